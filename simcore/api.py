@@ -240,24 +240,28 @@ def _run(
 ) -> Report:
     """A text workload or traces, played."""
     noise = noise_of(asked.seed, asked.jitter, asked.runs, rules)
-    machine = replace(machine, faults=parse_faults(asked.fault, LinkGraph(machine)) if asked.fault else ())
+    faults = parse_faults(asked.fault, LinkGraph(machine)) if asked.fault else ()
+    machine = replace(machine, faults=faults, noise=noise)
     rows = source.content if isinstance(source.content, Workload) else None
     groups = rows.parallelism if rows else None
     settings = Settings(
         asked.iterations, _network(asked.network, rules), asked.queues_per_dim, asked.compute_scale, asked.comm_scale,
         asked.injection_scale, asked.rendezvous, not asked.no_fold, asked.schedule,
         straggler_factors(asked.straggler, machine, groups), link_times=asked.link_times,
-        exact="messages" if asked.exact else "",
+        exact="messages" if asked.exact else "", noise=noise,
     )  # fmt: skip
     _check_length(asked.iterations, source.content)
     given = config.read(system) if system else None
     memory = remote_memory_file.read(asked.remote_memory) if asked.remote_memory else None
-    case = _Case(
-        source.content, machine, _with_preset(given, asked.npu, source, rules, machine), rules, settings, memory
-    )
+
+    def played(built: Topology, chosen: Settings, model: Profile = rules) -> Timeline:
+        preset = _with_preset(given, asked.npu, source, model, built)
+        return simulate(source.content, built, preset, model, chosen, memory)
+
     with _counted(workload or "workload"):
-        timeline = case.play(noise)
-        others = [case.play(replace(noise, seed=noise.seed + number)).time_ns for number in range(1, asked.runs)]
+        timeline = played(machine, settings)
+        draws = [replace(noise, seed=noise.seed + number) for number in range(1, asked.runs)]
+        others = [played(replace(machine, noise=draw), replace(settings, noise=draw)).time_ns for draw in draws]
     inputs = [Input("workload", workload, source.sha256)] if workload else []
     inputs += [Input("topology", place, _sha256(Path(machine.path)))] if machine.path else []
     named = {"system": system, "comm-groups": asked.comm_groups, "remote-memory": asked.remote_memory}
@@ -279,9 +283,7 @@ def _run(
     def time_under(other: Profile) -> int:
         built = topology_file.load(place, gigabyte_forced=other.gigabyte) if machine.path else machine
         chosen = replace(settings, network=_network(asked.network, other), link_times=False)
-        preset = _with_preset(given, asked.npu, source, other, built)
-        built = replace(built, faults=machine.faults)
-        return replace(case, machine=built, system=preset, rules=other, settings=chosen).play(noise).time_ns
+        return played(replace(built, faults=faults, noise=noise), chosen, other).time_ns
 
     return Report(
         timeline,
@@ -290,7 +292,7 @@ def _run(
         tuple(inputs),
         warnings,
         noise=drawn,
-        helps=case.helps(timeline.time_ns, noise) if asked.what_would_help else (),
+        helps=_helps(timeline.time_ns, played, machine, settings) if asked.what_would_help else (),
         rules=_explained(timeline.time_ns, rules, time_under) if asked.explain_profile else (),
         workload=rows,
         options=_told(asked),
@@ -306,30 +308,6 @@ def _counted(workload: str) -> Iterator[None]:
     except (OverflowError, FloatingPointError) as error:
         message = "the sizes or times of this run grow beyond what can be counted"
         raise InputError.at(workload, message, expected="times and sizes below 2^63", found=str(error)) from error
-
-
-@dataclass(frozen=True, slots=True)
-class _Case:
-    """A run with everything read."""
-
-    content: Workload | GraphSet
-    machine: Topology
-    system: config.SystemConfig | None
-    rules: Profile
-    settings: Settings
-    memory: remote_memory_file.RemoteMemory | None
-
-    def play(self, noise: Noise) -> Timeline:
-        """Simulate it under some noise."""
-        return self._play(replace(self.machine, noise=noise), replace(self.settings, noise=noise))
-
-    def helps(self, time_ns: int, noise: Noise) -> tuple[HelpRow, ...]:
-        """What changes of the run would save."""
-        machine, settings = replace(self.machine, noise=noise), replace(self.settings, noise=noise)
-        return _helps(time_ns, self._play, machine, settings)
-
-    def _play(self, machine: Topology, settings: Settings) -> Timeline:
-        return simulate(self.content, machine, self.system, self.rules, settings, self.memory)
 
 
 def _helps(

@@ -29,6 +29,11 @@ FOREIGN = (
         "a rank table",
         "groups follow from the workload's header; --comm-groups takes a JSON of name: [ranks]",
     ),
+    (
+        re.compile(r'\s*\{.{0,2000}?"traceEvents"', re.DOTALL),
+        "a profiler's timeline (Chrome trace)",
+        "simcore replay FILE plays it, with --export-chakra DIR it becomes a workload",
+    ),
 )
 OPTIONS = {
     "-w": "--workload",

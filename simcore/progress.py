@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TypeVar
@@ -32,6 +32,15 @@ class Meter:
         for part in parts:
             yield part
             self.advance()
+
+    def over(self, parts: Collection[T]) -> Iterator[T]:
+        """All parts of a piece of work, unless it is itself a part of what is counted."""
+        if self._total:
+            yield from parts
+            return
+        self.expect(len(parts))
+        yield from self.through(parts)
+        self.expect(0)
 
 
 _METER: ContextVar[Meter | None] = ContextVar("meter", default=None)

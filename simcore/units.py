@@ -13,6 +13,7 @@ __all__ = [
     "format_joules",
     "format_ns",
     "format_rate",
+    "largest_unit",
     "parse_bytes",
     "parse_bytes_per_s",
     "parse_ns",
@@ -127,13 +128,25 @@ def whole_ns(time_ns: float, digits: int = 3) -> int:
     return math.ceil(round(time_ns * scale) / scale)
 
 
-def _scaled(value: float, units: list[tuple[float, str]]) -> str:
-    """`value` in the largest unit that leaves at least 1, with four significant digits."""
-    for factor, unit in units:
-        if abs(value) >= factor:
-            number = f"{value / factor:.4g}"
-            return f"{value / factor:,.0f} {unit}" if "e" in number else f"{number} {unit}"
-    return f"{value:.4g} {units[-1][1]}"
+TIMES = ((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns"))
+SIZES = ((1e15, "PB"), (1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
+ENERGIES = ((1e9, "GJ"), (1e6, "MJ"), (1e3, "kJ"), (1.0, "J"), (1e-3, "mJ"))
+
+
+def largest_unit(value: float, units: tuple[tuple[float, str], ...] = TIMES) -> tuple[float, str]:
+    """The largest unit of which `value` has at least one, otherwise the smallest: its factor and name.
+
+    >>> largest_unit(2_500_000), largest_unit(0.5)
+    ((1000000.0, 'ms'), (1.0, 'ns'))
+    """
+    return next((pair for pair in units if abs(value) >= pair[0]), units[-1])
+
+
+def _scaled(value: float, units: tuple[tuple[float, str], ...]) -> str:
+    """`value` in its largest unit, with four significant digits."""
+    factor, unit = largest_unit(value, units)
+    number = f"{value / factor:.4g}"
+    return f"{value / factor:,.0f} {unit}" if "e+" in number else f"{number} {unit}"
 
 
 def format_ns(time_ns: float) -> str:
@@ -142,7 +155,7 @@ def format_ns(time_ns: float) -> str:
     >>> format_ns(172673), format_ns(12), format_ns(0)
     ('172.7 us', '12 ns', '0 ns')
     """
-    return _scaled(time_ns, [(1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns")])
+    return _scaled(time_ns, TIMES)
 
 
 def format_bytes(size_bytes: float) -> str:
@@ -151,12 +164,12 @@ def format_bytes(size_bytes: float) -> str:
     >>> format_bytes(1048576), format_bytes(0)
     ('1.049 MB', '0 B')
     """
-    return _scaled(size_bytes, [(1e15, "PB"), (1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")])
+    return _scaled(size_bytes, SIZES)
 
 
 def format_joules(energy_j: float) -> str:
     """Energy for people."""
-    return _scaled(energy_j, [(1e9, "GJ"), (1e6, "MJ"), (1e3, "kJ"), (1.0, "J"), (1e-3, "mJ")])
+    return _scaled(energy_j, ENERGIES)
 
 
 def format_rate(bytes_per_s: float) -> str:

@@ -93,11 +93,13 @@ def _kinds() -> Lines:
 
 
 def _fabrics() -> Lines:
-    """Fabrics with measured collectives, for system files."""
+    """Fabrics with measured collectives, for nccl-fabric in system files."""
     from simcore.system.collectives.nccl import FABRICS
+    from simcore.units import format_rate
 
-    for name in FABRICS:
-        yield name, "measured NCCL collectives; system key nccl-fabric"
+    for name, fabric in FABRICS.items():
+        inside, across = format_rate(fabric.ring_bytes_per_s), format_rate(fabric.across_bytes_per_s)
+        yield name, f"nodes of {fabric.node_ranks}, rings carry {inside} inside a node and {across} between nodes"
 
 
 def _systems() -> Lines:
@@ -105,15 +107,19 @@ def _systems() -> Lines:
     from simcore.cost.systems import CLUSTERS
 
     for name, cluster in CLUSTERS.items():
-        yield name, cluster.accelerator
+        losses = f", loses {cluster.losses:.1%} of a step" * bool(cluster.losses)
+        yield name, f"{cluster.accelerator}, nodes of {cluster.fabric.node_ranks}, fabric {cluster.fabric.name}{losses}"
 
 
 def _suites() -> Lines:
     """Published measurements, for simcore validate."""
     from simcore.cost.published.suites import SUITES
 
-    for name in SUITES:
-        yield name, f"simcore validate {name}"
+    measures = {"s": "times", "bytes": "memory", "w": "power"}
+    for name, suite in SUITES.items():
+        allowed = f", {suite.tolerance:.1%} mean error allowed" if suite.tolerance else ""
+        others = f"; best of others: {suite.peer}" if suite.peer != "none" else ""
+        yield name, measures[suite.unit] + allowed + others
 
 
 def _npus() -> Lines:

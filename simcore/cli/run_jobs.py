@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from simcore.errors import InputError
 from simcore.options import RunOptions, spelled
 from simcore.progress import meter
-from simcore.report.model import Report
+from simcore.report.model import Input, Report
 from simcore.report.table import Table, columns
 from simcore.timeline.events import format_ranks
 from simcore.units import format_bytes, format_ns
@@ -58,7 +58,8 @@ def run(
     runs = JobRuns(file.jobs, places, machine, given, rules, settings)
     trials = runs.trials(file.trials, seed) if file.trials else []
     runs = trials[0].runs if trials else runs
-    report = Report(runs.together, rules.name, network)
+    inputs = (Input("workload", path, ""), Input("topology", topology or file.topology, ""))
+    report = Report(runs.together, rules.name, network, inputs)
     return _text(runs, trials, network), _document(runs, trials, network), report
 
 

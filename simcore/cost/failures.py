@@ -207,8 +207,7 @@ class _Life:
 
 def draw(asked: Failures, runs: int, seed: int) -> list[FailureRun]:
     """So many runs, each with a seed of its own."""
-    meter().expect(runs)
-    return [_Life(asked, seed + number).play() for number in meter().through(range(runs))]
+    return [_Life(asked, seed + number).play() for number in meter().over(range(runs))]
 
 
 def quantile(values: Sequence[float], share: float) -> float:

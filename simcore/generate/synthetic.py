@@ -18,6 +18,7 @@ import numpy as np
 from simcore.errors import InputError
 from simcore.generate import mixture
 from simcore.generate.mixture import Mixture
+from simcore.progress import meter
 from simcore.workload.chakra import writer
 from simcore.workload.chakra.schema import CommType, NodeType
 from simcore.workload.chakra.summary import topological_order
@@ -223,7 +224,7 @@ def project(master: Master, npus: int = 0) -> list[bytes]:
         for block in range(blocks)
     }
     rank_sets = {name: set(ranks) for name, ranks in master.groups.items()}
-    return [_rank(master, rank, groups, rank_sets) for rank in range(npus)]
+    return [_rank(master, rank, groups, rank_sets) for rank in meter().over(range(npus))]
 
 
 def _rank(master: Master, rank: int, groups: Mapping[str, tuple[int, ...]], rank_sets: Mapping[str, set[int]]) -> bytes:

@@ -170,9 +170,7 @@ def replay_prepared(ranks: Sequence[Prepared], changes: Changes, whats: Sequence
     """As `replay_traces`, for traces that have been looked through."""
     found: list[list[StepReplay]] = [[] for _ in ranks]
     indices = sorted({window.index for rank in ranks for window in rank.view.windows})
-    progress = meter()
-    progress.expect(len(indices))
-    for index in progress.through(indices):
+    for index in meter().over(indices):
         members = [n for n, rank in enumerate(ranks) if any(w.index == index for w in rank.view.windows)]
         step = RecordedStep([ranks[number] for number in members], index, changes)
         for number, made in zip(members, step.replayed(whats), strict=True):

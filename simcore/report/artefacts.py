@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
-    "ARTEFACTS",
     "MAPS",
     "TIMELINES",
     "check_timeline",
@@ -31,21 +31,10 @@ __all__ = [
 Kind = Literal["png", "svg"]
 
 
-def _picture(kind: Kind) -> Callable[[Report, View], bytes]:
-    """Draws a timeline."""
+def _picture(report: Report, view: View, kind: Kind, *, staged: bool = False) -> bytes:
+    from simcore.report.gantt import stages_figure, timeline_figure
 
-    def draw(report: Report, view: View) -> bytes:
-        from simcore.report.gantt import timeline_figure
-
-        return _image(report, timeline_figure(report.timeline, view), kind)
-
-    return draw
-
-
-def _stages(report: Report, view: View, kind: Kind) -> bytes:
-    from simcore.report.gantt import stages_figure
-
-    return _image(report, stages_figure(report.timeline, view), kind)
+    return _image(report, (stages_figure if staged else timeline_figure)(report.timeline, view), kind)
 
 
 def _image(report: Report, figure: Figure, kind: Kind) -> bytes:
@@ -84,8 +73,8 @@ MAPS: dict[str, Kind] = {".png": "png", ".svg": "svg"}
 
 # Suffix of a timeline's name -> (who draws it, what its viewer can hold)
 TIMELINES: dict[str, tuple[Callable[[Report, View], bytes], Limits]] = {
-    ".png": (_picture("png"), Limits(num_classes=4, num_events=40_000)),
-    ".svg": (_picture("svg"), Limits(num_classes=4, num_events=10_000)),
+    ".png": (partial(_picture, kind="png"), Limits(num_classes=4, num_events=40_000)),
+    ".svg": (partial(_picture, kind="svg"), Limits(num_classes=4, num_events=10_000)),
     ".html": (_html, Limits(num_classes=1024, num_events=1_000_000)),
     ".json": (_chrome, Limits(num_classes=16, num_events=1_000_000)),
     ".json.gz": (_chrome, Limits(num_classes=16, num_events=1_000_000)),
@@ -139,36 +128,10 @@ def write_timeline(report: Report, path: str | os.PathLike[str], selection: Sele
     draw, limits = TIMELINES[suffix]
     view = choose(report.timeline, selection, limits)
     if suffix in MAPS and report.timeline.pipeline and selection.ranks is None:
-        write_bytes(path, _stages(report, view, MAPS[suffix]))
+        write_bytes(path, _picture(report, view, MAPS[suffix], staged=True))
         return ()
     write_bytes(path, draw(report, view))
     return tuple(f"left out: {missing}" for missing in view.left_out)
-
-
-def _breakdown_png(report: Report) -> bytes:
-    from simcore.report.plots import image
-
-    return image(report.plot(), "png", report.provenance())
-
-
-def _layers(report: Report) -> bytes:
-    from simcore.report.tables import layer_table
-
-    return layer_table(report.to_dict()).csv().encode()
-
-
-def _events(report: Report) -> bytes:
-    from simcore.report.archive import events_npz
-
-    return events_npz(report)
-
-
-# The files of `-o DIR` that are no timelines
-ARTEFACTS: dict[str, Callable[[Report], bytes]] = {
-    "layers.csv": _layers,
-    "events.npz": _events,
-    "breakdown.png": _breakdown_png,
-}
 
 
 def write_directory(
@@ -193,9 +156,14 @@ def write_directory(
     InputError
         If the folder is not empty and `force` is not set, or cannot be written.
     """
+    from simcore.report.archive import events_npz
+    from simcore.report.plots import save
+    from simcore.report.tables import layer_table
+
     with written_folder(folder, force=force) as target:
-        for name, make in ARTEFACTS.items():
-            write_bytes(target / name, make(report))
+        write_text(target / "layers.csv", layer_table(report.to_dict()).csv())
+        write_bytes(target / "events.npz", events_npz(report))
+        save(report.plot(), target / "breakdown.png", report.provenance())
         if report.timeline.wafer:
             from simcore.report.wafer_figure import write_wafer
 

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 from simcore.errors import InputError
 from simcore.report.palette import BREAKDOWN, DIMENSIONS, INK, PHASES, text_on
-from simcore.report.plots import new_figure, styled, time_unit
+from simcore.report.plots import new_figure, styled
 from simcore.report.selection import View
 from simcore.report.tracks import Track, colours, lay_out, meanings
 from simcore.timeline.breakdown import merge
 from simcore.timeline.events import NO_LAYER, Curve, PipelineRun, Timeline
+from simcore.units import largest_unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -65,7 +66,7 @@ class _Drawing:
 def timeline_figure(timeline: Timeline, view: View) -> Figure:
     """A Gantt chart of a view: slices coloured by what they are, named where the name fits."""
     rows = tuple(_rows(lay_out(timeline, view)))
-    scale, unit = time_unit(view.end_ns - view.start_ns)
+    scale, unit = largest_unit(view.end_ns - view.start_ns)
     with styled():
         curves = [curve for curve in timeline.curves if curve.npu_class in view.classes]
         titles = list(dict.fromkeys(curve.title for curve in curves))
@@ -242,7 +243,7 @@ def stages_figure(timeline: Timeline, view: View) -> Figure:
     if told is None:
         raise InputError.at("timeline", "the run has no pipeline", expected="a workload with pp above 1")
     bars = [bar for bar in _bars(told) if bar[1] < view.end_ns and bar[2] > view.start_ns]
-    scale, unit = time_unit(view.end_ns - view.start_ns)
+    scale, unit = largest_unit(view.end_ns - view.start_ns)
     with styled():
         figure = new_figure(WIDTH_INCHES, 1.3 + STAGE_INCHES * told.stages)
         axes = figure.subplots()

@@ -21,7 +21,7 @@ from simcore.report.model import Report
 from simcore.report.overview import overview
 from simcore.report.palette import BREAKDOWN, FAMILIES, text_on
 from simcore.report.selection import View
-from simcore.report.tables import layer_rows, per_iteration
+from simcore.report.tables import joined, layer_rows, per_iteration
 from simcore.report.text import EXPOSED_DEFINITIONS, dominating, headline
 from simcore.report.tracks import BusyLink, Track, busiest_links, colours, lay_out, meanings
 from simcore.timeline.breakdown import operation_totals
@@ -92,6 +92,8 @@ def _summary(report: Report) -> dict[str, object]:
         "report": {key: value for key, value in document.items() if key != "layers"},
         "name": " on ".join(Path(entry.path).stem for entry in report.inputs if entry.role in NAMING),
         "layers": layer_rows(document),
+        "links": joined(document["links"]["hottest"]),
+        "queues": joined(document["queues"]["deepest"] if "queues" in document else ()),
         "operations": [] if document["layers"] else _operations(report.timeline),
         "headline": headline(whole),
         "dominating": dominating(document),

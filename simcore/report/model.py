@@ -107,7 +107,7 @@ class Report:
         named = {entry.role: Path(entry.path).name for entry in self.inputs}
         what = named.get("workload", "workload") + (f" on {named['topology']}" if "topology" in named else "")
         each = format_ns(self.time_ns / max(1, len(self.timeline.iterations)))
-        return f"{what}: {each} an iteration"
+        return f"{what}: {each}" + " an iteration" * (len(self.timeline.iterations) > 1)
 
     def plot(self) -> Figure:
         """Where the time goes, as a matplotlib figure that pyplot does not know; `savefig` writes it."""

@@ -22,13 +22,14 @@ from simcore.report.palette import BREAKDOWN, FAMILIES, INK, PHASES, text_on
 from simcore.report.table import shorten
 from simcore.report.tables import layer_total, layers_by_name, per_iteration, phases
 from simcore.report.text import PHASE_WORDS
+from simcore.units import largest_unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.typing import RcKeyType
 
-__all__ = ["breakdown_figure", "image", "name_front", "new_figure", "save", "styled", "time_unit", "titled"]
+__all__ = ["breakdown_figure", "image", "name_front", "new_figure", "save", "styled", "titled"]
 
 STYLE = {
     "font.size": 9,
@@ -93,17 +94,6 @@ def new_figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained", facecolor="white")
 
 
-def time_unit(span_ns: float) -> tuple[float, str]:
-    """The unit in which a span of time is shown: nanoseconds per unit, and its name.
-
-    >>> time_unit(2_500_000)
-    (1000000.0, 'ms')
-    """
-    return next(
-        ((factor, name) for factor, name in ((1e9, "s"), (1e6, "ms"), (1e3, "us")) if span_ns >= factor), (1.0, "ns")
-    )
-
-
 def name_front(axes: Axes, points: Sequence[tuple[float, float]], names: Sequence[str]) -> None:
     """Names of points that fall to the right, the lowest first, where they do not meet the one named before."""
     axes.margins(x=0.15)
@@ -147,7 +137,7 @@ def _cost(layer: LayerRow) -> int:
 def _shares(axes: Axes, document: ReportDocument) -> None:
     """One bar: the four shares of the run's time."""
     whole = max(document["time_ns"], 1)
-    scale, unit = time_unit(whole)
+    scale, unit = largest_unit(whole)
     left = 0.0
     shares = dict(document["breakdown"])
     for key, (label, colour) in BREAKDOWN.items():
@@ -166,7 +156,7 @@ def _shares(axes: Axes, document: ReportDocument) -> None:
 
 def _watts(axes: Axes, power: PowerRow) -> None:
     """What all boards draw over time."""
-    scale, unit = time_unit(power["edges_ns"][-1])
+    scale, unit = largest_unit(power["edges_ns"][-1])
     axes.stairs(np.array(power["watts"]) / 1e3, np.array(power["edges_ns"]) / scale, fill=True, color=PHASES[0])
     axes.set(xlim=(0, power["edges_ns"][-1] / scale), ylim=(0, None))
     axes.set(xlabel=f"simulated time ({unit}); boards of {power['accelerator']}", ylabel="kW")
@@ -174,7 +164,7 @@ def _watts(axes: Axes, power: PowerRow) -> None:
 
 def _layer_bars(axes: Axes, layers: Sequence[LayerRow], left_out: int, *, staged: bool) -> None:
     """A bar per layer: its computation by phase, and the waiting for its collectives; all stages together."""
-    scale, unit = time_unit(max(map(_cost, layers)))
+    scale, unit = largest_unit(max(map(_cost, layers)))
     places = np.arange(len(layers))
     left = np.zeros(len(layers))
     rows = [list(phases(layer)) for layer in layers]

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from simcore.report.document import QueueRow, Queues, ReportDocument
 from simcore.report.table import Table, columns
+from simcore.report.tables import joined
 from simcore.timeline.events import LinkTable, QueueTable
 from simcore.units import format_bytes, format_ns
 
@@ -73,18 +74,13 @@ def queues_text(document: ReportDocument, width: int) -> str:
     if not queues:
         return ""
     most = max((row["peak_bytes"] for row in queues["deepest"]), default=0)
-    alike: dict[tuple[int | str, ...], list[str]] = {}
-    for row in queues["deepest"]:
-        still = f"{format_ns(row['still_ns'])} ({row['stops']:,})"
-        shape = sparks(row["curve_bytes"], most)
-        cells = (row["peak_bytes"], still, row["marks"], row["drops"], shape)
-        alike.setdefault(cells, []).append(f"{row['src']} -> {row['dst']}")
     marks, drops = f"{queues['marks']:,} segments marked", f"{queues['drops']:,} dropped and sent again"
     stops = f"links stood still {queues['stops']:,} times, {format_ns(queues['still_ns'])} in all"
     title = textwrap.fill(f"Queues: {stops}; {marks}; {drops} ({format_bytes(queues['dropped_bytes'])}).", width)
     rows = [
-        (names[0] + f" and {len(names) - 1} alike" * (len(names) > 1), *cells)
-        for cells, names in [*alike.items()][:SHOWN_ROWS]
-    ]
+        (row["link"], row["peak_bytes"], f"{format_ns(row['still_ns'])} ({row['stops']:,})", row["marks"], row["drops"],
+         sparks(row["curve_bytes"], most))
+        for row in joined(queues["deepest"])[:SHOWN_ROWS]
+    ]  # fmt: skip
     shown = columns("link", ("peak_bytes", "most waiting"), "stood still", "marks", "drops", "over time")
     return title + "\n" + Table("", shown, rows).text(width) if rows else title

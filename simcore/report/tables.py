@@ -21,6 +21,7 @@ __all__ = [
     "TABLES",
     "columns_of",
     "helps",
+    "joined",
     "layer_rows",
     "layer_table",
     "layer_total",
@@ -48,6 +49,22 @@ SUMMED = (
     "what_would_help",
 )
 TABLES = ("layers", "ranks", "dims", "links", "iterations", "events", "what_would_help")
+
+
+def joined(links: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of links; those that differ in their ends alone are one row, named after the first.
+
+    >>> joined([{"src": "0", "dst": "1", "bytes": 4}, {"src": "1", "dst": "2", "bytes": 4}])
+    [{'link': '0 -> 1 and 1 alike', 'bytes': 4}]
+    """
+    names: dict[str, list[str]] = {}
+    rows: dict[str, dict[str, Any]] = {}
+    for link in links:
+        figures = {key: value for key, value in link.items() if key not in ("src", "dst")}
+        names.setdefault(str(figures), []).append(f"{link['src']} -> {link['dst']}")
+        rows[str(figures)] = figures
+    several = {key: f" and {len(each) - 1} alike" * (len(each) > 1) for key, each in names.items()}
+    return [{"link": names[key][0] + several[key], **figures} for key, figures in rows.items()]
 
 
 def needed(package: str) -> Any:

@@ -12,7 +12,7 @@ from simcore.errors import printable
 from simcore.report.document import LayerRow, PhaseRow, ReportDocument
 from simcore.report.queues import queues_text
 from simcore.report.table import Table, columns
-from simcore.report.tables import helps, layer_total, layers_by_name, per_iteration, phases, share, top_layers
+from simcore.report.tables import helps, joined, layer_total, layers_by_name, per_iteration, phases, share, top_layers
 from simcore.report.wafer import wafer_steps
 from simcore.timeline.breakdown import OperationTotal
 from simcore.units import format_bytes, format_joules, format_ns
@@ -281,13 +281,7 @@ def _ranks(document: ReportDocument, width: int, num_rows: int) -> str:
 
 def _links(document: ReportDocument, width: int, num_rows: int = 5) -> str:
     links, time_ns = document["links"], document["time_ns"]
-    alike: dict[tuple[int, int], list[str]] = {}
-    for link in links["hottest"]:
-        alike.setdefault((link["bytes"], link["busy_ns"]), []).append(f"{link['src']} -> {link['dst']}")
-    rows = [
-        (names[0] + f" and {len(names) - 1} alike" * (len(names) > 1), size, busy_ns, share(busy_ns, time_ns))
-        for (size, busy_ns), names in [*alike.items()][:num_rows]
-    ]
+    rows = [(*row.values(), share(row["busy_ns"], time_ns)) for row in joined(links["hottest"])[:num_rows]]
     title = f"Hottest {len(links['hottest'])} of {links['count']:,} links"
     shown = columns("link", ("bytes", "carried", "bytes"), "busy_ns", ("busy_share", "utilisation"))
     return Table(title, shown, rows).text(width)

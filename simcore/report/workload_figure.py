@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simcore.report.palette import DIMENSIONS, FAMILIES, INK, PHASES
-from simcore.report.plots import new_figure, styled, time_unit
+from simcore.report.plots import new_figure, styled
 from simcore.report.table import shorten
 from simcore.report.text import PHASE_WORDS
-from simcore.units import format_bytes
+from simcore.units import SIZES, format_bytes, largest_unit
 from simcore.workload.contents import Contents, Roof, Work
 from simcore.workload.model import SEND, CollectiveKind, PhaseName
 
@@ -58,7 +58,7 @@ def _traffic(axes: Axes, contents: Contents) -> None:
     if not rows:
         _empty(axes)
         return
-    scale, unit = _byte_unit(max(sizes))
+    scale, unit = largest_unit(max(sizes), SIZES)
     places = range(len(rows))
     axes.barh(places, [size / scale for size in sizes], color=[COLOURS[kind] for (kind, _), _ in rows])
     for place, size in zip(places, sizes, strict=True):
@@ -71,11 +71,6 @@ def _traffic(axes: Axes, contents: Contents) -> None:
 def _empty(axes: Axes) -> None:
     axes.text(0.5, 0.5, "none", transform=axes.transAxes, ha="center")
     axes.set(xticks=[], yticks=[])
-
-
-def _byte_unit(size: float) -> tuple[float, str]:
-    units = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
-    return next(((factor, name) for factor, name in units if size >= factor), (1.0, "B"))
 
 
 def _words(kind: str) -> str:
@@ -119,7 +114,7 @@ def _kinds(axes: Axes, contents: Contents) -> None:
     if not rows:
         _empty(axes)
         return
-    scale, unit = time_unit(max(sum(times.values()) for _, times in rows) / contents.num_ranks)
+    scale, unit = largest_unit(max(sum(times.values()) for _, times in rows) / contents.num_ranks)
     left, places = np.zeros(len(rows)), range(len(rows))
     for phase in dict.fromkeys(
         row.phase for row in sorted(contents.compute, key=lambda row: [*PHASE_COLOURS].index(row.phase))

@@ -11,10 +11,10 @@ import numpy as np
 
 from simcore.errors import InputError
 from simcore.report.palette import DIMENSIONS, FAMILIES, HEAT, INK, PHASES
-from simcore.report.plots import name_front, new_figure, styled, time_unit
+from simcore.report.plots import name_front, new_figure, styled
 from simcore.report.table import shorten
 from simcore.sweep.run import FIGURES, Row
-from simcore.units import unit_of_key
+from simcore.units import largest_unit, unit_of_key
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,7 +33,7 @@ def study_figure(rows: Sequence[Row], varied: Sequence[str]) -> Figure:
     """Time against what varies, of runs that did not fail; `varied` names at least one option or part."""
     axes_values = {name: _values(rows, name) for name in varied}
     changing = [name for name in varied if len(axes_values[name]) > 1] or [varied[0]]
-    scale, unit = time_unit(max(row["figures"]["time_ns"] for row in rows))
+    scale, unit = largest_unit(max(row["figures"]["time_ns"] for row in rows))
     with styled():
         figure = new_figure(7, 4.8)
         axes = figure.subplots()
@@ -180,7 +180,7 @@ def scaling_figure(rows: Sequence[Row], varied: Sequence[str]) -> Figure:
     """Time against NPUs on logarithmic axes, a curve for each setting of what does not decide the number of NPUs."""
     from matplotlib.ticker import LogLocator
 
-    scale, unit = time_unit(max(row["figures"]["time_ns"] for row in rows))
+    scale, unit = largest_unit(max(row["figures"]["time_ns"] for row in rows))
     npus, time = measure(rows, varied, "npus"), measure(rows, varied, "time_ns")
     curves = _by_setting(rows, [name for name in varied if _is_apart(rows, name)])
     with styled():
@@ -228,7 +228,7 @@ def _scale(rows: Sequence[Row], figure: Measure, name: str) -> tuple[float, str]
     """What a figure is divided by on its axis, and the axis's name."""
     if not name.endswith("_ns"):
         return 1.0, _axis_name(name, list(map(figure, rows)))
-    scale, unit = time_unit(max(map(figure, rows)))
+    scale, unit = largest_unit(max(map(figure, rows)))
     return scale, f"{name.removesuffix('_ns').replace('_', ' ')} ({unit})"
 
 

@@ -115,7 +115,7 @@ def _on_machine(job: Job, graph: Graph, place: NDArray[np.int64]) -> Graph:
     names = tuple(f"{job.name}/{name or 'all'}" for name in graph.group_names)
     peer = np.where(graph.peer >= 0, place[np.clip(graph.peer, 0, len(place) - 1)], -1).astype(np.int32)
     moved = replace(graph, group_names=names, peer=peer, dims=np.full(len(graph), ALL_DIMENSIONS, np.int64))
-    return _chain([_gate(job.start_ns), moved])
+    return _chain([_gate(job.start_ns), moved]) if job.start_ns else moved
 
 
 def _chain(parts: Sequence[Graph]) -> Graph:

@@ -291,6 +291,14 @@ def test_a_file_of_another_simulator_is_named_with_what_to_write_instead(tmp_pat
     assert "hint:" in said
 
 
+def test_a_timeline_is_no_workload_and_the_message_says_what_it_is(tmp_path, capsys):
+    path = tmp_path / "timeline.json"
+    path.write_text('{"otherData": {"left_out": []}, "traceEvents": []}')
+    for words in (["run", "--topology", "ring8", "--workload", str(path)], ["convert", str(path), str(tmp_path / "x")]):
+        assert main(words) == 2
+        assert capsys.readouterr().err.splitlines()[0].endswith("this is a profiler's timeline (Chrome trace)")
+
+
 def test_an_option_of_another_simulator_is_named_as_it_is_called_here(capsys):
     assert main(["run", "--workload", "dlrm", "-g", "16"]) == 2
     assert "it is called --gpus here" in capsys.readouterr().err

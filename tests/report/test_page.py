@@ -12,6 +12,7 @@ from simcore.report.artefacts import write_timeline
 from simcore.report.html import page
 from simcore.report.model import Report
 from simcore.report.selection import Limits, Selection, choose
+from simcore.report.text import render
 from simcore.report.tracks import busiest_links
 from tests.timelines import enormous, messages, report, timelines
 
@@ -52,12 +53,24 @@ def test_a_page_is_the_same_bytes_twice_and_asks_for_nothing():
     assert len(re.findall("</script>", text)) == 3
 
 
+def data_of(text):
+    return json.loads(text.partition('<script type="application/json" id="data">')[2].partition("</script>")[0])
+
+
+@pytest.mark.parametrize("changed", [{}, {"straggler": "5=1.5", "fault": "link 0-1 x0.5"}])
+def test_equal_links_are_one_row_on_the_page_as_on_the_terminal(changed):
+    run = simcore.run("micro_all_reduce", "ring8", **changed)
+    links = run.to_dict()["links"]["hottest"]
+    rows = data_of(page(run, choose(run.timeline, Selection(), Limits(1024, 1_000_000))))["links"]
+    assert len(rows) == len({(link["bytes"], link["busy_ns"]) for link in links}) < len(links)
+    assert all(row["link"] in render(run.to_dict()) for row in rows)
+
+
 @settings(max_examples=30)
 @given(timelines())
 def test_any_timeline_becomes_a_page(timeline):
     text = page(Report(timeline, "native", "fair"), choose(timeline, Selection(), Limits(1024, 1_000_000)))
-    data = text.partition('<script type="application/json" id="data">')[2].partition("</script>")[0]
-    assert json.loads(data)["num_slices"] == len(timeline.events)
+    assert data_of(text)["num_slices"] == len(timeline.events)
 
 
 @pytest.fixture(scope="module")

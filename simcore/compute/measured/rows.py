@@ -11,6 +11,7 @@ from simcore.compute.kernel import Source
 from simcore.compute.measured.estimate import Answer, Question, answer, machine
 from simcore.compute.measured.operations import Operation
 from simcore.compute.measured.tables import words_of
+from simcore.progress import meter
 
 __all__ = ["predicted"]
 
@@ -34,7 +35,7 @@ def _answers(
     columns = [name for name in (operation.swept, *operation.sizes) if name in table]
     words = list(zip(*(words_of(table, name) for name in operation.words), strict=True))
     there = machine(device)
-    for spelling in dict.fromkeys(words):
+    for spelling in meter().over(dict.fromkeys(words)):
         block = np.flatnonzero([one == spelling for one in words])
         sizes = {name: table[name][block] for name in columns}
         yield block, answer(Question(operation, there, spelling, sizes, without_exact))

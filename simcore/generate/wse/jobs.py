@@ -19,6 +19,7 @@ from simcore.model.plan import check_sizes
 from simcore.model.presets import SHIPPED
 from simcore.model.presets import model as named_model
 from simcore.model.shape import Model
+from simcore.progress import meter
 
 __all__ = ["DEFAULTS", "ELEMENT_BYTES", "FILES", "Made", "is_specification", "made", "placed", "specification"]
 
@@ -56,7 +57,7 @@ def made(options: Mapping[str, Any]) -> Iterator[Made]:
     """Every step of every phase that the options ask for."""
     for job in _jobs(options):
         nodes = parse_nodes(options["nodes"], job.system.nodes)
-        for step in steps(job):
+        for step in meter().over(steps(job)):
             yield Made(job, step, nodes, exchanges(job, step))
 
 

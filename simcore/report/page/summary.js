@@ -141,14 +141,14 @@ function showTables() {
     ["busy", "busy_ns", formatTime], ["utilisation", "busy_ns", share], ["while busy", "rate", formatRate],
     ["rated", "rated", formatRate],
   ], REPORT.dims.map((dim) => ({ ...dim, rate: dim.busy_ns ? dim.bytes_per_npu / dim.busy_ns * 1e9 : 0, rated: dim.rated_bytes_per_s || 0 })));
-  addTable("links", `Hottest of ${REPORT.links.count} links`, [
-    ["from", "src"], ["to", "dst"], ["carried", "bytes", formatSize], ["busy", "busy_ns", formatTime],
+  addTable("links", `Hottest ${REPORT.links.hottest.length} of ${REPORT.links.count.toLocaleString("en")} links`, [
+    ["link", "link"], ["carried", "bytes", formatSize], ["busy", "busy_ns", formatTime],
     ["utilisation", "busy_ns", share],
-  ], REPORT.links.hottest);
+  ], DATA.links);
   addTable("queues", "Deepest queues (in front of links; curves from the first to the last nanosecond)", [
-    ["from", "src"], ["to", "dst"], ["most waiting", "peak_bytes", formatSize], ["stood still", "still_ns", formatTime],
+    ["link", "link"], ["most waiting", "peak_bytes", formatSize], ["stood still", "still_ns", formatTime],
     ["times", "stops", count], ["marked", "marks", count], ["dropped", "drops", count], ["over time", "curve"],
-  ], (REPORT.queues || { deepest: [] }).deepest.map((row) => ({ ...row, curve: sparkline(row.curve_bytes) })));
+  ], DATA.queues.map((row) => ({ ...row, curve: sparkline(row.curve_bytes) })));
   addTable("curves", "Use of the device over time (from the first to the last nanosecond)", [
     ["use", "name"], ["of", "of"], ["mean", "mean"], ["over time", "curve"],
   ], DATA.curves.map((row) => ({

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 
 from simcore.errors import InputError, Location, Problem
 from simcore.files import read_bytes
+from simcore.peers import refuse_foreign
+from simcore.progress import meter
 from simcore.workload.archives import unpacked
 from simcore.workload.chakra import columns, groups, wire
 from simcore.workload.chakra.graph import Trace, to_graph
@@ -121,10 +123,11 @@ def current_files(path: str, npu_frequency_mhz: float = 1000.0) -> dict[int, byt
     `npu_frequency_mhz` is the clock whose cycles files of 2023-01 count.
     """
     files = _files(path, alone=-1)
-    found = {rank: to_current(content(file), str(file), npu_frequency_mhz) for rank, file in sorted(files.items())}
-    for rank, data in found.items():
-        decode(data, str(files[rank]))
-        _check_texts(data, str(files[rank]))
+    found: dict[int, bytes] = {}
+    for rank, file in meter().over(sorted(files.items())):
+        found[rank] = to_current(content(file), str(file), npu_frequency_mhz)
+        decode(found[rank], str(file))
+        _check_texts(found[rank], str(file))
     return found
 
 
@@ -244,6 +247,7 @@ def content(file: Path) -> bytes:
 
 def _parse(data: bytes, path: str) -> Trace:
     """A file's content of any schema as a trace."""
+    refuse_foreign(data[:4096].decode(errors="replace"), path)
     return decode(to_current(data, path), path)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from simcore.documents import read_text
 from simcore.errors import InputError
+from simcore.progress import meter
 from simcore.workload import text
 from simcore.workload.chakra import json_form, legacy, reader
 from simcore.workload.chakra.convert import flexflow, native, pytorch
@@ -113,7 +114,7 @@ def _from_text(source: str, target: str, options: Options) -> Files:
         target,
         [
             text_converter.encode(steps, first_id=rank * len(steps), compat=True, source=body)
-            for rank in range(options.npus)
+            for rank in meter().over(range(options.npus))
         ],
     )
 

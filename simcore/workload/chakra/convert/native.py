@@ -13,6 +13,7 @@ from math import prod
 from typing import Any
 
 from simcore.errors import InputError
+from simcore.progress import meter
 from simcore.workload.chakra import writer
 from simcore.workload.chakra.schema import CommType, NodeType
 from simcore.workload.loops import Order, Ref, Span, Step, loops
@@ -133,7 +134,7 @@ def convert(workload: Workload, sizes: Sequence[int], iterations: int, *, policy
     if not split:
         return [_encode(unrolled.nodes, sizes, {}, 0)] * npus
     names = _communicators(split, npus)
-    return [_encode(unrolled.nodes, sizes, names, rank) for rank in range(npus)]
+    return [_encode(unrolled.nodes, sizes, names, rank) for rank in meter().over(range(npus))]
 
 
 def _place(workload: Workload, layer: Layer, ref: Ref, sizes: Sequence[int]) -> Place:
