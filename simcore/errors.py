@@ -4,9 +4,8 @@
 
     SimcoreError                 exit status
     ├── InputError               2   a file or a value given by the user is wrong; holds `Problem`s
-    ├── SimulationError          1   the run itself failed
-    │   └── DeadlockError        1   nothing can happen any more and somebody still waits
-    └── ToleranceError           3   a validation is outside its tolerance
+    └── SimulationError          1   the run itself failed
+        └── DeadlockError        1   nothing can happen any more and somebody still waits
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ __all__ = [
     "Problems",
     "SimcoreError",
     "SimulationError",
-    "ToleranceError",
     "closest",
     "printable",
 ]
@@ -45,12 +43,6 @@ class SimulationError(SimcoreError):
 
 class DeadlockError(SimulationError):
     """Nothing can happen any more while somebody still waits; the message names who and for what."""
-
-
-class ToleranceError(SimcoreError):
-    """A validation is outside its tolerance."""
-
-    exit_status = 3
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,9 +61,9 @@ class Element:
             raise self.error(f"{key} of <{self.name}>", expected="a number >= 0", found=repr(found))
         return number
 
-    def error(self, message: str, expected: str = "", found: str = "", hint: str = "") -> InputError:
+    def error(self, message: str, expected: str = "", found: str = "") -> InputError:
         """A fault at this place."""
-        return InputError.at(self.location, message, expected=expected, found=found, hint=hint)
+        return InputError.at(self.location, message, expected=expected, found=found)
 
 
 def is_markup(path: str | Path) -> bool:

@@ -144,10 +144,8 @@ def expert_exchange(
     """
     mode = "low_latency" if low_latency else "normal"
     sizes = {"nodes": nodes, "ranks": ranks, "hidden": hidden, "topk": top_k, "experts": experts, "tokens": tokens}
-    ask, known = (
-        _ask("expert_exchange", ("bf16", mode, stage), **sizes, sms=1 if low_latency else sms),
-        _known_of(own_folder()),
-    )
+    ask = _ask("expert_exchange", ("bf16", mode, stage), **sizes, sms=1 if low_latency else sms)
+    known = _known_of(own_folder())
     _learn([ask], device, known)
     return known[device, ask]
 

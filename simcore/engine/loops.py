@@ -52,10 +52,8 @@ class LoopCase(Setup):
     def of(cls, workload: Workload, setup: Setup) -> LoopCase:
         """InputError when the workload does not fit the machine."""
         _refuse_custom(setup.system)
-        placement, pipeline = (
-            _used(workload, setup.profile, setup.placement),
-            _pipeline(workload, setup.profile, setup.settings),
-        )
+        placement = _used(workload, setup.profile, setup.placement)
+        pipeline = _pipeline(workload, setup.profile, setup.settings)
         if pipeline:
             from simcore.engine.stages import check_fits
 

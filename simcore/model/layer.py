@@ -468,13 +468,13 @@ def mtp_blocks(model: Model, plan: Plan) -> tuple[Block, Block]:
     return Block("mtp_combine", steps, weights[:3]), replace(head(model, plan), weights=weights[3:])
 
 
-def optimizer(parameter_count: float, bytes_each: float = 42.0) -> Kernel:
+def optimizer(parameter_count: float) -> Kernel:
     """A mixed-precision Adam step on the parameters of one rank.
 
     The 42 bytes: gradient to 32 bits and unscaled (2 + 4 + 8), norm (4), clip (8), Adam reads gradient, weight and two
     moments and writes three (28) less what is fused; the 16-bit copy of the weight (4).
     """
-    return _pass(Part.OPTIMIZER, parameter_count, bytes_each, Touch.ELEMENTWISE, launches=8)
+    return _pass(Part.OPTIMIZER, parameter_count, 42.0, Touch.ELEMENTWISE, launches=8)
 
 
 def accumulation(parameter_count: float, bytes_each: float) -> tuple[Kernel, ...]:

@@ -36,7 +36,7 @@ def all_at_once(
         return None
     ranks = [1 if lone else plan.size for plan in plans]
     count = sum(plan.num_rounds * own for plan, own in zip(plans, ranks, strict=True))
-    check_room(count * MESSAGE_BYTES, f"the messages of collectives of {sum(map(len, groups)):,} NPUs")
+    check_room(count * MESSAGE_BYTES, f"the messages of a collective of {sum(map(len, groups)):,} NPUs")
     messages = _Messages(plans, groups, ranks, costs)
     batch = messages.batch(links)
     if batch is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -48,6 +48,7 @@ class Switched:
         self.names = (topology.name, *(other.name for other in circuits.others))
         self._switched = circuits.switched(topology)
         self._known: dict[tuple[StreamPhase, CollectiveKind], int | None] = {}
+        self._first = defaultdict[StreamPhase, int](int)  # by the first collective of a phase
         self._asked: list[tuple[int, Callable[[], None]]] = []  # in this instant
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
         self._under_way, self._settling, self._changing = 0, False, False
@@ -73,8 +74,7 @@ class Switched:
 
     def bytes_sent(self, npu_class: int, phase: StreamPhase) -> int:
         """What one NPU sends in a phase."""
-        numbers = (number for (known, _), number in self._known.items() if known is phase)
-        return self.transports[next(numbers, None) or 0].bytes_sent(npu_class, phase)
+        return self.transports[self._first[phase]].bytes_sent(npu_class, phase)
 
     def links(self) -> LinkTable | None:
         """What every link of every configuration carried."""
@@ -95,6 +95,7 @@ class Switched:
         key = phase, kind
         if key not in self._known:
             self._known[key] = self._found(phase.lane.dim, kind, npu)
+            self._first.setdefault(phase, self._known[key] or 0)
         return self._known[key]
 
     def _found(self, dim: GroupDim, kind: CollectiveKind, npu: int) -> int | None:

@@ -227,9 +227,9 @@ def _durations(events: EventTable, num_layers: int) -> Ints:
     return sums
 
 
-def operation_totals(timeline: Timeline, npu_class: int = 0) -> tuple[OperationTotal, ...]:
-    """What one class does by name, longest first; chunks and waiting, which are parts of others, are left out."""
-    events = of_kinds(of_class(timeline.events, npu_class), COMPUTING + COMMUNICATION)
+def operation_totals(timeline: Timeline) -> tuple[OperationTotal, ...]:
+    """What class 0 does by name, longest first; chunks and waiting, which are parts of others, are left out."""
+    events = of_kinds(of_class(timeline.events, 0), COMPUTING + COMMUNICATION)
     keys, group, counts = np.unique(events.name * len(EventKind) + events.kind, return_inverse=True, return_counts=True)
     totals = np.zeros(len(keys), dtype=np.int64)
     np.add.at(totals, group, events.end_ns - events.start_ns)
@@ -241,9 +241,9 @@ def operation_totals(timeline: Timeline, npu_class: int = 0) -> tuple[OperationT
     return tuple(sorted(operations, key=lambda each: -each.total_ns))
 
 
-def dimension_traffic(timeline: Timeline, npu_class: int = 0) -> tuple[DimensionTraffic, ...]:
-    """Traffic of one class in each dimension."""
-    chunks = of_kinds(of_class(timeline.events, npu_class), [EventKind.CHUNK, EventKind.SEND])
+def dimension_traffic(timeline: Timeline) -> tuple[DimensionTraffic, ...]:
+    """Traffic of class 0 in each dimension."""
+    chunks = of_kinds(of_class(timeline.events, 0), [EventKind.CHUNK, EventKind.SEND])
     streams = range(COMPUTE_STREAM + 1, COMPUTE_STREAM + 1 + len(timeline.dims))
     each = (chunks.where(chunks.stream == stream) for stream in streams)
     return tuple(DimensionTraffic(int(c.size_bytes.sum()), union_ns(c.start_ns, c.end_ns)) for c in each)

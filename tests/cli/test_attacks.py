@@ -66,7 +66,7 @@ def test_messages_that_do_not_fit_are_estimated_before_they_are_made(tmp_path):
     (tmp_path / "net.yaml").write_text(MESH.format("Mesh", 8000))
     done = limited(f"run --workload micro_all_to_all --topology {tmp_path}/net.yaml", tmp_path, 3 << 30)
     assert done.returncode == 2
-    assert "MB for the messages of collectives of 8,000 NPUs" in done.stderr
+    assert "MB for the messages of a collective of 8,000 NPUs" in done.stderr
 
 
 @pytest.mark.parametrize(
