@@ -48,8 +48,6 @@ if TYPE_CHECKING:
     from simcore.model.shape import Model
     from simcore.workload.chakra.builder import GraphBuilder
 
-__all__ = ["load_topology", "load_workload", "play", "predict", "run"]
-
 NATIVE = "native"
 TRACE_SUFFIXES = {".et", ".eg", ".gz", ".json"}
 SPECIFICATION_SUFFIXES = {".yaml", ".yml"}

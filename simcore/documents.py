@@ -16,8 +16,6 @@ from typing import Any, TypeVar
 from simcore.errors import InputError, Location, Problem, Problems, closest
 from simcore.files import read_bytes
 
-__all__ = ["Node", "location_of", "parse", "read", "read_text"]
-
 T = TypeVar("T")
 MAX_DOCUMENT_BYTES = 64 << 20
 MAX_DEPTH = 64

@@ -15,19 +15,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from types import TracebackType
 
-__all__ = [
-    "MAX_PROBLEMS",
-    "DeadlockError",
-    "InputError",
-    "Location",
-    "Problem",
-    "Problems",
-    "SimcoreError",
-    "SimulationError",
-    "closest",
-    "printable",
-]
-
 MAX_PROBLEMS = 20
 
 

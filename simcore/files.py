@@ -18,19 +18,6 @@ from pathlib import Path
 
 from simcore.errors import InputError, closest
 
-__all__ = [
-    "Session",
-    "folder",
-    "make_folder",
-    "occupied",
-    "read_bytes",
-    "session",
-    "suffix_of",
-    "write_all",
-    "write_bytes",
-    "write_text",
-]
-
 PIECE_BYTES = 1 << 24
 PART = ".part"  # ends the name of what is not finished
 

@@ -8,8 +8,6 @@ from functools import cache
 from operator import attrgetter
 from typing import Any, Self
 
-__all__ = ["Hashed"]
-
 
 class Hashed:
     """Base of a frozen dataclass that says `__hash__ = Hashed.__hash__`: the hash of its fields is kept.

@@ -8,8 +8,6 @@ from typing import Literal
 
 from simcore.errors import InputError, closest
 
-__all__ = ["Shelf", "exists", "folder", "names", "resolve", "table"]
-
 Shelf = Literal["topologies", "workloads"]
 SUFFIXES = {"topologies": (".yaml", ".yml", ".json"), "workloads": (".txt", ".yaml", ".et")}
 

@@ -10,8 +10,6 @@ from xml.parsers import expat
 from simcore.documents import read_text
 from simcore.errors import InputError, Location
 
-__all__ = ["Element", "is_markup", "read_markup"]
-
 
 @dataclass(slots=True)
 class Element:

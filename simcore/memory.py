@@ -15,8 +15,6 @@ from dataclasses import dataclass, field
 from mmap import mmap
 from pathlib import Path
 
-__all__ = ["Watch", "check_room", "left_bytes", "watched"]
-
 RESERVE_BYTES = 48 << 20
 BALLAST_BYTES = 16 << 20
 EVERY_S = 0.02

@@ -15,8 +15,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from simcore.errors import InputError, closest
 
-__all__ = ["DISTRIBUTIONS", "QUIET", "SUBJECTS", "Noise", "Spread", "parse_jitter"]
-
 Floats = NDArray[np.float64]
 Words = NDArray[np.uint64]
 

@@ -12,8 +12,6 @@ from typing import Any, ClassVar, Self
 
 from simcore.errors import InputError, closest
 
-__all__ = ["Options", "RunOptions", "SimaiOptions", "count", "factor", "flag", "spelled", "texts"]
-
 MOST_COUNT = 10**9
 LEAST_FACTOR, MOST_FACTOR = 1e-12, 1e30  # no product of a few factors leaves the range of a float
 MOST_SEED = 2**62

@@ -6,8 +6,6 @@ import re
 
 from simcore.errors import InputError, Location
 
-__all__ = ["option_here", "refuse_foreign"]
-
 FOREIGN = (
     (
         re.compile(r"\s*(#.*\n\s*)*(ENABLE_QCN|USE_DYNAMIC_PFC_THRESHOLD|ENABLE_TRACE|TOPOLOGY_FILE|FLOW_FILE)\s"),

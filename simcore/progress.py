@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TypeVar
 
-__all__ = ["Meter", "meter", "metered"]
-
 T = TypeVar("T")
 
 

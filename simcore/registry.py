@@ -8,8 +8,6 @@ from typing import Generic, TypeVar
 
 from simcore.errors import InputError, closest
 
-__all__ = ["Registry"]
-
 T = TypeVar("T")
 
 

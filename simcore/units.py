@@ -8,20 +8,6 @@ from __future__ import annotations
 import math
 import re
 
-__all__ = [
-    "format_bytes",
-    "format_joules",
-    "format_ns",
-    "format_rate",
-    "largest_unit",
-    "parse_bytes",
-    "parse_bytes_per_s",
-    "parse_ns",
-    "parse_spans",
-    "transfer_ns",
-    "unit_of_key",
-]
-
 _NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*?)\s*", re.ASCII)
 _TIME_NS = {"ps": 1e-3, "ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9, "min": 60e9, "h": 3600e9}
 _PREFIX = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}

@@ -17,26 +17,6 @@ from simcore import files
 from simcore.cli.progress import Aside, progress
 from simcore.errors import InputError, closest, printable
 
-__all__ = [
-    "CONTEXT",
-    "Command",
-    "Group",
-    "Lazy",
-    "Named",
-    "Option",
-    "Target",
-    "emit",
-    "forced",
-    "is_quiet",
-    "note",
-    "option",
-    "option_of",
-    "pictures",
-    "terminal_width",
-    "verb",
-    "warn",
-]
-
 EXIT_CODES = "Exit codes: 0 done, 1 the run failed, 2 bad input, 3 outside a tolerance, 130 interrupted."
 CONTEXT: dict[str, Any] = {
     "help_option_names": ["-h", "--help"],

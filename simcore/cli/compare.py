@@ -17,8 +17,6 @@ from simcore.cli.numbers import Whole
 if TYPE_CHECKING:
     from simcore.report.aligned import Comparison
 
-__all__ = ["command"]
-
 
 @verb(short_help="Compare two reports, workloads or traces.")
 @click.argument("a")

@@ -10,8 +10,6 @@ from click.shell_completion import CompletionItem
 if TYPE_CHECKING:
     import click
 
-__all__ = ["shipped"]
-
 
 def shipped(
     shelf: Literal["topologies", "workloads"],

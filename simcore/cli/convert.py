@@ -10,8 +10,6 @@ from simcore.cli.command import Target, forced, verb, warn
 from simcore.cli.options import options_of
 from simcore.errors import InputError
 
-__all__ = ["command"]
-
 
 @verb(params=[click.Argument(["source"]), click.Argument(["target"], type=Target(prefix=True)), *options_of("convert")])
 def command(

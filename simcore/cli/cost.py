@@ -6,8 +6,6 @@ import click
 
 from simcore.cli.command import Lazy
 
-__all__ = ["command"]
-
 WAYS = {
     "transformer": ("FLOP, traffic, time, energy, money of a GPT.", "cost_transformer:transformer_command"),
     "simple": ("Time by matrix products, pipeline, collectives.", "cost_simple:simple_command"),

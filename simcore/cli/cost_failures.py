@@ -12,8 +12,6 @@ from simcore.cost.failures import LOSSES, Checkpoint, FailureRun, Failures, draw
 from simcore.errors import InputError
 from simcore.report.table import Table, columns
 
-__all__ = ["failures_command"]
-
 SHARES = (0.05, 0.5, 0.95)
 SECONDS_PER_DAY = 86400.0
 WORDS = {

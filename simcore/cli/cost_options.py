@@ -16,8 +16,6 @@ from simcore.errors import InputError, Location, Problem
 if TYPE_CHECKING:
     from simcore.cost.closed.executed import Batch, Executed
 
-__all__ = ["built", "executed_on", "operated", "print_result", "require"]
-
 Made = TypeVar("Made")
 
 

@@ -16,8 +16,6 @@ from simcore.cost.closed.describe import DAY_S, duration
 from simcore.cost.closed.simple import Chip
 from simcore.report.table import Table, columns
 
-__all__ = ["scaling_command"]
-
 
 @verb(
     "scaling",

@@ -16,8 +16,6 @@ from simcore.errors import InputError
 if TYPE_CHECKING:
     from simcore.cost.closed.executed import Executed
 
-__all__ = ["simple_command"]
-
 
 @verb(
     "simple",

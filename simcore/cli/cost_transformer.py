@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from simcore.cost.closed.executed import Executed
     from simcore.cost.utilised import Utilised
 
-__all__ = ["transformer_command"]
-
 PARTS = (transformer.Model, transformer.Training, transformer.Grid)
 
 

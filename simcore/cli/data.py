@@ -10,8 +10,6 @@ import click
 
 from simcore.cli.command import Group, Target, emit, option
 
-__all__ = ["command"]
-
 
 @click.group(cls=Group, short_help="Measured kernel times: list, add, predict.")
 def command() -> None:

@@ -24,8 +24,6 @@ from simcore.report.document import BreakdownRow, ReportDocument
 from simcore.report.workload_compare import WorkloadComparison
 from simcore.workload.contents import Contents
 
-__all__ = ["DOCUMENTS"]
-
 SHARES, COUNTS, INTERVAL = dict[str, float], dict[str, int], tuple[float, float]
 
 

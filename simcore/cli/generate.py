@@ -6,8 +6,6 @@ import click
 
 from simcore.cli.command import Lazy
 
-__all__ = ["command"]
-
 # Kind -> (what it makes, module of simcore.cli and the command in it).
 KINDS = {
     "megatron": ("A Megatron-LM training step.", "generate_models:megatron"),

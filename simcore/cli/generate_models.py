@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from simcore.generate.made import Made
     from simcore.workload.contents import Contents
 
-__all__ = ["deepseek", "deepspeed", "inference", "megatron"]
-
 AICB = "aicb-2.1"
 SCHEMA = "simcore.generate/1"
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from simcore.network.topology.model import Topology
     from simcore.system.explicit import Explicit
 
-__all__ = ["schedule"]
-
 KINDS = [kind.value for kind in CollectiveKind if kind != CollectiveKind.BARRIER]
 
 

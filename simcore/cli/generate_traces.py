@@ -16,8 +16,6 @@ from simcore.units import format_bytes, format_ns, parse_bytes, parse_ns
 from simcore.workload.model import CollectiveKind
 from simcore.workload.tokens import MAX_INTEGER
 
-__all__ = ["collective", "synthetic"]
-
 
 @verb(
     params=options_of(

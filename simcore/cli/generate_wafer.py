@@ -10,8 +10,6 @@ from simcore.cli.options import options_of
 from simcore.errors import InputError
 from simcore.units import format_ns
 
-__all__ = ["faults"]
-
 
 def _counts(text: str) -> list[int]:
     """The numbers of faults."""

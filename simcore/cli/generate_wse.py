@@ -12,8 +12,6 @@ from simcore.cli.options import options_of
 from simcore.errors import InputError
 from simcore.units import format_bytes
 
-__all__ = ["nodes", "traces", "wse"]
-
 COLUMNS = ("memory", "MAC", "HBM reads", "network")
 KINDS = {
     "nodes": ("Operations, memory and network bytes of every node.", "generate_wse:nodes"),

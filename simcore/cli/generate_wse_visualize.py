@@ -10,8 +10,6 @@ from simcore.cli.options import options_of
 from simcore.documents import read
 from simcore.errors import InputError, Problems, closest
 
-__all__ = ["visualize"]
-
 
 @verb(
     short_help="Pictures of what cores move, from traces.",

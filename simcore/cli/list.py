@@ -10,8 +10,6 @@ import click
 from simcore.cli.command import emit, verb
 from simcore.errors import closest
 
-__all__ = ["command"]
-
 Lines = Iterator[tuple[str, str]]
 
 

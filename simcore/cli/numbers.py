@@ -10,8 +10,6 @@ import click
 
 from simcore.units import parse_bytes, parse_bytes_per_s, parse_ns
 
-__all__ = ["COUNT", "KINDS", "POSITIVE", "SIZE", "Finite", "Whole"]
-
 
 class _Bounded(click.ParamType):  # type: ignore[type-arg]  # generic in new versions only
     """A number in a range, and no NaN; what it may be is told in words."""

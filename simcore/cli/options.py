@@ -15,8 +15,6 @@ import click
 from simcore.cli.command import Named, Option
 from simcore.cli.numbers import KINDS, Finite, Whole
 
-__all__ = ["options_of"]
-
 KIND = re.compile(r"^(\S+?)(\*?)(!?)(?: <(.+)>)?(?: ([=~])(.*))?$")
 RANGE = re.compile(r"([\d.e-]+)\.\.([\d.e]*)(f?)")
 OF_FIELDS = {"int": "count", "bool": "flag"}

@@ -12,8 +12,6 @@ from simcore.cli.options import options_of
 if TYPE_CHECKING:
     from simcore.cost.answer import Answer
 
-__all__ = ["command"]
-
 FORMATS = (".txt", ".et")
 LEAST_SHARE = 0.005  # of the time that is told
 VIEWS = (".png", ".svg", ".pdf", ".html", ".csv", ".json")

@@ -10,8 +10,6 @@ from contextlib import AbstractContextManager, contextmanager
 
 from simcore.progress import Meter, metered
 
-__all__ = ["Aside", "progress", "told"]
-
 FIRST_S, EVERY_S, EVERY_LINE_S = 2.0, 0.5, 10.0
 LEAST_SHARE = 0.01  # from which the rest is guessed
 CLEAR = "\r\x1b[K"

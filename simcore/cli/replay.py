@@ -15,8 +15,6 @@ from simcore.cli.command import Command, Target
 from simcore.cli.options import options_of
 from simcore.replay.kinds import categories
 
-__all__ = ["command"]
-
 ASSIGNMENT = re.compile(r"[a-z_]+=[\w-]+")
 
 

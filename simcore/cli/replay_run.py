@@ -28,17 +28,15 @@ from simcore.replay.views.report import to_dict
 from simcore.replay.views.screen import to_text
 from simcore.replay.views.trial import ablations
 from simcore.replay.views.workloads import to_chakra, to_workload_text
-from simcore.replay.whatif.changes import Fused, Kinds, Layers, Overlap, Retimed, Scale, Straggler, WhatIf, Width
+from simcore.replay.whatif.changes import Fused, Kinds, Layers, Overlap, Scale, Straggler, WhatIf, Width
 from simcore.replay.whatif.host import HOST_TIMES, CudaGraphs, Host, Unsynchronised
-from simcore.replay.whatif.retiming import Degree
+from simcore.replay.whatif.retiming import Degree, Retimed
 from simcore.replay.whatif.transfers import Interconnect
 from simcore.report.document import encode
 from simcore.system import config
 from simcore.workload.chakra.writer import write_files
 from simcore.workload.host_trace import read_recorded
 from simcore.workload.kineto import KinetoTrace
-
-__all__ = ["Asked", "assignments", "fused", "groups", "run", "scales", "stragglers"]
 
 
 def scales(values: tuple[str, ...]) -> tuple[WhatIf, ...]:

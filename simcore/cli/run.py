@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from simcore.report.document import ReportDocument
     from simcore.timeline.events import Timeline
 
-__all__ = ["command"]
-
 
 def _timelines() -> Collection[str]:
     from simcore.report.artefacts import TIMELINES

@@ -20,8 +20,6 @@ from simcore.options import RunOptions
 if TYPE_CHECKING:
     from simcore.report.model import Report
 
-__all__ = ["OPTION", "text_of"]
-
 SCHEMA = "simcore.run/1"
 
 

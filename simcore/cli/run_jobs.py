@@ -16,8 +16,6 @@ from simcore.units import format_bytes, format_ns
 if TYPE_CHECKING:
     from simcore.engine.jobs import JobRuns, Trial
 
-__all__ = ["run"]
-
 SCHEMA = "simcore.jobs/1"
 TAKEN = ("network", "profile", "queues_per_dim", "compute_scale", "comm_scale", "injection_scale", "seed")
 NETWORK = "fair"  # the law of links that several jobs share at once

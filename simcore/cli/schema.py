@@ -6,8 +6,6 @@ import click
 
 from simcore.cli.command import Named, emit, verb
 
-__all__ = ["command"]
-
 
 def _names() -> list[str]:
     from simcore.cli.documents import DOCUMENTS

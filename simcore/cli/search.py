@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from simcore.model.plan import Plan
     from simcore.report.table import Table
 
-__all__ = ["command"]
-
 
 @verb(short_help="Find the best parallelisation of a model on a cluster.")
 @click.argument("study")

@@ -17,8 +17,6 @@ from simcore.progress import meter
 if TYPE_CHECKING:
     from simcore.sweep.study import Study
 
-__all__ = ["command"]
-
 
 class Sweep(Group):
     """`simcore sweep STUDY` stands for `simcore sweep start STUDY`."""

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from simcore.network.topology.figures import Figures
     from simcore.network.topology.model import Topology
 
-__all__ = ["command"]
-
 
 def _formats() -> Collection[str]:
     from simcore.network.topology.export import FORMATS

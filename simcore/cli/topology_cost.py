@@ -10,8 +10,6 @@ from simcore.network.topology.model import Topology
 from simcore.report.table import Table, columns
 from simcore.units import format_rate
 
-__all__ = ["astra_lines", "document", "text"]
-
 SCHEMA = "simcore.network-cost/1"
 WORDS = {"link": "cables", "switch": "switches", "nic": "NICs"}
 

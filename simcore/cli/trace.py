@@ -10,8 +10,6 @@ import click
 from simcore.cli.command import Group, Target, emit, forced, option, warn
 from simcore.cli.numbers import Finite, Whole
 
-__all__ = ["command"]
-
 DRAWN = (".dot", ".gv", ".graphml")
 
 

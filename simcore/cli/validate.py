@@ -10,8 +10,6 @@ from simcore.cli.command import Target, emit, note, pictures, verb
 from simcore.cli.options import options_of
 from simcore.progress import meter
 
-__all__ = ["command"]
-
 
 @verb(params=[click.Argument(["suite"], required=False), *options_of("validate", plot=Target(pictures))])
 def command(

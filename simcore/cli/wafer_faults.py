@@ -20,8 +20,6 @@ from simcore.wafer.run import simulate_wafer
 from simcore.wafer.steps import Rates
 from simcore.workload.wafer import CoreStep, NodeStep
 
-__all__ = ["slowdowns"]
-
 MOST_DRAWS = 200
 Generator = np.random.Generator
 

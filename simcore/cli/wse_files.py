@@ -21,8 +21,6 @@ from simcore.generate.wse.tiling import Tiling, read_tiling
 from simcore.generate.wse.traces import instructions
 from simcore.sweep.workers import cores
 
-__all__ = ["nodes", "steps", "traces"]
-
 MANY_TOKENS = 1 << 14  # sequences x positions x expert layers from which worker processes pay off
 
 

@@ -11,8 +11,6 @@ from functools import lru_cache
 
 from simcore.errors import InputError, closest
 
-__all__ = ["ELEMENT_BYTES", "Accelerator", "accelerator", "names", "recognised", "variant"]
-
 ELEMENT_BYTES = {"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5}
 
 

@@ -37,8 +37,6 @@ from simcore.compute.measured.estimate import Answer, Machine, Question, answer
 from simcore.compute.measured.operations import LATENT, OPERATIONS, ROTARY
 from simcore.compute.measured.tables import Word, own_folder, remembered
 
-__all__ = ["collective_curve", "duration", "durations", "expert_exchange"]
-
 # Time of a gradient's product over the forward product of its own sizes (SimuMax, A100 PCIe and B200: medians of the
 # layouts NN and, summed in 32 bits, NT over TN).
 _LAYOUT = {Gradient.NONE: 1.0, Gradient.INPUT: 1.0, Gradient.WEIGHT: 1.05}

@@ -9,19 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 
-__all__ = [
-    "Attention",
-    "Duration",
-    "Gradient",
-    "GroupedProduct",
-    "Kernel",
-    "LatentAttention",
-    "MemoryPass",
-    "Product",
-    "Source",
-    "Touch",
-]
-
 
 class Gradient(Enum):
     """Which of a linear layer's three products it is; its operands lie in memory accordingly (TN, NN, NT)."""

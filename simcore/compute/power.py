@@ -19,8 +19,6 @@ from simcore.compute.measured.curves import Floats
 from simcore.compute.measured.parametric import plain_type, stated_peak
 from simcore.errors import InputError
 
-__all__ = ["WAITING", "board_w", "energy_j", "limit_w", "limited", "node_w", "watts"]
-
 # Shares of the board's limit; products by bytes of an element.
 _PRODUCTS = {4.0: 0.93, 2.0: 0.93, 1.0: 0.80, 0.5: 0.86}
 _SHARES: dict[type, float] = {Attention: 0.76, MemoryPass: 0.72}

@@ -18,8 +18,6 @@ from simcore.model.plan import Plan
 from simcore.model.shape import Model, kinds
 from simcore.model.steps import Block
 
-__all__ = ["Answer"]
-
 # Parts of a prediction -> their names in the document.
 PARTS = {
     "compute": "compute_s",

@@ -20,8 +20,6 @@ from simcore.model.steps import Kernel, in_phase
 from simcore.model.timing import COLD, computed_in, duration
 from simcore.workload.model import PhaseName
 
-__all__ = ["Basis", "Timed"]
-
 
 @dataclass(frozen=True, slots=True)
 class Timed:

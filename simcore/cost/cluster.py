@@ -11,8 +11,6 @@ from simcore.model.timing import LOOP, Loop
 from simcore.network.topology.model import Topology
 from simcore.system.collectives.nccl import Fabric
 
-__all__ = ["Cluster", "Host", "Software", "host_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Software:

@@ -17,8 +17,6 @@ from simcore.cost.closed.operation import daly_interval_s
 from simcore.errors import InputError
 from simcore.progress import meter
 
-__all__ = ["LOSSES", "Checkpoint", "FailureRun", "Failures", "draw", "quantile"]
-
 LOSSES = ("checkpoint_s", "rollback_s", "restart_s", "waiting_s", "slower_s")
 MOST_STOPS = 10_000_000
 

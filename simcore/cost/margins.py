@@ -19,8 +19,6 @@ from simcore.cost.cluster import Cluster
 from simcore.model.plan import Plan
 from simcore.model.shape import Model
 
-__all__ = ["Kind", "Margin", "Seen", "interval", "kind_of", "margin_of", "shipped_errors", "write_errors"]
-
 FILE = Path(__file__).parent / "errors.json"
 
 

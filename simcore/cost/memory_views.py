@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["memory_figure", "occupancies", "told", "write_memory"]
-
 _COLOURS = {"parameters": PHASES[2], "gradients": DIMENSIONS[2], "optimizer": DIMENSIONS[0]}
 _IN_FLIGHT = (PHASES[1], "#A6D8F5")  # micro-batches by turns
 _MOST_PANELS = 6

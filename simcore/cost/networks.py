@@ -8,8 +8,6 @@ from simcore.errors import InputError
 from simcore.network.topology.model import Dimension, Topology
 from simcore.system.collectives.nccl import Fabric
 
-__all__ = ["fabric_of_topology"]
-
 _MESSAGE_S = 10e-6
 _WAYS = 2  # a ring's neighbours, and the passes of a level there and back
 

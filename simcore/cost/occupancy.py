@@ -20,8 +20,6 @@ from simcore.model.plan import Plan
 from simcore.model.shape import Model
 from simcore.workload.loops.schedules import Cell, play
 
-__all__ = ["Moment", "Occupancy", "occupancy"]
-
 _LASTING = ("parameters", "gradients", "optimizer")
 _PASSES = {"F": "forward", "B": "backward", "W": "weight gradients"}
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from simcore.cost.published.validate import Scored
     from simcore.cost.search import Candidate, Found
 
-__all__ = ["front_figure", "predictions_figure", "step_figure"]
-
 
 def predictions_figure(scored: Sequence[Scored]) -> Figure:
     """The error of every row, a line for each suite, the most exact on top; the bar is the suite's mean |error|."""

@@ -11,8 +11,6 @@ from simcore.cost.systems import software as profile_of
 from simcore.errors import InputError
 from simcore.system.collectives.nccl import FABRICS, Fabric
 
-__all__ = ["placed", "usual_fabric"]
-
 # The beginning of an accelerator's name -> its usual interconnect and the Gb/s of a node's network cards together.
 _USUAL = {
     "A100": ("azure-a100", 1600),

@@ -33,8 +33,6 @@ from simcore.system.config import NCCL, Algorithm, SystemConfig
 from simcore.workload.loops.pipeline import pipeline_of
 from simcore.workload.model import CollectiveKind, Layer, Phase, Role, Workload
 
-__all__ = ["cells", "engine_ns", "network_ns", "program", "run_ns", "write_step"]
-
 
 def engine_ns(model: Model, plan: Plan, cluster: Cluster) -> int:
     """How long a step takes of `model` on `cluster`, run by the engine; errors are those of `predict`."""

@@ -27,24 +27,6 @@ from simcore.workload.loops.schedules import Durations, Schedule
 from simcore.workload.loops.steady import length
 from simcore.workload.model import CollectiveKind
 
-__all__ = [
-    "Cluster",
-    "GradientSum",
-    "Prediction",
-    "Software",
-    "busy_ns",
-    "gradient_sums",
-    "lower_bound_s",
-    "mean_bound_s",
-    "message_bytes",
-    "messages_ns",
-    "part_cells",
-    "part_times_ns",
-    "predict",
-    "predict_layer",
-    "stage_bound_s",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Prediction:

@@ -12,8 +12,6 @@ from simcore.model.memory import peak
 from simcore.model.plan import OFFLOADED, Plan, check
 from simcore.model.shape import Model
 
-__all__ = ["remedies"]
-
 
 def remedies(model: Model, plan: Plan, cluster: Cluster) -> list[tuple[str, int, float]]:
     """Option, peak bytes and step seconds of every single change with which the plan fits, the fastest first."""

@@ -17,27 +17,14 @@ from operator import attrgetter
 from typing import Any
 
 from simcore.collection import collection_paused
-from simcore.cost.predict import Cluster, Prediction, busy_ns, lower_bound_s, mean_bound_s, predict, stage_bound_s
+from simcore.cost.cluster import Cluster
+from simcore.cost.predict import Prediction, busy_ns, lower_bound_s, mean_bound_s, predict, stage_bound_s
 from simcore.cost.step import Cut, cells_of, cut_of, edge, layer_plan
 from simcore.model.memory import fullest, needs, peak
 from simcore.model.plan import Plan, Recompute, split
 from simcore.model.shape import Model
 from simcore.progress import meter
 from simcore.workload.loops import schedules
-
-__all__ = [
-    "AXES",
-    "SLOWEST",
-    "Candidate",
-    "Found",
-    "Rival",
-    "Study",
-    "axes",
-    "pareto",
-    "rivals",
-    "search",
-    "sized",
-]
 
 EVEN, UNEVEN = "even", "uneven"
 SCHEDULES = tuple(name for name in schedules.names() if name != "interleaved")  # that is 1f1b with chunks

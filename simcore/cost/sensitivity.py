@@ -15,8 +15,6 @@ from simcore.cost.published.rows import Collective, Held, Question, Step
 from simcore.model.timing import Loop
 from simcore.system.collectives.nccl import Fabric
 
-__all__ = ["Sensitivity", "averaged", "of_cluster", "of_question", "told"]
-
 STEP = 0.05
 
 Made = TypeVar("Made", Loop, Software, Fabric)

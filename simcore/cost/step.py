@@ -30,8 +30,6 @@ from simcore.model.timing import prepare, seconds
 from simcore.system.collectives.nccl import collective_s
 from simcore.workload.model import CollectiveKind, Group, Layer, Phase, PhaseName
 
-__all__ = ["Cell", "Cut", "Machine", "cells_of", "cut_of", "edge", "layer_plan", "whole_ns"]
-
 FORWARD, INPUT_GRAD, WEIGHT_GRAD = PhaseName.FORWARD, PhaseName.INPUT_GRAD, PhaseName.WEIGHT_GRAD
 AXES = {Group.LOOP: Axis.TENSOR, Group.CP: Axis.CONTEXT, Group.EP: Axis.EXPERT}
 _SHARDS_EVERY_PASS = 2  # the ZeRO level from which every micro-batch communicates

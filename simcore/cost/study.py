@@ -25,8 +25,6 @@ from simcore.errors import InputError, Problems
 from simcore.model.plan import Plan
 from simcore.units import parse_bytes
 
-__all__ = ["read_study"]
-
 MOST, MOST_SEQUENCES, MOST_TOKENS = 10**6, 10**5, 1 << 24  # beyond, a search takes days
 _LEVELS = 3
 

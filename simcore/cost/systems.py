@@ -18,8 +18,6 @@ from simcore.cost.cluster import Cluster, Software, host_of
 from simcore.errors import InputError, closest
 from simcore.system.collectives.nccl import FABRICS, Fabric
 
-__all__ = ["CLUSTERS", "RUNS", "SOFTWARE", "TABLE", "Cluster", "clusters", "fabric_of", "replaced", "software"]
-
 TABLE: Mapping[str, Any] = json.loads((Path(__file__).parent / "software.json").read_text(encoding="utf-8"))
 
 

@@ -13,8 +13,6 @@ from simcore.errors import InputError
 from simcore.model.plan import Plan, check
 from simcore.model.shape import Experts, Model
 
-__all__ = ["Utilised", "utilised"]
-
 
 @dataclass(frozen=True, slots=True)
 class Utilised:

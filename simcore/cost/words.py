@@ -24,8 +24,6 @@ from simcore.network.topology.model import Topology
 from simcore.system.collectives.nccl import Fabric, read_fabric
 from simcore.workload.loops import schedules
 
-__all__ = ["CHOICES", "check_size", "cluster_of", "model_of", "plan_of", "read_cluster", "read_model", "under"]
-
 # What a word may say, where not any number or yes and no.
 CHOICES: dict[str, list[str]] = {
     "recompute": list(RECOMPUTED),

@@ -9,8 +9,6 @@ from simcore.engine.settings import Settings
 from simcore.network.topology.model import Dimension, Topology
 from simcore.noise import QUIET
 
-__all__ = ["Change", "changes"]
-
 Change = tuple[str, Topology, Settings]
 """In words, and the machine and the settings of the changed run."""
 

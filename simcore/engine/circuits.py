@@ -15,8 +15,6 @@ from simcore.network.instant import Environment
 from simcore.system.circuits import Switched
 from simcore.system.transport import class_of
 
-__all__ = ["folded", "parts_of", "transport_of"]
-
 
 def transport_of(env: Environment, ranks: Sequence[Sequence[int]], setup: Setup) -> Wired | Switched:
     """As `make_transport`; over circuits that are switched, one of these for each configuration."""

@@ -13,8 +13,6 @@ from simcore.system.graph_npu import GraphProgram
 from simcore.workload.chakra.reader import read_graphs
 from simcore.workload.model import CollectiveKind, Graph, NodeKind
 
-__all__ = ["Customs"]
-
 _ALLOWED = (NodeKind.INVALID, NodeKind.METADATA, NodeKind.COMPUTE, NodeKind.SEND, NodeKind.RECV)
 
 

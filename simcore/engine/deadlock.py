@@ -10,8 +10,6 @@ from simcore.system.streams import Stream
 from simcore.system.transport import class_of
 from simcore.timeline.events import format_ranks
 
-__all__ = ["deadlock"]
-
 SHOWN = 10
 ABSENT, PLAYS, READY = "has not asked for it", "plays it", "has it ready"
 ALONE = (

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from simcore.system.groups import GroupDim, LogicalDim
 from simcore.system.transport import class_of
 
-__all__ = ["GroupNames", "classes_of", "fold", "kinds_of"]
-
 Ints = NDArray[np.int64]
 
 

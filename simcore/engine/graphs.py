@@ -31,8 +31,6 @@ from simcore.system.streams import Lane, Request
 from simcore.timeline.events import EventBuffer, Timeline, format_ranks
 from simcore.workload.model import ALL_DIMENSIONS, CollectiveKind, Graph, GraphSet, NodeKind, PhaseName
 
-__all__ = ["GraphCase"]
-
 KINDS = list(CollectiveKind)
 SHOWN_STUCK = 10
 BARRIER_BYTES = 1  # of a message that says nothing but that it was sent

@@ -25,8 +25,6 @@ from simcore.system.config import SystemConfig
 from simcore.timeline.events import FOREVER, Timeline
 from simcore.workload.jobs import PLACES, Job, merged, placed
 
-__all__ = ["JobOutcome", "JobRuns", "SharedLink", "Trial", "runs_of"]
-
 SHOWN_LINKS = 3
 
 

@@ -36,8 +36,6 @@ from simcore.workload.model import CollectiveKind, Group, Phase, PhaseName, Work
 if TYPE_CHECKING:  # pipelines are imported where there are some
     from simcore.workload.loops.pipeline import Pipeline
 
-__all__ = ["LoopCase"]
-
 PHASES = list(PhaseName)
 
 

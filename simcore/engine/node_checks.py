@@ -10,8 +10,6 @@ from simcore.profiles import Profile
 from simcore.system.config import SystemConfig
 from simcore.workload.model import CollectiveKind, Graph, NodeKind
 
-__all__ = ["check_nodes"]
-
 KINDS = list(CollectiveKind)
 
 

@@ -16,8 +16,6 @@ from simcore.system.streams import Lane
 from simcore.workload.loops import Span
 from simcore.workload.model import CollectiveKind, Group, Workload
 
-__all__ = ["Placement", "joined", "place"]
-
 FOLLOWING = (CollectiveKind.BARRIER, *ROOTED)
 
 

@@ -27,8 +27,6 @@ from simcore.workload.model import GraphSet, Workload
 if TYPE_CHECKING:
     from simcore.engine.graphs import GraphCase
 
-__all__ = ["simulate"]
-
 
 def simulate(
     content: Workload | GraphSet,

@@ -14,8 +14,6 @@ from simcore.profiles import NetworkMode, Profile
 from simcore.units import parse_spans
 from simcore.workload.model import Parallelism
 
-__all__ = ["Exact", "Settings", "noise_of", "parse_straggler", "straggler_factors"]
-
 Exact = Literal["", "messages"]
 
 

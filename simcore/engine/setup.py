@@ -13,8 +13,6 @@ from simcore.system.collectives import NATIVE_ALGORITHMS
 from simcore.system.config import NCCL, SystemConfig
 from simcore.workload.model import Workload
 
-__all__ = ["Setup", "prepare"]
-
 
 @dataclass(frozen=True, slots=True)
 class Setup:

@@ -24,8 +24,6 @@ from simcore.system.plans import Costs, Plans
 from simcore.system.streams import Lane, StreamPhase
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["Ground", "looks_alike", "survey"]
-
 SAMPLED_RANKS = 256
 GATHER, SCATTER = CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER
 

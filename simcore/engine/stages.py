@@ -13,8 +13,6 @@ from simcore.timeline.events import EventBuffer, PipelineRun
 from simcore.workload.loops.pipeline import Passage, Pipeline, end_steps, steps_of
 from simcore.workload.model import Workload
 
-__all__ = ["check_fits", "pipeline_run", "stage_programs", "stateless"]
-
 
 def check_fits(workload: Workload, topology: Topology, placement: Placement) -> None:
     """InputError when the stages are not equal parts of the machine, or some algorithm spans all of it."""

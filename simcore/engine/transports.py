@@ -32,8 +32,6 @@ from simcore.system.scheduler import Transport
 from simcore.system.shared import Shared
 from simcore.system.transport import AsymmetryError, Solved
 
-__all__ = ["Wired", "fold_of", "make_transport", "notes_of", "stuck_of"]
-
 Wired = Solved | Measured | Played | Shared
 Ints = NDArray[np.int64]
 

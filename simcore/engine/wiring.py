@@ -23,8 +23,6 @@ from simcore.system.whole import Wholes
 from simcore.timeline.events import EventBuffer
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["Scene", "make_gates", "make_phases", "play"]
-
 
 @dataclass(frozen=True, slots=True)
 class Scene:

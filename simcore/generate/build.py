@@ -12,8 +12,6 @@ from simcore.model.plan import Plan, Recompute
 from simcore.model.presets import model as named_model
 from simcore.model.shape import Experts, Latent, Model
 
-__all__ = ["SIZES", "Asked", "Extra", "aicb_options", "model_of", "number_format", "plan_of"]
-
 SIZES = {
     "Megatron": {
         "7": "gpt-7.5b",

@@ -9,8 +9,6 @@ from simcore.workload.chakra import writer
 from simcore.workload.chakra.schema import ATTRIBUTE_KINDS, CommType, NodeType
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["SAMPLES", "collective", "samples"]
-
 
 def collective(
     kind: CollectiveKind,

@@ -10,8 +10,6 @@ from simcore.errors import InputError
 from simcore.generate.step import contents_of_step, load_step
 from simcore.workload.contents import Contents, of_graphs, of_workload
 
-__all__ = ["read_contents"]
-
 _SPECIFICATIONS = (".yaml", ".yml")
 _LARGEST_RANK = 1 << 31
 

@@ -11,8 +11,6 @@ from simcore.generate.aicb.options import Options
 from simcore.library import table
 from simcore.workload.model import Group, Layer, PhaseName
 
-__all__ = ["Deviation", "deviations"]
-
 Bytes = Mapping[str, int]
 
 

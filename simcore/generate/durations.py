@@ -19,20 +19,6 @@ from simcore.model.timing import LOOP, Loop, kernel_s, seconds
 from simcore.workload.contents import Contents, Roof, Work
 from simcore.workload.model import PhaseName
 
-__all__ = [
-    "Cost",
-    "Measured",
-    "Rescaled",
-    "Roofline",
-    "chosen_gpu",
-    "measured",
-    "parts_of",
-    "profile",
-    "rescaled",
-    "roofline",
-    "with_work",
-]
-
 DEFAULT_GPU = "A100"
 
 Parts = Mapping[Part, Sequence[Kernel]]

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 
 from simcore.model.plan import Plan
 
-__all__ = ["Groups", "groups_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Groups:

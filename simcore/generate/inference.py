@@ -20,8 +20,6 @@ from simcore.model.shape import Experts, Model
 from simcore.model.steps import Kernel, Part
 from simcore.workload.model import CollectiveKind, Group, Layer, Parallelism, Phase, PhaseName, Workload
 
-__all__ = ["Request", "durations_of", "held_bytes", "inference_pipeline", "inference_workload"]
-
 FORWARD = PhaseName.FORWARD
 FP8_SHARE = (1 + 4 / 128) / 2
 """Bytes of an fp8 activation with a 32-bit scale per 128, relative to 16 bits (DeepSeek-V3, section 3.3)."""

@@ -15,8 +15,6 @@ import numpy as np
 from simcore.generate.mixture import Mixture
 from simcore.generate.synthetic import Master, Model
 
-__all__ = ["chi_square", "kolmogorov_smirnov", "learnt", "likeness"]
-
 WITHIN = 1.05
 """Sizes and times this close count as equal: none of the source's may come up again."""
 Score = tuple[float, float]

@@ -10,8 +10,6 @@ from simcore.model.plan import Plan
 from simcore.workload.loops.pipeline import Passage, Pipeline, Transfer, pipeline_of
 from simcore.workload.model import Group, Layer, Phase, PhaseName, Role, Workload
 
-__all__ = ["listed_step"]
-
 FORWARD, INPUT_GRAD, WEIGHT_GRAD = PhaseName.FORWARD, PhaseName.INPUT_GRAD, PhaseName.WEIGHT_GRAD
 PHASES = {
     ("F", False): (FORWARD,),

@@ -11,8 +11,6 @@ from simcore.workload.model import Layer, PhaseName
 if TYPE_CHECKING:
     from simcore.workload.contents import Contents
 
-__all__ = ["Document", "Made", "row_document"]
-
 Document = dict[str, object]
 
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Mixture", "fit"]
-
 Floats = NDArray[np.float64]
 MAX_COMPONENTS = 6
 STEPS = 200

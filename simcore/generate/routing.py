@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from simcore.documents import read_text
 from simcore.errors import InputError
 
-__all__ = ["busiest_load", "expert_shares"]
-
 Shares = NDArray[np.float64]
 OPTION = "--moe_imbalance"
 

@@ -22,8 +22,6 @@ from simcore.workload.contents import Contents, of_workload
 from simcore.workload.headers import write_header
 from simcore.workload.text import write
 
-__all__ = ["inference_step", "inference_traces"]
-
 
 def inference_step(
     model: str,

@@ -13,8 +13,6 @@ from simcore.generate.aicb.options import FRAMES, Options
 from simcore.generate.aicb.presets import preset
 from simcore.generate.build import Asked, Extra
 
-__all__ = ["asked", "write"]
-
 
 def write(asked: Asked) -> str:
     """The file of what was given; everything else keeps its default."""

@@ -38,8 +38,6 @@ from simcore.workload.loops.pipeline import pipeline_of
 from simcore.workload.model import Workload
 from simcore.workload.text import write
 
-__all__ = ["Step", "contents_of_step", "corrected_step", "load_step", "make_step", "write_traces"]
-
 ONLY_AICB = (
     *("epoch_num", "computation_enable", "workload_only", "moe_grouped_gemm", "amp_enabled", "contiguous_gradients"),
     *("reduce_bucket_size", "allgather_bucket_size", "prefetch_bucket_size", "max_live_parameters"),

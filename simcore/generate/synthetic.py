@@ -24,8 +24,6 @@ from simcore.workload.chakra.schema import CommType, NodeType
 from simcore.workload.chakra.summary import topological_order
 from simcore.workload.model import CollectiveKind, Graph, GraphSet, NodeKind
 
-__all__ = ["Event", "Master", "Model", "learn", "merge", "project", "sample", "together"]
-
 START = ("", "")
 State = tuple[str, str]  # group, collective
 

@@ -22,8 +22,6 @@ from simcore.workload.chakra.schema import CommType, NodeType
 from simcore.workload.chakra.writer import check_free, frame, metadata, node, varint
 from simcore.workload.model import Layer, PhaseName, Role
 
-__all__ = ["Skeleton", "check_set", "skeleton", "trace", "write_set"]
-
 Skeleton = list[tuple[bytes, Operation]]
 """Of every node its encoded number and dependencies, and its operation."""
 

@@ -12,8 +12,6 @@ from simcore.model.rows import Rows, Timer
 from simcore.model.shape import Model
 from simcore.workload.model import Layer, Workload
 
-__all__ = ["pipeline_workload", "stage_workload", "unsaid"]
-
 LOOP = "HYBRID_TRANSFORMER_FWD_IN_BCKWD"
 
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from dataclasses import dataclass, field
 
-__all__ = ["Allocator", "Piece"]
-
 _BLOCK, _SMALL, _MIDDLE = 512, 1 << 20, 10 << 20
 _SMALL_SEGMENT, _SEGMENT, _MULTIPLE = 2 << 20, 20 << 20, 2 << 20
 

@@ -10,17 +10,6 @@ from typing import Any
 from simcore.model.plan import Plan, layers_of, unlike
 from simcore.model.shape import LayerKind, Model, Weight, Weights, elements
 
-__all__ = [
-    "NOTHING",
-    "Held",
-    "fullest_parameters",
-    "held_parameters",
-    "layer_parameters",
-    "of_weights",
-    "part_parameters",
-    "tied_gradient_bytes",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Held:

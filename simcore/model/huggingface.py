@@ -10,8 +10,6 @@ from simcore.documents import Node, read
 from simcore.errors import InputError, Problems, closest
 from simcore.model.shape import Experts, Latent, Model
 
-__all__ = ["FAMILIES", "configuration"]
-
 MOST = 1 << 20  # of anything: layers, widths, words, experts
 
 

@@ -19,8 +19,6 @@ from simcore.model.shape import Experts, Latent, LayerKind, Model, Weights
 from simcore.model.steps import Axis, Beside, Block, Collective, Kernel, Module, Part, Step
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["accumulation", "blocks", "embedding", "head", "mtp_blocks", "optimizer", "steps"]
-
 ALL_REDUCE, ALL_GATHER = CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER
 REDUCE_SCATTER, ALL_TO_ALL = CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_TO_ALL
 LOSS_BYTES, COUNT_BYTES = 4, 8

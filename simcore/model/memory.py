@@ -18,25 +18,6 @@ from simcore.model.plan import Layers, Plan, layers_of, stage_parts, unlike
 from simcore.model.shape import LayerKind, Model
 from simcore.model.steps import Block, dropped
 
-__all__ = [
-    "PEAK_MARGIN",
-    "Memory",
-    "Needs",
-    "activation_bytes",
-    "advice",
-    "fullest",
-    "in_flight",
-    "kept_bytes",
-    "kv_cache_bytes",
-    "layer_bytes",
-    "needs",
-    "peak",
-    "room",
-    "stage_memory",
-    "stage_needs",
-    "states",
-]
-
 OPTIMIZER_BYTES = 12
 """Adam with a 32-bit copy of the weight and two moments."""
 

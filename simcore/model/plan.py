@@ -17,25 +17,6 @@ from simcore.model.shape import LayerKind, Model, Weights, kinds
 from simcore.workload.loops.schedules import Schedule, make, outline, splits_backward
 from simcore.workload.model import Parallelism
 
-__all__ = [
-    "CONTEXTS",
-    "LINEAR",
-    "OFFLOADED",
-    "RECOMPUTED",
-    "STORED_BYTES",
-    "Context",
-    "Layers",
-    "Plan",
-    "Recompute",
-    "alike",
-    "check",
-    "check_sizes",
-    "layers_of",
-    "split",
-    "stage_parts",
-    "unlike",
-]
-
 Recompute = Literal["none", "selective", "full"]
 Context = Literal["gather", "ring", "all_to_all"]
 RECOMPUTED, CONTEXTS = ("none", "selective", "full"), ("gather", "ring", "all_to_all")

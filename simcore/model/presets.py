@@ -8,8 +8,6 @@ from simcore import library
 from simcore.errors import InputError, closest
 from simcore.model.shape import Experts, Latent, Model
 
-__all__ = ["SHIPPED", "model"]
-
 
 def _gpt(name: str, layers: int, hidden: int, heads: int) -> Model:
     """A model of Narayanan et al. 2021 (SC21), section 5: tied embeddings, 51,200 words, 2,048 positions."""

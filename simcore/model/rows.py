@@ -19,8 +19,6 @@ from simcore.model.shape import LayerKind, Model
 from simcore.model.steps import Axis, Beside, Block, Collective, Kernel, Part, dropped
 from simcore.workload.model import CollectiveKind, Group, Layer, Phase, PhaseName, Role
 
-__all__ = ["Rows", "Timer"]
-
 FORWARD, INPUT_GRAD, WEIGHT_GRAD = PhaseName.FORWARD, PhaseName.INPUT_GRAD, PhaseName.WEIGHT_GRAD
 ALL_REDUCE, ALL_GATHER = CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER
 REDUCE_SCATTER = CollectiveKind.REDUCE_SCATTER

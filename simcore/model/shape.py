@@ -12,19 +12,6 @@ from typing import Literal
 
 from simcore.hashed import Hashed
 
-__all__ = [
-    "Experts",
-    "Latent",
-    "LayerKind",
-    "Model",
-    "Weight",
-    "Weights",
-    "elements",
-    "kinds",
-    "mtp_parameters",
-    "total_parameters",
-]
-
 Split = Literal["column", "row", "none", "expert"]
 
 

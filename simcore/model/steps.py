@@ -13,8 +13,6 @@ from simcore.model.plan import Plan
 from simcore.model.shape import Weight
 from simcore.workload.model import CollectiveKind, PhaseName
 
-__all__ = ["Axis", "Beside", "Block", "Collective", "Kernel", "Module", "Part", "Step", "dropped", "in_phase"]
-
 
 class Part(StrEnum):
     """A piece of the model that is timed as a whole."""

@@ -15,8 +15,6 @@ from simcore.compute.measured.tables import remembered
 from simcore.compute.power import limited
 from simcore.model.steps import Kernel
 
-__all__ = ["COLD", "LOOP", "Loop", "computed_in", "duration", "kernel_s", "prepare", "seconds"]
-
 
 @dataclass(frozen=True, slots=True)
 class Loop:

@@ -16,8 +16,6 @@ from simcore.network.topology.fabric import IntArray, Routes
 from simcore.network.topology.links import LinkGraph
 from simcore.timeline.events import LinkTable
 
-__all__ = ["Batch", "leaders", "served", "solve_batch"]
-
 DENSE_LINKS = 1 << 13  # up to so many, which links follow which is kept in a table rather than sorted out
 
 

@@ -15,17 +15,6 @@ from simcore.network.topology.fabric import FloatArray, IntArray, Routes
 from simcore.network.topology.links import LinkGraph
 from simcore.units import whole_ns
 
-__all__ = [
-    "LATENCY_DIGITS",
-    "cross",
-    "idle_ns",
-    "occupied_ns",
-    "steps",
-    "whole_column",
-    "whole_latency",
-    "whole_steps",
-]
-
 LATENCY_DIGITS = 6
 
 

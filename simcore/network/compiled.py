@@ -20,8 +20,6 @@ from simcore.network import core, heaps
 from simcore.network.core import MOVING, ROWS, State
 from simcore.network.heaps import Rows
 
-__all__ = ["Arrays", "Known", "installed", "kept"]
-
 ENTRIES = ("begin", "hand_over", "happen", "play")
 """What Python calls of it; `core` calls the rest."""
 Table = NDArray[Any]

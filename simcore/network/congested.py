@@ -30,17 +30,6 @@ from simcore.timeline.events import LinkTable
 from simcore.timeline.link_use import OccupiedLinks
 from simcore.units import transfer_ns
 
-__all__ = [
-    "Arriving",
-    "CountedLinks",
-    "CutThrough",
-    "FaultyCutThrough",
-    "LinkNetwork",
-    "Network",
-    "StoreAndForward",
-    "TreeNetwork",
-]
-
 Deliver = Callable[[], None]
 
 

@@ -14,8 +14,6 @@ from simcore.network.instant import after
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
 
-__all__ = ["CongestionFree", "message_ns"]
-
 
 def message_ns(links: LinkGraph, src: IntArray, dst: IntArray, size_bytes: IntArray) -> IntArray:
     """Whole nanoseconds from sending to the last byte's arrival, for many messages; 0 from an NPU to itself.

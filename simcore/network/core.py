@@ -18,28 +18,6 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
-__all__ = [
-    "MOVING",
-    "NEVER",
-    "ROWS",
-    "Calendar",
-    "Hop",
-    "Instance",
-    "Layout",
-    "Link",
-    "Lists",
-    "Message",
-    "Rank",
-    "Round",
-    "Slot",
-    "State",
-    "Transfer",
-    "begin",
-    "hand_over",
-    "happen",
-    "play",
-]
-
 NEVER = 1 << 62
 NONE = 0
 START, CREDIT, RELEASE, RECEIVED = -1, -2, -3, 1 << 40

@@ -21,8 +21,6 @@ from simcore.network.trees import Combination, Meeting, Reduction, branches
 from simcore.timeline.events import LinkTable
 from simcore.units import whole_ns
 
-__all__ = ["FairShare"]
-
 
 class _Flow:
     """A transfer under way."""

@@ -22,8 +22,6 @@ from simcore.network.topology.paths import ShortestPaths
 from simcore.timeline.events import FOREVER, FaultCount
 from simcore.units import parse_ns, transfer_ns, whole_ns
 
-__all__ = ["Outlook", "parse_faults"]
-
 LEAST_FACTOR = 1e-6
 EXAMPLE = "'link 3-4 x0.5 @ 1ms-2ms', or 'link 3>4 down @ 1ms-'"
 _FAULT = re.compile(r"\s*link\s+(?P<ends>\S.*?)\s+(?P<what>down|x\S+)\s*(?:@\s*(?P<window>.*?)\s*)?")

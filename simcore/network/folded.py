@@ -19,8 +19,6 @@ from simcore.network.topology.links import Axis, LinkGraph
 from simcore.timeline.events import LinkTable
 from simcore.timeline.link_use import LinkUse, OccupiedLinks
 
-__all__ = ["FoldedLinks"]
-
 
 class FoldedLinks(LinkGraph):
     """The links of `whole`, each replaced by its representative on NPU 0.

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from simcore.network.core import NEVER, Head, Timer
 
-__all__ = ["Rows", "append", "due_heads", "due_timers", "first_ns", "length", "push"]
-
 Rows = NDArray[np.int64]
 FIRST = 1
 

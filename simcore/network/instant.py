@@ -7,8 +7,6 @@ from collections.abc import Callable
 
 import simpy
 
-__all__ = ["Environment", "Timers", "TimersOfNpus", "after", "at_end_of_instant"]
-
 DECISION, TRANSMISSION = 2, 3  # SimPy: 0 urgent, 1 normal; everything else of an instant comes first
 
 

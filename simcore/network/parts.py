@@ -15,8 +15,6 @@ from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
 from simcore.noise import QUIET
 
-__all__ = ["Part", "parts"]
-
 
 @dataclass(frozen=True, eq=False)
 class Part:

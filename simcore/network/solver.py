@@ -6,8 +6,6 @@ import numpy as np
 
 from simcore.network.topology.fabric import FloatArray, Routes
 
-__all__ = ["max_min_rates"]
-
 TOLERANCE = 1e-12
 
 

@@ -8,8 +8,6 @@ import numpy as np
 
 from simcore.network.topology.fabric import IntArray
 
-__all__ = ["MOST_TIMES", "Times"]
-
 MOST_TIMES = 10_000_000  # transfers over links; a run with more keeps none
 
 

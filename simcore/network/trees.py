@@ -15,8 +15,6 @@ from simcore.network.instant import after
 from simcore.network.topology.links import LinkGraph
 from simcore.units import transfer_ns
 
-__all__ = ["Branch", "Combination", "Meeting", "Reduction", "branches", "combine", "multicast"]
-
 
 class Branch(NamedTuple):
     """A link of a multicast tree: to which node it leads, latency to there from the root and for the link, in ns.

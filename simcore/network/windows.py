@@ -16,8 +16,6 @@ from simcore.network.core import NEVER
 from simcore.network.topology.fabric import IntArray, Routes
 from simcore.network.topology.links import LinkGraph
 
-__all__ = ["play_windows"]
-
 HOPS_A_WINDOW = 32  # a window costs as much as so many hops that `core` plays in Python
 
 Arrived = Callable[[IntArray, IntArray], tuple[IntArray, IntArray]]

@@ -19,8 +19,6 @@ from simcore.system.config import SystemConfig
 from simcore.system.groups import Delay
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["ASTRA_SIM_1"]
-
 REDUCTION_BUNDLE_BYTES = 500_000  # 3 memory accesses of 1 ns for every so many bytes
 
 

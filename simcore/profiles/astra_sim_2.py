@@ -21,8 +21,6 @@ from simcore.system.config import SystemConfig
 from simcore.system.groups import Delay
 from simcore.workload.model import CollectiveKind, NodeKind
 
-__all__ = ["ASTRA_SIM_2"]
-
 GROUP_ENDPOINT_NS = 10
 MEMORY_ACCESSES = 3
 REFUSED = (CollectiveKind.REDUCE, CollectiveKind.GATHER, CollectiveKind.SCATTER, CollectiveKind.BARRIER)

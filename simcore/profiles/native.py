@@ -22,8 +22,6 @@ from simcore.system.groups import Delay
 from simcore.units import transfer_ns
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["NATIVE"]
-
 MEMORY_ACCESSES = 3  # a reduction reads two operands and writes one
 
 

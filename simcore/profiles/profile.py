@@ -22,8 +22,6 @@ from simcore.system.groups import Delay
 from simcore.system.phases import QueueChoice
 from simcore.workload.model import CollectiveKind, Graph, NodeKind
 
-__all__ = ["GraphRules", "NetworkMode", "Profile", "Rule", "hops_along", "profiles", "rings", "rules_of"]
-
 NetworkMode = Literal["congestion-free", "congested", "fair", "queued"]
 
 

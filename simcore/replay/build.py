@@ -17,8 +17,6 @@ from simcore.replay.host import SyncCall, add_host, find_syncs
 from simcore.replay.rank import NOWHERE, RankView, view
 from simcore.workload.kineto import KinetoTrace
 
-__all__ = ["Prepared", "build_step", "prepare"]
-
 Column = NDArray[np.int64]
 
 

@@ -19,8 +19,6 @@ from simcore.replay.whatif.transfers import Transfer, transfer_of
 from simcore.system.collectives.nccl import FABRICS, Fabric, collective_s
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["Estimate", "Match", "Member", "clock_offsets_ns", "match_collectives", "transfers"]
-
 
 @dataclass(frozen=True, slots=True)
 class Member:

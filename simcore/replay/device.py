@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from simcore.replay.rank import RankView
 from simcore.workload.kineto import TaskKind
 
-__all__ = ["Delays", "LaunchQueue", "StreamWait", "explain", "launch_queue"]
-
 Column = NDArray[np.int64]
 # Figures of the trial in reference/lumos.md section 5; all on the scale of a launch (about 10 us).
 SHORT_GAP_NS = 12_000  # two tasks of a stream this close follow each other without another reason

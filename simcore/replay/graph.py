@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 
 from simcore.workload.order import topological
 
-__all__ = ["EDGE_COLUMNS", "NODE_COLUMNS", "EdgeKind", "GraphBuilder", "NodeKind", "RankNodes", "StepGraph"]
-
 Column = NDArray[np.int64]
 
 

@@ -14,8 +14,6 @@ from simcore.replay.device import LaunchQueue
 from simcore.replay.graph import EdgeKind, GraphBuilder, NodeKind
 from simcore.replay.rank import NOWHERE, Activity, RankView, Window
 
-__all__ = ["HostNodes", "SyncCall", "Wake", "add_host", "find_syncs", "find_wakes"]
-
 DEVICE_SYNC = re.compile(r"(cuda|hip)DeviceSynchronize|(cu|hip)CtxSynchronize")
 STREAM_SYNC = re.compile(r"(cuda|hip|cu)StreamSynchronize")
 EVENT_SYNC = re.compile(r"(cuda|hip|cu)EventSynchronize")

@@ -8,8 +8,6 @@ from functools import cache
 
 from simcore.library import table
 
-__all__ = ["ATTENTION", "COMMUNICATION", "LOADER", "SUSPECTED", "Kind", "categories", "kind_of_name", "plain"]
-
 ATTENTION, COMMUNICATION, LOADER, SUSPECTED, OTHER = "attention", "communication", "loader", "suspected", "other"
 MANGLED = re.compile(r"_ZN?K?")
 

@@ -11,8 +11,6 @@ from simcore.replay.kinds import COMMUNICATION, LOADER, kind_of_name
 from simcore.timeline.breakdown import merge
 from simcore.workload.kineto import Intervals, KinetoTrace, TaskKind
 
-__all__ = ["Activity", "RankView", "Window", "view"]
-
 Column = NDArray[np.int64]
 NOWHERE = -1
 LONG_AGO = -(1 << 62)

@@ -19,8 +19,6 @@ from simcore.workload.chakra import log_timeline
 from simcore.workload.chakra.reader import distinct_ranks
 from simcore.workload.model import GraphSet
 
-__all__ = ["of_log", "of_trace"]
-
 KINDS = EventKind.MEMORY, EventKind.MEMORY, EventKind.COMPUTE, EventKind.COLLECTIVE  # of a log's lanes
 
 

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from simcore.replay.graph import EdgeKind, NodeKind, StepGraph
 
-__all__ = ["NULL", "UNAIDED", "Changes", "Timing", "reordered", "replay", "steady"]
-
 Column = NDArray[np.int64]
 LEAST_COPIES, MOST_COPIES = 4, 12
 

@@ -17,10 +17,9 @@ from simcore.replay.coupling import Estimate, clock_offsets_ns, match_collective
 from simcore.replay.graph import StepGraph
 from simcore.replay.rank import RankView, Window
 from simcore.replay.run import NULL, UNAIDED, Changes, Timing, reordered, replay, steady
-from simcore.replay.whatif.changes import Retimed, WhatIf
+from simcore.replay.whatif.changes import WhatIf
+from simcore.replay.whatif.retiming import Retimed
 from simcore.workload.kineto import KinetoTrace
-
-__all__ = ["Period", "RecordedStep", "Replay", "StepReplay", "StreamOrder", "replay_prepared", "replay_traces"]
 
 Column = NDArray[np.int64]
 MOST_ORDERS = 8  # how often streams are put into a new launch order before the recorded one is kept

@@ -11,8 +11,6 @@ from simcore.errors import printable
 from simcore.report.table import Table
 from simcore.report.text import wrapped
 
-__all__ = ["Comparison", "Pair", "both"]
-
 
 @dataclass(frozen=True, slots=True)
 class Pair:

@@ -39,8 +39,6 @@ from simcore.timeline.events import (
 from simcore.workload.archives import LEAST_LIMIT_BYTES, MOST_GROWTH
 from simcore.workload.model import PhaseName
 
-__all__ = ["events_npz", "read_archive", "read_report"]
-
 MOST_BYTES = 16 * 2**30
 MOST_STREAMS = 1 << 20
 QUEUE = "queue_"

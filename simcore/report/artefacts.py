@@ -18,16 +18,6 @@ from simcore.report.selection import Limits, Selection, View, choose
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = [
-    "MAPS",
-    "TIMELINES",
-    "check_timeline",
-    "write_directory",
-    "write_links",
-    "write_timeline",
-]
-
-
 Kind = Literal["png", "svg"]
 
 

@@ -15,8 +15,6 @@ from simcore.report.tracks import Track, counters, lay_out, passed
 from simcore.timeline.events import NO_LAYER, EventKind, EventTable, Timeline
 from simcore.workload.model import PhaseName
 
-__all__ = ["chrome_json", "microseconds"]
-
 
 def chrome_json(timeline: Timeline, view: View, about: str = "") -> bytes:
     """The view as a JSON document; `otherData` says where it comes from and what it does not hold."""

@@ -15,8 +15,6 @@ from simcore.report.text import PHASE_WORDS
 from simcore.units import format_bytes, format_ns
 from simcore.workload.model import PhaseName
 
-__all__ = ["ReportComparison", "compare"]
-
 
 @dataclass(frozen=True, slots=True)
 class LayerPair:

@@ -9,28 +9,6 @@ import json
 from collections.abc import Mapping
 from typing import NotRequired, TypedDict
 
-__all__ = [
-    "SCHEMA",
-    "BreakdownRow",
-    "DimensionRow",
-    "FaultRow",
-    "InputRow",
-    "IterationRow",
-    "LayerRow",
-    "LinkRow",
-    "Links",
-    "NoiseRow",
-    "PhaseRow",
-    "PowerRow",
-    "QueueRow",
-    "Queues",
-    "RankRow",
-    "ReportDocument",
-    "encode",
-    "layer_row",
-    "phase_row",
-]
-
 SCHEMA = "simcore.report/1"
 
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["stages_figure", "timeline_figure"]
-
 Ints = NDArray[np.int64]
 
 WIDTH_INCHES = 12.0

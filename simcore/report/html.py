@@ -28,8 +28,6 @@ from simcore.timeline.breakdown import operation_totals
 from simcore.timeline.events import NO_LAYER, EventKind, Timeline
 from simcore.workload.model import PhaseName
 
-__all__ = ["page"]
-
 Ints = NDArray[np.int64]
 
 PARTS = Path(__file__).parent / "page"

@@ -19,8 +19,6 @@ from simcore.report.program import COMPUTE, Kernel, Program, Said, program_of
 from simcore.report.selection import View
 from simcore.workload.model import Group
 
-__all__ = ["kineto_archive", "kineto_traces"]
-
 COMPUTE_STREAM, OTHER_STREAMS = 7, 16
 # PyTorch's and NCCL's names of operations, and Megatron-LM's of groups
 OPERATIONS = {

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["links_figure"]
-
 Places = NDArray[np.float64]
 MEGA = 1e6
 ASIDE = 0.1  # how far a link lies beside the middle: its twin lies on the other side

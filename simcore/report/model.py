@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     import polars
     from matplotlib.figure import Figure
 
-__all__ = ["Input", "Report", "spread_of"]
-
 HOTTEST_LINKS = 10
 MOST_NAMED = 1024  # equally hot links that are looked at
 PHASES = tuple(PhaseName)

@@ -9,8 +9,6 @@ from simcore.report.palette import BREAKDOWN, text_on
 from simcore.report.tables import helps, per_iteration, top_layers
 from simcore.report.text import dominating, headline
 
-__all__ = ["notebook_html"]
-
 NUM_LAYERS = 15
 LEAST_SHARE = 0.06  # of the bar that has room for its figure
 BAR = "display:flex;height:1.7em;max-width:60em;font-size:85%;line-height:1.7em;text-align:center"

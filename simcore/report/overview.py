@@ -13,8 +13,6 @@ from simcore.report.selection import rank_label
 from simcore.timeline.breakdown import COMMUNICATION, COMPUTING, coverage, of_kinds
 from simcore.timeline.events import EventKind, EventTable, Timeline
 
-__all__ = ["Overview", "overview", "shares_of_time"]
-
 MOST_ROWS = 256
 NUM_BINS = 400
 

@@ -7,8 +7,6 @@ two that show on white and on black.
 
 from __future__ import annotations
 
-__all__ = ["BREAKDOWN", "DIMENSIONS", "FAMILIES", "HEAT", "INK", "PHASES", "dimension", "text_on"]
-
 PHASES = ("#0072B2", "#56B4E9", "#004B78")  # forward, input gradient, weight gradient
 DIMENSIONS = ("#E69F00", "#CC79A7", "#009E73", "#F0E442", "#882255", "#999933")
 FAMILIES = {

@@ -20,8 +20,6 @@ from simcore.report.tracks import Track, counters, lay_out, passed
 from simcore.timeline.events import NO_LAYER, Curve, EventKind, EventTable, Timeline
 from simcore.workload.model import PhaseName
 
-__all__ = ["double", "fixed", "nested", "number", "perfetto_trace", "text", "varint"]
-
 _ONE_BYTE = [bytes([value]) for value in range(0x80)]
 
 

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.typing import RcKeyType
 
-__all__ = ["breakdown_figure", "image", "name_front", "new_figure", "save", "styled", "titled"]
-
 STYLE = {
     "font.size": 9,
     "font.family": "DejaVu Sans",

@@ -13,8 +13,6 @@ from simcore.report.overview import shares_of_time
 from simcore.timeline.breakdown import COMPUTING
 from simcore.timeline.events import Timeline
 
-__all__ = ["power_over_time"]
-
 NUM_BINS = 200
 
 

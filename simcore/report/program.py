@@ -20,8 +20,6 @@ from simcore.workload.loops.pipeline import Passage, Pipeline, Transfer, end_ste
 from simcore.workload.loops.step import column_group, group_axes
 from simcore.workload.model import Group, PhaseName, Workload
 
-__all__ = ["COMPUTE", "Kernel", "Program", "Said", "program_of"]
-
 COMPUTE = "compute"  # the stream of computation; others are named by their group or pair of ranks
 PHASES = list(PhaseName)
 PASSES = {"F": "forward", "B": "backward", "W": "weight gradient"}

@@ -14,8 +14,6 @@ from simcore.report.tables import joined
 from simcore.timeline.events import LinkTable, QueueTable
 from simcore.units import format_bytes, format_ns
 
-__all__ = ["curve", "deepest", "most_waiting", "queues_document", "queues_text", "sparks"]
-
 Ints = NDArray[np.int64]
 MOST_QUEUES, SHOWN_ROWS, PARTS, SHOWN = 8, 8, 32, 16
 SPARKS = " .:-=+*#%@"  # from nothing to the most

@@ -13,8 +13,6 @@ from simcore.timeline.breakdown import class_figures
 from simcore.timeline.events import EventTable, Timeline, format_ranks
 from simcore.units import format_ns, parse_ns, parse_spans
 
-__all__ = ["Limits", "Selection", "View", "choose", "parse_ranks", "parse_selection", "parse_window", "rank_label"]
-
 LABEL_WIDTH = 60
 MOST_RANKS = 10_000_000
 

@@ -13,8 +13,6 @@ from typing import Any
 from simcore.errors import printable
 from simcore.units import format_bytes, format_ns, format_rate
 
-__all__ = ["Column", "Table", "columns", "shorten", "shown", "signed"]
-
 LEAST_WIDTH = 8  # of a column that gives way
 FORMULAS = tuple("=+-@\t\r")
 FORMS: Mapping[str, Callable[[Any], str]] = {

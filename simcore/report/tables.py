@@ -17,23 +17,6 @@ from simcore.workload.model import PhaseName
 if TYPE_CHECKING:
     from simcore.report.model import Report
 
-__all__ = [
-    "TABLES",
-    "columns_of",
-    "helps",
-    "joined",
-    "layer_rows",
-    "layer_table",
-    "layer_total",
-    "layers_by_name",
-    "needed",
-    "per_iteration",
-    "phases",
-    "share",
-    "sum_of_phases",
-    "top_layers",
-]
-
 Figure = Literal["compute_ns", "comm_ns", "exposed_ns"]
 LAYER_COLUMNS = ("layer", "name", "phase", "compute_ns", "comm_ns", "exposed_ns", "collective", "bytes")
 

@@ -18,17 +18,6 @@ from simcore.timeline.breakdown import OperationTotal
 from simcore.units import format_bytes, format_joules, format_ns
 from simcore.workload.model import PhaseName
 
-__all__ = [
-    "EXPOSED_DEFINITIONS",
-    "PHASE_WORDS",
-    "dominating",
-    "headline",
-    "render",
-    "terminal_width",
-    "use_colour",
-    "wrapped",
-]
-
 NUM_ROWS = 12
 ADVICE = "--what-would-help runs it again with faster NPUs and links and says what each would save."
 UNEVEN = 1.02  # how much longer one computes than the others before it is named

@@ -16,20 +16,6 @@ from simcore.report.text import PHASE_WORDS
 from simcore.timeline.breakdown import coverage, merge
 from simcore.timeline.events import COMPUTE_STREAM, Curve, EventKind, EventTable, LinkTable, Timeline
 
-__all__ = [
-    "BusyLink",
-    "Track",
-    "busiest_links",
-    "colours",
-    "counters",
-    "dimension_title",
-    "lanes",
-    "lay_out",
-    "meanings",
-    "passed",
-    "samples",
-]
-
 Ints = NDArray[np.int64]
 
 _Families = dict[str, tuple[str, tuple[EventKind, ...]]]  # family -> (title, the kinds of events on it)

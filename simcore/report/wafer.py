@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from simcore.report.document import ReportDocument
 from simcore.units import format_ns
 
-__all__ = ["wafer_steps"]
-
 
 def wafer_steps(document: ReportDocument) -> Iterator[str]:
     """The steps of a wafer in words, a paragraph each; nothing for other runs."""

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["layers_of", "matrix_figure", "moves_figure", "node_bytes", "slowdown_figure", "write_wafer"]
-
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 MEGA = 1e6

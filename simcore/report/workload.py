@@ -16,8 +16,6 @@ from simcore.units import format_bytes, format_ns
 from simcore.workload.contents import Contents, Roof, Work
 from simcore.workload.model import PhaseName
 
-__all__ = ["SUMMARIES", "document", "render", "write_summary"]
-
 SCHEMA = "simcore.workload/1"
 SUMMARIES = (".html", ".png", ".svg", ".pdf", ".json")
 NUM_ROWS = 16

@@ -13,8 +13,6 @@ from simcore.units import format_bytes, format_ns
 from simcore.workload.contents import Contents
 from simcore.workload.model import SEND, PhaseName
 
-__all__ = ["WorkloadComparison", "compare_contents"]
-
 Form = Callable[[float], str]
 
 

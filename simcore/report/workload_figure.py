@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["contents_figure"]
-
 MOST_BARS = 10
 LEAST_BARS = 5  # a single bar is no thicker than one of so many
 COLOURS = dict(zip((*map(str, CollectiveKind), SEND), (*DIMENSIONS, *DIMENSIONS), strict=False)) | {

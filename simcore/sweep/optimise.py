@@ -9,8 +9,6 @@ from simcore.sweep.run import Row
 from simcore.sweep.space import Choice, Configuration, Range
 from simcore.sweep.study import Search
 
-__all__ = ["BATCH", "search"]
-
 BATCH = 4
 """Runs drawn at once, whatever the number of workers: the rows must not depend on it."""
 

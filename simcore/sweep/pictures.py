@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["Measure", "front", "measure", "scaling_figure", "shown", "study_figure", "trade_figure"]
-
 CURVES = (PHASES[0], *DIMENSIONS[:3], FAMILIES["wait"], PHASES[1])
 MARKERS = "os^Dv*"
 LEAST_FILLED = 0.5  # of a heat map's cells; with fewer, points are plainer

@@ -20,8 +20,6 @@ from simcore.sweep.store import read_rows
 from simcore.sweep.sweep import RESULTS, SCHEMA, STUDY
 from simcore.units import format_ns
 
-__all__ = ["Results", "read_results", "render", "results_csv", "unbeaten", "write_files"]
-
 SHOWN = FIGURES[1:-1]
 
 

@@ -13,8 +13,6 @@ from simcore.documents import Node
 from simcore.errors import InputError
 from simcore.options import RunOptions, count, factor
 
-__all__ = ["OPTIONS", "Choice", "Configuration", "Range", "Space", "check_names", "read_space", "steps", "value"]
-
 Configuration = dict[str, Any]
 """Names of options and parts -> their values, plain data."""
 

@@ -14,8 +14,6 @@ import msgspec
 from simcore.errors import InputError, Location, SimulationError
 from simcore.sweep.run import Row
 
-__all__ = ["appending", "read_rows"]
-
 
 def read_rows(path: Path) -> dict[str, Row]:
     """Key -> row, the last of equal keys; no rows where there is no file.

@@ -17,8 +17,6 @@ from simcore.errors import Problems
 from simcore.sweep.run import FIGURES
 from simcore.sweep.space import Configuration, Space, check_names, read_space, value
 
-__all__ = ["MOST_RUNS", "Search", "Study", "grid", "random", "read_study"]
-
 MOST_RUNS = 1_000_000
 
 

@@ -16,8 +16,6 @@ from simcore.sweep.store import appending, read_rows
 from simcore.sweep.study import Study
 from simcore.sweep.workers import Runner, workers
 
-__all__ = ["RESULTS", "STUDY", "merge", "sweep"]
-
 RESULTS = "results.jsonl"
 SHARD = "results-{}-of-{}.jsonl"
 STUDY = "study.json"

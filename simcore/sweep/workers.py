@@ -16,8 +16,6 @@ from typing import Any
 from simcore.errors import InputError, SimulationError
 from simcore.sweep.run import Row, Task, execute, failed
 
-__all__ = ["Runner", "cores", "workers"]
-
 Runner = Callable[[Sequence[Task]], Iterator[Row]]
 """Tasks -> their rows, in the order in which they are done."""
 

@@ -22,21 +22,6 @@ if TYPE_CHECKING:
     from simcore.system.shared import Taken
     from simcore.system.whole import Course, Offsets
 
-__all__ = [
-    "END",
-    "ITERATION",
-    "LAYER",
-    "START",
-    "Ahead",
-    "Leg",
-    "Legs",
-    "Rejoin",
-    "Route",
-    "Timed",
-    "legs_of",
-    "tell",
-]
-
 START, END, LAYER, ITERATION = map(COLUMNS.index, ("start_ns", "end_ns", "layer", "iteration"))
 
 Row = tuple[int, ...]

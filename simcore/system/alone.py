@@ -24,8 +24,6 @@ from simcore.system.streams import Dataset, Request, Stream, StreamPhase
 from simcore.timeline.link_use import OccupiedLinks
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["Phases"]
-
 Network = Callable[[simpy.Environment, LinkGraph], LinkNetwork]
 
 

@@ -20,8 +20,6 @@ from simcore.system.plan import Plan
 from simcore.system.plans import Costs
 from simcore.system.solver import PhaseTimes, peers_of
 
-__all__ = ["all_at_once"]
-
 MESSAGE_BYTES = 256  # of one of many messages that are worked out together
 
 

@@ -15,8 +15,6 @@ from itertools import accumulate, count
 from simcore.system.plan import Plan, Round
 from simcore.system.point_to_point import Handshakes
 
-__all__ = ["After", "Pay", "RankAutomaton", "SwitchAutomaton", "Together", "at_endpoint", "simulate"]
-
 After = Callable[[int, Callable[[], None]], None]
 Pay = Callable[[int, int, Callable[[], None]], None]
 

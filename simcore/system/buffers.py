@@ -16,8 +16,6 @@ from simcore.system.explicit import Transfer
 from simcore.system.flow import Claim, of_whom
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["MOST_PLACES", "Buffers", "Message", "Place", "Slot", "Value", "collective_of", "stuck"]
-
 MOST_PLACES = 1 << 22  # ranks times chunks
 SHOWN_FAULTS = 8
 KINDS = {

@@ -22,8 +22,6 @@ from simcore.system.transport import Done, Solved
 from simcore.timeline.events import CircuitRun, LinkTable
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["Switched"]
-
 Wired = Solved | Played | Shared
 
 

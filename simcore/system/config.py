@@ -21,8 +21,6 @@ from simcore.system.memory_bus import BusCosts
 from simcore.system.schedule import Schedule
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["NCCL", "Algorithm", "SystemConfig", "read"]
-
 MOST_SPLITS = 4096  # every chunk is a collective of its own: more of them cost time and change nothing
 NCCL = "nccl"  # no plan: its times are measured
 WHOLE_MACHINE = {

@@ -10,8 +10,6 @@ from operator import attrgetter
 
 from simcore.system.plan import Symmetry
 
-__all__ = ["Explicit", "Transfer"]
-
 
 @dataclass(frozen=True, slots=True)
 class Transfer:

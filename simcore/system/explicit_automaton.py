@@ -15,8 +15,6 @@ from simcore.system.groups import RankGroup
 from simcore.system.plans import Costs
 from simcore.system.point_to_point import RENDEZVOUS_BYTES
 
-__all__ = ["ExplicitAutomaton", "exits"]
-
 
 class ExplicitAutomaton:
     """State of one rank in one phase; the callbacks are those of `RankAutomaton`, messages are numbered as transfers.

@@ -22,21 +22,6 @@ from simcore.system.solver import peers_of
 from simcore.system.streams import Stream, StreamPhase
 from simcore.system.transport import Done
 
-__all__ = [
-    "Flight",
-    "PhaseFlight",
-    "Place",
-    "Seat",
-    "Site",
-    "Starting",
-    "Together",
-    "WholeFlight",
-    "components",
-    "link_bits",
-    "message_ends",
-    "tell",
-]
-
 Seat = tuple[int, int]
 """Which of some groups, and the position there."""
 

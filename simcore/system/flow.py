@@ -9,8 +9,6 @@ from itertools import groupby
 from simcore.system.explicit import Explicit, Transfer
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["Claim", "Fault", "faults", "of_whom"]
-
 _SHOWN = 8
 
 

@@ -17,9 +17,6 @@ from simcore.system.streams import Dataset, Request, Stream, StreamPhase
 if TYPE_CHECKING:
     from simcore.system.whole import Wholes
 
-__all__ = ["GANG_ORDERS", "Gang", "GangGate", "Gate", "LocalGate", "Owner", "Span"]
-
-
 Span = tuple[int, int]
 """Beginning and end."""
 

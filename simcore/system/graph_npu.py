@@ -18,8 +18,6 @@ from simcore.system.streams import Request
 from simcore.timeline.events import COMPUTE_STREAM, NO_LAYER, EventBuffer, EventKind
 from simcore.workload.model import Graph, NodeKind
 
-__all__ = ["GraphNpu", "GraphProgram"]
-
 _COMPUTE = int(NodeKind.COMPUTE)  # plain: compared often
 Done = Callable[..., None]  # also takes the event that it follows
 

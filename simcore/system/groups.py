@@ -10,18 +10,6 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "Backward",
-    "Communicator",
-    "Delay",
-    "GroupDim",
-    "JointDim",
-    "LogicalDim",
-    "RankGroup",
-    "cut",
-    "logical_dims",
-]
-
 # Times in ns of messages of `size_bytes` from each `src` to each `dst` (arrays of NPU ids of equal length).
 Delay = Callable[[NDArray[np.int64], NDArray[np.int64], int], NDArray[np.int64]]
 

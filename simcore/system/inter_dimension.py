@@ -12,8 +12,6 @@ from simcore.system.streams import Lane, Request, Turns
 from simcore.system.themis import Themis
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["THEMIS", "DimensionOrder"]
-
 _GATHER = CollectiveKind.ALL_GATHER
 _SPREADING = {_GATHER, CollectiveKind.BROADCAST, CollectiveKind.SCATTER}
 NEVER_BALANCED = {CollectiveKind.ALL_TO_ALL, CollectiveKind.BARRIER, *ROOTED}

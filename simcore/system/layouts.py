@@ -32,8 +32,6 @@ from simcore.system.plan import Plan, SideBySide
 from simcore.system.plans import Costs
 from simcore.system.solver import peers_of
 
-__all__ = ["MESSAGE", "Layouts", "Running", "Shape", "playable"]
-
 MESSAGE = -1
 """The layout of a message of no phase."""
 MESSAGES_AT_ONCE = 1 << 16

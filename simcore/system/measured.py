@@ -18,8 +18,6 @@ from simcore.system.transport import AsymmetryError, Solved
 from simcore.units import format_bytes, whole_ns
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["Measured"]
-
 # Sizes are what one rank has; the measured curves' are those of all ranks together.
 _OF_ONE_RANK = {CollectiveKind.ALL_GATHER, CollectiveKind.GATHER}
 

@@ -17,8 +17,6 @@ import simpy
 
 from simcore.network.instant import Timers
 
-__all__ = ["BusCosts", "MemoryBus", "Route"]
-
 Done = Callable[[], None]
 After = Callable[[int, Done], None]
 INNER_NS_PER_BYTE = 0.0038  # of the second bus, behind the NPU's end of the first

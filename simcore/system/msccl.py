@@ -14,8 +14,6 @@ from simcore.system.buffers import Buffers, Slot, Value, collective_of, stuck
 from simcore.system.explicit import Transfer
 from simcore.system.flow import Claim
 
-__all__ = ["read_program"]
-
 RECEIVES, SENDS, REDUCES, WRITES = (
     {*names.split()} for names in ("r rcs rrs rrc rrcs", "s rcs rrs rrcs", "rrs rrc rrcs re", "r rcs rrc rrcs re cpy")
 )

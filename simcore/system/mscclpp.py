@@ -18,8 +18,6 @@ from simcore.system.buffers import MOST_PLACES, Buffers, Slot, Value, collective
 from simcore.system.explicit import Transfer
 from simcore.system.flow import Claim
 
-__all__ = ["read_plan"]
-
 MOST_PARTS = 64
 MOVES = {"copy", "cpkt", "upkt", "put", "pws", "pwsf", "ppkt", "rppkt", "get"}
 REDUCES = {"re", "res", "rre", "rres", "repkt", "respkt", "recpkt", "recspkt"}

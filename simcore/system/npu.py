@@ -17,8 +17,6 @@ from simcore.workload.model import PhaseName
 if TYPE_CHECKING:
     from simcore.system.ahead import Rejoin, Route
 
-__all__ = ["LoopProgram", "Npu", "Priorities"]
-
 PHASES = list(PhaseName)
 HIGHEST_PRIORITY = 100_000_000
 FIRST_TAIL = Ref(PhaseName.WEIGHT_GRAD, 0)

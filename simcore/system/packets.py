@@ -15,8 +15,6 @@ from simcore.system.plan import Plan
 from simcore.system.streams import StreamPhase
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["Packets", "packet_sizes", "routes"]
-
 Done = Callable[[], None]
 Carry = Callable[[Route, int, Done], None]
 

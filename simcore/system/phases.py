@@ -10,8 +10,6 @@ from simcore.system.inter_dimension import DimensionOrder
 from simcore.system.streams import IDLE, Chunks, Lane, Request, StreamPhase, Turns
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["PhaseMaker", "QueueChoice"]
-
 ALL_REDUCE, ALL_GATHER = CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER
 GATHER, SCATTER = CollectiveKind.GATHER, CollectiveKind.SCATTER
 REDUCE_SCATTER = CollectiveKind.REDUCE_SCATTER

@@ -19,8 +19,6 @@ from simcore.timeline.events import COMPUTE_STREAM, NO_LAYER, EventBuffer, Event
 from simcore.workload.loops import Ref, Step
 from simcore.workload.loops.pipeline import Passage, Transfer
 
-__all__ = ["Handovers", "Known", "PipelineNpu", "StageCell", "StageProgram"]
-
 Known = dict[Hashable, dict[int, tuple[Legs, int]]]
 """Which legs begin in which steps of cells, by their content."""
 

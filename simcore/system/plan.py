@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from enum import IntEnum
 from itertools import repeat
 
-__all__ = ["InNetwork", "Plan", "Round", "SideBySide", "Symmetry"]
-
 
 class Symmetry(IntEnum):
     """What may be done with the ranks of a plan that then is the same as before: the more the higher."""

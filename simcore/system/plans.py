@@ -16,8 +16,6 @@ from simcore.system.memory_bus import BusCosts
 from simcore.system.streams import IDLE, StreamPhase
 from simcore.system.wires import wires
 
-__all__ = ["Costs", "Plans"]
-
 
 @dataclass(frozen=True, slots=True)
 class Costs:

@@ -24,8 +24,6 @@ from simcore.system.streams import Stream, StreamPhase
 from simcore.system.transport import AsymmetryError, Done
 from simcore.timeline.events import LinkTable
 
-__all__ = ["Played"]
-
 LAST = ("~", 0)  # sorts behind the keys of chunks
 _Player = RankAutomaton | Together | SwitchAutomaton | ExplicitAutomaton
 Send = Callable[[int, int, int, Any, Callable[[], None]], None]

@@ -12,8 +12,6 @@ import simpy
 
 from simcore.network.instant import after
 
-__all__ = ["RENDEZVOUS_BYTES", "Handshakes", "Mail", "Mailbox"]
-
 Done = Callable[[], None]
 Carry = Callable[[int, int, int, tuple[int, ...], Done], None]
 RENDEZVOUS_BYTES = 8192

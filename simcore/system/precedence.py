@@ -19,8 +19,6 @@ from simcore.system.plan import Plan, Round
 from simcore.system.plans import Plans
 from simcore.system.streams import StreamPhase, Turns
 
-__all__ = ["Precedence"]
-
 
 class Precedence:
     """The order in which NPUs leave phases, for NPUs that are all alike on a network without contention.

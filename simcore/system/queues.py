@@ -11,8 +11,6 @@ from simcore.workload.model import CollectiveKind
 if TYPE_CHECKING:
     from simcore.system.streams import Stream
 
-__all__ = ["INSERTION", "ChunkQueue", "by_priority"]
-
 Insertion = Callable[[Sequence["Stream"], "Stream"], int]
 _GATHER, _SCATTER = CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER
 

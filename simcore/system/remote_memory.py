@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from simcore import documents
 from simcore.errors import Problems
 
-__all__ = ["RemoteMemory", "read"]
-
 TYPES = ["NO_MEMORY_EXPANSION", "PER_NPU_MEMORY_EXPANSION", "PER_NODE_MEMORY_EXPANSION", "MEMORY_POOL"]
 
 

@@ -16,8 +16,6 @@ from simcore.system.explicit import Explicit, Transfer
 from simcore.system.flow import Claim, faults
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["Schedule", "read", "to_text"]
-
 MOST_PLACES = 1 << 22  # ranks times chunks: the check holds a number for each
 SHOWN_FAULTS = 20
 EVERY_RANKS = {CollectiveKind.ALL_GATHER, CollectiveKind.GATHER, CollectiveKind.ALL_TO_ALL}  # chunks are of all ranks

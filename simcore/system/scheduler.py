@@ -16,8 +16,6 @@ from simcore.timeline.events import EventBuffer, EventKind, LinkTable
 if TYPE_CHECKING:
     from simcore.system.ahead import Route
 
-__all__ = ["Scheduler", "Transport"]
-
 CHUNK, COLLECTIVE = int(EventKind.CHUNK), int(EventKind.COLLECTIVE)
 Row = tuple[int, ...]
 

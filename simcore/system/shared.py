@@ -49,8 +49,6 @@ from simcore.system.transport import AsymmetryError, Done, class_of
 from simcore.timeline.events import LinkTable
 from simcore.timeline.link_use import LinkUse, OccupiedLinks
 
-__all__ = ["LAST", "Shared", "Site", "Taken"]
-
 LAST = NEVER
 """Orders messages of no phase behind all phases."""
 Taken = Sequence[tuple[tuple[int, int], int, Mapping[tuple[StreamPhase, tuple[int, ...]], Sequence[int]]]]

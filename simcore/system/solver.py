@@ -27,8 +27,6 @@ from simcore.system.point_to_point import RENDEZVOUS_BYTES
 from simcore.timeline.link_use import OccupiedLinks
 from simcore.units import transfer_ns
 
-__all__ = ["PhaseTimes", "peers_of", "solve", "solve_alone"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PhaseTimes:

@@ -15,8 +15,6 @@ from simcore.workload.model import CollectiveKind
 if TYPE_CHECKING:
     from simcore.system.ahead import Rejoin, Route
 
-__all__ = ["IDLE", "Chunks", "Dataset", "Lane", "Request", "Stream", "StreamPhase", "Turns", "through"]
-
 IDLE = -1
 Turns = tuple[int, ...]
 """All NPUs, the one first that acts first of those that act in the same nanosecond; () = as their ids are."""

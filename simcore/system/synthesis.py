@@ -16,8 +16,6 @@ import numpy as np
 from simcore.system.wires import Wire
 from simcore.units import transfer_ns
 
-__all__ = ["Sent", "gather", "scatter"]
-
 
 @dataclass(frozen=True, slots=True)
 class Sent:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-__all__ = ["Themis"]
-
 _MEBIBYTE = 1 << 20
 _SMALLEST_SHARE = 16
 

@@ -16,8 +16,6 @@ from simcore.system.plans import Costs, Plans
 from simcore.system.solver import solve
 from simcore.system.streams import Stream, StreamPhase
 
-__all__ = ["AsymmetryError", "Done", "Solved", "class_of"]
-
 Done = Callable[[Stream], None]
 
 

@@ -19,8 +19,6 @@ from simcore.system.gates import Gang, GangGate, Span
 from simcore.system.shared import LAST, Shared, Taken
 from simcore.system.streams import Chunks, Dataset, Request, Stream
 
-__all__ = ["Course", "Offsets", "Wholes"]
-
 MOST_KNOWN = 8
 """Of what may follow a collective, so many variants are kept beside the last one.
 

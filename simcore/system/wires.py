@@ -11,8 +11,6 @@ from simcore.network.clock import whole_latency
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
 
-__all__ = ["Wire", "wires"]
-
 
 @dataclass(frozen=True, slots=True)
 class Wire:

@@ -13,29 +13,6 @@ from numpy.typing import NDArray
 
 from simcore.timeline.events import COMPUTE_STREAM, NO_LAYER, EventKind, EventTable, Timeline
 
-__all__ = [
-    "COMMUNICATION",
-    "COMPUTING",
-    "Breakdown",
-    "ClassFigures",
-    "DimensionTraffic",
-    "LayerFigures",
-    "OperationTotal",
-    "breakdown",
-    "class_figures",
-    "communication_intervals",
-    "coverage",
-    "dimension_traffic",
-    "filled",
-    "layer_figures",
-    "merge",
-    "of_class",
-    "of_kinds",
-    "operation_totals",
-    "shares",
-    "union_ns",
-]
-
 Ints = NDArray[np.int64]
 
 NUM_PHASES = 3

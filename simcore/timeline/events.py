@@ -13,24 +13,6 @@ from numpy.typing import NDArray
 
 from simcore.timeline.link_use import LinkUse
 
-__all__ = [
-    "COMPUTE_STREAM",
-    "FOREVER",
-    "NO_LAYER",
-    "CircuitRun",
-    "Curve",
-    "EventBuffer",
-    "EventKind",
-    "EventTable",
-    "FaultCount",
-    "LinkTable",
-    "PipelineRun",
-    "QueueTable",
-    "Timeline",
-    "WaferRun",
-    "format_ranks",
-]
-
 FOREVER = 1 << 60  # an end in nanoseconds that no run sees
 NO_LAYER = -1
 COMPUTE_STREAM = 0  # stream of a class; 1 + d is the communication of dimension d

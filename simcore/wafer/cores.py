@@ -24,8 +24,6 @@ from simcore.units import whole_ns
 from simcore.wafer.steps import Rates
 from simcore.workload.wafer import Instruction
 
-__all__ = ["CoreTimes", "play_cores"]
-
 IntArray = NDArray[np.int64]
 Trace = Sequence[Instruction]
 COMPUTING = {"GEMM", "ADD"}

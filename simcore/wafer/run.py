@@ -19,8 +19,6 @@ from simcore.wafer.steps import Rates, StepTimes, play
 from simcore.workload.model import PhaseName
 from simcore.workload.wafer import CoreStep, NodeStep
 
-__all__ = ["core_places", "simulate_wafer"]
-
 IntArray = NDArray[np.int64]
 PARTS = [str(part) for part in ("forward", "input_grad", "weight_grad")]
 SLOWEST = 5

@@ -21,8 +21,6 @@ from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
 from simcore.workload.wafer import Flows, NodeStep, Phase
 
-__all__ = ["Rates", "StepTimes", "play", "send_all", "step_batch"]
-
 
 @dataclass(frozen=True, slots=True)
 class Rates:

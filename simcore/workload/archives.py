@@ -13,8 +13,6 @@ from pathlib import Path
 from simcore.errors import InputError
 from simcore.files import read_bytes
 
-__all__ = ["documents", "foreign", "unpacked"]
-
 GZIP = b"\x1f\x8b"
 LEAST_LIMIT_BYTES, MOST_GROWTH = 1 << 26, 200
 """Real traces shrink to a twentieth; a gzip bomb grows a thousandfold. Small files may grow to 64 MiB."""

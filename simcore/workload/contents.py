@@ -27,8 +27,6 @@ from simcore.workload.model import (
     Workload,
 )
 
-__all__ = ["Compute", "Contents", "Roof", "Traffic", "Work", "of_graphs", "of_workload"]
-
 PIPELINE = "pp"
 KINDS = tuple(CollectiveKind)
 PHASES = tuple(str(name) for name in PhaseName)

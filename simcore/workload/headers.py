@@ -12,8 +12,6 @@ from simcore.peers import refuse_foreign
 from simcore.workload.model import Dialect, Parallelism, Workload
 from simcore.workload.tokens import Cursor, Source, Token, is_integer, unsigned
 
-__all__ = ["LOOPS", "ROW_POLICIES", "Header", "check_against_layers", "header_warnings", "read_header", "write_header"]
-
 GROUP, BOTTOM, CHECKPOINTS = "model_parallel_NPU_group", "DLRM_LAST_BOTTOM_LAYER", "checkpoints"
 INITIATES, PIPELINE, STAGES = "checkpoint_initiates", "pp_comm", "stage_rows"
 

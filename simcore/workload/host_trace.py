@@ -33,8 +33,6 @@ from simcore.workload.kineto import (
     read_kineto,
 )
 
-__all__ = ["HostTrace", "joined", "read_host_trace", "read_recorded"]
-
 Column = NDArray[np.int64]
 ENOUGH = 0.8  # share of the operations that must be operators of the profile
 USER_SCOPE = 7  # ranges that the program names; the profiler keeps them apart from operators

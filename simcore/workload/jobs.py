@@ -21,8 +21,6 @@ from simcore.workload.chakra import reader
 from simcore.workload.chakra.convert.native import convert
 from simcore.workload.model import ALL_DIMENSIONS, NODE_COLUMNS, Graph, GraphSet, NodeKind
 
-__all__ = ["PLACES", "Job", "JobFile", "merged", "placed", "read_jobs"]
-
 MOST_NPUS, MOST_REPEATS, MOST_TRIALS = 1 << 16, 1000, 1000
 _EMPTY = GraphSet((), np.zeros(0, np.int32))
 

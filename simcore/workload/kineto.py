@@ -26,24 +26,6 @@ from simcore.collection import collection_paused
 from simcore.errors import InputError
 from simcore.workload.archives import documents, foreign
 
-__all__ = [
-    "UNREADABLE",
-    "Collective",
-    "Event",
-    "HostUse",
-    "Intervals",
-    "KinetoTrace",
-    "Product",
-    "StepMark",
-    "StreamSync",
-    "TaskKind",
-    "complete_events",
-    "product_of",
-    "ranked",
-    "read_kineto",
-    "read_ranks",
-]
-
 Column = NDArray[np.int64]
 UNREADABLE = msgspec.DecodeError, ValueError, OverflowError, RecursionError
 NO_CORRELATION = -1

@@ -16,23 +16,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = [
-    "NODE_COLUMNS",
-    "SEND",
-    "CollectiveKind",
-    "Dialect",
-    "Graph",
-    "GraphSet",
-    "Group",
-    "Layer",
-    "NodeKind",
-    "Parallelism",
-    "Phase",
-    "PhaseName",
-    "Workload",
-    "kind_of",
-]
-
 
 class CollectiveKind(StrEnum):
     """What a collective does with its ranks' data."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-__all__ = ["topological"]
-
 
 def topological(count: int, sources: ArrayLike, targets: ArrayLike) -> list[int]:
     """Nodes from 0 so that every source comes before its targets; those on or behind a circle are missing.

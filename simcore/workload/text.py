@@ -23,11 +23,9 @@ from simcore.documents import read_text
 from simcore.errors import InputError, Location, Problems, closest
 from simcore.units import parse_bytes
 from simcore.workload import headers
-from simcore.workload.headers import LOOPS, ROW_POLICIES, Header
+from simcore.workload.headers import ROW_POLICIES, Header
 from simcore.workload.model import CollectiveKind, Dialect, Group, Layer, Phase, Role, Workload
 from simcore.workload.tokens import MAX_INTEGER, Cursor, Source, Token, is_integer, unsigned, unsigned_column
-
-__all__ = ["COLLECTIVES", "COLUMNS", "LOOPS", "SPELLINGS", "parse", "read", "role_of", "write", "written_row"]
 
 COLLECTIVES = {
     "ALLREDUCE": CollectiveKind.ALL_REDUCE,

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from simcore.errors import Location, Problem, Problems
 
-__all__ = ["MAX_INTEGER", "Cursor", "Source", "Token", "is_integer", "unsigned", "unsigned_column"]
-
 MAX_INTEGER = (1 << 63) - 1
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _UNSIGNED = re.compile(r"0*([0-9]{1,19})")

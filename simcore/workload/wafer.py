@@ -9,8 +9,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["CoreStep", "Flows", "Instruction", "NodeStep", "Phase"]
-
 Ints = npt.NDArray[np.int64]
 
 

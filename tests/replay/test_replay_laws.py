@@ -17,8 +17,8 @@ from simcore.replay.session import replay_traces
 from simcore.replay.views.report import to_dict
 from simcore.replay.views.trial import VARIANTS, ablations
 from simcore.replay.views.workloads import to_chakra, to_workload_text
-from simcore.replay.whatif.changes import Overlap, Retimed, Scale, Straggler
-from simcore.replay.whatif.retiming import Degree
+from simcore.replay.whatif.changes import Overlap, Scale, Straggler
+from simcore.replay.whatif.retiming import Degree, Retimed
 from simcore.workload.kineto import read_kineto, read_ranks
 from tests.profiles_of_steps import recorded
 from tests.shared import shared

@@ -9,8 +9,6 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Columns", "Curves", "Floats", "Integers"]
-
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Columns = Mapping[str, NDArray[np.generic]]

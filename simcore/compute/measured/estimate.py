@@ -26,8 +26,6 @@ from simcore.compute.measured.operations import OPERATIONS, Operation
 from simcore.compute.measured.tables import Entry, Word, curves, entries, own_folder, remembered
 from simcore.errors import InputError, closest
 
-__all__ = ["Answer", "Machine", "Question", "answer", "machine"]
-
 _KRIGING = Kriging()
 _FADING = Kriging(range_octaves=32.0, level=0.0)  # upon other measurements of the same: corrects them, less far off
 _REACH = 2.0  # an octave beyond the end of a curve counts as so many in a size

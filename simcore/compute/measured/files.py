@@ -16,8 +16,6 @@ from simcore.compute.measured.tables import split_name
 from simcore.errors import InputError, Location, Problem, Problems, closest
 from simcore.files import read_bytes
 
-__all__ = ["Table", "columns_of", "read_table"]
-
 Table = dict[str, NDArray[np.generic]]
 _MOST_BYTES = 1 << 30
 _OPTIONAL = {"batch", "window", "prefix", "kv_heads", "ranks_per_node", "gated", "distribution", "framework", "launch"}

@@ -12,8 +12,6 @@ import numpy as np
 
 from simcore.compute.measured.curves import Floats
 
-__all__ = ["Kriging"]
-
 
 @dataclass(frozen=True, slots=True)
 class Kriging:

@@ -15,8 +15,6 @@ import numpy as np
 
 from simcore.compute.measured.curves import Columns, Floats
 
-__all__ = ["LATENT", "OPERATIONS", "ROTARY", "Operation", "Work"]
-
 Axis = Mapping[str, float]
 
 

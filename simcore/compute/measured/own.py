@@ -13,8 +13,6 @@ from simcore.compute.measured.files import columns_of, read_table
 from simcore.compute.measured.tables import Entry, forget, own_folder, pack
 from simcore.files import write_bytes, write_text
 
-__all__ = ["add_table"]
-
 
 def add_table(path: Path, device: str = "") -> Entry:
     """Check a table and keep it; one of the same name is replaced.

@@ -11,8 +11,6 @@ from simcore.compute.measured.curves import Columns, Floats
 from simcore.compute.measured.operations import Operation, Work
 from simcore.errors import InputError, closest
 
-__all__ = ["Rates", "element_bytes", "least_log_us", "log_us", "plain_type", "seconds", "stated_peak"]
-
 
 @dataclass(frozen=True, slots=True)
 class Rates:

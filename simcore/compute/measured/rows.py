@@ -13,8 +13,6 @@ from simcore.compute.measured.operations import Operation
 from simcore.compute.measured.tables import words_of
 from simcore.progress import meter
 
-__all__ = ["predicted"]
-
 
 def predicted(
     operation: Operation, device: str, table: Mapping[str, NDArray[np.generic]], *, without_exact: bool = False

@@ -22,8 +22,6 @@ from numpy.typing import NDArray
 from simcore.compute.measured.curves import Curves, Floats, Integers
 from simcore.compute.measured.operations import OPERATIONS, Operation
 
-__all__ = ["Entry", "Word", "curves", "entries", "forget", "own_folder", "pack", "remembered", "split_name", "words_of"]
-
 Word = str | int | None
 LEVELS = 2048.0  # an octave of time
 SHIPPED = Path(__file__).parent / "tables"

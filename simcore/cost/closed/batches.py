@@ -15,8 +15,6 @@ from simcore.cost.closed.transformer import Cost, Grid, Matrix, Model, RunCost, 
 from simcore.errors import InputError
 from simcore.workload.model import CollectiveKind, Layer, Phase, Role
 
-__all__ = ["simple_batch", "transformer_batch"]
-
 ALL_REDUCE, ALL_TO_ALL = CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_TO_ALL
 ALL_GATHER, REDUCE_SCATTER = CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER
 MIRRORED = {ALL_GATHER: REDUCE_SCATTER, REDUCE_SCATTER: ALL_GATHER}

@@ -10,8 +10,6 @@ from simcore.cost.closed.simple import Chip, Setup, SimpleRun, Variant
 from simcore.cost.closed.transformer import Cost, Grid, Pass, RunCost, Training
 from simcore.units import format_rate
 
-__all__ = ["Rates", "duration", "operation_lines", "rates", "simple_lines", "transformer_document", "transformer_lines"]
-
 DAY_S = 86400.0
 Figures = dict[str, float]
 Rates = dict[str, float]

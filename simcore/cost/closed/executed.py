@@ -17,8 +17,6 @@ from simcore.network.topology.model import Topology
 from simcore.profiles import profiles
 from simcore.workload.model import CollectiveKind, Group, Layer, Parallelism, Phase, PhaseName, Workload
 
-__all__ = ["Axes", "Axis", "Batch", "Executed", "execute"]
-
 MOST_ROWS = 500_000  # half a minute
 
 

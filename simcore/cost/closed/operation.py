@@ -16,8 +16,6 @@ from dataclasses import dataclass
 
 from simcore.errors import InputError
 
-__all__ = ["Operation", "OperationCost", "daly_interval_s", "evaluate", "wall_clock_s"]
-
 HOUR_S = 3600.0
 MOST_FAILURES = 50.0  # expected in one stretch of work; more than e^50 attempts are no run
 

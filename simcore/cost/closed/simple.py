@@ -13,8 +13,6 @@ from typing import Literal
 
 from simcore.errors import InputError, Location, Problem, closest
 
-__all__ = ["CHIPS", "VARIANTS", "Chip", "Setup", "SimpleRun", "Variant", "chip", "evaluate", "gradient_bytes"]
-
 Variant = Literal["readme", "head"]
 VARIANTS: tuple[Variant, ...] = ("readme", "head")
 TOKENS_PER_PARAMETER = 20  # Hoffmann et al. 2022 ("Chinchilla")

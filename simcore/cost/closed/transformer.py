@@ -15,8 +15,6 @@ from operator import add
 
 from simcore.errors import InputError, Location, Problem
 
-__all__ = ["Cost", "Grid", "Model", "Pass", "RunCost", "Training", "evaluate", "microbatch_sizes"]
-
 # Thresholds of the source, for an A100 or better: tokens and widths of a matrix product that keep its units busy, and
 # the tokens a batch may have before gradient noise wastes them (McCandlish et al. 2018, "critical batch").
 WIDTH_FOR_EFFICIENCY = 1024

@@ -13,8 +13,6 @@ from typing import Any
 from simcore.cost.published.rows import Job, Row, Step, job
 from simcore.cost.published.tables import shipped, spread, table_rows
 
-__all__ = ["automodel"]
-
 _MODELS = {
     "DeepSeek V3 671B": "deepseek-v3",
     "Kimi K2": "kimi-k2",

@@ -14,8 +14,6 @@ from simcore.cost.published.megatron import CLASSIC, gpt
 from simcore.cost.published.rows import Job, Row, Step, job
 from simcore.cost.published.tables import table_rows
 
-__all__ = ["bigscience"]
-
 _WORDS, _SEQ = 250_880, 2048
 # Size -> (layers, width) of models the chronicle tries. Until 20 February the width was 14,400 and layers were made to
 # fit the stages; how many there were follows from the rate it prints, 40.8 TFLOP a layer and sequence.

@@ -14,8 +14,6 @@ from typing import Any
 from simcore.cost.published.rows import Job, Row, Step, job
 from simcore.cost.published.tables import number, shipped, spread, table_rows
 
-__all__ = ["MODERN", "dense", "mixtures"]
-
 # Today's Megatron-Core: sharded optimizer, gradients and pipeline messages beside the kernels.
 MODERN: dict[str, Any] = {
     "zero": 1,

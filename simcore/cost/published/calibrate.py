@@ -27,8 +27,6 @@ from simcore.cost.published.rows import Row, Step
 from simcore.cost.published.suites import LEFT_OUT, SUITES
 from simcore.cost.published.validate import default_documents, quantile, seen_errors
 
-__all__ = ["FITTED", "Tried", "by_suite", "errors", "left_out", "main", "moved", "rows_by_suite", "using"]
-
 # Family -> its parameters ("profile/field", of several profiles alike "one+other/field") and the suites that they are
 # fitted on.
 FITTED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {

@@ -17,8 +17,6 @@ from simcore.cost.published.megatron import gpt
 from simcore.cost.published.rows import Job, Row, Step, from_rate, job, selected, stated, step_s
 from simcore.cost.published.tables import shipped
 
-__all__ = ["llama3", "megatron_core"]
-
 
 def _interleavings(one: Job) -> tuple[Job, ...]:
     """The job at every number of chunks per stage that its layers and micro-batches allow.

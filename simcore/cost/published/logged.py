@@ -9,12 +9,11 @@ from typing import Any
 from simcore.compute.accelerators import accelerator
 from simcore.compute.power import node_w
 from simcore.cost.basis import Basis
+from simcore.cost.cluster import Cluster
 from simcore.cost.predict import Prediction, predict
 from simcore.cost.published.rows import Held, Question, Row, Step
 from simcore.cost.published.training import training
-from simcore.cost.systems import CLUSTERS, Cluster
-
-__all__ = ["Drawn", "memory", "power"]
+from simcore.cost.systems import CLUSTERS
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,8 @@ from math import fsum
 from typing import Any
 
 from simcore.compute.accelerators import accelerator
-from simcore.cost.predict import Cluster, Prediction
+from simcore.cost.cluster import Cluster
+from simcore.cost.predict import Prediction
 from simcore.cost.published.rows import Question, Row, selected, step_s
 from simcore.cost.systems import CLUSTERS
 from simcore.engine.run import simulate
@@ -42,8 +43,6 @@ from simcore.system.collectives.nccl import FABRICS
 from simcore.system.config import NCCL, Algorithm, SystemConfig
 from simcore.workload.kineto import read_kineto
 from simcore.workload.model import CollectiveKind
-
-__all__ = ["Extrapolation", "extrapolations"]
 
 CLUSTER, NODE, BASE = "h100-production", 8, (2, 2, 4)
 SEQUENCE, VOCABULARY, PER_MICRO_BATCH = 2048, 51200, 2  # MLPerf's GPT-3; the last is derived above

@@ -11,21 +11,6 @@ from simcore.cost.published.rows import Held, Job, Row, Step, from_rate, guarded
 from simcore.model.plan import Recompute
 from simcore.model.shape import Model
 
-__all__ = [
-    "CLASSIC",
-    "ablations",
-    "activations",
-    "gpt",
-    "layers",
-    "lumos",
-    "megascale",
-    "mlsys23",
-    "sc21",
-    "unfitted",
-    "zero3",
-]
-
-
 # Attention in products, a softmax and dropout of its own.
 CLASSIC: dict[str, Any] = {"fused_attention": False, "dropout": True}
 _OF_2021: dict[str, Any] = {**CLASSIC, "scatter_pipeline": True, "dtype": "fp16"}

@@ -10,8 +10,6 @@ from simcore.cost.published.rows import Row
 from simcore.cost.published.suites import OTHER, SUITES, Suite
 from simcore.errors import InputError
 
-__all__ = ["READING_ERRORS", "Refused", "Sorted", "reason_of", "sort_rows"]
-
 READING_ERRORS = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, MemoryError, InputError)
 Document = Mapping[str, Any]
 

@@ -7,29 +7,15 @@ from dataclasses import dataclass
 from math import fsum
 from typing import Any, NamedTuple
 
+from simcore.cost.cluster import Cluster
 from simcore.cost.predict import Prediction, predict, predict_layer
-from simcore.cost.systems import CLUSTERS, Cluster
+from simcore.cost.systems import CLUSTERS
 from simcore.errors import InputError
 from simcore.model.memory import peak
 from simcore.model.plan import Plan
 from simcore.model.shape import Model
 from simcore.system.collectives.nccl import Fabric, collective_s
 from simcore.workload.model import CollectiveKind
-
-__all__ = [
-    "Collective",
-    "Held",
-    "Job",
-    "Question",
-    "Row",
-    "Step",
-    "from_rate",
-    "guarded",
-    "job",
-    "selected",
-    "stated",
-    "step_s",
-]
 
 
 class Job(NamedTuple):

@@ -16,8 +16,6 @@ from simcore.cost.published.rows import Row, Step
 from simcore.model.shape import total_parameters
 from simcore.report.table import Table, columns
 
-__all__ = ["MANY", "Curve", "curves", "table"]
-
 MANY = 512  # accelerators from which on efficiency is judged
 
 

@@ -42,8 +42,6 @@ from simcore.documents import read_text
 from simcore.errors import InputError, Location, closest
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["LEFT_OUT", "OTHER", "SUITES", "Suite", "load", "names", "suite"]
-
 SMALLEST_BYTES = 1 << 20  # below, collective benchmarks measure launches and noise
 
 

@@ -16,8 +16,6 @@ from simcore.errors import InputError, closest
 from simcore.model.presets import SHIPPED
 from simcore.model.shape import Model
 
-__all__ = ["foundry", "number", "shipped", "simumax", "simumax_memory", "spread", "table_rows"]
-
 
 def table_rows(document: Mapping[str, Any], name: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """(id, row by column) of a bulk table."""

@@ -20,8 +20,6 @@ from simcore.model.plan import STORED_BYTES, check
 from simcore.model.shape import Experts, Model, Weights
 from simcore.model.steps import Module
 
-__all__ = ["family", "training"]
-
 Stated = Mapping[str, Any]
 
 # The beginning of a stated framework -> its family and its profile in `simcore/cost/software.json`.

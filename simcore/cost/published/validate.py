@@ -19,18 +19,6 @@ from simcore.cost.sensitivity import Sensitivity, averaged, of_question, told
 from simcore.progress import meter
 from simcore.report.table import Table, columns
 
-__all__ = [
-    "Scored",
-    "default_documents",
-    "document",
-    "quantile",
-    "scaling",
-    "score",
-    "seen_errors",
-    "suites_table",
-    "text",
-]
-
 MOST_CELLS = 20_000  # three seconds of the engine
 _HERE = Path(__file__).parent / "measurements"
 

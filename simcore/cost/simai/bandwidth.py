@@ -16,8 +16,6 @@ from simcore.documents import read_text
 from simcore.errors import InputError, Location, Problem, Problems, closest
 from simcore.workload.model import CollectiveKind, Group
 
-__all__ = ["GPUS", "NICS", "BusBandwidths", "Computed", "Job", "Measured", "read_bus_bandwidths"]
-
 GIB, MIB = 1 << 30, 1 << 20
 REDUCE, GATHER = CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER
 SCATTER, EXCHANGE = CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_TO_ALL

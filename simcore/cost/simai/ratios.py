@@ -7,8 +7,6 @@ from functools import cache
 
 from simcore import library
 
-__all__ = ["MEASURED", "MULTI_16", "column", "efficiency"]
-
 MIB = 1 << 20
 SIZES = tuple(16 * MIB << step for step in range(11))
 MEASURED, MULTI_16 = (1, 2, 4, 8, 16, 32, 64, 128), "multi"  # numbers of servers, and a column of its own

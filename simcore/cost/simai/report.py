@@ -31,8 +31,6 @@ from simcore.units import format_ns
 from simcore.workload import text
 from simcore.workload.model import Workload
 
-__all__ = ["SimaiReport", "estimate"]
-
 SHOWN_LAYERS = 10
 
 

@@ -18,8 +18,6 @@ from simcore.errors import InputError, closest
 from simcore.options import SimaiOptions
 from simcore.workload.model import CollectiveKind, Group, Layer, Phase, PhaseName, Workload
 
-__all__ = ["LayerFigures", "PhaseFigures", "SimaiResult", "SimaiSummary", "evaluate"]
-
 RECOMPUTING = "HYBRID_TRANSFORMER_FWD_IN_BCKWD"
 SMALLEST_FORWARD_BYTES = 4096
 INT32_MAX = (1 << 31) - 1

@@ -11,8 +11,6 @@ from simcore.errors import InputError
 from simcore.generate.aicb.operations import EPOCH_END, Operation, compute
 from simcore.generate.aicb.options import Options, check
 
-__all__ = ["deepspeed_operations"]
-
 ELEMENT_BYTES = 2
 
 

@@ -16,8 +16,6 @@ from simcore.generate.made import Made
 from simcore.workload.contents import Contents, of_workload
 from simcore.workload.text import parse
 
-__all__ = ["aicb_inference_step", "aicb_step", "file_name", "inference_file_name"]
-
 SUFFIXES = {"text": ".txt", "csv": ".csv", "spec": ".yaml", "chakra": ""}
 
 

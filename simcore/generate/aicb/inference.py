@@ -13,8 +13,6 @@ from simcore.generate.aicb.times import Times, inference_times
 from simcore.generate.aicb.training import FP8_SHARE
 from simcore.workload.model import Layer
 
-__all__ = ["MODELS", "InferenceOptions", "inference_text"]
-
 
 @dataclass(frozen=True, slots=True)
 class InferenceOptions:

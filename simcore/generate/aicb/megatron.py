@@ -11,8 +11,6 @@ from simcore.generate.aicb.operations import EPOCH_END, Operation, compute
 from simcore.generate.aicb.options import Options, check
 from simcore.generate.aicb.training import FP8_SHARE
 
-__all__ = ["megatron_operations"]
-
 
 def megatron_operations(options: Options) -> list[Operation]:
     """Operations of set-up and of `epoch_num` steps; InputError names the option where AICB stops or crashes."""

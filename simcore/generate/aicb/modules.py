@@ -8,8 +8,6 @@ from typing import Literal
 from simcore.errors import InputError
 from simcore.generate.aicb.options import Options
 
-__all__ = ["Block", "Module", "embedding", "head", "layer_norm", "layers", "total_elements"]
-
 Kind = Literal["embedding", "column", "row", "linear", "norm", "experts"]
 
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from simcore.workload.model import Layer, PhaseName
 
-__all__ = ["EPOCH_END", "HEADER", "Operation", "compute", "csv_text"]
-
 HEADER = "comm_type,comm_group,comm_group_size,msg_size,stage,dst,src,additional,_elapsed_time,algbw,busbw,count"
 
 Shape = tuple[int, ...]

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from simcore.errors import Location, Problem, Problems
 
-__all__ = ["FRAMES", "Options", "check", "divides"]
-
 FRAMES = {"megatron": "Megatron", "deepspeed": "DeepSpeed", "deepseek": "DeepSeek"}
 """Our generators and AICB's names of their frameworks."""
 

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 
 from simcore.errors import InputError, closest
 
-__all__ = ["PRESETS", "preset"]
-
 Values = Mapping[str, int | str | bool | None]
 
 

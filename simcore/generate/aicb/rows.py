@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from simcore.workload.model import Layer, Phase
 from simcore.workload.text import TYPES, role_of, written_row
 
-__all__ = ["NOTHING", "TextFile", "phase", "row"]
-
 UPDATE_NS = 100
 """AICB's delay behind every collective."""
 

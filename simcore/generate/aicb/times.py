@@ -8,8 +8,6 @@ from pathlib import Path
 
 from simcore.errors import InputError
 
-__all__ = ["Times", "inference_times", "module_time", "sections", "stage_time", "training_times"]
-
 Times = Mapping[str, int]
 """Nanoseconds by stage name."""
 

@@ -16,8 +16,6 @@ from simcore.generate.aicb.rows import NOTHING, TextFile, phase, row
 from simcore.generate.aicb.times import Times, module_time, stage_time, training_times
 from simcore.workload.model import Layer, Phase
 
-__all__ = ["FP8_SHARE", "training_text"]
-
 FP8_SHARE = (1 + 4 / 128) / 2
 """Bytes of an fp8 activation with a 4-byte scale per 128, relative to bf16 (DeepSeek's dispatch)."""
 

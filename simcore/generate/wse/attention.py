@@ -9,8 +9,6 @@ from simcore.generate.wse.ranks import sp_group, tp_group
 from simcore.generate.wse.scope import Block, Rows, Scope
 from simcore.model.shape import Latent
 
-__all__ = ["attention"]
-
 
 def attention(scope: Scope, layer: str, source: str) -> Rows:
     """Rows from the layer's input to the all-reduced output projection.

@@ -15,8 +15,6 @@ from simcore.generate.wse.ranks import dispatch_sources, expert_nodes, shared_no
 from simcore.generate.wse.settings import System
 from simcore.model.shape import Experts
 
-__all__ = ["SHARED", "Exchange", "Routed", "Token"]
-
 Ints = npt.NDArray[np.int64]
 Token = tuple[int, int]  # sequence, position
 SHARED = -1  # stands for the shared expert where a number of an expert is expected

@@ -7,8 +7,6 @@ from math import ceil
 from simcore.generate.wse.ranks import cluster
 from simcore.generate.wse.scope import Block, Rows, Scope
 
-__all__ = ["dense", "gated", "head"]
-
 
 def gated(block: Block, shape: tuple[int, int], intermediate: int, source: str) -> Rows:
     """up, gate if there is one, their product (shown as an Add), down on an input [*shape, hidden]."""

@@ -11,8 +11,6 @@ from simcore.files import make_folder, write_text
 from simcore.generate.wse.operations import Operation
 from simcore.workload.chakra.writer import check_free
 
-__all__ = ["GRAPH_HEADER", "HEADER", "claim", "dimensions", "graph_row", "row", "write_lines"]
-
 HEADER = "uid;operation;memory_footprint (B);num_ops (MAC);hbm_reads (B);network_data (B);comm. group;Dimensions"
 GRAPH_HEADER = "uid;Op Type;Inputs;Outputs;Attributes"
 Numbers = tuple[Any, ...]

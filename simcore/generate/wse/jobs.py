@@ -21,8 +21,6 @@ from simcore.model.presets import model as named_model
 from simcore.model.shape import Model
 from simcore.progress import meter
 
-__all__ = ["DEFAULTS", "ELEMENT_BYTES", "FILES", "Made", "is_specification", "made", "placed", "specification"]
-
 ELEMENT_BYTES = {"fp16": 2, "fp8": 1}
 # What an option is when it is not given; its type is that of the option. Files have none.
 DEFAULTS: dict[str, Any] = {

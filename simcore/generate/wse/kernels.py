@@ -18,8 +18,6 @@ from simcore.generate.wse.program import Program
 from simcore.generate.wse.ranks import split
 from simcore.generate.wse.tiling import Tiling
 
-__all__ = ["Core", "attention", "product", "total"]
-
 
 @dataclass(frozen=True)
 class Core:

@@ -13,8 +13,6 @@ from math import ceil
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["UNPLACED", "Banks", "bank_bytes", "blocks", "runs", "tiled", "unplaced"]
-
 Banks = npt.NDArray[np.int16]
 # Stands where no instruction has placed an element: the queries of the first layer, the product of up and gate. Whoever
 # needs the tensor finds it in the tiles that it needs.

@@ -15,8 +15,6 @@ from simcore.generate.wse.scope import Block, Rows, Scope, owned
 from simcore.generate.wse.transport import TRANSPORTS, Piece, Transport
 from simcore.model.shape import Experts
 
-__all__ = ["mixture"]
-
 
 def mixture(scope: Scope, experts: Experts, exchange: Exchange, layer: str, source: str) -> Rows:
     """Rows of one expert layer, from the output of attention to the output for every token of the cluster.

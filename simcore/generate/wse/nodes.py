@@ -19,9 +19,6 @@ from simcore.generate.wse.training import backward
 from simcore.model.plan import split
 from simcore.model.shape import Experts, Model
 
-__all__ = ["Job", "exchanges", "footprint_bytes", "operations", "steps", "totals"]
-
-
 # Kinds of rows that cost nothing: they only cut, join and rename tensors.
 MOVEMENT = {"View", "Split", "Transpose", "Slice", "Concat", "Add", "Sum"}
 

@@ -10,8 +10,6 @@ from enum import Enum
 from math import prod
 from typing import Any, NamedTuple
 
-__all__ = ["Operation", "Owner", "Part", "collective", "move", "tensor"]
-
 Group = tuple[int, ...]
 
 

@@ -10,8 +10,6 @@ from math import prod
 
 from simcore.workload.wafer import Instruction
 
-__all__ = ["Program", "line", "summary"]
-
 
 @dataclass
 class Program:

@@ -9,22 +9,6 @@ import numpy.typing as npt
 
 from simcore.generate.wse.settings import System
 
-__all__ = [
-    "cluster",
-    "dispatch_sources",
-    "dp_group",
-    "expert_nodes",
-    "local_batches",
-    "own_batches",
-    "replica",
-    "replicas",
-    "shared_nodes",
-    "sp_group",
-    "split",
-    "stage",
-    "tp_group",
-]
-
 Ints = npt.NDArray[np.int64]
 
 

@@ -17,8 +17,6 @@ from simcore.documents import location_of, read_text
 from simcore.errors import InputError, Location
 from simcore.model.shape import Experts, Model
 
-__all__ = ["draw", "read_counts", "read_routing"]
-
 MOST_TOKENS, MOST_ROUTED = 1 << 44, 1 << 26
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

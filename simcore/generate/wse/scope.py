@@ -13,8 +13,6 @@ from simcore.generate.wse.ranks import local_batches, own_batches
 from simcore.generate.wse.settings import System
 from simcore.model.shape import Model
 
-__all__ = ["Block", "Rows", "Scope", "Step", "layer_number", "owned"]
-
 # Yields the operations of a part in order; returns the name of the tensor it leaves.
 Rows = Generator[Operation, None, str]
 

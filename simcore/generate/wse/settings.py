@@ -12,8 +12,6 @@ from simcore.errors import InputError, Location, Problems, closest
 from simcore.model.shape import Model
 from simcore.units import parse_spans
 
-__all__ = ["System", "parse_layers", "parse_nodes", "read_system"]
-
 
 @dataclass(frozen=True, slots=True)
 class System:

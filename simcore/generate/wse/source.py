@@ -20,8 +20,6 @@ from simcore.generate.wse.operations import Operation
 from simcore.generate.wse.traffic import node_step, phases
 from simcore.workload.wafer import CoreStep, Instruction, NodeStep
 
-__all__ = ["Source", "is_source", "load"]
-
 NODES = ("nodes/*/node_*/*.csv", "*/node_*/*.csv", "node_*/*.csv")
 TRACES = ("traces/*/node_*/*/core_*.csv", "*/node_*/*/core_*.csv", "node_*/*/core_*.csv")
 LINE = re.compile(r"\d+ ([A-Z]+) ([^\[;\t]*[^\[;\t ]) *(?:\[([\d ]*)\])?\s*(?:;(.*))?")

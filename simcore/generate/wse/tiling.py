@@ -12,8 +12,6 @@ from pathlib import Path
 from simcore.documents import Node, read
 from simcore.errors import InputError, Problems, closest
 
-__all__ = ["Tiling", "autotile", "read_tiling"]
-
 HALVINGS = 6
 Tile = tuple[int | None, ...]
 # Kind of operation -> the dimensions of its tile. Attention tiles are (positions of queries, positions of the cache).

@@ -19,8 +19,6 @@ from simcore.generate.wse.scope import Step
 from simcore.generate.wse.tiling import Tiling
 from simcore.generate.wse.wires import Wires, receivers
 
-__all__ = ["instructions"]
-
 TOGETHER = {"AllReduce", "AllGather", "Barrier"}
 ATTENTION = {"MLAAbsorbAttention", "MLANaiveAttention", "SelfAttention"}
 # Operations that only rename and cut: operation, layouts of its inputs -> layouts of its outputs. An Add makes no

@@ -19,8 +19,6 @@ from simcore.generate.wse.ranks import split
 from simcore.generate.wse.scope import Step
 from simcore.workload.wafer import Flows, NodeStep, Phase
 
-__all__ = ["flows", "matrix", "node_step", "phases"]
-
 Ints = npt.NDArray[np.int64]
 Flow = tuple[int, int, int, int]  # source, target, bytes, number of the multicast tree or -1
 Segment = tuple[str, tuple[int, int], list[Operation], tuple[int, ...]]

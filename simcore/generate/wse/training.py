@@ -20,8 +20,6 @@ from simcore.generate.wse.ranks import dp_group, replicas, shared_nodes, sp_grou
 from simcore.generate.wse.scope import Scope
 from simcore.generate.wse.transport import backward_exchange
 
-__all__ = ["backward"]
-
 ATTENTION = {"MLANaiveAttention", "SelfAttention"}
 LINEAR = {"Linear", "GroupedLinear"}
 EXPERTS = {Part.EXPERT, Part.SHARED}

@@ -15,8 +15,6 @@ from simcore.generate.wse.operations import Operation, tensor
 from simcore.generate.wse.ranks import dp_group, replica
 from simcore.generate.wse.scope import Block, Scope
 
-__all__ = ["TRANSPORTS", "Piece", "Transport", "backward_exchange"]
-
 
 class Piece(NamedTuple):
     """Row `place` of a tensor of `vectors` vectors; `vectors` 0 stands for the whole tensor."""

@@ -16,8 +16,6 @@ from simcore.generate.wse.operations import Operation
 from simcore.generate.wse.program import Program
 from simcore.generate.wse.ranks import split
 
-__all__ = ["Wires"]
-
 
 @dataclass(frozen=True)
 class Wires:

@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 
 from simcore.network.queued.laws import Law, Reading
 
-__all__ = ["Message", "Segment", "Sender", "Way"]
-
 
 class Way(NamedTuple):
     """A route with what its links need, and the latency of the way back in whole nanoseconds."""

@@ -16,8 +16,6 @@ from typing import ClassVar, NamedTuple
 
 from simcore.registry import Registry
 
-__all__ = ["LAWS", "Ack", "Law", "Path", "Reading"]
-
 
 class Path(NamedTuple):
     """What a sender knows of its way: the rate of its own link, the round trip when idle, what it sends as one."""

@@ -32,8 +32,6 @@ from simcore.network.topology.ports import PLAIN, UNLIMITED, Ports
 from simcore.timeline.events import LinkTable, QueueTable
 from simcore.units import transfer_ns
 
-__all__ = ["Queued"]
-
 MOST_ROWS = 1_000_000  # of curves; a longer run keeps its beginning
 NOTE = (
     "queues: messages go in segments that are buffered and marked as one; acknowledgements, credits and pauses take "

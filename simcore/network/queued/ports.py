@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from simcore.network.queued.flow import Segment
 from simcore.network.topology.ports import Ports
 
-__all__ = ["Port", "waits_in_a_circle"]
-
 GOLDEN_RATIO = (5**0.5 - 1) / 2
 
 

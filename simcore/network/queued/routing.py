@@ -11,8 +11,6 @@ from simcore.network.topology.fabric import mixed
 from simcore.network.topology.links import Axis, LinkGraph
 from simcore.network.topology.paths import ShortestPaths
 
-__all__ = ["Ways"]
-
 Links = tuple[int, ...]
 MOST_WAYS = 64
 STEPS = {"": 0, "ecmp": 0, "spray": 1, "valiant": 1, "adaptive": 1}  # how far each segment moves on among the ways

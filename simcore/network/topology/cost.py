@@ -24,8 +24,6 @@ from simcore.network.topology.load import GIGABYTE
 from simcore.network.topology.model import Dimension
 from simcore.units import parse_bytes_per_s
 
-__all__ = ["Clos", "Item", "Prices", "clos", "cost_of", "read_prices", "shipped_prices", "total_usd"]
-
 COMPONENTS = ("link", "switch", "nic")
 MODEL_KEYS = ("ports", "usd", "watts", "usd_per_m", "up_to_m")
 RATE_KEYS = ("usd_per_gbyte_per_s", "watts_per_gbyte_per_s", "models")

@@ -12,8 +12,6 @@ from simcore.network.topology.fabric import FABRICS, Fabric, IntArray, Routes, m
 from simcore.network.topology.model import Dimension
 from simcore.network.topology.paths import ShortestPaths
 
-__all__ = ["Dragonfly", "DragonflyPlus"]
-
 
 @FABRICS.register("Dragonfly")
 class Dragonfly(Fabric):

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["draw"]
-
 NPU, DEVICE, DEAD, SPARE, LINK = "#2f6fb0", "#e08a2e", "#c8c8c8", "#9fc5e8", "#8a8a8a"
 BROKEN = "#c0392b"
 MOST_CELLS = 1600  # a grid of more NPUs is drawn one row and column at a time

@@ -8,8 +8,6 @@ from simcore.errors import InputError
 from simcore.network.topology.fat_tree import FatTree
 from simcore.network.topology.links import LinkGraph
 
-__all__ = ["FORMATS"]
-
 GIGABIT = 1e9 / 8
 
 

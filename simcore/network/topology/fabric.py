@@ -15,8 +15,6 @@ from simcore.network.topology.model import Dimension
 from simcore.network.topology.paths import UNREACHED, ShortestPaths
 from simcore.registry import Registry
 
-__all__ = ["FABRICS", "Fabric", "FloatArray", "IntArray", "Routes", "mixed"]
-
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 

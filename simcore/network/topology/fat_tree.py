@@ -9,8 +9,6 @@ import numpy as np
 from simcore.network.topology.fabric import FABRICS, Fabric, FloatArray, IntArray, Routes, mixed
 from simcore.network.topology.model import Dimension
 
-__all__ = ["FatTree"]
-
 
 def _leaf_count(npus: int) -> int:
     """The even split nearest to switches of one radix: k ports serve k^2 / 2 NPUs from k leaves."""

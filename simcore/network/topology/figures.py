@@ -8,8 +8,6 @@ import numpy as np
 
 from simcore.network.topology.links import LinkGraph
 
-__all__ = ["Figures", "figures"]
-
 
 @dataclass(frozen=True, slots=True)
 class Figures:

@@ -6,8 +6,6 @@ import numpy as np
 
 from simcore.network.topology.fabric import FABRICS, Fabric, IntArray, Routes
 
-__all__ = ["FullyConnected"]
-
 
 @FABRICS.register("FullyConnected")
 class FullyConnected(Fabric):

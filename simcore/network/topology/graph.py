@@ -19,8 +19,6 @@ from simcore.network.topology.nccl import read_nccl
 from simcore.network.topology.paths import ShortestPaths
 from simcore.units import parse_bytes_per_s, parse_ns
 
-__all__ = ["GraphFabric", "graph_dimension", "items_of", "read_graph"]
-
 NODE_KINDS = ["npu", "switch"]
 
 

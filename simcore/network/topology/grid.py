@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from simcore.network.topology.fabric import FloatArray, IntArray
 
-__all__ = ["Walk", "coordinates", "straight_cut_bytes_per_s", "walk"]
-
 
 class Walk(NamedTuple):
     """The steps of many walks, one walk after the other: walk i has `counts[i]`, from `here` along `axis`."""

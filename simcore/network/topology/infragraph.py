@@ -14,8 +14,6 @@ from simcore.documents import Node
 from simcore.errors import closest
 from simcore.network.topology.model import Edge, Graph, assemble
 
-__all__ = ["is_infragraph", "read_infragraph"]
-
 SHARES = {"bits_per_second": 0.125, "bytes_per_second": 1.0}
 GIGABYTES = {f"{prefix}{unit}": share for prefix in ("giga", "g_") for unit, share in SHARES.items()}
 MOST_PARTS = 1 << 20

@@ -21,8 +21,6 @@ from simcore.network.topology.wafer import WaferMesh
 from simcore.timeline.events import LinkTable
 from simcore.timeline.link_use import LinkUse, OccupiedLinks
 
-__all__ = ["Axis", "LinkGraph", "fabrics"]
-
 LINK_BYTES = 64  # ends, rates and what a link carried, in columns
 _Number = TypeVar("_Number", int, IntArray)
 MOST_PLACED = 1 << 16  # links whose table says where they lie

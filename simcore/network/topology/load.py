@@ -26,8 +26,6 @@ from simcore.peers import refuse_foreign
 from simcore.units import parse_bytes_per_s, parse_ns
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["GIGABYTE", "load", "logical"]
-
 T = TypeVar("T")
 GIGABYTE = {"decimal": 1e9, "binary": 2.0**30}
 MAX_NPUS = 1 << 24

@@ -11,8 +11,6 @@ from simcore.network.topology.ports import PLAIN, Ports
 from simcore.noise import QUIET, Noise
 from simcore.units import parse_bytes_per_s, parse_ns
 
-__all__ = ["Circuits", "Dimension", "Edge", "Fault", "Graph", "Memory", "Topology", "Wafer", "assemble"]
-
 
 @dataclass(frozen=True, slots=True)
 class Memory:

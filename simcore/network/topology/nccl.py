@@ -13,8 +13,6 @@ from pathlib import Path
 from simcore.markup import Element, read_markup
 from simcore.network.topology.model import Edge, Graph, assemble
 
-__all__ = ["read_nccl"]
-
 GIGA = 1e9
 NVLINK_GB_PER_S = ((100, 40.1), (90, 20.6), (86, 12.0), (80, 20.0), (70, 20.0), (60, 18.0))
 """Least compute capability x 10 -> GB/s of one link in one direction; above the first that is known."""

@@ -17,8 +17,6 @@ from simcore.errors import Location, Problem, Problems
 from simcore.network.topology.model import Edge, Graph, assemble
 from simcore.units import parse_bytes_per_s, parse_ns
 
-__all__ = ["is_packet_network", "read_packet_network"]
-
 T = TypeVar("T")
 MOST_NODES = 1 << 20
 _HEAD = re.compile(r"[ \t]*[0-9]{1,9}(([ \t]+[0-9]{1,9}){2}|([ \t]+[0-9]{1,9}){4}[ \t]+[^\s0-9:]\S*)[ \t\r]*(\n|$)")

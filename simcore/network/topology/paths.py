@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ShortestPaths"]
-
 IntArray = NDArray[np.int64]
 BLOCK_NODES = 1 << 20  # of all origins searched at once: memory of a few MB
 LANDMARKS = 8

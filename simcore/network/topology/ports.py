@@ -11,8 +11,6 @@ from simcore.documents import Node
 from simcore.network.queued.laws import LAWS, Law
 from simcore.units import format_bytes, parse_bytes, parse_bytes_per_s, parse_ns
 
-__all__ = ["PLAIN", "PORT_KEYS", "UNLIMITED", "Marking", "Ports", "made_ports"]
-
 UNLIMITED = 1 << 60
 FLOW_CONTROLS = ["credits", "pfc", "drop"]
 MOST_SEGMENT_BYTES, PARTS_OF_BUFFER, PARTS_OF_CURVE = 1 << 16, 16, 4

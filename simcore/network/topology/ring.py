@@ -8,8 +8,6 @@ import numpy as np
 
 from simcore.network.topology.fabric import FABRICS, Fabric, IntArray, Routes
 
-__all__ = ["Mesh", "Ring"]
-
 
 @FABRICS.register("Torus")
 @FABRICS.register("Ring")

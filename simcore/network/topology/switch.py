@@ -6,8 +6,6 @@ import numpy as np
 
 from simcore.network.topology.fabric import FABRICS, Fabric, IntArray, Routes
 
-__all__ = ["Switch"]
-
 
 @FABRICS.register("Switch")
 class Switch(Fabric):

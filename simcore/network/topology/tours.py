@@ -13,8 +13,6 @@ from simcore.network.topology.links import LinkGraph
 if TYPE_CHECKING:
     import networkx
 
-__all__ = ["TOURS", "hamiltonian", "snake"]
-
 ATTEMPTS = 200  # shufflings of cycles that could not be joined
 
 Near = dict[int, set[int]]

@@ -13,8 +13,6 @@ from simcore.network.topology.fabric import Fabric, FloatArray, IntArray, Routes
 from simcore.network.topology.grid import coordinates, straight_cut_bytes_per_s, walk
 from simcore.network.topology.model import Dimension
 
-__all__ = ["TwistedTorus", "can_twist", "whole_dimension"]
-
 
 def can_twist(sizes: Sequence[int]) -> bool:
     """Whether all sides are k or twice k, with one of each and k at least 2."""

@@ -9,8 +9,6 @@ from simcore.network.topology.fabric import Fabric, FloatArray, IntArray, Routes
 from simcore.network.topology.grid import coordinates, straight_cut_bytes_per_s, walk
 from simcore.network.topology.model import Wafer
 
-__all__ = ["WaferMesh", "physical_npus"]
-
 
 def physical_npus(wafer: Wafer) -> IntArray:
     """Where every logical NPU is on the wafer: physical ids, in logical order.

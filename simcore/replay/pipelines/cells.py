@@ -30,19 +30,6 @@ from simcore.replay.whatif.retiming import roles
 from simcore.workload.kineto import Collective, TaskKind
 from simcore.workload.model import CollectiveKind, Group, Layer, Phase
 
-__all__ = [
-    "NEVER",
-    "Cells",
-    "ModelPart",
-    "Operation",
-    "Rows",
-    "StepEnd",
-    "mixed_row",
-    "part_of",
-    "read_cells",
-    "step_end",
-]
-
 NEVER = 1 << 62
 END = "", "", 0  # where launches are put that end the step
 TRANSFER = re.compile(r"send|recv", re.IGNORECASE)

@@ -16,8 +16,6 @@ from simcore.replay.whatif.repetition import UnclearError
 from simcore.replay.whatif.retiming import role_of
 from simcore.workload.model import SEND, kind_of
 
-__all__ = ["Line", "found_ranges", "line_of", "stages_of"]
-
 Names = tuple[str, ...]
 Piece = tuple[str, str, int, int]  # part of the model, pass (F or B), place of its first kernel and behind its last
 WAYS = {"F": "forward", "B": "backward"}

@@ -28,8 +28,6 @@ from simcore.units import format_ns
 from simcore.workload.loops import schedules
 from simcore.workload.model import Group, Layer, Parallelism, Phase, Role, Workload
 
-__all__ = ["NUMBERS", "Rebuilt", "compiled", "pipeline_dict", "pipeline_text", "played", "rebuild", "target_of"]
-
 LOOP = "HYBRID_TRANSFORMER_FWD_IN_BCKWD"
 REDUCING, CLOSING = ("gradient_reduce", Role.REDUCE), ("optimizer", Role.OPTIMIZER)  # of the end of a step
 SCALAR_BYTES = 1024  # collectives as small as this (norms, counts) do not grow with the parameters

@@ -17,8 +17,6 @@ from simcore.replay.whatif.repetition import UnclearError
 from simcore.workload.loops import schedules
 from simcore.workload.model import CollectiveKind, Group
 
-__all__ = ["PipelinePlan", "Placed", "Recorded", "recorded"]
-
 Placed = tuple[tuple[ModelPart, int], ...]  # parts of the model, each with the stage that recorded it
 
 

@@ -14,21 +14,6 @@ from simcore.replay.kinds import COMMUNICATION
 from simcore.replay.session import StepReplay
 from simcore.timeline.breakdown import Breakdown, filled, shares
 
-__all__ = [
-    "TaskTotal",
-    "critical_path",
-    "critical_tasks",
-    "host_share",
-    "idle_causes",
-    "largest_tasks",
-    "lengths_ns",
-    "measured",
-    "predicted",
-    "predicted_tasks",
-    "sides",
-    "taken",
-]
-
 Column = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 UNEXPLAINED, OTHER_RANKS, LOADER = "unexplained", "other_ranks", "data_loader"

@@ -9,8 +9,6 @@ from simcore.replay.session import Replay, StepReplay
 from simcore.units import format_ns
 from simcore.workload.model import kind_of
 
-__all__ = ["Change", "batch", "changed_interval_ns", "changes", "headline"]
-
 
 @dataclass(frozen=True, slots=True)
 class Change:

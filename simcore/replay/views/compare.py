@@ -15,8 +15,6 @@ from simcore.timeline.breakdown import union_ns
 from simcore.units import format_ns
 from simcore.workload.kineto import Intervals, KinetoTrace
 
-__all__ = ["KernelPair", "TraceComparison", "compare_traces"]
-
 MOST_NAME = 60
 
 

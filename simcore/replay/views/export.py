@@ -26,8 +26,6 @@ from simcore.timeline.events import NO_LAYER, Curve, EventBuffer, EventKind, Tim
 from simcore.units import format_ns
 from simcore.workload.chakra.writer import write_files
 
-__all__ = ["MEASURED", "PREDICTED", "timeline", "write"]
-
 Column = NDArray[np.int64]
 MEASURED, PREDICTED = 0, 1  # classes of the timeline
 SIDES = ("measured", "predicted")

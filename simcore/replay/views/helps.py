@@ -11,8 +11,6 @@ from simcore.replay.session import RecordedStep, Replay
 from simcore.replay.whatif.changes import Kinds, WhatIf
 from simcore.replay.whatif.host import HOST_TIMES, CudaGraphs, Host, Unsynchronised
 
-__all__ = ["Help", "helps"]
-
 NOTICEABLE = 0.001  # of a step; what saves less is not listed
 
 

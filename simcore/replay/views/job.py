@@ -13,8 +13,6 @@ from simcore.replay.session import Replay, StepReplay
 from simcore.replay.views.breakdown import measured
 from simcore.replay.whatif.retiming import role_of
 
-__all__ = ["Job", "JobGroup", "JobRank", "job"]
-
 
 @dataclass(frozen=True, slots=True)
 class JobRank:

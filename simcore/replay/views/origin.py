@@ -11,8 +11,6 @@ from simcore.replay.rank import RankView
 from simcore.replay.session import StepReplay
 from simcore.workload.kineto import MODULE, Intervals, KinetoTrace
 
-__all__ = ["Origin", "Pause", "origin", "origin_of", "pauses"]
-
 LIBRARY = re.compile(r"^<|(^|/)(torch|site-packages|dist-packages|lib/python[\d.]+)/")
 
 

@@ -34,11 +34,6 @@ from simcore.replay.whatif.retiming import Retimed
 from simcore.timeline.breakdown import Breakdown
 from simcore.units import format_ns
 
-__all__ = [
-    "SCHEMA", "Trust", "Utilisation", "answer", "mean_breakdown", "noise", "to_dict", "trust", "typical_step",
-    "utilisation", "warnings",
-]  # fmt: skip
-
 SCHEMA = "simcore.replay/1"
 TESTED = 0.01  # by so much the null model must be worse for a trace to test anything
 BIN_NS, LEAST_BINS = 1_000_000, 40

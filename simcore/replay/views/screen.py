@@ -15,8 +15,6 @@ from simcore.report.table import Table, columns, shorten
 from simcore.report.text import wrapped
 from simcore.units import format_ns, format_rate
 
-__all__ = ["to_text"]
-
 TASKS_SHOWN, TASKS_ON_PATH, HELPS_SHOWN = 5, 3, 8
 NAME_WIDTH, WIDTH, INDENT = 60, 110, 2
 Figures = Mapping[str, Any]  # of one rank, or of one thing in it

@@ -21,8 +21,6 @@ from simcore.replay.run import NULL, UNAIDED, Changes
 from simcore.replay.session import RecordedStep, replay_prepared
 from simcore.timeline.events import FOREVER
 
-__all__ = ["VARIANTS", "Ablations", "Foresight", "ablations", "foresight"]
-
 
 @dataclass(frozen=True, slots=True)
 class Foresight:

@@ -15,8 +15,6 @@ from simcore.replay.whatif.products import launched
 from simcore.replay.whatif.transfers import bus_bytes, transfer_of
 from simcore.workload.model import kind_of
 
-__all__ = ["Work", "work"]
-
 FLOPS, BYTES = "FLOP/s", "byte/s"
 
 

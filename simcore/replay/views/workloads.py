@@ -23,8 +23,6 @@ from simcore.workload.kineto import Collective, KinetoTrace
 from simcore.workload.model import CollectiveKind, Layer, Phase, Workload, kind_of
 from simcore.workload.text import COLLECTIVES, write
 
-__all__ = ["Exported", "collectives", "to_chakra", "to_workload_text"]
-
 KINDS = set(COLLECTIVES.values())  # what traces and texts have
 THREADS, DELAYS = 100_000, 1_000_000  # host threads and delays take stream numbers from here on
 

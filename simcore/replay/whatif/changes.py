@@ -14,25 +14,10 @@ from simcore.errors import InputError, SimulationError
 from simcore.replay.graph import EDGE_COLUMNS, EdgeKind, RankNodes, StepGraph
 from simcore.replay.rank import RankView
 from simcore.replay.whatif.host import spans, within
-from simcore.replay.whatif.layers import LayerStack, Segment, find_layers
+from simcore.replay.whatif.layers import LayerStack, find_layers
 from simcore.replay.whatif.products import width_factors
-from simcore.replay.whatif.retiming import Retimed
+from simcore.replay.whatif.repetition import Segment
 from simcore.replay.whatif.splice import block_of, spliced
-
-__all__ = [
-    "Fused",
-    "Kinds",
-    "Layers",
-    "Overlap",
-    "Retimed",
-    "Scale",
-    "Straggler",
-    "WhatIf",
-    "Width",
-    "one_after_another",
-    "without_tasks",
-    "without_waits",
-]
 
 Factors = NDArray[np.float64]
 Mask = NDArray[np.bool_]

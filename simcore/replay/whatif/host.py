@@ -10,8 +10,6 @@ import numpy as np
 from simcore.replay.graph import EdgeKind, NodeKind, StepGraph
 from simcore.replay.rank import RankView
 
-__all__ = ["HOST_TIMES", "CudaGraphs", "Host", "Unsynchronised", "spans", "within"]
-
 HOST_EDGES = (EdgeKind.PROGRAM_ORDER, EdgeKind.CROSS_THREAD)
 HOST_TIMES = ("host", "launches", "loader")
 

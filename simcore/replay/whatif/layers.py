@@ -19,17 +19,6 @@ from simcore.replay.rank import RankView, Window
 from simcore.replay.whatif.repetition import LEAST_SHARE, Segment, UnclearError, repeated_segments
 from simcore.workload.kineto import KinetoTrace
 
-__all__ = [
-    "LayerStack",
-    "NamedRange",
-    "Segment",
-    "find_layers",
-    "layer_number",
-    "layers_if_clear",
-    "model_order",
-    "named_ranges",
-]
-
 NUMBERED = re.compile(r"(.*?)(\d+)(\D*)$", re.DOTALL)
 AUTOGRAD = "autograd::engine"
 

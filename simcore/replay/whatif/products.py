@@ -17,8 +17,6 @@ from simcore.replay.kinds import ATTENTION
 from simcore.replay.rank import RankView
 from simcore.workload.kineto import Product
 
-__all__ = ["launched", "shard_factors", "width_factors", "widths"]
-
 
 def width_factors(rank: RankView, which: str, size: int) -> NDArray[np.float64]:
     """The factor on each task's duration when the width `which` ("hidden" or "ffn") becomes `size`.

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from simcore.replay.rank import RankView
 
-__all__ = ["LEAST_SHARE", "Run", "Segment", "UnclearError", "repeated_segments", "repetitions"]
-
 Column = NDArray[np.int64]
 LEAST_BLOCK = 2  # kernels; one kernel after another is no layer
 LEAST_SHARE = 0.5  # of a step's computation that layers take at least

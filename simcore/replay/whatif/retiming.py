@@ -22,8 +22,6 @@ from simcore.system.collectives import ROOTED
 from simcore.workload.kineto import Collective
 from simcore.workload.model import SEND, CollectiveKind, Group, kind_of
 
-__all__ = ["Degree", "Regrouping", "Retimed", "Role", "role_of", "roles"]
-
 Role = Literal["dp", "tp"]
 TITLES: dict[Role, str] = {"dp": "data parallel", "tp": "tensor parallel"}
 # How process groups are described by Megatron-LM (TENSOR_MODEL_PARALLEL_GROUP) and PyTorch's device meshes (mesh_tp).

@@ -10,9 +10,7 @@ from numpy.typing import NDArray
 
 from simcore.errors import InputError, SimulationError
 from simcore.replay.graph import EDGE_COLUMNS, NODE_COLUMNS, EdgeKind, NodeKind, RankNodes, StepGraph
-from simcore.replay.whatif.layers import Segment
-
-__all__ = ["Stretch", "block_of", "spliced"]
+from simcore.replay.whatif.repetition import Segment
 
 Mask = NDArray[np.bool_]
 Nodes = NDArray[np.int64]

@@ -18,8 +18,6 @@ from simcore.system.config import SystemConfig
 from simcore.workload.kineto import Collective
 from simcore.workload.model import ALL_DIMENSIONS, SEND, CollectiveKind, Graph, GraphSet, NodeKind, kind_of
 
-__all__ = ["Interconnect", "Transfer", "bus_bytes", "transfer_of"]
-
 UNHEARD_OF_BYTES = 1 << 50
 
 

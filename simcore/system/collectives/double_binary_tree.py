@@ -9,8 +9,6 @@ from simcore.system.collectives.registry import PlanOptions, algorithms
 from simcore.system.explicit import Explicit, Transfer
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["double_binary_tree", "tree"]
-
 
 @algorithms.register("doubleBinaryTree")
 def double_binary_tree(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOptions) -> Explicit:

@@ -27,8 +27,6 @@ from simcore.errors import InputError
 from simcore.hashed import Hashed
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["FABRICS", "Choice", "Fabric", "choose", "collective_s", "point_to_point_s", "read_fabric"]
-
 
 @dataclass(frozen=True)
 class Fabric(Hashed):

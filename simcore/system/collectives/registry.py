@@ -11,8 +11,6 @@ from simcore.system.plan import InNetwork, Plan, SideBySide
 from simcore.system.wires import Wire
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["NATIVE_ALGORITHMS", "NETWORK_AWARE", "ROOTED", "AnyPlan", "PlanOptions", "algorithms", "check_kind"]
-
 
 @dataclass(frozen=True, slots=True)
 class PlanOptions:

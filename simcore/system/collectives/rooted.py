@@ -11,8 +11,6 @@ from simcore.system.collectives.registry import ROOTED, PlanOptions, algorithms
 from simcore.system.explicit import Explicit, Transfer
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["along", "binomial", "chain", "flat"]
-
 MOST_TRANSFERS = 1 << 18
 PIECES_PER_RANK, MOST_PIECES = 2, 1 << 16  # of a chain; on many ranks fewer each
 

@@ -20,8 +20,6 @@ from simcore.workload.chakra.reader import decode
 from simcore.workload.chakra.schema import CommType, NodeType
 from simcore.workload.model import CollectiveKind, GraphSet
 
-__all__ = ["GraphBuilder", "GraphNode", "graph"]
-
 Npus = int | Collection[int] | None
 Depends = Iterable["GraphNode"]
 

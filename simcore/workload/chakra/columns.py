@@ -11,8 +11,6 @@ from simcore.workload.chakra import wire
 from simcore.workload.chakra.schema import ATTRIBUTE_KINDS, ATTRIBUTES, REPEATED, wires
 from simcore.workload.chakra.wire import Bytes, Fields, Integers, Unsigned, WireError
 
-__all__ = ["MISSING", "Columns", "decode", "decode_metadata"]
-
 MISSING = int(np.iinfo(np.int64).min)
 """Value of an integer attribute that a node does not have."""
 

@@ -14,8 +14,6 @@ from simcore.workload.chakra.schema import CommType, NodeType
 from simcore.workload.model import ALL_DIMENSIONS, NO_COLLECTIVE, CollectiveKind, Graph
 from simcore.workload.order import topological
 
-__all__ = ["COLLECTIVES", "Places", "Trace", "to_graph"]
-
 Integers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 

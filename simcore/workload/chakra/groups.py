@@ -15,8 +15,6 @@ from simcore.errors import InputError, Problems, closest
 from simcore.workload.chakra.graph import Trace
 from simcore.workload.model import Graph, NodeKind
 
-__all__ = ["check_ranks", "of_metadata", "read_groups"]
-
 Groups = dict[str, tuple[int, ...]]
 
 

@@ -15,8 +15,6 @@ from simcore.workload.chakra import writer
 from simcore.workload.chakra.param_form import from_param, is_param
 from simcore.workload.chakra.schema import ATTRIBUTES, CommType, NodeType, messages, parsed
 
-__all__ = ["from_json", "is_json", "to_json", "to_jsonizer"]
-
 # Key of the feeder's form, folded (lower case, no underscores) -> attribute.
 FEEDER_ATTRIBUTES = {name.replace("_", ""): name for name in ATTRIBUTES}
 FEEDER_KEYS = {"id", "name", "nodetype", "ctrldeps", "datadeps", "runtime", "durationmicros"} | set(FEEDER_ATTRIBUTES)

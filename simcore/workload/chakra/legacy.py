@@ -15,8 +15,6 @@ from simcore.errors import InputError, Location, Problem
 from simcore.workload.chakra import json_form, wire, writer
 from simcore.workload.chakra.schema import SCHEMAS, CommType, NodeType, build, messages
 
-__all__ = ["detect", "to_current"]
-
 USUAL_MHZ = 1000.0  # the 2023-01 files count cycles; nobody says of which clock
 SNIFFED = 64  # messages looked at to tell the schemas apart
 

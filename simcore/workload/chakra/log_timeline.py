@@ -11,8 +11,6 @@ from typing import NamedTuple
 from simcore.documents import read_text
 from simcore.errors import Location, Problem, Problems
 
-__all__ = ["LANES", "Span", "lane", "spans"]
-
 MOST_DIGITS = 18  # of a number of 64 bits
 LANES = ("local memory", "remote memory", "computation", "communication")
 WORDS = {"MEM_LOAD": 0, "MEM_STORE": 0, "COMP": 2, "COMM": 3}

@@ -17,8 +17,6 @@ from simcore.workload.chakra.schema import CommType, NodeType
 from simcore.workload.kineto import ELEMENT_BYTES
 from simcore.workload.model import SEND, CollectiveKind, kind_of
 
-__all__ = ["from_param", "is_param"]
-
 Entry = dict[str, Any]
 EMPTY: Mapping[str, object] = {}
 

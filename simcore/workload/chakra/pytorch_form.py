@@ -12,8 +12,6 @@ from typing import Any
 
 from simcore.errors import InputError, Location, Problem
 
-__all__ = ["FLAT_ATTRIBUTES", "Op", "is_host_trace", "parse_host"]
-
 FLAT_ATTRIBUTES = ("rf_id", "fw_parent", "seq_id", "scope", "tid", "fw_tid", "op_schema")
 
 

@@ -27,22 +27,6 @@ from simcore.workload.chakra.legacy import to_current
 from simcore.workload.chakra.schema import messages
 from simcore.workload.model import Graph, GraphSet
 
-__all__ = [
-    "SUFFIXES",
-    "content",
-    "current_files",
-    "decode",
-    "distinct_ranks",
-    "distinct_traces",
-    "files_of_set",
-    "is_trace",
-    "rank_files",
-    "read_columns",
-    "read_graphs",
-    "read_trace",
-    "with_groups",
-]
-
 SUFFIXES = (".et", ".et.gz", ".eg", ".eg.gz", ".json", ".json.gz")
 _RANK_FILE = re.compile(r"((?P<prefix>.*)\.)?(?P<rank>\d+)(?P<suffix>\.e[tg](\.gz)?|\.json(\.gz)?)")
 

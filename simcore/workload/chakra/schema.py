@@ -15,11 +15,6 @@ from typing import Any
 from simcore.library import table
 from simcore.workload.chakra import wire
 
-__all__ = [
-    "ATTRIBUTES", "ATTRIBUTE_KINDS", "REPEATED", "SCHEMAS", "CommType", "NodeType", "Schema", "build", "messages",
-    "parsed", "wires",
-]  # fmt: skip
-
 
 class NodeType(IntEnum):
     """Node types of today's schema."""

@@ -15,8 +15,6 @@ from simcore.workload.chakra.columns import Columns
 from simcore.workload.model import CollectiveKind, Graph, NodeKind
 from simcore.workload.order import topological
 
-__all__ = ["critical_path", "dot", "finish_times", "graphml", "render", "summarise", "topological_order"]
-
 SHOWN = 12  # nodes of the critical path that the text names
 
 

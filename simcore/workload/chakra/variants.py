@@ -17,8 +17,6 @@ from simcore.errors import InputError
 from simcore.workload.chakra import groups, writer
 from simcore.workload.chakra.schema import ATTRIBUTES, NodeType, messages, parsed
 
-__all__ = ["obfuscate", "rescale", "salt_of"]
-
 Groups = Mapping[str, tuple[int, ...]]
 
 

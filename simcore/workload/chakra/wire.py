@@ -13,20 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "FIXED32",
-    "FIXED64",
-    "LENGTH",
-    "PADDING",
-    "VARINT",
-    "Fields",
-    "WireError",
-    "fields",
-    "frames",
-    "length_at",
-    "repeated",
-]
-
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
 _KNOWN = np.isin(np.arange(8), (VARINT, FIXED64, LENGTH, FIXED32))
 PADDING = b"\0" * 32  # a varint that starts inside a buffer may run over its end, but never further than this

@@ -11,19 +11,6 @@ from simcore.errors import InputError
 from simcore.files import write_all
 from simcore.workload.chakra.schema import ATTRIBUTE_KINDS, ATTRIBUTES, NodeType, messages
 
-__all__ = [
-    "VERSION",
-    "add_attribute",
-    "check_free",
-    "encode",
-    "frame",
-    "groups",
-    "metadata",
-    "node",
-    "varint",
-    "write_files",
-]
-
 VERSION = "0.0.4"
 
 

@@ -17,8 +17,6 @@ from simcore.workload.loops.schedules import Cell, Schedule, make
 from simcore.workload.loops.step import Order, Ref, Step, loops
 from simcore.workload.model import PhaseName, Role, Workload
 
-__all__ = ["Passage", "Pipeline", "Transfer", "end_steps", "pipeline_of", "steps_of"]
-
 INPUT_GRAD, WEIGHT_GRAD = PhaseName.INPUT_GRAD, PhaseName.WEIGHT_GRAD
 
 BEFORE = {Role.REDUCE, Role.REPLICATED, Role.NORM, Role.OPTIMIZER, Role.GATHER}  # what of a step's end comes first

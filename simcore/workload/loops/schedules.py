@@ -24,22 +24,6 @@ from typing import NamedTuple
 from simcore.errors import InputError, Location, SimulationError, closest
 from simcore.hashed import Hashed
 
-__all__ = [
-    "Cell",
-    "Durations",
-    "Family",
-    "Played",
-    "Schedule",
-    "family",
-    "make",
-    "names",
-    "outline",
-    "parse",
-    "play",
-    "show",
-    "splits_backward",
-]
-
 
 class Cell(NamedTuple):
     """One computation of one micro-batch on one chunk of a stage."""

@@ -18,9 +18,6 @@ from numpy.typing import NDArray
 
 from simcore.workload.loops.schedules import Durations, Schedule, family, make, outline, play
 
-__all__ = ["length"]
-
-
 Floats = NDArray[np.float64]
 Places = NDArray[np.intp]
 _EXACT = 1e-11  # of the pace: what rounding leaves

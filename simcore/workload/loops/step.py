@@ -10,8 +10,6 @@ from typing import NamedTuple
 from simcore.registry import Registry
 from simcore.workload.model import Group, Layer, Parallelism, PhaseName, Workload
 
-__all__ = ["Loop", "Order", "Ref", "Span", "Step", "column_group", "group_axes", "loops", "notation"]
-
 LETTER = {PhaseName.FORWARD: "F", PhaseName.INPUT_GRAD: "I", PhaseName.WEIGHT_GRAD: "W"}
 
 

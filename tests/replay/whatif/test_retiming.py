@@ -17,9 +17,8 @@ from simcore.replay.run import Changes
 from simcore.replay.session import replay_traces
 from simcore.replay.views.report import to_dict
 from simcore.replay.views.workloads import to_chakra
-from simcore.replay.whatif.changes import Retimed
 from simcore.replay.whatif.products import shard_factors
-from simcore.replay.whatif.retiming import Degree
+from simcore.replay.whatif.retiming import Degree, Retimed
 from simcore.replay.whatif.transfers import Interconnect, Transfer
 from simcore.workload.kineto import read_kineto, read_ranks
 from simcore.workload.model import CollectiveKind

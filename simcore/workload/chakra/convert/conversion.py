@@ -15,8 +15,6 @@ from simcore.workload.chakra.convert import flexflow, native, pytorch
 from simcore.workload.chakra.convert import text as text_converter
 from simcore.workload.chakra.pytorch_form import is_host_trace
 
-__all__ = ["Options", "convert", "is_text"]
-
 Files = dict[Path, bytes]
 CYCLES_PER_MHZ = 1_000_000  # of one of FlexFlow's units, which Chakra's converter takes for seconds
 

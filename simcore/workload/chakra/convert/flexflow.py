@@ -22,8 +22,6 @@ from simcore.workload.chakra import writer
 from simcore.workload.chakra.schema import NodeType
 from simcore.workload.tokens import MAX_INTEGER
 
-__all__ = ["NS_PER_MS", "NS_PER_S", "convert", "is_flexflow"]
-
 NS_PER_MS, NS_PER_S = 1_000_000, 1_000_000_000
 MOST_DEVICES = 1 << 16  # each becomes a file
 _NODE = re.compile(r'node(\d{1,18})\s*\[.*?label="\{(.*?)\}"')

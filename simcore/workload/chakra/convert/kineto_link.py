@@ -25,8 +25,6 @@ from simcore.workload.chakra.convert import sequences
 from simcore.workload.chakra.pytorch_form import Op
 from simcore.workload.kineto import ANNOTATION, CALL, CATEGORIES, OPERATOR, UNREADABLE, TaskKind, complete_events
 
-__all__ = ["link"]
-
 SIDES = {OPERATOR: "host", ANNOTATION: "host", CALL: "calls"} | dict.fromkeys(TaskKind, "device")
 BLOCKING = ("StreamSynchronize", "DeviceSynchronize", "EventSynchronize")
 IDLE_NS = 1_000_000

@@ -20,8 +20,6 @@ from simcore.workload.loops import Order, Ref, Span, Step, loops
 from simcore.workload.loops.step import column_group, group_axes
 from simcore.workload.model import CollectiveKind, Layer, PhaseName, Workload
 
-__all__ = ["convert"]
-
 HIGHEST_PRIORITY = 100_000_000
 SUFFIX = {PhaseName.FORWARD: "forward", PhaseName.INPUT_GRAD: "input_grad", PhaseName.WEIGHT_GRAD: "weight_grad"}
 

@@ -17,8 +17,6 @@ from simcore.errors import InputError
 from simcore.workload.chakra.summary import finish_times, topological_order
 from simcore.workload.model import ALL_DIMENSIONS, CollectiveKind, Graph, GraphSet, NodeKind
 
-__all__ = ["to_param"]
-
 Entry = dict[str, Any]
 NAMES = {
     CollectiveKind.ALL_GATHER: "all_gather_base",

@@ -19,8 +19,6 @@ from simcore.workload.chakra.pytorch_form import FLAT_ATTRIBUTES, Op, parse_host
 from simcore.workload.chakra.schema import ATTRIBUTES, CommType, NodeType
 from simcore.workload.model import SEND, CollectiveKind, kind_of
 
-__all__ = ["convert"]
-
 THREAD_ROOTS = ("[pytorch|profiler|execution_trace|thread]", "[pytorch|profiler|execution_graph|thread]")
 KERNELS = ("nccldevkernel", "ncclkernel", "rccl")
 

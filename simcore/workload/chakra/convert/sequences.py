@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["matches"]
-
 MAX_DIFFERENCES = 3000
 Runs = tuple[int, int, int, "Runs"] | None  # equal elements from here to there on a diagonal, behind others
 

@@ -19,8 +19,6 @@ from simcore.workload.chakra.schema import CommType, NodeType
 from simcore.workload.model import CollectiveKind, Group, Layer, Workload
 from simcore.workload.text import SPELLINGS
 
-__all__ = ["LOOPS", "TextNode", "encode", "steps"]
-
 
 class TextNode(NamedTuple):
     """Computation of `duration_micros`, or a collective by its attributes; `deps` are indices of steps."""
