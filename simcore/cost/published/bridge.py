@@ -8,11 +8,15 @@ Left out, and why: fine-tuning (LoRA freezes weights, SFT packs sequences), Nemo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from simcore.cost.published.rows import Job, Row, Step, job
 from simcore.cost.published.tables import number, shipped, spread, table_rows
+from simcore.cost.systems import CLUSTERS
+from simcore.model.memory import peak
+from simcore.model.steps import Module
 
 # Today's Megatron-Core: sharded optimizer, gradients and pipeline messages beside the kernels.
 MODERN: dict[str, Any] = {
@@ -55,13 +59,29 @@ def _rows(document: Mapping[str, Any], models: Mapping[str, str]) -> Iterator[Ro
 
 
 def _row(name: str, row: Mapping[str, Any], model: str, system: str) -> Row:
-    """One row; FSDP where the table's column says over how many ranks."""
+    """One row; FSDP where the table's column says over how many ranks.
+
+    What mixtures compute again it leaves out: what Megatron-Core offers them, least first, until the job fits.
+    """
     gpus, batch, seq = (int(row[key]) for key in ("#-GPUs", "GBS", "Sequence Length"))
     choices = {**MODERN, "zero": 3 if number(row["FSDP"]) > 1 else 1, "dtype": _TYPES[row["Precision"]]}
     one = job(shipped(model), seq, batch, **spread(row, gpus), **choices, gradient_bytes=2)
     measured_s = batch * seq / (float(row["Tokens / sec / GPU"]) * gpus)
-    cluster = _SYSTEMS[system] + (_recipe(one, str(row["release"])) if one.model.experts else "")
+    cluster = _SYSTEMS[system]
+    if one.model.experts:
+        cluster += _recipe(one, str(row["release"]))
+        capacity = CLUSTERS[cluster].memory_bytes
+        one = next((job for job in _computed_again(one) if peak(*job).total <= capacity), one)
     return Row(f"{name}-{system}-{row['Precision']}", measured_s, Step((one,), cluster))
+
+
+def _computed_again(one: Job) -> Iterator[Job]:
+    """A mixture that computes nothing again; its activations; the expansion of its latents, too; its norms, too."""
+    modules = [Module.ACTIVATION, *[Module.UP] * bool(one.model.latent), Module.NORM]
+    yield one
+    for count in range(1, len(modules) + 1):
+        again = tuple(map(str, modules[:count]))
+        yield Job(one.model, replace(one.plan, recompute="selective", recompute_modules=again))
 
 
 def _recipe(one: Job, release: str) -> str:

@@ -120,7 +120,7 @@ class Held(Question):
 class Row:
     """One measurement, in seconds or bytes, the question it answers, and what a peer predicted for it (0: nothing).
 
-    `source`: who published it, as its file says.
+    `source`: who published it, as its file says; `spread`: by what share of it runs differ, 0 where it does not say.
     """
 
     id: str
@@ -128,6 +128,7 @@ class Row:
     question: Question
     peer: float = 0.0
     source: str = ""
+    spread: float = 0.0
 
 
 def selected(document: Mapping[str, Any], prefix: str) -> Iterator[Mapping[str, Any]]:
