@@ -1,6 +1,7 @@
 import json
 import re
 from dataclasses import replace
+from math import fsum, inf
 from operator import attrgetter
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from simcore.cli import main
 from simcore.cost.margins import Kind, margin_of, shipped_errors
 from simcore.cost.published.calibrate import FITTED, using
 from simcore.cost.published.reading import sort_rows
+from simcore.cost.published.rows import Step
 from simcore.cost.published.suites import FAMILIES, SUITES
 from simcore.cost.published.validate import default_documents, scaling, score, suites_table
 from simcore.cost.sensitivity import of_question
@@ -272,6 +274,33 @@ def test_intervals_hold_nine_in_ten_errors_of_sources_that_nothing_was_fitted_on
     share = sum(held) / len(held)
     assert f"| {group} | {len(held):,} | {share:.0%} |" in page
     assert group != "all" or 0.88 <= share <= 0.95
+
+
+RANGES = {
+    "1 to 15": 1,
+    "16 to 63": 16,
+    "64 to 255": 64,
+    "256 to 1,023": 256,
+    "1,024 to 4,095": 1024,
+    "4,096 and more": 4096,
+}
+
+
+@pytest.mark.parametrize("title", list(RANGES))
+def test_the_page_has_the_error_against_the_number_of_accelerators(title, scores):
+    """Steps of suites with a tolerance, without vTrain's single nodes."""
+    page = (Path(__file__).parents[3] / "docs" / "validation.md").read_text()
+    least = RANGES[title]
+    most = min((other for other in RANGES.values() if other > least), default=inf)
+    errors = [
+        error
+        for name, one in scores.items()
+        if one.suite.tolerance and name != "vtrain_single"
+        for row, error in zip(one.rows, one.errors, strict=True)
+        if isinstance(row.question, Step) and least <= row.question.jobs[0].plan.world_size < most
+    ]
+    mean, bias = fsum(map(abs, errors)) / len(errors), fsum(errors) / len(errors)
+    assert f"| {title} | {len(errors)} | {mean:.1%} | {bias:+.1%} |" in page
 
 
 def test_noise_is_what_runs_of_a_job_and_steps_of_one_configuration_differ_by(documents):
