@@ -225,7 +225,7 @@ SUITES = {
         Suite("megatron_core_h100", megatron_core, 0.07, "calculon 27-58% (5 of 9 rows; 4 out of memory)"),
         Suite("llama3_405b", llama3, 0.05, "none"),
         Suite("megatron_bridge_llama", dense, 0.055, "none"),
-        Suite("megatron_bridge_moe", mixtures, 0.10, "none"),
+        Suite("megatron_bridge_moe", mixtures, 0.092, "none"),
         Suite("automodel_h100", automodel, 0.08, "none"),
         Suite("simumax_b200", simumax, 0.08, "SimuMax 5.6%"),
         Suite("llm_foundry_mpt", foundry, 0.05, "none"),

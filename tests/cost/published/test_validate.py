@@ -65,7 +65,7 @@ WIDEST = {
     "megatron_core_h100": 0.07,
     "llama3_405b": 0.05,
     "megatron_bridge_llama": 0.055,
-    "megatron_bridge_moe": 0.1,
+    "megatron_bridge_moe": 0.092,
     "automodel_h100": 0.08,
     "simumax_b200": 0.08,
     "llm_foundry_mpt": 0.05,
