@@ -1,4 +1,4 @@
-"""Megatron-Bridge's published tables: pre-training of dense models and mixtures of experts on Hopper and Blackwell.
+"""NVIDIA's tables of Megatron-Bridge and AutoModel: pre-training of dense models and mixtures, Hopper to Blackwell.
 
 Left out, and why: fine-tuning (LoRA freezes weights, SFT packs sequences), Nemotron (state-space layers), DeepSeek V4
 (no published shape), GPT-OSS (its windows alternate, no shape here), runs that drop tokens, and the rows of release
@@ -95,3 +95,30 @@ def _recipe(one: Job, release: str) -> str:
 Rows = Callable[[Mapping[str, Any]], Iterator[Row]]
 dense: Rows = partial(_rows, models=_DENSE)
 mixtures: Rows = partial(_rows, models=_MIXTURES)
+
+
+_AUTOMODEL = {
+    "DeepSeek V3 671B": "deepseek-v3",
+    "Kimi K2": "kimi-k2",
+    "Llama3 70B": "llama-3-70b",
+    "Qwen3 MoE 30B": "qwen3-30b-a3b",
+}
+
+
+def automodel(document: Mapping[str, Any]) -> Iterator[Row]:
+    """NeMo AutoModel on H100: PyTorch's FSDP and expert parallelism, Megatron's kernels (docs/performance-summary.mdx).
+
+    A stage's pipeline drains after every local batch: such rows are about one of them. Recomputation is not stated: the
+    fastest that fits.
+    """
+    for name, row in table_rows(document, "nemo_automodel_h100"):
+        if row["Model"] in _AUTOMODEL and str(row["kind"]).startswith("Pre"):
+            local = int(row["GA"]) if int(row["PP"]) > 1 else 1
+            measured_s = float(row["Time per Global Step (s)"]) / local
+            yield Row(f"{name}-{row['Model']}", measured_s, Step(tuple(_jobs(row, local)), "h100"))
+
+
+def _jobs(row: Mapping[str, Any], local: int) -> Iterator[Job]:
+    model, batch = shipped(_AUTOMODEL[row["Model"]]), int(row["GBS"]) // local
+    one = job(model, int(row["Seq Length"]), batch, **spread(row, int(row["#GPUs"])), zero=3)
+    return (Job(one.model, replace(one.plan, recompute=kind)) for kind in ("none", "full"))

@@ -105,18 +105,11 @@ def errors(values: Mapping[str, float], names: Sequence[str]) -> dict[str, list[
     with using(values):
         found: dict[str, list[tuple[Row, float]]] = {}
         for name, rows in rows_by_suite(names).items():
-            known: dict[tuple[object, object], float] = {}
             for row in rows:
-                question = row.question
-                if not isinstance(question, Step):
-                    continue
-                key = question.jobs, question.cluster
                 try:
-                    if key not in known:
-                        known[key] = question.seconds(systems.CLUSTERS)
+                    found.setdefault(name, []).append((row, row.question.seconds(systems.CLUSTERS) / row.measured - 1))
                 except READING_ERRORS:
                     continue
-                found.setdefault(name, []).append((row, known[key] / row.measured - 1))
     return found
 
 

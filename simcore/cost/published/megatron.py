@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
-from simcore.cost.published.rows import Held, Job, Row, Step, from_rate, guarded, job, selected, stated, step_s
+from simcore.cost.published.rows import Held, Job, Row, Step, from_rate, job, selected, stated, step_s
 from simcore.model.plan import Recompute
 from simcore.model.shape import Model
 
@@ -68,8 +67,7 @@ def layers(document: Mapping[str, Any]) -> Iterator[Row]:
     for row in document.get("rows", ()):
         for key, phase in (("fwd_ms", "forward"), ("bwd_ms", "backward")):
             if str(row.get("id", "")).startswith("mlsys23-t4-") and key in row.get("measured", {}):
-                question = guarded(partial(_table4, phase=phase), row, row["id"])
-                yield Row(f"{row['id']}-{phase}", row["measured"][key] / 1e3, question)
+                yield Row(f"{row['id']}-{phase}", row["measured"][key] / 1e3, _table4(row, phase))
 
 
 def sc21(row: Mapping[str, Any]) -> Step:
@@ -114,7 +112,7 @@ def _level(row: Mapping[str, Any]) -> int:
 def ablations(document: Mapping[str, Any]) -> Iterator[Row]:
     """MegaScale's table 3: 175B on 256 GPUs, one optimisation after the other; the step from the model's FLOPs."""
     for row in selected(document, "megascale-t3-"):
-        yield Row(row["id"], _from_share(row), guarded(megascale, row, row["id"]))
+        yield Row(row["id"], _from_share(row), megascale(row))
 
 
 def unfitted(document: Mapping[str, Any]) -> Iterator[Row]:

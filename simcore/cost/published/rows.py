@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from simcore.cost.cluster import Cluster
 from simcore.cost.predict import Prediction, predict, predict_layer
 from simcore.cost.systems import CLUSTERS
-from simcore.errors import InputError
 from simcore.model.memory import peak
 from simcore.model.plan import Plan
 from simcore.model.shape import Model
@@ -148,13 +147,3 @@ def step_s(row: Mapping[str, Any], otherwise: Callable[[Mapping[str, Any]], floa
     """The stated step time, else what the other stated figures say."""
     measured = row["measured"]
     return float(measured["iter_s"]) if "iter_s" in measured else otherwise(measured)
-
-
-def guarded(question: Callable[[Mapping[str, Any]], Step], row: Mapping[str, Any], name: str) -> Step:
-    """The question of a row; what is missing or impossible in it becomes an error that names the row."""
-    try:
-        return question(row)
-    except KeyError as error:
-        raise InputError.at(name, "a measurement lacks a key", expected=str(error.args[0])) from error
-    except (TypeError, ZeroDivisionError) as error:
-        raise InputError.at(name, f"a measurement cannot be read: {error}") from error

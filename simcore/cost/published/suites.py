@@ -15,9 +15,8 @@ from typing import Any
 
 import msgspec
 
-from simcore.cost.published.automodel import automodel
 from simcore.cost.published.bigscience import bigscience
-from simcore.cost.published.bridge import dense, mixtures
+from simcore.cost.published.bridge import automodel, dense, mixtures
 from simcore.cost.published.llama import llama3, megatron_core
 from simcore.cost.published.logged import memory, power
 from simcore.cost.published.lumos import extrapolations
@@ -34,7 +33,7 @@ from simcore.cost.published.megatron import (
     unfitted,
     zero3,
 )
-from simcore.cost.published.rows import Collective, Row, Step, guarded, job, selected, step_s
+from simcore.cost.published.rows import Collective, Row, Step, job, selected, step_s
 from simcore.cost.published.tables import foundry, simumax, simumax_memory, table_rows
 from simcore.cost.published.training import family, training
 from simcore.cost.systems import fabric_of
@@ -98,7 +97,7 @@ def _steps(prefix: str, key: str, question: Callable[[Mapping[str, Any]], Step])
     def rows(document: Mapping[str, Any]) -> Iterator[Row]:
         for row in selected(document, prefix):
             measured_s = step_s(row, lambda measured: float(measured[key]))
-            yield Row(row["id"], measured_s, guarded(question, row, row["id"]))
+            yield Row(row["id"], measured_s, question(row))
 
     return rows
 
@@ -132,7 +131,7 @@ def _table(name: str, question: Callable[[Mapping[str, Any]], Step]) -> Callable
 
     def rows(document: Mapping[str, Any]) -> Iterator[Row]:
         for label, row in table_rows(document, name):
-            yield Row(label, float([*row.values()][-1]) / 1e3, guarded(question, row, label))
+            yield Row(label, float([*row.values()][-1]) / 1e3, question(row))
 
     return rows
 
