@@ -117,7 +117,7 @@ def _stated(row: Mapping[str, Any]) -> Iterator[Row]:
     question, measured = training(row), row.get("measured") or {}
     if "iter_s" not in measured:
         raise InputError.at(str(row.get("id")), "states no step time", expected="measured.iter_s")
-    yield Row(str(row["id"]), float(measured["iter_s"]), question, spread=measured.get("spread_pct", 0.0) / 100)
+    yield Row(str(row["id"]), float(measured["iter_s"]), question, spread=float(measured.get("spread_pct") or 0) / 100)
 
 
 def _others(document: Mapping[str, Any]) -> Iterator[Row]:

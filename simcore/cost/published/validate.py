@@ -262,11 +262,12 @@ def _row(one: Scored) -> tuple[object, ...]:
     left, limit = one.suite.left_out, one.suite.tolerance
     untold = "not tried" if one.suite.in_sample else "nothing fitted"
     out = f"{left['mean_abs_error']:.1%}" if left else untold
-    errors = one.mean, one.bias, one.quantile(0.9), one.quantile(1.0)
+    errors = (one.mean, one.bias, one.quantile(0.9), one.quantile(1.0)) if one.rows else (None,) * 4
+    held = one.held if one.rows else None
     noise = ", ".join(f"{what} {share:.1%}" for what, share in one.noise.items()) or "not stated"
     tight = (one.tight[how] or None for how in _TIGHT)
     allowed = limit and f"{limit * 100:g}%"
-    return one.suite.name, len(one.rows), *errors, allowed, noise, out, one.held, *tight, one.suite.peer or None
+    return one.suite.name, len(one.rows), *errors, allowed, noise, out, held, *tight, one.suite.peer or None
 
 
 _TIGHT = "may not fit", "does not fit"
@@ -292,8 +293,10 @@ def text(scored: Sequence[Scored], *, rows: bool = False, width: int = 200) -> s
 def _verdict(scored: Sequence[Scored]) -> str:
     """All suites in a sentence."""
     count, missed = sum(len(one.rows) for one in scored), sum(one.missed for one in scored)
-    mean = fsum(abs(error) for one in scored for error in one.errors) / max(1, count)
-    held = fsum(one.held * len(one.rows) for one in scored) / max(1, count)
+    if not count:
+        return "None of these measurements can be predicted."
+    mean = fsum(abs(error) for one in scored for error in one.errors) / count
+    held = fsum(one.held * len(one.rows) for one in scored) / count
     judged = f"{missed or 'no'} suite{'s' * (missed != 1)} outside the tolerance"
     return (
         f"{count:,} measurements are predicted with a mean error of {mean:.1%}, {held:.0%} in their interval; {judged}."

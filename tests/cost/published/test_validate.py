@@ -199,6 +199,16 @@ def test_a_file_of_another_form_is_an_error_with_its_place(content, message, tmp
     assert message in capsys.readouterr().err
 
 
+def test_rows_that_cannot_be_predicted_have_no_error_and_say_why(tmp_path, capsys):
+    path = tmp_path / "mine.json"
+    path.write_text('{"rows": [{"id": "mlsys23-t5-mine", "model": {"layers": 4}, "measured": {"iter_s": 1.0}}]}')
+    assert main(["validate", "--data", str(path), "--rows"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("None of these measurements can be predicted.")
+    assert "refused: lacks" in said
+    assert "largest" not in said
+
+
 def test_an_unknown_suite_names_the_nearest(capsys):
     assert main(["validate", "mlsys23"]) == 2
     assert "mlsys23_table5" in capsys.readouterr().err
