@@ -12,19 +12,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from simcore.cost.published.megatron import MODERN
 from simcore.cost.published.rows import Job, Row, Step, job
-from simcore.cost.published.tables import number, shipped, spread, table_rows
+from simcore.cost.published.tables import number, spread, table_rows
 from simcore.cost.systems import CLUSTERS
 from simcore.model.memory import peak
+from simcore.model.presets import SHIPPED
 from simcore.model.steps import Module
 
-# Today's Megatron-Core: sharded optimizer, gradients and pipeline messages beside the kernels.
-MODERN: dict[str, Any] = {
-    "zero": 1,
-    "overlap": True,
-    "overlap_pipeline": True,
-    "sequence_parallel": True,
-}
 _DENSE = {
     "LLAMA3_8B": "llama-3-8b",
     "LLAMA3_70B": "llama-3-70b",
@@ -65,7 +60,7 @@ def _row(name: str, row: Mapping[str, Any], model: str, system: str) -> Row:
     """
     gpus, batch, seq = (int(row[key]) for key in ("#-GPUs", "GBS", "Sequence Length"))
     choices = {**MODERN, "zero": 3 if number(row["FSDP"]) > 1 else 1, "dtype": _TYPES[row["Precision"]]}
-    one = job(shipped(model), seq, batch, **spread(row, gpus), **choices, gradient_bytes=2)
+    one = job(SHIPPED[model], seq, batch, **spread(row, gpus), **choices, gradient_bytes=2)
     measured_s = batch * seq / (float(row["Tokens / sec / GPU"]) * gpus)
     cluster = _SYSTEMS[system]
     if one.model.experts:
@@ -119,6 +114,6 @@ def automodel(document: Mapping[str, Any]) -> Iterator[Row]:
 
 
 def _jobs(row: Mapping[str, Any], local: int) -> Iterator[Job]:
-    model, batch = shipped(_AUTOMODEL[row["Model"]]), int(row["GBS"]) // local
+    model, batch = SHIPPED[_AUTOMODEL[row["Model"]]], int(row["GBS"]) // local
     one = job(model, int(row["Seq Length"]), batch, **spread(row, int(row["#GPUs"])), zero=3)
     return (Job(one.model, replace(one.plan, recompute=kind)) for kind in ("none", "full"))

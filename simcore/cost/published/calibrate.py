@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -211,10 +212,7 @@ _FED = 0.1  # of what all rows together say of a parameter
 
 def _shipped(path: str) -> float:
     profiles, _, field = path.partition("/")
-    found: Any = systems.SOFTWARE[profiles.split("+")[0]]
-    for name in field.split("."):
-        found = getattr(found, name)
-    return float(found)
+    return float(attrgetter(field)(systems.SOFTWARE[profiles.split("+")[0]]))
 
 
 if __name__ == "__main__":

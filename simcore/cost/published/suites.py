@@ -17,7 +17,6 @@ import msgspec
 
 from simcore.cost.published.bigscience import bigscience
 from simcore.cost.published.bridge import automodel, dense, mixtures
-from simcore.cost.published.llama import llama3, megatron_core
 from simcore.cost.published.logged import memory, power
 from simcore.cost.published.lumos import extrapolations
 from simcore.cost.published.megatron import (
@@ -26,8 +25,10 @@ from simcore.cost.published.megatron import (
     activations,
     gpt,
     layers,
+    llama3,
     lumos,
     megascale,
+    megatron_core,
     mlsys23,
     sc21,
     unfitted,
@@ -238,11 +239,6 @@ SUITES = {
         *(Suite(name, _family(name), tolerance, peer) for name, (tolerance, peer) in FAMILIES.items()),
     )
 }
-
-
-def names() -> list[str]:
-    """Names of all suites."""
-    return list(SUITES)
 
 
 def suite(name: str) -> Suite:
