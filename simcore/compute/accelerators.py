@@ -34,14 +34,19 @@ class Accelerator:
     maker: str = ""
 
     @property
+    def preset(self) -> str:
+        """Its name without what a site states otherwise."""
+        return self.name.partition("@")[0]
+
+    @property
     def reach(self) -> float:
         """What long runs reach of the stated peak, over what those of devices with measured tables do."""
-        return _REACH.get(self.name, 1.0)
+        return _REACH.get(self.preset, 1.0)
 
     @property
     def narrow_slowdown(self) -> float:
         """How many times as long products of 8 bits and fewer take in long runs as the board's power says."""
-        return _NARROW_SLOWDOWN.get(self.name, 1.0)
+        return _NARROW_SLOWDOWN.get(self.preset, 1.0)
 
     @property
     def deals_in_waves(self) -> bool:

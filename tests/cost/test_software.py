@@ -43,6 +43,17 @@ def test_an_exchange_beside_another_micro_batch_is_never_longer(pp, ep, zero):
     assert predict(shape, plan, hidden).step_s <= predict(shape, plan, seen).step_s
 
 
+@given(st.sampled_from(["GB200", "MI300X", "H100-SXM-80GB", "B200-SXM"]))
+@settings(max_examples=4)
+def test_stating_what_a_device_has_anyway_changes_nothing_that_is_known_of_it(name):
+    """Measured reach, host and memory are the device's, whatever a site states."""
+    device, stated = accelerator(name), f"{name}@{accelerator(name).power_w:g}W"
+    again = accelerator(stated)
+    assert (again.reach, again.narrow_slowdown, again.power_w) == (device.reach, device.narrow_slowdown, device.power_w)
+    usual, other = cluster_of(name), cluster_of(stated)
+    assert (usual.memory_bytes, usual.host, usual.fabric) == (other.memory_bytes, other.host, other.fabric)
+
+
 def test_a_launch_that_waits_takes_the_way_back_too():
     """A step of one pass after the other that nothing hides grows by as much as the launches alone take."""
     shape, plan = model("gpt-1.7b"), Plan(8, 2048, tp=8, global_batch=8, dtype="fp16")
