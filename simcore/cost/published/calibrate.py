@@ -108,7 +108,7 @@ def errors(values: Mapping[str, float], names: Sequence[str]) -> dict[str, list[
         for name, rows in rows_by_suite(names).items():
             for row in rows:
                 try:
-                    found.setdefault(name, []).append((row, row.question.seconds(systems.CLUSTERS) / row.measured - 1))
+                    found.setdefault(name, []).append((row, row.question.seconds() / row.measured - 1))
                 except READING_ERRORS:
                     continue
     return found

@@ -43,13 +43,13 @@ class Question:
 
     __slots__ = ()
 
-    def explained(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> Prediction:
-        """The prediction on these systems, with its parts."""
+    def explained(self) -> Prediction:
+        """The prediction with its parts."""
         raise NotImplementedError
 
-    def seconds(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> float:
+    def seconds(self) -> float:
         """The predicted time, or what is asked for in its place."""
-        return self.explained(clusters).step_s
+        return self.explained().step_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,19 +63,19 @@ class Step(Question):
     cluster: str | Cluster
     phase: str = ""
 
-    def system(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> Cluster:
+    def system(self) -> Cluster:
         """What it runs on."""
-        return clusters[self.cluster] if isinstance(self.cluster, str) else self.cluster
+        return CLUSTERS[self.cluster] if isinstance(self.cluster, str) else self.cluster
 
-    def explained(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> Prediction:
+    def explained(self) -> Prediction:
         """The prediction with its parts."""
-        cluster = self.system(clusters)
         if self.phase:
-            return predict_layer(*self.jobs[0], cluster, self.phase)
-        return predict(*self.chosen(cluster), cluster)
+            return predict_layer(*self.jobs[0], self.system(), self.phase)
+        return predict(*self.chosen(), self.system())
 
-    def chosen(self, cluster: Cluster) -> Job:
+    def chosen(self) -> Job:
         """The fastest candidate that fits."""
+        cluster = self.system()
         fitting = [job for job in self.jobs if len(self.jobs) == 1 or peak(*job).total <= cluster.memory_bytes]
         return min(fitting or self.jobs, key=lambda job: predict(*job, cluster).step_s)
 
@@ -90,7 +90,7 @@ class Collective(Question):
     nodes: int
     fabric: Fabric
 
-    def explained(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> Prediction:
+    def explained(self) -> Prediction:
         """The predicted time, in one part."""
         whole_s = collective_s(self.kind, self.size_bytes, self.ranks, self.ranks // self.nodes, self.fabric)
         return Prediction(whole_s, {"collective": whole_s})
@@ -106,7 +106,7 @@ class Held(Question):
     job: Job
     part: str = ""
 
-    def explained(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> Prediction:
+    def explained(self) -> Prediction:
         """The bytes by what they hold, on the fullest stage."""
         held = {name: float(size) for name, size in peak(*self.job).parts.items() if self._asked(name)}
         return Prediction(fsum(held.values()), held)

@@ -164,9 +164,8 @@ def _run(row: Row) -> float | None:
     question = row.question
     if not isinstance(question, Step) or question.phase:
         return None
-    cluster = question.system()
-    model, plan = question.chosen(cluster)
-    return engine_ns(model, plan, cluster) * 1e-9 if cells(plan) <= MOST_CELLS else None
+    model, plan = question.chosen()
+    return engine_ns(model, plan, question.system()) * 1e-9 if cells(plan) <= MOST_CELLS else None
 
 
 def document(scored: Sequence[Scored]) -> dict[str, Any]:
