@@ -13,6 +13,7 @@ from simcore.compute.accelerators import accelerator
 from simcore.compute.duration import durations
 from simcore.compute.kernel import Attention, Product
 from simcore.compute.power import limited
+from simcore.cost.margins import kind_of
 from simcore.cost.predict import predict
 from simcore.cost.systems import CLUSTERS, SOFTWARE
 from simcore.cost.words import cluster_of
@@ -51,6 +52,8 @@ def test_stating_what_a_device_has_anyway_changes_nothing_that_is_known_of_it(na
     again = accelerator(stated)
     assert (again.reach, again.narrow_slowdown, again.power_w) == (device.reach, device.narrow_slowdown, device.power_w)
     usual, other = cluster_of(name), cluster_of(stated)
+    shape, plan = model("llama-3-8b"), Plan(8, 4096, global_batch=8)
+    assert kind_of(shape, plan, usual).device == kind_of(shape, plan, other).device
     assert (usual.memory_bytes, usual.host, usual.fabric) == (other.memory_bytes, other.host, other.fabric)
 
 
