@@ -29,10 +29,9 @@ from simcore.network.queued.routing import Ways
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
 from simcore.network.topology.ports import PLAIN, UNLIMITED, Ports
-from simcore.timeline.events import LinkTable, QueueTable
+from simcore.timeline.events import MOST_ROWS, LinkTable, QueueTable
 from simcore.units import transfer_ns
 
-MOST_ROWS = 1_000_000  # of curves; a longer run keeps its beginning
 NOTE = (
     "queues: messages go in segments that are buffered and marked as one; acknowledgements, credits and pauses take "
     "the latency of the way back and none of its bandwidth; laws of congestion control settle as "
@@ -57,12 +56,15 @@ class Queued(CountedLinks):
     one time is served in the order of (key, links behind, sender, segment).
     """
 
-    by_itself = False  # senders remember their rates, buffers what came before
+    has_queues = True
+    by_itself = False  # senders remember their rates, ports whom they marked and which way was the last
 
     @classmethod
     def on(cls, topology: Topology) -> type[LinkNetwork]:
         """Where no port says anything, links without queues."""
-        return CutThrough.on(topology) if all(dim.ports == PLAIN for dim in topology.dims) else cls
+        if all(dim.ports == PLAIN for dim in topology.dims):
+            return CutThrough.on(topology)
+        return Forgetful if all(dim.ports.forget for dim in topology.dims) else cls
 
     def __init__(self, env: simpy.Environment, links: LinkGraph):
         super().__init__(env, links)
@@ -224,8 +226,7 @@ class Queued(CountedLinks):
         port.waiting_bytes += size_bytes
         port.queued_bytes += size_bytes if segment.hop else 0
         self._serve(port, now_ns)
-        if port.queued_bytes:
-            self._curve(port, now_ns)
+        self._curve(port, now_ns)
 
     def _lie_down(self, segment: Segment, port: Port, now_ns: int) -> bool:
         """Take room in the buffer behind a link; False where it is dropped."""
@@ -298,8 +299,7 @@ class Queued(CountedLinks):
         port.queued_bytes -= size_bytes if hop else 0
         port.sent_bytes += size_bytes
         self._count(port.link, size_bytes, now_ns, end_ns)
-        if port.peak_bytes:
-            self._curve(port, now_ns)
+        self._curve(port, now_ns)
         if segment.held >= 0:
             self._at(end_ns, now_ns, self._get_up, (self.ports[segment.held], size_bytes))
         else:
@@ -378,29 +378,40 @@ class Queued(CountedLinks):
 
     # What is reported.
 
-    def table(self) -> LinkTable:
-        """What every link carried so far, and what its queue did."""
+    def queues(self) -> QueueTable:
+        """As `LinkNetwork.queues`, of the links of a folded machine that stand for all."""
         for port in self.ports:
             port.go(int(self.env.now))
-        stands_for = self.links.stands_for if isinstance(self.links, FoldedLinks) else np.arange(len(self.links))
         columns = {
-            name: np.array([getattr(port, name) for port in self.ports], np.int64)[stands_for]
-            for name in QueueTable.COLUMNS
+            name: np.array([getattr(port, name) for port in self.ports], np.int64) for name in QueueTable.COLUMNS
         }
         curves = np.array(self._curves, np.int64).reshape(-1, 3)
-        return replace(super().table(), queues=QueueTable(**columns, curves=curves, stands_for=stands_for))
+        return QueueTable(**columns, curves=curves, stands_for=np.arange(len(self.ports)))
+
+    def table(self) -> LinkTable:
+        """What every link carried so far, and what its queue did."""
+        queues = self.queues()
+        if isinstance(self.links, FoldedLinks):
+            queues = queues.on(self.links.stands_for)
+        return replace(super().table(), queues=queues)
 
     def _curve(self, port: Port, now_ns: int) -> None:
-        """Note how much waits for a link."""
-        port.peak_bytes = max(port.peak_bytes, port.queued_bytes)
-        if len(self._curves) < 3 * MOST_ROWS:
-            self._curves.extend((port.link, now_ns, port.queued_bytes))
+        """Note how much waits for a link, where that changes."""
+        if port.queued_bytes != port.noted_bytes:
+            port.noted_bytes = port.queued_bytes
+            port.peak_bytes = max(port.peak_bytes, port.queued_bytes)
+            if len(self._curves) < 3 * MOST_ROWS:
+                self._curves.extend((port.link, now_ns, port.queued_bytes))
+
+    @classmethod
+    def notes_on(cls, curve_rows: int) -> list[str]:
+        """As `LinkNetwork.notes_on`."""
+        cut = curve_rows >= MOST_ROWS
+        return [NOTE] + ["queues: their curves end before the run does: too many changes"] * cut
 
     def notes(self) -> list[str]:
-        """What is an approximation."""
-        return [NOTE] + ["queues: their curves end before the run does: too many changes"] * (
-            len(self._curves) >= 3 * MOST_ROWS
-        )
+        """As `Network.notes`."""
+        return self.notes_on(len(self._curves) // 3)
 
     def stuck(self) -> list[str]:
         """Why nothing moves any more: the links that wait for each other."""
@@ -413,6 +424,12 @@ class Queued(CountedLinks):
         ]
         hint = "hint: more buffer, or routes that take links in one order (a Mesh in place of a Ring) break the circle"
         return [f"the buffers of {len(ends)} links wait for each other in a circle", *lines, hint] if ends else []
+
+
+class Forgetful(Queued):
+    """One whose ports forget: what finds all buffers empty takes as long whenever it comes."""
+
+    by_itself = True
 
 
 def _dimensions(links: LinkGraph) -> list[int]:

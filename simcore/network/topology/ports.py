@@ -62,6 +62,11 @@ class Ports:
     routing: str = ""
     seed: int = 0
 
+    @property
+    def forget(self) -> bool:
+        """Whether nothing but what lies in buffers matters to what comes next."""
+        return not (self.law or self.marking or self.routing)
+
     def new_law(self) -> Law | None:
         """The law of one sender."""
         return LAWS.get(self.law)(**dict(self.parameters)) if self.law else None
