@@ -102,6 +102,10 @@ class LinkNetwork(Network, Protocol):
         """What the queue in front of every link did so far, where there are queues."""
         return None
 
+    def remembers(self, since_ns: int) -> bool:
+        """Whether anything that was sent before a time matters to what comes then."""
+        return False
+
     @classmethod
     def notes_on(cls, curve_rows: int) -> list[str]:
         """What is an approximation, where curves of queues have so many rows."""

@@ -113,6 +113,6 @@ def _told(env: simpy.Environment, network: LinkNetwork, exits_ns: list[list[int]
     """What was played; MeetingError where it ended in a deadlock, or what it left in queues others would meet."""
     rows, queues = network.times(), network.queues()
     times = PhaseTimes(exits_ns, *network.counts(), None if rows is None else OccupiedLinks.of(rows), queues)
-    if min(min(exits) for exits in exits_ns) < 0 or (queues and env.now > times.end_ns):
+    if min(min(exits) for exits in exits_ns) < 0 or network.remembers(times.end_ns):
         raise MeetingError
     return times

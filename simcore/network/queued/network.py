@@ -427,9 +427,14 @@ class Queued(CountedLinks):
 
 
 class Forgetful(Queued):
-    """One whose ports forget: what finds all buffers empty takes as long whenever it comes."""
+    """One whose ports forget: what finds all buffers empty takes as long whenever it comes, until a port marks."""
 
     by_itself = True
+
+    def remembers(self, since_ns: int) -> bool:
+        """As `LinkNetwork.remembers`: credits and pauses are still under way, or a sender has slowed down."""
+        slower = any(port.chances or (port.rules.law and port.drops) for port in self.ports)
+        return slower or int(self.env.now) > since_ns
 
 
 def _dimensions(links: LinkGraph) -> list[int]:

@@ -64,8 +64,8 @@ class Ports:
 
     @property
     def forget(self) -> bool:
-        """Whether nothing but what lies in buffers matters to what comes next."""
-        return not (self.law or self.marking or self.routing)
+        """Whether nothing but what lies in buffers matters to what comes next, as long as nothing is marked or lost."""
+        return not self.routing and (not self.law or LAWS.get(self.law).needs_marks)
 
     def new_law(self) -> Law | None:
         """The law of one sender."""
