@@ -8,10 +8,9 @@ and pauses take the latency of the way back and none of its bandwidth.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from heapq import heappop, heappush
 from typing import Any
 
@@ -80,7 +79,6 @@ class Queued(CountedLinks):
         self._segments: dict[tuple[int, int], tuple[int, Ports]] = {}
         self._senders: dict[tuple[int, int], Sender] = {}
         self._due: dict[int, _Instant] = {}
-        self.trains = not self._routing.several
         self._number = 0
         self._curves = array("q")
 
@@ -212,10 +210,6 @@ class Queued(CountedLinks):
     def _arrive(self, segment: Segment, now_ns: int) -> None:
         """The head comes to its next link, through the buffer of the link behind it."""
         port = self.ports[segment.way.links[segment.hop]]
-        if port.train:
-            self._end_train(port, now_ns)
-            self._head(segment, now_ns, now_ns)  # what the train was to send now may go first
-            return
         if segment.held >= 0 and not self._lie_down(segment, self.ports[segment.held], now_ns):
             return
         size_bytes, marking = segment.size_bytes, port.rules.marking
@@ -259,8 +253,6 @@ class Queued(CountedLinks):
         self._serve(port, now_ns)
 
     def _pause(self, port: Port, now_ns: int) -> None:
-        if port.train:
-            self._end_train(port, now_ns)
         port.paused = True
         port.stop(now_ns)
 
@@ -305,10 +297,7 @@ class Queued(CountedLinks):
         else:
             segment.sent_ns = now_ns
             segment.sender.begun(size_bytes, now_ns)
-            if self.trains and len(way.links) == 1 and not port.queue and segment.sender.goes_on(segment):
-                self._begin_train(port, segment, now_ns)
-            else:
-                self._pump(segment.sender, now_ns)
+            self._pump(segment.sender, now_ns)
         if segment.sender.law and segment.sender.law.needs_readings:
             segment.readings.append(Reading(port.waiting_bytes, port.sent_bytes, now_ns, port.bytes_per_s))
         segment.tail_ns = max(segment.tail_ns, end_ns) + way.steps_ns[hop]
@@ -329,52 +318,6 @@ class Queued(CountedLinks):
             self._at(segment.tail_ns + segment.way.back_ns, now_ns, self._acknowledged, segment)
         if not message.missing:
             self._finish(message, now_ns)
-
-    # A message that has its only link for itself goes as a whole, until somebody else wants the link.
-
-    def _begin_train(self, port: Port, segment: Segment, now_ns: int) -> None:
-        port.train = segment
-        last_ns = self._begins(segment, segment.message.count - 1)
-        port.free_ns = last_ns + 1  # nobody else is served before that is over
-        self._at(last_ns, now_ns, self._over, (port, segment))
-
-    def _begins(self, segment: Segment, index: int) -> int:
-        """When the link takes a later segment of a train."""
-        span, rate = segment.message.span, segment.way.rates[0]
-        occupied_ns = self._occupied_ns(span(index)[0], rate) - self._occupied_ns(span(segment.index)[0], rate)
-        return segment.sent_ns + occupied_ns
-
-    def _over(self, what: tuple[Port, Segment], now_ns: int) -> None:
-        port, train = what
-        if port.train is train:
-            self._end_train(port, now_ns)
-
-    def _end_train(self, port: Port, now_ns: int) -> None:
-        """What has begun by now has; the next segment waits, as it would have if each had come by itself."""
-        train, port.train = port.train, None
-        if train is None:
-            return
-        message, sender, index = train.message, train.sender, train.index
-        count = bisect_right(range(index, message.count), now_ns, key=partial(self._begins, train))
-        last = index + count - 1
-        began_ns, rate = self._begins(train, last), train.way.rates[0]
-        first, end = (self._occupied_ns(mark, rate) for mark in message.span(last))
-        port.free_ns = began_ns + end - first
-        if last > index:
-            size_bytes = message.span(last)[1] - message.span(index)[1]
-            self._count(port.link, size_bytes, self._begins(train, index + 1), port.free_ns)
-            port.sent_bytes += size_bytes
-            sender.skip(last)
-            message.missing -= last - index
-            message.tail_ns = max(message.tail_ns, port.free_ns + train.way.steps_ns[0])
-            if not message.missing:
-                self._finish(message, now_ns)
-        if began_ns == now_ns:
-            self._pump(sender, now_ns)
-        elif segment := self._next(sender, now_ns):
-            port.queue.append(segment)
-            port.waiting_bytes += segment.size_bytes
-            self._serve(port, now_ns)
 
     # What is reported.
 
