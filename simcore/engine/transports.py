@@ -244,7 +244,7 @@ def notes_of(transport: Wired, setup: Setup) -> tuple[str, ...]:
     network = network_of(setup)
     if not (network and network.has_queues) and any(dim.ports != PLAIN for dim in setup.topology.dims):
         return (IDLE_PORTS,)
-    return () if isinstance(transport, Solved) else tuple(transport.notes())
+    return tuple(transport.notes())
 
 
 def stuck_of(transport: Transport) -> list[str]:

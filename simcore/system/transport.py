@@ -86,6 +86,10 @@ class Solved:
     def links(self) -> None:
         """Links are not modelled."""
 
+    def notes(self) -> list[str]:
+        """Nothing to be said of how times were found."""
+        return []
+
     def _settle(self, meeting: _Meeting, phase: StreamPhase) -> None:
         """Work out when each class leaves, and call it back then."""
         leave: dict[int, float] = {}
