@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.workload.loops.schedules import Durations, Schedule, family, make, outline, play
+from simcore.workload.loops.schedules import Cell, Durations, Schedule, family, make, outline, waits
 
 Floats = NDArray[np.float64]
 Places = NDArray[np.intp]
@@ -85,24 +85,48 @@ class _Waves(NamedTuple):
 
 @lru_cache(maxsize=128)
 def _waves(schedule: Schedule) -> _Waves:
-    parts, kinds, steps = schedule.parts, {"F": 0, "B": 1, "W": 2}, list(chain(*schedule.steps))
-    count, unit = len(steps), [1] * parts
-    starts = np.array([*chain(*play(schedule, Durations(unit, unit, unit)).start)], dtype=np.intp)
+    parts, cells, lines = schedule.parts, [*chain(*schedule.order)], np.array([*map(len, schedule.order)])
+    count, stages, chunks = len(cells), range(schedule.stages), range(schedule.chunks)
+    columns = [_KINDS.index(cell[0]) for cell in cells], [cell[1] for cell in cells], [cell[2] for cell in cells]
+    kind, number, chunk = (np.array(column, dtype=np.intp) for column in columns)
+    told = [[[_told(schedule, stage, Cell(name, 0, one)) for one in chunks] for name in _KINDS] for stage in stages]
+    part, needed, there, moved = np.array(told, dtype=np.intp)[np.repeat(stages, lines), kind, chunk].T
+    ends = np.full((3, parts * schedule.micro_batches), count)
+    ends[kind, number * parts + part] = np.arange(count)
+    ends[2] = count
+    before, first = np.arange(-1, count - 1), np.cumsum(lines) - lines
+    before[first] = count
+    awaited = ends[needed, number * parts + there]
+    starts = _unit_starts(awaited, first, first + lines)
     order = np.argsort(starts, kind="stable")
     ranks = np.full(count + 1, count)
     ranks[order] = np.arange(count)
-    columns = (
-        (kinds[kind], part, own, kinds.get(needed, 2), there, moved) for kind, part, own, needed, there, moved in steps
-    )
-    kind, part, own, needed, there, moved = np.array([*columns], dtype=np.intp).T
-    ends = np.full((3, parts * schedule.micro_batches), count)
-    ends[kind, own] = np.arange(count)
-    ends[2] = count
-    before = np.arange(-1, count - 1)
-    before[np.cumsum([0, *map(len, schedule.steps[:-1])])] = count
     edges = [0, *(np.flatnonzero(np.diff(starts[order])) + 1).tolist(), count]
-    behind = (ranks[before[order]], ranks[ends[needed, there][order]])
+    behind = ranks[before[order]], ranks[awaited[order]]
     return _Waves(edges, *behind, moved[order], (kind * parts + part)[order], ranks[ends[:2]])
+
+
+_KINDS = "FBW"
+
+
+def _told(schedule: Schedule, stage: int, cell: Cell) -> tuple[int, int, int, int]:
+    """As `waits`, with kinds as numbers: that of W where nothing is awaited, as nothing awaits a W."""
+    part, needed, there, moved = waits(schedule, stage, cell)
+    return part, _KINDS.index(needed or "W"), there, moved
+
+
+def _unit_starts(awaited: Places, first: Places, behind: Places) -> Places:
+    """When cells of one step each begin; those of a stage lie from `first` to `behind`."""
+    starts, at = np.full(len(awaited) + 1, len(awaited)), first.copy()
+    starts[-1] = -1  # of what awaits nothing
+    for step in range(len(awaited)):
+        left = np.flatnonzero(at < behind)
+        if not len(left):
+            break
+        runs = left[starts[awaited[at[left]]] < step]
+        starts[at[runs]] = step
+        at[runs] += 1
+    return starts[:-1]
 
 
 def _finish(schedule: Schedule, durations: Durations) -> tuple[float, Floats]:
