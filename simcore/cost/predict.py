@@ -89,14 +89,16 @@ def _wait_shares(model: Model, plan: Plan, cluster: Cluster) -> dict[str, float]
 
 
 def mean_bound_s(model: Model, plan: Plan, cluster: Cluster) -> float:
-    """As `stage_bound_s` of a stage with its share of the work, which the busiest has at least: cheaper, and lower.
+    """As `stage_bound_s` of a stage with its share of the work, which the busiest has at least: cheaper.
 
-    0 where layers are treated by their places.
+    0 where the host keeps some layers; where some are computed again, as if none were.
     """
-    cut = cut_of(plan)
-    if cut.layers.recompute_layers or cut.layers.offload_layers:
+    layers, *_, splits, sharing = cut_of(plan)
+    if layers.offload_layers:
         return 0.0
-    each_ns = int(_passes_ns(model, Cut(cut.layers, 1, (), cut.splits, ()), cluster).sum())
+    if layers.recompute_layers:
+        layers = layers.but(recompute="none", recompute_layers=0)
+    each_ns = int(_passes_ns(model, Cut(layers, 1, (), splits, sharing), cluster).sum())
     busy_s = 1e-9 * plan.micro_batches * each_ns / plan.pp
     return (busy_s + _stragglers_s(plan, cluster, busy_s) + cluster.software.step_s) * (1 + cluster.losses)
 

@@ -312,15 +312,16 @@ def _searched(study: Study, fitting: Sequence[tuple[Plan, int]], top: int) -> _K
             known.count += len(some)
             for plan, size in some:
                 known.add(Candidate(plan, size, bound_s, predict(model, plan, cluster)))
-        elif level:
+        elif level == _SHARED:
             for one in some:
-                heappush(queue, (lower_bound_s(model, one[0], cluster), _EXACT, next(turn), [one]))
+                heappush(queue, (max(bound_s, mean_bound_s(model, one[0], cluster)), _APART, next(turn), [one]))
         elif some:
-            heappush(queue, (stage_bound_s(model, some[0][0], cluster), 1, next(turn), some))
+            bound = lower_bound_s if level == _APART else stage_bound_s
+            heappush(queue, (bound(model, some[0][0], cluster), level + 1, next(turn), some))
     return known
 
 
-_EXACT = 2  # the level of bounds behind which a plan is simulated
+_SHARED, _APART, _EXACT = 1, 2, 3  # levels of bounds: from the first plans are alone, behind the last simulated
 _ROUNDING = 1 - 1e-9  # a bound and its step add up the same times in another order
 
 

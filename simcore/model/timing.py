@@ -13,11 +13,12 @@ from simcore.compute.kernel import Attention, Duration, GroupedProduct, MemoryPa
 from simcore.compute.kernel import Kernel as Work
 from simcore.compute.measured.tables import remembered
 from simcore.compute.power import limited
+from simcore.hashed import Hashed
 from simcore.model.steps import Kernel
 
 
-@dataclass(frozen=True, slots=True)
-class Loop:
+@dataclass(frozen=True)
+class Loop(Hashed):
     """What a training loop makes of kernels whose short runs are measured: factors on their times.
 
     `products`: of 16 bits and more; `narrow_products`: of 8 and 4 bits, quantising included, and `narrowest_products`
@@ -26,6 +27,8 @@ class Loop:
     (`simcore.compute.power.limited`). `attention_for`: the year of the newest devices that the attention is written
     for, `attention_behind` how many times as long its authors say it takes as the best of its time.
     """
+
+    __hash__ = Hashed.__hash__
 
     products: float = 1.0
     narrow_products: float = 1.0
