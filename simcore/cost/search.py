@@ -7,11 +7,11 @@ best of a value of an axis, a point of the front of time against memory. All thr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
 from heapq import heapify, heappop, heappush, nsmallest
-from itertools import chain, count, product
+from itertools import count, product
 from math import ceil, isqrt
 from operator import attrgetter
 from typing import Any
@@ -20,7 +20,7 @@ from simcore.collection import collection_paused
 from simcore.cost.cluster import Cluster
 from simcore.cost.predict import Prediction, busy_ns, lower_bound_s, mean_bound_s, predict, stage_bound_s
 from simcore.cost.step import Cut, cells_of, cut_of, edge, layer_plan
-from simcore.model.memory import fullest, needs, peak
+from simcore.model.memory import fullest, needs
 from simcore.model.plan import Plan, Recompute, split
 from simcore.model.shape import Model
 from simcore.progress import meter
@@ -232,30 +232,34 @@ def search(study: Study, top: int = 10) -> Found:
 
 def sized(study: Study) -> dict[Plan, int]:
     """All candidates and the bytes they need, with those that compute again as many layers as it takes to fit."""
-    found = dict[Plan, int]()
-    for base, plans in dict(families(study)).items():
+    some, sizes = dict(families(study)), dict[Plan, list[int]]()
+    for base, plans in some.items():
         alike = needs(study.model, base)
-        found |= {plan: fullest(alike, plan).total for plan in plans}
+        sizes[base] = [fullest(alike, plan).total for plan in plans]
+    found = {plan: size for base, plans in some.items() for plan, size in zip(plans, sizes[base], strict=True)}
     if not study.recompute_layers:
-        found |= dict(chain.from_iterable(_partial(study, plan, size, found) for plan, size in [*found.items()]))
+        for base, plans in some.items():
+            most = sizes.get(base.but(recompute="none"), []) if base.recompute == "full" else []
+            found |= _partial(study, base, zip(plans, sizes[base], most, strict=False))
     return found
 
 
-def _partial(study: Study, plan: Plan, least_bytes: int, found: Mapping[Plan, int]) -> Iterator[tuple[Plan, int]]:
-    """The plan with no more layers of every part of the model done again than fitting takes, where that takes some."""
-    limit = study.limit_bytes
-    if plan.recompute != "full" or least_bytes > limit:
-        return
-    most_bytes = found.get(plan.but(recompute="none"), 0)
-    if most_bytes <= limit:
-        return
-    deepest = max(len(plan.layers(study.model, part)) for part in range(plan.outline.parts))
-    fewest = ceil(deepest * (most_bytes - limit) / (most_bytes - least_bytes))  # and room for one that is done again
-    for layers in range(max(1, fewest), deepest):
-        some = plan.but(recompute_layers=layers)
-        if (size := peak(study.model, some).total) <= limit:
-            yield some, size
-            return
+def _partial(study: Study, base: Plan, sizes: Iterable[tuple[Plan, int, int]]) -> Iterator[tuple[Plan, int]]:
+    """Of plans with their bytes when all layers are done again, and when none are, those that fit between the two.
+
+    No more layers of every part of the model are done again than that takes.
+    """
+    limit, deepest = study.limit_bytes, max(map(len, split(study.model.depth, base.outline.parts, base.cuts)))
+    alike = cache(lambda layers: needs(study.model, base.but(recompute_layers=layers)))
+    for plan, least, most in sizes:
+        if not least <= limit < most:
+            continue
+        fewest = ceil(deepest * (most - limit) / (most - least))  # and room for one that is done again
+        for layers in range(max(1, fewest), deepest):
+            some = plan.but(recompute_layers=layers)
+            if (size := fullest(alike(layers), some).total) <= limit:
+                yield some, size
+                break
 
 
 def _balanced(study: Study, plan: Plan) -> tuple[int, ...]:

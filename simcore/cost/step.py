@@ -91,7 +91,7 @@ class Machine:
             case Axis.EXPERT:
                 return plan.ep, whole
             case Axis.EXPERT_DATA:
-                return plan.shard or plan.expert_replicas, plan.ep * whole
+                return plan.expert_sharing, plan.ep * whole
             case Axis.REPLICAS:
                 return plan.replicas // plan.sharing, plan.tp * plan.sharing
             case _:

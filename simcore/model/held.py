@@ -50,7 +50,7 @@ class Held:
 
     def owned(self, plan: Plan) -> int:
         """Trained parameters whose states a rank has where ZeRO shares them."""
-        return self.trained // plan.sharing + self.trained_experts // (plan.shard or plan.expert_replicas)
+        return self.trained // plan.sharing + self.trained_experts // plan.expert_sharing
 
 
 NOTHING = Held()

@@ -134,12 +134,12 @@ def states(held: Held, plan: Plan) -> tuple[int, int, int]:
     Optimizer states may be the host's; of its weights it keeps those of some layers, which are counted here.
     """
     trained = held.trained + held.trained_experts
-    whole = held.dense // plan.sharing + held.experts // (plan.shard or plan.expert_replicas)
-    owned = held.owned(plan)
+    owned = held.owned(plan) if plan.zero else trained
+    whole = held.dense // plan.sharing + held.experts // plan.expert_sharing if plan.zero >= 3 else held.whole
     return (
-        plan.parameter_bytes * (whole if plan.zero >= 3 else held.whole),
+        plan.parameter_bytes * whole,
         plan.gradient_bytes * (owned if plan.zero >= 2 else trained),
-        0 if "optimizer" in plan.offload else OPTIMIZER_BYTES * (owned if plan.zero >= 1 else trained),
+        0 if "optimizer" in plan.offload else OPTIMIZER_BYTES * owned,
     )
 
 

@@ -132,6 +132,11 @@ class Plan(Hashed):
         return max(1, self.replicas * self.tp // (self.ep * self.expert_tp))
 
     @property
+    def expert_sharing(self) -> int:
+        """As `sharing`, of experts."""
+        return self.shard or self.expert_replicas
+
+    @property
     def micro_batches(self) -> int:
         """Micro-batches a replica runs in a step; InputError when the batch does not divide."""
         count, rest = divmod(self.global_batch, self.dp * self.micro_batch)
