@@ -17,12 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.cost.cluster import Cluster, Software
-from simcore.cost.step import Cell, Cut, Machine, cells_of, cut_of, edge, layer_plan, whole_ns
+from simcore.cost.step import Cell, Cut, Machine, cells_of, cut_of, edge, layer_plan
 from simcore.model.held import fullest_parameters, tied_gradient_bytes
 from simcore.model.plan import Plan, alike, stage_parts
 from simcore.model.shape import Model
 from simcore.model.steps import Axis
 from simcore.system.collectives.nccl import Fabric, collective_s, point_to_point_s
+from simcore.units import whole_ns
 from simcore.workload.loops.schedules import Durations, Schedule
 from simcore.workload.loops.steady import length
 from simcore.workload.model import CollectiveKind
@@ -231,7 +232,7 @@ def messages_ns(model: Model, plan: Plan, cluster: Cluster) -> list[int]:
 
 @lru_cache(maxsize=1024)
 def _messages_ns(stages: int, width: int, size_bytes: int, fabric: Fabric) -> list[int]:
-    near, far = (whole_ns(point_to_point_s(size_bytes, fabric, same_node=same)) for same in (True, False))
+    near, far = (whole_ns(1e9 * point_to_point_s(size_bytes, fabric, same_node=same)) for same in (True, False))
     nodes = [stage * width // fabric.node_ranks for stage in range(stages)]
     return [near if one == other else far for one, other in zip(nodes, nodes[1:] + nodes[:1], strict=True)]
 

@@ -154,6 +154,8 @@ def _fields_of(made: Any) -> dict[str, object]:
 def plan_of(model: Model, cluster: Cluster, accelerators: int, words: Mapping[str, Any]) -> Plan:
     """The plan that the words say; degrees left out are 1, `dp` what is left of the accelerators.
 
+    The batch, where it is left out, is a micro-batch for every replica and stage.
+
     Raises
     ------
     InputError
@@ -168,6 +170,8 @@ def plan_of(model: Model, cluster: Cluster, accelerators: int, words: Mapping[st
         degrees = f"tp {plan.tp} x cp {plan.cp} x pp {plan.pp} x dp {dp} = {product * dp}"
         message = "the degrees do not multiply to the accelerators"
         raise InputError.at("--accelerators", message, expected=degrees, found=str(accelerators))
+    if "global_batch" not in words:
+        plan = replace(plan, global_batch=plan.dp * plan.micro_batch * plan.pp)
     if model.experts and plan.expert_tp == 1 and "sequence_parallel" not in words and plan.tp > 1:
         plan = replace(plan, sequence_parallel=True)
     accelerator(cluster.accelerator).peak(plan.dtype)

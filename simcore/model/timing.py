@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import fsum
 from operator import attrgetter
@@ -14,7 +15,10 @@ from simcore.compute.kernel import Kernel as Work
 from simcore.compute.measured.tables import remembered
 from simcore.compute.power import limited
 from simcore.hashed import Hashed
-from simcore.model.steps import Kernel
+from simcore.model.layer import optimizer
+from simcore.model.steps import Kernel, Part, in_phase
+from simcore.units import whole_ns
+from simcore.workload.model import PhaseName
 
 
 @dataclass(frozen=True)
@@ -104,11 +108,32 @@ def prepare(kernels: Iterable[Kernel], device: Accelerator, dtype: str) -> None:
         durations(some, device, kind)
 
 
-def kernel_s(kernel: Kernel, device: Accelerator, dtype: str, loop: Loop = LOOP) -> float:
-    """Seconds of a kernel."""
-    return duration(kernel, device, dtype, loop).seconds
+class KernelTimer(ABC):
+    """Adds up the times of kernels that `kernel_s` knows: the `Timer` of all steps that nobody measured."""
 
+    __slots__ = ()
 
-def seconds(kernels: Iterable[Kernel], device: Accelerator, dtype: str, loop: Loop = LOOP) -> float:
-    """Seconds of kernels one after the other."""
-    return fsum(kernel_s(kernel, device, dtype, loop) for kernel in kernels)
+    @abstractmethod
+    def kernel_s(self, kernel: Kernel) -> float:
+        """Seconds of a kernel."""
+
+    def seconds(self, kernels: Iterable[Kernel]) -> float:
+        """Seconds of kernels one after the other."""
+        return fsum(map(self.kernel_s, kernels))
+
+    def phase_s(self, kernels: Iterable[Kernel], phase: PhaseName) -> float:
+        """Seconds of kernels in a phase."""
+        return self.seconds(one for kernel in kernels for one in in_phase(kernel, phase))
+
+    def time_ns(self, part: Part, kernels: Sequence[Kernel], phase: PhaseName) -> int:
+        """As `Timer.time_ns`."""
+        del part
+        return whole_ns(1e9 * self.phase_s(kernels, phase))
+
+    def optimizer(self, elements: int) -> int:
+        """As `Timer.optimizer`."""
+        return whole_ns(1e9 * self.optimizer_s(elements))
+
+    def optimizer_s(self, elements: int) -> float:
+        """Seconds of the optimizer on so many elements."""
+        return self.seconds([optimizer(elements)])
