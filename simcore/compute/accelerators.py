@@ -37,6 +37,11 @@ class Accelerator:
         return hash(self.name)
 
     @property
+    def wide_dtype(self) -> str:
+        """What training keeps in 16 bits."""
+        return "bf16" if "bf16" in self.peak_flops_per_s else "fp16"
+
+    @property
     def reach(self) -> float:
         """What long runs reach of the stated peak, over what those of devices with measured tables do."""
         return _REACH.get(self.name, 1.0)

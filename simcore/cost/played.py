@@ -83,6 +83,7 @@ def write_step(model: Model, plan: Plan, cluster: Cluster, prefix: Path, *, forc
     """Write the step as execution traces PREFIX.RANK.et of all ranks, and PREFIX.groups.json; the paths."""
     check_set(prefix, plan, (), force=force)
     workload = program(model, plan, cluster)
+    plan = plan.but(zero=0, shard=0)  # what is gathered and reduced in every pass is in the times of its rows
     pipeline = pipeline_of(workload, plan.schedule_name if plan.pp > 1 else "")
 
     def listed(stage: int) -> list[Operation]:

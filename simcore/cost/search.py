@@ -21,7 +21,7 @@ from simcore.cost.cluster import Cluster
 from simcore.cost.predict import Prediction, busy_ns, lower_bound_s, mean_bound_s, predict, stage_bound_s
 from simcore.cost.step import Cut, cells_of, cut_of, edge, layer_plan
 from simcore.model.memory import fullest, needs
-from simcore.model.plan import Plan, Recompute, split
+from simcore.model.plan import Plan, Recompute, divides, split
 from simcore.model.shape import Model
 from simcore.progress import meter
 from simcore.workload.loops import schedules
@@ -148,7 +148,7 @@ def _with_degrees(study: Study, plan: Plan) -> Iterator[Family]:
     """The candidates of one split of the ranks."""
     model = study.model
     splits = [d for d in divisors(-(-model.depth // plan.pp)) if d == 1 or (plan.pp > 1 and d * plan.pp <= model.depth)]
-    experts = [ep for ep in study.ep or divisors(_experts(model)) if _spreads(model, plan, ep)]
+    experts = [ep for ep in study.ep or divisors(_experts(model)) if _experts(model) % ep == 0]
     for micro, chunks, schedule in product(study.micro_batch, study.virtual_stages or splits, study.schedule):
         count, rest = divmod(plan.global_batch, plan.dp * micro)
         if rest or count < 1 or not _exists(schedule, plan.pp, chunks, count, splits):
@@ -162,6 +162,8 @@ def _with_degrees(study: Study, plan: Plan) -> Iterator[Family]:
         )
         for ep, (recompute, some) in product(experts, _repeated(study, chosen)):
             base = chosen.but(ep=ep, recompute=recompute, recompute_layers=some)
+            if not divides(model, base):
+                continue
             uneven = _balanced(study, base) if plan.pp > 1 and UNEVEN in study.cuts else ()
             for cuts in [()] * (EVEN in study.cuts) + [uneven] * bool(uneven):
                 cut = base.but(cuts=cuts)
@@ -203,11 +205,6 @@ def _schedule(name: str, pp: int, chunks: int) -> str:
 
 def _experts(model: Model) -> int:
     return model.experts.count if model.experts else 1
-
-
-def _spreads(model: Model, plan: Plan, ep: int) -> bool:
-    """Whether so many ranks of a stage can share the experts."""
-    return _experts(model) % ep == 0 and plan.replicas * plan.tp % ep == 0
 
 
 def _exists(schedule: str, pp: int, chunks: int, count: int, splits: Sequence[int]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any
@@ -161,7 +161,7 @@ def plan_of(model: Model, cluster: Cluster, accelerators: int, words: Mapping[st
     InputError
         Where degrees do not multiply to the accelerators, or do not divide what they split.
     """
-    chosen = dict(words)
+    chosen = {"dtype": accelerator(cluster.accelerator).wide_dtype, **words}
     asked = chosen.pop("dp", None)
     plan = Plan(accelerators, chosen.pop("seq"), **chosen)
     product = plan.tp * plan.cp * plan.pp
@@ -177,7 +177,23 @@ def plan_of(model: Model, cluster: Cluster, accelerators: int, words: Mapping[st
     accelerator(cluster.accelerator).peak(plan.dtype)
     check_size(cluster, accelerators)
     _check(model, plan)
+    for name, acts, needed in acting(model, plan):
+        if name in words and not acts:
+            option = f"--{name.replace('_', '-')}"
+            raise InputError.at(option, "has no effect here", expected=needed, found=str(words[name]))
     return plan
+
+
+def acting(model: Model, plan: Plan) -> Iterator[tuple[str, bool, str]]:
+    """Words, whether they mean anything, and what they need for that."""
+    yield from ((name, model.experts is not None, "a model with experts") for name in ("capacity", "load", "expert_tp"))
+    yield "encoder_seq", model.encoder_layers > 0, "a model with an encoder"
+    yield "recompute_layers", plan.recompute == "full", "--recompute full"
+    yield "recompute_method", plan.recompute == "full", "--recompute full"
+    yield "recompute_modules", plan.recompute == "selective", "--recompute selective"
+    yield "lora_modules", plan.lora_rank > 0, "--lora-rank"
+    yield "offload_layers", bool({"activations", "weights"} & {*plan.offload}), "--offload activations or weights"
+    yield "attention_dtype", plan.fused_attention, "fused attention"
 
 
 def check_size(cluster: Cluster, accelerators: int) -> None:

@@ -427,6 +427,11 @@ def check(model: Model, plan: Plan) -> None:
                 _note(problems, option, message, str(found))
 
 
+def divides(model: Model, plan: Plan) -> bool:
+    """Whether degrees divide what they split."""
+    return all(divisor > 0 and value % divisor == 0 for _, value, divisor, _ in _divisions(model, plan))
+
+
 def _divisions(model: Model, plan: Plan) -> Iterator[tuple[str, int, int, str]]:
     """Option, its value, what must divide it, and what that is."""
     yield "world_size", plan.world_size, plan.tp * plan.cp * plan.pp, "the product of tp, cp and pp"
@@ -455,13 +460,9 @@ def _refusals(model: Model, plan: Plan) -> Iterator[tuple[bool, str, str, int]]:
     if model.experts:
         count = model.experts.count
         yield model.experts.top_k > count, "moe_router_topk", f"there are {count} experts", model.experts.top_k
-        groups = "ZeRO-3 shares experts over all replicas: expert parallelism has other groups"
-        yield plan.zero == 3 and (plan.ep > 1 or plan.expert_tp != plan.tp), "stage", groups, plan.zero
     else:
         yield plan.ep > 1, "expert_model_parallel_size", "this model has no experts", plan.ep
-    common = "ZeRO-3 does not share what MTP modules and the model have in common"
-    yield plan.zero == 3 and model.mtp_layers > 0, "stage", common, plan.zero
-    yield plan.shard > 0 and not plan.zero, "shard_ranks", "nothing is shared: --stage 1, 2 or 3", plan.shard
+    yield plan.shard > 0 and not plan.zero, "shard_ranks", "nothing is shared without ZeRO", plan.shard
 
 
 def check_sizes(model: Model) -> None:

@@ -95,7 +95,7 @@ def computed_in(kernel: Kernel, device: Accelerator, dtype: str) -> str:
         return "fp8"
     if not narrow or not kernel.wide:
         return dtype
-    return "bf16" if "bf16" in device.peak_flops_per_s else "fp16"
+    return device.wide_dtype
 
 
 def prepare(kernels: Iterable[Kernel], device: Accelerator, dtype: str) -> None:
