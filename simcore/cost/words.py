@@ -215,6 +215,7 @@ _OPTIONS = {
     "tensor_model_parallel_size": "tp",
     "context_parallel_size": "cp",
     "expert_tensor_parallel_size": "expert_tp",
+    "virtual_pipeline_model_parallel_size": "virtual_stages",
     "stage": "zero",
     "shard_ranks": "shard",
 }

@@ -402,8 +402,8 @@ def split(layers: int, parts: int, cuts: tuple[int, ...] = ()) -> tuple[range, .
     >>> [len(part) for part in split(126, 16)]
     [7, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 7]
     """
-    if cuts and (len(cuts) != parts or sum(cuts) != layers):
-        expected = f"{parts} numbers that add up to {layers}"
+    if cuts and (len(cuts) != parts or sum(cuts) != layers or min(cuts) < 1):
+        expected = f"{parts} numbers above 0 that add up to {layers}"
         raise InputError.at(
             "cuts", "the layers of the parts are not those of the model", expected=expected, found=str(cuts)
         )
@@ -454,7 +454,10 @@ def _refusals(model: Model, plan: Plan) -> Iterator[tuple[bool, str, str, int]]:
     yield model.depth > MOST_LAYERS, "num_layers", f"at most {MOST_LAYERS:,} can be timed one by one", model.layers
     uneven = f"{model.heads} attention heads do not share them evenly"
     yield model.heads % model.key_heads > 0, "num_query_groups", uneven, model.key_heads
+    parts = plan.outline.parts
     yield model.depth < plan.pp, "pipeline_model_parallel", "more stages than layers", plan.pp
+    chunks = f"{parts} chunks of {model.depth} layers: some would have none"
+    yield plan.pp <= model.depth < parts, "virtual_pipeline_model_parallel_size", chunks, plan.virtual_stages
     tp = "must be 1 or the tensor parallel size"
     yield plan.expert_tp not in (1, plan.tp), "expert_tensor_parallel_size", tp, plan.expert_tp
     if model.experts:
