@@ -160,10 +160,9 @@ def _with_degrees(study: Study, plan: Plan) -> Iterator[Family]:
             schedule=_schedule(schedule, plan.pp, chunks),
             sequence_parallel=plan.tp > 1,
         )
-        for ep, (recompute, some) in product(experts, _repeated(study, chosen)):
-            base = chosen.but(ep=ep, recompute=recompute, recompute_layers=some)
-            if not divides(model, base):
-                continue
+        spread = [one for one in (chosen.but(ep=ep) for ep in experts) if divides(model, one)]
+        for each, (recompute, some) in product(spread, _repeated(study, chosen)):
+            base = each.but(recompute=recompute, recompute_layers=some)
             uneven = _balanced(study, base) if plan.pp > 1 and UNEVEN in study.cuts else ()
             for cuts in [()] * (EVEN in study.cuts) + [uneven] * bool(uneven):
                 cut = base.but(cuts=cuts)

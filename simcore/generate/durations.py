@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from math import fsum
 from typing import NamedTuple
 
 from simcore.compute.accelerators import Accelerator
 from simcore.generate.aicb.times import sections
 from simcore.library import table
-from simcore.model.layer import blocks, embedding, head, mtp_blocks
+from simcore.model.layer import model_blocks
 from simcore.model.plan import Plan
 from simcore.model.rows import Timer
-from simcore.model.shape import Model, kinds
+from simcore.model.shape import Model
 from simcore.model.steps import Kernel, Part, in_phase
 from simcore.model.timing import LOOP, KernelTimer, Loop, duration
 from simcore.workload.contents import Contents, Roof, Work
@@ -73,10 +72,8 @@ def roofline(model: Model, plan: Plan, device: Accelerator, loop: Loop = LOOP) -
 
 def parts_of(model: Model, plan: Plan) -> dict[Part, tuple[Kernel, ...]]:
     """The kernels of every part of a model: of each the first kind of layer that has it."""
-    layers = [kind for kind, _ in kinds(model, range(model.depth + model.mtp_layers))]
-    made = [embedding(model, plan), head(model, plan), *(mtp_blocks(model, plan)[:1] if model.mtp_layers else ())]
     found: dict[Part, tuple[Kernel, ...]] = {}
-    for block in chain(made, chain.from_iterable(blocks(model, plan, kind) for kind in layers)):
+    for block, _ in model_blocks(model, plan):
         here: dict[Part, tuple[Kernel, ...]] = {}
         for kernel in block.kernels:
             here[kernel.part] = (*here.get(kernel.part, ()), kernel)

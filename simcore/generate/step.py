@@ -28,7 +28,7 @@ from simcore.generate.made import Document, Made, row_document
 from simcore.generate.traces import check_set, write_set
 from simcore.generate.training import check_rows, pipeline_workload, stage_workload, unsaid
 from simcore.model.held import held_parameters, tied_gradient_bytes
-from simcore.model.memory import advice, stage_memory
+from simcore.model.memory import room, stage_memory
 from simcore.model.plan import Plan
 from simcore.model.rows import Timer
 from simcore.model.shape import Model, mtp_parameters, total_parameters
@@ -202,9 +202,9 @@ def _memory(step: Step) -> tuple[Document, list[str]]:
                 "total_bytes": memory.total,
             }
         )
-        told = advice(memory, step.plan, device.memory_bytes)
-        if told:
-            warnings.append(f"stage {stage} on {device.name}: {told}")
+        if memory.total > device.memory_bytes:
+            told = room(memory.total, device.memory_bytes).removeprefix("; ")
+            warnings.append(f"stage {stage} on {device.name}: {told}; what would fit: simcore predict --oom")
     if warnings[1:]:
         warnings = [f"{warnings[0]} ({len(warnings) - 1} more stages do not fit)"]
     return {"device": device.name, "device_bytes": device.memory_bytes, "stages": stages}, warnings

@@ -251,23 +251,3 @@ def room(peak_bytes: int, capacity_bytes: int) -> str:
     much = f"{abs(missing) / 1e9:.1f} GB {'too much' if missing > 0 else 'left'}"
     sure = "does not fit" if missing > margin else "may not fit"
     return f"; {sure}: {much}, and peaks are missed by up to {PEAK_MARGIN:.0%}"
-
-
-def advice(memory: Memory, plan: Plan, capacity_bytes: int) -> str:
-    """What is missing and what would help, nothing when the peak fits.
-
-    >>> advice(Memory(1, 1, 1, 1), Plan(1, 1), 8)
-    ''
-    """
-    if memory.total <= capacity_bytes:
-        return ""
-    held = memory.parameters + memory.gradients + memory.optimizer
-    helps = []
-    if memory.activations > held and plan.recompute == "none":
-        helps.append("--recompute selective or full")
-    if memory.activations > held and not plan.sequence_parallel and plan.tp > 1:
-        helps.append("--enable_sequence_parallel")
-    if plan.zero == 0 and plan.replicas > 1:
-        helps.append("--use_distributed_optimizer")
-    helps.append("more tensor or pipeline parallel ranks")
-    return f"{room(memory.total, capacity_bytes).removeprefix('; ')}; would help: {', '.join(helps)}"

@@ -107,7 +107,6 @@ def test_something_would_fit_where_much_is_missing():
     assert remedies(replace(SMALL, layers=80), Plan.of(8192, 32, tp=8, pp=4, dp=2), H100)
 
 
-
 STEP = (
     *("predict", "--model", "llama-3-8b", "--cluster", "h100", "--accelerators", "8", "--pp", "4", "--dp", "2"),
     *("--global-batch", "8", "--seq", "2048", "--zero", "1"),
