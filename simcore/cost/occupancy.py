@@ -105,9 +105,11 @@ class _Stage:
 
     def _working(self, cell: Cell, backward: Iterable[int]) -> Iterator[int]:
         """What lives while a layer is at work: gathered parameters; in the backward what is there for it only."""
-        yield self.needs.gathered_bytes(self.plan)
         if cell.kind == "B":
+            yield self.needs.made_bytes(self.plan)
             yield from backward
+        else:
+            yield self.needs.gathered_bytes(self.plan)
 
     def _fly(self, micro_batch: int, size: int) -> None:
         left = self.flying.get(micro_batch, 0) + size

@@ -7,6 +7,7 @@ micro-batches in flight Narayanan et al. 2021 (SC21), section 2.2.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -55,13 +56,15 @@ def peak(model: Model, plan: Plan) -> Memory:
 class Needs:
     """What a stage needs whatever its replicas share: plans that differ in ZeRO have the same.
 
-    `held` and `hosted`, which the host keeps, are parameters, `largest` those of its largest layer; `lasting` bytes
-    stay from all micro-batches in flight, `working` bytes are for a layer or the head at a time.
+    `held` and `hosted`, which the host keeps, are parameters, `largest` those of its largest layer, `shaped` those of
+    one matrix of every shape; `lasting` bytes stay from all micro-batches in flight, `working` bytes are for a layer or
+    the head at a time.
     """
 
     held: Held
     hosted: Held
     largest: int
+    shaped: int
     lasting: float
     working: float
 
@@ -75,7 +78,7 @@ class Needs:
     def _all(self) -> tuple[float, ...]:
         held = self.held
         kept = held.dense, held.experts, held.trained, held.trained_experts
-        return (*kept, self.largest, self.lasting, self.working)
+        return (*kept, self.largest, self.shaped, self.lasting, self.working)
 
     def memory(self, plan: Plan) -> Memory:
         """The peak."""
@@ -83,8 +86,17 @@ class Needs:
         if self.hosted is not NOTHING:
             parameters -= states(self.hosted, plan)[0]
         return Memory(
-            parameters, gradients, optimizer, ceil(self.lasting), ceil(self.working + self.gathered_bytes(plan))
+            parameters, gradients, optimizer, ceil(self.lasting), ceil(self.working + self.made_bytes(plan))
         )
+
+    def made_bytes(self, plan: Plan) -> int:
+        """What the backward of a layer has by itself: gathered parameters, and gradients beside their sums.
+
+        Products add to sums of more bits in place, but Transformer Engine hands autograd a tensor of the weight's shape
+        and type all the same: one for all weights of a shape, which stays (`get_dummy_wgrad` in its `module/base.py`).
+        """
+        apart = plan.zero < 3 and plan.gradient_bytes > plan.element_bytes
+        return self.gathered_bytes(plan) + plan.element_bytes * self.shaped * apart
 
     def gathered_bytes(self, plan: Plan) -> int:
         """Parameters, where they come for the time of a layer: its own and the next one's.
@@ -112,10 +124,10 @@ def stage_needs(model: Model, plan: Plan, stage: int) -> Needs:
     outline = plan.outline
     parts = stage_parts(outline)[stage]
     layers = layers_of(model, plan, outline.parts, plan.cuts, parts)
-    lasting, working, largest = _of_stage(model, plan.of_layer, layers, 0 in parts, outline.parts - 1 in parts)
+    lasting, working, largest, shaped = _of_stage(model, plan.of_layer, layers, 0 in parts, outline.parts - 1 in parts)
     flying = in_flight(plan, stage) / plan.copies
     held, hosted = held_parameters(model, plan, stage), _hosted(model, plan, stage)
-    return Needs(held, hosted, largest, lasting * flying, working)
+    return Needs(held, hosted, largest, shaped, lasting * flying, working)
 
 
 def fullest(some: Iterable[Needs], plan: Plan) -> Memory:
@@ -191,9 +203,9 @@ def kept_bytes(some: Iterable[Block], plan: Plan) -> tuple[float, ...]:
 @lru_cache(maxsize=8192)
 def _of_stage(
     model: Model, plan: Plan, layers: tuple[Layers, ...], embeds: bool, ends: bool
-) -> tuple[float, float, int]:
+) -> tuple[float, float, int, int]:
     """What a micro-batch leaves in some layers, with the embedding, with the head, what one layer or the head needs at
-    a time, and the parameters of the largest layer.
+    a time, the parameters of the largest layer, and of one trained matrix of every shape.
     """
     working = 0.0
     lasting = fsum(
@@ -213,7 +225,18 @@ def _of_stage(
         for layer in range(model.depth, model.depth + model.mtp_layers):
             lasting += sum(kept_bytes(mtp_blocks(model, plan), plan))
             lasting += activation_bytes(model, plan, model.kind(layer))
-    return lasting, working, max((layer_parameters(model, plan, kind).whole for kind in held), default=0)
+    largest = max((layer_parameters(model, plan, kind).whole for kind in held), default=0)
+    return lasting, working, largest, _of_every_shape(model, plan, held)
+
+
+def _of_every_shape(model: Model, plan: Plan, layers: Iterable[LayerKind]) -> int:
+    """Elements on a rank; equal matrices of a layer, as those of a gate, are one of as many columns."""
+    shapes = {shape for kind in layers for shape in Counter(model.layer_weights(kind)).items()}
+    return sum(
+        number * (weight.elements() // plan.expert_tp if weight.split == "expert" else weight.elements(plan.tp))
+        for weight, number in shapes
+        if weight.inputs > 1 and plan.trains(weight.kind)
+    )
 
 
 def _hosted(model: Model, plan: Plan, stage: int) -> Held:
