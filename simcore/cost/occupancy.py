@@ -105,11 +105,9 @@ class _Stage:
 
     def _working(self, cell: Cell, backward: Iterable[int]) -> Iterator[int]:
         """What lives while a layer is at work: gathered parameters; in the backward what is there for it only."""
+        yield self.needs.gathered_bytes(self.plan)
         if cell.kind == "B":
-            yield self.needs.made_bytes(self.plan)
             yield from backward
-        else:
-            yield self.needs.gathered_bytes(self.plan)
 
     def _fly(self, micro_batch: int, size: int) -> None:
         left = self.flying.get(micro_batch, 0) + size
@@ -164,6 +162,7 @@ def occupancy(model: Model, plan: Plan, cluster: Cluster, stage: int = 0) -> Occ
     working = _Stage(model, plan, needs)
     lasting = dict(zip(_LASTING, states(needs.held, plan), strict=True))
     lasting["parameters"] -= states(needs.hosted, plan)[0]
+    lasting["gradients"] += needs.library_bytes(plan)
     for size in filter(None, lasting.values()):
         working.allocator.take(size)
     order, played = plan.order, play(plan.order, part_times_ns(model, plan, cluster))

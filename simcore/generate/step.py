@@ -199,6 +199,7 @@ def _memory(step: Step) -> tuple[Document, list[str]]:
                 "optimizer_bytes": memory.optimizer,
                 "activation_bytes": memory.activations,
                 "workspace_bytes": memory.workspace,
+                "library_bytes": memory.library,
                 "total_bytes": memory.total,
             }
         )

@@ -28,18 +28,22 @@ PEAK_MARGIN = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes of one rank at the peak of a step; `workspace` is what lives for a layer or two only."""
+    """Bytes of one rank at the peak of a step.
+
+    `workspace` is what lives for a layer or two only, `library` what libraries keep (`Needs.library_bytes`).
+    """
 
     parameters: int
     gradients: int
     optimizer: int
     activations: int
     workspace: int = 0
+    library: int = 0
 
     @property
     def total(self) -> int:
         """All of them."""
-        return self.parameters + self.gradients + self.optimizer + self.activations + self.workspace
+        return self.parameters + self.gradients + self.optimizer + self.activations + self.workspace + self.library
 
     @property
     def parts(self) -> dict[str, int]:
@@ -85,18 +89,17 @@ class Needs:
         parameters, gradients, optimizer = states(self.held, plan)
         if self.hosted is not NOTHING:
             parameters -= states(self.hosted, plan)[0]
-        return Memory(
-            parameters, gradients, optimizer, ceil(self.lasting), ceil(self.working + self.made_bytes(plan))
-        )
+        working = ceil(self.working + self.gathered_bytes(plan))
+        return Memory(parameters, gradients, optimizer, ceil(self.lasting), working, self.library_bytes(plan))
 
-    def made_bytes(self, plan: Plan) -> int:
-        """What the backward of a layer has by itself: gathered parameters, and gradients beside their sums.
+    def library_bytes(self, plan: Plan) -> int:
+        """Gradients beside their sums.
 
         Products add to sums of more bits in place, but Transformer Engine hands autograd a tensor of the weight's shape
         and type all the same: one for all weights of a shape, which stays (`get_dummy_wgrad` in its `module/base.py`).
         """
         apart = plan.zero < 3 and plan.gradient_bytes > plan.element_bytes
-        return self.gathered_bytes(plan) + plan.element_bytes * self.shaped * apart
+        return plan.element_bytes * self.shaped * apart
 
     def gathered_bytes(self, plan: Plan) -> int:
         """Parameters, where they come for the time of a layer: its own and the next one's.
