@@ -7,13 +7,12 @@ micro-batches in flight Narayanan et al. 2021 (SC21), section 2.2.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from math import ceil, fsum
 
-from simcore.model.held import NOTHING, Held, held_parameters, layer_parameters
+from simcore.model.held import NOTHING, Held, held_parameters, layer_parameters, matrices
 from simcore.model.layer import blocks, embedding, head, mtp_blocks
 from simcore.model.plan import Layers, Plan, layers_of, stage_parts, unlike
 from simcore.model.shape import LayerKind, Model
@@ -229,16 +228,11 @@ def _of_stage(
             lasting += sum(kept_bytes(mtp_blocks(model, plan), plan))
             lasting += activation_bytes(model, plan, model.kind(layer))
     largest = max((layer_parameters(model, plan, kind).whole for kind in held), default=0)
-    return lasting, working, largest, _of_every_shape(model, plan, held)
-
-
-def _of_every_shape(model: Model, plan: Plan, layers: Iterable[LayerKind]) -> int:
-    """Elements on a rank; equal matrices of a layer, as those of a gate, are one of as many columns."""
-    shapes = {shape for kind in layers for shape in Counter(model.layer_weights(kind)).items()}
-    return sum(
-        number * (weight.elements() // plan.expert_tp if weight.split == "expert" else weight.elements(plan.tp))
-        for weight, number in shapes
-        if weight.inputs > 1 and plan.trains(weight.kind)
+    return (
+        lasting,
+        working,
+        largest,
+        sum(size for _, size in {one for kind in held for one in matrices(model, plan, kind)}),
     )
 
 
