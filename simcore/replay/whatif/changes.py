@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Literal, Protocol
 
 import numpy as np
@@ -13,11 +14,12 @@ from numpy.typing import NDArray
 from simcore.errors import InputError, SimulationError
 from simcore.replay.graph import EDGE_COLUMNS, EdgeKind, RankNodes, StepGraph
 from simcore.replay.rank import RankView
-from simcore.replay.whatif.host import spans, within
+from simcore.replay.whatif.host import within
 from simcore.replay.whatif.layers import LayerStack, find_layers
 from simcore.replay.whatif.products import width_factors
 from simcore.replay.whatif.repetition import Segment
 from simcore.replay.whatif.splice import block_of, spliced
+from simcore.units import format_ranks
 
 Factors = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -135,7 +137,7 @@ class Straggler(_Lasting):
     factor: float
 
     def __str__(self) -> str:
-        return f"computation on rank {spans(self.ranks)} x {self.factor:g}"
+        return f"computation on rank {format_ranks(list(chain(*self.ranks)))} x {self.factor:g}"
 
     def _factors(self, rank: RankView) -> Factors:
         return np.where(rank.communication | (not within(rank, self.ranks)), 1.0, self.factor)

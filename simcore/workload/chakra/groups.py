@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -62,6 +62,20 @@ def of_metadata(text: str, npus: int, path: str) -> Groups:
             )
         found[name] = tuple(ranks)
     return found
+
+
+def distinct(own: Mapping[str, tuple[int, ...]], known: Groups, fixed: Collection[str] = ()) -> dict[str, str]:
+    """The names that a trace's groups get in `known`, into which they go; names in `fixed` keep their ranks.
+
+    Ranks of different jobs may call different groups by one name: the later one gets its ranks appended to its name.
+    """
+    names = {}
+    for name, ranks in own.items():
+        if name not in fixed:
+            taken = known.setdefault(name, ranks) != ranks
+            names[name] = f"{name}@{','.join(map(str, ranks))}" if taken else name
+            known[names[name]] = ranks
+    return names
 
 
 def _entries(text: str) -> Iterator[dict[str, Any]]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
 from typing import Any
 
-from simcore.errors import InputError, Location, Problem
+from simcore.errors import InputError
 from simcore.workload.chakra import json_form, wire, writer
 from simcore.workload.chakra.schema import SCHEMAS, CommType, NodeType, build, messages
 
@@ -100,8 +100,7 @@ def _converted(data: bytes, version: str, path: str, npu_frequency_mhz: float) -
     try:
         starts, ends = wire.frames(data)
     except wire.WireError as error:
-        text = f"message {error.row} at byte {error.offset}: {error.message}"
-        raise InputError(Problem(Location(path), text, error.expected, error.found)) from error
+        raise error.at(path) from error
     for index, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
         raw = data[start:end]
         try:
@@ -111,7 +110,7 @@ def _converted(data: bytes, version: str, path: str, npu_frequency_mhz: float) -
                 nodes.append(convert(_messages(version)["Node"].FromString(raw)))
         except (DecodeError, KeyError, TypeError, ValueError) as error:
             text = f"message {index} at byte {start}: no node of Chakra's schema {version}: {error}"
-            raise InputError(Problem(Location(path), text)) from error
+            raise InputError.at(path, text) from error
     return writer.encode(head, nodes)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from simcore.errors import InputError, Location, Problem
+from simcore.documents import entry
 from simcore.workload.chakra import writer
 from simcore.workload.chakra.schema import CommType, NodeType
 from simcore.workload.kineto import ELEMENT_BYTES
@@ -34,13 +34,9 @@ def from_param(entries: Sequence[Any], path: str) -> bytes:
     after the other. All-to-alls are taken as even.
     """
     replayed = _Replayed()
-    for number, entry in enumerate(entries):
-        try:
-            replayed.add(entry)
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            text = f"the key {error} is missing" if isinstance(error, KeyError) else str(error)[:200]
-            place = f"[{number}]"
-            raise InputError(Problem(Location(path), f"{place}: {text}", "an entry of PARAM", field=place)) from error
+    for number, said in enumerate(entries):
+        with entry(path, f"[{number}]", "an entry of PARAM"):
+            replayed.add(said)
     named = {name: ranks for name, ranks in replayed.groups.items() if replayed.names(name)}
     return writer.encode(writer.metadata(), [writer.groups(0, named), *replayed.nodes])
 

@@ -40,7 +40,7 @@ def rescale(contents: Sequence[bytes], npus: int, known: Groups, growing: Collec
         raise InputError.at("--npus", text, expected=f"a multiple of {traced}", found=str(npus))
     traces = [list(parsed(content)) for content in contents]
     found: dict[str, tuple[int, ...]] = {}
-    names = [_names({**known, **_defined(nodes, traced)}, found) for _, *nodes in traces]
+    names = [groups.distinct({**known, **_defined(nodes, traced)}, found) for _, *nodes in traces]
     unknown = sorted(set(growing) - {name for own in names for name in own})
     if unknown:
         raise InputError.at("--grow", f"no group '{unknown[0]}'", expected=", ".join(sorted(found)), found=unknown[0])
@@ -79,16 +79,6 @@ def _defined(nodes: Sequence[Any], traced: int) -> dict[str, tuple[int, ...]]:
         if node.type == NodeType.METADATA_NODE:
             found |= groups.of_metadata(node.inputs.values, traced, "")
     return found
-
-
-def _names(own: Groups, found: dict[str, tuple[int, ...]]) -> dict[str, str]:
-    """A trace's group names -> names that mean one group in all traces; new groups go into `found`."""
-    names = {}
-    for name, ranks in own.items():
-        taken = found.get(name, ranks) != ranks
-        names[name] = f"{name}@{','.join(map(str, ranks))}" if taken else name
-        found[names[name]] = ranks
-    return names
 
 
 def _laid_out(found: Groups, growing: Collection[str], traced: int, blocks: int) -> dict[str, list[int]]:

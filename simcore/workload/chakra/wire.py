@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from simcore.errors import InputError
+
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
 _KNOWN = np.isin(np.arange(8), (VARINT, FIXED64, LENGTH, FIXED32))
 PADDING = b"\0" * 32  # a varint that starts inside a buffer may run over its end, but never further than this
@@ -28,6 +30,11 @@ class WireError(Exception):
     def __init__(self, row: int, offset: int, message: str, expected: str = "", found: str = ""):
         super().__init__(message)
         self.row, self.offset, self.message, self.expected, self.found = row, offset, message, expected, found
+
+    def at(self, path: str, hint: str = "") -> InputError:
+        """The error of a file, whose messages are the rows."""
+        text = f"message {self.row} at byte {self.offset}: {self.message}"
+        return InputError.at(path, text, expected=self.expected, found=self.found, hint=hint)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from simcore.errors import InputError, Location, Problem
+from simcore.documents import entry
+from simcore.errors import InputError
 from simcore.workload.chakra import reader, writer
 from simcore.workload.chakra.convert.kineto_link import link
 from simcore.workload.chakra.pytorch_form import FLAT_ATTRIBUTES, Op, parse_host
@@ -32,14 +33,13 @@ def convert(path: str, kineto: str = "", *, compat: bool = False) -> bytes:
     if not compat:
         _order_streams(ops)
     previous, callers = _walk(by_number), _callers_of(ops, compat=compat)
-    nodes = [
-        _written(by_number[number], previous[number], callers[number], by_number, path, compat)
-        for number in sorted(previous)
-    ]
-    try:
+    nodes = []
+    for number in sorted(previous):
+        with entry(path, f"operation {number} has a wrong value", "a node of PyTorch's trace"):
+            op = by_number[number]
+            nodes.append(_node(op, previous[number], callers[number], by_number, path, compat))
+    with entry(path, "the header has a wrong value", ""):
         return writer.encode(_metadata(head), nodes)
-    except (TypeError, ValueError) as error:
-        raise InputError.at(path, f"the header has a wrong value: {str(error)[:200]}") from error
 
 
 def _callers_of(ops: Sequence[Op], *, compat: bool) -> dict[int, list[int]]:
@@ -88,17 +88,6 @@ def _order_streams(ops: Sequence[Op]) -> None:
         if op.stream in last:
             op.waits_for.append(last[op.stream])
         last[op.stream] = op.number
-
-
-def _written(op: Op, *context: Any) -> Any:
-    """The node of an operation; InputError names the operation that has values of wrong types."""
-    try:
-        return _node(op, *context)
-    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        text = f"operation {op.number} has a wrong value: {str(error)[:200]}"
-        raise InputError(
-            Problem(Location(context[-2]), text, "a node of PyTorch's trace", field=str(op.number))
-        ) from error
 
 
 def _node(op: Op, previous: list[int], callers: list[int], ops: Mapping[int, Op], path: str, compat: bool) -> Any:
