@@ -201,9 +201,8 @@ def _graphs(node: Node, npus: int, repeats: int) -> GraphSet:
         return replace(found, graphs=tuple(map(_chain, parts)))
     workload = text.read(path)
     if workload.parallelism.pp > 1:
-        node.problem(
-            "a pipeline cannot be one of several jobs", "pp: 1, or traces of it", f"pp: {workload.parallelism.pp}"
-        )
+        found_pp = f"pp: {workload.parallelism.pp}"
+        node.problem("a pipeline cannot be one of several jobs", "pp: 1, or traces of it", found_pp)
         return _EMPTY
     traces = convert(workload, (npus,), repeats)
     known = {data: number for number, data in enumerate(dict.fromkeys(traces))}

@@ -8,6 +8,7 @@ from typing import Literal
 
 from simcore.documents import read
 from simcore.errors import InputError, Problems, closest
+from simcore.generate.aicb.options import refused
 from simcore.generate.aicb.rows import TextFile, phase, row
 from simcore.generate.aicb.times import Times, inference_times
 from simcore.generate.aicb.training import FP8_SHARE
@@ -51,30 +52,19 @@ def inference_text(options: InferenceOptions) -> TextFile:
     """Make the file AICB's inference generator writes; InputError names the option or key where AICB stops."""
     family = next((part for part in MODELS if part in options.model_name), None)
     if family is None:
-        known = closest(options.model_name, MODELS)
-        raise InputError.at(
-            "MODEL", "AICB has no such model", expected=f"a name with one of these: {known}", found=options.model_name
-        )
+        known = f"a name with one of these: {closest(options.model_name, MODELS)}"
+        raise InputError.at("MODEL", "AICB has no such model", expected=known, found=options.model_name)
     keys, names = MODELS[family]
-    _check(options)
+    for option in ("tensor_model_parallel_size", "expert_model_parallel_size"):
+        size = getattr(options, option)
+        if not 1 <= size <= options.world_size:
+            raise refused(option, "the group does not fit the world size", f"1 to {options.world_size}", size, "")
     shape = _shape(options, keys)
     if family == "DeepSeek":
         _check_split(options, shape)
     times = inference_times(options.comp_filepath) if options.comp_filepath else {}
     made = _rows(options, shape, times, deepseek=family == "DeepSeek")
     return TextFile(_header(options, shape), [made[name] for name in names(shape)])
-
-
-def _check(options: InferenceOptions) -> None:
-    for option in ("tensor_model_parallel_size", "expert_model_parallel_size"):
-        size = getattr(options, option)
-        if not 1 <= size <= options.world_size:
-            raise InputError.at(
-                f"--{option}",
-                "the group does not fit the world size",
-                expected=f"1 to {options.world_size}",
-                found=str(size),
-            )
 
 
 def _shape(options: InferenceOptions, keys: tuple[str, ...]) -> Shape:
@@ -101,13 +91,8 @@ def _check_split(options: InferenceOptions, shape: Shape) -> None:
     }
     for key, width in widths.items():
         if width % tp:
-            raise InputError.at(
-                "--tensor_model_parallel_size",
-                f"a width of {width} (from '{key}') cannot be split over {tp} tensor-parallel ranks",
-                expected=f"a divisor of {width}",
-                found=str(tp),
-                hint="AICB stops here with an assertion",
-            )
+            message = f"a width of {width} (from '{key}') cannot be split over {tp} tensor-parallel ranks"
+            raise refused("tensor_model_parallel_size", message, f"a divisor of {width}", tp)
 
 
 def _header(options: InferenceOptions, shape: Shape) -> str:

@@ -47,12 +47,8 @@ def sections(path: str | Path, option: str = "--comp_filepath") -> list[tuple[st
     if endless:
         raise InputError.at(option, f"'{path}': the time of '{endless}' is too long", expected=f"up to {_MOST_US:g} us")
     if not figures:
-        raise InputError.at(
-            option,
-            f"'{path}' holds no time",
-            expected="sections 'name:' with lines 'time_gpu_avg: 12.3'",
-            found=text[:40],
-        )
+        expected = "sections 'name:' with lines 'time_gpu_avg: 12.3'"
+        raise InputError.at(option, f"'{path}' holds no time", expected=expected, found=text[:40])
     return figures
 
 

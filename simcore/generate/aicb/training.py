@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from simcore.errors import InputError
 from simcore.generate.aicb.modules import Block, Module, embedding, head, layer_norm, layers
-from simcore.generate.aicb.options import Options, check
+from simcore.generate.aicb.options import Options, check, refused
 from simcore.generate.aicb.rows import NOTHING, TextFile, phase, row
 from simcore.generate.aicb.times import Times, module_time, stage_time, training_times
 from simcore.workload.model import Layer, Phase
@@ -34,7 +33,16 @@ def training_text(options: Options, times: Times | None = None) -> TextFile:
     experts = sum(elements for name, elements in named if "moe" in name)
     names = [name for name, _ in named]
     if options.aiob_enable:
-        body = _profiled(options, _times(options) if times is None else times, names, total, experts)
+        if times is None:
+            if options.comp_filepath is None:
+                hint, expected = (
+                    "AICB would profile the kernels on a GPU here",
+                    "--comp_filepath FILE, in AICB's format",
+                )
+                found = "--aiob_enable without it"
+                raise refused("comp_filepath", "computation times need a time file", expected, found, hint)
+            times = training_times(options.comp_filepath, recompute=options.recompute_activations)
+        body = _profiled(options, times, names, total, experts)
     else:
         body = _unprofiled(options, names, total, experts)
     return TextFile(_header(options), [*body, *_tail(options)])
@@ -111,18 +119,6 @@ def _expert_rows(options: Options, experts: int) -> list[Layer]:
     ]
 
 
-def _times(options: Options) -> Times:
-    if options.comp_filepath is None:
-        raise InputError.at(
-            "--comp_filepath",
-            "computation times need a time file",
-            expected="--comp_filepath FILE, in AICB's format",
-            found="--aiob_enable without it",
-            hint="AICB would profile the kernels on a GPU here",
-        )
-    return training_times(options.comp_filepath, recompute=options.recompute_activations)
-
-
 def _profiled(options: Options, times: Times, names: list[str], total: int, experts: int) -> Iterator[Layer]:
     """Rows before the tail with computation times."""
     gather, optimizer = (stage_time(times, "grad", way) for way in ("forward", "backward"))
@@ -182,18 +178,11 @@ class _Profiled:
             return row(name, phase(doubled), phase(backward_ns), phase(backward_ns))
         forward_ns, backward_ns = int(doubled / 2), int(backward_ns / 2)
         # A column's backward reduce-scatter has size 0: meant as hidden behind the computation, which a row cannot say.
-        ways = (
-            [("REDUCESCATTER", size), ("ALLGATHER", size)]
-            if "row" in name
-            else [("ALLGATHER", size), ("REDUCESCATTER", 0)]
-        )
-        forward, backward = ways
-        return row(
-            name,
-            _if_split(self.options, *forward, forward_ns),
-            _if_split(self.options, *backward, backward_ns),
-            phase(backward_ns),
-        )
+        forward, backward = ("ALLGATHER", size), ("REDUCESCATTER", 0)
+        if "row" in name:
+            forward, backward = ("REDUCESCATTER", size), ("ALLGATHER", size)
+        both = _if_split(self.options, *forward, forward_ns), _if_split(self.options, *backward, backward_ns)
+        return row(name, *both, phase(backward_ns))
 
 
 def _exchange_rows(options: Options, forward: Phase, input_grad: Phase, *, gated: bool) -> list[Layer]:
@@ -202,13 +191,10 @@ def _exchange_rows(options: Options, forward: Phase, input_grad: Phase, *, gated
     The experts' time stands on the first, before the tokens arrive. `gated` leaves out collectives of groups of one.
     """
     if not options.moe_enable:
-        raise InputError.at(
-            "--moe_enable",
-            "a model with expert layers needs this option",
-            expected="--moe_enable, or --n_dense_layers for a dense model",
-            found="expert layers without it",
-            hint="AICB crashes here: the size of the expert group was never set",
-        )
+        hint = "AICB crashes here: the size of the expert group was never set"
+        expected = "--moe_enable, or --n_dense_layers for a dense model"
+        what, found = "a model with expert layers needs this option", "expert layers without it"
+        raise refused("moe_enable", what, expected, found, hint)
     split, shared = options.tp > 1 or not gated, options.ep > 1 or not gated
     routed = options.activation_bytes * options.moe_router_topk
     share = routed // options.tp
@@ -248,13 +234,10 @@ def _unprofiled_module(options: Options, name: str) -> list[Layer]:
     if not options.enable_sequence_parallel:
         return [row(name, phase(1, "ALLREDUCE", doubled), phase(1, "ALLREDUCE", size))]
     if "attention_linear" in name:
-        raise InputError.at(
-            "--aiob_enable",
-            "DeepSeek with sequence parallelism needs computation times",
-            expected="--aiob_enable --comp_filepath FILE",
-            found="neither",
-            hint="AICB crashes here: it asks an absent time table for the low-rank projections",
-        )
+        hint = "AICB crashes here: it asks an absent time table for the low-rank projections"
+        expected = "--aiob_enable --comp_filepath FILE"
+        what = "DeepSeek with sequence parallelism needs computation times"
+        raise refused("aiob_enable", what, expected, "neither", hint)
     if name == "mlp_moelayer":
         return _exchange_rows(options, NOTHING, NOTHING, gated=False)
     rows = {

@@ -13,7 +13,7 @@ from simcore.files import make_folder
 from simcore.replay.build import Prepared
 from simcore.replay.graph import EdgeKind
 from simcore.replay.session import Replay, StepReplay
-from simcore.replay.views.breakdown import predicted_tasks
+from simcore.replay.views.breakdown import played
 from simcore.replay.views.report import Utilisation, answer, typical_step, utilisation, warnings
 from simcore.report.chrome import chrome_json
 from simcore.report.gantt import timeline_figure
@@ -40,10 +40,11 @@ def timeline(replay: Replay, rank: int) -> Timeline:
     prepared, step = replay.ranks[rank], typical_step(replay, rank)
     buffer, streams = EventBuffer(), prepared.view.trace.streams
     spans = (step.measured_span_ns, (step.from_ns, step.to_ns))
-    tasks = _measured_tasks(prepared, step), predicted_tasks(step)
+    tasks, (begin_ns, end_ns) = prepared.view.trace.tasks, spans[MEASURED]
+    rows = np.flatnonzero((tasks.end_ns > begin_ns) & (tasks.start_ns < end_ns))
+    ran = (tasks.start_ns[rows], tasks.end_ns[rows], rows), played(step)[:3]
     for side, (from_ns, to_ns) in enumerate(spans):
-        start, end, rows = tasks[side]
-        events = [*_task_events(prepared, start, end, rows), *_host_events(step, side, len(streams))]
+        events = [*_task_events(prepared, *ran[side]), *_host_events(step, side, len(streams))]
         for lane, started, ended, kind, name in events:
             begin, finish = max(started, from_ns) - from_ns, min(ended, to_ns) - from_ns
             if begin < finish:
@@ -100,12 +101,6 @@ def _host_events(step: StepReplay, side: int, first_lane: int) -> Iterator[Event
         for start in starts[:, node].tolist():
             yield lane, start - busy_ns, start, EventKind.CPU, "between calls"
             yield lane, start, start + length, EventKind.CPU, names[call] if call >= 0 else "mark"
-
-
-def _measured_tasks(prepared: Prepared, step: StepReplay) -> tuple[Column, Column, Column]:
-    tasks, (from_ns, to_ns) = prepared.view.trace.tasks, step.measured_span_ns
-    rows = np.flatnonzero((tasks.end_ns > from_ns) & (tasks.start_ns < to_ns))
-    return tasks.start_ns[rows], tasks.end_ns[rows], rows
 
 
 def _view(shown: Timeline) -> View:

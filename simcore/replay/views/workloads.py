@@ -44,7 +44,14 @@ def to_chakra(replay: Replay) -> Exported:
     made: dict[int, _Rank] = {}
     for number, prepared in enumerate(replay.ranks):
         step = typical_step(replay, number)
-        made[prepared.view.trace.rank] = _Rank(prepared.view, step, _together(replay, step))
+        everybody = tuple(sorted(rank.view.trace.rank for rank in step.source.ranks))
+        together = {  # the ranks of each collective that all recorded ranks took part in
+            member.task: everybody
+            for match in step.source.matches
+            for member in match.members
+            if member.rank == step.number and len(match.members) == len(replay.ranks) > 1
+        }
+        made[prepared.view.trace.rank] = _Rank(prepared.view, step, together)
     world = max((c.size for rank in made.values() for c in rank.collectives.values()), default=len(made))
     ranks = range(max(world, 1)) if len(made) == 1 else sorted(made)
     only = next(iter(made.values()))
@@ -57,17 +64,6 @@ def collectives(trace: KinetoTrace) -> dict[int, tuple[CollectiveKind, Collectiv
     """The collectives, by row of the tasks, that say what they do and with how many bytes."""
     found = {task: (kind_of(said.operation), said) for task, said in trace.collectives.items() if said.size_bytes}
     return {task: (CollectiveKind(kind), said) for task, (kind, said) in found.items() if kind in KINDS}
-
-
-def _together(replay: Replay, step: StepReplay) -> dict[int, tuple[int, ...]]:
-    """The ranks of each collective of a rank that all recorded ranks took part in."""
-    ranks = tuple(sorted(rank.view.trace.rank for rank in step.source.ranks))
-    return {
-        member.task: ranks
-        for match in step.source.matches
-        for member in match.members
-        if member.rank == step.number and len(match.members) == len(replay.ranks) > 1
-    }
 
 
 @dataclass(slots=True)

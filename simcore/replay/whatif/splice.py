@@ -74,7 +74,10 @@ def spliced(graph: StepGraph, blocks: Sequence[Stretch], times: int) -> StepGrap
             graph = _repeated(graph, block)
         if not times:
             graph, keep = _without(graph, block), keep & ~block.inside
-    return _finished(graph if times else _kept(graph, keep))
+    whole = (graph if times else _kept(graph, keep)).in_order()
+    if len(whole.order) < len(whole.kind):
+        raise SimulationError("the step's tasks wait for each other in a circle with these layers")
+    return whole
 
 
 class _Border:
@@ -188,19 +191,11 @@ def _kept(graph: StepGraph, keep: Mask) -> StepGraph:
     """The graph without the nodes that stand on their own."""
     number = np.cumsum(keep) - 1
     nodes = {name: getattr(graph, name)[keep] for name in NODE_COLUMNS}
-    ranks = tuple(_renumbered(nodes_of, keep, number) for nodes_of in graph.ranks)
-    return replace(graph, **nodes, source=number[graph.source], target=number[graph.target], ranks=ranks)
-
-
-def _renumbered(nodes: RankNodes, keep: Mask, number: Nodes) -> RankNodes:
-    rows = [row for row, begin in enumerate(nodes.begins) if keep[begin]]
-    begins, ends = ([int(number[column[row]]) for row in rows] for column in (nodes.begins, nodes.ends))
-    tasks = [nodes.tasks[row] for row in rows]
-    return RankNodes(int(number[nodes.begin]), int(number[nodes.end]), tasks, begins, ends)
-
-
-def _finished(graph: StepGraph) -> StepGraph:
-    whole = graph.in_order()
-    if len(whole.order) < len(graph.kind):
-        raise SimulationError("the step's tasks wait for each other in a circle with these layers")
-    return whole
+    ranks = []
+    for own in graph.ranks:
+        rows = [row for row, begin in enumerate(own.begins) if keep[begin]]
+        begins, ends = ([int(number[column[row]]) for row in rows] for column in (own.begins, own.ends))
+        tasks = [own.tasks[row] for row in rows]
+        ranks.append(RankNodes(int(number[own.begin]), int(number[own.end]), tasks, begins, ends))
+    source, target = number[graph.source], number[graph.target]
+    return replace(graph, **nodes, source=source, target=target, ranks=tuple(ranks))

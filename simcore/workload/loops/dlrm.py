@@ -31,7 +31,5 @@ def _forward(workload: Workload, layer: int) -> Step:
     return Step(FORWARD, layer, before, after=Ref(FORWARD, 0) if layer == workload.last_bottom_layer else None)
 
 
-loops.register("HYBRID_DLRM")(Loop(partial(steps, wait_for_input_grad=True), Span.NONE, Span.ALL, first_row=Span.ALL))
-loops.register("HYBRID_DLRM_ENHANCED")(
-    Loop(partial(steps, wait_for_input_grad=False), Span.NONE, Span.ALL, first_row=Span.ALL)
-)
+for name, waits in (("HYBRID_DLRM", True), ("HYBRID_DLRM_ENHANCED", False)):
+    loops.register(name)(Loop(partial(steps, wait_for_input_grad=waits), Span.NONE, Span.ALL, first_row=Span.ALL))

@@ -155,16 +155,16 @@ def divmod_group(index: int, stages: int, chunks: int) -> tuple[int, int]:
 
 def _zb_h1(stages: int, micro_batches: int, chunks: int) -> Lines:
     """Zero-bubble H1 (Qi et al. 2024): weight gradients fill the gaps, memory as in 1F1B, a third of its bubble."""
-    return (_delayed(stages, micro_batches, stage) for stage in range(stages))
 
+    def delayed(stage: int) -> Iterator[Cell]:
+        """A weight gradient trails its backward by as many micro-batches as there are earlier stages."""
+        for cell in _alternate(min(stages - stage - 1, micro_batches), micro_batches):
+            yield cell
+            if cell.kind == "B" and cell.micro_batch >= stage:
+                yield Cell("W", cell.micro_batch - stage)
+        yield from _cells("W", range(max(0, micro_batches - stage), micro_batches))
 
-def _delayed(stages: int, micro_batches: int, stage: int) -> Iterator[Cell]:
-    """1F1B in which the weight gradient trails its backward by as many micro-batches as there are earlier stages."""
-    for cell in _alternate(min(stages - stage - 1, micro_batches), micro_batches):
-        yield cell
-        if cell.kind == "B" and cell.micro_batch >= stage:
-            yield Cell("W", cell.micro_batch - stage)
-    yield from _cells("W", range(max(0, micro_batches - stage), micro_batches))
+    return map(delayed, range(stages))
 
 
 def _zb_v(stages: int, micro_batches: int, chunks: int) -> Lines:
@@ -302,20 +302,19 @@ def play(schedule: Schedule, durations: Durations) -> Played:
     A transfer is paid between different stages only. SimulationError when the order can never finish.
     """
     players = [_Player(schedule, stage, durations) for stage in range(schedule.stages)]
-    _run(schedule, players)
-    return Played(tuple(tuple(player.starts) for player in players), tuple(tuple(player.ends) for player in players))
-
-
-Ends = dict[str, list[float | None]]
-
-
-def _run(schedule: Schedule, players: Sequence[_Player]) -> None:
     ends: Ends = {kind: [None] * (schedule.parts * schedule.micro_batches) for kind in "FB"}
     while sum([player.advance(ends) for player in players]):
         pass
     for player in players:
         if player.left:
-            raise SimulationError(_stuck(schedule, player.stage, len(player.starts)))
+            cell = schedule.order[player.stage][len(player.starts)]
+            needed = _needs(schedule, player.stage, cell)
+            waits = f"stage {player.stage} waits for {needed} at {cell}"
+            raise SimulationError(f"schedule {schedule.name} can never finish: {waits}")
+    return Played(tuple(tuple(player.starts) for player in players), tuple(tuple(player.ends) for player in players))
+
+
+Ends = dict[str, list[float | None]]
 
 
 # A cell ready to play: kind, part, place of its end, the end it waits for ("" = none), between which stage and the next
@@ -391,17 +390,13 @@ def show(schedule: Schedule) -> str:
         f"schedule {schedule.name}: {schedule.stages} stages, {schedule.micro_batches} micro-batches, "
         f"{schedule.chunks} chunk{plural}, {schedule.placement}"
     )
-    rows = [_row(line, starts, int(played.makespan)) for line, starts in zip(schedule.order, played.start, strict=True)]
+    rows = [["."] * int(played.makespan) for _ in schedule.order]
+    for row, line, starts in zip(rows, schedule.order, played.start, strict=True):
+        for cell, start in zip(line, starts, strict=True):
+            row[int(start)] = str(cell)
     digits = len(str(schedule.stages - 1))
     body = [f"{i:>{digits}} | " + " ".join(f"{text:<{width}}" for text in row).rstrip() for i, row in enumerate(rows)]
     return "\n".join([head, *body]) + "\n"
-
-
-def _row(line: Sequence[Cell], starts: Sequence[float], steps: int) -> list[str]:
-    row = ["."] * steps
-    for cell, start in zip(line, starts, strict=True):
-        row[int(start)] = str(cell)
-    return row
 
 
 _HEAD = re.compile(r"schedule (\S+): (\d+) stages, (\d+) micro-batches, (\d+) chunks?, (loop|v|twoway)$")
@@ -438,13 +433,6 @@ def _cells(kind: str, micro_batches: range) -> Iterator[Cell]:
 
 def _refused(name: str, expected: str, found: object) -> InputError:
     return InputError.at(f"schedule {name}", "this schedule does not exist", expected=expected, found=str(found))
-
-
-def _stuck(schedule: Schedule, stage: int, index: int) -> str:
-    cell = schedule.order[stage][index]
-    return (
-        f"schedule {schedule.name} can never finish: stage {stage} waits for {_needs(schedule, stage, cell)} at {cell}"
-    )
 
 
 class Family(NamedTuple):
