@@ -28,15 +28,10 @@ def search(asked: Search, complete: Callable[[Sequence[Configuration]], list[Row
         ]
         done = complete(drawn)
         for trial, row in zip(trials, done, strict=True):
-            study.tell(trial, row["figures"].get(asked.figure), state=_state(row))
+            state = optuna.trial.TrialState.FAIL if row["error"] else optuna.trial.TrialState.COMPLETE
+            study.tell(trial, row["figures"].get(asked.figure), state=state)
         rows += done
     return rows
-
-
-def _state(row: Row) -> Any:
-    from optuna.trial import TrialState
-
-    return TrialState.FAIL if row["error"] else TrialState.COMPLETE
 
 
 def _suggest(trial: Any, name: str, some: Choice | Range) -> Any:

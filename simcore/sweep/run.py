@@ -97,7 +97,10 @@ def execute(task: Task) -> Row:
     error = ""
     with metered(), TemporaryDirectory(prefix="simcore-sweep-") as folder:  # a run is one part of the whole
         try:
-            figures = _figures(task.configuration, Path(folder))
+            arguments = _arguments(task.configuration, Path(folder))
+            document = simcore.run(**arguments).to_dict()
+            shares = cast("dict[str, int]", document["breakdown"])
+            figures = {"npus": document["npus"], "time_ns": document["time_ns"], **shares, **_price(arguments)}
         except SimcoreError as failure:
             error = str(failure).replace(folder, "varied")
         except Exception as failure:  # noqa: BLE001 - one run must not end the others; its row tells what happened
@@ -115,13 +118,6 @@ def _row(task: Task, figures: dict[str, int], error: str) -> Row:
         key=task.key, options=task.configuration, inputs=task.inputs, version=simcore.__version__, figures=figures,
         error=error,
     )  # fmt: skip
-
-
-def _figures(configuration: Configuration, folder: Path) -> dict[str, int]:
-    arguments = _arguments(configuration, folder)
-    document = simcore.run(**arguments).to_dict()
-    shares = cast("dict[str, int]", document["breakdown"])
-    return {"npus": document["npus"], "time_ns": document["time_ns"], **shares, **_price(arguments)}
 
 
 def _price(arguments: dict[str, Any]) -> dict[str, int]:

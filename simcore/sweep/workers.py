@@ -67,14 +67,13 @@ def _pooled(jobs: int, tasks: Sequence[Task]) -> Iterator[Row]:
 
 def _end_with_parent() -> None:
     """Let a worker end when the process that started it is gone, even by kill -9."""
-    parent = parent_process()
-    if parent:
-        threading.Thread(target=_watch, args=(parent.sentinel,), daemon=True).start()
+    if parent := parent_process():
 
+        def watch() -> None:
+            connection.wait([parent.sentinel])
+            os._exit(1)
 
-def _watch(sentinel: int) -> None:
-    connection.wait([sentinel])
-    os._exit(1)
+        threading.Thread(target=watch, daemon=True).start()
 
 
 @contextmanager

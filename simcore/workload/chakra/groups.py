@@ -54,12 +54,8 @@ def of_metadata(text: str, npus: int, path: str) -> Groups:
         if name in {"", "0"} or not isinstance(ranks, list) or not ranks:
             continue
         if not all(isinstance(rank, int) and 0 <= rank < npus for rank in ranks) or len(set(ranks)) < len(ranks):
-            raise InputError.at(
-                path,
-                f"group {name} of a METADATA node is wrong",
-                expected=f"ranks 0 to {npus - 1}, each once",
-                found=str(ranks),
-            )
+            message, expected = f"group {name} of a METADATA node is wrong", f"ranks 0 to {npus - 1}, each once"
+            raise InputError.at(path, message, expected=expected, found=str(ranks))
         found[name] = tuple(ranks)
     return found
 

@@ -45,8 +45,13 @@ def detect(data: bytes) -> str:
             return ""
     except (wire.WireError, IndexError):
         return ""
-    fitting = {version: sum(_fits(version, *head) for head in enumerate(heads)) for version in ("", *OLDER)}
-    return max(fitting, key=fitting.__getitem__)
+
+    def fits(version: str, index: int, raw: bytes) -> bool:
+        """Whether a schema knows all fields of a message; the first is metadata, which older files may lack."""
+        kinds = ("Node",) if index or version == "2023-01" else ("GlobalMetadata", "Node")[: 2 if version else 1]
+        return any(_known(version, kind, raw) for kind in kinds)
+
+    return max(("", *OLDER), key=lambda version: sum(fits(version, *head) for head in enumerate(heads)))
 
 
 def _heads(data: bytes) -> Iterator[bytes]:
@@ -65,12 +70,6 @@ def _is_todays_metadata(head: bytes) -> bool:
     Only a file that does not is looked at closely, which takes time.
     """
     return head[:1] == b"\x12" or (head[:1] == b"\n" and head[wire.length_at(head, 1)[1] :][:1] != b"\n")
-
-
-def _fits(version: str, index: int, raw: bytes) -> bool:
-    """Whether a schema knows all fields of a message; the first one is metadata, which older files may lack."""
-    kinds = ("Node",) if index or version == "2023-01" else ("GlobalMetadata", "Node")[: 2 if version else 1]
-    return any(_known(version, kind, raw) for kind in kinds)
 
 
 def _known(version: str, kind: str, raw: bytes) -> bool:

@@ -160,8 +160,10 @@ def _node(old: Any, salt: bytes, keep_sizes: bool) -> Any:
     for attribute in old.attr:
         if attribute.name in ATTRIBUTES:
             _copy(attribute, new.attr.add(), salt, keep_sizes)
-    if old.type == NodeType.METADATA_NODE:
-        _keep_groups(old, new, salt)
+    found = groups.of_metadata(old.inputs.values, MAX_RANKS, "") if old.type == NodeType.METADATA_NODE else {}
+    if found:  # the groups it defines, and nothing else of its values
+        hidden = {_group(name, salt): ranks for name, ranks in found.items()}
+        new.inputs.CopyFrom(writer.groups(0, hidden).inputs)
     return new
 
 
@@ -191,11 +193,3 @@ def _rounded(value: int) -> int:
         return value
     lower = 1 << (value.bit_length() - 1)
     return lower if value * value < 2 * lower * lower else 2 * lower
-
-
-def _keep_groups(old: Any, new: Any, salt: bytes) -> None:
-    """The groups a METADATA node defines, and nothing else of its values."""
-    found = groups.of_metadata(old.inputs.values, MAX_RANKS, "")
-    if found:
-        hidden = {_group(name, salt): ranks for name, ranks in found.items()}
-        new.inputs.CopyFrom(writer.groups(0, hidden).inputs)

@@ -108,13 +108,8 @@ def _from_text(source: str, target: str, options: Options) -> Files:
     if not options.compat:
         return _ranks(target, [text_converter.encode(steps)] * options.npus)
     body = read_text(source).replace("\r\n", "\n").replace("\r", "\n")
-    return _ranks(
-        target,
-        [
-            text_converter.encode(steps, first_id=rank * len(steps), compat=True, source=body)
-            for rank in meter().over(range(options.npus))
-        ],
-    )
+    firsts = (rank * len(steps) for rank in meter().over(range(options.npus)))
+    return _ranks(target, [text_converter.encode(steps, first_id=at, compat=True, source=body) for at in firsts])
 
 
 def _ranks(prefix: str, contents: list[bytes]) -> Files:

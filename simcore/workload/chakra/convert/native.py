@@ -171,19 +171,12 @@ def _encode(
     shift = len(messages)
     for index, node in enumerate(nodes):
         attributes = {"is_cpu_op": False, **node["attributes"]}
-        place = attributes.pop("place", None)
-        if place:
-            attributes |= _span(place, sizes, names, rank)
+        if place := attributes.pop("place", None):  # which NPUs take part; nothing says that all do
+            dims = place.dims(sizes)
+            if dims is None:
+                attributes["pg_name"] = names[place, place.members(rank)[0]]
+            elif not all(dims):
+                attributes["involved_dim"] = dims
         deps = [dep + shift for dep in node["deps"]]
         messages.append(writer.node(index + shift, node["name"], node["kind"], data_deps=deps, attributes=attributes))
     return writer.encode(writer.metadata(), messages)
-
-
-def _span(
-    place: Place, sizes: Sequence[int], names: dict[tuple[Place, int], str], rank: int
-) -> dict[str, list[bool] | str]:
-    """The attribute that says which NPUs take part; none for all of them."""
-    dims = place.dims(sizes)
-    if dims is None:
-        return {"pg_name": names[place, place.members(rank)[0]]}
-    return {} if all(dims) else {"involved_dim": dims}

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from simcore.errors import InputError
-from simcore.workload.chakra.summary import finish_times, topological_order
+from simcore.workload.chakra.summary import finish_times
 from simcore.workload.model import ALL_DIMENSIONS, CollectiveKind, Graph, GraphSet, NodeKind
+from simcore.workload.order import waiting_order
 
 Entry = dict[str, Any]
 NAMES = {
@@ -23,10 +24,8 @@ NAMES = {
     CollectiveKind.REDUCE_SCATTER: "reduce_scatter_base",
     CollectiveKind.ALL_TO_ALL: "all_to_allv",
 }
-GATHERS, SCATTERS = (
-    {CollectiveKind.ALL_GATHER, CollectiveKind.GATHER},
-    {CollectiveKind.REDUCE_SCATTER, CollectiveKind.SCATTER},
-)
+GATHERS = {CollectiveKind.ALL_GATHER, CollectiveKind.GATHER}
+SCATTERS = {CollectiveKind.REDUCE_SCATTER, CollectiveKind.SCATTER}
 ROOTED = {CollectiveKind.BROADCAST, CollectiveKind.REDUCE, CollectiveKind.GATHER, CollectiveKind.SCATTER}
 DTYPES = {2: "bfloat16", 1: "byte"}
 
@@ -52,7 +51,7 @@ class _Rows:
     """A graph in the order in which it is replayed, and what each node needs to have ended."""
 
     def __init__(self, graph: Graph):
-        self.graph, self.order = graph, topological_order(graph)
+        self.graph, self.order = graph, waiting_order(graph.dep_offsets, graph.deps)
         finish = finish_times(graph)
         self.start_ns = [end - duration for end, duration in zip(finish, graph.duration_ns.tolist(), strict=True)]
         self.needs = self._needs()

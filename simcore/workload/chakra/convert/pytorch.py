@@ -123,21 +123,16 @@ def _kind(op: Op, ops: Mapping[int, Op], path: str) -> tuple[NodeType, CommType 
         return NodeType.COMP_NODE, None
     label = op.name.lower()
     if "sendrecv" in label:
-        label = next(
-            (name for name in _callers(op, ops) if any(word in name for word in ("all_to_all", "alltoall"))), ""
-        )
+        label = next((name for name in _callers(op, ops) if "all_to_all" in name or "alltoall" in name), "")
         point_to_point = next((name for name in _callers(op, ops) if "send" in name or "recv" in name), "")
         if not label and point_to_point:
             return NodeType.COMM_SEND_NODE if "send" in point_to_point else NodeType.COMM_RECV_NODE, None
     kind = kind_of(label)
     if kind and kind != SEND:
         return NodeType.COMM_COLL_NODE, CommType[kind.upper()]
-    raise InputError.at(
-        path,
-        f"operation {op.number}: cannot tell which collective the kernel '{op.name[:60]}' is",
-        expected=f"a name with {', '.join(CollectiveKind)}",
-        found=label or op.name[:60],
-    )
+    message = f"operation {op.number}: cannot tell which collective the kernel '{op.name[:60]}' is"
+    known = f"a name with {', '.join(CollectiveKind)}"
+    raise InputError.at(path, message, expected=known, found=label or op.name[:60])
 
 
 def _callers(op: Op, ops: Mapping[int, Op]) -> Iterator[str]:
