@@ -21,8 +21,8 @@ from simcore.generate.mixture import Mixture
 from simcore.progress import meter
 from simcore.workload.chakra import writer
 from simcore.workload.chakra.schema import CommType, NodeType
-from simcore.workload.order import waiting_order
 from simcore.workload.model import CollectiveKind, Graph, GraphSet, NodeKind
+from simcore.workload.order import waiting_order
 
 START = ("", "")
 State = tuple[str, str]  # group, collective

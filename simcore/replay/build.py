@@ -64,8 +64,14 @@ def build_step(
     for rank_step in made:
         rank_step.add_tasks(intrinsic, alone_ns[rank_step.number] if alone_ns else {})
         rank_step.add_dependencies(coupled=coupled)
-    for match in matches if coupled else ():
-        _couple(builder, made, match)
+    # Every member of a collective ends its intrinsic time after the last arrival.
+    pairs = ((one, other) for match in matches if coupled for one in match.members for other in match.members)
+    for one, other in pairs:
+        if other.rank != one.rank:
+            arrival, own = made[other.rank].arrival[other.task], made[one.rank]
+            builder.edge(EdgeKind.COLLECTIVE, arrival, own.finish[one.task])
+            if own.follows_send(one.task):
+                builder.edge(EdgeKind.COLLECTIVE, arrival, own.arrival[one.task])
     files = ", ".join(prepared.view.trace.file for prepared in ranks)
     return builder.graph(
         lambda nodes: SimulationError(
@@ -73,17 +79,6 @@ def build_step(
             "  hint:     the ranks' collectives do not fit together; --no-coupling replays the ranks apart"
         )
     )
-
-
-def _couple(builder: GraphBuilder, ranks: list[_RankStep], match: Match) -> None:
-    """Every member ends its intrinsic time after the last arrival."""
-    for one in match.members:
-        for other in match.members:
-            if other.rank != one.rank:
-                arrival = ranks[other.rank].arrival[other.task]
-                builder.edge(EdgeKind.COLLECTIVE, arrival, ranks[one.rank].finish[one.task])
-                if ranks[one.rank].follows_send(one.task):
-                    builder.edge(EdgeKind.COLLECTIVE, arrival, ranks[one.rank].arrival[one.task])
 
 
 class _RankStep:

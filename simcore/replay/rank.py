@@ -171,11 +171,8 @@ def _windows(trace: KinetoTrace) -> tuple[Window, ...]:
     if marks:
         ends = [following.start_ns for following in marks[1:]] + [marks[-1].end_ns]
         return tuple(Window(m.index, m.start_ns, end, m.thread) for m, end in zip(marks, ends, strict=True))
-    parts = [part for part in (trace.calls, trace.tasks, trace.operators) if len(part)]
     lanes = np.r_[trace.calls.lane, trace.operators.lane]
-    thread = int(np.bincount(lanes).argmax()) if len(lanes) else 0
-    start, end = min(int(part.start_ns[0]) for part in parts), max(int(part.end_ns.max()) for part in parts)
-    return (Window(0, start, end, thread),)
+    return (Window(0, *trace.span_ns, int(np.bincount(lanes).argmax()) if len(lanes) else 0),)
 
 
 def _outermost(calls: Intervals) -> Column:

@@ -217,18 +217,14 @@ class RecordedStep:
 
     def played(self, graph: StepGraph, changes: Changes) -> Timing:
         """A graph of this step, replayed; a trace's only step once, from where it was recorded to begin."""
-        begins = self._begins_ns(graph)
-        before = self._left_over_ns(graph, begins) if self.copies else {}
-        return replay(graph, changes, begins_ns=begins, before_ns=before, copies=self.copies)
-
-    def _begins_ns(self, graph: StepGraph) -> dict[int, int]:
-        """When each rank begins the step, on one clock that starts with the earliest of them."""
         offsets = clock_offsets_ns(self.views, self.matches)
-        begins = [
+        times = [
             round(view.trace.base_us * 1e3) + window.start_ns - offset
             for view, window, offset in zip(self.views, self.windows, offsets, strict=True)
-        ]
-        return {nodes.begin: begin - min(begins) for nodes, begin in zip(graph.ranks, begins, strict=True)}
+        ]  # on one clock, which starts with the earliest of them
+        begins = {nodes.begin: time - min(times) for nodes, time in zip(graph.ranks, times, strict=True)}
+        before = self._left_over_ns(graph, begins) if self.copies else {}
+        return replay(graph, changes, begins_ns=begins, before_ns=before, copies=self.copies)
 
     def _left_over_ns(self, graph: StepGraph, begins_ns: dict[int, int]) -> dict[int, int]:
         """When each stream was done with what came before the step, as the end of its last task a copy before."""

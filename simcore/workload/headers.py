@@ -67,7 +67,8 @@ def read_header(cursor: Cursor, dialect: Dialect | None) -> Header:
         refuse_foreign("\n".join(source.lines[:20]), source.file)
         hint = "the loop and its arguments are separate words: HYBRID_DLRM 4" if loop.text[-1].isdigit() else ""
         source.problem(loop, "unknown training loop", closest(loop.text, LOOPS), hint=hint, field="loop")
-        cursor.take_line(loop.line)
+        while (token := cursor.peek()) and token.line == loop.line:
+            cursor.take()
     header.dialect, header.count_place = dialect or header.told_dialect(), cursor.peek() or source.end()
     header.count = _count(cursor)
     return header

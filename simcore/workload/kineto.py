@@ -223,6 +223,12 @@ class KinetoTrace:
     operator_ids: str = EXTERNAL_ID
     host: HostUse | None = None
 
+    @property
+    def span_ns(self) -> tuple[int, int]:
+        """From the first call, operator or task to the last."""
+        parts = [part for part in (self.calls, self.tasks, self.operators) if len(part)]
+        return min(int(part.start_ns.min()) for part in parts), max(int(part.end_ns.max()) for part in parts)
+
 
 Number = int | float | str | None  # what the versions of the profiler write where a number is meant
 

@@ -94,7 +94,11 @@ def utilisation(replay: Replay, number: int) -> Utilisation:
 
 def _rank(replay: Replay, number: int) -> dict[str, object]:
     prepared, scored, typical = replay.ranks[number], replay.scored(number), typical_step(replay, number)
-    path = critical_path(typical)
+    path, changed = critical_path(typical), dict[str, object]()
+    if replay.whats:  # what the changes did to the step, and to its communication
+        changed["retimed"] = {kind: asdict(change) for kind, change in changes(typical).items()}
+        changed["changed_interval_ns"] = changed_interval_ns(replay, typical)
+        changed["global_batch_factor"] = replay.batches(number)
 
     def told(tasks: Iterable[TaskTotal]) -> list[dict[str, object]]:
         own = prepared.view.trace.rank
@@ -128,7 +132,7 @@ def _rank(replay: Replay, number: int) -> dict[str, object]:
         "layers": stack.to_dict() if (stack := layers_if_clear(prepared.view, typical.position)) else None,
         "launch_queue_depth": prepared.queue.depth,
         "waiting": waiting(typical),
-        **(_changed(replay, number, typical) if replay.whats else {}),
+        **changed,
         "warnings": warnings(replay, number),
     }
 
@@ -157,13 +161,6 @@ def waiting(step: StepReplay) -> dict[str, int]:
         for key, value in zip(found, (length, waited, *bounds), strict=True):
             found[key] += value
     return found
-
-
-def _changed(replay: Replay, number: int, typical: StepReplay) -> dict[str, object]:
-    """What the changes did to the typical step, and to its communication."""
-    retimed = {kind: asdict(change) for kind, change in changes(typical).items()}
-    interval, batches = changed_interval_ns(replay, typical), replay.batches(number)
-    return {"retimed": retimed, "changed_interval_ns": interval, "global_batch_factor": batches}
 
 
 def _step(step: StepReplay) -> dict[str, object]:

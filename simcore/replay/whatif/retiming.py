@@ -245,14 +245,11 @@ class Retimed:
         if alone and self.network and not self.recorded and rank.communication[tasks].any():
             notes.append("how much of one rank's communication is waiting for other ranks is estimated, and stays")
         if any(group.role == "tp" and group.new != group.old for group in groups):
-            notes.append(self._share(rank, tasks))
+            rows = np.array([task for task in tasks if not rank.communication[task]], dtype=np.int64)
+            lengths = (rank.trace.tasks.end_ns - rank.trace.tasks.start_ns)[rows]
+            changed = f"{lengths[self.factors(rank)[rows] != 1].sum() / max(lengths.sum(), 1):.0%} of the computation"
+            notes.append(f"tensor parallel: {changed}, products and attention, is divided; the rest stays")
         return notes
-
-    def _share(self, rank: RankView, tasks: Sequence[int]) -> str:
-        rows = np.array([task for task in tasks if not rank.communication[task]], dtype=np.int64)
-        lengths = (rank.trace.tasks.end_ns - rank.trace.tasks.start_ns)[rows]
-        changed = lengths[self.factors(rank)[rows] != 1].sum() / max(lengths.sum(), 1)
-        return f"tensor parallel: {changed:.0%} of the computation, products and attention, is divided; the rest stays"
 
     def _remarks(self, rank: RankView, task: int, groups: Sequence[Regrouping]) -> Iterator[str]:
         said = rank.trace.collectives.get(task)

@@ -87,19 +87,11 @@ def decode_metadata(data: bytes, start: int, end: int) -> dict[str, str]:
         if field.number[0] == 1:
             found["version"] = _text(data, 0, at, length)
         elif field.number[0] == 2:
-            found |= _text_attribute(data, buffer, at, at + length)
+            parts = _checked(buffer, np.array([at]), np.array([at + length]), "AttributeProto")
+            texts = {int(part.number[0]): (int(part.start[0]), int(part.value[0])) for part in parts}
+            if 1 in texts and ATTRIBUTE_KINDS["string"] in texts:  # a name, and a string
+                found[_text(data, 0, *texts[1])] = _text(data, 0, *texts[ATTRIBUTE_KINDS["string"]])
     return found
-
-
-def _text_attribute(data: bytes, buffer: Bytes, start: int, end: int) -> dict[str, str]:
-    """{name: text} of an attribute that holds a string, {} of another one."""
-    texts = {
-        int(field.number[0]): (int(field.start[0]), int(field.value[0]))
-        for field in _checked(buffer, np.array([start]), np.array([end]), "AttributeProto")
-    }
-    if 1 not in texts or ATTRIBUTE_KINDS["string"] not in texts:
-        return {}
-    return {_text(data, 0, *texts[1]): _text(data, 0, *texts[ATTRIBUTE_KINDS["string"]])}
 
 
 def _chunk(

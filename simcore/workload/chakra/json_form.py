@@ -49,7 +49,11 @@ def from_json(data: bytes, path: str) -> bytes:
     if isinstance(document, list):
         return from_param(document, path)
     if "workload_graph" in document:
-        return _from_feeder(document, path)
+        # The feeder's files come from PyTorch's, so control dependencies are callers.
+        listed = enumerate(_listed(document, "workload_graph", path))
+        return writer.encode(
+            writer.metadata(schema="feeder-json"), [_feeder_node(node, index, path) for index, node in listed]
+        )
     return _from_messages(document, path)
 
 
@@ -70,12 +74,6 @@ def _listed(document: Mapping[str, Any], key: str, path: str) -> list[Any]:
     if not isinstance(nodes, list):
         raise InputError.at(path, f"{key} must be a list", expected="a list of nodes", found=type(nodes).__name__)
     return nodes
-
-
-def _from_feeder(document: Mapping[str, Any], path: str) -> bytes:
-    """The feeder's form; its files come from PyTorch's, so control dependencies are callers."""
-    nodes = [_feeder_node(node, index, path) for index, node in enumerate(_listed(document, "workload_graph", path))]
-    return writer.encode(writer.metadata(schema="feeder-json"), nodes)
 
 
 def _feeder_node(node: Any, index: int, path: str) -> Any:

@@ -41,7 +41,10 @@ def detect(data: bytes) -> str:
     """'2023-01', '0.0.2' or '0.0.3'; '' = today's (or nothing that could be told)."""
     try:
         heads = list(_heads(data))
-        if not heads or _is_todays_metadata(heads[0]):
+        # Today's metadata begins with a version or with attributes of number 2; an older one's, of number 1, begin with
+        # a name. Only a file that does not is looked at closely, which takes time.
+        head = heads[0] if heads else b"\x12"
+        if head[:1] == b"\x12" or (head[:1] == b"\n" and head[wire.length_at(head, 1)[1] :][:1] != b"\n"):
             return ""
     except (wire.WireError, IndexError):
         return ""
@@ -62,14 +65,6 @@ def _heads(data: bytes) -> Iterator[bytes]:
             length, start = wire.length_at(data, position)
             position = start + length
             yield data[start:position]
-
-
-def _is_todays_metadata(head: bytes) -> bool:
-    """Whether it begins with a version or with attributes of number 2; an older one's, of number 1, begin with a name.
-
-    Only a file that does not is looked at closely, which takes time.
-    """
-    return head[:1] == b"\x12" or (head[:1] == b"\n" and head[wire.length_at(head, 1)[1] :][:1] != b"\n")
 
 
 def _known(version: str, kind: str, raw: bytes) -> bool:

@@ -40,11 +40,16 @@ def rescale(contents: Sequence[bytes], npus: int, known: Groups, growing: Collec
         raise InputError.at("--npus", text, expected=f"a multiple of {traced}", found=str(npus))
     traces = [list(parsed(content)) for content in contents]
     found: dict[str, tuple[int, ...]] = {}
-    names = [groups.distinct({**known, **_defined(nodes, traced)}, found) for _, *nodes in traces]
-    unknown = sorted(set(growing) - {name for own in names for name in own})
+    names = []
+    for _, *nodes in traces:
+        own = dict(known)
+        for node in (node for node in nodes if node.type == NodeType.METADATA_NODE):
+            own |= groups.of_metadata(node.inputs.values, traced, "")
+        names.append(groups.distinct(own, found))
+    unknown = sorted(set(growing) - {name for called in names for name in called})
     if unknown:
         raise InputError.at("--grow", f"no group '{unknown[0]}'", expected=", ".join(sorted(found)), found=unknown[0])
-    grown = {own[name] for own in names for name in growing if name in own}
+    grown = {called[name] for called in names for name in growing if name in called}
     laid_out = _laid_out(found, grown, traced, npus // traced)
     return [
         _rank(traces[rank % traced], _Block(rank // traced, traced, names[rank % traced], grown), laid_out)
@@ -70,15 +75,6 @@ class _Block:
         """Whether a traced group spans all blocks."""
         found = self.names.get(name, name)
         return found in self.grown or found in {"", "0"}
-
-
-def _defined(nodes: Sequence[Any], traced: int) -> dict[str, tuple[int, ...]]:
-    """The groups of a trace's METADATA nodes."""
-    found: dict[str, tuple[int, ...]] = {}
-    for node in nodes:
-        if node.type == NodeType.METADATA_NODE:
-            found |= groups.of_metadata(node.inputs.values, traced, "")
-    return found
 
 
 def _laid_out(found: Groups, growing: Collection[str], traced: int, blocks: int) -> dict[str, list[int]]:

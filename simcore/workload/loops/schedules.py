@@ -134,23 +134,15 @@ def _interleaved(stages: int, micro_batches: int, chunks: int) -> Lines:
     """1F1B over several chunks per stage, in groups of `stages` micro-batches (Narayanan et al. 2021, 2.2.2)."""
     if micro_batches % stages:
         raise _refused("interleaved", f"a multiple of {stages} micro-batches (the stages)", micro_batches)
-    forward = [Cell("F", *divmod_group(i, stages, chunks)) for i in range(micro_batches * chunks)]
+    places = (
+        (i // (stages * chunks) * stages + i % stages, i // stages % chunks) for i in range(micro_batches * chunks)
+    )
+    forward = [Cell("F", *place) for place in places]
     backward = [Cell("B", cell.micro_batch, chunks - 1 - cell.chunk) for cell in forward]
     for stage in range(stages):
         warm_up = min((stages - stage - 1) * 2 + (chunks - 1) * stages, len(forward))
         steady = [cell for pair in zip(forward[warm_up:], backward, strict=False) for cell in pair]
         yield (*forward[:warm_up], *steady, *backward[len(forward) - warm_up :])
-
-
-def divmod_group(index: int, stages: int, chunks: int) -> tuple[int, int]:
-    """Micro-batch and chunk of the index-th forward of an interleaved schedule.
-
-    >>> [divmod_group(i, 2, 2) for i in range(5)]
-    [(0, 0), (1, 0), (0, 1), (1, 1), (2, 0)]
-    """
-    group, inside = divmod(index, stages * chunks)
-    chunk, micro_batch = divmod(inside, stages)
-    return group * stages + micro_batch, chunk
 
 
 def _zb_h1(stages: int, micro_batches: int, chunks: int) -> Lines:

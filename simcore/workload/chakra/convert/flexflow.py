@@ -49,11 +49,6 @@ class Task:
         return self.tag >= 0
 
 
-def is_flexflow(text: str) -> bool:
-    """Whether a text is such a graph."""
-    return text.lstrip().startswith("digraph taskgraph")
-
-
 def convert(path: str, *, ns_per_unit: float = NS_PER_MS) -> list[bytes]:
     """The trace of every device of a graph file, device 0 first; InputError with line and column of what is wrong."""
     with Problems() as problems:

@@ -39,7 +39,11 @@ def convert(path: str, kineto: str = "", *, compat: bool = False) -> bytes:
             op = by_number[number]
             nodes.append(_node(op, previous[number], callers[number], by_number, path, compat))
     with entry(path, "the header has a wrong value", ""):
-        return writer.encode(_metadata(head), nodes)
+        made = writer.metadata("")
+        for name, value in head.items():
+            if isinstance(value, int | str) and not isinstance(value, bool):
+                writer.add_attribute(made, name, value, "uint64" if isinstance(value, int) else "string")
+        return writer.encode(made, nodes)
 
 
 def _callers_of(ops: Sequence[Op], *, compat: bool) -> dict[int, list[int]]:
@@ -153,13 +157,3 @@ def _tensor_bytes(inputs: Mapping[str, Any]) -> int:
         elif str(kind).startswith("Tensor"):
             total += value[3] * value[4]
     return total
-
-
-def _metadata(head: Mapping[str, Any]) -> Any:
-    """The header's keys as attributes."""
-    made = writer.metadata("")
-    for name, value in head.items():
-        if isinstance(value, bool) or not isinstance(value, int | str):
-            continue
-        writer.add_attribute(made, name, value, "uint64" if isinstance(value, int) else "string")
-    return made
