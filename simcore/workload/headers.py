@@ -47,7 +47,6 @@ SIZES = {
 LISTS = (CHECKPOINTS, INITIATES)
 # `mode` stands in AICB's inference files and means nothing to a simulator.
 KEYS = (*SIZES, *LISTS, STAGES, PIPELINE, BOTTOM, "mode")
-DIVISORS = ("pp", "vpp", "ga")
 
 
 def read_header(cursor: Cursor, dialect: Dialect | None) -> Header:
@@ -283,7 +282,7 @@ def header_warnings(header: Header, file: str) -> list[str]:
     if header.dialect != "simai" or GROUP not in header.values:
         return []
     where = f"{file}:{header.places[''].line}"
-    absent = [key for key in DIVISORS if not header.value(key, 0)]
+    absent = [key for key in ("pp", "vpp", "ga") if not header.value(key, 0)]
     found = [f"{where}: the header gives no {', '.join(absent)}; 1 is meant where it is needed"] if absent else []
     stages, traffic = header.value("pp", 1), header.value(PIPELINE, 0)
     if (stages > 1) != (traffic > 0):

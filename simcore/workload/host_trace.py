@@ -164,7 +164,14 @@ def joined(trace: KinetoTrace, host: HostTrace) -> KinetoTrace:
     InputError
         When fewer than ENOUGH of the operations are operators of the trace.
     """
-    by, pairs = trace.operator_ids.lower(), _by_id(trace, host)
+    operations, numbers = {_started(op): op for op in host.operations}, trace.operators.correlation.tolist()
+    named = zip(numbers, (trace.names[name] for name in trace.operators.name.tolist()), strict=True)
+    pairs = {
+        row: operations[number]
+        for row, (number, name) in enumerate(named)
+        if number in operations and operations[number].name == name
+    }
+    by = trace.operator_ids.lower()
     if len(pairs) < ENOUGH * len(host.operations):
         by, pairs = "names in order", _by_name(trace, host)
     found = len({op.number for op in pairs.values()})
@@ -190,15 +197,6 @@ def joined(trace: KinetoTrace, host: HostTrace) -> KinetoTrace:
     use = HostUse(host.file, by, len(host.operations), found, len(pairs), int(stretches))
     use = replace(use, products=len(products), collectives=len(collectives), unsized=unsized)
     return replace(trace, products=trace.products | products, collectives=trace.collectives | collectives, host=use)
-
-
-def _by_id(trace: KinetoTrace, host: HostTrace) -> dict[int, Op]:
-    """Row of the operators -> operation of the same id and name."""
-    operations = {_started(op): op for op in host.operations}
-    names, column = trace.names, trace.operators.name.tolist()
-    numbers = enumerate(trace.operators.correlation.tolist())
-    pairs = {row: operations[number] for row, number in numbers if number in operations}
-    return {row: op for row, op in pairs.items() if names[column[row]] == op.name}
 
 
 def _by_name(trace: KinetoTrace, host: HostTrace) -> dict[int, Op]:

@@ -45,6 +45,7 @@ _DEEPSEEK = (
 )
 _QWEN = ("num_hidden_layers", "hidden_size", "num_experts_per_tok", "moe_intermediate_size")
 _EXPERTS = ("router_expert", "duped_expert")
+SPLIT = {"attention_layer": "", "attention_gdn": "", "dense_mlp": "mlp"}  # over tensor ranks, and the stage timed
 _OPTIONAL = ("num_experts", "moe_router_topk", *_EXPERTS)
 
 
@@ -112,18 +113,15 @@ def _rows(options: InferenceOptions, shape: Shape, times: Times, *, deepseek: bo
     combined = reduced * shape.get("moe_router_topk", shape.get("num_experts_per_tok", 0)) // tp
     idle = phase(0)
 
-    def computed(name: str, stage: str = "") -> Layer:
-        return row(name, phase(times.get(stage or name, 1)), idle, idle)
-
-    def split(name: str, stage: str = "") -> Layer:
-        time_ns = times.get(stage or name, 1)
-        return row(name, phase(time_ns, "ALLREDUCE", reduced) if tp > 1 else phase(time_ns), idle, idle)
+    def computed(name: str, stage: str = "", reduced_bytes: int = 0, collective: str = "NONE") -> Layer:
+        return row(name, phase(times.get(stage or name, 1), collective, reduced_bytes), idle, idle)
 
     def exchange(name: str, size_bytes: int, time_ns: int) -> Layer:
         return row(name, phase(time_ns, "ALLTOALL_EP", size_bytes))
 
     rows = [computed("attention_norm"), computed("moe_norm"), computed("shared_experts", "mlp")]
-    rows += [split("attention_layer"), split("attention_gdn"), split("dense_mlp", "mlp")]
+    summed = (reduced, "ALLREDUCE") if tp > 1 else ()
+    rows += [computed(name, stage, *summed) for name, stage in SPLIT.items()]
     # DeepSeek's router is not profiled.
     routing_ns = 1 if deepseek else times.get("moe_route", 1)
     rows += [exchange("moe_route", int(combined * FP8_SHARE), routing_ns)]

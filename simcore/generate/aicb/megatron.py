@@ -66,12 +66,11 @@ def _pipelined(options: Options, stage: _Stage) -> list[Operation]:
     """1F1B of stage 0; no loss, and the transfers ignore sequence parallelism."""
     warm_up = min(options.pp - 1, options.micro_batches)
 
-    def transfer(kind: str, where: str, what: str) -> Operation:
-        return Operation(kind, "pp_group", 1, options.activation_bytes, where, additional=what)
-
-    send = transfer("isend", "forward_step", "send_next")
-    receive = transfer("irecv", "forward_step", "recv_next")
-    drained = transfer("irecv", "backward_step", "recv_next")
+    ways = ("isend", "forward", "send"), ("irecv", "forward", "recv"), ("irecv", "backward", "recv")
+    send, receive, drained = (
+        Operation(kind, "pp_group", 1, options.activation_bytes, f"{pass_}_step", additional=f"{what}_next")
+        for kind, pass_, what in ways
+    )
     forward, backward = [*_inputs(options), *stage.forward()], stage.backward()
     steady = [*forward, receive, send, *backward] * (options.micro_batches - warm_up)
     return [*([*forward, send] * warm_up), *steady, *([drained, *backward] * warm_up)]

@@ -18,9 +18,6 @@ from simcore.workload.model import Layer, Phase
 FP8_SHARE = (1 + 4 / 128) / 2
 """Bytes of an fp8 activation with a 4-byte scale per 128, relative to bf16 (DeepSeek's dispatch)."""
 
-Named = tuple[str, int]
-"""Name of a row and the parameters AICB counts for it."""
-
 
 def training_text(options: Options, times: Times | None = None) -> TextFile:
     """Make the file AICB's training generator writes; InputError names the option where AICB stops or crashes.
@@ -28,10 +25,10 @@ def training_text(options: Options, times: Times | None = None) -> TextFile:
     `times` stand for those of `comp_filepath`.
     """
     check(options)
-    named = _sequence_parallel(options) if options.enable_sequence_parallel else _whole_blocks(options)
-    total = sum(elements for _, elements in named)
-    experts = sum(elements for name, elements in named if "moe" in name)
-    names = [name for name, _ in named]
+    visited = _sequence_parallel(options) if options.enable_sequence_parallel else _whole_blocks(options)
+    total = sum(part.elements for part in visited)
+    experts = sum(part.elements for part in visited if "moe" in part.name)
+    names = [part.name for part in visited]
     if options.aiob_enable:
         if times is None:
             if options.comp_filepath is None:
@@ -60,53 +57,43 @@ def _header(options: Options) -> str:
     )
 
 
-def _sequence_parallel(options: Options) -> list[Named]:
+def _sequence_parallel(options: Options) -> list[Module | Block]:
     """Every module that AICB visits with sequence parallelism; a norm has parameters but no row.
 
     Of a layer's two norms one is counted, the final norm never; DeepSeek's shared expert is counted with the experts
     and again as a dense MLP; the head is part of every stage.
     """
     norm = layer_norm(options.hidden_size)
-    named: list[Named] = [_named(embedding(options))]
+    visited: list[Module | Block] = [embedding(options)]
     for attention, feed_forward in layers(options):
-        named += [_named(module) for module in (*attention.modules, norm)]
-        named += [
-            (module.name, feed_forward.elements if module.kind == "experts" else module.elements)
+        visited += [*attention.modules, norm]
+        visited += [
+            replace(module, elements=feed_forward.elements) if module.kind == "experts" else module
             for module in feed_forward.modules
         ]
-    return [*named, _named(head(options))]
+    return [*visited, head(options)]
 
 
-def _named(part: Module | Block) -> Named:
-    return part.name, part.elements
-
-
-def _whole_blocks(options: Options) -> list[Named]:
+def _whole_blocks(options: Options) -> list[Module | Block]:
     """What AICB visits without: embedding and blocks; a shared expert inside an expert block is visited again."""
-    named: list[Named] = [_named(embedding(options))]
-    for blocks in layers(options):
-        for block in blocks:
-            named.append(_named(block))
-            if block.name == "mlp_moelayer" and len(block.modules) > 1:
-                named.append(_named(Block("mlp_layer", block.modules[1:])))
-    return named
+    visited: list[Module | Block] = [embedding(options)]
+    for block in (block for blocks in layers(options) for block in blocks):
+        visited.append(block)
+        if block.name == "mlp_moelayer" and len(block.modules) > 1:
+            visited.append(Block("mlp_layer", block.modules[1:]))
+    return visited
 
 
 def _tail(options: Options) -> list[Layer]:
     """Loss and optimizer, whatever the sizes of the groups."""
-    idle = phase(0)
-    loss = phase(0, "ALLREDUCE", 4 * options.seq_length * options.micro_batch)
-    step = phase(0, "ALLREDUCE", 4)
-    return [row(f"cross_entropy{i}", loss, idle, idle) for i in (1, 2, 3)] + [
-        row(f"optimizer{i}", step, idle, idle) for i in (1, 2, 3, 4)
-    ]
+    sizes = {f"cross_entropy{i}": 4 * options.seq_length * options.micro_batch for i in (1, 2, 3)}
+    sizes |= {f"optimizer{i}": 4 for i in (1, 2, 3, 4)}
+    return [row(name, phase(0, "ALLREDUCE", size), phase(0), phase(0)) for name, size in sizes.items()]
 
 
 def _norm_rows(options: Options, total: int) -> list[Layer]:
     """Without sequence parallelism all parameters, not those of the norms, are reduced over the tensor group."""
-    if options.enable_sequence_parallel:
-        return []
-    return [row("layernorm", input_grad=phase(1, "ALLREDUCE", 2 * total))]
+    return [row("layernorm", input_grad=phase(1, "ALLREDUCE", 2 * total))] * (not options.enable_sequence_parallel)
 
 
 def _expert_rows(options: Options, experts: int) -> list[Layer]:

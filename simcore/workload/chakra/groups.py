@@ -102,20 +102,17 @@ def check_ranks(
     groups: Mapping[str, tuple[int, ...]],
 ) -> None:
     """InputError naming sends and receives without a peer, and collectives in groups that are unknown or foreign."""
+    npus = len(graph_of_rank)
     with Problems() as problems:
         for index, (trace, graph) in enumerate(zip(traces, graphs, strict=True)):
-            _check_peers(trace, len(graph_of_rank), problems)
+            kind, peer = trace.graph.kind, trace.graph.peer
+            transfer = (kind == NodeKind.SEND) | (kind == NodeKind.RECV)
+            for row in np.flatnonzero(transfer & ((peer < 0) | (peer >= npus))).tolist():
+                what, field = ("send", "comm_dst") if kind[row] == NodeKind.SEND else ("receive", "comm_src")
+                found = str(peer[row]) if peer[row] != -1 else "nothing"
+                text = f"the {what} names {'no rank' if peer[row] == -1 else 'a rank that does not exist'}"
+                problems.add(trace.places.problem(row, text, field, f"ranks 0 to {npus - 1}", found))
             _check_groups(trace, graph, np.flatnonzero(graph_of_rank == index), groups, problems)
-
-
-def _check_peers(trace: Trace, npus: int, problems: Problems) -> None:
-    kind, peer = trace.graph.kind, trace.graph.peer
-    transfer = (kind == NodeKind.SEND) | (kind == NodeKind.RECV)
-    for row in np.flatnonzero(transfer & ((peer < 0) | (peer >= npus))).tolist():
-        what, field = ("send", "comm_dst") if kind[row] == NodeKind.SEND else ("receive", "comm_src")
-        found = str(peer[row]) if peer[row] != -1 else "nothing"
-        text = f"the {what} names a rank that does not exist" if found != "nothing" else f"the {what} names no rank"
-        problems.add(trace.places.problem(row, text, field, f"ranks 0 to {npus - 1}", found))
 
 
 def _check_groups(

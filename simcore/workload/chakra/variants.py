@@ -51,10 +51,14 @@ def rescale(contents: Sequence[bytes], npus: int, known: Groups, growing: Collec
         raise InputError.at("--grow", f"no group '{unknown[0]}'", expected=", ".join(sorted(found)), found=unknown[0])
     grown = {called[name] for called in names for name in growing if name in called}
     laid_out = _laid_out(found, grown, traced, npus // traced)
-    return [
-        _rank(traces[rank % traced], _Block(rank // traced, traced, names[rank % traced], grown), laid_out)
-        for rank in range(npus)
-    ]
+    made = []
+    for rank in range(npus):  # a node that defines the groups, then the traced nodes with their groups and peers moved
+        head, *nodes = traces[rank % traced]
+        block = _Block(rank // traced, traced, names[rank % traced], grown)
+        first = max((node.id for node in nodes), default=-1) + 1
+        defining = [writer.groups(first, laid_out)] if laid_out else []
+        made.append(writer.encode(head, defining + [_moved(node, block) for node in nodes]))
+    return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +91,6 @@ def _laid_out(found: Groups, growing: Collection[str], traced: int, blocks: int)
         for block in range(blocks):
             made[f"{name}.{block}"] = [rank + block * traced for rank in ranks]
     return made
-
-
-def _rank(trace: Sequence[Any], block: _Block, laid_out: Mapping[str, list[int]]) -> bytes:
-    """One rank's trace: a node that defines the groups, then the traced nodes with their groups and peers moved."""
-    (head, *nodes), made = trace, []
-    if laid_out:
-        first = max((node.id for node in nodes), default=-1) + 1
-        made.append(writer.groups(first, laid_out))
-    return writer.encode(head, made + [_moved(node, block) for node in nodes])
 
 
 def _moved(old: Any, block: _Block) -> Any:

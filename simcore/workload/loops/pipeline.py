@@ -199,8 +199,8 @@ def _joined(parts: Sequence[_Part]) -> _Part:
 def _passage(plan: Schedule, parts: Sequence[_Part], stage: int, cell: Cell) -> Passage:
     """A cell with its rows; weight gradients hand nothing on."""
     part = plan.part(stage, cell.chunk)
-    halved = plan.placement == "twoway" and cell.chunk == 0  # the first half of the micro-batches goes this way
-    final = plan.micro_batches // (2 if halved else 1) - 1
+    # Of two ways the first half of the micro-batches goes the first one.
+    final = plan.micro_batches // (1 if cell.chunk else plan.ways) - 1
     rows = parts[part].blocks[final - cell.micro_batch]
     if cell.kind == "W":
         return Passage(cell, rows)

@@ -60,23 +60,26 @@ class Schedule(Hashed):
         return tuple(_steps(self, stage) for stage in range(self.stages))
 
     @property
+    def ways(self) -> int:
+        """Pipelines that run against each other, each with its own micro-batches."""
+        return 2 if self.placement == "twoway" else 1
+
+    @property
     def parts(self) -> int:
         """How many pieces one pass goes through."""
-        return self.stages if self.placement == "twoway" else self.stages * self.chunks
+        return self.stages if self.ways == 2 else self.stages * self.chunks
 
     def part(self, stage: int, chunk: int) -> int:
         """The piece of the model that a chunk of a stage is, 0 = first."""
         if self.placement == "loop":
             return chunk * self.stages + stage
-        if self.placement == "twoway":
-            return stage if chunk == 0 else self.stages - 1 - stage
-        return stage if chunk == 0 else 2 * self.stages - 1 - stage
+        return stage if chunk == 0 else 2 * self.stages // self.ways - 1 - stage
 
     def stage(self, part: int, chunk: int) -> int:
         """The stage that runs a part of the model; `chunk` says which of two pipelines it belongs to (twoway)."""
         if self.placement == "loop":
             return part % self.stages
-        if self.placement == "twoway":
+        if self.ways == 2:
             return part if chunk == 0 else self.stages - 1 - part
         return min(part, 2 * self.stages - 1 - part)
 

@@ -28,7 +28,7 @@ def length(name: str, stages: int, micro_batches: int, chunks: int | None, durat
 
     A schedule without a steady state within half its micro-batches is played whole: looking further costs more.
     """
-    repeats, ways = family(name).period(stages), _ways(outline(name, stages, micro_batches, chunks))
+    repeats, ways = family(name).period(stages), outline(name, stages, micro_batches, chunks).ways
     enough = 2 * ways * stages * (family(name).reach + 1)
     short = enough + (micro_batches - enough) % repeats
     while 2 * short <= micro_batches:
@@ -39,11 +39,6 @@ def length(name: str, stages: int, micro_batches: int, chunks: int | None, durat
             return whole + pace * ((micro_batches - short) // repeats)
         short += repeats * -(-short // repeats)
     return _finish(make(name, stages, micro_batches, chunks), durations)[0]
-
-
-def _ways(schedule: Schedule) -> int:
-    """Pipelines that run against each other, each with its own micro-batches."""
-    return 2 if schedule.placement == "twoway" else 1
 
 
 def _pace(schedule: Schedule, ends: Floats, repeats: int) -> float | None:
@@ -58,9 +53,8 @@ def _pace(schedule: Schedule, ends: Floats, repeats: int) -> float | None:
 
 def _repeated(schedule: Schedule, ends: Floats, repeats: int) -> float | None:
     """The pace of one kind of cell: the window reaches as far as cells wait back, and ends as far before the last."""
-    ways = _ways(schedule)
-    rows, window = ends.reshape(ways, -1, schedule.parts), family(schedule.name).reach * schedule.stages
-    step = repeats // ways
+    rows, window = ends.reshape(schedule.ways, -1, schedule.parts), family(schedule.name).reach * schedule.stages
+    step = repeats // schedule.ways
     later, former = rows[:, -2 * window : -window], rows[:, -2 * window - step : -window - step]
     gaps = later - former
     pace = float(gaps.mean())

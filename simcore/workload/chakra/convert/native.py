@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from math import prod
 from typing import Any
 
@@ -131,7 +132,9 @@ def convert(workload: Workload, sizes: Sequence[int], iterations: int, *, policy
     npus = prod(sizes)
     if not split:
         return [_encode(unrolled.nodes, sizes, {}, 0)] * npus
-    names = _communicators(split, npus)
+    names: dict[tuple[Place, int], str] = {}  # of every group, by its place and first rank
+    for place, rank in product(split, range(npus)):
+        names.setdefault((place, place.members(rank)[0]), str(len(names) + 1))
     return [_encode(unrolled.nodes, sizes, names, rank) for rank in meter().over(range(npus))]
 
 
@@ -150,15 +153,6 @@ def _place(workload: Workload, layer: Layer, ref: Ref, sizes: Sequence[int]) -> 
         found = f"a group of {place.high} NPUs on {npus}"
         raise InputError.at(workload.location, "the header's groups do not divide the machine", found=found)
     return place
-
-
-def _communicators(places: Sequence[Place], npus: int) -> dict[tuple[Place, int], str]:
-    """(place, first rank) -> name of every group."""
-    found: dict[tuple[Place, int], str] = {}
-    for place in places:
-        for rank in range(npus):
-            found.setdefault((place, place.members(rank)[0]), str(len(found) + 1))
-    return found
 
 
 def _encode(

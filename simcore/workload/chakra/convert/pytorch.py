@@ -30,8 +30,11 @@ def convert(path: str, kineto: str = "", *, compat: bool = False) -> bytes:
     if kineto:
         ops = link(ops, kineto)
     by_number = {op.number: op for op in ops}
-    if not compat:
-        _order_streams(ops)
+    last: dict[int, int] = {}  # device operations of one stream wait for the one before, in order of their start
+    on_device = () if compat else (op for op in ops if op.on_device)
+    for op in sorted(on_device, key=lambda op: (op.start_ns, op.number)):
+        op.waits_for += [last[op.stream]] if op.stream in last else []
+        last[op.stream] = op.number
     previous, callers = _walk(by_number), _callers_of(ops, compat=compat)
     nodes = []
     for number in sorted(previous):
@@ -83,15 +86,6 @@ def _depth_first(root: int, children: Mapping[int, Sequence[int]]) -> Iterator[i
         seen.add(number)
         yield number
         pending += reversed(children.get(number, ()))
-
-
-def _order_streams(ops: Sequence[Op]) -> None:
-    """Device operations of one stream wait for the one before, in order of their start."""
-    last: dict[int, int] = {}
-    for op in sorted((op for op in ops if op.on_device), key=lambda op: (op.start_ns, op.number)):
-        if op.stream in last:
-            op.waits_for.append(last[op.stream])
-        last[op.stream] = op.number
 
 
 def _node(op: Op, previous: list[int], callers: list[int], ops: Mapping[int, Op], path: str, compat: bool) -> Any:
