@@ -5,8 +5,6 @@ them can change one: every factor is a hash of its place (SplitMix64's finaliser
 into a distribution.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 Simulated time is integer nanoseconds, sizes are bytes, rates are float bytes per second.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """AICB's command line options as data: parsed, checked, and what AICB derives from them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from simcore.errors import InputError, Location, Problem, Problems
