@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from types import TracebackType
 
 MAX_PROBLEMS = 20
@@ -63,16 +63,8 @@ class Problem:
 
     def to_dict(self) -> dict[str, str | int]:
         """The entry of the JSON document that `--json` prints."""
-        return {
-            "file": self.location.file,
-            "line": self.location.line,
-            "column": self.location.column,
-            "field": self.field,
-            "expected": self.expected,
-            "found": self.found,
-            "hint": self.hint,
-            "message": self.message,
-        }
+        said = ("field", "expected", "found", "hint", "message")
+        return asdict(self.location) | {name: getattr(self, name) for name in said}
 
     def __str__(self) -> str:
         lines = [f"{self.location}: error: {self.message}"]

@@ -134,7 +134,15 @@ class _RankStep:
         if not self.rank.marked:  # a step ends when the device is done, too
             for rows in self.on_stream.values():
                 self.builder.edge(EdgeKind.STREAM, self.finish[rows[-1]], self.host.end)
-        self._sync_edges()
+        for call, node in self.host.returned.items():
+            sync = self.prepared.syncs.get(call)
+            for source in sync.sources if sync else ():
+                lane = int(self.trace.tasks.lane[source])
+                if source in self.finish:
+                    self.builder.edge(EdgeKind.SYNC, self.finish[source], node)
+                elif self.rank.task_step[source] < self.step and lane in self.on_stream:
+                    # A task of an earlier step: its stream's last task in the previous copy.
+                    self.builder.edge(EdgeKind.SYNC, self.finish[self.on_stream[lane][-1]], node, back=1)
         self._queue_edges()
 
     def _start_edges(self, before: int, task: int, back: int) -> None:
@@ -175,17 +183,6 @@ class _RankStep:
         if behind >= len(here) or self.trace.tasks.name[here[-1 - behind]] != self.trace.tasks.name[source]:
             return None
         return self.finish[here[-1 - behind]], 1
-
-    def _sync_edges(self) -> None:
-        """A wait for a task of an earlier step is one for its stream's last task in the previous copy."""
-        for call, node in self.host.returned.items():
-            sync = self.prepared.syncs.get(call)
-            for source in sync.sources if sync else ():
-                lane = int(self.trace.tasks.lane[source])
-                if source in self.finish:
-                    self.builder.edge(EdgeKind.SYNC, self.finish[source], node)
-                elif self.rank.task_step[source] < self.step and lane in self.on_stream:
-                    self.builder.edge(EdgeKind.SYNC, self.finish[self.on_stream[lane][-1]], node, back=1)
 
     def _queue_edges(self) -> None:
         """The n-th launch returns when task n - depth - 1 has ended, counted through the copies."""

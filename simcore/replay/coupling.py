@@ -49,19 +49,16 @@ def match_collectives(ranks: Sequence[RankView], steps: Sequence[int]) -> list[M
             own[recorded.group if recorded else ""].append(Member(number, task))
         for group, members in own.items():
             groups[group].append(members)
-    coupled = [rows for rows in groups.values() if len(rows) > 1 and _same_kernels(ranks, rows)]
+
+    def same_kernels(rows: list[list[Member]]) -> bool:
+        """Whether every rank launched kernels of the same names in the same order."""
+        traces = (ranks[members[0].rank].trace for members in rows)
+        named = zip(traces, rows, strict=True)
+        return len({tuple(own.names[own.tasks.name[one.task]] for one in members) for own, members in named}) == 1
+
+    coupled = [rows for rows in groups.values() if len(rows) > 1 and same_kernels(rows)]
     found = (members for rows in coupled for members in zip(*rows, strict=True))
     return [Match(one, min(ranks[m.rank].trace.tasks.length_ns(m.task) for m in one)) for one in found]
-
-
-def _same_kernels(ranks: Sequence[RankView], rows: list[list[Member]]) -> bool:
-    """Whether every rank launched kernels of the same names in the same order."""
-    traces = [ranks[members[0].rank].trace for members in rows]
-    names = {
-        tuple(trace.names[trace.tasks.name[member.task]] for member in members)
-        for trace, members in zip(traces, rows, strict=True)
-    }
-    return len(names) == 1
 
 
 def clock_offsets_ns(ranks: Sequence[RankView], matches: Sequence[Match]) -> list[int]:

@@ -227,22 +227,15 @@ def _cores(run: _Run, step: CoreStep) -> None:
     run.load_ns[places] += times.compute_ns
     figures = _figures(step.name, step.tokens, times.time_ns, times.compute_ns)
     figures["compute_ns"]["npu"] = int(places[figures["compute_ns"]["npu"]])
-    run.sent("all", len(step.traces) // step.cores, *_between_nodes(step))
+    copies = (each for trace in step.traces for each in trace if each.kind in {"COPY", "MULTICAST"})
+    moved = [
+        (int(each.arguments[0]) // step.cores, int(bank) // step.cores, int(each.arguments[-1]))
+        for each in copies
+        for bank in each.arguments[1:-1]
+    ]  # source, target and bytes, for every target
+    run.sent("all", len(step.traces) // step.cores, *np.array(moved, np.int64).reshape(-1, 3).T)
     figures["move_ns"] = {"max": int(times.move_ns.max()), "mean": float(times.move_ns.mean())}
     _finish(run, figures)
-
-
-def _between_nodes(step: CoreStep) -> tuple[IntArray, IntArray, IntArray]:
-    """Source, target and bytes of all that cores copy to other nodes, a row for every target."""
-    rows = [
-        (int(each.arguments[0]) // step.cores, int(bank) // step.cores, int(each.arguments[-1]))
-        for trace in step.traces
-        for each in trace
-        if each.kind in {"COPY", "MULTICAST"}
-        for bank in each.arguments[1:-1]
-    ]
-    source, target, size = np.array(rows, np.int64).reshape(-1, 3).T
-    return source, target, size
 
 
 def _finish(run: _Run, figures: dict[str, Any]) -> None:

@@ -68,7 +68,10 @@ def read_header(cursor: Cursor, dialect: Dialect | None) -> Header:
         source.problem(loop, "unknown training loop", closest(loop.text, LOOPS), hint=hint, field="loop")
         while (token := cursor.peek()) and token.line == loop.line:
             cursor.take()
-    header.dialect, header.count_place = dialect or header.told_dialect(), cursor.peek() or source.end()
+    # SimAI's when a key stands there that ASTRA-sim 1.0 would not read at this place.
+    order, usual = tuple(header.values), LOOPS.get(loop.text)
+    keyed = bool(header.entries.get(BOTTOM)) if usual is None or order == usual else bool(order)
+    header.dialect, header.count_place = dialect or ("simai" if keyed else "astra-sim"), cursor.peek() or source.end()
     header.count = _count(cursor)
     return header
 
@@ -119,13 +122,6 @@ class Header:
     def parallelism(self) -> Parallelism:
         """The group sizes; 0 = not said."""
         return Parallelism(**{name: self.value(key, 0) for key, name in SIZES.items()})
-
-    def told_dialect(self) -> Dialect:
-        """SimAI's when a key stands there that ASTRA-sim 1.0 would not read at this place."""
-        order = tuple(self.values)
-        if self.loop not in LOOPS or order == LOOPS[self.loop]:
-            return "simai" if BOTTOM in order and self.entries.get(BOTTOM) else "astra-sim"
-        return "simai" if order else "astra-sim"
 
     def read(self) -> None:
         """All arguments of a known loop."""

@@ -58,21 +58,18 @@ ELEMENT_BYTES = {
 }
 # Category in lower case -> where its events go; categories that are not listed carry nothing for a replay.
 CATEGORIES: dict[str, int] = {
-    "kernel": TaskKind.KERNEL,
-    "gpu_memcpy": TaskKind.MEMCPY,
-    "memcpy": TaskKind.MEMCPY,
-    "gpu_memset": TaskKind.MEMSET,
-    "memset": TaskKind.MEMSET,
-    "cuda_runtime": CALL,
-    "cuda_driver": CALL,
-    "hip_runtime": CALL,
-    "hip_driver": CALL,
-    "runtime": CALL,
-    "cpu_op": OPERATOR,
-    "operator": OPERATOR,
-    "user_annotation": ANNOTATION,
-    "cuda_sync": SYNC,
-    "python_function": PYTHON,
+    name: kind
+    for kind, names in {
+        TaskKind.KERNEL: "kernel",
+        TaskKind.MEMCPY: "gpu_memcpy memcpy",
+        TaskKind.MEMSET: "gpu_memset memset",
+        CALL: "cuda_runtime cuda_driver hip_runtime hip_driver runtime",
+        OPERATOR: "cpu_op operator",
+        ANNOTATION: "user_annotation",
+        SYNC: "cuda_sync",
+        PYTHON: "python_function",
+    }.items()
+    for name in names.split()
 }
 
 

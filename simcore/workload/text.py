@@ -12,7 +12,7 @@ read as a whole; where a line is no row the words are read again without regard 
 
 from collections.abc import Iterable, Sequence
 from functools import cache
-from itertools import chain, groupby, repeat
+from itertools import chain, groupby, product, repeat
 from operator import attrgetter
 from pathlib import Path
 
@@ -38,21 +38,8 @@ TYPES: dict[str, Communication] = {"NONE": (None, Group.LOOP)} | {
 }
 SPELLINGS = {communication: name for name, communication in TYPES.items()}
 
-COLUMNS = (
-    "name",
-    "reserved",
-    "forward compute",
-    "forward communication type",
-    "forward size",
-    "input-gradient compute",
-    "input-gradient communication type",
-    "input-gradient size",
-    "weight-gradient compute",
-    "weight-gradient communication type",
-    "weight-gradient size",
-    "update delay",
-    "training loop of the row",
-)
+_OF_PHASE = product(("forward", "input-gradient", "weight-gradient"), ("compute", "communication type", "size"))
+COLUMNS = ("name", "reserved", *map(" ".join, _OF_PHASE), "update delay", "training loop of the row")
 WIDTH = 12
 TYPE_COLUMNS, SIZE_COLUMNS = (3, 6, 9), (4, 7, 10)
 
@@ -64,23 +51,17 @@ def known_in(word: str, dialect: Dialect) -> bool:
 
 # The rows of a step's end have no other mark than their names: simcore's own, then AICB's.
 ROLES = {
-    "gradient_reduce": Role.REDUCE,
-    "gradient_reduce_experts": Role.REDUCE,
-    "replicated_gradients": Role.REPLICATED,
-    "gradient_norm": Role.NORM,
-    "optimizer": Role.OPTIMIZER,
-    "parameter_gather": Role.GATHER,
-    "parameter_gather_experts": Role.GATHER,
-    "grad_gather": Role.GATHER,
-    "grad_param_comm": Role.REDUCE,
-    "grad_param_compute": Role.OPTIMIZER,
-    "grad_norm": Role.NORM,
-    "layernorm": Role.REPLICATED,
-    "embedding_grads": Role.REDUCE,
-    "moe_grad_norm1": Role.GATHER,
-    "moe_grad_norm2": Role.REDUCE,
-    **{f"cross_entropy{i}": Role.LOSS for i in (1, 2, 3)},
-    **{f"optimizer{i}": Role.CLOSING for i in (1, 2, 3, 4)},
+    name: role
+    for role, names in {
+        Role.REDUCE: "gradient_reduce gradient_reduce_experts grad_param_comm embedding_grads moe_grad_norm2",
+        Role.REPLICATED: "replicated_gradients layernorm",
+        Role.NORM: "gradient_norm grad_norm",
+        Role.OPTIMIZER: "optimizer grad_param_compute",
+        Role.GATHER: "parameter_gather parameter_gather_experts grad_gather moe_grad_norm1",
+        Role.LOSS: "cross_entropy1 cross_entropy2 cross_entropy3",
+        Role.CLOSING: "optimizer1 optimizer2 optimizer3 optimizer4",
+    }.items()
+    for name in names.split()
 }
 
 

@@ -111,18 +111,15 @@ class _Zero12:
         yield from self._reduce("step")
         dp = self.options.dp
         yield Operation("all_reduce", "dp_group", dp, 1, "step.has_overflow")
-        for elements in self._shards():
-            padded = -(-elements // dp) * dp
-            yield Operation("all_gather", "dp_group", dp, ELEMENT_BYTES * padded, "step.all_gather_dp_groups")
-
-    def _shards(self) -> list[int]:
         if self.options.allgather_bucket_size < 1:
             found = self.options.allgather_bucket_size
             raise refused("allgather_bucket_size", "the bucket is empty", "1 or more", found, "")
         total = sum(parameter.elements for parameter in self.parameters)
         shards = max(total // self.options.allgather_bucket_size, 1)
         size = total // shards
-        return [size] * (shards - 1) + [total - (shards - 1) * size]
+        for elements in [size] * (shards - 1) + [total - (shards - 1) * size]:
+            padded = -(-elements // dp) * dp
+            yield Operation("all_gather", "dp_group", dp, ELEMENT_BYTES * padded, "step.all_gather_dp_groups")
 
     def _reduce(self, stage: str) -> Iterator[Operation]:
         """Reduce and empty the bucket; ZeRO-2 with contiguous gradients sends every piece to its owner."""

@@ -107,12 +107,18 @@ def current_files(path: str, npu_frequency_mhz: float = 1000.0) -> dict[int, byt
 
     `npu_frequency_mhz` is the clock whose cycles files of 2023-01 count.
     """
+    from google.protobuf.message import DecodeError
+
     files = _files(path, alone=-1)
     found: dict[int, bytes] = {}
     for rank, file in meter().over(sorted(files.items())):
         found[rank] = to_current(content(file), str(file), npu_frequency_mhz)
         decode(found[rank], str(file))
-        _check_texts(found[rank], str(file))
+        for index, (start, end) in enumerate(zip(*(side.tolist() for side in wire.frames(found[rank])), strict=True)):
+            try:  # the columns pass over attributes nobody reads that are no UTF-8, protobuf does not
+                messages()["Node" if index else "GlobalMetadata"].FromString(found[rank][start:end])
+            except DecodeError as error:
+                raise wire.WireError(index, start, str(error), "UTF-8 in every text").at(str(file)) from error
     return found
 
 
@@ -123,17 +129,6 @@ def _files(path: str, *, alone: int) -> dict[int, Path]:
     if not files:
         raise InputError.at(path, "there is no execution trace", expected="a file, a folder or the prefix of a set")
     return files
-
-
-def _check_texts(data: bytes, path: str) -> None:
-    """InputError for what the columns pass over and protobuf does not: attributes nobody reads that are no UTF-8."""
-    from google.protobuf.message import DecodeError
-
-    for index, (start, end) in enumerate(zip(*(side.tolist() for side in wire.frames(data)), strict=True)):
-        try:
-            messages()["Node" if index else "GlobalMetadata"].FromString(data[start:end])
-        except DecodeError as error:
-            raise wire.WireError(index, start, str(error), "UTF-8 in every text").at(path) from error
 
 
 def distinct_traces(path: str) -> list[tuple[str, Trace]]:
