@@ -48,8 +48,11 @@ def find_syncs(rank: RankView) -> dict[int, SyncCall]:
             sources = kinds[name](rank, call)
             if sources:
                 syncs[call] = _sync_call(rank, call, sources)
+    ends_ns, labels = rank.trace.tasks.end_ns, rank.trace.tasks.name
     for task, call in enumerate(rank.launch.tolist()):
-        if call >= 0 and _copy_blocks(rank, task, call):
+        function = names[calls.name[call]] if call >= 0 else ""
+        blocks = COPY.match(function) and (ASYNC not in function or not PINNED.search(names[labels[task]]))
+        if blocks and ends_ns[task] <= calls.end_ns[call] + CLOCK_NS:
             syncs[call] = _sync_call(rank, call, (task,))
     return syncs
 
@@ -90,14 +93,6 @@ def _event_sync(rank: RankView, call: int) -> tuple[int, ...]:
     inside = (trace.tasks.end_ns > start) & (trace.tasks.end_ns <= end + CLOCK_NS) & (rank.launch_ns < start)
     rows = np.flatnonzero(inside)
     return (int(rows[trace.tasks.end_ns[rows].argmax()]),) if len(rows) else ()
-
-
-def _copy_blocks(rank: RankView, task: int, call: int) -> bool:
-    trace = rank.trace
-    function = trace.names[trace.calls.name[call]]
-    if not COPY.match(function) or trace.tasks.end_ns[task] > trace.calls.end_ns[call] + CLOCK_NS:
-        return False
-    return ASYNC not in function or not PINNED.search(trace.names[trace.tasks.name[task]])
 
 
 @dataclass(frozen=True, slots=True)

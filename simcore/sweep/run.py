@@ -103,15 +103,11 @@ def execute(task: Task) -> Row:
             error = str(failure).replace(folder, "varied")
         except Exception as failure:  # noqa: BLE001 - one run must not end the others; its row tells what happened
             error = f"{type(failure).__name__}: {failure}".replace(folder, "varied")
-    return _row(task, figures, error)
+    return row_of(task, figures, error)
 
 
-def failed(task: Task, error: str) -> Row:
-    """The row of a run that came to no end."""
-    return _row(task, {}, error)
-
-
-def _row(task: Task, figures: dict[str, int], error: str) -> Row:
+def row_of(task: Task, figures: dict[str, int], error: str) -> Row:
+    """The row of a run: its figures, or why it has none."""
     return Row(
         key=task.key, options=task.configuration, inputs=task.inputs, version=simcore.__version__, figures=figures,
         error=error,

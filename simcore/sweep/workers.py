@@ -12,7 +12,7 @@ from multiprocessing import connection, get_context, parent_process
 from typing import Any
 
 from simcore.errors import InputError, SimulationError
-from simcore.sweep.run import Row, Task, execute, failed
+from simcore.sweep.run import Row, Task, execute, row_of
 
 Runner = Callable[[Sequence[Task]], Iterator[Row]]
 """Tasks -> their rows, in the order in which they are done."""
@@ -59,7 +59,7 @@ def _pooled(jobs: int, tasks: Sequence[Task]) -> Iterator[Row]:
             try:
                 row = pool.submit(execute, task).result()
             except BrokenProcessPool:
-                row = failed(task, "its process was ended from outside (out of memory?)")
+                row = row_of(task, {}, "its process was ended from outside (out of memory?)")
         yield row
 
 
@@ -104,6 +104,6 @@ def _of_cluster(client: Any, tasks: Sequence[Task]) -> Iterator[Row]:
             done, waiting = wait(waiting, return_when="FIRST_COMPLETED")
             for future in done:
                 error = future.exception()
-                yield failed(futures[future], f"{type(error).__name__}: {error}") if error else future.result()
+                yield row_of(futures[future], {}, f"{type(error).__name__}: {error}") if error else future.result()
     except (CancelledError, OSError) as error:
         raise SimulationError("the Dask scheduler is gone; what is done is kept, run again to go on") from error

@@ -11,6 +11,7 @@ read as a whole; where a line is no row the words are read again without regard 
 """
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import cache
 from itertools import chain, groupby, product, repeat
 from operator import attrgetter
@@ -265,21 +266,13 @@ def _careful(cursor: Cursor, width: int, header: Header) -> tuple[Layer, ...]:
     source, tokens = cursor.source, []
     while token := cursor.take():
         tokens.append(token)
-    rows = [tokens[start : start + width] for start in range(0, len(tokens), width)]
-    if len(rows[-1]) != width or not _readable(rows, source, header):
-        rows = [list(line) for _, line in groupby(tokens, attrgetter("line"))]
-    return tuple(read_row(row, source, width, header.dialect) for row in rows)
-
-
-def _readable(rows: list[list[Token]], source: Source, header: Header) -> bool:
-    """Whether rows cut at every `width` words are all right."""
-    trial = _trial(source)
-    try:
+    rows, trial = [tokens[start : start + width] for start in range(0, len(tokens), width)], _trial(source)
+    with suppress(InputError):  # too many problems
         for row in rows:
             read_row(row, trial, len(row), header.dialect)
-    except InputError:
-        return False
-    return not trial.problems.found
+    if len(rows[-1]) != width or trial.problems.found:
+        rows = [list(line) for _, line in groupby(tokens, attrgetter("line"))]
+    return tuple(read_row(row, source, width, header.dialect) for row in rows)
 
 
 def _ignored_sizes(layers: Iterable[Layer]) -> list[str]:
