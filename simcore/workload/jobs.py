@@ -150,9 +150,10 @@ def read_jobs(path: str | Path) -> JobFile:
         jobs = [_job(node, f"job{number}") for number, node in enumerate(entries)]
         if not problems.found and (not jobs or len({job.name for job in jobs}) < len(jobs)):
             root["jobs"].problem("every job needs a name of its own", "one job or more", f"{len(jobs)} jobs")
-        texts = [root[key].text() if key in root else "" for key in ("topology", "system", "network")]
+        topology, system, network = (
+            root[key].text() if key in root else "" for key in ("topology", "system", "network")
+        )
         numbers = [root[key].integer(0, MOST_TRIALS) if key in root else 0 for key in ("seed", "search")]
-    topology, system, network = texts
     return JobFile(tuple(jobs), topology, system, network, *numbers)
 
 
