@@ -1,5 +1,7 @@
 """AICB's command line options as data: parsed, checked, and what AICB derives from them."""
 
+from __future__ import annotations  # types are read as texts (simcore.generate.spec)
+
 from dataclasses import dataclass
 
 from simcore.errors import InputError, Location, Problem, Problems
