@@ -267,10 +267,11 @@ def _careful(cursor: Cursor, width: int, header: Header) -> tuple[Layer, ...]:
     while token := cursor.take():
         tokens.append(token)
     rows, trial = [tokens[start : start + width] for start in range(0, len(tokens), width)], _trial(source)
+    whole = len(rows[-1]) == width
     with suppress(InputError):  # too many problems
-        for row in rows:
-            read_row(row, trial, len(row), header.dialect)
-    if len(rows[-1]) != width or trial.problems.found:
+        for row in rows if whole else ():
+            read_row(row, trial, width, header.dialect)
+    if not whole or trial.problems.found:
         rows = [list(line) for _, line in groupby(tokens, attrgetter("line"))]
     return tuple(read_row(row, source, width, header.dialect) for row in rows)
 
