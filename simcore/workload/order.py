@@ -1,9 +1,13 @@
 """Nodes of a graph so that each comes behind what it waits for."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import ArrayLike
+
+
+def waiting_order(offsets: ArrayLike, targets: ArrayLike) -> list[int]:
+    """Rows so that each comes behind what it waits for: `targets[offsets[i]:offsets[i + 1]]` for row i."""
+    counts = np.diff(np.asarray(offsets))
+    return topological(len(counts), targets, np.repeat(np.arange(len(counts)), counts))
 
 
 def topological(count: int, sources: ArrayLike, targets: ArrayLike) -> list[int]:

@@ -1,7 +1,5 @@
 """Words of a text file with their places, and a cursor over them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -105,8 +103,3 @@ class Cursor:
         token = self.peek()
         self.position += token is not None
         return token
-
-    def take_line(self, line: int) -> None:
-        """Step over what is left of a line."""
-        while (token := self.peek()) and token.line == line:
-            self.position += 1

@@ -6,8 +6,6 @@ before, so do the next, each being the latest of cells that do (max-plus periodi
 What a longer schedule takes more is then its periods times the pace.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import chain
@@ -29,7 +27,7 @@ def length(name: str, stages: int, micro_batches: int, chunks: int | None, durat
     A schedule without a steady state within half its micro-batches is played whole: looking further costs more.
     """
     shape, repeats = outline(name, stages, micro_batches, chunks), family(name).period(stages)
-    enough = 2 * _ways(shape) * stages * (family(name).reach + 1)
+    enough = 2 * shape.ways * stages * (family(name).reach + 1)
     short = enough + (micro_batches - enough) % repeats
     while 2 * short <= micro_batches:
         whole, ends = _finish(_waves(name, stages, short, chunks), durations)
@@ -38,11 +36,6 @@ def length(name: str, stages: int, micro_batches: int, chunks: int | None, durat
             return whole + pace * ((micro_batches - short) // repeats)
         short += repeats * -(-short // repeats)
     return _finish(_waves(name, stages, micro_batches, chunks), durations)[0]
-
-
-def _ways(schedule: Schedule) -> int:
-    """Pipelines that run against each other, each with its own micro-batches."""
-    return 2 if schedule.placement == "twoway" else 1
 
 
 def _pace(schedule: Schedule, ends: Floats, repeats: int) -> float | None:
@@ -57,9 +50,8 @@ def _pace(schedule: Schedule, ends: Floats, repeats: int) -> float | None:
 
 def _repeated(schedule: Schedule, ends: Floats, repeats: int) -> float | None:
     """The pace of one kind of cell: the window reaches as far as cells wait back, and ends as far before the last."""
-    ways = _ways(schedule)
-    rows, window = ends.reshape(ways, -1, schedule.parts), family(schedule.name).reach * schedule.stages
-    step = repeats // ways
+    rows, window = ends.reshape(schedule.ways, -1, schedule.parts), family(schedule.name).reach * schedule.stages
+    step = repeats // schedule.ways
     later, former = rows[:, -2 * window : -window], rows[:, -2 * window - step : -window - step]
     gaps = later - former
     pace = float(gaps.mean())
