@@ -1,5 +1,7 @@
 """Python's garbage collector, out of the way while many small objects are made of which none is garbage."""
 
+from __future__ import annotations
+
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -3,6 +3,8 @@
 A `Session` (one command) knows what it read and wrote: it never overwrites what it has read.
 """
 
+from __future__ import annotations
+
 import gzip
 import io
 import os

@@ -1,5 +1,7 @@
 """Frozen dataclasses that are keys of many caches: hashed once, and changed at the cost of a copy."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import fields
 from functools import cache

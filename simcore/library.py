@@ -1,5 +1,7 @@
 """What comes with the package: topologies/ and workloads/, from a checkout or a wheel alike, and tables of modules."""
 
+from __future__ import annotations
+
 import re
 from pathlib import Path
 from typing import Literal

@@ -4,6 +4,8 @@ Python cannot be trusted once an allocation of a few bytes has failed (SimPy's p
 interpreter aborts), so a thread looks ahead.
 """
 
+from __future__ import annotations
+
 import _thread
 import sys
 import threading

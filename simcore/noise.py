@@ -5,6 +5,8 @@ them can change one: every factor is a hash of its place (SplitMix64's finaliser
 into a distribution.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass

@@ -1,5 +1,7 @@
 """What other simulators' files and options are called here: those that cannot be read say what to write instead."""
 
+from __future__ import annotations
+
 import re
 
 from simcore.errors import InputError, Location

@@ -1,5 +1,7 @@
 """How far a long piece of work is: who works says how to tell, and nothing is asked unless somebody looks."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar

@@ -1,5 +1,7 @@
 """A tiny registry: name -> thing, with a helpful miss. One instance per kind of extension."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Generic, TypeVar

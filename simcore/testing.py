@@ -3,6 +3,8 @@
 Each function raises `LawError` with what is broken where; nothing is returned. Our own tests call them, too.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace

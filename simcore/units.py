@@ -3,6 +3,8 @@
 Simulated time is integer nanoseconds, sizes are bytes, rates are float bytes per second.
 """
 
+from __future__ import annotations
+
 import math
 import re
 from collections.abc import Sequence

@@ -1,5 +1,7 @@
 """The host side of one step: which calls wait for the device, a chain of nodes per thread, where threads hand over."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field

@@ -1,5 +1,7 @@
 """One rank's trace seen as a program: its steps, its top-level calls, which call launched which task."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,5 +1,7 @@
 """The report of a study: table, CSV, Parquet and what the picture needs."""
 
+from __future__ import annotations
+
 import io
 from dataclasses import dataclass
 from importlib.util import find_spec

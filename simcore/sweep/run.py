@@ -1,5 +1,7 @@
 """One run of a study: from its configuration to its row."""
 
+from __future__ import annotations
+
 import glob
 import hashlib
 import json

@@ -1,5 +1,7 @@
 """What may vary in a study: the run's options, parts of its input files, and ranges to draw from."""
 
+from __future__ import annotations
+
 import json
 import math
 import re

@@ -1,5 +1,7 @@
 """Results as an append-only file of JSON lines: what was written survives, a torn last line never happened."""
 
+from __future__ import annotations
+
 import json
 import os
 import sys

@@ -1,5 +1,7 @@
 """Studies of `simcore sweep`: a YAML file with what is the same in every run and what varies; see docs/sweep.md."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec

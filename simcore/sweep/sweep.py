@@ -1,5 +1,7 @@
 """A study done: what is known is kept, what is missing is run."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Who does the runs: this process, local processes, or a Dask cluster."""
 
+from __future__ import annotations
+
 import logging
 import os
 import threading
