@@ -34,8 +34,8 @@ from simcore.system.solver import peers_of
 MESSAGE = -1
 """The layout of a message of no phase."""
 MESSAGES_AT_ONCE = 1 << 16
-ENOUGH = {True: 200_000, False: 2_000_000}
-"""So many messages take Python (5 us each) as long as loading what is compiled, and as compiling it, some 10 s."""
+ENOUGH = {True: 60_000, False: 2_000_000}
+"""After so many messages what is compiled is loaded, or compiled (some 10 s): Python takes 5 us for each."""
 
 
 @dataclass(frozen=True, slots=True)
