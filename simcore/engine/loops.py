@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,7 @@ from simcore.profiles import Profile
 from simcore.system.circuits import Switched
 from simcore.system.config import SystemConfig
 from simcore.system.inter_dimension import THEMIS
-from simcore.system.npu import LoopProgram, Npu, Priorities
+from simcore.system.npu import Known, LoopProgram, Npu, Priorities
 from simcore.system.played import Played
 from simcore.system.precedence import Precedence
 from simcore.system.scheduler import Scheduler
@@ -110,7 +110,8 @@ class _LoopPlayers:
         self._compute_times = _ComputeTimes(case)
         self._steps = () if case.pipeline else self._effective(loops.get(case.workload.loop).steps(case.workload))
         self.precedence = _precedence(case, scene.transport)
-        self._make = _stage_npus(case, case.pipeline, scene, self._requests) if case.pipeline else Npu
+        legs: Known | None = {} if _steady(case) else None
+        self._make = _stage_npus(case, case.pipeline, scene, legs) if case.pipeline else partial(Npu, legs=legs)
         self._npus: list[Npu] = []
 
     def _effective(self, steps: Sequence[Step]) -> Sequence[Step]:
@@ -165,12 +166,19 @@ def _precedence(case: LoopCase, transport: Wired | Switched) -> Precedence | Non
     return Precedence(topology.npus, transport.plans, case.profile.delay(topology), case.settings.queues_per_dim)
 
 
+def _steady(case: LoopCase) -> bool:
+    """Whether a collective is sent the same way each time, and computing takes as long: nothing goes in turns."""
+    trees = any(lane.algorithm.name == "doubleBinaryTree" for lane in case.placement.every_lane)
+    in_order = case.settings.queues_per_dim == 1 and case.system.inter_dimension_scheduling == "ascending"
+    return in_order and not (trees or case.settings.noise.compute or case.profile.step_ns)
+
+
 def _stage_npus(
-    case: LoopCase, pipeline: Pipeline, scene: Scene, requests: Mapping[Ref, Request]
+    case: LoopCase, pipeline: Pipeline, scene: Scene, legs: Known | None
 ) -> Callable[[LoopProgram, Scheduler, Priorities], Npu]:
     """Makes the processes of a pipeline's stages in place of plain ones."""
-    from simcore.engine.stages import stage_programs, stateless
-    from simcore.system.pipeline_npu import Handovers, Known, PipelineNpu
+    from simcore.engine.stages import stage_programs
+    from simcore.system.pipeline_npu import Handovers, PipelineNpu
 
     ranks, events, transport = scene.ranks, scene.events, scene.transport
     programs = stage_programs(case.workload, pipeline, events)
@@ -185,12 +193,10 @@ def _stage_npus(
         size_bytes=case.profile.scale(case.workload.pipeline_bytes, case.settings.comm_scale),
         rendezvous=case.settings.rendezvous,
     )
-    steady = stateless(case.placement, case.system, case.settings.queues_per_dim) and not case.settings.noise.compute
-    legs: Known | None = {} if steady else None
 
     def make(program: LoopProgram, scheduler: Scheduler, priorities: Priorities) -> Npu:
         stage = programs[int(ranks[scheduler.npu_class][0]) // width]
-        return PipelineNpu(program, scheduler, priorities, stage, handovers, legs=legs)
+        return PipelineNpu(program, scheduler, priorities, stage, handovers, legs)
 
     return make
 

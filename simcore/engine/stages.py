@@ -7,7 +7,6 @@ from collections.abc import Hashable, Sequence
 from simcore.engine.placement import Placement
 from simcore.errors import InputError
 from simcore.network.topology.model import Topology
-from simcore.system.config import SystemConfig
 from simcore.system.pipeline_npu import PipelineNpu, StageCell, StageProgram
 from simcore.timeline.events import EventBuffer, PipelineRun
 from simcore.workload.loops.pipeline import Passage, Pipeline, end_steps, steps_of
@@ -52,12 +51,6 @@ def _content(workload: Workload, passage: Passage) -> Hashable:
         return "F", tuple((id(layer.forward), layer.update_ns, layer.name) for layer in layers)
     each = ((id(layer.input_grad), id(layer.weight_grad), layer.update_ns, layer.name) for layer in layers)
     return passage.cell.kind, tuple(each)
-
-
-def stateless(placement: Placement, system: SystemConfig, queues_per_dim: int) -> bool:
-    """Whether a collective is sent the same way each time: nothing goes in turns."""
-    trees = any(lane.algorithm.name == "doubleBinaryTree" for lane in placement.every_lane)
-    return queues_per_dim == 1 and system.inter_dimension_scheduling == "ascending" and not trees
 
 
 def pipeline_run(pipeline: Pipeline, npus: Sequence[PipelineNpu], first: Sequence[int]) -> PipelineRun:

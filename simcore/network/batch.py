@@ -150,8 +150,15 @@ def _levels(routes: Routes, count: int) -> IntArray | None:
 
 def _first_ones(routes: Routes, rounds: IntArray) -> IntArray:
     """All hops: those of lower rounds first, of these who has fewer links behind, of these the earlier messages."""
-    behind = np.arange(len(routes.links)) - np.repeat(routes.offsets[:-1], routes.counts)
-    order: IntArray = np.lexsort((behind, np.repeat(rounds, routes.counts)))
+    span = int(routes.counts.max(initial=0)) + 1
+    return _counted(np.arange(len(routes.links)) + np.repeat(rounds * span - routes.offsets[:-1], routes.counts))
+
+
+def _counted(numbers: IntArray) -> IntArray:
+    """The order of numbers from 0 on, the first of equals first: counted by sixteen bits, in a fraction of the time."""
+    order = np.argsort(numbers.astype(np.uint16), kind="stable")
+    for bits in range(16, int(numbers.max(initial=0)).bit_length(), 16):
+        order = order[np.argsort((numbers >> bits).astype(np.uint16)[order], kind="stable")]
     return order
 
 
@@ -160,13 +167,11 @@ def _by_level(links: IntArray, levels: IntArray, first: IntArray | None) -> list
 
     None: in the order of the messages.
     """
-    rank = np.empty(len(levels), np.int64)
+    rank = np.empty(len(levels), np.min_scalar_type(len(levels)))
     order = np.argsort(levels, kind="stable")
     rank[order] = np.arange(len(levels))
-    # Sixteen bits are sorted by counting, in a fraction of the time.
-    small = rank.astype(np.uint16) if len(levels) <= 1 << 16 else rank
-    hops = links if first is None else links[first]
-    position = np.argsort(small[hops], kind="stable")
+    own = rank[links]
+    position = _counted(own if first is None else own[first])
     position = position if first is None else first[position]
     load = np.bincount(links, minlength=len(levels))
     per_level = np.bincount(levels, load).astype(np.int64)

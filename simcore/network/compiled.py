@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections import namedtuple
+from collections.abc import Mapping
 from dataclasses import fields
 from functools import cache
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
-from inspect import isfunction, isgeneratorfunction
+from inspect import isfunction
 from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType, ModuleType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simcore.network import core, heaps
-from simcore.network.core import MOVING, ROWS, State
-from simcore.network.heaps import Rows
+from simcore.network.core import MOVING, ROWS, Calendar, Columns, State
+from simcore.network.heaps import Heap
 
 ENTRIES = ("begin", "hand_over", "happen", "play")
 """What Python calls of it; `core` calls the rest."""
 Table = NDArray[Any]
-WIDTHS = {"heads": 9, "timers": 4, "left": 3, "rows": 3}
+WIDTHS = {"heads": 9, "timers": 4}
+_Arrayed = cast("Any", namedtuple("_Arrayed", State.__slots__))
 
 
 @cache
@@ -41,15 +43,16 @@ def kept() -> bool:
 @cache
 def _compiled_core() -> ModuleType:
     """The functions of `core`, with heaps that are arrays."""
-    names = ("push", "due_heads", "due_timers", "append", "length", "first_ns")
-    rows = _compiled(heaps)
-    return _compiled(core, {"State": State, **{name: getattr(rows, name) for name in names}})
+    names = ("push", "pop_head", "pop_timer", "append", "length")
+    rows = _compiled(heaps, {"Heap": Heap})
+    return _compiled(core, {name: getattr(rows, name) for name in names})
 
 
 def _compiled(source: ModuleType, given: Mapping[str, object] = MappingProxyType({})) -> ModuleType:
     """A copy of a module whose functions are compiled when they are first called, and kept for later runs."""
-    from numba import njit
+    import numba
 
+    njit: Any = numba.njit  # whose types know some of its options
     spec = spec_from_file_location(f"{source.__name__}_compiled", source.__file__)
     if spec is None or spec.loader is None:
         raise ImportError(source.__name__)
@@ -60,28 +63,33 @@ def _compiled(source: ModuleType, given: Mapping[str, object] = MappingProxyType
         if type(value) is int:  # a literal would be a type of its own, with functions of its own
             setattr(copy, name, np.int64(value))
         if isfunction(value) and value.__module__ == source.__name__ and name not in given:
-            keep = not isgeneratorfunction(value)  # one that is loaded cannot be compiled into others
-            wrappers: dict[str, Any] = {"no_cpython_wrapper": name not in ENTRIES, "no_cfunc_wrapper": True}
-            setattr(copy, name, njit(cache=keep, **wrappers)(getattr(copy, name)))
+            options: dict[str, Any] = {"no_cpython_wrapper": name not in ENTRIES, "no_cfunc_wrapper": True}
+            # All arrays are Python's: to count who refers to them at every call takes longer than the calls.
+            setattr(copy, name, njit(cache=True, _nrt=False, **options)(getattr(copy, name)))
     return copy
 
 
 class Known:
-    """The tables that grow as arrays, which follow the lists."""
+    """The tables that grow as arrays, which follow the lists and the columns."""
 
-    def __init__(self, state: State):
+    def __init__(self, state: State, columns: Mapping[str, Columns]):
         self._lists: dict[str, list[Any]] = {name: getattr(state, name) for name in ROWS if name not in MOVING}
+        self._columns = columns
         self._arrays = {name: _records(name, []) for name in self._lists}
         self._lengths = dict.fromkeys(self._lists, 0)
 
     def arrays(self) -> dict[str, Table]:
         """All of them, as long as they are now."""
         for name, rows in self._lists.items():
-            before, now = self._lengths[name], len(rows)
+            before, own = self._lengths[name], self._columns.get(name)
+            self._lengths[name] = now = own.length if own else len(rows)
             if now > before:
-                self._arrays[name] = _longer(self._arrays[name], now)
-                self._arrays[name][before:now] = _records(name, rows[before:])
-                self._lengths[name] = now
+                table = self._arrays[name] = _longer(self._arrays[name], now)
+                if own is None:
+                    table[before:now] = _records(name, rows[before:])
+                    continue
+                for column, parts in zip(table.dtype.names or (), own.since(before), strict=True):
+                    table[column][before:now] = parts
         return self._arrays
 
 
@@ -93,8 +101,9 @@ class Arrays:
         self._known = known
         self._lengths = {name: len(getattr(state, name)) for name in MOVING}
         moving = {name: _records(name, getattr(state, name)) for name in MOVING}
-        rows = {name: _counted(getattr(state, name), width) for name, width in WIDTHS.items()}
-        self.state: Any = State(timed=False, **moving, **rows, **known.arrays())  # type: ignore[arg-type]
+        heaps = {name: Heap.of(_popped(getattr(state, name)), width) for name, width in WIDTHS.items()}
+        nobody = np.zeros((1, 3), np.int64)
+        self.state: Any = _Arrayed(left=nobody, rows=nobody, timed=False, **moving, **heaps, **known.arrays())
 
     def add(self, name: str, rows: list[Any]) -> None:
         """More rows of a table."""
@@ -106,8 +115,9 @@ class Arrays:
 
     def follow(self, entries: int) -> None:
         """All that is known by now, and room in the heaps."""
-        heaps = {name: _longer(getattr(self.state, name), entries + 1) for name in WIDTHS if name != "rows"}
-        self.state = self.state._replace(**heaps, **self._known.arrays())
+        heaps = {name: getattr(self.state, name).with_room(entries) for name in WIDTHS}
+        left = _longer(self.state.left, entries + 1)
+        self.state = self.state._replace(left=left, **heaps, **self._known.arrays())
 
     @property
     def leaving(self) -> bool:
@@ -120,6 +130,10 @@ class Arrays:
         entries = left[1 : left[0, 0] + 1].tolist()
         left[0, 0] = 0
         return entries  # type: ignore[no-any-return]
+
+
+def _popped(calendar: Calendar) -> list[tuple[int, ...]]:
+    return [calendar.pop() for _ in range(len(calendar))]
 
 
 def _records(name: str, rows: list[Any]) -> Table:
@@ -137,13 +151,3 @@ def _longer(table: Table, length: int) -> Table:
         return table
     more = max(length, 2 * len(table)) - len(table)
     return np.concatenate([table, np.zeros((more, *table.shape[1:]), table.dtype)]).view(type(table))
-
-
-def _counted(given: Iterable[tuple[int, ...]], width: int) -> Rows:
-    """Tuples behind a row that counts them; what is in order is a heap."""
-    entries = [*given]
-    rows = np.zeros((len(entries) + 1, width), np.int64)
-    rows[0, 0] = len(entries)
-    if entries:
-        rows[1:] = entries
-    return rows

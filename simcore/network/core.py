@@ -13,10 +13,13 @@ from __future__ import annotations
 
 import sys
 from bisect import insort
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
-from typing import Any, NamedTuple
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 NEVER = 1 << 62
 NONE = 0
@@ -29,55 +32,59 @@ Timer = tuple[int, int, int, int]
 """(time, instance, number of the message or what else, position or transfer)."""
 
 
-append, length = list.append, len
-
-
 class Calendar:
-    """Entries in order: those of one time are kept together and sorted once, when that time has come."""
+    """Entries in order: those of one time are kept together and sorted once, when that time has come.
+
+    `times` are those that are to come, the first of them first, and `NEVER` behind them. Of each there is an entry, or
+    a list of several.
+    """
 
     __slots__ = ("_now", "_of", "times")
 
     def __init__(self) -> None:
-        self.times: list[int] = []
-        self._of: dict[int, list[Any]] = {}
-        self._now = -1
+        self.times = [NEVER]
+        self._of: dict[int, Any] = {}
+        self._now = -1  # of a list that is sorted, the last entry first
 
-    def __iter__(self) -> Iterator[Any]:
-        return iter(sorted(entry for entries in self._of.values() for entry in entries))
-
-    def push(self, entry: Any) -> None:
+    def push(self, entry: tuple[int, ...]) -> None:
         """One more, which may come at the time that is running, behind what has come."""
-        entries = self._of.get(entry[0])
-        if entries is None:
-            self._of[entry[0]] = [entry]
-            heappush(self.times, entry[0])
-        elif entry[0] == self._now:
-            insort(entries, entry, key=_backwards)
+        time = entry[0]
+        there = self._of.get(time)
+        if there is None:
+            self._of[time] = entry
+            heappush(self.times, time)
+        elif time == self._now:
+            insort(there, entry, key=_backwards)
+        elif type(there) is list:
+            there.append(entry)
         else:
-            entries.append(entry)
+            self._of[time] = [there, entry]
 
-    def due(self, now: int) -> Iterator[Any]:
-        """All of a time, the first, and what is added to it meanwhile."""
-        entries = self._of.get(now)
-        if entries is not None:
-            entries.sort(reverse=True)
-            self._now = now
-            while entries:
-                yield entries.pop()
+    def pop(self) -> Any:
+        """Take the first."""
+        time = self.times[0]
+        entry = there = self._of[time]
+        if type(there) is list:
+            if time != self._now:
+                there.sort(reverse=True)
+                self._now = time
+            entry = there.pop()
+            if there:
+                return entry
             self._now = -1
-            del self._of[heappop(self.times)]
+        del self._of[heappop(self.times)]
+        return entry
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return sum(len(there) if type(there) is list else 1 for there in self._of.values())
 
 
 def _backwards(entry: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(-number for number in entry)
 
 
-push, due_heads, due_timers = Calendar.push, Calendar.due, Calendar.due
-
-
-def first_ns(calendar: Calendar) -> int:
-    """The time of the first entry."""
-    return calendar.times[0] if calendar.times else NEVER
+append, length, push, pop_head, pop_timer = list.append, len, Calendar.push, Calendar.pop, Calendar.pop
 
 
 @dataclass(slots=True)
@@ -199,7 +206,8 @@ MOVING = ("links", "instances", "slots", "early")
 """The tables of links and instances; the others grow, and what is in them stays."""
 
 
-class State(NamedTuple):
+@dataclass(slots=True)
+class State:
     """All tables.
 
     `heads` and `timers` are in order; `left` takes (time, instance, position) of who leaves a phase, and of messages of
@@ -233,21 +241,47 @@ class State(NamedTuple):
     def apart(self) -> State:
         """The same layouts, with nothing on its way on links of their own."""
         known = {name: getattr(self, name) for name in ROWS if name not in MOVING}
-        return State.empty(timed=self.timed)._replace(**known)
+        return replace(State.empty(timed=self.timed), **known)
+
+
+class Columns:
+    """Rows of a table by columns, as they are added; who needs them as rows asks for those that are new to him."""
+
+    def __init__(self) -> None:
+        self.length = 0
+        self._parts: list[NDArray[np.int64]] = []
+
+    def add(self, *columns: NDArray[np.int64]) -> None:
+        """More rows."""
+        self._parts.append(np.stack(columns))
+        self.length += len(columns[0])
+
+    def since(self, length: int) -> NDArray[np.int64]:
+        """The columns of all rows behind so many, which some parts are."""
+        missing, parts = self.length - length, []
+        for part in reversed(self._parts):
+            if missing:
+                parts.append(part)
+                missing -= part.shape[1]
+        return np.concatenate(parts[::-1], axis=1)
 
 
 class Lists:
-    """A state whose tables are lists; `compiled.Arrays` has others."""
+    """A state whose tables are lists, which follow the columns; `compiled.Arrays` has others."""
 
-    def __init__(self, state: State):
-        self.core, self.state = sys.modules[__name__], state
+    def __init__(self, state: State, columns: Mapping[str, Columns]):
+        self.core, self.state, self._columns = sys.modules[__name__], state, columns
 
     def add(self, name: str, rows: list[Any]) -> None:
         """More rows of a table."""
         getattr(self.state, name).extend(rows)
 
     def follow(self, entries: int) -> None:
-        """All that is known by now, and room in the heaps: lists need neither."""
+        """All that is known by now, and room in the heaps, which lists do not need."""
+        for name, columns in self._columns.items():
+            rows = getattr(self.state, name)
+            if len(rows) < columns.length:
+                rows.extend(map(ROWS[name], *columns.since(len(rows)).tolist()))
 
     @property
     def leaving(self) -> bool:
@@ -284,7 +318,7 @@ def begin(s: State, number: int, now: int) -> None:
 
 def hand_over(s: State, instance: int, sender: int, hop: int, now: int) -> None:
     """Send a message of no phase."""
-    _send(s, instance, 0, sender, hop, 0, now)
+    _send(s, s.instances[instance], instance, 0, sender, hop, 0, now)
 
 
 def play(s: State, limit: int, now: int = -1) -> int:
@@ -294,51 +328,49 @@ def play(s: State, limit: int, now: int = -1) -> int:
     Returns when something happens next.
     """
     heads, timers = s.heads, s.timers
-    then, head_ns, timer_ns = now, first_ns(heads), first_ns(timers)
+    then = now
     while True:
-        if timer_ns == then:
+        if timers.times[0] == then:
             happen(s, then)
             if then > now and length(s.left):
                 return then
-            head_ns = first_ns(heads)
-        if head_ns == then:
+        if heads.times[0] == then:
             serve(s, then)
         if 0 <= then == now and length(s.left):
             return then
-        head_ns, timer_ns = first_ns(heads), first_ns(timers)
-        then = min(head_ns, timer_ns)
+        then = min(heads.times[0], timers.times[0])
         if then >= limit or then == now:
             return then
 
 
 def serve(s: State, now: int) -> None:
     """Give links to the heads that are there now."""
-    heads, timers, links, hops, instances = s.heads, s.timers, s.links, s.hops, s.instances
-    for _, order, number, behind, sender, instance, receiver, at, tail in due_heads(heads, now):
+    heads, links, hops, instances = s.heads, s.links, s.hops, s.instances
+    while heads.times[0] == now:
+        _, order, number, behind, sender, instance, receiver, at, tail = pop_head(heads)
         hop, phase = hops[at], instances[instance]
-        link = links[hop.link + phase.shift]
+        link, occupied, step = links[hop.link + phase.shift], hop.occupied, hop.step
         begins = link.free
         if begins < now:
             begins = now
-        ends = begins + hop.occupied
-        link.free = ends
+        link.free = ends = begins + occupied
         link.carried += hop.size
-        link.busy += hop.occupied
+        link.busy += occupied
         if s.timed:
             append(s.rows, (hop.link + phase.shift, begins, ends))
         if ends < tail:
             ends = tail
-        ends += hop.step
         if hop.left:
-            push(heads, (begins + hop.step, order, number, behind + 1, sender, instance, receiver, at + 1, ends))
+            push(heads, (begins + step, order, number, behind + 1, sender, instance, receiver, at + 1, ends + step))
         else:
-            push(timers, (ends, instance, number - phase.base, receiver))
+            push(s.timers, (ends + step, instance, number - phase.base, receiver))
 
 
 def happen(s: State, now: int) -> None:
     """Deliveries and credits that are due now, and what ranks do at once."""
-    instances, layouts, slots = s.instances, s.layouts, s.slots
-    for _, number, what, position in due_timers(s.timers, now):
+    instances, layouts, slots, timers = s.instances, s.layouts, s.slots, s.timers
+    while timers.times[0] == now:
+        _, number, what, position = pop_timer(timers)
         instance = instances[number]
         if instance.layout < 0:
             append(s.left, (now, number, position))
@@ -347,30 +379,25 @@ def happen(s: State, now: int) -> None:
         if not layout.window:
             _transfer(s, number, what, position, now)
             continue
-        slot, count = slots[instance.slot + position], 1
-        if what == START:
-            count = layout.window
+        slot = slots[instance.slot + position]
+        if what < 0:
+            _credits(s, number, position, layout.window if what == START else 1, now)
         elif what >= slot.sent:
             s.early[instance.mark + position * layout.rounds + what] = 1
-            count = 0
-        elif what >= 0:
-            count = _receive(s, number, position, now)
-        if count:
-            _credits(s, number, position, count, now)
+        elif _received(s, number, layout, slot, position, now):
+            _credits(s, number, position, 1, now)
 
 
-def _receive(s: State, number: int, position: int, now: int) -> int:
-    """A message that was listened for: how many credits its packet gives at once; one that costs something gives it
+def _received(s: State, number: int, layout: Layout, slot: Slot, position: int, now: int) -> bool:
+    """A message that was listened for: whether its packet gives a credit at once; one that costs something gives it
     later.
     """
-    instance = s.instances[number]
-    slot = s.slots[instance.slot + position]
-    pay = s.rounds[s.layouts[instance.layout].round_at + slot.received].pay
+    pay = s.rounds[layout.round_at + slot.received].pay
     slot.received += 1
     slot.packets += 1
     if pay:
         push(s.timers, (now + pay, number, CREDIT, position))
-    return 0 if pay else 1
+    return not pay
 
 
 def _credits(s: State, number: int, position: int, count: int, now: int) -> None:
@@ -386,30 +413,30 @@ def _credits(s: State, number: int, position: int, count: int, now: int) -> None
             times = 0
             if slot.received >= half:
                 times = min(layout.window, slot.packets, slot.credits, rounds - slot.sent)
-        for _ in range(times):
+        while times and slot.packets and slot.sent < rounds and slot.credits:
+            times -= 1
             sent = slot.sent
-            if not (slot.packets and sent < rounds and slot.credits):
-                break
-            slot.sent = sent + 1
+            slot.sent += 1
             slot.credits -= 1
             slot.packets -= 1
             entry = s.rounds[layout.round_at + sent].entry
             message = s.messages[layout.message_at + entry * layout.ranks + position]
-            _send(s, number, sent, name, message.hop, message.peer, now)
+            _send(s, instance, number, sent, name, message.hop, message.peer, now)
             mark = instance.mark + position * rounds + sent
             if s.early[mark]:
                 s.early[mark] = 0
-                count += _receive(s, number, position, now)
+                count += _received(s, number, layout, slot, position, now)
         if slot.sent == rounds and slot.credits == layout.window:
             append(s.left, (now, number, position))
 
 
-def _send(s: State, number: int, message: int, sender: int, hop: int, receiver: int, now: int) -> None:
+def _send(
+    s: State, instance: Instance, number: int, message: int, sender: int, hop: int, receiver: int, now: int
+) -> None:
     """A message of an instance, from its first hop on."""
     if hop < 0:
         push(s.timers, (now, number, message, receiver))
     else:
-        instance = s.instances[number]
         push(s.heads, (now, instance.order, instance.base + message, NONE, sender, number, receiver, hop, now))
 
 
@@ -436,7 +463,7 @@ def _release(s: State, number: int, transfer: int, now: int) -> None:
         if s.early[instance.mark + transfer]:
             return
         sender, message = s.rounds[layout.round_at + transfer].entry, s.messages[layout.message_at + transfer]
-        _send(s, number, transfer, s.ranks[layout.rank_at + sender].name, message.hop, message.peer, now)
+        _send(s, instance, number, transfer, s.ranks[layout.rank_at + sender].name, message.hop, message.peer, now)
         _one_less(s, number, sender, now)
         transfer = s.transfers[layout.transfer_at + transfer].line
 

@@ -6,9 +6,9 @@ those before it are over and what lies between is computed. `whole` begins, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,8 @@ from simcore.timeline.events import COLUMNS
 from simcore.workload.loops import Order, Ref, Step
 
 if TYPE_CHECKING:
-    from simcore.system.pipeline_npu import PipelineNpu, StageCell
+    from simcore.system.gates import Span
+    from simcore.system.npu import Npu
     from simcore.system.shared import Taken
     from simcore.system.whole import Course, Offsets
 
@@ -43,7 +44,8 @@ class Rejoin(NamedTuple):
 class Leg:
     """A collective of a cell that is sent in a step, and awaited before the step `then` (0: together with others).
 
-    `inside` is computed meanwhile, `after` behind it, up to `rejoin`: the next collective, or the end.
+    `inside` is computed meanwhile, `after` behind it, up to `rejoin`: the next collective, or the end. `played` keeps
+    what NPUs did in it.
     """
 
     step: int
@@ -53,6 +55,7 @@ class Leg:
     rejoin: Rejoin | None = None
     inside: list[Step] = field(default_factory=list)
     after: list[Step] = field(default_factory=list)
+    played: dict[Hashable, _Played] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,20 +66,55 @@ class Legs:
     legs: list[Leg] = field(default_factory=list)
 
 
+class Cell(Protocol):
+    """Steps that an NPU plays one after the other; those of the same content do the same on their own rows."""
+
+    @property
+    def steps(self) -> Sequence[Step]:
+        """What is played."""
+
+    @property
+    def rows(self) -> Sequence[int]:
+        """The rows of the workload that it is about, ascending."""
+
+    @property
+    def content(self) -> Hashable:
+        """Equal where the same is done."""
+
+
 class Route(NamedTuple):
     """Where in its cell an NPU sends a collective: number `at` of some legs."""
 
-    npu: PipelineNpu
-    cell: StageCell
+    npu: Npu
+    cell: Cell
     legs: Legs
     at: int
 
 
-def legs_of(cell: StageCell, requests: Mapping[Ref, Request]) -> dict[int, tuple[Legs, int]]:
+def legs_of(cell: Cell, requests: Mapping[Ref, Request]) -> dict[int, tuple[Legs, int]]:
     """Which of some legs each collective of a cell is, by the step that sends it."""
     found: dict[int, tuple[Legs, int]] = {}
-    legs, last = Legs(cell.passage.rows), None
-    for at, step in enumerate(cell.steps):
+    for first, end in _stretches(cell.steps, requests):
+        found |= _legs_of(cell, first, end, requests)
+    return found
+
+
+def _stretches(steps: Sequence[Step], requests: Mapping[Ref, Request]) -> Iterator[tuple[int, int]]:
+    """From which steps to which nothing is awaited but the collective that was sent last."""
+    first, sent = 0, None
+    for at, step in enumerate(steps):
+        awaited = {step.before, step.after} & requests.keys() - {sent, step.issue}
+        if awaited:
+            yield first, at
+            first = at + (step.after in awaited)
+        sent = step.issue if step.issue in requests else sent
+    yield first, len(steps)
+
+
+def _legs_of(cell: Cell, first: int, end: int, requests: Mapping[Ref, Request]) -> dict[int, tuple[Legs, int]]:
+    found: dict[int, tuple[Legs, int]] = {}
+    legs, last = Legs(cell.rows), None
+    for at, step in enumerate(cell.steps[first:end], first):
         if last and step.before == last.ref:
             last.then = last.then or at
         if last:
@@ -85,7 +123,7 @@ def legs_of(cell: StageCell, requests: Mapping[Ref, Request]) -> dict[int, tuple
             if last:
                 last.rejoin = Rejoin(at, computed=True)
             if (last and not last.then) or not requests[step.issue].lanes:
-                legs, last = Legs(cell.passage.rows), None
+                legs, last = Legs(cell.rows), None
             if requests[step.issue].lanes:
                 found[at] = (legs, len(legs.legs))
                 last = Leg(at, step.issue, step.order)
@@ -93,7 +131,7 @@ def legs_of(cell: StageCell, requests: Mapping[Ref, Request]) -> dict[int, tuple
         if last and (step.after == last.ref or (step.blocking and step.issue == last.ref)):
             last.then = last.then or at + 1
     if last:
-        last.rejoin = Rejoin(len(cell.steps), computed=False)
+        last.rejoin = Rejoin(end, computed=False)
     return found
 
 
@@ -157,8 +195,7 @@ CourseOf = Callable[[Request, Chunks, Mapping[int, int]], "tuple[Course, Offsets
 def tell(routes: Sequence[Route], came_ns: dict[int, int], course_of: CourseOf) -> Ahead | None:
     """What NPUs do that send a collective of their legs at times from its beginning; None where that is not known."""
     some, told = routes[0], list[Timed]()
-    rows: dict[int, list[Row]] = {npu_class: [] for npu_class in came_ns}
-    cuts: dict[int, list[tuple[int, int, int, int]]] = {npu_class: [] for npu_class in came_ns}
+    played: dict[int, list[_Played]] = {npu_class: [] for npu_class in came_ns}
     bits: dict[tuple[int, int], int] = {}
     for leg in some.legs.legs[some.at :]:
         request = some.npu.program.requests[leg.ref]
@@ -169,32 +206,72 @@ def tell(routes: Sequence[Route], came_ns: dict[int, int], course_of: CourseOf) 
         begin_ns = (max if found[1] is None else min)(came_ns.values())
         timed = Timed(leg, request, chunks, *found, begin_ns, came_ns, {}, {}, {}, {})
         for npu, *_ in routes:
-            _play(npu, timed, rows[npu.npu_class], cuts[npu.npu_class])
+            own = _play(npu, timed)
+            played[npu.npu_class].append(own)
+            for times, time_ns in zip(timed[-4:], own.times_ns, strict=True):
+                times[npu.npu_class] = begin_ns + time_ns
         told.append(timed)
         came_ns = timed.then_ns
-        for key, own, _ in timed.course.taken:
-            bits[key] = bits.get(key, 0) | own
+        for key, links, _ in timed.course.taken:
+            bits[key] = bits.get(key, 0) | links
     if not told:
         return None
-    tables = {npu_class: np.array(own, np.int64) for npu_class, own in rows.items()}
+    tables = {each: _table(each, own, [timed.begin_ns for timed in told]) for each, own in played.items()}
+    cuts = {each: _cuts(own) for each, own in played.items()}
     for table in tables.values():
         table[:, LAYER] = np.searchsorted(some.legs.rows, table[:, LAYER])
-    return Ahead(some.at, told, tables, cuts, [(key, own, {}) for key, own in bits.items()])
+    return Ahead(some.at, told, tables, cuts, [(key, links, {}) for key, links in bits.items()])
 
 
-def _play(npu: PipelineNpu, timed: Timed, rows: list[Row], cuts: list[tuple[int, int, int, int]]) -> None:
-    """Write what an NPU does in a leg."""
-    own, spans, begin_ns, request = npu.npu_class, timed.course.spans[npu.npu_class], timed.begin_ns, timed.request
-    at = len(rows)
-    timed.busy_ns[own] = npu.computed(timed.leg.inside, timed.came_ns[own], rows.append)
+class _Played(NamedTuple):
+    """What an NPU does in a leg, from the beginning of its collective: rows, where they are cut, and the last four
+    times of a `Timed`.
+    """
+
+    rows: NDArray[np.int64]
+    cuts: tuple[int, int, int]
+    times_ns: tuple[int, int, int, int]
+
+
+def _table(npu_class: int, played: Sequence[_Played], begins_ns: Sequence[int]) -> NDArray[np.int64]:
+    """The rows of a class from its legs."""
+    table = np.concatenate([leg.rows for leg in played])
+    table[:, START : END + 1] += np.repeat(begins_ns, [len(leg.rows) for leg in played])[:, None]
+    table[:, 0] = npu_class
+    return table
+
+
+def _cuts(played: Sequence[_Played]) -> list[tuple[int, int, int, int]]:
+    """Where the rows of legs that follow each other are cut."""
+    firsts = np.cumsum([0, *(len(leg.rows) for leg in played)]).tolist()
+    return [(at, at + leg.cuts[0], at + leg.cuts[1], at + leg.cuts[2]) for at, leg in zip(firsts, played, strict=False)]
+
+
+def _play(npu: Npu, timed: Timed) -> _Played:
+    """What an NPU does in a leg; who is as fast and has the same times does the same."""
+    spans = timed.course.spans[npu.npu_class]
+    sent = [npu.scheduler.sent_bytes(phase) for phases in timed.chunks for phase in phases]
+    late_ns = timed.came_ns[npu.npu_class] - timed.begin_ns
+    key = late_ns, id(npu.program.compute_ns), tuple(map(tuple, spans)), tuple(sent)
+    found = timed.leg.played.get(key)
+    if found is None:
+        found = timed.leg.played[key] = _work_out(npu, timed, late_ns, spans)
+    return found
+
+
+def _work_out(npu: Npu, timed: Timed, came_ns: int, spans: Sequence[Sequence[Span]]) -> _Played:
+    rows: list[Row] = []
+    request = timed.request
+    busy_ns = npu.computed(timed.leg.inside, came_ns, rows.append)
     inside = len(rows)
     for phases, ends in zip(timed.chunks, spans, strict=True):
         for phase, (first_ns, last_ns) in zip(phases, ends, strict=True):
-            rows.append(npu.scheduler.chunk(request, phase, begin_ns + first_ns, begin_ns + last_ns, 0))
+            rows.append(npu.scheduler.chunk(request, phase, first_ns, last_ns, 0))
     sent = len(rows)
-    timed.left_ns[own] = begin_ns + max(each[-1][1] for each in spans)
-    done_ns = timed.left_ns[own] + request.update_ns
-    rows.extend(npu.awaited(request, timed.came_ns[own], timed.busy_ns[own], done_ns, 0))
-    cuts.append((at, inside, sent, len(rows)))
-    timed.over_ns[own] = max(done_ns, timed.busy_ns[own])
-    timed.then_ns[own] = npu.computed(timed.leg.after, timed.over_ns[own], rows.append)
+    left_ns = max(each[-1][1] for each in spans)
+    done_ns = left_ns + request.update_ns
+    rows.extend(npu.awaited(request, came_ns, busy_ns, done_ns, 0))
+    cuts = inside, sent, len(rows)
+    over_ns = max(done_ns, busy_ns)
+    then_ns = npu.computed(timed.leg.after, over_ns, rows.append)
+    return _Played(np.array(rows, np.int64), cuts, (busy_ns, left_ns, over_ns, then_ns))

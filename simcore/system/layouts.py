@@ -12,12 +12,11 @@ from simcore.network.clock import occupied_ns, steps
 from simcore.network.compiled import Arrays, Known, installed, kept
 from simcore.network.core import (
     NEVER,
-    Hop,
+    Columns,
     Instance,
     Layout,
     Link,
     Lists,
-    Message,
     Rank,
     Round,
     Slot,
@@ -35,8 +34,8 @@ from simcore.system.solver import peers_of
 MESSAGE = -1
 """The layout of a message of no phase."""
 MESSAGES_AT_ONCE = 1 << 16
-ENOUGH = {True: 60_000, False: 600_000}
-"""So many messages take Python (10 us each) as long as loading what is compiled, and as compiling it, some 6 s."""
+ENOUGH = {True: 60_000, False: 2_000_000}
+"""After so many messages what is compiled is loaded, or compiled (some 10 s): Python takes 5 us for each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +82,8 @@ class Layouts:
     def __init__(self, *, timed: bool):
         self.state = State.empty(timed=timed)
         self.begun = 0
-        self.known = Known(self.state) if installed() and not timed else None
+        self.columns = {"hops": Columns(), "messages": Columns()}
+        self.known = Known(self.state, self.columns) if installed() and not timed else None
         self._hops: dict[Shape, dict[tuple[int, int, int], int]] = {}
 
     def extent(self, layout: int) -> Extent:
@@ -107,13 +107,12 @@ class Layouts:
 
     def _new_hops(self, graph: LinkGraph, messages: IntArray) -> list[int]:
         """Of messages, each a row of source, destination and size."""
-        hops, first = self.state.hops, len(self.state.hops)
+        first = self.columns["hops"].length
         routes = graph.routes(messages[:, 0], messages[:, 1])
         sizes, left = np.repeat(messages[:, 2], routes.counts), np.repeat(routes.offsets[1:], routes.counts) - 1
         spent_ns = occupied_ns(sizes, graph.bandwidth_bytes_per_s[routes.links])
         left -= np.arange(len(sizes))
-        columns = (routes.links, steps(graph.latency_ns, routes), spent_ns, sizes, left)
-        hops.extend(map(Hop, *(column.tolist() for column in columns)))
+        self.columns["hops"].add(routes.links, steps(graph.latency_ns, routes), spent_ns, sizes, left)
         found: list[int] = np.where(routes.counts > 0, first + routes.offsets[:-1], -1).tolist()
         return found
 
@@ -140,7 +139,7 @@ class Layouts:
             peers = peers_of(plan, np.array([[entry.hop] for entry in entries]), len(senders)).reshape(-1)
             sizes = np.repeat([entry.size_bytes for entry in entries], len(senders))
             hops = self.hops(shape, np.tile(members[senders], len(entries)), members[peers], sizes.tolist())
-            s.messages.extend(map(Message, hops, (peers * (not shape.lone)).tolist()))
+            self.columns["messages"].add(np.array(hops), peers * (not shape.lone))
         return layout
 
     def _transfers(self, shape: Shape, plan: Explicit, members: IntArray, costs: Costs) -> int:
@@ -148,7 +147,7 @@ class Layouts:
         layout = self._layout(members, len(entries), 0, 0, costs.endpoint_ns)
         src, dst = (np.array([getattr(entry, end) for entry in entries], np.int64) for end in ("src", "dst"))
         hops = self.hops(shape, members[src], members[dst], [entry.size_bytes for entry in entries])
-        s.messages.extend(map(Message, hops, dst.tolist()))
+        self.columns["messages"].add(np.array(hops, np.int64), dst)
         s.rounds.extend(Round(entry.src, costs.received_ns(entry.charge_bytes)) for entry in entries)
         behind = _lines(plan)
         followers = set(behind.values())
@@ -163,7 +162,7 @@ class Layouts:
 
     def _layout(self, members: IntArray, rounds: int, window: int, half: int, endpoint_ns: int) -> int:
         s = self.state
-        firsts = [len(s.rounds), len(s.messages), len(s.ranks), len(s.transfers)]
+        firsts = [len(s.rounds), self.columns["messages"].length, len(s.ranks), len(s.transfers)]
         s.layouts.append(Layout(len(members), rounds, window, half, endpoint_ns, *firsts))
         s.ranks.extend(Rank(name, 0) for name in members.tolist())
         return len(s.layouts) - 1
@@ -189,7 +188,7 @@ class Running:
 
     def __init__(self, layouts: Layouts, links: int = 0):
         self._layouts = layouts
-        self._columns: Lists | Arrays = Lists(layouts.state.apart())
+        self._columns: Lists | Arrays = Lists(layouts.state.apart(), layouts.columns)
         self.links = self._instances = self._slots = self._marks = 0
         self._entries = 0  # that a heap may have
         self._idle: dict[int, list[int]] = {}

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+import numpy as np
 import simpy
+from numpy.typing import NDArray
 
+from simcore.system.ahead import END, ITERATION, LAYER, START, Ahead, Cell, Legs, Rejoin, Route, legs_of
 from simcore.system.scheduler import Scheduler
 from simcore.system.streams import Dataset, Request, Turns
 from simcore.timeline.events import COMPUTE_STREAM, NO_LAYER, EventKind
 from simcore.workload.loops import Order, Ref, Step
 from simcore.workload.model import PhaseName
 
-if TYPE_CHECKING:
-    from simcore.system.ahead import Rejoin, Route
-
 PHASES = list(PhaseName)
 HIGHEST_PRIORITY = 100_000_000
 FIRST_TAIL = Ref(PhaseName.WEIGHT_GRAD, 0)
+Known = dict[Hashable, dict[int, tuple[Legs, int]]]
+"""Which legs begin in which steps of cells, by their content."""
 
 
 class Priorities:
@@ -56,14 +57,24 @@ class LoopProgram:
     iterations: int = 1
     step_ns: int = 0
     first_layer_tail_only: bool = False
+    content: None = None
+
+    @property
+    def rows(self) -> Sequence[int]:
+        """What its steps are numbered by."""
+        return range(len(self.names))
 
 
 class Npu:
-    """State of one NPU class: what it has sent and not yet seen complete."""
+    """State of one NPU class: what it has sent and not yet seen complete.
 
-    def __init__(self, program: LoopProgram, scheduler: Scheduler, priorities: Priorities):
+    `legs` keeps which collectives of cells may be told ahead, by content; None where what they do depends on more
+    than that.
+    """
+
+    def __init__(self, program: LoopProgram, scheduler: Scheduler, priorities: Priorities, legs: Known | None = None):
         self.env, self.npu_class, self._events = scheduler.env, scheduler.npu_class, scheduler.events
-        self.program, self.scheduler, self._priorities = program, scheduler, priorities
+        self.program, self.scheduler, self._priorities, self._legs = program, scheduler, priorities, legs
         self._pending: dict[Ref, list[Dataset]] = {}
         self._order: Turns = ()
         self._route: Route | None = None
@@ -76,21 +87,44 @@ class Npu:
     def run(self) -> Generator[simpy.Event, object, None]:
         """Play all iterations, then drain."""
         program = self.program
-        last = len(program.steps) - 1
         for self.iteration in range(program.iterations):
             start_ns = int(self.env.now)
-            for self._at, step in enumerate(program.steps):
-                yield from self._play(step)
-                if self._at == last:
-                    self.iterations.append((start_ns, int(self.env.now)))
-                if program.step_ns and not step.instant:
-                    yield self.env.timeout(program.step_ns)
+            yield from self._steps(program)
+            if program.steps:
+                self.iterations.append((start_ns, int(self.env.now)))
+                yield from self._move_on(program.steps[-1])
         yield from self._drain()
         self.finish_ns = int(self.env.now)
 
     def share(self) -> float:
         """What share of its steps it has begun."""
         return (self.iteration + self._at / max(len(self.program.steps), 1)) / max(self.program.iterations, 1)
+
+    def _steps(self, cell: Cell) -> Generator[simpy.Event, object, None]:
+        """Step by step, but for what is told ahead."""
+        routes, self._at, computed = self._routes(cell), 0, False
+        while self._at < len(cell.steps):
+            if self.program.step_ns and self._at:
+                yield from self._move_on(cell.steps[self._at - 1])
+            self._route = routes.get(self._at)
+            yield from self._play(cell.steps[self._at], computed=computed)
+            self._at, computed = (self._rejoin.step, self._rejoin.computed) if self._rejoin else (self._at + 1, False)
+            self._rejoin = None
+        self._route = None
+
+    def _move_on(self, step: Step) -> Generator[simpy.Event, object, None]:
+        """From a state of the loop to the next one."""
+        if self.program.step_ns and not step.instant:
+            yield self.env.timeout(self.program.step_ns)
+
+    def _routes(self, cell: Cell) -> dict[int, Route]:
+        """What can be told ahead, by the step that begins it."""
+        if self._legs is None:
+            return {}
+        known = self._legs.get(cell.content)
+        if known is None:
+            known = self._legs[cell.content] = legs_of(cell, self.program.requests)
+        return {step: Route(self, cell, *which) for step, which in known.items()}
 
     def _play(self, step: Step, *, computed: bool = False) -> Generator[simpy.Event, object, None]:
         """A step, which may have been `computed` already; what was told ahead meanwhile says where to `rejoin`."""
@@ -192,3 +226,61 @@ class Npu:
         name = self.program.names[ref.layer] if ref.layer >= 0 else NO_LAYER
         row = (self.npu_class, COMPUTE_STREAM, start_ns, end_ns, kind, name, ref.layer, PHASES.index(ref.phase))
         return (*row, 0, iteration)
+
+    def computed(self, steps: Sequence[Step], from_ns: int, write: Callable[[tuple[int, ...]], None]) -> int:
+        """Until when some steps compute; `write` takes the events of that."""
+        for step in steps:
+            duration_ns = self._compute_ns(step) if step.computes else 0
+            if duration_ns:
+                ref = Ref(step.phase, step.layer)
+                write(self._row(EventKind.COMPUTE, from_ns, from_ns + duration_ns, ref, self.iteration))
+                from_ns += duration_ns
+        return from_ns
+
+    def awaited(
+        self, request: Request, issue_ns: int, busy_ns: int, done_ns: int, iteration: int
+    ) -> Iterator[tuple[int, ...]]:
+        """The events of a collective that was sent, and waited for when the NPU was no longer busy."""
+        yield self.scheduler.collective(request, issue_ns, done_ns, iteration)
+        if done_ns > busy_ns:
+            ref = Ref(PHASES[request.phase], request.layer)
+            yield self._row(EventKind.WAIT, busy_ns, done_ns, ref, iteration)
+
+    def tell(self, dataset: Dataset, route: Route, ahead: Ahead, last: int, zero_ns: int) -> None:
+        """Legs went by as was told, from that of `dataset` up to number `last`; they are counted from `zero_ns`."""
+        first, own = route.at - ahead.at, self.npu_class
+        leg, cuts, rows = ahead.legs[first], ahead.cuts[own], ahead.rows[own]
+        _, chunks, ended, after = cuts[first]
+        self._write(rows[chunks:ended], route, zero_ns)
+        issue_ns, done_ns = int(dataset.issue_ns), zero_ns + leg.left_ns[own] + leg.request.update_ns
+        busy_ns = issue_ns + leg.busy_ns[own] - leg.came_ns[own]
+        for row in self.awaited(dataset.request, issue_ns, busy_ns, done_ns, dataset.iteration):
+            self._events.append(row)
+        self._write(rows[after : cuts[last][0] if last < len(cuts) else None], route, zero_ns)
+        between = ahead.legs[first + 1 : last]
+        self.scheduler.count(dataset.request.group, sum(len(timed.chunks) for timed in between))
+        for timed in between:
+            self._priorities.next(timed.leg.order)
+
+    def send_again(self, dataset: Dataset, route: Route, ahead: Ahead, at: int, zero_ns: int) -> Dataset:
+        """A collective that was told ahead is under way from now on, in the place of the one that it was told with."""
+        self.tell(dataset, route, ahead, at, zero_ns)
+        own, timed = self.npu_class, ahead.legs[at]
+        inside, chunks, *_ = ahead.cuts[own][at]
+        self._write(ahead.rows[own][inside:chunks], route, zero_ns)
+        ref = route.cell.steps[timed.leg.step].issue or timed.leg.ref
+        dataset.rejoin = Rejoin(timed.leg.then, False, ref, zero_ns + timed.busy_ns[own])
+        issue_ns, priority = zero_ns + timed.came_ns[own], self._priorities.next(timed.leg.order)
+        return self.scheduler.replace(dataset, self.program.requests[ref], timed.chunks, issue_ns, priority)
+
+    def go_on(self, dataset: Dataset, rejoin: Rejoin) -> None:
+        """Go on by itself behind what was told ahead."""
+        dataset.rejoin = rejoin
+        self.scheduler.close(dataset)
+
+    def _write(self, told: NDArray[np.int64], route: Route, zero_ns: int) -> None:
+        rows = told.copy()
+        rows[:, START : END + 1] += zero_ns
+        rows[:, LAYER] = np.array(route.cell.rows)[rows[:, LAYER]]
+        rows[:, ITERATION] = self.iteration
+        self._events.extend(rows)

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import simpy
-from numpy.typing import NDArray
 
-from simcore.system.ahead import END, ITERATION, LAYER, START, Ahead, Legs, Rejoin, Route, legs_of
-from simcore.system.npu import PHASES, LoopProgram, Npu, Priorities
+from simcore.system.npu import Known, LoopProgram, Npu, Priorities
 from simcore.system.point_to_point import Mail, Mailbox
 from simcore.system.scheduler import Scheduler
-from simcore.system.streams import Dataset, Request
 from simcore.system.transport import class_of
 from simcore.timeline.events import COMPUTE_STREAM, NO_LAYER, EventBuffer, EventKind
-from simcore.workload.loops import Ref, Step
+from simcore.workload.loops import Step
 from simcore.workload.loops.pipeline import Passage, Transfer
-
-Known = dict[Hashable, dict[int, tuple[Legs, int]]]
-"""Which legs begin in which steps of cells, by their content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +28,11 @@ class StageCell:
     steps: Sequence[Step]
     name: int
     content: Hashable
+
+    @property
+    def rows(self) -> Sequence[int]:
+        """What its steps are numbered by."""
+        return self.passage.rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +113,7 @@ class Handovers:
 
 
 class PipelineNpu(Npu):
-    """One class of NPUs of a stage.
-
-    `legs` keeps which collectives of cells may be told ahead, by content; None where what they do depends on more
-    than that.
-    """
+    """One class of NPUs of a stage."""
 
     def __init__(
         self,
@@ -127,11 +122,10 @@ class PipelineNpu(Npu):
         priorities: Priorities,
         stage: StageProgram,
         handovers: Handovers,
-        *,
         legs: Known | None,
     ):
-        super().__init__(program, scheduler, priorities)
-        self._stage, self._handovers, self._legs = stage, handovers, legs
+        super().__init__(program, scheduler, priorities, legs)
+        self._stage, self._handovers = stage, handovers
         self.cells: list[tuple[StageCell, int, int]] = []  # each with its beginning and end
         self.ends: list[tuple[int, int]] = []  # of steps
 
@@ -177,25 +171,6 @@ class PipelineNpu(Npu):
         sent, pending = self.program.requests, self._pending
         return not any(step.issue in sent or step.before in pending or step.after in pending for step in cell.steps)
 
-    def _steps(self, cell: StageCell) -> Generator[simpy.Event, object, None]:
-        """Step by step, but for what is told ahead."""
-        routes, at, computed = self._routes(cell), 0, False
-        while at < len(cell.steps):
-            self._route = routes.get(at)
-            yield from self._play(cell.steps[at], computed=computed)
-            at, computed = (self._rejoin.step, self._rejoin.computed) if self._rejoin else (at + 1, False)
-            self._rejoin = None
-        self._route = None
-
-    def _routes(self, cell: StageCell) -> dict[int, Route]:
-        """What can be told ahead, by the step that begins it."""
-        if self._legs is None:
-            return {}
-        known = self._legs.get(cell.content)
-        if known is None:
-            known = self._legs[cell.content] = legs_of(cell, self.program.requests)
-        return {step: Route(self, cell, *which) for step, which in known.items()}
-
     def _receive(self, cell: StageCell, source: Transfer) -> Generator[simpy.Event, object, None]:
         start_ns = int(self.env.now)
         self.waits_for = f"{cell.passage.cell} of stage {source.stage}"
@@ -205,61 +180,3 @@ class PipelineNpu(Npu):
         if end_ns > start_ns:
             row = (self.npu_class, COMPUTE_STREAM, start_ns, end_ns, EventKind.WAIT, cell.name, NO_LAYER, -1)
             self._events.append((*row, 0, self.iteration))
-
-    def computed(self, steps: Sequence[Step], from_ns: int, write: Callable[[tuple[int, ...]], None]) -> int:
-        """Until when some steps compute; `write` takes the events of that."""
-        for step in steps:
-            duration_ns = self._compute_ns(step) if step.computes else 0
-            if duration_ns:
-                ref = Ref(step.phase, step.layer)
-                write(self._row(EventKind.COMPUTE, from_ns, from_ns + duration_ns, ref, self.iteration))
-                from_ns += duration_ns
-        return from_ns
-
-    def awaited(
-        self, request: Request, issue_ns: int, busy_ns: int, done_ns: int, iteration: int
-    ) -> Iterator[tuple[int, ...]]:
-        """The events of a collective that was sent, and waited for when the NPU was no longer busy."""
-        yield self.scheduler.collective(request, issue_ns, done_ns, iteration)
-        if done_ns > busy_ns:
-            ref = Ref(PHASES[request.phase], request.layer)
-            yield self._row(EventKind.WAIT, busy_ns, done_ns, ref, iteration)
-
-    def tell(self, dataset: Dataset, route: Route, ahead: Ahead, last: int, zero_ns: int) -> None:
-        """Legs went by as was told, from that of `dataset` up to number `last`; they are counted from `zero_ns`."""
-        first, own = route.at - ahead.at, self.npu_class
-        leg, cuts, rows = ahead.legs[first], ahead.cuts[own], ahead.rows[own]
-        _, chunks, ended, after = cuts[first]
-        self._write(rows[chunks:ended], route, zero_ns)
-        issue_ns, done_ns = int(dataset.issue_ns), zero_ns + leg.left_ns[own] + leg.request.update_ns
-        busy_ns = issue_ns + leg.busy_ns[own] - leg.came_ns[own]
-        for row in self.awaited(dataset.request, issue_ns, busy_ns, done_ns, dataset.iteration):
-            self._events.append(row)
-        self._write(rows[after : cuts[last][0] if last < len(cuts) else None], route, zero_ns)
-        between = ahead.legs[first + 1 : last]
-        self.scheduler.count(dataset.request.group, sum(len(timed.chunks) for timed in between))
-        for timed in between:
-            self._priorities.next(timed.leg.order)
-
-    def send_again(self, dataset: Dataset, route: Route, ahead: Ahead, at: int, zero_ns: int) -> Dataset:
-        """A collective that was told ahead is under way from now on, in the place of the one that it was told with."""
-        self.tell(dataset, route, ahead, at, zero_ns)
-        own, timed = self.npu_class, ahead.legs[at]
-        inside, chunks, *_ = ahead.cuts[own][at]
-        self._write(ahead.rows[own][inside:chunks], route, zero_ns)
-        ref = route.cell.steps[timed.leg.step].issue or timed.leg.ref
-        dataset.rejoin = Rejoin(timed.leg.then, False, ref, zero_ns + timed.busy_ns[own])
-        issue_ns, priority = zero_ns + timed.came_ns[own], self._priorities.next(timed.leg.order)
-        return self.scheduler.replace(dataset, self.program.requests[ref], timed.chunks, issue_ns, priority)
-
-    def go_on(self, dataset: Dataset, rejoin: Rejoin) -> None:
-        """Go on by itself behind what was told ahead."""
-        dataset.rejoin = rejoin
-        self.scheduler.close(dataset)
-
-    def _write(self, told: NDArray[np.int64], route: Route, zero_ns: int) -> None:
-        rows = told.copy()
-        rows[:, START : END + 1] += zero_ns
-        rows[:, LAYER] = np.array(route.cell.passage.rows)[rows[:, LAYER]]
-        rows[:, ITERATION] = self.iteration
-        self._events.extend(rows)

@@ -146,13 +146,17 @@ class Scheduler:
 
     def chunk(self, request: Request, phase: StreamPhase, begin_ns: int, end_ns: int, iteration: int) -> Row:
         """The event of a chunk's phase."""
-        sent_bytes = self._sent_bytes.get(phase)
-        if sent_bytes is None:
-            sent_bytes = self._sent_bytes[phase] = self._transport.bytes_sent(self.npu_class, phase)
         return (
             self.npu_class, 1 + phase.lane.dim.index, begin_ns, end_ns, CHUNK, request.name, request.layer,
-            request.phase, sent_bytes, iteration,
+            request.phase, self.sent_bytes(phase), iteration,
         )  # fmt: skip
+
+    def sent_bytes(self, phase: StreamPhase) -> int:
+        """What the NPU sends in a phase."""
+        found = self._sent_bytes.get(phase)
+        if found is None:
+            found = self._sent_bytes[phase] = self._transport.bytes_sent(self.npu_class, phase)
+        return found
 
     def collective(self, request: Request, issue_ns: int, end_ns: int, iteration: int) -> Row:
         """The event of a collective."""

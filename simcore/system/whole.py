@@ -245,8 +245,10 @@ class Wholes:
         first_ns = min(came_ns.values())
         offsets = None if in_one else tuple(came_ns[each] - first_ns for each in classes)
         due = dict(zip(classes, offsets or (0,) * len(classes), strict=True))
-        some = Dataset(self._env, request, chunks)
-        course = self._course((classes[0], chunks, offsets), some, due, soon=True) if met == classes else None
+        key = (classes[0], chunks, offsets)
+        course = self._courses.get(key) if met == classes else None
+        if met == classes and key not in self._courses:
+            course = self._course(key, Dataset(self._env, request, chunks), due, soon=True)
         return (course, offsets) if course else None
 
     def _past(self, whole: _Whole, ahead: _Ahead, npu_class: int) -> None:

@@ -3,14 +3,14 @@
 import json
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import simcore
-from simcore.network import core, heaps
+from simcore.network import heaps
 from simcore.network.core import NEVER, Calendar
+from simcore.network.heaps import Heap
 from simcore.system import layouts
 from tests.system.test_alone import SYSTEMS, TOPOLOGIES, WORKLOAD
 
@@ -34,25 +34,20 @@ def test_compiled_functions_answer_as_python_does(tmp_path, monkeypatch, name, a
 
 
 @given(st.lists(st.tuples(*[st.integers(0, 3)] * 4), max_size=40), st.integers(0, 3))
-def test_calendars_and_heaps_in_arrays_give_entries_in_order_also_those_that_come_meanwhile(entries, late):
-    """What comes while its time runs goes behind what that time has given, and before the rest that is larger."""
-    heap, calendar = np.zeros((2 * len(entries) + 1, 4), np.int64), Calendar()
-    for entry in entries:
-        heaps.push(heap, entry)
-        calendar.push(entry)
-    assert heaps.length(heap) == len(entries) == len([*calendar])
-    found: list[tuple[int, ...]] = []
-    same: list[tuple[int, ...]] = []
+def test_heaps_in_arrays_and_calendars_give_entries_in_order_also_those_that_come_meanwhile(entries, late):
+    found: list[list[tuple[int, ...]]] = [[], []]
     ways: list[Any] = [
-        (heaps.push, heaps.due_timers, heaps.first_ns, heap, found),
-        (Calendar.push, Calendar.due, core.first_ns, calendar, same),
+        (heaps.push, heaps.pop_timer, Heap.of([], 4).with_room(2 * len(entries))),
+        (Calendar.push, Calendar.pop, Calendar()),
     ]
-    for push, due, first_ns, column, told in ways:
-        while (now := first_ns(column)) < NEVER:
-            for entry in due(column, now):
-                told.append(tuple(map(int, entry)))
-                if now == late and entry[1] < 2:
-                    push(column, (now, entry[1] + 2, *entry[2:]))
-    assert found == same
-    assert found == sorted(found)
-    assert len(found) == len(entries) + sum(entry[0] == late and entry[1] < 2 for entry in entries)
+    for (push, pop, heap), told in zip(ways, found, strict=True):
+        for entry in entries:
+            push(heap, entry)
+        while heap.times[0] < NEVER:
+            told.append(entry := tuple(map(int, pop(heap))))
+            if entry[0] == late and entry[1] < 2:
+                push(heap, (late, entry[1] + 2, *entry[2:]))
+    assert found[0] == found[1]
+    assert found[0] == sorted(found[0])
+    assert len(found[0]) == len(entries) + sum(entry[0] == late and entry[1] < 2 for entry in entries)
+    assert [int(time) for time in Heap.of(found[0], 4).times[: len(found[0])]] == [entry[0] for entry in found[0]]
