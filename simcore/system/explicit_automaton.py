@@ -84,7 +84,7 @@ def exits(plan: Explicit, group: RankGroup, arrivals_ns: NDArray[np.int64], cost
     As `ExplicitAutomaton`, but of messages between the same two ranks the next begins when the bytes of the one before
     are gone, as on a link of their own.
     """
-    delays_ns, occupied_ns = _times(plan, group)
+    delays_ns, occupied_ns, asked_ns = _times(plan, group)
     arrived_ns: list[int] = arrivals_ns.tolist()
     leave = list(arrived_ns)
     ready_ns = [arrival_ns + costs.endpoint_ns for arrival_ns in leave]
@@ -99,7 +99,7 @@ def exits(plan: Explicit, group: RankGroup, arrivals_ns: NDArray[np.int64], cost
         if costs.rendezvous:
             before = plan.asked_after[index]
             listens_ns = left_ns[before] if before >= 0 else arrived_ns[entry.dst]
-            start_ns = max(start_ns, listens_ns + group.delay(entry.dst, entry.src, RENDEZVOUS_BYTES))
+            start_ns = max(start_ns, listens_ns + asked_ns[index])
         free_ns[pair] = start_ns + occupied_ns[index]
         here_ns = max(start_ns + delays_ns[index], arrived_ns[entry.dst]) + costs.endpoint_ns
         received_ns.append(here_ns + (costs.reduction_ns(entry.charge_bytes) if entry.charge_bytes else 0))
@@ -108,15 +108,15 @@ def exits(plan: Explicit, group: RankGroup, arrivals_ns: NDArray[np.int64], cost
     return np.array(leave)
 
 
-def _times(plan: Explicit, group: RankGroup) -> tuple[list[int], list[int]]:
-    """Of every transfer: its time, and the part of it that its bytes take."""
-    size_bytes = np.array([entry.size_bytes for entry in plan.transfers], np.int64)
-    src = np.array([entry.src for entry in plan.transfers], np.int64)
-    dst = np.array([entry.dst for entry in plan.transfers], np.int64)
-    delays_ns: list[int] = [0] * len(size_bytes)
-    for size in np.unique(size_bytes).tolist():
-        same = np.flatnonzero(size_bytes == size)
-        for index, delay_ns in zip(same.tolist(), group.between(src[same], dst[same], size).tolist(), strict=True):
-            delays_ns[index] = delay_ns
-    empty_ns = group.between(src, dst, 0).tolist() if len(src) else []
-    return delays_ns, [delay_ns - empty for delay_ns, empty in zip(delays_ns, empty_ns, strict=True)]
+def _times(plan: Explicit, group: RankGroup) -> list[list[int]]:
+    """Of every transfer: its time, the part of it that its bytes take, and the time of its receiver's request."""
+    entries = [(entry.src, entry.dst, entry.size_bytes) for entry in plan.transfers]
+    src, dst, size_bytes = np.array(entries, np.int64).reshape(-1, 3).T
+    delays_ns, empty_ns, asked_ns = np.zeros_like(src), np.zeros_like(src), np.zeros_like(src)
+    if entries:
+        delays_ns = empty_ns = group.between(src, dst, 0)
+        asked_ns = group.between(dst, src, RENDEZVOUS_BYTES)
+    for size in set(size_bytes.tolist()):
+        same = size_bytes == size
+        delays_ns = np.where(same, group.between(src, dst, size), delays_ns)
+    return [delays_ns.tolist(), (delays_ns - empty_ns).tolist(), asked_ns.tolist()]

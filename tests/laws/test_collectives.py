@@ -262,7 +262,7 @@ def test_a_solved_phase_is_the_one_played_message_by_message(problem, reduction_
         return size_bytes * reduction_per_byte // 100
 
     def delay_ns(rank: int, hop: int, size_bytes: int) -> int:
-        return group.delay(rank, plan.peer(rank, hop), size_bytes)
+        return int(delay(np.array([rank]), np.array([plan.peer(rank, hop)]), size_bytes)[0])
 
     played = simulate(plan, arrivals, delay_ns, endpoint_ns, reduction_ns)
     assert solve(plan, group, np.array(arrivals), costs(endpoint_ns, reduction_ns)).tolist() == played
