@@ -3,34 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from typing import ClassVar
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
-
-from simcore.hashed import Hashed
 
 # Times in ns of messages of `size_bytes` from each `src` to each `dst` (arrays of NPU ids of equal length).
 Delay = Callable[[NDArray[np.int64], NDArray[np.int64], int], NDArray[np.int64]]
 
 
-@dataclass(frozen=True)
-class LogicalDim(Hashed):
+class LogicalDim(Struct, frozen=True, cache_hash=True):
     """Groups of `size` NPUs, `stride` ids apart: all or a part of topology dimension `index`, or the whole machine.
 
     `backward`, as of all dimensions: taken from the last, so that what goes to the next NPU goes to the one before.
     """
 
-    __hash__ = Hashed.__hash__
-
     index: int
     size: int
     stride: int
     backward: bool = False
-    local: ClassVar[bool] = False
+    local = False
 
     def members(self, npu: int) -> NDArray[np.int64]:
         """The NPUs of the group that `npu` is in, in order."""
@@ -44,15 +39,12 @@ class LogicalDim(Hashed):
         return self.size - 1 - place if self.backward else place
 
 
-@dataclass(frozen=True)
-class JointDim(Hashed):
+class JointDim(Struct, frozen=True):
     """Several dimensions taken as one, the first innermost; its traffic counts as the first one's."""
-
-    __hash__ = Hashed.__hash__
 
     dims: tuple[LogicalDim, ...]
     backward: bool = False
-    local: ClassVar[bool] = False
+    local = False
 
     @property
     def index(self) -> int:
@@ -77,19 +69,16 @@ class JointDim(Hashed):
         return place
 
 
-@dataclass(frozen=True)
-class Communicator(Hashed):
+class Communicator(Struct, frozen=True, cache_hash=True):
     """Listed NPUs in ring order: a logical dimension of its own; its traffic queues as dimension 0's.
 
     A `local` one is a group of a trace.
     """
 
-    __hash__ = Hashed.__hash__
-
     ranks: tuple[int, ...]
     local: bool = True
     backward: bool = False
-    index: ClassVar[int] = 0
+    index = 0
 
     @property
     def size(self) -> int:

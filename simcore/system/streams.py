@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import simpy
+from msgspec import Struct
+from msgspec.structs import replace
 
-from simcore.hashed import Hashed
 from simcore.system.config import Algorithm
 from simcore.system.groups import GroupDim
 from simcore.workload.model import CollectiveKind
@@ -21,11 +22,8 @@ Turns = tuple[int, ...]
 """All NPUs, the one first that acts first of those that act in the same nanosecond; () = as their ids are."""
 
 
-@dataclass(frozen=True)
-class Lane(Hashed):
+class Lane(Struct, frozen=True, cache_hash=True):
     """A logical dimension as one kind of collective uses it: with an algorithm; `position` numbers the queues."""
-
-    __hash__ = Hashed.__hash__
 
     position: int
     dim: GroupDim
