@@ -8,6 +8,7 @@ from simcore.system.collectives import (  # noqa: F401 - each registers its algo
     synthesised,
 )
 from simcore.system.collectives.registry import (
+    IN_NETWORK,
     NATIVE_ALGORITHMS,
     NETWORK_AWARE,
     ROOTED,
@@ -17,4 +18,13 @@ from simcore.system.collectives.registry import (
     native,
 )
 
-__all__ = ["NATIVE_ALGORITHMS", "NETWORK_AWARE", "ROOTED", "AnyPlan", "PlanOptions", "algorithms", "native"]
+__all__ = [
+    "IN_NETWORK",
+    "NATIVE_ALGORITHMS",
+    "NETWORK_AWARE",
+    "ROOTED",
+    "AnyPlan",
+    "PlanOptions",
+    "algorithms",
+    "native",
+]

@@ -8,7 +8,7 @@ from simcore.system.plan import InNetwork
 from simcore.workload.model import CollectiveKind
 
 
-@native("inNetwork", CollectiveKind.ALL_REDUCE)
+@native("inNetwork", CollectiveKind.ALL_REDUCE, in_network=True)
 def in_network(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOptions) -> InNetwork:
     """The switch reduces what all send up and sends the result down to all (SHARP, Graham et al. 2016).
 
@@ -18,7 +18,7 @@ def in_network(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOp
     return InNetwork(data_bytes, options.switch_latency_ns, options.switch_bytes_per_s)
 
 
-@native("multicast", CollectiveKind.ALL_GATHER, CollectiveKind.BROADCAST)
+@native("multicast", CollectiveKind.ALL_GATHER, CollectiveKind.BROADCAST, in_network=True)
 def multicast(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOptions) -> Explicit:
     """What one rank sends to all goes over every link of a tree once: natively, on any links.
 

@@ -46,9 +46,13 @@ NATIVE_ALGORITHMS: dict[str, tuple[CollectiveKind, ...]] = {}
 """Algorithms of the native profile that ASTRA-sim has not, and the collectives that each can do."""
 NETWORK_AWARE: set[str] = set()
 """Those whose plans depend on the network of their group."""
+IN_NETWORK: set[str] = set()
+"""Those whose messages the network copies or reduces: no one receiver gets them."""
 
 
-def native(name: str, *kinds: CollectiveKind, network_aware: bool = False) -> Callable[[Maker], Maker]:
+def native(
+    name: str, *kinds: CollectiveKind, network_aware: bool = False, in_network: bool = False
+) -> Callable[[Maker], Maker]:
     """Register an algorithm that ASTRA-sim has not; for other kinds than these it raises ValueError.
 
     Chunks may need another collective than was asked for.
@@ -64,6 +68,7 @@ def native(name: str, *kinds: CollectiveKind, network_aware: bool = False) -> Ca
 
         NATIVE_ALGORITHMS[name] = kinds
         NETWORK_AWARE.update([name] * network_aware)
+        IN_NETWORK.update([name] * in_network)
         return algorithms.register(name)(checked)
 
     return enter
