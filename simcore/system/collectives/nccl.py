@@ -257,7 +257,8 @@ def point_to_point_s(size_bytes: float, system: Fabric, *, same_node: bool) -> f
 
 class _Kind(NamedTuple):
     """Of a kind of collective: how often its data go round, what a rank sends per byte of buffer in units of (n-1)/n
-    or of everything, what NCCL makes it of, and as which one nccl-tests show it."""
+    or of everything, what NCCL makes it of, and as which one nccl-tests show it.
+    """
 
     passes: int
     wire: float
