@@ -40,8 +40,9 @@ IDLE_PORTS = "buffers, marks, congestion control and routing of the topology pla
 def make_transport(env: Environment, ranks: Sequence[Sequence[int]], setup: Setup) -> Wired:
     """Without contention phases are solved; on shared links they share them; NCCL's were measured.
 
-    Where the order of events counts, or `--exact messages` asks for it, every message is played, by one NPU for all
-    where they are alike. Raises AsymmetryError when a folded machine is not symmetric on its links.
+    Where the order of events counts, receivers ask for messages (rendezvous), or `--exact messages` asks for it, every
+    message is played, by one NPU for all where they are alike. Raises AsymmetryError when a folded machine is not
+    symmetric on its links.
     """
     topology, profile, exact = setup.topology, setup.profile, bool(setup.settings.exact)
     links = LinkGraph(topology, timed=setup.settings.link_times)
@@ -49,7 +50,7 @@ def make_transport(env: Environment, ranks: Sequence[Sequence[int]], setup: Setu
     _check(setup, network)
     if setup.system.fabric:
         return Measured(env, ranks, setup.system.fabric, costs)
-    if network is None and not (exact or costs.bus or setup.in_turn):
+    if network is None and not (exact or costs.bus or costs.rendezvous or setup.in_turn):
         if topology.noise.links and folded:
             raise AsymmetryError
         return Solved(env, ranks, profile.delay(topology), costs, barrier=profile.barrier)

@@ -13,7 +13,6 @@ from functools import partial
 from itertools import accumulate, count
 
 from simcore.system.plan import Plan, Round
-from simcore.system.point_to_point import Handshakes
 
 After = Callable[[int, Callable[[], None]], None]
 Pay = Callable[[int, int, Callable[[], None]], None]
@@ -170,13 +169,11 @@ def simulate(
     delay_ns: Callable[[int, int, int], int],
     endpoint_ns: int,
     reduction_ns: Callable[[int], int],
-    request_ns: Callable[[int, int], int] | None = None,
 ) -> list[int]:
     """When each rank leaves the phase, message by message on a network without contention.
 
-    `delay_ns(rank, hop, size_bytes)` is the time of a message that `rank` sends `hop` positions on; under rendezvous it
-    leaves when the receiver's request is there, which takes `request_ns(rank, hop)` once the receiver listens. With a
-    single arrival time all ranks are alike: one of them is played, receiving what it sends.
+    `delay_ns(rank, hop, size_bytes)` is the time of a message that `rank` sends `hop` positions on. With a single
+    arrival time all ranks are alike: one of them is played, receiving what it sends.
     """
     queue: list[tuple[int, int, Callable[[], None]]] = []
     order = count()
@@ -190,21 +187,10 @@ def simulate(
     def after(delay_ns: int, callback: Callable[[], None]) -> None:
         at(now + delay_ns, callback)
 
-    handshakes = Handshakes(after)
-
     def automaton(rank: int) -> RankAutomaton:
         def send(index: int, entry: Round) -> None:
             peer = automata[0 if alike else plan.peer(rank, entry.hop)]
-
-            def transmit() -> None:
-                at(now + delay_ns(rank, entry.hop, entry.size_bytes), lambda: peer.arrive(index))
-
-            if request_ns is None:
-                transmit()
-                return
-            source = 0 if alike else plan.source(rank, entry.hop)
-            at(now + request_ns(source, entry.hop), partial(handshakes.ask, (source, index)))
-            handshakes.send((rank, index), transmit)
+            at(now + delay_ns(rank, entry.hop, entry.size_bytes), lambda: peer.arrive(index))
 
         def done() -> None:
             exits[rank] = now

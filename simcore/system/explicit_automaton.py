@@ -13,7 +13,6 @@ from simcore.system.automaton import After, Pay
 from simcore.system.explicit import Explicit
 from simcore.system.groups import RankGroup
 from simcore.system.plans import Costs
-from simcore.system.point_to_point import RENDEZVOUS_BYTES
 
 
 class ExplicitAutomaton:
@@ -79,27 +78,21 @@ class ExplicitAutomaton:
 
 
 def exits(plan: Explicit, group: RankGroup, arrivals_ns: NDArray[np.int64], costs: Costs) -> NDArray[np.int64]:
-    """When each rank leaves, without contention; under rendezvous a transfer waits for its receiver's request.
+    """When each rank leaves, without contention.
 
     As `ExplicitAutomaton`, but of messages between the same two ranks the next begins when the bytes of the one before
     are gone, as on a link of their own.
     """
-    delays_ns, occupied_ns, asked_ns = _times(plan, group)
+    delays_ns, occupied_ns = _times(plan, group)
     arrived_ns: list[int] = arrivals_ns.tolist()
     leave = list(arrived_ns)
     ready_ns = [arrival_ns + costs.endpoint_ns for arrival_ns in leave]
     received_ns: list[int] = []
-    left_ns: list[int] = []
     free_ns: dict[tuple[int, int], int] = {}
     for index, entry in enumerate(plan.transfers):
         pair = (entry.src, entry.dst)
         sent_ns = max((received_ns[source] for source in plan.after[index]), default=ready_ns[entry.src])
-        left_ns.append(sent_ns)
         start_ns = max(sent_ns, free_ns.get(pair, sent_ns))
-        if costs.rendezvous:
-            before = plan.asked_after[index]
-            listens_ns = left_ns[before] if before >= 0 else arrived_ns[entry.dst]
-            start_ns = max(start_ns, listens_ns + asked_ns[index])
         free_ns[pair] = start_ns + occupied_ns[index]
         here_ns = max(start_ns + delays_ns[index], arrived_ns[entry.dst]) + costs.endpoint_ns
         received_ns.append(here_ns + (costs.reduction_ns(entry.charge_bytes) if entry.charge_bytes else 0))
@@ -109,14 +102,11 @@ def exits(plan: Explicit, group: RankGroup, arrivals_ns: NDArray[np.int64], cost
 
 
 def _times(plan: Explicit, group: RankGroup) -> list[list[int]]:
-    """Of every transfer: its time, the part of it that its bytes take, and the time of its receiver's request."""
+    """Of every transfer: its time, and the part of it that its bytes take."""
     entries = [(entry.src, entry.dst, entry.size_bytes) for entry in plan.transfers]
     src, dst, size_bytes = np.array(entries, np.int64).reshape(-1, 3).T
-    delays_ns, empty_ns, asked_ns = np.zeros_like(src), np.zeros_like(src), np.zeros_like(src)
-    if entries:
-        delays_ns = empty_ns = group.between(src, dst, 0)
-        asked_ns = group.between(dst, src, RENDEZVOUS_BYTES)
+    delays_ns = empty_ns = group.between(src, dst, 0) if entries else src
     for size in set(size_bytes.tolist()):
         same = size_bytes == size
         delays_ns = np.where(same, group.between(src, dst, size), delays_ns)
-    return [delays_ns.tolist(), (delays_ns - empty_ns).tolist(), asked_ns.tolist()]
+    return [delays_ns.tolist(), (delays_ns - empty_ns).tolist()]

@@ -144,16 +144,10 @@ class RankGroup:
         """Time of the message that each member sends `hop` positions on (or to position XOR hop)."""
         key = (hop, exchange, size_bytes)
         if key not in self._known:
-            self._known[key] = self.between(*self._ends(hop, exchange), size_bytes)
+            places = np.arange(len(self))
+            peers = places ^ hop if exchange else (places + hop) % len(self)
+            self._known[key] = self.between(places, peers, size_bytes)
         return self._known[key]
-
-    def requests(self, hop: int, exchange: bool, size_bytes: int) -> NDArray[np.int64]:
-        """Time of the message by which each member is asked for the one that it sends `hop` positions on."""
-        return self.between(*self._ends(hop, exchange)[::-1], size_bytes)
-
-    def _ends(self, hop: int, exchange: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        positions = np.arange(len(self))
-        return positions, positions ^ hop if exchange else (positions + hop) % len(self)
 
     def between(self, src: NDArray[np.int64], dst: NDArray[np.int64], size_bytes: int) -> NDArray[np.int64]:
         """Times of messages between positions."""

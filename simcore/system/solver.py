@@ -23,7 +23,6 @@ from simcore.system.explicit import Explicit
 from simcore.system.groups import RankGroup
 from simcore.system.plan import InNetwork, Plan, Round
 from simcore.system.plans import Costs
-from simcore.system.point_to_point import RENDEZVOUS_BYTES
 from simcore.timeline.link_use import OccupiedLinks
 from simcore.units import transfer_ns
 
@@ -80,15 +79,11 @@ def _alone(plan: Plan, group: RankGroup, arrivals_ns: NDArray[np.int64], costs: 
     floats depends on the order.
     """
     delays = {entry: group.delays(entry.hop, plan.exchange, entry.size_bytes) for entry, _ in plan.rounds}
-    asked: dict[int, NDArray[np.int64]] = {}
-    if costs.rendezvous:
-        asked = {entry.hop: group.requests(entry.hop, plan.exchange, RENDEZVOUS_BYTES) for entry in delays}
-    columns = (arrivals_ns, *delays.values(), *asked.values())
+    columns = (arrivals_ns, *delays.values())
     alike = all((column == column[0]).all() for column in columns)
     if plan.window == 1 and alike and all(column.dtype == np.int64 for column in columns[1:]):
-        times = {entry: delay[0] + asked.get(entry.hop, delay[:1] * 0)[0] for entry, delay in delays.items()}
-        return arrivals_ns + _in_step(plan, times, costs)
-    if plan.window == 1 and not costs.rendezvous:
+        return arrivals_ns + _in_step(plan, {entry: delay[0] for entry, delay in delays.items()}, costs)
+    if plan.window == 1:
         found = _rounds(plan, arrivals_ns, costs, lambda entry, _: _Idle(delays[entry]))
         return arrivals_ns if found is None else found
     by_message = {(entry.hop, entry.size_bytes): column for entry, column in delays.items()}
@@ -96,12 +91,8 @@ def _alone(plan: Plan, group: RankGroup, arrivals_ns: NDArray[np.int64], costs: 
     def delay_ns(rank: int, hop: int, size_bytes: int) -> int:
         return by_message[hop, size_bytes][rank].item()  # type: ignore[no-any-return]
 
-    def request_ns(rank: int, hop: int) -> int:
-        return asked[hop][rank].item()  # type: ignore[no-any-return]
-
     starts = arrivals_ns[:1] if alike else arrivals_ns
-    request = request_ns if costs.rendezvous else None
-    exits = simulate(plan, starts.tolist(), delay_ns, costs.endpoint_ns, costs.reduction_ns, request)
+    exits = simulate(plan, starts.tolist(), delay_ns, costs.endpoint_ns, costs.reduction_ns)
     return np.full(len(group), exits[0]) if alike else np.array(exits)
 
 
