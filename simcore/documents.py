@@ -77,7 +77,7 @@ class Node:
         for item in self.items:
             if item.name == key:
                 return item
-        raise KeyError(key)
+        raise InputError.at(self.location, f"{self.name} has no '{key}'", expected=f'"{key}": ...')
 
     def mapping(self) -> Iterator[tuple[str, Node]]:
         """Key and value of every entry of a mapping."""
