@@ -12,9 +12,8 @@ from simcore.network.congested import Network, TreeNetwork
 from simcore.network.congestion_free import CongestionFree
 from simcore.network.instant import Timers, TimersOfNpus, after
 from simcore.network.trees import Reduction
-from simcore.system.automaton import RankAutomaton, SwitchAutomaton, Together, at_endpoint
+from simcore.system.automaton import ExplicitAutomaton, RankAutomaton, Together, at_endpoint
 from simcore.system.explicit import Explicit
-from simcore.system.explicit_automaton import ExplicitAutomaton
 from simcore.system.groups import GroupDim
 from simcore.system.packets import Packets
 from simcore.system.plan import InNetwork, Plan, Round, Symmetry
@@ -25,7 +24,7 @@ from simcore.system.transport import AsymmetryError, Done
 from simcore.timeline.events import LinkTable
 
 LAST = ("~", 0)  # sorts behind the keys of chunks
-_Player = RankAutomaton | Together | SwitchAutomaton | ExplicitAutomaton
+_Player = RankAutomaton | Together | ExplicitAutomaton
 Send = Callable[[int, int, int, Any, Callable[[], None]], None]
 
 
@@ -126,8 +125,9 @@ class Played:
             return ExplicitAutomaton(plan, position, pay, later, send, finished)
 
         if isinstance(plan, InNetwork):
-            combine = partial(self._combine, stream, npu, members, plan)
-            return SwitchAutomaton(costs.endpoint_ns, later, combine, finished)
+            both_ways = Plan(len(members), ((Round(1, plan.size_bytes), 1),))  # to the switch and back
+            up = partial(self._combine, stream, npu, members, plan)
+            return RankAutomaton(both_ways, pay, later, lambda index, entry: up(), finished)
 
         def automaton(part: Plan, first: int, done: Callable[[], None]) -> RankAutomaton:
             def forward(index: int, entry: Round) -> None:
