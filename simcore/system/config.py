@@ -15,7 +15,7 @@ from simcore.documents import Node
 from simcore.errors import InputError, Location, Problem, Problems, closest
 from simcore.peers import refuse_foreign
 from simcore.system import schedule
-from simcore.system.collectives import NATIVE_ALGORITHMS, ROOTED, algorithms
+from simcore.system.collectives import EVERYBODY, NATIVE_ALGORITHMS, ROOTED, algorithms
 from simcore.system.collectives.nccl import Fabric, read_fabric
 from simcore.system.memory_bus import BusCosts
 from simcore.system.schedule import Schedule
@@ -162,12 +162,6 @@ def _number(factor: float) -> Parse:
     return lambda node: node.number(above=True) * factor
 
 
-_KINDS = (
-    CollectiveKind.ALL_REDUCE,
-    CollectiveKind.ALL_GATHER,
-    CollectiveKind.REDUCE_SCATTER,
-    CollectiveKind.ALL_TO_ALL,
-)
 # Key of the file -> (field, how its node is read). Those without a field change no result here: checked and dropped.
 _FIELDS: dict[str, tuple[str, Parse]] = {
     "scheduling-policy": ("scheduling_policy", _choice("LIFO", "FIFO", "EXPLICIT")),
@@ -208,8 +202,8 @@ _BUS: dict[str, tuple[str, Callable[[Node], float]]] = {
     "local-reduction-delay": ("reduction_ns", lambda node: int(node.number())),
 }
 _BUS_SWITCH = "model-shared-bus"
-_LISTS = {f"{kind.replace('_', '-')}-implementation": kind for kind in (*_KINDS, *ROOTED)}
-_CUSTOM = {f"{kind.replace('_', '-')}-implementation-custom": kind for kind in _KINDS}
+_LISTS = {f"{kind.replace('_', '-')}-implementation": kind for kind in (*EVERYBODY, *ROOTED)}
+_CUSTOM = {f"{kind.replace('_', '-')}-implementation-custom": kind for kind in EVERYBODY}
 _NCCL = ("collectives", "nccl-fabric")
 KEYS = (*_NCCL, *_FIELDS, *_BUS, _BUS_SWITCH, *_LISTS, *_CUSTOM)
 
@@ -313,7 +307,7 @@ def _algorithm(node: Node, name: str, kind: CollectiveKind) -> Algorithm | None:
     window = 0
     if match := _WINDOWED.fullmatch(name):
         name, window = match[1], int(match[2])
-    possible = NATIVE_ALGORITHMS.get(WHOLE_MACHINE.get(name, name), _KINDS)
+    possible = NATIVE_ALGORITHMS.get(WHOLE_MACHINE.get(name, name), EVERYBODY)
     if kind not in possible and name in {*algorithms, *WHOLE_MACHINE}:
         able = "binomial, chain or flat" if kind in ROOTED else "ring or direct"
         node.problem(f"{name} cannot do {kind}", expected=f"{name} for {' or '.join(possible)}, or {able}")

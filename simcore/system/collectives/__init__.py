@@ -8,6 +8,7 @@ from simcore.system.collectives import (  # noqa: F401 - each registers its algo
     synthesised,
 )
 from simcore.system.collectives.registry import (
+    EVERYBODY,
     IN_NETWORK,
     NATIVE_ALGORITHMS,
     NETWORK_AWARE,
@@ -19,6 +20,7 @@ from simcore.system.collectives.registry import (
 )
 
 __all__ = [
+    "EVERYBODY",
     "IN_NETWORK",
     "NATIVE_ALGORITHMS",
     "NETWORK_AWARE",

@@ -40,6 +40,13 @@ AnyPlan = Plan | SideBySide | InNetwork | Explicit
 Maker = Callable[[CollectiveKind, int, int, PlanOptions], AnyPlan]
 algorithms: Registry[Maker] = Registry("collective algorithm")
 
+EVERYBODY = (
+    CollectiveKind.ALL_REDUCE,
+    CollectiveKind.ALL_GATHER,
+    CollectiveKind.REDUCE_SCATTER,
+    CollectiveKind.ALL_TO_ALL,
+)
+"""Those in which all ranks do alike; the others have a root."""
 ROOTED = (CollectiveKind.BROADCAST, CollectiveKind.REDUCE, CollectiveKind.GATHER, CollectiveKind.SCATTER)
 
 NATIVE_ALGORITHMS: dict[str, tuple[CollectiveKind, ...]] = {}

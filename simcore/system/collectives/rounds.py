@@ -5,16 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import groupby
 
-from simcore.system.collectives.registry import PlanOptions, algorithms, native
+from simcore.system.collectives.registry import EVERYBODY, PlanOptions, algorithms, native
 from simcore.system.plan import Plan, Round, SideBySide
 from simcore.workload.model import CollectiveKind
 
-ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL = (
-    CollectiveKind.ALL_REDUCE,
-    CollectiveKind.ALL_GATHER,
-    CollectiveKind.REDUCE_SCATTER,
-    CollectiveKind.ALL_TO_ALL,
-)
+ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL = EVERYBODY
 
 
 def _once(size: int, rounds: Iterable[Round], *, exchange: bool = False) -> Plan:
@@ -56,7 +51,7 @@ def _ring(kind: CollectiveKind, size: int, data_bytes: int, hop: int = 1) -> Pla
     return Plan(size, rounds[kind])
 
 
-@native("bidirectionalRing", ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL)
+@native("bidirectionalRing", *EVERYBODY)
 def bidirectional_ring(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOptions) -> SideBySide:
     """Two rings of half the data each, opposite ways round, so that both directions of links work.
 
