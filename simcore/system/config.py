@@ -18,6 +18,7 @@ from simcore.system import schedule
 from simcore.system.collectives import EVERYBODY, NATIVE_ALGORITHMS, ROOTED, algorithms
 from simcore.system.collectives.nccl import Fabric, read_fabric
 from simcore.system.memory_bus import BusCosts
+from simcore.system.queues import INSERTION
 from simcore.system.schedule import Schedule
 from simcore.workload.model import CollectiveKind
 
@@ -174,7 +175,7 @@ _FIELDS: dict[str, tuple[str, Parse]] = {
     ),
     "intra-dimension-scheduling": (
         "intra_dimension_scheduling",
-        _choice("FIFO", "RG", "SCF", "lessRemainingPhaseFirst", smallestFirst="SCF"),
+        _choice(*INSERTION, smallestFirst="SCF"),
     ),
     "inter-dimension-scheduling": (
         "inter_dimension_scheduling",

@@ -56,10 +56,7 @@ class Solved:
         self.plans = Plans(costs)
         self._class_of = class_of(ranks)
         self._meetings: dict[tuple[object, ...], _Meeting] = {}
-        self._groups: dict[tuple[GroupDim, int], RankGroup] = {}
-        self._classes: dict[RankGroup, NDArray[np.int64]] = {}
-        self._names: dict[RankGroup, Hashable] = {}
-        self._lockstep: dict[tuple[RankGroup, StreamPhase], NDArray[np.int64]] = {}
+        self._groups: dict[tuple[GroupDim, int], _Group] = {}
 
     def bytes_sent(self, npu_class: int, phase: StreamPhase) -> int:
         """What one NPU sends in a phase."""
@@ -72,10 +69,10 @@ class Solved:
 
     def _arrive(self, npu_class: int, stream: Stream, done: Done) -> None:
         group = self._group(stream.phase.lane.dim, self._ranks[npu_class][0])
-        key = (stream.key, stream.at, 0 if self._barrier else self._name(group))
+        key = (stream.key, stream.at, 0 if self._barrier else group.name)
         meeting = self._meetings.setdefault(key, {})
         meeting[npu_class] = (self._env.now, stream, done)
-        expected = len(self._ranks) if self._barrier else len(set(self._members(group).tolist()))
+        expected = len(self._ranks) if self._barrier else group.parties
         if len(meeting) == expected:
             del self._meetings[key]
             self._settle(meeting, stream.phase)
@@ -100,20 +97,19 @@ class Solved:
             timer = self._env.timeout(leave[npu_class] - self._env.now)
             timer.callbacks.append(partial(_leave, done, stream))
 
-    def _exits(self, group: RankGroup, meeting: _Meeting, phase: StreamPhase) -> dict[int, float]:
+    def _exits(self, group: _Group, meeting: _Meeting, phase: StreamPhase) -> dict[int, float]:
         """When each class of a group leaves."""
-        classes = self._members(group)
-        arrivals = np.array([meeting[c][0] for c in classes.tolist()])
+        arrivals = np.array([meeting[npu_class][0] for npu_class in group.classes])
         if (arrivals == arrivals[0]).all():
-            if (group, phase) not in self._lockstep:
-                self._lockstep[group, phase] = self._solve(group, np.zeros(len(group), np.int64), phase)
-            lockstep = self._lockstep[group, phase]
+            if phase not in group.lockstep:
+                group.lockstep[phase] = self._solve(group, np.zeros(len(group), np.int64), phase)
+            lockstep = group.lockstep[phase]
             # Fractions are added up from the beginning: a sum of floats depends on the order.
             exits = arrivals + lockstep if lockstep.dtype == np.int64 else self._solve(group, arrivals, phase)
         else:
             exits = self._solve(group, arrivals, phase)
         leave: dict[int, float] = {}
-        for npu_class, exit_ns in zip(classes.tolist(), exits.tolist(), strict=True):
+        for npu_class, exit_ns in zip(group.classes, exits.tolist(), strict=True):
             if leave.setdefault(npu_class, exit_ns) != exit_ns:
                 if not self._barrier:
                     raise AsymmetryError
@@ -126,28 +122,26 @@ class Solved:
             raise AsymmetryError  # places matter: groups of equal classes need not be equal
         return solve(plan, group, arrivals, self._costs.of(phase.lane.dim))
 
-    def _group(self, dim: GroupDim, npu: int) -> RankGroup:
+    def _group(self, dim: GroupDim, npu: int) -> _Group:
         members = dim.members(npu)
         key = (dim, int(members[0]))
         if key not in self._groups:
-            self._groups[key] = RankGroup(members, self._delay)
+            classes = self._class_of[members]
+            # Whichever way members go round, which two need not agree on, a group has one name. In a folded run groups
+            # of equal classes are one: a class stands for members of all of them.
+            unfolded = len(self._ranks) == len(self._class_of)
+            name = int(members.min()) if unfolded else tuple(np.sort(classes).tolist())
+            self._groups[key] = _Group(members, self._delay, classes.tolist(), name)
         return self._groups[key]
 
-    def _members(self, group: RankGroup) -> NDArray[np.int64]:
-        """The class of each member."""
-        if group not in self._classes:
-            self._classes[group] = self._class_of[group.members]
-        return self._classes[group]
 
-    def _name(self, group: RankGroup) -> Hashable:
-        """Of a group, whichever way its members go round: two need not agree.
+class _Group(RankGroup):
+    """A group with the classes of its members, and the times of phases that they enter together."""
 
-        In a folded run groups of equal classes are one: a class stands for members of all of them.
-        """
-        if group not in self._names:
-            unfolded = len(self._ranks) == len(self._class_of)
-            self._names[group] = min(group.ids) if unfolded else tuple(sorted(self._members(group).tolist()))
-        return self._names[group]
+    def __init__(self, members: NDArray[np.int64], delay: Delay, classes: Sequence[int], name: Hashable):
+        super().__init__(members, delay)
+        self.classes, self.name, self.parties = classes, name, len(set(classes))
+        self.lockstep: dict[StreamPhase, NDArray[np.int64]] = {}
 
 
 def _leave(done: Done, stream: Stream, _: simpy.Event) -> None:
