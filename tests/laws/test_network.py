@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from simcore.network.batch import solve_batch
 from simcore.network.congested import CutThrough, StoreAndForward
 from simcore.network.congestion_free import message_ns
-from simcore.network.fair import FairShare
-from simcore.network.solver import max_min_rates
+from simcore.network.fair import FairShare, max_min_rates
 from simcore.network.topology.figures import figures
 from simcore.network.topology.kinds import FABRICS
 from simcore.network.topology.links import LinkGraph
