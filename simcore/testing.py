@@ -105,11 +105,8 @@ def check_plan(plan: AnyPlan, kind: CollectiveKind, size: int, share_bytes: int)
     if isinstance(plan, Plan):
         for entry, _ in plan.rounds:
             _check_round(plan, entry.hop)
-        least = least_bytes(kind, size, share_bytes)
-        _hold(
-            plan.bytes_per_rank >= least,
-            f"{kind} on {size} ranks: a rank sends {plan.bytes_per_rank} B, at least {least} B are needed",
-        )
+        least, sent = least_bytes(kind, size, share_bytes), plan.bytes_of(0)
+        _hold(sent >= least, f"{kind} on {size} ranks: a rank sends {sent} B, at least {least} B are needed")
 
 
 def _check_round(plan: Plan, hop: int) -> None:

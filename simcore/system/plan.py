@@ -61,14 +61,9 @@ class Plan:
         """Messages that each rank sends."""
         return sum(count for _, count in self.rounds)
 
-    @property
-    def bytes_per_rank(self) -> int:
-        """Bytes that each rank sends."""
-        return sum(entry.size_bytes * count for entry, count in self.rounds)
-
     def bytes_of(self, rank: int) -> int:
         """Bytes that a rank sends."""
-        return self.bytes_per_rank
+        return sum(entry.size_bytes * count for entry, count in self.rounds)
 
     def expanded(self) -> Iterator[Round]:
         """Every round, in order."""
@@ -92,29 +87,19 @@ class Plan:
 class SideBySide:
     """Plans of the same ranks that run at once and do not wait for each other; a rank is done when all are."""
 
-    plans: tuple[Plan, ...]
-
-    @property
-    def parts(self) -> tuple[Plan, ...]:
-        """The plans that run at once."""
-        return self.plans
+    parts: tuple[Plan, ...]
 
     @property
     def symmetry(self) -> Symmetry:
         """What may be done with all of them."""
-        return min(plan.symmetry for plan in self.plans)
-
-    @property
-    def bytes_per_rank(self) -> int:
-        """Bytes that each rank sends."""
-        return sum(plan.bytes_per_rank for plan in self.plans)
+        return min(plan.symmetry for plan in self.parts)
 
     def bytes_of(self, rank: int) -> int:
         """Bytes that a rank sends."""
-        return self.bytes_per_rank
+        return sum(plan.bytes_of(rank) for plan in self.parts)
 
     def __str__(self) -> str:
-        return "\n".join(map(str, self.plans))
+        return "\n".join(map(str, self.parts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +113,6 @@ class InNetwork:
     latency_ns: int = 0
     bytes_per_s: float = 0.0
     symmetry = Symmetry.TURNS
-
-    @property
-    def bytes_per_rank(self) -> int:
-        """Bytes that each rank sends."""
-        return self.size_bytes
 
     def bytes_of(self, rank: int) -> int:
         """Bytes that a rank sends."""
