@@ -6,11 +6,9 @@ is a plain "send, receive, send on".
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import accumulate
 
 from simcore.system.explicit import Explicit
 from simcore.system.plan import Plan, Round
@@ -104,41 +102,6 @@ class RankAutomaton:
             self.after(0, lambda: self._receive(index))
         else:
             self._posted.add(index)
-
-
-class Together:
-    """One rank playing plans that run side by side; their messages are numbered one plan after the other.
-
-    `automaton(plan, first, done)` makes the automaton of a plan whose messages are numbered from `first`.
-    """
-
-    __slots__ = ("_automata", "_firsts", "_running", "done")
-
-    def __init__(
-        self,
-        plans: Sequence[Plan],
-        automaton: Callable[[Plan, int, Callable[[], None]], RankAutomaton],
-        done: Callable[[], None],
-    ):
-        self.done, self._running = done, len(plans)
-        self._firsts = [0, *accumulate(part.num_rounds for part in plans)][:-1]
-        parts = zip(plans, self._firsts, strict=True)
-        self._automata = [automaton(part, first, self._finished) for part, first in parts]
-
-    def start(self) -> None:
-        """Begin all."""
-        for automaton in self._automata:
-            automaton.start()
-
-    def arrive(self, index: int) -> None:
-        """A message is here."""
-        part = bisect_right(self._firsts, index) - 1
-        self._automata[part].arrive(index - self._firsts[part])
-
-    def _finished(self) -> None:
-        self._running -= 1
-        if not self._running:
-            self.done()
 
 
 class ExplicitAutomaton:

@@ -28,7 +28,7 @@ from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
 from simcore.system.collectives import AnyPlan
 from simcore.system.explicit import Explicit
-from simcore.system.plan import InNetwork, Plan
+from simcore.system.plan import InNetwork, Plan, numbered
 from simcore.system.plans import Costs
 from simcore.system.solver import peers_of
 
@@ -123,9 +123,7 @@ class Layouts:
             return [(self._transfers(shape, plan, members, costs), 0)]
         if isinstance(plan, InNetwork):
             raise NotImplementedError("whoever asks has asked `playable`")
-        firsts = np.cumsum([0, *(part.num_rounds for part in plan.parts)]).tolist()
-        parts = zip(plan.parts, firsts, strict=False)
-        return [(self._rounds(shape, part, members, costs), first) for part, first in parts]
+        return [(self._rounds(shape, part, members, costs), first) for first, part in numbered(plan.parts)]
 
     def _rounds(self, shape: Shape, plan: Plan, members: IntArray, costs: Costs) -> int:
         s, senders = self.state, np.arange(1 if shape.lone else plan.size)

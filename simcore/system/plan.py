@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from itertools import repeat
+from itertools import accumulate, repeat
 
 
 class Symmetry(IntEnum):
@@ -81,6 +81,11 @@ class Plan:
     def __str__(self) -> str:
         arrow = "^" if self.exchange else "+"
         return "  ".join(f"{count}x {arrow}{entry.hop} {entry.size_bytes} B" for entry, count in self.rounds)
+
+
+def numbered(parts: Sequence[Plan]) -> list[tuple[int, Plan]]:
+    """Plans that run at once, each with the number of its first message."""
+    return list(zip(accumulate((part.num_rounds for part in parts), initial=0), parts, strict=False))
 
 
 @dataclass(frozen=True, slots=True)
