@@ -94,6 +94,10 @@ class Node:
             return []
         return self.items
 
+    def listed(self, key: str) -> list[Node]:
+        """The elements of a list of this mapping, none where it is left out."""
+        return self[key].sequence() if key in self else []
+
     def text(self) -> str:
         """A string; anything else is a problem and gives ''."""
         if isinstance(self.value, str):

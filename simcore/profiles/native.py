@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from simcore.network.clock import idle_ns
 from simcore.network.congested import CutThrough, LinkNetwork
-from simcore.network.congestion_free import message_ns
 from simcore.network.fair import FairShare
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Dimension, Topology
@@ -31,7 +31,7 @@ def delay(topology: Topology) -> Delay:
     links = LinkGraph(topology)
 
     def times(src: NDArray[np.int64], dst: NDArray[np.int64], size_bytes: int) -> NDArray[np.int64]:
-        return message_ns(links, src, dst, np.full_like(src, size_bytes))
+        return idle_ns(links, links.routes(src, dst), size_bytes)
 
     return times
 

@@ -67,15 +67,15 @@ class _Plan:
     def _blocks(self, rank: int, gpu: Node) -> Iterator[_Block]:
         """The thread blocks of a rank, their numbers looked up in what the rank has."""
         channels: dict[str, list[tuple[int, Line, Line]]] = defaultdict(list)
-        for node in _all(gpu, "channels"):
+        for node in gpu.listed("channels"):
             key = "type" if "type" in node else "channel_type"  # of plans from before channel_type, and of today's
             kind = node[key].text()
-            for peer in _all(node, "connected_to"):
+            for peer in node.listed("connected_to"):
                 to = _below(peer, self.size, "rank")
                 number = sum(other == to for other, *_ in channels[kind])
                 channels[kind].append((to, (kind, rank, to, number), (kind, to, rank, number)))
-        there = [(_below(node["rank"], self.size, "rank"), _buffer(node)) for node in _all(gpu, "remote_buffers")]
-        for number, semaphore in enumerate(_all(gpu, "semaphores")):
+        there = [(_below(node["rank"], self.size, "rank"), _buffer(node)) for node in gpu.listed("remote_buffers")]
+        for number, semaphore in enumerate(gpu.listed("semaphores")):
             self.lines["semaphore", rank, number].extend([0] * min(semaphore["init_value"].integer(), MOST_PARTS))
         buffers: dict[str, list[tuple[int, str]]] = defaultdict(lambda: there)
         for node in gpu["threadblocks"].sequence():
@@ -188,15 +188,10 @@ class _Plan:
 def _chosen(node: Node, key: str, kind: str, ids: str, there: dict[str, list[T]]) -> dict[str, list[T]]:
     """What a thread block uses of what its rank has, by type of channel."""
     found: dict[str, list[T]] = defaultdict(list)
-    for part in _all(node, key):
+    for part in node.listed(key):
         known = there[part[kind].text()]
         found[part[kind].text()] += [known[_below(each, len(known), ids)] for each in part[ids].sequence()]
     return found
-
-
-def _all(node: Node, key: str) -> list[Node]:
-    """The elements of a list that may be left out."""
-    return node[key].sequence() if key in node else []
 
 
 def _buffer(node: Node) -> str:
