@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from simcore.cli.command import Target, emit, option, pictures, verb
+from simcore.cli.command import PICTURE, emit, option, verb
 from simcore.cli.numbers import Whole
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.argument("study")
 @option("--top", default=10, show_default=True, type=Whole(min=1), help="How many to show.")
 @option("--explain", is_flag=True, help="The best step's interval and the constants it follows most.")
-@option("--plot", type=Target(pictures), metavar="FILE", help="Picture of time against memory (.png .svg .pdf).")
+@option("--plot", type=PICTURE, metavar="FILE", help="Picture of time against memory (.png .svg .pdf).")
 def command(study: str, top: int, explain: bool, plot: str | None) -> None:
     """Find the fastest way to run a model that fits: degrees, chunks, micro-batch, recomputation, ZeRO level.
 
@@ -59,16 +59,18 @@ def command(study: str, top: int, explain: bool, plot: str | None) -> None:
 def _words(asked: Study, plan: Plan) -> Iterator[str]:
     """The command that predicts and runs a plan of a study."""
     from simcore.cli.options import options_of
+    from simcore.cost.words import acting
     from simcore.model.plan import Plan
 
-    usual = Plan(plan.world_size, plan.seq, fused_attention=plan.fused_attention)
+    usual = Plan(plan.world_size, plan.seq, global_batch=0, fused_attention=plan.fused_attention)
+    idle = {name for name, acts, _ in acting(asked.model, plan) if not acts}
     yield f"simcore predict --model {asked.names[0] or 'MODEL.yaml'} --cluster {asked.names[1] or 'CLUSTER.yaml'}"
     yield f"--accelerators {plan.world_size} --seq {plan.seq}"
     for one in options_of("predict plan"):
-        value = getattr(plan, str(one.name), None)
-        if value != getattr(usual, str(one.name), None):
-            said = ",".join(map(str, value)) if isinstance(value, tuple) else value
-            yield one.opts[0] if one.is_flag else f"{one.opts[0]} {said}"
+        name = str(one.name)
+        if name not in idle and (value := getattr(plan, name, ())) != getattr(usual, name, ()):
+            one_by_one = value if one.multiple else [",".join(map(str, value)) if isinstance(value, tuple) else value]
+            yield from (one.opts[0] if one.is_flag else f"{one.opts[0]} {each}" for each in one_by_one)
     yield "--run" if plan.fused_attention else "--unfused-attention --run"
 
 

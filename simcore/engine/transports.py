@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from simcore.engine.folding import classes_of, fold
 from simcore.engine.placement import Placement
 from simcore.engine.setup import Setup
-from simcore.engine.sites import looks_alike, survey
+from simcore.engine.sites import Ground, looks_alike, survey
 from simcore.errors import InputError
 from simcore.network.congested import LinkNetwork
 from simcore.network.congestion_free import CongestionFree
@@ -55,11 +55,14 @@ def make_transport(env: Environment, ranks: Sequence[Sequence[int]], setup: Setu
             raise AsymmetryError
         return Solved(env, ranks, profile.delay(topology), costs, barrier=profile.barrier)
     shares = [[dim.size for dim in setup.placement.dims if dim.index == at] for at in range(len(topology.dims))]
-    if network and profile.gang and network.by_itself and not (exact or topology.faults):
+    if network and _by_itself(setup, network) and not (exact or topology.faults):
         ground = survey(setup, links, costs, folds=network.foldable and folded)
-        if not ground.meets or (ground.playable and network.in_columns):
+        if _by_phases(setup, network, ground):
+            plays = ground.playable and network.in_columns
             phases = partial(Phases, network=network, costs=costs, plain=network.in_columns)
-            return Shared(env, ranks, links, phases, costs, sites=ground.sites, shares=shares, names=setup.names)
+            return Shared(
+                env, ranks, links, phases, costs, sites=ground.sites, shares=shares, names=setup.names, plays=plays
+            )
     if folded and (len(ranks) > 1 or not _one_for_all(setup, network, costs)):
         raise AsymmetryError
     if network is None:
@@ -77,16 +80,29 @@ def fold_of(setup: Setup, kinds: Ints) -> list[Sequence[int]] | None:
         return None
     links = LinkGraph(topology)
     costs = costs_of(setup, links)
-    if network is None or setup.system.fabric or not (gang and network.by_itself):
+    if network is None or setup.system.fabric or not _by_itself(setup, network):
         placeless = gang and _all_alike(setup.placement, topology, costs)
         differ = bool(network and gang and not (placeless and network.foldable and _same_ways(topology)))
         return None if differ or (np.ptp(kinds) and not placeless) else fold(dims, kinds)
     ground = survey(setup, links, costs, folds=network.foldable)
-    if ground.meets and not (ground.playable and network.in_columns):
+    if not _by_phases(setup, network, ground):
         return None
     if (np.diff(kinds.reshape(setup.stages, -1)) == 0).all():
         return classes_of(kinds * (ground.colours.max() + 1) + ground.colours)
     return fold(dims, kinds) if ground.placeless else None
+
+
+def _by_itself(setup: Setup, network: type[LinkNetwork]) -> bool:
+    """Whether a phase that meets no other takes as long as an equal one; with queues, where none is known to meet."""
+    return setup.profile.gang and network.by_itself and not (network.has_queues and setup.settings.meeting)
+
+
+def _by_phases(setup: Setup, network: type[LinkNetwork], ground: Ground) -> bool:
+    """Whether phases are timed one by one: those that meet can be played in columns, none can meet, or, as messages on
+    queues take so long, it is worth a try.
+    """
+    tries = network.has_queues and not setup.settings.meeting
+    return not ground.meets or tries or (ground.playable and network.in_columns)
 
 
 def _same_ways(topology: Topology) -> bool:
@@ -180,12 +196,12 @@ def _refuse(setup: Setup, names: set[str], option: str, what: str) -> None:
             raise InputError.at(option, message, expected=f"another algorithm, or no {option}", found=name)
 
 
-def notes_of(transport: Transport, setup: Setup) -> tuple[str, ...]:
+def notes_of(transport: Wired, setup: Setup) -> tuple[str, ...]:
     """What the user should know of how collectives were timed."""
     network = network_of(setup)
-    if (network is None or network.by_itself) and any(dim.ports != PLAIN for dim in setup.topology.dims):
+    if not (network and network.has_queues) and any(dim.ports != PLAIN for dim in setup.topology.dims):
         return (IDLE_PORTS,)
-    return tuple(transport.notes()) if isinstance(transport, Measured | Played) else ()
+    return tuple(transport.notes())
 
 
 def stuck_of(transport: Transport) -> list[str]:

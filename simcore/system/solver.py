@@ -18,6 +18,7 @@ from simcore.network.topology.fabric import IntArray, Routes
 from simcore.network.topology.links import LinkGraph
 from simcore.system.plan import Plan, Round
 from simcore.system.plans import Costs
+from simcore.timeline.events import QueueTable
 from simcore.timeline.link_use import OccupiedLinks
 
 
@@ -25,13 +26,14 @@ from simcore.timeline.link_use import OccupiedLinks
 class PhaseTimes:
     """A phase of some groups, alone on their links: when each rank of each group left, counted from the beginning.
 
-    What every link of the place carried and for how long; and when, where that is kept.
+    What every link of the place carried and for how long; and when, where that is kept; what queues did, if any.
     """
 
     exits_ns: Sequence[Sequence[int]]
     size_bytes: IntArray
     busy_ns: IntArray
     occupied: OccupiedLinks | None = None
+    queues: QueueTable | None = None
 
     @property
     def end_ns(self) -> int:

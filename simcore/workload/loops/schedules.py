@@ -327,7 +327,7 @@ def _steps(schedule: Schedule, stage: int) -> tuple[_Step, ...]:
     """The cells of a stage; all but their micro-batch is worked out once for each kind and chunk."""
     parts = schedule.parts
     kinds = {(cell.kind, cell.chunk) for cell in schedule.order[stage]}
-    known = {key: _waits(schedule, stage, Cell(key[0], 0, key[1])) for key in kinds}
+    known = {key: waits(schedule, stage, Cell(key[0], 0, key[1])) for key in kinds}
     return tuple(
         (kind, part, number * parts + part, needed, number * parts + there, moved)
         for kind, number, chunk in schedule.order[stage]
@@ -335,7 +335,7 @@ def _steps(schedule: Schedule, stage: int) -> tuple[_Step, ...]:
     )
 
 
-def _waits(schedule: Schedule, stage: int, cell: Cell) -> tuple[int, str, int, int]:
+def waits(schedule: Schedule, stage: int, cell: Cell) -> tuple[int, str, int, int]:
     """Part, kind and part it waits for, where that is handed over."""
     part, needed = schedule.part(stage, cell.chunk), _needs(schedule, stage, cell)
     if needed is None:
