@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from simcore.system.automaton import simulate
 from simcore.system.collectives import PlanOptions, algorithms
 from simcore.system.groups import RankGroup
-from simcore.system.solver import solve
+from simcore.system.plans import Costs
+from simcore.system.transport import solve, stepped
 from simcore.workload.model import CollectiveKind
 
 NPUS = 256
@@ -17,6 +17,6 @@ def bench_a_skewed_ring_all_reduce_solved(benchmark):
     plan = algorithms.get("ring")(CollectiveKind.ALL_REDUCE, NPUS, 1 << 20, PlanOptions())
     arrivals = np.arange(NPUS, dtype=np.int64) * 7 % 1000
     group = RankGroup(np.arange(NPUS), lambda src, dst, size_bytes: np.full(len(src), 500 + size_bytes // 100))
-    solved = benchmark(solve, plan, group, arrivals, 10, lambda _: 0)
-    played = simulate(plan, arrivals.tolist(), lambda rank, hop, size_bytes: 500 + size_bytes // 100, 10, lambda _: 0)
+    solved = benchmark(solve, plan, group, arrivals, Costs(10, lambda _: 0, PlanOptions()))
+    played = stepped(plan, arrivals.tolist(), lambda rank, hop, size_bytes: 500 + size_bytes // 100, 10, lambda _: 0)
     assert solved.tolist() == played

@@ -78,7 +78,7 @@ class Node:
         for item in self.items:
             if item.name == key:
                 return item
-        raise KeyError(key)
+        raise InputError.at(self.location, f"{self.name} has no '{key}'", expected=f'"{key}": ...')
 
     def mapping(self) -> Iterator[tuple[str, Node]]:
         """Key and value of every entry of a mapping."""
@@ -94,6 +94,10 @@ class Node:
             self.problem(f"{self.name} must be a list", expected="a list, for example [4, 8]")
             return []
         return self.items
+
+    def listed(self, key: str) -> list[Node]:
+        """The elements of a list of this mapping, none where it is left out."""
+        return self[key].sequence() if key in self else []
 
     def text(self) -> str:
         """A string; anything else is a problem and gives ''."""

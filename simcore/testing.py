@@ -108,11 +108,8 @@ def check_plan(plan: AnyPlan, kind: CollectiveKind, size: int, share_bytes: int)
             received = sorted(peers) == list(range(plan.size))
             _hold(received, f"hop {entry.hop}: not every rank receives from one other")
             _hold(all(peer != rank for rank, peer in enumerate(peers)), f"hop {entry.hop}: a rank sends to itself")
-        least = least_bytes(kind, size, share_bytes)
-        _hold(
-            plan.bytes_per_rank >= least,
-            f"{kind} on {size} ranks: a rank sends {plan.bytes_per_rank} B, at least {least} B are needed",
-        )
+        least, sent = least_bytes(kind, size, share_bytes), plan.bytes_of(0)
+        _hold(sent >= least, f"{kind} on {size} ranks: a rank sends {sent} B, at least {least} B are needed")
 
 
 def least_bytes(kind: CollectiveKind, size: int, share_bytes: int) -> int:

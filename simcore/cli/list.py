@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from inspect import getmodule
 
 import click
 
@@ -42,7 +41,7 @@ def _collectives() -> Lines:
     from simcore.system.config import TOURING, WHOLE_MACHINE
 
     for name in algorithms.names():
-        yield name, _first_line(getattr(getmodule(algorithms.get(name)), "__doc__", ""))
+        yield name, _first_line(algorithms.get(name).__doc__)
     for name, algorithm in WHOLE_MACHINE.items():
         yield name, f"{algorithm} over the whole machine as one dimension"
     for name, (algorithm, tour) in TOURING.items():

@@ -10,9 +10,8 @@ from functools import cache, partial
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.engine.custom import Customs
 from simcore.engine.folding import kinds_of
-from simcore.engine.node_checks import check_nodes
+from simcore.engine.nodes import Customs, check_nodes
 from simcore.engine.placement import Placement, joined
 from simcore.engine.setup import Setup
 from simcore.engine.wiring import Scene

@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
-import simpy
 from numpy.typing import NDArray
 
 from simcore.engine.folding import classes_of, fold
@@ -22,9 +21,9 @@ from simcore.network.instant import Environment
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
 from simcore.network.topology.ports import PLAIN
-from simcore.profiles import Profile
 from simcore.system.alone import Phases
-from simcore.system.config import NCCL, SystemConfig
+from simcore.system.collectives import IN_NETWORK
+from simcore.system.config import NCCL
 from simcore.system.measured import Measured
 from simcore.system.plans import Costs
 from simcore.system.played import Played
@@ -35,48 +34,40 @@ from simcore.system.transport import AsymmetryError, Solved
 Wired = Solved | Measured | Played | Shared
 Ints = NDArray[np.int64]
 
-TREES = {"inNetwork", "multicast"}
 IDLE_PORTS = "buffers, marks, congestion control and routing of the topology play no part: --network queued has them"
-UNASKED = {NCCL, *TREES}  # their messages have no one receiver that could ask for them
 
 
 def make_transport(env: Environment, ranks: Sequence[Sequence[int]], setup: Setup) -> Wired:
     """Without contention phases are solved; on shared links they share them; NCCL's were measured.
 
-    Raises AsymmetryError when a folded machine is not symmetric on its links.
+    Where the order of events counts, receivers ask for messages (rendezvous), or `--exact messages` asks for it, every
+    message is played, by one NPU for all where they are alike. Raises AsymmetryError when a folded machine is not
+    symmetric on its links.
     """
-    topology, system, profile = setup.topology, setup.system, setup.profile
-    _check_bus(system, profile)
+    topology, profile, exact = setup.topology, setup.profile, bool(setup.settings.exact)
     links = LinkGraph(topology, timed=setup.settings.link_times)
-    costs = costs_of(setup, links)
-    if costs.rendezvous:
-        _refuse(setup.placement, UNASKED, "--rendezvous", "cannot wait for its receivers to ask")
-    if setup.settings.exact:
-        _check_exact(system, profile)
-    if system.fabric:
-        _refuse_links(topology)
-        return Measured(env, ranks, system.fabric, costs)
-    network = network_of(setup)
-    if topology.faults:
-        return _faulty(env, ranks, setup.placement, links, network, costs)
-    if network and profile.gang and not network.has_trees:
-        mode = f"--network {setup.settings.network}"
-        _refuse(setup.placement, TREES, mode, "copies or reduces on links, which queues do not")
-    if setup.settings.exact:
-        return _message_by_message(env, ranks, setup, links, network, costs)
+    costs, network, folded = costs_of(setup, links), network_of(setup), len(ranks) < topology.npus
+    _check(setup, network)
+    if setup.system.fabric:
+        return Measured(env, ranks, setup.system.fabric, costs)
+    if network is None and not (exact or costs.bus or costs.rendezvous or setup.in_turn):
+        if topology.noise.links and folded:
+            raise AsymmetryError
+        return Solved(env, ranks, profile.delay(topology), costs, barrier=profile.barrier)
+    shares = [[dim.size for dim in setup.placement.dims if dim.index == at] for at in range(len(topology.dims))]
+    if network and _by_itself(setup, network) and not (exact or topology.faults):
+        ground = survey(setup, links, costs, folds=network.foldable and folded)
+        if _by_phases(setup, network, ground):
+            plays = ground.playable and network.in_columns
+            phases = partial(Phases, network=network, costs=costs, plain=network.in_columns)
+            return Shared(
+                env, ranks, links, phases, costs, sites=ground.sites, shares=shares, names=setup.names, plays=plays
+            )
+    if folded and (len(ranks) > 1 or not _one_for_all(setup, network, costs)):
+        raise AsymmetryError
     if network is None:
-        return _without_contention(env, ranks, setup, costs)
-    if not _by_itself(setup, network):
-        return _each_for_itself(env, ranks, setup, links, network, costs)
-    ground = survey(setup, links, costs, folds=network.foldable and len(ranks) < topology.npus)
-    if _by_phases(setup, network, ground):
-        phases = partial(Phases, network=network, costs=costs, plain=network.in_columns)
-        shares = _parts(setup.placement, topology)
-        plays = ground.playable and network.in_columns
-        return Shared(
-            env, ranks, links, phases, costs, sites=ground.sites, shares=shares, names=setup.names, plays=plays
-        )
-    return Played(env, ranks, network(env, links), costs)
+        return Played(env, ranks, CongestionFree(env, profile.delay(topology)), costs, barrier=profile.barrier)
+    return Played(env, ranks, network(env, FoldedLinks(links, shares) if folded else links), costs)
 
 
 def fold_of(setup: Setup, kinds: Ints) -> list[Sequence[int]] | None:
@@ -90,7 +81,7 @@ def fold_of(setup: Setup, kinds: Ints) -> list[Sequence[int]] | None:
     links = LinkGraph(topology)
     costs = costs_of(setup, links)
     if network is None or setup.system.fabric or not _by_itself(setup, network):
-        placeless = gang and all_alike(setup.placement, topology, costs)
+        placeless = gang and _all_alike(setup.placement, topology, costs)
         differ = bool(network and gang and not (placeless and network.foldable and _same_ways(topology)))
         return None if differ or (np.ptp(kinds) and not placeless) else fold(dims, kinds)
     ground = survey(setup, links, costs, folds=network.foldable)
@@ -136,115 +127,73 @@ def costs_of(setup: Setup, links: LinkGraph) -> Costs:
     return Costs(endpoint_ns, profile.reduction(system), options, group_ns, asks, system.bus, links)
 
 
-def _each_for_itself(
-    env: simpy.Environment,
-    ranks: Sequence[Sequence[int]],
-    setup: Setup,
-    links: LinkGraph,
-    network: type[LinkNetwork],
-    costs: Costs,
-) -> Played:
-    """Every message, by one NPU for all where they are alike."""
-    topology, placement = setup.topology, setup.placement
-    if len(ranks) == topology.npus:
-        return Played(env, ranks, network(env, links), costs)
-    alike = all_alike(placement, topology, costs) and not (network.by_event and _both_ways(setup))
-    if network.foldable and len(ranks) == 1 and alike:
-        return Played(env, ranks, network(env, FoldedLinks(links, _parts(placement, topology))), costs)
-    raise AsymmetryError
+def _one_for_all(setup: Setup, network: type[LinkNetwork] | None, costs: Costs) -> bool:
+    """Whether one NPU may play the messages of all.
 
-
-def _check_exact(system: SystemConfig, profile: Profile) -> None:
-    """InputError for times that are not those of messages, and for rules whose messages are not played."""
-    if not profile.by_messages:
-        message = f"profile {profile.name} is not played message by message"
-        raise InputError.at("--exact", message, expected="profile native", found=profile.name)
-    if system.fabric:
-        message = "collectives: nccl takes measured times, which are not those of messages"
-        raise InputError.at(system.at("collectives"), message, expected="algorithms, or no --exact messages")
-
-
-def _message_by_message(
-    env: simpy.Environment,
-    ranks: Sequence[Sequence[int]],
-    setup: Setup,
-    links: LinkGraph,
-    network: type[LinkNetwork] | None,
-    costs: Costs,
-) -> Played:
-    """What every other way to play a run must equal: each message of each NPU on its own links."""
-    if network is not None:
-        return Played(env, ranks, network(env, links), costs)
-    option = "--exact messages with --network congestion-free"
-    _refuse(setup.placement, TREES, option, "copies or reduces on links, which are not there without contention")
-    return Played(env, ranks, CongestionFree(env, setup.profile.delay(setup.topology)), costs)
-
-
-def _both_ways(setup: Setup) -> bool:
-    """Whether messages may go round both ways and share links: of two that come at one time, one NPU gets the one from
-    before it first, its neighbour the one from behind.
-
-    Those of rings share no link then.
+    Where messages may go round both ways and share links, of two that come at one time one NPU gets the one from before
+    it first, its neighbour the one from behind. Those of rings share no link then.
     """
+    if network and not network.foldable:
+        return False
     queues, dims = setup.settings.queues_per_dim, len(setup.topology.dims)
     rings = all(lane.algorithm.name == "ring" for lane in setup.placement.every_lane)
-    return not rings and (setup.settings.rendezvous or queues > 1 or dims > 1)
+    both_ways = not rings and (setup.settings.rendezvous or queues > 1 or dims > 1)
+    return not (network and network.by_event and both_ways) and _all_alike(setup.placement, setup.topology, costs)
 
 
-def _faulty(
-    env: simpy.Environment,
-    ranks: Sequence[Sequence[int]],
-    placement: Placement,
-    links: LinkGraph,
-    network: type[LinkNetwork] | None,
-    costs: Costs,
-) -> Played:
-    """Every message of every NPU, on links some of which have faults."""
-    if network is None or not network.bears_faults:
-        message = "faults need links that are shared in time"
-        raise InputError.at("--fault", message, expected="profile native, --network congested or fair")
-    _refuse(placement, TREES, "--fault", "goes over fixed links")
-    if len(ranks) < links.npus:
-        raise AsymmetryError
-    return Played(env, ranks, network(env, links), costs)
-
-
-def _without_contention(
-    env: simpy.Environment, ranks: Sequence[Sequence[int]], setup: Setup, costs: Costs
-) -> Solved | Played:
-    """Phases are solved; played where packets share a memory bus, or who leaves first in an instant matters."""
-    topology, profile = setup.topology, setup.profile
-    delay = profile.delay(topology)
-    if topology.noise.links and len(ranks) < topology.npus:
-        raise AsymmetryError
-    if not costs.bus and not setup.in_turn:
-        return Solved(env, ranks, delay, costs, barrier=profile.barrier)
-    if len(ranks) < topology.npus and (len(ranks) > 1 or not all_alike(setup.placement, topology, costs)):
-        raise AsymmetryError
-    return Played(env, ranks, CongestionFree(env, delay), costs, barrier=profile.barrier)
-
-
-def _refuse(placement: Placement, names: set[str], option: str, what: str) -> None:
-    """InputError when a collective is sent by one of the algorithms `names`, which `option` does not go with."""
-    for kind, lanes in placement.lanes.items():
-        for name in sorted({lane.algorithm.name for lane in lanes} & names):
-            message = f"the {kind} by {name} {what}"
-            raise InputError.at(option, message, expected=f"another algorithm, or no {option}", found=name)
-
-
-def _refuse_links(topology: Topology) -> None:
-    """InputError when something is said of links and collectives take what was measured, whatever the links."""
-    for option, given in (("--fault", topology.faults), ("--jitter", topology.noise.links)):
-        if given:
-            message = "collectives: nccl takes measured times, which no link changes"
-            raise InputError.at(option, message, expected="a system file with algorithms")
-
-
-def _check_bus(system: SystemConfig, profile: Profile) -> None:
+def _check(setup: Setup, network: type[LinkNetwork] | None) -> None:
+    """InputError for what was asked for together and does not go together."""
+    system, profile = setup.system, setup.profile
     if system.bus and not profile.memory_bus:
         message = f"profile {profile.name} has no shared memory bus"
         hint = "use --profile astra-sim-2 or astra-sim-1.0"
         raise InputError.at(system.at("model-shared-bus"), message, expected="0, or the key left out", hint=hint)
+    if setup.settings.exact and not profile.by_messages:
+        message = f"profile {profile.name} is not played message by message"
+        raise InputError.at("--exact", message, expected="profile native", found=profile.name)
+    if setup.topology.faults and not (system.fabric or (network and network.bears_faults)):
+        message = "faults need links that are shared in time"
+        raise InputError.at("--fault", message, expected="profile native, --network congested or fair")
+    check = _check_measured if system.fabric else _check_in_network
+    check(setup, network)
+
+
+def _check_measured(setup: Setup, _: type[LinkNetwork] | None) -> None:
+    """InputError for what says how messages go, where collectives take measured times."""
+    topology, settings = setup.topology, setup.settings
+    if settings.exact:
+        message = "collectives: nccl takes measured times, which are not those of messages"
+        expected = "algorithms, or no --exact messages"
+        raise InputError.at(setup.system.at("collectives"), message, expected=expected)
+    for option, given in (("--fault", topology.faults), ("--jitter", topology.noise.links)):
+        if given:
+            message = "collectives: nccl takes measured times, which no link changes"
+            raise InputError.at(option, message, expected="a system file with algorithms")
+    if settings.rendezvous:
+        _refuse(setup, {NCCL}, "--rendezvous", "cannot wait for its receivers to ask")
+
+
+def _check_in_network(setup: Setup, network: type[LinkNetwork] | None) -> None:
+    """InputError for collectives that the network copies or reduces, where it cannot."""
+    settings = setup.settings
+    if settings.rendezvous:
+        _refuse(setup, IN_NETWORK, "--rendezvous", "cannot wait for its receivers to ask")
+    if setup.topology.faults:
+        _refuse(setup, IN_NETWORK, "--fault", "goes over fixed links")
+    if network and setup.profile.gang and not network.has_trees:
+        option = f"--network {settings.network}"
+        _refuse(setup, IN_NETWORK, option, "copies or reduces on links, which queues do not")
+    if settings.exact and not network:
+        option = "--exact messages with --network congestion-free"
+        _refuse(setup, IN_NETWORK, option, "copies or reduces on links, which are not there without contention")
+
+
+def _refuse(setup: Setup, names: set[str], option: str, what: str) -> None:
+    """InputError when a collective is sent by one of the algorithms `names`, which `option` does not go with."""
+    for kind, lanes in setup.placement.lanes.items():
+        for name in sorted({lane.algorithm.name for lane in lanes} & names):
+            message = f"the {kind} by {name} {what}"
+            raise InputError.at(option, message, expected=f"another algorithm, or no {option}", found=name)
 
 
 def notes_of(transport: Wired, setup: Setup) -> tuple[str, ...]:
@@ -260,12 +209,7 @@ def stuck_of(transport: Transport) -> list[str]:
     return transport.stuck() if isinstance(transport, Played) else []
 
 
-def _parts(placement: Placement, topology: Topology) -> list[list[int]]:
-    """Sizes of the logical dimensions of every topology dimension."""
-    return [[dim.size for dim in placement.dims if dim.index == at] for at in range(len(topology.dims))]
-
-
-def all_alike(placement: Placement, topology: Topology, costs: Costs) -> bool:
+def _all_alike(placement: Placement, topology: Topology, costs: Costs) -> bool:
     """Whether an NPU's place in its groups makes no difference on links that are taken in the order of events.
 
     Where a link has no latency, messages of two senders come to the next at one time, and their order breaks the

@@ -80,7 +80,7 @@ def cross(
 def idle_ns(links: LinkGraph, routes: Routes, size_bytes: IntArray | int) -> IntArray:
     """From sending to the last byte's arrival where nobody is met: all latencies, and the slowest link's occupation.
 
-    That is what `cross` adds up to on idle links.
+    That is what `cross` adds up to on idle links; 0 from an NPU to itself.
     """
     owner = np.repeat(np.arange(len(routes.counts)), routes.counts)
     latency_ns = np.bincount(owner, links.latency_ns[routes.links], len(routes.counts))

@@ -1,4 +1,4 @@
-"""Messages that meet nobody: the latency of every hop, serialisation once at the slowest link; or any other time."""
+"""Messages that meet nobody."""
 
 from __future__ import annotations
 
@@ -8,19 +8,9 @@ from typing import Any
 import numpy as np
 import simpy
 
-from simcore.network.clock import idle_ns
 from simcore.network.congested import Network
 from simcore.network.instant import after
 from simcore.network.topology.fabric import IntArray
-from simcore.network.topology.links import LinkGraph
-
-
-def message_ns(links: LinkGraph, src: IntArray, dst: IntArray, size_bytes: IntArray) -> IntArray:
-    """Whole nanoseconds from sending to the last byte's arrival, for many messages; 0 from an NPU to itself.
-
-    The same as `congested.CutThrough` on an idle network, to the nanosecond.
-    """
-    return idle_ns(links, links.routes(src, dst), np.broadcast_to(np.asarray(size_bytes, np.int64), np.shape(src)))
 
 
 class CongestionFree(Network):

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Sequence
-from math import inf
+from collections.abc import Iterable, Sequence
+from math import inf, prod
 
 import numpy as np
 
@@ -53,7 +53,10 @@ class Outlook:
 
     def slow(self, now_ns: int) -> list[int]:
         """The faults that slow their links down now."""
-        return [i for i, fault in enumerate(self._faults) if fault.factor and fault.begin_ns <= now_ns < fault.end_ns]
+        return [index for index in self._active(range(len(self._faults)), now_ns) if self._faults[index].factor]
+
+    def _active(self, faults: Iterable[int], now_ns: int) -> list[int]:
+        return [i for i in faults if self._faults[i].begin_ns <= now_ns < self._faults[i].end_ns]
 
     def links_of(self, fault: int) -> frozenset[int]:
         """The links of a fault."""
@@ -67,12 +70,8 @@ class Outlook:
         return found
 
     def _factor(self, link: int, now_ns: int) -> float:
-        factor = 1.0
-        for index in self._of_link[link]:
-            fault = self._faults[index]
-            if fault.factor and fault.begin_ns <= now_ns < fault.end_ns:
-                factor *= fault.factor
-        return factor
+        """On the bandwidth of a link; being down counts for nothing here."""
+        return prod(self._faults[index].factor or 1.0 for index in self._active(self._of_link[link], now_ns))
 
     def end_ns(self, link: int, start_ns: int, size_bytes: int, rate: float) -> int:
         """When a transfer that begins now has left its link: the integral of the rate is its size; rounded up."""
@@ -96,8 +95,7 @@ class Outlook:
 
     def down(self, link: int, now_ns: int) -> list[int]:
         """The faults that keep a link from taking messages now."""
-        faults = ((index, self._faults[index]) for index in self._of_link.get(link, ()))
-        return [i for i, fault in faults if not fault.factor and fault.begin_ns <= now_ns < fault.end_ns]
+        return [index for index in self._active(self._of_link.get(link, ()), now_ns) if not self._faults[index].factor]
 
     def around(self, way: Sequence[int], src: int, dst: int, now_ns: int) -> tuple[int, ...] | None:
         """The way itself when all its links are up, else one from node to node around those that are down, if any.

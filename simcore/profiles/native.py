@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from simcore.network.clock import idle_ns
 from simcore.network.congested import CutThrough, LinkNetwork
-from simcore.network.congestion_free import message_ns
 from simcore.network.fair import FairShare
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Dimension, Topology
 from simcore.profiles.profile import Profile, profiles
+from simcore.system.collectives import EVERYBODY
 from simcore.system.config import Algorithm, SystemConfig
 from simcore.system.groups import Delay
 from simcore.units import transfer_ns
@@ -30,7 +31,7 @@ def delay(topology: Topology) -> Delay:
     links = LinkGraph(topology)
 
     def times(src: NDArray[np.int64], dst: NDArray[np.int64], size_bytes: int) -> NDArray[np.int64]:
-        return message_ns(links, src, dst, np.full_like(src, size_bytes))
+        return idle_ns(links, links.routes(src, dst), size_bytes)
 
     return times
 
@@ -59,16 +60,17 @@ def default_system(topology: Topology) -> SystemConfig:
     Broadcasts and reductions go along chains there, binomial trees elsewhere; gathers and scatters straight.
     """
     rings = {"Ring", "Torus", "Mesh"}
-    chosen = tuple(Algorithm("ring" if dim.kind in rings else "direct") for dim in topology.dims)
-    kinds = (CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER)
-    exchange = tuple(Algorithm("direct") for _ in topology.dims)
-    barrier = tuple(Algorithm("dissemination") for _ in topology.dims)
-    rest = {CollectiveKind.ALL_TO_ALL: exchange, CollectiveKind.BARRIER: barrier}
-    trees = tuple(Algorithm("chain" if dim.kind in rings else "binomial") for dim in topology.dims)
-    flat = tuple(Algorithm("flat") for _ in topology.dims)
-    rest |= {CollectiveKind.BROADCAST: trees, CollectiveKind.REDUCE: trees}
-    rest |= {CollectiveKind.GATHER: flat, CollectiveKind.SCATTER: flat}
-    return SystemConfig(implementations=dict.fromkeys(kinds, chosen) | rest)
+    chosen = {
+        **dict.fromkeys(EVERYBODY, ("ring", "direct")),
+        CollectiveKind.ALL_TO_ALL: ("direct", "direct"),
+        CollectiveKind.BARRIER: ("dissemination", "dissemination"),
+        **dict.fromkeys((CollectiveKind.BROADCAST, CollectiveKind.REDUCE), ("chain", "binomial")),
+        **dict.fromkeys((CollectiveKind.GATHER, CollectiveKind.SCATTER), ("flat", "flat")),
+    }
+    joined = [dim.kind not in rings for dim in topology.dims]
+    return SystemConfig(
+        implementations={kind: tuple(Algorithm(names[every]) for every in joined) for kind, names in chosen.items()}
+    )
 
 
 def queued(topology: Topology) -> type[LinkNetwork]:

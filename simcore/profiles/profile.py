@@ -16,7 +16,7 @@ from simcore.network.topology.grid import coordinates
 from simcore.network.topology.kinds import FABRICS
 from simcore.network.topology.model import Dimension, Topology
 from simcore.registry import Registry
-from simcore.system.collectives import PlanOptions
+from simcore.system.collectives import EVERYBODY, PlanOptions
 from simcore.system.config import Algorithm, SystemConfig
 from simcore.system.groups import Delay
 from simcore.system.phases import QueueChoice
@@ -157,12 +157,5 @@ def hops_along(
 
 def rings(topology: Topology) -> SystemConfig:
     """A ring per dimension and 10 ns at the endpoints: ASTRA-sim's examples; it has no defaults for the algorithms."""
-    kinds = (
-        CollectiveKind.ALL_REDUCE,
-        CollectiveKind.ALL_GATHER,
-        CollectiveKind.REDUCE_SCATTER,
-        CollectiveKind.ALL_TO_ALL,
-    )
-    return SystemConfig(
-        endpoint_delay_ns=10, implementations=dict.fromkeys(kinds, tuple(Algorithm("ring") for _ in topology.dims))
-    )
+    chosen = tuple(Algorithm("ring") for _ in topology.dims)
+    return SystemConfig(endpoint_delay_ns=10, implementations=dict.fromkeys(EVERYBODY, chosen))

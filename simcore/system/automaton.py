@@ -6,14 +6,12 @@ is a plain "send, receive, send on".
 
 from __future__ import annotations
 
-import heapq
-from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import accumulate, count
 
+from simcore.system.explicit import Explicit
 from simcore.system.plan import Plan, Round
-from simcore.system.point_to_point import Handshakes
 
 After = Callable[[int, Callable[[], None]], None]
 Pay = Callable[[int, int, Callable[[], None]], None]
@@ -106,115 +104,63 @@ class RankAutomaton:
             self._posted.add(index)
 
 
-class SwitchAutomaton:
-    """One rank of a reduction in a switch: `combine()` sends up, the one message that arrives is the result."""
+class ExplicitAutomaton:
+    """State of one rank in a phase of transfers, by which messages are numbered; callbacks as of `RankAutomaton`.
 
-    __slots__ = ("_combine", "after", "done", "endpoint_ns")
-
-    def __init__(
-        self,
-        endpoint_ns: int,
-        after: Callable[[int, Callable[[], None]], None],
-        combine: Callable[[], None],
-        done: Callable[[], None],
-    ):
-        self.endpoint_ns, self.after, self._combine, self.done = endpoint_ns, after, combine, done
-
-    def start(self) -> None:
-        """Send up."""
-        self.after(self.endpoint_ns, self._combine)
-
-    def arrive(self, _: int) -> None:
-        """The result is here."""
-        self.after(self.endpoint_ns, self.done)
-
-
-class Together:
-    """One rank playing plans that run side by side; their messages are numbered one plan after the other.
-
-    `automaton(plan, first, done)` makes the automaton of a plan whose messages are numbered from `first`.
+    A packet (numbered as transfers, ~index those before a send) is paid before the first sends, and with its reduction
+    after every receive. The phase ends when everything is sent and received.
     """
 
-    __slots__ = ("_automata", "_firsts", "_running", "done")
+    __slots__ = ("_early", "_left", "_lines", "_open", "_plan", "_rank", "after", "done", "pay", "send")
 
     def __init__(
         self,
-        plans: Sequence[Plan],
-        automaton: Callable[[Plan, int, Callable[[], None]], RankAutomaton],
+        plan: Explicit,
+        rank: int,
+        pay: Pay,
+        after: After,
+        send: Callable[[int], None],
         done: Callable[[], None],
     ):
-        self.done, self._running = done, len(plans)
-        self._firsts = [0, *accumulate(part.num_rounds for part in plans)][:-1]
-        parts = zip(plans, self._firsts, strict=True)
-        self._automata = [automaton(part, first, self._finished) for part, first in parts]
+        self._plan, self._rank, self.pay = plan, rank, pay
+        self.after, self.send, self.done = after, send, done
+        sends = plan.sends[rank]
+        self._open = {index: len(plan.after[index]) for index in sends}
+        self._lines: dict[int, deque[int]] = {}
+        for index in sends:
+            self._lines.setdefault(plan.transfers[index].dst, deque()).append(index)
+        self._left = len(sends) + len(plan.receives[rank])
+        self._early: list[int] | None = []
 
     def start(self) -> None:
-        """Begin all."""
-        for automaton in self._automata:
-            automaton.start()
+        """Begin the phase; messages that came before it are received in this instant."""
+        early, self._early = self._early or [], None
+        if not self._left:
+            self.after(0, self.done)
+        for index in [index for index, waits in self._open.items() if not waits]:
+            self._open[index] = 1
+            self.pay(~index, 0, partial(self._released, (index,)))
+        for index in sorted(early):
+            self.after(0, partial(self.arrive, index))
 
     def arrive(self, index: int) -> None:
-        """A message is here."""
-        part = bisect_right(self._firsts, index) - 1
-        self._automata[part].arrive(index - self._firsts[part])
+        """The message of transfer `index` is here."""
+        if self._early is not None:
+            self._early.append(index)
+            return
+        self.pay(index, self._plan.transfers[index].charge_bytes, partial(self._received, index))
 
-    def _finished(self) -> None:
-        self._running -= 1
-        if not self._running:
+    def _received(self, index: int) -> None:
+        self._left -= 1
+        self._released(self._plan.before[index])
+
+    def _released(self, indexes: Sequence[int]) -> None:
+        """Transfers wait for one thing less; those to one peer go in order."""
+        for index in indexes:
+            self._open[index] -= 1
+            line = self._lines[self._plan.transfers[index].dst]
+            while line and not self._open[line[0]]:
+                self._left -= 1
+                self.send(line.popleft())
+        if not self._left:
             self.done()
-
-
-def simulate(
-    plan: Plan,
-    arrivals_ns: Sequence[int],
-    delay_ns: Callable[[int, int, int], int],
-    endpoint_ns: int,
-    reduction_ns: Callable[[int], int],
-    request_ns: Callable[[int, int], int] | None = None,
-) -> list[int]:
-    """When each rank leaves the phase, message by message on a network without contention.
-
-    `delay_ns(rank, hop, size_bytes)` is the time of a message that `rank` sends `hop` positions on; under rendezvous it
-    leaves when the receiver's request is there, which takes `request_ns(rank, hop)` once the receiver listens. With a
-    single arrival time all ranks are alike: one of them is played, receiving what it sends.
-    """
-    queue: list[tuple[int, int, Callable[[], None]]] = []
-    order = count()
-    exits = [0] * len(arrivals_ns)
-    now = 0
-    alike = len(arrivals_ns) == 1
-
-    def at(time_ns: int, callback: Callable[[], None]) -> None:
-        heapq.heappush(queue, (time_ns, next(order), callback))
-
-    def after(delay_ns: int, callback: Callable[[], None]) -> None:
-        at(now + delay_ns, callback)
-
-    handshakes = Handshakes(after)
-
-    def automaton(rank: int) -> RankAutomaton:
-        def send(index: int, entry: Round) -> None:
-            peer = automata[0 if alike else plan.peer(rank, entry.hop)]
-
-            def transmit() -> None:
-                at(now + delay_ns(rank, entry.hop, entry.size_bytes), lambda: peer.arrive(index))
-
-            if request_ns is None:
-                transmit()
-                return
-            source = 0 if alike else plan.source(rank, entry.hop)
-            at(now + request_ns(source, entry.hop), partial(handshakes.ask, (source, index)))
-            handshakes.send((rank, index), transmit)
-
-        def done() -> None:
-            exits[rank] = now
-
-        return RankAutomaton(plan, at_endpoint(after, endpoint_ns, reduction_ns), after, send, done)
-
-    automata = [automaton(rank) for rank in range(len(arrivals_ns))]
-    for rank, arrival_ns in enumerate(arrivals_ns):
-        at(arrival_ns, automata[rank].start)
-    while queue:
-        now, _, callback = heapq.heappop(queue)
-        callback()
-    return exits

@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +15,10 @@ from simcore.documents import Node
 from simcore.errors import InputError, Location, Problem, Problems, closest
 from simcore.peers import refuse_foreign
 from simcore.system import schedule
-from simcore.system.collectives import NATIVE_ALGORITHMS, ROOTED, algorithms
+from simcore.system.collectives import EVERYBODY, NATIVE_ALGORITHMS, ROOTED, algorithms
 from simcore.system.collectives.nccl import Fabric, read_fabric
 from simcore.system.memory_bus import BusCosts
+from simcore.system.queues import INSERTION
 from simcore.system.schedule import Schedule
 from simcore.workload.model import CollectiveKind
 
@@ -119,49 +120,80 @@ class SystemConfig:
         return self.locations.get(key, Location("--system"))
 
 
-OPTIMIZATIONS = ["baseline", "localBWAware", "blueConnect", "rail"]
-INTRA = ["FIFO", "RG", "SCF", "smallestFirst", "lessRemainingPhaseFirst"]
-BALANCED = ["themis", "offlineGreedy", "themisFlex", "offlineGreedyFlex"]
-INTER = ["ascending", "baseline", "roundRobin", "colours", "colors", *BALANCED]
-SYNONYMS = {
-    "blueConnect": "localBWAware",
-    "rail": "localBWAware",
-    "colors": "colours",
-    "smallestFirst": "SCF",
-    "baseline": "ascending",
-    "offlineGreedy": "themis",
-    "offlineGreedyFlex": "themisFlex",
-}
-_KINDS = (
-    CollectiveKind.ALL_REDUCE,
-    CollectiveKind.ALL_GATHER,
-    CollectiveKind.REDUCE_SCATTER,
-    CollectiveKind.ALL_TO_ALL,
-)
+Parse = Callable[[Node], object]
 
-# Key of the file -> (field, how its node is read). Keys that change no result here are checked and dropped.
-_FIELDS: dict[str, tuple[str, Callable[[Node], object]]] = {
-    "scheduling-policy": ("scheduling_policy", lambda node: node.choice(["LIFO", "FIFO", "EXPLICIT"])),
-    "endpoint-delay": ("endpoint_delay_ns", lambda node: node.integer(0)),
+
+def _prefix(node: Node) -> str:
+    """The prefix of PREFIX.RANK.et, alone or as the only one of a list; beside the system file, or where we are."""
+    items = node.sequence() if isinstance(node.value, list) else [node]
+    if len(items) != 1:
+        node.problem(f"{node.name} must name one set of traces", expected="[PREFIX] of PREFIX.RANK.et")
+        return ""
+    return _beside(items[0])
+
+
+def _beside(node: Node) -> str:
+    """A path of a system file: beside it when something is there, else as it stands."""
+    beside = Path(node.file).parent / node.text()
+    return str(beside) if [*beside.parent.glob(f"{glob.escape(beside.name)}*")] else node.text()
+
+
+def _node_prefixes(node: Node) -> dict[int, str]:
+    """Prefixes by node id, from the YAML file that the key names."""
+    if not node.value:
+        return {}
+    found = {}
+    for key, item in documents.read(_beside(node), node.problems).mapping():
+        if key.isascii() and key.isdecimal():
+            found[int(key)] = _beside(item)
+        else:
+            item.problem(f"'{key}' is no node id", expected="the id of a node and the prefix of its traces: 3: my_ring")
+    return found
+
+
+def _choice(*names: str, **synonyms: str) -> Parse:
+    """One of some names, or of other words for them."""
+    meanings = dict.fromkeys(names) | synonyms
+    known = {name: meaning or name for name, meaning in meanings.items()}
+    return lambda node: node.choice(known)
+
+
+def _number(factor: float) -> Parse:
+    """A number above 0 in units of so much."""
+    return lambda node: node.number(above=True) * factor
+
+
+# Key of the file -> (field, how its node is read). Those without a field change no result here: checked and dropped.
+_FIELDS: dict[str, tuple[str, Parse]] = {
+    "scheduling-policy": ("scheduling_policy", _choice("LIFO", "FIFO", "EXPLICIT")),
+    "endpoint-delay": ("endpoint_delay_ns", Node.integer),
     "active-chunks-per-dimension": ("active_chunks_per_dimension", lambda node: node.integer(1)),
     "preferred-dataset-splits": ("preferred_dataset_splits", lambda node: node.integer(1, MOST_SPLITS)),
-    "collective-optimization": ("collective_optimization", lambda node: node.choice(OPTIMIZATIONS)),
-    "intra-dimension-scheduling": ("intra_dimension_scheduling", lambda node: node.choice(INTRA)),
-    "inter-dimension-scheduling": ("inter_dimension_scheduling", lambda node: node.choice(INTER)),
-    "local-mem-bw": ("local_memory_bytes_per_s", lambda node: node.number(above=True) * 1e9),
-    "in-network-latency": ("switch_latency_ns", lambda node: node.integer(0)),
-    "in-network-bw": ("switch_bytes_per_s", lambda node: node.number(above=True) * 1e9),
-    "roofline-enabled": ("roofline", lambda node: node.flag()),
-    "peak-perf": ("peak_flops", lambda node: node.number(above=True) * 1e12),
-    "replay-only": ("replay_only", lambda node: node.flag()),
-}
-_WITHOUT_EFFECT: dict[str, Callable[[Node], object]] = {
-    "boost-mode": lambda node: node.flag(),
-    "seprate-log": lambda node: node.flag(),
-    "trace-enabled": lambda node: node.flag(),
-    "track-local-mem": lambda node: node.flag(),
-    "local-mem-trace-filename": lambda node: node.text(),
-}
+    "collective-optimization": (
+        "collective_optimization",
+        _choice("baseline", "localBWAware", blueConnect="localBWAware", rail="localBWAware"),
+    ),
+    "intra-dimension-scheduling": (
+        "intra_dimension_scheduling",
+        _choice(*INSERTION, smallestFirst="SCF"),
+    ),
+    "inter-dimension-scheduling": (
+        "inter_dimension_scheduling",
+        _choice(
+            "ascending", "roundRobin", "colours", "themis", "themisFlex",
+            baseline="ascending", colors="colours", offlineGreedy="themis", offlineGreedyFlex="themisFlex",
+        ),
+    ),
+    "local-mem-bw": ("local_memory_bytes_per_s", _number(1e9)),
+    "in-network-latency": ("switch_latency_ns", Node.integer),
+    "in-network-bw": ("switch_bytes_per_s", _number(1e9)),
+    "roofline-enabled": ("roofline", Node.flag),
+    "peak-perf": ("peak_flops", _number(1e12)),
+    "replay-only": ("replay_only", Node.flag),
+    "per-node-custom-implementation": ("custom_nodes", _node_prefixes),
+    **dict.fromkeys(("boost-mode", "seprate-log", "trace-enabled", "track-local-mem"), ("", Node.flag)),
+    "local-mem-trace-filename": ("", Node.text),
+}  # fmt: skip
 # Keys of the shared memory bus -> (field of `BusCosts`, how its node is read); ASTRA-sim keeps G in single precision.
 _BUS: dict[str, tuple[str, Callable[[Node], float]]] = {
     "L": ("latency_ns", lambda node: int(node.number())),
@@ -171,11 +203,10 @@ _BUS: dict[str, tuple[str, Callable[[Node], float]]] = {
     "local-reduction-delay": ("reduction_ns", lambda node: int(node.number())),
 }
 _BUS_SWITCH = "model-shared-bus"
-_LISTS = {f"{kind.replace('_', '-')}-implementation": kind for kind in (*_KINDS, *ROOTED)}
-_CUSTOM = {f"{kind.replace('_', '-')}-implementation-custom": kind for kind in _KINDS}
-_CUSTOM_NODES = "per-node-custom-implementation"
+_LISTS = {f"{kind.replace('_', '-')}-implementation": kind for kind in (*EVERYBODY, *ROOTED)}
+_CUSTOM = {f"{kind.replace('_', '-')}-implementation-custom": kind for kind in EVERYBODY}
 _NCCL = ("collectives", "nccl-fabric")
-KEYS = (*_NCCL, *_FIELDS, *_WITHOUT_EFFECT, *_BUS, _BUS_SWITCH, *_LISTS, *_CUSTOM, _CUSTOM_NODES)
+KEYS = (*_NCCL, *_FIELDS, *_BUS, _BUS_SWITCH, *_LISTS, *_CUSTOM)
 
 
 def read(path: str | Path) -> SystemConfig:
@@ -208,37 +239,19 @@ def _key_values(text: str, file: str, problems: Problems) -> Node:
 
 def _config(root: Node) -> SystemConfig:
     root.keys(optional=KEYS)
-    values: dict[str, object] = {}
-    implementations: dict[CollectiveKind, tuple[Algorithm, ...]] = {}
-    custom: dict[CollectiveKind, str] = {}
-    custom_nodes: dict[int, str] = {}
-    bus = {_BUS[key][0]: _BUS[key][1](node) for key, node in root.mapping() if key in _BUS}
+    there = list(root.mapping())
+    values = {_FIELDS[key][0]: _FIELDS[key][1](node) for key, node in there if key in _FIELDS}
+    values.pop("", None)
+    bus = {_BUS[key][0]: _BUS[key][1](node) for key, node in there if key in _BUS}
     if _BUS_SWITCH in root and root[_BUS_SWITCH].flag():
         values["bus"] = BusCosts(**bus)  # type: ignore[arg-type]  # the table keeps each field's own type
-    for key, node in root.mapping():
-        if key in _FIELDS:
-            name, parse = _FIELDS[key]
-            values[name] = parse(node)
-        elif key in _LISTS:
-            implementations[_LISTS[key]] = _algorithms(node, _LISTS[key])
-        elif key in _CUSTOM:
-            custom[_CUSTOM[key]] = _prefix(node)
-        elif key == _CUSTOM_NODES:
-            custom_nodes = _node_prefixes(node)
-        elif key in _WITHOUT_EFFECT:
-            _WITHOUT_EFFECT[key](node)
-    locations = {key: node.location for key, node in root.mapping()}
+    values["implementations"] = {_LISTS[key]: _algorithms(node, _LISTS[key]) for key, node in there if key in _LISTS}
+    values["custom"] = {_CUSTOM[key]: _prefix(node) for key, node in there if key in _CUSTOM}
+    locations = {key: node.location for key, node in there}
     if "collectives" in root or "nccl-fabric" in root:
-        values |= _nccl(root)
-        implementations = dict.fromkeys(CollectiveKind, (Algorithm(NCCL, location=locations.get("collectives")),))
-    values |= {"implementations": implementations, "custom": custom, "custom_nodes": custom_nodes}
-    config = SystemConfig(**values, locations=locations)  # type: ignore[arg-type]
-    return replace(
-        config,
-        collective_optimization=SYNONYMS.get(config.collective_optimization, config.collective_optimization),
-        intra_dimension_scheduling=SYNONYMS.get(config.intra_dimension_scheduling, config.intra_dimension_scheduling),
-        inter_dimension_scheduling=SYNONYMS.get(config.inter_dimension_scheduling, config.inter_dimension_scheduling),
-    )
+        everywhere = (Algorithm(NCCL, location=locations.get("collectives")),)
+        values |= {**_nccl(root), "implementations": dict.fromkeys(CollectiveKind, everywhere)}
+    return SystemConfig(**values, locations=locations)  # type: ignore[arg-type]
 
 
 # What NCCL decides for itself.
@@ -262,34 +275,6 @@ def _nccl(root: Node) -> dict[str, object]:
         if key in _NCCL_S_OWN:
             node.problem(f"'{key}' has no meaning with collectives: nccl", "the key left out")
     return {"fabric": read_fabric(root["nccl-fabric"]), "preferred_dataset_splits": 1}
-
-
-def _prefix(node: Node) -> str:
-    """The prefix of PREFIX.RANK.et, alone or as the only one of a list; beside the system file, or where we are."""
-    items = node.sequence() if isinstance(node.value, list) else [node]
-    if len(items) != 1:
-        node.problem(f"{node.name} must name one set of traces", expected="[PREFIX] of PREFIX.RANK.et")
-        return ""
-    return _beside(items[0])
-
-
-def _beside(node: Node) -> str:
-    """A path of a system file: beside it when something is there, else as it stands."""
-    beside = Path(node.file).parent / node.text()
-    return str(beside) if [*beside.parent.glob(f"{glob.escape(beside.name)}*")] else node.text()
-
-
-def _node_prefixes(node: Node) -> dict[int, str]:
-    """Prefixes by node id, from the YAML file that the key names."""
-    if not node.value:
-        return {}
-    found = {}
-    for key, item in documents.read(_beside(node), node.problems).mapping():
-        if key.isascii() and key.isdecimal():
-            found[int(key)] = _beside(item)
-        else:
-            item.problem(f"'{key}' is no node id", expected="the id of a node and the prefix of its traces: 3: my_ring")
-    return found
 
 
 def _algorithms(node: Node, kind: CollectiveKind) -> tuple[Algorithm, ...]:
@@ -323,7 +308,7 @@ def _algorithm(node: Node, name: str, kind: CollectiveKind) -> Algorithm | None:
     window = 0
     if match := _WINDOWED.fullmatch(name):
         name, window = match[1], int(match[2])
-    possible = NATIVE_ALGORITHMS.get(WHOLE_MACHINE.get(name, name), _KINDS)
+    possible = NATIVE_ALGORITHMS.get(WHOLE_MACHINE.get(name, name), EVERYBODY)
     if kind not in possible and name in {*algorithms, *WHOLE_MACHINE}:
         able = "binomial, chain or flat" if kind in ROOTED else "ring or direct"
         node.problem(f"{name} cannot do {kind}", expected=f"{name} for {' or '.join(possible)}, or {able}")

@@ -17,7 +17,7 @@ from simcore.system.collectives import AnyPlan
 from simcore.system.explicit import Explicit
 from simcore.system.groups import GroupDim
 from simcore.system.layouts import Shape
-from simcore.system.plan import Plan, SideBySide, Symmetry
+from simcore.system.plan import InNetwork, Symmetry
 from simcore.system.solver import peers_of
 from simcore.system.streams import Stream, StreamPhase
 from simcore.system.transport import Done
@@ -178,12 +178,11 @@ def message_ends(plan: AnyPlan, members: IntArray, *, lone: bool) -> tuple[IntAr
         pairs = sorted({(entry.src, entry.dst) for entry in plan.transfers})
         src, dst = np.array(pairs, np.int64).reshape(-1, 2).T
         return members[src], members[dst]
-    parts = plan.plans if isinstance(plan, SideBySide) else (plan,)
+    if isinstance(plan, InNetwork):  # everybody up to the switch and down
+        return members, np.roll(members, 1)
     everyone = np.arange(1 if lone else len(members))
     senders, receivers = [everyone[:0]], [everyone[:0]]
-    for part in parts:
-        if not isinstance(part, Plan):  # a reduction in a switch: everybody up and down
-            return members, np.roll(members, 1)
+    for part in plan.parts:
         for hop in {entry.hop for entry, _ in part.rounds}:
             senders.append(everyone)
             receivers.append(peers_of(part, hop, len(everyone)))

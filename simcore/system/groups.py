@@ -3,49 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 # Times in ns of messages of `size_bytes` from each `src` to each `dst` (arrays of NPU ids of equal length).
 Delay = Callable[[NDArray[np.int64], NDArray[np.int64], int], NDArray[np.int64]]
 
 
-@dataclass(frozen=True, slots=True)
-class LogicalDim:
-    """Groups of `size` NPUs, `stride` ids apart: all or a part of topology dimension `index`, or the whole machine."""
+class LogicalDim(Struct, frozen=True, cache_hash=True):
+    """Groups of `size` NPUs, `stride` ids apart: all or a part of topology dimension `index`, or the whole machine.
+
+    `backward`, as of all dimensions: taken from the last, so that what goes to the next NPU goes to the one before.
+    """
 
     index: int
     size: int
     stride: int
-    _hash: int = field(init=False, repr=False, compare=False)
+    backward: bool = False
     local = False
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_hash", hash((self.index, self.size, self.stride)))
-
-    def __hash__(self) -> int:
-        """Computed once: groups are looked up for every phase of every chunk."""
-        return self._hash
 
     def members(self, npu: int) -> NDArray[np.int64]:
         """The NPUs of the group that `npu` is in, in order."""
-        first = npu - self.position(npu) * self.stride
-        return first + np.arange(self.size, dtype=np.int64) * self.stride
+        first = npu - npu // self.stride % self.size * self.stride
+        found = first + np.arange(self.size, dtype=np.int64) * self.stride
+        return found[::-1] if self.backward else found
 
     def position(self, npu: int) -> int:
         """Its place in its group."""
-        return npu // self.stride % self.size
+        place = npu // self.stride % self.size
+        return self.size - 1 - place if self.backward else place
 
 
-@dataclass(frozen=True, slots=True)
-class JointDim:
+class JointDim(Struct, frozen=True):
     """Several dimensions taken as one, the first innermost; its traffic counts as the first one's."""
 
     dims: tuple[LogicalDim, ...]
+    backward: bool = False
     local = False
 
     @property
@@ -63,18 +61,15 @@ class JointDim:
         found = np.array([npu], dtype=np.int64)
         for dim in self.dims:
             found = (found - npu + dim.members(npu)[:, None]).ravel()
-        return found
+        return found[::-1] if self.backward else found
 
     def position(self, npu: int) -> int:
         """Its place in its group."""
-        found = 0
-        for dim in reversed(self.dims):
-            found = found * dim.size + dim.position(npu)
-        return found
+        place: int = self.members(npu).tolist().index(npu)
+        return place
 
 
-@dataclass(frozen=True, slots=True)
-class Communicator:
+class Communicator(Struct, frozen=True, cache_hash=True):
     """Listed NPUs in ring order: a logical dimension of its own; its traffic queues as dimension 0's.
 
     A `local` one is a group of a trace.
@@ -82,15 +77,8 @@ class Communicator:
 
     ranks: tuple[int, ...]
     local: bool = True
-    _hash: int = field(init=False, repr=False, compare=False)
+    backward: bool = False
     index = 0
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_hash", hash((self.ranks, self.local)))
-
-    def __hash__(self) -> int:
-        """Computed once, of all ranks."""
-        return self._hash
 
     @property
     def size(self) -> int:
@@ -99,44 +87,15 @@ class Communicator:
 
     def members(self, npu: int) -> NDArray[np.int64]:
         """The NPUs, in order."""
-        return np.array(self.ranks, dtype=np.int64)
+        return np.array(self.ranks[::-1] if self.backward else self.ranks, dtype=np.int64)
 
     def position(self, npu: int) -> int:
         """Its place in the group."""
-        return self.ranks.index(npu)
+        place = self.ranks.index(npu)
+        return len(self.ranks) - 1 - place if self.backward else place
 
 
-@dataclass(frozen=True, slots=True)
-class Backward:
-    """A dimension whose groups are taken in reverse order: what goes to the next NPU goes to the one before."""
-
-    dim: LogicalDim | JointDim | Communicator
-
-    @property
-    def local(self) -> bool:
-        """As of the dimension."""
-        return self.dim.local
-
-    @property
-    def index(self) -> int:
-        """As of the dimension."""
-        return self.dim.index
-
-    @property
-    def size(self) -> int:
-        """As of the dimension."""
-        return self.dim.size
-
-    def members(self, npu: int) -> NDArray[np.int64]:
-        """The NPUs of the group that `npu` is in, from the last."""
-        return self.dim.members(npu)[::-1]
-
-    def position(self, npu: int) -> int:
-        """Its place in its group."""
-        return self.dim.size - 1 - self.dim.position(npu)
-
-
-GroupDim = LogicalDim | JointDim | Communicator | Backward
+GroupDim = LogicalDim | JointDim | Communicator
 
 
 def logical_dims(sizes: Sequence[int]) -> list[LogicalDim]:
@@ -172,10 +131,7 @@ def cut(dims: Sequence[LogicalDim], product: int) -> tuple[list[LogicalDim], int
 
 
 class RankGroup:
-    """NPUs in ring order, with the time of messages between them.
-
-    `uniform` groups look alike from every member, so one member's view is everybody's.
-    """
+    """NPUs in ring order, with the time of messages between them."""
 
     def __init__(self, members: NDArray[np.int64], delay: Delay):
         self.members, self._delay = members, delay
@@ -188,20 +144,10 @@ class RankGroup:
         """Time of the message that each member sends `hop` positions on (or to position XOR hop)."""
         key = (hop, exchange, size_bytes)
         if key not in self._known:
-            self._known[key] = self._delay(self.members, self._peers(hop, exchange), size_bytes)
+            places = np.arange(len(self))
+            peers = places ^ hop if exchange else (places + hop) % len(self)
+            self._known[key] = self.between(places, peers, size_bytes)
         return self._known[key]
-
-    def requests(self, hop: int, exchange: bool, size_bytes: int) -> NDArray[np.int64]:
-        """Time of the message by which each member is asked for the one that it sends `hop` positions on."""
-        return self._delay(self._peers(hop, exchange), self.members, size_bytes)
-
-    def _peers(self, hop: int, exchange: bool) -> NDArray[np.int64]:
-        positions = np.arange(len(self))
-        return self.members[positions ^ hop if exchange else (positions + hop) % len(self)]
-
-    def delay(self, src: int, dst: int, size_bytes: int) -> int:
-        """Time of one message between two positions."""
-        return int(self._delay(self.members[src : src + 1], self.members[dst : dst + 1], size_bytes)[0])
 
     def between(self, src: NDArray[np.int64], dst: NDArray[np.int64], size_bytes: int) -> NDArray[np.int64]:
         """Times of messages between positions."""

@@ -27,7 +27,7 @@ from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
 from simcore.system.collectives import AnyPlan
 from simcore.system.explicit import Explicit
-from simcore.system.plan import Plan, SideBySide
+from simcore.system.plan import InNetwork, Plan, numbered
 from simcore.system.plans import Costs
 from simcore.system.solver import peers_of
 
@@ -58,7 +58,7 @@ class Shape:
 
 def playable(plan: AnyPlan) -> bool:
     """Whether its messages go from one rank to one other, at times that ranks alone decide."""
-    return isinstance(plan, Plan | SideBySide) or (isinstance(plan, Explicit) and not plan.multicast)
+    return not (plan.multicast if isinstance(plan, Explicit) else isinstance(plan, InNetwork))
 
 
 class Extent(NamedTuple):
@@ -118,15 +118,11 @@ class Layouts:
 
     def of(self, shape: Shape, plan: AnyPlan, members: IntArray, costs: Costs) -> list[tuple[int, int]]:
         """Of a plan among some NPUs of a place: its layouts, and the number of the first message of each."""
-        if isinstance(plan, SideBySide):
-            firsts = np.cumsum([0, *(part.num_rounds for part in plan.plans)]).tolist()
-            parts = zip(plan.plans, firsts, strict=False)
-            return [(self._rounds(shape, part, members, costs), first) for part, first in parts]
         if isinstance(plan, Explicit):
             return [(self._transfers(shape, plan, members, costs), 0)]
-        if isinstance(plan, Plan):
-            return [(self._rounds(shape, plan, members, costs), 0)]
-        raise NotImplementedError("whoever asks has asked `playable`")
+        if isinstance(plan, InNetwork):
+            raise NotImplementedError("whoever asks has asked `playable`")
+        return [(self._rounds(shape, part, members, costs), first) for first, part in numbered(plan.parts)]
 
     def _rounds(self, shape: Shape, plan: Plan, members: IntArray, costs: Costs) -> int:
         s, senders = self.state, np.arange(1 if shape.lone else plan.size)

@@ -51,7 +51,6 @@ class _Plan:
         if self.size < 2:
             raise _wrong(root["gpus"], "a collective needs two ranks", expected="an entry for every rank")
         for rank, gpu in enumerate(gpus):
-            _whole(gpu, "id", "input_chunks", "threadblocks")
             if gpu["id"].integer() != rank:
                 raise _wrong(gpu["id"], "ranks stand in order", expected=str(rank))
         kind = collective_of(root["collective"].text(), root["collective"])
@@ -68,24 +67,18 @@ class _Plan:
     def _blocks(self, rank: int, gpu: Node) -> Iterator[_Block]:
         """The thread blocks of a rank, their numbers looked up in what the rank has."""
         channels: dict[str, list[tuple[int, Line, Line]]] = defaultdict(list)
-        for node in _all(gpu, "channels"):
+        for node in gpu.listed("channels"):
             key = "type" if "type" in node else "channel_type"  # of plans from before channel_type, and of today's
-            _whole(node, key)
             kind = node[key].text()
-            for peer in _all(node, "connected_to"):
+            for peer in node.listed("connected_to"):
                 to = _below(peer, self.size, "rank")
                 number = sum(other == to for other, *_ in channels[kind])
                 channels[kind].append((to, (kind, rank, to, number), (kind, to, rank, number)))
-        there: list[tuple[int, str]] = []
-        for node in _all(gpu, "remote_buffers"):
-            _whole(node, "rank", "type")
-            there.append((_below(node["rank"], self.size, "rank"), _buffer(node)))
-        for number, semaphore in enumerate(_all(gpu, "semaphores")):
-            _whole(semaphore, "init_value")
+        there = [(_below(node["rank"], self.size, "rank"), _buffer(node)) for node in gpu.listed("remote_buffers")]
+        for number, semaphore in enumerate(gpu.listed("semaphores")):
             self.lines["semaphore", rank, number].extend([0] * min(semaphore["init_value"].integer(), MOST_PARTS))
         buffers: dict[str, list[tuple[int, str]]] = defaultdict(lambda: there)
         for node in gpu["threadblocks"].sequence():
-            _whole(node, "ops")
             own = _chosen(node, "channels", "channel_type", "channel_ids", channels)
             remote = _chosen(node, "remote_buffer_refs", "access_channel_type", "remote_buffer_ids", buffers)
             yield _Block(rank, list(_flat(node["ops"])), own, remote)
@@ -98,7 +91,6 @@ class _Plan:
 
     def _do(self, block: _Block, op: Node) -> bool:
         """One operation, if what it waits for is there."""
-        _whole(op, "name")
         name = op["name"].text()
         if name in {"glres", "gstore"}:
             hint = "all-reduce-implementation: [in-network] reduces in switches"
@@ -122,16 +114,13 @@ class _Plan:
     def _lines(self, block: _Block, op: Node, name: str) -> list[Line]:
         """Where an operation signals, or what it waits for."""
         if name.startswith("sem_"):
-            _whole(op, "semaphore_ids")
             return [("semaphore", block.rank, each.integer()) for each in op["semaphore_ids"].sequence()]
-        _whole(op, "channel_ids", "channel_type")
         known = block.channels[op["channel_type"].text()]
         chosen = [known[_below(each, len(known), "channel")] for each in op["channel_ids"].sequence()]
         return [come if name in WAITS else go for _, go, come in chosen]
 
     def _barrier(self, block: _Block, op: Node) -> bool:
         """Whether all blocks that meet here have come as often as this one."""
-        _whole(op, "barrier_id", "num_threadblocks")
         met, count = self.met[block.rank, op["barrier_id"].integer()], op["num_threadblocks"].integer(1)
         if block.turn < 0:
             block.turn = len(met) // count
@@ -144,7 +133,6 @@ class _Plan:
 
     def _move(self, block: _Block, op: Node, name: str) -> bool:
         """Read, reduce where it is asked for, and write; False where a packet is not there yet."""
-        _whole(op, "src_buff", "dst_buff")
         ends = [[self._slots(block, op, node) for node in op[key].sequence()] for key in ("src_buff", "dst_buff")]
         sources, targets = ends
         if not all(ends) or (name in MOVES and 1 != len(sources) != len(targets)):
@@ -181,12 +169,10 @@ class _Plan:
 
     def _slots(self, block: _Block, op: Node, node: Node) -> tuple[int, list[Slot]]:
         """The rank and the slots of a source or a target; the part of them that a block of a group does."""
-        _whole(node, "index", "size")
         if "buffer_id" in node:
             known = block.remote[op["channel_type"].text() if "channel_type" in op else ""]
             rank, buffer = known[_below(node["buffer_id"], len(known), "remote buffer")]
         else:
-            _whole(node, "type")
             rank, buffer = block.rank, _buffer(node)
         most = max(self.buffers.claim.chunks, self.parts)
         first, count = (node[key].integer(0, MOST_PLACES) * self.parts for key in ("index", "size"))
@@ -202,16 +188,10 @@ class _Plan:
 def _chosen(node: Node, key: str, kind: str, ids: str, there: dict[str, list[T]]) -> dict[str, list[T]]:
     """What a thread block uses of what its rank has, by type of channel."""
     found: dict[str, list[T]] = defaultdict(list)
-    for part in _all(node, key):
-        _whole(part, kind, ids)
+    for part in node.listed(key):
         known = there[part[kind].text()]
         found[part[kind].text()] += [known[_below(each, len(known), ids)] for each in part[ids].sequence()]
     return found
-
-
-def _all(node: Node, key: str) -> list[Node]:
-    """The elements of a list that may be left out."""
-    return node[key].sequence() if key in node else []
 
 
 def _buffer(node: Node) -> str:
@@ -223,13 +203,6 @@ def _below(node: Node, end: int, what: str) -> int:
     if number >= end:
         raise _wrong(node, f"there is no such {what}", expected=f"0 to {end - 1}" if end else "none")
     return number
-
-
-def _whole(node: Node, *keys: str) -> None:
-    """InputError where a mapping lacks a key."""
-    for key in keys:
-        if key not in node:
-            raise _wrong(node, f"{node.name} has no '{key}'", expected=f'"{key}": ...')
 
 
 def _wrong(node: Node, text: str, expected: str = "", hint: str = "") -> InputError:
@@ -251,7 +224,6 @@ def _groups(gpus: list[Node]) -> Iterator[Node]:
         for block in gpu["threadblocks"].sequence():
             if "ops" in block:
                 for info in (op["tbg_info"] for op in _flat(block["ops"]) if "tbg_info" in op):
-                    _whole(info, "tb_id", "tbg_size")
                     yield info["tbg_size"]
 
 

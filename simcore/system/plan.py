@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from itertools import repeat
+from itertools import accumulate, repeat
 
 
 class Symmetry(IntEnum):
@@ -61,14 +61,9 @@ class Plan:
         """Messages that each rank sends."""
         return sum(count for _, count in self.rounds)
 
-    @property
-    def bytes_per_rank(self) -> int:
-        """Bytes that each rank sends."""
-        return sum(entry.size_bytes * count for entry, count in self.rounds)
-
     def bytes_of(self, rank: int) -> int:
         """Bytes that a rank sends."""
-        return self.bytes_per_rank
+        return sum(entry.size_bytes * count for entry, count in self.rounds)
 
     def expanded(self) -> Iterator[Round]:
         """Every round, in order."""
@@ -88,33 +83,28 @@ class Plan:
         return "  ".join(f"{count}x {arrow}{entry.hop} {entry.size_bytes} B" for entry, count in self.rounds)
 
 
+def numbered(parts: Sequence[Plan]) -> list[tuple[int, Plan]]:
+    """Plans that run at once, each with the number of its first message."""
+    return list(zip(accumulate((part.num_rounds for part in parts), initial=0), parts, strict=False))
+
+
 @dataclass(frozen=True, slots=True)
 class SideBySide:
     """Plans of the same ranks that run at once and do not wait for each other; a rank is done when all are."""
 
-    plans: tuple[Plan, ...]
-
-    @property
-    def parts(self) -> tuple[Plan, ...]:
-        """The plans that run at once."""
-        return self.plans
+    parts: tuple[Plan, ...]
 
     @property
     def symmetry(self) -> Symmetry:
         """What may be done with all of them."""
-        return min(plan.symmetry for plan in self.plans)
-
-    @property
-    def bytes_per_rank(self) -> int:
-        """Bytes that each rank sends."""
-        return sum(plan.bytes_per_rank for plan in self.plans)
+        return min(plan.symmetry for plan in self.parts)
 
     def bytes_of(self, rank: int) -> int:
         """Bytes that a rank sends."""
-        return self.bytes_per_rank
+        return sum(plan.bytes_of(rank) for plan in self.parts)
 
     def __str__(self) -> str:
-        return "\n".join(map(str, self.plans))
+        return "\n".join(map(str, self.parts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +118,6 @@ class InNetwork:
     latency_ns: int = 0
     bytes_per_s: float = 0.0
     symmetry = Symmetry.TURNS
-
-    @property
-    def bytes_per_rank(self) -> int:
-        """Bytes that each rank sends."""
-        return self.size_bytes
 
     def bytes_of(self, rank: int) -> int:
         """Bytes that a rank sends."""

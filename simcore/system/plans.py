@@ -54,16 +54,14 @@ class Plans:
 
     def of(self, phase: StreamPhase, npu: int) -> AnyPlan:
         """What is sent in the phase of the group that an NPU is in."""
-        aware = phase.lane.algorithm.name in NETWORK_AWARE
-        key = (phase, int(phase.lane.dim.members(npu)[0]) if aware else 0)
+        key = _key(phase, npu)
         if key not in self._known:
             self._known[key] = self._make(phase, npu)
         return self._known[key]
 
     def know(self, phase: StreamPhase, npu: int, plan: AnyPlan) -> None:
         """Take over a plan that was made elsewhere."""
-        aware = phase.lane.algorithm.name in NETWORK_AWARE
-        self._known[phase, int(phase.lane.dim.members(npu)[0]) if aware else 0] = plan
+        self._known[_key(phase, npu)] = plan
 
     def bytes_of(self, phase: StreamPhase, npu: int) -> int:
         """Bytes that an NPU sends in a phase."""
@@ -87,6 +85,12 @@ class Plans:
             place = algorithm.location or Location("--system")
             moved = [replace(problem, location=place) for problem in error.problems]
             raise InputError(moved) from None  # `play` takes a cause for what was raised first
+
+
+def _key(phase: StreamPhase, npu: int) -> tuple[StreamPhase, int]:
+    """A phase and, where the algorithm looks at the network, the first of the group."""
+    aware = phase.lane.algorithm.name in NETWORK_AWARE
+    return phase, int(phase.lane.dim.members(npu)[0]) if aware else 0
 
 
 def _refused(algorithm: Algorithm, error: ValueError) -> InputError:

@@ -12,12 +12,11 @@ from simcore.network.congested import Network, TreeNetwork
 from simcore.network.congestion_free import CongestionFree
 from simcore.network.instant import Timers, TimersOfNpus, after
 from simcore.network.trees import Reduction
-from simcore.system.automaton import RankAutomaton, SwitchAutomaton, Together, at_endpoint
+from simcore.system.automaton import ExplicitAutomaton, RankAutomaton, at_endpoint
 from simcore.system.explicit import Explicit
-from simcore.system.explicit_automaton import ExplicitAutomaton
 from simcore.system.groups import GroupDim
 from simcore.system.packets import Packets
-from simcore.system.plan import InNetwork, Plan, Round, Symmetry
+from simcore.system.plan import InNetwork, Plan, Round, Symmetry, numbered
 from simcore.system.plans import Costs, Plans
 from simcore.system.point_to_point import RENDEZVOUS_BYTES, Handshakes
 from simcore.system.streams import Stream, StreamPhase
@@ -25,7 +24,8 @@ from simcore.system.transport import AsymmetryError, Done
 from simcore.timeline.events import LinkTable
 
 LAST = ("~", 0)  # sorts behind the keys of chunks
-_Player = RankAutomaton | Together | SwitchAutomaton | ExplicitAutomaton
+_Player = list[tuple[int, RankAutomaton | ExplicitAutomaton]]
+"""The automata that play the parts of a plan, each with the number of its first message, the last part first."""
 Send = Callable[[int, int, int, Any, Callable[[], None]], None]
 
 
@@ -87,16 +87,21 @@ class Played:
     def _start(self, npu_class: int, stream: Stream, done: Done) -> None:
         npu = self._ranks[npu_class][0]
         key = (stream.key, stream.at, npu)
+        running = 0
 
         def finished() -> None:
-            del self._players[key]
-            self._leave(stream, partial(done, stream))
+            nonlocal running
+            running -= 1
+            if not running:
+                del self._players[key]
+                self._leave(stream, partial(done, stream))
 
-        player = self._player(npu, stream, finished)
-        self._players[key] = player
+        player = self._players[key] = self._player(npu, stream, finished)
+        running = len(player)
         for index in self._early.pop(key, []):
-            player.arrive(index)
-        player.start()
+            self._deliver(key, index)
+        for _, automaton in reversed(player):
+            automaton.start()
 
     def _leave(self, stream: Stream, leave: Callable[[], None]) -> None:
         """Go on, alone or when everybody is through."""
@@ -123,23 +128,21 @@ class Played:
         if isinstance(plan, Explicit):
             self._ask_all(stream, npu, members, plan, -1)
             send = partial(self._transfer, stream, npu, members, plan)
-            return ExplicitAutomaton(plan, position, pay, later, send, finished)
-
+            return [(0, ExplicitAutomaton(plan, position, pay, later, send, finished))]
         if isinstance(plan, InNetwork):
-            combine = partial(self._combine, stream, npu, members, plan)
-            return SwitchAutomaton(costs.endpoint_ns, later, combine, finished)
+            both_ways = Plan(len(members), ((Round(1, plan.size_bytes), 1),))  # to the switch and back
+            up = partial(self._combine, stream, npu, members, plan)
+            return [(0, RankAutomaton(both_ways, pay, later, lambda index, entry: up(), finished))]
 
-        def automaton(part: Plan, first: int, done: Callable[[], None]) -> RankAutomaton:
+        def automaton(first: int, part: Plan) -> RankAutomaton:
             def forward(index: int, entry: Round) -> None:
                 peer = part.peer(position, entry.hop)
                 self._send_to(stream, npu, members, entry.size_bytes, peer, first + index, self._network.send)
                 self._ask(stream, npu, members[part.source(position, entry.hop)], first + index)
 
-            return RankAutomaton(part, pay, later, forward, done)
+            return RankAutomaton(part, pay, later, forward, finished)
 
-        if len(plan.parts) > 1:
-            return Together(plan.parts, automaton, finished)
-        return automaton(plan.parts[0], 0, finished)
+        return [(first, automaton(first, part)) for first, part in reversed(numbered(plan.parts))]
 
     def _members(self, dim: GroupDim, npu: int) -> list[int]:
         """The NPUs of a group, in one list for all of them."""
@@ -212,11 +215,11 @@ class Played:
                 self._ask(stream, npu, members[plan.transfers[index].src], index)
 
     def _deliver(self, key: tuple[object, int, int], index: int) -> None:
-        player = self._players.get(key)
-        if player:
-            player.arrive(index)
-        else:
-            self._early.setdefault(key, []).append(index)
+        for first, automaton in self._players.get(key, ()):
+            if index >= first:
+                automaton.arrive(index - first)
+                return
+        self._early.setdefault(key, []).append(index)
 
 
 def _later(env: simpy.Environment, delay_ns: int, callback: Callable[[], None]) -> None:

@@ -12,12 +12,12 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.system import explicit_automaton
 from simcore.system.explicit import Explicit
 from simcore.system.groups import Delay, GroupDim, RankGroup
 from simcore.system.plan import Plan, Round
 from simcore.system.plans import Plans
 from simcore.system.streams import StreamPhase, Turns
+from simcore.system.transport import exits_of
 
 
 class Precedence:
@@ -66,7 +66,7 @@ class Precedence:
     def _by_time(self, plan: Explicit, dim: GroupDim, order: NDArray[np.int64]) -> NDArray[np.int64]:
         """Places of a tree differ: who is through first."""
         group = RankGroup(dim.members(0), self._delay)
-        exits = explicit_automaton.exits(plan, group, np.zeros(len(group), np.int64), self._plans.costs)
+        exits = exits_of(plan, group, np.zeros(len(group), np.int64), self._plans.costs)
         times = exits[[dim.position(npu) for npu in order.tolist()]]
         found: NDArray[np.int64] = order[np.argsort(times, kind="stable")]
         return found

@@ -40,15 +40,12 @@ def read(path: str) -> RemoteMemory | None:
         shared = ("remote-mem-latency", "remote-mem-bw", "num-nodes", "num-npus-per-node")
         root.keys(required=("memory-type",), optional=shared)
         kind = root["memory-type"].choice(TYPES) if "memory-type" in root else None
-        if kind is None or kind == TYPES[0]:
+        if kind is None or kind == "NO_MEMORY_EXPANSION":
             return None
-        per_node = kind == "PER_NODE_MEMORY_EXPANSION"
-        root.keys(required=("memory-type", *shared[:2], *(shared[2:] if per_node else ())), optional=shared)
+        shares = {"PER_NPU_MEMORY_EXPANSION": 0, "MEMORY_POOL": -1}
+        root.keys(required=("memory-type", *(shared[:2] if kind in shares else shared)), optional=shared)
         if problems.found:
             return None
-        max_npus = 0
-        npus_per_node = {"PER_NPU_MEMORY_EXPANSION": 0, "MEMORY_POOL": -1}.get(str(kind))
-        if npus_per_node is None:
-            npus_per_node = root["num-npus-per-node"].integer(1)
-            max_npus = npus_per_node * root["num-nodes"].integer(1)
-        return RemoteMemory(root[shared[0]].integer(), root[shared[1]].number(above=True), npus_per_node, max_npus)
+        per_node = shares[kind] if kind in shares else root["num-npus-per-node"].integer(1)
+        max_npus = 0 if kind in shares else per_node * root["num-nodes"].integer(1)
+        return RemoteMemory(root[shared[0]].integer(), root[shared[1]].number(above=True), per_node, max_npus)

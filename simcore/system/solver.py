@@ -16,17 +16,10 @@ from numpy.typing import NDArray
 from simcore.network.clock import cross, idle_ns, occupied_ns, steps
 from simcore.network.topology.fabric import IntArray, Routes
 from simcore.network.topology.links import LinkGraph
-from simcore.system import explicit_automaton
-from simcore.system.automaton import simulate
-from simcore.system.collectives import AnyPlan
-from simcore.system.explicit import Explicit
-from simcore.system.groups import RankGroup
-from simcore.system.plan import InNetwork, Plan, Round
+from simcore.system.plan import Plan, Round
 from simcore.system.plans import Costs
-from simcore.system.point_to_point import RENDEZVOUS_BYTES
 from simcore.timeline.events import QueueTable
 from simcore.timeline.link_use import OccupiedLinks
-from simcore.units import transfer_ns
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,59 +47,6 @@ def peers_of(plan: Plan, hop: int | IntArray, count: int | None = None) -> IntAr
     return ranks ^ hop if plan.exchange else (ranks + hop) % plan.size
 
 
-def solve(plan: AnyPlan, group: RankGroup, arrivals_ns: NDArray[np.int64], costs: Costs) -> NDArray[np.int64]:
-    """Exit times of a group's members without contention, given when each arrives."""
-    if isinstance(plan, Explicit):
-        return explicit_automaton.exits(plan, group, arrivals_ns, costs)
-    if isinstance(plan, InNetwork):
-        return _through_switch(plan, group, arrivals_ns, costs.endpoint_ns)
-    exits: NDArray[np.int64] = np.max([_alone(part, group, arrivals_ns, costs) for part in plan.parts], axis=0)
-    return exits
-
-
-def _through_switch(
-    plan: InNetwork, group: RankGroup, arrivals: NDArray[np.int64], endpoint_ns: int
-) -> NDArray[np.int64]:
-    """From the last arrival up and down again, at the slowest of the links and the switch."""
-    on_links, empty = (np.roll(group.delays(1, False, size_bytes), 1) for size_bytes in (plan.size_bytes, 0))
-    reduction_ns = transfer_ns(plan.size_bytes, plan.bytes_per_s) if plan.bytes_per_s else 0
-    spent = np.maximum(on_links, empty + reduction_ns) + plan.latency_ns + 2 * endpoint_ns
-    exits: NDArray[np.int64] = arrivals.max() + spent
-    return exits
-
-
-def _alone(plan: Plan, group: RankGroup, arrivals_ns: NDArray[np.int64], costs: Costs) -> NDArray[np.int64]:
-    """Of rounds that every rank does alike.
-
-    Fractions of a nanosecond (ASTRA-sim 1.0's memory) are added one message after the other, as that does: a sum of
-    floats depends on the order.
-    """
-    delays = {entry: group.delays(entry.hop, plan.exchange, entry.size_bytes) for entry, _ in plan.rounds}
-    asked: dict[int, NDArray[np.int64]] = {}
-    if costs.rendezvous:
-        asked = {entry.hop: group.requests(entry.hop, plan.exchange, RENDEZVOUS_BYTES) for entry in delays}
-    columns = (arrivals_ns, *delays.values(), *asked.values())
-    alike = all((column == column[0]).all() for column in columns)
-    if plan.window == 1 and alike and all(column.dtype == np.int64 for column in columns[1:]):
-        times = {entry: delay[0] + asked.get(entry.hop, delay[:1] * 0)[0] for entry, delay in delays.items()}
-        return arrivals_ns + _in_step(plan, times, costs)
-    if plan.window == 1 and not costs.rendezvous:
-        found = _rounds(plan, arrivals_ns, costs, lambda entry, _: _Idle(delays[entry]))
-        return arrivals_ns if found is None else found
-    by_message = {(entry.hop, entry.size_bytes): column for entry, column in delays.items()}
-
-    def delay_ns(rank: int, hop: int, size_bytes: int) -> int:
-        return by_message[hop, size_bytes][rank].item()  # type: ignore[no-any-return]
-
-    def request_ns(rank: int, hop: int) -> int:
-        return asked[hop][rank].item()  # type: ignore[no-any-return]
-
-    starts = arrivals_ns[:1] if alike else arrivals_ns
-    request = request_ns if costs.rendezvous else None
-    exits = simulate(plan, starts.tolist(), delay_ns, costs.endpoint_ns, costs.reduction_ns, request)
-    return np.full(len(group), exits[0]) if alike else np.array(exits)
-
-
 def solve_alone(plan: Plan, members: IntArray, links: LinkGraph, costs: Costs, *, lone: bool) -> PhaseTimes | None:
     """What `CutThrough` would do with the messages of a plan among some NPUs; None where that must be stepped.
 
@@ -117,11 +57,11 @@ def solve_alone(plan: Plan, members: IntArray, links: LinkGraph, costs: Costs, *
     if lone:
         return _one_by_one(plan, members, links, costs)
     crossings = _Crossings(plan, members, links)
-    exits = _rounds(plan, np.zeros(plan.size, np.int64), costs, crossings.of)
+    exits = rounds(plan, np.zeros(plan.size, np.int64), costs, crossings.of)
     return None if exits is None else PhaseTimes([exits.tolist()], crossings.size_bytes, crossings.busy_ns)
 
 
-def _in_step(plan: Plan, message_ns: Mapping[Round, int], costs: Costs) -> int:
+def in_step(plan: Plan, message_ns: Mapping[Round, int], costs: Costs) -> int:
     """All ranks alike: the endpoint once, then every round's message, endpoint and reduction."""
     spent = (count * (message_ns[entry] + costs.received_ns(entry.reduce_bytes)) for entry, count in plan.rounds)
     total: int = costs.endpoint_ns + sum(spent)
@@ -142,7 +82,7 @@ def _one_by_one(plan: Plan, members: IntArray, links: LinkGraph, costs: Costs) -
     spent_ns = occupied_ns(sizes[owner], links.bandwidth_bytes_per_s[routes.links])
     np.add.at(busy_ns, routes.links, counts[owner] * spent_ns)
     times = dict(zip(entries, idle_ns(links, routes, sizes).tolist(), strict=True))
-    return PhaseTimes([[_in_step(plan, times, costs)] * plan.size], size_bytes, busy_ns)
+    return PhaseTimes([[in_step(plan, times, costs)] * plan.size], size_bytes, busy_ns)
 
 
 def _twice(numbers: IntArray) -> bool:
@@ -151,7 +91,7 @@ def _twice(numbers: IntArray) -> bool:
     return bool((ordered[1:] == ordered[:-1]).any())
 
 
-class _Idle:
+class Idle:
     """What the messages of a round take that meet nobody, not even those of the rounds before."""
 
     def __init__(self, delay_ns: NDArray[np.int64]):
@@ -214,14 +154,14 @@ class _Crossings:
 
 
 class _Crossing:
-    """The messages of a round on the links that they take, as `_Idle`."""
+    """The messages of a round on the links that they take, as `Idle`."""
 
     def __init__(self, links: _Crossings, hops: Sequence[_Hop], used: IntArray):
         self._links, self._hops, self._used = links, hops, used
         self._before_ns = links.free_ns[used]
 
     def send(self, ready_ns: IntArray) -> IntArray | None:
-        """As `_Idle.send`; None when a message would overtake one of an earlier round.
+        """As `Idle.send`; None when a message would overtake one of an earlier round.
 
         Of different senders' messages that come at one time the later round's might be served first.
         """
@@ -239,17 +179,17 @@ class _Crossing:
         return tail_ns
 
     def moved_on(self, by_ns: int) -> bool:
-        """As `_Idle.moved_on`."""
+        """As `Idle.moved_on`."""
         return bool((self._links.free_ns[self._used] == self._before_ns + by_ns).all())
 
     def skip(self, by_ns: int) -> None:
-        """As `_Idle.skip`."""
+        """As `Idle.skip`."""
         self._links.free_ns[self._used] += by_ns
         self._links.came_ns[self._used] += by_ns
 
 
-def _rounds(
-    plan: Plan, arrivals_ns: IntArray, costs: Costs, crossing: Callable[[Round, int], _Idle | _Crossing | None]
+def rounds(
+    plan: Plan, arrivals_ns: IntArray, costs: Costs, crossing: Callable[[Round, int], Idle | _Crossing | None]
 ) -> IntArray | None:
     """One message of every rank in flight (max-plus): a rank sends on when it has sent and received the round before.
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import simpy
+from msgspec import Struct
+from msgspec.structs import replace
 
 from simcore.system.config import Algorithm
-from simcore.system.groups import Backward, GroupDim
+from simcore.system.groups import GroupDim
 from simcore.workload.model import CollectiveKind
 
 if TYPE_CHECKING:
@@ -20,27 +22,17 @@ Turns = tuple[int, ...]
 """All NPUs, the one first that acts first of those that act in the same nanosecond; () = as their ids are."""
 
 
-@dataclass(frozen=True, slots=True)
-class Lane:
+class Lane(Struct, frozen=True, cache_hash=True):
     """A logical dimension as one kind of collective uses it: with an algorithm; `position` numbers the queues."""
 
     position: int
     dim: GroupDim
     algorithm: Algorithm
-    _hash: int = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_hash", hash((self.position, self.dim, self.algorithm)))
-
-    def __hash__(self) -> int:
-        """Computed once: lanes are looked up for every phase of every chunk."""
-        return self._hash
 
     @property
     def backward(self) -> Lane:
         """The same dimension taken the other way round."""
-        dim = self.dim
-        return replace(self, dim=dim.dim if isinstance(dim, Backward) else Backward(dim))
+        return replace(self, dim=replace(self.dim, backward=not self.dim.backward))
 
 
 @dataclass(frozen=True, slots=True)

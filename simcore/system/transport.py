@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
+from itertools import count
 
 import numpy as np
 import simpy
 from numpy.typing import NDArray
 
 from simcore.network.instant import after
+from simcore.system.automaton import RankAutomaton, at_endpoint
+from simcore.system.collectives import AnyPlan
+from simcore.system.explicit import Explicit
 from simcore.system.groups import Delay, GroupDim, RankGroup
-from simcore.system.plan import Symmetry
+from simcore.system.plan import InNetwork, Plan, Round, Symmetry
 from simcore.system.plans import Costs, Plans
-from simcore.system.solver import solve
+from simcore.system.solver import Idle, in_step, rounds
 from simcore.system.streams import Stream, StreamPhase
+from simcore.units import transfer_ns
 
 Done = Callable[[Stream], None]
 
@@ -54,10 +60,7 @@ class Solved:
         self.plans = Plans(costs)
         self._class_of = class_of(ranks)
         self._meetings: dict[tuple[object, ...], _Meeting] = {}
-        self._groups: dict[tuple[GroupDim, int], RankGroup] = {}
-        self._classes: dict[RankGroup, NDArray[np.int64]] = {}
-        self._names: dict[RankGroup, Hashable] = {}
-        self._lockstep: dict[tuple[RankGroup, StreamPhase], NDArray[np.int64]] = {}
+        self._groups: dict[tuple[GroupDim, int], _Group] = {}
 
     def bytes_sent(self, npu_class: int, phase: StreamPhase) -> int:
         """What one NPU sends in a phase."""
@@ -70,10 +73,10 @@ class Solved:
 
     def _arrive(self, npu_class: int, stream: Stream, done: Done) -> None:
         group = self._group(stream.phase.lane.dim, self._ranks[npu_class][0])
-        key = (stream.key, stream.at, 0 if self._barrier else self._name(group))
+        key = (stream.key, stream.at, 0 if self._barrier else group.name)
         meeting = self._meetings.setdefault(key, {})
         meeting[npu_class] = (self._env.now, stream, done)
-        expected = len(self._ranks) if self._barrier else len(set(self._members(group).tolist()))
+        expected = len(self._ranks) if self._barrier else group.parties
         if len(meeting) == expected:
             del self._meetings[key]
             self._settle(meeting, stream.phase)
@@ -102,20 +105,19 @@ class Solved:
             timer = self._env.timeout(leave[npu_class] - self._env.now)
             timer.callbacks.append(partial(_leave, done, stream))
 
-    def _exits(self, group: RankGroup, meeting: _Meeting, phase: StreamPhase) -> dict[int, float]:
+    def _exits(self, group: _Group, meeting: _Meeting, phase: StreamPhase) -> dict[int, float]:
         """When each class of a group leaves."""
-        classes = self._members(group)
-        arrivals = np.array([meeting[c][0] for c in classes.tolist()])
+        arrivals = np.array([meeting[npu_class][0] for npu_class in group.classes])
         if (arrivals == arrivals[0]).all():
-            if (group, phase) not in self._lockstep:
-                self._lockstep[group, phase] = self._solve(group, np.zeros(len(group), np.int64), phase)
-            lockstep = self._lockstep[group, phase]
+            if phase not in group.lockstep:
+                group.lockstep[phase] = self._solve(group, np.zeros(len(group), np.int64), phase)
+            lockstep = group.lockstep[phase]
             # Fractions are added up from the beginning: a sum of floats depends on the order.
             exits = arrivals + lockstep if lockstep.dtype == np.int64 else self._solve(group, arrivals, phase)
         else:
             exits = self._solve(group, arrivals, phase)
         leave: dict[int, float] = {}
-        for npu_class, exit_ns in zip(classes.tolist(), exits.tolist(), strict=True):
+        for npu_class, exit_ns in zip(group.classes, exits.tolist(), strict=True):
             if leave.setdefault(npu_class, exit_ns) != exit_ns:
                 if not self._barrier:
                     raise AsymmetryError
@@ -128,28 +130,26 @@ class Solved:
             raise AsymmetryError  # places matter: groups of equal classes need not be equal
         return solve(plan, group, arrivals, self._costs.of(phase.lane.dim))
 
-    def _group(self, dim: GroupDim, npu: int) -> RankGroup:
+    def _group(self, dim: GroupDim, npu: int) -> _Group:
         members = dim.members(npu)
         key = (dim, int(members[0]))
         if key not in self._groups:
-            self._groups[key] = RankGroup(members, self._delay)
+            classes = self._class_of[members]
+            # Whichever way members go round, which two need not agree on, a group has one name. In a folded run groups
+            # of equal classes are one: a class stands for members of all of them.
+            unfolded = len(self._ranks) == len(self._class_of)
+            name = int(members.min()) if unfolded else tuple(np.sort(classes).tolist())
+            self._groups[key] = _Group(members, self._delay, classes.tolist(), name)
         return self._groups[key]
 
-    def _members(self, group: RankGroup) -> NDArray[np.int64]:
-        """The class of each member."""
-        if group not in self._classes:
-            self._classes[group] = self._class_of[group.members]
-        return self._classes[group]
 
-    def _name(self, group: RankGroup) -> Hashable:
-        """Of a group, whichever way its members go round: two need not agree.
+class _Group(RankGroup):
+    """A group with the classes of its members, and the times of phases that they enter together."""
 
-        In a folded run groups of equal classes are one: a class stands for members of all of them.
-        """
-        if group not in self._names:
-            unfolded = len(self._ranks) == len(self._class_of)
-            self._names[group] = min(group.ids) if unfolded else tuple(sorted(self._members(group).tolist()))
-        return self._names[group]
+    def __init__(self, members: NDArray[np.int64], delay: Delay, classes: Sequence[int], name: Hashable):
+        super().__init__(members, delay)
+        self.classes, self.name, self.parties = classes, name, len(set(classes))
+        self.lockstep: dict[StreamPhase, NDArray[np.int64]] = {}
 
 
 def _leave(done: Done, stream: Stream, _: simpy.Event) -> None:
@@ -163,3 +163,126 @@ def class_of(ranks: Sequence[Sequence[int]]) -> NDArray[np.int64]:
         own = slice(members.start, members.stop, members.step) if isinstance(members, range) else np.asarray(members)
         found[own] = npu_class
     return found
+
+
+def solve(plan: AnyPlan, group: RankGroup, arrivals_ns: NDArray[np.int64], costs: Costs) -> NDArray[np.int64]:
+    """Exit times of a group's members without contention, given when each arrives."""
+    if isinstance(plan, Explicit):
+        return exits_of(plan, group, arrivals_ns, costs)
+    if isinstance(plan, InNetwork):
+        return _through_switch(plan, group, arrivals_ns, costs.endpoint_ns)
+    exits: NDArray[np.int64] = np.max([_alone(part, group, arrivals_ns, costs) for part in plan.parts], axis=0)
+    return exits
+
+
+def _through_switch(
+    plan: InNetwork, group: RankGroup, arrivals: NDArray[np.int64], endpoint_ns: int
+) -> NDArray[np.int64]:
+    """From the last arrival up and down again, at the slowest of the links and the switch."""
+    on_links, empty = (np.roll(group.delays(1, False, size_bytes), 1) for size_bytes in (plan.size_bytes, 0))
+    reduction_ns = transfer_ns(plan.size_bytes, plan.bytes_per_s) if plan.bytes_per_s else 0
+    spent = np.maximum(on_links, empty + reduction_ns) + plan.latency_ns + 2 * endpoint_ns
+    exits: NDArray[np.int64] = arrivals.max() + spent
+    return exits
+
+
+def _alone(plan: Plan, group: RankGroup, arrivals_ns: NDArray[np.int64], costs: Costs) -> NDArray[np.int64]:
+    """Of rounds that every rank does alike.
+
+    Fractions of a nanosecond (ASTRA-sim 1.0's memory) are added one message after the other, as that does: a sum of
+    floats depends on the order.
+    """
+    delays = {entry: group.delays(entry.hop, plan.exchange, entry.size_bytes) for entry, _ in plan.rounds}
+    columns = (arrivals_ns, *delays.values())
+    alike = all((column == column[0]).all() for column in columns)
+    if plan.window == 1 and alike and all(column.dtype == np.int64 for column in columns[1:]):
+        return arrivals_ns + in_step(plan, {entry: delay[0] for entry, delay in delays.items()}, costs)
+    if plan.window == 1:
+        found = rounds(plan, arrivals_ns, costs, lambda entry, _: Idle(delays[entry]))
+        return arrivals_ns if found is None else found
+    by_message = {(entry.hop, entry.size_bytes): column for entry, column in delays.items()}
+
+    def delay_ns(rank: int, hop: int, size_bytes: int) -> int:
+        return by_message[hop, size_bytes][rank].item()  # type: ignore[no-any-return]
+
+    starts = arrivals_ns[:1] if alike else arrivals_ns
+    exits = stepped(plan, starts.tolist(), delay_ns, costs.endpoint_ns, costs.reduction_ns)
+    return np.full(len(group), exits[0]) if alike else np.array(exits)
+
+
+def stepped(
+    plan: Plan,
+    arrivals_ns: Sequence[int],
+    delay_ns: Callable[[int, int, int], int],
+    endpoint_ns: int,
+    reduction_ns: Callable[[int], int],
+) -> list[int]:
+    """When each rank leaves the phase, message by message on a network without contention.
+
+    `delay_ns(rank, hop, size_bytes)` is the time of a message that `rank` sends `hop` positions on. With a single
+    arrival time all ranks are alike: one of them is played, receiving what it sends.
+    """
+    queue: list[tuple[int, int, Callable[[], None]]] = []
+    order = count()
+    exits = [0] * len(arrivals_ns)
+    now = 0
+    alike = len(arrivals_ns) == 1
+
+    def at(time_ns: int, callback: Callable[[], None]) -> None:
+        heapq.heappush(queue, (time_ns, next(order), callback))
+
+    def after(delay_ns: int, callback: Callable[[], None]) -> None:
+        at(now + delay_ns, callback)
+
+    def automaton(rank: int) -> RankAutomaton:
+        def send(index: int, entry: Round) -> None:
+            peer = automata[0 if alike else plan.peer(rank, entry.hop)]
+            at(now + delay_ns(rank, entry.hop, entry.size_bytes), lambda: peer.arrive(index))
+
+        def done() -> None:
+            exits[rank] = now
+
+        return RankAutomaton(plan, at_endpoint(after, endpoint_ns, reduction_ns), after, send, done)
+
+    automata = [automaton(rank) for rank in range(len(arrivals_ns))]
+    for rank, arrival_ns in enumerate(arrivals_ns):
+        at(arrival_ns, automata[rank].start)
+    while queue:
+        now, _, callback = heapq.heappop(queue)
+        callback()
+    return exits
+
+
+def exits_of(plan: Explicit, group: RankGroup, arrivals_ns: NDArray[np.int64], costs: Costs) -> NDArray[np.int64]:
+    """When each rank leaves, without contention.
+
+    As `ExplicitAutomaton`, but of messages between the same two ranks the next begins when the bytes of the one before
+    are gone, as on a link of their own.
+    """
+    delays_ns, occupied_ns = _times(plan, group)
+    arrived_ns: list[int] = arrivals_ns.tolist()
+    leave = list(arrived_ns)
+    ready_ns = [arrival_ns + costs.endpoint_ns for arrival_ns in leave]
+    received_ns: list[int] = []
+    free_ns: dict[tuple[int, int], int] = {}
+    for index, entry in enumerate(plan.transfers):
+        pair = (entry.src, entry.dst)
+        sent_ns = max((received_ns[source] for source in plan.after[index]), default=ready_ns[entry.src])
+        start_ns = max(sent_ns, free_ns.get(pair, sent_ns))
+        free_ns[pair] = start_ns + occupied_ns[index]
+        here_ns = max(start_ns + delays_ns[index], arrived_ns[entry.dst]) + costs.endpoint_ns
+        received_ns.append(here_ns + (costs.reduction_ns(entry.charge_bytes) if entry.charge_bytes else 0))
+        leave[entry.src] = max(leave[entry.src], sent_ns)
+        leave[entry.dst] = max(leave[entry.dst], received_ns[-1])
+    return np.array(leave)
+
+
+def _times(plan: Explicit, group: RankGroup) -> list[list[int]]:
+    """Of every transfer: its time, and the part of it that its bytes take."""
+    entries = [(entry.src, entry.dst, entry.size_bytes) for entry in plan.transfers]
+    src, dst, size_bytes = np.array(entries, np.int64).reshape(-1, 3).T
+    delays_ns = empty_ns = group.between(src, dst, 0) if entries else src
+    for size in set(size_bytes.tolist()):
+        same = size_bytes == size
+        delays_ns = np.where(same, group.between(src, dst, size), delays_ns)
+    return [delays_ns.tolist(), (delays_ns - empty_ns).tolist()]

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.network.batch import Batch, solve_batch
-from simcore.network.clock import occupied_ns, steps, whole_column
-from simcore.network.congestion_free import message_ns
+from simcore.network.clock import idle_ns, occupied_ns, steps, whole_column
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
 from simcore.workload.wafer import NodeStep
@@ -87,7 +86,7 @@ def play(
             batch = send_all(graph, *ends, leave, flows.tree, free)
             arrival, free = batch.arrival_ns, batch.free_ns if queues else free
             if not queues:
-                arrival = leave + message_ns(graph, *ends)
+                arrival = leave + idle_ns(graph, graph.routes(flows.source, flows.target), flows.size_bytes)
             carried, busy = carried + batch.size_bytes, busy + batch.busy_ns
             clock = _met(clock, group, flows.source, arrival)
         clock = _met(clock, group, np.zeros(0, np.int64), np.zeros(0, np.int64))

@@ -9,16 +9,15 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from simcore.system.automaton import at_endpoint, simulate
+from simcore.system.automaton import ExplicitAutomaton, at_endpoint
 from simcore.system.collectives import NATIVE_ALGORITHMS, PlanOptions, algorithms
 from simcore.system.collectives.double_binary_tree import tree
 from simcore.system.explicit import Explicit, Transfer
-from simcore.system.explicit_automaton import ExplicitAutomaton, exits
 from simcore.system.flow import Claim, faults
 from simcore.system.groups import RankGroup
 from simcore.system.plan import Plan, Round
 from simcore.system.plans import Costs
-from simcore.system.solver import solve
+from simcore.system.transport import exits_of, solve, stepped
 from simcore.testing import check_plan
 from simcore.workload.model import CollectiveKind
 from tests.runs import KINDS
@@ -65,7 +64,7 @@ def make(name: str, kind: CollectiveKind, data: st.DataObject) -> tuple[Plan, in
 def test_every_rank_sends_what_the_formulas_say(name, kind, data):
     plan, share = make(name, kind, data)
     extra = EXTRA.get((name, kind), lambda _: 1)(plan.size)
-    assert plan.bytes_per_rank == pytest.approx(BYTES[kind](plan.size, plan.size * share) * extra, rel=1e-12)
+    assert plan.bytes_of(0) == pytest.approx(BYTES[kind](plan.size, plan.size * share) * extra, rel=1e-12)
 
 
 @pytest.mark.parametrize(("name", "kind"), PLANS)
@@ -262,9 +261,9 @@ def test_a_solved_phase_is_the_one_played_message_by_message(problem, reduction_
         return size_bytes * reduction_per_byte // 100
 
     def delay_ns(rank: int, hop: int, size_bytes: int) -> int:
-        return group.delay(rank, plan.peer(rank, hop), size_bytes)
+        return int(delay(np.array([rank]), np.array([plan.peer(rank, hop)]), size_bytes)[0])
 
-    played = simulate(plan, arrivals, delay_ns, endpoint_ns, reduction_ns)
+    played = stepped(plan, arrivals, delay_ns, endpoint_ns, reduction_ns)
     assert solve(plan, group, np.array(arrivals), costs(endpoint_ns, reduction_ns)).tolist() == played
 
 
@@ -341,7 +340,7 @@ def test_a_solved_explicit_plan_is_the_one_played_message_by_message(data, endpo
 
     played = play_explicit(plan, arrivals, delay_ns, endpoint_ns, lambda _: reduction_ns)
     group = RankGroup(np.arange(plan.size), delay_ns)
-    assert exits(plan, group, np.array(arrivals), costs(endpoint_ns, lambda _: reduction_ns)).tolist() == played
+    assert exits_of(plan, group, np.array(arrivals), costs(endpoint_ns, lambda _: reduction_ns)).tolist() == played
 
 
 @pytest.mark.parametrize("ranks", [2, 4, 8, 64])

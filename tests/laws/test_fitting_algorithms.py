@@ -104,15 +104,15 @@ def test_both_ways_round_take_half_the_bytes_of_one(ranks, network):
 def test_the_two_rings_share_the_data_of_one_and_go_opposite_ways(ranks, size_bytes, kind):
     both = algorithms.get("bidirectionalRing")(kind, ranks, size_bytes, PlanOptions())
     one = algorithms.get("ring")(kind, ranks, size_bytes, PlanOptions())
-    assert both.bytes_per_rank == one.bytes_per_rank
-    assert {entry.hop for entry, _ in both.plans[0].rounds} == {1}
-    assert {entry.hop for entry, _ in both.plans[1].rounds} == {ranks - 1}
+    assert both.bytes_of(0) == one.bytes_of(0)
+    assert {entry.hop for entry, _ in both.parts[0].rounds} == {1}
+    assert {entry.hop for entry, _ in both.parts[1].rounds} == {ranks - 1}
 
 
 @pytest.mark.parametrize("ranks", EVERY)
 def test_a_bidirectional_all_to_all_sends_every_share_the_shorter_way(ranks):
     plan = algorithms.get("bidirectionalRing")(ALL_TO_ALL, ranks, ranks * 100, PlanOptions())
-    assert plan.bytes_per_rank == 100 * sum(min(way, ranks - way) for way in range(1, ranks))
+    assert plan.bytes_of(0) == 100 * sum(min(way, ranks - way) for way in range(1, ranks))
 
 
 # --- snake and Hamiltonian rings
@@ -404,7 +404,7 @@ def sent(plan, links):
     """Bytes on all links: every message over every link of its way."""
     n = links.npus
     if isinstance(plan, SideBySide):
-        return sum(sent(part, links) for part in plan.plans)
+        return sum(sent(part, links) for part in plan.parts)
     if isinstance(plan, InNetwork):
         return 2 * n * plan.size_bytes
     if isinstance(plan, Explicit) and plan.multicast:

@@ -11,10 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simcore.network.batch import solve_batch
+from simcore.network.clock import idle_ns
 from simcore.network.congested import CutThrough, StoreAndForward
-from simcore.network.congestion_free import message_ns
-from simcore.network.fair import FairShare
-from simcore.network.solver import max_min_rates
+from simcore.network.fair import FairShare, max_min_rates
 from simcore.network.topology.figures import figures
 from simcore.network.topology.kinds import FABRICS
 from simcore.network.topology.links import LinkGraph
@@ -215,7 +214,7 @@ def run(network, links, messages, order=None):
 
 def alone_ns(links, messages):
     time, src, dst, size = (np.array(column) for column in zip(*messages, strict=True))
-    return time + message_ns(links, src, dst, size)
+    return time + idle_ns(links, links.routes(src, dst), size)
 
 
 @pytest.mark.parametrize("network", NETWORKS)

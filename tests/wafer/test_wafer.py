@@ -10,7 +10,7 @@ from simcore.errors import DeadlockError, InputError
 from simcore.generate.wse.nodes import exchanges, steps
 from simcore.generate.wse.traces import instructions
 from simcore.generate.wse.traffic import matrix, node_step
-from simcore.network.congestion_free import message_ns
+from simcore.network.clock import idle_ns
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Dimension, Topology, Wafer
 from simcore.timeline.breakdown import breakdown, class_figures
@@ -100,7 +100,9 @@ def test_a_run_is_never_faster_than_its_links_and_its_messages_allow(name):
         lower = run.ready_ns[number].min() + link_bytes(graph, each) / graph.bandwidth_bytes_per_s * 1e9
         assert not each.rounds or run.end_ns[number].max() >= lower.max()
         for sent in each.rounds[:1]:
-            alone = run.ready_ns[number][sent.source] + message_ns(graph, sent.source, sent.target, sent.size_bytes)
+            alone = run.ready_ns[number][sent.source] + idle_ns(
+                graph, graph.routes(sent.source, sent.target), sent.size_bytes
+            )
             assert (run.end_ns[number][sent.source] >= alone).all()
 
 
@@ -121,7 +123,8 @@ def test_a_multicast_alone_arrives_like_single_messages_and_uses_the_union_of_th
     graph, others = mesh(4, 3), sorted(targets - {source})
     sent = [(source, other, size, 0) for other in others]
     run = play(graph, step_of(phase(sent, (tuple(range(12)),), 12), nodes=12), RATES)
-    alone = message_ns(graph, np.full(len(others), source), np.array(others, np.int64), np.int64(size))
+    ways = graph.routes(np.full(len(others), source), np.array(others, np.int64))
+    alone = idle_ns(graph, ways, size)
     assert run.time_ns == alone.max(initial=0)
     used = graph.tree(source, np.array(others, np.int64)) if others else []
     assert np.flatnonzero(run.link_bytes).tolist() == list(used)

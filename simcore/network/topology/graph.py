@@ -38,8 +38,8 @@ def read_graph(path: Path, gigabyte: float, problems: Problems) -> Graph:
     root.keys(required=("nodes",), optional=("directed", "multigraph", "graph", "links", "edges"))
     if isinstance(root.value, dict) and ("links" in root) == ("edges" in root):
         root.problem("a graph has either 'links' or 'edges'", "node-link JSON as networkx writes it")
-    kinds = dict(_node(item) for item in items_of(root, "nodes"))
-    edges = [_edge(item, kinds, gigabyte) for key in ("links", "edges") for item in items_of(root, key)]
+    kinds = dict(_node(item) for item in root.listed("nodes"))
+    edges = [_edge(item, kinds, gigabyte) for key in ("links", "edges") for item in root.listed(key)]
     directed = "directed" in root and root["directed"].flag()
     if not any(kinds.values()):
         root.problem("the graph has no NPU", "at least one node that is not a switch")
@@ -100,11 +100,6 @@ class GraphFabric(Fabric):
     def devices(self) -> tuple[str, ...]:
         """The nodes that are no NPUs."""
         return self.graph.names[self.npus :]
-
-
-def items_of(node: Node, key: str) -> list[Node]:
-    """The entries of a list, none where it is not there."""
-    return node[key].sequence() if key in node else []
 
 
 def _node(item: Node) -> tuple[str, bool]:

@@ -13,7 +13,7 @@ from simcore.documents import Node, parse, read_text
 from simcore.errors import InputError, Problems
 from simcore.library import exists, names, resolve
 from simcore.markup import is_markup
-from simcore.network.topology.graph import GraphFabric, graph_dimension, items_of, read_graph
+from simcore.network.topology.graph import GraphFabric, graph_dimension, read_graph
 from simcore.network.topology.infragraph import is_infragraph, read_infragraph
 from simcore.network.topology.kinds import FABRICS
 from simcore.network.topology.model import Circuits, Dimension, Graph, Memory, Topology, Wafer
@@ -286,8 +286,8 @@ def _wafer(root: Node, dims: tuple[Dimension, ...]) -> Wafer | None:
         return None
     if dims[0].ports != dims[1].ports or dims[0].ports != PLAIN:
         node.problem("links of a wafer have no queues", f"no {', '.join(key for key in PORT_KEYS if key in root)}")
-    npus = [_npu(item, columns * rows) for item in items_of(node, "dead_npus")]
-    links = [_dead_link(item, columns, rows) for item in items_of(node, "dead_links")]
+    npus = [_npu(item, columns * rows) for item in node.listed("dead_npus")]
+    links = [_dead_link(item, columns, rows) for item in node.listed("dead_links")]
     spare = node["spare_rows"].integer() if "spare_rows" in node else 0
     if spare >= rows:
         node["spare_rows"].problem("no row is left to work", f"fewer than {rows} spare rows")

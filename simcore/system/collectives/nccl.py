@@ -118,11 +118,8 @@ _TUNED = (
     _Protocol("direct", "Simple", 8.4, 3.4, 14.0, 1.0),
 )
 _STATED = (_Protocol("ring", "Simple", 0.0, 0.0, 0.0, 1.0),)
-_OVERHEAD_US = {
-    "LL": 1.0,
-    "LL128": 1.0,
-    "Simple": 3.0,
-}  # at least of a ring's near step, where a network card is fed too
+# At least of a ring's near step, where a network card is fed too.
+_OVERHEAD_US = {"LL": 1.0, "LL128": 1.0, "Simple": 3.0}
 
 # GB/s that LL reaches at most on 1, 2 and more nodes.
 _LL_GIGABYTES = {
@@ -159,11 +156,11 @@ def choose(kind: CollectiveKind, size_bytes: float, ranks: int, per_node: int, s
     >>> str(choose(CollectiveKind.ALL_REDUCE, 1 << 12, 64, 8, FABRICS["hgx-h100"]))
     'tree LL'
     """
-    passes, wire = _WIRE[kind](ranks)
+    wire = _KINDS[kind].wire_share(ranks)
     if ranks <= 1 or (size_bytes <= 0 and wire):
         return Choice("none", "none", 0.0, 0.0)
     per_node = max(1, min(per_node, ranks))
-    call = _Call(kind, size_bytes, ranks, -(-ranks // per_node), passes, wire * size_bytes)
+    call = _Call(kind, size_bytes, ranks, -(-ranks // per_node), _KINDS[kind].passes, wire * size_bytes)
     if call.nodes > 1 and kind is CollectiveKind.ALL_TO_ALL:
         return Choice("pairwise", "Simple", _exchange_s(call, per_node, system), call.wire_bytes)
     taken_s, chosen = _fastest(call, system, per_node)
@@ -215,7 +212,7 @@ def _usable(call: _Call, system: Fabric) -> Iterator[_Protocol]:
             "NVLS tree": multicast and call.nodes > 1,
             "PAT": call.nodes == call.ranks,
         }
-        if one.algorithm in _MADE_OF[call.kind] and fits.get(one.algorithm, True):
+        if one.algorithm in _KINDS[call.kind].made_of and fits.get(one.algorithm, True):
             yield one
 
 
@@ -224,25 +221,12 @@ def _measured_s(call: _Call, wire: float, system: Fabric) -> float:
     from simcore.compute.accelerators import accelerator  # few runs need tables
     from simcore.compute.duration import collective_curve
 
-    sizes, seconds = collective_curve(_MEASURED_AS[call.kind], call.ranks, accelerator(system.device))
+    sizes, seconds = collective_curve(_KINDS[call.kind].measured_as, call.ranks, accelerator(system.device))
     within_s = float(np.exp(np.interp(np.log(max(call.size_bytes, 1.0)), np.log(sizes), np.log(seconds))))
     last = call._replace(size_bytes=float(sizes[-1]), wire_bytes=wire * float(sizes[-1]))
     if call.size_bytes <= last.size_bytes:
         return within_s
     return within_s + _fastest(call, system, call.ranks)[0] - _fastest(last, system, call.ranks)[0]
-
-
-_MEASURED_AS = {
-    CollectiveKind.ALL_REDUCE: "all_reduce",
-    CollectiveKind.ALL_GATHER: "all_gather",
-    CollectiveKind.REDUCE_SCATTER: "reduce_scatter",
-    CollectiveKind.ALL_TO_ALL: "all_to_all",
-    CollectiveKind.BROADCAST: "all_gather",
-    CollectiveKind.REDUCE: "reduce_scatter",
-    CollectiveKind.GATHER: "all_to_all",
-    CollectiveKind.SCATTER: "all_to_all",
-    CollectiveKind.BARRIER: "all_reduce",
-}
 
 
 @lru_cache(maxsize=65536)
@@ -271,25 +255,33 @@ def point_to_point_s(size_bytes: float, system: Fabric, *, same_node: bool) -> f
     return system.hop_s + size_bytes / rate
 
 
-# Kind -> ranks -> (how often the data go round, bytes a rank sends per byte of buffer).
-_WIRE: dict[CollectiveKind, Callable[[int], tuple[int, float]]] = {
-    CollectiveKind.ALL_REDUCE: lambda n: (2, 2 * (n - 1) / n),
-    CollectiveKind.ALL_GATHER: lambda n: (1, (n - 1) / n),
-    CollectiveKind.REDUCE_SCATTER: lambda n: (1, (n - 1) / n),
-    CollectiveKind.ALL_TO_ALL: lambda n: (1, (n - 1) / n),
-    CollectiveKind.BROADCAST: lambda n: (1, 1.0),
-    CollectiveKind.REDUCE: lambda n: (1, 1.0),
-    CollectiveKind.GATHER: lambda n: (1, (n - 1) / n),
-    CollectiveKind.SCATTER: lambda n: (1, (n - 1) / n),
-    CollectiveKind.BARRIER: lambda n: (2, 0.0),
-}
+class _Kind(NamedTuple):
+    """Of a kind of collective: how often its data go round, what a rank sends per byte of buffer in units of (n-1)/n
+    or of everything, what NCCL makes it of, and as which one nccl-tests show it.
+    """
+
+    passes: int
+    wire: float
+    whole: bool
+    made_of: tuple[str, ...]
+    measured_as: str
+
+    def wire_share(self, ranks: int) -> float:
+        """Bytes that a rank sends per byte of the buffer."""
+        return self.wire if self.whole else self.wire * (ranks - 1) / ranks
+
+
 _REDUCED, _SHARED = ("tree", "ring", "NVLS", "NVLS tree"), ("ring", "PAT")
-_MADE_OF: dict[CollectiveKind, tuple[str, ...]] = {
-    **dict.fromkeys((CollectiveKind.ALL_REDUCE, CollectiveKind.BARRIER), _REDUCED),
-    **dict.fromkeys((CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER), _SHARED),
-    **dict.fromkeys((CollectiveKind.BROADCAST, CollectiveKind.REDUCE), ("ring",)),
-    **dict.fromkeys((CollectiveKind.GATHER, CollectiveKind.SCATTER), ("direct",)),
-    CollectiveKind.ALL_TO_ALL: ("pairwise",),
+_KINDS = {
+    CollectiveKind.ALL_REDUCE: _Kind(2, 2, False, _REDUCED, "all_reduce"),
+    CollectiveKind.ALL_GATHER: _Kind(1, 1, False, _SHARED, "all_gather"),
+    CollectiveKind.REDUCE_SCATTER: _Kind(1, 1, False, _SHARED, "reduce_scatter"),
+    CollectiveKind.ALL_TO_ALL: _Kind(1, 1, False, ("pairwise",), "all_to_all"),
+    CollectiveKind.BROADCAST: _Kind(1, 1, True, ("ring",), "all_gather"),
+    CollectiveKind.REDUCE: _Kind(1, 1, True, ("ring",), "reduce_scatter"),
+    CollectiveKind.GATHER: _Kind(1, 1, False, ("direct",), "all_to_all"),
+    CollectiveKind.SCATTER: _Kind(1, 1, False, ("direct",), "all_to_all"),
+    CollectiveKind.BARRIER: _Kind(2, 0, False, _REDUCED, "all_reduce"),
 }
 
 # GB/s on the wire of a rank: rings in a node, rings between nodes with all cards, one card, NVLS; microseconds that a

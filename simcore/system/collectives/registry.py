@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import wraps
 
 from simcore.registry import Registry
 from simcore.system.explicit import Explicit
@@ -39,38 +40,42 @@ AnyPlan = Plan | SideBySide | InNetwork | Explicit
 Maker = Callable[[CollectiveKind, int, int, PlanOptions], AnyPlan]
 algorithms: Registry[Maker] = Registry("collective algorithm")
 
+EVERYBODY = (
+    CollectiveKind.ALL_REDUCE,
+    CollectiveKind.ALL_GATHER,
+    CollectiveKind.REDUCE_SCATTER,
+    CollectiveKind.ALL_TO_ALL,
+)
+"""Those in which all ranks do alike; the others have a root."""
 ROOTED = (CollectiveKind.BROADCAST, CollectiveKind.REDUCE, CollectiveKind.GATHER, CollectiveKind.SCATTER)
 
-# Algorithms of the native profile that ASTRA-sim has not, and the collectives that each can do.
-NATIVE_ALGORITHMS: Mapping[str, tuple[CollectiveKind, ...]] = {
-    "bidirectionalRing": (
-        CollectiveKind.ALL_REDUCE,
-        CollectiveKind.ALL_GATHER,
-        CollectiveKind.REDUCE_SCATTER,
-        CollectiveKind.ALL_TO_ALL,
-    ),
-    "binomial": ROOTED,
-    "bruck": (CollectiveKind.ALL_GATHER, CollectiveKind.ALL_TO_ALL),
-    "chain": ROOTED,
-    "dissemination": (CollectiveKind.BARRIER,),
-    "flat": ROOTED,
-    "inNetwork": (CollectiveKind.ALL_REDUCE,),
-    "multicast": (CollectiveKind.ALL_GATHER, CollectiveKind.BROADCAST),
-    "pairwise": (CollectiveKind.ALL_TO_ALL,),
-    "pat": (CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER),
-    "recursiveDoubling": (CollectiveKind.ALL_REDUCE,),
-    "synthesised": (CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER),
-}
-
-# Those whose plans depend on the network of their group.
-NETWORK_AWARE = frozenset({"synthesised"})
+NATIVE_ALGORITHMS: dict[str, tuple[CollectiveKind, ...]] = {}
+"""Algorithms of the native profile that ASTRA-sim has not, and the collectives that each can do."""
+NETWORK_AWARE: set[str] = set()
+"""Those whose plans depend on the network of their group."""
+IN_NETWORK: set[str] = set()
+"""Those whose messages the network copies or reduces: no one receiver gets them."""
 
 
-def check_kind(name: str, kind: CollectiveKind) -> None:
-    """ValueError when a native algorithm cannot do a collective: chunks may need another one than was asked for."""
-    if kind in NATIVE_ALGORITHMS[name]:
-        return
-    hint = ""
-    if CollectiveKind.ALL_REDUCE in NATIVE_ALGORITHMS[name]:
-        hint = "; with collective-optimization baseline every dimension all-reduces"
-    raise ValueError(f"{name} cannot do {kind}{hint}")
+def native(
+    name: str, *kinds: CollectiveKind, network_aware: bool = False, in_network: bool = False
+) -> Callable[[Maker], Maker]:
+    """Register an algorithm that ASTRA-sim has not; for other kinds than these it raises ValueError.
+
+    Chunks may need another collective than was asked for.
+    """
+    hint = "; with collective-optimization baseline every dimension all-reduces"
+
+    def enter(maker: Maker) -> Maker:
+        @wraps(maker)
+        def checked(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOptions) -> AnyPlan:
+            if kind not in kinds:
+                raise ValueError(f"{name} cannot do {kind}{hint if CollectiveKind.ALL_REDUCE in kinds else ''}")
+            return maker(kind, size, data_bytes, options)
+
+        NATIVE_ALGORITHMS[name] = kinds
+        NETWORK_AWARE.update([name] * network_aware)
+        IN_NETWORK.update([name] * in_network)
+        return algorithms.register(name)(checked)
+
+    return enter

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import NamedTuple
 
-from simcore.system.collectives.registry import ROOTED, PlanOptions, algorithms
+from simcore.system.collectives.registry import ROOTED, PlanOptions, native
 from simcore.system.explicit import Explicit, Transfer
 from simcore.workload.model import CollectiveKind
 
@@ -15,13 +15,13 @@ MOST_TRANSFERS = 1 << 18
 PIECES_PER_RANK, MOST_PIECES = 2, 1 << 16  # of a chain; on many ranks fewer each
 
 
-@algorithms.register("flat")
+@native("flat", *ROOTED)
 def flat(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOptions) -> Explicit:
     """The root exchanges with everybody itself: n - 1 messages, all at once."""
     return along(kind, [0] * size, data_bytes, options)
 
 
-@algorithms.register("binomial")
+@native("binomial", *ROOTED)
 def binomial(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOptions) -> Explicit:
     """In every step twice as many have the data: ceil(log2 n) steps.
 
@@ -30,7 +30,7 @@ def binomial(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOpti
     return along(kind, [rank & (rank - 1) if rank else 0 for rank in range(size)], data_bytes, options)
 
 
-@algorithms.register("chain")
+@native("chain", *ROOTED)
 def chain(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOptions) -> Explicit:
     """From the root to the next rank and so on, n - 1 + pieces - 1 steps; `options.window` pieces (`chain16`: 16).
 
@@ -57,11 +57,8 @@ def along(
 
     Ranks are counted from the root on; those below a rank follow it. `data_bytes` is what a rank gives to a gather, the
     whole vector otherwise. With several `pieces` a broadcast or reduction goes on piece by piece, a scatter or gather
-    share by share, on more than 724 ranks those of neighbours together. ValueError for other collectives, and beyond
-    2^18 messages.
+    share by share, on more than 724 ranks those of neighbours together. ValueError beyond 2^18 messages.
     """
-    if kind not in ROOTED:
-        raise ValueError(f"there is no {kind} along a tree")
     edges = list(_edges(parent))
     if pieces * len(parent) > MOST_TRANSFERS:
         raise ValueError(f"{pieces} pieces on {len(parent)} ranks are more than {MOST_TRANSFERS:,} messages")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from simcore.system.collectives.registry import PlanOptions, algorithms, check_kind
+from simcore.system.collectives.registry import PlanOptions, native
 from simcore.system.explicit import Explicit, Transfer
 from simcore.system.synthesis import Sent, gather, scatter
 from simcore.system.wires import Wire
@@ -13,14 +13,19 @@ from simcore.workload.model import CollectiveKind
 MOST_TRANSFERS = 1 << 18
 
 
-@algorithms.register("synthesised")
+@native(
+    "synthesised",
+    CollectiveKind.ALL_REDUCE,
+    CollectiveKind.ALL_GATHER,
+    CollectiveKind.REDUCE_SCATTER,
+    network_aware=True,
+)
 def synthesised(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOptions) -> Explicit:
     """Chunks go from neighbour to neighbour, the rarest first; an all-reduce reduces and scatters, then gathers.
 
-    `options.window` is the number of pieces that a rank's share is cut into, 1 where it is 0. ValueError for other
-    collectives, and for so many ranks that it would take long.
+    `options.window` is the number of pieces that a rank's share is cut into, 1 where it is 0. ValueError for so
+    many ranks that it would take long.
     """
-    check_kind("synthesised", kind)
     pieces = max(1, options.window)
     if size * size * pieces > MOST_TRANSFERS:
         raise ValueError(f"{size} ranks with {pieces} pieces each are too many to synthesise a collective for")

@@ -1,19 +1,46 @@
-"""Collectives that are execution traces: sends, receives and computations of every NPU (ASTRA-sim 2.x)."""
+"""Nodes of graphs: those that a profile cannot run, and collectives that are traces themselves (ASTRA-sim 2.x)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
-from simcore.errors import InputError, Location
-from simcore.profiles.profile import GraphRules
+from simcore.errors import InputError, Location, Problem, Problems
+from simcore.profiles import GraphRules, Profile
 from simcore.system.config import SystemConfig
 from simcore.system.graph_npu import GraphProgram
 from simcore.workload.chakra.reader import read_graphs
 from simcore.workload.model import CollectiveKind, Graph, NodeKind
 
+KINDS = list(CollectiveKind)
 _ALLOWED = (NodeKind.INVALID, NodeKind.METADATA, NodeKind.COMPUTE, NodeKind.SEND, NodeKind.RECV)
+
+
+def check_nodes(graph: Graph, profile: Profile, system: SystemConfig) -> None:
+    """InputError that names the nodes at fault; nodes that only replay their durations can always run."""
+    if system.replay_only:
+        return
+    with Problems() as problems:
+        if profile.graph.strict:
+            on_host = graph.on_cpu & (graph.kind >= NodeKind.SEND)
+            text = f"communication on the host, which profile {profile.name} does not have"
+            _note(problems, graph, on_host, text, "is_cpu_op", "false, or --profile native")
+        for refused in profile.graph.refused:
+            there = (graph.kind == NodeKind.COLLECTIVE) & (graph.collective == KINDS.index(refused))
+            text = f"profile {profile.name} has no {refused}"
+            _note(problems, graph, there, text, "comm_type", "all_reduce, .. all_to_all, or --profile native")
+        if system.roofline and profile.graph.strict:
+            computes = (graph.kind == NodeKind.COMPUTE) & ~graph.on_cpu
+            lost = computes & (graph.num_ops == 0) & ((graph.size_bytes > 0) | (graph.duration_ns > 0))
+            _note(problems, graph, lost, "no operations for the roofline", "num_ops", "operations > 0")
+
+
+def _note(problems: Problems, graph: Graph, bad: NDArray[np.bool_], text: str, field: str, expected: str) -> None:
+    for row in np.flatnonzero(bad).tolist():
+        message = f"node {graph.node_id[row]} '{graph.names[row][:80]}': {text}"
+        problems.add(Problem(Location(graph.path), message, expected, field=field))
 
 
 class Customs:
