@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from msgspec import structs
+
 from simcore.errors import InputError, Location, Problem
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
@@ -43,7 +45,8 @@ def joined(lanes: Iterable[Lane]) -> tuple[Lane, ...]:
     found = tuple(lanes)
     if len(found) < 2 or found[0].algorithm.name != NCCL:
         return found
-    return (replace(found[0], dim=JointDim(tuple(lane.dim for lane in found if isinstance(lane.dim, LogicalDim)))),)
+    joint = JointDim(tuple(lane.dim for lane in found if isinstance(lane.dim, LogicalDim)))
+    return (structs.replace(found[0], dim=joint),)
 
 
 def place(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from math import prod
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
 from simcore.engine.placement import Placement
@@ -137,7 +137,7 @@ def _samples(kind: CollectiveKind, lane: Lane, costs: Costs) -> Iterable[AnyPlan
         return
     kinds = (kind, SCATTER, GATHER) if kind == CollectiveKind.ALL_REDUCE else (kind,)
     size = _sampled(lane.dim.size)
-    here = replace(lane, dim=LogicalDim(0, size, 1))
+    here = structs.replace(lane, dim=LogicalDim(0, size, 1))
     for each in kinds:
         try:
             yield Plans(costs).of(StreamPhase(each, here, 1024 * size, 1024 * size, 0), 0)

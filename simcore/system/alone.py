@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import simpy
+from msgspec import structs
 
 from simcore.network.congested import LinkNetwork
 from simcore.network.topology.fabric import IntArray
@@ -86,7 +86,7 @@ class Phases:
 
         for index, (plan, members) in enumerate(zip(plans, groups, strict=True)):
             ids = members.tolist()
-            here = replace(phase, lane=replace(phase.lane, dim=Communicator(tuple(ids))))
+            here = structs.replace(phase, lane=structs.replace(phase.lane, dim=Communicator(tuple(ids))))
             transport.plans.know(here, ids[0], plan)
             dataset = Dataset(env, Request(CollectiveKind(phase.kind), phase.data_bytes, (here.lane,), 0))
             for position, npu in enumerate(ids[:1] if shape.lone else ids):

@@ -3,33 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 # Times in ns of messages of `size_bytes` from each `src` to each `dst` (arrays of NPU ids of equal length).
 Delay = Callable[[NDArray[np.int64], NDArray[np.int64], int], NDArray[np.int64]]
 
 
-@dataclass(frozen=True, slots=True)
-class LogicalDim:
+class LogicalDim(Struct, frozen=True, cache_hash=True):
     """Groups of `size` NPUs, `stride` ids apart: all or a part of topology dimension `index`, or the whole machine."""
 
     index: int
     size: int
     stride: int
-    _hash: int = field(init=False, repr=False, compare=False)
     local = False
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_hash", hash((self.index, self.size, self.stride)))
-
-    def __hash__(self) -> int:
-        """Computed once: groups are looked up for every phase of every chunk."""
-        return self._hash
 
     def members(self, npu: int) -> NDArray[np.int64]:
         """The NPUs of the group that `npu` is in, in order."""
@@ -41,8 +33,7 @@ class LogicalDim:
         return npu // self.stride % self.size
 
 
-@dataclass(frozen=True, slots=True)
-class JointDim:
+class JointDim(Struct, frozen=True):
     """Several dimensions taken as one, the first innermost; its traffic counts as the first one's."""
 
     dims: tuple[LogicalDim, ...]
@@ -73,8 +64,7 @@ class JointDim:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class Communicator:
+class Communicator(Struct, frozen=True, cache_hash=True):
     """Listed NPUs in ring order: a logical dimension of its own; its traffic queues as dimension 0's.
 
     A `local` one is a group of a trace.
@@ -82,15 +72,7 @@ class Communicator:
 
     ranks: tuple[int, ...]
     local: bool = True
-    _hash: int = field(init=False, repr=False, compare=False)
     index = 0
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_hash", hash((self.ranks, self.local)))
-
-    def __hash__(self) -> int:
-        """Computed once, of all ranks."""
-        return self._hash
 
     @property
     def size(self) -> int:
@@ -106,8 +88,7 @@ class Communicator:
         return self.ranks.index(npu)
 
 
-@dataclass(frozen=True, slots=True)
-class Backward:
+class Backward(Struct, frozen=True):
     """A dimension whose groups are taken in reverse order: what goes to the next NPU goes to the one before."""
 
     dim: LogicalDim | JointDim | Communicator

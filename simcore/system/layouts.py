@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from simcore.network.clock import occupied_ns, steps
 from simcore.network.compiled import Arrays, Known, installed, kept
@@ -39,8 +39,7 @@ ENOUGH = {True: 60_000, False: 600_000}
 """So many messages take Python (10 us each) as long as loading what is compiled, and as compiling it, some 6 s."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(Struct, frozen=True):
     """What places of one kind have in common: `graph` are their links.
 
     A `lone` shape is played by its first NPU for all, on links that stand for those of all: it receives what it sends.

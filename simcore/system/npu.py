@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import simpy
+from msgspec import Struct
 
 from simcore.system.scheduler import Scheduler
 from simcore.system.streams import Dataset, Request, Turns
@@ -38,8 +38,7 @@ class Priorities:
         return value
 
 
-@dataclass(frozen=True, slots=True)
-class LoopProgram:
+class LoopProgram(Struct, frozen=True):
     """What an NPU plays: the steps of an iteration, compute times by (phase, layer), and collectives to issue.
 
     `compute_ns` has an entry for every iteration, or one for all of them.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import simpy
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from simcore.system.ahead import END, ITERATION, LAYER, START, Ahead, Legs, Rejoin, Route, legs_of
@@ -23,8 +23,7 @@ Known = dict[Hashable, dict[int, tuple[Legs, int]]]
 """Which legs begin in which steps of cells, by their content."""
 
 
-@dataclass(frozen=True, slots=True)
-class StageCell:
+class StageCell(Struct, frozen=True):
     """A cell as it is played: its steps, and what names it in the timeline.
 
     Cells with the same `content` take as long and do the same on their own rows, which have the same names.
@@ -36,8 +35,7 @@ class StageCell:
     content: Hashable
 
 
-@dataclass(frozen=True, slots=True)
-class StageProgram:
+class StageProgram(Struct, frozen=True):
     """What a stage plays: the cells of an iteration, then what reduces and gathers, then what needs its results."""
 
     cells: Sequence[StageCell]

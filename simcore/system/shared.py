@@ -148,9 +148,7 @@ class Shared:
             if place.site.meets:
                 if any(other.bits & bits for other in place.flying(now_ns)):
                     return None
-                flights.append(
-                    (place, WholeFlight(bits, now_ns, LAST, end_ns, leave=lambda _: None, disturbed=disturbed))
-                )
+                flights.append((place, WholeFlight(bits, now_ns, LAST, lambda _: None, end_ns, disturbed=disturbed)))
         for place, flight in flights:
             place.flights.append(flight)
 
@@ -439,7 +437,7 @@ class Shared:
         if way is None:
             way = self._ways[src, dst, size_bytes] = self._way(src, dst, size_bytes)
         place, bits, hop, sender = way
-        flight = Flight(bits, int(self._env.now), LAST, leave=lambda _: deliver())
+        flight = Flight(bits, int(self._env.now), LAST, lambda _: deliver())
         self._meets(place, flight)
         instance = self._running.send(LAST, tag, sender, hop, place.shift, flight.begin_ns)
         flight.instances, flight.open, flight.parts[0, 0] = [instance], 1, 1

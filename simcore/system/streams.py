@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import simpy
+from msgspec import Struct
+from msgspec.structs import replace
 
 from simcore.system.config import Algorithm
 from simcore.system.groups import Backward, GroupDim
@@ -20,21 +21,12 @@ Turns = tuple[int, ...]
 """All NPUs, the one first that acts first of those that act in the same nanosecond; () = as their ids are."""
 
 
-@dataclass(frozen=True, slots=True)
-class Lane:
+class Lane(Struct, frozen=True, cache_hash=True):
     """A logical dimension as one kind of collective uses it: with an algorithm; `position` numbers the queues."""
 
     position: int
     dim: GroupDim
     algorithm: Algorithm
-    _hash: int = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_hash", hash((self.position, self.dim, self.algorithm)))
-
-    def __hash__(self) -> int:
-        """Computed once: lanes are looked up for every phase of every chunk."""
-        return self._hash
 
     @property
     def backward(self) -> Lane:
@@ -43,8 +35,7 @@ class Lane:
         return replace(self, dim=dim.dim if isinstance(dim, Backward) else Backward(dim))
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """A collective to issue: `lanes` are the dimensions it spans, ascending; `group` names a communicator.
 
     `root` is the NPU that a rooted collective starts from or ends at. `update_ns` is added to the completion; `layer`
@@ -63,8 +54,7 @@ class Request:
     root: int = 0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class StreamPhase:
+class StreamPhase(Struct, frozen=True, eq=False):
     """One collective of one chunk in one dimension: `data_bytes` when it starts, `final_bytes` when it ends.
 
     `mirrored` says which of the two trees a double-binary-tree phase uses. `root` is the place of the root in the

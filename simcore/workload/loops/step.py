@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from simcore.registry import Registry
 from simcore.workload.model import Group, Layer, Parallelism, PhaseName, Workload
@@ -43,8 +44,7 @@ class Ref(NamedTuple):
         return f"{LETTER[self.phase]}{self.layer}"
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """One state of the loop: wait for `before`, compute, issue a collective, wait for `after`.
 
     `blocking` waits for the issued collective itself. `computes` is False where the loop only moves on, `instant`
@@ -65,8 +65,7 @@ class Step:
         return f"{LETTER[self.phase]}{self.layer}"
 
 
-@dataclass(frozen=True, slots=True)
-class Loop:
+class Loop(Struct, frozen=True):
     """A training loop: its steps for one iteration, and which groups its columns mean.
 
     `activations` is the span of the forward and input-gradient columns, `gradients` of the weight-gradient column,
