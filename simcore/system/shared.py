@@ -88,7 +88,7 @@ class Shared:
 
     def _enter_env(self, env: Environment) -> None:
         """Nobody is there yet."""
-        self._env, self._timers, self._running = env, Timers(env), Running(self._layouts)
+        self._env, self._timers, self._running = env, Timers(env), Running(self._layouts, env=env)
         self._places: dict[tuple[int, int], Place] = {}
         self._place_of: dict[tuple[int, GroupDim], Place] = {}
         self._ways: dict[tuple[int, int, int], tuple[Place, int, int, int]] = {}
