@@ -5,7 +5,6 @@ A `Session` (one command) knows what it read and wrote: it never overwrites what
 
 from __future__ import annotations
 
-import gzip
 import io
 import os
 import shutil
@@ -130,6 +129,8 @@ def write_all(contents: Mapping[Path, bytes]) -> None:
 
 def _gzipped(content: bytes) -> bytes:
     """Compressed, with a header that no version of Python changes (`gzip.compress` names the system in 3.11 only)."""
+    import gzip
+
     packed = io.BytesIO()
     with gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=6, mtime=0) as file:
         file.write(content)
