@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
+from functools import cache, partial
 
 import numpy as np
 import simpy
@@ -30,6 +31,7 @@ class StageCell(Struct, frozen=True):
     """
 
     passage: Passage
+    rows: NDArray[np.int64]
     steps: Sequence[Step]
     name: int
     content: Hashable
@@ -63,7 +65,8 @@ class Handovers:
         rendezvous: bool,
     ):
         self._env, self._ranks, self._events = env, ranks, events
-        self._dims, self._width, self._size_bytes = dims, width, size_bytes
+        self._width, self._size_bytes = width, size_bytes
+        self._crossed = cache(partial(_crossed, dims, width))
         self._class_of = class_of(ranks)
 
         def along(src: int, dst: int, size_bytes: int, key: tuple[int, ...], deliver: Callable[[], None]) -> None:
@@ -75,7 +78,7 @@ class Handovers:
         """Hand over to another stage; nobody waits for the end of it."""
         there = self._partner(npu_class, transfer.stage)
         mail = self._mail(transfer, npu_class, there)
-        stream = COMPUTE_STREAM + 1 + self._crossed(mail.src, mail.dst)
+        stream = COMPUTE_STREAM + 1 + self._crossed(mail.src // self._width, transfer.stage)
         sent_ns = int(self._env.now)
 
         def arrived() -> None:
@@ -98,17 +101,17 @@ class Handovers:
         self._mailbox.receive(self._mail(transfer, there, npu_class), arrived)
         return arrival
 
-    def _crossed(self, src: int, dst: int) -> int:
-        """The first dimension in which two stages lie apart."""
-        first = np.array([src, dst]) // self._width * self._width
-        places = np.array(np.unravel_index(first, self._dims[::-1]))[::-1]
-        return int((places[:, 0] != places[:, 1]).argmax())
-
     def _partner(self, npu_class: int, stage: int) -> int:
         return int(self._class_of[int(self._ranks[npu_class][0]) % self._width + stage * self._width])
 
     def _mail(self, transfer: Transfer, src: int, dst: int) -> Mail:
         return Mail(transfer.tag, int(self._ranks[src][0]), int(self._ranks[dst][0]), self._size_bytes)
+
+
+def _crossed(dims: Sequence[int], width: int, *stages: int) -> int:
+    """The first dimension in which two stages lie apart."""
+    src, dst = np.array(np.unravel_index(np.array(stages) * width, dims[::-1])).T[:, ::-1]
+    return int((src != dst).argmax())
 
 
 class PipelineNpu(Npu):
@@ -177,22 +180,22 @@ class PipelineNpu(Npu):
 
     def _steps(self, cell: StageCell) -> Generator[simpy.Event, object, None]:
         """Step by step, but for what is told ahead."""
-        routes, at, computed = self._routes(cell), 0, False
+        legs, at, computed = self._legs_of(cell), 0, False
         while at < len(cell.steps):
-            self._route = routes.get(at)
+            self._route = Route(self, cell, *legs[at]) if at in legs else None
             yield from self._play(cell.steps[at], computed=computed)
             at, computed = (self._rejoin.step, self._rejoin.computed) if self._rejoin else (at + 1, False)
             self._rejoin = None
         self._route = None
 
-    def _routes(self, cell: StageCell) -> dict[int, Route]:
+    def _legs_of(self, cell: StageCell) -> dict[int, tuple[Legs, int]]:
         """What can be told ahead, by the step that begins it."""
         if self._legs is None:
             return {}
         known = self._legs.get(cell.content)
         if known is None:
             known = self._legs[cell.content] = legs_of(cell, self.program.requests)
-        return {step: Route(self, cell, *which) for step, which in known.items()}
+        return known
 
     def _receive(self, cell: StageCell, source: Transfer) -> Generator[simpy.Event, object, None]:
         start_ns = int(self.env.now)
@@ -256,8 +259,9 @@ class PipelineNpu(Npu):
         self.scheduler.close(dataset)
 
     def _write(self, told: NDArray[np.int64], route: Route, zero_ns: int) -> None:
-        rows = told.copy()
-        rows[:, START : END + 1] += zero_ns
-        rows[:, LAYER] = np.array(route.cell.passage.rows)[rows[:, LAYER]]
-        rows[:, ITERATION] = self.iteration
-        self._events.extend(rows)
+        if len(told):
+            rows = told.copy()
+            rows[:, START : END + 1] += zero_ns
+            rows[:, LAYER] = route.cell.rows[rows[:, LAYER]]
+            rows[:, ITERATION] = self.iteration
+            self._events.extend(rows)
