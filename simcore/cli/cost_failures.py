@@ -8,11 +8,11 @@ from typing import Any
 from simcore.cli.command import emit, verb
 from simcore.cli.options import options_of
 from simcore.cost.closed.operation import wall_clock_s
-from simcore.cost.failures import LOSSES, Checkpoint, FailureRun, Failures, draw, quantile
+from simcore.cost.failures import LOSSES, Checkpoint, FailureRun, Failures, draw
 from simcore.errors import InputError
 from simcore.report.table import Table, columns
 
-SHARES = (0.05, 0.5, 0.95)
+SHARES = (5, 50, 95)
 SECONDS_PER_DAY = 86400.0
 WORDS = {
     "checkpoint_s": "checkpoints", "rollback_s": "thrown away", "restart_s": "noticing, starting, loading",
@@ -52,6 +52,8 @@ def _check(checkpoint: Checkpoint, given: dict[str, Any], replica_nodes: int | N
 
 
 def _document(asked: Failures, found: list[FailureRun]) -> dict[str, object]:
+    import numpy as np
+
     shares = [run.goodput(asked.wall_s) for run in found]
     lost = {name: fsum(run.lost_s[name] for run in found) / len(found) / asked.wall_s for name in LOSSES}
     back_s, blocks_s = asked.back_s, asked.checkpoint.blocks_s(asked.nodes)
@@ -59,7 +61,7 @@ def _document(asked: Failures, found: list[FailureRun]) -> dict[str, object]:
         daly = 1 / wall_clock_s(1.0, asked.work_s, blocks_s, back_s, asked.machine_mtbf_s) if blocks_s else None
     except InputError:
         daly = 0.0
-    quantiles = {f"p{share * 100:g}": quantile(shares, share) for share in SHARES}
+    quantiles = {f"p{share}": float(np.percentile(shares, share)) for share in SHARES}
     return {
         "schema": "simcore.failures/1",
         "goodput": {"mean": fsum(shares) / len(shares), **quantiles},

@@ -61,7 +61,7 @@ _validated = _object("Row", id=str, measured_s=float, predicted_s=float, error=f
 _refused = _object("Refused", id=str, reason=str)
 _suite = _object(
     "Suite", name=str, rows=_many(_validated), refused=_many(_refused), mean_abs_error=float, p90_abs_error=float,
-    max_abs_error=float, bias=float, in_sample=bool, left_out=SHARES | None,
+    max_abs_error=float, bias=float, in_sample=bool, left_out=SHARES | None, noise=SHARES, tight=COUNTS,
 )  # fmt: skip
 _plan = _object(
     "Candidate", step_s=float, memory_bytes=int, parts_s=SHARES, tp=int, pp=int, cp=int, ep=int, dp=int,

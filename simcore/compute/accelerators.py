@@ -34,9 +34,19 @@ class Accelerator:
     maker: str = ""
 
     @property
+    def preset(self) -> str:
+        """Its name without what a site states otherwise."""
+        return self.name.partition("@")[0]
+
+    @property
     def reach(self) -> float:
         """What long runs reach of the stated peak, over what those of devices with measured tables do."""
-        return _REACH.get(self.name, 1.0)
+        return _REACH.get(self.preset, 1.0)
+
+    @property
+    def narrow_slowdown(self) -> float:
+        """How many times as long products of 8 bits and fewer take in long runs as the board's power says."""
+        return _NARROW_SLOWDOWN.get(self.preset, 1.0)
 
     @property
     def deals_in_waves(self) -> bool:
@@ -128,6 +138,9 @@ _TABLE = _read(_STATED)
 # From steps of MLPerf Training's 70B adapters in 8 bits by five submitters; 16-bit products (stas00/ml-engineering,
 # maximum achievable FLOPS) fall in the same order.
 _REACH = {"MI300X": 0.62, "MI325X": 0.84, "MI350X": 0.93}
+# From steps, too, as no long runs of it are published: each source alone says 1.21 (Megatron-Bridge's tables), 1.24
+# (MLPerf's 405B) and 1.27 (its 70B adapters, three submitters); steps in 16 bits, and the same jobs on B200, say 1.
+_NARROW_SLOWDOWN = {"GB200": 1.21}
 _SHORT = {name.partition("-SXM")[0]: name for name in _TABLE if "-SXM" in name}  # of several the last
 _SHORT |= {"A100-80GB": "A100-SXM-80GB", "A100-40GB": "A100-SXM-40GB", "H100": "H100-SXM-80GB"}
 

@@ -47,9 +47,6 @@ _FEW_ROWS = 128  # with these and fewer a product waits for memory
 # slows; then what the measured 13 % of H200 and of B200 say, as clocks go with the cube root of power.
 _AT_FULL_CLOCKS = ((2020, 0.78e12), (2023, 0.98e12), (2024, 1.56e12))
 _MEASURED_EXCESS = 0.13
-# Beyond that rule: products of 8 bits and fewer of GB200, whose steps in Megatron-Bridge's tables and MLPerf (405B, 70B
-# adapters) all take longer than the rule says, while the same jobs on B200 do not.
-_LONG_RUNS = {"GB200": 1.21}
 
 
 def limited(kernel: Kernel, seconds: float, device: Accelerator, dtype: str) -> float:
@@ -61,7 +58,7 @@ def limited(kernel: Kernel, seconds: float, device: Accelerator, dtype: str) -> 
         return 1.0
     excess = float(np.interp(log(max(seconds * 1e3, 1e-9)), _LIMITED_MS, _LIMITED)) - 1.0
     width = ELEMENT_BYTES[plain_type(dtype)]
-    beyond = _LONG_RUNS.get(device.name, 1.0) if width in _NARROW else 1.0
+    beyond = device.narrow_slowdown if width in _NARROW else 1.0
     return (1.0 + excess * _NARROW.get(width, 1.0) * _bound(device)) * beyond
 
 

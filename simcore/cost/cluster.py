@@ -72,7 +72,7 @@ class Host:
 
 def host_of(accelerator_name: str) -> Host:
     """The host that an accelerator usually stands in."""
-    return _HOSTS.get(accelerator_name, Host())
+    return _HOSTS.get(accelerator(accelerator_name).preset, Host())
 
 
 # PCIe 5.0 x16 and an eighth of 614 GB/s (DDR5-4800); NVLink-C2C's 450 GB/s and a Grace's 512 GB/s, for two devices.
@@ -103,8 +103,9 @@ class Cluster(Hashed):
     @property
     def memory_bytes(self) -> int:
         """Memory of one device that a program may take: what it finds there less the driver's context."""
-        found = int(_FOUND_GIB.get(self.accelerator, 0.0) * (1 << 30))
-        return found - _CONTEXT_BYTES if found else accelerator(self.accelerator).memory_bytes
+        device = accelerator(self.accelerator)
+        found = int(_FOUND_GIB.get(device.preset, 0.0) * (1 << 30))
+        return found - _CONTEXT_BYTES if found else device.memory_bytes
 
 
 # "GPU 0 has a total capacity of ... GiB" in PyTorch's errors and the driver's figure, in public issues:

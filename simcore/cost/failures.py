@@ -8,10 +8,9 @@ goes on with fewer replicas (`replica_nodes`), or waits for a repair. Time is co
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from math import fsum, inf
+from math import inf
 
 from simcore.cost.closed.operation import daly_interval_s
 from simcore.errors import InputError
@@ -206,15 +205,3 @@ class _Life:
 def draw(asked: Failures, runs: int, seed: int) -> list[FailureRun]:
     """So many runs, each with a seed of its own."""
     return [_Life(asked, seed + number).play() for number in meter().over(range(runs))]
-
-
-def quantile(values: Sequence[float], share: float) -> float:
-    """The value that so large a share of the others is below, between two by their distance.
-
-    >>> quantile([4, 1, 3, 2], 0.5)
-    2.5
-    """
-    ordered, place = sorted(values), share * (len(values) - 1)
-    low = int(place)
-    high = min(low + 1, len(ordered) - 1)
-    return fsum((ordered[low], (place - low) * (ordered[high] - ordered[low])))

@@ -79,7 +79,7 @@ def kind_of(model: Model, plan: Plan, cluster: Cluster) -> Kind:
     device = accelerator(cluster.accelerator)
     sort = "lora" if plan.lora_rank else "experts" if model.experts else "dense"
     bits = round(8 * ELEMENT_BYTES[plan.dtype])
-    return Kind(cluster.software.family, device.name, device.maker, bits, round(log2(plan.world_size)), sort)
+    return Kind(cluster.software.family, device.preset, device.maker, bits, round(log2(plan.world_size)), sort)
 
 
 def interval(answer: float, margin: float) -> tuple[float, float]:

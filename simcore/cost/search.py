@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from heapq import heapify, heappop, heappush, nsmallest
 from itertools import chain, count, product
-from math import ceil, isqrt
+from math import ceil
 from operator import attrgetter
 from typing import Any
 
 from simcore.collection import collection_paused
+from simcore.cost.closed.transformer import divisors
 from simcore.cost.cluster import Cluster
 from simcore.cost.predict import Prediction, busy_ns, lower_bound_s, mean_bound_s, predict, stage_bound_s
 from simcore.cost.step import Cut, cells_of, cut_of, edge, layer_plan
@@ -113,16 +114,6 @@ def axes(plan: Plan) -> dict[str, int | str]:
     told = {"schedule": plan.schedule_name, "cuts": UNEVEN if plan.cuts else EVEN}
     told["recompute_layers"] = "some" if plan.recompute_layers else "all"
     return {name: told.get(name) or getattr(plan, name) for name in AXES}
-
-
-def divisors(number: int) -> list[int]:
-    """All divisors, ascending.
-
-    >>> divisors(12)
-    [1, 2, 3, 4, 6, 12]
-    """
-    small = [d for d in range(1, isqrt(number) + 1) if number % d == 0]
-    return small + [number // d for d in reversed(small) if d * d != number]
 
 
 Family = tuple[Plan, list[Plan]]

@@ -13,6 +13,7 @@ from simcore.compute.accelerators import accelerator
 from simcore.compute.duration import durations
 from simcore.compute.kernel import Attention, Product
 from simcore.compute.power import limited
+from simcore.cost.margins import kind_of
 from simcore.cost.predict import predict
 from simcore.cost.systems import CLUSTERS, SOFTWARE
 from simcore.cost.words import cluster_of
@@ -41,6 +42,19 @@ def test_an_exchange_beside_another_micro_batch_is_never_longer(pp, ep, zero):
     seen = CLUSTERS["gb200"]
     hidden = replace(seen, software=replace(seen.software, hides_exchange=True))
     assert predict(shape, plan, hidden).step_s <= predict(shape, plan, seen).step_s
+
+
+@given(st.sampled_from(["GB200", "MI300X", "H100-SXM-80GB", "B200-SXM"]))
+@settings(max_examples=4)
+def test_stating_what_a_device_has_anyway_changes_nothing_that_is_known_of_it(name):
+    """Measured reach, host and memory are the device's, whatever a site states."""
+    device, stated = accelerator(name), f"{name}@{accelerator(name).power_w:g}W"
+    again = accelerator(stated)
+    assert (again.reach, again.narrow_slowdown, again.power_w) == (device.reach, device.narrow_slowdown, device.power_w)
+    usual, other = cluster_of(name), cluster_of(stated)
+    shape, plan = model("llama-3-8b"), Plan(8, 4096, global_batch=8)
+    assert kind_of(shape, plan, usual).device == kind_of(shape, plan, other).device
+    assert (usual.memory_bytes, usual.host, usual.fabric) == (other.memory_bytes, other.host, other.fabric)
 
 
 def test_a_launch_that_waits_takes_the_way_back_too():

@@ -260,7 +260,7 @@ def _apart(operation: Operation, dtype: str, device: Machine, other: Machine) ->
         (here.memory_bytes_per_s, there.memory_bytes_per_s),
         (here.power_w, there.power_w),
     )
-    same = _RESTATED if here.name.partition("@")[0] == there.name.partition("@")[0] else 1.0
+    same = _RESTATED if here.preset == there.preset else 1.0
     return same * float(np.hypot.reduce([_octaves(*pair) for pair in pairs])) + later
 
 

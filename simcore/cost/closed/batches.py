@@ -136,9 +136,6 @@ class _Split:
         )
 
 
-ALL_REDUCE, ALL_TO_ALL = CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_TO_ALL
-
-
 def simple_batch(setup: Setup, run: SimpleRun) -> Batch:
     """The batch of `cost simple`; InputError for several experts a token, whose sum has no group, and too many axes."""
     if setup.routed > 1:

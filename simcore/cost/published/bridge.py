@@ -1,4 +1,4 @@
-"""Megatron-Bridge's published tables: pre-training of dense models and mixtures of experts on Hopper and Blackwell.
+"""NVIDIA's tables of Megatron-Bridge and AutoModel: pre-training of dense models and mixtures, Hopper to Blackwell.
 
 Left out, and why: fine-tuning (LoRA freezes weights, SFT packs sequences), Nemotron (state-space layers), DeepSeek V4
 (no published shape), GPT-OSS (its windows alternate, no shape here), runs that drop tokens, and the rows of release
@@ -8,19 +8,18 @@ Left out, and why: fine-tuning (LoRA freezes weights, SFT packs sequences), Nemo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from simcore.cost.published.megatron import MODERN
 from simcore.cost.published.rows import Job, Row, Step, job
-from simcore.cost.published.tables import number, shipped, spread, table_rows
+from simcore.cost.published.tables import number, spread, table_rows
+from simcore.cost.systems import CLUSTERS
+from simcore.model.memory import peak
+from simcore.model.presets import SHIPPED
+from simcore.model.steps import Module
 
-# Today's Megatron-Core: sharded optimizer, gradients and pipeline messages beside the kernels.
-MODERN: dict[str, Any] = {
-    "zero": 1,
-    "overlap": True,
-    "overlap_pipeline": True,
-    "sequence_parallel": True,
-}
 _DENSE = {
     "LLAMA3_8B": "llama-3-8b",
     "LLAMA3_70B": "llama-3-70b",
@@ -55,13 +54,29 @@ def _rows(document: Mapping[str, Any], models: Mapping[str, str]) -> Iterator[Ro
 
 
 def _row(name: str, row: Mapping[str, Any], model: str, system: str) -> Row:
-    """One row; FSDP where the table's column says over how many ranks."""
+    """One row; FSDP where the table's column says over how many ranks.
+
+    What mixtures compute again it leaves out: what Megatron-Core offers them, least first, until the job fits.
+    """
     gpus, batch, seq = (int(row[key]) for key in ("#-GPUs", "GBS", "Sequence Length"))
     choices = {**MODERN, "zero": 3 if number(row["FSDP"]) > 1 else 1, "dtype": _TYPES[row["Precision"]]}
-    one = job(shipped(model), seq, batch, **spread(row, gpus), **choices, gradient_bytes=2)
+    one = job(SHIPPED[model], seq, batch, **spread(row, gpus), **choices, gradient_bytes=2)
     measured_s = batch * seq / (float(row["Tokens / sec / GPU"]) * gpus)
-    cluster = _SYSTEMS[system] + (_recipe(one, str(row["release"])) if one.model.experts else "")
+    cluster = _SYSTEMS[system]
+    if one.model.experts:
+        cluster += _recipe(one, str(row["release"]))
+        capacity = CLUSTERS[cluster].memory_bytes
+        one = next((job for job in _computed_again(one) if peak(*job).total <= capacity), one)
     return Row(f"{name}-{system}-{row['Precision']}", measured_s, Step((one,), cluster))
+
+
+def _computed_again(one: Job) -> Iterator[Job]:
+    """A mixture that computes nothing again; its activations; the expansion of its latents, too; its norms, too."""
+    modules = [Module.ACTIVATION, *[Module.UP] * bool(one.model.latent), Module.NORM]
+    yield one
+    for count in range(1, len(modules) + 1):
+        again = tuple(map(str, modules[:count]))
+        yield Job(one.model, replace(one.plan, recompute="selective", recompute_modules=again))
 
 
 def _recipe(one: Job, release: str) -> str:
@@ -75,3 +90,30 @@ def _recipe(one: Job, release: str) -> str:
 Rows = Callable[[Mapping[str, Any]], Iterator[Row]]
 dense: Rows = partial(_rows, models=_DENSE)
 mixtures: Rows = partial(_rows, models=_MIXTURES)
+
+
+_AUTOMODEL = {
+    "DeepSeek V3 671B": "deepseek-v3",
+    "Kimi K2": "kimi-k2",
+    "Llama3 70B": "llama-3-70b",
+    "Qwen3 MoE 30B": "qwen3-30b-a3b",
+}
+
+
+def automodel(document: Mapping[str, Any]) -> Iterator[Row]:
+    """NeMo AutoModel on H100: PyTorch's FSDP and expert parallelism, Megatron's kernels (docs/performance-summary.mdx).
+
+    A stage's pipeline drains after every local batch: such rows are about one of them. Recomputation is not stated: the
+    fastest that fits.
+    """
+    for name, row in table_rows(document, "nemo_automodel_h100"):
+        if row["Model"] in _AUTOMODEL and str(row["kind"]).startswith("Pre"):
+            local = int(row["GA"]) if int(row["PP"]) > 1 else 1
+            measured_s = float(row["Time per Global Step (s)"]) / local
+            yield Row(f"{name}-{row['Model']}", measured_s, Step(tuple(_jobs(row, local)), "h100"))
+
+
+def _jobs(row: Mapping[str, Any], local: int) -> Iterator[Job]:
+    model, batch = SHIPPED[_AUTOMODEL[row["Model"]]], int(row["GBS"]) // local
+    one = job(model, int(row["Seq Length"]), batch, **spread(row, int(row["#GPUs"])), zero=3)
+    return (Job(one.model, replace(one.plan, recompute=kind)) for kind in ("none", "full"))

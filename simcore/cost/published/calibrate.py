@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -105,18 +106,11 @@ def errors(values: Mapping[str, float], names: Sequence[str]) -> dict[str, list[
     with using(values):
         found: dict[str, list[tuple[Row, float]]] = {}
         for name, rows in rows_by_suite(names).items():
-            known: dict[tuple[object, object], float] = {}
             for row in rows:
-                question = row.question
-                if not isinstance(question, Step):
-                    continue
-                key = question.jobs, question.cluster
                 try:
-                    if key not in known:
-                        known[key] = question.seconds(systems.CLUSTERS)
+                    found.setdefault(name, []).append((row, row.question.seconds() / row.measured - 1))
                 except READING_ERRORS:
                     continue
-                found.setdefault(name, []).append((row, known[key] / row.measured - 1))
     return found
 
 
@@ -218,10 +212,7 @@ _FED = 0.1  # of what all rows together say of a parameter
 
 def _shipped(path: str) -> float:
     profiles, _, field = path.partition("/")
-    found: Any = systems.SOFTWARE[profiles.split("+")[0]]
-    for name in field.split("."):
-        found = getattr(found, name)
-    return float(found)
+    return float(attrgetter(field)(systems.SOFTWARE[profiles.split("+")[0]]))
 
 
 if __name__ == "__main__":

@@ -9,11 +9,9 @@ from typing import Any
 from simcore.compute.accelerators import accelerator
 from simcore.compute.power import node_w
 from simcore.cost.basis import Basis
-from simcore.cost.cluster import Cluster
 from simcore.cost.predict import Prediction, predict
 from simcore.cost.published.rows import Held, Question, Row, Step
 from simcore.cost.published.training import training
-from simcore.cost.systems import CLUSTERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +21,9 @@ class Drawn(Question):
     step: Step
     boards: int
 
-    def explained(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> Prediction:
+    def explained(self) -> Prediction:
         """The watts of the boards, and what the rest of the node and its supplies add."""
-        cluster = self.step.system(clusters)
-        one = self.step.chosen(cluster)
+        cluster, one = self.step.system(), self.step.chosen()
         step_s = predict(*one, cluster).step_s
         boards_w = self.boards * (Basis(*one, cluster).energy_j(step_s) or 0.0) / step_s
         whole_w = node_w(boards_w, self.boards * accelerator(cluster.accelerator).power_w)
@@ -50,6 +47,5 @@ def memory(document: Mapping[str, Any]) -> Iterator[Row]:
     for row in document.get("rows", ()):
         read = row.get("measured", {}) if isinstance(row, Mapping) else {}
         if "benchmark" in row and "max_memory_gb" in read:
-            question = training(row)
-            held = Held(question.chosen(question.system(CLUSTERS)))
+            held = Held(training(row).chosen())
             yield Row(f"{row['id']}-memory", float(read["max_memory_gb"]) * _GIB, held)

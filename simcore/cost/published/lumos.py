@@ -20,7 +20,6 @@ from math import fsum
 from typing import Any
 
 from simcore.compute.accelerators import accelerator
-from simcore.cost.cluster import Cluster
 from simcore.cost.predict import Prediction
 from simcore.cost.published.rows import Question, Row, selected, step_s
 from simcore.cost.systems import CLUSTERS
@@ -59,10 +58,10 @@ class Extrapolation(Question):
     pp: int
     dp: int
 
-    def explained(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> Prediction:
+    def explained(self) -> Prediction:
         """The time of the first stage by what it did, and what the cluster's software adds once a step."""
-        parts = dict(_shares(self.shape, self.pp, self.dp)) | {"other": clusters[CLUSTER].software.step_s}
-        parts["losses"] = clusters[CLUSTER].losses * fsum(parts.values())
+        parts = dict(_shares(self.shape, self.pp, self.dp)) | {"other": CLUSTERS[CLUSTER].software.step_s}
+        parts["losses"] = CLUSTERS[CLUSTER].losses * fsum(parts.values())
         return Prediction(fsum(parts.values()), parts)
 
 

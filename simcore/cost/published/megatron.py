@@ -1,4 +1,7 @@
-"""Megatron-LM's published steps, and those of systems measured beside it: SC'21, MLSys'23, MegaScale, MT-NLG, Lumos."""
+"""Megatron-LM's published steps, and those of systems measured beside it or built on it: SC'21, MLSys'23, MegaScale,
+MT-NLG, Lumos; on H100 Megatron-Core and Llama 3, whose micro-batch and interleaving are the fastest that fit where left
+out.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from simcore.cost.published.rows import Held, Job, Row, Step, from_rate, guarded, job, selected, stated, step_s
+from simcore.cost.published.rows import Held, Job, Row, Step, from_rate, job, selected, stated, step_s
 from simcore.model.plan import Recompute
+from simcore.model.presets import SHIPPED
 from simcore.model.shape import Model
 
 # Attention in products, a softmax and dropout of its own.
 CLASSIC: dict[str, Any] = {"fused_attention": False, "dropout": True}
+# Today's Megatron-Core: sharded optimizer, gradients and pipeline messages beside the kernels.
+MODERN: dict[str, Any] = {"zero": 1, "overlap": True, "overlap_pipeline": True, "sequence_parallel": True}
 _OF_2021: dict[str, Any] = {**CLASSIC, "scatter_pipeline": True, "dtype": "fp16"}
 
 
@@ -68,8 +74,7 @@ def layers(document: Mapping[str, Any]) -> Iterator[Row]:
     for row in document.get("rows", ()):
         for key, phase in (("fwd_ms", "forward"), ("bwd_ms", "backward")):
             if str(row.get("id", "")).startswith("mlsys23-t4-") and key in row.get("measured", {}):
-                question = guarded(partial(_table4, phase=phase), row, row["id"])
-                yield Row(f"{row['id']}-{phase}", row["measured"][key] / 1e3, question)
+                yield Row(f"{row['id']}-{phase}", row["measured"][key] / 1e3, _table4(row, phase))
 
 
 def sc21(row: Mapping[str, Any]) -> Step:
@@ -114,7 +119,7 @@ def _level(row: Mapping[str, Any]) -> int:
 def ablations(document: Mapping[str, Any]) -> Iterator[Row]:
     """MegaScale's table 3: 175B on 256 GPUs, one optimisation after the other; the step from the model's FLOPs."""
     for row in selected(document, "megascale-t3-"):
-        yield Row(row["id"], _from_share(row), guarded(megascale, row, row["id"]))
+        yield Row(row["id"], _from_share(row), megascale(row))
 
 
 def unfitted(document: Mapping[str, Any]) -> Iterator[Row]:
@@ -185,3 +190,49 @@ def activations(document: Mapping[str, Any]) -> Iterator[Row]:
         ):
             if key in row["measured"]:
                 yield Row(f"{row['id']}-{key}", row["measured"][key] * _GIB, Held(one, part))
+
+
+def _interleavings(one: Job) -> tuple[Job, ...]:
+    """The job at every number of chunks per stage that its layers and micro-batches allow.
+
+    Layers that do not divide leave the first and last chunk short, as Llama 3's 126 on 16 stages do.
+    """
+    model, plan = one
+    per_stage = -(-model.layers // plan.pp)
+    if plan.pp == 1 or plan.micro_batches % plan.pp:
+        return (one,)
+    counts = (chunks for chunks in range(1, per_stage + 1) if per_stage % chunks == 0)
+    return tuple(Job(model, replace(plan, virtual_stages=chunks)) for chunks in counts)
+
+
+def megatron_core(document: Mapping[str, Any]) -> Iterator[Row]:
+    """Megatron-Core on H100; the step from 72 B L s h^2 (1 + s / 6h + V / 12 L h) FLOPs (Megatron-LM's README)."""
+    for row in selected(document, "mcore-h100-"):
+        shape = row["model"]
+        model = gpt({**shape, "ffn": 4 * shape["hidden"]}, tied=False)
+        replica = row["batch"]["global_"] // row["parallel"]["dp"]
+        sizes = (micro for micro in (1, 2, 4) if replica % micro == 0)
+        jobs = [one for size in sizes for one in _interleavings(stated(row, model, micro_batch=size, **MODERN))]
+        yield Row(row["id"], from_rate(row, 72, 12, "tflops_per_gpu"), Step(tuple(jobs), "h100"))
+
+
+def llama3(document: Mapping[str, Any]) -> Iterator[Row]:
+    """Table 4 of the Llama 3 report; the step from 6 N plus attention FLOPs per token.
+
+    Its pipeline interleaves; a layer fewer leaves the first chunk of the first rank the embedding only, and the last of
+    the last rank the head (section 3.3.2): a layer per chunk.
+    """
+    for row in selected(document, "llama3-405B-"):
+        degrees, seq = row["parallel"], row["model"]["seq"]
+        model = SHIPPED["llama-3-405b"]
+        batch = row["batch"]["per_dp"] * degrees["dp"]
+        split = {name: degrees[name] for name in ("tp", "pp", "dp", "cp")}
+        chunks = -(-model.layers // degrees["pp"])
+        one = job(model, seq, batch, **split, virtual_stages=chunks, **MODERN)
+        flops = batch * seq * (6 * 405.85e9 + 6 * model.layers * seq * model.hidden)
+        otherwise = partial(_at_rate, flops / (row["hardware"]["count"] * 1e12))
+        yield Row(row["id"], step_s(row, otherwise), Step((one,), "h100-production"))
+
+
+def _at_rate(teraflops: float, measured: Mapping[str, Any]) -> float:
+    return float(teraflops / measured["tflops_per_gpu"])

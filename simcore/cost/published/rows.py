@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from simcore.cost.cluster import Cluster
 from simcore.cost.predict import Prediction, predict, predict_layer
 from simcore.cost.systems import CLUSTERS
-from simcore.errors import InputError
 from simcore.model.memory import peak
 from simcore.model.plan import Plan
 from simcore.model.shape import Model
@@ -44,13 +43,13 @@ class Question:
 
     __slots__ = ()
 
-    def explained(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> Prediction:
-        """The prediction on these systems, with its parts."""
+    def explained(self) -> Prediction:
+        """The prediction with its parts."""
         raise NotImplementedError
 
-    def seconds(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> float:
+    def seconds(self) -> float:
         """The predicted time, or what is asked for in its place."""
-        return self.explained(clusters).step_s
+        return self.explained().step_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,19 +63,19 @@ class Step(Question):
     cluster: str | Cluster
     phase: str = ""
 
-    def system(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> Cluster:
+    def system(self) -> Cluster:
         """What it runs on."""
-        return clusters[self.cluster] if isinstance(self.cluster, str) else self.cluster
+        return CLUSTERS[self.cluster] if isinstance(self.cluster, str) else self.cluster
 
-    def explained(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> Prediction:
+    def explained(self) -> Prediction:
         """The prediction with its parts."""
-        cluster = self.system(clusters)
         if self.phase:
-            return predict_layer(*self.jobs[0], cluster, self.phase)
-        return predict(*self.chosen(cluster), cluster)
+            return predict_layer(*self.jobs[0], self.system(), self.phase)
+        return predict(*self.chosen(), self.system())
 
-    def chosen(self, cluster: Cluster) -> Job:
+    def chosen(self) -> Job:
         """The fastest candidate that fits."""
+        cluster = self.system()
         fitting = [job for job in self.jobs if len(self.jobs) == 1 or peak(*job).total <= cluster.memory_bytes]
         return min(fitting or self.jobs, key=lambda job: predict(*job, cluster).step_s)
 
@@ -91,7 +90,7 @@ class Collective(Question):
     nodes: int
     fabric: Fabric
 
-    def explained(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> Prediction:
+    def explained(self) -> Prediction:
         """The predicted time, in one part."""
         whole_s = collective_s(self.kind, self.size_bytes, self.ranks, self.ranks // self.nodes, self.fabric)
         return Prediction(whole_s, {"collective": whole_s})
@@ -107,7 +106,7 @@ class Held(Question):
     job: Job
     part: str = ""
 
-    def explained(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> Prediction:
+    def explained(self) -> Prediction:
         """The bytes by what they hold, on the fullest stage."""
         held = {name: float(size) for name, size in peak(*self.job).parts.items() if self._asked(name)}
         return Prediction(fsum(held.values()), held)
@@ -120,7 +119,7 @@ class Held(Question):
 class Row:
     """One measurement, in seconds or bytes, the question it answers, and what a peer predicted for it (0: nothing).
 
-    `source`: who published it, as its file says.
+    `source`: who published it, as its file says; `spread`: by what share of it runs differ, 0 where it does not say.
     """
 
     id: str
@@ -128,6 +127,7 @@ class Row:
     question: Question
     peer: float = 0.0
     source: str = ""
+    spread: float = 0.0
 
 
 def selected(document: Mapping[str, Any], prefix: str) -> Iterator[Mapping[str, Any]]:
@@ -147,13 +147,3 @@ def step_s(row: Mapping[str, Any], otherwise: Callable[[Mapping[str, Any]], floa
     """The stated step time, else what the other stated figures say."""
     measured = row["measured"]
     return float(measured["iter_s"]) if "iter_s" in measured else otherwise(measured)
-
-
-def guarded(question: Callable[[Mapping[str, Any]], Step], row: Mapping[str, Any], name: str) -> Step:
-    """The question of a row; what is missing or impossible in it becomes an error that names the row."""
-    try:
-        return question(row)
-    except KeyError as error:
-        raise InputError.at(name, "a measurement lacks a key", expected=str(error.args[0])) from error
-    except (TypeError, ZeroDivisionError) as error:
-        raise InputError.at(name, f"a measurement cannot be read: {error}") from error

@@ -12,9 +12,8 @@ from typing import Any
 
 from simcore.cost.published.megatron import gpt
 from simcore.cost.published.rows import Held, Job, Row, Step, job
-from simcore.errors import InputError, closest
+from simcore.errors import InputError
 from simcore.model.presets import SHIPPED
-from simcore.model.shape import Model
 
 
 def table_rows(document: Mapping[str, Any], name: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -34,13 +33,6 @@ def spread(row: Mapping[str, Any], ranks: int) -> dict[str, int]:
 def number(cell: object) -> int:
     """A degree; 1 where there is none."""
     return int(str(cell)) if str(cell).isdigit() else 1
-
-
-def shipped(name: str) -> Model:
-    """A shipped model; InputError names what is close."""
-    if name not in SHIPPED:
-        raise InputError.at(name, "no such model", expected=closest(name, SHIPPED), found=name)
-    return SHIPPED[name]
 
 
 # SimuMax: the models behind the names, with what its runs changed (one dense layer ahead of the experts).
@@ -63,7 +55,7 @@ def _simumax_job(case: str) -> Job:
         raise InputError.at(case, "no such model", expected=", ".join(_SIMUMAX), found=case)
     found = {key: int(value) for key, value in _FIELD.findall(case.removeprefix(name))}
     known, dense = _SIMUMAX[name]
-    model = replace(shipped(known), layers=found["l"])
+    model = replace(SHIPPED[known], layers=found["l"])
     if model.experts:
         model = replace(model, experts=replace(model.experts, dense_layers=dense))
     return job(

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import ceil, fsum, inf
 from pathlib import Path
+from statistics import fmean, median
 from typing import Any
 
 from simcore.cost.margins import Kind, Margin, interval, kind_of, margin_of
 from simcore.cost.played import cells, engine_ns
 from simcore.cost.predict import Prediction
 from simcore.cost.published.reading import READING_ERRORS, Refused, Sorted, reason_of, sort_rows
-from simcore.cost.published.rows import Row, Step
+from simcore.cost.published.rows import Question, Row, Step
 from simcore.cost.published.scaling import curves, table
 from simcore.cost.published.suites import Suite, load
 from simcore.cost.sensitivity import Sensitivity, averaged, of_question, told
+from simcore.model.memory import peak, room
 from simcore.progress import meter
 from simcore.report.table import Table, columns
 
@@ -66,6 +69,26 @@ class Scored:
     def quantile(self, share: float) -> float:
         """The |error| that `share` of the rows do not pass."""
         return quantile(list(map(abs, self.errors)), share)
+
+    @property
+    def noise(self) -> dict[str, float]:
+        """What no model gets below: by how much `runs` of a job differ, largest to smallest (median of what is stated).
+
+        `repeats`: how far steps of one configuration are from their median, in the mean. Only what is known.
+        """
+        alike: dict[Question, list[float]] = {}
+        for row in self.rows:
+            alike.setdefault(row.question, []).append(row.measured)
+        spreads = [row.spread for row in self.rows if row.spread]
+        far = [abs(one / median(some) - 1) for some in alike.values() if len(some) > 1 for one in some]
+        return ({"runs": median(spreads)} if spreads else {}) | ({"repeats": fmean(far)} if far else {})
+
+    @property
+    def tight(self) -> Counter[str]:
+        """How many of the jobs, all of which ran, "may not fit" or do not, as `simcore predict` tells memory."""
+        jobs = [row.question for row in self.rows if isinstance(row.question, Step) and not row.question.phase]
+        told = (room(min(peak(*job).total for job in one.jobs), one.system().memory_bytes) for one in jobs)
+        return Counter(one.strip("; ").partition(":")[0] for one in told if one)
 
     @property
     def apart(self) -> float:
@@ -141,9 +164,8 @@ def _run(row: Row) -> float | None:
     question = row.question
     if not isinstance(question, Step) or question.phase:
         return None
-    cluster = question.system()
-    model, plan = question.chosen(cluster)
-    return engine_ns(model, plan, cluster) * 1e-9 if cells(plan) <= MOST_CELLS else None
+    model, plan = question.chosen()
+    return engine_ns(model, plan, question.system()) * 1e-9 if cells(plan) <= MOST_CELLS else None
 
 
 def document(scored: Sequence[Scored]) -> dict[str, Any]:
@@ -162,6 +184,8 @@ def _suite_document(scored: Scored) -> dict[str, Any]:
         "refused": [asdict(one) for one in scored.refused],
         "in_sample": scored.suite.in_sample,
         "left_out": scored.suite.left_out,
+        "noise": scored.noise,
+        "tight": scored.tight,
         "intervals_hold": scored.held,
         "tolerance": scored.suite.tolerance,
         "best_peer": scored.suite.peer,
@@ -225,11 +249,11 @@ def scaling(scored: Sequence[Scored], *, markdown: bool = True) -> str:
 
 
 def suites_table(scored: Sequence[Scored]) -> Table:
-    """A row per suite: its errors, the mean with sources left out, intervals that hold, the tolerance."""
+    """A row per suite: errors, the noise below them, sources left out, intervals that hold, jobs said not to fit."""
     shares = [(name, name, "share") for name in ("mean", "p90", "largest")]
     signs = ("bias", "bias", "+share")
-    more = ("source left out", ("held", "intervals hold", ".0%"), "tolerance", "best peer on the same data")
-    shown = columns("suite", "rows", shares[0], signs, *shares[1:], *more)
+    more = ("tolerance", ("noise", "noise floor"), "source left out", ("held", "intervals hold", ".0%"), *_TIGHT)
+    shown = columns("suite", "rows", shares[0], signs, *shares[1:], *more, "best peer on the same data")
     return Table("", shown, [_row(one) for one in scored])
 
 
@@ -237,8 +261,15 @@ def _row(one: Scored) -> tuple[object, ...]:
     left, limit = one.suite.left_out, one.suite.tolerance
     untold = "not tried" if one.suite.in_sample else "nothing fitted"
     out = f"{left['mean_abs_error']:.1%}" if left else untold
-    errors = one.mean, one.bias, one.quantile(0.9), one.quantile(1.0)
-    return one.suite.name, len(one.rows), *errors, out, one.held, limit and f"{limit * 100:g}%", one.suite.peer or None
+    errors = (one.mean, one.bias, one.quantile(0.9), one.quantile(1.0)) if one.rows else (None,) * 4
+    held = one.held if one.rows else None
+    noise = ", ".join(f"{what} {share:.1%}" for what, share in one.noise.items()) or "not stated"
+    tight = (one.tight[how] or None for how in _TIGHT)
+    allowed = limit and f"{limit * 100:g}%"
+    return one.suite.name, len(one.rows), *errors, allowed, noise, out, held, *tight, one.suite.peer or None
+
+
+_TIGHT = "may not fit", "does not fit"
 
 
 def text(scored: Sequence[Scored], *, rows: bool = False, width: int = 200) -> str:
@@ -261,8 +292,10 @@ def text(scored: Sequence[Scored], *, rows: bool = False, width: int = 200) -> s
 def _verdict(scored: Sequence[Scored]) -> str:
     """All suites in a sentence."""
     count, missed = sum(len(one.rows) for one in scored), sum(one.missed for one in scored)
-    mean = fsum(abs(error) for one in scored for error in one.errors) / max(1, count)
-    held = fsum(one.held * len(one.rows) for one in scored) / max(1, count)
+    if not count:
+        return "None of these measurements can be predicted."
+    mean = fsum(abs(error) for one in scored for error in one.errors) / count
+    held = fsum(one.held * len(one.rows) for one in scored) / count
     judged = f"{missed or 'no'} suite{'s' * (missed != 1)} outside the tolerance"
     return (
         f"{count:,} measurements are predicted with a mean error of {mean:.1%}, {held:.0%} in their interval; {judged}."

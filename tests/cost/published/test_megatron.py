@@ -1,6 +1,6 @@
 import pytest
 
-from simcore.cost.published.automodel import automodel
+from simcore.cost.published.bridge import automodel
 from simcore.cost.published.megatron import ablations, activations, lumos
 from simcore.cost.published.validate import default_documents
 

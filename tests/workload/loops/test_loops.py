@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simcore.errors import InputError
+from simcore.workload.headers import LOOPS
 from simcore.workload.loops import Order, Ref, loops, notation
 from simcore.workload.model import CollectiveKind, Layer, Phase, PhaseName, Workload
-from simcore.workload.headers import LOOPS
 
 FORWARD, INPUT, WEIGHT = PhaseName.FORWARD, PhaseName.INPUT_GRAD, PhaseName.WEIGHT_GRAD
 EXCHANGE = Phase(1, CollectiveKind.ALL_TO_ALL, 64)

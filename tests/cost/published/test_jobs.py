@@ -2,7 +2,7 @@ import pytest
 
 from simcore.cost.published.bigscience import bigscience
 from simcore.cost.published.bridge import dense, mixtures
-from simcore.cost.published.llama import llama3, megatron_core
+from simcore.cost.published.megatron import llama3, megatron_core
 from simcore.cost.published.tables import foundry, simumax
 from simcore.cost.published.validate import default_documents
 from simcore.model.shape import total_parameters
