@@ -144,7 +144,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions(Options):
-    """What a run may be given beside workload, topology and system; docs/cli.md has a table of all."""
+    """What a run may be given beside workload, topology and system; docs/commands.md is made of them."""
 
     profile: str = _option("native", text, "Timing", "Timing rules; simcore list profiles.", "P")
     network: str = _option(

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import settings
 
 # A loaded machine is no error: speed is measured in benchmarks/. The same tests give the same answer everywhere, with a
-# third of the examples that a property asks for; --hypothesis-profile=thorough takes random ones, five times as many.
+# quarter of the examples that a property asks for; --hypothesis-profile=thorough takes random ones, five times as many.
 ALL_EXAMPLES, LEAST_EXAMPLES = 100, 8
-settings.register_profile("simcore", deadline=None, derandomize=True, database=None, max_examples=ALL_EXAMPLES // 3)
+settings.register_profile("simcore", deadline=None, derandomize=True, database=None, max_examples=ALL_EXAMPLES // 4)
 settings.register_profile("thorough", deadline=None, max_examples=5 * ALL_EXAMPLES)
 settings.load_profile("simcore")
 ASKED = "_hypothesis_internal_use_settings"  # where Hypothesis keeps what @settings asked for: there is no public place

@@ -1,8 +1,11 @@
 """Reference material that stands beside the checkout; tests that need it are skipped where it is absent."""
 
+from functools import cache
 from pathlib import Path
 
 import pytest
+
+from simcore.workload.kineto import KinetoTrace, read_ranks
 
 FOLDER = Path(__file__).parent.parent.parent / "shared"
 
@@ -13,3 +16,9 @@ def shared(*parts: str) -> Path:
     if not path.exists():
         pytest.skip(f"no {'/'.join(parts)} in shared/ beside the checkout")
     return path
+
+
+@cache
+def recording(*place: str) -> list[KinetoTrace]:
+    """The ranks of a public trace, read once for all tests of a process."""
+    return read_ranks([shared("data", "traces", *place)])

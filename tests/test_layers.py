@@ -1,10 +1,10 @@
 """Layers import downwards only; heavy libraries are imported where they are used."""
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import networkx
-import pytest
 
 from simcore.profiles import profiles
 
@@ -50,6 +50,11 @@ def modules():
     return sorted(PACKAGE.rglob("*.py"))
 
 
+@cache
+def tree_of(path):
+    return ast.parse(path.read_text())
+
+
 def layer(path):
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
@@ -69,15 +74,11 @@ def type_checking(tree):
     return {id(inner) for guard in guarded for inner in ast.walk(guard)}
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_a_module_imports_from_its_own_layer_and_those_below(path):
-    here = layer(path)
-    if here in {"cli", "__main__"}:
-        return
-    for name, _ in imported(ast.parse(path.read_text())):
-        if name.startswith("simcore."):
-            there = name.split(".")[1]
-            assert there == here or there in ALLOWED[here] or there == "__version__", f"{here} imports {name}"
+def test_a_module_imports_from_its_own_layer_and_those_below():
+    for path in (path for path in modules() if layer(path) not in {"cli", "__main__"}):
+        allowed = {layer(path), "__version__", *ALLOWED[layer(path)]}
+        names = [name for name, _ in imported(tree_of(path)) if name.startswith("simcore.")]
+        assert [name for name in names if name.split(".")[1] not in allowed] == [], path
 
 
 def test_no_modules_import_each_other():
@@ -86,7 +87,7 @@ def test_no_modules_import_each_other():
     names = {".".join(parts).removesuffix(".__init__"): path for path, parts in paths.items()}
     graph = networkx.DiGraph()
     for name, path in names.items():
-        tree = ast.parse(path.read_text())
+        tree = tree_of(path)
         types = type_checking(tree)
         for there, node in imported(tree):
             if id(node) not in types and there.startswith("simcore."):
@@ -96,7 +97,7 @@ def test_no_modules_import_each_other():
 
 def test_what_reads_execution_traces_imports_no_converter():
     for path in (PACKAGE / "workload" / "chakra").glob("*.py"):
-        names = [name for name, _ in imported(ast.parse(path.read_text()))]
+        names = [name for name, _ in imported(tree_of(path))]
         assert not [name for name in names if name.startswith("simcore.workload.chakra.convert")], path.name
 
 
@@ -105,19 +106,19 @@ def test_every_profile_of_the_profiles_folder_is_simulated():
     assert {profiles.get(name).delay.__module__.rpartition(".")[2] for name in profiles.names()} == own
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_heavy_libraries_are_imported_inside_the_functions_that_need_them(path):
-    tree = ast.parse(path.read_text())
-    guarded = type_checking(tree)
-    at_import = {id(node) for node in tree.body}
-    for name, node in imported(tree):
-        root = name.split(".")[0]
-        if root in LAZY and id(node) not in guarded:
-            assert id(node) not in at_import, f"{root} imported at the top"
-        if root == "simpy":
-            assert layer(path) in SIMPY, "simpy belongs to system, network and engine"
+def test_heavy_libraries_are_imported_inside_the_functions_that_need_them():
+    for path in modules():
+        tree = tree_of(path)
+        roots = [(name.split(".")[0], node) for name, node in imported(tree)]
+        if any(root in LAZY for root, _ in roots):
+            at_import = {id(node) for node in tree.body} - type_checking(tree)
+            assert [root for root, node in roots if root in LAZY and id(node) in at_import] == [], path
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_no_file_is_longer_than_600_lines(path):
-    assert len(path.read_text().splitlines()) <= 600
+def test_simpy_belongs_to_the_layers_that_simulate():
+    users = {layer(path) for path in modules() for name, _ in imported(tree_of(path)) if name.split(".")[0] == "simpy"}
+    assert users <= SIMPY
+
+
+def test_no_file_is_longer_than_600_lines():
+    assert [path for path in modules() if len(path.read_text().splitlines()) > 600] == []

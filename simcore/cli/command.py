@@ -72,19 +72,28 @@ class Named(click.ParamType):  # type: ignore[type-arg]  # generic in new versio
 class Target(click.ParamType):  # type: ignore[type-arg]
     """A file to write: refused before any work where it could not be, or would overwrite something.
 
-    A `folder` holds several files; of a `prefix` the names are known, and checked, when there is something to write.
+    `suffixes` are what its name may end with, or where these are: MODULE:NAME, imported when a file is named, so that
+    help stays quick. A `folder` holds several files; of a `prefix` the names are known, and checked, when there is
+    something to write.
     """
 
     name = "file"
 
-    def __init__(self, suffixes: Callable[[], Collection[str]] = tuple, *, folder: bool = False, prefix: bool = False):
+    def __init__(self, suffixes: Collection[str] | str = (), *, folder: bool = False, prefix: bool = False):
         self._suffixes, self.folder, self.prefix = suffixes, folder, prefix
+
+    def _known(self) -> tuple[str, ...]:
+        """Ends of names that can be written; any where there are none."""
+        if not isinstance(self._suffixes, str):
+            return tuple(self._suffixes)
+        module, _, name = self._suffixes.partition(":")
+        return tuple(getattr(import_module(f"simcore.{module}"), name))
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """The name as it was given."""
         if self.prefix:
             return str(value)
-        path, spelling, known = Path(value), param.opts[-1] if param else "--output", tuple(self._suffixes())
+        path, spelling, known = Path(value), param.opts[-1] if param else "--output", self._known()
         if known and not path.name.lower().endswith(known):
             found = "".join(path.suffixes[-2:]) or path.name
             message, expected = f"{spelling} writes no file of this kind", closest(found, known)
@@ -243,6 +252,9 @@ class Lazy(Group):
             formatter.write_dl([(name, text) for name, (text, _) in self.table.items()])
 
 
+PICTURE = Target("report.plots:KINDS")
+SUMMARY = Target("report.workload:SUMMARIES")
+TIMELINE = Target("report.artefacts:TIMELINES")
 verb = partial(click.command, cls=Command)
 option = partial(click.option, cls=Option)
 
@@ -305,13 +317,6 @@ def is_quiet() -> bool:
 def forced() -> bool:
     """Whether --force was given."""
     return bool(click.get_current_context().meta.get("simcore.force"))
-
-
-def pictures() -> Collection[str]:
-    """Ends of the names of pictures that can be drawn."""
-    from simcore.report.plots import KINDS
-
-    return [f".{kind}" for kind in KINDS]
 
 
 def terminal_width() -> int:

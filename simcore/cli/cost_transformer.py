@@ -24,7 +24,7 @@ PARTS = (transformer.Model, transformer.Training, transformer.Grid)
     params=[*options_of("cost transformer", *PARTS), *options_of("cost run")],
 )
 def transformer_command(**values: Any) -> None:
-    """FLOP, Tx and Rx of a GPT-like run on a grid of clusters (transformer.py of document 004).
+    """FLOP, Tx and Rx of a GPT-like run on a grid of clusters (training-run-cost's transformer.py).
 
     \b
     simcore cost transformer --num_layers 96 --d_model 12288 --dataset_size 3e11 --batch_size 1536 --p_data 8

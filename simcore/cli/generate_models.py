@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from simcore.cli.command import Command, Target, emit, forced, option, warn
+from simcore.cli.command import SUMMARY, Command, Target, emit, forced, option, warn
 from simcore.cli.numbers import Finite
 from simcore.cli.options import options_of
 from simcore.errors import InputError
@@ -65,16 +65,10 @@ def _without_effect(section: str) -> list[click.Option]:
     return made
 
 
-def _summaries() -> Collection[str]:
-    from simcore.report.workload import SUMMARIES
-
-    return SUMMARIES
-
-
 def _output_options(*formats: str) -> list[click.Option]:
     """Where and how a workload is written."""
     form = {"type": click.Choice(formats)}
-    return options_of("generate output", form=form, output=Target(prefix=True), summary=Target(_summaries))
+    return options_of("generate output", form=form, output=Target(prefix=True), summary=SUMMARY)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ import click
 from simcore.cli.command import Target, verb
 from simcore.cli.options import options_of
 from simcore.errors import InputError
-from simcore.units import parse_bytes
 from simcore.workload.model import CollectiveKind
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ KINDS = [kind.value for kind in CollectiveKind if kind != CollectiveKind.BARRIER
 
 
 @verb(params=options_of("generate schedule", kind=click.Choice(KINDS), output=Target()))
-def schedule(kind: str, algorithm: str, topology: str, size: str, pieces: int, root: int, output: str) -> None:
+def schedule(kind: str, algorithm: str, topology: str, size: float, pieces: int, root: int, output: str) -> None:
     """Who sends which chunk to whom, checked; a system file plays it with {schedule: FILE}.
 
     \b
@@ -34,15 +33,8 @@ def schedule(kind: str, algorithm: str, topology: str, size: str, pieces: int, r
     machine = load(topology)
     if root >= machine.npus:
         raise InputError.at("--root", "there is no such rank", expected=f"0 to {machine.npus - 1}", found=str(root))
-    plan = _plan(CollectiveKind(kind), algorithm, machine, _bytes(size), pieces, root)
+    plan = _plan(CollectiveKind(kind), algorithm, machine, round(size), pieces, root)
     files.write_text(output, to_text(plan, CollectiveKind(kind), root))
-
-
-def _bytes(size: str) -> int:
-    try:
-        return round(parse_bytes(size))
-    except ValueError as error:
-        raise InputError.at("--bytes", str(error), found=repr(size)) from error
 
 
 def _plan(kind: CollectiveKind, name: str, machine: Topology, size_bytes: int, pieces: int, root: int) -> Explicit:

@@ -12,9 +12,8 @@ from simcore.cli.command import Target, emit, forced, verb, warn
 from simcore.cli.options import options_of
 from simcore.errors import InputError
 from simcore.report.table import Table, columns
-from simcore.units import format_bytes, format_ns, parse_bytes, parse_ns
+from simcore.units import format_bytes, format_ns
 from simcore.workload.model import CollectiveKind
-from simcore.workload.tokens import MAX_INTEGER
 
 
 @verb(
@@ -24,9 +23,9 @@ from simcore.workload.tokens import MAX_INTEGER
 )
 def collective(
     kind: str | None,
-    size: str,
+    size: float,
     repeat: int,
-    compute: str,
+    compute: float,
     dims: str,
     root: int,
     samples: bool,
@@ -51,34 +50,19 @@ def collective(
             raise InputError.at(
                 "--kind", "which collective?", expected=", ".join(kind.value for kind in CollectiveKind)
             )
-        size_bytes, compute_ns = _quantities(size, compute)
-        if not size_bytes:
+        if not size:
             warn("a collective of 0 bytes sends nothing and takes no time")
         data = collectives.collective(
             CollectiveKind(kind),
-            size_bytes,
+            round(size),
             repeat=repeat,
-            compute_ns=compute_ns,
+            compute_ns=round(compute),
             involved=_involved(dims),
             root=root,
         )
         base = output.removesuffix(".et")
         files = {Path(f"{base}.{rank}.et"): data for rank in range(npus or 0)} or {Path(f"{base}.et"): data}
     writer.write_files(files, force=forced())
-
-
-def _quantities(size: str, compute: str) -> tuple[int, int]:
-    """Bytes and ns of the two options; InputError names the option that is wrong."""
-    values = []
-    for spelling, text, parse in (("--bytes", size, parse_bytes), ("--compute", compute, parse_ns)):
-        try:
-            value = round(parse(text))
-        except (ValueError, OverflowError) as error:
-            raise InputError.at(spelling, str(error), found=repr(text)) from error
-        if not 0 <= value <= MAX_INTEGER:
-            raise InputError.at(spelling, "out of range", expected="a number from 0 to 2^63 - 1", found=text)
-        values.append(value)
-    return values[0], values[1]
 
 
 def _involved(dims: str) -> list[bool]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from statistics import median
 
-from simcore.cli.command import Target, emit, verb
+from simcore.cli.command import PICTURE, emit, verb
 from simcore.cli.options import options_of
 from simcore.errors import InputError
 from simcore.units import format_ns
@@ -24,7 +24,7 @@ def _counts(text: str) -> list[int]:
 
 @verb(
     short_help="Slowdown of steps by dead links or NPUs.",
-    params=options_of("generate wse faults", output=Target(lambda: (".png", ".svg"))),
+    params=options_of("generate wse faults", output=PICTURE),
 )
 def faults(
     workload: str, topology: str, dead: str, counts: str, samples: int, seed: int, npu: str | None, output: str | None

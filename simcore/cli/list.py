@@ -145,21 +145,12 @@ FORMATS = {
 }
 
 
-# What can be listed; another package adds its line here. Registries are imported when they are listed.
-SHELVES: dict[str, Callable[[], Lines]] = {
-    "topologies": _topologies,
-    "workloads": _workloads,
-    "collectives": _collectives,
-    "loops": _loops,
-    "formats": _formats,
-    "npus": _npus,
-    "models": _models,
-    "profiles": _profiles,
-    "kinds": _kinds,
-    "fabrics": _fabrics,
-    "systems": _systems,
-    "suites": _suites,
-}
+# What can be listed. Registries are imported when they are listed.
+_ALL = (
+    *(_topologies, _workloads, _collectives, _loops, _formats, _npus, _models, _profiles, _kinds, _fabrics, _systems),
+    _suites,
+)
+SHELVES: dict[str, Callable[[], Lines]] = {each.__name__[1:]: each for each in _ALL}
 
 
 @verb(short_help="List what exists.")

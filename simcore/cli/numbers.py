@@ -42,6 +42,7 @@ class Whole(_Bounded, click.IntRange):
     noun = "a whole number"
 
 
+MOST = 2.0**63
 COUNT = Whole(1, 10**9)
 POSITIVE = Finite(1e-12, 1e30)
 SIZE = Finite(0, 1e30)
@@ -61,8 +62,8 @@ class Quantity(click.ParamType):  # type: ignore[type-arg]  # generic in new ver
             number = float(self._parse(value)) * self._factor
         except (ValueError, TypeError) as error:
             self.fail(str(error), param, ctx)
-        if number < 0:
-            self.fail("must not be negative", param, ctx)
+        if not 0 <= number < MOST:
+            self.fail(f"must be from 0 to 2^63 - 1, found {value!r}", param, ctx)
         return number
 
 
@@ -73,6 +74,7 @@ KINDS: dict[str, click.ParamType[Any]] = {
     "int": click.INT,
     "text": click.STRING,
     "seconds": Quantity(parse_ns, 1e-9),
+    "nanoseconds": Quantity(parse_ns),
     "bytes": Quantity(parse_bytes),
     "rate": Quantity(parse_bytes_per_s),
 }

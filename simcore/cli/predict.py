@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simcore.cli.command import Target, emit, forced, pictures, verb
+from simcore.cli.command import PICTURE, Target, emit, forced, verb
 from simcore.cli.options import options_of
 
 if TYPE_CHECKING:
@@ -22,9 +22,7 @@ VIEWS = (".png", ".svg", ".pdf", ".html", ".csv", ".json")
     params=[
         *options_of("predict"),
         *options_of("predict plan"),
-        *options_of(
-            "predict output", output=Target(lambda: FORMATS), memory=Target(lambda: VIEWS), plot=Target(pictures)
-        ),
+        *options_of("predict output", output=Target(FORMATS), memory=Target(VIEWS), plot=PICTURE),
     ],
 )
 def command(

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from simcore.cli import run_config
-from simcore.cli.command import Command, Option, Target, emit, forced, warn
+from simcore.cli.command import TIMELINE, Command, Option, Target, emit, forced, warn
 from simcore.cli.completion import shipped
 from simcore.cli.options import options_of
 from simcore.errors import InputError
@@ -21,18 +20,6 @@ if TYPE_CHECKING:
     from simcore.timeline.events import Timeline
 
 
-def _timelines() -> Collection[str]:
-    from simcore.report.artefacts import TIMELINES
-
-    return TIMELINES
-
-
-def _maps() -> Collection[str]:
-    from simcore.report.artefacts import MAPS
-
-    return MAPS
-
-
 CLOSED_FORMS = {each.name for each in fields(SimaiOptions)}
 
 INPUTS = options_of(
@@ -40,7 +27,12 @@ INPUTS = options_of(
     workload={"shell_complete": shipped("workloads")},
     topology={"shell_complete": shipped("topologies")},
 )
-OUTPUTS = options_of("run output", output=Target(folder=True), timeline=Target(_timelines), links=Target(_maps))
+OUTPUTS = options_of(
+    "run output",
+    output=Target(folder=True),
+    timeline=TIMELINE,
+    links=Target("report.artefacts:MAPS"),
+)
 
 
 def _described(options: type[Options]) -> list[Option]:

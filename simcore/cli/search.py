@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from simcore.cli.command import Target, emit, option, pictures, verb
+from simcore.cli.command import PICTURE, emit, option, verb
 from simcore.cli.numbers import Whole
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.argument("study")
 @option("--top", default=10, show_default=True, type=Whole(min=1), help="How many to show.")
 @option("--explain", is_flag=True, help="The best step's interval and the constants it follows most.")
-@option("--plot", type=Target(pictures), metavar="FILE", help="Picture of time against memory (.png .svg .pdf).")
+@option("--plot", type=PICTURE, metavar="FILE", help="Picture of time against memory (.png .svg .pdf).")
 def command(study: str, top: int, explain: bool, plot: str | None) -> None:
     """Find the fastest way to run a model that fits: degrees, chunks, micro-batch, recomputation, ZeRO level.
 

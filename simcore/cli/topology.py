@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import click
 
-from simcore.cli.command import Group, Target, emit, option
+from simcore.cli.command import PICTURE, Group, Target, emit, option
 from simcore.cli.completion import shipped
 from simcore.cli.numbers import SIZE
 
 if TYPE_CHECKING:
     from simcore.network.topology.figures import Figures
     from simcore.network.topology.model import Topology
-
-
-def _formats() -> Collection[str]:
-    from simcore.network.topology.export import FORMATS
-
-    return FORMATS
-
-
-PICTURES: dict[str, Literal["png", "svg"]] = {".png": "png", ".svg": "svg"}
 
 
 @click.group(cls=Group, short_help="Show a topology, or what it costs.")
@@ -38,7 +28,7 @@ def command() -> None:
 
 @command.command(short_help="Figures of a topology, and a picture of it.")
 @click.argument("topology", metavar="T", shell_complete=shipped("topologies"))
-@option("-o", "--output", type=Target(PICTURES.keys), metavar="FILE", help="Draw it: a .png or .svg file.")
+@option("-o", "--output", type=PICTURE, metavar="FILE", help="Draw it: .png .svg .pdf.")
 def show(topology: str, output: str | None) -> None:
     """Print the figures of topology T, a file or a shipped name; draw it with -o.
 
@@ -54,11 +44,10 @@ def show(topology: str, output: str | None) -> None:
     links = LinkGraph(loaded)
     found = figures(links)
     if output:
-        from simcore.files import write_bytes
         from simcore.network.topology.draw import draw
-        from simcore.report.plots import image
+        from simcore.report.plots import save
 
-        write_bytes(output, image(draw(links), PICTURES[Path(output).suffix.lower()]))
+        save(draw(links), Path(output))
     emit(_document(loaded, found), lambda: _text(loaded, found))
 
 
@@ -138,7 +127,7 @@ def cost(topology: str, prices: str, lengths: tuple[float, ...], compat: str | N
 
 @command.command(short_help="A topology for ns-3 or htsim.")
 @click.argument("topology", metavar="T", shell_complete=shipped("topologies"))
-@option("-o", "--output", type=Target(_formats), required=True, metavar="FILE",
+@option("-o", "--output", type=Target("network.topology.export:FORMATS"), required=True, metavar="FILE",
               help="File to write: .txt for ns-3 (HPCC, SimAI), .topo for htsim.")  # fmt: skip
 def export(topology: str, output: str) -> None:
     """Write topology T for a packet simulator.

@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from pathlib import Path
 
 import click
 
-from simcore.cli.command import Group, Target, emit, forced, option, warn
+from simcore.cli.command import SUMMARY, TIMELINE, Group, Target, emit, forced, option, warn
 from simcore.cli.numbers import Finite, Whole
 
 DRAWN = (".dot", ".gv", ".graphml")
-
-
-def _timelines() -> Collection[str]:
-    from simcore.report.artefacts import TIMELINES
-
-    return TIMELINES
-
-
-def _summaries() -> Collection[str]:
-    from simcore.report.workload import SUMMARIES
-
-    return SUMMARIES
 
 
 @click.group(cls=Group)
@@ -61,7 +48,13 @@ def info(trace: str) -> None:
 
 @command.command(short_help="What a workload sends and computes in a step.")
 @click.argument("workload")
-@option("-o", "--output", type=Target(_summaries), metavar="FILE", help="Write it: .html .png .svg .pdf .json.")
+@option(
+    "-o",
+    "--output",
+    type=SUMMARY,
+    metavar="FILE",
+    help="Write it: .html .png .svg .pdf .json.",
+)
 def summary(workload: str, output: str | None) -> None:
     """What a whole WORKLOAD sends and computes in a step: a text, a specification, or all traces of a set.
 
@@ -82,7 +75,7 @@ def summary(workload: str, output: str | None) -> None:
 
 @command.command(short_help="Dependencies as Graphviz (.dot) or GraphML.")
 @click.argument("trace")
-@option("-o", "--output", type=Target(lambda: DRAWN), required=True, metavar="FILE", help=".dot .gv .graphml")
+@option("-o", "--output", type=Target(DRAWN), required=True, metavar="FILE", help=".dot .gv .graphml")
 def graph(trace: str, output: str) -> None:
     """Dependencies of one trace file as Graphviz (.dot) or GraphML (.graphml).
 
@@ -98,7 +91,7 @@ def graph(trace: str, output: str) -> None:
 
 @command.command(short_help="Recorded durations, or a log of ASTRA-sim's.")
 @click.argument("trace")
-@option("-o", "--output", type=Target(_timelines), required=True, metavar="FILE", help="What to write.")
+@option("-o", "--output", type=TIMELINE, required=True, metavar="FILE", help="What to write.")
 @option("--ranks", metavar="RANKS", help="Ranks to show, for example 0-3,7.")
 @option("--window", metavar="BEGIN:END", help="Time to show, for example 1ms:2.5ms.")
 @option("--npu-frequency", type=Finite(0, min_open=True), default=1000.0, help="MHz of a log's ticks.")

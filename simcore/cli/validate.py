@@ -6,12 +6,12 @@ from pathlib import Path
 
 import click
 
-from simcore.cli.command import Target, emit, note, pictures, verb
+from simcore.cli.command import PICTURE, emit, note, verb
 from simcore.cli.options import options_of
 from simcore.progress import meter
 
 
-@verb(params=[click.Argument(["suite"], required=False), *options_of("validate", plot=Target(pictures))])
+@verb(params=[click.Argument(["suite"], required=False), *options_of("validate", plot=PICTURE)])
 def command(
     suite: str | None, data: str | None, markdown: bool, rows: bool, explain: bool, engine: bool, plot: str | None
 ) -> int:

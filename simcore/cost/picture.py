@@ -35,7 +35,10 @@ def predictions_figure(scored: Sequence[Scored]) -> Figure:
         axes.grid(axis="x", color="#E5E5E5", linewidth=0.5)
     rows = sum(len(one.rows) for one in scored)
     missed = "; vermillion: outside its tolerance" * any(one.missed for one in scored)
-    return titled(figure, f"Error of {rows:,} predictions in {len(scored)} suites; bar: mean |error|{missed}")
+    return titled(
+        figure,
+        f"Error of {rows:,} predictions in {len(scored)} suite{'s' * (len(scored) != 1)}; bar: mean |error|{missed}",
+    )
 
 
 def step_figure(answer: Answer) -> Figure:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from simcore.engine.circuits import folded, parts_of, transport_of
@@ -20,7 +21,7 @@ from simcore.system.circuits import Switched
 from simcore.system.config import SystemConfig
 from simcore.system.remote_memory import RemoteMemory
 from simcore.system.scheduler import Scheduler
-from simcore.system.transport import AsymmetryError
+from simcore.system.transport import AsymmetryError, MeetingError
 from simcore.timeline.events import EventBuffer, Timeline
 from simcore.workload.model import GraphSet, Workload
 
@@ -38,18 +39,26 @@ def simulate(
 ) -> Timeline:
     """Run a text workload, or one graph per NPU with a remote `memory`.
 
-    NPUs that do the same are one process; when they turn out to differ, the run is repeated with one each. Raises
-    InputError when the content does not fit the machine or cannot run, DeadlockError when it cannot finish.
+    NPUs that do the same are one process; when they turn out to differ, the run is repeated with one each. Phases are
+    timed each by itself; where they turn out to meet and only messages can tell, it is repeated message by message.
+    Raises InputError when the content does not fit the machine or cannot run, DeadlockError when it cannot finish.
     """
     rows = content if isinstance(content, Workload) else Workload("", ())
     setup = prepare(rows, topology, system, profile, settings)
     case = LoopCase.of(content, setup) if isinstance(content, Workload) else _graphs(content, memory, setup)
-    kinds = case.kinds() if settings.folds else None
+    try:
+        return _folded(case)
+    except MeetingError:  # only the run shows that phases meet
+        return _folded(replace(case, settings=replace(settings, meeting=True)))
+
+
+def _folded(case: LoopCase | GraphCase) -> Timeline:
+    kinds = case.kinds() if case.settings.folds else None
     classes = None if kinds is None else folded(case, kinds)
     try:
-        return _run(case, classes or _everyone(topology.npus))
+        return _run(case, classes or _everyone(case.topology.npus))
     except AsymmetryError:  # only the run shows that NPUs differ
-        return _run(case, _everyone(topology.npus))
+        return _run(case, _everyone(case.topology.npus))
 
 
 def _everyone(npus: int) -> list[range]:

@@ -66,13 +66,16 @@ def make_transport(env: Environment, ranks: Sequence[Sequence[int]], setup: Setu
         return _message_by_message(env, ranks, setup, links, network, costs)
     if network is None:
         return _without_contention(env, ranks, setup, costs)
-    if not (profile.gang and network.by_itself):
+    if not _by_itself(setup, network):
         return _each_for_itself(env, ranks, setup, links, network, costs)
     ground = survey(setup, links, costs, folds=network.foldable and len(ranks) < topology.npus)
-    if (ground.playable and network.in_columns) or (network.by_itself and not ground.meets):
+    plays = ground.playable and network.in_columns
+    if plays or not (ground.meets and setup.settings.meeting):
         phases = partial(Phases, network=network, costs=costs, plain=network.in_columns)
         shares = _parts(setup.placement, topology)
-        return Shared(env, ranks, links, phases, costs, sites=ground.sites, shares=shares, names=setup.names)
+        return Shared(
+            env, ranks, links, phases, costs, sites=ground.sites, shares=shares, names=setup.names, plays=plays
+        )
     return Played(env, ranks, network(env, links), costs)
 
 
@@ -86,16 +89,21 @@ def fold_of(setup: Setup, kinds: Ints) -> list[Sequence[int]] | None:
         return None
     links = LinkGraph(topology)
     costs = costs_of(setup, links)
-    if network is None or setup.system.fabric or not (gang and network.by_itself):
+    if network is None or setup.system.fabric or not _by_itself(setup, network):
         placeless = gang and all_alike(setup.placement, topology, costs)
         differ = bool(network and gang and not (placeless and network.foldable and _same_ways(topology)))
         return None if differ or (np.ptp(kinds) and not placeless) else fold(dims, kinds)
     ground = survey(setup, links, costs, folds=network.foldable)
-    if ground.meets and not (ground.playable and network.in_columns):
+    if ground.meets and setup.settings.meeting and not (ground.playable and network.in_columns):
         return None
     if (np.diff(kinds.reshape(setup.stages, -1)) == 0).all():
         return classes_of(kinds * (ground.colours.max() + 1) + ground.colours)
     return fold(dims, kinds) if ground.placeless else None
+
+
+def _by_itself(setup: Setup, network: type[LinkNetwork]) -> bool:
+    """Whether a phase that meets no other takes as long as an equal one; with queues, where none is known to meet."""
+    return setup.profile.gang and network.by_itself and not (network.has_queues and setup.settings.meeting)
 
 
 def _same_ways(topology: Topology) -> bool:
@@ -231,12 +239,12 @@ def _check_bus(system: SystemConfig, profile: Profile) -> None:
         raise InputError.at(system.at("model-shared-bus"), message, expected="0, or the key left out", hint=hint)
 
 
-def notes_of(transport: Transport, setup: Setup) -> tuple[str, ...]:
+def notes_of(transport: Wired, setup: Setup) -> tuple[str, ...]:
     """What the user should know of how collectives were timed."""
     network = network_of(setup)
-    if (network is None or network.by_itself) and any(dim.ports != PLAIN for dim in setup.topology.dims):
+    if not (network and network.has_queues) and any(dim.ports != PLAIN for dim in setup.topology.dims):
         return (IDLE_PORTS,)
-    return tuple(transport.notes()) if isinstance(transport, Measured | Played) else ()
+    return tuple(transport.notes())
 
 
 def stuck_of(transport: Transport) -> list[str]:

@@ -26,7 +26,7 @@ from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
 from simcore.network.trees import Combination, Meeting, Reduction, branches, combine, multicast
-from simcore.timeline.events import LinkTable
+from simcore.timeline.events import LinkTable, QueueTable
 from simcore.timeline.link_use import OccupiedLinks
 from simcore.units import transfer_ns
 
@@ -74,7 +74,8 @@ class LinkNetwork(Network, Protocol):
     """A network of links that counts what they carry.
 
     `in_columns`: `network.core` gives the same times. `by_itself`: messages that meet nobody take as long whenever they
-    are sent. `bears_faults`: links may be slow or down for a while. `has_trees`: it is a `TreeNetwork`.
+    are sent. `bears_faults`: links may be slow or down for a while. `has_trees`: it is a `TreeNetwork`. `has_queues`:
+    it looks at what the ports of the topology say.
     """
 
     by_event: bool = False
@@ -82,6 +83,7 @@ class LinkNetwork(Network, Protocol):
     by_itself: ClassVar[bool] = True
     bears_faults: ClassVar[bool] = False
     has_trees: ClassVar[bool] = False
+    has_queues: ClassVar[bool] = False
 
     def __init__(self, env: simpy.Environment, links: LinkGraph): ...
 
@@ -95,6 +97,19 @@ class LinkNetwork(Network, Protocol):
 
     def times(self) -> IntArray | None:
         """Rows of (link, begin, end) of every occupation; None where they are not kept."""
+
+    def queues(self) -> QueueTable | None:
+        """What the queue in front of every link did so far, where there are queues."""
+        return None
+
+    def remembers(self, since_ns: int) -> bool:
+        """Whether anything that was sent before a time matters to what comes then."""
+        return False
+
+    @classmethod
+    def notes_on(cls, curve_rows: int) -> list[str]:
+        """What is an approximation, where curves of queues have so many rows."""
+        return []
 
 
 class Path(NamedTuple):

@@ -26,6 +26,7 @@ from simcore.report.text import EXPOSED_DEFINITIONS, dominating, headline
 from simcore.report.tracks import BusyLink, Track, busiest_links, colours, lay_out, meanings
 from simcore.timeline.breakdown import operation_totals
 from simcore.timeline.events import NO_LAYER, EventKind, Timeline
+from simcore.units import SIZES, TIMES
 from simcore.workload.model import PhaseName
 
 Ints = NDArray[np.int64]
@@ -96,6 +97,7 @@ def _summary(report: Report) -> dict[str, object]:
         "headline": headline(whole),
         "dominating": dominating(document),
         "exposed": EXPOSED_DEFINITIONS,
+        "units": {"times": TIMES, "sizes": SIZES},
         "shares": [
             {"key": key, "label": label, "colour": colour, "ink": text_on(colour)}
             for key, (label, colour) in BREAKDOWN.items()

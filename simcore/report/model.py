@@ -178,17 +178,16 @@ class Report:
         InputError
             If there is no such table.
         """
-        from simcore.report.tables import columns_of, needed
-
-        made: pandas.DataFrame = needed("pandas").DataFrame(columns_of(self, table))
-        return made
+        return cast("pandas.DataFrame", self._frame("pandas", table))
 
     def to_polars(self, table: str = "layers") -> polars.DataFrame:
         """One table as a polars frame; the tables are those of `to_pandas`."""
+        return cast("polars.DataFrame", self._frame("polars", table))
+
+    def _frame(self, package: str, table: str) -> object:
         from simcore.report.tables import columns_of, needed
 
-        made: polars.DataFrame = needed("polars").DataFrame(columns_of(self, table))
-        return made
+        return needed(package).DataFrame(columns_of(self, table))
 
     def _repr_html_(self) -> str:
         from simcore.report.notebook import notebook_html

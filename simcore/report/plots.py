@@ -44,7 +44,7 @@ STYLE = {
     "text.usetex": False,
 }
 NO_DATES = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}, "pdf": {"CreationDate": None}}
-KINDS: dict[str, Literal["png", "svg", "pdf"]] = {"png": "png", "svg": "svg", "pdf": "pdf"}
+KINDS: dict[str, Literal["png", "svg", "pdf"]] = {".png": "png", ".svg": "svg", ".pdf": "pdf"}
 ABOUT = {"png": "Description", "svg": "Description", "pdf": "Subject"}  # where each format keeps a note
 UNFIT_FOR_XML = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\xef\xbf[\xbe\xbf]")
 NUM_LAYERS = 15
@@ -73,8 +73,7 @@ def titled(figure: Figure, title: str) -> Figure:
 
 def save(figure: Figure, path: Path, about: str = "") -> None:
     """Write the figure to a file whose suffix (.png, .svg or .pdf) says what it is; InputError for another."""
-    suffix = suffix_of(path, [f".{kind}" for kind in KINDS], "picture")
-    write_bytes(path, image(figure, KINDS[suffix[1:]], about))
+    write_bytes(path, image(figure, KINDS[suffix_of(path, KINDS, "picture")], about))
 
 
 def styled() -> AbstractContextManager[None]:

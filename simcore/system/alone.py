@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -11,7 +11,6 @@ from msgspec import structs
 
 from simcore.network.congested import LinkNetwork
 from simcore.network.topology.fabric import IntArray
-from simcore.network.topology.links import LinkGraph
 from simcore.system.at_once import all_at_once
 from simcore.system.collectives import AnyPlan
 from simcore.system.groups import Communicator
@@ -21,10 +20,9 @@ from simcore.system.plans import Costs
 from simcore.system.played import Played
 from simcore.system.solver import PhaseTimes, solve_alone
 from simcore.system.streams import Dataset, Request, Stream, StreamPhase
+from simcore.system.transport import MeetingError
 from simcore.timeline.link_use import OccupiedLinks
 from simcore.workload.model import CollectiveKind
-
-Network = Callable[[simpy.Environment, LinkGraph], LinkNetwork]
 
 
 class Phases:
@@ -34,8 +32,8 @@ class Phases:
     come, first served (`plain` is false).
     """
 
-    def __init__(self, layouts: Layouts, network: Network, costs: Costs, *, plain: bool):
-        self._layouts, self._network, self._costs, self._plain = layouts, network, costs, plain
+    def __init__(self, layouts: Layouts, network: type[LinkNetwork], costs: Costs, *, plain: bool):
+        self._layouts, self.network, self._costs, self._plain = layouts, network, costs, plain
 
     def times(
         self, shape: Shape, phase: StreamPhase, plans: Sequence[AnyPlan], groups: Sequence[IntArray]
@@ -75,11 +73,11 @@ class Phases:
     ) -> PhaseTimes:
         """Message by message, in an environment of its own."""
         env = simpy.Environment()
-        network = self._network(env, shape.graph)
+        network = self.network(env, shape.graph)
         npus = range(shape.graph.npus)
         ranks = [npus] if shape.lone else [range(npu, npu + 1) for npu in npus]
         transport = Played(env, ranks, network, costs)
-        exits_ns = [[0] * len(members) for members in groups]
+        exits_ns = [[-1] * (1 if shape.lone else len(members)) for members in groups]
 
         def leave(index: int, position: int, _: Stream) -> None:
             exits_ns[index][position] = int(env.now)
@@ -93,7 +91,30 @@ class Phases:
                 stream = Stream(("", 0), dataset, (here,))
                 transport.start({npu: stream}, partial(leave, index, position))
         env.run()
-        if shape.lone:
-            exits_ns = [[exits[0]] * len(exits) for exits in exits_ns]
-        rows = network.times()
-        return PhaseTimes(exits_ns, *network.counts(), None if rows is None else OccupiedLinks.of(rows))
+        times = _told(env, network, exits_ns)
+        if not shape.lone:
+            return times
+        return structs.replace(
+            times, exits_ns=[exits * len(members) for exits, members in zip(exits_ns, groups, strict=True)]
+        )
+
+    def message(self, shape: Shape, src: int, dst: int, size_bytes: int) -> PhaseTimes:
+        """Of a message between two NPUs of a place, which leaves when it arrives."""
+        env = simpy.Environment()
+        network, exits_ns = self.network(env, shape.graph), [[-1]]
+
+        def deliver() -> None:
+            exits_ns[0][0] = int(env.now)
+
+        network.send(src, dst, size_bytes, 0, deliver)
+        env.run()
+        return _told(env, network, exits_ns)
+
+
+def _told(env: simpy.Environment, network: LinkNetwork, exits_ns: list[list[int]]) -> PhaseTimes:
+    """What was played; MeetingError where it ended in a deadlock, or what it left in queues others would meet."""
+    rows, queues = network.times(), network.queues()
+    times = PhaseTimes(exits_ns, *network.counts(), None if rows is None else OccupiedLinks.of(rows), queues)
+    if min(min(exits) for exits in exits_ns) < 0 or network.remembers(times.end_ns):
+        raise MeetingError
+    return times

@@ -100,7 +100,7 @@ class WholeFlight(Flight, kw_only=True):
 class Place:
     """One copy of a part of the network: who is there, in which groups, and what is on its way.
 
-    `begun` lists when each kind of phase began alone.
+    `begun` lists when each kind of phase began alone, `sent` when each message (of ends and bytes) did.
     """
 
     def __init__(self, site: Site, base: int, shape: Shape, shift: int, class_of: IntArray):
@@ -109,6 +109,7 @@ class Place:
         self.flights: list[Flight] = []
         self.starting: dict[tuple[object, int, StreamPhase], Starting] = {}
         self.begun: dict[tuple[StreamPhase, tuple[int, ...]], list[int]] = {}
+        self.sent: dict[tuple[int, int, int], list[int]] = {}
         self.seating: dict[tuple[StreamPhase, tuple[int, ...]], list[Together]] = {}
         self._groups: dict[GroupDim, tuple[list[IntArray], dict[int, list[tuple[int, int]]]]] = {}
 

@@ -13,7 +13,7 @@ from copy import copy
 from dataclasses import replace
 from functools import partial, reduce
 from operator import or_
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import simpy
@@ -45,8 +45,8 @@ from simcore.system.layouts import Layouts, Running, Shape
 from simcore.system.plans import Costs, Plans
 from simcore.system.solver import PhaseTimes
 from simcore.system.streams import Stream, StreamPhase, through
-from simcore.system.transport import AsymmetryError, Done, class_of
-from simcore.timeline.events import LinkTable
+from simcore.system.transport import AsymmetryError, Done, MeetingError, class_of
+from simcore.timeline.events import LinkTable, QueueTable
 from simcore.timeline.link_use import LinkUse, OccupiedLinks
 
 LAST = NEVER
@@ -59,7 +59,8 @@ class Shared:
     """Transport on links that are shared, for groups that begin their phases together.
 
     `ranks[c]` are the NPUs of class c. `sites` are the parts of the network, `shares` the sizes of the logical
-    dimensions in each dimension of the topology. `names` are those of all communicators.
+    dimensions in each dimension of the topology. `names` are those of all communicators. `plays`: `network.core` can
+    play those that meet; where it can not, that raises MeetingError.
     """
 
     def __init__(
@@ -73,14 +74,16 @@ class Shared:
         sites: Sequence[Site],
         shares: Sequence[Sequence[int]],
         names: Sequence[str] = ("",),
+        plays: bool = True,
     ):
         self._ranks, self._links, self._sites, self._shares = ranks, links, sites, shares
         self._class_of, self._plans, self._costs = class_of(ranks), Plans(costs), costs
         self._layouts = Layouts(timed=links.timed)
-        self._phases = phases(self._layouts)
+        self._phases, self._plays = phases(self._layouts), plays
         self._rank_of = {name: index for index, name in enumerate(sorted({"", *names}))}
         self._shapes: dict[Hashable, Shape] = {}
         self._times: dict[tuple[Hashable, StreamPhase, tuple[int, ...]], PhaseTimes] = {}
+        self._message_times: dict[tuple[Hashable, tuple[int, int, int]], PhaseTimes] = {}
         self._bits: dict[tuple[Hashable, StreamPhase, int], int] = {}
         self._laid: dict[tuple[Hashable, StreamPhase, int], list[tuple[int, int]]] = {}
         self._apart: dict[tuple[Hashable, StreamPhase, tuple[int, ...]], list[tuple[int, ...]]] = {}
@@ -91,7 +94,7 @@ class Shared:
         self._env, self._timers, self._running = env, Timers(env), Running(self._layouts, env=env)
         self._places: dict[tuple[int, int], Place] = {}
         self._place_of: dict[tuple[int, GroupDim], Place] = {}
-        self._ways: dict[tuple[int, int, int], tuple[Place, int, int, int]] = {}
+        self._ways: dict[tuple[int, int, int], _Way] = {}
         self._flight_of: dict[int, tuple[Flight, int]] = {}
         self._beginning: dict[Place, None] = {}
         self._messages: list[Callable[[], None]] = []
@@ -318,6 +321,8 @@ class Shared:
                 other.disturbed()
         met = [other for other in place.flying(flight.begin_ns) if other.bits & flight.bits]
         place.flights.append(flight)
+        if met and not self._plays:
+            raise MeetingError
         for other in met:
             if isinstance(other, PhaseFlight) and other.alone:
                 other.alone, other.end_ns = False, NEVER
@@ -432,25 +437,35 @@ class Shared:
         return int((self._rank_of[name] << 46) + (number << 6) + at)
 
     def _send(self, src: int, dst: int, size_bytes: int, tag: int, deliver: Callable[[], None]) -> None:
-        """A message of no phase is always played; others that use its links are, too."""
+        """A message of no phase is always played, where messages are; others that use its links are, too."""
         way = self._ways.get((src, dst, size_bytes))
         if way is None:
             way = self._ways[src, dst, size_bytes] = self._way(src, dst, size_bytes)
-        place, bits, hop, sender = way
+        place, bits, hop, sender, ends = way
         flight = Flight(bits, int(self._env.now), LAST, lambda _: deliver())
         self._meets(place, flight)
+        if not self._plays:
+            key = (place.shape.name, (*ends, size_bytes))
+            if key not in self._message_times:
+                self._message_times[key] = self._phases.message(place.shape, *ends, size_bytes)
+            end_ns = self._message_times[key].end_ns
+            flight.end_ns = flight.begin_ns + end_ns
+            place.sent.setdefault(key[1], []).append(flight.begin_ns)
+            self._timers.after(end_ns, deliver)
+            return
         instance = self._running.send(LAST, tag, sender, hop, place.shift, flight.begin_ns)
         flight.instances, flight.open, flight.parts[0, 0] = [instance], 1, 1
         self._flight_of[instance] = (flight, 0)
 
-    def _way(self, src: int, dst: int, size_bytes: int) -> tuple[Place, int, int, int]:
-        """Where a message goes: the place, its links there, a bit for each, the first hop and the sender's number."""
+    def _way(self, src: int, dst: int, size_bytes: int) -> _Way:
+        """Where a message goes."""
         number = next(n for n, site in enumerate(self._sites) if site.part.base(src) == site.part.base(dst))
         part = self._sites[number].part
         place = self._place_at(number, self._stand_in(part, part.base(src)))
         ends = np.array([part.local(src)]), np.array([part.local(dst)])
         hop = self._layouts.hops(place.shape, *ends, [size_bytes])[0]
-        return place, link_bits(place.shape.graph, *ends), hop, int(ends[0][0]) * part.npus + int(ends[1][0])
+        here, there = part.local(src), part.local(dst)
+        return _Way(place, link_bits(place.shape.graph, *ends), hop, here * part.npus + there, (here, there))
 
     def _stand_in(self, part: Part, base: int) -> int:
         """The first NPU of the place that stands for one: that of the first NPU of the same class."""
@@ -465,16 +480,40 @@ class Shared:
             for column, own in zip((size_bytes, busy_ns), self._carried(place), strict=True):
                 _put(place, bases, column, own)
         table = self._links.table(size_bytes, busy_ns)
+        if self._phases.network.has_queues:
+            table = replace(table, queues=self._queues())
         return replace(table, use=self._use()) if self._links.timed else table
+
+    def notes(self) -> list[str]:
+        """What the network leaves out."""
+        return self._phases.network.notes_on(sum(len(table.curves) * len(begun) for table, _, begun in self._queued()))
+
+    def _queues(self) -> QueueTable:
+        """What queues did, where there are."""
+        stands_for = np.full(len(self._links), self._running.links)
+        for place, bases in self._copies():
+            _put(place, bases, stands_for, np.arange(len(place.shape.graph)) + place.shift)
+        return QueueTable.repeated([*self._queued()], self._running.links + 1).on(stands_for)
+
+    def _queued(self) -> Iterator[tuple[QueueTable, int, Sequence[int]]]:
+        """What queues did in each phase of each place, its first link there, and when it began."""
+        for place in self._places.values():
+            for times, begins_ns in self._alone(place):
+                if times.queues:
+                    yield times.queues, place.shift, begins_ns
+
+    def _alone(self, place: Place) -> Iterator[tuple[PhaseTimes, Sequence[int]]]:
+        """What was alone in a place, and when it began."""
+        name = place.shape.name
+        found = [(self._times[name, *kind], begins) for kind, begins in place.begun.items() if begins]
+        yield from found + [(self._message_times[name, kind], begins) for kind, begins in place.sent.items()]
 
     def _carried(self, place: Place) -> tuple[IntArray, IntArray]:
         """Bytes and time of every link of a place."""
         size_bytes, busy_ns = self._running.counts(place.shift, len(place.shape.graph))
-        for (phase, groups), begins in place.begun.items():
-            if begins:
-                times = self._times[place.shape.name, phase, groups]
-                size_bytes += len(begins) * times.size_bytes
-                busy_ns += len(begins) * times.busy_ns
+        for times, begins in self._alone(place):
+            size_bytes += len(begins) * times.size_bytes
+            busy_ns += len(begins) * times.busy_ns
         return size_bytes, busy_ns
 
     def _copies(self) -> Iterator[tuple[Place, IntArray]]:
@@ -496,13 +535,21 @@ class Shared:
         stands_for = np.full(len(self._links), self._running.links)
         for place, bases in self._copies():
             _put(place, bases, stands_for, np.arange(len(place.shape.graph)) + place.shift)
-            for (phase, groups), begins_ns in place.begun.items():
-                occupied = self._times[place.shape.name, phase, groups].occupied if begins_ns else None
-                if begins_ns and occupied is None:
+            for times, begins_ns in self._alone(place):
+                if times.occupied is None:
                     return None
-                if occupied is not None:
-                    parts.append(occupied.again(place.shift, begins_ns))
+                parts.append(times.occupied.again(place.shift, begins_ns))
         return LinkUse(parts, stands_for)
+
+
+class _Way(NamedTuple):
+    """Where a message goes: the place, its links there, its first hop, the sender's number, and its ends there."""
+
+    place: Place
+    bits: int
+    hop: int
+    sender: int
+    ends: tuple[int, int]
 
 
 def _put(place: Place, bases: IntArray, column: IntArray, own: IntArray) -> None:

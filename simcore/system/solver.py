@@ -24,6 +24,7 @@ from simcore.system.groups import RankGroup
 from simcore.system.plan import InNetwork, Plan, Round
 from simcore.system.plans import Costs
 from simcore.system.point_to_point import RENDEZVOUS_BYTES
+from simcore.timeline.events import QueueTable
 from simcore.timeline.link_use import OccupiedLinks
 from simcore.units import transfer_ns
 
@@ -31,13 +32,14 @@ from simcore.units import transfer_ns
 class PhaseTimes(Struct, frozen=True, eq=False):
     """A phase of some groups, alone on their links: when each rank of each group left, counted from the beginning.
 
-    What every link of the place carried and for how long; and when, where that is kept.
+    What every link of the place carried and for how long; and when, where that is kept; what queues did, if any.
     """
 
     exits_ns: Sequence[Sequence[int]]
     size_bytes: IntArray
     busy_ns: IntArray
     occupied: OccupiedLinks | None = None
+    queues: QueueTable | None = None
 
     @property
     def end_ns(self) -> int:

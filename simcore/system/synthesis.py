@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import Struct
 
+from simcore.progress import meter
 from simcore.system.wires import Wire
 from simcore.units import transfer_ns
 
@@ -29,7 +30,7 @@ class Sent(Struct, frozen=True):
 def gather(wires: Sequence[Wire], size: int, pieces: int, chunk_bytes: int) -> list[Sent]:
     """An all-gather of `pieces` chunks of every rank, in order of time; ValueError where not all can be reached."""
     tried = [_State(wires, size, pieces, chunk_bytes, nearby=nearby) for nearby in (False, True)]
-    for state in tried:
+    for state in meter().over(tried):
         state.run()
     state = min(tried, key=lambda state: state.end_ns)
     times = {time_ns: step for step, time_ns in enumerate(sorted({time_ns for time_ns, _, _ in state.sent}))}

@@ -23,6 +23,10 @@ class AsymmetryError(Exception):
     """NPUs that were folded into one class turn out to differ: the run must be repeated unfolded."""
 
 
+class MeetingError(Exception):
+    """Phases that were timed each by itself meet: the run must be repeated message by message."""
+
+
 _Meeting = dict[int, tuple[float, Stream, Done]]
 """Who has entered a phase: class -> (arrival time, chunk, callback).
 
@@ -81,6 +85,10 @@ class Solved:
 
     def links(self) -> None:
         """Links are not modelled."""
+
+    def notes(self) -> list[str]:
+        """Nothing to be said of how times were found."""
+        return []
 
     def _settle(self, meeting: _Meeting, phase: StreamPhase) -> None:
         """Work out when each class leaves, and call it back then."""

@@ -16,6 +16,7 @@ from simcore.timeline.link_use import LinkUse
 
 FOREVER = 1 << 60  # an end in nanoseconds that no run sees
 NO_LAYER = -1
+MOST_ROWS = 1_000_000  # of curves of queues; a longer run keeps its beginning
 COMPUTE_STREAM = 0  # stream of a class; 1 + d is the communication of dimension d
 
 
@@ -151,6 +152,22 @@ class QueueTable:
     curves: NDArray[np.int64]
     stands_for: NDArray[np.int64]
 
+    def on(self, stands_for: NDArray[np.int64]) -> QueueTable:
+        """Of more links, each of which did what one of these did."""
+        columns = {name: getattr(self, name)[stands_for] for name in self.COLUMNS}
+        return QueueTable(**columns, curves=self.curves, stands_for=stands_for)
+
+    @classmethod
+    def repeated(cls, parts: Sequence[tuple[QueueTable, int, Sequence[int]]], links: int) -> QueueTable:
+        """Of what was played again and again: tables, the first of the `links` of each, and when each began."""
+        columns = {name: np.zeros(links, np.int64) for name in cls.COLUMNS}
+        for table, first, begins_ns in parts:
+            own = slice(first, first + len(table.peak_bytes))
+            for name, column in columns.items():
+                once, so_far = getattr(table, name), column[own]
+                column[own] = np.maximum(so_far, once) if name == "peak_bytes" else so_far + len(begins_ns) * once
+        return cls(**columns, curves=_repeated_curves(parts), stands_for=np.arange(links))
+
     @classmethod
     def joined(cls, tables: Sequence[QueueTable], before: Sequence[int]) -> QueueTable:
         """The queues of several networks; `before` is how many links stand before each."""
@@ -159,6 +176,23 @@ class QueueTable:
         curves = np.concatenate([table.curves + np.array([first, 0, 0]) for table, first in each])
         stands_for = np.concatenate([table.stands_for + first for table, first in each])
         return cls(**columns, curves=curves, stands_for=stands_for)
+
+
+def _repeated_curves(parts: Sequence[tuple[QueueTable, int, Sequence[int]]]) -> NDArray[np.int64]:
+    begun = sorted(
+        (begin_ns, number)
+        for number, (table, _, begins_ns) in enumerate(parts)
+        for begin_ns in (begins_ns if len(table.curves) else ())
+    )
+    rows, count = [np.zeros((0, 3), np.int64)], 0
+    for begin_ns, number in begun:
+        table, first, _ = parts[number]
+        rows.append(table.curves + np.array([first, begin_ns, 0]))
+        count += len(table.curves)
+        if count >= MOST_ROWS:
+            break
+    found = np.concatenate(rows)
+    return found[np.argsort(found[:, 1], kind="stable")][:MOST_ROWS]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

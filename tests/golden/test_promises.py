@@ -3,11 +3,14 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import simcore
+from simcore.api import load_topology
 from simcore.cli import main
 from simcore.errors import InputError
+from simcore.network.topology.links import LinkGraph
 from simcore.workload.text import parse
 from tests.documents import blocks
 from tests.published.test_astra_sim import usable
@@ -65,6 +68,29 @@ def test_a_synthesised_collective_is_as_near_to_the_bound_as_the_page_says(page)
     bound_ns = 63 * 1e6 / (2 * 25)  # what a corner lacks, over its two links
     told = f"takes {made / 1e6:.2f} ms, {made / bound_ns - 1:.2%} above what the two links of a corner allow"
     assert f"{told}; `oneRing` takes {ring / 1e6:.2f} ms" in said
+
+
+def test_circuits_take_what_the_page_says(page):
+    said = page("topologies.md")
+    Path("ring.yaml").write_text(Path("circuits.yaml").read_text().partition("circuits:")[0])
+    switched, ring = (simcore.run("micro_all_to_all", net).time_ns / 1e3 for net in ("circuits.yaml", "ring.yaml"))
+    told = (
+        f"takes {switched - 10:,.0f} us and 10 us for the change of circuits; on the ring it would take {ring:,.0f} us"
+    )
+    assert told in said
+
+
+@pytest.mark.parametrize("sides", [[4, 4, 8], [4, 8, 8]], ids=str)
+def test_a_twisted_torus_relieves_its_fullest_link_as_much_as_the_page_says(sides, page):
+    said, file = page("topologies.md"), Path("twisted.yaml")
+    file.write_text(file.read_text().replace("[4, 4, 8]", str(sides)))
+    links = LinkGraph(load_topology(str(file)))
+    npus = np.arange(links.npus)
+    ways = links.routes(np.repeat(npus, len(npus)), np.tile(npus, len(npus)))
+    fullest = np.bincount(ways.links, minlength=len(links)).max()
+    plain = len(npus) * max(sides) / 8  # a mean way of a quarter of the side, over two links a node
+    figures = f"{plain / fullest:.2f} times"
+    assert figures in said.partition("The fullest link of an all-to-all")[2].partition("measured were")[0]
 
 
 def test_the_tutorial_says_what_faster_links_give(page):

@@ -9,10 +9,9 @@ from simcore.replay.build import build_step, prepare
 from simcore.replay.coupling import match_collectives
 from simcore.replay.graph import EdgeKind, GraphBuilder, NodeKind, RankNodes
 from simcore.replay.run import Changes, reordered, replay
-from simcore.workload.kineto import read_ranks
 from tests.replay.player import play
 from tests.replay.test_replay_laws import ABLATIONS, programs, traced
-from tests.shared import shared
+from tests.shared import recording
 
 
 def agree(graph, changes, durations_ns, copies, **more):
@@ -47,7 +46,7 @@ PUBLIC = {
 @pytest.mark.parametrize("place", PUBLIC.values(), ids=PUBLIC.keys())
 @pytest.mark.parametrize("percent", [100, 50])
 def test_public_traces_replay_alike_on_both_engines(place, percent):
-    ranks = [prepare(trace) for trace in read_ranks([shared("data", "traces", *place)])]
+    ranks = [prepare(trace) for trace in recording(*place)]
     steps = [min(1, len(rank.view.windows) - 1) for rank in ranks]
     matches = match_collectives([rank.view for rank in ranks], steps)
     graph = build_step(ranks, steps, matches)

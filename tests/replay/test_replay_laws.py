@@ -2,7 +2,6 @@
 
 import json
 import re
-from functools import cache
 
 import numpy as np
 import pytest
@@ -19,9 +18,9 @@ from simcore.replay.views.trial import VARIANTS, ablations
 from simcore.replay.views.workloads import to_chakra, to_workload_text
 from simcore.replay.whatif.changes import Overlap, Scale, Straggler
 from simcore.replay.whatif.retiming import Degree, Retimed
-from simcore.workload.kineto import read_kineto, read_ranks
+from simcore.workload.kineto import read_kineto
 from tests.profiles_of_steps import recorded
-from tests.shared import shared
+from tests.shared import recording
 
 EVERYTHING = re.compile(".*")
 ABLATIONS = ("interstream", "sync", "gaps", "coupling", "residual")
@@ -224,12 +223,6 @@ def test_a_collective_waits_for_the_last_rank_and_is_intrinsically_short():
     assert to_dict(together)["stragglers"] == {"1": 1}
 
 
-@cache
-@cache
-def public(*place):
-    return read_ranks([shared("data", "traces", *place)])
-
-
 CONTROL = ("hta", "trace_diff__control__control.json.gz")
 RAMP = ("hta", "ns_resolution_trace__rank-0.Apr_03_18_51_38.1102.pt.trace.json.gz")
 
@@ -250,32 +243,32 @@ def mean_error(traces, changes, first_step=1):
 )
 def test_a_recommendation_model_needs_waits_between_streams_and_synchronisation(changes, low, high):
     """HTA's control trace, rank 3 of 8 A100: measured 75.5 to 81.1 ms a step."""
-    assert low <= mean_error(public(*CONTROL), changes) <= high
+    assert low <= mean_error(recording(*CONTROL), changes) <= high
 
 
 def test_steps_in_which_the_host_ran_ahead_tell_the_period_of_the_later_ones():
     """V100: the marks of the first two steps are 35.1 and 72.1 ms apart, of the later ones 95.7 ms."""
-    found = periods(public(*RAMP)[0])
+    found = periods(recording(*RAMP)[0])
     assert all(abs(period / 95.7e6 - 1) < 0.01 for period in found)
 
 
 def test_what_a_graph_ran_unrecorded_is_kept_as_its_work_and_said():
     """A100, rank 0 of 16: a graph of 64 ms of which only the last memset was recorded; measured 216 ms a step."""
-    traces = public("hta", "negative_queue_length_values_check__rank0.json.gz")
+    traces = recording("hta", "negative_queue_length_values_check__rank0.json.gz")
     assert mean_error(traces, Changes(residual=False)) < 0.02
     (rank,) = to_dict(replay_traces(traces, Changes(residual=False)))["ranks"]
     assert any("inside graphs has no recorded kernel" in warning for warning in rank["warnings"])
 
 
 def test_the_launch_queue_of_a_v100_holds_1021_tasks():
-    rank = prepare(public(*RAMP)[0])
+    rank = prepare(recording(*RAMP)[0])
     assert rank.queue.depth == 1021
     assert len(rank.queue.blocked) > 900
 
 
 def test_steps_shorter_than_the_device_needs_are_reported_as_not_steady():
     """MI300X, rank 0 of 8: marks 16 ms apart, while the device takes 18.98 and 18.55 ms and falls further behind."""
-    (trace,) = public("tracelens", "mi300__resnet_act_checkpoint.json.gz")
+    (trace,) = recording("tracelens", "mi300__resnet_act_checkpoint.json.gz")
     steps = replay_traces([trace], Changes()).steps[0][1:]
     assert not any(step.steady for step in steps)
     assert all(abs(step.period.device_ns / step.device_ns - 1) < 0.01 for step in steps)
@@ -285,7 +278,7 @@ def test_steps_shorter_than_the_device_needs_are_reported_as_not_steady():
 def test_eight_coupled_ranks_keep_their_step_times():
     """DLRM on 8 V100 (PARAM), ProfilerStep of ranks 0 to 7 in ms."""
     measured = [14.455, 19.901, 13.017, 19.313, 17.979, 17.797, 13.091, 12.509]
-    traces = public("param", "dlrm_kineto.tar.gz")
+    traces = recording("param", "dlrm_kineto.tar.gz")
     together, alone = (replay_traces(traces, Changes(coupling=coupled)).steps for coupled in (True, False))
     errors = [abs(steps[0].predicted_ns / (ms * 1e6) - 1) for steps, ms in zip(together, measured, strict=True)]
     assert max(errors) < 0.001
@@ -293,7 +286,7 @@ def test_eight_coupled_ranks_keep_their_step_times():
 
 
 def test_the_ablation_table_says_what_each_kind_of_dependency_is_worth():
-    table = ablations([prepare(trace) for trace in public(*CONTROL)])
+    table = ablations([prepare(trace) for trace in recording(*CONTROL)])
     assert list(table)[: len(VARIANTS)] == list(VARIANTS)
     assert table["null_model"][0] > 0.1 > table["next_step_as_this"][0]
     assert table["no_residual"][0] < 0.01 < 0.1 < min(table["no_interstream"][0], table["no_sync"][0])
@@ -301,7 +294,7 @@ def test_the_ablation_table_says_what_each_kind_of_dependency_is_worth():
 
 def test_an_exported_step_takes_the_recorded_time_on_a_fast_network(tmp_path):
     """A100, rank 0 of 2, measured 219.8 to 224.9 ms; its five all-reduces are the simulated network's."""
-    replay_of_two = replay_traces(public("hta", "nccl_parser_config__nccl_data.json.gz"), Changes())
+    replay_of_two = replay_traces(recording("hta", "nccl_parser_config__nccl_data.json.gz"), Changes())
     exported = to_chakra(replay_of_two)
     assert (sorted(exported.files), exported.collectives) == ([0, 1], 5)
     for rank, content in exported.files.items():
@@ -316,5 +309,5 @@ def test_an_exported_text_has_a_row_for_every_sized_collective():
     trace = all_reducing(4, "default_pg")
     with pytest.raises(InputError, match="no collective says its kind and size"):
         to_workload_text(replay_traces([trace], Changes()))
-    recorded_two = replay_traces(public("hta", "nccl_parser_config__nccl_data.json.gz"), Changes())
+    recorded_two = replay_traces(recording("hta", "nccl_parser_config__nccl_data.json.gz"), Changes())
     assert to_workload_text(recorded_two).count("ALLREDUCE") == 5

@@ -1,4 +1,4 @@
-"""What the cost commands print, in the lines of document 004, and their JSON."""
+"""What the cost commands print, in the lines of training-run-cost, and their JSON."""
 
 from __future__ import annotations
 

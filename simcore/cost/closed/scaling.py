@@ -1,4 +1,4 @@
-"""How far a training run can be spread over devices: the continuous model of document 004's optimiser.
+"""How far a training run can be spread over devices: the continuous model of training-run-cost's optimiser.
 
 The model follows from the run's arithmetic; all degrees are real numbers. A batch goes through four phases, each bound
 by its slowest resource: arithmetic, device memory or network. Source: davidsj/ml_par_sim (run_optimizer2.ipynb),

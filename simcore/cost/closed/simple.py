@@ -1,4 +1,4 @@
-"""Time of a training run from matrix products, a pipeline and ideal collectives: the roofline model of document 004.
+"""Time of a training run from matrix products, a pipeline and ideal collectives: training-run-cost's roofline.
 
 Two variants of davidsj/ml_par_sim's simple_transformer.py: `readme` (@47632d9, whose figures its README prints) hides
 all communication but that of the bubble and of the gradients; `head` (@d9c1248) lets it bound the full pipeline and

@@ -79,6 +79,13 @@ class _Link(Block):
         """Vectors stacked into one tensor."""
         return self.move(uid, "Concat", (0, (1,) * len(parts), self.vectors(len(parts))), *parts)
 
+    def unicast(self, uid: str, target: int, count: int, *inputs: str) -> Operation:
+        """So many vectors to one node; what stays costs nothing."""
+        outputs = (tensor(self.group[target], f"{uid}_{self.scope.node}"),)
+        size_bytes = 0 if target == self.place else self.size_bytes(count)
+        group = (self.group[target],)
+        return Operation(uid, "Unicast", self.vectors(count), inputs, outputs, network_bytes=size_bytes, group=group)
+
     def result(self, expert: int, token: Token) -> str:
         """The tensor with an expert's result for one token, on the expert's node."""
         return self.at(f"exp_{'shared' if expert == SHARED else expert}_out_{token[0]}_{token[1]}")
@@ -180,18 +187,9 @@ class Multicast(_Link):
 
     def _unicast(self, target: int, count: int) -> Iterator[Operation]:
         goal = self.group[target]
-        uid = f"{self.name}_unicast_{goal}"
         if self.scope.movement:
             yield self.joined(f"comb_{goal}", self.returns(target))
-        yield Operation(
-            uid=uid,
-            kind="Unicast",
-            shape=self.vectors(count),
-            inputs=(self.at(f"comb_{goal}"),),
-            outputs=(tensor(goal, f"{uid}_{self.scope.node}"),),
-            network_bytes=0 if target == self.place else self.size_bytes(count),
-            group=(goal,),
-        )
+        yield self.unicast(f"{self.name}_unicast_{goal}", target, count, self.at(f"comb_{goal}"))
 
     def returned(self, token: Token, expert: int, holder: int) -> Piece:
         """A row of the tensor from the expert's node."""
@@ -304,14 +302,5 @@ def backward_exchange(scope: Scope, exchange: Exchange, name: str, part: str) ->
     else:
         for target, count in enumerate(back[link.place]):
             if count and target != link.place:
-                yield _gradients(link, f"{name}_{part}_{link.group[target]}_dgrad", target, count)
+                yield link.unicast(f"{name}_{part}_{link.group[target]}_dgrad", target, count)
     yield link.barrier(f"{part}_dgrad")
-
-
-def _gradients(link: AllToAll, uid: str, target: int, count: int) -> Operation:
-    """A Unicast of gradients."""
-    node, goal = link.scope.node, link.group[target]
-    outputs = (tensor(goal, f"{uid}_{node}"),)
-    return Operation(
-        uid, "Unicast", link.vectors(count), (), outputs, network_bytes=link.size_bytes(count), group=(goal,)
-    )

@@ -96,16 +96,6 @@ class Sender:
             if self._next == self._current.count:
                 self._current = None
 
-    def goes_on(self, segment: Segment) -> bool:
-        """Whether nothing but the rest of a segment's message is next, at the rate of the link whatever comes back."""
-        there = self._current is segment.message and self._next == segment.index + 1 and not self._lost
-        return there and (self.law is None or self.law.steady)
-
-    def skip(self, last: int) -> None:
-        """All segments of the current message up to `last` have been sent."""
-        self._next = last
-        self.take()
-
     def may_send(self, size_bytes: int) -> bool:
         """Whether the window has room."""
         law = self.law

@@ -58,11 +58,6 @@ class Law(ABC):
         """At the rate of the sender's own link."""
         self.path, self.rate_bytes_per_s = path, path.bytes_per_s
 
-    @property
-    def steady(self) -> bool:
-        """Whether acknowledgements without marks change nothing."""
-        return False
-
     def sends(self, now_ns: int, size_bytes: int) -> None:  # noqa: B027 - most laws do nothing then
         """A segment is about to be sent: what time and bytes sent change."""
 
@@ -113,11 +108,6 @@ class Dcqcn(Law):
         """At line rate, as the paper does."""
         super().begin(path)
         self._target = path.bytes_per_s
-
-    @property
-    def steady(self) -> bool:
-        """At line rate there is nothing to recover."""
-        return self.rate_bytes_per_s >= self.path.bytes_per_s
 
     def sends(self, now_ns: int, size_bytes: int) -> None:
         """Recover when timer or byte counter say so."""

@@ -8,10 +8,9 @@ and pauses take the latency of the way back and none of its bandwidth.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from heapq import heappop, heappush
 from typing import Any
 
@@ -29,10 +28,9 @@ from simcore.network.queued.routing import Ways
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
 from simcore.network.topology.ports import PLAIN, UNLIMITED, Ports
-from simcore.timeline.events import LinkTable, QueueTable
+from simcore.timeline.events import MOST_ROWS, LinkTable, QueueTable
 from simcore.units import transfer_ns
 
-MOST_ROWS = 1_000_000  # of curves; a longer run keeps its beginning
 NOTE = (
     "queues: messages go in segments that are buffered and marked as one; acknowledgements, credits and pauses take "
     "the latency of the way back and none of its bandwidth; laws of congestion control settle as "
@@ -57,12 +55,15 @@ class Queued(CountedLinks):
     one time is served in the order of (key, links behind, sender, segment).
     """
 
-    by_itself = False  # senders remember their rates, buffers what came before
+    has_queues = True
+    by_itself = False  # senders remember their rates, ports whom they marked and which way was the last
 
     @classmethod
     def on(cls, topology: Topology) -> type[LinkNetwork]:
         """Where no port says anything, links without queues."""
-        return CutThrough.on(topology) if all(dim.ports == PLAIN for dim in topology.dims) else cls
+        if all(dim.ports == PLAIN for dim in topology.dims):
+            return CutThrough.on(topology)
+        return Forgetful if all(dim.ports.forget for dim in topology.dims) else cls
 
     def __init__(self, env: simpy.Environment, links: LinkGraph):
         super().__init__(env, links)
@@ -78,7 +79,6 @@ class Queued(CountedLinks):
         self._segments: dict[tuple[int, int], tuple[int, Ports]] = {}
         self._senders: dict[tuple[int, int], Sender] = {}
         self._due: dict[int, _Instant] = {}
-        self.trains = not self._routing.several
         self._number = 0
         self._curves = array("q")
 
@@ -210,10 +210,6 @@ class Queued(CountedLinks):
     def _arrive(self, segment: Segment, now_ns: int) -> None:
         """The head comes to its next link, through the buffer of the link behind it."""
         port = self.ports[segment.way.links[segment.hop]]
-        if port.train:
-            self._end_train(port, now_ns)
-            self._head(segment, now_ns, now_ns)  # what the train was to send now may go first
-            return
         if segment.held >= 0 and not self._lie_down(segment, self.ports[segment.held], now_ns):
             return
         size_bytes, marking = segment.size_bytes, port.rules.marking
@@ -224,8 +220,7 @@ class Queued(CountedLinks):
         port.waiting_bytes += size_bytes
         port.queued_bytes += size_bytes if segment.hop else 0
         self._serve(port, now_ns)
-        if port.queued_bytes:
-            self._curve(port, now_ns)
+        self._curve(port, now_ns)
 
     def _lie_down(self, segment: Segment, port: Port, now_ns: int) -> bool:
         """Take room in the buffer behind a link; False where it is dropped."""
@@ -258,8 +253,6 @@ class Queued(CountedLinks):
         self._serve(port, now_ns)
 
     def _pause(self, port: Port, now_ns: int) -> None:
-        if port.train:
-            self._end_train(port, now_ns)
         port.paused = True
         port.stop(now_ns)
 
@@ -298,17 +291,13 @@ class Queued(CountedLinks):
         port.queued_bytes -= size_bytes if hop else 0
         port.sent_bytes += size_bytes
         self._count(port.link, size_bytes, now_ns, end_ns)
-        if port.peak_bytes:
-            self._curve(port, now_ns)
+        self._curve(port, now_ns)
         if segment.held >= 0:
             self._at(end_ns, now_ns, self._get_up, (self.ports[segment.held], size_bytes))
         else:
             segment.sent_ns = now_ns
             segment.sender.begun(size_bytes, now_ns)
-            if self.trains and len(way.links) == 1 and not port.queue and segment.sender.goes_on(segment):
-                self._begin_train(port, segment, now_ns)
-            else:
-                self._pump(segment.sender, now_ns)
+            self._pump(segment.sender, now_ns)
         if segment.sender.law and segment.sender.law.needs_readings:
             segment.readings.append(Reading(port.waiting_bytes, port.sent_bytes, now_ns, port.bytes_per_s))
         segment.tail_ns = max(segment.tail_ns, end_ns) + way.steps_ns[hop]
@@ -330,77 +319,42 @@ class Queued(CountedLinks):
         if not message.missing:
             self._finish(message, now_ns)
 
-    # A message that has its only link for itself goes as a whole, until somebody else wants the link.
-
-    def _begin_train(self, port: Port, segment: Segment, now_ns: int) -> None:
-        port.train = segment
-        last_ns = self._begins(segment, segment.message.count - 1)
-        port.free_ns = last_ns + 1  # nobody else is served before that is over
-        self._at(last_ns, now_ns, self._over, (port, segment))
-
-    def _begins(self, segment: Segment, index: int) -> int:
-        """When the link takes a later segment of a train."""
-        span, rate = segment.message.span, segment.way.rates[0]
-        occupied_ns = self._occupied_ns(span(index)[0], rate) - self._occupied_ns(span(segment.index)[0], rate)
-        return segment.sent_ns + occupied_ns
-
-    def _over(self, what: tuple[Port, Segment], now_ns: int) -> None:
-        port, train = what
-        if port.train is train:
-            self._end_train(port, now_ns)
-
-    def _end_train(self, port: Port, now_ns: int) -> None:
-        """What has begun by now has; the next segment waits, as it would have if each had come by itself."""
-        train, port.train = port.train, None
-        if train is None:
-            return
-        message, sender, index = train.message, train.sender, train.index
-        count = bisect_right(range(index, message.count), now_ns, key=partial(self._begins, train))
-        last = index + count - 1
-        began_ns, rate = self._begins(train, last), train.way.rates[0]
-        first, end = (self._occupied_ns(mark, rate) for mark in message.span(last))
-        port.free_ns = began_ns + end - first
-        if last > index:
-            size_bytes = message.span(last)[1] - message.span(index)[1]
-            self._count(port.link, size_bytes, self._begins(train, index + 1), port.free_ns)
-            port.sent_bytes += size_bytes
-            sender.skip(last)
-            message.missing -= last - index
-            message.tail_ns = max(message.tail_ns, port.free_ns + train.way.steps_ns[0])
-            if not message.missing:
-                self._finish(message, now_ns)
-        if began_ns == now_ns:
-            self._pump(sender, now_ns)
-        elif segment := self._next(sender, now_ns):
-            port.queue.append(segment)
-            port.waiting_bytes += segment.size_bytes
-            self._serve(port, now_ns)
-
     # What is reported.
+
+    def queues(self) -> QueueTable:
+        """As `LinkNetwork.queues`, of the links of a folded machine that stand for all."""
+        for port in self.ports:
+            port.go(int(self.env.now))
+        columns = {
+            name: np.array([getattr(port, name) for port in self.ports], np.int64) for name in QueueTable.COLUMNS
+        }
+        curves = np.array(self._curves, np.int64).reshape(-1, 3)
+        return QueueTable(**columns, curves=curves, stands_for=np.arange(len(self.ports)))
 
     def table(self) -> LinkTable:
         """What every link carried so far, and what its queue did."""
-        for port in self.ports:
-            port.go(int(self.env.now))
-        stands_for = self.links.stands_for if isinstance(self.links, FoldedLinks) else np.arange(len(self.links))
-        columns = {
-            name: np.array([getattr(port, name) for port in self.ports], np.int64)[stands_for]
-            for name in QueueTable.COLUMNS
-        }
-        curves = np.array(self._curves, np.int64).reshape(-1, 3)
-        return replace(super().table(), queues=QueueTable(**columns, curves=curves, stands_for=stands_for))
+        queues = self.queues()
+        if isinstance(self.links, FoldedLinks):
+            queues = queues.on(self.links.stands_for)
+        return replace(super().table(), queues=queues)
 
     def _curve(self, port: Port, now_ns: int) -> None:
-        """Note how much waits for a link."""
-        port.peak_bytes = max(port.peak_bytes, port.queued_bytes)
-        if len(self._curves) < 3 * MOST_ROWS:
-            self._curves.extend((port.link, now_ns, port.queued_bytes))
+        """Note how much waits for a link, where that changes."""
+        if port.queued_bytes != port.noted_bytes:
+            port.noted_bytes = port.queued_bytes
+            port.peak_bytes = max(port.peak_bytes, port.queued_bytes)
+            if len(self._curves) < 3 * MOST_ROWS:
+                self._curves.extend((port.link, now_ns, port.queued_bytes))
+
+    @classmethod
+    def notes_on(cls, curve_rows: int) -> list[str]:
+        """As `LinkNetwork.notes_on`."""
+        cut = curve_rows >= MOST_ROWS
+        return [NOTE] + ["queues: their curves end before the run does: too many changes"] * cut
 
     def notes(self) -> list[str]:
-        """What is an approximation."""
-        return [NOTE] + ["queues: their curves end before the run does: too many changes"] * (
-            len(self._curves) >= 3 * MOST_ROWS
-        )
+        """As `Network.notes`."""
+        return self.notes_on(len(self._curves) // 3)
 
     def stuck(self) -> list[str]:
         """Why nothing moves any more: the links that wait for each other."""
@@ -413,6 +367,17 @@ class Queued(CountedLinks):
         ]
         hint = "hint: more buffer, or routes that take links in one order (a Mesh in place of a Ring) break the circle"
         return [f"the buffers of {len(ends)} links wait for each other in a circle", *lines, hint] if ends else []
+
+
+class Forgetful(Queued):
+    """One whose ports forget: what finds all buffers empty takes as long whenever it comes, until a port marks."""
+
+    by_itself = True
+
+    def remembers(self, since_ns: int) -> bool:
+        """As `LinkNetwork.remembers`: credits and pauses are still under way, or a sender has slowed down."""
+        slower = any(port.chances or (port.rules.law and port.drops) for port in self.ports)
+        return slower or int(self.env.now) > since_ns
 
 
 def _dimensions(links: LinkGraph) -> list[int]:

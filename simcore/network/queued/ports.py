@@ -35,9 +35,9 @@ class Port:
     paused: bool = False
     still_since_ns: int = -1
     chances: int = 0
-    train: Segment | None = None  # the first of those that go as a whole
     # What is reported.
     peak_bytes: int = 0
+    noted_bytes: int = 0  # the last row of its curve
     still_ns: int = 0
     stops: int = 0
     marks: int = 0

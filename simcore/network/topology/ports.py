@@ -65,6 +65,11 @@ class Ports:
     routing: str = ""
     seed: int = 0
 
+    @property
+    def forget(self) -> bool:
+        """Whether nothing but what lies in buffers matters to what comes next, as long as nothing is marked or lost."""
+        return not self.routing and (not self.law or _laws().get(self.law).needs_marks)
+
     def new_law(self) -> Law | None:
         """The law of one sender."""
         return _laws().get(self.law)(**dict(self.parameters)) if self.law else None

@@ -16,10 +16,8 @@ function scaled(value, units) {
   const [factor, unit] = units.find(([each]) => Math.abs(value) >= each) || units[units.length - 1];
   return `${Number((value / factor).toPrecision(4))} ${unit}`;
 }
-const TIME_UNITS = [[1e9, "s"], [1e6, "ms"], [1e3, "us"], [1, "ns"]];
-const SIZE_UNITS = [[1e15, "PB"], [1e12, "TB"], [1e9, "GB"], [1e6, "MB"], [1e3, "kB"], [1, "B"]];
-const formatTime = (ns) => scaled(ns, TIME_UNITS);
-const formatSize = (bytes) => scaled(bytes, SIZE_UNITS);
+const formatTime = (ns) => scaled(ns, DATA.units.times);
+const formatSize = (bytes) => scaled(bytes, DATA.units.sizes);
 const formatRate = (bytesPerSecond) => `${formatSize(bytesPerSecond)}/s`;
 const formatShare = (part, whole) => (whole ? `${(100 * part / whole).toFixed(1)}%` : "0.0%");
 

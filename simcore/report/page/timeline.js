@@ -254,7 +254,7 @@ function drawRuler(ink, soft, line, paper) {
 
 // A time on the ruler, with the digits that tell neighbours apart.
 function formatTick(time, step) {
-  const [factor, unit] = TIME_UNITS.find(([each]) => Math.max(time, step) >= each) || TIME_UNITS[3];
+  const [factor, unit] = DATA.units.times.find(([each]) => Math.max(time, step) >= each) || DATA.units.times.at(-1);
   return `${(time / factor).toFixed(Math.max(0, Math.ceil(Math.log10(factor / step) - 1e-9)))} ${unit}`;
 }
 

@@ -10,6 +10,7 @@ import pytest
 from simcore.cli import main
 from simcore.cost.margins import Kind, margin_of, shipped_errors
 from simcore.cost.published.calibrate import FITTED, using
+from simcore.cost.published.lumos import Extrapolation, extrapolations
 from simcore.cost.published.reading import sort_rows
 from simcore.cost.published.rows import Step
 from simcore.cost.published.suites import FAMILIES, SUITES
@@ -369,3 +370,26 @@ def test_the_page_has_every_row_of_lumos_with_both_errors(scores):
         ours = f"{row.measured * (1 + error) * 1e3:.0f}, {error:+.1%}"
         name = row.id.removeprefix("lumos-f7-").removesuffix("-replay")
         assert f"| {name} | {row.measured * 1e3:.0f} | {lumos} | {ours} |" in page
+
+
+# Lumos's extrapolations: what the trace tells is what generating the other step would tell; rows show both sides.
+
+
+def test_lumos_measurements_contradict_each_other():
+    measured = {row.id: row.measured for document in default_documents() for row in extrapolations(document)}
+    assert measured["lumos-f7-2x8x4-replay"] > 1.4 * measured["lumos-f7-2x8x8-replay"]
+    assert measured["lumos-f7-2x4x16-replay"] > 1.5 * measured["lumos-f7-2x4x8-replay"]
+
+
+def test_an_extrapolation_is_the_sum_of_its_parts_and_follows_the_cluster():
+    one = Extrapolation((48, 6144, 12288, 48), 4, 4).explained()
+    assert one.step_s == pytest.approx(sum(one.parts.values()))
+    assert set(one.parts) == {"compute", "overlapped", "exposed", "bubble", "losses", "other"}
+
+
+def test_the_command_prints_an_extrapolation_beside_lumos_own(capsys):
+    assert main(["validate", "lumos_replay", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["suites"][0]["rows"]
+    assert all({"measured_s", "predicted_s", "peer_s", "error"} <= set(row) for row in rows)
+    assert main(["validate", "lumos_replay", "--rows"]) == 0
+    assert "peer 0.802 s +0.6%" in capsys.readouterr().out

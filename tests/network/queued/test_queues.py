@@ -4,8 +4,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simcore.network.congested import CutThrough
-from simcore.network.queued.network import Queued
-from simcore.timeline.events import QueueTable
 from tests.queues import KIB, MIB, machine, pfc, play, segments
 
 kinds = st.sampled_from(
@@ -141,28 +139,3 @@ def test_the_order_of_calls_never_matters(order, control):
     messages = {number: (number, 0, 90_000, 0) for number in range(6)}
     turned, _ = play(links, [messages[number] for number in order], keys=order)
     assert turned == [play(links, [*messages.values()])[0][number] for number in order]
-
-
-@given(
-    st.sampled_from(["Ring", "Mesh", "FullyConnected"]),
-    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), sizes, st.integers(0, 99)), min_size=1, max_size=12),
-    st.sampled_from(["credits", "pfc", "drop"]),
-)
-def test_a_message_that_goes_as_a_whole_arrives_as_its_segments_would(kind, messages, control):
-    """Messages over one link alone are not played segment by segment, and none can tell."""
-    ports = pfc(KIB, 16 * KIB) if control == "pfc" else segments(KIB, 32 * KIB, control)
-    links = machine(kind, 5, ports=ports)
-    (whole, played), (apart, other) = play(links, messages), play(links, messages, Apart)
-    assert whole == apart
-    for mine, theirs in zip(played.counts(), other.counts(), strict=True):
-        assert mine.tolist() == theirs.tolist()
-    for name in QueueTable.COLUMNS:
-        assert getattr(played.table().queues, name).tolist() == getattr(other.table().queues, name).tolist()
-
-
-class Apart(Queued):
-    """Every segment by itself."""
-
-    def __init__(self, env, links):
-        super().__init__(env, links)
-        self.trains = False

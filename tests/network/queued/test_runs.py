@@ -1,6 +1,7 @@
 """Whole runs with queues: as without them where nothing is limited, folded as unfolded, and what they say."""
 
 from dataclasses import replace
+from itertools import cycle
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from simcore.report.model import Report
 from simcore.report.queues import curve, deepest
 from simcore.report.text import render
 from simcore.system.config import Algorithm, SystemConfig
+from simcore.timeline.events import QueueTable
 from simcore.workload.model import CollectiveKind
 from tests.queues import KIB, MIB
 from tests.runs import Run, micro, runs
@@ -29,7 +31,7 @@ MARKING = Marking(4 * KIB, 32 * KIB, 0.5, 1000)
 
 @st.composite
 def port_rules(draw):
-    segment = draw(st.sampled_from([1 * KIB, 16 * KIB]))
+    segment = draw(st.sampled_from([4 * KIB, 16 * KIB]))
     ports = replace(PLAIN, segment_bytes=segment, marking=draw(st.sampled_from([None, MARKING])), law=draw(LAWS))
     control = draw(st.sampled_from(["credits", "pfc", "drop"]))
     if control == "pfc":
@@ -38,25 +40,35 @@ def port_rules(draw):
     return replace(ports, flow_control=control, buffer_bytes=32 * segment)
 
 
-def with_ports(run, ports):
-    dims = tuple(replace(dim, ports=ports) for dim in run.topology.dims)
+def with_ports(run, *ports):
+    """A run whose dimensions take these ports in turn."""
+    dims = tuple(replace(dim, ports=own) for dim, own in zip(run.topology.dims, cycle(ports), strict=False))
     return replace(run, topology=replace(run.topology, dims=dims))
+
+
+def told_of_links(run, **changes):
+    """All that a run says, and of every link what it carried and how its queue grew."""
+    try:
+        timeline = run.timeline(**changes)
+    except DeadlockError:
+        return "deadlock"
+    table = timeline.links
+    columns = [table.size_bytes, table.busy_ns, *(getattr(table.queues, name) for name in QueueTable.COLUMNS)]
+    curves = [[column.tolist() for column in curve(table.queues, link)] for link in range(len(table.size_bytes))]
+    return timeline.time_ns, [column.tolist() for column in columns], curves, timeline.notes
+
+
+@given(runs(kinds=("Ring", "Mesh", "FatTree", "Switch", "FullyConnected"), modes=NATIVE), port_rules(), port_rules())
+@settings(max_examples=20)
+def test_phases_timed_alone_and_one_npu_for_all_meet_the_queues_that_all_messages_do(run, inner, outer):
+    limited = with_ports(run, inner, outer)
+    assert told_of_links(limited) == told_of_links(limited, exact="messages")
 
 
 @given(runs(modes=NATIVE))
 @settings(max_examples=40)
 def test_a_run_without_limits_is_a_run_on_shared_links(run):
     assert run.report() == {**run.report(network="congested"), "network": "queued"}
-
-
-@given(runs(kinds=("Switch", "FullyConnected"), modes=NATIVE, stragglers=False), port_rules())
-@settings(max_examples=60)
-def test_one_npu_for_all_meets_the_same_queues(run, ports):
-    limited = with_ports(run, ports)
-    folded, unfolded = limited.report(), limited.report(fold=False)
-    for document in (folded, unfolded):
-        document["queues"] = {**document["queues"], "deepest": len(document["queues"]["deepest"]) > 0}
-    assert folded == unfolded
 
 
 def write(path, **keys):
