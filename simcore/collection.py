@@ -16,4 +16,6 @@ def collection_paused() -> Iterator[None]:
         yield
     finally:
         if enabled:
+            gc.freeze()  # all objects, and with the next line to the oldest generation, which is hardly ever walked
+            gc.unfreeze()
             gc.enable()

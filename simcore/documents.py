@@ -10,10 +10,11 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from simcore.errors import InputError, Location, Problem, Problems, closest
+from simcore.errors import InputError, Location, Problem, Problems, SimcoreError, closest
 from simcore.files import read_bytes
 
 T = TypeVar("T")
@@ -164,6 +165,27 @@ def read_text(path: str | Path) -> str:
             expected="UTF-8 text",
             found=f"byte {error.object[error.start]:#04x} at offset {error.start}",
         ) from error
+
+
+def read_json(content: bytes, file: str, expected: str = "") -> Any:
+    """Plain data of a JSON text whose values' places nobody asks for; InputError with the place of a fault."""
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError) as error:
+        place = Location(file, getattr(error, "lineno", 0), getattr(error, "colno", 0))
+        raise InputError.at(place, f"not well-formed JSON: {error}", expected=expected) from error
+
+
+@contextmanager
+def entry(file: str, place: str, expected: str) -> Iterator[None]:
+    """What breaks the block, which reads one entry of a document without places, is an InputError that names it."""
+    try:
+        yield
+    except SimcoreError:
+        raise
+    except Exception as error:
+        text = f"the key {error} is missing" if isinstance(error, KeyError) else str(error)[:200]
+        raise InputError.at(file, f"{place}: {text}", expected=expected, field=place) from error
 
 
 def location_of(text: str, offset: int, file: str) -> Location:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from types import TracebackType
 
 MAX_PROBLEMS = 20
@@ -63,32 +63,20 @@ class Problem:
 
     def to_dict(self) -> dict[str, str | int]:
         """The entry of the JSON document that `--json` prints."""
-        return {
-            "file": self.location.file,
-            "line": self.location.line,
-            "column": self.location.column,
-            "field": self.field,
-            "expected": self.expected,
-            "found": self.found,
-            "hint": self.hint,
-            "message": self.message,
-        }
+        said = ("field", "expected", "found", "hint", "message")
+        return asdict(self.location) | {name: getattr(self, name) for name in said}
 
     def __str__(self) -> str:
         lines = [f"{self.location}: error: {self.message}"]
-        if self.source and self.location.line:
-            lines += self._excerpt()
+        if self.source and self.location.line:  # with a marker below the place; long lines are cut around it
+            start = max(0, self.location.column - 70)
+            shown = self.source.expandtabs(1)[start : start + 110]
+            marker = " " * (self.location.column - 1 - start) + "^" * max(1, min(self.width, 60))
+            lines += [f"{self.location.line:>5} | {shown}", f"      | {marker}"]
         for label, text in (("expected", self.expected), ("found", self.found), ("hint", self.hint)):
             if text:
                 lines.append(f"  {label + ':':<9} {text}")
         return "\n".join(lines)
-
-    def _excerpt(self) -> list[str]:
-        """The source line with a marker below the place; long lines are cut around it."""
-        start = max(0, self.location.column - 70)
-        shown = self.source.expandtabs(1)[start : start + 110]
-        marker = " " * (self.location.column - 1 - start) + "^" * max(1, min(self.width, 60))
-        return [f"{self.location.line:>5} | {shown}", f"      | {marker}"]
 
 
 class InputError(SimcoreError):

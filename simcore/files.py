@@ -5,6 +5,7 @@ A `Session` (one command) knows what it read and wrote: it never overwrites what
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
 import shutil
@@ -113,7 +114,11 @@ def write_all(contents: Mapping[Path, bytes]) -> None:
             if account:
                 account.check(target)
             staged[target] = target.with_name(f".{target.name}.{os.getpid()}{PART}")
-            staged[target].write_bytes(_gzipped(content) if target.suffix == ".gz" else content)
+            packed = io.BytesIO()
+            if target.suffix == ".gz":  # with a header that no version of Python changes, as `gzip.compress` has not
+                with gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=6, mtime=0) as file:
+                    file.write(content)
+            staged[target].write_bytes(packed.getvalue() or content)
         for target in [*staged]:
             staged[target].replace(target)
             del staged[target]
@@ -125,16 +130,6 @@ def write_all(contents: Mapping[Path, bytes]) -> None:
         raise
     if account:
         account.written.update(dict.fromkeys(target for target in contents if target.parent.suffix != PART))
-
-
-def _gzipped(content: bytes) -> bytes:
-    """Compressed, with a header that no version of Python changes (`gzip.compress` names the system in 3.11 only)."""
-    import gzip
-
-    packed = io.BytesIO()
-    with gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=6, mtime=0) as file:
-        file.write(content)
-    return packed.getvalue()
 
 
 def write_text(path: str | os.PathLike[str], content: str) -> None:

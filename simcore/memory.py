@@ -51,8 +51,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 def left_bytes() -> int | None:
     """The least that any limit leaves: of the address space, of the control group, of the machine; None = not known."""
-    found = [*_address_space(), *_control_group(), *_machine()]
-    return min(found) if found else None
+    return min(_limits(), default=None)
 
 
 def _words(path: str) -> list[str]:
@@ -62,24 +61,17 @@ def _words(path: str) -> list[str]:
         return []
 
 
-def _address_space() -> Iterator[int]:
-    if sys.platform == "win32":
-        return
-    import resource
+def _limits() -> Iterator[int]:
+    if sys.platform != "win32":
+        import resource
 
-    limit, pages = resource.getrlimit(resource.RLIMIT_AS)[0], _words("/proc/self/statm")
-    if limit != resource.RLIM_INFINITY and pages:
-        yield limit - int(pages[0]) * resource.getpagesize()
-
-
-def _control_group() -> Iterator[int]:
+        limit, pages = resource.getrlimit(resource.RLIMIT_AS)[0], _words("/proc/self/statm")
+        if limit != resource.RLIM_INFINITY and pages:
+            yield limit - int(pages[0]) * resource.getpagesize()
     most, used = _words("/sys/fs/cgroup/memory.max"), _words("/sys/fs/cgroup/memory.current")
     if most and used and most[0].isdecimal():
         cache = dict(zip(*[iter(_words("/sys/fs/cgroup/memory.stat"))] * 2, strict=False)).get("inactive_file", "0")
         yield int(most[0]) - int(used[0]) + int(cache)
-
-
-def _machine() -> Iterator[int]:
     words = _words("/proc/meminfo")
     if "MemAvailable:" in words:
         yield int(words[words.index("MemAvailable:") + 1]) * 1024

@@ -8,6 +8,7 @@ into a distribution.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -113,20 +114,15 @@ def parse_jitter(texts: tuple[str, ...], seed: int) -> Noise:
             raise InputError.at("--jitter", "jitter of something unknown", expected=expected, found=repr(text))
         if subject in found:
             raise InputError.at("--jitter", f"{subject} is given twice", expected="one of each", found=repr(text))
-        found[subject] = _spread(text, rest)
-    return Noise(seed, found.get("compute"), found.get("links"))
-
-
-def _spread(text: str, rest: str) -> Spread:
-    name, _, number = rest.partition(":")
-    if name not in DISTRIBUTIONS:
-        message = "no such distribution"
-        raise InputError.at("--jitter", message, expected=closest(name, DISTRIBUTIONS), found=repr(text))
-    try:
-        width = float(number)
-    except ValueError:
+        name, _, number = rest.partition(":")
+        if name not in DISTRIBUTIONS:
+            expected = closest(name, DISTRIBUTIONS)
+            raise InputError.at("--jitter", "no such distribution", expected=expected, found=repr(text))
         width = -1.0
-    if not 0 <= width <= 1:
-        expected = "a width from 0 to 1, for example compute=lognormal:0.02"
-        raise InputError.at("--jitter", "jitter is SUBJECT=DISTRIBUTION:WIDTH", expected=expected, found=repr(text))
-    return Spread(name, width)
+        with suppress(ValueError):
+            width = float(number)
+        if not 0 <= width <= 1:
+            expected = "a width from 0 to 1, for example compute=lognormal:0.02"
+            raise InputError.at("--jitter", "jitter is SUBJECT=DISTRIBUTION:WIDTH", expected=expected, found=repr(text))
+        found[subject] = Spread(name, width)
+    return Noise(seed, found.get("compute"), found.get("links"))

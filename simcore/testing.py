@@ -104,18 +104,15 @@ def check_plan(plan: AnyPlan, kind: CollectiveKind, size: int, share_bytes: int)
         _hold(broken is None, f"{kind} on {size} ranks: {broken}")
     if isinstance(plan, Plan):
         for entry, _ in plan.rounds:
-            _check_round(plan, entry.hop)
+            peers = [plan.peer(rank, entry.hop) for rank in range(plan.size)]
+            received = sorted(peers) == list(range(plan.size))
+            _hold(received, f"hop {entry.hop}: not every rank receives from one other")
+            _hold(all(peer != rank for rank, peer in enumerate(peers)), f"hop {entry.hop}: a rank sends to itself")
         least = least_bytes(kind, size, share_bytes)
         _hold(
             plan.bytes_per_rank >= least,
             f"{kind} on {size} ranks: a rank sends {plan.bytes_per_rank} B, at least {least} B are needed",
         )
-
-
-def _check_round(plan: Plan, hop: int) -> None:
-    peers = [plan.peer(rank, hop) for rank in range(plan.size)]
-    _hold(sorted(peers) == list(range(plan.size)), f"hop {hop}: not every rank receives from one other")
-    _hold(all(peer != rank for rank, peer in enumerate(peers)), f"hop {hop}: a rank sends to itself")
 
 
 def least_bytes(kind: CollectiveKind, size: int, share_bytes: int) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 
 _NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*?)\s*", re.ASCII)
 _TIME_NS = {"ps": 1e-3, "ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9, "min": 60e9, "h": 3600e9}
@@ -165,3 +166,23 @@ def format_rate(bytes_per_s: float) -> str:
     '50 GB/s'
     """
     return format_bytes(bytes_per_s) + "/s"
+
+
+def format_ranks(ranks: Sequence[int]) -> str:
+    """Compact ranges of ascending ranks.
+
+    >>> format_ranks([0, 1, 2, 3, 7, 12, 13])
+    '0-3,7,12-13'
+    >>> format_ranks(range(64))
+    '0-63'
+    """
+    import numpy as np
+
+    if not len(ranks):
+        return ""
+    if isinstance(ranks, range) and ranks.step == 1:
+        return f"{ranks[0]}-{ranks[-1]}" if len(ranks) > 1 else str(ranks[0])
+    column = np.asarray(ranks)
+    breaks = np.flatnonzero(np.diff(column) != 1)
+    firsts, lasts = column[np.r_[0, breaks + 1]], column[np.r_[breaks, len(column) - 1]]
+    return ",".join(f"{a}-{b}" if b > a else f"{a}" for a, b in zip(firsts.tolist(), lasts.tolist(), strict=True))

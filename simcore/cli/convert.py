@@ -80,8 +80,8 @@ def _for_param(source: str, target: str, npus: int, comm_groups: str) -> dict[Pa
     from simcore.files import make_folder
     from simcore.generate.synthetic import merge
     from simcore.workload.chakra import reader
-    from simcore.workload.chakra.convert.param import to_param
     from simcore.workload.chakra.groups import read_groups
+    from simcore.workload.chakra.param_form import to_param
 
     count = npus if Path(source).is_file() else max(reader.files_of_set(source), default=0) + 1
     graphs = reader.read_graphs(source, count, read_groups(comm_groups, count) if comm_groups else {})

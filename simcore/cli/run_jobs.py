@@ -10,8 +10,7 @@ from simcore.options import RunOptions, spelled
 from simcore.progress import meter
 from simcore.report.model import Input, Report
 from simcore.report.table import Table, columns
-from simcore.timeline.events import format_ranks
-from simcore.units import format_bytes, format_ns
+from simcore.units import format_bytes, format_ns, format_ranks
 
 if TYPE_CHECKING:
     from simcore.engine.jobs import JobRuns, Trial

@@ -59,16 +59,18 @@ def command(study: str, top: int, explain: bool, plot: str | None) -> None:
 def _words(asked: Study, plan: Plan) -> Iterator[str]:
     """The command that predicts and runs a plan of a study."""
     from simcore.cli.options import options_of
+    from simcore.cost.words import acting
     from simcore.model.plan import Plan
 
-    usual = Plan(plan.world_size, plan.seq, fused_attention=plan.fused_attention)
+    usual = Plan(plan.world_size, plan.seq, global_batch=0, fused_attention=plan.fused_attention)
+    idle = {name for name, acts, _ in acting(asked.model, plan) if not acts}
     yield f"simcore predict --model {asked.names[0] or 'MODEL.yaml'} --cluster {asked.names[1] or 'CLUSTER.yaml'}"
     yield f"--accelerators {plan.world_size} --seq {plan.seq}"
     for one in options_of("predict plan"):
-        value = getattr(plan, str(one.name), None)
-        if value != getattr(usual, str(one.name), None):
-            said = ",".join(map(str, value)) if isinstance(value, tuple) else value
-            yield one.opts[0] if one.is_flag else f"{one.opts[0]} {said}"
+        name = str(one.name)
+        if name not in idle and (value := getattr(plan, name, ())) != getattr(usual, name, ()):
+            one_by_one = value if one.multiple else [",".join(map(str, value)) if isinstance(value, tuple) else value]
+            yield from (one.opts[0] if one.is_flag else f"{one.opts[0]} {each}" for each in one_by_one)
     yield "--run" if plan.fused_attention else "--unfused-attention --run"
 
 

@@ -6,7 +6,7 @@ Peak rates are dense (no sparsity), a multiply-add counted as two.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from simcore.errors import InputError, closest
@@ -24,7 +24,7 @@ class Accelerator:
 
     name: str
     year: int
-    peak_flops_per_s: dict[str, float] = field(hash=False)
+    peak_flops_per_s: dict[str, float]
     memory_bytes: int
     memory_bytes_per_s: float
     cores: int
@@ -32,6 +32,14 @@ class Accelerator:
     link_bytes_per_s: float = 0.0
     power_w: float = 0.0
     maker: str = ""
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    @property
+    def wide_dtype(self) -> str:
+        """What training keeps in 16 bits."""
+        return "bf16" if "bf16" in self.peak_flops_per_s else "fp16"
 
     @property
     def preset(self) -> str:

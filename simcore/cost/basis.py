@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from math import fsum
@@ -13,9 +12,9 @@ from simcore.compute.kernel import Kernel as Work
 from simcore.compute.power import energy_j
 from simcore.cost.cluster import Cluster
 from simcore.cost.predict import part_cells
-from simcore.model.layer import blocks, embedding, head, mtp_blocks
+from simcore.model.layer import model_blocks
 from simcore.model.plan import Plan
-from simcore.model.shape import Model, kinds
+from simcore.model.shape import Model
 from simcore.model.steps import Kernel, in_phase
 from simcore.model.timing import COLD, computed_in, duration
 from simcore.workload.model import PhaseName
@@ -70,19 +69,11 @@ class Basis:
         device, dtype, loop = accelerator(self.cluster.accelerator), self.plan.dtype, self.cluster.software.kernels
         return tuple(
             Timed(one, phase, count, duration(one, device, dtype, loop), computed_in(one, device, dtype))
-            for kernel, count in self._forward()
+            for block, count in model_blocks(self.model, self.plan)
+            for kernel in block.kernels
             for phase in PhaseName
             for one in in_phase(kernel, phase)
         )
-
-    def _forward(self) -> Iterator[tuple[Kernel, int]]:
-        """Kernels of the forward pass, and how often the model has them."""
-        model, plan = self.model, self.plan
-        layers = kinds(model, range(model.depth + model.mtp_layers))
-        some = [(block, count) for kind, count in layers for block in blocks(model, plan, kind)]
-        some += [(embedding(model, plan), 1), (head(model, plan), 1)]
-        some += [(block, model.mtp_layers) for block in (mtp_blocks(model, plan) if model.mtp_layers else ())]
-        return ((kernel, count) for block, count in some for kernel in block.kernels)
 
     def deciding(self, most: int = 3) -> list[tuple[Timed, float]]:
         """The kernels that take longest in all, with their share of all kernels' time."""

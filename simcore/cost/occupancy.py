@@ -162,6 +162,7 @@ def occupancy(model: Model, plan: Plan, cluster: Cluster, stage: int = 0) -> Occ
     working = _Stage(model, plan, needs)
     lasting = dict(zip(_LASTING, states(needs.held, plan), strict=True))
     lasting["parameters"] -= states(needs.hosted, plan)[0]
+    lasting["gradients"] += needs.library_bytes(plan)
     for size in filter(None, lasting.values()):
         working.allocator.take(size)
     order, played = plan.order, play(plan.order, part_times_ns(model, plan, cluster))

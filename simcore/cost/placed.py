@@ -12,6 +12,7 @@ from simcore.errors import InputError
 from simcore.system.collectives.nccl import FABRICS, Fabric
 
 # The beginning of an accelerator's name -> its usual interconnect and the Gb/s of a node's network cards together.
+# Others with links of PCIe's rate are taken for L40S.
 _USUAL = {
     "A100": ("azure-a100", 1600),
     "H100": ("hgx-h100", 3200),
@@ -74,6 +75,8 @@ def usual_fabric(device: Accelerator) -> Fabric:
 
 def _usual(device: Accelerator) -> tuple[str, int]:
     found = next((entry for start, entry in _USUAL.items() if device.name.startswith(start)), None)
+    if found is None and 0 < device.link_bytes_per_s < _FOR_PIECES:
+        return _USUAL["L40S"]
     if found is None:
         hint = f"state a fabric ({', '.join(FABRICS)}) or a topology"
         raise InputError.at(device.name, "no interconnect is known", expected=", ".join(_USUAL), hint=hint)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from simcore.cost.cluster import Cluster
 from simcore.cost.predict import gradient_sums, message_bytes, messages_ns, part_cells, predict
-from simcore.cost.step import Cell, whole_ns
+from simcore.cost.step import Cell
 from simcore.engine.run import simulate
 from simcore.engine.settings import Settings
 from simcore.errors import InputError
@@ -30,6 +30,7 @@ from simcore.network.topology.model import Dimension, Topology
 from simcore.profiles import profiles
 from simcore.system.collectives.nccl import Fabric
 from simcore.system.config import NCCL, Algorithm, SystemConfig
+from simcore.units import whole_ns
 from simcore.workload.loops.pipeline import pipeline_of
 from simcore.workload.model import CollectiveKind, Layer, Phase, Role, Workload
 
@@ -82,6 +83,7 @@ def write_step(model: Model, plan: Plan, cluster: Cluster, prefix: Path, *, forc
     """Write the step as execution traces PREFIX.RANK.et of all ranks, and PREFIX.groups.json; the paths."""
     check_set(prefix, plan, (), force=force)
     workload = program(model, plan, cluster)
+    plan = plan.but(zero=0, shard=0)  # what is gathered and reduced in every pass is in the times of its rows
     pipeline = pipeline_of(workload, plan.schedule_name if plan.pp > 1 else "")
 
     def listed(stage: int) -> list[Operation]:
@@ -113,7 +115,7 @@ def _ends(model: Model, plan: Plan, cluster: Cluster) -> tuple[Layer, ...]:
         for one in reversed(shown)
         for name, role in (gather if one.kind is CollectiveKind.ALL_GATHER else reduce,)
     ]
-    return (*rows, Layer("optimizer", Phase(whole_ns(after_s)), role=Role.OPTIMIZER))
+    return (*rows, Layer("optimizer", Phase(whole_ns(1e9 * after_s)), role=Role.OPTIMIZER))
 
 
 def _machine(plan: Plan) -> Topology:

@@ -17,12 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.cost.cluster import Cluster, Software
-from simcore.cost.step import Cell, Cut, Machine, cells_of, cut_of, edge, layer_plan, whole_ns
+from simcore.cost.step import Cell, Cut, Machine, cells_of, cut_of, edge, layer_plan
 from simcore.model.held import fullest_parameters, tied_gradient_bytes
 from simcore.model.plan import Plan, alike, stage_parts
 from simcore.model.shape import Model
 from simcore.model.steps import Axis
 from simcore.system.collectives.nccl import Fabric, collective_s, point_to_point_s
+from simcore.units import whole_ns
 from simcore.workload.loops.schedules import Durations, Schedule
 from simcore.workload.loops.steady import length
 from simcore.workload.model import CollectiveKind
@@ -89,14 +90,16 @@ def _wait_shares(model: Model, plan: Plan, cluster: Cluster) -> dict[str, float]
 
 
 def mean_bound_s(model: Model, plan: Plan, cluster: Cluster) -> float:
-    """As `stage_bound_s` of a stage with its share of the work, which the busiest has at least: cheaper, and lower.
+    """As `stage_bound_s` of a stage with its share of the work, which the busiest has at least: cheaper.
 
-    0 where layers are treated by their places.
+    0 where the host keeps some layers; where some are computed again, as if none were.
     """
-    cut = cut_of(plan)
-    if cut.layers.recompute_layers or cut.layers.offload_layers:
+    layers, *_, splits, sharing = cut_of(plan)
+    if layers.offload_layers:
         return 0.0
-    each_ns = int(_passes_ns(model, Cut(cut.layers, 1, (), cut.splits, ()), cluster).sum())
+    if layers.recompute_layers:
+        layers = layers.but(recompute="none", recompute_layers=0)
+    each_ns = int(_passes_ns(model, Cut(layers, 1, (), splits, sharing), cluster).sum())
     busy_s = 1e-9 * plan.micro_batches * each_ns / plan.pp
     return (busy_s + _stragglers_s(plan, cluster, busy_s) + cluster.software.step_s) * (1 + cluster.losses)
 
@@ -229,7 +232,7 @@ def messages_ns(model: Model, plan: Plan, cluster: Cluster) -> list[int]:
 
 @lru_cache(maxsize=1024)
 def _messages_ns(stages: int, width: int, size_bytes: int, fabric: Fabric) -> list[int]:
-    near, far = (whole_ns(point_to_point_s(size_bytes, fabric, same_node=same)) for same in (True, False))
+    near, far = (whole_ns(1e9 * point_to_point_s(size_bytes, fabric, same_node=same)) for same in (True, False))
     nodes = [stage * width // fabric.node_ranks for stage in range(stages)]
     return [near if one == other else far for one, other in zip(nodes, nodes[1:] + nodes[:1], strict=True)]
 

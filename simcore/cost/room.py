@@ -45,10 +45,9 @@ def _spread(plan: Plan) -> Iterator[tuple[str, Plan]]:
     if plan.tp > 1 and not plan.sequence_parallel:
         yield "--sequence-parallel", replace(plan, sequence_parallel=True)
     yield f"--ep {2 * plan.ep}", replace(plan, ep=2 * plan.ep)
-    if plan.dp % 2 == 0:
-        yield f"--tp {2 * plan.tp}", replace(plan, tp=2 * plan.tp)
-        yield f"--pp {2 * plan.pp}", replace(plan, pp=2 * plan.pp)
-        yield f"--cp {2 * plan.cp}", replace(plan, cp=2 * plan.cp)
+    for name in ("tp", "pp", "cp") if plan.dp % 2 == 0 else ():
+        degree = 2 * getattr(plan, name)
+        yield f"--{name} {degree} --dp {plan.dp // 2}", plan.but(**{name: degree})
 
 
 def _computed_again(model: Model, plan: Plan) -> Iterator[tuple[str, Plan]]:

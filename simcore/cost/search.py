@@ -7,11 +7,11 @@ best of a value of an axis, a point of the front of time against memory. All thr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
 from heapq import heapify, heappop, heappush, nsmallest
-from itertools import chain, count, product
+from itertools import count, product
 from math import ceil
 from operator import attrgetter
 from typing import Any
@@ -21,8 +21,8 @@ from simcore.cost.closed.transformer import divisors
 from simcore.cost.cluster import Cluster
 from simcore.cost.predict import Prediction, busy_ns, lower_bound_s, mean_bound_s, predict, stage_bound_s
 from simcore.cost.step import Cut, cells_of, cut_of, edge, layer_plan
-from simcore.model.memory import fullest, needs, peak
-from simcore.model.plan import Plan, Recompute, split
+from simcore.model.memory import fullest, needs
+from simcore.model.plan import Plan, Recompute, divides, split
 from simcore.model.shape import Model
 from simcore.progress import meter
 from simcore.workload.loops import schedules
@@ -139,7 +139,7 @@ def _with_degrees(study: Study, plan: Plan) -> Iterator[Family]:
     """The candidates of one split of the ranks."""
     model = study.model
     splits = [d for d in divisors(-(-model.depth // plan.pp)) if d == 1 or (plan.pp > 1 and d * plan.pp <= model.depth)]
-    experts = [ep for ep in study.ep or divisors(_experts(model)) if _spreads(model, plan, ep)]
+    experts = [ep for ep in study.ep or divisors(_experts(model)) if _experts(model) % ep == 0]
     for micro, chunks, schedule in product(study.micro_batch, study.virtual_stages or splits, study.schedule):
         count, rest = divmod(plan.global_batch, plan.dp * micro)
         if rest or count < 1 or not _exists(schedule, plan.pp, chunks, count, splits):
@@ -151,8 +151,9 @@ def _with_degrees(study: Study, plan: Plan) -> Iterator[Family]:
             schedule=_schedule(schedule, plan.pp, chunks),
             sequence_parallel=plan.tp > 1,
         )
-        for ep, (recompute, some) in product(experts, _repeated(study, chosen)):
-            base = chosen.but(ep=ep, recompute=recompute, recompute_layers=some)
+        spread = [one for one in (chosen.but(ep=ep) for ep in experts) if divides(model, one)]
+        for each, (recompute, some) in product(spread, _repeated(study, chosen)):
+            base = each.but(recompute=recompute, recompute_layers=some)
             uneven = _balanced(study, base) if plan.pp > 1 and UNEVEN in study.cuts else ()
             for cuts in [()] * (EVEN in study.cuts) + [uneven] * bool(uneven):
                 cut = base.but(cuts=cuts)
@@ -196,11 +197,6 @@ def _experts(model: Model) -> int:
     return model.experts.count if model.experts else 1
 
 
-def _spreads(model: Model, plan: Plan, ep: int) -> bool:
-    """Whether so many ranks of a stage can share the experts."""
-    return _experts(model) % ep == 0 and plan.replicas * plan.tp % ep == 0
-
-
 def _exists(schedule: str, pp: int, chunks: int, count: int, splits: Sequence[int]) -> bool:
     """Whether a schedule is defined for these numbers; chunks interleave 1F1B only."""
     if chunks not in splits or (chunks > 1 and (schedule != "1f1b" or count % pp)):
@@ -223,30 +219,34 @@ def search(study: Study, top: int = 10) -> Found:
 
 def sized(study: Study) -> dict[Plan, int]:
     """All candidates and the bytes they need, with those that compute again as many layers as it takes to fit."""
-    found = dict[Plan, int]()
-    for base, plans in dict(families(study)).items():
+    some, sizes = dict(families(study)), dict[Plan, list[int]]()
+    for base, plans in some.items():
         alike = needs(study.model, base)
-        found |= {plan: fullest(alike, plan).total for plan in plans}
+        sizes[base] = [fullest(alike, plan).total for plan in plans]
+    found = {plan: size for base, plans in some.items() for plan, size in zip(plans, sizes[base], strict=True)}
     if not study.recompute_layers:
-        found |= dict(chain.from_iterable(_partial(study, plan, size, found) for plan, size in [*found.items()]))
+        for base, plans in some.items():
+            most = sizes.get(base.but(recompute="none"), []) if base.recompute == "full" else []
+            found |= _partial(study, base, zip(plans, sizes[base], most, strict=False))
     return found
 
 
-def _partial(study: Study, plan: Plan, least_bytes: int, found: Mapping[Plan, int]) -> Iterator[tuple[Plan, int]]:
-    """The plan with no more layers of every part of the model done again than fitting takes, where that takes some."""
-    limit = study.limit_bytes
-    if plan.recompute != "full" or least_bytes > limit:
-        return
-    most_bytes = found.get(plan.but(recompute="none"), 0)
-    if most_bytes <= limit:
-        return
-    deepest = max(len(plan.layers(study.model, part)) for part in range(plan.outline.parts))
-    fewest = ceil(deepest * (most_bytes - limit) / (most_bytes - least_bytes))  # and room for one that is done again
-    for layers in range(max(1, fewest), deepest):
-        some = plan.but(recompute_layers=layers)
-        if (size := peak(study.model, some).total) <= limit:
-            yield some, size
-            return
+def _partial(study: Study, base: Plan, sizes: Iterable[tuple[Plan, int, int]]) -> Iterator[tuple[Plan, int]]:
+    """Of plans with their bytes when all layers are done again, and when none are, those that fit between the two.
+
+    No more layers of every part of the model are done again than that takes.
+    """
+    limit, deepest = study.limit_bytes, max(map(len, split(study.model.depth, base.outline.parts, base.cuts)))
+    alike = cache(lambda layers: needs(study.model, base.but(recompute_layers=layers)))
+    for plan, least, most in sizes:
+        if not least <= limit < most:
+            continue
+        fewest = ceil(deepest * (most - limit) / (most - least))  # and room for one that is done again
+        for layers in range(max(1, fewest), deepest):
+            some = plan.but(recompute_layers=layers)
+            if (size := fullest(alike(layers), some).total) <= limit:
+                yield some, size
+                break
 
 
 def _balanced(study: Study, plan: Plan) -> tuple[int, ...]:
@@ -303,15 +303,16 @@ def _searched(study: Study, fitting: Sequence[tuple[Plan, int]], top: int) -> _K
             known.count += len(some)
             for plan, size in some:
                 known.add(Candidate(plan, size, bound_s, predict(model, plan, cluster)))
-        elif level:
+        elif level == _SHARED:
             for one in some:
-                heappush(queue, (lower_bound_s(model, one[0], cluster), _EXACT, next(turn), [one]))
+                heappush(queue, (max(bound_s, mean_bound_s(model, one[0], cluster)), _APART, next(turn), [one]))
         elif some:
-            heappush(queue, (stage_bound_s(model, some[0][0], cluster), 1, next(turn), some))
+            bound = lower_bound_s if level == _APART else stage_bound_s
+            heappush(queue, (bound(model, some[0][0], cluster), level + 1, next(turn), some))
     return known
 
 
-_EXACT = 2  # the level of bounds behind which a plan is simulated
+_SHARED, _APART, _EXACT = 1, 2, 3  # levels of bounds: from the first plans are alone, behind the last simulated
 _ROUNDING = 1 - 1e-9  # a bound and its step add up the same times in another order
 
 

@@ -15,19 +15,20 @@ from itertools import chain, takewhile
 from math import ceil, fsum
 from typing import NamedTuple
 
-from simcore.compute.accelerators import accelerator
+from simcore.compute.accelerators import Accelerator, accelerator
 from simcore.compute.duration import expert_exchange
 from simcore.compute.kernel import Attention
 from simcore.cost.cluster import Cluster, Software
 from simcore.model.held import NOTHING, Held, layer_parameters, of_weights
-from simcore.model.layer import accumulation, blocks, embedding, head, mtp_blocks, optimizer
+from simcore.model.layer import accumulation, blocks, embedding, head, mtp_blocks
 from simcore.model.memory import activation_bytes, states
 from simcore.model.plan import Plan, layers_of
 from simcore.model.rows import Rows
 from simcore.model.shape import LayerKind, Model, kinds
 from simcore.model.steps import Axis, Beside, Block, Collective, Kernel, Part, Step, dropped, in_phase
-from simcore.model.timing import prepare, seconds
+from simcore.model.timing import KernelTimer, duration, prepare
 from simcore.system.collectives.nccl import collective_s
+from simcore.units import whole_ns
 from simcore.workload.model import CollectiveKind, Group, Layer, Phase, PhaseName
 
 FORWARD, INPUT_GRAD, WEIGHT_GRAD = PhaseName.FORWARD, PhaseName.INPUT_GRAD, PhaseName.WEIGHT_GRAD
@@ -35,47 +36,33 @@ AXES = {Group.LOOP: Axis.TENSOR, Group.CP: Axis.CONTEXT, Group.EP: Axis.EXPERT}
 _SHARDS_EVERY_PASS = 2  # the ZeRO level from which every micro-batch communicates
 
 
-def whole_ns(seconds_: float) -> int:
-    """Whole nanoseconds, rounded up, as the engine rounds collectives."""
-    return ceil(round(seconds_ * 1e9, 3))
-
-
 @dataclass(frozen=True, slots=True)
-class Machine:
+class Machine(KernelTimer):
     """Times of a plan's kernels and collectives on a cluster."""
 
     plan: Plan
     cluster: Cluster
+
+    @property
+    def device(self) -> Accelerator:
+        """What kernels run on."""
+        return accelerator(self.cluster.accelerator)
+
+    def kernel_s(self, kernel: Kernel) -> float:
+        """As software runs it."""
+        return duration(kernel, self.device, self.plan.dtype, self.cluster.software.kernels).seconds
 
     def prepare(self, some: Iterable[Sequence[Kernel]]) -> None:
         """Look up all passes of kernels together."""
         kernels = [
             one for kernel in chain.from_iterable(some) for phase in PhaseName for one in in_phase(kernel, phase)
         ]
-        prepare(kernels, accelerator(self.cluster.accelerator), self.plan.dtype)
-
-    def seconds(self, kernels: Iterable[Kernel]) -> float:
-        """Seconds of kernels one after the other."""
-        device = accelerator(self.cluster.accelerator)
-        return seconds(kernels, device, self.plan.dtype, self.cluster.software.kernels)
-
-    def phase_s(self, kernels: Iterable[Kernel], phase: PhaseName) -> float:
-        """Seconds of kernels in a phase."""
-        return self.seconds(one for kernel in kernels for one in in_phase(kernel, phase))
-
-    def time_ns(self, part: Part, kernels: Sequence[Kernel], phase: PhaseName) -> int:
-        """As `Timer.time_ns`."""
-        del part
-        return whole_ns(self.phase_s(kernels, phase))
-
-    def optimizer(self, elements: int) -> int:
-        """As `Timer.optimizer`."""
-        return whole_ns(self.optimizer_s(elements))
+        prepare(kernels, self.device, self.plan.dtype)
 
     def optimizer_s(self, elements: int) -> float:
         """Seconds of the optimizer; on the host gradients go there and the new weights back."""
         if "optimizer" not in self.plan.offload:
-            return self.seconds([optimizer(elements)])
+            return KernelTimer.optimizer_s(self, elements)  # slots leave no super()
         host, moved = self.cluster.host, self.plan.gradient_bytes + self.plan.parameter_bytes
         return elements * (moved / host.link_bytes_per_s + _HOST_ADAM_BYTES / host.memory_bytes_per_s)
 
@@ -91,7 +78,7 @@ class Machine:
             case Axis.EXPERT:
                 return plan.ep, whole
             case Axis.EXPERT_DATA:
-                return plan.shard or plan.expert_replicas, plan.ep * whole
+                return plan.expert_sharing, plan.ep * whole
             case Axis.REPLICAS:
                 return plan.replicas // plan.sharing, plan.tp * plan.sharing
             case _:
@@ -133,7 +120,7 @@ class Machine:
         """The time of a row's collective."""
         if phase.collective is None:
             return 0
-        return whole_ns(self.collective_s(phase.collective, phase.size_bytes, AXES[phase.group]))
+        return whole_ns(1e9 * self.collective_s(phase.collective, phase.size_bytes, AXES[phase.group]))
 
 
 _SCALES_BLOCKS = 2024  # the year of the first devices that do
@@ -279,8 +266,8 @@ def _sharded(cell: Cell, held: Held, plan: Plan, cluster: Cluster) -> Cell:
     return replace(
         cell,
         rows=(_longer(cell.rows[0], ahead_s, back_s), *cell.rows[1:]),
-        forward_ns=cell.forward_ns + whole_ns(ahead_s),
-        backward_ns=cell.backward_ns + whole_ns(back_s),
+        forward_ns=cell.forward_ns + whole_ns(1e9 * ahead_s),
+        backward_ns=cell.backward_ns + whole_ns(1e9 * back_s),
         waits=cell.waits | {Axis.DATA: ahead_s + back_s},
     )
 
@@ -418,7 +405,7 @@ class _Placed:
         both = (
             expert_exchange(
                 stage,
-                accelerator(machine.cluster.accelerator),
+                machine.device,
                 tokens=plan.tokens // (plan.tp if plan.shards_sequence else 1),
                 hidden=self.model.hidden,
                 top_k=experts.top_k,
@@ -452,7 +439,7 @@ class _Placed:
 
     def _scales(self, kernels: Sequence[Kernel], charges: _Charges) -> None:
         """What waits for the largest values that delayed 8-bit scales follow; Blackwell scales blocks by themselves."""
-        device = accelerator(self.machine.cluster.accelerator)
+        device = self.machine.device
         attends = any(isinstance(kernel.work, Attention) for kernel in kernels)
         if attends and self.machine.plan.dtype == "fp8" and device.year < _SCALES_BLOCKS:
             charges.add(Axis.DATA, self._software.scales_s, self._software.scales_s)
@@ -521,4 +508,4 @@ def _longer(row: Layer, forward_s: float, backward_s: float, weight_s: float = 0
 
 
 def _more(phase: Phase, seconds_: float) -> Phase:
-    return replace(phase, compute_ns=phase.compute_ns + whole_ns(seconds_))
+    return replace(phase, compute_ns=phase.compute_ns + whole_ns(1e9 * seconds_))

@@ -40,8 +40,13 @@ def read_study(path: str | Path) -> Study:
         fixed = {name: take(root[name]) for name, take in _FIXED.items() if name in root}
         count = root["accelerators"].integer(1, MOST)
         batch, seq = root["global_batch"].integer(1, MOST_SEQUENCES), root["seq"].integer(1, MOST_TOKENS)
-        plan = Plan(count, seq, global_batch=batch, **{"scatter_pipeline": True, "context": "ring", **fixed})
         model, cluster = read_model(root["model"]), read_cluster(root["cluster"])
+        usual: dict[str, Any] = {
+            "scatter_pipeline": True,
+            "context": "ring",
+            "dtype": accelerator(cluster.accelerator).wide_dtype,
+        }
+        plan = Plan(count, seq, global_batch=batch, **(usual | fixed))
         varying = {name: [take(item) for item in root[name].sequence()] for name, take in _VARY.items() if name in root}
         limit = root["memory"].quantity(parse_bytes) if "memory" in root else 0
         model_name, cluster_name = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any
@@ -154,12 +154,14 @@ def _fields_of(made: Any) -> dict[str, object]:
 def plan_of(model: Model, cluster: Cluster, accelerators: int, words: Mapping[str, Any]) -> Plan:
     """The plan that the words say; degrees left out are 1, `dp` what is left of the accelerators.
 
+    The batch, where it is left out, is a micro-batch for every replica and stage.
+
     Raises
     ------
     InputError
         Where degrees do not multiply to the accelerators, or do not divide what they split.
     """
-    chosen = dict(words)
+    chosen = {"dtype": accelerator(cluster.accelerator).wide_dtype, **words}
     asked = chosen.pop("dp", None)
     plan = Plan(accelerators, chosen.pop("seq"), **chosen)
     product = plan.tp * plan.cp * plan.pp
@@ -168,12 +170,30 @@ def plan_of(model: Model, cluster: Cluster, accelerators: int, words: Mapping[st
         degrees = f"tp {plan.tp} x cp {plan.cp} x pp {plan.pp} x dp {dp} = {product * dp}"
         message = "the degrees do not multiply to the accelerators"
         raise InputError.at("--accelerators", message, expected=degrees, found=str(accelerators))
+    if "global_batch" not in words:
+        plan = replace(plan, global_batch=plan.dp * plan.micro_batch * plan.pp)
     if model.experts and plan.expert_tp == 1 and "sequence_parallel" not in words and plan.tp > 1:
         plan = replace(plan, sequence_parallel=True)
     accelerator(cluster.accelerator).peak(plan.dtype)
     check_size(cluster, accelerators)
     _check(model, plan)
+    for name, acts, needed in acting(model, plan):
+        if name in words and not acts:
+            option = f"--{name.replace('_', '-')}"
+            raise InputError.at(option, "has no effect here", expected=needed, found=str(words[name]))
     return plan
+
+
+def acting(model: Model, plan: Plan) -> Iterator[tuple[str, bool, str]]:
+    """Words, whether they mean anything, and what they need for that."""
+    yield from ((name, model.experts is not None, "a model with experts") for name in ("capacity", "load", "expert_tp"))
+    yield "encoder_seq", model.encoder_layers > 0, "a model with an encoder"
+    yield "recompute_layers", plan.recompute == "full", "--recompute full"
+    yield "recompute_method", plan.recompute == "full", "--recompute full"
+    yield "recompute_modules", plan.recompute == "selective", "--recompute selective"
+    yield "lora_modules", plan.lora_rank > 0, "--lora-rank"
+    yield "offload_layers", bool({"activations", "weights"} & {*plan.offload}), "--offload activations or weights"
+    yield "attention_dtype", plan.fused_attention, "fused attention"
 
 
 def check_size(cluster: Cluster, accelerators: int) -> None:
@@ -195,6 +215,7 @@ _OPTIONS = {
     "tensor_model_parallel_size": "tp",
     "context_parallel_size": "cp",
     "expert_tensor_parallel_size": "expert_tp",
+    "virtual_pipeline_model_parallel_size": "virtual_stages",
     "stage": "zero",
     "shard_ranks": "shard",
 }

@@ -8,7 +8,7 @@ from simcore.errors import DeadlockError
 from simcore.system.scheduler import Scheduler
 from simcore.system.streams import Stream
 from simcore.system.transport import class_of
-from simcore.timeline.events import format_ranks
+from simcore.units import format_ranks
 
 SHOWN = 10
 ABSENT, PLAYS, READY = "has not asked for it", "plays it", "has it ready"

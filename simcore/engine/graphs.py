@@ -28,7 +28,8 @@ from simcore.system.point_to_point import Mailbox
 from simcore.system.remote_memory import RemoteMemory
 from simcore.system.scheduler import Scheduler
 from simcore.system.streams import Lane, Request
-from simcore.timeline.events import EventBuffer, Timeline, format_ranks
+from simcore.timeline.events import EventBuffer, Timeline
+from simcore.units import format_ranks
 from simcore.workload.model import ALL_DIMENSIONS, CollectiveKind, Graph, GraphSet, NodeKind, PhaseName
 
 KINDS = list(CollectiveKind)

@@ -28,7 +28,8 @@ from simcore.system.precedence import Precedence
 from simcore.system.scheduler import Scheduler
 from simcore.system.streams import Request
 from simcore.system.transport import Solved, class_of
-from simcore.timeline.events import PipelineRun, Timeline, format_ranks
+from simcore.timeline.events import PipelineRun, Timeline
+from simcore.units import format_ranks
 from simcore.workload.loops import Order, Ref, Span, Step, loops
 from simcore.workload.loops.step import column_group
 from simcore.workload.model import CollectiveKind, Group, Phase, PhaseName, Workload

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from simcore.engine.folding import classes_of, fold
 from simcore.engine.placement import Placement
 from simcore.engine.setup import Setup
-from simcore.engine.sites import looks_alike, survey
+from simcore.engine.sites import Ground, looks_alike, survey
 from simcore.errors import InputError
 from simcore.network.congested import LinkNetwork
 from simcore.network.congestion_free import CongestionFree
@@ -69,10 +69,10 @@ def make_transport(env: Environment, ranks: Sequence[Sequence[int]], setup: Setu
     if not _by_itself(setup, network):
         return _each_for_itself(env, ranks, setup, links, network, costs)
     ground = survey(setup, links, costs, folds=network.foldable and len(ranks) < topology.npus)
-    plays = ground.playable and network.in_columns
-    if plays or not (ground.meets and setup.settings.meeting):
+    if _by_phases(setup, network, ground):
         phases = partial(Phases, network=network, costs=costs, plain=network.in_columns)
         shares = _parts(setup.placement, topology)
+        plays = ground.playable and network.in_columns
         return Shared(
             env, ranks, links, phases, costs, sites=ground.sites, shares=shares, names=setup.names, plays=plays
         )
@@ -94,7 +94,7 @@ def fold_of(setup: Setup, kinds: Ints) -> list[Sequence[int]] | None:
         differ = bool(network and gang and not (placeless and network.foldable and _same_ways(topology)))
         return None if differ or (np.ptp(kinds) and not placeless) else fold(dims, kinds)
     ground = survey(setup, links, costs, folds=network.foldable)
-    if ground.meets and setup.settings.meeting and not (ground.playable and network.in_columns):
+    if not _by_phases(setup, network, ground):
         return None
     if (np.diff(kinds.reshape(setup.stages, -1)) == 0).all():
         return classes_of(kinds * (ground.colours.max() + 1) + ground.colours)
@@ -104,6 +104,14 @@ def fold_of(setup: Setup, kinds: Ints) -> list[Sequence[int]] | None:
 def _by_itself(setup: Setup, network: type[LinkNetwork]) -> bool:
     """Whether a phase that meets no other takes as long as an equal one; with queues, where none is known to meet."""
     return setup.profile.gang and network.by_itself and not (network.has_queues and setup.settings.meeting)
+
+
+def _by_phases(setup: Setup, network: type[LinkNetwork], ground: Ground) -> bool:
+    """Whether phases are timed one by one: those that meet can be played in columns, none can meet, or, as messages on
+    queues take so long, it is worth a try.
+    """
+    tries = network.has_queues and not setup.settings.meeting
+    return not ground.meets or tries or (ground.playable and network.in_columns)
 
 
 def _same_ways(topology: Topology) -> bool:

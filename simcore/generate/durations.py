@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import chain
-from math import ceil, fsum
+from dataclasses import dataclass, replace
+from math import fsum
 from typing import NamedTuple
 
 from simcore.compute.accelerators import Accelerator
 from simcore.generate.aicb.times import sections
-from simcore.model.layer import blocks, embedding, head, mtp_blocks, optimizer
+from simcore.library import table
+from simcore.model.layer import model_blocks
 from simcore.model.plan import Plan
 from simcore.model.rows import Timer
-from simcore.model.shape import Model, kinds
+from simcore.model.shape import Model
 from simcore.model.steps import Kernel, Part, in_phase
-from simcore.model.timing import LOOP, Loop, kernel_s, seconds
+from simcore.model.timing import LOOP, KernelTimer, Loop, duration
 from simcore.workload.contents import Contents, Roof, Work
 from simcore.workload.model import PhaseName
 
@@ -33,41 +33,23 @@ class Cost(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Roofline:
-    """Times on an accelerator (`simcore.model.timing`) of kernels, and of the `parts` of a model under a plan."""
+class Roofline(KernelTimer):
+    """Times on an accelerator of kernels, and of the `parts` of a model under a plan."""
 
     device: Accelerator
     dtype: str
     parts: Parts
     loop: Loop = LOOP
-    _known: dict[tuple[tuple[Kernel, ...], PhaseName], int] = field(default_factory=dict, compare=False)
 
-    def time_ns(self, part: Part, kernels: Sequence[Kernel], phase: PhaseName) -> int:
-        """As `Timer.time_ns`."""
-        del part
-        key = tuple(kernels), phase
-        if key not in self._known:
-            self._known[key] = ceil(self._seconds(kernels, phase) * 1e9)
-        return self._known[key]
-
-    def _seconds(self, kernels: Sequence[Kernel], phase: PhaseName) -> float:
-        return seconds(
-            chain.from_iterable(in_phase(kernel, phase) for kernel in kernels), self.device, self.dtype, self.loop
-        )
+    def kernel_s(self, kernel: Kernel) -> float:
+        """On the accelerator."""
+        return duration(kernel, self.device, self.dtype, self.loop).seconds
 
     def cost(self, part: Part, phase: PhaseName) -> Cost:
         """What a part costs in a phase on the busiest rank; nothing where it does nothing."""
         done = [one for kernel in self.parts.get(part, ()) for one in in_phase(kernel, phase)]
-        flops = fsum(one.work.flops for one in done)
-        return Cost(
-            seconds(done, self.device, self.dtype, self.loop),
-            flops,
-            fsum(one.work.moved_bytes(_STORED_BYTES) for one in done),
-        )
-
-    def optimizer(self, elements: int) -> int:
-        """As `Timer.optimizer`."""
-        return ceil(kernel_s(optimizer(elements), self.device, self.dtype, self.loop) * 1e9)
+        flops, moved = fsum(one.work.flops for one in done), fsum(one.work.moved_bytes(_STORED_BYTES) for one in done)
+        return Cost(self.seconds(done), flops, moved)
 
 
 _STORED_BYTES = 2.0
@@ -90,10 +72,8 @@ def roofline(model: Model, plan: Plan, device: Accelerator, loop: Loop = LOOP) -
 
 def parts_of(model: Model, plan: Plan) -> dict[Part, tuple[Kernel, ...]]:
     """The kernels of every part of a model: of each the first kind of layer that has it."""
-    layers = [kind for kind, _ in kinds(model, range(model.depth + model.mtp_layers))]
-    made = [embedding(model, plan), head(model, plan), *(mtp_blocks(model, plan)[:1] if model.mtp_layers else ())]
     found: dict[Part, tuple[Kernel, ...]] = {}
-    for block in chain(made, chain.from_iterable(blocks(model, plan, kind) for kind in layers)):
+    for block, _ in model_blocks(model, plan):
         here: dict[Part, tuple[Kernel, ...]] = {}
         for kernel in block.kernels:
             here[kernel.part] = (*here.get(kernel.part, ()), kernel)
@@ -119,19 +99,7 @@ class Measured:
         return self.step_ns
 
 
-_SECTIONS: Mapping[str, Part] = {
-    "Emb": Part.EMBEDDING,
-    "layernorm": Part.ATTENTION_IN,
-    "atten_qkv": Part.ATTENTION_IN,
-    "atten_flash": Part.ATTENTION_CORE,
-    "atten_linear": Part.ATTENTION_OUT,
-    "layernorm2": Part.MLP_IN,
-    "mlp_linear_1": Part.MLP_IN,
-    "mlp_gelu": Part.MLP_OUT,
-    "mlp_linear_2": Part.MLP_OUT,
-    "layernorm_post": Part.HEAD,
-    "logit_time": Part.HEAD,
-}
+_SECTIONS = table(__file__, "sections.txt")
 
 
 def measured(path: str) -> Measured:
@@ -139,11 +107,11 @@ def measured(path: str) -> Measured:
     times: dict[Part, float] = {}
     step_us = 0.0
     for section, name, time_us in sections(path):
-        part = _SECTIONS.get(section) or _by_word(section)
-        if name == "avg" and section == "param_time":
+        what = next((what for word, what in _SECTIONS if word in section), "")
+        if name == "avg" and what == "step":
             step_us = time_us
-        elif name == "avg" and part:
-            times[part] = times.get(part, 0.0) + time_us
+        elif name == "avg" and what:
+            times[Part(what)] = times.get(Part(what), 0.0) + time_us
     return Measured({part: round(time_us * 1000) for part, time_us in times.items()}, round(step_us * 1000))
 
 
@@ -228,12 +196,3 @@ def with_work(contents: Contents, costs: Roofline, durations: Timer) -> Contents
         if str(phase) in phases and (cost := costs.cost(part, phase)).memory_bytes
     )
     return replace(contents, work=tuple(work), roof=roof)
-
-
-def _by_word(section: str) -> Part | None:
-    """Part of a section that AICB's other profiles name: attention and MLP by a word of it."""
-    if "flash" in section or "core" in section:
-        return Part.ATTENTION_CORE
-    if "atten" in section:
-        return Part.ATTENTION_OUT if "row" in section else Part.ATTENTION_IN
-    return Part.EXPERTS if "moe" in section else Part.MLP_OUT if "mlp" in section else None

@@ -26,10 +26,10 @@ from simcore.generate.durations import (
 from simcore.generate.listing import listed_step
 from simcore.generate.made import Document, Made, row_document
 from simcore.generate.traces import check_set, write_set
-from simcore.generate.training import pipeline_workload, stage_workload, unsaid
+from simcore.generate.training import check_rows, pipeline_workload, stage_workload, unsaid
 from simcore.model.held import held_parameters, tied_gradient_bytes
-from simcore.model.memory import advice, stage_memory
-from simcore.model.plan import Plan, check
+from simcore.model.memory import room, stage_memory
+from simcore.model.plan import Plan
 from simcore.model.rows import Timer
 from simcore.model.shape import Model, mtp_parameters, total_parameters
 from simcore.workload.contents import Contents, of_workload
@@ -64,7 +64,7 @@ def make_step(asked: Asked) -> Step:
     options, extra = asked.options, asked.extra
     model = model_of(asked)
     plan = plan_of(asked, model)
-    check(model, plan)
+    check_rows(model, plan)
     stage = max(options.pp_rank, 0)
     if stage >= plan.pp:
         raise InputError.at("--pp_rank", "there is no such stage", expected=f"0 to {plan.pp - 1}", found=str(stage))
@@ -199,12 +199,13 @@ def _memory(step: Step) -> tuple[Document, list[str]]:
                 "optimizer_bytes": memory.optimizer,
                 "activation_bytes": memory.activations,
                 "workspace_bytes": memory.workspace,
+                "library_bytes": memory.library,
                 "total_bytes": memory.total,
             }
         )
-        told = advice(memory, step.plan, device.memory_bytes)
-        if told:
-            warnings.append(f"stage {stage} on {device.name}: {told}")
+        if memory.total > device.memory_bytes:
+            told = room(memory.total, device.memory_bytes).removeprefix("; ")
+            warnings.append(f"stage {stage} on {device.name}: {told}; what would fit: simcore predict --oom")
     if warnings[1:]:
         warnings = [f"{warnings[0]} ({len(warnings) - 1} more stages do not fit)"]
     return {"device": device.name, "device_bytes": device.memory_bytes, "stages": stages}, warnings

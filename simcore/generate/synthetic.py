@@ -21,8 +21,8 @@ from simcore.generate.mixture import Mixture
 from simcore.progress import meter
 from simcore.workload.chakra import writer
 from simcore.workload.chakra.schema import CommType, NodeType
-from simcore.workload.chakra.summary import topological_order
 from simcore.workload.model import CollectiveKind, Graph, GraphSet, NodeKind
+from simcore.workload.order import waiting_order
 
 START = ("", "")
 State = tuple[str, str]  # group, collective
@@ -104,7 +104,7 @@ def _communication(graph: Graph) -> tuple[Event, ...]:
     """The collectives of a rank in an order its dependencies allow, each with the computation since the last one."""
     kinds = list(CollectiveKind)
     events, gap_ns = [], 0
-    for row in topological_order(graph):
+    for row in waiting_order(graph.dep_offsets, graph.deps):
         if graph.kind[row] == NodeKind.COLLECTIVE:
             group, size_bytes = graph.group_names[graph.group[row]], int(graph.size_bytes[row])
             events.append(Event(group, kinds[graph.collective[row]], size_bytes, gap_ns))

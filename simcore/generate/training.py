@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from itertools import chain
 
+from simcore.errors import InputError
 from simcore.model.held import NOTHING, part_parameters, tied_gradient_bytes
 from simcore.model.plan import Plan, check
 from simcore.model.rows import Rows, Timer
@@ -17,17 +18,30 @@ LOOP = "HYBRID_TRANSFORMER_FWD_IN_BCKWD"
 
 def stage_workload(model: Model, plan: Plan, durations: Timer, stage: int = 0) -> Workload:
     """Rows of one rank of a pipeline stage for one step; InputError names the options that do not fit each other."""
-    check(model, plan)
+    check_rows(model, plan)
     return _workload(model, plan, _rows(Rows(model, plan, durations), plan.parts(stage)))
 
 
 def pipeline_workload(model: Model, plan: Plan, durations: Timer) -> Workload:
     """Rows of one rank of every part of the model in order; InputError as `stage_workload`."""
-    check(model, plan)
+    check_rows(model, plan)
     rows = Rows(model, plan, durations)
     made = [_rows(rows, (part,)) for part in range(plan.outline.parts)]
     lengths = tuple(map(len, made)) if plan.pp > 1 else ()
     return replace(_workload(model, plan, chain.from_iterable(made)), stage_rows=lengths)
+
+
+def check_rows(model: Model, plan: Plan) -> None:
+    """As `check`; InputError, too, where one collective of a row would need groups that a header cannot say."""
+    check(model, plan)
+    apart = model.experts is not None and (plan.ep > 1 or plan.expert_tp != plan.tp)
+    for refused, option, message in (
+        (plan.zero == 3 and apart, "stage", "rows cannot say that experts are shared by other ranks than all else"),
+        (plan.zero == 3 and model.mtp_layers > 0, "stage", "rows cannot say what MTP modules share with the model"),
+        (plan.shard > 0 and plan.ep > 1, "shard_ranks", "rows cannot say ranks that share states beside expert ranks"),
+    ):
+        if refused:
+            raise InputError.at(f"--{option}", message, hint="simcore predict takes such plans, and writes their steps")
 
 
 def _rows(rows: Rows, parts: Iterable[int]) -> list[Layer]:

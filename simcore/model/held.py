@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from operator import attrgetter
@@ -50,7 +51,7 @@ class Held:
 
     def owned(self, plan: Plan) -> int:
         """Trained parameters whose states a rank has where ZeRO shares them."""
-        return self.trained // plan.sharing + self.trained_experts // (plan.shard or plan.expert_replicas)
+        return self.trained // plan.sharing + self.trained_experts // plan.expert_sharing
 
 
 NOTHING = Held()
@@ -145,6 +146,24 @@ def layer_parameters(model: Model, plan: Plan, kind: LayerKind) -> Held:
 @lru_cache(maxsize=1024)
 def _layer(model: Model, plan: Plan, kind: LayerKind) -> Held:
     return of_weights(model.layer_weights(kind), plan)
+
+
+def matrices(model: Model, plan: Plan, kind: LayerKind) -> frozenset[tuple[object, int]]:
+    """The trained matrices of a layer by their shape, and elements of one on a rank."""
+    return _matrices(model, _shape(plan).of_layer, kind)
+
+
+@lru_cache(maxsize=1024)
+def _matrices(model: Model, plan: Plan, kind: LayerKind) -> frozenset[tuple[object, int]]:
+    """Equal ones, as those of a gate, are one of as many columns."""
+    return frozenset(
+        (
+            (weight, number),
+            number * (weight.elements() // plan.expert_tp if weight.split == "expert" else weight.elements(plan.tp)),
+        )
+        for weight, number in Counter(model.layer_weights(kind)).items()
+        if weight.inputs > 1 and plan.trains(weight.kind)
+    )
 
 
 @lru_cache(maxsize=1024)

@@ -15,7 +15,7 @@ from functools import lru_cache, partial
 
 from simcore.compute.kernel import Attention, GroupedProduct, MemoryPass, Product, Touch
 from simcore.model.plan import Plan
-from simcore.model.shape import Experts, Latent, LayerKind, Model, Weights
+from simcore.model.shape import Experts, Latent, LayerKind, Model, Weights, kinds
 from simcore.model.steps import Axis, Beside, Block, Collective, Kernel, Module, Part, Step
 from simcore.workload.model import CollectiveKind
 
@@ -464,6 +464,14 @@ def mtp_blocks(model: Model, plan: Plan) -> tuple[Block, Block]:
     gathered = [Collective("mtp_combine_output", Axis.TENSOR, size, ALL_GATHER, back)] if plan.tp > 1 else []
     steps = (*embedding(model, plan).steps, *_column("mtp_combine", plan, 2 * size, combine), *gathered)
     return Block("mtp_combine", steps, weights[:3]), replace(head(model, plan), weights=weights[3:])
+
+
+def model_blocks(model: Model, plan: Plan) -> Iterator[tuple[Block, int]]:
+    """All blocks of a model, and how many it has of each: those of its kinds of layers, its ends, its MTP modules."""
+    for kind, count in kinds(model, range(model.depth + model.mtp_layers)):
+        yield from ((block, count) for block in blocks(model, plan, kind))
+    yield from ((embedding(model, plan), 1), (head(model, plan), 1))
+    yield from ((block, model.mtp_layers) for block in (mtp_blocks(model, plan) if model.mtp_layers else ()))
 
 
 def optimizer(parameter_count: float) -> Kernel:

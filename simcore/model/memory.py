@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from math import ceil, fsum
 
-from simcore.model.held import NOTHING, Held, held_parameters, layer_parameters
+from simcore.model.held import NOTHING, Held, held_parameters, layer_parameters, matrices
 from simcore.model.layer import blocks, embedding, head, mtp_blocks
 from simcore.model.plan import Layers, Plan, layers_of, stage_parts, unlike
 from simcore.model.shape import LayerKind, Model
@@ -27,18 +27,22 @@ PEAK_MARGIN = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes of one rank at the peak of a step; `workspace` is what lives for a layer or two only."""
+    """Bytes of one rank at the peak of a step.
+
+    `workspace` is what lives for a layer or two only, `library` what libraries keep (`Needs.library_bytes`).
+    """
 
     parameters: int
     gradients: int
     optimizer: int
     activations: int
     workspace: int = 0
+    library: int = 0
 
     @property
     def total(self) -> int:
         """All of them."""
-        return self.parameters + self.gradients + self.optimizer + self.activations + self.workspace
+        return self.parameters + self.gradients + self.optimizer + self.activations + self.workspace + self.library
 
     @property
     def parts(self) -> dict[str, int]:
@@ -55,13 +59,15 @@ def peak(model: Model, plan: Plan) -> Memory:
 class Needs:
     """What a stage needs whatever its replicas share: plans that differ in ZeRO have the same.
 
-    `held` and `hosted`, which the host keeps, are parameters, `largest` those of its largest layer; `lasting` bytes
-    stay from all micro-batches in flight, `working` bytes are for a layer or the head at a time.
+    `held` and `hosted`, which the host keeps, are parameters, `largest` those of its largest layer, `shaped` those of
+    one matrix of every shape; `lasting` bytes stay from all micro-batches in flight, `working` bytes are for a layer or
+    the head at a time.
     """
 
     held: Held
     hosted: Held
     largest: int
+    shaped: int
     lasting: float
     working: float
 
@@ -75,16 +81,24 @@ class Needs:
     def _all(self) -> tuple[float, ...]:
         held = self.held
         kept = held.dense, held.experts, held.trained, held.trained_experts
-        return (*kept, self.largest, self.lasting, self.working)
+        return (*kept, self.largest, self.shaped, self.lasting, self.working)
 
     def memory(self, plan: Plan) -> Memory:
         """The peak."""
         parameters, gradients, optimizer = states(self.held, plan)
         if self.hosted is not NOTHING:
             parameters -= states(self.hosted, plan)[0]
-        return Memory(
-            parameters, gradients, optimizer, ceil(self.lasting), ceil(self.working + self.gathered_bytes(plan))
-        )
+        working = ceil(self.working + self.gathered_bytes(plan))
+        return Memory(parameters, gradients, optimizer, ceil(self.lasting), working, self.library_bytes(plan))
+
+    def library_bytes(self, plan: Plan) -> int:
+        """Gradients beside their sums.
+
+        Products add to sums of more bits in place, but Transformer Engine hands autograd a tensor of the weight's shape
+        and type all the same: one for all weights of a shape, which stays (`get_dummy_wgrad` in its `module/base.py`).
+        """
+        apart = plan.zero < 3 and plan.gradient_bytes > plan.element_bytes
+        return plan.element_bytes * self.shaped * apart
 
     def gathered_bytes(self, plan: Plan) -> int:
         """Parameters, where they come for the time of a layer: its own and the next one's.
@@ -112,10 +126,10 @@ def stage_needs(model: Model, plan: Plan, stage: int) -> Needs:
     outline = plan.outline
     parts = stage_parts(outline)[stage]
     layers = layers_of(model, plan, outline.parts, plan.cuts, parts)
-    lasting, working, largest = _of_stage(model, plan.of_layer, layers, 0 in parts, outline.parts - 1 in parts)
+    lasting, working, largest, shaped = _of_stage(model, plan.of_layer, layers, 0 in parts, outline.parts - 1 in parts)
     flying = in_flight(plan, stage) / plan.copies
     held, hosted = held_parameters(model, plan, stage), _hosted(model, plan, stage)
-    return Needs(held, hosted, largest, lasting * flying, working)
+    return Needs(held, hosted, largest, shaped, lasting * flying, working)
 
 
 def fullest(some: Iterable[Needs], plan: Plan) -> Memory:
@@ -134,12 +148,12 @@ def states(held: Held, plan: Plan) -> tuple[int, int, int]:
     Optimizer states may be the host's; of its weights it keeps those of some layers, which are counted here.
     """
     trained = held.trained + held.trained_experts
-    whole = held.dense // plan.sharing + held.experts // (plan.shard or plan.expert_replicas)
-    owned = held.owned(plan)
+    owned = held.owned(plan) if plan.zero else trained
+    whole = held.dense // plan.sharing + held.experts // plan.expert_sharing if plan.zero >= 3 else held.whole
     return (
-        plan.parameter_bytes * (whole if plan.zero >= 3 else held.whole),
+        plan.parameter_bytes * whole,
         plan.gradient_bytes * (owned if plan.zero >= 2 else trained),
-        0 if "optimizer" in plan.offload else OPTIMIZER_BYTES * (owned if plan.zero >= 1 else trained),
+        0 if "optimizer" in plan.offload else OPTIMIZER_BYTES * owned,
     )
 
 
@@ -191,9 +205,9 @@ def kept_bytes(some: Iterable[Block], plan: Plan) -> tuple[float, ...]:
 @lru_cache(maxsize=8192)
 def _of_stage(
     model: Model, plan: Plan, layers: tuple[Layers, ...], embeds: bool, ends: bool
-) -> tuple[float, float, int]:
+) -> tuple[float, float, int, int]:
     """What a micro-batch leaves in some layers, with the embedding, with the head, what one layer or the head needs at
-    a time, and the parameters of the largest layer.
+    a time, the parameters of the largest layer, and of one trained matrix of every shape.
     """
     working = 0.0
     lasting = fsum(
@@ -213,7 +227,13 @@ def _of_stage(
         for layer in range(model.depth, model.depth + model.mtp_layers):
             lasting += sum(kept_bytes(mtp_blocks(model, plan), plan))
             lasting += activation_bytes(model, plan, model.kind(layer))
-    return lasting, working, max((layer_parameters(model, plan, kind).whole for kind in held), default=0)
+    largest = max((layer_parameters(model, plan, kind).whole for kind in held), default=0)
+    return (
+        lasting,
+        working,
+        largest,
+        sum(size for _, size in {one for kind in held for one in matrices(model, plan, kind)}),
+    )
 
 
 def _hosted(model: Model, plan: Plan, stage: int) -> Held:
@@ -251,23 +271,3 @@ def room(peak_bytes: int, capacity_bytes: int) -> str:
     much = f"{abs(missing) / 1e9:.1f} GB {'too much' if missing > 0 else 'left'}"
     sure = "does not fit" if missing > margin else "may not fit"
     return f"; {sure}: {much}, and peaks are missed by up to {PEAK_MARGIN:.0%}"
-
-
-def advice(memory: Memory, plan: Plan, capacity_bytes: int) -> str:
-    """What is missing and what would help, nothing when the peak fits.
-
-    >>> advice(Memory(1, 1, 1, 1), Plan(1, 1), 8)
-    ''
-    """
-    if memory.total <= capacity_bytes:
-        return ""
-    held = memory.parameters + memory.gradients + memory.optimizer
-    helps = []
-    if memory.activations > held and plan.recompute == "none":
-        helps.append("--recompute selective or full")
-    if memory.activations > held and not plan.sequence_parallel and plan.tp > 1:
-        helps.append("--enable_sequence_parallel")
-    if plan.zero == 0 and plan.replicas > 1:
-        helps.append("--use_distributed_optimizer")
-    helps.append("more tensor or pipeline parallel ranks")
-    return f"{room(memory.total, capacity_bytes).removeprefix('; ')}; would help: {', '.join(helps)}"

@@ -132,6 +132,11 @@ class Plan(Hashed):
         return max(1, self.replicas * self.tp // (self.ep * self.expert_tp))
 
     @property
+    def expert_sharing(self) -> int:
+        """As `sharing`, of experts."""
+        return self.shard or self.expert_replicas
+
+    @property
     def micro_batches(self) -> int:
         """Micro-batches a replica runs in a step; InputError when the batch does not divide."""
         count, rest = divmod(self.global_batch, self.dp * self.micro_batch)
@@ -397,8 +402,8 @@ def split(layers: int, parts: int, cuts: tuple[int, ...] = ()) -> tuple[range, .
     >>> [len(part) for part in split(126, 16)]
     [7, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 7]
     """
-    if cuts and (len(cuts) != parts or sum(cuts) != layers):
-        expected = f"{parts} numbers that add up to {layers}"
+    if cuts and (len(cuts) != parts or sum(cuts) != layers or min(cuts) < 1):
+        expected = f"{parts} numbers above 0 that add up to {layers}"
         raise InputError.at(
             "cuts", "the layers of the parts are not those of the model", expected=expected, found=str(cuts)
         )
@@ -420,6 +425,11 @@ def check(model: Model, plan: Plan) -> None:
         for refused, option, message, found in _refusals(model, plan):
             if refused:
                 _note(problems, option, message, str(found))
+
+
+def divides(model: Model, plan: Plan) -> bool:
+    """Whether degrees divide what they split."""
+    return all(divisor > 0 and value % divisor == 0 for _, value, divisor, _ in _divisions(model, plan))
 
 
 def _divisions(model: Model, plan: Plan) -> Iterator[tuple[str, int, int, str]]:
@@ -444,19 +454,18 @@ def _refusals(model: Model, plan: Plan) -> Iterator[tuple[bool, str, str, int]]:
     yield model.depth > MOST_LAYERS, "num_layers", f"at most {MOST_LAYERS:,} can be timed one by one", model.layers
     uneven = f"{model.heads} attention heads do not share them evenly"
     yield model.heads % model.key_heads > 0, "num_query_groups", uneven, model.key_heads
+    parts = plan.outline.parts
     yield model.depth < plan.pp, "pipeline_model_parallel", "more stages than layers", plan.pp
+    chunks = f"{parts} chunks of {model.depth} layers: some would have none"
+    yield plan.pp <= model.depth < parts, "virtual_pipeline_model_parallel_size", chunks, plan.virtual_stages
     tp = "must be 1 or the tensor parallel size"
     yield plan.expert_tp not in (1, plan.tp), "expert_tensor_parallel_size", tp, plan.expert_tp
     if model.experts:
         count = model.experts.count
         yield model.experts.top_k > count, "moe_router_topk", f"there are {count} experts", model.experts.top_k
-        groups = "ZeRO-3 shares experts over all replicas: expert parallelism has other groups"
-        yield plan.zero == 3 and (plan.ep > 1 or plan.expert_tp != plan.tp), "stage", groups, plan.zero
     else:
         yield plan.ep > 1, "expert_model_parallel_size", "this model has no experts", plan.ep
-    common = "ZeRO-3 does not share what MTP modules and the model have in common"
-    yield plan.zero == 3 and model.mtp_layers > 0, "stage", common, plan.zero
-    yield plan.shard > 0 and not plan.zero, "shard_ranks", "nothing is shared: --stage 1, 2 or 3", plan.shard
+    yield plan.shard > 0 and not plan.zero, "shard_ranks", "nothing is shared without ZeRO", plan.shard
 
 
 def check_sizes(model: Model) -> None:

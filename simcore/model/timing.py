@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import fsum
 from operator import attrgetter
@@ -13,11 +14,15 @@ from simcore.compute.kernel import Attention, Duration, GroupedProduct, MemoryPa
 from simcore.compute.kernel import Kernel as Work
 from simcore.compute.measured.tables import remembered
 from simcore.compute.power import limited
-from simcore.model.steps import Kernel
+from simcore.hashed import Hashed
+from simcore.model.layer import optimizer
+from simcore.model.steps import Kernel, Part, in_phase
+from simcore.units import whole_ns
+from simcore.workload.model import PhaseName
 
 
-@dataclass(frozen=True, slots=True)
-class Loop:
+@dataclass(frozen=True)
+class Loop(Hashed):
     """What a training loop makes of kernels whose short runs are measured: factors on their times.
 
     `products`: of 16 bits and more; `narrow_products`: of 8 and 4 bits, quantising included, and `narrowest_products`
@@ -26,6 +31,8 @@ class Loop:
     (`simcore.compute.power.limited`). `attention_for`: the year of the newest devices that the attention is written
     for, `attention_behind` how many times as long its authors say it takes as the best of its time.
     """
+
+    __hash__ = Hashed.__hash__
 
     products: float = 1.0
     narrow_products: float = 1.0
@@ -88,7 +95,7 @@ def computed_in(kernel: Kernel, device: Accelerator, dtype: str) -> str:
         return "fp8"
     if not narrow or not kernel.wide:
         return dtype
-    return "bf16" if "bf16" in device.peak_flops_per_s else "fp16"
+    return device.wide_dtype
 
 
 def prepare(kernels: Iterable[Kernel], device: Accelerator, dtype: str) -> None:
@@ -101,11 +108,32 @@ def prepare(kernels: Iterable[Kernel], device: Accelerator, dtype: str) -> None:
         durations(some, device, kind)
 
 
-def kernel_s(kernel: Kernel, device: Accelerator, dtype: str, loop: Loop = LOOP) -> float:
-    """Seconds of a kernel."""
-    return duration(kernel, device, dtype, loop).seconds
+class KernelTimer(ABC):
+    """Adds up the times of kernels that `kernel_s` knows: the `Timer` of all steps that nobody measured."""
 
+    __slots__ = ()
 
-def seconds(kernels: Iterable[Kernel], device: Accelerator, dtype: str, loop: Loop = LOOP) -> float:
-    """Seconds of kernels one after the other."""
-    return fsum(kernel_s(kernel, device, dtype, loop) for kernel in kernels)
+    @abstractmethod
+    def kernel_s(self, kernel: Kernel) -> float:
+        """Seconds of a kernel."""
+
+    def seconds(self, kernels: Iterable[Kernel]) -> float:
+        """Seconds of kernels one after the other."""
+        return fsum(map(self.kernel_s, kernels))
+
+    def phase_s(self, kernels: Iterable[Kernel], phase: PhaseName) -> float:
+        """Seconds of kernels in a phase."""
+        return self.seconds(one for kernel in kernels for one in in_phase(kernel, phase))
+
+    def time_ns(self, part: Part, kernels: Sequence[Kernel], phase: PhaseName) -> int:
+        """As `Timer.time_ns`."""
+        del part
+        return whole_ns(1e9 * self.phase_s(kernels, phase))
+
+    def optimizer(self, elements: int) -> int:
+        """As `Timer.optimizer`."""
+        return whole_ns(1e9 * self.optimizer_s(elements))
+
+    def optimizer_s(self, elements: int) -> float:
+        """Seconds of the optimizer on so many elements."""
+        return self.seconds([optimizer(elements)])

@@ -64,8 +64,14 @@ def build_step(
     for rank_step in made:
         rank_step.add_tasks(intrinsic, alone_ns[rank_step.number] if alone_ns else {})
         rank_step.add_dependencies(coupled=coupled)
-    for match in matches if coupled else ():
-        _couple(builder, made, match)
+    # Every member of a collective ends its intrinsic time after the last arrival.
+    pairs = ((one, other) for match in matches if coupled for one in match.members for other in match.members)
+    for one, other in pairs:
+        if other.rank != one.rank:
+            arrival, own = made[other.rank].arrival[other.task], made[one.rank]
+            builder.edge(EdgeKind.COLLECTIVE, arrival, own.finish[one.task])
+            if own.follows_send(one.task):
+                builder.edge(EdgeKind.COLLECTIVE, arrival, own.arrival[one.task])
     files = ", ".join(prepared.view.trace.file for prepared in ranks)
     return builder.graph(
         lambda nodes: SimulationError(
@@ -73,17 +79,6 @@ def build_step(
             "  hint:     the ranks' collectives do not fit together; --no-coupling replays the ranks apart"
         )
     )
-
-
-def _couple(builder: GraphBuilder, ranks: list[_RankStep], match: Match) -> None:
-    """Every member ends its intrinsic time after the last arrival."""
-    for one in match.members:
-        for other in match.members:
-            if other.rank != one.rank:
-                arrival = ranks[other.rank].arrival[other.task]
-                builder.edge(EdgeKind.COLLECTIVE, arrival, ranks[one.rank].finish[one.task])
-                if ranks[one.rank].follows_send(one.task):
-                    builder.edge(EdgeKind.COLLECTIVE, arrival, ranks[one.rank].arrival[one.task])
 
 
 class _RankStep:
@@ -141,7 +136,15 @@ class _RankStep:
         if not self.rank.marked:  # a step ends when the device is done, too
             for rows in self.on_stream.values():
                 self.builder.edge(EdgeKind.STREAM, self.finish[rows[-1]], self.host.end)
-        self._sync_edges()
+        for call, node in self.host.returned.items():
+            sync = self.prepared.syncs.get(call)
+            for source in sync.sources if sync else ():
+                lane = int(self.trace.tasks.lane[source])
+                if source in self.finish:
+                    self.builder.edge(EdgeKind.SYNC, self.finish[source], node)
+                elif self.rank.task_step[source] < self.step and lane in self.on_stream:
+                    # A task of an earlier step: its stream's last task in the previous copy.
+                    self.builder.edge(EdgeKind.SYNC, self.finish[self.on_stream[lane][-1]], node, back=1)
         self._queue_edges()
 
     def _start_edges(self, before: int, task: int, back: int) -> None:
@@ -182,17 +185,6 @@ class _RankStep:
         if behind >= len(here) or self.trace.tasks.name[here[-1 - behind]] != self.trace.tasks.name[source]:
             return None
         return self.finish[here[-1 - behind]], 1
-
-    def _sync_edges(self) -> None:
-        """A wait for a task of an earlier step is one for its stream's last task in the previous copy."""
-        for call, node in self.host.returned.items():
-            sync = self.prepared.syncs.get(call)
-            for source in sync.sources if sync else ():
-                lane = int(self.trace.tasks.lane[source])
-                if source in self.finish:
-                    self.builder.edge(EdgeKind.SYNC, self.finish[source], node)
-                elif self.rank.task_step[source] < self.step and lane in self.on_stream:
-                    self.builder.edge(EdgeKind.SYNC, self.finish[self.on_stream[lane][-1]], node, back=1)
 
     def _queue_edges(self) -> None:
         """The n-th launch returns when task n - depth - 1 has ended, counted through the copies."""

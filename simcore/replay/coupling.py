@@ -51,23 +51,16 @@ def match_collectives(ranks: Sequence[RankView], steps: Sequence[int]) -> list[M
             own[recorded.group if recorded else ""].append(Member(number, task))
         for group, members in own.items():
             groups[group].append(members)
-    coupled = [rows for rows in groups.values() if len(rows) > 1 and _same_kernels(ranks, rows)]
-    return [_match(ranks, members) for rows in coupled for members in zip(*rows, strict=True)]
 
+    def same_kernels(rows: list[list[Member]]) -> bool:
+        """Whether every rank launched kernels of the same names in the same order."""
+        traces = (ranks[members[0].rank].trace for members in rows)
+        named = zip(traces, rows, strict=True)
+        return len({tuple(own.names[own.tasks.name[one.task]] for one in members) for own, members in named}) == 1
 
-def _same_kernels(ranks: Sequence[RankView], rows: list[list[Member]]) -> bool:
-    """Whether every rank launched kernels of the same names in the same order."""
-    traces = [ranks[members[0].rank].trace for members in rows]
-    names = {
-        tuple(trace.names[trace.tasks.name[member.task]] for member in members)
-        for trace, members in zip(traces, rows, strict=True)
-    }
-    return len(names) == 1
-
-
-def _match(ranks: Sequence[RankView], members: tuple[Member, ...]) -> Match:
-    tasks = [(ranks[member.rank].trace.tasks, member.task) for member in members]
-    return Match(members, min(column.length_ns(task) for column, task in tasks))
+    coupled = [rows for rows in groups.values() if len(rows) > 1 and same_kernels(rows)]
+    found = (members for rows in coupled for members in zip(*rows, strict=True))
+    return [Match(one, min(ranks[m.rank].trace.tasks.length_ns(m.task) for m in one)) for one in found]
 
 
 def clock_offsets_ns(ranks: Sequence[RankView], matches: Sequence[Match]) -> list[int]:
@@ -97,16 +90,18 @@ class Estimate:
 
 def transfers(rank: RankView) -> dict[int, Estimate]:
     """For each communication kernel, by its row in the tasks, how long it transfers."""
-    fabrics = _fabrics(rank.trace.device)
+    known = recognised(rank.trace.device)
+    family = known.name.partition("-")[0].lower() if known else "unknown"
+    fabrics = [fabric for name, fabric in FABRICS.items() if family in name.split("-")]  # NCCL was measured there
     found = dict[int, Estimate]()
     for rows in _alike(rank).values():
         quickest = min(rank.trace.tasks.length_ns(task) for task in rows)
         said = rank.trace.collectives.get(rows[0])
         transfer = transfer_of(said) if said else None
         measured = [_measured_ns(transfer, fabric) for fabric in fabrics] if transfer and transfer.size_bytes else []
-        known = [time_ns for time_ns in measured if time_ns]
-        likely = min(max(known, default=quickest), quickest)
-        found |= dict.fromkeys(rows, Estimate(min(min(known, default=0), likely), likely, quickest))
+        times_ns = [time_ns for time_ns in measured if time_ns]
+        likely = min(max(times_ns, default=quickest), quickest)
+        found |= dict.fromkeys(rows, Estimate(min(min(times_ns, default=0), likely), likely, quickest))
     return found
 
 
@@ -121,13 +116,6 @@ def _alike(rank: RankView) -> Mapping[tuple[object, ...], list[int]]:
             places[kind] += 1
             alike[(*kind, places[kind])].append(task)
     return alike
-
-
-def _fabrics(device: str) -> list[Fabric]:
-    """Systems of a device on which NCCL was measured."""
-    known = recognised(device)
-    family = known.name.partition("-")[0].lower() if known else "unknown"
-    return [fabric for name, fabric in FABRICS.items() if family in name.split("-")]
 
 
 def _measured_ns(transfer: Transfer, fabric: Fabric) -> int:

@@ -189,13 +189,11 @@ def _draining(rank: RankView, task: int, ready_ns: int, rows: Column) -> list[tu
     """(end, row) of a kernel on another stream that ran when `task` was ready and was almost done at its start."""
     tasks, start = rank.trace.tasks, int(rank.trace.tasks.start_ns[task])
     at = int(np.searchsorted(tasks.start_ns[rows], start, side="right"))
-    if not at:
-        return []
-    source = int(rows[at - 1])
-    begin, end = int(tasks.start_ns[source]), int(tasks.end_ns[source])
-    almost_done = start <= end <= start + max(WAKE_NS, DRAIN_SHARE * (end - begin)) and end - start < end - begin
-    if tasks.kind[source] == TaskKind.KERNEL and begin <= ready_ns + SHORT_GAP_NS and almost_done:
-        return [(end, source)]
+    for source in rows[max(at - 1, 0) : at].tolist():
+        begin, end = int(tasks.start_ns[source]), int(tasks.end_ns[source])
+        almost_done = start <= end <= start + max(WAKE_NS, DRAIN_SHARE * (end - begin)) and end - start < end - begin
+        if tasks.kind[source] == TaskKind.KERNEL and begin <= ready_ns + SHORT_GAP_NS and almost_done:
+            return [(end, source)]
     return []
 
 

@@ -110,10 +110,8 @@ class StepGraph:
         return {kind.name.lower(): int(counts[kind]) for kind in EdgeKind}
 
 
-NODE_COLUMNS, EDGE_COLUMNS = (
-    StepGraph.__slots__[:6],
-    StepGraph.__slots__[6:14],
-)  # the order of the rows that the builder collects
+# In the order of the rows that the builder collects.
+NODE_COLUMNS, EDGE_COLUMNS = StepGraph.__slots__[:6], StepGraph.__slots__[6:14]
 
 
 class GraphBuilder:
@@ -154,16 +152,10 @@ class GraphBuilder:
         columns = dict(zip((*NODE_COLUMNS, *EDGE_COLUMNS), (*nodes.T.copy(), *edges.T.copy()), strict=True))
         made = StepGraph(**columns, order=[], ranks=tuple(self.ranks)).in_order()
         if len(made.order) < len(nodes):
-            back_in_time = _back_in_time(made)
-            made = replace(made.kept(~back_in_time).in_order(), left_out=int(back_in_time.sum()))
+            source, target, recorded = made.source, made.target, made.measured_ns
+            later = (recorded[source] > recorded[target]) | ((recorded[source] == recorded[target]) & (source > target))
+            later &= (made.back == 0) & (made.rank[source] == made.rank[target])
+            made = replace(made.kept(~later).in_order(), left_out=int(later.sum()))
         if len(made.order) < len(nodes):
             raise blocked(sorted(set(range(len(nodes))) - set(made.order)))
         return made
-
-
-def _back_in_time(graph: StepGraph) -> NDArray[np.bool_]:
-    """Edges within a copy and a rank whose source was recorded after their target."""
-    source, target, recorded = graph.source, graph.target, graph.measured_ns
-    later = (recorded[source] > recorded[target]) | ((recorded[source] == recorded[target]) & (source > target))
-    chosen: NDArray[np.bool_] = (graph.back == 0) & (graph.rank[source] == graph.rank[target]) & later
-    return chosen

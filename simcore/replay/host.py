@@ -12,7 +12,7 @@ import numpy as np
 
 from simcore.replay.device import LaunchQueue
 from simcore.replay.graph import EdgeKind, GraphBuilder, NodeKind
-from simcore.replay.rank import NOWHERE, Activity, RankView, Window
+from simcore.replay.rank import NOWHERE, RankView, Window
 
 DEVICE_SYNC = re.compile(r"(cuda|hip)DeviceSynchronize|(cu|hip)CtxSynchronize")
 STREAM_SYNC = re.compile(r"(cuda|hip|cu)StreamSynchronize")
@@ -50,8 +50,11 @@ def find_syncs(rank: RankView) -> dict[int, SyncCall]:
             sources = kinds[name](rank, call)
             if sources:
                 syncs[call] = _sync_call(rank, call, sources)
+    ends_ns, labels = rank.trace.tasks.end_ns, rank.trace.tasks.name
     for task, call in enumerate(rank.launch.tolist()):
-        if call >= 0 and _copy_blocks(rank, task, call):
+        function = names[calls.name[call]] if call >= 0 else ""
+        blocks = COPY.match(function) and (ASYNC not in function or not PINNED.search(names[labels[task]]))
+        if blocks and ends_ns[task] <= calls.end_ns[call] + CLOCK_NS:
             syncs[call] = _sync_call(rank, call, (task,))
     return syncs
 
@@ -68,8 +71,8 @@ def _last_tasks(rank: RankView, before_ns: int) -> list[int]:
 
 
 def _device_sync(rank: RankView, call: int) -> tuple[int, ...]:
-    start, end = rank.trace.calls.start_ns[call], rank.trace.calls.end_ns[call]
-    return tuple(task for task in _last_tasks(rank, start) if rank.trace.tasks.end_ns[task] <= end + CLOCK_NS)
+    lasts, end_ns = _last_tasks(rank, rank.trace.calls.start_ns[call]), rank.trace.calls.end_ns[call] + CLOCK_NS
+    return tuple(task for task in lasts if rank.trace.tasks.end_ns[task] <= end_ns)
 
 
 def _stream_sync(rank: RankView, call: int) -> tuple[int, ...]:
@@ -94,14 +97,6 @@ def _event_sync(rank: RankView, call: int) -> tuple[int, ...]:
     return (int(rows[trace.tasks.end_ns[rows].argmax()]),) if len(rows) else ()
 
 
-def _copy_blocks(rank: RankView, task: int, call: int) -> bool:
-    trace = rank.trace
-    function = trace.names[trace.calls.name[call]]
-    if not COPY.match(function) or trace.tasks.end_ns[task] > trace.calls.end_ns[call] + CLOCK_NS:
-        return False
-    return ASYNC not in function or not PINNED.search(trace.names[trace.tasks.name[task]])
-
-
 @dataclass(frozen=True, slots=True)
 class Wake:
     """A thread resumes at `at_ns` because another one got as far as `source_ns`; it had been still since `since_ns`."""
@@ -124,38 +119,23 @@ def find_wakes(rank: RankView, window: Window, threads: Iterable[int]) -> list[W
         if own is None:
             continue
         others = [(other, rank.activities[other]) for other in known if other != thread and other in rank.activities]
-        if thread != window.thread:
-            wakes.append(_first_wake(own, window, thread, rank.activities.get(window.thread)))
+        if thread != window.thread:  # its first activity follows the last thing the driving thread had finished by then
+            driver, at = rank.activities.get(window.thread), own.first_active(window.start_ns)
+            source = driver.last_end(at) if driver is not None else NOWHERE
+            wakes.append(Wake(thread, window.start_ns, at, window.thread, max(source, window.start_ns)))
         for since, at in own.gaps(window.start_ns, window.end_ns, WAITING_GAP_NS):
             if thread != window.thread and since <= window.start_ns:
                 continue
-            wake = _gap_wake(others, window, thread, since, at)
-            if wake is not None:
-                wakes.append(wake)
+            # The other thread that was busy in the gap and finished something last before its end.
+            busy = [
+                (other.last_end(at), number)
+                for number, other in others
+                if other.busy_ns(since, at) >= WAITING_BUSY * (at - since)
+            ]
+            end, number = max(busy, default=(NOWHERE, NOWHERE))
+            if end > max(since, window.start_ns):
+                wakes.append(Wake(thread, since, at, number, end))
     return wakes
-
-
-def _first_wake(own: Activity, window: Window, thread: int, driver: Activity | None) -> Wake:
-    """A thread's first activity in the step follows the last thing the driving thread had finished by then."""
-    at = own.first_active(window.start_ns)
-    source = driver.last_end(at) if driver is not None else NOWHERE
-    return Wake(thread, window.start_ns, at, window.thread, max(source, window.start_ns))
-
-
-def _gap_wake(
-    others: list[tuple[int, Activity]], window: Window, thread: int, since_ns: int, at_ns: int
-) -> Wake | None:
-    """The other thread that was busy in the gap and finished something last before its end."""
-    busy = [
-        (other.last_end(at_ns), number)
-        for number, other in others
-        if other.busy_ns(since_ns, at_ns) >= WAITING_BUSY * (at_ns - since_ns)
-    ]
-    busy = [(end, number) for end, number in busy if end > max(since_ns, window.start_ns)]
-    if not busy:
-        return None
-    end, number = max(busy)
-    return Wake(thread, since_ns, at_ns, number, end)
 
 
 class What(IntEnum):

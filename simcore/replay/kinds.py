@@ -53,21 +53,15 @@ def plain(name: str) -> str:
     >>> plain("_ZN2at6native12fused_kernelIfLi4EEEvT_"), plain("void (anonymous namespace)::softmax<f<4> >(float*)")
     ('at::native::fused_kernel', 'softmax')
     """
-    start = MANGLED.match(name)
-    if start:
-        return _demangled(name[start.end() :]) or name
+    if start := MANGLED.match(name):  # each part behind its length (Itanium C++ ABI, section 5.1)
+        rest, parts = name[start.end() :], list[str]()
+        while number := re.match(r"[1-9]\d*", rest):
+            end = number.end() + int(number[0])
+            parts.append(rest[number.end() : end])
+            rest = rest[end:]
+        return "::".join(part for part in parts if not part.startswith("_GLOBAL__N_")) or name
     shown, before = name.replace("(anonymous namespace)::", ""), ""
     while shown != before:
         shown, before = re.sub(r"<[^<>]*>", "", shown), shown
     bare = re.sub(r"(?<=\w)[<(].*", "", shown)
     return bare.rpartition(" ")[2] if bare != shown or name.startswith("void ") else bare
-
-
-def _demangled(rest: str) -> str:
-    """The qualified name at the start of a mangled one (Itanium C++ ABI, section 5.1: each part behind its length)."""
-    parts = []
-    while number := re.match(r"[1-9]\d*", rest):
-        rest = rest[number.end() :]
-        parts.append(rest[: int(number[0])])
-        rest = rest[int(number[0]) :]
-    return "::".join(part for part in parts if not part.startswith("_GLOBAL__N_"))

@@ -118,6 +118,13 @@ class RankView:
         chosen: NDArray[np.bool_] = np.isin(self.categories, categories)[self.trace.tasks.name]
         return chosen
 
+    def launched(self, thread: int, from_ns: int, to_ns: int, among: NDArray[np.bool_] | None = None) -> Column:
+        """The tasks that a thread launched in a time, of all or `among` some."""
+        inside = (self.launch >= 0) & (self.launch_ns >= from_ns) & (self.launch_ns < to_ns)
+        rows = np.flatnonzero(inside if among is None else inside & among)
+        here: Column = rows[self.trace.calls.lane[self.launch[rows]] == thread]
+        return here
+
     def last_launched(self, lane: int, before_ns: int) -> int:
         """The task launched last on a stream before a time; -1 when there is none."""
         at = int(np.searchsorted(self.stream_launch_ns[lane], before_ns, side="left"))
@@ -129,7 +136,8 @@ def view(trace: KinetoTrace) -> RankView:
     calls, tasks = trace.calls, trace.tasks
     outermost = _outermost(calls)
     windows = _windows(trace)
-    launch = _launches(calls, tasks, outermost)
+    by_correlation = dict(zip(calls.correlation.tolist(), outermost.tolist(), strict=True)) | {NOWHERE: NOWHERE}
+    launch = np.array([by_correlation.get(one, NOWHERE) for one in tasks.correlation.tolist()], dtype=np.int64)
     stream_tasks = tuple(np.flatnonzero(tasks.lane == lane) for lane in range(len(trace.streams)))
     launch_ns = _launch_times(calls, tasks, launch, stream_tasks)
     previous = np.full(len(tasks), NOWHERE)
@@ -163,11 +171,8 @@ def _windows(trace: KinetoTrace) -> tuple[Window, ...]:
     if marks:
         ends = [following.start_ns for following in marks[1:]] + [marks[-1].end_ns]
         return tuple(Window(m.index, m.start_ns, end, m.thread) for m, end in zip(marks, ends, strict=True))
-    parts = [part for part in (trace.calls, trace.tasks, trace.operators) if len(part)]
     lanes = np.r_[trace.calls.lane, trace.operators.lane]
-    thread = int(np.bincount(lanes).argmax()) if len(lanes) else 0
-    start, end = min(int(part.start_ns[0]) for part in parts), max(int(part.end_ns.max()) for part in parts)
-    return (Window(0, start, end, thread),)
+    return (Window(0, *trace.span_ns, int(np.bincount(lanes).argmax()) if len(lanes) else 0),)
 
 
 def _outermost(calls: Intervals) -> Column:
@@ -180,14 +185,6 @@ def _outermost(calls: Intervals) -> Column:
         holder = np.maximum.accumulate(np.where(nested, 0, np.arange(len(rows))))
         outermost[rows] = rows[holder]
     return outermost
-
-
-def _launches(calls: Intervals, tasks: Intervals, outermost: Column) -> Column:
-    """The outermost call that carries each task's correlation; -1 where none was recorded."""
-    by_correlation = dict(zip(calls.correlation.tolist(), outermost.tolist(), strict=True))
-    by_correlation.pop(NOWHERE, None)
-    found = [by_correlation.get(correlation, NOWHERE) for correlation in tasks.correlation.tolist()]
-    return np.array(found, dtype=np.int64)
 
 
 def _launch_times(calls: Intervals, tasks: Intervals, launch: Column, stream_tasks: tuple[Column, ...]) -> Column:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
+from simcore.documents import read_text
 from simcore.engine.run import simulate
 from simcore.engine.settings import Settings
-from simcore.errors import InputError
+from simcore.errors import InputError, Location, Problem, Problems
 from simcore.network.topology.model import Dimension, Topology
 from simcore.profiles import profiles
 from simcore.report.model import Report
 from simcore.system.config import SystemConfig
 from simcore.timeline.events import NO_LAYER, EventBuffer, EventKind, Timeline
-from simcore.workload.chakra import log_timeline
 from simcore.workload.chakra.reader import distinct_ranks
 from simcore.workload.model import GraphSet
 
@@ -41,8 +42,8 @@ def of_trace(trace: str) -> Report:
 
 
 def of_log(path: str, mhz: float = 1000.0) -> Report:
-    """ASTRA-sim's log of issued and completed nodes; InputError names the lines at fault."""
-    found = log_timeline.spans(path)
+    """ASTRA-sim's log of issued and completed nodes, on the lanes that Chakra's timelines have."""
+    found = spans(path)
     if not found:
         raise InputError.at(path, "no node is issued and completed in this log")
     npus = sorted({span.npu for span in found})
@@ -50,10 +51,68 @@ def of_log(path: str, mhz: float = 1000.0) -> Report:
     events, ends = EventBuffer(), dict.fromkeys(npus, 0)
     for span in found:
         start_ns, end_ns = round(span.start * 1000 / mhz), round(span.end * 1000 / mhz)
-        lane, name = log_timeline.lane(span.name), events.name(span.name)
+        lane, name = _lane(span.name), events.name(span.name)
         events.append((class_of[span.npu], lane, start_ns, end_ns, KINDS[lane], name, NO_LAYER, -1, 0, 0))
         ends[span.npu] = max(ends[span.npu], end_ns)
     time_ns = max(ends.values())
     ranks, finish_ns = tuple([npu] for npu in npus), tuple(ends.values())
-    timeline = Timeline(events.table(), time_ns, ((0, time_ns),), ranks, finish_ns, streams=log_timeline.LANES)
+    timeline = Timeline(events.table(), time_ns, ((0, time_ns),), ranks, finish_ns, streams=LANES)
     return Report(timeline, "astra-sim-2", "")
+
+
+MOST_DIGITS = 18  # of a number of 64 bits
+LANES = ("local memory", "remote memory", "computation", "communication")
+WORDS = {"MEM_LOAD": 0, "MEM_STORE": 0, "COMP": 2, "COMM": 3}
+_LINE = "issue,npu_id=0,tick=0,node_id=0,node_name=NAME"
+
+
+class Span(NamedTuple):
+    """A node that was issued and completed; times in ticks."""
+
+    npu: int
+    node: int
+    name: str
+    start: int
+    end: int
+
+
+def spans(path: str) -> list[Span]:
+    """The nodes of a log in the order of their completion; InputError names the lines at fault.
+
+    Lines are `issue,npu_id=0,tick=0,node_id=0,node_name=...` and `callback,...`; the position of a value counts, not
+    its key.
+    """
+    issued: dict[tuple[int, int], int] = {}
+    found: list[Span] = []
+    with Problems() as problems:
+        for number, line in enumerate(read_text(path).splitlines(), 1):
+            if not line.strip():
+                continue
+            try:
+                event, npu, tick, node, name = _parts(line)
+                start = issued.pop((npu, node)) if event == "callback" else issued.setdefault((npu, node), tick)
+            except (ValueError, KeyError) as error:
+                text = "completed but never issued" if isinstance(error, KeyError) else f"no event: {error}"
+                problems.add(Problem(Location(path, number, 1), text, _LINE, line[:80], source=line))
+                continue
+            if event == "callback":
+                found.append(Span(npu, node, name, start, tick))
+    return found
+
+
+def _parts(line: str) -> tuple[str, int, int, int, str]:
+    """Event, NPU, tick, node and name of a line."""
+    event, *values = line.strip().split(",", 4)
+    if event not in {"issue", "callback"} or len(values) != 4:
+        raise ValueError("expected 'issue' or 'callback' and four values")
+    npu, tick, node, name = (value.partition("=")[2] for value in values)
+    if max(len(npu), len(tick), len(node)) > MOST_DIGITS:
+        raise ValueError(f"a number of more than {MOST_DIGITS} digits")
+    return event, int(npu), int(tick), int(node), name
+
+
+def _lane(name: str) -> int:
+    """Which of LANES, by the first part of a node's name that is known; access to remote memory has its own."""
+    if "REMOTE" in name:
+        return 1
+    return next((lane for word, lane in WORDS.items() if word in name), 2)

@@ -15,7 +15,7 @@ from simcore.progress import meter
 from simcore.replay.build import Prepared, build_step, prepare
 from simcore.replay.coupling import Estimate, clock_offsets_ns, match_collectives
 from simcore.replay.graph import StepGraph
-from simcore.replay.rank import RankView, Window
+from simcore.replay.rank import Window
 from simcore.replay.run import NULL, UNAIDED, Changes, Timing, reordered, replay, steady
 from simcore.replay.whatif.changes import WhatIf
 from simcore.replay.whatif.retiming import Retimed
@@ -23,7 +23,6 @@ from simcore.workload.kineto import KinetoTrace
 
 Column = NDArray[np.int64]
 MOST_ORDERS = 8  # how often streams are put into a new launch order before the recorded one is kept
-likely_ns, least_ns, most_ns = (attrgetter(name) for name in ("likely_ns", "least_ns", "most_ns"))
 BACKLOG_SHARE = 0.02  # a step whose GPU backlog changes by more than this share of it is not steady
 
 
@@ -184,7 +183,11 @@ class RecordedStep:
     """
 
     def __init__(
-        self, ranks: Sequence[Prepared], index: int, changes: Changes, estimate: Callable[[Estimate], int] = likely_ns
+        self,
+        ranks: Sequence[Prepared],
+        index: int,
+        changes: Changes,
+        estimate: Callable[[Estimate], int] = attrgetter("likely_ns"),
     ):
         self.ranks, self.index, self.changes = tuple(ranks), index, changes
         self.views = [rank.view for rank in ranks]
@@ -200,25 +203,28 @@ class RecordedStep:
         ]
         self.graph = self._graph(changes)
         self.copies = 1 if all(len(view.windows) == 1 for view in self.views) else 0
-        self.device_spans = [_device_span_ns(*each) for each in zip(self.views, self.windows, strict=True)]
+        # When each device was done with what was launched by the start and by the end of the step.
+        self.device_spans = [
+            tuple(
+                int(view.trace.tasks.end_ns[view.launch_ns < time].max(initial=time))
+                for time in (window.start_ns, window.end_ns)
+            )
+            for view, window in zip(self.views, self.windows, strict=True)
+        ]
 
     def _graph(self, changes: Changes) -> StepGraph:
         return build_step(self.ranks, self.steps, self.matches, coupled=changes.coupling, alone_ns=self.alone_ns)
 
     def played(self, graph: StepGraph, changes: Changes) -> Timing:
         """A graph of this step, replayed; a trace's only step once, from where it was recorded to begin."""
-        begins = self._begins_ns(graph)
-        before = self._left_over_ns(graph, begins) if self.copies else {}
-        return replay(graph, changes, begins_ns=begins, before_ns=before, copies=self.copies)
-
-    def _begins_ns(self, graph: StepGraph) -> dict[int, int]:
-        """When each rank begins the step, on one clock that starts with the earliest of them."""
         offsets = clock_offsets_ns(self.views, self.matches)
-        begins = [
+        times = [
             round(view.trace.base_us * 1e3) + window.start_ns - offset
             for view, window, offset in zip(self.views, self.windows, offsets, strict=True)
-        ]
-        return {nodes.begin: begin - min(begins) for nodes, begin in zip(graph.ranks, begins, strict=True)}
+        ]  # on one clock, which starts with the earliest of them
+        begins = {nodes.begin: time - min(times) for nodes, time in zip(graph.ranks, times, strict=True)}
+        before = self._left_over_ns(graph, begins) if self.copies else {}
+        return replay(graph, changes, begins_ns=begins, before_ns=before, copies=self.copies)
 
     def _left_over_ns(self, graph: StepGraph, begins_ns: dict[int, int]) -> dict[int, int]:
         """When each stream was done with what came before the step, as the end of its last task a copy before."""
@@ -258,7 +264,8 @@ class RecordedStep:
 
     def otherwise(self) -> list[RecordedStep]:
         """The step with the least and the most that collectives may transfer; nothing where that is the same."""
-        others = [RecordedStep(self.ranks, self.index, self.changes, estimate) for estimate in (least_ns, most_ns)]
+        bounds = attrgetter("least_ns"), attrgetter("most_ns")
+        others = [RecordedStep(self.ranks, self.index, self.changes, estimate) for estimate in bounds]
         return [other for other in others if not other.graph.same(self.graph)]
 
     def transfer_ns(self, number: int, task: int) -> int:
@@ -310,11 +317,3 @@ def _span(graph: StepGraph, timing: Timing, number: int) -> tuple[int, int]:
         return int(timing.start_ns[0, nodes.begin]), int(timing.end_ns[0, nodes.end])
     latest = int(timing.latest_ns(graph.rank == number)[-1])
     return latest - steady(graph, timing, number), latest
-
-
-def _device_span_ns(view: RankView, window: Window) -> tuple[int, int]:
-    """When the device was done with what was launched by the start and by the end of a step."""
-    done = [
-        view.trace.tasks.end_ns[view.launch_ns < time].max(initial=time) for time in (window.start_ns, window.end_ns)
-    ]
-    return int(done[0]), int(done[1])

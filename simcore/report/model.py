@@ -38,8 +38,8 @@ from simcore.report.document import (
 )
 from simcore.report.queues import queues_document
 from simcore.timeline.breakdown import breakdown, class_figures, dimension_traffic, layer_figures
-from simcore.timeline.events import FOREVER, FaultCount, LinkTable, Timeline, format_ranks
-from simcore.units import format_ns
+from simcore.timeline.events import FOREVER, FaultCount, LinkTable, Timeline
+from simcore.units import format_ns, format_ranks
 from simcore.workload.model import PhaseName, Workload
 
 if TYPE_CHECKING:

@@ -18,25 +18,8 @@ import numpy as np
 from simcore.report.selection import View
 from simcore.report.tracks import Track, counters, lay_out, passed
 from simcore.timeline.events import NO_LAYER, Curve, EventKind, EventTable, Timeline
+from simcore.workload.chakra.writer import varint
 from simcore.workload.model import PhaseName
-
-_ONE_BYTE = [bytes([value]) for value in range(0x80)]
-
-
-def varint(value: int) -> bytes:
-    """A non-negative integer in base 128, the lowest seven bits first.
-
-    >>> varint(300).hex()
-    'ac02'
-    """
-    if value < 0x80:
-        return _ONE_BYTE[value]
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 @lru_cache(maxsize=4096)  # a trace says the same few things over and over

@@ -10,8 +10,8 @@ import numpy as np
 from simcore.errors import InputError
 from simcore.report.table import shorten
 from simcore.timeline.breakdown import class_figures
-from simcore.timeline.events import EventTable, Timeline, format_ranks
-from simcore.units import format_ns, parse_ns, parse_spans
+from simcore.timeline.events import EventTable, Timeline
+from simcore.units import format_ns, format_ranks, parse_ns, parse_spans
 
 LABEL_WIDTH = 60
 MOST_RANKS = 10_000_000

@@ -56,17 +56,15 @@ def render(results: Results, *, width: int = 80, num_rows: int = 40) -> str:
     """The summary, then the shortest runs first, failures at the end."""
     ordered = sorted(results.rows, key=lambda row: (bool(row["error"]), row["figures"].get("time_ns", 0)))
     settings = [(name, name, "") for name in results.varied]
-    table = Table(
-        "",
-        columns(*settings, *SHOWN),
-        [_line(results, row) for row in ordered],
-        noun="runs",
-        listed="results.csv",
-    )
+    lines = []
+    for row in ordered:
+        figures = [row["figures"][name] for name in SHOWN] if row["figures"] else ["failed", *[None] * (len(SHOWN) - 1)]
+        lines.append([*(shown(row["options"].get(name)) for name in results.varied), *figures])
+    table = Table("", columns(*settings, *SHOWN), lines, noun="runs", listed="results.csv")
     failed = (row for row in ordered[:num_rows] if row["error"])
     failures = "\n".join(f"failed: {_settings(results, row)}\n  {row['error'].splitlines()[0]}" for row in failed)
-    shown = table.first(num_rows).text(width) if results.varied else ""
-    return "\n\n".join(filter(None, (wrapped(_headline(results), width), shown, printable(failures)))) + "\n"
+    listed = table.first(num_rows).text(width) if results.varied else ""
+    return "\n\n".join(filter(None, (wrapped(_headline(results), width), listed, printable(failures)))) + "\n"
 
 
 def _headline(results: Results) -> str:
@@ -85,20 +83,6 @@ def _headline(results: Results) -> str:
 def _settings(results: Results, row: Row) -> str:
     options = row["options"]
     return ", ".join(f"{name} = {shown(options[name])}" for name in results.varied if name in options)
-
-
-def _title(results: Results) -> str:
-    """What all runs share, and the shortest."""
-    best = min(results.done, key=lambda row: row["figures"]["time_ns"])
-    workload = "" if "workload" in results.varied else f"{Path(shown(best['options'].get('workload'))).stem}, "
-    took = format_ns(best["figures"]["time_ns"])
-    return f"{workload}{len(results.done)} runs; shortest: {took}, {_settings(results, best)}"
-
-
-def _line(results: Results, row: Row) -> list[object]:
-    settings = [shown(row["options"].get(name)) for name in results.varied]
-    figures = row["figures"]
-    return [*settings, *([figures[name] for name in SHOWN] if figures else ["failed", *[None] * (len(SHOWN) - 1)])]
 
 
 def _columns(results: Results) -> dict[str, list[Any]]:
@@ -142,7 +126,10 @@ def write_files(results: Results, folder: Path, pareto: tuple[str, str] | None =
     if pareto and results.done:
         figures["pareto"] = trade_figure(results.done, results.varied, pareto)
     for name, figure in figures.items():
-        titled(figure, _title(results))
+        best = min(results.done, key=lambda row: row["figures"]["time_ns"])
+        workload = "" if "workload" in results.varied else f"{Path(shown(best['options'].get('workload'))).stem}, "
+        took = f"{format_ns(best['figures']['time_ns'])}, {_settings(results, best)}"
+        titled(figure, f"{workload}{len(results.done)} runs; shortest: {took}")
         files |= {f"{name}.svg": image(figure, "svg"), f"{name}.png": image(figure, "png")}
     write_all({folder / name: content for name, content in files.items()})
     return [folder / name for name in files]

@@ -97,31 +97,23 @@ def execute(task: Task) -> Row:
     error = ""
     with metered(), TemporaryDirectory(prefix="simcore-sweep-") as folder:  # a run is one part of the whole
         try:
-            figures = _figures(task.configuration, Path(folder))
+            arguments = _arguments(task.configuration, Path(folder))
+            document = simcore.run(**arguments).to_dict()
+            shares = cast("dict[str, int]", document["breakdown"])
+            figures = {"npus": document["npus"], "time_ns": document["time_ns"], **shares, **_price(arguments)}
         except SimcoreError as failure:
             error = str(failure).replace(folder, "varied")
         except Exception as failure:  # noqa: BLE001 - one run must not end the others; its row tells what happened
             error = f"{type(failure).__name__}: {failure}".replace(folder, "varied")
-    return _row(task, figures, error)
+    return row_of(task, figures, error)
 
 
-def failed(task: Task, error: str) -> Row:
-    """The row of a run that came to no end."""
-    return _row(task, {}, error)
-
-
-def _row(task: Task, figures: dict[str, int], error: str) -> Row:
+def row_of(task: Task, figures: dict[str, int], error: str) -> Row:
+    """The row of a run: its figures, or why it has none."""
     return Row(
         key=task.key, options=task.configuration, inputs=task.inputs, version=simcore.__version__, figures=figures,
         error=error,
     )  # fmt: skip
-
-
-def _figures(configuration: Configuration, folder: Path) -> dict[str, int]:
-    arguments = _arguments(configuration, folder)
-    document = simcore.run(**arguments).to_dict()
-    shares = cast("dict[str, int]", document["breakdown"])
-    return {"npus": document["npus"], "time_ns": document["time_ns"], **shares, **_price(arguments)}
 
 
 def _price(arguments: dict[str, Any]) -> dict[str, int]:

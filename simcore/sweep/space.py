@@ -101,14 +101,16 @@ Space = dict[str, Choice | Range]
 def read_space(node: Node) -> Space:
     """Names -> a list of values or a range {low, high, log, integer}."""
     check_names(node)
-    return {name: _choice(name, item) if isinstance(item.value, list) else _range(name, item)
+    return {name: Choice(values(name, item)) if isinstance(item.value, list) else _range(name, item)
             for name, item in node.mapping()}  # fmt: skip
 
 
-def _choice(name: str, node: Node) -> Choice:
-    if not node.items:
+def values(name: str, node: Node) -> tuple[Any, ...]:
+    """The values of one option or part in a list, at least one."""
+    found = node.sequence()
+    if node.value == []:
         node.problem(f"{name} has no value", expected="at least one value")
-    return Choice(tuple(value(name, item) for item in node.items))
+    return tuple(value(name, item) for item in found)
 
 
 def _range(name: str, node: Node) -> Range:

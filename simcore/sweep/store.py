@@ -53,7 +53,7 @@ def appending(path: Path) -> Iterator[Callable[[Row], None]]:
         raise InputError.at(str(path), "cannot be written", found=error.strerror or str(error)) from error
     try:
         _lock(file, path)
-        _cut_torn_line(file, path)
+        os.ftruncate(file, path.read_bytes().rfind(b"\n") + 1)  # without a torn last line
         yield lambda row: _append(file, path, row)
     finally:
         os.close(file)
@@ -74,11 +74,6 @@ def _lock(file: int, path: Path) -> None:
         raise InputError.at(
             str(path), "another sweep is writing here", hint="wait for it, or take another -o"
         ) from error
-
-
-def _cut_torn_line(file: int, path: Path) -> None:
-    content = path.read_bytes()
-    os.ftruncate(file, content.rfind(b"\n") + 1)
 
 
 def _append(file: int, path: Path, row: Row) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from simcore.documents import Node, read
 from simcore.errors import Problems
 from simcore.sweep.run import FIGURES
-from simcore.sweep.space import Configuration, Space, check_names, read_space, value
+from simcore.sweep.space import Configuration, Space, check_names, read_space, value, values
 
 MOST_RUNS = 1_000_000
 
@@ -87,10 +87,7 @@ def _grid(root: Node, base: Configuration) -> Iterator[Configuration]:
     if "grid" not in root:
         return iter(())
     check_names(root["grid"])
-    axes = {name: [value(name, item) for item in node.sequence()] for name, node in root["grid"].mapping()}
-    for name, node in root["grid"].mapping():
-        if node.value == []:
-            node.problem(f"{name} has no value", expected="at least one value")
+    axes = {name: [*values(name, node)] for name, node in root["grid"].mapping()}
     if prod(map(len, axes.values())) > MOST_RUNS:
         root["grid"].problem("the grid is too large", expected=f"at most {MOST_RUNS:,} runs")
         return iter(())

@@ -4,44 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from simcore.errors import InputError
 from simcore.files import make_folder, write_text
 from simcore.progress import meter
 from simcore.sweep.run import Row, tasks
-from simcore.sweep.space import Configuration
+from simcore.sweep.space import Choice, Configuration, Range
 from simcore.sweep.store import appending, read_rows
-from simcore.sweep.study import Study
-from simcore.sweep.workers import Runner, workers
+from simcore.sweep.study import Search, Study
+from simcore.sweep.workers import workers
 
 RESULTS = "results.jsonl"
 SHARD = "results-{}-of-{}.jsonl"
 STUDY = "study.json"
 """Which rows of RESULTS belong to the study, in its order."""
 SCHEMA = "simcore.sweep/1"
-
-
-@dataclass(frozen=True, slots=True)
-class _Sweep:
-    """What is known, what runs the rest, where a new row goes."""
-
-    rows: dict[str, Row]
-    run: Runner
-    append: Callable[[Row], None]
-
-    def complete(self, configurations: Sequence[Configuration]) -> list[Row]:
-        """The row of each configuration, in order; those not known are run first, equal ones once."""
-        keyed = [*tasks(configurations)]
-        asked = {task.key: task for task in keyed}
-        missing = [task for key, task in asked.items() if key not in self.rows]
-        meter().advance(len(configurations) - len(missing))
-        for row in self.run(missing):
-            self.append(row)
-            self.rows[row["key"]] = row
-            meter().advance()
-        return [self.rows[task.key] for task in keyed]
 
 
 def sweep(
@@ -75,14 +54,24 @@ def sweep(
         make_folder(folder)
     with appending(results) as append, workers(jobs, scheduler) as run:
         known = {key: row for key, row in read_rows(results).items() if not (retry and row["error"])}
-        doing = _Sweep(known, run, append)
+
+        def complete(configurations: Sequence[Configuration]) -> list[Row]:
+            """The row of each configuration, in order; those not known are run first, equal ones once."""
+            keyed = [*tasks(configurations)]
+            asked = {task.key: task for task in keyed}
+            missing = [task for key, task in asked.items() if key not in known]
+            meter().advance(len(configurations) - len(missing))
+            for row in run(missing):
+                append(row)
+                known[row["key"]] = row
+                meter().advance()
+            return [known[task.key] for task in keyed]
+
         _describe(study, folder, [task.key for task in tasks(study.configurations)])
         part, parts = shard or (1, 1)
-        rows = doing.complete(study.configurations[part - 1 :: parts])
+        rows = complete(study.configurations[part - 1 :: parts])
         if study.search:
-            from simcore.sweep.optimise import search
-
-            rows += search(study.search, doing.complete)
+            rows += _search(study.search, complete)
             _describe(study, folder, [row["key"] for row in rows])
     return [*{row["key"]: row for row in rows}.values()]
 
@@ -107,3 +96,40 @@ def merge(folder: Path, others: Sequence[Path] = ()) -> int:
 def _describe(study: Study, folder: Path, keys: Sequence[str]) -> None:
     document = {"schema": SCHEMA, "varied": study.varied, "keys": [*dict.fromkeys(keys)]}
     write_text(folder / STUDY, json.dumps(document, sort_keys=True, indent=1) + "\n")
+
+
+BATCH = 4
+"""Runs drawn at once, whatever the number of workers: the rows must not depend on it."""
+
+
+def _search(asked: Search, complete: Callable[[Sequence[Configuration]], list[Row]]) -> list[Row]:
+    """Optuna's rows in the order drawn: each batch of runs from what the batches before have shown.
+
+    The sampler is seeded: asked again, it wants the same runs, and these are known.
+    """
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    sampler = optuna.samplers.TPESampler(seed=asked.seed, n_startup_trials=2 * BATCH)
+    study = optuna.create_study(sampler=sampler, direction="minimize")
+    rows: list[Row] = []
+    for start in range(0, asked.num_runs, BATCH):
+        trials = [study.ask() for _ in range(min(BATCH, asked.num_runs - start))]
+        drawn = [
+            asked.base | {name: _suggest(trial, name, some) for name, some in asked.space.items()} for trial in trials
+        ]
+        done = complete(drawn)
+        for trial, row in zip(trials, done, strict=True):
+            state = optuna.trial.TrialState.FAIL if row["error"] else optuna.trial.TrialState.COMPLETE
+            study.tell(trial, row["figures"].get(asked.figure), state=state)
+        rows += done
+    return rows
+
+
+def _suggest(trial: Any, name: str, some: Choice | Range) -> Any:
+    """A value as the sampler suggests it; choices go by their place, for any plain data is a choice."""
+    if isinstance(some, Choice):
+        return some.values[trial.suggest_categorical(name, [*range(len(some.values))])]
+    if some.integer:
+        return trial.suggest_int(name, int(some.low), int(some.high), log=some.log)
+    return float(f"{trial.suggest_float(name, some.low, some.high, log=some.log):.6g}")

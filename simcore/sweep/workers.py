@@ -14,7 +14,7 @@ from multiprocessing import connection, get_context, parent_process
 from typing import Any
 
 from simcore.errors import InputError, SimulationError
-from simcore.sweep.run import Row, Task, execute, failed
+from simcore.sweep.run import Row, Task, execute, row_of
 
 Runner = Callable[[Sequence[Task]], Iterator[Row]]
 """Tasks -> their rows, in the order in which they are done."""
@@ -61,20 +61,19 @@ def _pooled(jobs: int, tasks: Sequence[Task]) -> Iterator[Row]:
             try:
                 row = pool.submit(execute, task).result()
             except BrokenProcessPool:
-                row = failed(task, "its process was ended from outside (out of memory?)")
+                row = row_of(task, {}, "its process was ended from outside (out of memory?)")
         yield row
 
 
 def _end_with_parent() -> None:
     """Let a worker end when the process that started it is gone, even by kill -9."""
-    parent = parent_process()
-    if parent:
-        threading.Thread(target=_watch, args=(parent.sentinel,), daemon=True).start()
+    if parent := parent_process():
 
+        def watch() -> None:
+            connection.wait([parent.sentinel])
+            os._exit(1)
 
-def _watch(sentinel: int) -> None:
-    connection.wait([sentinel])
-    os._exit(1)
+        threading.Thread(target=watch, daemon=True).start()
 
 
 @contextmanager
@@ -107,6 +106,6 @@ def _of_cluster(client: Any, tasks: Sequence[Task]) -> Iterator[Row]:
             done, waiting = wait(waiting, return_when="FIRST_COMPLETED")
             for future in done:
                 error = future.exception()
-                yield failed(futures[future], f"{type(error).__name__}: {error}") if error else future.result()
+                yield row_of(futures[future], {}, f"{type(error).__name__}: {error}") if error else future.result()
     except (CancelledError, OSError) as error:
         raise SimulationError("the Dask scheduler is gone; what is done is kept, run again to go on") from error

@@ -136,12 +136,6 @@ def of_kinds(events: EventTable, kinds: Iterable[EventKind]) -> EventTable:
     return events.where(np.isin(events.kind, [int(kind) for kind in kinds]))
 
 
-def communication_intervals(events: EventTable) -> tuple[Ints, Ints]:
-    """Start and end of everything that counts as communication: collectives, sends, receives, memory transfers."""
-    chosen = of_kinds(events, COMMUNICATION)
-    return chosen.start_ns, chosen.end_ns
-
-
 def class_figures(timeline: Timeline) -> ClassFigures:
     """The figures of every class at once."""
     events, finish = timeline.events, np.asarray(timeline.finish_ns, dtype=np.int64)
@@ -171,7 +165,8 @@ def breakdown(timeline: Timeline, npu_class: int = 0) -> Breakdown:
     """The four shares of the run's time of one class of NPUs."""
     events = of_class(timeline.events, npu_class)
     work = of_kinds(events, COMPUTING)
-    return shares((work.start_ns, work.end_ns), communication_intervals(events), timeline.time_ns)
+    talk = of_kinds(events, COMMUNICATION)
+    return shares((work.start_ns, work.end_ns), (talk.start_ns, talk.end_ns), timeline.time_ns)
 
 
 def shares(work: tuple[Ints, Ints], communication: tuple[Ints, Ints], length_ns: int) -> Breakdown:
@@ -189,16 +184,11 @@ def layer_figures(timeline: Timeline, classes: Iterable[int] = (0,)) -> LayerFig
     """
     events = timeline.events
     events = events.where(np.isin(events.npu_class, list(classes)) & (events.layer != NO_LAYER) & (events.phase >= 0))
-    num_layers = len(timeline.layers)
-    kinds = (EventKind.COMPUTE, EventKind.COLLECTIVE, EventKind.WAIT)
-    return LayerFigures(*(_durations(of_kinds(events, [kind]), num_layers) for kind in kinds))
-
-
-def _durations(events: EventTable, num_layers: int) -> Ints:
-    """Durations added up per layer and phase."""
-    sums = np.zeros((num_layers, NUM_PHASES), dtype=np.int64)
-    np.add.at(sums, (events.layer, events.phase), events.end_ns - events.start_ns)
-    return sums
+    sums = np.zeros((3, len(timeline.layers), NUM_PHASES), dtype=np.int64)
+    for figures, kind in zip(sums, (EventKind.COMPUTE, EventKind.COLLECTIVE, EventKind.WAIT), strict=True):
+        own = of_kinds(events, [kind])
+        np.add.at(figures, (own.layer, own.phase), own.end_ns - own.start_ns)
+    return LayerFigures(*sums)
 
 
 def operation_totals(timeline: Timeline) -> tuple[OperationTotal, ...]:

@@ -305,21 +305,3 @@ class Timeline:
     def npus(self) -> int:
         """How many NPUs were simulated."""
         return sum(map(len, self.ranks))
-
-
-def format_ranks(ranks: Sequence[int]) -> str:
-    """Compact ranges of ascending ranks.
-
-    >>> format_ranks([0, 1, 2, 3, 7, 12, 13])
-    '0-3,7,12-13'
-    >>> format_ranks(range(64))
-    '0-63'
-    """
-    if not len(ranks):
-        return ""
-    if isinstance(ranks, range) and ranks.step == 1:
-        return f"{ranks[0]}-{ranks[-1]}" if len(ranks) > 1 else str(ranks[0])
-    column = np.asarray(ranks)
-    breaks = np.flatnonzero(np.diff(column) != 1)
-    firsts, lasts = column[np.r_[0, breaks + 1]], column[np.r_[breaks, len(column) - 1]]
-    return ",".join(f"{a}-{b}" if b > a else f"{a}" for a, b in zip(firsts.tolist(), lasts.tolist(), strict=True))

@@ -138,9 +138,8 @@ class _Barriers:
 
     def check(self) -> None:
         """DeadlockError when somebody still waits."""
-        if self._waiting:
-            name, held = min(self._waiting.items(), key=lambda entry: entry[0])
-            cores = sorted(clock.number for clock in held)
+        for name in sorted(self._waiting)[:1]:
+            cores = sorted(clock.number for clock in self._waiting[name])
             raise DeadlockError(f"cores {cores} wait at barrier {name} for {self._missing[name]} more")
 
 

@@ -14,7 +14,7 @@ from simcore.errors import InputError
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
 from simcore.timeline.events import COLUMNS, NO_LAYER, EventBuffer, EventKind, Timeline, WaferRun
-from simcore.wafer.cores import CoreTimes, play_cores
+from simcore.wafer.cores import play_cores
 from simcore.wafer.steps import Rates, StepTimes, play
 from simcore.workload.model import PhaseName
 from simcore.workload.wafer import CoreStep, NodeStep
@@ -221,35 +221,23 @@ def _cores(run: _Run, step: CoreStep) -> None:
     if run.settings.stragglers:
         raise InputError.at("--straggler", "stragglers go with nodes, not with traces of cores")
     times = play_cores(run.graph, places, step.traces, rates, queues=queues)
-    _core_events(run, places, times)
-    run.link_bytes, run.busy_ns = run.link_bytes + times.link_bytes, run.busy_ns + times.busy_ns
-    run.load_ns[places] += times.compute_ns
-    figures = _figures(step.name, step.tokens, times.time_ns, times.compute_ns)
-    figures["compute_ns"]["npu"] = int(places[figures["compute_ns"]["npu"]])
-    run.sent("all", len(step.traces) // step.cores, *_between_nodes(step))
-    figures["move_ns"] = {"max": int(times.move_ns.max()), "mean": float(times.move_ns.mean())}
-    _finish(run, figures)
-
-
-def _between_nodes(step: CoreStep) -> tuple[IntArray, IntArray, IntArray]:
-    """Source, target and bytes of all that cores copy to other nodes, a row for every target."""
-    rows = [
-        (int(each.arguments[0]) // step.cores, int(bank) // step.cores, int(each.arguments[-1]))
-        for trace in step.traces
-        for each in trace
-        if each.kind in {"COPY", "MULTICAST"}
-        for bank in each.arguments[1:-1]
-    ]
-    source, target, size = np.array(rows, np.int64).reshape(-1, 3).T
-    return source, target, size
-
-
-def _core_events(run: _Run, places: IntArray, times: CoreTimes) -> None:
-    """COMPUTE, SEND and WAIT of every core."""
     core, unit, start, end = np.array(times.spans, np.int64).reshape(-1, 4).T
     kinds, names = np.array(UNITS), np.array([run.events.name(text) for text in ("computing", "moving", "barrier")])
     run.add(npu_class=places[core], stream=0, start_ns=start + run.now_ns, end_ns=end + run.now_ns, kind=kinds[unit],
             name=names[unit], layer=NO_LAYER, phase=-1, size_bytes=0)  # fmt: skip
+    run.link_bytes, run.busy_ns = run.link_bytes + times.link_bytes, run.busy_ns + times.busy_ns
+    run.load_ns[places] += times.compute_ns
+    figures = _figures(step.name, step.tokens, times.time_ns, times.compute_ns)
+    figures["compute_ns"]["npu"] = int(places[figures["compute_ns"]["npu"]])
+    copies = (each for trace in step.traces for each in trace if each.kind in {"COPY", "MULTICAST"})
+    moved = [
+        (int(each.arguments[0]) // step.cores, int(bank) // step.cores, int(each.arguments[-1]))
+        for each in copies
+        for bank in each.arguments[1:-1]
+    ]  # source, target and bytes, for every target
+    run.sent("all", len(step.traces) // step.cores, *np.array(moved, np.int64).reshape(-1, 3).T)
+    figures["move_ns"] = {"max": int(times.move_ns.max()), "mean": float(times.move_ns.mean())}
+    _finish(run, figures)
 
 
 def _finish(run: _Run, figures: dict[str, Any]) -> None:

@@ -19,7 +19,7 @@ from simcore.network.clock import occupied_ns, steps, whole_column
 from simcore.network.congestion_free import message_ns
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
-from simcore.workload.wafer import Flows, NodeStep, Phase
+from simcore.workload.wafer import NodeStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +59,6 @@ class StepTimes:
         return total
 
 
-def _sent(graph: LinkGraph, flows: Flows, start_ns: IntArray, free_ns: IntArray) -> Batch:
-    return send_all(graph, flows.source, flows.target, flows.size_bytes, start_ns, flows.tree, free_ns)
-
-
 def play(
     graph: LinkGraph, step: NodeStep, rates: Rates, *, factors: NDArray[np.float64] | None = None, queues: bool = True
 ) -> StepTimes:
@@ -83,25 +79,20 @@ def play(
         times[0, number] = clock
         clock = clock + (spent if factors is None else np.ceil(spent * factors).astype(np.int64))
         times[1, number] = clock
-        group = _group_of(phase, step.nodes)
+        group = np.arange(step.nodes)  # nodes that wait for nobody have one of their own
+        for members in phase.groups:
+            group[list(members)] = members[0]
         for flows in phase.rounds:
-            batch = _sent(graph, flows, clock[flows.source], free)
+            ends, leave = (flows.source, flows.target, flows.size_bytes), clock[flows.source]
+            batch = send_all(graph, *ends, leave, flows.tree, free)
             arrival, free = batch.arrival_ns, batch.free_ns if queues else free
             if not queues:
-                arrival = clock[flows.source] + message_ns(graph, flows.source, flows.target, flows.size_bytes)
+                arrival = leave + message_ns(graph, *ends)
             carried, busy = carried + batch.size_bytes, busy + batch.busy_ns
             clock = _met(clock, group, flows.source, arrival)
         clock = _met(clock, group, np.zeros(0, np.int64), np.zeros(0, np.int64))
         times[2, number] = clock
     return StepTimes(times[0], times[1], times[2], carried, busy)
-
-
-def _group_of(phase: Phase, nodes: int) -> IntArray:
-    """The number of every node's group; nodes that wait for nobody have one of their own."""
-    group = np.arange(nodes)
-    for members in phase.groups:
-        group[list(members)] = members[0]
-    return group
 
 
 def _met(clock: IntArray, group: IntArray, source: IntArray, arrival: IntArray) -> IntArray:

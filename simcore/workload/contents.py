@@ -188,10 +188,9 @@ def _message(workload: Workload, layer: Layer, name: PhaseName, phase: Phase) ->
 def _group_size(sizes: Parallelism, group: str) -> int:
     """Ranks of a group, 0 where the header does not tell."""
     replicas = sizes.all_gpus // (max(1, sizes.tp) * max(1, sizes.pp))
-    known = {"tp": sizes.tp, "ep": sizes.ep, "cp": sizes.cp, "pp": sizes.pp, "all": sizes.all_gpus}
-    return (
-        known | {"dp": replicas, "dp_ep": replicas * max(1, sizes.tp) // (max(1, sizes.ep) * sizes.expert_stride)}
-    ).get(group, 0)
+    known = {"tp": sizes.tp, "ep": sizes.ep, "cp": sizes.cp, "pp": sizes.pp, "all": sizes.all_gpus, "dp": replicas}
+    known["dp_ep"] = replicas * max(1, sizes.tp) // (max(1, sizes.ep) * sizes.expert_stride)
+    return known.get(group, 0)
 
 
 def layer_kind(name: str) -> str:
@@ -215,16 +214,12 @@ def of_graphs(
         for message in _graph_messages(graph, groups, num_ranks if num_ranks > 1 else 0):
             traffic[message] += ranks
         for row in np.flatnonzero((graph.kind == NodeKind.COMPUTE) & (graph.duration_ns > 0)).tolist():
-            kernel = _kernel(graph.names[row])
+            phase, _, rest = graph.names[row].partition(".")  # our own traces name nodes PHASE.LAYER
+            ours = phase in PHASES and rest
+            kernel = (layer_kind(rest), phase) if ours else (layer_kind(graph.names[row]), "")
             compute[kernel] += int(graph.duration_ns[row]) * ranks
             runs[kernel] += ranks
     return _contents(name, num_ranks, traffic, compute, runs)
-
-
-def _kernel(name: str) -> Kernel:
-    """Kind and phase: our own traces name nodes PHASE.LAYER."""
-    phase, _, rest = name.partition(".")
-    return (layer_kind(rest), phase) if phase in PHASES and rest else (layer_kind(name), "")
 
 
 def _graph_messages(graph: Graph, groups: Mapping[str, tuple[int, ...]], num_ranks: int) -> Iterator[Message]:

@@ -47,7 +47,6 @@ SIZES = {
 LISTS = (CHECKPOINTS, INITIATES)
 # `mode` stands in AICB's inference files and means nothing to a simulator.
 KEYS = (*SIZES, *LISTS, STAGES, PIPELINE, BOTTOM, "mode")
-DIVISORS = ("pp", "vpp", "ga")
 
 
 def read_header(cursor: Cursor, dialect: Dialect | None) -> Header:
@@ -67,8 +66,12 @@ def read_header(cursor: Cursor, dialect: Dialect | None) -> Header:
         refuse_foreign("\n".join(source.lines[:20]), source.file)
         hint = "the loop and its arguments are separate words: HYBRID_DLRM 4" if loop.text[-1].isdigit() else ""
         source.problem(loop, "unknown training loop", closest(loop.text, LOOPS), hint=hint, field="loop")
-        cursor.take_line(loop.line)
-    header.dialect, header.count_place = dialect or header.told_dialect(), cursor.peek() or source.end()
+        while (token := cursor.peek()) and token.line == loop.line:
+            cursor.take()
+    # SimAI's when a key stands there that ASTRA-sim 1.0 would not read at this place.
+    order, usual = tuple(header.values), LOOPS.get(loop.text)
+    keyed = bool(header.entries.get(BOTTOM)) if usual is None or order == usual else bool(order)
+    header.dialect, header.count_place = dialect or ("simai" if keyed else "astra-sim"), cursor.peek() or source.end()
     header.count = _count(cursor)
     return header
 
@@ -120,13 +123,6 @@ class Header:
         """The group sizes; 0 = not said."""
         return Parallelism(**{name: self.value(key, 0) for key, name in SIZES.items()})
 
-    def told_dialect(self) -> Dialect:
-        """SimAI's when a key stands there that ASTRA-sim 1.0 would not read at this place."""
-        order = tuple(self.values)
-        if self.loop not in LOOPS or order == LOOPS[self.loop]:
-            return "simai" if BOTTOM in order and self.entries.get(BOTTOM) else "astra-sim"
-        return "simai" if order else "astra-sim"
-
     def read(self) -> None:
         """All arguments of a known loop."""
         required, last = LOOPS[self.loop], self.places[""]
@@ -140,8 +136,12 @@ class Header:
             last = token
             if known:
                 self._argument(token)
-            else:
-                self._unknown(token)
+                continue
+            hint = closest(_key(token.text), KEYS)
+            self.source.problem(token, f"unknown header key '{token.text}'", hint, field="header")
+            following = self.cursor.peek()
+            if following and following.line == token.line and is_integer(following.text):
+                self.cursor.take()  # the number behind a word that is no key goes with it
         self._missing(required)
 
     def _positional_bottom_layer(self) -> None:
@@ -208,15 +208,6 @@ class Header:
     def _store(self, key: str, place: Token, values: list[int]) -> None:
         self.values[key], self.places[key] = tuple(values), place
 
-    def _unknown(self, token: Token) -> None:
-        """A word that is no key; the number behind it goes with it."""
-        self.source.problem(
-            token, f"unknown header key '{token.text}'", closest(_key(token.text), KEYS), field="header"
-        )
-        following = self.cursor.peek()
-        if following and following.line == token.line and is_integer(following.text):
-            self.cursor.take()
-
     def _missing(self, required: tuple[str, ...]) -> None:
         keyed = any(key not in required for key in self.values)
         optional = LISTS if keyed and not any(key in self.values for key in LISTS) else ()
@@ -261,9 +252,8 @@ def _check_stages(source: Source, header: Header, layers: int) -> None:
     place = header.places[STAGES]
     if len(rows) != stages:
         expected = f"{STAGES}: {stages} and as many numbers"
-        source.problem(
-            place, f"'{STAGES}' must count the rows of pp * vpp parts", expected, f"{len(rows)}", field=STAGES
-        )
+        told = f"'{STAGES}' must count the rows of pp * vpp parts"
+        source.problem(place, told, expected, f"{len(rows)}", field=STAGES)
     elif sum(rows) != layers or not all(rows):
         told = f"the rows of '{STAGES}' are not those of the file"
         source.problem(place, told, f"positive numbers that add up to {layers}", f"{sum(rows)}", field=STAGES)
@@ -288,7 +278,7 @@ def header_warnings(header: Header, file: str) -> list[str]:
     if header.dialect != "simai" or GROUP not in header.values:
         return []
     where = f"{file}:{header.places[''].line}"
-    absent = [key for key in DIVISORS if not header.value(key, 0)]
+    absent = [key for key in ("pp", "vpp", "ga") if not header.value(key, 0)]
     found = [f"{where}: the header gives no {', '.join(absent)}; 1 is meant where it is needed"] if absent else []
     stages, traffic = header.value("pp", 1), header.value(PIPELINE, 0)
     if (stages > 1) != (traffic > 0):
@@ -300,8 +290,11 @@ def write_header(workload: Workload) -> str:
     """The first line; InputError when the workload's dialect has no words for what it holds."""
     if workload.loop not in LOOPS:
         raise InputError.at(workload.loop, "unknown training loop", expected=closest(workload.loop, LOOPS))
-    words = {"astra-sim": _positional, "simai": _keyed}[workload.dialect](workload)
-    return " ".join([workload.loop, *words])
+    if workload.dialect == "astra-sim":
+        return " ".join([workload.loop, *_positional(workload)])
+    keys = [key for key in SIZES if key not in _SAID or getattr(workload.parallelism, SIZES[key])] + list(LISTS)
+    keys = [BOTTOM] * (BOTTOM in LOOPS[workload.loop]) + keys + [STAGES] * bool(workload.stage_rows) + [PIPELINE]
+    return " ".join([workload.loop, *(word for key in keys for word in _words(workload, key))])
 
 
 def _positional(workload: Workload) -> list[str]:
@@ -319,13 +312,6 @@ def _positional(workload: Workload) -> list[str]:
 
 
 _SAID = {GROUP, "cp", "etp"}  # where they are not 0
-
-
-def _keyed(workload: Workload) -> list[str]:
-    words = _words(workload, BOTTOM) if BOTTOM in LOOPS[workload.loop] else []
-    keys = [key for key in SIZES if key not in _SAID or getattr(workload.parallelism, SIZES[key])] + list(LISTS)
-    keys += [STAGES, PIPELINE] if workload.stage_rows else [PIPELINE]
-    return words + [word for key in keys for word in _words(workload, key)]
 
 
 def _words(workload: Workload, key: str) -> list[str]:

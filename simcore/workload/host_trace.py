@@ -27,7 +27,6 @@ from simcore.workload.kineto import (
     Collective,
     HostUse,
     KinetoTrace,
-    Product,
     product_of,
     ranked,
     read_kineto,
@@ -165,7 +164,14 @@ def joined(trace: KinetoTrace, host: HostTrace) -> KinetoTrace:
     InputError
         When fewer than ENOUGH of the operations are operators of the trace.
     """
-    by, pairs = trace.operator_ids.lower(), _by_id(trace, host)
+    operations, numbers = {_started(op): op for op in host.operations}, trace.operators.correlation.tolist()
+    named = zip(numbers, (trace.names[name] for name in trace.operators.name.tolist()), strict=True)
+    pairs = {
+        row: operations[number]
+        for row, (number, name) in enumerate(named)
+        if number in operations and operations[number].name == name
+    }
+    by = trace.operator_ids.lower()
     if len(pairs) < ENOUGH * len(host.operations):
         by, pairs = "names in order", _by_name(trace, host)
     found = len({op.number for op in pairs.values()})
@@ -178,21 +184,19 @@ def joined(trace: KinetoTrace, host: HostTrace) -> KinetoTrace:
             found=f"{found} of {len(host.operations)}",
             hint="record both in one run",
         )
-    products = _products(trace, pairs)
+    # Matrix products whose shapes the profile does not say; types of inputs without the word Tensor around them.
+    products = {
+        row: product
+        for row, op in pairs.items()
+        if op.name in PRODUCTS and row not in trace.products
+        for types in ([re.sub(r"^Tensor\((.*)\)$", r"\1", str(kind)) for kind in op.inputs.get("types") or ()],)
+        if (product := product_of(op.inputs.get("shapes"), types)) is not None
+    }
     collectives, unsized = _collectives(trace, host, pairs)
     stretches = max(np.unique([op.number for op in pairs.values()], return_counts=True)[1])
     use = HostUse(host.file, by, len(host.operations), found, len(pairs), int(stretches))
     use = replace(use, products=len(products), collectives=len(collectives), unsized=unsized)
     return replace(trace, products=trace.products | products, collectives=trace.collectives | collectives, host=use)
-
-
-def _by_id(trace: KinetoTrace, host: HostTrace) -> dict[int, Op]:
-    """Row of the operators -> operation of the same id and name."""
-    operations = {_started(op): op for op in host.operations}
-    names, column = trace.names, trace.operators.name.tolist()
-    numbers = enumerate(trace.operators.correlation.tolist())
-    pairs = {row: operations[number] for row, number in numbers if number in operations}
-    return {row: op for row, op in pairs.items() if names[column[row]] == op.name}
 
 
 def _by_name(trace: KinetoTrace, host: HostTrace) -> dict[int, Op]:
@@ -247,18 +251,6 @@ def _stretches(names: Column, wanted: Column) -> list[int]:
     return starts
 
 
-def _products(trace: KinetoTrace, pairs: Mapping[int, Op]) -> dict[int, Product]:
-    """Matrix products whose shapes the profile does not say."""
-    asked = {row: op for row, op in pairs.items() if op.name in PRODUCTS and row not in trace.products}
-    found = {row: product_of(op.inputs.get("shapes"), _elements(op)) for row, op in asked.items()}
-    return {row: product for row, product in found.items() if product is not None}
-
-
-def _elements(op: Op) -> list[str]:
-    """The types of an operation's inputs without the word Tensor around them."""
-    return [re.sub(r"^Tensor\((.*)\)$", r"\1", str(kind)) for kind in op.inputs.get("types") or ()]
-
-
 def _collectives(trace: KinetoTrace, host: HostTrace, pairs: Mapping[int, Op]) -> tuple[dict[int, Collective], int]:
     """Communication kernels that NCCL's arguments do not describe, by row of the tasks; how many stay without size.
 
@@ -309,7 +301,9 @@ def _collective(op: Op, host: HostTrace) -> Collective:
         made = replace(made, elements=size_bytes, dtype="byte")
     said = next((host.groups[name] for name in _group_names(op) if name in host.groups), None)
     size = int(op.attributes.get("pg_size") or (said or {}).get("group_size") or 0)
-    ranks = list((said or {}).get("ranks") or ()) or _spaced(op, size) or list(range(size if said else 0))
+    start, stride = (int(op.attributes.get(f"global_rank_{key}", -1)) for key in ("start", "stride"))
+    spaced = [start + stride * at for at in range(size)] if start >= 0 and stride > 0 else []
+    ranks = list((said or {}).get("ranks") or ()) or spaced or list(range(size if said else 0))
     group = json.dumps(ranks) if len(ranks) == size and size else ""
     description = str(op.attributes.get("pg_desc") or (said or {}).get("pg_desc") or "")
     return replace(made, group=group, size=size, description=description)
@@ -332,9 +326,3 @@ def _group_names(op: Op) -> Iterator[str]:
             yield str(value[0])
         elif kind == "Int":
             yield str(value)
-
-
-def _spaced(op: Op, size: int) -> list[int]:
-    """The ranks of a group that are evenly spaced."""
-    start, stride = (int(op.attributes.get(f"global_rank_{key}", -1)) for key in ("start", "stride"))
-    return [start + stride * at for at in range(size)] if start >= 0 and stride > 0 else []

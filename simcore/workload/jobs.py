@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simcore import library
 from simcore.documents import Node, read
@@ -101,19 +100,15 @@ def merged(jobs: Sequence[Job], places: Sequence[Sequence[int]], npus: int) -> G
     for job, place in zip(jobs, places, strict=True):
         at = np.array(place)
         graph_of_rank[at] = len(graphs) + job.graphs.graph_of_rank
-        graphs += [_on_machine(job, graph, at) for graph in job.graphs.graphs]
+        for graph in job.graphs.graphs:  # with the machine's NPUs for its ranks, groups of its own, and its start
+            names = tuple(f"{job.name}/{name or 'all'}" for name in graph.group_names)
+            peer = np.where(graph.peer >= 0, at[np.clip(graph.peer, 0, len(at) - 1)], -1).astype(np.int32)
+            moved = replace(graph, group_names=names, peer=peer, dims=np.full(len(graph), ALL_DIMENSIONS, np.int64))
+            graphs.append(_chain([_gate(job.start_ns), moved]) if job.start_ns else moved)
         groups[f"{job.name}/all"] = tuple(place)
         groups |= {f"{job.name}/{name}": tuple(at[list(ranks)].tolist()) for name, ranks in job.graphs.groups.items()}
     warnings = tuple(dict.fromkeys(warning for job in jobs for warning in job.graphs.warnings))
     return GraphSet(tuple(graphs), graph_of_rank, groups, "jobs", warnings)
-
-
-def _on_machine(job: Job, graph: Graph, place: NDArray[np.int64]) -> Graph:
-    """A graph of a job with the machine's NPUs for its ranks, its own groups, and its start."""
-    names = tuple(f"{job.name}/{name or 'all'}" for name in graph.group_names)
-    peer = np.where(graph.peer >= 0, place[np.clip(graph.peer, 0, len(place) - 1)], -1).astype(np.int32)
-    moved = replace(graph, group_names=names, peer=peer, dims=np.full(len(graph), ALL_DIMENSIONS, np.int64))
-    return _chain([_gate(job.start_ns), moved]) if job.start_ns else moved
 
 
 def _chain(parts: Sequence[Graph]) -> Graph:
@@ -157,9 +152,10 @@ def read_jobs(path: str | Path) -> JobFile:
         jobs = [_job(node, f"job{number}") for number, node in enumerate(entries)]
         if not problems.found and (not jobs or len({job.name for job in jobs}) < len(jobs)):
             root["jobs"].problem("every job needs a name of its own", "one job or more", f"{len(jobs)} jobs")
-        texts = [root[key].text() if key in root else "" for key in ("topology", "system", "network")]
+        topology, system, network = (
+            root[key].text() if key in root else "" for key in ("topology", "system", "network")
+        )
         numbers = [root[key].integer(0, MOST_TRIALS) if key in root else 0 for key in ("seed", "search")]
-    topology, system, network = texts
     return JobFile(tuple(jobs), topology, system, network, *numbers)
 
 
@@ -201,9 +197,8 @@ def _graphs(node: Node, npus: int, repeats: int) -> GraphSet:
         return replace(found, graphs=tuple(map(_chain, parts)))
     workload = text.read(path)
     if workload.parallelism.pp > 1:
-        node.problem(
-            "a pipeline cannot be one of several jobs", "pp: 1, or traces of it", f"pp: {workload.parallelism.pp}"
-        )
+        found_pp = f"pp: {workload.parallelism.pp}"
+        node.problem("a pipeline cannot be one of several jobs", "pp: 1, or traces of it", found_pp)
         return _EMPTY
     traces = convert(workload, (npus,), repeats)
     known = {data: number for number, data in enumerate(dict.fromkeys(traces))}

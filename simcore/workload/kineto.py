@@ -58,21 +58,18 @@ ELEMENT_BYTES = {
 }
 # Category in lower case -> where its events go; categories that are not listed carry nothing for a replay.
 CATEGORIES: dict[str, int] = {
-    "kernel": TaskKind.KERNEL,
-    "gpu_memcpy": TaskKind.MEMCPY,
-    "memcpy": TaskKind.MEMCPY,
-    "gpu_memset": TaskKind.MEMSET,
-    "memset": TaskKind.MEMSET,
-    "cuda_runtime": CALL,
-    "cuda_driver": CALL,
-    "hip_runtime": CALL,
-    "hip_driver": CALL,
-    "runtime": CALL,
-    "cpu_op": OPERATOR,
-    "operator": OPERATOR,
-    "user_annotation": ANNOTATION,
-    "cuda_sync": SYNC,
-    "python_function": PYTHON,
+    name: kind
+    for kind, names in {
+        TaskKind.KERNEL: "kernel",
+        TaskKind.MEMCPY: "gpu_memcpy memcpy",
+        TaskKind.MEMSET: "gpu_memset memset",
+        CALL: "cuda_runtime cuda_driver hip_runtime hip_driver runtime",
+        OPERATOR: "cpu_op operator",
+        ANNOTATION: "user_annotation",
+        SYNC: "cuda_sync",
+        PYTHON: "python_function",
+    }.items()
+    for name in names.split()
 }
 
 
@@ -223,6 +220,12 @@ class KinetoTrace:
     operator_ids: str = EXTERNAL_ID
     host: HostUse | None = None
 
+    @property
+    def span_ns(self) -> tuple[int, int]:
+        """From the first call, operator or task to the last."""
+        parts = [part for part in (self.calls, self.tasks, self.operators) if len(part)]
+        return min(int(part.start_ns.min()) for part in parts), max(int(part.end_ns.max()) for part in parts)
+
 
 Number = int | float | str | None  # what the versions of the profiler write where a number is meant
 
@@ -341,14 +344,6 @@ def _share(value: Number, whole: int) -> float:
     return 0.0
 
 
-def _product(arguments: msgspec.Raw) -> Product | None:
-    """The product of an operator; None when no shapes were recorded."""
-    if len(bytes(arguments)) <= 2:
-        return None
-    inputs = msgspec.json.decode(arguments, type=_Inputs)
-    return product_of(*(msgspec.json.decode(each) for each in (inputs.shapes, inputs.types)))
-
-
 def product_of(shapes: object, types: object) -> Product | None:
     """The product of the last two matrices among an operator's inputs; None when there are no two."""
     matrices = [one for one in shapes if isinstance(one, list) and len(one) == 2] if isinstance(shapes, list) else []
@@ -390,10 +385,12 @@ class _Collector:
             return
         arguments = self.arguments.decode(event.args) if len(bytes(event.args)) > 2 else _Arguments()
         if kind == SYNC:
-            self._add_sync(arguments)
+            numbers = map(_whole, (arguments.stream, arguments.wait_stream, arguments.record))
+            stream, waited, record = (-1 if number == 0xFFFFFFFF else number for number in numbers)
+            said = StreamSync(arguments.sync_kind or "", stream, waited, record)
+            self.syncs[_whole(arguments.correlation)] = said
         elif kind == CALL:
-            row = self._thread(event), self._name(name), _whole(arguments.correlation), CALL
-            self.calls.add(event, *row)
+            self.calls.add(event, self._thread(event), self._name(name), _whole(arguments.correlation), CALL)
         else:
             self._add_task(event, name, kind, arguments)
 
@@ -413,8 +410,10 @@ class _Collector:
             ids = self.ids.decode(event.args) if len(bytes(event.args)) > 2 else _Ids()
             rows, number = self.operators, _whole(ids.external if ids.record is None else ids.record)
             self.operator_ids = self.operator_ids if ids.record is None else RECORD_ID
-            product = _product(event.args) if name in PRODUCTS else None
-            told |= {} if product is None else {"products": product}
+            if name in PRODUCTS and len(bytes(event.args)) > 2:
+                inputs = msgspec.json.decode(event.args, type=_Inputs)
+                product = product_of(*(msgspec.json.decode(each) for each in (inputs.shapes, inputs.types)))
+                told |= {} if product is None else {"products": product}
             told |= {} if ids.sequence is None else {"sequences": _whole(ids.sequence)}
         rows.add(event, self._thread(event), self._name(name), number, kind, **told)
 
@@ -439,17 +438,16 @@ class _Collector:
             said["multiprocessors"] = _share(arguments.blocks, 1), _share(arguments.occupancy, 100)
         self.tasks.add(event, stream, self._name(name), _whole(arguments.correlation), kind, **said)
 
-    def _add_sync(self, arguments: _Arguments) -> None:
-        numbers = (arguments.stream, arguments.wait_stream, arguments.record)
-        stream, waited, record = (-1 if _whole(n) in (-1, 0xFFFFFFFF) else _whole(n) for n in numbers)
-        self.syncs[_whole(arguments.correlation)] = StreamSync(arguments.sync_kind or "", stream, waited, record)
-
     def trace(self, file: str, rank: int | None, device: str) -> KinetoTrace:
         """Everything as columns on one clock."""
         rows = (self.calls, self.operators, self.tasks)
         starts = [min(part.start_us) for part in rows if part.start_us] + [mark.ts for mark, _ in self.marks.values()]
         base_us = float(np.floor(min(starts, default=0.0)))
         (calls, _), (operators, asked), (tasks, ran) = (part.intervals(base_us) for part in rows)
+        steps = []
+        for index, (event, thread) in sorted(self.marks.items()):
+            start = round((event.ts - base_us) * 1e3)
+            steps.append(StepMark(index, start, start + round((event.dur or 0) * 1e3), thread))
         ran["collectives"] = {row: _with_ends(what, rank) for row, what in ran.get("collectives", {}).items()}
         return KinetoTrace(
             file=file,
@@ -463,7 +461,7 @@ class _Collector:
             calls=calls,
             operators=operators,
             tasks=tasks,
-            steps=tuple(_mark(index, *self.marks[index], base_us) for index in sorted(self.marks)),
+            steps=tuple(steps),
             syncs=self.syncs,
             annotations=self.annotations.intervals(base_us)[0],
             frames=self.frames.intervals(base_us)[0],
@@ -481,11 +479,6 @@ def _with_ends(said: Collective, rank: int | None) -> Collective:
         return said
     own = "" if rank is None else f" {source or rank}>{destination or rank}"
     return replace(said, group=group + own)
-
-
-def _mark(index: int, event: Event, thread: int, base_us: float) -> StepMark:
-    start = round((event.ts - base_us) * 1e3)
-    return StepMark(index, start, start + round((event.dur or 0) * 1e3), thread)
 
 
 def read_kineto(content: bytes, file: str) -> KinetoTrace:
@@ -508,7 +501,11 @@ def read_kineto(content: bytes, file: str) -> KinetoTrace:
             file, "this is not a profiler trace", expected="Kineto's JSON with traceEvents", found=found
         ) from error
     if document.events is None:
-        raise _no_events(document, content, file)
+        what, hint = "there is no list of events", ""
+        if document.nodes is not None:
+            what = "a host execution trace says what ran, but not when on the GPU"
+            hint = "record a profiler trace beside it: torch.profiler's export_chrome_trace"
+        raise InputError.at(file, what, expected='the key "traceEvents"', found=foreign(content), hint=hint)
     if not collector.tasks.start_us:
         hint = "record with ProfilerActivity.CUDA on a machine with a GPU"
         raise InputError.at(
@@ -519,15 +516,6 @@ def read_kineto(content: bytes, file: str) -> KinetoTrace:
     rank = _whole(named) if named is not None else int(in_name[1]) if in_name else None
     devices = [device.name or "" for device in document.devices or ()]
     return collector.trace(file, rank, devices[0] if devices else "")
-
-
-def _no_events(document: _Document, content: bytes, file: str) -> InputError:
-    """What a file without events is instead."""
-    what, hint = "there is no list of events", ""
-    if document.nodes is not None:
-        what = "a host execution trace says what ran, but not when on the GPU"
-        hint = "record a profiler trace beside it: torch.profiler's export_chrome_trace"
-    return InputError.at(file, what, expected='the key "traceEvents"', found=foreign(content), hint=hint)
 
 
 def _document(content: bytes) -> _Document:

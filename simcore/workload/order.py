@@ -6,6 +6,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 
+def waiting_order(offsets: ArrayLike, targets: ArrayLike) -> list[int]:
+    """Rows so that each comes behind what it waits for: `targets[offsets[i]:offsets[i + 1]]` for row i."""
+    counts = np.diff(np.asarray(offsets))
+    return topological(len(counts), targets, np.repeat(np.arange(len(counts)), counts))
+
+
 def topological(count: int, sources: ArrayLike, targets: ArrayLike) -> list[int]:
     """Nodes from 0 so that every source comes before its targets; those on or behind a circle are missing.
 

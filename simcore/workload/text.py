@@ -12,9 +12,10 @@ read as a whole; where a line is no row the words are read again without regard 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import cache
-from itertools import chain, groupby, repeat
+from itertools import chain, groupby, product, repeat
 from operator import attrgetter
 from pathlib import Path
 
@@ -40,21 +41,8 @@ TYPES: dict[str, Communication] = {"NONE": (None, Group.LOOP)} | {
 }
 SPELLINGS = {communication: name for name, communication in TYPES.items()}
 
-COLUMNS = (
-    "name",
-    "reserved",
-    "forward compute",
-    "forward communication type",
-    "forward size",
-    "input-gradient compute",
-    "input-gradient communication type",
-    "input-gradient size",
-    "weight-gradient compute",
-    "weight-gradient communication type",
-    "weight-gradient size",
-    "update delay",
-    "training loop of the row",
-)
+_OF_PHASE = product(("forward", "input-gradient", "weight-gradient"), ("compute", "communication type", "size"))
+COLUMNS = ("name", "reserved", *map(" ".join, _OF_PHASE), "update delay", "training loop of the row")
 WIDTH = 12
 TYPE_COLUMNS, SIZE_COLUMNS = (3, 6, 9), (4, 7, 10)
 
@@ -64,30 +52,19 @@ def known_in(word: str, dialect: Dialect) -> bool:
     return dialect == "simai" or TYPES[word][1] is Group.LOOP
 
 
-def _phase(compute_ns: int, word: str, size_bytes: int) -> Phase:
-    kind, group = TYPES.get(word, (None, Group.LOOP))
-    return Phase(compute_ns, kind, size_bytes, group)
-
-
 # The rows of a step's end have no other mark than their names: simcore's own, then AICB's.
 ROLES = {
-    "gradient_reduce": Role.REDUCE,
-    "gradient_reduce_experts": Role.REDUCE,
-    "replicated_gradients": Role.REPLICATED,
-    "gradient_norm": Role.NORM,
-    "optimizer": Role.OPTIMIZER,
-    "parameter_gather": Role.GATHER,
-    "parameter_gather_experts": Role.GATHER,
-    "grad_gather": Role.GATHER,
-    "grad_param_comm": Role.REDUCE,
-    "grad_param_compute": Role.OPTIMIZER,
-    "grad_norm": Role.NORM,
-    "layernorm": Role.REPLICATED,
-    "embedding_grads": Role.REDUCE,
-    "moe_grad_norm1": Role.GATHER,
-    "moe_grad_norm2": Role.REDUCE,
-    **{f"cross_entropy{i}": Role.LOSS for i in (1, 2, 3)},
-    **{f"optimizer{i}": Role.CLOSING for i in (1, 2, 3, 4)},
+    name: role
+    for role, names in {
+        Role.REDUCE: "gradient_reduce gradient_reduce_experts grad_param_comm embedding_grads moe_grad_norm2",
+        Role.REPLICATED: "replicated_gradients layernorm",
+        Role.NORM: "gradient_norm grad_norm",
+        Role.OPTIMIZER: "optimizer grad_param_compute",
+        Role.GATHER: "parameter_gather parameter_gather_experts grad_gather moe_grad_norm1",
+        Role.LOSS: "cross_entropy1 cross_entropy2 cross_entropy3",
+        Role.CLOSING: "optimizer1 optimizer2 optimizer3 optimizer4",
+    }.items()
+    for name in names.split()
 }
 
 
@@ -110,19 +87,13 @@ def read_row(row: list[Token], source: Source, width: int, dialect: Dialect) -> 
     if len(row) < width:
         return Layer(row[0].text, location=source.location(row[0]))
     cells = [_cell(index, token, source, dialect) for index, token in enumerate(row[:width])]
-    forward, input_grad, weight_grad = (_phase(cells[c - 1], row[c].text, cells[c + 1]) for c in TYPE_COLUMNS)
-    loop = row[WIDTH].text if width > WIDTH else ""
-    return Layer(
-        row[0].text,
-        forward,
-        input_grad,
-        weight_grad,
-        cells[11],
-        cells[1],
-        loop,
-        source.location(row[0]),
-        role_of(row[0].text),
+    kinds = (TYPES.get(row[column].text, (None, Group.LOOP)) for column in TYPE_COLUMNS)
+    forward, input_grad, weight_grad = (
+        Phase(cells[column - 1], kind, cells[column + 1], group)
+        for column, (kind, group) in zip(TYPE_COLUMNS, kinds, strict=True)
     )
+    name, place, loop = row[0].text, source.location(row[0]), row[WIDTH].text if width > WIDTH else ""
+    return Layer(name, forward, input_grad, weight_grad, cells[11], cells[1], loop, place, role_of(name))
 
 
 def _wrong_width(row: list[Token], source: Source, width: int) -> None:
@@ -144,17 +115,17 @@ def _cell(index: int, token: Token, source: Source, dialect: Dialect) -> int:
         _check_type(index, token, source, dialect)
         return 0
     if index == WIDTH:
-        _check_policy(token, source)
+        if token.text not in ROW_POLICIES:
+            known = closest(token.text, ROW_POLICIES)
+            source.problem(token, "unknown training loop of a row", known, field=COLUMNS[WIDTH])
         return 0
-    value = _any_sign(token.text) if index == 1 else unsigned(token.text)
+    value = unsigned(token.text)
+    if index == 1 and is_integer(token.text):  # of any sign
+        value = unsigned(token.text.lstrip("+-"))
+        value = -value if value and token.text[0] == "-" else value
     if value is None:
         _not_a_number(index, token, source)
     return value or 0
-
-
-def _any_sign(text: str) -> int | None:
-    value = unsigned(text.lstrip("+-")) if is_integer(text) else None
-    return value if value is None or text[0] != "-" else -value
 
 
 def _not_a_number(index: int, token: Token, source: Source) -> None:
@@ -196,11 +167,6 @@ def _check_type(index: int, token: Token, source: Source, dialect: Dialect) -> N
         source.problem(token, "groups need a SimAI header", closest(word, COLLECTIVES), hint=hint, field=label)
 
 
-def _check_policy(token: Token, source: Source) -> None:
-    if token.text not in ROW_POLICIES:
-        source.problem(token, "unknown training loop of a row", closest(token.text, ROW_POLICIES), field=COLUMNS[WIDTH])
-
-
 def read(path: str | Path, dialect: Dialect | None = None) -> Workload:
     """The workload in a file; `dialect` overrides what the header tells. InputError lists every defect."""
     return parse(read_text(path), str(path), dialect)
@@ -219,7 +185,11 @@ def parse(text: str, file: str, dialect: Dialect | None = None) -> Workload:
         layers = _layers(cursor, header)
         if header.count is not None and not problems.found:
             headers.check_against_layers(source, header, header.count)
-            _check_context(source, header, layers)
+            # Collectives of context-parallel ranks need the number of these.
+            named = any(phase.group is Group.CP for layer in layers for phase in layer.phases)
+            if named and not header.value("cp", 0):
+                place, expected = header.place, "cp: NUMBER in the header"
+                source.problem(place, "rows name context-parallel ranks", expected, field="cp")
     return Workload(
         loop=header.loop,
         layers=layers,
@@ -236,22 +206,14 @@ def parse(text: str, file: str, dialect: Dialect | None = None) -> Workload:
     )
 
 
-def _check_context(source: Source, header: Header, layers: Iterable[Layer]) -> None:
-    """Collectives of context-parallel ranks need the number of these."""
-    named = any(phase.group is Group.CP for layer in layers for phase in layer.phases)
-    if named and not header.value("cp", 0):
-        source.problem(header.place, "rows name context-parallel ranks", "cp: NUMBER in the header", field="cp")
-
-
 def _layers(cursor: Cursor, header: Header) -> tuple[Layer, ...]:
     """The rows behind the header, the quick way when they are right."""
     source, first = cursor.source, cursor.peek()
     width = WIDTH + (header.loop == "HYBRID_CUSTOMIZED")
     if first is None:
         if header.count is not None:
-            source.problem(
-                source.end(), "the layers are missing", f"{header.count} rows of {width} columns", field="row"
-            )
+            expected = f"{header.count} rows of {width} columns"
+            source.problem(source.end(), "the layers are missing", expected, field="row")
         return ()
     starts_line = not source.lines[first.line - 1][: first.column - 1].strip()
     with collection_paused():
@@ -259,13 +221,9 @@ def _layers(cursor: Cursor, header: Header) -> tuple[Layer, ...]:
     if layers is None:
         layers = _careful(cursor, width, header)
     if header.count is not None and len(layers) != header.count:
-        _wrong_count(source, header, len(layers))
+        message = f"the header announces {header.count} layers but {len(layers)} follow"
+        source.problem(header.count_place, message, str(len(layers)), hint="one row a layer", field="layers")
     return layers
-
-
-def _wrong_count(source: Source, header: Header, rows: int) -> None:
-    message = f"the header announces {header.count} layers but {rows} follow"
-    source.problem(header.count_place, message, str(rows), hint="one row a layer", field="layers")
 
 
 def _quick(source: Source, first_line: int, width: int, dialect: Dialect) -> tuple[Layer, ...] | None:
@@ -278,17 +236,15 @@ def _quick(source: Source, first_line: int, width: int, dialect: Dialect) -> tup
     cells = [(), *(_column(index, words, trial, dialect) for index, words in enumerate(columns[1:], 1))]
     if trial.problems.found:
         return None
-    phases = (_phases(cells[c - 1], columns[c], cells[c + 1]) for c in TYPE_COLUMNS)
+    made = cache(Phase)  # equal phases are one object
+    phases = []
+    for column in TYPE_COLUMNS:
+        kinds, groups = zip(*map(TYPES.__getitem__, columns[column]), strict=True)
+        phases.append(map(made, cells[column - 1], kinds, cells[column + 1], groups))
     starts = (line.index(name) + 1 for name, (_, line) in zip(columns[0], lines, strict=True))
     places = map(Location, repeat(source.file), (number for number, _ in lines), starts)
     loops = columns[WIDTH] if width > WIDTH else repeat("")
     return tuple(map(Layer, columns[0], *phases, cells[11], cells[1], loops, places, map(role_of, columns[0])))
-
-
-def _phases(compute_ns: Sequence[int], words: Sequence[str], sizes_bytes: Sequence[int]) -> Iterator[Phase]:
-    """Three columns; equal phases are one object."""
-    kinds, groups = zip(*map(TYPES.__getitem__, words), strict=True)
-    return map(cache(Phase), compute_ns, kinds, sizes_bytes, groups)
 
 
 def _column(index: int, words: Sequence[str], source: Source, dialect: Dialect) -> Sequence[int]:
@@ -312,21 +268,14 @@ def _careful(cursor: Cursor, width: int, header: Header) -> tuple[Layer, ...]:
     source, tokens = cursor.source, []
     while token := cursor.take():
         tokens.append(token)
-    rows = [tokens[start : start + width] for start in range(0, len(tokens), width)]
-    if len(rows[-1]) != width or not _readable(rows, source, header):
+    rows, trial = [tokens[start : start + width] for start in range(0, len(tokens), width)], _trial(source)
+    whole = len(rows[-1]) == width
+    with suppress(InputError):  # too many problems
+        for row in rows if whole else ():
+            read_row(row, trial, width, header.dialect)
+    if not whole or trial.problems.found:
         rows = [list(line) for _, line in groupby(tokens, attrgetter("line"))]
     return tuple(read_row(row, source, width, header.dialect) for row in rows)
-
-
-def _readable(rows: list[list[Token]], source: Source, header: Header) -> bool:
-    """Whether rows cut at every `width` words are all right."""
-    trial = _trial(source)
-    try:
-        for row in rows:
-            read_row(row, trial, len(row), header.dialect)
-    except InputError:
-        return False
-    return not trial.problems.found
 
 
 def _ignored_sizes(layers: Iterable[Layer]) -> list[str]:

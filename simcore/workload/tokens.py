@@ -105,8 +105,3 @@ class Cursor:
         token = self.peek()
         self.position += token is not None
         return token
-
-    def take_line(self, line: int) -> None:
-        """Step over what is left of a line."""
-        while (token := self.peek()) and token.line == line:
-            self.position += 1

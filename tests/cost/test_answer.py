@@ -60,6 +60,13 @@ def test_a_written_step_is_there_once(suffix, tmp_path, capsys):
         (("--global-batch", "15"), "--global-batch"),
         (("--dtype", "fp4"), "no peak rate"),
         (("-o", "step.csv"), ".et, .txt"),
+        (("--recompute-layers", "2"), "--recompute full"),
+        (("--load", "2"), "a model with experts"),
+        (("--virtual-stages", "99"), "some would have none"),
+        (
+            ("--schedule", "zb-v", "--pp", "32", "--dp", "1", "--accelerators", "32", "--tp", "1"),
+            "some would have none",
+        ),
     ],
 )
 def test_what_cannot_be_predicted_is_refused(words, told, capsys):

@@ -10,12 +10,14 @@ from hypothesis import strategies as st
 
 from simcore.cli import main
 from simcore.cost.occupancy import occupancy
+from simcore.cost.predict import predict
 from simcore.cost.room import remedies
 from simcore.cost.systems import CLUSTERS
+from simcore.cost.words import plan_of
 from simcore.model.allocator import Allocator
 from simcore.model.memory import peak, stage_memory
 from simcore.model.plan import Plan
-from simcore.model.shape import Model
+from simcore.model.shape import Experts, Model
 
 LLAMA = Model("llama", 16, 2048, 16, 5632, 32000, kv_heads=4)
 H100 = CLUSTERS["h100"]
@@ -74,14 +76,35 @@ def test_segments_have_the_sizes_of_pytorchs(size, reserved):
     assert allocator.reserved == reserved * MIB
 
 
-def test_what_would_fit_fits():
-    plan = Plan.of(8192, 32, tp=8, pp=4, dp=2)
-    large = replace(LLAMA, hidden=8192, heads=64, kv_heads=8, ffn=28672, layers=80)
-    assert peak(large, plan).total > H100.memory_bytes
-    found = remedies(large, plan, H100)
-    assert found
-    assert all(size <= H100.memory_bytes for _, size, _ in found)
-    assert [step_s for *_, step_s in found] == sorted(step_s for *_, step_s in found)
+SMALL = replace(LLAMA, hidden=8192, heads=64, kv_heads=8, ffn=28672, layers=20)
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    model=st.sampled_from([SMALL, replace(SMALL, layers=40), replace(SMALL, experts=Experts(8, 2, 14336))]),
+    degrees=st.sampled_from([{"tp": 8}, {"tp": 8, "pp": 2}, {"tp": 4, "pp": 4}, {"tp": 2, "cp": 2}]),
+    micro_batch=st.sampled_from([1, 4]),
+    fused_attention=st.booleans(),
+)
+def test_what_would_fit_fits_when_it_is_said(model, degrees, micro_batch, fused_attention):
+    """Every option that is told is a prediction's, whose fullest stage has room, and takes as long as is told."""
+    words = degrees | {"micro_batch": micro_batch, "global_batch": 64, "fused_attention": fused_attention}
+    plan = plan_of(model, H100, 16, {"seq": 4096} | words)
+    told = remedies(model, plan, H100)
+    assert [step_s for *_, step_s in told] == sorted(step_s for *_, step_s in told)
+    for option, size, step_s in told:
+        said = iter(option.removeprefix("--").replace(" --", " ").split())
+        more = {name.replace("-", "_"): next(said) for name in said if name != "sequence-parallel"}
+        more = {name: int(value) if value.isdecimal() else value for name, value in more.items()}
+        more |= {"offload": (more["offload"],)} if "offload" in more else {}
+        more |= {"sequence_parallel": True} if "sequence-parallel" in option else {}
+        other = plan_of(model, H100, 16, {"seq": 4096} | words | more)
+        assert peak(model, other).total == size <= H100.memory_bytes
+        assert predict(model, other, H100).step_s == step_s
+
+
+def test_something_would_fit_where_much_is_missing():
+    assert remedies(replace(SMALL, layers=80), Plan.of(8192, 32, tp=8, pp=4, dp=2), H100)
 
 
 STEP = (

@@ -11,7 +11,7 @@ from simcore.cost.predict import lower_bound_s, predict, stage_bound_s
 from simcore.cost.search import SLOWEST, Candidate, Study, axes, pareto, rivals, search, sized
 from simcore.cost.systems import CLUSTERS
 from simcore.model.memory import peak
-from simcore.model.plan import Plan
+from simcore.model.plan import Plan, check
 from simcore.model.shape import Experts, Model
 from simcore.workload.loops import schedules
 
@@ -192,3 +192,15 @@ def test_a_wrong_study_says_where(change, message, tmp_path, capsys):
     path.write_text(STUDY.replace(*change))
     assert main(["search", str(path)]) == 2
     assert message in capsys.readouterr().err
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    model=st.sampled_from([UNEVEN, MIXTURE, replace(MIXTURE, mtp_layers=1), replace(GPT, ffn=8200)]),
+    seq=st.sampled_from([1000, 1024, 1026]),
+    gpus=st.sampled_from([8, 12]),
+)
+def test_every_candidate_is_a_plan_that_a_prediction_takes(model, seq, gpus):
+    study = Study(model, Plan(gpus, seq, global_batch=24), gpus, SELENE, micro_batch=(1, 2), schedule=("1f1b",))
+    for plan in sized(study):
+        check(model, plan)

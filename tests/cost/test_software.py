@@ -20,7 +20,7 @@ from simcore.cost.words import cluster_of
 from simcore.model.plan import Plan
 from simcore.model.presets import model
 from simcore.model.steps import Kernel, Part
-from simcore.model.timing import LOOP, kernel_s
+from simcore.model.timing import LOOP, duration
 
 KERNELS = Path(__file__).parents[3] / "shared" / "data" / "kernels"
 FLASH = replace(LOOP, attention_for=2020)
@@ -31,7 +31,7 @@ FLASH = replace(LOOP, attention_for=2020)
 def test_attention_written_for_older_devices_is_slower_on_newer_ones_only(name, batch):
     device, kernel = accelerator(name), Kernel(Part.ATTENTION_CORE, Attention(batch, 32, 8, 4096, 4096, 128))
     dtype = "bf16" if "bf16" in device.peak_flops_per_s else "fp16"
-    slower = kernel_s(kernel, device, dtype, FLASH) / kernel_s(kernel, device, dtype)
+    slower = duration(kernel, device, dtype, FLASH).seconds / duration(kernel, device, dtype).seconds
     assert slower == pytest.approx(1.66 if device.year > FLASH.attention_for else 1.0, abs=0.01)
 
 

@@ -27,12 +27,13 @@ from simcore.generate.wse.tiling import read_tiling
 from simcore.model.huggingface import configuration
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.load import load
+from simcore.replay import recorded
 from simcore.report.archive import read_report
 from simcore.sweep.store import read_rows
 from simcore.sweep.study import read_study
 from simcore.system import config, remote_memory, schedule
 from simcore.workload import text
-from simcore.workload.chakra import log_timeline, reader
+from simcore.workload.chakra import reader
 from simcore.workload.chakra.convert import flexflow, pytorch
 from simcore.workload.chakra.groups import read_groups
 from simcore.workload.chakra.summary import summarise
@@ -180,7 +181,7 @@ READS: dict[str, Callable[[Path], object]] = {
     "phases.json": lambda path: read_system(path, "decode"),
     "times.txt": lambda path: (training_times(path), inference_times(path)),
     "bandwidths.yaml": read_bus_bandwidths,
-    "log.txt": lambda path: log_timeline.spans(str(path)),
+    "log.txt": lambda path: recorded.spans(str(path)),
     "tasks.graph": lambda path: flexflow.convert(str(path)),
     "host.json": _host,
     "linked.json": _host,

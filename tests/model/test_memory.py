@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from simcore.errors import InputError
 from simcore.model.held import held_parameters
-from simcore.model.memory import activation_bytes, advice, in_flight, kv_cache_bytes, stage_memory, states
+from simcore.model.memory import activation_bytes, in_flight, kv_cache_bytes, stage_memory, states
 from simcore.model.plan import Plan
 from simcore.model.presets import model
 from simcore.model.shape import LayerKind, Model, elements, total_parameters
@@ -138,10 +138,3 @@ def test_latent_attention_keeps_a_small_cache():
     """Source: DeepSeek-V2, table 1: 576 elements a token and layer instead of 2 x 128 x 128."""
     assert kv_cache_bytes(model("deepseek-v3"), 1) == 61 * 576 * 2
     assert kv_cache_bytes(model("llama-2-7b"), 1) == 2 * 32 * 4096 * 2
-
-
-def test_what_does_not_fit_is_said_with_the_amount_and_what_would_help():
-    plan = Plan(8, 2048, global_batch=8)
-    told = advice(stage_memory(model("gpt-175b"), plan), plan, 80 * 10**9)
-    assert "GB too much" in told
-    assert "--use_distributed_optimizer" in told

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from simcore.compute.accelerators import accelerator
 from simcore.compute.duration import durations
 from simcore.compute.kernel import Attention, GroupedProduct, MemoryPass, Product
+from simcore.generate.durations import Roofline
 from simcore.model.steps import Kernel, Part
-from simcore.model.timing import COLD, duration, kernel_s, seconds
+from simcore.model.timing import COLD, duration
 
 H100, A100, H200 = (accelerator(name) for name in ("H100", "A100", "H200"))
 WORKS = [Product(4096, 14336, 4096), Attention(1, 32, 8, 4096, 4096, 128), MemoryPass(1e9)]
@@ -18,6 +19,10 @@ WORKS = [Product(4096, 14336, 4096), Attention(1, 32, 8, 4096, 4096, 128), Memor
 
 def kernel(work, **more):
     return Kernel(Part.MLP_IN, work, **more)
+
+
+def kernel_s(*asked):
+    return duration(*asked).seconds
 
 
 @pytest.mark.parametrize("work", [*WORKS, GroupedProduct(8, 16384, 4096, 1024)], ids=lambda one: type(one).__name__)
@@ -53,7 +58,8 @@ def test_launches_leave_gaps_and_kernels_follow_each_other():
     one, three = (kernel_s(kernel(WORKS[2], launches=count), H100, "bf16", loop) for count in (1, 3))
     assert three - one == pytest.approx(4e-6)
     some = [kernel(work) for work in WORKS]
-    assert seconds(some, H100, "bf16", loop) == pytest.approx(sum(kernel_s(one, H100, "bf16", loop) for one in some))
+    each = [kernel_s(one, H100, "bf16", loop) for one in some]
+    assert Roofline(H100, "bf16", {}, loop).seconds(some) == pytest.approx(sum(each))
 
 
 def test_eight_bits_take_the_fastest_scaling_that_was_measured_and_wide_kernels_stay_in_sixteen():

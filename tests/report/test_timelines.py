@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from simcore.errors import InputError
 from simcore.report.chrome import chrome_json
-from simcore.report.perfetto import perfetto_trace, varint
+from simcore.report.perfetto import perfetto_trace
 from simcore.report.selection import Limits, Selection, choose, parse_ranks, parse_window
 from simcore.report.tracks import lanes, lay_out
+from simcore.workload.chakra.writer import varint
 from tests.timelines import data_parallel, timelines
 
 EVERYTHING = Limits(1000, 1_000_000)

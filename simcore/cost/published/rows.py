@@ -112,7 +112,10 @@ class Held(Question):
         return Prediction(fsum(held.values()), held)
 
     def _asked(self, name: str) -> bool:
-        return not self.part or (name in ("activations", "workspace")) == (self.part == "activations")
+        return not self.part or name in _PARTS[self.part]
+
+
+_PARTS = {"activations": ("activations", "workspace"), "states": ("parameters", "gradients", "optimizer")}
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,8 +26,7 @@ from simcore.report.document import (
     phase_row,
 )
 from simcore.report.table import Table, columns
-from simcore.timeline.events import format_ranks
-from simcore.units import format_ns
+from simcore.units import format_ns, format_ranks
 from simcore.workload import text
 from simcore.workload.model import Workload
 

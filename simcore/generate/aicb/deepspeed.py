@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from simcore.errors import InputError
 from simcore.generate.aicb.operations import EPOCH_END, Operation, compute
-from simcore.generate.aicb.options import Options, check
+from simcore.generate.aicb.options import Options, check, refused
 
 ELEMENT_BYTES = 2
 
@@ -85,13 +84,9 @@ class _Zero12:
     def set_up(self) -> Iterator[Operation]:
         """The model is broadcast."""
         if self.options.amp_enabled:
-            raise InputError.at(
-                "--amp_enabled",
-                f"mixed precision by amp is not possible with ZeRO-{self.options.stage}",
-                expected="ZeRO-3, or no --amp_enabled",
-                found="--amp_enabled",
-                hint="AICB crashes here: it uses the last parameter it would have broadcast",
-            )
+            message = f"mixed precision by amp is not possible with ZeRO-{self.options.stage}"
+            hint = "AICB crashes here: it uses the last parameter it would have broadcast"
+            raise refused("amp_enabled", message, "ZeRO-3, or no --amp_enabled", "--amp_enabled", hint)
         dp = self.options.dp
         for parameter in self.parameters:
             yield Operation("broadcast", "dp_group", dp, parameter.size_bytes, "init")
@@ -118,18 +113,15 @@ class _Zero12:
         yield from self._reduce("step")
         dp = self.options.dp
         yield Operation("all_reduce", "dp_group", dp, 1, "step.has_overflow")
-        for elements in self._shards():
-            padded = -(-elements // dp) * dp
-            yield Operation("all_gather", "dp_group", dp, ELEMENT_BYTES * padded, "step.all_gather_dp_groups")
-
-    def _shards(self) -> list[int]:
         if self.options.allgather_bucket_size < 1:
-            found = str(self.options.allgather_bucket_size)
-            raise InputError.at("--allgather_bucket_size", "the bucket is empty", expected="1 or more", found=found)
+            found = self.options.allgather_bucket_size
+            raise refused("allgather_bucket_size", "the bucket is empty", "1 or more", found, "")
         total = sum(parameter.elements for parameter in self.parameters)
         shards = max(total // self.options.allgather_bucket_size, 1)
         size = total // shards
-        return [size] * (shards - 1) + [total - (shards - 1) * size]
+        for elements in [size] * (shards - 1) + [total - (shards - 1) * size]:
+            padded = -(-elements // dp) * dp
+            yield Operation("all_gather", "dp_group", dp, ELEMENT_BYTES * padded, "step.all_gather_dp_groups")
 
     def _reduce(self, stage: str) -> Iterator[Operation]:
         """Reduce and empty the bucket; ZeRO-2 with contiguous gradients sends every piece to its owner."""
@@ -184,19 +176,16 @@ class _Zero3:
     live_elements: int = 0
     fetched_for: dict[int, int] = field(default_factory=dict)
     bucket_elements: int = 0
-    persistent: dict[int, Parameter] = field(init=False)
+    persistent: dict[int, Parameter] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.persistent = {parameter.index: parameter for parameter in self._persistent()}
-
-    def _persistent(self) -> Iterator[Parameter]:
-        """Small parameters that stay, as long as they are few."""
+        """Small parameters stay, as long as they are few."""
         total = 0
         for parameter in self.parameters:
             fits = parameter.elements + total <= self.options.model_persistence_threshold
             if fits and parameter.elements <= self.options.param_persistence_threshold:
                 total += parameter.elements
-                yield parameter
+                self.persistent[parameter.index] = parameter
 
     def set_up(self) -> Iterator[Operation]:
         """The model is broadcast (not with amp), then gathered weight by weight."""
@@ -254,7 +243,8 @@ class _Zero3:
             bucket.append(parameter)
             self._fetch(parameter)
         taken = sum(held.elements for held in bucket)
-        while self.queue and taken < self.options.prefetch_bucket_size and self._has_room():
+        full = self.options.prefetch_bucket_size
+        while self.queue and taken < full and self.live_elements < self.options.max_live_parameters:
             step, ahead = self.queue.popleft()
             self.fetched_for[ahead.index] = max(step, self.fetched_for.get(ahead.index, -1))
             if ahead.index in self.resident:
@@ -266,9 +256,6 @@ class _Zero3:
             yield self._all_gather(bucket, stage)
         for held in bucket:
             yield from self._computed(held, stage)
-
-    def _has_room(self) -> bool:
-        return self.live_elements < self.options.max_live_parameters
 
     def _fetch(self, parameter: Parameter) -> None:
         self.resident.add(parameter.index)

@@ -52,9 +52,8 @@ def inference_file_name(options: InferenceOptions, form: str) -> str:
     """What AICB calls the file of an inference step."""
     degrees = f"tp{options.tensor_model_parallel_size}-pp{options.pipeline_model_parallel}"
     world = f"world_size{options.world_size}-{degrees}-ep{options.expert_model_parallel_size}"
-    return (
-        f"{options.model_name}-{world}-bs{options.micro_batch}-seq{options.seq_length}-{options.phase}" + SUFFIXES[form]
-    )
+    sizes = f"bs{options.micro_batch}-seq{options.seq_length}"
+    return f"{options.model_name}-{world}-{sizes}-{options.phase}{SUFFIXES[form]}"
 
 
 def aicb_inference_step(options: InferenceOptions) -> Made:

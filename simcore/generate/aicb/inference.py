@@ -8,6 +8,7 @@ from typing import Literal
 
 from simcore.documents import read
 from simcore.errors import InputError, Problems, closest
+from simcore.generate.aicb.options import refused
 from simcore.generate.aicb.rows import TextFile, phase, row
 from simcore.generate.aicb.times import Times, inference_times
 from simcore.generate.aicb.training import FP8_SHARE
@@ -44,6 +45,7 @@ _DEEPSEEK = (
 )
 _QWEN = ("num_hidden_layers", "hidden_size", "num_experts_per_tok", "moe_intermediate_size")
 _EXPERTS = ("router_expert", "duped_expert")
+SPLIT = {"attention_layer": "", "attention_gdn": "", "dense_mlp": "mlp"}  # over tensor ranks, and the stage timed
 _OPTIONAL = ("num_experts", "moe_router_topk", *_EXPERTS)
 
 
@@ -51,30 +53,19 @@ def inference_text(options: InferenceOptions) -> TextFile:
     """Make the file AICB's inference generator writes; InputError names the option or key where AICB stops."""
     family = next((part for part in MODELS if part in options.model_name), None)
     if family is None:
-        known = closest(options.model_name, MODELS)
-        raise InputError.at(
-            "MODEL", "AICB has no such model", expected=f"a name with one of these: {known}", found=options.model_name
-        )
+        known = f"a name with one of these: {closest(options.model_name, MODELS)}"
+        raise InputError.at("MODEL", "AICB has no such model", expected=known, found=options.model_name)
     keys, names = MODELS[family]
-    _check(options)
+    for option in ("tensor_model_parallel_size", "expert_model_parallel_size"):
+        size = getattr(options, option)
+        if not 1 <= size <= options.world_size:
+            raise refused(option, "the group does not fit the world size", f"1 to {options.world_size}", size, "")
     shape = _shape(options, keys)
     if family == "DeepSeek":
         _check_split(options, shape)
     times = inference_times(options.comp_filepath) if options.comp_filepath else {}
     made = _rows(options, shape, times, deepseek=family == "DeepSeek")
     return TextFile(_header(options, shape), [made[name] for name in names(shape)])
-
-
-def _check(options: InferenceOptions) -> None:
-    for option in ("tensor_model_parallel_size", "expert_model_parallel_size"):
-        size = getattr(options, option)
-        if not 1 <= size <= options.world_size:
-            raise InputError.at(
-                f"--{option}",
-                "the group does not fit the world size",
-                expected=f"1 to {options.world_size}",
-                found=str(size),
-            )
 
 
 def _shape(options: InferenceOptions, keys: tuple[str, ...]) -> Shape:
@@ -101,13 +92,8 @@ def _check_split(options: InferenceOptions, shape: Shape) -> None:
     }
     for key, width in widths.items():
         if width % tp:
-            raise InputError.at(
-                "--tensor_model_parallel_size",
-                f"a width of {width} (from '{key}') cannot be split over {tp} tensor-parallel ranks",
-                expected=f"a divisor of {width}",
-                found=str(tp),
-                hint="AICB stops here with an assertion",
-            )
+            message = f"a width of {width} (from '{key}') cannot be split over {tp} tensor-parallel ranks"
+            raise refused("tensor_model_parallel_size", message, f"a divisor of {width}", tp)
 
 
 def _header(options: InferenceOptions, shape: Shape) -> str:
@@ -127,18 +113,15 @@ def _rows(options: InferenceOptions, shape: Shape, times: Times, *, deepseek: bo
     combined = reduced * shape.get("moe_router_topk", shape.get("num_experts_per_tok", 0)) // tp
     idle = phase(0)
 
-    def computed(name: str, stage: str = "") -> Layer:
-        return row(name, phase(times.get(stage or name, 1)), idle, idle)
-
-    def split(name: str, stage: str = "") -> Layer:
-        time_ns = times.get(stage or name, 1)
-        return row(name, phase(time_ns, "ALLREDUCE", reduced) if tp > 1 else phase(time_ns), idle, idle)
+    def computed(name: str, stage: str = "", reduced_bytes: int = 0, collective: str = "NONE") -> Layer:
+        return row(name, phase(times.get(stage or name, 1), collective, reduced_bytes), idle, idle)
 
     def exchange(name: str, size_bytes: int, time_ns: int) -> Layer:
         return row(name, phase(time_ns, "ALLTOALL_EP", size_bytes))
 
     rows = [computed("attention_norm"), computed("moe_norm"), computed("shared_experts", "mlp")]
-    rows += [split("attention_layer"), split("attention_gdn"), split("dense_mlp", "mlp")]
+    summed = (reduced, "ALLREDUCE") if tp > 1 else ()
+    rows += [computed(name, stage, *summed) for name, stage in SPLIT.items()]
     # DeepSeek's router is not profiled.
     routing_ns = 1 if deepseek else times.get("moe_route", 1)
     rows += [exchange("moe_route", int(combined * FP8_SHARE), routing_ns)]

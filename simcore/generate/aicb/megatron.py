@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from simcore.errors import InputError
 from simcore.generate.aicb.modules import Block, Module, embedding, head, layers, total_elements
 from simcore.generate.aicb.operations import EPOCH_END, Operation, compute
-from simcore.generate.aicb.options import Options, check
+from simcore.generate.aicb.options import Options, check, refused
 from simcore.generate.aicb.training import FP8_SHARE
+
+Ways = Mapping[str, Callable[[Module], Iterator[Operation]]]  # kind of module -> its operations
 
 
 def megatron_operations(options: Options) -> list[Operation]:
     """Operations of set-up and of `epoch_num` steps; InputError names the option where AICB stops or crashes."""
     check(options)
     if options.pp > 1 and not options.workload_only:
-        raise InputError.at(
-            "--workload_only",
-            "an operation list of a pipeline needs this option",
-            expected="--workload_only",
-            found=f"{options.pp} pipeline stages without it",
-            hint="AICB would ask the running process group for its rank here",
-        )
+        hint = "AICB would ask the running process group for its rank here"
+        found, message = f"{options.pp} pipeline stages without it", "an operation list of a pipeline needs this option"
+        raise refused("workload_only", message, "--workload_only", found, hint)
     stage = _Stage(options)
     step = [*(_pipelined(options, stage) if options.pp > 1 else _unpipelined(options, stage))]
     step += [*_optimizer(options)] * (2 if options.pp > 1 else 1)  # a pipeline's optimizer step is emitted twice
@@ -69,12 +66,11 @@ def _pipelined(options: Options, stage: _Stage) -> list[Operation]:
     """1F1B of stage 0; no loss, and the transfers ignore sequence parallelism."""
     warm_up = min(options.pp - 1, options.micro_batches)
 
-    def transfer(kind: str, where: str, what: str) -> Operation:
-        return Operation(kind, "pp_group", 1, options.activation_bytes, where, additional=what)
-
-    send = transfer("isend", "forward_step", "send_next")
-    receive = transfer("irecv", "forward_step", "recv_next")
-    drained = transfer("irecv", "backward_step", "recv_next")
+    ways = ("isend", "forward", "send"), ("irecv", "forward", "recv"), ("irecv", "backward", "recv")
+    send, receive, drained = (
+        Operation(kind, "pp_group", 1, options.activation_bytes, f"{pass_}_step", additional=f"{what}_next")
+        for kind, pass_, what in ways
+    )
     forward, backward = [*_inputs(options), *stage.forward()], stage.backward()
     steady = [*forward, receive, send, *backward] * (options.micro_batches - warm_up)
     return [*([*forward, send] * warm_up), *steady, *([drained, *backward] * warm_up)]
@@ -102,26 +98,16 @@ class _Stage:
     def forward(self) -> list[Operation]:
         """Embedding and layers, in order."""
         head(self.options)  # checks that the vocabulary can be split
-        made = [*self._embedding("forward")]
-        for blocks in layers(self.options):
-            made += [operation for block in blocks for operation in self._forward(block)]
-        return made
+        ways = {"column": self._column, "row": self._row, "linear": self._linear, "experts": self._experts}
+        return [*self._embedding("forward"), *self._played(layers(self.options), ways)]
 
     def backward(self) -> list[Operation]:
         """Layers in reverse, but inside a layer attention before the MLP, and inside a block forward order."""
-        made: list[Operation] = []
-        for blocks in reversed(layers(self.options)):
-            made += [operation for block in blocks for operation in self._backward(block)]
-        return [*made, *self._embedding("backward")]
-
-    def _forward(self, block: Block) -> Iterator[Operation]:
-        ways = {"column": self._column, "row": self._row, "linear": self._linear, "experts": self._experts}
-        for module in block.modules:
-            yield from ways[module.kind](module) if module.kind in ways else ()
-
-    def _backward(self, block: Block) -> Iterator[Operation]:
         ways = {"column": self._column_backward, "row": self._row_backward, "linear": self._linear_backward}
-        for module in block.modules:
+        return [*self._played(reversed(layers(self.options)), ways), *self._embedding("backward")]
+
+    def _played(self, stack: Iterable[list[Block]], ways: Ways) -> Iterator[Operation]:
+        for module in (module for blocks in stack for block in blocks for module in block.modules):
             yield from ways[module.kind](module) if module.kind in ways else ()
 
     @property

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from simcore.errors import InputError
-from simcore.generate.aicb.options import Options
+from simcore.generate.aicb.options import Options, refused
 
 Kind = Literal["embedding", "column", "row", "linear", "norm", "experts"]
 
@@ -77,13 +76,8 @@ def total_elements(options: Options) -> int:
 def _split(options: Options, width: int, option: str) -> int:
     """One rank's share of `width`."""
     if width % options.tp:
-        raise InputError.at(
-            f"--{option}",
-            f"a width of {width} cannot be split over {options.tp} tensor-parallel ranks",
-            expected=f"a multiple of {options.tp}",
-            found=str(width),
-            hint="AICB stops here with an assertion",
-        )
+        message = f"a width of {width} cannot be split over {options.tp} tensor-parallel ranks"
+        raise refused(option, message, f"a multiple of {options.tp}", width)
     return width // options.tp
 
 

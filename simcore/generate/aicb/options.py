@@ -1,10 +1,10 @@
 """AICB's command line options as data: parsed, checked, and what AICB derives from them."""
 
-from __future__ import annotations
+from __future__ import annotations  # types are read as texts (simcore.generate.spec)
 
 from dataclasses import dataclass
 
-from simcore.errors import Location, Problem, Problems
+from simcore.errors import InputError, Location, Problem, Problems
 
 FRAMES = {"megatron": "Megatron", "deepspeed": "DeepSpeed", "deepseek": "DeepSeek"}
 """Our generators and AICB's names of their frameworks."""
@@ -141,58 +141,37 @@ POSITIVE = (
 NOT_NEGATIVE = ("global_batch", "num_layers", "hidden_size", "seq_length", "vocab_size", "num_experts", "epoch_num")
 
 
-def divides(problems: Problems, option: str, value: int, divisor: int, what: str, by: str) -> None:
-    """Note a problem of `--option` unless `value` (called `what`) is a multiple of `divisor` (called `by`)."""
-    if value % divisor:
-        problems.add(
-            Problem(
-                Location(f"--{option}"),
-                f"{what} must be divisible by {by}",
-                expected=f"a multiple of {divisor}",
-                found=str(value),
-                hint="AICB stops here with an assertion",
-                field=option,
-            )
-        )
+ASSERTION = "AICB stops here with an assertion"
+
+
+def refused(option: str, message: str, expected: str = "", found: object = "", hint: str = ASSERTION) -> InputError:
+    """What AICB does not take."""
+    return InputError.at(f"--{option}", message, expected=expected, found=str(found), hint=hint, field=option)
 
 
 def check(options: Options) -> None:
     """Raise InputError for what AICB's own option checks refuse, every problem at once."""
-    with Problems() as problems:
-        _check_ranges(options, problems)
-    with Problems() as problems:
-        what = "the world size"
-        divides(problems, "world_size", options.world_size, options.tp * options.pp, what, "the product of tp and pp")
-        if options.moe_enable and not options.enable_sequence_parallel:
-            _refuse(
-                problems, "enable_sequence_parallel", "experts need sequence parallelism", "--moe_enable without it"
-            )
-        if options.ep > 1:
-            divides(
-                problems,
-                "num_experts",
-                options.num_experts,
-                options.ep,
-                "the number of experts",
-                "the expert parallel size",
-            )
-        if options.dtype == "float16" and options.ep > 1:
-            _refuse(problems, "dtype", "expert parallelism is not supported with float16", "float16")
-        if options.dtype != "bfloat16" and options.moe_grouped_gemm:
-            _refuse(problems, "dtype", "grouped matrix multiplications need bfloat16", options.dtype)
-
-
-def _check_ranges(options: Options, problems: Problems) -> None:
     heads_given = () if options.num_attention_heads is None else ("num_attention_heads",)
-    for name in (*POSITIVE, *heads_given, *NOT_NEGATIVE):
-        least = 0 if name in NOT_NEGATIVE else 1
-        if getattr(options, name) < least:
-            found = str(getattr(options, name))
-            expected = f"a whole number of at least {least}"
-            problems.add(Problem(Location(f"--{name}"), "the value is too small", expected, found, field=name))
-
-
-def _refuse(problems: Problems, option: str, message: str, found: str) -> None:
-    problems.add(
-        Problem(Location(f"--{option}"), message, found=found, hint="AICB stops here with an assertion", field=option)
-    )
+    with Problems() as problems:
+        for name in (*POSITIVE, *heads_given, *NOT_NEGATIVE):
+            least = 0 if name in NOT_NEGATIVE else 1
+            if getattr(options, name) < least:
+                found, expected = str(getattr(options, name)), f"a whole number of at least {least}"
+                problems.add(Problem(Location(f"--{name}"), "the value is too small", expected, found, field=name))
+    ranks, experts, of_ranks = options.tp * options.pp, options.num_experts, "the product of tp and pp"
+    alone = options.moe_enable and not options.enable_sequence_parallel
+    rules = (
+        (options.world_size % ranks, "world_size", f"the world size must be divisible by {of_ranks}",
+         f"a multiple of {ranks}", options.world_size),
+        (alone, "enable_sequence_parallel", "experts need sequence parallelism", "", "--moe_enable without it"),
+        (options.ep > 1 and experts % options.ep, "num_experts",
+         "the number of experts must be divisible by the expert parallel size", f"a multiple of {options.ep}", experts),
+        (options.dtype == "float16" and options.ep > 1, "dtype",
+         "expert parallelism is not supported with float16", "", "float16"),
+        (options.dtype != "bfloat16" and options.moe_grouped_gemm, "dtype",
+         "grouped matrix multiplications need bfloat16", "", options.dtype),
+    )  # fmt: skip
+    with Problems() as problems:
+        for broken, *said in rules:
+            if broken:
+                problems.add(refused(*said).problems[0])

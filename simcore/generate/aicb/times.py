@@ -47,12 +47,8 @@ def sections(path: str | Path, option: str = "--comp_filepath") -> list[tuple[st
     if endless:
         raise InputError.at(option, f"'{path}': the time of '{endless}' is too long", expected=f"up to {_MOST_US:g} us")
     if not figures:
-        raise InputError.at(
-            option,
-            f"'{path}' holds no time",
-            expected="sections 'name:' with lines 'time_gpu_avg: 12.3'",
-            found=text[:40],
-        )
+        expected = "sections 'name:' with lines 'time_gpu_avg: 12.3'"
+        raise InputError.at(option, f"'{path}' holds no time", expected=expected, found=text[:40])
     return figures
 
 
@@ -78,7 +74,8 @@ def training_times(path: str | Path, *, recompute: bool = False) -> Times:
     others: dict[str, int] = {}
     for section, name, time_us in sections(path):
         time_ns = time_us * 1000
-        block = _block(section)
+        block = "attention" if "atten" in section or section == "layernorm" else ""
+        block = block or ("mlp" if "mlp" in section or section == "layernorm2" else "")
         if section == "param_time":
             gradients[name] = time_ns
         elif name == "avg" and block:
@@ -90,12 +87,6 @@ def training_times(path: str | Path, *, recompute: bool = False) -> Times:
     directions = {f"{name}_{way}": round(time) for name, time in blocks.items() for way in ("forward", "backward")}
     grads = {"grad_forward": round(gradients["min"]), "grad_backward": round(gradients["avg"])}
     return directions | grads | others | latent
-
-
-def _block(section: str) -> str:
-    if "atten" in section or section == "layernorm":
-        return "attention"
-    return "mlp" if "mlp" in section or section == "layernorm2" else ""
 
 
 def inference_times(path: str | Path) -> Times:

@@ -9,18 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from simcore.errors import InputError
 from simcore.generate.aicb.modules import Block, Module, embedding, head, layer_norm, layers
-from simcore.generate.aicb.options import Options, check
+from simcore.generate.aicb.options import Options, check, refused
 from simcore.generate.aicb.rows import NOTHING, TextFile, phase, row
 from simcore.generate.aicb.times import Times, module_time, stage_time, training_times
 from simcore.workload.model import Layer, Phase
 
 FP8_SHARE = (1 + 4 / 128) / 2
 """Bytes of an fp8 activation with a 4-byte scale per 128, relative to bf16 (DeepSeek's dispatch)."""
-
-Named = tuple[str, int]
-"""Name of a row and the parameters AICB counts for it."""
 
 
 def training_text(options: Options, times: Times | None = None) -> TextFile:
@@ -29,12 +25,21 @@ def training_text(options: Options, times: Times | None = None) -> TextFile:
     `times` stand for those of `comp_filepath`.
     """
     check(options)
-    named = _sequence_parallel(options) if options.enable_sequence_parallel else _whole_blocks(options)
-    total = sum(elements for _, elements in named)
-    experts = sum(elements for name, elements in named if "moe" in name)
-    names = [name for name, _ in named]
+    visited = _sequence_parallel(options) if options.enable_sequence_parallel else _whole_blocks(options)
+    total = sum(part.elements for part in visited)
+    experts = sum(part.elements for part in visited if "moe" in part.name)
+    names = [part.name for part in visited]
     if options.aiob_enable:
-        body = _profiled(options, _times(options) if times is None else times, names, total, experts)
+        if times is None:
+            if options.comp_filepath is None:
+                hint, expected = (
+                    "AICB would profile the kernels on a GPU here",
+                    "--comp_filepath FILE, in AICB's format",
+                )
+                found = "--aiob_enable without it"
+                raise refused("comp_filepath", "computation times need a time file", expected, found, hint)
+            times = training_times(options.comp_filepath, recompute=options.recompute_activations)
+        body = _profiled(options, times, names, total, experts)
     else:
         body = _unprofiled(options, names, total, experts)
     return TextFile(_header(options), [*body, *_tail(options)])
@@ -52,53 +57,43 @@ def _header(options: Options) -> str:
     )
 
 
-def _sequence_parallel(options: Options) -> list[Named]:
+def _sequence_parallel(options: Options) -> list[Module | Block]:
     """Every module that AICB visits with sequence parallelism; a norm has parameters but no row.
 
     Of a layer's two norms one is counted, the final norm never; DeepSeek's shared expert is counted with the experts
     and again as a dense MLP; the head is part of every stage.
     """
     norm = layer_norm(options.hidden_size)
-    named: list[Named] = [_named(embedding(options))]
+    visited: list[Module | Block] = [embedding(options)]
     for attention, feed_forward in layers(options):
-        named += [_named(module) for module in (*attention.modules, norm)]
-        named += [
-            (module.name, feed_forward.elements if module.kind == "experts" else module.elements)
+        visited += [*attention.modules, norm]
+        visited += [
+            replace(module, elements=feed_forward.elements) if module.kind == "experts" else module
             for module in feed_forward.modules
         ]
-    return [*named, _named(head(options))]
+    return [*visited, head(options)]
 
 
-def _named(part: Module | Block) -> Named:
-    return part.name, part.elements
-
-
-def _whole_blocks(options: Options) -> list[Named]:
+def _whole_blocks(options: Options) -> list[Module | Block]:
     """What AICB visits without: embedding and blocks; a shared expert inside an expert block is visited again."""
-    named: list[Named] = [_named(embedding(options))]
-    for blocks in layers(options):
-        for block in blocks:
-            named.append(_named(block))
-            if block.name == "mlp_moelayer" and len(block.modules) > 1:
-                named.append(_named(Block("mlp_layer", block.modules[1:])))
-    return named
+    visited: list[Module | Block] = [embedding(options)]
+    for block in (block for blocks in layers(options) for block in blocks):
+        visited.append(block)
+        if block.name == "mlp_moelayer" and len(block.modules) > 1:
+            visited.append(Block("mlp_layer", block.modules[1:]))
+    return visited
 
 
 def _tail(options: Options) -> list[Layer]:
     """Loss and optimizer, whatever the sizes of the groups."""
-    idle = phase(0)
-    loss = phase(0, "ALLREDUCE", 4 * options.seq_length * options.micro_batch)
-    step = phase(0, "ALLREDUCE", 4)
-    return [row(f"cross_entropy{i}", loss, idle, idle) for i in (1, 2, 3)] + [
-        row(f"optimizer{i}", step, idle, idle) for i in (1, 2, 3, 4)
-    ]
+    sizes = {f"cross_entropy{i}": 4 * options.seq_length * options.micro_batch for i in (1, 2, 3)}
+    sizes |= {f"optimizer{i}": 4 for i in (1, 2, 3, 4)}
+    return [row(name, phase(0, "ALLREDUCE", size), phase(0), phase(0)) for name, size in sizes.items()]
 
 
 def _norm_rows(options: Options, total: int) -> list[Layer]:
     """Without sequence parallelism all parameters, not those of the norms, are reduced over the tensor group."""
-    if options.enable_sequence_parallel:
-        return []
-    return [row("layernorm", input_grad=phase(1, "ALLREDUCE", 2 * total))]
+    return [row("layernorm", input_grad=phase(1, "ALLREDUCE", 2 * total))] * (not options.enable_sequence_parallel)
 
 
 def _expert_rows(options: Options, experts: int) -> list[Layer]:
@@ -109,18 +104,6 @@ def _expert_rows(options: Options, experts: int) -> list[Layer]:
         row("moe_grad_norm1", weight_grad=phase(1, "ALLGATHER_DP_EP", 2 * experts)),
         row("moe_grad_norm2", weight_grad=phase(1, "REDUCESCATTER_DP_EP", 4 * experts)),
     ]
-
-
-def _times(options: Options) -> Times:
-    if options.comp_filepath is None:
-        raise InputError.at(
-            "--comp_filepath",
-            "computation times need a time file",
-            expected="--comp_filepath FILE, in AICB's format",
-            found="--aiob_enable without it",
-            hint="AICB would profile the kernels on a GPU here",
-        )
-    return training_times(options.comp_filepath, recompute=options.recompute_activations)
 
 
 def _profiled(options: Options, times: Times, names: list[str], total: int, experts: int) -> Iterator[Layer]:
@@ -182,18 +165,11 @@ class _Profiled:
             return row(name, phase(doubled), phase(backward_ns), phase(backward_ns))
         forward_ns, backward_ns = int(doubled / 2), int(backward_ns / 2)
         # A column's backward reduce-scatter has size 0: meant as hidden behind the computation, which a row cannot say.
-        ways = (
-            [("REDUCESCATTER", size), ("ALLGATHER", size)]
-            if "row" in name
-            else [("ALLGATHER", size), ("REDUCESCATTER", 0)]
-        )
-        forward, backward = ways
-        return row(
-            name,
-            _if_split(self.options, *forward, forward_ns),
-            _if_split(self.options, *backward, backward_ns),
-            phase(backward_ns),
-        )
+        forward, backward = ("ALLGATHER", size), ("REDUCESCATTER", 0)
+        if "row" in name:
+            forward, backward = ("REDUCESCATTER", size), ("ALLGATHER", size)
+        both = _if_split(self.options, *forward, forward_ns), _if_split(self.options, *backward, backward_ns)
+        return row(name, *both, phase(backward_ns))
 
 
 def _exchange_rows(options: Options, forward: Phase, input_grad: Phase, *, gated: bool) -> list[Layer]:
@@ -202,13 +178,10 @@ def _exchange_rows(options: Options, forward: Phase, input_grad: Phase, *, gated
     The experts' time stands on the first, before the tokens arrive. `gated` leaves out collectives of groups of one.
     """
     if not options.moe_enable:
-        raise InputError.at(
-            "--moe_enable",
-            "a model with expert layers needs this option",
-            expected="--moe_enable, or --n_dense_layers for a dense model",
-            found="expert layers without it",
-            hint="AICB crashes here: the size of the expert group was never set",
-        )
+        hint = "AICB crashes here: the size of the expert group was never set"
+        expected = "--moe_enable, or --n_dense_layers for a dense model"
+        what, found = "a model with expert layers needs this option", "expert layers without it"
+        raise refused("moe_enable", what, expected, found, hint)
     split, shared = options.tp > 1 or not gated, options.ep > 1 or not gated
     routed = options.activation_bytes * options.moe_router_topk
     share = routed // options.tp
@@ -248,13 +221,10 @@ def _unprofiled_module(options: Options, name: str) -> list[Layer]:
     if not options.enable_sequence_parallel:
         return [row(name, phase(1, "ALLREDUCE", doubled), phase(1, "ALLREDUCE", size))]
     if "attention_linear" in name:
-        raise InputError.at(
-            "--aiob_enable",
-            "DeepSeek with sequence parallelism needs computation times",
-            expected="--aiob_enable --comp_filepath FILE",
-            found="neither",
-            hint="AICB crashes here: it asks an absent time table for the low-rank projections",
-        )
+        hint = "AICB crashes here: it asks an absent time table for the low-rank projections"
+        expected = "--aiob_enable --comp_filepath FILE"
+        what = "DeepSeek with sequence parallelism needs computation times"
+        raise refused("aiob_enable", what, expected, "neither", hint)
     if name == "mlp_moelayer":
         return _exchange_rows(options, NOTHING, NOTHING, gated=False)
     rows = {

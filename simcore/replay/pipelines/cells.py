@@ -15,7 +15,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from statistics import mean
 
 import numpy as np
@@ -80,13 +80,8 @@ class Cells:
         return min(found, self.end[0].place - (one.group == Group.DP)) if self.end else found
 
 
-def read_cells(prepared: Prepared, step: StepReplay, ranges: Sequence[NamedRange]) -> Cells:
-    """The cells of one recorded step; InputError when communication does not say what it does."""
-    return _Reader(prepared, step).cells(ranges)
-
-
 @dataclass(slots=True)
-class _Reader:
+class CellReader:
     """Reads one step of one rank; `tasks` are those it launched, in that order."""
 
     prepared: Prepared
@@ -97,7 +92,7 @@ class _Reader:
     sent: set[int] = field(default_factory=set)
 
     def cells(self, ranges: Sequence[NamedRange]) -> Cells:
-        """Everything, found range by range."""
+        """Everything, found range by range; InputError when communication does not say what it does."""
         view = self.prepared.view
         own = set(np.flatnonzero(view.task_step == self.step.position).tolist())
         self.tasks = [task for task in view.launch_order.tolist() if task in own]
@@ -112,15 +107,11 @@ class _Reader:
         }
         end = self._operations(held.get(END, []))
         order = [(one.kind, one.part, one.micro_batch) for one in ranges if one.kind]
+        said = [(at, task, view.trace.collectives.get(task)) for at, task in enumerate(self.tasks)]
+        lane = view.trace.tasks.lane
+        able = [(at, int(lane[task])) for at, task, one in said if not one or _operation(one) != "recv"]
         rank, file, model, sent = view.trace.rank, view.trace.file, model_order(ranges), frozenset(self.sent)
-        return Cells(rank, file, passes, end, order, model, self.sizes, sent, self._able())
-
-    def _able(self) -> list[tuple[int, int]]:
-        """(place, stream) of launches that could wait for something: all but receives."""
-        trace = self.prepared.view.trace
-        lanes = trace.tasks.lane[self.tasks].tolist()
-        said = [trace.collectives.get(task) for task in self.tasks]
-        return [(at, lane) for at, lane in enumerate(lanes) if not (one := said[at]) or _operation(one) != "recv"]
+        return Cells(rank, file, passes, end, order, model, self.sizes, sent, able)
 
     def _owners(self, ranges: Sequence[NamedRange]) -> dict[tuple[str, str, int], list[tuple[int, bool]]]:
         """(place, weight gradient) of launches by part, pass and micro-batch, or END.
@@ -159,20 +150,16 @@ class _Reader:
             for wait in waits.get(task, ()):
                 first[wait.source] = min(first.get(wait.source, NEVER), place[task])
         if not any(wait.recorded for some in waits.values() for wait in some):
-            self._by_times(first)
+            # What starts next and not before a collective's end has waited for it.
+            start, end = view.trace.tasks.start_ns, view.trace.tasks.end_ns
+            for at, (task, following) in enumerate(pairwise(self.tasks), 1):
+                if view.communication[task] and start[following] >= end[task]:
+                    first[task] = min(first.get(task, NEVER), at)
         found, later = dict[int, int](), dict[int, int]()
         for task in reversed(self.tasks):
             lane = int(view.trace.tasks.lane[task])
             later[lane] = found[task] = min(first.get(task, NEVER), later.get(lane, NEVER))
         return found
-
-    def _by_times(self, first: dict[int, int]) -> None:
-        """Without recorded waits, what starts next and not before a collective's end has waited for it."""
-        view = self.prepared.view
-        start, end = view.trace.tasks.start_ns, view.trace.tasks.end_ns
-        for place, task in enumerate(self.tasks[:-1]):
-            if view.communication[task] and start[self.tasks[place + 1]] >= end[task]:
-                first[task] = min(first.get(task, NEVER), place + 1)
 
     def _operations(self, launches: Iterable[tuple[int, bool]]) -> list[Operation]:
         """Computation between waits as one operation each, collectives as they came; transfers are the schedule's."""
@@ -365,11 +352,11 @@ def _mean(samples: Sequence[Rows]) -> Rows:
         return ()
     usual, _ = Counter(map(_structure, samples)).most_common(1)[0]
     alike = [rows for rows in samples if _structure(rows) == usual]
-    return tuple(_mean_row(rows) for rows in zip(*alike, strict=True))
 
+    def mixed(same: Sequence[Phase]) -> Phase:
+        return replace(same[0], compute_ns=round(mean(one.compute_ns for one in same)))
 
-def _mean_row(rows: Sequence[Layer]) -> Layer:
-    return mixed_row(rows, lambda same: replace(same[0], compute_ns=round(mean(one.compute_ns for one in same))))
+    return tuple(mixed_row(rows, mixed) for rows in zip(*alike, strict=True))
 
 
 def mixed_row(rows: Sequence[Layer], mixed: Callable[[Sequence[Phase]], Phase]) -> Layer:

@@ -125,10 +125,7 @@ def _mixed(stages: Sequence[Rows], shares: Sequence[float], faster: float, file:
     if len({tuple((r.forward.collective, r.weight_grad.collective) for r in rows) for rows in stages}) > 1:
         message = "the stages end their steps differently, so that it is unknown what a stage with other layers does"
         raise InputError.at(file, message, expected="the same collectives at the end of every stage's step")
-    return [_mixed_row(rows, shares, faster) for rows in zip(*stages, strict=True)]
 
-
-def _mixed_row(rows: Sequence[Layer], shares: Sequence[float], faster: float) -> Layer:
     def mixed(phases: Sequence[Phase]) -> Phase:
         compute_ns = fsum(share * phase.compute_ns for share, phase in zip(shares, phases, strict=True)) * faster
         size = fsum(share * phase.size_bytes for share, phase in zip(shares, phases, strict=True))
@@ -137,7 +134,7 @@ def _mixed_row(rows: Sequence[Layer], shares: Sequence[float], faster: float) ->
             phases[0], compute_ns=round(compute_ns), size_bytes=round(size) if largest > SCALAR_BYTES else largest
         )
 
-    return mixed_row(rows, mixed)
+    return [mixed_row(rows, mixed) for rows in zip(*stages, strict=True)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -160,10 +157,7 @@ class Rebuilt:
 
 
 def rebuild(
-    replay: Replay,
-    changes: dict[str, int | str],
-    machine: Interconnect,
-    own: Interconnect | None = None,
+    replay: Replay, changes: dict[str, int | str], machine: Interconnect, own: Interconnect | None = None
 ) -> Rebuilt:
     """Compile the recorded step with changes (of `PipelinePlan`) and play it on a machine.
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby, pairwise
+from itertools import chain, groupby, pairwise
 from statistics import median_low
 
 from simcore.errors import InputError
-from simcore.replay.pipelines.cells import Cells, ModelPart, Rows, StepEnd, part_of, read_cells, step_end
+from simcore.replay.pipelines.cells import CellReader, Cells, ModelPart, StepEnd, part_of, step_end
 from simcore.replay.pipelines.passes import found_ranges, line_of
 from simcore.replay.session import Replay, StepReplay
 from simcore.replay.views.report import typical_step
@@ -78,7 +78,7 @@ def recorded(replay: Replay) -> Recorded:
         When the traces do not say what is needed: layers, all stages, groups, sizes of transfers.
     """
     steps = [typical_step(replay, number) for number in range(len(replay.ranks))]
-    found = [read_cells(step.prepared, step, ranges) for step, ranges in zip(steps, _ranges(steps), strict=True)]
+    found = [CellReader(step.prepared, step).cells(own) for step, own in zip(steps, _ranges(steps), strict=True)]
     by_layers = sorted(found, key=lambda cells: (_layer_numbers(cells), cells.rank))
     stages = [next(same) for _, same in groupby(by_layers, key=_layer_numbers)]
     numbers = sorted(number for cells in stages for number in _layer_numbers(cells))
@@ -94,6 +94,8 @@ def recorded(replay: Replay) -> Recorded:
         sizes.get(Group.TP, 1), len(stages), sizes.get(Group.DP, 1), micro_batches, len(layers), schedule, chunks
     )
     ends = tuple(map(step_end, stages))
+    reduced = chain.from_iterable((*(part.last for part, _ in layers), *(end.reducing for end in ends)))
+    scatter = Group.DP, CollectiveKind.REDUCE_SCATTER
     return Recorded(
         plan=plan,
         layers=tuple(layers),
@@ -102,7 +104,7 @@ def recorded(replay: Replay) -> Recorded:
         ends=ends,
         counts=tuple(run[1] - run[0] for run, _ in runs),
         pipeline_bytes=max((size for cells in stages for size in cells.sent_bytes), default=0),
-        sharded=any(map(_scatters, (*(part.last for part, _ in layers), *(end.reducing for end in ends)))),
+        sharded=any((row.weight_grad.group, row.weight_grad.collective) == scatter for row in reduced),
         splits=any(one.weight for c in stages for some in c.passes.values() for ops in some for one in ops),
         file=stages[0].file,
     )
@@ -172,11 +174,6 @@ def _check_stages(stages: Sequence[Cells], numbers: Sequence[int], sizes: dict[G
         )
 
 
-def _scatters(rows: Rows) -> bool:
-    phases = (row.weight_grad for row in rows)
-    return any(p.collective == CollectiveKind.REDUCE_SCATTER and p.group == Group.DP for p in phases)
-
-
 def _schedule(stages: Sequence[Cells], micro_batches: int, chunks: int) -> str:
     """The schedule in whose order the stages ran their first layers; 1F1B, or interleaved, where none fits."""
     for name in schedules.names():
@@ -184,15 +181,11 @@ def _schedule(stages: Sequence[Cells], micro_batches: int, chunks: int) -> str:
             order = schedules.make(name, len(stages), micro_batches, chunks if chunks > 1 else None).order
         except InputError:
             continue
-        if all(
-            _came(cells, chunks) == [(c.kind, c.micro_batch, c.chunk) for c in line]
-            for cells, line in zip(stages, order, strict=True)
-        ):
+        for cells, line in zip(stages, order, strict=True):
+            first = [f"layer {run[0]}" for run in _runs(cells, chunks)]  # of each chunk
+            came = [(kind, number, first.index(part)) for kind, part, number in cells.order if part in first]
+            if came != list(line):
+                break
+        else:
             return name
     return "interleaved" if chunks > 1 else "1f1b"
-
-
-def _came(cells: Cells, chunks: int) -> list[tuple[str, int, int]]:
-    """(kind, micro-batch, chunk) of a stage's cells, by the first layer of each chunk."""
-    first = [f"layer {run[0]}" for run in _runs(cells, chunks)]
-    return [(kind, number, first.index(part)) for kind, part, number in cells.order if part in first]

@@ -72,17 +72,12 @@ def measured(step: StepReplay) -> Breakdown:
 
 def predicted(step: StepReplay) -> Breakdown:
     """The breakdown of the predicted period."""
-    start, end, rows, _ = _played(step)
+    start, end, rows, _ = played(step)
     return _breakdown(start, end, step.prepared.view.communication[rows], (step.from_ns, step.to_ns))
 
 
-def predicted_tasks(step: StepReplay) -> tuple[Column, Column, Column]:
-    """Start, end and row in the trace of every task that runs within the predicted period, whichever copy it is of."""
-    return _played(step)[:3]
-
-
-def _played(step: StepReplay) -> tuple[Column, Column, Column, Column]:
-    """Start, end, row and binding edge (-1: none) of every task within the predicted period.
+def played(step: StepReplay) -> tuple[Column, Column, Column, Column]:
+    """Start, end, row in the trace and binding edge (-1: none) of every task within the predicted period.
 
     A single copy begins with what the device had left to do, as recorded.
     """
@@ -109,7 +104,7 @@ def taken(step: StepReplay, bin_ns: int, shares: NDArray[np.float64]) -> tuple[l
     tasks, span = step.prepared.view.trace.tasks, (step.from_ns, step.to_ns)
     sides = (
         (tasks.start_ns, tasks.end_ns, slice(None), step.measured_span_ns),
-        (*predicted_tasks(step), span),
+        (*played(step)[:3], span),
     )
     both = []
     for start_ns, end_ns, rows, (from_ns, to_ns) in sides:
@@ -202,7 +197,7 @@ def _label(step: StepReplay, node: int) -> str:
 
 def idle_causes(step: StepReplay) -> dict[str, int]:
     """Predicted time in which the device had nothing to do, by what held the task that ended each pause, in ns."""
-    graph, (start, end, _, held) = step.graph, _played(step)
+    graph, (start, end, _, held) = step.graph, played(step)
     causes, reach = Counter[str](), step.from_ns
     for at in np.argsort(start, kind="stable").tolist():
         pause = int(start[at]) - reach
@@ -218,16 +213,10 @@ def idle_causes(step: StepReplay) -> dict[str, int]:
 def largest_tasks(step: StepReplay, count: int = 10) -> list[TaskTotal]:
     """The names on which the device spends most of a predicted step."""
     trace = step.prepared.view.trace
-    number, length = trace.tasks.name[np.array(step.tasks, dtype=np.int64)], lengths_ns(step)
+    nodes, number = step.graph.ranks[step.number], trace.tasks.name[np.array(step.tasks, dtype=np.int64)]
+    # As predicted, waiting for other ranks included.
+    length = step.timing.end_ns[-1, list(nodes.ends)] - step.timing.start_ns[-1, list(nodes.begins)]
     total = np.bincount(number, weights=length, minlength=len(trace.names)).astype(np.int64)
     often = np.bincount(number, minlength=len(trace.names))
     order = [int(n) for n in np.argsort(-total, kind="stable")[:count] if often[n]]
     return [TaskTotal(trace.names[n], trace.rank, int(often[n]), int(total[n])) for n in order]
-
-
-def lengths_ns(step: StepReplay) -> Column:
-    """How long each of the step's tasks lasts as predicted, its waiting for other ranks included."""
-    nodes, timing = step.graph.ranks[step.number], step.timing
-    begins, ends = np.array(nodes.begins, dtype=np.int64), np.array(nodes.ends, dtype=np.int64)
-    lengths: Column = timing.end_ns[-1, ends] - timing.start_ns[-1, begins]
-    return lengths

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -13,7 +13,7 @@ from simcore.report.aligned import Comparison, Pair, both
 from simcore.report.table import Table, columns, shorten
 from simcore.timeline.breakdown import union_ns
 from simcore.units import format_ns
-from simcore.workload.kineto import Intervals, KinetoTrace
+from simcore.workload.kineto import KinetoTrace
 
 MOST_NAME = 60
 
@@ -94,7 +94,9 @@ def compare_traces(a: KinetoTrace, b: KinetoTrace) -> TraceComparison:
 def _side(trace: KinetoTrace) -> Side:
     """What runs between the first mark of a step and the end of the last, by name."""
     tasks, num_steps = trace.tasks, max(len(trace.steps), 1)
-    begin_ns, end_ns = _span(trace)
+    begin_ns, end_ns = trace.span_ns
+    if trace.steps:
+        begin_ns, end_ns = min(mark.start_ns for mark in trace.steps), max(mark.end_ns for mark in trace.steps)
     inside = (tasks.start_ns >= begin_ns) & (tasks.start_ns < end_ns)
     names, length_ns = tasks.name[inside], (tasks.end_ns - tasks.start_ns)[inside]
     count = np.bincount(names, minlength=len(trace.names))
@@ -102,13 +104,6 @@ def _side(trace: KinetoTrace) -> Side:
     kernels = {trace.names[at]: (int(count[at]), float(total_ns[at])) for at in np.flatnonzero(count).tolist()}
     busy_ns = union_ns(tasks.start_ns[inside], np.minimum(tasks.end_ns[inside], end_ns))
     return (num_steps, round((end_ns - begin_ns) / num_steps), round(busy_ns / num_steps)), kernels
-
-
-def _span(trace: KinetoTrace) -> tuple[int, int]:
-    if trace.steps:
-        return min(mark.start_ns for mark in trace.steps), max(mark.end_ns for mark in trace.steps)
-    some: Sequence[Intervals] = [each for each in (trace.tasks, trace.calls, trace.operators) if len(each)]
-    return min(int(each.start_ns.min()) for each in some), max(int(each.end_ns.max()) for each in some)
 
 
 def _more(pair: Pair) -> str:

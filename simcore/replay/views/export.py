@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.files import make_folder
-from simcore.replay.build import Prepared
 from simcore.replay.graph import EdgeKind
 from simcore.replay.session import Replay, StepReplay
-from simcore.replay.views.breakdown import predicted_tasks
+from simcore.replay.views.breakdown import played
 from simcore.replay.views.report import Utilisation, answer, typical_step, utilisation, warnings
 from simcore.report.chrome import chrome_json
 from simcore.report.gantt import timeline_figure
@@ -40,10 +39,14 @@ def timeline(replay: Replay, rank: int) -> Timeline:
     prepared, step = replay.ranks[rank], typical_step(replay, rank)
     buffer, streams = EventBuffer(), prepared.view.trace.streams
     spans = (step.measured_span_ns, (step.from_ns, step.to_ns))
-    tasks = _measured_tasks(prepared, step), predicted_tasks(step)
+    tasks, (begin_ns, end_ns) = prepared.view.trace.tasks, spans[MEASURED]
+    rows = np.flatnonzero((tasks.end_ns > begin_ns) & (tasks.start_ns < end_ns))
+    ran = (tasks.start_ns[rows], tasks.end_ns[rows], rows), played(step)[:3]
     for side, (from_ns, to_ns) in enumerate(spans):
-        start, end, rows = tasks[side]
-        events = [*_task_events(prepared, start, end, rows), *_host_events(step, side, len(streams))]
+        events = _host_events(step, side, len(streams))
+        for start, end, row in zip(*(column.tolist() for column in ran[side]), strict=True):
+            kind = EventKind.COLLECTIVE if prepared.view.communication[row] else EventKind.COMPUTE
+            events.append((int(tasks.lane[row]), start, end, kind, prepared.view.trace.names[tasks.name[row]]))
         for lane, started, ended, kind, name in events:
             begin, finish = max(started, from_ns) - from_ns, min(ended, to_ns) - from_ns
             if begin < finish:
@@ -78,14 +81,7 @@ def _curves(found: Utilisation) -> Iterator[Curve]:
 Event = tuple[int, int, int, EventKind, str]  # lane, start, end, kind, name
 
 
-def _task_events(prepared: Prepared, start_ns: Column, end_ns: Column, rows: Column) -> Iterator[Event]:
-    view = prepared.view
-    for row, start, end in zip(rows.tolist(), start_ns.tolist(), end_ns.tolist(), strict=True):
-        kind = EventKind.COLLECTIVE if view.communication[row] else EventKind.COMPUTE
-        yield int(view.trace.tasks.lane[row]), start, end, kind, view.trace.names[view.trace.tasks.name[row]]
-
-
-def _host_events(step: StepReplay, side: int, first_lane: int) -> Iterator[Event]:
+def _host_events(step: StepReplay, side: int, first_lane: int) -> list[Event]:
     """What the threads did that launch and wait: calls, and recorded host time before each."""
     graph, names = step.graph, step.prepared.view.trace.names
     if side == MEASURED:
@@ -93,19 +89,14 @@ def _host_events(step: StepReplay, side: int, first_lane: int) -> Iterator[Event
     else:
         starts = step.timing.start_ns
     chain = np.flatnonzero((graph.edge_kind == EdgeKind.PROGRAM_ORDER) & (graph.back == 0))
-    chain = chain[graph.rank[graph.target[chain]] == step.number]
+    chain, made = chain[graph.rank[graph.target[chain]] == step.number], list[Event]()
     for edge, node in zip(chain.tolist(), graph.target[chain].tolist(), strict=True):
         busy_ns = max(int(graph.lag_ns[edge] - graph.idle_ns[edge]), 0)
         lane, call, length = first_lane + int(graph.lane[node]), int(graph.name[node]), int(graph.duration_ns[node])
         for start in starts[:, node].tolist():
-            yield lane, start - busy_ns, start, EventKind.CPU, "between calls"
-            yield lane, start, start + length, EventKind.CPU, names[call] if call >= 0 else "mark"
-
-
-def _measured_tasks(prepared: Prepared, step: StepReplay) -> tuple[Column, Column, Column]:
-    tasks, (from_ns, to_ns) = prepared.view.trace.tasks, step.measured_span_ns
-    rows = np.flatnonzero((tasks.end_ns > from_ns) & (tasks.start_ns < to_ns))
-    return tasks.start_ns[rows], tasks.end_ns[rows], rows
+            made.append((lane, start - busy_ns, start, EventKind.CPU, "between calls"))
+            made.append((lane, start, start + length, EventKind.CPU, names[call] if call >= 0 else "mark"))
+    return made
 
 
 def _view(shown: Timeline) -> View:

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import mean, median
 
-from simcore.replay.coupling import Match
 from simcore.replay.pipelines.passes import line_of, stages_of
-from simcore.replay.session import Replay, StepReplay
+from simcore.replay.session import Replay
 from simcore.replay.views.breakdown import measured
 from simcore.replay.whatif.retiming import role_of
 
@@ -67,7 +66,8 @@ class Job:
 def job(replay: Replay) -> Job:
     """From all steps after the first, coupled collectives only."""
     waits, last, skews = Counter[tuple[int, int]](), Counter[int](), []
-    for step, match in _matches(replay):
+    sources = {step.source: step for number in range(len(replay.ranks)) for step in replay.scored(number)}
+    for step, match in ((step, match) for source, step in sources.items() for match in source.matches):
         numbers = [step.source.ranks[one.rank].view.trace.rank for one in match.members]
         lengths = [step.source.views[one.rank].trace.tasks.length_ns(one.task) for one in match.members]
         _, late = min(zip(lengths, numbers, strict=True))
@@ -95,11 +95,6 @@ def job(replay: Replay) -> Job:
         )
     skew = (round(median(skews)), max(skews)) if skews else (0, 0)
     return Job(tuple(ranks), tuple(_groups(replay)), len(skews), skew)
-
-
-def _matches(replay: Replay) -> Iterator[tuple[StepReplay, Match]]:
-    sources = {step.source: step for number in range(len(replay.ranks)) for step in replay.scored(number)}
-    return ((step, match) for source, step in sources.items() for match in source.matches)
 
 
 def _groups(replay: Replay) -> Iterator[JobGroup]:

@@ -94,7 +94,11 @@ def utilisation(replay: Replay, number: int) -> Utilisation:
 
 def _rank(replay: Replay, number: int) -> dict[str, object]:
     prepared, scored, typical = replay.ranks[number], replay.scored(number), typical_step(replay, number)
-    path = critical_path(typical)
+    path, changed = critical_path(typical), dict[str, object]()
+    if replay.whats:  # what the changes did to the step, and to its communication
+        changed["retimed"] = {kind: asdict(change) for kind, change in changes(typical).items()}
+        changed["changed_interval_ns"] = changed_interval_ns(replay, typical)
+        changed["global_batch_factor"] = replay.batches(number)
 
     def told(tasks: Iterable[TaskTotal]) -> list[dict[str, object]]:
         own = prepared.view.trace.rank
@@ -128,7 +132,7 @@ def _rank(replay: Replay, number: int) -> dict[str, object]:
         "layers": stack.to_dict() if (stack := layers_if_clear(prepared.view, typical.position)) else None,
         "launch_queue_depth": prepared.queue.depth,
         "waiting": waiting(typical),
-        **(_changed(replay, number, typical) if replay.whats else {}),
+        **changed,
         "warnings": warnings(replay, number),
     }
 
@@ -157,13 +161,6 @@ def waiting(step: StepReplay) -> dict[str, int]:
         for key, value in zip(found, (length, waited, *bounds), strict=True):
             found[key] += value
     return found
-
-
-def _changed(replay: Replay, number: int, typical: StepReplay) -> dict[str, object]:
-    """What the changes did to the typical step, and to its communication."""
-    retimed = {kind: asdict(change) for kind, change in changes(typical).items()}
-    interval, batches = changed_interval_ns(replay, typical), replay.batches(number)
-    return {"retimed": retimed, "changed_interval_ns": interval, "global_batch_factor": batches}
 
 
 def _step(step: StepReplay) -> dict[str, object]:
@@ -203,7 +200,10 @@ def trust(replay: Replay, number: int) -> Trust:
     )
     tested = len(replay.steps[number]) > 1 and null - alone > TESTED
     share = host_share(critical_path(typical_step(replay, number)))
-    return Trust(period, alone, null, tested, share, _coverage(replay, number))
+    delays, rows = replay.ranks[number].delays, [task for step in scored for task in step.tasks]
+    late = int(delays.late_ns[rows].sum())
+    covered = 1 - int(delays.unexplained_ns[rows].sum()) / late if late else 1.0
+    return Trust(period, alone, null, tested, share, covered)
 
 
 def noise(lengths: list[int]) -> float:
@@ -236,14 +236,6 @@ def start_errors(replay: Replay, number: int) -> dict[str, int]:
     return {"p50": round(p50), "p90": round(p90)}
 
 
-def _coverage(replay: Replay, number: int) -> float:
-    """The share of the delay beyond launch and stream order that a dependency explains; 1 when there is none."""
-    prepared = replay.ranks[number]
-    rows = [task for step in replay.scored(number) for task in step.tasks]
-    late = int(prepared.delays.late_ns[rows].sum())
-    return 1 - int(prepared.delays.unexplained_ns[rows].sum()) / late if late else 1.0
-
-
 def warnings(replay: Replay, number: int) -> list[str]:
     """What makes the comparison weaker than it looks."""
     prepared, steps, found = replay.ranks[number], replay.steps[number], []
@@ -270,17 +262,13 @@ def warnings(replay: Replay, number: int) -> list[str]:
     found += sorted({step.stream_order.value for step in steps} - {""})
     for what in (what for what in replay.whats if isinstance(what, Retimed)):
         found += what.notes(prepared.view, typical_step(replay, number).tasks, alone=len(replay.ranks) == 1)
-    if len(replay.ranks) > 1 and replay.changes.coupling and _uncoupled(replay, number):
+    uncoupled = any(
+        len(prepared.view.communicating(step.position))
+        > sum(member.rank == step.number for match in step.source.matches for member in match.members)
+        for step in steps
+    )
+    if len(replay.ranks) > 1 and replay.changes.coupling and uncoupled:
         found.append("some collectives have no counterpart on another rank and wait for nobody")
     if any(not step.tasks for step in steps):
         found.append("a step launched nothing on the GPU")
     return found
-
-
-def _uncoupled(replay: Replay, number: int) -> bool:
-    """Whether a communication kernel of a rank belongs to no match."""
-    return any(
-        len(replay.ranks[number].view.communicating(step.position))
-        > sum(member.rank == step.number for match in step.source.matches for member in match.members)
-        for step in replay.steps[number]
-    )

@@ -27,8 +27,11 @@ def to_text(document: Figures) -> str:
     waits = max(found, key=lambda one: (one["waiting_ns"], -one["rank"]))
     parts = [_job_text(document["job"], slowest)] if len(ranks) > 1 and "retimed" not in ranks[0] else []
     parts += [_rank_text(rank) for rank, one in zip(ranks, found, strict=True) if one in (slowest, waits)]
-    if "ablations" in ranks[0]:
-        parts.append(_ablation_table(ranks))
+    if "ablations" in ranks[0]:  # with residuals, without, and then without one more kind of dependency
+        errors = [(f"{number}", f"rank {rank['rank']}", ".2%") for number, rank in enumerate(ranks)]
+        names = ranks[0]["ablations"]
+        rows = [(name.replace("_", " "), *(rank["ablations"][name] for rank in ranks)) for name in names]
+        parts.append(Table("", columns("mean error of a step", *errors), rows).text(WIDTH))
     return "\n\n".join(parts)
 
 
@@ -44,23 +47,15 @@ def _job_text(found: Figures, slowest: Figures) -> str:
         said += "--json has all."
     else:
         said += "No collective was recorded on two of them: they are replayed apart."
-    rows = [
-        (
-            each["rank"],
-            _known(each["stage"]),
-            *(each[key] for key in TIMES),
-            each["last_in"],
-            _known(each["waits_for"]),
-        )
-        for each in ranks
-    ]
+    keys = ("rank", "stage", *TIMES, "last_in", "waits_for")
+    rows = [[None if each[key] == -1 else each[key] for key in keys] for each in ranks]
     spent = "step_ns", "computing_ns", "only_talking_ns", "waiting_ns", "waited_for_ns"
     table = Table("", columns("rank", "stage", *spent, "last_in", "waits_for"), rows)
     stages = {each["stage"] for each in ranks} - {-1}
     said += f" They are the {len(stages)} stages of a pipeline." if stages else ""
     groups = [
-        (each["role"] or "?", each["description"], f"{each['groups']} x {each['size']}", each["collectives"],
-         *(each[key] for key in ("transfer_ns", "waiting_ns")))
+        (each["role"] or "?", each["description"], f"{each['groups']} x {each['size']}",
+         each["collectives"], each["transfer_ns"], each["waiting_ns"])
         for each in found["groups"]
     ]  # fmt: skip
     shown = columns("group", "described_as", "groups x ranks", "collectives", "transfer_ns", "waiting_ns")
@@ -71,18 +66,6 @@ def _job_text(found: Figures, slowest: Figures) -> str:
 TIMES = ("step_ns", "compute_ns", "exposed_comm_ns", "waiting_ns", "awaited_ns")
 
 
-def _known(number: int) -> int | None:
-    return number if number >= 0 else None
-
-
-def _ablation_table(ranks: Sequence[Figures]) -> str:
-    """The mean error of a step with residuals, without, and then without one more kind of dependency."""
-    errors = [(f"{number}", f"rank {rank['rank']}", ".2%") for number, rank in enumerate(ranks)]
-    names = ranks[0]["ablations"]
-    rows = [(name.replace("_", " "), *(rank["ablations"][name] for rank in ranks)) for name in names]
-    return Table("", columns("mean error of a step", *errors), rows).text(WIDTH)
-
-
 def _rank_text(rank: Figures) -> str:
     said = "\n".join((rank["answer"], wrapped(_trusted(rank), WIDTH)))
     tables = (_helps(rank.get("helps", ())), _work(rank), _pauses(rank), _steps(rank), _breakdown(rank))
@@ -90,15 +73,9 @@ def _rank_text(rank: Figures) -> str:
     return "\n\n".join(filter(None, (said, *shown, "\n".join(_explanations(rank)))))
 
 
-def _scored(rank: Figures) -> list[Figures]:
-    """All steps after the first; the only one."""
-    steps: list[Figures] = rank["steps"]
-    return steps[1:] or steps
-
-
 def _trusted(rank: Figures) -> str:
     """How far the replay is off, beside the null model, and what the trace can say of it."""
-    scored = _scored(rank)
+    scored = rank["steps"][1:] or rank["steps"]
     off = f"Replayed from its dependencies a step is {rank['unaided_error']:.1%} off"
     asked = abs(rank["period_error"] - rank["unaided_error"]) >= 0.0005
     off += f" ({rank['period_error']:.1%} as asked)" if asked else ""
@@ -201,17 +178,14 @@ def _explanations(rank: Figures) -> Iterator[str]:
         shown = {key: format_ns(value) for key, value in waited.items()}
         bounds = ", {least_ns} to {most_ns}" if waited["least_ns"] != waited["most_ns"] else ""
         yield ("  communication: {waiting_ns} of {time_ns} is waiting for other ranks" + bounds).format(**shown)
-    yield from [f"  layers: {_layers(rank['layers'])}"] if rank["layers"] else []
+    if stack := rank["layers"]:
+        alike = "" if stack["alike"] == stack["count"] else f", {stack['alike']} of them alike"
+        how = f"named {stack['name']!r}" if stack["name"] else "by repetition"
+        yield f"  layers: {stack['count']} layers of {stack['kernels']} kernels{alike}, {how}"
     yield from [_host_text(rank["host_trace"])] if rank["host_trace"] else []
     yield "  largest tasks:"
     yield from _task_lines(rank, rank["largest_tasks"][:TASKS_SHOWN])
     yield from (f"  warning: {text}" for text in rank["warnings"])
-
-
-def _layers(stack: Figures) -> str:
-    alike = "" if stack["alike"] == stack["count"] else f", {stack['alike']} of them alike"
-    how = f"named {stack['name']!r}" if stack["name"] else "by repetition"
-    return f"{stack['count']} layers of {stack['kernels']} kernels{alike}, {how}"
 
 
 def _task_lines(rank: Figures, tasks: Sequence[Figures]) -> Iterator[str]:

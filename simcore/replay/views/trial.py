@@ -12,11 +12,9 @@ from itertools import pairwise
 from statistics import mean
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simcore.replay.build import Prepared
-from simcore.replay.graph import RankNodes, StepGraph
-from simcore.replay.rank import RankView
+from simcore.replay.graph import StepGraph
 from simcore.replay.run import NULL, UNAIDED, Changes
 from simcore.replay.session import RecordedStep, replay_prepared
 from simcore.timeline.events import FOREVER
@@ -59,18 +57,13 @@ def _with_kernels_of(before: RecordedStep, after: RecordedStep) -> StepGraph | N
     """The graph of one step with the durations of the other's tasks; None when their streams run other tasks."""
     durations = before.graph.duration_ns.copy()
     for mine, other, view in zip(before.graph.ranks, after.graph.ranks, before.views, strict=True):
-        rows, theirs = (_by_stream(nodes, view) for nodes in (mine, other))
+        both = (np.array(nodes.tasks, dtype=np.int64) for nodes in (mine, other))
+        rows, theirs = (np.lexsort((tasks, view.trace.tasks.lane[tasks])) for tasks in both)  # stream by stream
         names = (view.trace.tasks.name[np.array(nodes.tasks)[at]] for nodes, at in ((mine, rows), (other, theirs)))
         if len(rows) != len(theirs) or not np.array_equal(*names):
             return None
         durations[np.array(mine.ends)[rows]] = after.graph.duration_ns[np.array(other.ends)[theirs]]
     return replace(before.graph, duration_ns=durations)
-
-
-def _by_stream(nodes: RankNodes, view: RankView) -> NDArray[np.int64]:
-    """The tasks of a step stream by stream, in order."""
-    tasks = np.array(nodes.tasks, dtype=np.int64)
-    return np.lexsort((tasks, view.trace.tasks.lane[tasks]))
 
 
 Ablations = dict[str, list[float]]

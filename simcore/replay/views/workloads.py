@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from simcore.errors import InputError
-from simcore.replay.graph import NodeKind, StepGraph
+from simcore.replay.graph import NodeKind
 from simcore.replay.rank import RankView
 from simcore.replay.session import Replay, StepReplay
 from simcore.replay.views.report import typical_step
@@ -44,7 +44,14 @@ def to_chakra(replay: Replay) -> Exported:
     made: dict[int, _Rank] = {}
     for number, prepared in enumerate(replay.ranks):
         step = typical_step(replay, number)
-        made[prepared.view.trace.rank] = _Rank(prepared.view, step, _together(replay, step))
+        everybody = tuple(sorted(rank.view.trace.rank for rank in step.source.ranks))
+        together = {  # the ranks of each collective that all recorded ranks took part in
+            member.task: everybody
+            for match in step.source.matches
+            for member in match.members
+            if member.rank == step.number and len(match.members) == len(replay.ranks) > 1
+        }
+        made[prepared.view.trace.rank] = _Rank(prepared.view, step, together)
     world = max((c.size for rank in made.values() for c in rank.collectives.values()), default=len(made))
     ranks = range(max(world, 1)) if len(made) == 1 else sorted(made)
     only = next(iter(made.values()))
@@ -57,17 +64,6 @@ def collectives(trace: KinetoTrace) -> dict[int, tuple[CollectiveKind, Collectiv
     """The collectives, by row of the tasks, that say what they do and with how many bytes."""
     found = {task: (kind_of(said.operation), said) for task, said in trace.collectives.items() if said.size_bytes}
     return {task: (CollectiveKind(kind), said) for task, (kind, said) in found.items() if kind in KINDS}
-
-
-def _together(replay: Replay, step: StepReplay) -> dict[int, tuple[int, ...]]:
-    """The ranks of each collective of a rank that all recorded ranks took part in."""
-    ranks = tuple(sorted(rank.view.trace.rank for rank in step.source.ranks))
-    return {
-        member.task: ranks
-        for match in step.source.matches
-        for member in match.members
-        if member.rank == step.number and len(match.members) == len(replay.ranks) > 1
-    }
 
 
 @dataclass(slots=True)
@@ -105,7 +101,12 @@ class _Rank:
         return encode(metadata(), self._messages(names))
 
     def _messages(self, names: Mapping[tuple[int, ...], str]) -> Iterator[Any]:
-        graph, waits = self.step.graph, _waits(self.step.graph, self.step.number)
+        graph, number_of_rank = self.step.graph, self.step.number
+        own = (graph.rank[graph.target] == number_of_rank) & (graph.rank[graph.source] == number_of_rank)
+        waits: dict[int, list[tuple[int, int]]] = {}  # what a node waits for within the step, how long after that
+        for edge in (own & (graph.back == 0)).nonzero()[0].tolist():
+            lag_ns = int(graph.lag_ns[edge] + graph.residual_ns[edge])
+            waits.setdefault(int(graph.target[edge]), []).append((int(graph.source[edge]), lag_ns))
         yield groups(0, {name: ranks for ranks, name in names.items()})
         number: dict[int, int] = {}
         free = 1
@@ -145,16 +146,6 @@ def _lasting(number: int, name: str, duration_ns: int, stream: int, behind: list
     """A node that takes its time on a stream."""
     attributes = {"is_cpu_op": False, "duration_ns": duration_ns, "stream": stream}
     return node(number, name, NodeType.COMP_NODE, data_deps=behind, attributes=attributes)
-
-
-def _waits(graph: StepGraph, number: int) -> dict[int, list[tuple[int, int]]]:
-    """For each node of a rank what it waits for within the step, and for how long after that."""
-    own = (graph.rank[graph.target] == number) & (graph.rank[graph.source] == number) & (graph.back == 0)
-    found: dict[int, list[tuple[int, int]]] = {}
-    lag_ns = graph.lag_ns + graph.residual_ns
-    for edge in own.nonzero()[0].tolist():
-        found.setdefault(int(graph.target[edge]), []).append((int(graph.source[edge]), int(lag_ns[edge])))
-    return found
 
 
 def to_workload_text(replay: Replay) -> str:

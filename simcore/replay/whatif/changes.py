@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Literal, Protocol
 
 import numpy as np
@@ -13,11 +14,12 @@ from numpy.typing import NDArray
 from simcore.errors import InputError, SimulationError
 from simcore.replay.graph import EDGE_COLUMNS, EdgeKind, RankNodes, StepGraph
 from simcore.replay.rank import RankView
-from simcore.replay.whatif.host import spans, within
+from simcore.replay.whatif.host import within
 from simcore.replay.whatif.layers import LayerStack, find_layers
 from simcore.replay.whatif.products import width_factors
 from simcore.replay.whatif.repetition import Segment
 from simcore.replay.whatif.splice import block_of, spliced
+from simcore.units import format_ranks
 
 Factors = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -135,7 +137,7 @@ class Straggler(_Lasting):
     factor: float
 
     def __str__(self) -> str:
-        return f"computation on rank {spans(self.ranks)} x {self.factor:g}"
+        return f"computation on rank {format_ranks(list(chain(*self.ranks)))} x {self.factor:g}"
 
     def _factors(self, rank: RankView) -> Factors:
         return np.where(rank.communication | (not within(rank, self.ranks)), 1.0, self.factor)
@@ -202,20 +204,15 @@ class Overlap:
 
     def edit(self, graph: StepGraph, ranks: Sequence[RankView], steps: Sequence[int]) -> StepGraph:
         """The step's graph with other waits between communication and computation."""
-        if self.mode == "full":
-            return without_waits(graph, _talks(graph, ranks))
-        return one_after_another(
-            graph, [_by_launch(nodes, rank) for nodes, rank in zip(graph.ranks, ranks, strict=True)]
-        )
-
-
-def _talks(graph: StepGraph, ranks: Sequence[RankView]) -> NDArray[np.bool_]:
-    """Which nodes are communication."""
-    talks = np.zeros(len(graph.kind), dtype=bool)
-    for nodes, rank in zip(graph.ranks, ranks, strict=True):
-        for column in (nodes.begins, nodes.ends):
-            talks[column] = rank.communication[nodes.tasks]
-    return talks
+        both = list(zip(graph.ranks, ranks, strict=True))
+        if self.mode == "off":
+            return one_after_another(graph, [_by_launch(nodes, rank) for nodes, rank in both])
+        talks = np.zeros(len(graph.kind), dtype=bool)
+        for nodes, rank in both:
+            for column in (nodes.begins, nodes.ends):
+                talks[column] = rank.communication[nodes.tasks]
+        waits = np.isin(graph.edge_kind, BETWEEN_STREAMS) & (talks[graph.source] != talks[graph.target])
+        return graph.kept(~waits)
 
 
 def _by_launch(nodes: RankNodes, rank: RankView) -> list[tuple[int, int, bool]]:
@@ -246,12 +243,6 @@ class Width(_Lasting):
 BETWEEN_STREAMS = (EdgeKind.INTERSTREAM, EdgeKind.INTERSTREAM_INFERRED)
 
 
-def without_waits(graph: StepGraph, talks: NDArray[np.bool_]) -> StepGraph:
-    """The graph without waits of one stream for another in which just one of the two tasks is communication."""
-    between = np.isin(graph.edge_kind, BETWEEN_STREAMS) & (talks[graph.source] != talks[graph.target])
-    return graph.kept(~between)
-
-
 def one_after_another(graph: StepGraph, ranks: Sequence[Sequence[tuple[int, int, bool]]]) -> StepGraph:
     """The graph in which computation and communication take turns.
 
@@ -259,7 +250,12 @@ def one_after_another(graph: StepGraph, ranks: Sequence[Sequence[tuple[int, int,
     last one of the other kind on every stream before it; the step's first ones for the previous copy's last. A wait for
     a kernel that was launched later and held the device is left out: it may not hold it any more.
     """
-    graph = graph.kept(~_for_later_ones(graph, ranks))
+    place = np.zeros(len(graph.kind), dtype=np.int64)
+    for tasks in ranks:
+        for number, (begin, end, _) in enumerate(tasks):
+            place[[begin, end]] = number
+    inferred = (graph.edge_kind == EdgeKind.INTERSTREAM_INFERRED) & (graph.back == 0)
+    graph = graph.kept(~(inferred & (place[graph.source] > place[graph.target])))
     pairs = [pair for tasks in ranks for pair in _turns(graph, tasks)]
     source, target, back = np.array(pairs, dtype=np.int64).reshape(-1, 3).T
     new = dict.fromkeys(EDGE_COLUMNS, np.zeros(len(pairs), dtype=np.int64))
@@ -271,17 +267,6 @@ def one_after_another(graph: StepGraph, ranks: Sequence[Sequence[tuple[int, int,
             "--overlap off: tasks would wait for each other in a circle: launches contradict the streams"
         )
     return changed
-
-
-def _for_later_ones(graph: StepGraph, ranks: Sequence[Sequence[tuple[int, int, bool]]]) -> NDArray[np.bool_]:
-    """Inferred waits for a task of the same copy that was launched after the one that waits."""
-    place = np.zeros(len(graph.kind), dtype=np.int64)
-    for tasks in ranks:
-        for number, (begin, end, _) in enumerate(tasks):
-            place[[begin, end]] = number
-    inferred = (graph.edge_kind == EdgeKind.INTERSTREAM_INFERRED) & (graph.back == 0)
-    later: NDArray[np.bool_] = inferred & (place[graph.source] > place[graph.target])
-    return later
 
 
 def _turns(graph: StepGraph, tasks: Sequence[tuple[int, int, bool]]) -> list[tuple[int, int, int]]:

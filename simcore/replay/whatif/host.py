@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 
 from simcore.replay.graph import EdgeKind, NodeKind, StepGraph
 from simcore.replay.rank import RankView
+from simcore.units import format_ranks
 
 HOST_EDGES = (EdgeKind.PROGRAM_ORDER, EdgeKind.CROSS_THREAD)
 HOST_TIMES = ("host", "launches", "loader")
@@ -27,7 +29,7 @@ class Host:
 
     def __str__(self) -> str:
         names = {"host": "host time", "launches": "launch calls", "loader": "the data loader"}
-        where = f" on rank {spans(self.ranks)}" if self.ranks else ""
+        where = f" on rank {format_ranks(list(chain(*self.ranks)))}" if self.ranks else ""
         return f"{names[self.which]}{where} x {self.factor:g}"
 
     def edit(self, graph: StepGraph, ranks: Sequence[RankView], steps: Sequence[int]) -> StepGraph:
@@ -91,8 +93,3 @@ class Unsynchronised:
 def within(rank: RankView, ranks: tuple[range, ...]) -> bool:
     """Whether a trace is of one of some ranks."""
     return any(rank.trace.rank in span for span in ranks)
-
-
-def spans(ranks: tuple[range, ...]) -> str:
-    """Ranks as the options take them."""
-    return ",".join(f"{span[0]}-{span[-1]}" if len(span) > 1 else str(span[0]) for span in ranks if span)

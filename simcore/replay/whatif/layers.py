@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from statistics import median_low
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simcore.errors import InputError
 from simcore.replay.rank import RankView, Window
@@ -85,17 +84,13 @@ def _repeated(rank: RankView, step: int, unnamed: str) -> LayerStack:
         stack = _stack(rank, step, "", repeated_segments(rank, step))
     except UnclearError as unclear:
         raise _unnamed(rank, f"{unnamed}; {unclear}") from unclear
-    if len(stack.alike) < 2 or stack.kernel_ns < LEAST_SHARE * _computation_ns(rank, step):
+    own = (rank.task_step == step) & ~rank.communication
+    computation_ns = int((rank.trace.tasks.end_ns - rank.trace.tasks.start_ns)[own].sum())
+    if len(stack.alike) < 2 or stack.kernel_ns < LEAST_SHARE * computation_ns:
         raise _unnamed(rank, f"{unnamed}; blocks that repeat are less than half of the step, or not alike")
     if _backward_outside(rank, step, stack):
         raise _unnamed(rank, f"{unnamed}; in the backward pass no block of kernels repeats as often as in the forward")
     return stack
-
-
-def _computation_ns(rank: RankView, step: int) -> int:
-    """The time of all kernels of a step that do not communicate."""
-    own = (rank.task_step == step) & ~rank.communication
-    return int((rank.trace.tasks.end_ns - rank.trace.tasks.start_ns)[own].sum())
 
 
 def _unnamed(rank: RankView, found: str) -> InputError:
@@ -128,7 +123,11 @@ def _numbered(rank: RankView, step: int) -> dict[str, dict[int, tuple[Segment, .
 def _stack(rank: RankView, step: int, title: str, segments: dict[int, tuple[Segment, ...]]) -> LayerStack:
     """The layers that launch what most of them launch."""
     tasks = rank.trace.tasks
-    launched = {number: [_launched(rank, step, part) for part in parts] for number, parts in segments.items()}
+    own = rank.task_step == step
+    launched = {
+        number: [rank.launched(part.thread, part.start_ns, part.end_ns, own) for part in parts]
+        for number, parts in segments.items()
+    }
     kernels = {number: tuple(map(len, rows)) for number, rows in launched.items()}
     usual, _ = Counter(kernels.values()).most_common(1)[0]
     times = {
@@ -140,15 +139,6 @@ def _stack(rank: RankView, step: int, title: str, segments: dict[int, tuple[Segm
     middle = median_low(times)  # the first and the last layer border on something else
     alike = tuple(sorted(times, key=lambda number: (abs(times[number] - ordinary), abs(number - middle), number)))
     return LayerStack(title.strip(" _:-"), segments, alike, sum(usual), sum(times.values()))
-
-
-def _launched(rank: RankView, step: int, part: Segment) -> NDArray[np.int64]:
-    """Tasks launched in a segment."""
-    calls, launch = rank.trace.calls, rank.launch
-    own = (rank.task_step == step) & (launch >= 0) & (rank.launch_ns >= part.start_ns) & (rank.launch_ns < part.end_ns)
-    rows = np.flatnonzero(own)
-    here: NDArray[np.int64] = rows[calls.lane[launch[rows]] == part.thread]
-    return here
 
 
 def _backward_outside(rank: RankView, step: int, stack: LayerStack) -> bool:

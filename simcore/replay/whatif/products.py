@@ -70,12 +70,8 @@ def shard_factors(rank: RankView, old: int, new: int) -> NDArray[np.float64]:
 def _width(rank: RankView, which: str, name: str) -> int:
     """The recorded width of a name; InputError when nothing tells it."""
     if not rank.trace.products:
-        raise _refused(
-            which,
-            "no matrix product says its shape",
-            "record with record_shapes=True, or give --host",
-            rank,
-        )
+        hint = "record with record_shapes=True, or give --host"
+        raise _refused(which, "no matrix product says its shape", hint, rank)
     found = widths(rank.trace.products.values()).get(name, 0)
     if not found:
         raise _refused(which, "no dimension is common to most weights", "", rank)
@@ -84,7 +80,9 @@ def _width(rank: RankView, which: str, name: str) -> int:
 
 def _factors(rank: RankView, which: str, changed: Callable[[Product], Product]) -> NDArray[np.float64]:
     """The ratio of the kernels' times where a product changes, else 1."""
-    factors, device = np.ones(len(rank.trace.tasks)), _device(rank, which)
+    factors, device = np.ones(len(rank.trace.tasks)), recognised(rank.trace.device)
+    if device is None:
+        raise _refused(which, f"nothing is known of the device {rank.trace.device!r}", "", rank)
     for row, product in rank.trace.products.items():
         other = changed(product)
         if other != product:
@@ -115,19 +113,8 @@ def widths(products: Iterable[Product]) -> dict[str, int]:
 
 def launched(rank: RankView, operator: int) -> NDArray[np.int64]:
     """The tasks launched by an operator."""
-    operators, calls, launch = rank.trace.operators, rank.trace.calls, rank.launch
-    begin, end = operators.start_ns[operator], operators.end_ns[operator]
-    rows = np.flatnonzero((launch >= 0) & (rank.launch_ns >= begin) & (rank.launch_ns < end))
-    here: NDArray[np.int64] = rows[calls.lane[launch[rows]] == operators.lane[operator]]
-    return here
-
-
-def _device(rank: RankView, which: str) -> Accelerator:
-    """The accelerator that the device's name says."""
-    found = recognised(rank.trace.device)
-    if found is None:
-        raise _refused(which, f"nothing is known of the device {rank.trace.device!r}", "", rank)
-    return found
+    rows = rank.trace.operators
+    return rank.launched(int(rows.lane[operator]), int(rows.start_ns[operator]), int(rows.end_ns[operator]))
 
 
 def _refused(which: str, found: str, hint: str, rank: RankView) -> InputError:

@@ -49,10 +49,6 @@ class Run:
         """The blocks and, when at least half of it is there, one that is cut short."""
         return (len(self.rows) + self.period // 2) // self.period
 
-    def may_be(self, count: int) -> bool:
-        """Whether these are so many layers, if the first or last differs a bit, or something else looks like one."""
-        return self.count - 1 <= count <= self.rounded
-
 
 def repeated_segments(rank: RankView, step: int) -> dict[int, tuple[Segment, ...]]:
     """The segments of each layer of a step; backward passes, on other threads, go through the layers in reverse.
@@ -69,7 +65,10 @@ def repeated_segments(rank: RankView, step: int) -> dict[int, tuple[Segment, ...
     while True:
         runs = _runs(rank, step, {run.thread: run.period for run in passes})
         chosen = _clear(runs, f"whole passes repeat, {_listed(passes)}, but within them " if passes else "")
-        if not (_take_turns(rank, chosen) or any(_synchronises(rank, run) for run in chosen)):
+        spans = sorted((int(rank.launch_ns[run.rows[0]]), int(rank.launch_ns[run.rows[-1]])) for run in chosen)
+        # Threads launch repetitions at the same time: a forward pass, its backward pass, the next forward pass.
+        taking_turns = any(following[0] < before[1] for before, following in pairwise(spans))
+        if not (taking_turns or any(_synchronises(rank, run) for run in chosen)):
             break
         passes = chosen
     _alone(rank, chosen)
@@ -173,18 +172,19 @@ def _clear(runs: list[Run], within: str) -> list[Run]:
         shares[run.count] += run.share
     usual = min(shares, key=lambda one: (-shares[one], one))
     near = [run for run in runs if abs(run.count - usual) <= 2 and NEARLY * shares[run.count] > shares[usual]]
-    count = max((run.rounded for run in near), key=lambda one: _support(near, one))
+
+    def support(count: int) -> tuple[float, int]:
+        """How much of the computation repeats so often, cut short or not; of equals the least."""
+        return round(sum(run.share for run in near if run.count <= count <= run.rounded), 9), -count
+
+    count = max((run.rounded for run in near), key=support)
     if sum(run.share for run in near) < LEAST_SHARE:
         found = f"no block of kernels repeats for half of the computation; the longest do {_listed(runs)}"
         raise UnclearError(within + found)
-    if not all(run.may_be(count) for run in near):
+    # The first or last layer may differ a bit, or something else look like one.
+    if not all(run.count - 1 <= count <= run.rounded for run in near):
         raise UnclearError(f"{within}blocks of kernels repeat nearly, but not equally often: {_listed(near)}")
     return [replace(run, count=count) for run in near]
-
-
-def _support(runs: Iterable[Run], count: int) -> tuple[float, int]:
-    """How much of the computation repeats so often, cut short or not; of equals the least."""
-    return round(sum(run.share for run in runs if run.count <= count <= run.rounded), 9), -count
 
 
 def _alone(rank: RankView, chosen: list[Run]) -> None:
@@ -211,12 +211,6 @@ def _listed(runs: Iterable[Run]) -> str:
     )
 
 
-def _take_turns(rank: RankView, runs: list[Run]) -> bool:
-    """Whether threads launch repetitions at the same time: a forward pass, its backward pass, the next forward pass."""
-    spans = sorted((int(rank.launch_ns[run.rows[0]]), int(rank.launch_ns[run.rows[-1]])) for run in runs)
-    return any(following[0] < before[1] for before, following in pairwise(spans))
-
-
 def _synchronises(rank: RankView, run: Run) -> bool:
     """Whether the host waits for the whole device between every two blocks."""
     calls = rank.trace.calls
@@ -230,13 +224,11 @@ def _segments(rank: RankView, run: Run) -> list[Segment]:
     """Blocks from their first launch to the next one's; the last takes as long as most, if nothing else begins."""
     launch_ns, whole = rank.launch_ns[run.rows], run.count * run.period
     starts = launch_ns[: whole : run.period].tolist()
-    end = int(launch_ns[whole]) if whole < len(run.rows) else _end(rank, run, int(np.median(np.diff(starts))))
+    if whole < len(run.rows):
+        end = int(launch_ns[whole])
+    else:  # before the thread's next call
+        calls, last_ns = rank.trace.calls, int(rank.trace.calls.end_ns[rank.launch[run.rows[-1]]])
+        later = calls.start_ns[(calls.lane == run.thread) & (calls.start_ns >= last_ns)]
+        usual_ns = starts[-1] + int(np.median(np.diff(starts)))
+        end = int(min(max(usual_ns, last_ns), later.min(initial=np.iinfo(np.int64).max)))
     return [Segment(run.thread, begin, finish) for begin, finish in zip(starts, [*starts[1:], end], strict=True)]
-
-
-def _end(rank: RankView, run: Run, usual_ns: int) -> int:
-    """When the last block of a run ends: before the thread's next call."""
-    calls, last = rank.trace.calls, int(rank.launch[run.rows[-1]])
-    begin_ns = int(rank.launch_ns[run.rows[(run.count - 1) * run.period]])
-    later = calls.start_ns[(calls.lane == run.thread) & (calls.start_ns >= calls.end_ns[last])]
-    return int(min(max(begin_ns + usual_ns, int(calls.end_ns[last])), later.min(initial=np.iinfo(np.int64).max)))

@@ -108,18 +108,22 @@ class Degree:
 
     def _group(self, rank: RankView) -> tuple[str, tuple[int, ...]]:
         """Name and ranks of the group named or described so; else data parallel is the only one without a role."""
-        groups = _groups(rank)
+        collectives = (said for said in rank.trace.collectives.values() if said.size > 1)
+        found = {(said.group, said.description): said for said in collectives if kind_of(said.operation) != SEND}
+        groups = list(found.values())  # a collective of each with more than one rank
         if self.named:
             chosen = [said for said in groups if self.named.search(f"{said.description} {said.group}")]
         else:
             chosen = [said for said in groups if _plays(self.role, said.description)]
-            chosen = chosen or [said for said in groups if self.role == "dp" and _untold(said.description)]
+            # What tells no role at all, as PyTorch's default_pg.
+            silent = [said for said in groups if not role_of(said) and not NEITHER.search(said.description)]
+            chosen = chosen or (silent if self.role == "dp" else [])
         distinct = {said.ranks or said.group: said for said in chosen}
         if len(distinct) == 1:
             return chosen[0].group, chosen[0].ranks or tuple(range(chosen[0].size))
         shown = "; ".join(dict.fromkeys(f"{said.description} {said.group}" for said in groups))
-        found = f"{len(distinct)} such among the groups {shown[:200]}" if groups else "no process group of a collective"
-        raise self._refused(rank, found, f"NCCL arguments of one {TITLES[self.role]} group")
+        what = f"{len(distinct)} such among the groups {shown[:200]}" if groups else "no process group of a collective"
+        raise self._refused(rank, what, f"NCCL arguments of one {TITLES[self.role]} group")
 
     def _refused(self, rank: RankView, found: str, expected: str) -> InputError:
         return InputError.at(
@@ -145,18 +149,6 @@ def role_of(said: Collective) -> str:
     """The role of a process group by its description: what divides the model first; transfers are a pipeline's."""
     usual = kind_of(said.operation) == SEND or BOTH_ENDS.search(said.description)
     return str(next(iter(roles(said.description)), Group.PP if usual else ""))
-
-
-def _untold(description: str) -> bool:
-    """Whether a group's description tells no role at all, as PyTorch's default_pg."""
-    return not roles(description) and not NEITHER.search(description) and not BOTH_ENDS.search(description)
-
-
-def _groups(rank: RankView) -> list[Collective]:
-    """A collective of every process group with more than one rank."""
-    collectives = (said for said in rank.trace.collectives.values() if said.size > 1)
-    found = {(said.group, said.description): said for said in collectives if kind_of(said.operation) != SEND}
-    return list(found.values())
 
 
 Column = NDArray[np.int64]
@@ -253,14 +245,11 @@ class Retimed:
         if alone and self.network and not self.recorded and rank.communication[tasks].any():
             notes.append("how much of one rank's communication is waiting for other ranks is estimated, and stays")
         if any(group.role == "tp" and group.new != group.old for group in groups):
-            notes.append(self._share(rank, tasks))
+            rows = np.array([task for task in tasks if not rank.communication[task]], dtype=np.int64)
+            lengths = (rank.trace.tasks.end_ns - rank.trace.tasks.start_ns)[rows]
+            changed = f"{lengths[self.factors(rank)[rows] != 1].sum() / max(lengths.sum(), 1):.0%} of the computation"
+            notes.append(f"tensor parallel: {changed}, products and attention, is divided; the rest stays")
         return notes
-
-    def _share(self, rank: RankView, tasks: Sequence[int]) -> str:
-        rows = np.array([task for task in tasks if not rank.communication[task]], dtype=np.int64)
-        lengths = (rank.trace.tasks.end_ns - rank.trace.tasks.start_ns)[rows]
-        changed = lengths[self.factors(rank)[rows] != 1].sum() / max(lengths.sum(), 1)
-        return f"tensor parallel: {changed:.0%} of the computation, products and attention, is divided; the rest stays"
 
     def _remarks(self, rank: RankView, task: int, groups: Sequence[Regrouping]) -> Iterator[str]:
         said = rank.trace.collectives.get(task)

@@ -74,7 +74,10 @@ def spliced(graph: StepGraph, blocks: Sequence[Stretch], times: int) -> StepGrap
             graph = _repeated(graph, block)
         if not times:
             graph, keep = _without(graph, block), keep & ~block.inside
-    return _finished(graph if times else _kept(graph, keep))
+    whole = (graph if times else _kept(graph, keep)).in_order()
+    if len(whole.order) < len(whole.kind):
+        raise SimulationError("the step's tasks wait for each other in a circle with these layers")
+    return whole
 
 
 class _Border:
@@ -148,18 +151,14 @@ def _repeated(graph: StepGraph, block: Stretch) -> StepGraph:
     old[later] = twin[graph.source[later]]
     nodes = {name: np.r_[getattr(graph, name), getattr(graph, name)[inside]] for name in NODE_COLUMNS}
     edges = {name: np.r_[old if name == "source" else getattr(graph, name), new[name]] for name in EDGE_COLUMNS}
-    ranks = tuple(_with_twins(nodes_of, inside, twin) for nodes_of in graph.ranks)
-    return replace(graph, **nodes, **edges, ranks=ranks).in_order()
-
-
-def _with_twins(nodes: RankNodes, inside: Mask, twin: Nodes) -> RankNodes:
-    """The tasks of a rank with the repeated ones behind the last of the block."""
-    rows = [row for row, begin in enumerate(nodes.begins) if inside[begin]]
-    at = rows[-1] + 1 if rows else len(nodes.tasks)
-    tasks = [nodes.tasks[row] for row in rows]
-    begins, ends = ([int(twin[column[row]]) for row in rows] for column in (nodes.begins, nodes.ends))
-    columns = ((nodes.tasks, tasks), (nodes.begins, begins), (nodes.ends, ends))
-    return RankNodes(nodes.begin, nodes.end, *([*old[:at], *more, *old[at:]] for old, more in columns))
+    ranks = []
+    for own in graph.ranks:  # repeated tasks stand behind the last of the block
+        rows = [row for row, begin in enumerate(own.begins) if inside[begin]]
+        at = rows[-1] + 1 if rows else len(own.tasks)
+        begins, ends = ([int(twin[column[row]]) for row in rows] for column in (own.begins, own.ends))
+        columns = ((own.tasks, [own.tasks[row] for row in rows]), (own.begins, begins), (own.ends, ends))
+        ranks.append(RankNodes(own.begin, own.end, *([*was[:at], *more, *was[at:]] for was, more in columns)))
+    return replace(graph, **nodes, **edges, ranks=tuple(ranks)).in_order()
 
 
 def _without(graph: StepGraph, block: Stretch) -> StepGraph:
@@ -188,19 +187,11 @@ def _kept(graph: StepGraph, keep: Mask) -> StepGraph:
     """The graph without the nodes that stand on their own."""
     number = np.cumsum(keep) - 1
     nodes = {name: getattr(graph, name)[keep] for name in NODE_COLUMNS}
-    ranks = tuple(_renumbered(nodes_of, keep, number) for nodes_of in graph.ranks)
-    return replace(graph, **nodes, source=number[graph.source], target=number[graph.target], ranks=ranks)
-
-
-def _renumbered(nodes: RankNodes, keep: Mask, number: Nodes) -> RankNodes:
-    rows = [row for row, begin in enumerate(nodes.begins) if keep[begin]]
-    begins, ends = ([int(number[column[row]]) for row in rows] for column in (nodes.begins, nodes.ends))
-    tasks = [nodes.tasks[row] for row in rows]
-    return RankNodes(int(number[nodes.begin]), int(number[nodes.end]), tasks, begins, ends)
-
-
-def _finished(graph: StepGraph) -> StepGraph:
-    whole = graph.in_order()
-    if len(whole.order) < len(graph.kind):
-        raise SimulationError("the step's tasks wait for each other in a circle with these layers")
-    return whole
+    ranks = []
+    for own in graph.ranks:
+        rows = [row for row, begin in enumerate(own.begins) if keep[begin]]
+        begins, ends = ([int(number[column[row]]) for row in rows] for column in (own.begins, own.ends))
+        tasks = [own.tasks[row] for row in rows]
+        ranks.append(RankNodes(int(number[own.begin]), int(number[own.end]), tasks, begins, ends))
+    source, target = number[graph.source], number[graph.target]
+    return replace(graph, **nodes, source=source, target=target, ranks=tuple(ranks))

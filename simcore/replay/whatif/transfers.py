@@ -102,7 +102,14 @@ class Interconnect:
             expected, found = f"a topology of at least {last + 1} NPUs", f"{npus} NPUs"
             raise InputError.at(self.topology.path or "--topology", what, expected=expected, found=found)
         profile = profiles.get("native")
-        graphs = _messages(transfer, npus) if transfer.kind == SEND else self._collective(transfer)
+        if transfer.kind != SEND:
+            graphs = self._collective(transfer)
+        else:
+            number = np.zeros(npus, np.int32)
+            number[list(transfer.ranks)] = 1, 2
+            said = {"name": SEND, "size_bytes": transfer.sent_bytes}
+            ends = zip((NodeKind.SEND, NodeKind.RECV), transfer.ranks[::-1], strict=True)
+            graphs = GraphSet((IDLE, *(Graph.of(said | {"kind": kind, "peer": peer}) for kind, peer in ends)), number)
         settings = Settings(network=profile.networks[0])
         return simulate(graphs, self.topology, self.system, profile, settings).time_ns
 
@@ -121,27 +128,14 @@ class Interconnect:
     def _whole_dims(self, kind: CollectiveKind, ranks: tuple[int, ...]) -> int:
         """The bit mask of the dimensions that a group spans as a whole; 0 when it spans some of them in part."""
         sizes = [dim.npus for dim in self.topology.dims]
-        everybody = set(ranks) == set(range(self.topology.npus))
-        if everybody:
+        if set(ranks) == set(range(self.topology.npus)):
             return ALL_DIMENSIONS
-        if kind in ROOTED or self._as_one(kind) or prod(sizes) != self.topology.npus:
+        chosen = profiles.get("native").system(self.topology).implementations
+        chosen = {**chosen, **(self.system.implementations if self.system else {})}
+        as_one = any(algorithm.whole_machine for algorithm in chosen.get(kind, ()))
+        if kind in ROOTED or as_one or prod(sizes) != self.topology.npus:
             return 0
         places = np.unravel_index(np.array(ranks), sizes, order="F")
         spanned = [index for index, place in enumerate(places) if len(np.unique(place)) > 1]
         whole = prod(sizes[index] for index in spanned) == len(ranks)
         return sum(1 << index for index in spanned) if whole else 0
-
-    def _as_one(self, kind: CollectiveKind) -> bool:
-        """Whether a collective takes the machine as a single dimension."""
-        chosen = profiles.get("native").system(self.topology).implementations
-        chosen = {**chosen, **(self.system.implementations if self.system else {})}
-        return any(algorithm.whole_machine for algorithm in chosen.get(kind, ()))
-
-
-def _messages(transfer: Transfer, npus: int) -> GraphSet:
-    source, destination = transfer.ranks
-    number = np.zeros(npus, np.int32)
-    number[source], number[destination] = 1, 2
-    ends = (NodeKind.SEND, destination), (NodeKind.RECV, source)
-    both = (Graph.of({"name": SEND, "kind": k, "size_bytes": transfer.sent_bytes, "peer": other}) for k, other in ends)
-    return GraphSet((IDLE, *both), number)

@@ -6,7 +6,7 @@ The counterpart of Chakra's generator in C++ (``addNode``, ``assignDep``, ``flus
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +33,6 @@ class GraphNode:
     npus: frozenset[int]
 
 
-@dataclass(slots=True)
-class _Content:
-    kind: NodeType
-    attributes: dict[str, Any]
-    depends: list[int] = field(default_factory=list)
-
-
 def graph(npus: int) -> GraphBuilder:
     """An empty graph for so many NPUs.
 
@@ -64,7 +57,7 @@ class GraphBuilder:
 
     def __init__(self, npus: int):
         self.npus = npus
-        self._nodes: list[tuple[GraphNode, _Content]] = []
+        self._nodes: list[tuple[GraphNode, NodeType, dict[str, Any], list[int]]] = []  # the last: what it waits for
         self._groups: dict[tuple[int, ...], str] = {}
 
     def compute(
@@ -98,8 +91,8 @@ class GraphBuilder:
         known = [each.value for each in CollectiveKind]
         if kind not in known:
             raise InputError.at("collective", "no such collective", expected=closest(kind, known), found=repr(kind))
-        attributes: dict[str, Any] = {"is_cpu_op": False, "comm_type": int(CommType[kind.upper()])}
-        attributes["comm_size"] = _quantity(parse_bytes, size, "size")
+        said = {"comm_type": int(CommType[kind.upper()]), "comm_size": _quantity(parse_bytes, size, "size")}
+        attributes: dict[str, Any] = {"is_cpu_op": False, **said}
         ranks = self._ranks(on)
         if len(ranks) < self.npus:
             attributes["pg_name"] = self._groups.setdefault(ranks, str(len(self._groups) + 1))
@@ -114,7 +107,7 @@ class GraphBuilder:
                 lost = min(node.npus - other.npus)
                 message = f"{_shown(node)} cannot wait for {_shown(other)}, which NPU {lost} does not have"
                 raise InputError.at("depends", message, expected="a node of the same NPU", hint="send it a message")
-            self._nodes[node.number][1].depends.append(other.number)
+            self._nodes[node.number][-1].append(other.number)
 
     def graphs(self) -> GraphSet:
         """What `simcore.run` plays; InputError for cycles, peers that do not exist and whatever a file may not hold."""
@@ -133,11 +126,11 @@ class GraphBuilder:
         path = Path(target)
         as_json = path.suffix == ".json"
         prefix, suffix = (path.with_suffix(""), "json") if as_json else (path, "et")
-        encoded = {rank: self._encoded(rank) for rank in range(self.npus)}
-        files = {
-            prefix.with_name(f"{prefix.name}.{rank}.{suffix}"): json_form.to_json(data).encode() if as_json else data
-            for rank, data in encoded.items()
-        }
+        files = {}
+        for rank in range(self.npus):
+            data = self._encoded(rank)
+            target_of_rank = prefix.with_name(f"{prefix.name}.{rank}.{suffix}")
+            files[target_of_rank] = json_form.to_json(data).encode() if as_json else data
         writer.write_files(files, force=force)
         return list(files)
 
@@ -150,7 +143,7 @@ class GraphBuilder:
 
     def _add(self, name: str, kind: NodeType, attributes: dict[str, Any], depends: Depends, on: Npus) -> GraphNode:
         node = GraphNode(len(self._nodes), name, frozenset(self._ranks(on)))
-        self._nodes.append((node, _Content(kind, attributes)))
+        self._nodes.append((node, kind, attributes, []))
         self.depends(node, *depends)
         return node
 
@@ -169,10 +162,9 @@ class GraphBuilder:
         if self._groups:
             known = {name: ranks for ranks, name in self._groups.items()}
             messages.append(writer.groups(len(self._nodes), known, "process_group:init"))
-        for node, content in self._nodes:
+        for node, kind, attributes, depends in self._nodes:
             if rank in node.npus:
-                place = node.number, node.name, content.kind
-                messages.append(writer.node(*place, data_deps=content.depends, attributes=content.attributes))
+                messages.append(writer.node(node.number, node.name, kind, data_deps=depends, attributes=attributes))
         return writer.encode(writer.metadata(), messages)
 
 

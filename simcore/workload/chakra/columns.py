@@ -87,19 +87,11 @@ def decode_metadata(data: bytes, start: int, end: int) -> dict[str, str]:
         if field.number[0] == 1:
             found["version"] = _text(data, 0, at, length)
         elif field.number[0] == 2:
-            found |= _text_attribute(data, buffer, at, at + length)
+            parts = _checked(buffer, np.array([at]), np.array([at + length]), "AttributeProto")
+            texts = {int(part.number[0]): (int(part.start[0]), int(part.value[0])) for part in parts}
+            if 1 in texts and ATTRIBUTE_KINDS["string"] in texts:  # a name, and a string
+                found[_text(data, 0, *texts[1])] = _text(data, 0, *texts[ATTRIBUTE_KINDS["string"]])
     return found
-
-
-def _text_attribute(data: bytes, buffer: Bytes, start: int, end: int) -> dict[str, str]:
-    """{name: text} of an attribute that holds a string, {} of another one."""
-    texts = {
-        int(field.number[0]): (int(field.start[0]), int(field.value[0]))
-        for field in _checked(buffer, np.array([start]), np.array([end]), "AttributeProto")
-    }
-    if 1 not in texts or ATTRIBUTE_KINDS["string"] not in texts:
-        return {}
-    return {_text(data, 0, *texts[1]): _text(data, 0, *texts[ATTRIBUTE_KINDS["string"]])}
 
 
 def _chunk(
@@ -113,7 +105,12 @@ def _chunk(
         for number, column in numbers.items():
             mask = found.number == number
             column[found.row[mask]] = found.value[mask].view(np.int64)
-        _names(data, found.where(found.number == 2), name_of, names)
+        named = found.where(found.number == 2)
+        for row, start, length in zip(named.row.tolist(), named.start.tolist(), named.value.tolist(), strict=True):
+            raw = data[start : start + length]
+            if raw not in names:  # equal names are one object
+                names[raw] = _text(data, row, start, length)
+            name_of[row] = names[raw]
         control.append(wire.repeated(buffer, found.where(found.number == 4)))
         waits.append(wire.repeated(buffer, found.where(found.number == 5)))
         inputs.append(found.where(found.number == 8))
@@ -144,13 +141,9 @@ def _checked(buffer: Bytes, starts: Integers, ends: Integers, message: str) -> I
         if bad.size:
             first = bad[0]
             number = int(found.number[first])
-            raise WireError(
-                int(found.row[first]),
-                int(found.start[first]),
-                f"field {known[number][0]} ({number}) has the wrong wire type",
-                expected=f"wire type {max(0, int(wanted[first]))}",
-                found=f"wire type {found.wire[first]}",
-            )
+            text = f"field {known[number][0]} ({number}) has the wrong wire type"
+            types = (f"wire type {kind}" for kind in (max(0, int(wanted[first])), found.wire[first]))
+            raise WireError(int(found.row[first]), int(found.start[first]), text, *types)
         yield found
 
 
@@ -158,18 +151,8 @@ def _text(data: bytes, row: int, start: int, length: int) -> str:
     try:
         return data[start : start + length].decode()
     except UnicodeDecodeError as error:
-        raise WireError(
-            row, start + error.start, "a text is not UTF-8", found=f"byte {data[start + error.start]:#04x}"
-        ) from error
-
-
-def _names(data: bytes, found: Fields, name_of: list[str], known: dict[bytes, str]) -> None:
-    """Enter the names of nodes; equal names are one object."""
-    for row, start, length in zip(found.row.tolist(), found.start.tolist(), found.value.tolist(), strict=True):
-        raw = data[start : start + length]
-        if raw not in known:
-            known[raw] = _text(data, row, start, length)
-        name_of[row] = known[raw]
+        at = start + error.start
+        raise WireError(row, at, "a text is not UTF-8", found=f"byte {data[at]:#04x}") from error
 
 
 def _pairs(parts: list[tuple[Integers, Unsigned]]) -> tuple[Integers, Integers]:
@@ -195,7 +178,11 @@ def _attributes(data: bytes, buffer: Bytes, parts: list[Fields], count: int, tex
     for key, column in columns.items():
         rows = _called(buffer, name, key.encode())
         rows = rows[kind[rows] > 0]
-        _check_kind(key, rows, owner, start, kind)
+        # What we use must be an integer of any width, or the text or list it is defined as.
+        wanted, what = TEXTS.get(key, (_INTEGER_KINDS, "an integer"))
+        for first in rows[~np.isin(kind[rows], wanted)][:1].tolist():
+            found = f"field {kind[first]} of the attribute's value"
+            raise WireError(int(owner[first]), int(start[first]), f"attribute {key} is not {what}", what, found)
         if key in TEXTS:
             column[owner[rows]] = texts(data, at[rows], value[rows])
         else:
@@ -224,18 +211,6 @@ def _called(buffer: Bytes, name: tuple[Integers, Integers], wanted: bytes) -> In
     for position, octet in enumerate(wanted):
         rows = rows[buffer[start[rows] + position] == octet]
     return rows
-
-
-def _check_kind(key: str, rows: Integers, owner: Integers, start: Integers, kind: Integers) -> None:
-    """An attribute we use must be an integer of any width, or the text or list it is defined as."""
-    wanted, what = TEXTS.get(key, (_INTEGER_KINDS, "an integer"))
-    bad = rows[~np.isin(kind[rows], wanted)]
-    if bad.size:
-        first = bad[0]
-        found = f"field {kind[first]} of the attribute's value"
-        raise WireError(
-            int(owner[first]), int(start[first]), f"attribute {key} is not {what}", expected=what, found=found
-        )
 
 
 def _integers(kind: Integers, value: Unsigned) -> Integers:

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from simcore.errors import InputError, Location, Problem, Problems
 from simcore.workload.chakra.columns import MISSING, Columns
-from simcore.workload.chakra.schema import CommType, NodeType
+from simcore.workload.chakra.schema import CommType, NodeType, messages
 from simcore.workload.model import ALL_DIMENSIONS, NO_COLLECTIVE, CollectiveKind, Graph
-from simcore.workload.order import topological
+from simcore.workload.order import waiting_order
 
 Integers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -88,7 +88,10 @@ def to_graph(columns: Columns, path: str, *, callers: bool = False) -> Trace:
     attributes = {name: column[order] for name, column in columns.attributes.items()}
     node_id, micros = columns.node_id[order], columns.duration_micros[order]
     kind = columns.kind[order]
-    unspecified = _unspecified(kind, micros, attributes)
+    # Collectives without type and size that are known by their duration, or are labels on the CPU side, count as
+    # computation: the kernel of a label has its own node, a duration can only be replayed.
+    nameless = (attributes["comm_type"] == MISSING) & (attributes["comm_size"] == MISSING)
+    unspecified = (kind == NodeType.COMM_COLL_NODE) & nameless & ((attributes["is_cpu_op"] > 0) | (micros > 0))
     kind = np.where(unspecified, NodeType.COMP_NODE, kind)
     names = tuple([columns.names[row] for row in order.tolist()])
     places = Places(path, order + 1, columns.start[order], node_id, names)
@@ -139,17 +142,6 @@ def to_graph(columns: Columns, path: str, *, callers: bool = False) -> Trace:
     return Trace(graph, places, tuple(text for _, text in columns.inputs), tuple(warnings))
 
 
-def _unspecified(kind: Integers, micros: Integers, attributes: dict[str, Integers]) -> Mask:
-    """Collectives without type and size that are known by their duration, or are labels on the CPU side.
-
-    They count as computation: the kernel of a label has its own node, a duration can only be replayed.
-    """
-    nameless: Mask = (attributes["comm_type"] == MISSING) & (attributes["comm_size"] == MISSING)
-    known: Mask = (attributes["is_cpu_op"] > 0) | (micros > 0)
-    unspecified: Mask = (kind == NodeType.COMM_COLL_NODE) & nameless & known
-    return unspecified
-
-
 def _check_numbers(check: _Checker, node_id: Integers, kind: Integers, micros: Integers) -> None:
     check(node_id < 0, "the id is too large", "id", "an id below 2^63", node_id)
     twice = np.zeros(len(node_id), bool)
@@ -157,9 +149,8 @@ def _check_numbers(check: _Checker, node_id: Integers, kind: Integers, micros: I
     check(twice, "the id stands twice", "id", "one node per id", node_id)
     known = ", ".join(f"{member.value} {member.name}" for member in NodeType)
     check((kind < 0) | (kind > max(NodeType)), "unknown node type", "type", known, kind)
-    check(
-        (micros < 0) | (micros >= _MAX_MICROS), "the duration is too long", "duration_micros", "below 2^63 ns", micros
-    )
+    long = (micros < 0) | (micros >= _MAX_MICROS)
+    check(long, "the duration is too long", "duration_micros", "below 2^63 ns", micros)
 
 
 def _check_attributes(check: _Checker, kind: Integers, attributes: dict[str, Integers]) -> None:
@@ -249,24 +240,15 @@ def _dimensions(involved: Integers, texts: list[bytes]) -> Integers:
     """Bit mask of the topology dimensions each row spans."""
     mask_of = np.full(len(texts) + 1, ALL_DIMENSIONS, np.int64)
     for used in _used(involved, len(texts)):
-        mask_of[used] = _mask(texts[used])
+        values = messages()["BoolList"].FromString(texts[used]).values
+        mask_of[used] = sum(1 << index for index, value in enumerate(values) if value)
     masks: Integers = mask_of[np.where(involved == MISSING, len(texts), involved)]
     return masks
 
 
-def _mask(bool_list: bytes) -> int:
-    """Bit mask of a BoolList message."""
-    from simcore.workload.chakra.schema import messages
-
-    values = messages()["BoolList"].FromString(bool_list).values
-    return sum(1 << index for index, value in enumerate(values) if value)
-
-
 def _never_ready(offsets: Integers, deps: NDArray[np.int32]) -> list[int]:
     """Rows that can never start as they wait, directly or not, for themselves."""
-    count = len(offsets) - 1
-    owner = np.repeat(np.arange(count), np.diff(offsets))
-    return sorted(set(range(count)).difference(topological(count, deps, owner)))
+    return sorted(set(range(len(offsets) - 1)).difference(waiting_order(offsets, deps)))
 
 
 def _cycle(offsets: Integers, deps: NDArray[np.int32], stuck: list[int], places: Places) -> InputError:

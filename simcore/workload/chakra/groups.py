@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -54,14 +54,24 @@ def of_metadata(text: str, npus: int, path: str) -> Groups:
         if name in {"", "0"} or not isinstance(ranks, list) or not ranks:
             continue
         if not all(isinstance(rank, int) and 0 <= rank < npus for rank in ranks) or len(set(ranks)) < len(ranks):
-            raise InputError.at(
-                path,
-                f"group {name} of a METADATA node is wrong",
-                expected=f"ranks 0 to {npus - 1}, each once",
-                found=str(ranks),
-            )
+            message, expected = f"group {name} of a METADATA node is wrong", f"ranks 0 to {npus - 1}, each once"
+            raise InputError.at(path, message, expected=expected, found=str(ranks))
         found[name] = tuple(ranks)
     return found
+
+
+def distinct(own: Mapping[str, tuple[int, ...]], known: Groups, fixed: Collection[str] = ()) -> dict[str, str]:
+    """The names that a trace's groups get in `known`, into which they go; names in `fixed` keep their ranks.
+
+    Ranks of different jobs may call different groups by one name: the later one gets its ranks appended to its name.
+    """
+    names = {}
+    for name, ranks in own.items():
+        if name not in fixed:
+            taken = known.setdefault(name, ranks) != ranks
+            names[name] = f"{name}@{','.join(map(str, ranks))}" if taken else name
+            known[names[name]] = ranks
+    return names
 
 
 def _entries(text: str) -> Iterator[dict[str, Any]]:
@@ -92,20 +102,17 @@ def check_ranks(
     groups: Mapping[str, tuple[int, ...]],
 ) -> None:
     """InputError naming sends and receives without a peer, and collectives in groups that are unknown or foreign."""
+    npus = len(graph_of_rank)
     with Problems() as problems:
         for index, (trace, graph) in enumerate(zip(traces, graphs, strict=True)):
-            _check_peers(trace, len(graph_of_rank), problems)
+            kind, peer = trace.graph.kind, trace.graph.peer
+            transfer = (kind == NodeKind.SEND) | (kind == NodeKind.RECV)
+            for row in np.flatnonzero(transfer & ((peer < 0) | (peer >= npus))).tolist():
+                what, field = ("send", "comm_dst") if kind[row] == NodeKind.SEND else ("receive", "comm_src")
+                found = str(peer[row]) if peer[row] != -1 else "nothing"
+                text = f"the {what} names {'no rank' if peer[row] == -1 else 'a rank that does not exist'}"
+                problems.add(trace.places.problem(row, text, field, f"ranks 0 to {npus - 1}", found))
             _check_groups(trace, graph, np.flatnonzero(graph_of_rank == index), groups, problems)
-
-
-def _check_peers(trace: Trace, npus: int, problems: Problems) -> None:
-    kind, peer = trace.graph.kind, trace.graph.peer
-    transfer = (kind == NodeKind.SEND) | (kind == NodeKind.RECV)
-    for row in np.flatnonzero(transfer & ((peer < 0) | (peer >= npus))).tolist():
-        what, field = ("send", "comm_dst") if kind[row] == NodeKind.SEND else ("receive", "comm_src")
-        found = str(peer[row]) if peer[row] != -1 else "nothing"
-        text = f"the {what} names a rank that does not exist" if found != "nothing" else f"the {what} names no rank"
-        problems.add(trace.places.problem(row, text, field, f"ranks 0 to {npus - 1}", found))
 
 
 def _check_groups(

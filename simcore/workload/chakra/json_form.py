@@ -10,7 +10,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from simcore.errors import InputError, Location, Problem, closest
+from simcore.documents import entry, read_json
+from simcore.errors import InputError, closest
 from simcore.workload.chakra import writer
 from simcore.workload.chakra.param_form import from_param, is_param
 from simcore.workload.chakra.schema import ATTRIBUTES, CommType, NodeType, messages, parsed
@@ -42,87 +43,56 @@ def to_json(data: bytes) -> str:
     return json.dumps({"meta": head, "nodes": nodes}, indent=1, sort_keys=True) + "\n"
 
 
-_UNFIT = (
-    TypeError,
-    AttributeError,
-    ValueError,
-    OverflowError,
-    RecursionError,
-    SystemError,
-)
-"""What protobuf makes of values that do not fit; SystemError of half a character."""
-
-
 def from_json(data: bytes, path: str) -> bytes:
     """Any JSON form as a file of today's schema; InputError names the node that does not fit."""
-    try:
-        document = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        line, column = getattr(error, "lineno", 0), getattr(error, "colno", 0)
-        raise InputError.at(Location(path, line, column), f"not well-formed JSON: {error}") from error
+    document = read_json(data, path)
     if isinstance(document, list):
         return from_param(document, path)
     if "workload_graph" in document:
-        return _from_feeder(document["workload_graph"], path)
+        # The feeder's files come from PyTorch's, so control dependencies are callers.
+        listed = enumerate(_listed(document, "workload_graph", path))
+        return writer.encode(
+            writer.metadata(schema="feeder-json"), [_feeder_node(node, index, path) for index, node in listed]
+        )
     return _from_messages(document, path)
 
 
 def _from_messages(document: Mapping[str, Any], path: str) -> bytes:
-    from google.protobuf.json_format import ParseDict, ParseError
+    from google.protobuf.json_format import ParseDict
 
     made = []
-    if not isinstance(document["nodes"], list):
-        found = type(document["nodes"]).__name__
-        raise InputError.at(path, "nodes must be a list", expected="a list of nodes", found=found)
-    entries = [("meta", document.get("meta", {}), "GlobalMetadata")]
-    entries += [(f"nodes[{index}]", entry, "Node") for index, entry in enumerate(document["nodes"])]
-    for place, entry, kind in entries:
-        try:
-            made.append(ParseDict(entry, messages()[kind]()))
-        except (ParseError, *_UNFIT) as error:
-            text = f"{place}: {error}"
-            raise InputError(Problem(Location(path), text, f"protobuf JSON of a Chakra {kind}", field=place)) from error
+    parts = [("meta", document.get("meta", {}), "GlobalMetadata")]
+    parts += [(f"nodes[{index}]", node, "Node") for index, node in enumerate(_listed(document, "nodes", path))]
+    for place, part, kind in parts:
+        with entry(path, place, f"protobuf JSON of a Chakra {kind}"):
+            made.append(ParseDict(part, messages()[kind]()))
     return writer.encode(made[0], made[1:])
 
 
-def _from_feeder(entries: Any, path: str) -> bytes:
-    """The feeder's form; its files come from PyTorch's, so control dependencies are callers."""
-    if not isinstance(entries, list):
-        raise InputError.at(
-            path, "workload_graph must be a list", expected="a list of nodes", found=type(entries).__name__
-        )
-    nodes = [_feeder_node(entry, index, path) for index, entry in enumerate(entries)]
-    return writer.encode(writer.metadata(schema="feeder-json"), nodes)
+def _listed(document: Mapping[str, Any], key: str, path: str) -> list[Any]:
+    nodes = document[key]
+    if not isinstance(nodes, list):
+        raise InputError.at(path, f"{key} must be a list", expected="a list of nodes", found=type(nodes).__name__)
+    return nodes
 
 
-def _feeder_node(entry: Any, index: int, path: str) -> Any:
+def _feeder_node(node: Any, index: int, path: str) -> Any:
     place = f"workload_graph[{index}]"
-    folded = {key.replace("_", "").lower(): value for key, value in entry.items()} if isinstance(entry, dict) else {}
-    for key in folded:
-        if key not in FEEDER_KEYS:
-            hint = closest(key, FEEDER_KEYS)
-            raise InputError(Problem(Location(path), f"{place}: unknown key '{key}'", hint, repr(key), field=key))
-    try:
-        kind = NodeType(folded["nodetype"])
-        attributes = {
-            name: _number(value) if name == "comm_type" else value
-            for key, value in folded.items()
-            if (name := FEEDER_ATTRIBUTES.get(key))
-        }
+    folded = {key.replace("_", "").lower(): value for key, value in node.items()} if isinstance(node, dict) else {}
+    for key in [key for key in folded if key not in FEEDER_KEYS]:
+        hint = closest(key, FEEDER_KEYS)
+        raise InputError.at(path, f"{place}: unknown key '{key}'", expected=hint, found=repr(key), field=key)
+    with entry(path, place, "a node of the feeder's JSON form"):
+        attributes = {name: folded[key] for key, name in FEEDER_ATTRIBUTES.items() if key in folded}
+        if "comm_type" in attributes:  # by its number or name
+            kind = attributes["comm_type"]
+            attributes["comm_type"] = int(CommType[kind] if isinstance(kind, str) else kind)
         return writer.node(
             folded["id"],
             folded.get("name", ""),
-            kind,
+            NodeType(folded["nodetype"]),
             ctrl_deps=folded.get("ctrldeps", ()),
             data_deps=folded.get("datadeps", ()),
             duration_micros=folded.get("runtime", folded.get("durationmicros", 0)),
             attributes=attributes,
         )
-    except (KeyError, *_UNFIT) as error:
-        missing = f"the key {error} is missing" if isinstance(error, KeyError) else str(error)
-        raise InputError(Problem(Location(path), f"{place}: {missing}", "a node of the feeder's JSON form")) from error
-
-
-def _number(value: Any) -> int:
-    """A collective given by its number or name."""
-    return int(CommType[value]) if isinstance(value, str) else int(value)

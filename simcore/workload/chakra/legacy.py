@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
 from typing import Any
 
-from simcore.errors import InputError, Location, Problem
+from simcore.errors import InputError
 from simcore.workload.chakra import json_form, wire, writer
 from simcore.workload.chakra.schema import SCHEMAS, CommType, NodeType, build, messages
 
@@ -41,12 +41,20 @@ def detect(data: bytes) -> str:
     """'2023-01', '0.0.2' or '0.0.3'; '' = today's (or nothing that could be told)."""
     try:
         heads = list(_heads(data))
-        if not heads or _is_todays_metadata(heads[0]):
+        # Today's metadata begins with a version or with attributes of number 2; an older one's, of number 1, begin with
+        # a name. Only a file that does not is looked at closely, which takes time.
+        head = heads[0] if heads else b"\x12"
+        if head[:1] == b"\x12" or (head[:1] == b"\n" and head[wire.length_at(head, 1)[1] :][:1] != b"\n"):
             return ""
     except (wire.WireError, IndexError):
         return ""
-    fitting = {version: sum(_fits(version, *head) for head in enumerate(heads)) for version in ("", *OLDER)}
-    return max(fitting, key=fitting.__getitem__)
+
+    def fits(version: str, index: int, raw: bytes) -> bool:
+        """Whether a schema knows all fields of a message; the first is metadata, which older files may lack."""
+        kinds = ("Node",) if index or version == "2023-01" else ("GlobalMetadata", "Node")[: 2 if version else 1]
+        return any(_known(version, kind, raw) for kind in kinds)
+
+    return max(("", *OLDER), key=lambda version: sum(fits(version, *head) for head in enumerate(heads)))
 
 
 def _heads(data: bytes) -> Iterator[bytes]:
@@ -57,20 +65,6 @@ def _heads(data: bytes) -> Iterator[bytes]:
             length, start = wire.length_at(data, position)
             position = start + length
             yield data[start:position]
-
-
-def _is_todays_metadata(head: bytes) -> bool:
-    """Whether it begins with a version or with attributes of number 2; an older one's, of number 1, begin with a name.
-
-    Only a file that does not is looked at closely, which takes time.
-    """
-    return head[:1] == b"\x12" or (head[:1] == b"\n" and head[wire.length_at(head, 1)[1] :][:1] != b"\n")
-
-
-def _fits(version: str, index: int, raw: bytes) -> bool:
-    """Whether a schema knows all fields of a message; the first one is metadata, which older files may lack."""
-    kinds = ("Node",) if index or version == "2023-01" else ("GlobalMetadata", "Node")[: 2 if version else 1]
-    return any(_known(version, kind, raw) for kind in kinds)
 
 
 def _known(version: str, kind: str, raw: bytes) -> bool:
@@ -100,8 +94,7 @@ def _converted(data: bytes, version: str, path: str, npu_frequency_mhz: float) -
     try:
         starts, ends = wire.frames(data)
     except wire.WireError as error:
-        text = f"message {error.row} at byte {error.offset}: {error.message}"
-        raise InputError(Problem(Location(path), text, error.expected, error.found)) from error
+        raise error.at(path) from error
     for index, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
         raw = data[start:end]
         try:
@@ -111,7 +104,7 @@ def _converted(data: bytes, version: str, path: str, npu_frequency_mhz: float) -
                 nodes.append(convert(_messages(version)["Node"].FromString(raw)))
         except (DecodeError, KeyError, TypeError, ValueError) as error:
             text = f"message {index} at byte {start}: no node of Chakra's schema {version}: {error}"
-            raise InputError(Problem(Location(path), text)) from error
+            raise InputError.at(path, text) from error
     return writer.encode(head, nodes)
 
 

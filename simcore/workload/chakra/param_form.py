@@ -1,4 +1,7 @@
-"""PARAM's basic traces as execution traces: one JSON list a rank of the communication that it replays.
+"""PARAM's basic traces, read and written: one JSON list a rank of the communication that it replays on a cluster.
+
+A written one has process groups first (`init`), then collectives, sends and receives with their sizes in elements, each
+with the `wait` that something else needs it for. Computation is in `startTime_ns` alone.
 
 Source: the parser of facebookresearch/param, train/comms/pt (MIT licence).
 """
@@ -7,15 +10,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from simcore.errors import InputError, Location, Problem
+import numpy as np
+
+from simcore.documents import entry
+from simcore.errors import InputError
 from simcore.workload.chakra import writer
 from simcore.workload.chakra.schema import CommType, NodeType
+from simcore.workload.chakra.summary import finish_times
 from simcore.workload.kineto import ELEMENT_BYTES
-from simcore.workload.model import SEND, CollectiveKind, kind_of
+from simcore.workload.model import ALL_DIMENSIONS, SEND, CollectiveKind, Graph, GraphSet, NodeKind, kind_of
+from simcore.workload.order import waiting_order
 
 Entry = dict[str, Any]
 EMPTY: Mapping[str, object] = {}
@@ -34,13 +42,9 @@ def from_param(entries: Sequence[Any], path: str) -> bytes:
     after the other. All-to-alls are taken as even.
     """
     replayed = _Replayed()
-    for number, entry in enumerate(entries):
-        try:
-            replayed.add(entry)
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            text = f"the key {error} is missing" if isinstance(error, KeyError) else str(error)[:200]
-            place = f"[{number}]"
-            raise InputError(Problem(Location(path), f"{place}: {text}", "an entry of PARAM", field=place)) from error
+    for number, said in enumerate(entries):
+        with entry(path, f"[{number}]", "an entry of PARAM"):
+            replayed.add(said)
     named = {name: ranks for name, ranks in replayed.groups.items() if replayed.names(name)}
     return writer.encode(writer.metadata(), [writer.groups(0, named), *replayed.nodes])
 
@@ -149,3 +153,105 @@ def _width(dtype: object) -> int:
     if name not in ELEMENT_BYTES and not bits:
         raise ValueError(f"unknown type {dtype!r}")
     return ELEMENT_BYTES.get(name) or int(bits[1] if bits else 0) // 8
+
+
+NAMES = {
+    CollectiveKind.ALL_GATHER: "all_gather_base",
+    CollectiveKind.REDUCE_SCATTER: "reduce_scatter_base",
+    CollectiveKind.ALL_TO_ALL: "all_to_allv",
+}
+GATHERS = {CollectiveKind.ALL_GATHER, CollectiveKind.GATHER}
+SCATTERS = {CollectiveKind.REDUCE_SCATTER, CollectiveKind.SCATTER}
+ROOTED = {CollectiveKind.BROADCAST, CollectiveKind.REDUCE, CollectiveKind.GATHER, CollectiveKind.SCATTER}
+DTYPES = {2: "bfloat16", 1: "byte"}
+
+
+def to_param(graphs: GraphSet) -> list[bytes]:
+    """The trace of every rank; InputError where collectives name dimensions of a machine instead of groups."""
+    everybody = tuple(range(len(graphs.graph_of_rank)))
+    groups = {"": everybody} | {name: tuple(ranks) for name, ranks in sorted(graphs.groups.items())}
+    for graph in graphs.graphs:
+        if ((graph.kind == NodeKind.COLLECTIVE) & (graph.dims != ALL_DIMENSIONS)).any():
+            text = "collectives name dimensions of a machine, which a cluster does not have"
+            raise InputError.at(graph.path, text, expected="groups of ranks (pg_name)")
+    head = [
+        {"comms": "init", "pg_id": number, "req": -1, "global_ranks": list(ranks), "world_size": len(ranks)}
+        for number, ranks in enumerate(groups.values())
+    ]
+    rows = [_Rows(graph) for graph in graphs.graphs]
+    made = [[*head, *rows[number].entries(rank, groups)] for rank, number in enumerate(graphs.graph_of_rank.tolist())]
+    return [(json.dumps(entries, indent=0, separators=(",", ":")) + "\n").encode() for entries in made]
+
+
+class _Rows:
+    """A graph in the order in which it is replayed, and what each node needs to have ended."""
+
+    def __init__(self, graph: Graph):
+        self.graph, self.order = graph, waiting_order(graph.dep_offsets, graph.deps)
+        finish = finish_times(graph)
+        self.start_ns = [end - duration for end, duration in zip(finish, graph.duration_ns.tolist(), strict=True)]
+        self.needs = self._needs()
+
+    def _needs(self) -> dict[int, list[int]]:
+        """Communication whose end a node of communication waits for, directly or through others; each once."""
+        graph, waited = self.graph, set[int]()
+        open_behind: list[set[int]] = [set() for _ in range(len(graph))]
+        needs: dict[int, list[int]] = {}
+        for row in self.order:
+            behind = set().union(*(open_behind[dep] for dep in graph.deps[slice(*graph.dep_offsets[row : row + 2])]))
+            open_behind[row] = behind - waited
+            if graph.kind[row] >= NodeKind.SEND:
+                needs[row] = sorted(open_behind[row])
+                waited |= open_behind[row]
+                open_behind[row] = {row}
+        return needs
+
+    def entries(self, rank: int, groups: dict[str, tuple[int, ...]]) -> Iterator[Entry]:
+        """What a rank does, and the waits that nothing asked for at the end."""
+        graph, asked = self.graph, dict[int, Entry]()
+        number_of = {name: number for number, name in enumerate(groups)}
+        for row in (row for row in self.order if row in self.needs):
+            for needed in self.needs[row]:
+                yield asked.pop(needed)
+            name = graph.group_names[graph.group[row]] if graph.kind[row] == NodeKind.COLLECTIVE else ""
+            place = {"req": int(graph.node_id[row]), "pg_id": number_of[name], "world_size": len(groups[name])}
+            entry = _collective if graph.kind[row] == NodeKind.COLLECTIVE else _transfer
+            yield {"startTime_ns": self.start_ns[row], **place, **entry(graph, row, rank, groups[name])}
+            asked[row] = {"comms": "wait", **place}
+        yield from asked.values()
+
+
+def _elements(size_bytes: int, multiple: int = 1) -> tuple[int, str]:
+    """So many bytes in elements, in a multiple of so many; and their type."""
+    width = 1 if size_bytes % 2 else 2
+    count = -(-size_bytes // width // multiple) * multiple
+    return count, DTYPES[width]
+
+
+def _transfer(graph: Graph, row: int, rank: int, group: Sequence[int]) -> Entry:
+    sends = graph.kind[row] == NodeKind.SEND
+    ends = (rank, int(graph.peer[row])) if sends else (int(graph.peer[row]), rank)
+    count, dtype = _elements(int(graph.size_bytes[row]))
+    return {
+        "comms": "isend" if sends else "irecv", "in_msg_size": count, "out_msg_size": count, "dtype": dtype,
+        "src_rank": ends[0], "dst_rank": ends[1], "use_batch": False,
+    }  # fmt: skip
+
+
+def _collective(graph: Graph, row: int, rank: int, group: Sequence[int]) -> Entry:
+    """A collective with what goes in and comes out of this rank; sizes that do not divide are rounded up."""
+    kind, size = list(CollectiveKind)[graph.collective[row]], len(group)
+    entry: Entry = {"comms": NAMES.get(kind, kind.value)}
+    if kind == CollectiveKind.BARRIER:
+        return entry
+    count, dtype = _elements(int(graph.size_bytes[row]), size if kind in SCATTERS else 1)
+    out = count * size if kind in GATHERS else count // size if kind in SCATTERS else count
+    if kind == CollectiveKind.ALL_TO_ALL:
+        ends = np.arange(size + 1) * count // size
+        parts = np.diff(ends).tolist()
+        own = parts[list(group).index(rank)]
+        entry |= {"in_split": parts, "out_split": [own] * size}
+        out = own * size
+    if kind in ROOTED:
+        entry["root"] = int(graph.peer[row]) if graph.peer[row] >= 0 else group[0]
+    return entry | {"in_msg_size": count, "out_msg_size": out, "dtype": dtype}

@@ -5,12 +5,12 @@ Schemas 1.0.1 (flat keys) and 1.0.2-chakra.0.0.4 to 1.1.1 and later, and files t
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from simcore.errors import InputError, Location, Problem
+from simcore.documents import entry, read_json
+from simcore.errors import InputError
 
 FLAT_ATTRIBUTES = ("rf_id", "fw_parent", "seq_id", "scope", "tid", "fw_tid", "op_schema")
 
@@ -45,55 +45,45 @@ def is_host_trace(data: bytes) -> bool:
 
 def parse_host(content: bytes, path: str) -> tuple[dict[str, Any], list[Op]]:
     """Header and operations of a host trace of any schema; `path` is for messages."""
-    try:
-        document = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        place = Location(path, getattr(error, "lineno", 0), getattr(error, "colno", 0))
-        raise InputError.at(place, f"not well-formed JSON: {error}", expected="a PyTorch execution trace") from error
+    document = read_json(content, path, "a PyTorch execution trace")
     nodes = document.get("nodes") if isinstance(document, dict) else None
     if not isinstance(nodes, list):
         raise InputError.at(path, "no PyTorch execution trace", expected="an object with a list 'nodes'")
-    ops = [_read_op(entry, index, path) for index, entry in enumerate(nodes)]
+    ops = []
+    for index, node in enumerate(nodes):
+        with entry(path, f"nodes[{index}]", "a node of PyTorch's trace"):
+            ops.append(_linked(node, _flat(node) if "attrs" not in node else _nested(node)))
     if len({op.number for op in ops}) < len(ops):
         raise InputError.at(path, "two operations have one id", expected="one operation per id")
     return {key: value for key, value in document.items() if key != "nodes"}, ops
 
 
-def _read_op(entry: Any, index: int, path: str) -> Op:
-    try:
-        return _linked(entry, _flat(entry) if "attrs" not in entry else _nested(entry))
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        missing = f"the key {error} is missing" if isinstance(error, KeyError) else str(error)
-        text = f"nodes[{index}]: {missing}"
-        raise InputError(Problem(Location(path), text, "a node of PyTorch's trace", field=f"nodes[{index}]")) from error
-
-
-def _flat(entry: Mapping[str, Any]) -> Op:
+def _flat(node: Mapping[str, Any]) -> Op:
     """A node of schema 1.0.1."""
     sides = [
-        {"values": entry[side], "shapes": entry[f"{side[:-1]}_shapes"], "types": entry[f"{side[:-1]}_types"]}
+        {"values": node[side], "shapes": node[f"{side[:-1]}_shapes"], "types": node[f"{side[:-1]}_types"]}
         for side in ("inputs", "outputs")
     ]
-    attributes = {name: entry[name] for name in FLAT_ATTRIBUTES if name in entry}
-    return Op(int(entry["id"]), str(entry["name"]), int(entry["parent"]), sides[0], sides[1], attributes)
+    attributes = {name: node[name] for name in FLAT_ATTRIBUTES if name in node}
+    return Op(int(node["id"]), str(node["name"]), int(node["parent"]), sides[0], sides[1], attributes)
 
 
-def _nested(entry: Mapping[str, Any]) -> Op:
+def _nested(node: Mapping[str, Any]) -> Op:
     """A node of the schemas since 1.0.2."""
-    attributes = {attribute["name"]: attribute["value"] for attribute in entry["attrs"]}
-    parent = int(entry["ctrl_deps"])
-    op = Op(int(entry["id"]), str(entry["name"]), parent, entry["inputs"], entry["outputs"], attributes)
+    attributes = {attribute["name"]: attribute["value"] for attribute in node["attrs"]}
+    parent = int(node["ctrl_deps"])
+    op = Op(int(node["id"]), str(node["name"]), parent, node["inputs"], node["outputs"], attributes)
     op.group = str(attributes.get("pg_name", ""))
     return op
 
 
-def _linked(entry: Mapping[str, Any], op: Op) -> Op:
+def _linked(node: Mapping[str, Any], op: Op) -> Op:
     """What `chakra_trace_link` adds: durations, the stream of device operations, waits between host threads."""
-    op.duration_ns = round(1000 * float(entry.get("exclusive_dur") or 0))
-    op.start_ns = round(1000 * float(entry["ts"])) if "ts" in entry else -1
-    op.category, op.stream = str(entry.get("cat", "")), int(entry.get("stream") or 0)
-    if entry.get("inter_thread_dep") is not None and not op.on_device:
-        op.waits_for.append(int(entry["inter_thread_dep"]))
-    op.waits_for += [int(number) for number in entry.get("sync_dep") or ()]
-    op.group = str(entry.get("pg_name", op.group))
+    op.duration_ns = round(1000 * float(node.get("exclusive_dur") or 0))
+    op.start_ns = round(1000 * float(node["ts"])) if "ts" in node else -1
+    op.category, op.stream = str(node.get("cat", "")), int(node.get("stream") or 0)
+    if node.get("inter_thread_dep") is not None and not op.on_device:
+        op.waits_for.append(int(node["inter_thread_dep"]))
+    op.waits_for += [int(number) for number in node.get("sync_dep") or ()]
+    op.group = str(node.get("pg_name", op.group))
     return op

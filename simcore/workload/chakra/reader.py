@@ -15,10 +15,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.errors import InputError, Location, Problem
+from simcore.errors import InputError
 from simcore.files import read_bytes
 from simcore.peers import refuse_foreign
 from simcore.progress import meter
+from simcore.units import format_ranks
 from simcore.workload.archives import unpacked
 from simcore.workload.chakra import columns, groups, wire
 from simcore.workload.chakra.graph import Trace, to_graph
@@ -58,7 +59,9 @@ def read_graphs(path: str, npus: int, communicators: Mapping[str, tuple[int, ...
     warnings = [text for trace in traces for text in trace.warnings]
     unused = [] if Path(path).is_file() else [rank for rank in files_of_set(path) if rank >= npus]
     if unused:
-        warnings.append(f"{path}: the traces of ranks {_ranges(sorted(unused))} are not used: there are {npus} NPUs")
+        warnings.append(
+            f"{path}: the traces of ranks {format_ranks(sorted(unused))} are not used: there are {npus} NPUs"
+        )
     return GraphSet(tuple(graphs), graph_of_rank, known, Path(path).name, tuple(warnings))
 
 
@@ -106,12 +109,18 @@ def current_files(path: str, npu_frequency_mhz: float = 1000.0) -> dict[int, byt
 
     `npu_frequency_mhz` is the clock whose cycles files of 2023-01 count.
     """
+    from google.protobuf.message import DecodeError
+
     files = _files(path, alone=-1)
     found: dict[int, bytes] = {}
     for rank, file in meter().over(sorted(files.items())):
         found[rank] = to_current(content(file), str(file), npu_frequency_mhz)
         decode(found[rank], str(file))
-        _check_texts(found[rank], str(file))
+        for index, (start, end) in enumerate(zip(*(side.tolist() for side in wire.frames(found[rank])), strict=True)):
+            try:  # the columns pass over attributes nobody reads that are no UTF-8, protobuf does not
+                messages()["Node" if index else "GlobalMetadata"].FromString(found[rank][start:end])
+            except DecodeError as error:
+                raise wire.WireError(index, start, str(error), "UTF-8 in every text").at(str(file)) from error
     return found
 
 
@@ -124,39 +133,13 @@ def _files(path: str, *, alone: int) -> dict[int, Path]:
     return files
 
 
-def _check_texts(data: bytes, path: str) -> None:
-    """InputError for what the columns pass over and protobuf does not: attributes nobody reads that are no UTF-8."""
-    from google.protobuf.message import DecodeError
-
-    for index, (start, end) in enumerate(zip(*(side.tolist() for side in wire.frames(data)), strict=True)):
-        try:
-            messages()["Node" if index else "GlobalMetadata"].FromString(data[start:end])
-        except DecodeError as error:
-            text = f"message {index} at byte {start}: {error}"
-            raise InputError(Problem(Location(path), text, "UTF-8 in every text")) from error
-
-
 def distinct_traces(path: str) -> list[tuple[str, Trace]]:
     """Each different trace that `path` names with the ranks that have it ('' for a single file)."""
     by_content: dict[bytes, list[int]] = {}
     for rank, data in current_files(path).items():
         by_content.setdefault(data, []).append(rank)
-    return [(_ranges(ranks), decode(data, path)) for data, ranks in by_content.items()]
-
-
-def _ranges(ranks: list[int]) -> str:
-    """Ranks in ascending order as text.
-
-    >>> _ranges([0, 1, 2, 5, 7, 8])
-    '0-2,5,7-8'
-    """
-    parts: list[list[int]] = []
-    for rank in ranks:
-        if parts and rank == parts[-1][-1] + 1:
-            parts[-1].append(rank)
-        elif rank >= 0:
-            parts.append([rank])
-    return ",".join(f"{part[0]}-{part[-1]}" if part[1:] else f"{part[0]}" for part in parts)
+    named = ((format_ranks([rank for rank in ranks if rank >= 0]), data) for data, ranks in by_content.items())
+    return [(ranks, decode(data, path)) for ranks, data in named]
 
 
 def read_columns(path: str) -> columns.Columns:
@@ -246,23 +229,15 @@ def decode(data: bytes, path: str) -> Trace:
         first = 1
         found = columns.decode(data, starts[1:], ends[1:])
     except wire.WireError as error:
-        text = f"message {error.row + first} at byte {error.offset}: {error.message}"
-        hint = "is this a Chakra execution trace?" if error.row + first == 0 else ""
-        raise InputError(Problem(Location(path), text, error.expected, error.found, hint)) from error
+        error.row += first
+        raise error.at(path, "" if error.row else "is this a Chakra execution trace?") from error
     return to_graph(found, path, callers="schema" in head and "input_file" not in head)
 
 
 def with_groups(trace: Trace, known: dict[str, tuple[int, ...]], fixed: Collection[str], npus: int) -> Graph:
-    """The graph, after the groups its METADATA nodes define went into `known`.
-
-    Names in `fixed` keep their ranks. Ranks of different jobs may call different groups by one name: the later one
-    gets its ranks appended to its name.
-    """
-    renamed = {}
+    """The graph, after the groups its METADATA nodes define went into `known` (see `groups.distinct`)."""
+    called: dict[str, str] = {}
     for text in trace.metadata:
-        for name, ranks in groups.of_metadata(text, npus, trace.graph.path).items():
-            if name not in fixed and known.setdefault(name, ranks) != ranks:
-                renamed[name] = f"{name}@{','.join(map(str, ranks))}"
-                known[renamed[name]] = ranks
-    names = tuple(renamed.get(name, name) for name in trace.graph.group_names)
-    return replace(trace.graph, group_names=names) if renamed else trace.graph
+        called |= groups.distinct(groups.of_metadata(text, npus, trace.graph.path), known, fixed)
+    names = tuple(called.get(name, name) for name in trace.graph.group_names)
+    return replace(trace.graph, group_names=names) if names != trace.graph.group_names else trace.graph

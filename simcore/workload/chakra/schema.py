@@ -52,20 +52,16 @@ _KINDS = "double float int32 int64 uint32 uint64 sint32 sint64 fixed32 fixed64 s
 ATTRIBUTE_KINDS = {kind: number for number, kind in zip(range(3, 33, 2), _KINDS.split(), strict=True)}
 
 ATTRIBUTES = {
-    "duration_ns": "int64",
-    "is_cpu_op": "bool",
-    "num_ops": "int64",
-    "tensor_size": "uint64",
-    "comm_type": "int64",
-    "comm_size": "int64",
-    "comm_priority": "int32",
-    "comm_src": "int32",
-    "comm_dst": "int32",
-    "comm_tag": "int32",
-    "root": "int32",
-    "pg_name": "string",
-    "stream": "int64",
-    "involved_dim": "bool_list",
+    name: kind
+    for kind, names in {
+        "int64": "duration_ns num_ops comm_type comm_size stream",
+        "uint64": "tensor_size",
+        "int32": "comm_priority comm_src comm_dst comm_tag root",
+        "bool": "is_cpu_op",
+        "string": "pg_name",
+        "bool_list": "involved_dim",
+    }.items()
+    for name in names.split()
 }
 """Attribute -> kind of its value, as PyTorch's and the generator's traces have it; duration_ns and root are ours."""
 

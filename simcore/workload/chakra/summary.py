@@ -13,19 +13,19 @@ from simcore.errors import printable
 from simcore.units import format_bytes, format_ns
 from simcore.workload.chakra.columns import Columns
 from simcore.workload.model import CollectiveKind, Graph, NodeKind
-from simcore.workload.order import topological
+from simcore.workload.order import waiting_order
 
 SHOWN = 12  # nodes of the critical path that the text names
 
 
 def summarise(graph: Graph) -> dict[str, Any]:
     """Figures of a graph as plain data; durations are those recorded in the trace, not simulated ones."""
-    path = critical_path(graph)
+    path, counts = critical_path(graph), np.bincount(graph.kind, minlength=len(NodeKind))
     critical_ns, total_ns = int(graph.duration_ns[path].sum()), int(graph.duration_ns.sum())
     return {
         "nodes": len(graph),
         "dependencies": len(graph.deps),
-        "kinds": _kinds(graph),
+        "kinds": {kind.name.lower(): int(counts[kind]) for kind in NodeKind if counts[kind]},
         "host_nodes": int(graph.on_cpu.sum()),
         "streams": np.unique(graph.stream[~graph.on_cpu & (graph.stream >= 0)]).tolist(),
         "communication": _communication(graph),
@@ -40,11 +40,6 @@ def summarise(graph: Graph) -> dict[str, Any]:
         },
         "parallelism": round(total_ns / critical_ns, 3) if critical_ns else 1.0,
     }
-
-
-def _kinds(graph: Graph) -> dict[str, int]:
-    counts = np.bincount(graph.kind, minlength=len(NodeKind))
-    return {kind.name.lower(): int(counts[kind]) for kind in NodeKind if counts[kind]}
 
 
 def _communication(graph: Graph) -> list[dict[str, Any]]:
@@ -81,15 +76,9 @@ def finish_times(graph: Graph) -> list[int]:
     """When each row ends in ns, if it takes its recorded duration as soon as what it waits for has ended."""
     duration, offsets, deps = graph.duration_ns.tolist(), graph.dep_offsets.tolist(), graph.deps.tolist()
     finish = [0] * len(graph)
-    for row in topological_order(graph):
+    for row in waiting_order(graph.dep_offsets, graph.deps):
         finish[row] = duration[row] + max(map(finish.__getitem__, deps[offsets[row] : offsets[row + 1]]), default=0)
     return finish
-
-
-def topological_order(graph: Graph) -> list[int]:
-    """Rows so that each comes behind what it waits for."""
-    owner = np.repeat(np.arange(len(graph)), np.diff(graph.dep_offsets))
-    return topological(len(graph), graph.deps, owner)
 
 
 def render(summary: dict[str, Any]) -> str:

@@ -40,16 +40,25 @@ def rescale(contents: Sequence[bytes], npus: int, known: Groups, growing: Collec
         raise InputError.at("--npus", text, expected=f"a multiple of {traced}", found=str(npus))
     traces = [list(parsed(content)) for content in contents]
     found: dict[str, tuple[int, ...]] = {}
-    names = [_names({**known, **_defined(nodes, traced)}, found) for _, *nodes in traces]
-    unknown = sorted(set(growing) - {name for own in names for name in own})
+    names = []
+    for _, *nodes in traces:
+        own = dict(known)
+        for node in (node for node in nodes if node.type == NodeType.METADATA_NODE):
+            own |= groups.of_metadata(node.inputs.values, traced, "")
+        names.append(groups.distinct(own, found))
+    unknown = sorted(set(growing) - {name for called in names for name in called})
     if unknown:
         raise InputError.at("--grow", f"no group '{unknown[0]}'", expected=", ".join(sorted(found)), found=unknown[0])
-    grown = {own[name] for own in names for name in growing if name in own}
+    grown = {called[name] for called in names for name in growing if name in called}
     laid_out = _laid_out(found, grown, traced, npus // traced)
-    return [
-        _rank(traces[rank % traced], _Block(rank // traced, traced, names[rank % traced], grown), laid_out)
-        for rank in range(npus)
-    ]
+    made = []
+    for rank in range(npus):  # a node that defines the groups, then the traced nodes with their groups and peers moved
+        head, *nodes = traces[rank % traced]
+        block = _Block(rank // traced, traced, names[rank % traced], grown)
+        first = max((node.id for node in nodes), default=-1) + 1
+        defining = [writer.groups(first, laid_out)] if laid_out else []
+        made.append(writer.encode(head, defining + [_moved(node, block) for node in nodes]))
+    return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,25 +81,6 @@ class _Block:
         return found in self.grown or found in {"", "0"}
 
 
-def _defined(nodes: Sequence[Any], traced: int) -> dict[str, tuple[int, ...]]:
-    """The groups of a trace's METADATA nodes."""
-    found: dict[str, tuple[int, ...]] = {}
-    for node in nodes:
-        if node.type == NodeType.METADATA_NODE:
-            found |= groups.of_metadata(node.inputs.values, traced, "")
-    return found
-
-
-def _names(own: Groups, found: dict[str, tuple[int, ...]]) -> dict[str, str]:
-    """A trace's group names -> names that mean one group in all traces; new groups go into `found`."""
-    names = {}
-    for name, ranks in own.items():
-        taken = found.get(name, ranks) != ranks
-        names[name] = f"{name}@{','.join(map(str, ranks))}" if taken else name
-        found[names[name]] = ranks
-    return names
-
-
 def _laid_out(found: Groups, growing: Collection[str], traced: int, blocks: int) -> dict[str, list[int]]:
     """Ranks of every group of the larger machine: one a block, or one over all blocks where it grows."""
     made: dict[str, list[int]] = {}
@@ -101,15 +91,6 @@ def _laid_out(found: Groups, growing: Collection[str], traced: int, blocks: int)
         for block in range(blocks):
             made[f"{name}.{block}"] = [rank + block * traced for rank in ranks]
     return made
-
-
-def _rank(trace: Sequence[Any], block: _Block, laid_out: Mapping[str, list[int]]) -> bytes:
-    """One rank's trace: a node that defines the groups, then the traced nodes with their groups and peers moved."""
-    (head, *nodes), made = trace, []
-    if laid_out:
-        first = max((node.id for node in nodes), default=-1) + 1
-        made.append(writer.groups(first, laid_out))
-    return writer.encode(head, made + [_moved(node, block) for node in nodes])
 
 
 def _moved(old: Any, block: _Block) -> Any:
@@ -170,8 +151,10 @@ def _node(old: Any, salt: bytes, keep_sizes: bool) -> Any:
     for attribute in old.attr:
         if attribute.name in ATTRIBUTES:
             _copy(attribute, new.attr.add(), salt, keep_sizes)
-    if old.type == NodeType.METADATA_NODE:
-        _keep_groups(old, new, salt)
+    found = groups.of_metadata(old.inputs.values, MAX_RANKS, "") if old.type == NodeType.METADATA_NODE else {}
+    if found:  # the groups it defines, and nothing else of its values
+        hidden = {_group(name, salt): ranks for name, ranks in found.items()}
+        new.inputs.CopyFrom(writer.groups(0, hidden).inputs)
     return new
 
 
@@ -201,11 +184,3 @@ def _rounded(value: int) -> int:
         return value
     lower = 1 << (value.bit_length() - 1)
     return lower if value * value < 2 * lower * lower else 2 * lower
-
-
-def _keep_groups(old: Any, new: Any, salt: bytes) -> None:
-    """The groups a METADATA node defines, and nothing else of its values."""
-    found = groups.of_metadata(old.inputs.values, MAX_RANKS, "")
-    if found:
-        hidden = {_group(name, salt): ranks for name, ranks in found.items()}
-        new.inputs.CopyFrom(writer.groups(0, hidden).inputs)

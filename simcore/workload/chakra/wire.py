@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from simcore.errors import InputError
+
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
 _KNOWN = np.isin(np.arange(8), (VARINT, FIXED64, LENGTH, FIXED32))
 PADDING = b"\0" * 32  # a varint that starts inside a buffer may run over its end, but never further than this
@@ -28,6 +30,11 @@ class WireError(Exception):
     def __init__(self, row: int, offset: int, message: str, expected: str = "", found: str = ""):
         super().__init__(message)
         self.row, self.offset, self.message, self.expected, self.found = row, offset, message, expected, found
+
+    def at(self, path: str, hint: str = "") -> InputError:
+        """The error of a file, whose messages are the rows."""
+        text = f"message {self.row} at byte {self.offset}: {self.message}"
+        return InputError.at(path, text, expected=self.expected, found=self.found, hint=hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +66,8 @@ def frames(data: bytes) -> tuple[Integers, Integers]:
         if length > 127:
             length, start = length_at(data, position, len(starts))
         if start + length > size:
-            raise WireError(
-                len(starts),
-                position,
-                "the file ends inside a message",
-                expected=f"{length} bytes",
-                found=f"{size - start} bytes to the end of the file",
-            )
+            found = f"{size - start} bytes to the end of the file"
+            raise WireError(len(starts), position, "the file ends inside a message", f"{length} bytes", found)
         starts.append(start)
         position = start + length
         ends.append(position)
@@ -100,14 +102,6 @@ def varints(buffer: Bytes, at: Integers, row: Integers) -> tuple[Unsigned, Integ
     return value, behind
 
 
-def _fixed(buffer: Bytes, at: Integers, width: int) -> Unsigned:
-    """Little-endian numbers of `width` bytes."""
-    octets = buffer[at[:, None] + np.arange(width)].astype(np.uint64)
-    shifts = np.arange(0, 8 * width, 8, dtype=np.uint64)
-    total: Unsigned = (octets << shifts).sum(axis=1, dtype=np.uint64)
-    return total
-
-
 def fields(buffer: Bytes, starts: Integers, ends: Integers) -> Iterator[Fields]:
     """The first field of every message, then the second of those that have one, and so on.
 
@@ -119,9 +113,14 @@ def fields(buffer: Bytes, starts: Integers, ends: Integers) -> Iterator[Fields]:
         begin = at
         tag, at = varints(buffer, at, row)
         number, wire = (tag >> np.uint64(3)).astype(np.int64), (tag & np.uint64(7)).astype(np.int64)
-        _check_tags(row, begin, number, wire)
+        for bad in np.flatnonzero((number == 0) | (number >= 1 << 29) | ~_KNOWN[wire])[:1].tolist():
+            found = f"field number {number[bad]}, wire type {wire[bad]}"
+            raise WireError(int(row[bad]), int(begin[bad]), "this is no protobuf field", "a field number >= 1", found)
         value, start, at = _values(buffer, at, row, wire)
-        _check_ends(row, begin, start, at, value, wire, ends[row])
+        for bad in np.flatnonzero(at > ends[row])[:1].tolist():
+            found = f"{value[bad]} bytes" if wire[bad] == LENGTH else "a number cut off"
+            expected = f"at most {max(0, int(ends[row[bad]] - start[bad]))} bytes"
+            raise WireError(int(row[bad]), int(begin[bad]), "a field is longer than its message", expected, found)
         yield Fields(row, number, wire, value, start)
         left = at < ends[row]
         row, at = row[left], at[left]
@@ -137,32 +136,13 @@ def _values(buffer: Bytes, at: Integers, row: Integers, wire: Integers) -> tuple
         value[is_number], start[is_number] = varints(buffer, at[is_number], row[is_number])
         for kind, width in ((FIXED64, 8), (FIXED32, 4)):
             fixed = wire == kind
-            value[fixed] = _fixed(buffer, np.minimum(at[fixed], len(buffer) - width), width)
+            first = np.minimum(at[fixed], len(buffer) - width)
+            octets = buffer[first[:, None] + np.arange(width)].astype(np.uint64)  # little-endian
+            value[fixed] = (octets << np.arange(0, 8 * width, 8, dtype=np.uint64)).sum(axis=1, dtype=np.uint64)
             start[fixed] += width
     # A length beyond the buffer is cut here and refused by the caller, which still sees it in `value`.
     length = np.where(wire == LENGTH, np.minimum(value, np.uint64(len(buffer))), np.uint64(0))
     return value, start, start + length.astype(np.int64)
-
-
-def _check_tags(row: Integers, at: Integers, number: Integers, wire: Integers) -> None:
-    bad = np.flatnonzero((number == 0) | (number >= 1 << 29) | ~_KNOWN[wire])
-    if bad.size:
-        first = bad[0]
-        found = f"field number {number[first]}, wire type {wire[first]}"
-        raise WireError(int(row[first]), int(at[first]), "this is no protobuf field", "a field number >= 1", found)
-
-
-def _check_ends(
-    row: Integers, at: Integers, start: Integers, behind: Integers, value: Unsigned, wire: Integers, ends: Integers
-) -> None:
-    bad = np.flatnonzero(behind > ends)
-    if bad.size:
-        first = bad[0]
-        found = f"{value[first]} bytes" if wire[first] == LENGTH else "a number cut off"
-        room = max(0, int(ends[first] - start[first]))
-        raise WireError(
-            int(row[first]), int(at[first]), "a field is longer than its message", f"at most {room} bytes", found
-        )
 
 
 def repeated(buffer: Bytes, found: Fields) -> tuple[Integers, Unsigned]:

@@ -12,6 +12,7 @@ from simcore.files import write_all
 from simcore.workload.chakra.schema import ATTRIBUTE_KINDS, ATTRIBUTES, NodeType, messages
 
 VERSION = "0.0.4"
+_ONE_BYTE = [bytes([value]) for value in range(128)]
 
 
 def node(
@@ -75,7 +76,13 @@ def frame(payload: bytes) -> bytes:
 
 
 def varint(value: int) -> bytes:
-    """A number as protobuf writes it, seven bits a byte."""
+    """A number as protobuf writes it: in base 128, the lowest seven bits first.
+
+    >>> varint(300).hex()
+    'ac02'
+    """
+    if value < 128:
+        return _ONE_BYTE[value]
     made = bytearray()
     while value > 127:
         made.append(value & 127 | 128)

@@ -1,4 +1,4 @@
-"""The loops that play a row after the other, forwards and back: ASTRA-sim 1.0's but for DLRM and recomputation.
+"""ASTRA-sim 1.0's training loops. Most play a row after the other, forwards and back.
 
 MODEL, the hybrids, HYBRID_TRANSFORMER and HYBRID_CUSTOMIZED send activations: one machine with small differences.
 Forward collectives block; a layer's input-gradient collective hides behind its weight-gradient computation only;
@@ -6,10 +6,12 @@ weight-gradient collectives hide behind everything up to the next forward.
 """
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import chain
 
+from simcore.errors import InputError
 from simcore.workload.loops.step import Loop, Order, Ref, Span, Step, loops
-from simcore.workload.model import PhaseName, Workload
+from simcore.workload.model import CollectiveKind, PhaseName, Workload
 
 FORWARD, INPUT_GRAD, WEIGHT_GRAD = PhaseName.FORWARD, PhaseName.INPUT_GRAD, PhaseName.WEIGHT_GRAD
 
@@ -54,9 +56,8 @@ def _data_backward(row: int) -> list[Step]:
     return [sent, Step(INPUT_GRAD, row)] if row else [sent]
 
 
-def _benchmark(workload: Workload) -> list[Step]:
-    """Row 0's weight-gradient collective, all at once; nothing is computed, nothing else of the file is used."""
-    return [Step(WEIGHT_GRAD, 0, issue=Ref(WEIGHT_GRAD, 0), computes=False, instant=True)]
+# Row 0's weight-gradient collective, all at once; nothing is computed, nothing else of the file is used.
+_alone = Step(WEIGHT_GRAD, 0, issue=Ref(WEIGHT_GRAD, 0), computes=False, instant=True)
 
 
 _data = _played(lambda row: Step(FORWARD, row, before=Ref(WEIGHT_GRAD, row)), _data_backward)
@@ -64,10 +65,82 @@ _inference = _played(lambda row: Step(FORWARD, row, issue=Ref(FORWARD, row), blo
 _both = _hybrid(send_first=False, reduce_gradients=True)  # activations in one group, weight gradients in the other
 _transformer = _hybrid(send_first=True, reduce_gradients=True)  # row 0's input gradient is sent too
 loops.register("DISTRIBUTED_INFERENCE")(Loop(_inference, activations=Span.ALL, staged=True))
-loops.register("MICRO")(Loop(_benchmark, gradients=Span.ALL))
+loops.register("MICRO")(Loop(lambda workload: [_alone], gradients=Span.ALL))
 loops.register("DATA")(Loop(_data, gradients=Span.ALL))
 loops.register("MODEL")(Loop(_hybrid(send_first=False, reduce_gradients=False), activations=Span.ALL))
 loops.register("HYBRID_DATA_MODEL")(Loop(_both, Span.FIRST_DIM, Span.OTHER_DIMS))
 loops.register("HYBRID_MODEL_DATA")(Loop(_both, Span.OTHER_DIMS, Span.FIRST_DIM))
 loops.register("HYBRID_TRANSFORMER")(Loop(_transformer, Span.MODEL, Span.DATA, staged=True))
 loops.register("HYBRID_CUSTOMIZED")(Loop(_both))  # every row names the loop whose groups it uses
+
+
+def _checkpointed(workload: Workload) -> list[Step]:
+    """As HYBRID_TRANSFORMER, with activations recomputed from checkpoints in the backward pass.
+
+    An initiating layer's input gradient waits for the forwards since the checkpoint. Recomputation starts at the
+    nearest checkpoint at or below that layer and ends before the next initiating layer above it, where the backward
+    pass goes on: when that is a lower one, the layers above it are skipped.
+    """
+    made, waiting = [*map(forward, range(len(workload.layers)))], set(workload.checkpoint_initiates)
+    layer = len(workload.layers) - 1
+    while layer >= 0:
+        if layer in waiting:
+            waiting.discard(layer)
+            again, layer = _recomputed(workload, layer)
+            made += again
+        made += backward(layer, send_first=True, reduce_gradients=True)
+        layer -= 1
+    return made
+
+
+def _recomputed(workload: Workload, initiator: int) -> tuple[list[Step], int]:
+    """The jump down and the forwards that run again; the layer at which the backward pass continues."""
+    below = [checkpoint for checkpoint in workload.checkpoints if checkpoint <= initiator]
+    if not below:
+        raise InputError.at(
+            workload.location,
+            f"layer {initiator} initiates a recomputation, but no checkpoint is at or below it",
+            expected=f"a checkpoint <= {initiator}",
+            found=f"checkpoints {list(workload.checkpoints)}",
+        )
+    first = max(below)
+    above = [layer for layer in workload.checkpoint_initiates if layer > first]
+    if not above:
+        raise InputError.at(
+            workload.location,
+            f"the recomputation from checkpoint {first} never ends: no layer above it initiates one",
+            hint="name the layer whose backward pass needs the recomputed activations",
+        )
+    last = min(above)
+    jump = Step(PhaseName.INPUT_GRAD, initiator, computes=False)
+    return [jump, *(forward(i) for i in range(first, last))], last
+
+
+loops.register("HYBRID_TRANSFORMER_FWD_IN_BCKWD")(Loop(_checkpointed, Span.MODEL, Span.DATA, staged=True))
+
+
+def _dlrm(workload: Workload, *, wait_for_input_grad: bool) -> list[Step]:
+    """``F0 .. Fn Wn In .. W0``: embeddings exchanged all-to-all, MLPs data parallel.
+
+    Forward all-to-alls are sent first and never block their layer; the last bottom layer waits for the embedding's.
+    Above the bottom MLP the embedding's backward all-to-all is sent; only the first row's input gradient is.
+    """
+    made = [_dlrm_forward(workload, i) for i in range(len(workload.layers))]
+    for i in reversed(range(len(workload.layers))):
+        after = Ref(INPUT_GRAD, i) if wait_for_input_grad else None
+        made.append(Step(WEIGHT_GRAD, i, issue=Ref(WEIGHT_GRAD, i), after=after))
+        if i > 0:
+            first_top = i == workload.last_bottom_layer + 1
+            made.append(Step(INPUT_GRAD, i, issue=Ref(INPUT_GRAD, 0) if first_top else None, order=Order.HIGHEST))
+    return made
+
+
+def _dlrm_forward(workload: Workload, layer: int) -> Step:
+    before = Ref(WEIGHT_GRAD, layer)
+    if workload.layers[layer].forward.collective == CollectiveKind.ALL_TO_ALL:
+        return Step(FORWARD, layer, before, issue=Ref(FORWARD, layer), order=Order.HIGHEST)
+    return Step(FORWARD, layer, before, after=Ref(FORWARD, 0) if layer == workload.last_bottom_layer else None)
+
+
+for name, waits in (("HYBRID_DLRM", True), ("HYBRID_DLRM_ENHANCED", False)):
+    loops.register(name)(Loop(partial(_dlrm, wait_for_input_grad=waits), Span.NONE, Span.ALL, first_row=Span.ALL))

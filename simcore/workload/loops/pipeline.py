@@ -71,15 +71,20 @@ def pipeline_of(workload: Workload, schedule: str = "") -> Pipeline:
     _check_loop(workload)
     plan, warnings = _schedule(workload, schedule)
     parts = _parts(workload, plan)
-    backwards = any(_has_gradients(workload, row) for part in parts for row in part.blocks[0])
+    rows = (workload.layers[row] for part in parts for row in part.blocks[0])
+    gradients = (phase for row in rows for phase in (row.input_grad, row.weight_grad))
+    backwards = any(phase.compute_ns or phase.collective for phase in gradients)
     lines = tuple(
         tuple(_passage(plan, parts, stage, cell) for cell in line if cell.kind == "F" or backwards)
         for stage, line in enumerate(plan.order)
     )
     if plan.placement == "twoway":
         warnings.append(f"{plan.name}: the gradients of the two copies of the model are not summed between stages")
-    ends = tuple(_end(plan, parts, stage) for stage in range(plan.stages))
-    return Pipeline(plan, lines, ends, tuple(warnings))
+    ends = []
+    for stage in range(plan.stages):
+        held = _joined([parts[plan.part(stage, chunk)] for chunk in range(plan.chunks)])
+        ends.append((held.head, held.tail))
+    return Pipeline(plan, lines, tuple(ends), tuple(warnings))
 
 
 def _check_loop(workload: Workload) -> None:
@@ -101,11 +106,6 @@ def _check_loop(workload: Workload) -> None:
             found=f"checkpoints: {len(workload.checkpoints)}",
             hint="give what is recomputed rows of its own, as simcore generate does",
         )
-
-
-def _has_gradients(workload: Workload, row: int) -> bool:
-    phases = (workload.layers[row].input_grad, workload.layers[row].weight_grad)
-    return any(phase.compute_ns or phase.collective for phase in phases)
 
 
 def _schedule(workload: Workload, name: str) -> tuple[Schedule, list[str]]:
@@ -130,9 +130,10 @@ def _schedule(workload: Workload, name: str) -> tuple[Schedule, list[str]]:
 def _parts(workload: Workload, plan: Schedule) -> list[_Part]:
     """The parts of the model that the schedule's cells run, cut or joined from those that the file has."""
     if not workload.stage_rows:
-        (stage,) = _sections(workload, (len(workload.layers),), plan.micro_batches)
+        stage = _section(workload, range(len(workload.layers)), plan.micro_batches)
         return _cut(workload, stage, plan.parts // plan.stages) * plan.stages
-    made = _sections(workload, workload.stage_rows, plan.micro_batches)
+    marks = accumulate(workload.stage_rows, initial=0)
+    made = [_section(workload, range(first, last), plan.micro_batches) for first, last in pairwise(marks)]
     if plan.parts % len(made) == 0:
         return [piece for part in made for piece in _cut(workload, part, plan.parts // len(made))]
     if len(made) % plan.parts:
@@ -144,12 +145,6 @@ def _parts(workload: Workload, plan: Schedule) -> list[_Part]:
         )
     each = len(made) // plan.parts
     return [_joined(made[i : i + each]) for i in range(0, len(made), each)]
-
-
-def _sections(workload: Workload, lengths: Sequence[int], count: int) -> list[_Part]:
-    """The parts as the file has them."""
-    ends = list(accumulate(lengths, initial=0))
-    return [_section(workload, range(first, last), count) for first, last in pairwise(ends)]
 
 
 def _section(workload: Workload, rows: range, count: int) -> _Part:
@@ -194,18 +189,16 @@ def _cut(workload: Workload, part: _Part, pieces: int) -> list[_Part]:
 
 def _joined(parts: Sequence[_Part]) -> _Part:
     """Parts that follow each other as one."""
-    blocks = tuple(tuple(chain.from_iterable(rows)) for rows in zip(*(part.blocks for part in parts), strict=True))
-    head, tail = (
-        tuple(chain.from_iterable(rows)) for rows in zip(*((part.head, part.tail) for part in parts), strict=True)
-    )
-    return _Part(head, blocks, tail)
+    head, tail = (tuple(chain.from_iterable(rows)) for rows in zip(*((p.head, p.tail) for p in parts), strict=True))
+    blocks = zip(*(part.blocks for part in parts), strict=True)
+    return _Part(head, tuple(tuple(chain.from_iterable(rows)) for rows in blocks), tail)
 
 
 def _passage(plan: Schedule, parts: Sequence[_Part], stage: int, cell: Cell) -> Passage:
     """A cell with its rows; weight gradients hand nothing on."""
     part = plan.part(stage, cell.chunk)
-    halved = plan.placement == "twoway" and cell.chunk == 0  # the first half of the micro-batches goes this way
-    final = plan.micro_batches // (2 if halved else 1) - 1
+    # Of two ways the first half of the micro-batches goes the first one.
+    final = plan.micro_batches // (1 if cell.chunk else plan.ways) - 1
     rows = parts[part].blocks[final - cell.micro_batch]
     if cell.kind == "W":
         return Passage(cell, rows)
@@ -221,11 +214,6 @@ def _transfer(plan: Schedule, stage: int, cell: Cell, other: int, into: int) -> 
     there = plan.stage(other, cell.chunk)
     tag = 2 * (cell.micro_batch * plan.parts + into) + (cell.kind == "B")
     return None if there == stage else Transfer(there, tag)
-
-
-def _end(plan: Schedule, parts: Sequence[_Part], stage: int) -> tuple[Rows, Rows]:
-    held = [parts[plan.part(stage, chunk)] for chunk in range(plan.chunks)]
-    return tuple(chain.from_iterable(p.head for p in held)), tuple(chain.from_iterable(p.tail for p in held))
 
 
 def steps_of(passage: Passage, *, splits: bool) -> Iterator[Step]:

@@ -60,23 +60,26 @@ class Schedule(Hashed):
         return tuple(_steps(self, stage) for stage in range(self.stages))
 
     @property
+    def ways(self) -> int:
+        """Pipelines that run against each other, each with its own micro-batches."""
+        return 2 if self.placement == "twoway" else 1
+
+    @property
     def parts(self) -> int:
         """How many pieces one pass goes through."""
-        return self.stages if self.placement == "twoway" else self.stages * self.chunks
+        return self.stages if self.ways == 2 else self.stages * self.chunks
 
     def part(self, stage: int, chunk: int) -> int:
         """The piece of the model that a chunk of a stage is, 0 = first."""
         if self.placement == "loop":
             return chunk * self.stages + stage
-        if self.placement == "twoway":
-            return stage if chunk == 0 else self.stages - 1 - stage
-        return stage if chunk == 0 else 2 * self.stages - 1 - stage
+        return stage if chunk == 0 else 2 * self.stages // self.ways - 1 - stage
 
     def stage(self, part: int, chunk: int) -> int:
         """The stage that runs a part of the model; `chunk` says which of two pipelines it belongs to (twoway)."""
         if self.placement == "loop":
             return part % self.stages
-        if self.placement == "twoway":
+        if self.ways == 2:
             return part if chunk == 0 else self.stages - 1 - part
         return min(part, 2 * self.stages - 1 - part)
 
@@ -134,7 +137,10 @@ def _interleaved(stages: int, micro_batches: int, chunks: int) -> Lines:
     """1F1B over several chunks per stage, in groups of `stages` micro-batches (Narayanan et al. 2021, 2.2.2)."""
     if micro_batches % stages:
         raise _refused("interleaved", f"a multiple of {stages} micro-batches (the stages)", micro_batches)
-    forward = [Cell("F", *divmod_group(i, stages, chunks)) for i in range(micro_batches * chunks)]
+    places = (
+        (i // (stages * chunks) * stages + i % stages, i // stages % chunks) for i in range(micro_batches * chunks)
+    )
+    forward = [Cell("F", *place) for place in places]
     backward = [Cell("B", cell.micro_batch, chunks - 1 - cell.chunk) for cell in forward]
     for stage in range(stages):
         warm_up = min((stages - stage - 1) * 2 + (chunks - 1) * stages, len(forward))
@@ -142,29 +148,18 @@ def _interleaved(stages: int, micro_batches: int, chunks: int) -> Lines:
         yield (*forward[:warm_up], *steady, *backward[len(forward) - warm_up :])
 
 
-def divmod_group(index: int, stages: int, chunks: int) -> tuple[int, int]:
-    """Micro-batch and chunk of the index-th forward of an interleaved schedule.
-
-    >>> [divmod_group(i, 2, 2) for i in range(5)]
-    [(0, 0), (1, 0), (0, 1), (1, 1), (2, 0)]
-    """
-    group, inside = divmod(index, stages * chunks)
-    chunk, micro_batch = divmod(inside, stages)
-    return group * stages + micro_batch, chunk
-
-
 def _zb_h1(stages: int, micro_batches: int, chunks: int) -> Lines:
     """Zero-bubble H1 (Qi et al. 2024): weight gradients fill the gaps, memory as in 1F1B, a third of its bubble."""
-    return (_delayed(stages, micro_batches, stage) for stage in range(stages))
 
+    def delayed(stage: int) -> Iterator[Cell]:
+        """A weight gradient trails its backward by as many micro-batches as there are earlier stages."""
+        for cell in _alternate(min(stages - stage - 1, micro_batches), micro_batches):
+            yield cell
+            if cell.kind == "B" and cell.micro_batch >= stage:
+                yield Cell("W", cell.micro_batch - stage)
+        yield from _cells("W", range(max(0, micro_batches - stage), micro_batches))
 
-def _delayed(stages: int, micro_batches: int, stage: int) -> Iterator[Cell]:
-    """1F1B in which the weight gradient trails its backward by as many micro-batches as there are earlier stages."""
-    for cell in _alternate(min(stages - stage - 1, micro_batches), micro_batches):
-        yield cell
-        if cell.kind == "B" and cell.micro_batch >= stage:
-            yield Cell("W", cell.micro_batch - stage)
-    yield from _cells("W", range(max(0, micro_batches - stage), micro_batches))
+    return map(delayed, range(stages))
 
 
 def _zb_v(stages: int, micro_batches: int, chunks: int) -> Lines:
@@ -302,20 +297,19 @@ def play(schedule: Schedule, durations: Durations) -> Played:
     A transfer is paid between different stages only. SimulationError when the order can never finish.
     """
     players = [_Player(schedule, stage, durations) for stage in range(schedule.stages)]
-    _run(schedule, players)
-    return Played(tuple(tuple(player.starts) for player in players), tuple(tuple(player.ends) for player in players))
-
-
-Ends = dict[str, list[float | None]]
-
-
-def _run(schedule: Schedule, players: Sequence[_Player]) -> None:
     ends: Ends = {kind: [None] * (schedule.parts * schedule.micro_batches) for kind in "FB"}
     while sum([player.advance(ends) for player in players]):
         pass
     for player in players:
         if player.left:
-            raise SimulationError(_stuck(schedule, player.stage, len(player.starts)))
+            cell = schedule.order[player.stage][len(player.starts)]
+            needed = _needs(schedule, player.stage, cell)
+            waits = f"stage {player.stage} waits for {needed} at {cell}"
+            raise SimulationError(f"schedule {schedule.name} can never finish: {waits}")
+    return Played(tuple(tuple(player.starts) for player in players), tuple(tuple(player.ends) for player in players))
+
+
+Ends = dict[str, list[float | None]]
 
 
 # A cell ready to play: kind, part, place of its end, the end it waits for ("" = none), between which stage and the next
@@ -327,7 +321,7 @@ def _steps(schedule: Schedule, stage: int) -> tuple[_Step, ...]:
     """The cells of a stage; all but their micro-batch is worked out once for each kind and chunk."""
     parts = schedule.parts
     kinds = {(cell.kind, cell.chunk) for cell in schedule.order[stage]}
-    known = {key: _waits(schedule, stage, Cell(key[0], 0, key[1])) for key in kinds}
+    known = {key: waits(schedule, stage, Cell(key[0], 0, key[1])) for key in kinds}
     return tuple(
         (kind, part, number * parts + part, needed, number * parts + there, moved)
         for kind, number, chunk in schedule.order[stage]
@@ -335,7 +329,7 @@ def _steps(schedule: Schedule, stage: int) -> tuple[_Step, ...]:
     )
 
 
-def _waits(schedule: Schedule, stage: int, cell: Cell) -> tuple[int, str, int, int]:
+def waits(schedule: Schedule, stage: int, cell: Cell) -> tuple[int, str, int, int]:
     """Part, kind and part it waits for, where that is handed over."""
     part, needed = schedule.part(stage, cell.chunk), _needs(schedule, stage, cell)
     if needed is None:
@@ -391,17 +385,13 @@ def show(schedule: Schedule) -> str:
         f"schedule {schedule.name}: {schedule.stages} stages, {schedule.micro_batches} micro-batches, "
         f"{schedule.chunks} chunk{plural}, {schedule.placement}"
     )
-    rows = [_row(line, starts, int(played.makespan)) for line, starts in zip(schedule.order, played.start, strict=True)]
+    rows = [["."] * int(played.makespan) for _ in schedule.order]
+    for row, line, starts in zip(rows, schedule.order, played.start, strict=True):
+        for cell, start in zip(line, starts, strict=True):
+            row[int(start)] = str(cell)
     digits = len(str(schedule.stages - 1))
     body = [f"{i:>{digits}} | " + " ".join(f"{text:<{width}}" for text in row).rstrip() for i, row in enumerate(rows)]
     return "\n".join([head, *body]) + "\n"
-
-
-def _row(line: Sequence[Cell], starts: Sequence[float], steps: int) -> list[str]:
-    row = ["."] * steps
-    for cell, start in zip(line, starts, strict=True):
-        row[int(start)] = str(cell)
-    return row
 
 
 _HEAD = re.compile(r"schedule (\S+): (\d+) stages, (\d+) micro-batches, (\d+) chunks?, (loop|v|twoway)$")
@@ -438,13 +428,6 @@ def _cells(kind: str, micro_batches: range) -> Iterator[Cell]:
 
 def _refused(name: str, expected: str, found: object) -> InputError:
     return InputError.at(f"schedule {name}", "this schedule does not exist", expected=expected, found=str(found))
-
-
-def _stuck(schedule: Schedule, stage: int, index: int) -> str:
-    cell = schedule.order[stage][index]
-    return (
-        f"schedule {schedule.name} can never finish: stage {stage} waits for {_needs(schedule, stage, cell)} at {cell}"
-    )
 
 
 class Family(NamedTuple):

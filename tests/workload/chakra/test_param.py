@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 import simcore
 from simcore.cli import main
 from simcore.errors import InputError
-from simcore.workload.chakra.convert.param import to_param
 from simcore.workload.chakra.legacy import to_current
+from simcore.workload.chakra.param_form import to_param
 from simcore.workload.chakra.reader import decode, read_graphs
 from simcore.workload.model import CollectiveKind, NodeKind
 

@@ -60,7 +60,7 @@ def test_many_micro_batches_are_played_by_few(monkeypatch):
     played = []
     finish = steady._finish
     monkeypatch.setattr(
-        steady, "_finish", lambda schedule, times: played.append(schedule.micro_batches) or finish(schedule, times)
+        steady, "_finish", lambda waves, times: played.append(waves.ends.shape[1] // 8) or finish(waves, times)
     )
     durations = Durations([1.0] * 8, [2.0] * 8)
     assert length("1f1b", 8, 100_000, None, durations) == pytest.approx(3.0 * (100_000 + 7))

@@ -108,13 +108,8 @@ def _from_text(source: str, target: str, options: Options) -> Files:
     if not options.compat:
         return _ranks(target, [text_converter.encode(steps)] * options.npus)
     body = read_text(source).replace("\r\n", "\n").replace("\r", "\n")
-    return _ranks(
-        target,
-        [
-            text_converter.encode(steps, first_id=rank * len(steps), compat=True, source=body)
-            for rank in meter().over(range(options.npus))
-        ],
-    )
+    firsts = (rank * len(steps) for rank in meter().over(range(options.npus)))
+    return _ranks(target, [text_converter.encode(steps, first_id=at, compat=True, source=body) for at in firsts])
 
 
 def _ranks(prefix: str, contents: list[bytes]) -> Files:
@@ -123,7 +118,7 @@ def _ranks(prefix: str, contents: list[bytes]) -> Files:
 
 SOURCES: list[tuple[Callable[[str, bytes], bool], Callable[[str, str, Options], Files]]] = [
     (lambda source, data: reader.is_trace(source) or json_form.is_json(data), _from_trace),
-    (lambda source, data: flexflow.is_flexflow(data[:200].decode(errors="replace")), _from_flexflow),
+    (lambda source, data: data[:200].lstrip().startswith(b"digraph taskgraph"), _from_flexflow),
     (lambda source, data: is_host_trace(data), _from_pytorch),
 ]
 """Kinds of sources: how to recognise one, how to convert it; what none of them knows is a text workload."""

@@ -49,11 +49,6 @@ class Task:
         return self.tag >= 0
 
 
-def is_flexflow(text: str) -> bool:
-    """Whether a text is such a graph."""
-    return text.lstrip().startswith("digraph taskgraph")
-
-
 def convert(path: str, *, ns_per_unit: float = NS_PER_MS) -> list[bytes]:
     """The trace of every device of a graph file, device 0 first; InputError with line and column of what is wrong."""
     with Problems() as problems:
@@ -63,7 +58,14 @@ def convert(path: str, *, ns_per_unit: float = NS_PER_MS) -> list[bytes]:
         if not tasks and not problems.found:
             problems.add(Problem(Location(path, 1, 1), "no task in this graph", _SYNTAX))
     devices = 1 + max((device for task in tasks.values() for device in (task.source, task.target)), default=-1)
-    return [_trace(tasks, device) for device in range(devices)]
+    ordered = [tasks[number] for number in sorted(tasks)]
+    return [
+        writer.encode(
+            writer.metadata(converted_from="FlexFlow"),
+            (node for task in ordered for node in _nodes(task, tasks, device)),
+        )
+        for device in range(devices)
+    ]
 
 
 def _read(text: str, path: str, ns_per_unit: float, problems: Problems) -> dict[int, Task]:
@@ -89,9 +91,8 @@ def _read(text: str, path: str, ns_per_unit: float, problems: Problems) -> dict[
             tasks[child].parents.append(parent)
         else:
             lost = child if parent in tasks else parent
-            problems.add(
-                Problem(Location(path), f"the edge node{parent} -> node{child} has no node{lost}", "its label")
-            )
+            message = f"the edge node{parent} -> node{child} has no node{lost}"
+            problems.add(Problem(Location(path), message, "its label"))
     return tasks
 
 
@@ -128,11 +129,6 @@ def _check(task: Task, tasks: Mapping[int, Task], problems: Problems) -> None:
         if task.source not in (tasks[parent].source, tasks[parent].target):
             text = f"node{task.number} on device {task.source} waits for node{parent} on another device"
             problems.add(Problem(task.location, text, "a transfer between the two"))
-
-
-def _trace(tasks: Mapping[int, Task], device: int) -> bytes:
-    nodes = (node for number in sorted(tasks) for node in _nodes(tasks[number], tasks, device))
-    return writer.encode(writer.metadata(converted_from="FlexFlow"), nodes)
 
 
 def _nodes(task: Task, tasks: Mapping[int, Task], device: int) -> Iterator[object]:

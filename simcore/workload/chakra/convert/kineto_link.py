@@ -59,7 +59,9 @@ def link(ops: Sequence[Op], path: str) -> list[Op]:
     timed, waits = _blocked(timed, span_of, device, calls)
     linked, number_of_kernel, new_number = _renumbered(timed, launched)
     threads = {new_number[number]: span.thread for number, span in span_of.items()}
-    _wait_for_kernels(linked, waits, number_of_kernel, new_number)
+    for number, span in waits:
+        if id(span) in number_of_kernel:
+            linked[new_number[number]].waits_for.append(number_of_kernel[id(span)])
     _wait_for_threads(linked, threads, {new_number[number]: span for number, span in span_of.items()})
     return linked
 
@@ -211,18 +213,6 @@ def _kernel(launcher: Op, span: Timed) -> Op:
         stream=int(span.args.get("stream", 0)),
         group=str(span.args.get("Process Group Name", launcher.group)),
     )
-
-
-def _wait_for_kernels(
-    linked: list[Op],
-    waits: Iterable[tuple[int, Timed]],
-    number_of_kernel: Mapping[int, int],
-    new_number: Mapping[int, int],
-) -> None:
-    for number, span in waits:
-        kernel = number_of_kernel.get(id(span))
-        if kernel is not None:
-            linked[new_number[number]].waits_for.append(kernel)
 
 
 def _wait_for_threads(linked: list[Op], threads: Mapping[int, str], spans: Mapping[int, Timed]) -> None:

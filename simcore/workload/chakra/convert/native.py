@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from math import prod
 from typing import Any
 
@@ -131,7 +132,9 @@ def convert(workload: Workload, sizes: Sequence[int], iterations: int, *, policy
     npus = prod(sizes)
     if not split:
         return [_encode(unrolled.nodes, sizes, {}, 0)] * npus
-    names = _communicators(split, npus)
+    names: dict[tuple[Place, int], str] = {}  # of every group, by its place and first rank
+    for place, rank in product(split, range(npus)):
+        names.setdefault((place, place.members(rank)[0]), str(len(names) + 1))
     return [_encode(unrolled.nodes, sizes, names, rank) for rank in meter().over(range(npus))]
 
 
@@ -152,15 +155,6 @@ def _place(workload: Workload, layer: Layer, ref: Ref, sizes: Sequence[int]) -> 
     return place
 
 
-def _communicators(places: Sequence[Place], npus: int) -> dict[tuple[Place, int], str]:
-    """(place, first rank) -> name of every group."""
-    found: dict[tuple[Place, int], str] = {}
-    for place in places:
-        for rank in range(npus):
-            found.setdefault((place, place.members(rank)[0]), str(len(found) + 1))
-    return found
-
-
 def _encode(
     nodes: Sequence[dict[str, Any]], sizes: Sequence[int], names: dict[tuple[Place, int], str], rank: int
 ) -> bytes:
@@ -171,19 +165,12 @@ def _encode(
     shift = len(messages)
     for index, node in enumerate(nodes):
         attributes = {"is_cpu_op": False, **node["attributes"]}
-        place = attributes.pop("place", None)
-        if place:
-            attributes |= _span(place, sizes, names, rank)
+        if place := attributes.pop("place", None):  # which NPUs take part; nothing says that all do
+            dims = place.dims(sizes)
+            if dims is None:
+                attributes["pg_name"] = names[place, place.members(rank)[0]]
+            elif not all(dims):
+                attributes["involved_dim"] = dims
         deps = [dep + shift for dep in node["deps"]]
         messages.append(writer.node(index + shift, node["name"], node["kind"], data_deps=deps, attributes=attributes))
     return writer.encode(writer.metadata(), messages)
-
-
-def _span(
-    place: Place, sizes: Sequence[int], names: dict[tuple[Place, int], str], rank: int
-) -> dict[str, list[bool] | str]:
-    """The attribute that says which NPUs take part; none for all of them."""
-    dims = place.dims(sizes)
-    if dims is None:
-        return {"pg_name": names[place, place.members(rank)[0]]}
-    return {} if all(dims) else {"involved_dim": dims}

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from simcore.errors import InputError, Location, Problem
+from simcore.documents import entry
+from simcore.errors import InputError
 from simcore.workload.chakra import reader, writer
 from simcore.workload.chakra.convert.kineto_link import link
 from simcore.workload.chakra.pytorch_form import FLAT_ATTRIBUTES, Op, parse_host
@@ -29,17 +30,23 @@ def convert(path: str, kineto: str = "", *, compat: bool = False) -> bytes:
     if kineto:
         ops = link(ops, kineto)
     by_number = {op.number: op for op in ops}
-    if not compat:
-        _order_streams(ops)
+    last: dict[int, int] = {}  # device operations of one stream wait for the one before, in order of their start
+    on_device = () if compat else (op for op in ops if op.on_device)
+    for op in sorted(on_device, key=lambda op: (op.start_ns, op.number)):
+        op.waits_for += [last[op.stream]] if op.stream in last else []
+        last[op.stream] = op.number
     previous, callers = _walk(by_number), _callers_of(ops, compat=compat)
-    nodes = [
-        _written(by_number[number], previous[number], callers[number], by_number, path, compat)
-        for number in sorted(previous)
-    ]
-    try:
-        return writer.encode(_metadata(head), nodes)
-    except (TypeError, ValueError) as error:
-        raise InputError.at(path, f"the header has a wrong value: {str(error)[:200]}") from error
+    nodes = []
+    for number in sorted(previous):
+        with entry(path, f"operation {number} has a wrong value", "a node of PyTorch's trace"):
+            op = by_number[number]
+            nodes.append(_node(op, previous[number], callers[number], by_number, path, compat))
+    with entry(path, "the header has a wrong value", ""):
+        made = writer.metadata("")
+        for name, value in head.items():
+            if isinstance(value, int | str) and not isinstance(value, bool):
+                writer.add_attribute(made, name, value, "uint64" if isinstance(value, int) else "string")
+        return writer.encode(made, nodes)
 
 
 def _callers_of(ops: Sequence[Op], *, compat: bool) -> dict[int, list[int]]:
@@ -81,26 +88,6 @@ def _depth_first(root: int, children: Mapping[int, Sequence[int]]) -> Iterator[i
         pending += reversed(children.get(number, ()))
 
 
-def _order_streams(ops: Sequence[Op]) -> None:
-    """Device operations of one stream wait for the one before, in order of their start."""
-    last: dict[int, int] = {}
-    for op in sorted((op for op in ops if op.on_device), key=lambda op: (op.start_ns, op.number)):
-        if op.stream in last:
-            op.waits_for.append(last[op.stream])
-        last[op.stream] = op.number
-
-
-def _written(op: Op, *context: Any) -> Any:
-    """The node of an operation; InputError names the operation that has values of wrong types."""
-    try:
-        return _node(op, *context)
-    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        text = f"operation {op.number} has a wrong value: {str(error)[:200]}"
-        raise InputError(
-            Problem(Location(context[-2]), text, "a node of PyTorch's trace", field=str(op.number))
-        ) from error
-
-
 def _node(op: Op, previous: list[int], callers: list[int], ops: Mapping[int, Op], path: str, compat: bool) -> Any:
     kind, comm_type = _kind(op, ops, path)
     waits = list(dict.fromkeys(previous + [number for number in op.waits_for if number in ops]))
@@ -134,21 +121,16 @@ def _kind(op: Op, ops: Mapping[int, Op], path: str) -> tuple[NodeType, CommType 
         return NodeType.COMP_NODE, None
     label = op.name.lower()
     if "sendrecv" in label:
-        label = next(
-            (name for name in _callers(op, ops) if any(word in name for word in ("all_to_all", "alltoall"))), ""
-        )
+        label = next((name for name in _callers(op, ops) if "all_to_all" in name or "alltoall" in name), "")
         point_to_point = next((name for name in _callers(op, ops) if "send" in name or "recv" in name), "")
         if not label and point_to_point:
             return NodeType.COMM_SEND_NODE if "send" in point_to_point else NodeType.COMM_RECV_NODE, None
     kind = kind_of(label)
     if kind and kind != SEND:
         return NodeType.COMM_COLL_NODE, CommType[kind.upper()]
-    raise InputError.at(
-        path,
-        f"operation {op.number}: cannot tell which collective the kernel '{op.name[:60]}' is",
-        expected=f"a name with {', '.join(CollectiveKind)}",
-        found=label or op.name[:60],
-    )
+    message = f"operation {op.number}: cannot tell which collective the kernel '{op.name[:60]}' is"
+    known = f"a name with {', '.join(CollectiveKind)}"
+    raise InputError.at(path, message, expected=known, found=label or op.name[:60])
 
 
 def _callers(op: Op, ops: Mapping[int, Op]) -> Iterator[str]:
@@ -169,13 +151,3 @@ def _tensor_bytes(inputs: Mapping[str, Any]) -> int:
         elif str(kind).startswith("Tensor"):
             total += value[3] * value[4]
     return total
-
-
-def _metadata(head: Mapping[str, Any]) -> Any:
-    """The header's keys as attributes."""
-    made = writer.metadata("")
-    for name, value in head.items():
-        if isinstance(value, bool) or not isinstance(value, int | str):
-            continue
-        writer.add_attribute(made, name, value, "uint64" if isinstance(value, int) else "string")
-    return made

@@ -142,16 +142,12 @@ def steps(workload: Workload, iterations: int, *, num_dims: int = 0) -> list[Tex
 def encode(made: Sequence[TextNode], *, first_id: int = 0, compat: bool = False, source: str = "") -> bytes:
     """A rank's file. With `compat` exactly Chakra's: the input text as metadata and no is_cpu_op attribute."""
     head = writer.metadata("", schema="1.0.2-chakra.1.0.0", input_file=source) if compat else writer.metadata()
-    return writer.encode(head, (_node(step, first_id + index, first_id, compat) for index, step in enumerate(made)))
-
-
-def _node(step: TextNode, number: int, first_id: int, compat: bool) -> Any:
-    """A step as a node; is_cpu_op is written because other readers take its absence for true."""
-    kind = NodeType.COMM_COLL_NODE if step.collective else NodeType.COMP_NODE
-    attributes = step.collective if compat else {"is_cpu_op": False, **step.collective}
-    if not compat and not step.collective:
-        attributes["duration_ns"] = step.duration_micros  # the column's number, in its true unit
-    deps = [first_id + dep for dep in step.deps]
-    return writer.node(
-        number, step.name, kind, data_deps=deps, duration_micros=step.duration_micros, attributes=attributes
-    )
+    nodes = []
+    for number, (name, waits, micros, collective) in enumerate(made, first_id):
+        kind = NodeType.COMM_COLL_NODE if collective else NodeType.COMP_NODE
+        attributes = collective
+        if not compat:  # the column's number is in ns; other readers take the absence of is_cpu_op for true
+            attributes = {"is_cpu_op": False, **(collective or {"duration_ns": micros})}
+        deps = [first_id + dep for dep in waits]
+        nodes.append(writer.node(number, name, kind, data_deps=deps, duration_micros=micros, attributes=attributes))
+    return writer.encode(head, nodes)
