@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields
 from functools import cache, partial
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import click
@@ -53,7 +53,7 @@ def options_of(section: str, *shapes: type, **more: click.ParamType[Any] | Mappi
 def _sections() -> dict[str, list[tuple[str, list[str], str, str]]]:
     """Section -> group, names, kind and help of its rows."""
     found, section, group = defaultdict[str, list[tuple[str, list[str], str, str]]](list), "", ""
-    for line in (files("simcore.cli") / "options.txt").read_text(encoding="utf-8").splitlines():
+    for line in Path(__file__).with_name("options.txt").read_text(encoding="utf-8").splitlines():
         if line.startswith("["):
             section, group = line.strip("[]"), ""
         elif line.startswith("= "):

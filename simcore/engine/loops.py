@@ -38,6 +38,8 @@ if TYPE_CHECKING:  # pipelines are imported where there are some
     from simcore.workload.loops.pipeline import Pipeline
 
 PHASES = list(PhaseName)
+Column = tuple[int, PhaseName, Phase, CollectiveKind, Group | Span]
+"""A row's phase that has a collective, and what that spans."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +47,21 @@ class LoopCase(Setup):
     """A text workload, and its pipeline where it has one."""
 
     workload: Workload
+    columns: Sequence[Column]
     pipeline: Pipeline | None = None
 
     @classmethod
     def of(cls, workload: Workload, setup: Setup) -> LoopCase:
         """InputError when the workload does not fit the machine."""
         _refuse_custom(setup.system)
-        placement = _used(workload, setup.profile, setup.placement)
+        columns = list(_columns(workload, setup.profile))
+        placement = _used(columns, setup.placement)
         pipeline = _pipeline(workload, setup.profile, setup.settings)
         if pipeline:
             from simcore.engine.stages import check_fits
 
             check_fits(workload, setup.topology, placement)
-        return cls(setup.topology, setup.system, setup.profile, setup.settings, placement, workload, pipeline)
+        return cls(setup.topology, setup.system, setup.profile, setup.settings, placement, workload, columns, pipeline)
 
     @property
     def stages(self) -> int:
@@ -215,9 +219,9 @@ class _ComputeTimes:
 
     def __init__(self, case: LoopCase):
         self._stragglers, self._noise = case.settings.stragglers, case.settings.noise
-        self._iterations, scale = case.settings.iterations, case.settings.compute_scale
+        self._iterations, scale = case.settings.iterations, cache(case.profile.scale)
         self.plain = {
-            (name, index): case.profile.scale(phase.compute_ns, scale)
+            (name, index): scale(phase.compute_ns, case.settings.compute_scale)
             for index, layer in enumerate(case.workload.layers)
             for name, phase in zip(PHASES, layer.phases, strict=True)
         }
@@ -243,7 +247,7 @@ def _requests(case: LoopCase, names: Sequence[int]) -> dict[Ref, Request]:
     """What every column's collective sends; columns without one are left out."""
     found = {}
     lanes_of, layers = cache(case.placement.lanes_of), case.workload.layers
-    for index, name, phase, kind, group in _columns(case.workload, case.profile):
+    for index, name, phase, kind, group in case.columns:
         lanes = lanes_of(kind, group)
         size_bytes = case.profile.scale(phase.size_bytes, case.settings.comm_scale)
         if kind == CollectiveKind.ALL_GATHER and _gives_totals(case):
@@ -255,21 +259,19 @@ def _requests(case: LoopCase, names: Sequence[int]) -> dict[Ref, Request]:
     return found
 
 
-def _columns(
-    workload: Workload, profile: Profile
-) -> Iterator[tuple[int, PhaseName, Phase, CollectiveKind, Group | Span]]:
-    """The columns that have a collective, with their rows and what it spans."""
+def _columns(workload: Workload, profile: Profile) -> Iterator[Column]:
+    """The columns that have a collective."""
+    group_of = cache(partial(column_group, workload, from_header=profile.pipelines))
     for index, layer in enumerate(workload.layers):
         for name, phase in zip(PHASES, layer.phases, strict=True):
             if phase.collective is not None:
-                group = column_group(workload, layer, index, name, phase.group, from_header=profile.pipelines)
-                yield index, name, phase, phase.collective, group
+                yield index, name, phase, phase.collective, group_of(layer.loop, index == 0, name, phase.group)
 
 
-def _used(workload: Workload, profile: Profile, placement: Placement) -> Placement:
+def _used(columns: Sequence[Column], placement: Placement) -> Placement:
     """The placement with the lanes only that the workload's collectives take: no other can meet or differ."""
     used: dict[CollectiveKind, frozenset[int]] = {}
-    for _, _, _, kind, group in _columns(workload, profile):
+    for kind, group in {(kind, group) for *_, kind, group in columns}:
         used[kind] = used.get(kind, frozenset()) | placement.groups[group]
     lanes = {
         kind: tuple(lane for lane in placement.lanes[kind] if lane.position in own or lane.algorithm.whole_machine)

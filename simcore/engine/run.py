@@ -85,7 +85,7 @@ def _run(case: LoopCase | GraphCase, ranks: Sequence[Sequence[int]]) -> Timeline
     npus = [players.npu(scheduler) for scheduler in schedulers]
     for npu in npus:
         env.process(npu.run())
-    meter().tell = lambda: sum(npu.share() for npu in npus) / len(npus)
+    env.share = meter().tell = lambda: sum(npu.share() for npu in npus) / len(npus)
     play(env)
     finish_ns = tuple(npu.finish_ns for npu in npus)
     if min(finish_ns) < 0:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
+import numpy as np
+
 from simcore.engine.placement import Placement
 from simcore.errors import InputError
 from simcore.network.topology.model import Topology
@@ -37,8 +39,8 @@ def stage_programs(workload: Workload, pipeline: Pipeline, events: EventBuffer) 
     made = []
     for passages, (head, tail) in zip(pipeline.stages, pipeline.ends, strict=True):
         cells = [
-            StageCell(each, tuple(steps_of(each, splits=splits)), events.name(str(each.cell)), _content(workload, each))
-            for each in passages
+            StageCell(each, np.array(each.rows), tuple(steps_of(each, splits=splits)), name, _content(workload, each))
+            for each, name in ((each, events.name(str(each.cell))) for each in passages)
         ]
         made.append(StageProgram(cells, *end_steps(head, tail)))
     return made

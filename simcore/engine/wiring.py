@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import simpy
+from msgspec import Struct
 
 from simcore.collection import collection_paused
 from simcore.engine.folding import GroupNames
@@ -24,8 +24,7 @@ from simcore.timeline.events import EventBuffer
 from simcore.workload.model import CollectiveKind
 
 
-@dataclass(frozen=True, slots=True)
-class Scene:
+class Scene(Struct, frozen=True):
     """What a run has before its NPUs; `ranks[c]` are the NPUs of class c."""
 
     env: simpy.Environment

@@ -7,9 +7,8 @@ simulation of every hop into a few sorts of columns, with the same answer to the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from simcore.network.clock import occupied_ns, steps
 from simcore.network.topology.fabric import IntArray, Routes
@@ -19,8 +18,7 @@ from simcore.timeline.events import LinkTable
 DENSE_LINKS = 1 << 13  # up to so many, which links follow which is kept in a table rather than sorted out
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Batch:
+class Batch(Struct, frozen=True, eq=False):
     """When each message's last byte arrives, what the links carried, and when each is free again."""
 
     arrival_ns: IntArray
@@ -88,8 +86,7 @@ def solve_batch(
     return Batch(tail, tally.size_bytes, tally.busy_ns, tally.free_ns)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Tally:
+class _Tally(Struct, frozen=True, eq=False):
     """Per link: bytes, time occupied, when it is free."""
 
     size_bytes: IntArray

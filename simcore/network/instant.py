@@ -11,7 +11,9 @@ DECISION, TRANSMISSION = 2, 3  # SimPy: 0 urgent, 1 normal; everything else of a
 
 
 class Environment(simpy.Environment):
-    """One whose time moves on without an event, too."""
+    """One whose time moves on without an event, too; `share` is how much of the run is over, 0 where nobody knows."""
+
+    share: Callable[[], float] = staticmethod(lambda: 0.0)
 
     def move_on(self, now_ns: int) -> None:
         """It is a later time now, before which nothing is to happen here."""

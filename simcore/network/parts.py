@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from math import prod
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from simcore.network.topology.fabric import IntArray
@@ -16,8 +17,7 @@ from simcore.network.topology.links import LinkGraph
 from simcore.noise import QUIET
 
 
-@dataclass(frozen=True, eq=False)
-class Part:
+class Part(Struct, frozen=True, eq=False, dict=True):
     """Dimensions `first` to `last` of a machine, of which every place that `npus` NPUs share has its own copy.
 
     The NPUs of a place are `stride` ids apart.

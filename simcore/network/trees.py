@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import simpy
+from msgspec import Struct, field
 
 from simcore.network.clock import whole_latency
 from simcore.network.instant import after
@@ -104,8 +104,7 @@ class Combination(NamedTuple):
     deliver: Callable[[], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Reduction:
+class Reduction(Struct, frozen=True):
     """A reduction in a switch: `name` tells it from others, `parts` NPUs take part.
 
     The switch adds `latency_ns`, and reduces no faster than `bytes_per_s` (0: as fast as the bytes come).
@@ -121,8 +120,7 @@ class Reduction:
         return transfer_ns(size_bytes, self.bytes_per_s) if self.bytes_per_s else 0
 
 
-@dataclass(slots=True)
-class Meeting:
+class Meeting(Struct):
     """What is at the switch: parts whose first byte has come, the time of the last byte of all."""
 
     parts: list[Combination] = field(default_factory=list)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from simcore.errors import InputError
@@ -64,8 +65,7 @@ def _every_queue(kind: CollectiveKind, decomposed: bool, num_queues: int) -> tup
     return tuple((queue, False) for queue in range(num_queues))
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """A departure from the native model in words, and the fields that make it ("graph.x" is a field of `graph`)."""
 
     text: str

@@ -241,7 +241,7 @@ class _Rank:
             return
         layer = self.workload.layers[ref.layer]
         phase = layer.phase(ref.phase)
-        found = column_group(self.workload, layer, ref.layer, ref.phase, phase.group, from_header=True)
+        found = column_group(self.workload, layer.loop, ref.layer == 0, ref.phase, phase.group, from_header=True)
         size, stride = group_axes(self.workload.parallelism, self.timeline.npus)[found]
         group = OWN_GROUP[found] if isinstance(found, Span) else found
         first = self.rank - self.rank // stride % size * stride

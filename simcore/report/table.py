@@ -7,7 +7,6 @@ import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from html import escape
 from typing import Any
 
 from simcore.errors import printable
@@ -201,6 +200,8 @@ def _widths(lines: Sequence[Sequence[str]], text: Sequence[bool], width: int) ->
 
 
 def _html_row(element: str, cells: Iterable[str]) -> str:
+    from html import escape
+
     return "<tr>" + "".join(f"<{element}>{escape(cell)}</{element}>" for cell in cells) + "</tr>"
 
 

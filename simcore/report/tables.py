@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import numpy as np
@@ -131,13 +132,16 @@ def _phase_rows(layer: LayerRow) -> tuple[PhaseRow, PhaseRow, PhaseRow]:
 
 def sum_of_phases(rows: Sequence[PhaseRow]) -> PhaseRow:
     """Phases added up; nothing of none."""
-    kinds = dict.fromkeys(row["collective"] for row in rows if row["collective"])
+
+    def total(figure: str) -> int:
+        return sum(map(itemgetter(figure), rows))
+
     return {
-        "compute_ns": sum(row["compute_ns"] for row in rows),
-        "comm_ns": sum(row["comm_ns"] for row in rows),
-        "exposed_ns": sum(row["exposed_ns"] for row in rows),
-        "collective": ", ".join(kinds) or None,
-        "bytes": sum(row["bytes"] for row in rows),
+        "compute_ns": total("compute_ns"),
+        "comm_ns": total("comm_ns"),
+        "exposed_ns": total("exposed_ns"),
+        "collective": ", ".join(dict.fromkeys(filter(None, map(itemgetter("collective"), rows)))) or None,
+        "bytes": total("bytes"),
     }
 
 

@@ -7,10 +7,10 @@ those before it are over and what lies between is computed. `whole` begins, and 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from simcore.system.streams import Chunks, Request
@@ -40,8 +40,7 @@ class Rejoin(NamedTuple):
     busy_ns: int = 0
 
 
-@dataclass(slots=True, eq=False)
-class Leg:
+class Leg(Struct, eq=False):
     """A collective of a cell that is sent in a step, and awaited before the step `then` (0: together with others).
 
     `inside` is computed meanwhile, `after` behind it, up to `rejoin`: the next collective, or the end. `played` keeps
@@ -58,11 +57,10 @@ class Leg:
     played: dict[Hashable, _Played] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Legs:
+class Legs(Struct, frozen=True, eq=False):
     """Collectives of a cell that follow each other, and the cell's rows."""
 
-    rows: Sequence[int]
+    rows: NDArray[np.int64]
     legs: list[Leg] = field(default_factory=list)
 
 
@@ -74,7 +72,7 @@ class Cell(Protocol):
         """What is played."""
 
     @property
-    def rows(self) -> Sequence[int]:
+    def rows(self) -> NDArray[np.int64]:
         """The rows of the workload that it is about, ascending."""
 
     @property
@@ -168,8 +166,7 @@ class Timed(NamedTuple):
         return not late_ns or (self.offsets is None and over_ns == self.over_ns[npu_class])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Ahead:
+class Ahead(Struct, frozen=True, eq=False):
     """Legs from number `at` on, in nanoseconds from the beginning of the first; `taken` are their links.
 
     `rows` are the events by class, those of a leg cut where its computation inside, its chunks, its own end and the

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -85,7 +84,7 @@ class Phases:
 
         for index, (plan, members) in enumerate(zip(plans, groups, strict=True)):
             ids = members.tolist()
-            here = replace(phase, lane=structs.replace(phase.lane, dim=Communicator(tuple(ids))))
+            here = structs.replace(phase, lane=structs.replace(phase.lane, dim=Communicator(tuple(ids))))
             transport.plans.know(here, ids[0], plan)
             dataset = Dataset(env, Request(CollectiveKind(phase.kind), phase.data_bytes, (here.lane,), 0))
             for position, npu in enumerate(ids[:1] if shape.lone else ids):
@@ -95,7 +94,9 @@ class Phases:
         times = _told(env, network, exits_ns)
         if not shape.lone:
             return times
-        return replace(times, exits_ns=[exits * len(members) for exits, members in zip(exits_ns, groups, strict=True)])
+        return structs.replace(
+            times, exits_ns=[exits * len(members) for exits, members in zip(exits_ns, groups, strict=True)]
+        )
 
     def message(self, shape: Shape, src: int, dst: int, size_bytes: int) -> PhaseTimes:
         """Of a message between two NPUs of a place, which leaves when it arrives."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial, reduce
 from operator import or_
 
 import numpy as np
+from msgspec import Struct, field
 
 from simcore.network.core import NEVER
 from simcore.network.parts import Part
@@ -26,8 +26,7 @@ Seat = tuple[int, int]
 """Which of some groups, and the position there."""
 
 
-@dataclass(frozen=True, slots=True)
-class Site:
+class Site(Struct, frozen=True):
     """A part of the network and how it is played.
 
     `alike`: all NPUs of a place that one stage has may change places, as all plans have at least the symmetry `least`.
@@ -43,8 +42,7 @@ class Site:
     least: Symmetry = Symmetry.NONE
 
 
-@dataclass(slots=True, eq=False)
-class Flight:
+class Flight(Struct, eq=False):
     """What is on its way, a message or a phase; `bits` are its links. It is over at `end_ns`, where that is known.
 
     Of what is played, `parts` counts the instances that each position of a group is still in, `open` the positions that
@@ -54,15 +52,14 @@ class Flight:
     bits: int
     begin_ns: int
     order: int
+    leave: Callable[[Seat], None]
     end_ns: int = NEVER
     parts: dict[Seat, int] = field(default_factory=dict)
     open: int = 0
     instances: list[int] = field(default_factory=list)
-    leave: Callable[[Seat], None] = field(kw_only=True)
 
 
-@dataclass(slots=True, eq=False)
-class Together:
+class Together(Struct, eq=False):
     """Groups of a place that begin a phase together and share links, which are `bits`.
 
     `seats` are the classes by group and position. Nobody else there, some are through after each of the times `exits`.
@@ -78,13 +75,12 @@ class Together:
     end_ns: int = 0
 
 
-@dataclass(slots=True, eq=False)
-class PhaseFlight(Flight):
+class PhaseFlight(Flight, kw_only=True):
     """A phase of groups of a place; `alone`, nobody else uses their links. `told` says how many exits there were."""
 
-    together: Together = field(kw_only=True)
-    there: Mapping[int, Stream] = field(kw_only=True)
-    done: Done = field(kw_only=True)
+    together: Together
+    there: Mapping[int, Stream]
+    done: Done
     alone: bool = False
     told: int = 0
 
@@ -92,14 +88,13 @@ class PhaseFlight(Flight):
     def of(together: Together, begin_ns: int, order: int, there: Mapping[int, Stream], done: Done) -> PhaseFlight:
         """One that begins."""
         leave = partial(tell, together, there, done)
-        return PhaseFlight(together.bits, begin_ns, order, leave=leave, together=together, there=there, done=done)
+        return PhaseFlight(together.bits, begin_ns, order, leave, together=together, there=there, done=done)
 
 
-@dataclass(slots=True, eq=False)
-class WholeFlight(Flight):
+class WholeFlight(Flight, kw_only=True):
     """A collective that is told as a whole, in one place."""
 
-    disturbed: Callable[[], None] = field(kw_only=True)
+    disturbed: Callable[[], None]
 
 
 class Place:
@@ -156,8 +151,7 @@ class Place:
         return groups, seats
 
 
-@dataclass(slots=True, eq=False)
-class Starting:
+class Starting(Struct, eq=False):
     """A phase that begins at this instant: the chunks of the classes of NPUs that are in it."""
 
     phase: StreamPhase

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import groupby
+
+from msgspec import Struct
 
 from simcore.system.explicit import Explicit, Transfer
 from simcore.workload.model import CollectiveKind
@@ -12,8 +13,7 @@ from simcore.workload.model import CollectiveKind
 _SHOWN = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(Struct, frozen=True):
     """A collective on `size` ranks whose data are cut into `chunks` equal pieces.
 
     All-reduce, reduce and broadcast cut one vector. All-gather, reduce-scatter, gather and scatter have as many chunks
@@ -67,8 +67,7 @@ class Claim:
         return mine << rank
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(Struct, frozen=True):
     """What is wrong with a plan, and by which of its transfers (-1: what is missing at the end)."""
 
     message: str

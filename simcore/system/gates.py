@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Protocol
 
 import simpy
+from msgspec import Struct, field
 
 from simcore.network.instant import at_end_of_instant
 from simcore.system.groups import GroupDim
@@ -98,16 +98,14 @@ GANG_ORDERS: dict[str, Order] = {
 _Rank = tuple[object, ...]
 
 
-@dataclass(slots=True, eq=False)
-class _Room:
+class _Room(Struct, eq=False):
     """How many chunks of one queue a class plays, and the places that need room there."""
 
     running: int = 0
     places: list[_Place] = field(default_factory=list)
 
 
-@dataclass(slots=True, eq=False)
-class _Place:
+class _Place(Struct, eq=False):
     """Where chunks of one group wait for one queue; in the heap the first in order is first.
 
     All that wait at a place need the same `rooms`, those of its classes: while one of them is full, none of the chunks

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from simcore.network.clock import occupied_ns, steps
 from simcore.network.compiled import Arrays, Known, installed, kept
@@ -23,6 +23,7 @@ from simcore.network.core import (
     State,
     Transfer,
 )
+from simcore.network.instant import Environment
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
 from simcore.system.collectives import AnyPlan
@@ -36,10 +37,11 @@ MESSAGE = -1
 MESSAGES_AT_ONCE = 1 << 16
 ENOUGH = {True: 60_000, False: 2_000_000}
 """After so many messages what is compiled is loaded, or compiled (some 10 s): Python takes 5 us for each."""
+LATE = 4
+"""Of so many times as many it is taken that as many are still to come, however much of the run seems over."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(Struct, frozen=True):
     """What places of one kind have in common: `graph` are their links.
 
     A `lone` shape is played by its first NPU for all, on links that stand for those of all: it receives what it sends.
@@ -182,8 +184,8 @@ class Running:
     The columns become arrays, and the functions compiled ones, where there is much to play.
     """
 
-    def __init__(self, layouts: Layouts, links: int = 0):
-        self._layouts = layouts
+    def __init__(self, layouts: Layouts, links: int = 0, env: Environment | None = None):
+        self._layouts, self._env, self._enough = layouts, env, ENOUGH[kept()] if layouts.known else NEVER
         self._columns: Lists | Arrays = Lists(layouts.state.apart(), layouts.columns)
         self.links = self._instances = self._slots = self._marks = 0
         self._entries = 0  # that a heap may have
@@ -257,12 +259,20 @@ class Running:
         self._entries += extent.entries
         idle = self._idle.get(layout)
         instance = idle.pop() if idle else self._another(layout, extent)
-        if self._layouts.begun > ENOUGH[kept()] and isinstance(self._columns, Lists) and self._layouts.known:
-            self._columns = Arrays(self._columns.state, self._layouts.known)
+        if self._layouts.begun > self._enough:
+            self._compile()
         self._columns.follow(self._entries)
         own = self._columns.state.instances[instance]
         own.shift, own.order, own.base = shift, order, base
         return instance
+
+    def _compile(self) -> None:
+        """Take what is compiled; where most of the run is over, only when many more messages have come."""
+        known, late = self._layouts.known, LATE * ENOUGH[kept()]
+        if self._env and self._env.share() > 0.5 and self._layouts.begun <= late:
+            self._enough = late
+        elif known and isinstance(self._columns, Lists):
+            self._columns, self._enough = Arrays(self._columns.state, known), NEVER
 
     def _another(self, layout: int, extent: Extent) -> int:
         self._columns.add("instances", [Instance(layout, self._slots, self._marks)])

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 from typing import NamedTuple
 
 import simpy
+from msgspec import Struct
+from msgspec.structs import replace
 
 from simcore.network.instant import Timers
 
@@ -24,8 +25,7 @@ MAX_IN_A_ROW = 8  # transfers one end sends before the other gets its turn
 REDUCED_BYTES, REDUCTION_SETUP_NS = 100, 50
 
 
-@dataclass(frozen=True, slots=True)
-class BusCosts:
+class BusCosts(Struct, frozen=True):
     """LogGP's L, o, g and G, and the time to reduce 100 bytes."""
 
     latency_ns: int = 0
@@ -61,8 +61,7 @@ class _State(Enum):
     FREE, SENDING, RECEIVING = range(3)
 
 
-@dataclass(slots=True, eq=False)
-class _Transfer:
+class _Transfer(Struct, eq=False):
     """A packet on the bus; what it still has to do at the ends is struck off as it goes."""
 
     size_bytes: int

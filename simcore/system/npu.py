@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import simpy
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from simcore.system.ahead import END, ITERATION, LAYER, START, Ahead, Cell, Legs, Rejoin, Route, legs_of
@@ -39,8 +39,7 @@ class Priorities:
         return value
 
 
-@dataclass(frozen=True, slots=True)
-class LoopProgram:
+class LoopProgram(Struct, frozen=True):
     """What an NPU plays: the steps of an iteration, compute times by (phase, layer), and collectives to issue.
 
     `compute_ns` has an entry for every iteration, or one for all of them.
@@ -60,9 +59,9 @@ class LoopProgram:
     content: None = None
 
     @property
-    def rows(self) -> Sequence[int]:
+    def rows(self) -> NDArray[np.int64]:
         """What its steps are numbered by."""
-        return range(len(self.names))
+        return np.arange(len(self.names))
 
 
 class Npu:
@@ -102,11 +101,11 @@ class Npu:
 
     def _steps(self, cell: Cell) -> Generator[simpy.Event, object, None]:
         """Step by step, but for what is told ahead."""
-        routes, self._at, computed = self._routes(cell), 0, False
+        legs, self._at, computed = self._legs_of(cell), 0, False
         while self._at < len(cell.steps):
             if self.program.step_ns and self._at:
                 yield from self._move_on(cell.steps[self._at - 1])
-            self._route = routes.get(self._at)
+            self._route = Route(self, cell, *legs[self._at]) if self._at in legs else None
             yield from self._play(cell.steps[self._at], computed=computed)
             self._at, computed = (self._rejoin.step, self._rejoin.computed) if self._rejoin else (self._at + 1, False)
             self._rejoin = None
@@ -117,14 +116,14 @@ class Npu:
         if self.program.step_ns and not step.instant:
             yield self.env.timeout(self.program.step_ns)
 
-    def _routes(self, cell: Cell) -> dict[int, Route]:
+    def _legs_of(self, cell: Cell) -> dict[int, tuple[Legs, int]]:
         """What can be told ahead, by the step that begins it."""
         if self._legs is None:
             return {}
         known = self._legs.get(cell.content)
         if known is None:
             known = self._legs[cell.content] = legs_of(cell, self.program.requests)
-        return {step: Route(self, cell, *which) for step, which in known.items()}
+        return known
 
     def _play(self, step: Step, *, computed: bool = False) -> Generator[simpy.Event, object, None]:
         """A step, which may have been `computed` already; what was told ahead meanwhile says where to `rejoin`."""
@@ -279,8 +278,9 @@ class Npu:
         self.scheduler.close(dataset)
 
     def _write(self, told: NDArray[np.int64], route: Route, zero_ns: int) -> None:
-        rows = told.copy()
-        rows[:, START : END + 1] += zero_ns
-        rows[:, LAYER] = np.array(route.cell.rows)[rows[:, LAYER]]
-        rows[:, ITERATION] = self.iteration
-        self._events.extend(rows)
+        if len(told):
+            rows = told.copy()
+            rows[:, START : END + 1] += zero_ns
+            rows[:, LAYER] = route.cell.rows[rows[:, LAYER]]
+            rows[:, ITERATION] = self.iteration
+            self._events.extend(rows)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Hashable, Sequence
-from dataclasses import dataclass
+from functools import cache, partial
 
 import numpy as np
 import simpy
+from msgspec import Struct
+from numpy.typing import NDArray
 
 from simcore.system.npu import Known, LoopProgram, Npu, Priorities
 from simcore.system.point_to_point import Mail, Mailbox
@@ -17,26 +19,20 @@ from simcore.workload.loops import Step
 from simcore.workload.loops.pipeline import Passage, Transfer
 
 
-@dataclass(frozen=True, slots=True)
-class StageCell:
+class StageCell(Struct, frozen=True):
     """A cell as it is played: its steps, and what names it in the timeline.
 
     Cells with the same `content` take as long and do the same on their own rows, which have the same names.
     """
 
     passage: Passage
+    rows: NDArray[np.int64]
     steps: Sequence[Step]
     name: int
     content: Hashable
 
-    @property
-    def rows(self) -> Sequence[int]:
-        """What its steps are numbered by."""
-        return self.passage.rows
 
-
-@dataclass(frozen=True, slots=True)
-class StageProgram:
+class StageProgram(Struct, frozen=True):
     """What a stage plays: the cells of an iteration, then what reduces and gathers, then what needs its results."""
 
     cells: Sequence[StageCell]
@@ -64,7 +60,8 @@ class Handovers:
         rendezvous: bool,
     ):
         self._env, self._ranks, self._events = env, ranks, events
-        self._dims, self._width, self._size_bytes = dims, width, size_bytes
+        self._width, self._size_bytes = width, size_bytes
+        self._crossed = cache(partial(_crossed, dims, width))
         self._class_of = class_of(ranks)
 
         def along(src: int, dst: int, size_bytes: int, key: tuple[int, ...], deliver: Callable[[], None]) -> None:
@@ -76,7 +73,7 @@ class Handovers:
         """Hand over to another stage; nobody waits for the end of it."""
         there = self._partner(npu_class, transfer.stage)
         mail = self._mail(transfer, npu_class, there)
-        stream = COMPUTE_STREAM + 1 + self._crossed(mail.src, mail.dst)
+        stream = COMPUTE_STREAM + 1 + self._crossed(mail.src // self._width, transfer.stage)
         sent_ns = int(self._env.now)
 
         def arrived() -> None:
@@ -99,17 +96,17 @@ class Handovers:
         self._mailbox.receive(self._mail(transfer, there, npu_class), arrived)
         return arrival
 
-    def _crossed(self, src: int, dst: int) -> int:
-        """The first dimension in which two stages lie apart."""
-        first = np.array([src, dst]) // self._width * self._width
-        places = np.array(np.unravel_index(first, self._dims[::-1]))[::-1]
-        return int((places[:, 0] != places[:, 1]).argmax())
-
     def _partner(self, npu_class: int, stage: int) -> int:
         return int(self._class_of[int(self._ranks[npu_class][0]) % self._width + stage * self._width])
 
     def _mail(self, transfer: Transfer, src: int, dst: int) -> Mail:
         return Mail(transfer.tag, int(self._ranks[src][0]), int(self._ranks[dst][0]), self._size_bytes)
+
+
+def _crossed(dims: Sequence[int], width: int, *stages: int) -> int:
+    """The first dimension in which two stages lie apart."""
+    src, dst = np.array(np.unravel_index(np.array(stages) * width, dims[::-1])).T[:, ::-1]
+    return int((src != dst).argmax())
 
 
 class PipelineNpu(Npu):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import simpy
+from msgspec import Struct
 
 from simcore.network.instant import after
 
@@ -17,8 +17,7 @@ Carry = Callable[[int, int, int, tuple[int, ...], Done], None]
 RENDEZVOUS_BYTES = 8192
 
 
-@dataclass(frozen=True, slots=True)
-class Mail:
+class Mail(Struct, frozen=True):
     """What identifies a message: sends and receives of equal mail are matched in order."""
 
     tag: int

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from simcore.workload.model import CollectiveKind
 
@@ -15,8 +16,7 @@ Insertion = Callable[[Sequence["Stream"], "Stream"], int]
 _GATHER, _SCATTER = CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER
 
 
-@dataclass(slots=True)
-class ChunkQueue:
+class ChunkQueue(Struct):
     """Chunks of one queue: the first `running` of them play, the others wait; at most `limit` play at a time."""
 
     limit: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from simcore import documents
 from simcore.errors import Problems
@@ -10,8 +10,7 @@ from simcore.errors import Problems
 TYPES = ["NO_MEMORY_EXPANSION", "PER_NPU_MEMORY_EXPANSION", "PER_NODE_MEMORY_EXPANSION", "MEMORY_POOL"]
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteMemory:
+class RemoteMemory(Struct, frozen=True):
     """Latency and bandwidth of one transfer; `npus_per_node` share a port (0: each has its own, -1: all share one).
 
     `max_npus` is how many there are ports for (0: no limit).

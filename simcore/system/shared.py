@@ -91,7 +91,7 @@ class Shared:
 
     def _enter_env(self, env: Environment) -> None:
         """Nobody is there yet."""
-        self._env, self._timers, self._running = env, Timers(env), Running(self._layouts)
+        self._env, self._timers, self._running = env, Timers(env), Running(self._layouts, env=env)
         self._places: dict[tuple[int, int], Place] = {}
         self._place_of: dict[tuple[int, GroupDim], Place] = {}
         self._ways: dict[tuple[int, int, int], _Way] = {}
@@ -151,9 +151,7 @@ class Shared:
             if place.site.meets:
                 if any(other.bits & bits for other in place.flying(now_ns)):
                     return None
-                flights.append(
-                    (place, WholeFlight(bits, now_ns, LAST, end_ns, leave=lambda _: None, disturbed=disturbed))
-                )
+                flights.append((place, WholeFlight(bits, now_ns, LAST, lambda _: None, end_ns, disturbed=disturbed)))
         for place, flight in flights:
             place.flights.append(flight)
 
@@ -444,7 +442,7 @@ class Shared:
         if way is None:
             way = self._ways[src, dst, size_bytes] = self._way(src, dst, size_bytes)
         place, bits, hop, sender, ends = way
-        flight = Flight(bits, int(self._env.now), LAST, leave=lambda _: deliver())
+        flight = Flight(bits, int(self._env.now), LAST, lambda _: deliver())
         self._meets(place, flight)
         if not self._plays:
             key = (place.shape.name, (*ends, size_bytes))

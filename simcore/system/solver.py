@@ -8,9 +8,9 @@ equals that to the nanosecond.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from simcore.network.clock import cross, idle_ns, occupied_ns, steps
@@ -22,8 +22,7 @@ from simcore.timeline.events import QueueTable
 from simcore.timeline.link_use import OccupiedLinks
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PhaseTimes:
+class PhaseTimes(Struct, frozen=True, eq=False):
     """A phase of some groups, alone on their links: when each rank of each group left, counted from the beginning.
 
     What every link of the place carried and for how long; and when, where that is kept; what queues did, if any.
@@ -109,8 +108,7 @@ class Idle:
         """Pass over rounds that take so long together."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Hop:
+class _Hop(Struct, frozen=True, eq=False):
     """The links that some senders' messages take next, with their latency; a round uses a link once."""
 
     sender: IntArray

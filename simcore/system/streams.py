@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import simpy
@@ -35,8 +34,7 @@ class Lane(Struct, frozen=True, cache_hash=True):
         return replace(self, dim=replace(self.dim, backward=not self.dim.backward))
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """A collective to issue: `lanes` are the dimensions it spans, ascending; `group` names a communicator.
 
     `root` is the NPU that a rooted collective starts from or ends at. `update_ns` is added to the completion; `layer`
@@ -55,8 +53,7 @@ class Request:
     root: int = 0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class StreamPhase:
+class StreamPhase(Struct, frozen=True, eq=False):
     """One collective of one chunk in one dimension: `data_bytes` when it starts, `final_bytes` when it ends.
 
     `mirrored` says which of the two trees a double-binary-tree phase uses. `root` is the place of the root in the

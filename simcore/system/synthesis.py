@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from simcore.progress import meter
 from simcore.system.wires import Wire
 from simcore.units import transfer_ns
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
+class Sent(Struct, frozen=True):
     """A chunk on its way from rank `src` to rank `dst`; `step` counts the times at which something begins."""
 
     step: int

@@ -7,11 +7,11 @@ that: its chunks go on, each for itself, from where they are then.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
 import simpy
+from msgspec import Struct, field
 
 from simcore.network.instant import Environment, Timers, after, at_end_of_instant
 from simcore.system.ahead import Ahead, Legs, Timed, tell
@@ -27,8 +27,7 @@ anew. Few come back; where none does, the bound keeps the list that is looked th
 """
 
 
-@dataclass(slots=True, eq=False)
-class Course:
+class Course(Struct, eq=False):
     """What a collective does, in nanoseconds from its beginning.
 
     `spans` are beginnings and ends by class, chunk and phase. `begun` says which classes begin a phase of a chunk
@@ -47,8 +46,7 @@ _Kind = tuple[int, Chunks, Offsets | None]
 """What makes collectives do the same: the first class, the phases, and when classes send where that matters."""
 
 
-@dataclass(slots=True, eq=False)
-class _Whole:
+class _Whole(Struct, eq=False):
     """A collective that classes send; `broken`, each of its chunks goes its own way.
 
     `came` says when they have. Those that are not yet through are in `there`. Once it has begun it follows a `course`,

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from simcore.timeline.events import COMPUTE_STREAM, NO_LAYER, EventKind, EventTable, Timeline
@@ -34,8 +35,7 @@ class Breakdown:
     idle_ns: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ClassFigures:
+class ClassFigures(Struct, frozen=True, eq=False):
     """One entry per class of NPUs, in ns; `exposed_comm_ns` is finish less compute, `idle_ns` when nothing happens."""
 
     finish_ns: Ints
@@ -45,8 +45,7 @@ class ClassFigures:
     idle_ns: Ints
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LayerFigures:
+class LayerFigures(Struct, frozen=True, eq=False):
     """Sums over iterations, shape (layers, phases), in ns; phases as in `PhaseName`."""
 
     compute_ns: Ints
@@ -54,8 +53,7 @@ class LayerFigures:
     exposed_ns: Ints
 
 
-@dataclass(frozen=True, slots=True)
-class OperationTotal:
+class OperationTotal(Struct, frozen=True):
     """All intervals of one name and kind: how many, and the sum of their lengths."""
 
     name: str
@@ -64,8 +62,7 @@ class OperationTotal:
     total_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class DimensionTraffic:
+class DimensionTraffic(Struct, frozen=True):
     """What one NPU sends in a dimension, and for how long at least one of its chunks is there."""
 
     size_bytes: int

@@ -9,6 +9,7 @@ from enum import IntEnum
 from typing import ClassVar, NamedTuple
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from simcore.timeline.link_use import LinkUse
@@ -120,8 +121,7 @@ class EventTable:
         return replace(EventTable(self.names, *columns), messages=_renumbered(self.messages, rows, len(self)))
 
 
-@dataclass(frozen=True, slots=True)
-class FaultCount:
+class FaultCount(Struct, frozen=True):
     """A fault of some links and what it did: transfers (and their bytes) slowed down, transfers led around."""
 
     fault: str
@@ -229,8 +229,7 @@ class LinkTable:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class CircuitRun:
+class CircuitRun(Struct, frozen=True):
     """The configurations of an optical switch by name, how long a change takes, and since when which was in place."""
 
     names: tuple[str, ...]
@@ -238,8 +237,7 @@ class CircuitRun:
     changes: tuple[tuple[int, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PipelineRun:
+class PipelineRun(Struct, frozen=True):
     """The schedule of a pipelined run and when its cells were played.
 
     `classes` are those of the stages' first NPUs. `cells` are (stage, kind, micro-batch, chunk, start and end in ns),

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class OccupiedLinks:
+class OccupiedLinks(Struct, frozen=True, eq=False):
     """Intervals of some neighbouring links, as they were every time the same was played.
 
     The columns `link` (ascending, counted from link `first`), `start_ns` and `end_ns` are counted from each of
@@ -42,8 +42,7 @@ class OccupiedLinks:
         return starts, ends
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LinkUse:
+class LinkUse(Struct, frozen=True, eq=False):
     """When every link was occupied; link i did what `stands_for[i]` did."""
 
     parts: Sequence[OccupiedLinks]

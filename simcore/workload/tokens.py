@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from simcore.errors import Location, Problem, Problems
 
@@ -40,8 +41,7 @@ def unsigned_column(words: Sequence[str]) -> list[int] | None:
     return list(map(int, words)) if plain else None
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(Struct, frozen=True):
     """One word; line and column count from 1."""
 
     text: str

@@ -11,6 +11,7 @@ import simcore
 from simcore.network import heaps
 from simcore.network.core import NEVER, Calendar
 from simcore.network.heaps import Heap
+from simcore.network.instant import Environment
 from simcore.system import layouts
 from tests.system.test_alone import SYSTEMS, TOPOLOGIES, WORKLOAD
 
@@ -51,3 +52,25 @@ def test_heaps_in_arrays_and_calendars_give_entries_in_order_also_those_that_com
     assert found[0] == sorted(found[0])
     assert len(found[0]) == len(entries) + sum(entry[0] == late and entry[1] < 2 for entry in entries)
     assert [int(time) for time in Heap.of(found[0], 4).times[: len(found[0])]] == [entry[0] for entry in found[0]]
+
+
+@pytest.mark.parametrize(("share", "sent"), [(0.0, 11), (0.4, 11), (0.6, 41), (1.0, 41)])
+def test_what_is_compiled_is_loaded_later_where_most_of_the_run_is_over(monkeypatch, share, sent):
+    """From 10 messages on, or from four times as many where less than half is to come."""
+
+    class LoadedError(Exception):
+        pass
+
+    def load(*_: object) -> None:
+        raise LoadedError
+
+    env = Environment()
+    env.share = lambda: share
+    monkeypatch.setattr(layouts, "ENOUGH", dict.fromkeys((True, False), 10))
+    monkeypatch.setattr(layouts, "installed", lambda: True)
+    monkeypatch.setattr(layouts, "Arrays", load)
+    running = layouts.Running(layouts.Layouts(timed=False), env=env)
+    for number in range(sent - 1):
+        running.send(0, number, 0, -1, 0, 0)
+    with pytest.raises(LoadedError):
+        running.send(0, sent, 0, -1, 0, 0)

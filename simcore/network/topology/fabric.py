@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection
-from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from simcore.network.topology.model import Dimension
@@ -19,8 +19,7 @@ IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Routes:
+class Routes(Struct, frozen=True, eq=False):
     """Routes of many messages: message i takes `counts[i]` of `links`, which hold all routes one after the other."""
 
     counts: IntArray

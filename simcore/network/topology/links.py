@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from typing import TypeVar, overload
 
 import numpy as np
+from msgspec import Struct
 
 from simcore.memory import check_room
 from simcore.network.topology.fabric import Fabric, FloatArray, IntArray, Routes
@@ -37,8 +37,7 @@ def fabrics(topology: Topology) -> tuple[Fabric, ...]:
     return tuple(FABRICS.get(dim.kind)(dim) for dim in topology.dims)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Axis:
+class Axis(Struct, frozen=True, eq=False):
     """One dimension in the whole: NPUs of a group are `stride` apart; links and devices are numbered by group."""
 
     fabric: Fabric

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from math import ceil
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from simcore.documents import Node
-from simcore.network.queued.laws import LAWS, Law
+from simcore.registry import Registry
 from simcore.units import format_bytes, parse_bytes, parse_bytes_per_s, parse_ns
+
+if TYPE_CHECKING:
+    from simcore.network.queued.laws import Law
 
 UNLIMITED = 1 << 60
 FLOW_CONTROLS = ["credits", "pfc", "drop"]
@@ -65,11 +68,11 @@ class Ports:
     @property
     def forget(self) -> bool:
         """Whether nothing but what lies in buffers matters to what comes next, as long as nothing is marked or lost."""
-        return not self.routing and (not self.law or LAWS.get(self.law).needs_marks)
+        return not self.routing and (not self.law or _laws().get(self.law).needs_marks)
 
     def new_law(self) -> Law | None:
         """The law of one sender."""
-        return LAWS.get(self.law)(**dict(self.parameters)) if self.law else None
+        return _laws().get(self.law)(**dict(self.parameters)) if self.law else None
 
 
 PLAIN = Ports()
@@ -105,12 +108,19 @@ def _law(item: Node) -> tuple[str, tuple[tuple[str, float], ...]]:
     if item.value == "none":
         return "", ()
     if not isinstance(item.value, dict):
-        return str(item.choice(["none", *LAWS.names()]) or ""), ()
-    name = str(item["law"].choice(LAWS.names()) or "") if "law" in item else ""
-    known = _parameters(LAWS.get(name)) if name else {}
+        return str(item.choice(["none", *_laws().names()]) or ""), ()
+    name = str(item["law"].choice(_laws().names()) or "") if "law" in item else ""
+    known = _parameters(_laws().get(name)) if name else {}
     item.keys(required=("law",), optional=tuple(known) if known else tuple(key for key, _ in item.mapping()))
     given = ((known[key], value) for key, value in item.mapping() if key in known)
     return name, tuple((field, value.quantity(_parse(field), above=True)) for field, value in given)
+
+
+def _laws() -> Registry[type[Law]]:
+    """All of them, which few runs need."""
+    from simcore.network.queued.laws import LAWS
+
+    return LAWS
 
 
 def _parameters(law: type[Law]) -> dict[str, str]:
@@ -154,7 +164,7 @@ def made_ports(
         xoff, xon = _thresholds(buffer, xoff, xon, segment, bytes_per_s * latency_ns * 1e-9, place)
     elif xoff or xon:
         place.problem("xoff and xon are PFC's", "flow_control: pfc and a buffer, or no xoff and xon", str(control))
-    if law and LAWS.get(law).needs_marks and not marking:
+    if law and _laws().get(law).needs_marks and not marking:
         place.problem(f"{law} slows down on marks", "ecn: {kmin: .., kmax: .., pmax: ..}", "no ecn")
     return Ports(buffer, control, xoff or UNLIMITED, xon, marking, law, parameters, segment, *routing)
 

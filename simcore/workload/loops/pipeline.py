@@ -8,8 +8,10 @@ The first block is the last micro-batch's: its backward is the last thing the tr
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate, chain, pairwise
+
+from msgspec import Struct, structs
 
 from simcore.errors import InputError, Location
 from simcore.workload.loops.hybrid import backward, forward
@@ -24,16 +26,14 @@ BEFORE = {Role.REDUCE, Role.REPLICATED, Role.NORM, Role.OPTIMIZER, Role.GATHER} 
 Rows = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Transfer:
+class Transfer(Struct, frozen=True):
     """Activations or their gradients to or from another stage; `tag` is the same on both sides."""
 
     stage: int
     tag: int
 
 
-@dataclass(frozen=True, slots=True)
-class Passage:
+class Passage(Struct, frozen=True):
     """A cell with the rows it runs, in forward order, what it waits for and what it hands on."""
 
     cell: Cell
@@ -42,8 +42,7 @@ class Passage:
     target: Transfer | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Pipeline:
+class Pipeline(Struct, frozen=True):
     """The cells of every stage in order, and the rows of the end of its step: those before and behind the blocks."""
 
     schedule: Schedule
@@ -52,8 +51,7 @@ class Pipeline:
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(Struct, frozen=True):
     """A part of the model: rows of the end of a step, then of every micro-batch, then AICB's last ones."""
 
     head: Rows
@@ -186,7 +184,7 @@ def _cut(workload: Workload, part: _Part, pieces: int) -> list[_Part]:
         )
     marks = [size * at // pieces for at in range(pieces + 1)]
     made = [_Part((), tuple(block[a:b] for block in part.blocks)) for a, b in pairwise(marks)]
-    return [replace(made[0], head=part.head, tail=part.tail), *made[1:]]
+    return [structs.replace(made[0], head=part.head, tail=part.tail), *made[1:]]
 
 
 def _joined(parts: Sequence[_Part]) -> _Part:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from simcore.registry import Registry
-from simcore.workload.model import Group, Layer, Parallelism, PhaseName, Workload
+from simcore.workload.model import Group, Parallelism, PhaseName, Workload
 
 LETTER = {PhaseName.FORWARD: "F", PhaseName.INPUT_GRAD: "I", PhaseName.WEIGHT_GRAD: "W"}
 
@@ -43,8 +44,7 @@ class Ref(NamedTuple):
         return f"{LETTER[self.phase]}{self.layer}"
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """One state of the loop: wait for `before`, compute, issue a collective, wait for `after`.
 
     `blocking` waits for the issued collective itself. `computes` is False where the loop only moves on, `instant`
@@ -65,8 +65,7 @@ class Step:
         return f"{LETTER[self.phase]}{self.layer}"
 
 
-@dataclass(frozen=True, slots=True)
-class Loop:
+class Loop(Struct, frozen=True):
     """A training loop: its steps for one iteration, and which groups its columns mean.
 
     `activations` is the span of the forward and input-gradient columns, `gradients` of the weight-gradient column,
@@ -94,19 +93,19 @@ def notation(steps: list[Step]) -> str:
 
 
 def column_group(
-    workload: Workload, layer: Layer, index: int, phase: PhaseName, own: Group, *, from_header: bool = False
+    workload: Workload, row_loop: str, first: bool, phase: PhaseName, own: Group, *, from_header: bool = False
 ) -> Group | Span:
-    """Which group the collective of a column spans: its own suffix, or what the training loop says.
+    """Which group the collective of a column spans: its own suffix, or what the training loop (of the row) says.
 
-    Row 0 is special where the file's loop says so, whatever the row's own (ASTRA-sim 1.0). With `from_header`,
-    activations that a loop sends to everybody stay in the header's model-parallel group.
+    The `first` row is special where the file's loop says so, whatever the row's own (ASTRA-sim 1.0). With
+    `from_header`, activations that a loop sends to everybody stay in the header's model-parallel group.
     """
     if own != Group.LOOP:
         return own
     of_file: Loop = loops.get(workload.loop)
-    if of_file.first_row and index == 0:
+    if of_file.first_row and first:
         return of_file.first_row
-    loop: Loop = loops.get(layer.loop or workload.loop)
+    loop: Loop = loops.get(row_loop or workload.loop)
     span = loop.gradients if phase == PhaseName.WEIGHT_GRAD else loop.activations
     return Span.MODEL if from_header and span == Span.ALL and workload.parallelism.tp else span
 

@@ -140,7 +140,7 @@ def convert(workload: Workload, sizes: Sequence[int], iterations: int, *, policy
 
 def _place(workload: Workload, layer: Layer, ref: Ref, sizes: Sequence[int]) -> Place:
     """Which ranks the collective of a column spans."""
-    own = column_group(workload, layer, ref.layer, ref.phase, layer.phase(ref.phase).group)
+    own = column_group(workload, layer.loop, ref.layer == 0, ref.phase, layer.phase(ref.phase).group)
     npus = prod(sizes)
     places = {
         Span.NONE: Place(1, 1),
