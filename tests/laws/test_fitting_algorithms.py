@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from simcore.engine.settings import Settings
 from simcore.errors import InputError
+from simcore.network.clock import idle_ns
 from simcore.network.congested import CutThrough
-from simcore.network.congestion_free import message_ns
 from simcore.network.fair import FairShare
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Dimension, Topology, Wafer
@@ -352,7 +352,7 @@ def test_a_multicast_arrives_as_its_own_route_would_take_and_crosses_every_link_
     plain.multicast(root, sorted(targets), size_bytes, (0,), lambda npu: arrived.setdefault(npu, int(env.now)))
     env.run()
     sources, ends = np.full(len(targets), root), np.array(sorted(targets))
-    alone = message_ns(links, sources, ends, np.full(len(targets), size_bytes))
+    alone = idle_ns(links, links.routes(sources, ends), np.full(len(targets), size_bytes))
     assert sorted(arrived) == sorted(targets)
     tree, _ = branches(links, root, sorted(targets))
     assert len({branch.link for branch in tree}) == len({branch.node for branch in tree}) == len(tree)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import simcore
-from simcore.engine import stages
+from simcore.engine import loops
 from simcore.errors import DeadlockError
 from simcore.network import times
 from simcore.network.topology.links import LinkGraph
@@ -69,7 +69,7 @@ def test_folded_solved_and_played_runs_occupy_links_at_the_same_times(run):
 def test_pipelines_occupy_links_at_the_same_times_folded_repeated_and_played(run):
     folded = run.timeline(link_times=True)
     check_sums(folded)
-    with mock.patch.object(stages, "stateless", lambda *_: False):
+    with mock.patch.object(loops, "_steady", lambda *_: False):
         step_by_step = use(run.timeline(link_times=True))
     assert same(use(folded), step_by_step)
     assert same(use(folded), use(run.timeline(exact="messages", link_times=True)))
