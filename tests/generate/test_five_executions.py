@@ -9,6 +9,7 @@ from simcore.generate.aicb.options import Options
 from simcore.generate.aicb.training import training_text
 from simcore.generate.build import Asked, Extra
 from simcore.generate.step import make_step
+from simcore.model.memory import peak
 from simcore.workload.model import PhaseName
 from tests.generate.test_aicb import TIMES
 
@@ -65,6 +66,15 @@ def test_the_table_says_what_aicb_says(number, tmp_path):
     layers = list(training_text(options).layers)
     made = figures(layers, "grad_gather", "grad_param_comm", ("attention_layer", "mlp_layer"))
     assert made == TABLE[number, "AICB"]
+
+
+def test_the_page_says_what_the_fifth_needs_and_what_the_layernorm_row_sends():
+    options, given = options_of(5, gpu_type="A100")
+    step = make_step(Asked(options, given=given))
+    (layernorm,) = (row for row in training_text(options_of(1)[0]).layers if row.name == "layernorm")
+    sent = max(layernorm.phase(phase).size_bytes for phase in PhaseName)
+    assert f"{sent / 1e9:.1f} GB a step" in PAGE.read_text()
+    assert f"Execution 5 needs {peak(step.model, step.plan).total / 1e9:.1f} GB" in PAGE.read_text()
 
 
 SPEC = """generator: megatron

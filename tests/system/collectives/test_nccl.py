@@ -1,11 +1,16 @@
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simcore.system.collectives.nccl import FABRICS, choose, collective_s, point_to_point_s
+from simcore.units import format_ns
 from simcore.workload.model import CollectiveKind
+
+PAGE = Path(__file__).parents[3] / "docs" / "replay.md"
 
 SYSTEMS = st.sampled_from(list(FABRICS.values()))
 KINDS = st.sampled_from([kind for kind in CollectiveKind if kind is not CollectiveKind.BARRIER])
@@ -98,23 +103,36 @@ def test_one_rank_a_node_gathers_by_pat_where_rings_would_pass_hundreds():
     assert choose(CollectiveKind.ALL_GATHER, 1 << 24, 512, 8, FABRICS["hgx-h100"]).algorithm == "ring"
 
 
-@pytest.mark.parametrize(
-    ("ranks", "size", "measured_us"),
-    [(4, 1 << 26, 343), (4, 1 << 31, 8627), (8, 1 << 26, 393), (8, 1 << 28, 1326), (8, 1 << 31, 10043)],
-)
-def test_rings_by_the_own_constants_take_what_was_measured(ranks, size, measured_us):
-    """HGX H100 with NCCL held to rings (ASTRA-sim's validation): one rate, nothing else fitted."""
-    system = replace(FABRICS["hgx-h100"], multicast_ranks=1 << 30)
-    assert collective_s(CollectiveKind.ALL_REDUCE, size, ranks, 8, system) == pytest.approx(
-        measured_us * 1e-6, rel=0.09
-    )
+RINGS = [(4, 1 << 26, 343), (4, 1 << 31, 8627), (8, 1 << 26, 393), (8, 1 << 28, 1326), (8, 1 << 31, 10043)]
+NODES = [(2, 1 << 20, 100.1), (4, 1 << 20, 131.8), (16, 1 << 20, 183.1), (16, 1 << 26, 1431), (8, 1 << 32, 66444)]
 
 
 @pytest.mark.parametrize(
-    ("nodes", "size", "measured_us"),
-    [(2, 1 << 20, 100.1), (4, 1 << 20, 131.8), (16, 1 << 20, 183.1), (16, 1 << 26, 1431), (8, 1 << 32, 66444)],
+    ("system", "points", "per_node", "mean", "most"),
+    [
+        (replace(FABRICS["hgx-h100"], multicast_ranks=1 << 30), RINGS, 1, 0.02, 0.09),
+        (FABRICS["azure-a100"], NODES, 8, 0.05, 0.08),
+    ],
 )
-def test_nodes_of_a100_by_the_own_constants_take_what_was_measured(nodes, size, measured_us):
-    """Echo, Azure ND v4: one rate and 3 us of the network for all sizes and numbers of nodes."""
-    found = collective_s(CollectiveKind.ALL_REDUCE, size, 8 * nodes, 8, FABRICS["azure-a100"])
-    assert found == pytest.approx(measured_us * 1e-6, rel=0.08)
+def test_the_own_constants_take_what_was_measured(system, points, per_node, mean, most):
+    """HGX H100 with NCCL held to rings (ASTRA-sim's validation): one rate, nothing else fitted; ranks, bytes, us.
+
+    Echo, Azure ND v4: one rate and 3 us of the network for all sizes and numbers of nodes of 8.
+    """
+    taken = [collective_s(CollectiveKind.ALL_REDUCE, size, per_node * n, 8, system) * 1e6 for n, size, _ in points]
+    errors = [abs(us / point[-1] - 1) for us, point in zip(taken, points, strict=True)]
+    assert max(errors) <= most
+    assert sum(errors) / len(errors) <= mean  # as docs/collectives.md says
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "size", "ranks"),
+    [
+        ("efa-b200", CollectiveKind.ALL_GATHER, 400_000, 8),
+        ("mi300x", CollectiveKind.ALL_REDUCE, 17_600_000, 8),
+        ("dgx-a100", CollectiveKind.ALL_REDUCE, 31_500_000, 2),
+    ],
+)
+def test_what_docs_replay_says_of_kernels_on_these_systems(name, kind, size, ranks):
+    told = collective_s(kind, size, ranks, 8, FABRICS[name])
+    assert re.search(rf"\| {re.escape(format_ns(told * 1e9))} \(`{name}`\)", PAGE.read_text())
