@@ -49,7 +49,7 @@ def told(one: Occupancy) -> str:
 
 def write_memory(answer: Answer, some: Sequence[Occupancy], path: Path) -> None:
     """Write the curves as the suffix says: a picture, .html, .csv, or .json for Chrome."""
-    suffix = path.suffix.lower().lstrip(".")
+    suffix = path.suffix.lower()
     if suffix in KINDS:
         write_bytes(path, image(memory_figure(some, answer), KINDS[suffix]))
     else:
@@ -152,4 +152,4 @@ def _html(some: Sequence[Occupancy], answer: Answer) -> str:
     )
 
 
-_WRITERS = {"csv": _csv, "html": _html, "json": _chrome}
+_WRITERS = {".csv": _csv, ".html": _html, ".json": _chrome}

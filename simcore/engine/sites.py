@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import prod
 
 import numpy as np
@@ -19,7 +19,7 @@ from simcore.system.collectives import NETWORK_AWARE, AnyPlan
 from simcore.system.flights import Site
 from simcore.system.groups import GroupDim, LogicalDim
 from simcore.system.layouts import playable
-from simcore.system.plan import Symmetry
+from simcore.system.plan import Plan, Symmetry
 from simcore.system.plans import Costs, Plans
 from simcore.system.streams import Lane, StreamPhase
 from simcore.workload.model import CollectiveKind
@@ -83,6 +83,18 @@ def looks_alike(placement: Placement, links: LinkGraph, costs: Costs) -> bool:
         return False
     symmetry = _symmetries(placement, costs)
     return all(_one_for_all(part, _used(part, lanes), placement.dims, symmetry) for part in parts(links, ()))
+
+
+def lanes_beyond_neighbours(placement: Placement, costs: Costs) -> Iterator[Lane]:
+    """Lanes in which ranks send to others than the next one of their group."""
+    for kind, lanes in placement.lanes.items():
+        for lane in (lane for lane in lanes if lane.dim.size > 1):
+            if not all(map(_to_the_next, _samples(kind, lane, costs))):
+                yield lane
+
+
+def _to_the_next(plan: AnyPlan | None) -> bool:
+    return isinstance(plan, Plan) and all(entry.hop == 1 for entry, _ in plan.rounds)
 
 
 def _used(part: Part, lanes: Iterable[Lane]) -> set[GroupDim]:

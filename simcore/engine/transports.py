@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from simcore.engine.folding import classes_of, fold
 from simcore.engine.placement import Placement
 from simcore.engine.setup import Setup
-from simcore.engine.sites import Ground, looks_alike, survey
+from simcore.engine.sites import Ground, lanes_beyond_neighbours, looks_alike, survey
 from simcore.errors import InputError
 from simcore.network.congested import LinkNetwork
 from simcore.network.congestion_free import CongestionFree
@@ -131,14 +131,15 @@ def _one_for_all(setup: Setup, network: type[LinkNetwork] | None, costs: Costs) 
     """Whether one NPU may play the messages of all.
 
     Where messages may go round both ways and share links, of two that come at one time one NPU gets the one from before
-    it first, its neighbour the one from behind. Those of rings share no link then.
+    it first, its neighbour the one from behind. Those that go to the next rank share no link then.
     """
     if network and not network.foldable:
         return False
     queues, dims = setup.settings.queues_per_dim, len(setup.topology.dims)
-    rings = all(lane.algorithm.name == "ring" for lane in setup.placement.every_lane)
-    both_ways = not rings and (setup.settings.rendezvous or queues > 1 or dims > 1)
-    return not (network and network.by_event and both_ways) and _all_alike(setup.placement, setup.topology, costs)
+    share_links = network and network.by_event and (setup.settings.rendezvous or queues > 1 or dims > 1)
+    if share_links and next(lanes_beyond_neighbours(setup.placement, costs), None):
+        return False
+    return _all_alike(setup.placement, setup.topology, costs)
 
 
 def _check(setup: Setup, network: type[LinkNetwork] | None) -> None:
@@ -215,9 +216,8 @@ def _all_alike(placement: Placement, topology: Topology, costs: Costs) -> bool:
     Where a link has no latency, messages of two senders come to the next at one time, and their order breaks the
     symmetry; a ring of one hop at a time has none of these. NCCL's times do not depend on the topology.
     """
-    lanes = placement.every_lane
-    if any(lane.algorithm.name == NCCL for lane in lanes):
+    if any(lane.algorithm.name == NCCL for lane in placement.every_lane):
         return True
-    far = [topology.dims[lane.dim.index] for lane in lanes if lane.algorithm.name != "ring"]
+    far = [topology.dims[lane.dim.index] for lane in lanes_beyond_neighbours(placement, costs)]
     instant = any(dim.kind == "Ring" and dim.npus > 3 and dim.latency_ns < 1 for dim in far)
     return not instant and looks_alike(placement, LinkGraph(topology), costs)
