@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -23,7 +23,6 @@ from simcore.network.core import (
     State,
     Transfer,
 )
-from simcore.network.instant import Environment
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
 from simcore.system.collectives import AnyPlan
@@ -35,10 +34,8 @@ from simcore.system.solver import peers_of
 MESSAGE = -1
 """The layout of a message of no phase."""
 MESSAGES_AT_ONCE = 1 << 16
-ENOUGH = {True: 60_000, False: 2_000_000}
-"""After so many messages what is compiled is loaded, or compiled (some 10 s): Python takes 5 us for each."""
-LATE = 4
-"""Of so many times as many it is taken that as many are still to come, however much of the run seems over."""
+ENOUGH = {True: 200_000, False: 2_000_000}
+"""So many messages take Python (5 us each) as long as loading what is compiled (1 s), and as compiling it, some 10 s."""
 
 
 class Shape(Struct, frozen=True):
@@ -79,14 +76,27 @@ class Layouts:
     """The columns of `State` that do not change in a run, filled as phases and messages come along.
 
     `begun` counts messages of instances; `known`: the same columns as arrays, where compiled functions can play.
+    `share` says how much of the run is over, 0 where nobody knows.
     """
 
-    def __init__(self, *, timed: bool):
+    def __init__(self, *, timed: bool, share: Callable[[], float] = lambda: 0.0):
         self.state = State.empty(timed=timed)
-        self.begun = 0
+        self.begun, self._share = 0, share
+        self._compiles, self._asks_from = False, ENOUGH[kept()] / 4
         self.columns = {"hops": Columns(), "messages": Columns()}
         self.known = Known(self.state, self.columns) if installed() and not timed else None
         self._hops: dict[Shape, dict[tuple[int, int, int], int]] = {}
+
+    @property
+    def compiles(self) -> bool:
+        """Whether so many messages are still to come that compiled functions repay loading them.
+
+        As many are taken to come as there were, where nobody knows how much of the run is over.
+        """
+        if not self._compiles and self.begun > self._asks_from:
+            share, self._asks_from = self._share(), 1.25 * self.begun
+            self._compiles = self.begun * (1 / share - 1 if share else 1) > ENOUGH[kept()]
+        return self._compiles
 
     def extent(self, layout: int) -> Extent:
         """The size of an instance."""
@@ -184,8 +194,8 @@ class Running:
     The columns become arrays, and the functions compiled ones, where there is much to play.
     """
 
-    def __init__(self, layouts: Layouts, links: int = 0, env: Environment | None = None):
-        self._layouts, self._env, self._enough = layouts, env, ENOUGH[kept()] if layouts.known else NEVER
+    def __init__(self, layouts: Layouts, links: int = 0):
+        self._layouts = layouts
         self._columns: Lists | Arrays = Lists(layouts.state.apart(), layouts.columns)
         self.links = self._instances = self._slots = self._marks = 0
         self._entries = 0  # that a heap may have
@@ -259,20 +269,12 @@ class Running:
         self._entries += extent.entries
         idle = self._idle.get(layout)
         instance = idle.pop() if idle else self._another(layout, extent)
-        if self._layouts.begun > self._enough:
-            self._compile()
+        if self._layouts.known and isinstance(self._columns, Lists) and self._layouts.compiles:
+            self._columns = Arrays(self._columns.state, self._layouts.known)
         self._columns.follow(self._entries)
         own = self._columns.state.instances[instance]
         own.shift, own.order, own.base = shift, order, base
         return instance
-
-    def _compile(self) -> None:
-        """Take what is compiled; where most of the run is over, only when many more messages have come."""
-        known, late = self._layouts.known, LATE * ENOUGH[kept()]
-        if self._env and self._env.share() > 0.5 and self._layouts.begun <= late:
-            self._enough = late
-        elif known and isinstance(self._columns, Lists):
-            self._columns, self._enough = Arrays(self._columns.state, known), NEVER
 
     def _another(self, layout: int, extent: Extent) -> int:
         self._columns.add("instances", [Instance(layout, self._slots, self._marks)])

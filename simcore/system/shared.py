@@ -78,7 +78,7 @@ class Shared:
     ):
         self._ranks, self._links, self._sites, self._shares = ranks, links, sites, shares
         self._class_of, self._plans, self._costs = class_of(ranks), Plans(costs), costs
-        self._layouts = Layouts(timed=links.timed)
+        self._layouts = Layouts(timed=links.timed, share=lambda: env.share())  # noqa: PLW0108 - set later
         self._phases, self._plays = phases(self._layouts), plays
         self._rank_of = {name: index for index, name in enumerate(sorted({"", *names}))}
         self._shapes: dict[Hashable, Shape] = {}
@@ -91,7 +91,7 @@ class Shared:
 
     def _enter_env(self, env: Environment) -> None:
         """Nobody is there yet."""
-        self._env, self._timers, self._running = env, Timers(env), Running(self._layouts, env=env)
+        self._env, self._timers, self._running = env, Timers(env), Running(self._layouts)
         self._places: dict[tuple[int, int], Place] = {}
         self._place_of: dict[tuple[int, GroupDim], Place] = {}
         self._ways: dict[tuple[int, int, int], _Way] = {}
