@@ -35,7 +35,7 @@ MESSAGE = -1
 """The layout of a message of no phase."""
 MESSAGES_AT_ONCE = 1 << 16
 ENOUGH = {True: 200_000, False: 2_000_000}
-"""So many messages take Python (5 us each) as long as loading what is compiled (1 s), and as compiling it, some 10 s."""
+"""So many messages take Python (5 us each) as long as loading what is compiled (1 s), and as compiling it (10 s)."""
 
 
 class Shape(Struct, frozen=True):
