@@ -180,14 +180,20 @@ def read_json(content: bytes, file: str, expected: str = "") -> Any:
         raise InputError.at(place, f"not well-formed JSON: {error}", expected=expected) from error
 
 
+# What values of other kinds raise.
+_UNFIT: tuple[type[Exception], ...] = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
+
+
 @contextmanager
-def entry(file: str, place: str, expected: str) -> Iterator[None]:
-    """What breaks the block, which reads one entry of a document without places, is an InputError that names it."""
+def entry(file: str, place: str, expected: str, *unfit: type[Exception]) -> Iterator[None]:
+    """What a wrong value raises in the block, which reads one entry of a document without places, or an `unfit` error,
+    is an InputError that names the entry.
+    """
     try:
         yield
     except SimcoreError:
         raise
-    except Exception as error:
+    except _UNFIT + unfit as error:
         text = f"the key {error} is missing" if isinstance(error, KeyError) else str(error)[:200]
         raise InputError.at(file, f"{place}: {text}", expected=expected, field=place) from error
 

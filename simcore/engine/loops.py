@@ -23,6 +23,7 @@ from simcore.system.circuits import Switched
 from simcore.system.config import SystemConfig
 from simcore.system.inter_dimension import THEMIS
 from simcore.system.npu import Known, LoopProgram, Npu, Priorities
+from simcore.system.phases import in_trees
 from simcore.system.played import Played
 from simcore.system.precedence import Precedence
 from simcore.system.scheduler import Scheduler
@@ -172,7 +173,7 @@ def _precedence(case: LoopCase, transport: Wired | Switched) -> Precedence | Non
 
 def _steady(case: LoopCase) -> bool:
     """Whether a collective is sent the same way each time, and computing takes as long: nothing goes in turns."""
-    trees = any(lane.algorithm.name == "doubleBinaryTree" for lane in case.placement.every_lane)
+    trees = any(map(in_trees, case.placement.every_lane))
     in_order = case.settings.queues_per_dim == 1 and case.system.inter_dimension_scheduling == "ascending"
     return in_order and not (trees or case.settings.noise.compute or case.profile.step_ns)
 

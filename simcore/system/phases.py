@@ -48,7 +48,7 @@ class PhaseMaker:
 
         Where nothing is taken in turns, equal collectives are split only once.
         """
-        if not self._steady or any(map(_is_tree, request.lanes)):
+        if not self._steady or any(map(in_trees, request.lanes)):
             self._order.begin(now_ns, order)
             return tuple(self._split(request))
         key = (request.kind, request.size_bytes, request.lanes, request.root)
@@ -101,9 +101,9 @@ class PhaseMaker:
         decomposed = request.kind == ALL_REDUCE and self._decompose
         turns = [self._queue(wanted, decomposed, lane.position) for wanted, lane in visits]
         queues = tuple(queue for queue, _ in turns)
-        trees = tuple(_is_tree(lane) and self._tree(lane.position, request.kind) for _, lane in visits)
+        trees = tuple(in_trees(lane) and self._tree(lane.position, request.kind) for _, lane in visits)
         ways = (
-            (wanted, lane.backward if back and not _is_tree(lane) else lane)
+            (wanted, lane.backward if back and not in_trees(lane) else lane)
             for (wanted, lane), (_, back) in zip(visits, turns, strict=True)
         )
         return _chain(size_bytes, tuple(ways), queues, trees, tuple(roots))
@@ -136,7 +136,8 @@ class PhaseMaker:
         return mirrored
 
 
-def _is_tree(lane: Lane) -> bool:
+def in_trees(lane: Lane) -> bool:
+    """Whether chunks take two trees in turns."""
     return lane.algorithm.name == "doubleBinaryTree"
 
 
@@ -151,7 +152,7 @@ def _chain(
     """The phases of a chunk; all NPUs that do the same get the same ones."""
     phases = []
     for (wanted, lane), queue, tree, root in zip(visits, queues, mirrored, roots, strict=True):
-        kind = ALL_REDUCE if _is_tree(lane) else wanted  # a tree can only all-reduce, whatever its place (ASTRA-sim)
+        kind = ALL_REDUCE if in_trees(lane) else wanted  # a tree can only all-reduce, whatever its place (ASTRA-sim)
         final_bytes = _size_after(kind, data_bytes, lane.dim.size)
         phases.append(_phase(kind, lane, data_bytes, final_bytes, queue, tree, root))
         data_bytes = final_bytes

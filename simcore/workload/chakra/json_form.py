@@ -58,13 +58,13 @@ def from_json(data: bytes, path: str) -> bytes:
 
 
 def _from_messages(document: Mapping[str, Any], path: str) -> bytes:
-    from google.protobuf.json_format import ParseDict
+    from google.protobuf.json_format import ParseDict, ParseError
 
     made = []
     parts = [("meta", document.get("meta", {}), "GlobalMetadata")]
     parts += [(f"nodes[{index}]", node, "Node") for index, node in enumerate(_listed(document, "nodes", path))]
     for place, part, kind in parts:
-        with entry(path, place, f"protobuf JSON of a Chakra {kind}"):
+        with entry(path, place, f"protobuf JSON of a Chakra {kind}", ParseError):
             made.append(ParseDict(part, messages()[kind]()))
     return writer.encode(made[0], made[1:])
 
