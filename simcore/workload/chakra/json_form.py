@@ -64,7 +64,8 @@ def _from_messages(document: Mapping[str, Any], path: str) -> bytes:
     parts = [("meta", document.get("meta", {}), "GlobalMetadata")]
     parts += [(f"nodes[{index}]", node, "Node") for index, node in enumerate(_listed(document, "nodes", path))]
     for place, part, kind in parts:
-        with entry(path, place, f"protobuf JSON of a Chakra {kind}", ParseError):
+        # Of names that are half a character the library raises SystemError.
+        with entry(path, place, f"protobuf JSON of a Chakra {kind}", ParseError, SystemError, RecursionError):
             made.append(ParseDict(part, messages()[kind]()))
     return writer.encode(made[0], made[1:])
 
