@@ -1,6 +1,6 @@
 """Pipeline schedules as data: for every stage the order of its forward (F), backward (B) and weight-gradient (W) cells.
 
-A schedule is only an order; `play` gives it times. It prints as a stage x step grid and parses back::
+A schedule is only an order; `timing` gives it times. It prints as a stage x step grid and parses back::
 
     schedule 1f1b: 2 stages, 3 micro-batches, 1 chunk, loop
     0 | F0 F1 .  B0 F2 B1 .  B2
@@ -17,11 +17,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import product
 from typing import NamedTuple
 
-from simcore.errors import InputError, Location, SimulationError, closest
+from simcore.errors import InputError, Location, closest
 from simcore.hashed import Hashed
 
 
@@ -54,11 +54,6 @@ class Schedule(Hashed):
         """Whether weight gradients are cells of their own."""
         return any(cell.kind == "W" for cell in self.order[0])
 
-    @cached_property
-    def steps(self) -> tuple[tuple[_Step, ...], ...]:
-        """The cells of every stage with what they wait for, ready to play."""
-        return tuple(_steps(self, stage) for stage in range(self.stages))
-
     @property
     def ways(self) -> int:
         """Pipelines that run against each other, each with its own micro-batches."""
@@ -82,37 +77,6 @@ class Schedule(Hashed):
         if self.ways == 2:
             return part if chunk == 0 else self.stages - 1 - part
         return min(part, 2 * self.stages - 1 - part)
-
-
-@dataclass(frozen=True, slots=True)
-class Durations:
-    """Time of every cell by part of the model (any one unit), and of a transfer between neighbouring stages.
-
-    `transfer` is one for all, or one for every stage and the next (for the last: the first).
-    `backward` is the whole backward pass when the schedule has no W cells, the input gradient alone when it has.
-    """
-
-    forward: Sequence[float]
-    backward: Sequence[float]
-    weight: Sequence[float] = ()
-    transfer: float | Sequence[float] = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Played:
-    """Start and end of every cell, in the schedule's order of cells, per stage."""
-
-    start: tuple[tuple[float, ...], ...]
-    end: tuple[tuple[float, ...], ...]
-
-    @property
-    def makespan(self) -> float:
-        """From the first start to the last end."""
-        return max((ends[-1] for ends in self.end if ends), default=0)
-
-    def busy(self, stage: int) -> float:
-        """Time a stage computes."""
-        return sum(end - start for start, end in zip(self.start[stage], self.end[stage], strict=True))
 
 
 Lines = Iterable[Iterable[Cell]]
@@ -258,7 +222,7 @@ class _Board:
         """
         for kind, chunk in product("BFW", reversed(range(self.schedule.chunks))):
             part = self.schedule.part(stage, chunk)
-            needed = _needs(self.schedule, stage, Cell(kind, 0, chunk))
+            needed = needs(self.schedule, stage, Cell(kind, 0, chunk))
             spare = self.schedule.chunks - 1 if self.schedule.placement == "v" and chunk == 0 else 0
             room = limit - spare if kind == "F" else limit + 1
             yield _Choice(kind, chunk, self.ends[kind, part], self.ends[needed[0], needed[2]] if needed else None, room)
@@ -280,7 +244,7 @@ class _Board:
         self.left -= 1
 
 
-def _needs(schedule: Schedule, stage: int, cell: Cell) -> tuple[str, int, int] | None:
+def needs(schedule: Schedule, stage: int, cell: Cell) -> tuple[str, int, int] | None:
     """The (kind, micro-batch, part) a cell waits for, None for the very first of a micro-batch."""
     part = schedule.part(stage, cell.chunk)
     if cell.kind == "W":
@@ -289,109 +253,6 @@ def _needs(schedule: Schedule, stage: int, cell: Cell) -> tuple[str, int, int] |
         return ("F", cell.micro_batch, part - 1) if part else None
     last = part == schedule.parts - 1
     return ("F", cell.micro_batch, part) if last else ("B", cell.micro_batch, part + 1)
-
-
-def play(schedule: Schedule, durations: Durations) -> Played:
-    """Start and end of every cell when each stage runs its order as soon as inputs are there.
-
-    A transfer is paid between different stages only. SimulationError when the order can never finish.
-    """
-    players = [_Player(schedule, stage, durations) for stage in range(schedule.stages)]
-    ends: Ends = {kind: [None] * (schedule.parts * schedule.micro_batches) for kind in "FB"}
-    while sum([player.advance(ends) for player in players]):
-        pass
-    for player in players:
-        if player.left:
-            cell = schedule.order[player.stage][len(player.starts)]
-            needed = _needs(schedule, player.stage, cell)
-            waits = f"stage {player.stage} waits for {needed} at {cell}"
-            raise SimulationError(f"schedule {schedule.name} can never finish: {waits}")
-    return Played(tuple(tuple(player.starts) for player in players), tuple(tuple(player.ends) for player in players))
-
-
-Ends = dict[str, list[float | None]]
-
-
-# A cell ready to play: kind, part, place of its end, the end it waits for ("" = none), between which stage and the next
-# that is handed over (-1: it stays).
-_Step = tuple[str, int, int, str, int, int]
-
-
-def _steps(schedule: Schedule, stage: int) -> tuple[_Step, ...]:
-    """The cells of a stage; all but their micro-batch is worked out once for each kind and chunk."""
-    parts = schedule.parts
-    kinds = {(cell.kind, cell.chunk) for cell in schedule.order[stage]}
-    known = {key: waits(schedule, stage, Cell(key[0], 0, key[1])) for key in kinds}
-    return tuple(
-        (kind, part, number * parts + part, needed, number * parts + there, moved)
-        for kind, number, chunk in schedule.order[stage]
-        for part, needed, there, moved in (known[kind, chunk],)
-    )
-
-
-def waits(schedule: Schedule, stage: int, cell: Cell) -> tuple[int, str, int, int]:
-    """Part, kind and part it waits for, where that is handed over."""
-    part, needed = schedule.part(stage, cell.chunk), _needs(schedule, stage, cell)
-    if needed is None:
-        return part, "", 0, -1
-    kind, _, there = needed
-    near, far = sorted((stage, schedule.stage(there, cell.chunk)))
-    return part, kind, there, -1 if near == far else near if far == near + 1 else far
-
-
-class _Player:
-    """One stage running through its cells."""
-
-    def __init__(self, schedule: Schedule, stage: int, durations: Durations):
-        self.stage, self.starts, self.ends = stage, list[float](), list[float]()
-        self.todo, each = schedule.steps[stage], durations.transfer
-        self.transfers = each if isinstance(each, Sequence) else [each] * schedule.stages
-        self.lengths = {"F": durations.forward, "B": durations.backward, "W": durations.weight}
-
-    @property
-    def left(self) -> int:
-        """Cells not run yet."""
-        return len(self.todo) - len(self.starts)
-
-    def advance(self, ends: Ends) -> bool:
-        """Run until a needed end is missing; whether anything ran."""
-        starts, before = self.starts, len(self.starts)
-        clock = self.ends[-1] if before else 0
-        for index in range(before, len(self.todo)):
-            kind, part, own, needed, place, moved = self.todo[index]
-            if needed:
-                done = ends[needed][place]
-                if done is None:
-                    break
-                if moved >= 0:
-                    done += self.transfers[moved]
-                if done > clock:
-                    clock = done
-            starts.append(clock)
-            clock += self.lengths[kind][part]
-            self.ends.append(clock)
-            if kind != "W":
-                ends[kind][own] = clock
-        return len(starts) > before
-
-
-def show(schedule: Schedule) -> str:
-    """The grid of a schedule, every cell one step long; `parse` reads it back."""
-    unit = [1] * schedule.parts
-    played = play(schedule, Durations(unit, unit, unit))
-    width = max(len(str(cell)) for line in schedule.order for cell in line)
-    plural = "" if schedule.chunks == 1 else "s"
-    head = (
-        f"schedule {schedule.name}: {schedule.stages} stages, {schedule.micro_batches} micro-batches, "
-        f"{schedule.chunks} chunk{plural}, {schedule.placement}"
-    )
-    rows = [["."] * int(played.makespan) for _ in schedule.order]
-    for row, line, starts in zip(rows, schedule.order, played.start, strict=True):
-        for cell, start in zip(line, starts, strict=True):
-            row[int(start)] = str(cell)
-    digits = len(str(schedule.stages - 1))
-    body = [f"{i:>{digits}} | " + " ".join(f"{text:<{width}}" for text in row).rstrip() for i, row in enumerate(rows)]
-    return "\n".join([head, *body]) + "\n"
 
 
 _HEAD = re.compile(r"schedule (\S+): (\d+) stages, (\d+) micro-batches, (\d+) chunks?, (loop|v|twoway)$")
@@ -403,7 +264,11 @@ def parse(text: str, file: str = "schedule") -> Schedule:
     lines = text.splitlines()
     head = _HEAD.match(lines[0]) if lines else None
     if not head:
-        raise InputError.at(Location(file, 1, 1), "a schedule starts with its head", expected=show.__doc__ or "")
+        raise InputError.at(
+            Location(file, 1, 1),
+            "a schedule starts with its head",
+            expected="schedule NAME: P stages, M micro-batches, C chunks, loop | v | twoway",
+        )
     name, stages, micro_batches, chunks, placement = head.groups()
     order = tuple(tuple(_parse_row(row, number, file)) for number, row in enumerate(lines[1:], start=2) if row.strip())
     if len(order) != int(stages):
@@ -494,10 +359,8 @@ def splits_backward(name: str) -> bool:
 def make(name: str, stages: int, micro_batches: int, chunks: int | None = None) -> Schedule:
     """The schedule called `name`; InputError when there is none or it does not exist for these numbers.
 
-    >>> print(show(make("1f1b", 2, 3)), end="")
-    schedule 1f1b: 2 stages, 3 micro-batches, 1 chunk, loop
-    0 | F0 F1 .  B0 F2 B1 .  B2
-    1 | .  F0 B0 F1 B1 F2 B2 .
+    >>> print(*make("1f1b", 2, 3).order[0])
+    F0 F1 B0 F2 B1 B2
     """
     known = family(name)
     if stages < 1 or micro_batches < 1 or (chunks is not None and chunks < 1):
