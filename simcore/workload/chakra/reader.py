@@ -65,7 +65,7 @@ def read_graphs(path: str, npus: int, communicators: Mapping[str, tuple[int, ...
     return GraphSet(tuple(graphs), graph_of_rank, known, Path(path).name, tuple(warnings))
 
 
-def distinct_ranks(path: str) -> tuple[list[Trace], dict[int, int]]:
+def distinct_ranks(path: str | Path) -> tuple[list[Trace], dict[int, int]]:
     """The different traces that `path` names, and which one each rank has; a single file is rank 0."""
     files = _files(path, alone=0)
     traces, numbers = _distinct(list(files.values()))
@@ -82,7 +82,8 @@ def _distinct(files: list[Path]) -> tuple[list[Trace], NDArray[np.int32]]:
         data = content(file)
         key = hashlib.sha256(data).digest()
         if key not in by_content:
-            trace = _parse(data, str(file))
+            refuse_foreign(data[:4096].decode(errors="replace"), str(file))
+            trace = decode(to_current(data, str(file)), str(file))
             by_content[key] = by_content.setdefault(_digest(trace) if len(different) > 1 else key, len(traces))
             traces += [trace] * (by_content[key] == len(traces))
         trace_of_file[file] = by_content[key]
@@ -97,11 +98,6 @@ def _digest(trace: Trace) -> bytes:
         if isinstance(value, np.ndarray) and column.name != "node_id":
             digest.update(value.tobytes())
     return digest.digest()
-
-
-def read_trace(path: str | Path) -> Trace:
-    """One file on its own, without what only a machine can tell (ranks and groups)."""
-    return _parse(content(Path(path)), str(path))
 
 
 def current_files(path: str, npu_frequency_mhz: float = 1000.0) -> dict[int, bytes]:
@@ -124,12 +120,13 @@ def current_files(path: str, npu_frequency_mhz: float = 1000.0) -> dict[int, byt
     return found
 
 
-def _files(path: str, *, alone: int) -> dict[int, Path]:
+def _files(path: str | Path, *, alone: int) -> dict[int, Path]:
     """Rank -> file of what `path` names; `alone` is the rank of a single file."""
     place = Path(path)
     files = {alone: place} if place.is_file() else files_of_set(place)
     if not files:
-        raise InputError.at(path, "there is no execution trace", expected="a file, a folder or the prefix of a set")
+        expected = "a file, a folder or the prefix of a set"
+        raise InputError.at(str(path), "there is no execution trace", expected=expected)
     return files
 
 
@@ -210,12 +207,6 @@ def files_of_set(path: str | Path) -> dict[int, Path]:
 def content(file: Path) -> bytes:
     """The bytes of a file, unpacked when it is gzip."""
     return unpacked(read_bytes(file), str(file))
-
-
-def _parse(data: bytes, path: str) -> Trace:
-    """A file's content of any schema as a trace."""
-    refuse_foreign(data[:4096].decode(errors="replace"), path)
-    return decode(to_current(data, path), path)
 
 
 def decode(data: bytes, path: str) -> Trace:
