@@ -18,6 +18,7 @@ from simcore.workload.chakra import json_form, legacy, reader, writer
 from simcore.workload.chakra.convert import flexflow, pytorch, sequences
 from simcore.workload.chakra.convert import text as text_converter
 from simcore.workload.chakra.convert.conversion import Options, convert
+from simcore.workload.chakra.schema import messages
 from simcore.workload.model import CollectiveKind, Layer, NodeKind, Phase, Workload
 from tests.shared import shared
 
