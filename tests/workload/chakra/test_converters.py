@@ -167,12 +167,12 @@ def test_attribute_schemas_are_detected_and_converted(version, with_metadata):
         setattr(comm.attribute.add(name=name, type=1), field, value)
     comp = classes["Node"](id=0, name="n", type=3 + shift)
     comp.attribute.add(name="runtime", type=1).i = 5
-    messages = [comp, comm]
+    made = [comp, comm]
     if with_metadata:
         head = classes["GlobalMetadata"]()
         head.attribute.add(name="who", type=4).s = "me"
-        messages.insert(0, head)
-    data = b"".join(writer.frame(message.SerializeToString()) for message in messages)
+        made.insert(0, head)
+    data = b"".join(writer.frame(message.SerializeToString()) for message in made)
     assert legacy.detect(data) == version
     graph = reader.decode(legacy.to_current(data, "x"), "x").graph
     assert graph.kind.tolist() == [NodeKind.COMPUTE, NodeKind.COLLECTIVE]
