@@ -277,7 +277,9 @@ class _Composer:
         if kind == "ScalarEvent":
             node.value = _scalar(event.value, event.tag, event.implicit[0])
         elif kind == "SequenceStartEvent":
-            self._fill_sequence(node, depth)
+            while type(following := self.event()).__name__ != "SequenceEndEvent":
+                node.items.append(self._node(f"{name}[{len(node.items)}]", following, depth + 1))
+            node.value = [item.value for item in node.items]
         else:
             self._fill_mapping(node, depth)
         self._count(event, 1)
@@ -301,17 +303,9 @@ class _Composer:
         node.items, node._keys = meant.items, meant._keys
         return node
 
-    def _fill_sequence(self, node: Node, depth: int) -> None:
-        items, following = node.items, self.event()
-        while type(following).__name__ != "SequenceEndEvent":
-            items.append(self._node(f"{node.name}[{len(items)}]", following, depth + 1))
-            following = self.event()
-        node.value = [item.value for item in items]
-
     def _fill_mapping(self, node: Node, depth: int) -> None:
         """Enter the pairs of a mapping; a key that stands twice is a problem."""
-        key = self.event()
-        while type(key).__name__ != "MappingEndEvent":
+        while type(key := self.event()).__name__ != "MappingEndEvent":
             name, mark = self._key(key), (key.start_mark.line + 1, key.start_mark.column + 1)
             item = self._node(name, self.event(), depth + 1)
             if name in node._keys:
@@ -321,7 +315,6 @@ class _Composer:
             else:
                 node._keys[name] = mark
                 node.items.append(item)
-            key = self.event()
         node.value = {item.name: item.value for item in node.items}
 
     def _key(self, event: Any) -> str:

@@ -14,18 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from simcore.workload.loops import Span, loops
-from simcore.workload.model import (
-    SEND,
-    CollectiveKind,
-    Graph,
-    Group,
-    Layer,
-    NodeKind,
-    Parallelism,
-    Phase,
-    PhaseName,
-    Workload,
-)
+from simcore.workload.model import SEND, CollectiveKind, Graph, Group, Layer, NodeKind, Phase, PhaseName, Workload
 
 PIPELINE = "pp"
 KINDS = tuple(CollectiveKind)
@@ -172,7 +161,7 @@ _SPANS = {Span.MODEL: "tp", Span.DATA: "dp"}
 
 
 def _message(workload: Workload, layer: Layer, name: PhaseName, phase: Phase) -> Message:
-    """Collective, group, its size and bytes."""
+    """Collective, group, its size (0 where the header does not tell) and bytes."""
     group = str(phase.group)
     if phase.group is Group.LOOP:
         loop = loops.get(layer.loop or workload.loop)
@@ -180,17 +169,13 @@ def _message(workload: Workload, layer: Layer, name: PhaseName, phase: Phase) ->
         if span is Span.ALL and workload.parallelism.tp and name is not PhaseName.WEIGHT_GRAD:
             span = Span.MODEL  # as SimAI's headers mean it
         group = _SPANS.get(span, span.value)
-    size = _group_size(workload.parallelism, group)
-    gathered = phase.collective is CollectiveKind.ALL_GATHER and workload.dialect == "astra-sim"
-    return str(phase.collective), group, size, phase.size_bytes * (size if gathered and size else 1)
-
-
-def _group_size(sizes: Parallelism, group: str) -> int:
-    """Ranks of a group, 0 where the header does not tell."""
+    sizes = workload.parallelism
     replicas = sizes.all_gpus // (max(1, sizes.tp) * max(1, sizes.pp))
     known = {"tp": sizes.tp, "ep": sizes.ep, "cp": sizes.cp, "pp": sizes.pp, "all": sizes.all_gpus, "dp": replicas}
     known["dp_ep"] = replicas * max(1, sizes.tp) // (max(1, sizes.ep) * sizes.expert_stride)
-    return known.get(group, 0)
+    size = known.get(group, 0)
+    gathered = phase.collective is CollectiveKind.ALL_GATHER and workload.dialect == "astra-sim"
+    return str(phase.collective), group, size, phase.size_bytes * (size if gathered and size else 1)
 
 
 def layer_kind(name: str) -> str:

@@ -82,8 +82,14 @@ def written_row(layer: Layer) -> str:
 
 def read_row(row: list[Token], source: Source, width: int, dialect: Dialect) -> Layer:
     """One row, its problems noted."""
-    if len(row) != width:
-        _wrong_width(row, source, width)
+    if len(row) != width:  # point at the first that is too much, or behind the last
+        policy = "; the 13th is the row's training loop" if width > WIDTH else ""
+        last = row[-1]
+        place = row[width] if len(row) > width else Token("", last.line, last.column + len(last.text))
+        missing = COLUMNS[len(row)] if len(row) < width else ""
+        hint = f"the columns from '{missing}' on are missing" if missing else "only HYBRID_CUSTOMIZED has a 13th column"
+        message = f"a row must have {width} columns{policy}"
+        source.problem(place, message, f"{width} columns", f"{len(row)} columns", hint, field="row")
     if len(row) < width:
         return Layer(row[0].text, location=source.location(row[0]))
     cells = [_cell(index, token, source, dialect) for index, token in enumerate(row[:width])]
@@ -92,19 +98,8 @@ def read_row(row: list[Token], source: Source, width: int, dialect: Dialect) -> 
         Phase(cells[column - 1], kind, cells[column + 1], group)
         for column, (kind, group) in zip(TYPE_COLUMNS, kinds, strict=True)
     )
-    name, place, loop = row[0].text, source.location(row[0]), row[WIDTH].text if width > WIDTH else ""
-    return Layer(name, forward, input_grad, weight_grad, cells[11], cells[1], loop, place, role_of(name))
-
-
-def _wrong_width(row: list[Token], source: Source, width: int) -> None:
-    """A row with too few or too many columns: point at the first that is too much, or behind the last."""
-    policy = "; the 13th is the row's training loop" if width > WIDTH else ""
-    last = row[-1]
-    place = row[width] if len(row) > width else Token("", last.line, last.column + len(last.text))
-    missing = COLUMNS[len(row)] if len(row) < width else ""
-    hint = f"the columns from '{missing}' on are missing" if missing else "only HYBRID_CUSTOMIZED has a 13th column"
-    message = f"a row must have {width} columns{policy}"
-    source.problem(place, message, f"{width} columns", f"{len(row)} columns", hint, field="row")
+    name, where, loop = row[0].text, source.location(row[0]), row[WIDTH].text if width > WIDTH else ""
+    return Layer(name, forward, input_grad, weight_grad, cells[11], cells[1], loop, where, role_of(name))
 
 
 def _cell(index: int, token: Token, source: Source, dialect: Dialect) -> int:

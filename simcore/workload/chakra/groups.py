@@ -49,7 +49,7 @@ def of_metadata(text: str, npus: int, path: str) -> Groups:
     A group without ranks spans all NPUs and is left out, as are texts that define no groups.
     """
     found: Groups = {}
-    for entry in _entries(text):
+    for entry in _objects(text):
         name, ranks = str(entry.get("pg_name", "")), entry.get("ranks")
         if name in {"", "0"} or not isinstance(ranks, list) or not ranks:
             continue
@@ -74,25 +74,21 @@ def distinct(own: Mapping[str, tuple[int, ...]], known: Groups, fixed: Collectio
     return names
 
 
-def _entries(text: str) -> Iterator[dict[str, Any]]:
-    """The objects in JSON, or in a Python list of strings of JSON as PyTorch's converter leaves it."""
-    for parse in (json.loads, ast.literal_eval):
-        try:
-            value = parse(text)
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
-            continue
-        yield from _objects(value)
-        return
-
-
 def _objects(value: Any) -> Iterator[dict[str, Any]]:
+    """The objects in JSON, or in a Python list of strings of JSON as PyTorch's converter leaves it."""
     if isinstance(value, dict):
         yield value
     elif isinstance(value, list | tuple):
         for item in value:
             yield from _objects(item)
-    elif isinstance(value, str) and value.lstrip().startswith(("[", "{")):
-        yield from _entries(value)
+    elif isinstance(value, str):
+        for parse in (json.loads, ast.literal_eval):
+            try:
+                found = parse(value)
+            except (ValueError, SyntaxError, MemoryError, RecursionError):
+                continue
+            yield from _objects(found)
+            return
 
 
 def check_ranks(

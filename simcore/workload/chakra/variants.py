@@ -50,14 +50,18 @@ def rescale(contents: Sequence[bytes], npus: int, known: Groups, growing: Collec
     if unknown:
         raise InputError.at("--grow", f"no group '{unknown[0]}'", expected=", ".join(sorted(found)), found=unknown[0])
     grown = {called[name] for called in names for name in growing if name in called}
-    laid_out = _laid_out(found, grown, traced, npus // traced)
+    laid_out: dict[str, list[int]] = {}  # ranks of every group of the larger machine: one a block, or over all blocks
+    for name, ranks in found.items():
+        for block in range(npus // traced):
+            moved = laid_out.setdefault(name if name in grown else f"{name}.{block}", [])
+            moved += [rank + block * traced for rank in ranks]
     made = []
     for rank in range(npus):  # a node that defines the groups, then the traced nodes with their groups and peers moved
         head, *nodes = traces[rank % traced]
-        block = _Block(rank // traced, traced, names[rank % traced], grown)
+        place = _Block(rank // traced, traced, names[rank % traced], grown)
         first = max((node.id for node in nodes), default=-1) + 1
         defining = [writer.groups(first, laid_out)] if laid_out else []
-        made.append(writer.encode(head, defining + [_moved(node, block) for node in nodes]))
+        made.append(writer.encode(head, defining + [_moved(node, place) for node in nodes]))
     return made
 
 
@@ -79,18 +83,6 @@ class _Block:
         """Whether a traced group spans all blocks."""
         found = self.names.get(name, name)
         return found in self.grown or found in {"", "0"}
-
-
-def _laid_out(found: Groups, growing: Collection[str], traced: int, blocks: int) -> dict[str, list[int]]:
-    """Ranks of every group of the larger machine: one a block, or one over all blocks where it grows."""
-    made: dict[str, list[int]] = {}
-    for name, ranks in found.items():
-        if name in growing:
-            made[name] = [rank + block * traced for block in range(blocks) for rank in ranks]
-            continue
-        for block in range(blocks):
-            made[f"{name}.{block}"] = [rank + block * traced for rank in ranks]
-    return made
 
 
 def _moved(old: Any, block: _Block) -> Any:
@@ -116,10 +108,7 @@ MAX_RANKS = 1 << 30
 
 def salt_of(contents: Iterable[bytes]) -> bytes:
     """A salt that only who has the traces can know; one for all ranks, so that equal names stay equal."""
-    digest = hashlib.sha256()
-    for content in contents:
-        digest.update(hashlib.sha256(content).digest())
-    return digest.digest()
+    return hashlib.sha256(b"".join(hashlib.sha256(content).digest() for content in contents)).digest()
 
 
 def obfuscate(data: bytes, salt: bytes, *, keep_sizes: bool) -> bytes:
@@ -149,24 +138,19 @@ def _node(old: Any, salt: bytes, keep_sizes: bool) -> Any:
         duration_micros=old.duration_micros,
     )
     for attribute in old.attr:
-        if attribute.name in ATTRIBUTES:
-            _copy(attribute, new.attr.add(), salt, keep_sizes)
+        if attribute.name in ATTRIBUTES:  # one that matters, its size rounded and its group's name hidden
+            copied, field = new.attr.add(), attribute.WhichOneof("value")
+            copied.CopyFrom(attribute)
+            copied.doc_string = ""
+            if attribute.name == "pg_name" and field == "string_val":
+                copied.string_val = _group(attribute.string_val, salt)
+            elif attribute.name in SIZES and not keep_sizes and field:
+                setattr(copied, field, _rounded(getattr(attribute, field)))
     found = groups.of_metadata(old.inputs.values, MAX_RANKS, "") if old.type == NodeType.METADATA_NODE else {}
     if found:  # the groups it defines, and nothing else of its values
         hidden = {_group(name, salt): ranks for name, ranks in found.items()}
         new.inputs.CopyFrom(writer.groups(0, hidden).inputs)
     return new
-
-
-def _copy(old: Any, new: Any, salt: bytes, keep_sizes: bool) -> None:
-    """An attribute that matters, its size rounded and its group's name hidden."""
-    new.CopyFrom(old)
-    new.doc_string = ""
-    field = old.WhichOneof("value")
-    if old.name == "pg_name" and field == "string_val":
-        new.string_val = _group(old.string_val, salt)
-    elif old.name in SIZES and not keep_sizes and field:
-        setattr(new, field, _rounded(getattr(old, field)))
 
 
 def _group(name: str, salt: bytes) -> str:

@@ -194,25 +194,16 @@ def _renumbered(
         linked.append(timed[number])
         for span in launched.get(number, ()):
             number_of_kernel[id(span)] = len(linked)
-            linked.append(_kernel(timed[number], span))
+            kernel = replace(  # with the tensors and the group of what launched it
+                timed[number], name=span.name, parent=number, duration_ns=span.end_ns - span.start_ns,
+                start_ns=span.start_ns, category=span.category, stream=int(span.args.get("stream", 0)),
+                group=str(span.args.get("Process Group Name", timed[number].group)),
+            )  # fmt: skip
+            linked.append(kernel)
     for index, op in enumerate(linked):
         parent = new_number.get(op.parent, op.parent)
         linked[index] = replace(op, number=index, parent=parent, waits_for=[])
     return linked, number_of_kernel, new_number
-
-
-def _kernel(launcher: Op, span: Timed) -> Op:
-    """A device operation; it carries the tensors and the group of what launched it."""
-    return replace(
-        launcher,
-        name=span.name,
-        parent=launcher.number,
-        duration_ns=span.end_ns - span.start_ns,
-        start_ns=span.start_ns,
-        category=span.category,
-        stream=int(span.args.get("stream", 0)),
-        group=str(span.args.get("Process Group Name", launcher.group)),
-    )
 
 
 def _wait_for_threads(linked: list[Op], threads: Mapping[int, str], spans: Mapping[int, Timed]) -> None:
