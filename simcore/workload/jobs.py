@@ -198,8 +198,4 @@ def _graphs(node: Node, npus: int, repeats: int) -> GraphSet:
         found_pp = f"pp: {workload.parallelism.pp}"
         node.problem("a pipeline cannot be one of several jobs", "pp: 1, or traces of it", found_pp)
         return _EMPTY
-    traces = convert(workload, (npus,), repeats)
-    known = {data: number for number, data in enumerate(dict.fromkeys(traces))}
-    groups: dict[str, tuple[int, ...]] = {}
-    graphs = tuple(reader.with_groups(reader.decode(data, str(path)), groups, (), npus) for data in known)
-    return GraphSet(graphs, np.array([known[data] for data in traces], np.int32), groups, path.name, workload.warnings)
+    return reader.of_ranks(convert(workload, (npus,), repeats), path.name, workload.warnings)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from simcore.errors import InputError
@@ -49,7 +48,7 @@ def rescale(contents: Sequence[bytes], npus: int, known: Groups, growing: Collec
     unknown = sorted(set(growing) - {name for called in names for name in called})
     if unknown:
         raise InputError.at("--grow", f"no group '{unknown[0]}'", expected=", ".join(sorted(found)), found=unknown[0])
-    grown = {called[name] for called in names for name in growing if name in called}
+    grown = {called[name] for called in names for name in growing if name in called} | {"", "0"}
     laid_out: dict[str, list[int]] = {}  # ranks of every group of the larger machine: one a block, or over all blocks
     for name, ranks in found.items():
         for block in range(npus // traced):
@@ -58,47 +57,31 @@ def rescale(contents: Sequence[bytes], npus: int, known: Groups, growing: Collec
     made = []
     for rank in range(npus):  # a node that defines the groups, then the traced nodes with their groups and peers moved
         head, *nodes = traces[rank % traced]
-        place = _Block(rank // traced, traced, names[rank % traced], grown)
         first = max((node.id for node in nodes), default=-1) + 1
         defining = [writer.groups(first, laid_out)] if laid_out else []
-        made.append(writer.encode(head, defining + [_moved(node, place) for node in nodes]))
+        moved_nodes = (_moved(node, rank // traced, traced, names[rank % traced], grown) for node in nodes)
+        made.append(writer.encode(head, [*defining, *moved_nodes]))
     return made
 
 
-@dataclass(frozen=True, slots=True)
-class _Block:
-    """Where a rank stands: its block, how many ranks one has, its trace's names for groups, and those that grow."""
+def _moved(old: Any, block: int, traced: int, names: Mapping[str, str], grown: Collection[str]) -> Any:
+    """A node of a block of `traced` ranks, whose trace calls groups by `names`; those `grown` span all blocks.
 
-    index: int
-    traced: int
-    names: Mapping[str, str]
-    grown: Collection[str]
-
-    def group(self, name: str) -> str:
-        """The name that a traced group has in this block."""
-        found = self.names.get(name, name)
-        return found if self.grows(name) else f"{found}.{self.index}"
-
-    def grows(self, name: str) -> bool:
-        """Whether a traced group spans all blocks."""
-        found = self.names.get(name, name)
-        return found in self.grown or found in {"", "0"}
-
-
-def _moved(old: Any, block: _Block) -> Any:
-    """A node of a block; METADATA nodes no longer define groups, which all are defined in front."""
+    METADATA nodes no longer define groups, which all are defined in front.
+    """
     new = messages()["Node"]()
     new.CopyFrom(old)
     if new.type == NodeType.METADATA_NODE:
         new.inputs.values = ""
-    named = [attribute.string_val for attribute in new.attr if attribute.name == "pg_name"]
-    grows = block.grows(named[0] if named else "")  # one root for all blocks
+    named = next((attribute.string_val for attribute in new.attr if attribute.name == "pg_name"), "")
+    group = names.get(named, named)
     for attribute in new.attr:
         value = attribute.WhichOneof("value")
-        if value and (attribute.name in {"comm_src", "comm_dst"} or (attribute.name == "root" and not grows)):
-            setattr(attribute, value, getattr(attribute, value) + block.index * block.traced)
+        # A group that grows has one root for all blocks.
+        if value and (attribute.name in {"comm_src", "comm_dst"} or (attribute.name == "root" and group not in grown)):
+            setattr(attribute, value, getattr(attribute, value) + block * traced)
         elif attribute.name == "pg_name" and value == "string_val":
-            attribute.string_val = block.group(attribute.string_val)
+            attribute.string_val = group if group in grown else f"{group}.{block}"
     return new
 
 
