@@ -186,30 +186,25 @@ class _Fabric:
         if each.kind != "WRITE":
             head = self._port(source, start, bank_ns)
             tail = head + bank_ns
-        crossed: dict[int, tuple[int, int]] = {}
-        return max(self._way(source, target, size, (head, tail), crossed, each.kind != "READ") for target in targets)
-
-    def _way(
-        self, source: int, target: int, size: int, begun: tuple[int, int], crossed: dict[int, tuple[int, int]],
-        stores: bool,
-    ) -> int:  # fmt: skip
-        """One destination; links that the same move crossed before are not crossed again."""
-        head, tail = begun
-        for link in self.graph.route(self.places[source], self.places[target]):
-            if link not in crossed:
-                occupied, step = whole_ns(size * self._link_ns[link]), self._step_ns[link]
-                if self.queues:
-                    head = max(head, self.links[link])
-                    self.links[link] = head + occupied
-                self.carried[link] += size
-                self.occupied[link] += occupied
-                crossed[link] = head + step, max(tail, head + occupied) + step
-            head, tail = crossed[link]
-        if stores:
-            bank_ns = whole_ns(size * self._bank_ns)
-            head = self._port(target, head, bank_ns)
-            tail = max(tail, head + bank_ns)
-        return tail
+        begun, ends = (head, tail), []
+        crossed: dict[int, tuple[int, int]] = {}  # a link is crossed once, whatever the number of destinations
+        for target in targets:
+            head, tail = begun
+            for link in self.graph.route(self.places[source], self.places[target]):
+                if link not in crossed:
+                    occupied, step = whole_ns(size * self._link_ns[link]), self._step_ns[link]
+                    if self.queues:
+                        head = max(head, self.links[link])
+                        self.links[link] = head + occupied
+                    self.carried[link] += size
+                    self.occupied[link] += occupied
+                    crossed[link] = head + step, max(tail, head + occupied) + step
+                head, tail = crossed[link]
+            if each.kind != "READ":
+                head = self._port(target, head, bank_ns)
+                tail = max(tail, head + bank_ns)
+            ends.append(tail)
+        return max(ends)
 
     def _port(self, bank: int, head: int, bank_ns: int) -> int:
         """When a bank's port is there for a move."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -196,8 +196,17 @@ def of_graphs(
     """Graphs, each with how many ranks run it; a collective without group is one of all `num_ranks`, if several."""
     traffic, compute, runs = Counter[Message](), Counter[Kernel](), Counter[Kernel]()
     for ranks, graph in graphs:
-        for message in _graph_messages(graph, groups, num_ranks if num_ranks > 1 else 0):
-            traffic[message] += ranks
+        # Every collective and send; receives are the sends of others.
+        for row in np.flatnonzero((graph.kind == NodeKind.COLLECTIVE) | (graph.kind == NodeKind.SEND)).tolist():
+            size = int(graph.size_bytes[row])
+            if graph.kind[row] == NodeKind.SEND:
+                traffic[SEND, PIPELINE, 0, size] += ranks
+                continue
+            kind, label = KINDS[graph.collective[row]], graph.group_names[graph.group[row]]
+            members = len(groups.get(label, ())) if label else num_ranks if num_ranks > 1 else 0
+            whole = size * members if kind is CollectiveKind.ALL_GATHER and members else size
+            group = _of_ranks(members) or (f"group {label}" if label else "all")
+            traffic[str(kind), group, members, whole] += ranks
         for row in np.flatnonzero((graph.kind == NodeKind.COMPUTE) & (graph.duration_ns > 0)).tolist():
             phase, _, rest = graph.names[row].partition(".")  # our own traces name nodes PHASE.LAYER
             ours = phase in PHASES and rest
@@ -205,16 +214,3 @@ def of_graphs(
             compute[kernel] += int(graph.duration_ns[row]) * ranks
             runs[kernel] += ranks
     return _contents(name, num_ranks, traffic, compute, runs)
-
-
-def _graph_messages(graph: Graph, groups: Mapping[str, tuple[int, ...]], num_ranks: int) -> Iterator[Message]:
-    """Every collective and send; receives are the sends of others."""
-    for row in np.flatnonzero((graph.kind == NodeKind.COLLECTIVE) | (graph.kind == NodeKind.SEND)).tolist():
-        size = int(graph.size_bytes[row])
-        if graph.kind[row] == NodeKind.SEND:
-            yield SEND, PIPELINE, 0, size
-            continue
-        kind, label = KINDS[graph.collective[row]], graph.group_names[graph.group[row]]
-        ranks = len(groups.get(label, ())) if label else num_ranks
-        whole = size * ranks if kind is CollectiveKind.ALL_GATHER and ranks else size
-        yield str(kind), _of_ranks(ranks) or (f"group {label}" if label else "all"), ranks, whole

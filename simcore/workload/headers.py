@@ -167,23 +167,16 @@ class Header:
             self._store(key, token, [])
             return
         self.cursor.take()
-        if key in (*LISTS, STAGES):
-            self._list(key, value)
-        else:
-            self._store(key, value, [self._number(key, value)])
-            self.entries[key] = (value,)
-
-    def _list(self, key: str, count: Token) -> None:
-        """`checkpoints: k c1 .. ck`."""
-        length = self._number(key, count)
-        places: list[Token] = []
-        while len(places) < length and (token := self.cursor.peek()) and _key(token.text) not in KEYS:
-            self.cursor.take()
-            places.append(token)
-        if len(places) < length:
-            told = f"{length} {'row counts' if key == STAGES else 'layer indices'} after '{key}: {length}'"
-            self.source.problem(count, f"'{key}' has too few entries", told, f"{len(places)}", field=key)
-        self._store(key, count, [self._number(key, token) for token in places])
+        places = [value]
+        if key in (*LISTS, STAGES):  # `checkpoints: k c1 .. ck`
+            length, places = self._number(key, value), []
+            while len(places) < length and (entry := self.cursor.peek()) and _key(entry.text) not in KEYS:
+                self.cursor.take()
+                places.append(entry)
+            if len(places) < length:
+                told = f"{length} {'row counts' if key == STAGES else 'layer indices'} after '{key}: {length}'"
+                self.source.problem(value, f"'{key}' has too few entries", told, f"{len(places)}", field=key)
+        self._store(key, value, [self._number(key, place) for place in places])
         self.entries[key] = tuple(places)
 
     def _number(self, key: str, token: Token) -> int:

@@ -11,6 +11,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -76,21 +77,16 @@ def read_host_trace(content: bytes, file: str) -> HostTrace:
     groups: dict[str, Mapping[str, Any]] = {}
     for op in operations:
         if op.name == GROUPS:
-            groups |= {str(one[key]): one for one in _groups(op) for key in ("pg_name", "backend_id") if key in one}
+            with suppress(LookupError, TypeError, ValueError):
+                said = json.loads(op.inputs["values"][0])
+                found = [one for one in said if isinstance(one, dict)] if isinstance(said, list) else []
+                groups |= {str(one[key]): one for one in found for key in ("pg_name", "backend_id") if key in one}
     return HostTrace(file, str(head.get("pid", "")), tuple(sorted(started, key=_started)), groups)
 
 
 def _started(op: Op) -> int:
     """Record-function ids count starts."""
     return int(op.attributes["rf_id"])
-
-
-def _groups(op: Op) -> list[Mapping[str, Any]]:
-    try:
-        found = json.loads(op.inputs["values"][0])
-    except (LookupError, TypeError, ValueError):
-        return []
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
 def read_recorded(

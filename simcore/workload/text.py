@@ -133,20 +133,11 @@ def _not_a_number(index: int, token: Token, source: Source) -> None:
     message = f"{label} must be a whole number of {what}"
     if is_integer(token.text) and token.text[0].isdigit():
         message, expected = f"{label} is too large", f"integer {what} below 2^63 = {MAX_INTEGER + 1}"
-    source.problem(token, message, expected, hint=_number_hint(index, token.text), field=label)
-
-
-def _number_hint(index: int, text: str) -> str:
-    """What was probably meant."""
-    if text in TYPES:
-        return "a communication type stands here: are the columns shifted?"
-    if index not in SIZE_COLUMNS:
-        return ""
-    try:
-        size = parse_bytes(text)
-    except (ValueError, OverflowError):
-        return ""
-    return f"write {size}" if size >= 0 and str(size) != text else ""
+    hint = "a communication type stands here: are the columns shifted?" if token.text in TYPES else ""
+    with suppress(ValueError, OverflowError):  # a size with a unit, perhaps
+        size = parse_bytes(token.text) if index in SIZE_COLUMNS else -1
+        hint = f"write {size}" if size >= 0 and str(size) != token.text else hint
+    source.problem(token, message, expected, hint=hint, field=label)
 
 
 def _check_type(index: int, token: Token, source: Source, dialect: Dialect) -> None:

@@ -107,20 +107,16 @@ def _distinct(files: list[Path]) -> tuple[list[Trace], NDArray[np.int32]]:
         if key not in by_content:
             refuse_foreign(data[:4096].decode(errors="replace"), str(file))
             trace = decode(to_current(data, str(file)), str(file))
-            by_content[key] = by_content.setdefault(_digest(trace) if len(different) > 1 else key, len(traces))
+            # Equal is also what differs only in ids, which Chakra's converters count on from rank to rank.
+            does = hashlib.blake2b(repr((trace.graph.names, trace.graph.group_names, trace.metadata)).encode())
+            for column in dataclass_fields(trace.graph) if len(different) > 1 else ():
+                value = getattr(trace.graph, column.name)
+                if isinstance(value, np.ndarray) and column.name != "node_id":
+                    does.update(value.tobytes())
+            by_content[key] = by_content.setdefault(does.digest(), len(traces))
             traces += [trace] * (by_content[key] == len(traces))
         trace_of_file[file] = by_content[key]
     return traces, np.array([trace_of_file[file] for file in files], np.int32)
-
-
-def _digest(trace: Trace) -> bytes:
-    """What a graph does: equal where only the ids differ, which Chakra's converters count on from rank to rank."""
-    digest = hashlib.blake2b(repr((trace.graph.names, trace.graph.group_names, trace.metadata)).encode())
-    for column in dataclass_fields(trace.graph):
-        value = getattr(trace.graph, column.name)
-        if isinstance(value, np.ndarray) and column.name != "node_id":
-            digest.update(value.tobytes())
-    return digest.digest()
 
 
 def current_files(path: str, npu_frequency_mhz: float = 1000.0) -> dict[int, bytes]:

@@ -34,23 +34,21 @@ def length(name: str, stages: int, micro_batches: int, chunks: int | None, durat
 
 
 def _pace(schedule: Schedule, ends: Floats, repeats: int) -> float | None:
-    """What a period adds, None while the ends of a window before the drain do not repeat."""
-    forward, backward = (_repeated(schedule, some, repeats) for some in ends)
-    if forward is None or backward is None:
-        return None
-    if family(schedule.name).apart:
+    """What a period adds, None while the ends of a window before the drain do not repeat.
+
+    The window reaches as far as cells wait back, and ends as far before the last.
+    """
+    known, step, paces = family(schedule.name), repeats // schedule.ways, []
+    window = known.reach * schedule.stages
+    for rows in ends.reshape(2, schedule.ways, -1, schedule.parts):  # of forwards, of backwards
+        gaps = rows[:, -2 * window : -window] - rows[:, -2 * window - step : -window - step]
+        paces.append(float(gaps.mean()))
+        if float(np.ptp(gaps)) > _EXACT * paces[-1]:
+            return None
+    forward, backward = paces
+    if known.apart:
         return forward + backward
     return forward if abs(forward - backward) <= _EXACT * forward else None
-
-
-def _repeated(schedule: Schedule, ends: Floats, repeats: int) -> float | None:
-    """The pace of one kind of cell: the window reaches as far as cells wait back, and ends as far before the last."""
-    rows, window = ends.reshape(schedule.ways, -1, schedule.parts), family(schedule.name).reach * schedule.stages
-    step = repeats // schedule.ways
-    later, former = rows[:, -2 * window : -window], rows[:, -2 * window - step : -window - step]
-    gaps = later - former
-    pace = float(gaps.mean())
-    return pace if float(np.ptp(gaps)) <= _EXACT * pace else None
 
 
 def _finish(waves: Waves, durations: Durations) -> tuple[float, Floats]:
