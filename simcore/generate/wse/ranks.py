@@ -72,12 +72,8 @@ def local_batches(system: System, batch: int, node: int) -> range:
 def own_batches(system: System, batch: int, node: int) -> range:
     """Those of its cluster's sequences that `node` sends to the experts."""
     local = local_batches(system, batch, node)
-    return local[slice_of(split(len(local), system.cluster_nodes)[node % system.cluster_nodes])]
-
-
-def slice_of(numbers: range) -> slice:
-    """The slice that a range of step 1 describes."""
-    return slice(numbers.start, numbers.stop)
+    own = split(len(local), system.cluster_nodes)[node % system.cluster_nodes]
+    return local[own.start : own.stop]
 
 
 def dispatch_sources(system: System, batch: int) -> Ints:

@@ -13,29 +13,22 @@ from simcore.generate.wse.exchange import Routed
 from simcore.generate.wse.kernels import Core, attention, product, total
 from simcore.generate.wse.layout import Banks, unplaced
 from simcore.generate.wse.nodes import Job, operations
-from simcore.generate.wse.operations import Operation, tensor
+from simcore.generate.wse.operations import ATTENTION, LINEAR, TOGETHER, Operation, tensor
 from simcore.generate.wse.program import Program
 from simcore.generate.wse.scope import Step
 from simcore.generate.wse.tiling import Tiling
 from simcore.generate.wse.wires import Wires, receivers
 
-TOGETHER = {"AllReduce", "AllGather", "Barrier"}
-ATTENTION = {"MLAAbsorbAttention", "MLANaiveAttention", "SelfAttention"}
 # Operations that only rename and cut: operation, layouts of its inputs -> layouts of its outputs. An Add makes no
 # instruction (as in the peer): its result is found where the product that follows needs it.
 MOVES: dict[str, Callable[[Operation, list[Banks]], list[Banks]]] = {
     "View": lambda operation, held: [held[0].reshape(operation.shape[1])],
-    "Split": lambda operation, held: _split(operation, held[0]),
+    "Split": lambda operation, held: np.split(held[0], np.cumsum(operation.shape[1])[:-1], axis=operation.shape[0]),
     "Transpose": lambda operation, held: [np.swapaxes(held[0], *operation.shape[0])],
     "Slice": lambda operation, held: [_slice(operation, held[0])],
     "Concat": lambda operation, held: [_concat(operation, held)],
     "Add": lambda _, held: [unplaced(held[0].shape)],
 }
-
-
-def _split(operation: Operation, held: Banks) -> list[Banks]:
-    axis, sizes, _ = operation.shape
-    return np.split(held, np.cumsum(sizes)[:-1], axis=axis)
 
 
 def _slice(operation: Operation, held: Banks) -> Banks:
@@ -87,8 +80,10 @@ class _Play:
         """Play all rows."""
         nodes = range(self.program.nodes)
         rows = [list(operations(self.job, self.step, node, self.routed))[::-1] for node in nodes]
-        for node in nodes:
-            self._start(node)
+        for node in nodes:  # the queries are there, in the tiles that the first layer needs
+            shape = (self.job.batch, self.step.queries, self.job.model.hidden)
+            self.tensors[tensor(node, "queries")] = unplaced(shape)
+            self.uses[tensor(node, "queries")] = 1
             for operation in rows[node]:
                 self.uses.update(operation.inputs)
         started = [False] * len(rows)
@@ -98,12 +93,6 @@ class _Play:
                 left = ", ".join(f"{held[-1].uid} on node {node}" for node, held in enumerate(rows) if held)
                 raise SimulationError(f"the nodes wait for each other: {left}")
         return self.program
-
-    def _start(self, node: int) -> None:
-        """The queries are there, in the tiles that the first layer needs."""
-        shape = (self.job.batch, self.step.queries, self.job.model.hidden)
-        self.tensors[tensor(node, "queries")] = unplaced(shape)
-        self.uses[tensor(node, "queries")] = 1
 
     def _turn(self, node: int, rows: list[Operation], started: list[bool]) -> bool:
         """Run one node up to and with its next operation that makes instructions; whether anything happened."""
@@ -153,7 +142,7 @@ class _Play:
         core = Core(self.program, node, self.tiling, self.job.element_bytes)
         if operation.kind in TOGETHER:
             self._meet(node, operation)
-        elif operation.kind in {"Linear", "GroupedLinear"}:
+        elif operation.kind in LINEAR:
             self._keep(operation, [product(core, operation, self._take(operation)[0])])
         elif operation.kind in ATTENTION:
             self._keep(operation, [attention(core, operation, self._take(operation))])
