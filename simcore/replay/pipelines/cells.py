@@ -259,7 +259,8 @@ def part_of(cells: Cells, name: str) -> ModelPart:
         for operations in cells.passes.get((name, "forward"), [])
     ]
     back = [_backward(operations, cells.following) for operations in cells.passes.get((name, "backward"), [])]
-    usual = _mean(back[:-1] or [_without_gradients(rows) for rows in back])
+    # What a micro-batch would do that is not the last one.
+    usual = _mean(back[:-1] or [tuple(_without_gradients(row) for row in rows) for rows in back])
     pairs = list(zip_longest(usual, back[-1] if back else (), fillvalue=IDLE))
     last = tuple(row for _, row in pairs)
     reduced = sum(row.weight_grad.size_bytes for row in last if row.weight_grad.group == Group.DP)
@@ -334,12 +335,8 @@ def _phase(compute_ns: int, one: Operation) -> Phase:
     return Phase(compute_ns, one.collective, one.size_bytes, one.group)
 
 
-def _without_gradients(rows: Rows) -> Rows:
-    """What a micro-batch would do that is not the last one."""
-    return tuple(
-        replace(row, weight_grad=Phase(row.weight_grad.compute_ns)) if row.weight_grad.group == Group.DP else row
-        for row in rows
-    )
+def _without_gradients(row: Layer) -> Layer:
+    return replace(row, weight_grad=Phase(row.weight_grad.compute_ns)) if row.weight_grad.group == Group.DP else row
 
 
 def _structure(rows: Rows) -> tuple[object, ...]:

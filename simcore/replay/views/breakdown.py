@@ -130,11 +130,6 @@ def sides(path: Mapping[str, int]) -> dict[str, float]:
     }
 
 
-def host_share(path: Mapping[str, int]) -> float:
-    """The share of a critical path that is recorded host time."""
-    return sum(path.get(label, 0) for label in HOST_TIME) / max(sum(path.values()), 1)
-
-
 def critical_tasks(step: StepReplay, count: int = 10) -> list[TaskTotal]:
     """The names of tasks, of this or another rank, that take most of the critical path."""
     graph, often, total = step.graph, Counter[tuple[int, int]](), Counter[tuple[int, int]]()

@@ -12,10 +12,10 @@ import simcore
 from simcore.replay.kinds import SUSPECTED, plain
 from simcore.replay.session import Replay, StepReplay
 from simcore.replay.views.breakdown import (
+    HOST_TIME,
     TaskTotal,
     critical_path,
     critical_tasks,
-    host_share,
     idle_causes,
     largest_tasks,
     measured,
@@ -113,7 +113,7 @@ def _rank(replay: Replay, number: int) -> dict[str, object]:
         "host_trace": asdict(prepared.view.trace.host) if prepared.view.trace.host else None,
         "steps": [_step(step) for step in replay.steps[number]],
         "typical_ns": typical.measured_ns,
-        **asdict(trust(replay, number)),
+        **trust(replay, number),
         "step_noise": noise([step.window.length_ns for step in scored]),
         "breakdown": {
             "measured": asdict(mean_breakdown([measured(step) for step in scored])),
@@ -175,35 +175,28 @@ def _step(step: StepReplay) -> dict[str, object]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Trust:
-    """How far the replay is off, and what the trace can say of it.
+def trust(replay: Replay, number: int) -> dict[str, object]:
+    """How far the replay is off, and what the trace can say of it, over all steps after the first.
 
     `unaided_error` is that of dependencies alone, without residuals; where the null model's is as small, or there is a
     single step, the trace tests nothing. `host_share` is the share of the critical path that is recorded host time,
     `coverage` the share of late starts that dependencies explain.
     """
-
-    period_error: float
-    unaided_error: float
-    null_error: float
-    tested: bool
-    host_share: float
-    coverage: float
-
-
-def trust(replay: Replay, number: int) -> Trust:
-    """Over all steps after the first."""
     scored = replay.scored(number)
     period, alone, null = (
         mean(abs(step.error_of(getattr(step, side))) for step in scored) for side in ("baseline", "unaided", "null")
     )
-    tested = len(replay.steps[number]) > 1 and null - alone > TESTED
-    share = host_share(critical_path(typical_step(replay, number)))
+    path = critical_path(typical_step(replay, number))
     delays, rows = replay.ranks[number].delays, [task for step in scored for task in step.tasks]
     late = int(delays.late_ns[rows].sum())
-    covered = 1 - int(delays.unexplained_ns[rows].sum()) / late if late else 1.0
-    return Trust(period, alone, null, tested, share, covered)
+    return {
+        "period_error": period,
+        "unaided_error": alone,
+        "null_error": null,
+        "tested": len(replay.steps[number]) > 1 and null - alone > TESTED,
+        "host_share": sum(path.get(label, 0) for label in HOST_TIME) / max(sum(path.values()), 1),
+        "coverage": 1 - int(delays.unexplained_ns[rows].sum()) / late if late else 1.0,
+    }
 
 
 def noise(lengths: list[int]) -> float:

@@ -37,10 +37,14 @@ class Work:
 
 def work(step: StepReplay) -> list[Work]:
     """By category, communication by kind or library, what takes most first."""
-    view = step.prepared.view
-    trace, done = view.trace, defaultdict[str, list[int]](list)
+    trace, done = step.prepared.view.trace, defaultdict[str, list[int]](list)
     for task in step.tasks:
-        done[_category(step, task)].append(task)
+        name = trace.names[trace.tasks.name[task]]
+        category, said = kind_of_name(name).category, trace.collectives.get(task)
+        if category == COMMUNICATION:
+            kind = (kind_of(said.operation) if said else "") or kind_of(name) or kind_of_name(name).library
+            category = f"{COMMUNICATION}, {kind}"
+        done[category].append(task)
     amounts = {name: list(_amounts(step, name, rows)) for name, rows in done.items()}
     found = []
     for name, rows in done.items():
@@ -53,17 +57,6 @@ def work(step: StepReplay) -> list[Work]:
         rate, rated = amount / (spent_ns / 1e9), min(spent_ns / time_ns, 1.0)
         found.append(Work(name, len(rows), time_ns, rate, unit, _limit(step, name), rated))
     return sorted(found, key=lambda each: (-each.time_ns, each.category))
-
-
-def _category(step: StepReplay, task: int) -> str:
-    view = step.prepared.view
-    name = view.trace.names[view.trace.tasks.name[task]]
-    category = kind_of_name(name).category
-    if category != COMMUNICATION:
-        return category
-    said = view.trace.collectives.get(task)
-    kind = (kind_of(said.operation) if said else "") or kind_of(name) or kind_of_name(name).library
-    return f"{COMMUNICATION}, {kind}"
 
 
 def _amounts(step: StepReplay, category: str, rows: list[int]) -> Iterator[tuple[float, int]]:
@@ -80,10 +73,7 @@ def _amounts(step: StepReplay, category: str, rows: list[int]) -> Iterator[tuple
         for task in rows:
             transfer = transfer_of(said) if (said := trace.collectives.get(task)) else None
             if transfer and transfer.size_bytes:
-                yield (
-                    bus_bytes(transfer) * transfer.size_bytes,
-                    step.source.transfer_ns(step.number, task),
-                )
+                yield bus_bytes(transfer) * transfer.size_bytes, step.source.transfer_ns(step.number, task)
     else:
         yield from ((trace.copied[task], trace.tasks.length_ns(task)) for task in rows if task in trace.copied)
 
