@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Literal
+from types import SimpleNamespace
 
 import click
 import numpy as np
 
 from simcore.api import load_topology
-from simcore.cli.command import emit, forced, note, option_of, warn
+from simcore.cli.command import forced, note, option_of, warn
 from simcore.engine.settings import parse_straggler
 from simcore.errors import InputError
 from simcore.files import make_folder, write_text
@@ -124,39 +124,8 @@ def groups(values: tuple[str, ...]) -> dict[str, re.Pattern[str]]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """The options of `simcore replay`, as it names them."""
-
-    traces: tuple[str, ...]
-    hosts: tuple[str, ...]
-    changes: Changes
-    scales: tuple[Edit, ...]
-    fused: tuple[Edit, ...]
-    cuda_graphs: bool
-    stragglers: tuple[Edit, ...]
-    assignments: dict[str, int | str]
-    groups: dict[str, re.Pattern[str]]
-    topology: str | None
-    system: str | None
-    recorded_topology: str | None
-    recorded_system: str | None
-    overlap: Literal["off", "full"] | None
-    tokens: int
-    with_ablations: bool
-    chakra: str | None
-    text: str | None
-    output: str | None
-
-
-def run(asked: Asked) -> None:
-    """Replay, write and print."""
-    document, shown = _answer(asked)
-    emit(document, shown)
-
-
-def _answer(asked: Asked) -> tuple[dict[str, object], Callable[[], str]]:
-    """Replay and write: the document, and what makes the text."""
+def run(asked: SimpleNamespace) -> tuple[dict[str, object], Callable[[], str]]:
+    """Replay and write, as the options of `simcore replay` say; the document, and what makes the text."""
     profiles, alone = read_recorded(asked.traces, asked.hosts)
     for left in alone:
         warn(f"{left.file}: no trace here is of process {left.process}; this host trace is left out")
@@ -178,7 +147,7 @@ def _answer(asked: Asked) -> tuple[dict[str, object], Callable[[], str]]:
     return document, lambda: to_text(document)
 
 
-def _whats(asked: Asked) -> tuple[WhatIf, ...]:
+def _whats(asked: SimpleNamespace) -> tuple[WhatIf, ...]:
     """What is changed, in the order in which changes are made."""
     changed = [CHANGES[name](int(number)) for name, number in asked.assignments.items()]
     degrees = [replace(one, named=asked.groups.get(one.role)) for one in changed if isinstance(one, Degree)]
@@ -204,7 +173,7 @@ def _interconnect(topology: str | None, system: str | None, prefix: str) -> Inte
     return Interconnect(load_topology(topology), config.read(system) if system else None)
 
 
-def _another_pipeline(asked: Asked, ranks: list[Prepared]) -> tuple[dict[str, object], Callable[[], str]]:
+def _another_pipeline(asked: SimpleNamespace, ranks: list[Prepared]) -> tuple[dict[str, object], Callable[[], str]]:
     """Compile the recorded step into a pipeline and play it."""
     from simcore.replay.pipelines.pipeline import NUMBERS, compiled, pipeline_dict, pipeline_text, rebuild
     from simcore.workload.text import write as workload_text

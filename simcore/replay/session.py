@@ -223,21 +223,16 @@ class RecordedStep:
             for view, window, offset in zip(self.views, self.windows, offsets, strict=True)
         ]  # on one clock, which starts with the earliest of them
         begins = {nodes.begin: time - min(times) for nodes, time in zip(graph.ranks, times, strict=True)}
-        before = self._left_over_ns(graph, begins) if self.copies else {}
-        return replay(graph, changes, begins_ns=begins, before_ns=before, copies=self.copies)
-
-    def _left_over_ns(self, graph: StepGraph, begins_ns: dict[int, int]) -> dict[int, int]:
-        """When each stream was done with what came before the step, as the end of its last task a copy before."""
-        ends: dict[int, int] = {}
-        for view, window, nodes in zip(self.views, self.windows, graph.ranks, strict=True):
+        before: dict[int, int] = {}  # when streams were done with what came before the step: their last task's end
+        for view, window, nodes in zip(self.views, self.windows, graph.ranks, strict=True) if self.copies else ():
             tasks = view.trace.tasks
             last = {int(tasks.lane[task]): node for task, node in zip(nodes.tasks, nodes.ends, strict=True)}
             for lane, node in last.items():
                 rows = view.stream_tasks[lane]
                 old = rows[view.launch_ns[rows] < window.start_ns]
                 if len(old):
-                    ends[node] = begins_ns[nodes.begin] + int(tasks.end_ns[old].max()) - window.start_ns
-        return ends
+                    before[node] = begins[nodes.begin] + int(tasks.end_ns[old].max()) - window.start_ns
+        return replay(graph, changes, begins_ns=begins, before_ns=before, copies=self.copies)
 
     def edited(self, whats: Sequence[WhatIf]) -> StepGraph:
         """The step's graph with changes."""

@@ -155,7 +155,13 @@ def _path(step: StepReplay) -> Iterator[tuple[str, int, int]]:
     node = latest if copy or not step.steady else graph.ranks[step.number].end
     while cursor > step.from_ns:
         start = max(int(timing.start_ns[copy, node]), step.from_ns)
-        yield _label(step, node), node, max(cursor - start, 0)
+        label = OTHER_RANKS
+        if graph.rank[node] == step.number and graph.kind[node] == NodeKind.HOST:
+            label = "host_calls"
+        elif graph.rank[node] == step.number:
+            talks = step.prepared.view.categories[graph.name[node]] == COMMUNICATION
+            label = "communication" if talks else "computation"
+        yield label, node, max(cursor - start, 0)
         cursor = min(cursor, start)
         edge = int(timing.binding[copy, node])
         if edge < 0 or copy < graph.back[edge]:
@@ -179,15 +185,6 @@ def _on_the_way(step: StepReplay, edge: int, length_ns: int) -> Iterator[tuple[s
     yield UNEXPLAINED, -1, unknown
     yield LOADER, -1, loader
     yield PATH_LABELS[EdgeKind(graph.edge_kind[edge])], -1, length_ns - unknown - loader
-
-
-def _label(step: StepReplay, node: int) -> str:
-    graph = step.graph
-    if graph.rank[node] != step.number:
-        return OTHER_RANKS
-    if graph.kind[node] == NodeKind.HOST:
-        return "host_calls"
-    return "communication" if step.prepared.view.categories[graph.name[node]] == COMMUNICATION else "computation"
 
 
 def idle_causes(step: StepReplay) -> dict[str, int]:

@@ -26,7 +26,10 @@ def to_text(document: Figures) -> str:
     slowest = next(one for one in found if one["rank"] == document["job"]["slowest"])
     waits = max(found, key=lambda one: (one["waiting_ns"], -one["rank"]))
     parts = [_job_text(document["job"], slowest)] if len(ranks) > 1 and "retimed" not in ranks[0] else []
-    parts += [_rank_text(rank) for rank, one in zip(ranks, found, strict=True) if one in (slowest, waits)]
+    for rank in (rank for rank, one in zip(ranks, found, strict=True) if one in (slowest, waits)):
+        tables = (each.text(WIDTH, INDENT) for each in (*_advice(rank), *_figures(rank)))
+        said = "\n".join((rank["answer"], wrapped(_trusted(rank), WIDTH)))
+        parts.append("\n\n".join(filter(None, (said, *tables, "\n".join(_explanations(rank))))))
     if "ablations" in ranks[0]:  # with residuals, without, and then without one more kind of dependency
         errors = [(f"{number}", f"rank {rank['rank']}", ".2%") for number, rank in enumerate(ranks)]
         names = ranks[0]["ablations"]
@@ -66,12 +69,6 @@ def _job_text(found: Figures, slowest: Figures) -> str:
 TIMES = ("step_ns", "compute_ns", "exposed_comm_ns", "waiting_ns", "awaited_ns")
 
 
-def _rank_text(rank: Figures) -> str:
-    said = "\n".join((rank["answer"], wrapped(_trusted(rank), WIDTH)))
-    shown = (each.text(WIDTH, INDENT) for each in (*_advice(rank), *_figures(rank)))
-    return "\n\n".join(filter(None, (said, *shown, "\n".join(_explanations(rank)))))
-
-
 def _trusted(rank: Figures) -> str:
     """How far the replay is off, beside the null model, and what the trace can say of it."""
     scored = rank["steps"][1:] or rank["steps"]
@@ -106,24 +103,18 @@ def _advice(rank: Figures) -> Iterator[Table]:
     shown = columns(("what", "what would help most"), ("saved_ns", "a step saves"), "from, to", "replayed with")
     yield Table("", shown, rows)
     whole_ns = max(rank["typical_ns"], 1)
-    rows = [
-        (each["category"], each["count"], each["time_ns"], each["time_ns"] / whole_ns,
-         _rate(each["rate"], each["unit"], each["limit"]))
-        for each in rank["work"] if each["time_ns"]
-    ]  # fmt: skip
+    rows = []
+    for each in (each for each in rank["work"] if each["time_ns"]):
+        rate = format_rate(each["rate"]) if each["unit"] == "byte/s" else f"{each['rate'] / 1e12:.3g} TFLOP/s"
+        rate += f", {each['rate'] / each['limit']:.0%} of the device's" if each["limit"] else ""
+        share = each["time_ns"] / whole_ns
+        rows.append((each["category"], each["count"], each["time_ns"], share, rate if each["rate"] else ""))
     yield Table("", columns("on the device", "tasks", "time_ns", ("share", "of the step"), "reaching"), rows)
     rows = [
         (each["length_ns"], plain(each["before"]), _origin(each["host"], each["call"]) or "nothing recorded")
         for each in rank["pauses"]
     ]
     yield Table("", columns("device_idle_ns", "until", "while the host is in"), rows)
-
-
-def _rate(rate: float, unit: str, limit: float) -> str:
-    if not rate:
-        return ""
-    shown = format_rate(rate) if unit == "byte/s" else f"{rate / 1e12:.3g} TFLOP/s"
-    return shown + (f", {rate / limit:.0%} of the device's" if limit else "")
 
 
 def _origin(origin: Mapping[str, str], *before: str) -> str:

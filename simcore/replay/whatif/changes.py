@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.errors import InputError, SimulationError
-from simcore.replay.graph import EDGE_COLUMNS, EdgeKind, RankNodes, StepGraph
+from simcore.replay.graph import EDGE_COLUMNS, EdgeKind, StepGraph
 from simcore.replay.rank import RankView
 from simcore.replay.whatif.layers import LayerStack, find_layers
 from simcore.replay.whatif.products import width_factors
@@ -183,11 +183,10 @@ def overlap(mode: Literal["off", "full"]) -> Edit:
     """
 
     def edit(graph: StepGraph, ranks: Sequence[RankView], _: Sequence[int]) -> StepGraph:
-        both = list(zip(graph.ranks, ranks, strict=True))
         if mode == "off":
-            return _one_after_another(graph, [_by_launch(nodes, rank) for nodes, rank in both])
+            return _one_after_another(graph, ranks)
         talks = np.zeros(len(graph.kind), dtype=bool)
-        for nodes, rank in both:
+        for nodes, rank in zip(graph.ranks, ranks, strict=True):
             for column in (nodes.begins, nodes.ends):
                 talks[column] = rank.communication[nodes.tasks]
         waits = np.isin(graph.edge_kind, BETWEEN_STREAMS) & (talks[graph.source] != talks[graph.target])
@@ -199,26 +198,27 @@ def overlap(mode: Literal["off", "full"]) -> Edit:
 BETWEEN_STREAMS = (EdgeKind.INTERSTREAM, EdgeKind.INTERSTREAM_INFERRED)
 
 
-def _by_launch(nodes: RankNodes, rank: RankView) -> list[tuple[int, int, bool]]:
-    """(first node, last node, communication) of a rank's tasks in the order of their launches."""
-    rows = np.argsort(np.argsort(rank.launch_order)[nodes.tasks]).tolist()
-    return [(nodes.begins[row], nodes.ends[row], bool(rank.communication[nodes.tasks[row]])) for row in rows]
-
-
-def _one_after_another(graph: StepGraph, ranks: Sequence[Sequence[tuple[int, int, bool]]]) -> StepGraph:
+def _one_after_another(graph: StepGraph, ranks: Sequence[RankView]) -> StepGraph:
     """The graph in which computation and communication take turns.
 
-    `ranks` lists (first node, last node, communication) of each rank's tasks in launch order. A task waits for the
-    last one of the other kind on every stream before it; the step's first ones for the previous copy's last. A wait for
-    a kernel that was launched later and held the device is left out: it may not hold it any more.
+    In the order of launches a task waits for the last one of the other kind on every stream before it; the step's first
+    ones for the previous copy's last. A wait for a kernel that was launched later and held the device is left out: it
+    may not hold it any more.
     """
     place = np.zeros(len(graph.kind), dtype=np.int64)
-    for tasks in ranks:
-        for number, (begin, end, _) in enumerate(tasks):
-            place[[begin, end]] = number
+    pairs = list[tuple[int, int, int]]()  # source, target, copies back
+    for nodes, rank in zip(graph.ranks, ranks, strict=True):
+        order = np.argsort(np.argsort(rank.launch_order)[nodes.tasks])
+        begins, ends = (np.array(column, dtype=np.int64)[order] for column in (nodes.begins, nodes.ends))
+        place[begins] = place[ends] = np.arange(len(order))
+        columns = (begins, ends, graph.lane[ends], rank.communication[nodes.tasks][order])
+        tasks = list(zip(*(column.tolist() for column in columns), strict=True))
+        last = {kind: {lane: (end, 1) for _, end, lane, talks in tasks if talks == kind} for kind in (False, True)}
+        for begin, end, lane, talks in tasks:
+            pairs += [(source, begin, back) for source, back in last[not talks].values()]
+            last[talks][lane] = end, 0
     inferred = (graph.edge_kind == EdgeKind.INTERSTREAM_INFERRED) & (graph.back == 0)
     graph = graph.kept(~(inferred & (place[graph.source] > place[graph.target])))
-    pairs = [pair for tasks in ranks for pair in _turns(graph, tasks)]
     source, target, back = np.array(pairs, dtype=np.int64).reshape(-1, 3).T
     new = dict.fromkeys(EDGE_COLUMNS, np.zeros(len(pairs), dtype=np.int64))
     new |= {"source": source, "target": target, "back": back, "edge_kind": np.full(len(pairs), EdgeKind.INTERSTREAM)}
@@ -229,15 +229,3 @@ def _one_after_another(graph: StepGraph, ranks: Sequence[Sequence[tuple[int, int
             "--overlap off: tasks would wait for each other in a circle: launches contradict the streams"
         )
     return changed
-
-
-def _turns(graph: StepGraph, tasks: Sequence[tuple[int, int, bool]]) -> list[tuple[int, int, int]]:
-    """(source, target, copies back) between each task and the last ones of the other kind before it."""
-    last: dict[bool, dict[int, tuple[int, int]]] = {False: {}, True: {}}
-    for _, end, talks in tasks:
-        last[talks][int(graph.lane[end])] = end, 1
-    pairs = []
-    for begin, end, talks in tasks:
-        pairs += [(source, begin, back) for source, back in last[not talks].values()]
-        last[talks][int(graph.lane[end])] = end, 0
-    return pairs
