@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.replay.rank import RankView
-from simcore.workload.kineto import TaskKind
+from simcore.workload.kineto import Column, TaskKind
 
-Column = NDArray[np.int64]
 # Figures of the trial in reference/lumos.md section 5; all on the scale of a launch (about 10 us).
 SHORT_GAP_NS = 12_000  # two tasks of a stream this close follow each other without another reason
 LAUNCH_JITTER_NS = 12_000  # a launch may take this much longer than usual

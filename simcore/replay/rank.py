@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 
 from simcore.replay.kinds import COMMUNICATION, LOADER, kind_of_name
 from simcore.timeline.breakdown import merge
-from simcore.workload.kineto import Intervals, KinetoTrace, TaskKind
+from simcore.workload.kineto import Column, Intervals, KinetoTrace, TaskKind
 
-Column = NDArray[np.int64]
 NOWHERE = -1
 LONG_AGO = -(1 << 62)
 

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.replay.graph import EdgeKind, NodeKind, StepGraph
+from simcore.workload.kineto import Column
 
-Column = NDArray[np.int64]
 LEAST_COPIES, MOST_COPIES = 4, 12
 
 

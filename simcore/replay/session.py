@@ -8,9 +8,6 @@ from enum import Enum
 from math import prod
 from operator import attrgetter
 
-import numpy as np
-from numpy.typing import NDArray
-
 from simcore.progress import meter
 from simcore.replay.build import Prepared, build_step, prepare
 from simcore.replay.coupling import Estimate, clock_offsets_ns, match_collectives
@@ -21,7 +18,6 @@ from simcore.replay.whatif.changes import WhatIf
 from simcore.replay.whatif.retiming import Retimed
 from simcore.workload.kineto import KinetoTrace
 
-Column = NDArray[np.int64]
 MOST_ORDERS = 8  # how often streams are put into a new launch order before the recorded one is kept
 BACKLOG_SHARE = 0.02  # a step whose GPU backlog changes by more than this share of it is not steady
 

@@ -11,11 +11,10 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from simcore.generate.wse.ranks import dispatch_sources, expert_nodes, shared_nodes
+from simcore.generate.wse.ranks import Ints, dispatch_sources, expert_nodes, shared_nodes
 from simcore.generate.wse.settings import System
 from simcore.model.shape import Experts
 
-Ints = npt.NDArray[np.int64]
 Token = tuple[int, int]  # sequence, position
 SHARED = -1  # stands for the shared expert where a number of an expert is expected
 

@@ -97,7 +97,7 @@ class Tiles:
         return (*self.shape[:2], self.shape[3]), (*self.tile[:2], self.tile[3])
 
 
-def product(core: Core, operation: Operation, source: Banks) -> Banks:
+def product(core: Core, operation: Operation, sources: list[Banks]) -> Banks:
     """Linear and GroupedLinear on an input of as many elements as [groups, M, K]; returns the layout of the output."""
     grouped = operation.kind == "GroupedLinear"
     shape = operation.shape if grouped else (1, *operation.shape)
@@ -105,7 +105,7 @@ def product(core: Core, operation: Operation, source: Banks) -> Banks:
         return unplaced((*operation.shape[:-2], shape[3]))
     tile = core.tiling.of(operation.uid, operation.kind, operation.shape, core.cores)
     tiles = Tiles(operation.uid, grouped, shape, tile if grouped else (1, *tile))
-    source = source.reshape(shape[:3])
+    source = sources[0].reshape(shape[:3])
     if source[0, 0, 0] == UNPLACED:
         source = tiled(source.shape, tiles.tile[:3], core.cores)
     partial: dict[tuple[int, ...], list[int]] = defaultdict(list)
@@ -210,8 +210,9 @@ def _scores(core: Core, shape: Heads, tile: tuple[int, int, int, int], comment: 
     core.write(where, bank, size, comment, done)
 
 
-def total(core: Core, operation: Operation, source: Banks) -> Banks:
+def total(core: Core, operation: Operation, sources: list[Banks]) -> Banks:
     """Sum over the first axis of [vectors, 1, hidden]: tiles as in the first vector, dealt to the cores in turn."""
+    source = sources[0]
     out = source[:1].copy()
     for number, (_, extent) in enumerate(runs(source[0, 0])):
         where, size = number % core.cores, extent.stop - extent.start

@@ -11,15 +11,14 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
+from numpy.typing import NDArray
 
 from simcore.documents import location_of, read_text
 from simcore.errors import InputError, Location
+from simcore.generate.wse.ranks import Ints
 from simcore.model.shape import Experts, Model
 
 MOST_TOKENS, MOST_ROUTED = 1 << 44, 1 << 26
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 Routing = dict[str, Ints]
 SEED = 42
 TOKENS_AT_ONCE = 1 << 15
@@ -74,7 +73,7 @@ def expert_layers(model: Model) -> list[int]:
     return [layer for layer in range(model.layers) if not model.dense(layer)]
 
 
-def _sample(generator: np.random.Generator, weights: Floats, top_k: int, shape: tuple[int, int]) -> Ints:
+def _sample(generator: np.random.Generator, weights: NDArray[np.float64], top_k: int, shape: tuple[int, int]) -> Ints:
     """`top_k` different experts per token, one after the other by weight (Gumbel top-k, arXiv 1903.06059)."""
     tokens = shape[0] * shape[1]
     with np.errstate(divide="ignore"):

@@ -29,6 +29,7 @@ MOVES: dict[str, Callable[[Operation, list[Banks]], list[Banks]]] = {
     "Concat": lambda operation, held: [_concat(operation, held)],
     "Add": lambda _, held: [unplaced(held[0].shape)],
 }
+KERNELS = {**dict.fromkeys(LINEAR, product), **dict.fromkeys(ATTENTION, attention), "Sum": total}
 
 
 def _slice(operation: Operation, held: Banks) -> Banks:
@@ -96,31 +97,20 @@ class _Play:
 
     def _turn(self, node: int, rows: list[Operation], started: list[bool]) -> bool:
         """Run one node up to and with its next operation that makes instructions; whether anything happened."""
-        moved = False
-        while rows and self._ready(node, rows[-1]):
+        moved, bank = False, self.program.bank
+        # The inputs are there, and no earlier collective of the node is still open.
+        while rows and self.tensors.keys() >= {*rows[-1].inputs} and all(node not in m for m in self.waiting.values()):
             operation, moved = rows.pop(), True
             if operation.kind in MOVES:
                 self._keep(operation, MOVES[operation.kind](operation, self._take(operation)))
                 continue
-            if operation.kind != "Barrier":
-                self._cross(node, started)
+            if operation.kind != "Barrier" and started[node]:  # all its cores meet before every layer but the first
+                self.program.barrier(f"cross_layer_{self.layers}", range(bank(node, 0), bank(node + 1, 0)))
+                self.layers += 1
+            started[node] |= operation.kind != "Barrier"
             self._play(node, operation)
             break
         return moved
-
-    def _ready(self, node: int, operation: Operation) -> bool:
-        """Whether the inputs are there and no earlier collective of the node is still open."""
-        if any(node in members for members in self.waiting.values()):
-            return False
-        return all(name in self.tensors for name in operation.inputs)
-
-    def _cross(self, node: int, started: list[bool]) -> None:
-        """All cores of a node wait for each other before every layer but its first."""
-        if started[node]:
-            cores = range(self.program.bank(node, 0), self.program.bank(node + 1, 0))
-            self.program.barrier(f"cross_layer_{self.layers}", cores)
-            self.layers += 1
-        started[node] = True
 
     def _take(self, operation: Operation) -> list[Banks]:
         """The layouts of the inputs; those that nobody else needs are forgotten."""
@@ -139,15 +129,11 @@ class _Play:
 
     def _play(self, node: int, operation: Operation) -> None:
         """Make the instructions of one operation, or wait for the other members of its group."""
-        core = Core(self.program, node, self.tiling, self.job.element_bytes)
         if operation.kind in TOGETHER:
             self._meet(node, operation)
-        elif operation.kind in LINEAR:
-            self._keep(operation, [product(core, operation, self._take(operation)[0])])
-        elif operation.kind in ATTENTION:
-            self._keep(operation, [attention(core, operation, self._take(operation))])
-        elif operation.kind == "Sum":
-            self._keep(operation, [total(core, operation, self._take(operation)[0])])
+        elif kernel := KERNELS.get(operation.kind):
+            core = Core(self.program, node, self.tiling, self.job.element_bytes)
+            self._keep(operation, [kernel(core, operation, self._take(operation))])
         else:
             self._send(node, operation)
 

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from itertools import groupby
 from math import prod
 
+import numpy as np
+
 from simcore.errors import SimulationError
 from simcore.generate.wse.exchange import Exchange
 from simcore.generate.wse.operations import ATTENTION, LINEAR, Operation, Owner, Part, tensor
@@ -109,10 +111,8 @@ def _attention(scope: Scope, block: str, row: Operation, rows: list[Operation]) 
 
 def _copies(scope: Scope) -> tuple[int, ...]:
     """The nodes with a copy of the shared expert that has tokens."""
-    if scope.system.tp_ffn > 1:
-        return ()
-    first = stage(scope.system, scope.node)[0]
-    return tuple(first + place for place in sorted(set(shared_nodes(scope.system, scope.batch).tolist())))
+    places = [] if scope.system.tp_ffn > 1 else np.unique(shared_nodes(scope.system, scope.batch)).tolist()
+    return tuple(stage(scope.system, scope.node)[0] + place for place in places)
 
 
 Members = Callable[[Scope], tuple[int, ...]]

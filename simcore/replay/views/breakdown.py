@@ -13,9 +13,8 @@ from simcore.replay.graph import EdgeKind, NodeKind
 from simcore.replay.kinds import COMMUNICATION
 from simcore.replay.session import StepReplay
 from simcore.timeline.breakdown import Breakdown, filled, shares
+from simcore.workload.kineto import Column
 
-Column = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 UNEXPLAINED, OTHER_RANKS, LOADER = "unexplained", "other_ranks", "data_loader"
 # What a task waited for while its device stood idle, by the edge that held it.
 IDLE_CAUSES = {
@@ -57,7 +56,7 @@ class TaskTotal:
     time_ns: int
 
 
-def _breakdown(start_ns: Column, end_ns: Column, communication: Mask, span: tuple[int, int]) -> Breakdown:
+def _breakdown(start_ns: Column, end_ns: Column, communication: NDArray[np.bool_], span: tuple[int, int]) -> Breakdown:
     """The four shares of a span, from the intervals of tasks."""
     times = np.clip([start_ns, end_ns], *span)
     working, talking = ((some[0], some[1]) for some in (times[:, ~communication], times[:, communication]))
@@ -128,6 +127,11 @@ def sides(path: Mapping[str, int]) -> dict[str, float]:
     return {
         side: sum(path.get(label, 0) for label in labels) / total if total else 0.0 for side, labels in SIDES.items()
     }
+
+
+def host_share(path: Mapping[str, int]) -> float:
+    """The share of a critical path that is recorded host time."""
+    return sum(path.get(label, 0) for label in HOST_TIME) / max(sum(path.values()), 1)
 
 
 def critical_tasks(step: StepReplay, count: int = 10) -> list[TaskTotal]:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simcore.files import make_folder
 from simcore.replay.graph import EdgeKind
@@ -25,7 +24,6 @@ from simcore.timeline.events import NO_LAYER, Curve, EventBuffer, EventKind, Tim
 from simcore.units import format_ns
 from simcore.workload.chakra.writer import write_files
 
-Column = NDArray[np.int64]
 MEASURED, PREDICTED = 0, 1  # classes of the timeline
 SIDES = ("measured", "predicted")
 NO_PHASE = -1

@@ -12,10 +12,10 @@ import simcore
 from simcore.replay.kinds import SUSPECTED, plain
 from simcore.replay.session import Replay, StepReplay
 from simcore.replay.views.breakdown import (
-    HOST_TIME,
     TaskTotal,
     critical_path,
     critical_tasks,
+    host_share,
     idle_causes,
     largest_tasks,
     measured,
@@ -186,7 +186,6 @@ def trust(replay: Replay, number: int) -> dict[str, object]:
     period, alone, null = (
         mean(abs(step.error_of(getattr(step, side))) for step in scored) for side in ("baseline", "unaided", "null")
     )
-    path = critical_path(typical_step(replay, number))
     delays, rows = replay.ranks[number].delays, [task for step in scored for task in step.tasks]
     late = int(delays.late_ns[rows].sum())
     return {
@@ -194,7 +193,7 @@ def trust(replay: Replay, number: int) -> dict[str, object]:
         "unaided_error": alone,
         "null_error": null,
         "tested": len(replay.steps[number]) > 1 and null - alone > TESTED,
-        "host_share": sum(path.get(label, 0) for label in HOST_TIME) / max(sum(path.values()), 1),
+        "host_share": host_share(critical_path(typical_step(replay, number))),
         "coverage": 1 - int(delays.unexplained_ns[rows].sum()) / late if late else 1.0,
     }
 

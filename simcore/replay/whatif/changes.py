@@ -17,11 +17,10 @@ from simcore.replay.rank import RankView
 from simcore.replay.whatif.layers import LayerStack, find_layers
 from simcore.replay.whatif.products import width_factors
 from simcore.replay.whatif.repetition import Segment
-from simcore.replay.whatif.splice import block_of, spliced
+from simcore.replay.whatif.splice import Mask, block_of, spliced
 from simcore.units import format_ranks
 
 Factors = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 
 class WhatIf(Protocol):
