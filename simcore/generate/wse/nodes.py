@@ -109,7 +109,14 @@ def operations(job: Job, step: Step, node: int, routed: Routed, *, movement: boo
 
 def _forward(job: Job, scope: Scope, layers: list[str], routed: dict[str, Exchange]) -> Iterator[Operation]:
     """The layers of the node's stage, with what comes from the stage before and goes to the one after."""
-    source = yield from _received(job, scope, layers[0])
+    node, before, block = scope.node, scope.node - job.system.stage_nodes, Block(scope, layers[0])
+    if before >= 0 and (sent := _stage_layers(job, before)):  # what the previous stage sent
+        yield _meeting(f"{sent[-1]}_pp_barrier", before, node)
+        source = tensor(node, f"{sent[-1]}_pp_{before}")
+    else:  # this cluster's part of all queries
+        shape, local = (scope.batch, scope.step.queries, scope.model.hidden), scope.local
+        yield block.move("queries", "Slice", (shape, 0, local.start, local.stop), tensor(node, "queries"))
+        source = block.at("queries")
     for name in layers:
         source = yield from _layer(scope, name, source, routed)
     yield from _passed(job, scope, scope.node + job.system.stage_nodes, f"{layers[-1]}_pp", source)
@@ -123,18 +130,6 @@ def _backward(job: Job, scope: Scope, rows: list[Operation], routed: dict[str, E
     own = [each for each in rows if each.of and each.kind not in MOVEMENT]
     yield from backward(scope, own, routed)
     yield from _passed(job, scope, scope.node - job.system.stage_nodes, f"{layers[0]}_pp", "", "_dgrad")
-
-
-def _received(job: Job, scope: Scope, layer: str) -> Rows:
-    """The input of the first layer: this cluster's part of all queries, or what the previous stage sent."""
-    node, before = scope.node, scope.node - job.system.stage_nodes
-    if before >= 0 and (sent := _stage_layers(job, before)):
-        yield _meeting(f"{sent[-1]}_pp_barrier", before, node)
-        return tensor(node, f"{sent[-1]}_pp_{before}")
-    shape, local = (scope.batch, scope.step.queries, scope.model.hidden), scope.local
-    block = Block(scope, layer)
-    yield block.move("queries", "Slice", (shape, 0, local.start, local.stop), tensor(node, "queries"))
-    return block.at("queries")
 
 
 def _passed(job: Job, scope: Scope, goal: int, uid: str, source: str, suffix: str = "") -> Iterator[Operation]:

@@ -9,7 +9,7 @@ from math import prod
 from typing import Any
 
 from simcore.generate.wse.operations import Operation, Owner, Part, tensor
-from simcore.generate.wse.ranks import local_batches, own_batches
+from simcore.generate.wse.ranks import Groups, groups, local_batches, own_batches
 from simcore.generate.wse.settings import System
 from simcore.model.shape import Model
 
@@ -60,6 +60,11 @@ class Scope:
     node: int
     movement: bool = True
     training: bool = False
+
+    @cached_property
+    def groups(self) -> Groups:
+        """The nodes that are with this one."""
+        return groups(self.system, self.node)
 
     @cached_property
     def local(self) -> range:

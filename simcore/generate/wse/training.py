@@ -18,7 +18,7 @@ import numpy as np
 from simcore.errors import SimulationError
 from simcore.generate.wse.exchange import Exchange
 from simcore.generate.wse.operations import ATTENTION, LINEAR, Operation, Owner, Part, tensor
-from simcore.generate.wse.ranks import dp_group, replicas, shared_nodes, sp_group, stage
+from simcore.generate.wse.ranks import shared_nodes
 from simcore.generate.wse.scope import Block, Scope
 from simcore.generate.wse.transport import backward_exchange
 
@@ -69,7 +69,7 @@ def _input_gradients(scope: Scope, layer: str, rows: list[Operation], exchange: 
 
 def _joins(scope: Scope, row: Operation) -> bool:
     """Whether a row joins what sequence parallel nodes made of the scores."""
-    return row.kind == "AllReduce" and _attends(row) and row.group == sp_group(scope.system, scope.node)
+    return row.kind == "AllReduce" and _attends(row) and row.group == scope.groups.sp
 
 
 def _expert_gradients(scope: Scope, block: str, rows: list[Operation], exchange: Exchange) -> Iterator[Operation]:
@@ -112,16 +112,16 @@ def _attention(scope: Scope, block: str, row: Operation, rows: list[Operation]) 
 def _copies(scope: Scope) -> tuple[int, ...]:
     """The nodes with a copy of the shared expert that has tokens."""
     places = [] if scope.system.tp_ffn > 1 else np.unique(shared_nodes(scope.system, scope.batch)).tolist()
-    return tuple(stage(scope.system, scope.node)[0] + place for place in places)
+    return tuple(scope.groups.stage[0] + place for place in places)
 
 
 Members = Callable[[Scope], tuple[int, ...]]
 # Part of a layer -> what the sum of its weights' gradients is called, and who has the same; experts have no copies.
 SAME_WEIGHTS: dict[Part, tuple[str, Members]] = {
-    Part.ATTENTION: ("attention", lambda scope: replicas(scope.system, scope.node)),
+    Part.ATTENTION: ("attention", lambda scope: scope.groups.replicas),
     Part.SHARED: ("shared", _copies),
     Part.EXPERT: ("", lambda _: ()),
-    **dict.fromkeys((Part.DENSE, Part.MIXTURE), ("dense", lambda scope: dp_group(scope.system, scope.node))),
+    **dict.fromkeys((Part.DENSE, Part.MIXTURE), ("dense", lambda scope: scope.groups.dp)),
 }
 
 

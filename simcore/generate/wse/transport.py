@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from simcore.generate.wse.exchange import SHARED, Exchange, Token
 from simcore.generate.wse.operations import Operation, tensor
-from simcore.generate.wse.ranks import cluster, dp_group, own_batches, replica, stage
+from simcore.generate.wse.ranks import own_batches
 from simcore.generate.wse.scope import Block, Rows, Scope
 
 
@@ -36,7 +36,7 @@ class _Link(Block):
     @cached_property
     def group(self) -> tuple[int, ...]:
         """The nodes of this copy of the experts."""
-        return replica(self.scope.system, self.scope.node)
+        return self.scope.groups.copy
 
     @cached_property
     def place(self) -> int:
@@ -98,7 +98,7 @@ class _Link(Block):
     def rejoined(self) -> Rows:
         """Bring the sums to the whole cluster by multicast. The row is there even when nobody or nothing is left."""
         scope = self.scope
-        node, (count, queries, hidden), group = scope.node, scope.shape, cluster(scope.system, scope.node)
+        node, (count, queries, hidden), group = scope.node, scope.shape, scope.groups.cluster
         others = tuple(other for other in group if other != node)
         held = self.at("out") if len(scope.own) else ""
         yield self.collective("multicast_dp", "Multicast", (len(scope.own), queries, hidden), others, held)
@@ -288,7 +288,7 @@ class Sliced(Local):
         """Add the partial results of all tokens up over the stage, keep those of this cluster."""
         scope, local = self.scope, self.scope.local
         shape = (scope.batch, *scope.shape[1:])
-        yield self.collective("ar", "AllReduce", shape, stage(scope.system, scope.node), self.at("out"))
+        yield self.collective("ar", "AllReduce", shape, scope.groups.stage, self.at("out"))
         yield self.move("all", "Slice", (shape, 0, local.start, local.stop), self.at("ar"))
         return self.at("all")
 
@@ -296,7 +296,7 @@ class Sliced(Local):
         """An AllGather over the data parallel peers, where there are several, then the tokens cut apart."""
         scope = self.scope
         if scope.system.dp > 1:
-            peers = dp_group(scope.system, scope.node)
+            peers = scope.groups.dp
             yield self.collective("ag_disp", "AllGather", scope.shape, peers, source)
             yield self.barrier("disp_ag", peers)
             source = self.at("ag_disp")

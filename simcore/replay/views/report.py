@@ -129,7 +129,7 @@ def _rank(replay: Replay, number: int) -> dict[str, object]:
         "critical_path_ns": path,
         "idle_causes_ns": idle_causes(typical),
         "largest_tasks": told(largest_tasks(typical)),
-        "layers": stack.to_dict() if (stack := layers_if_clear(prepared.view, typical.position)) else None,
+        "layers": layers_if_clear(prepared.view, typical.position),
         "launch_queue_depth": prepared.queue.depth,
         "waiting": waiting(typical),
         **changed,
@@ -175,7 +175,7 @@ def _step(step: StepReplay) -> dict[str, object]:
     }
 
 
-def trust(replay: Replay, number: int) -> dict[str, object]:
+def trust(replay: Replay, number: int) -> dict[str, float]:
     """How far the replay is off, and what the trace can say of it, over all steps after the first.
 
     `unaided_error` is that of dependencies alone, without residuals; where the null model's is as small, or there is a

@@ -36,10 +36,6 @@ class LayerStack:
     kernels: int
     kernel_ns: int
 
-    def to_dict(self) -> dict[str, object]:
-        """What the report says of them; `name` is empty when they were found by repetition."""
-        return {"count": self.count, "alike": len(self.alike), "kernels": self.kernels, "name": self.title}
-
     @property
     def count(self) -> int:
         """How many layers there are, the unlike ones included."""
@@ -70,12 +66,13 @@ def find_layers(rank: RankView, step: int) -> LayerStack:
     return best
 
 
-def layers_if_clear(rank: RankView, step: int) -> LayerStack | None:
-    """As `find_layers`; None where nothing says what a layer is."""
+def layers_if_clear(rank: RankView, step: int) -> dict[str, object] | None:
+    """What the report says of them: `name` is empty when they were found by repetition; None where nothing tells."""
     try:
-        return find_layers(rank, step)
+        stack = find_layers(rank, step)
     except InputError:
         return None
+    return {"count": stack.count, "alike": len(stack.alike), "kernels": stack.kernels, "name": stack.title}
 
 
 def _repeated(rank: RankView, step: int, unnamed: str) -> LayerStack:
