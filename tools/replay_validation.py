@@ -37,7 +37,7 @@ def tables(folder: Path) -> Iterator[str]:
         found, (ahead,) = trust(replay_prepared(prepared, Changes()), 0), foresight(prepared)
         errors = found["unaided_error"], found["null_error"]
         cells = [name, f"{len(prepared[0].view.windows)}", *(f"{error:.2%}" for error in errors)]
-        cells += [f"{found.host_share:.0%}", "yes" if found.tested else "no"]
+        cells += [f"{found['host_share']:.0%}", "yes" if found["tested"] else "no"]
         yield _row([*cells, *(f"{error:.2%}" for error in (ahead.graph, ahead.null, ahead.persistence))])
     yield ""
     yield from _header("from | to | predicted | measured | error | persistence")
