@@ -105,7 +105,8 @@ def _ends(model: Model, plan: Plan, cluster: Cluster) -> tuple[Layer, ...]:
     """The sums over the replicas, where nothing hides them; all else behind the pipeline as computation."""
     parts = predict(model, plan, cluster).parts
     after_s = fsum(parts[name] for name in ("gradients", "optimizer", "stragglers", "other", "losses"))
-    sums = [] if plan.overlap or plan.replicas == 1 else gradient_sums(model, plan, cluster.software)
+    apart = plan.overlap or plan.sharing == 1 or plan.sharing < plan.replicas
+    sums = [] if apart else gradient_sums(model, plan, cluster.software)
     shown = [one for one in sums if one.axis is Axis.DATA and one.calls == 1]
     after_s -= fsum(one.seconds(plan, cluster) for one in shown)
     gather, reduce = ("parameter_gather", Role.GATHER), ("gradient_reduce", Role.REDUCE)

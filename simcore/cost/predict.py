@@ -264,25 +264,27 @@ class GradientSum:
 def gradient_sums(model: Model, plan: Plan, software: Software) -> list[GradientSum]:
     """What ends a step for the replicated parameters, then for the experts'; nothing with ZeRO 3.
 
-    ZeRO 1 scatters the sums of the gradients (some software sends all of them to everybody) and gathers the new
-    weights, or every owner broadcasts its own; ZeRO 2 has scattered them before, ZeRO 3 gathers them in the next step
-    (Rajbhandari et al. 2020, section 7).
+    ZeRO 1 scatters the sums of the gradients (some software sends all of them to everybody), hybrid sharding sums what
+    a rank owns over replicas; then new weights are gathered, or every owner broadcasts its own. ZeRO 2 has scattered
+    the sums before, ZeRO 3 gathers weights in the next step (Rajbhandari et al. 2020, section 7).
     """
     held = fullest_parameters(model, plan)
-    summed, scattered, gathered = (
-        (CollectiveKind.ALL_REDUCE, plan.gradient_bytes, 1),
-        (CollectiveKind.REDUCE_SCATTER, plan.gradient_bytes, 1),
-        (CollectiveKind.ALL_GATHER, plan.parameter_bytes, 1),
-    )
-    if software.owners_broadcast:
-        gathered = CollectiveKind.BROADCAST, plan.parameter_bytes, plan.sharing
-    levels = {0: [summed], 1: [summed if software.sums_whole else scattered, gathered], 2: [gathered]}
-    return [
-        GradientSum(kind, count * width // calls, axis, calls)
-        for count, axis in ((held.trained, Axis.DATA), (held.trained_experts, Axis.EXPERT_DATA))
-        for kind, width, calls in levels.get(plan.zero, [])
-        if count
-    ]
+    found = list[GradientSum]()
+    for count, axis, copies in (
+        (held.trained, Axis.DATA, Axis.REPLICAS),
+        (held.trained_experts, Axis.EXPERT_DATA, Axis.EXPERT_REPLICAS),
+    ):
+        summed, calls = count * plan.gradient_bytes, plan.sharing if software.owners_broadcast else 1
+        whole = not plan.zero or software.sums_whole
+        if count and plan.zero <= 1:
+            kind = CollectiveKind.ALL_REDUCE if whole else CollectiveKind.REDUCE_SCATTER
+            found.append(GradientSum(kind, summed, axis))
+        if count and plan.zero == 1 and copies.layout(plan)[0] > 1:
+            found.append(GradientSum(CollectiveKind.ALL_REDUCE, -(-summed // axis.layout(plan)[0]), copies))
+        if count and plan.zero in (1, 2):
+            kind = CollectiveKind.BROADCAST if software.owners_broadcast else CollectiveKind.ALL_GATHER
+            found.append(GradientSum(kind, count * plan.parameter_bytes // calls, axis, calls))
+    return found
 
 
 def _gradients_s(model: Model, plan: Plan, cluster: Cluster, pipeline_s: float) -> float:

@@ -66,32 +66,14 @@ class Machine(KernelTimer):
         host, moved = self.cluster.host, self.plan.gradient_bytes + self.plan.parameter_bytes
         return elements * (moved / host.link_bytes_per_s + _HOST_ADAM_BYTES / host.memory_bytes_per_s)
 
-    def layout(self, axis: Axis) -> tuple[int, int]:
-        """How many ranks meet on an axis, and how far they stand apart."""
-        plan = self.plan
-        whole = plan.tp if plan.expert_tp == plan.tp else 1
-        match axis:
-            case Axis.TENSOR:
-                return plan.tp, 1
-            case Axis.CONTEXT:
-                return plan.cp, plan.tp
-            case Axis.EXPERT:
-                return plan.ep, whole
-            case Axis.EXPERT_DATA:
-                return plan.expert_sharing, plan.ep * whole
-            case Axis.REPLICAS:
-                return plan.replicas // plan.sharing, plan.tp * plan.sharing
-            case _:
-                return plan.sharing, plan.tp
-
     def inside(self, axis: Axis) -> bool:
         """Whether the ranks of an axis share a node."""
-        ranks, stride = self.layout(axis)
+        ranks, stride = axis.layout(self.plan)
         return ranks * stride <= self.cluster.fabric.node_ranks
 
     def collective_s(self, kind: CollectiveKind, size_bytes: float, axis: Axis) -> float:
         """Seconds of a collective of whole buffers on the ranks of an axis."""
-        ranks, stride = self.layout(axis)
+        ranks, stride = axis.layout(self.plan)
         fabric = self.cluster.fabric
         per_node = max(1, min(ranks, fabric.node_ranks // stride))
         return collective_s(kind, size_bytes, ranks, per_node, fabric)
@@ -252,15 +234,16 @@ def _sharded(cell: Cell, held: Held, plan: Plan, cluster: Cluster) -> Cell:
     if plan.zero < _SHARDS_EVERY_PASS:
         return cell
     machine, gathers, reduces = Machine(plan, cluster), list[tuple[float, Axis]](), list[tuple[float, Axis]]()
-    for count, trained, axis in (
-        (held.dense, held.trained, Axis.DATA),
-        (held.experts, held.trained_experts, Axis.EXPERT_DATA),
+    for count, trained, axis, copies in (
+        (held.dense, held.trained, Axis.DATA, Axis.REPLICAS),
+        (held.experts, held.trained_experts, Axis.EXPERT_DATA, Axis.EXPERT_REPLICAS),
     ):
+        reduced = trained * plan.gradient_bytes
         if plan.zero > _SHARDS_EVERY_PASS:
             gathers.append((machine.collective_s(CollectiveKind.ALL_GATHER, count * plan.parameter_bytes, axis), axis))
-        reduces.append((machine.collective_s(CollectiveKind.REDUCE_SCATTER, trained * plan.gradient_bytes, axis), axis))
-    copied = held.trained * plan.gradient_bytes / plan.sharing  # hybrid sharding sums what a rank owns over replicas
-    reduces.append((machine.collective_s(CollectiveKind.ALL_REDUCE, copied, Axis.REPLICAS), Axis.REPLICAS))
+        reduces.append((machine.collective_s(CollectiveKind.REDUCE_SCATTER, reduced, axis), axis))
+        owned = reduced / axis.layout(plan)[0]  # hybrid sharding sums what a rank owns over replicas
+        reduces.append((machine.collective_s(CollectiveKind.ALL_REDUCE, owned, copies), copies))
     ahead_s = machine.beside_s(gathers, cell.forward_ns * 1e-9)
     back_s = machine.beside_s([*gathers, *reduces], (cell.backward_ns + cell.weight_ns) * 1e-9)
     return replace(
@@ -391,7 +374,7 @@ class _Placed:
         experts, ranks = self.model.experts, self.machine.plan.ep
         if not (_exchanges(step) and experts and self._software.sends_once):
             return step
-        inside = max(1, self.machine.cluster.fabric.node_ranks // self.machine.layout(Axis.EXPERT)[1])
+        inside = max(1, self.machine.cluster.fabric.node_ranks // Axis.EXPERT.layout(self.machine.plan)[1])
         places = ranks // inside if ranks > inside else ranks
         copies = places * (1 - (1 - 1 / places) ** experts.top_k)
         return replace(step, size_bytes=int(step.size_bytes * copies / experts.top_k))
@@ -401,7 +384,7 @@ class _Placed:
         experts, plan, machine = self.model.experts, self.machine.plan, self.machine
         if self._software.exchange == "nccl" or not (_exchanges(step) and experts):
             return 0.0
-        ranks, stride = machine.layout(Axis.EXPERT)
+        ranks, stride = Axis.EXPERT.layout(plan)
         both = (
             expert_exchange(
                 stage,

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from simcore.model.plan import Plan
+from simcore.model.steps import Axis
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ def groups_of(plan: Plan) -> Groups:
     """
     members: dict[int, tuple[int, ...]] = {}
     number: dict[tuple[str, int], int] = {}
-    for kind, (stride, size) in _layout(plan).items():
+    for kind, (size, stride) in _layout(plan).items():
         for rank in range(plan.world_size if size > 1 else 0):
             if (kind, rank) in number or rank + stride * (size - 1) >= plan.world_size:
                 continue
@@ -43,16 +44,16 @@ def groups_of(plan: Plan) -> Groups:
 
 
 def _layout(plan: Plan) -> dict[str, tuple[int, int]]:
-    """Distance of neighbours and number of ranks of each kind of group."""
-    shard = plan.shard or 1
+    """Number of ranks and distance of neighbours of each kind of group."""
+    whole = plan.but(shard=0)
     return {
-        "tp_group": (1, plan.tp),
-        "cp_group": (plan.tp, plan.cp),
-        "dp_group": (plan.tp, plan.replicas),
-        "ep_group": (plan.expert_tp, plan.ep),
-        "ep_dp_group": (plan.expert_tp * plan.ep, plan.expert_replicas),
-        "shard_group": (plan.tp, shard),
-        "replica_group": (plan.tp * shard, plan.replicas // shard if plan.shard else 1),
+        "tp_group": Axis.TENSOR.layout(plan),
+        "cp_group": Axis.CONTEXT.layout(plan),
+        "dp_group": Axis.DATA.layout(whole),
+        "ep_group": Axis.EXPERT.layout(plan),
+        "ep_dp_group": Axis.EXPERT_DATA.layout(whole),
+        "shard_group": Axis.DATA.layout(plan) if plan.shard else (1, 1),
+        "replica_group": Axis.REPLICAS.layout(plan),
         # Ranks of the first stage with those in their place in the last: both hold a tied word table.
-        "embedding_group": (plan.world_size // plan.pp * (plan.pp - 1), min(plan.pp, 2)),
+        "embedding_group": (min(plan.pp, 2), plan.world_size // plan.pp * (plan.pp - 1)),
     }

@@ -23,6 +23,7 @@ RECOMPUTED, CONTEXTS = ("none", "selective", "full"), ("gather", "ring", "all_to
 LINEAR = tuple(map(str, (Weights.QKV, Weights.PROJECTION, Weights.UP, Weights.DOWN)))  # what adapters stand beside
 OFFLOADED = ("activations", "weights", "optimizer")
 STORED_BYTES = 2  # of a parameter or activation where products are narrower
+GRADIENT_BYTES, ZERO_LEVELS = (2, 4), range(4)
 
 MOST_ROWS, MOST_CAPACITY, MOST_LAYERS = 1 << 24, 1 << 20, 1 << 13
 MOST = 1 << 32  # of anything: beyond, products of them are no numbers of bytes
@@ -133,8 +134,8 @@ class Plan(Hashed):
 
     @property
     def expert_sharing(self) -> int:
-        """As `sharing`, of experts."""
-        return self.shard or self.expert_replicas
+        """As `sharing`, of experts: what is left of these ranks where expert ranks are among them."""
+        return max(1, self.sharing * self.tp // (self.ep * self.expert_tp))
 
     @property
     def micro_batches(self) -> int:
@@ -466,6 +467,8 @@ def _refusals(model: Model, plan: Plan) -> Iterator[tuple[bool, str, str, int]]:
     else:
         yield plan.ep > 1, "expert_model_parallel_size", "this model has no experts", plan.ep
     yield plan.shard > 0 and not plan.zero, "shard_ranks", "nothing is shared without ZeRO", plan.shard
+    widths = "gradients have " + " or ".join(f"{width} bytes" for width in GRADIENT_BYTES)
+    yield plan.gradient_bytes not in GRADIENT_BYTES, "gradient_bytes", widths, plan.gradient_bytes
 
 
 def check_sizes(model: Model) -> None:

@@ -53,7 +53,7 @@ def strategies(draw):
         virtual_stages=chunks,
         sequence_parallel=bool(model.experts) or draw(st.booleans()),
         zero=zero,
-        shard=2 if zero == 3 and dp > 1 and draw(st.booleans()) else 0,
+        shard=2 if zero and dp > 1 and draw(st.booleans()) else 0,
         overlap=draw(st.booleans()),
         overlap_pipeline=draw(st.booleans()),
         recompute=draw(st.sampled_from(["none", "selective", "full"])),
