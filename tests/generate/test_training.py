@@ -320,7 +320,9 @@ def test_hybrid_sharding_over_all_replicas_is_zero_3():
         assert Group.DP_EP not in groups
 
 
-@pytest.mark.parametrize("values", [{"shard": 3}, {"zero": 0, "shard": 4}, {"zero": 1, "shard": 4}, {"ep": 2}, {"tp": 2, "expert_tp": 1}])
+@pytest.mark.parametrize(
+    "values", [{"shard": 3}, {"zero": 0, "shard": 4}, {"zero": 1, "shard": 4}, {"ep": 2}, {"tp": 2, "expert_tp": 1}]
+)
 def test_what_zero_3_does_not_shard_is_refused(values):
     with pytest.raises(InputError, match=r"shard_ranks|stage"):
         step(MIXED, replace(Plan(8, 256, global_batch=8, zero=3), **values))
