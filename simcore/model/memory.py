@@ -79,9 +79,7 @@ class Needs:
 
     @property
     def _all(self) -> tuple[float, ...]:
-        held = self.held
-        kept = held.dense, held.experts, held.trained, held.trained_experts
-        return (*kept, self.largest, self.shaped, self.lasting, self.working)
+        return (*self.held, self.largest, self.shaped, self.lasting, self.working)
 
     def memory(self, plan: Plan) -> Memory:
         """The peak."""
