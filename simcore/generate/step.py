@@ -28,6 +28,7 @@ from simcore.generate.made import Document, Made, row_document
 from simcore.generate.traces import check_set, write_set
 from simcore.generate.training import check_rows, pipeline_workload, stage_workload, unsaid
 from simcore.model.held import held_parameters, tied_gradient_bytes
+from simcore.model.layer import model_blocks
 from simcore.model.memory import room, stage_memory
 from simcore.model.plan import Plan
 from simcore.model.rows import Timer
@@ -145,7 +146,8 @@ def _profile(step: Step) -> str:
     plan = step.plan
     shape = f"sequence {plan.seq}, micro-batch {plan.micro_batch}, tp {plan.tp}, {plan.dtype}"
     about = f"simcore: {step.model.name} on {step.gpu}, {shape}"
-    return profile(step.durations, parts_of(step.model, plan), _held_elements(step), about)
+    parts = parts_of(block for block, _ in model_blocks(step.model, plan))
+    return profile(step.durations, parts, _held_elements(step), about)
 
 
 def _held_elements(step: Step) -> int:
