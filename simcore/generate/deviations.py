@@ -73,10 +73,8 @@ def _aicb_bytes(options: Options) -> Bytes:
 
         made = deepspeed_operations(replace(options, epoch_num=1))
         return _sums(
-            (operation.stage.partition(".")[2], 0, False, size)
-            for operation in made[made.index(EPOCH_END) :]  # behind the set-up
-            for size in [operation.size]
-            if operation.group is not None and isinstance(size, int)
+            (one.stage.partition(".")[2], 0, False, one.size if isinstance(one.size, int) and one.group else 0)
+            for one in made[made.index(EPOCH_END) :]  # behind the set-up
         )
     from simcore.generate.aicb.training import training_text
 
