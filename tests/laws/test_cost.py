@@ -31,7 +31,7 @@ def strategies(draw):
     """A small step, uneven stages included."""
     name, pp = draw(st.sampled_from(schedules.names())), draw(st.sampled_from([1, 2, 4]))
     name = name if pp > 1 else "1f1b"
-    tp, dp, ep = draw(st.sampled_from([(1, 1, 1), (2, 2, 2), (4, 2, 1), (2, 4, 4), (1, 8, 2)]))
+    tp, dp, ep = draw(st.sampled_from([(1, 1, 1), (2, 2, 2), (4, 2, 1), (4, 4, 2), (2, 4, 4), (1, 8, 2)]))
     chunks = 2 if name in TWO_CHUNKS else draw(st.sampled_from([2, 3])) if name == "interleaved" else 1
     count = pp * draw(st.sampled_from([2, 3, 5])) if name == "interleaved" else 2 * draw(st.integers(pp, 2 * pp))
     model = draw(
