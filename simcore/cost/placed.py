@@ -9,32 +9,11 @@ from simcore.compute.accelerators import Accelerator, accelerator, variant
 from simcore.cost.cluster import Cluster
 from simcore.cost.systems import software as profile_of
 from simcore.errors import InputError
+from simcore.library import table
 from simcore.system.collectives.nccl import FABRICS, Fabric
 
-# The beginning of an accelerator's name -> its usual interconnect and the Gb/s of a node's network cards together.
-# Others with links of PCIe's rate are taken for L40S.
-_USUAL = {
-    "A100": ("azure-a100", 1600),
-    "H100": ("hgx-h100", 3200),
-    "H800": ("hgx-h800", 3200),
-    "H20-SXM": ("hgx-h100", 3200),
-    "H200-NVL": ("nvl-bridge", 1600),
-    "H200": ("hgx-h200", 3200),
-    "B200": ("hgx-b200", 3200),
-    "B300": ("hgx-b200", 6400),
-    "GB": ("nvl72", 1600),
-    "MI35": ("mi350x", 3200),
-    "MI": ("mi300x", 3200),
-    "L40S": ("l40s", 800),
-    "RTX-PRO": ("l40s", 800),
-    "V100": ("hgx-v100", 400),
-    "Gaudi2": ("gaudi2", 2400),
-    "Gaudi3": ("gaudi3", 4800),
-    "TPUv4": ("tpu-v4", 100),
-    "TPUv5e": ("tpu-v5e", 100),
-    "TPUv5p": ("tpu-v5p", 200),
-    "TPUv6e": ("tpu-v6e", 200),
-}
+_USUAL = {start: (fabric, int(gigabits)) for start, fabric, gigabits in table(__file__, "usual.txt")}
+_ELSE = "L40S"  # what others with links of PCIe's rate are taken for
 _FOR_PIECES = 100e9  # bytes/s of links to peers below which nobody sends collectives in pieces (PCIe)
 _CARDS = re.compile(r"(?:(\d+) x )?(\d+) Gb(?:/s)?(?: \w+)? per node")
 _RATE = re.compile(r"([\d.]+) TB/s")
@@ -76,7 +55,7 @@ def usual_fabric(device: Accelerator) -> Fabric:
 def _usual(device: Accelerator) -> tuple[str, int]:
     found = next((entry for start, entry in _USUAL.items() if device.name.startswith(start)), None)
     if found is None and 0 < device.link_bytes_per_s < _FOR_PIECES:
-        return _USUAL["L40S"]
+        return _USUAL[_ELSE]
     if found is None:
         hint = f"state a fabric ({', '.join(FABRICS)}) or a topology"
         raise InputError.at(device.name, "no interconnect is known", expected=", ".join(_USUAL), hint=hint)

@@ -35,19 +35,14 @@ def _changes(model: Model, plan: Plan) -> Iterator[tuple[str, Plan]]:
     for what in OFFLOADED:
         if what not in plan.offload:
             yield f"--offload {what}", replace(plan, offload=(*plan.offload, what))
-    yield from _spread(plan)
-    if plan.micro_batch > 1:
-        yield f"--micro-batch {plan.micro_batch // 2}", replace(plan, micro_batch=plan.micro_batch // 2)
-
-
-def _spread(plan: Plan) -> Iterator[tuple[str, Plan]]:
-    """Over more ranks, which replicas become where there are enough."""
     if plan.tp > 1 and not plan.sequence_parallel:
         yield "--sequence-parallel", replace(plan, sequence_parallel=True)
     yield f"--ep {2 * plan.ep}", replace(plan, ep=2 * plan.ep)
-    for name in ("tp", "pp", "cp") if plan.dp % 2 == 0 else ():
+    for name in ("tp", "pp", "cp") if plan.dp % 2 == 0 else ():  # what replicas were
         degree = 2 * getattr(plan, name)
         yield f"--{name} {degree} --dp {plan.dp // 2}", plan.but(**{name: degree})
+    if plan.micro_batch > 1:
+        yield f"--micro-batch {plan.micro_batch // 2}", replace(plan, micro_batch=plan.micro_batch // 2)
 
 
 def _computed_again(model: Model, plan: Plan) -> Iterator[tuple[str, Plan]]:

@@ -139,7 +139,11 @@ def _expert_changes(
 
 def _described(options: Options, extra: Extra) -> Model:
     """The model AICB's options describe: GPT, with rotary positions and RMS norms where it is DeepSeek or LLaMA."""
-    gpt = options.frame == "Megatron"
+    gpt, deepseek = options.frame == "Megatron", options.frame == "DeepSeek"
+    experts = Experts(options.num_experts, options.moe_router_topk, options.ffn)
+    if deepseek:
+        shared = options.n_shared_expert * options.ffn
+        experts = replace(experts, shared_ffn=shared, dense_layers=options.n_dense_layers)
     return Model(
         options.model_name or options.frame.lower(),
         layers=options.num_layers,
@@ -153,23 +157,10 @@ def _described(options: Options, extra: Extra) -> Model:
         positions=options.max_position_embeddings if gpt else 0,
         norm="layer" if gpt else "rms",
         linear_bias=options.add_bias_linear,
-        latent=_latent(options) if options.frame == "DeepSeek" else None,
-        experts=_experts(options) if options.moe_enable else None,
+        latent=Latent(**_renamed(options, {*_LATENT_FIELDS}, _LATENT_FIELDS)) if deepseek else None,
+        experts=experts if options.moe_enable else None,
         mtp_layers=extra.mtp_num_layers or 0,
     )
-
-
-def _latent(options: Options) -> Latent:
-    return Latent(
-        options.q_lora_rank, options.kv_lora_rank, options.qk_rope_dim, options.qk_nope_dim, options.v_head_dim
-    )
-
-
-def _experts(options: Options) -> Experts:
-    if options.frame != "DeepSeek":
-        return Experts(options.num_experts, options.moe_router_topk, options.ffn)
-    shared = options.n_shared_expert * options.ffn
-    return Experts(options.num_experts, options.moe_router_topk, options.ffn, shared, options.n_dense_layers)
 
 
 def _positions(options: Options, given: Set[str], base: Model) -> int:
@@ -201,10 +192,7 @@ def plan_of(asked: Asked, model: Model) -> Plan:
         message = "heads of keys and values cannot be split over the tensor ranks"
         expected, found = f"a multiple of {options.tp}", str(model.key_heads)
         raise InputError.at("--num_query_groups", message, expected=expected, found=found)
-    capacity = extra.moe_expert_capacity_factor or 0.0
-    recompute = extra.recompute or ("selective" if options.recompute_activations else "none")
     reduced_in = extra.gradient_dtype or (options.dtype if deepspeed else "float32")
-    dtype = number_format(options.dtype)
     return Plan(
         options.world_size,
         options.seq_length,
@@ -218,12 +206,12 @@ def plan_of(asked: Asked, model: Model) -> Plan:
         global_batch=options.global_batch,
         sequence_parallel=options.enable_sequence_parallel,
         zero=zero,
-        recompute=recompute,
-        dtype=dtype,
+        recompute=extra.recompute or ("selective" if options.recompute_activations else "none"),
+        dtype=number_format(options.dtype),
         gradient_bytes=2 if reduced_in in ("bfloat16", "float16", "bf16", "fp16") else 4,
         overlap=bool(extra.overlap_grad_reduce),
         pad_vocab_to=1 if deepspeed else options.make_vocab_size_divisible_by,
-        capacity=capacity,
+        capacity=extra.moe_expert_capacity_factor or 0.0,
         load=_load(options, extra, model.experts),
         shard=extra.shard_ranks or 0,
         fused_attention=options.use_flash_attn or model.norm == "rms",

@@ -131,7 +131,11 @@ def corrected_step(asked: Asked, form: str) -> Made:
         "warnings": [*told, *warnings],
     }
 
-    return Made(_text(step, asked, form), document, (*told, *warnings), _profile(step), partial(contents_of_step, step))
+    plan, parts = step.plan, parts_of(block for block, _ in model_blocks(step.model, step.plan))
+    shape = f"sequence {plan.seq}, micro-batch {plan.micro_batch}, tp {plan.tp}, {plan.dtype}"
+    about = f"simcore: {step.model.name} on {step.gpu}, {shape}"
+    times = profile(step.durations, parts, _held_elements(step), about)
+    return Made(_text(step, asked, form), document, (*told, *warnings), times, partial(contents_of_step, step))
 
 
 def contents_of_step(step: Step) -> Contents:
@@ -140,14 +144,6 @@ def contents_of_step(step: Step) -> Contents:
     if not isinstance(costs, Roofline):
         costs = roofline(step.model, step.plan, accelerator(step.gpu))
     return with_work(of_workload(step.workload), costs, step.durations)
-
-
-def _profile(step: Step) -> str:
-    plan = step.plan
-    shape = f"sequence {plan.seq}, micro-batch {plan.micro_batch}, tp {plan.tp}, {plan.dtype}"
-    about = f"simcore: {step.model.name} on {step.gpu}, {shape}"
-    parts = parts_of(block for block, _ in model_blocks(step.model, plan))
-    return profile(step.durations, parts, _held_elements(step), about)
 
 
 def _held_elements(step: Step) -> int:
@@ -193,18 +189,8 @@ def _memory(step: Step) -> tuple[Document, list[str]]:
     stages, warnings = [], []
     for stage in range(step.plan.pp):
         memory = stage_memory(step.model, step.plan, stage)
-        stages.append(
-            {
-                "stage": stage,
-                "parameter_bytes": memory.parameters,
-                "gradient_bytes": memory.gradients,
-                "optimizer_bytes": memory.optimizer,
-                "activation_bytes": memory.activations,
-                "workspace_bytes": memory.workspace,
-                "library_bytes": memory.library,
-                "total_bytes": memory.total,
-            }
-        )
+        parts = {f"{name.removesuffix('s')}_bytes": size for name, size in memory.parts.items()}
+        stages.append({"stage": stage, **parts, "total_bytes": memory.total})
         if memory.total > device.memory_bytes:
             told = room(memory.total, device.memory_bytes).removeprefix("; ")
             warnings.append(f"stage {stage} on {device.name}: {told}; what would fit: simcore predict --oom")

@@ -90,20 +90,16 @@ def skeleton(operations: Sequence[Operation]) -> Skeleton:
         )
         if joins:
             open_nodes = []
-        if _goes_behind(operation):
+        # Later operations need not wait for sends, nor for sums of gradients while the backward goes on.
+        gathers = row is not None and row.role is Role.GATHER
+        summing = phase is PhaseName.WEIGHT_GRAD and operation.group in _BEHIND and not gathers
+        if operation.kind == "isend" or summing:
             open_nodes.append(number)
         elif phase is PhaseName.INPUT_GRAD and operation.kind != "computation":
             last, hidden, summed = [*hidden, *last], [number], row
         else:
             last, hidden, summed = [number], hidden if beside else [], summed if beside else None
     return made
-
-
-def _goes_behind(operation: Operation) -> bool:
-    """Whether later operations need not wait: sends, and reductions of gradients while the backward goes on."""
-    reduced = operation.phase is PhaseName.WEIGHT_GRAD and operation.group in _BEHIND
-    gathers = operation.row is not None and operation.row.role is Role.GATHER
-    return operation.kind == "isend" or (reduced and not gathers)
 
 
 def _head(number: int, waits: Iterable[int]) -> bytes:

@@ -159,7 +159,13 @@ class Rows:
         held = of_weights(block.weights, plan)
         if plan.zero >= 2 or (reduced and plan.overlap):
             rows = self._reduced(block, rows, experts, held)
-        return self._gathered(block, rows, held) if plan.zero == 3 and plan.sharing > 1 else rows
+        if plan.zero < 3 or plan.sharing == 1:
+            return rows
+        # Parameters are gathered before the forward and again before the gradients. The group is written DP_EP, in a
+        # file without expert groups the data-parallel one; with hybrid sharding EP.
+        gather = Phase(0, ALL_GATHER, plan.parameter_bytes * held.whole, Group.EP if plan.shard else Group.DP_EP)
+        name = f"gather_{block.name}"
+        return [Layer(name, gather), *rows, Layer(f"{name}_again", input_grad=gather)]
 
     def _reduced(self, block: Block, rows: list[Layer], experts: int, held: Held) -> list[Layer]:
         """Gradients of a block go out with its topmost row, the upward pass's last; those of experts with theirs."""
@@ -189,16 +195,6 @@ class Rows:
     def _gradient_phase(self, count: int, group: Group) -> Phase:
         kind = REDUCE_SCATTER if self.plan.zero else ALL_REDUCE
         return Phase(0, kind, self.plan.gradient_bytes * count, group)
-
-    def _gathered(self, block: Block, rows: list[Layer], held: Held) -> list[Layer]:
-        """ZeRO-3: a block's parameters are gathered before its forward and again before its gradients.
-
-        The group is written DP_EP, in a file without expert groups the data-parallel one; with hybrid sharding EP.
-        """
-        size = self.plan.parameter_bytes * held.whole
-        gather = Phase(0, ALL_GATHER, size, Group.EP if self.plan.shard else Group.DP_EP)
-        ahead, back = Layer(f"gather_{block.name}", gather), Layer(f"gather_{block.name}_again", input_grad=gather)
-        return [ahead, *rows, back]
 
     # --- the end of a step
 

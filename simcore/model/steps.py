@@ -172,13 +172,11 @@ def _turned(kernel: Kernel, phase: PhaseName) -> Iterator[Kernel]:
         growth = kernel.input_growth if phase is PhaseName.INPUT_GRAD else kernel.weight_growth
         if growth:
             yield replace(kernel, work=replace(kernel.work, bytes=kernel.work.bytes * growth))
-    elif phase is PhaseName.INPUT_GRAD or (kernel.trained and not _of_heads(kernel.work)):
-        yield replace(kernel, work=_gradient(kernel.work, phase))
-
-
-def _of_heads(work: Product | GroupedProduct) -> bool:
-    """Whether a product has activations on both sides: its two gradients are both of inputs."""
-    return isinstance(work, Product) and work.row > 0
+    else:
+        # Of a product with activations on both sides both gradients are of inputs.
+        of_heads = isinstance(kernel.work, Product) and kernel.work.row > 0
+        if phase is PhaseName.INPUT_GRAD or (kernel.trained and not of_heads):
+            yield replace(kernel, work=_gradient(kernel.work, phase))
 
 
 def _gradient(work: Product | GroupedProduct, phase: PhaseName) -> Work:
