@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from math import fsum
 
@@ -14,7 +14,7 @@ from simcore.cost.played import engine_ns, network_ns
 from simcore.cost.predict import Prediction, predict
 from simcore.model.layer import blocks, head
 from simcore.model.memory import PEAK_MARGIN, Memory, stage_memory
-from simcore.model.plan import Plan
+from simcore.model.plan import Plan, seen_by
 from simcore.model.shape import Model, kinds
 from simcore.model.steps import Block
 
@@ -132,12 +132,12 @@ class Answer:
         }
 
 
+_seen_alone = seen_by("seq", "encoder_seq", "pad_vocab_to", "lora_rank", "lora_modules", "frozen")
+
+
 def model_flops(model: Model, plan: Plan) -> float:
     """FLOPs of a step that the model needs: products and attention, forward and both gradients."""
-    alone = replace(
-        plan, world_size=1, tp=1, cp=1, ep=1, pp=1, expert_tp=1, micro_batch=1, global_batch=1, virtual_stages=1,
-        sequence_parallel=False, zero=0, shard=0, capacity=0.0, load=1.0, schedule="", cuts=(), fused_attention=True,
-    )  # fmt: skip
+    alone = _seen_alone(plan)
     layers = kinds(model, range(model.depth + model.mtp_layers))
     forward = sum(count * _flops(block) for kind, count in layers for block in blocks(model, alone, kind))
     heads = 1 + model.mtp_layers

@@ -20,9 +20,7 @@ from simcore.cost.step import Cell
 from simcore.engine.run import simulate
 from simcore.engine.settings import Settings
 from simcore.errors import InputError
-from simcore.generate.aicb.operations import Operation
-from simcore.generate.listing import listed_step
-from simcore.generate.traces import check_set, write_set
+from simcore.generate.traces import write_set
 from simcore.model.plan import Plan
 from simcore.model.shape import Model
 from simcore.model.steps import Axis
@@ -31,7 +29,6 @@ from simcore.profiles import profiles
 from simcore.system.collectives.nccl import Fabric
 from simcore.system.config import NCCL, Algorithm, SystemConfig
 from simcore.units import whole_ns
-from simcore.workload.loops.pipeline import pipeline_of
 from simcore.workload.model import CollectiveKind, Layer, Phase, Role, Workload
 
 
@@ -84,15 +81,9 @@ def program(model: Model, plan: Plan, cluster: Cluster) -> Workload:
 
 def write_step(model: Model, plan: Plan, cluster: Cluster, prefix: Path, *, force: bool) -> list[Path]:
     """Write the step as execution traces PREFIX.RANK.et of all ranks, and PREFIX.groups.json; the paths."""
-    check_set(prefix, plan, (), force=force)
     workload = program(model, plan, cluster)
     plan = plan.but(zero=0, shard=0)  # what is gathered and reduced in every pass is in the times of its rows
-    pipeline = pipeline_of(workload, plan.schedule_name if plan.pp > 1 else "")
-
-    def listed(stage: int) -> list[Operation]:
-        return listed_step(workload, plan, stage, pipeline=pipeline)
-
-    return write_set(prefix, plan, (), listed)
+    return write_set(workload, plan, prefix, force=force, schedule=plan.schedule_name if plan.pp > 1 else "")
 
 
 def _rows(some: Sequence[tuple[Cell, int]], waits_ns: int) -> tuple[Layer, ...]:

@@ -12,6 +12,7 @@ from typing import Literal
 
 from simcore.compute.accelerators import ELEMENT_BYTES, Accelerator
 from simcore.compute.kernel import Attention, LatentAttention
+from simcore.generate.aicb.training import FP8_SHARE
 from simcore.generate.durations import Roofline, parts_of
 from simcore.model.held import held_parameters
 from simcore.model.layer import blocks, embedding, head
@@ -21,9 +22,6 @@ from simcore.model.rows import IDLE, Rows
 from simcore.model.shape import LayerKind, Model
 from simcore.model.steps import Axis, Beside, Block, Collective, Kernel, Part, Step
 from simcore.workload.model import CollectiveKind, Layer, Phase, Workload
-
-FP8_SHARE = (1 + 4 / 128) / 2
-"""Bytes of an fp8 activation with a 32-bit scale per 128, relative to 16 bits (DeepSeek-V3, section 3.3)."""
 
 
 @dataclass(frozen=True, slots=True)

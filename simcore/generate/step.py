@@ -10,7 +10,7 @@ from pathlib import Path
 from simcore.compute.accelerators import accelerator
 from simcore.errors import InputError
 from simcore.generate import spec
-from simcore.generate.aicb.operations import Operation, csv_text
+from simcore.generate.aicb.operations import csv_text
 from simcore.generate.build import Asked, aicb_options, model_of, plan_of
 from simcore.generate.deviations import deviations
 from simcore.generate.durations import (
@@ -25,7 +25,7 @@ from simcore.generate.durations import (
 )
 from simcore.generate.listing import listed_step
 from simcore.generate.made import Document, Made, row_document
-from simcore.generate.traces import check_set, write_set
+from simcore.generate.traces import write_set
 from simcore.generate.training import check_rows, pipeline_workload, stage_workload, unsaid
 from simcore.model.held import held_parameters, tied_gradient_bytes
 from simcore.model.layer import model_blocks
@@ -35,7 +35,6 @@ from simcore.model.rows import Timer
 from simcore.model.shape import Model, mtp_parameters, total_parameters
 from simcore.workload.contents import Contents, of_workload
 from simcore.workload.headers import write_header
-from simcore.workload.loops.pipeline import pipeline_of
 from simcore.workload.model import Workload
 from simcore.workload.text import write
 
@@ -155,15 +154,10 @@ def write_traces(
     asked: Asked, prefix: Path, ranks: Sequence[int], *, force: bool
 ) -> tuple[list[Path], tuple[str, ...]]:
     """Write PREFIX.RANK.et of the ranks (none given: all) and PREFIX.groups.json; the paths, and what to warn about."""
-    plan = plan_of(asked, model_of(asked))
-    check_set(prefix, plan, ranks, force=force)
     step = make_step(asked)
-    pipeline, tied = pipeline_of(step.workload, asked.extra.schedule or ""), tied_gradient_bytes(step.model, plan)
-
-    def listed(stage: int) -> list[Operation]:
-        return listed_step(step.workload, plan, stage, tied_bytes=tied, pipeline=pipeline)
-
-    return write_set(prefix, plan, ranks, listed), _of_lists(step)
+    tied, schedule = tied_gradient_bytes(step.model, step.plan), asked.extra.schedule or ""
+    paths = write_set(step.workload, step.plan, prefix, ranks, force=force, schedule=schedule, tied_bytes=tied)
+    return paths, _of_lists(step)
 
 
 def _of_lists(step: Step) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ and rank, and its number and dependencies once for a stage.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
 
@@ -17,10 +17,12 @@ from simcore.errors import InputError
 from simcore.files import write_bytes, write_text
 from simcore.generate.aicb.operations import Operation
 from simcore.generate.groups import Groups, groups_of
+from simcore.generate.listing import listed_step
 from simcore.model.plan import Plan
 from simcore.workload.chakra.schema import CommType, NodeType
 from simcore.workload.chakra.writer import check_free, frame, metadata, node, varint
-from simcore.workload.model import Layer, PhaseName, Role
+from simcore.workload.loops.pipeline import pipeline_of
+from simcore.workload.model import Layer, PhaseName, Role, Workload
 
 Skeleton = list[tuple[bytes, Operation]]
 """Of every node its encoded number and dependencies, and its operation."""
@@ -35,40 +37,35 @@ _JOINING = (Role.REPLICATED, Role.OPTIMIZER)  # rows that need the sums of gradi
 _BEHIND = ("isend", "dp_group", "ep_dp_group", "shard_group", "replica_group")
 
 
-def check_set(prefix: Path, plan: Plan, ranks: Sequence[int], *, force: bool) -> None:
-    """InputError where a rank does not exist, or a file does and `force` is not set."""
+def write_set(
+    workload: Workload,
+    plan: Plan,
+    prefix: Path,
+    ranks: Sequence[int] = (),
+    *,
+    force: bool,
+    schedule: str = "",
+    tied_bytes: int = 0,
+) -> list[Path]:
+    """Write PREFIX.groups.json and PREFIX.RANK.et of the ranks (none given: all); the paths in this order.
+
+    InputError where a rank does not exist, or a file does and `force` is not set. `workload`, `schedule` and
+    `tied_bytes` are those of `listed_step`.
+    """
     for rank in ranks:
         if not 0 <= rank < plan.world_size:
             message, expected = "there is no such rank", f"0 to {plan.world_size - 1}"
             raise InputError.at("--ranks", message, expected=expected, found=str(rank))
-    wanted = [_group_file(prefix), *(_rank_file(prefix, rank) for rank in ranks or range(plan.world_size))]
-    check_free(wanted, force=force)
-
-
-def _group_file(prefix: Path) -> Path:
-    return prefix.with_name(f"{prefix.name}.groups.json")
-
-
-def _rank_file(prefix: Path, rank: int) -> Path:
-    return prefix.with_name(f"{prefix.name}.{rank}.et")
-
-
-def write_set(
-    prefix: Path, plan: Plan, ranks: Sequence[int], listed: Callable[[int], Sequence[Operation]]
-) -> list[Path]:
-    """Write PREFIX.groups.json and PREFIX.RANK.et of the ranks (none given: all); the paths in this order.
-
-    `listed` gives a stage's operations.
-    """
-    groups, paths = groups_of(plan), [_group_file(prefix)]
-    write_text(paths[0], json.dumps({str(number): list(group) for number, group in groups.members.items()}))
-    by_stage = groupby(sorted(ranks or range(plan.world_size)), lambda rank: rank * plan.pp // plan.world_size)
-    for stage, ranks_of_stage in by_stage:
-        shared = skeleton(listed(stage))
+    wanted = sorted(ranks or range(plan.world_size))
+    files = [prefix.with_name(f"{prefix.name}.{what}") for what in ("groups.json", *(f"{rank}.et" for rank in wanted))]
+    check_free(files, force=force)
+    groups, pipeline, paths = groups_of(plan), pipeline_of(workload, schedule), iter(files)
+    write_text(next(paths), json.dumps({str(number): list(group) for number, group in groups.members.items()}))
+    for stage, ranks_of_stage in groupby(wanted, lambda rank: rank * plan.pp // plan.world_size):
+        shared = skeleton(listed_step(workload, plan, stage, tied_bytes=tied_bytes, pipeline=pipeline))
         for rank in ranks_of_stage:
-            paths.append(_rank_file(prefix, rank))
-            write_bytes(paths[-1], trace(shared, rank, plan, groups))
-    return paths
+            write_bytes(next(paths), trace(shared, rank, plan, groups))
+    return files
 
 
 def skeleton(operations: Sequence[Operation]) -> Skeleton:

@@ -16,7 +16,7 @@ from simcore.generate.aicb.times import Times, module_time, stage_time, training
 from simcore.workload.model import Layer, Phase
 
 FP8_SHARE = (1 + 4 / 128) / 2
-"""Bytes of an fp8 activation with a 4-byte scale per 128, relative to bf16 (DeepSeek's dispatch)."""
+"""Bytes of an fp8 activation with a 4-byte scale per 128, relative to bf16 (DeepSeek-V3, section 3.3)."""
 
 
 def training_text(options: Options, times: Times | None = None) -> TextFile:
