@@ -9,8 +9,7 @@ from typing import Any
 
 from simcore.compute.accelerators import ELEMENT_BYTES, accelerator
 from simcore.cost.cluster import Cluster, Host, Software, host_of
-from simcore.cost.networks import fabric_of_topology
-from simcore.cost.placed import usual_fabric
+from simcore.cost.placed import fabric_of_topology, usual_fabric
 from simcore.cost.systems import CLUSTERS, RUNS, software
 from simcore.documents import Node, read
 from simcore.errors import InputError, Location, Problems, closest

@@ -7,25 +7,11 @@ from dataclasses import dataclass, replace
 
 from simcore.errors import InputError
 from simcore.generate.aicb.options import Options
+from simcore.generate.aicb.presets import MODELS
 from simcore.generate.routing import busiest_load, expert_shares
 from simcore.model.plan import Plan, Recompute
 from simcore.model.presets import model as named_model
 from simcore.model.shape import Experts, Latent, Model
-
-SIZES = {
-    "Megatron": {
-        "7": "gpt-7.5b",
-        "13": "gpt-13b",
-        "22": "gpt-22b",
-        "175": "gpt-175b",
-        "65": "llama-65b",
-        "405": "llama-3-405b",
-        "moe": "mixtral-8x7b",
-    },
-    "DeepSeek": {"16": "deepseek-v2-lite", "236": "deepseek-v2", "671": "deepseek-v3"},
-    "DeepSpeed": {"7": "llama-2-7b", "13": "llama-2-13b", "30": "llama-30b", "65": "llama-65b"},
-}
-"""What `-m` means: the model as published, not AICB's approximation of it."""
 
 FORMATS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float8": "fp8", "float4": "fp4"}
 """The names of number formats as Megatron-LM and DeepSpeed say them, and as accelerators' rates do."""
@@ -72,7 +58,7 @@ class Asked:
 def model_of(asked: Asked) -> Model:
     """The model `--model` or `-m` names, or one from the shape options; given options override either."""
     options, given, size = asked.options, asked.given, asked.size
-    name = asked.extra.model or (SIZES[options.frame].get(size) if size else None)
+    name = asked.extra.model or (MODELS[options.frame].get(size) if size else None)
     base = named_model(name) if name else _described(options, asked.extra)
     changes = _changes(asked, base) if name else {}
     if asked.extra.untie_embeddings_and_output_weights:

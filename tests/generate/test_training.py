@@ -14,9 +14,9 @@ from simcore.generate.aicb.training import training_text
 from simcore.generate.build import Asked, aicb_options
 from simcore.generate.deviations import deviations
 from simcore.generate.durations import roofline
-from simcore.generate.groups import groups_of
 from simcore.generate.listing import listed_step
 from simcore.generate.step import make_step
+from simcore.generate.traces import groups_of
 from simcore.generate.training import stage_workload
 from simcore.model.held import held_parameters, tied_gradient_bytes
 from simcore.model.plan import Plan
