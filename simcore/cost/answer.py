@@ -92,9 +92,8 @@ class Answer:
 
     def network_s(self) -> float | None:
         """The same step on the links of the cluster's topology, where it has one of this size."""
-        topology = self.cluster.topology
-        fits = topology is not None and topology.npus == self.plan.world_size
-        return network_ns(self.model, self.plan, self.cluster) * 1e-9 if fits else None
+        found_ns = network_ns(self.model, self.plan, self.cluster)
+        return None if found_ns is None else found_ns * 1e-9
 
     @cached_property
     def basis(self) -> Basis:

@@ -19,7 +19,6 @@ from simcore.cost.predict import gradient_sums, message_bytes, messages_ns, part
 from simcore.cost.step import Cell
 from simcore.engine.run import simulate
 from simcore.engine.settings import Settings
-from simcore.errors import InputError
 from simcore.generate.traces import write_set
 from simcore.model.plan import Plan
 from simcore.model.shape import Model
@@ -37,11 +36,12 @@ def engine_ns(model: Model, plan: Plan, cluster: Cluster) -> int:
     return run_ns(program(model, plan, cluster), plan, cluster.fabric)
 
 
-def network_ns(model: Model, plan: Plan, cluster: Cluster) -> int:
-    """How long the same step takes where its collectives and messages cross the links of the cluster's topology."""
+def network_ns(model: Model, plan: Plan, cluster: Cluster) -> int | None:
+    """How long the same step takes where its collectives and messages cross the links of the cluster's topology, where
+    it has one of this size.
+    """
     if cluster.topology is None or cluster.topology.npus != plan.world_size:
-        expected = "a cluster whose topology has as many NPUs as there are accelerators"
-        raise InputError.at("--run", "there are no links to run on", expected=expected, found=cluster.fabric.name)
+        return None
     settings = Settings(schedule=plan.schedule_name if plan.pp > 1 else "")
     workload = program(model, plan, cluster)
     return simulate(workload, cluster.topology, SystemConfig(), profiles.get("native"), settings).time_ns

@@ -176,7 +176,12 @@ def _with_degrees(study: Study, plan: Plan) -> Iterator[Family]:
             sequence_parallel=plan.tp > 1,
         )
         spread = [one for one in (chosen.but(ep=ep) for ep in experts) if divides(model, one)]
-        for each, (recompute, some) in product(spread, _repeated(study, chosen)):
+        # Fused attention has nothing that selective recomputation could drop: the same as none. Of whole layers all are
+        # computed again, or some of every part of the model.
+        fused = chosen.fused_attention and chosen.recompute_modules == Plan.recompute_modules
+        again = [("full", some) for some in study.recompute_layers or (0,)] * ("full" in study.recompute)
+        kinds = [(kind, 0) for kind in study.recompute if kind == "none" or (kind == "selective" and not fused)]
+        for each, (recompute, some) in product(spread, [*kinds, *again]):
             base = each.but(recompute=recompute, recompute_layers=some)
             uneven = _balanced(study, base) if plan.pp > 1 and UNEVEN in study.cuts else ()
             for cuts in [()] * (EVEN in study.cuts) + [uneven] * bool(uneven):
@@ -198,16 +203,6 @@ def _shared(study: Study, plan: Plan) -> Iterator[tuple[int, int]]:
 
 
 _SHARES = 3  # the ZeRO level that shares parameters
-
-
-def _repeated(study: Study, plan: Plan) -> list[tuple[Recompute, int]]:
-    """What is computed again: of whole layers all or some of every part of the model.
-
-    Fused attention has nothing that selective recomputation could drop: the same as none.
-    """
-    fused = plan.fused_attention and plan.recompute_modules == Plan.recompute_modules
-    kinds = [kind for kind in study.recompute if kind != "selective" or not fused]
-    return [(kind, some) for kind in kinds for some in ((study.recompute_layers or (0,)) if kind == "full" else (0,))]
 
 
 def _exists(schedule: str, pp: int, chunks: int, count: int, splits: Sequence[int]) -> bool:

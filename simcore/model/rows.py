@@ -171,26 +171,21 @@ class Rows:
         """Gradients of a block go out with its topmost row, the upward pass's last; those of experts with theirs."""
         plan = self.plan
         if plan.shard:
-            return self._hybrid(block, rows, held.trained + held.trained_experts)
+            # Hybrid sharding: reduced to the ranks that share them, then summed over their replicas. The text calls the
+            # groups EP and DP_EP: ranks next to each other, and those that stand in their place elsewhere.
+            count = held.trained + held.trained_experts
+            near = self._gradient_phase(count, Group.EP if plan.shard > 1 else Group.LOOP)
+            rows[0] = _with(rows[0], weight_grad=near)
+            summed = Phase(0, ALL_REDUCE, plan.gradient_bytes * -(-count // plan.shard), Group.DP_EP)
+            # The upward pass comes to it after the row that reduces.
+            far = [Layer(f"replicas_{block.name}", weight_grad=summed)] if plan.shard < plan.replicas else []
+            return [*far, *rows]
         if plan.replicas > 1 and held.trained:
             rows[0] = _with(rows[0], weight_grad=self._gradient_phase(held.trained, Group.LOOP))
         if held.trained_experts and plan.expert_replicas > 1:
             summed = self._gradient_phase(held.trained_experts, Group.DP_EP)
             rows[experts] = _with(rows[experts], weight_grad=summed)
         return rows
-
-    def _hybrid(self, block: Block, rows: list[Layer], count: int) -> list[Layer]:
-        """Hybrid sharding: gradients are reduced to the ranks that share them, then summed over their replicas.
-
-        The text calls the groups EP and DP_EP: ranks next to each other, and those that stand in their place elsewhere.
-        """
-        plan = self.plan
-        rows[0] = _with(rows[0], weight_grad=self._gradient_phase(count, Group.EP if plan.shard > 1 else Group.LOOP))
-        if plan.shard == plan.replicas:
-            return rows
-        summed = Phase(0, ALL_REDUCE, plan.gradient_bytes * -(-count // plan.shard), Group.DP_EP)
-        # The upward pass comes to it after the row that reduces.
-        return [Layer(f"replicas_{block.name}", weight_grad=summed), *rows]
 
     def _gradient_phase(self, count: int, group: Group) -> Phase:
         kind = REDUCE_SCATTER if self.plan.zero else ALL_REDUCE
