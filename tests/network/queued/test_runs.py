@@ -26,6 +26,7 @@ from tests.runs import Run, micro, runs
 
 NATIVE = [("native", "queued")]
 LAWS = st.sampled_from(["", "dcqcn", "hpcc", "swift", "timely", "window"])
+ROUTINGS = st.sampled_from(["", "", "ecmp", "spray", "adaptive", "valiant"])
 MARKING = Marking(4 * KIB, 32 * KIB, 0.5, 1000)
 
 
@@ -33,6 +34,7 @@ MARKING = Marking(4 * KIB, 32 * KIB, 0.5, 1000)
 def port_rules(draw):
     segment = draw(st.sampled_from([4 * KIB, 16 * KIB]))
     ports = replace(PLAIN, segment_bytes=segment, marking=draw(st.sampled_from([None, MARKING])), law=draw(LAWS))
+    ports = replace(ports, routing=draw(ROUTINGS), seed=draw(st.integers(0, 2)))
     control = draw(st.sampled_from(["credits", "pfc", "drop"]))
     if control == "pfc":
         xoff = 8 * segment
@@ -59,7 +61,7 @@ def told_of_links(run, **changes):
 
 
 @given(runs(kinds=("Ring", "Mesh", "FatTree", "Switch", "FullyConnected"), modes=NATIVE), port_rules(), port_rules())
-@settings(max_examples=20)
+@settings(max_examples=150)
 def test_phases_timed_alone_and_one_npu_for_all_meet_the_queues_that_all_messages_do(run, inner, outer):
     limited = with_ports(run, inner, outer)
     assert told_of_links(limited) == told_of_links(limited, exact="messages")
