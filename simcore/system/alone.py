@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 
 import numpy as np
@@ -38,6 +38,7 @@ class Phases:
 
     def __init__(self, layouts: Layouts, network: type[LinkNetwork], costs: Costs, *, plain: bool):
         self._layouts, self.network, self._costs, self._plain = layouts, network, costs, plain
+        self._known: dict[Hashable, PhaseTimes] = {}
 
     def times(
         self, shape: Shape, phase: StreamPhase, plans: Sequence[AnyPlan], groups: Sequence[IntArray]
@@ -45,7 +46,11 @@ class Phases:
         """Of a phase whose groups begin together; `groups` are NPUs of a place, `plans` what each group sends."""
         costs = self._costs.of(phase.lane.dim)
         if costs.rendezvous or not (self._plain and all(map(playable, plans))):
-            return self._stepped(shape, phase, plans, groups, costs)
+            key = shape.name, *(_sent(plan, costs) for plan in plans), *(tuple(group.tolist()) for group in groups)
+            found = self._known.get(key)
+            if found is None:
+                found = self._known[key] = self._stepped(shape, phase, plans, groups, costs)
+            return found
         found = None
         if not shape.graph.timed:
             rounds = [plan for plan in plans if isinstance(plan, Plan)]
@@ -128,3 +133,11 @@ class Phases:
             if min(map(min, exits_ns)) >= 0 and not network.remembers(times.end_ns):
                 return times
         raise MeetingError
+
+
+def _sent(plan: AnyPlan, costs: Costs) -> Hashable:
+    """What ranks send and pay: a gather sends as a scatter does, which pays for reductions."""
+    if not isinstance(plan, Plan):
+        return plan
+    paid = ((entry.hop, entry.size_bytes, costs.received_ns(entry.reduce_bytes), n) for entry, n in plan.rounds)
+    return plan.size, plan.window, plan.exchange, plan.half, costs.endpoint_ns, *paid

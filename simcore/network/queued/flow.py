@@ -47,11 +47,14 @@ class Message:
 
 
 class Segment:
-    """On its way: `hop` counts the links behind it, `held` is the link in whose buffer it lies, -1 at its source."""
+    """On its way: `hop` counts the links behind it, `held` is the link in whose buffer it lies, -1 at its source.
+
+    On links of `rate` it takes `takes_ns`.
+    """
 
     __slots__ = (
-        *("end_byte", "first_byte", "held", "hop", "index", "marked", "message", "readings", "sender", "sent_ns"),
-        *("size_bytes", "tail_ns", "way"),
+        *("end_byte", "first_byte", "held", "hop", "index", "marked", "message", "rate", "readings", "sender"),
+        *("sent_ns", "size_bytes", "tail_ns", "takes_ns", "way"),
     )
 
     def __init__(self, sender: Sender, message: Message, index: int, way: Way, now_ns: int):
@@ -59,6 +62,7 @@ class Segment:
         self.hop, self.held, self.marked, self.tail_ns, self.sent_ns = 0, -1, False, now_ns, now_ns
         self.first_byte, self.end_byte = message.span(index)
         self.size_bytes = self.end_byte - self.first_byte
+        self.rate, self.takes_ns = 0.0, 0
         self.readings: list[Reading] = []
 
 

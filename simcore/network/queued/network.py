@@ -225,7 +225,8 @@ class Queued(CountedLinks):
         port.waiting_bytes += size_bytes
         port.queued_bytes += size_bytes if segment.hop else 0
         self._serve(port, now_ns)
-        self._curve(port, now_ns)
+        if port.queued_bytes != port.noted_bytes:
+            self._curve(port, now_ns)
 
     def _lie_down(self, segment: Segment, port: Port, now_ns: int) -> bool:
         """Take room in the buffer behind a link; False where it is dropped."""
@@ -246,8 +247,7 @@ class Queued(CountedLinks):
         port, size_bytes = what
         port.lying_bytes -= size_bytes
         if port.rules.flow_control == "credits":
-            if port.rules.buffer_bytes < UNLIMITED:
-                self._at(now_ns + port.latency_ns, now_ns, self._credit, what)
+            self._at(now_ns + port.latency_ns, now_ns, self._credit, what)
         elif port.asked_to_pause and port.lying_bytes <= port.rules.xon_bytes:
             port.asked_to_pause = False
             self._at(now_ns + port.latency_ns, now_ns, self._resume, port)
@@ -280,7 +280,7 @@ class Queued(CountedLinks):
             if not port.admits(segment):
                 port.stop(now_ns)
                 return
-            if not port.paused:
+            if port.still_since_ns >= 0:
                 port.go(now_ns)
             port.queue.popleft()
             self._start(port, segment, now_ns)
@@ -293,15 +293,21 @@ class Queued(CountedLinks):
         hop, way = segment.hop, segment.way
         # Ends of a message's segments are rounded as parts of a whole, so that cutting it costs nothing.
         rate, size_bytes = way.rates[hop], segment.size_bytes
-        end_ns = now_ns + self._occupied_ns(segment.end_byte, rate) - self._occupied_ns(segment.first_byte, rate)
+        if rate != segment.rate:
+            segment.rate = rate
+            segment.takes_ns = self._occupied_ns(segment.end_byte, rate) - self._occupied_ns(segment.first_byte, rate)
+        end_ns = now_ns + segment.takes_ns
         port.free_ns = end_ns
         port.waiting_bytes -= size_bytes
         port.queued_bytes -= size_bytes if hop else 0
         port.sent_bytes += size_bytes
         self._count(port.link, size_bytes, now_ns, end_ns)
-        self._curve(port, now_ns)
+        if port.queued_bytes != port.noted_bytes:
+            self._curve(port, now_ns)
         if segment.held >= 0:
-            self._at(end_ns, now_ns, self._get_up, (self.ports[segment.held], size_bytes))
+            behind = self.ports[segment.held]
+            if behind.rules.buffer_bytes < UNLIMITED:
+                self._at(end_ns, now_ns, self._get_up, (behind, size_bytes))
         else:
             segment.sent_ns = now_ns
             segment.sender.begun(size_bytes, now_ns)
@@ -347,12 +353,11 @@ class Queued(CountedLinks):
         return replace(super().table(), queues=queues)
 
     def _curve(self, port: Port, now_ns: int) -> None:
-        """Note how much waits for a link, where that changes."""
-        if port.queued_bytes != port.noted_bytes:
-            port.noted_bytes = port.queued_bytes
-            port.peak_bytes = max(port.peak_bytes, port.queued_bytes)
-            if len(self._curves) < 3 * MOST_ROWS:
-                self._curves.extend((port.link, now_ns, port.queued_bytes))
+        """Note how much waits for a link, as that has changed."""
+        port.noted_bytes = port.queued_bytes
+        port.peak_bytes = max(port.peak_bytes, port.queued_bytes)
+        if len(self._curves) < 3 * MOST_ROWS:
+            self._curves.extend((port.link, now_ns, port.queued_bytes))
 
     @classmethod
     def notes_on(cls, curve_rows: int) -> list[str]:
