@@ -189,7 +189,7 @@ def _one_for_all(
 
 
 def _turns(part: Part) -> bool:
-    """Whether the links of a place may look the same from several NPUs: hashes that choose ways see to it they do not."""
+    """Whether links may look the same from several NPUs of a place; where a hash of the ends chooses they do not."""
     topology = part.links.topology
     uneven = topology.noise.links or topology.faults or not topology.apart
     return part.first == part.last and not (uneven or topology.dims[part.first].ports.routing)

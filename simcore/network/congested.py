@@ -77,8 +77,9 @@ class WaitsError(Exception):
 class LinkNetwork(Network, Protocol):
     """A network of links that counts what they carry.
 
-    `in_columns`: `network.core` gives the same times. `undivided` plays messages whole that wait for nothing. `bears_faults`: links may be slow or down for a while. `has_trees`: it is a `TreeNetwork`. `has_queues`:
-    it looks at what the ports of the topology say.
+    `in_columns`: `network.core` gives the same times. `undivided` plays messages whole where none has to wait, and
+    raises WaitsError elsewhere. `bears_faults`: links may be slow or down for a while. `has_trees`: it is a
+    `TreeNetwork`. `has_queues`: it looks at what the ports of the topology say.
     """
 
     by_event: bool = False

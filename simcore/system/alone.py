@@ -24,7 +24,6 @@ from simcore.system.transport import MeetingError
 from simcore.timeline.link_use import OccupiedLinks
 from simcore.workload.model import CollectiveKind
 
-
 _Begin = Callable[[simpy.Environment, LinkNetwork, list[list[int]]], None]
 """Begins what is played; it notes there when each of each group is through."""
 
@@ -103,7 +102,7 @@ class Phases:
         if not shape.lone:
             return times
         return structs.replace(
-            times, exits_ns=[exits * len(members) for exits, members in zip(times.exits_ns, groups, strict=True)]
+            times, exits_ns=[[*exits] * len(members) for exits, members in zip(times.exits_ns, groups, strict=True)]
         )
 
     def message(self, shape: Shape, src: int, dst: int, size_bytes: int) -> PhaseTimes:
@@ -122,8 +121,8 @@ class Phases:
         for network_of in filter(None, (self.network.undivided, self.network)):
             env = simpy.Environment()
             network, exits_ns = network_of(env, shape.graph), [[-1] * size for size in sizes]
-            begin(env, network, exits_ns)
             try:
+                begin(env, network, exits_ns)
                 env.run()
             except WaitsError:
                 continue

@@ -38,7 +38,9 @@ class Message:
         self.segment_bytes = segment_bytes
         self.count = self.missing = max(-(-size_bytes // segment_bytes), 1)
         self.tail_ns = 0
-        self.phase, self.turn = (key[:2], key[2]) if len(key) == len(("chunk", "phase", "message")) else (None, 0)
+        of_phase = len(key) == len(("chunk", "phase", "number"))
+        self.phase: Any = key[:2] if of_phase else None
+        self.turn: int = key[2] if of_phase else 0
 
     def span(self, index: int) -> tuple[int, int]:
         """The first byte of a segment, and the one after its last."""

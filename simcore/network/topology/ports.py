@@ -72,9 +72,9 @@ class Ports:
         room_bytes = min(self.buffer_bytes, self.xoff_bytes)
         return acts_on_marks and not self.routing and room_bytes >= min(under_way + 4 * segment_bytes, UNLIMITED)
 
-    def new_law(self) -> Law | None:
-        """The law of one sender."""
-        return _laws().get(self.law)(**dict(self.parameters)) if self.law else None
+    def new_law(self) -> Law:
+        """The law of one sender, where there is one."""
+        return _laws().get(self.law)(**dict(self.parameters))
 
 
 PLAIN = Ports()
