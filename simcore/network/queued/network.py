@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from heapq import heappop, heappush
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import simpy
@@ -38,14 +38,11 @@ NOTE = (
 )
 
 
-class _Instant:
+class _Instant(NamedTuple):
     """What happens at one time: changes of links and senders, then heads of segments that come to links."""
 
-    __slots__ = ("changes", "heads")
-
-    def __init__(self) -> None:
-        self.changes: list[tuple[Callable[..., None], Any]] = []
-        self.heads: list[tuple[Any, ...]] = []
+    changes: list[tuple[Callable[..., None], Any]]
+    heads: list[tuple[Any, ...]]
 
 
 class Queued(CountedLinks):
@@ -138,7 +135,7 @@ class Queued(CountedLinks):
     def _instant(self, at_ns: int, now_ns: int) -> _Instant:
         found = self._due.get(at_ns)
         if found is None:
-            found = self._due[at_ns] = _Instant()
+            found = self._due[at_ns] = _Instant([], [])
             at_end_of_instant(self.env, at_ns - now_ns, self._happen, transmits=True)
         return found
 
@@ -157,10 +154,10 @@ class Queued(CountedLinks):
         now_ns = int(self.env.now)
         instant = self._due[now_ns]
         while instant.changes or instant.heads:
-            changes, instant.changes = instant.changes, []
-            for change, what in changes:
+            for change, what in instant.changes:  # grows while it runs
                 change(what, now_ns)
-            if not instant.changes and instant.heads:
+            instant.changes.clear()
+            if instant.heads:
                 self._arrive(heappop(instant.heads)[-1], now_ns)
         del self._due[now_ns]
 
