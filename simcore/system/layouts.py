@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +16,6 @@ from simcore.network.core import (
     Columns,
     Instance,
     Layout,
-    Link,
     Lists,
     Rank,
     Round,
@@ -83,7 +83,7 @@ class Layouts:
         self.state = State.empty(timed=timed)
         self.begun, self._share = 0, share
         self._compiles, self._asks_from = False, ENOUGH[kept()] / 4
-        self.columns = {"hops": Columns(), "messages": Columns()}
+        self.columns = {"hops": Columns(5), "messages": Columns(3)}
         self.known = Known(self.state, self.columns) if installed() and not timed else None
         self._hops: dict[Shape, dict[tuple[int, int, int], int]] = {}
 
@@ -136,6 +136,21 @@ class Layouts:
             raise NotImplementedError("whoever asks has asked `playable`")
         return [(self._rounds(shape, part, members, costs), first) for first, part in numbered(plan.parts)]
 
+    def carried(self, links: int, phases: Mapping[int, int], messages: Mapping[int, int]) -> tuple[IntArray, IntArray]:
+        """Bytes and ns of so many links, of layouts by how often they were played, and of messages by first hops."""
+        hops, sent = self.columns["hops"].since(0), self.columns["messages"].since(0)
+        ends = [*(layout.message_at for layout in self.state.layouts[1:]), sent.shape[1]]
+        played = [phases.get(layout, 0) for layout in range(len(self.state.layouts))]
+        counts = np.zeros(hops.shape[1] + 1, np.int64)  # the last one is of messages without hops
+        np.add.at(counts, sent[0], sent[2] * np.repeat(played, np.diff(ends, prepend=0)[: len(played)]))
+        np.add.at(counts, np.array([*messages], np.int64), [*messages.values()])
+        firsts = np.flatnonzero(np.append(0, hops[4])[:-1] == 0)
+        counts = np.repeat(counts[firsts], hops[4, firsts] + 1)
+        link, _, occupied_ns, size_bytes, _ = hops[:, counts > 0]
+        found = np.zeros((2, links), np.int64)
+        np.add.at(found, (slice(None), link), counts[counts > 0] * (size_bytes, occupied_ns))
+        return found[0], found[1]
+
     def _rounds(self, shape: Shape, plan: Plan, members: IntArray, costs: Costs) -> int:
         s, senders = self.state, np.arange(1 if shape.lone else plan.size)
         layout = self._layout(members[senders], plan.num_rounds, plan.window, plan.half, costs.endpoint_ns)
@@ -147,7 +162,8 @@ class Layouts:
             peers = peers_of(plan, np.array([[entry.hop] for entry in entries]), len(senders)).reshape(-1)
             sizes = np.repeat([entry.size_bytes for entry in entries], len(senders))
             hops = self.hops(shape, np.tile(members[senders], len(entries)), members[peers], sizes.tolist())
-            self.columns["messages"].add(np.array(hops), peers * (not shape.lone))
+            counts = np.repeat([count for _, count in plan.rounds[first : first + at_once]], len(senders))
+            self.columns["messages"].add(np.array(hops), peers * (not shape.lone), counts)
         return layout
 
     def _transfers(self, shape: Shape, plan: Explicit, members: IntArray, costs: Costs) -> int:
@@ -155,7 +171,7 @@ class Layouts:
         layout = self._layout(members, len(entries), 0, 0, costs.endpoint_ns)
         src, dst = (np.array([getattr(entry, end) for entry in entries], np.int64) for end in ("src", "dst"))
         hops = self.hops(shape, members[src], members[dst], [entry.size_bytes for entry in entries])
-        self.columns["messages"].add(np.array(hops, np.int64), dst)
+        self.columns["messages"].add(np.array(hops, np.int64), dst, np.ones_like(dst))
         s.rounds.extend(Round(entry.src, costs.received_ns(entry.charge_bytes)) for entry in entries)
         behind = _lines(plan)
         followers = set(behind.values())
@@ -199,6 +215,8 @@ class Running:
         self._columns: Lists | Arrays = Lists(layouts.state.apart(), layouts.columns)
         self.links = self._instances = self._slots = self._marks = 0
         self._entries = 0  # that a heap may have
+        self._played: dict[int, Counter[int]] = defaultdict(Counter)  # layouts, by the shift of links
+        self._sent: dict[int, Counter[int]] = defaultdict(Counter)  # first hops of messages of no phase
         self._idle: dict[int, list[int]] = {}
         self.add_links(links)
 
@@ -210,14 +228,12 @@ class Running:
     def add_links(self, count: int) -> int:
         """More links; the number of the first."""
         first, self.links = self.links, self.links + count
-        self._columns.add("links", [Link() for _ in range(count)])
+        self._columns.add("links", [0] * count)
         return first
 
     def counts(self, first: int, links: int) -> tuple[IntArray, IntArray]:
         """Bytes and nanoseconds of some links."""
-        own = self._columns.state.links[first : first + links]
-        carried, busy_ns = np.array([(link.carried, link.busy) for link in own], np.int64).reshape(-1, 2).T
-        return carried, busy_ns
+        return self._layouts.carried(links, self._played[first], self._sent[first])
 
     def rows(self) -> IntArray:
         """Link, begin and end of each time that one was occupied, where that is kept."""
@@ -226,12 +242,14 @@ class Running:
     def start(self, layout: int, order: int, base: int, shift: int, now_ns: int) -> int:
         """Begin a phase of a group; the instance."""
         instance = self._instance(layout, order, base, shift)
+        self._played[shift][layout] += 1
         self._columns.core.begin(self._columns.state, instance, now_ns)
         return instance
 
     def send(self, order: int, number: int, sender: int, hop: int, shift: int, now_ns: int) -> int:
         """Send a message of no phase; the instance."""
         instance = self._instance(MESSAGE, order, number, shift)
+        self._sent[shift][hop] += 1
         self._columns.core.hand_over(self._columns.state, instance, sender, hop, now_ns)
         return instance
 
@@ -277,7 +295,8 @@ class Running:
         return instance
 
     def _another(self, layout: int, extent: Extent) -> int:
-        self._columns.add("instances", [Instance(layout, self._slots, self._marks)])
+        single = layout != MESSAGE and self._layouts.state.layouts[layout].window == 1
+        self._columns.add("instances", [Instance(layout, self._slots, self._marks, int(single))])
         self._columns.add("slots", [Slot() for _ in range(extent.ranks)])
         self._columns.add("early", [0] * extent.marks)
         self._instances, self._slots = self._instances + 1, self._slots + extent.ranks
