@@ -254,7 +254,8 @@ def begin(s: State, number: int, now: int) -> None:
         slot.sent, slot.credits, slot.packets = 0, 0, layout.window
         slot.received = s.ranks[layout.rank_at + position].tasks
         if instance.single:
-            _send_on(s, instance, number, position, then)
+            slot.ready = then
+            _next(s, instance, number, -1, position, then)
         elif layout.window:
             push(s.timers, (then, number, START, position))
         elif slot.received == 0:
@@ -320,7 +321,7 @@ def serve(s: State, now: int, limit: int) -> int:
             head = swap(heads, (begins + step, order, number, behind + 1, sender, instance, receiver, at + 1, ends))
             continue
         if phase.single and ends > time:
-            ends = _received(s, phase, instance, number - phase.base, receiver, ends)
+            ends = _next(s, phase, instance, number - phase.base, receiver, ends)
         else:
             push(s.timers, (ends, instance, number - phase.base, receiver))
         if ends < until:
@@ -338,7 +339,7 @@ def happen(s: State, now: int) -> None:
             append(s.left, (now, number, position))
             continue
         if instance.single:
-            _received(s, instance, number, what, position, now)
+            _next(s, instance, number, what, position, now)
             continue
         layout = layouts[instance.layout]
         if not layout.window:
@@ -353,42 +354,42 @@ def happen(s: State, now: int) -> None:
             _credits(s, number, position, 1, now)
 
 
-def _received(s: State, instance: Instance, number: int, message: int, position: int, time: int) -> int:
-    """A message comes, or will come, to a rank that sends one at a time: as soon as it is done with that.
+def _next(s: State, instance: Instance, number: int, message: int, position: int, time: int) -> int:
+    """To a rank that sends one at a time comes a message, or will come: done with it, the rank sends the next or leaves.
 
-    Nothing but that decides when, so it is known before. Returns when it leaves or something else is to happen.
+    Nothing but its messages decides when, so that is known before. Returns when it leaves or something else happens.
     """
-    slot = s.slots[instance.slot + position]
-    if message == slot.sent - 1:
-        return _send_on(s, instance, number, position, max(time, slot.ready))
-    layout = s.layouts[instance.layout]
-    s.early[instance.mark + position * layout.rounds + message] = time + 1
-    return NEVER
-
-
-def _send_on(s: State, instance: Instance, number: int, position: int, time: int) -> int:
-    """A rank that sends one message at a time has the last one's answer: it sends the next, or leaves."""
     slot, layout = s.slots[instance.slot + position], s.layouts[instance.layout]
-    mark, name = instance.mark + position * layout.rounds, s.ranks[layout.rank_at + position].name
-    until = NEVER
-    while True:
-        sent, round_at = slot.sent, layout.round_at + slot.sent
-        if sent:
-            time += s.rounds[round_at - 1].pay
-        slot.ready = time
-        if sent == layout.rounds:
-            push(s.timers, (time, number, LEAVE, position))
-            return min(time, until)
-        slot.sent += 1
-        message = s.messages[layout.message_at + s.rounds[round_at].entry * layout.ranks + position]
-        _send(s, instance, number, sent, name, message.hop, message.peer, time)
-        if message.hop < 0:
+    mark, sent, until = instance.mark + position * layout.rounds, slot.sent, NEVER
+    if message + 1 != sent:
+        s.early[mark + message] = time + 1
+        return until
+    if time < slot.ready:
+        time = slot.ready
+    name, base = s.ranks[layout.rank_at + position].name, layout.message_at + position
+    round_at = layout.round_at + sent
+    if sent:
+        time += s.rounds[round_at - 1].pay
+    while sent < layout.rounds:
+        entry = s.messages[base + s.rounds[round_at].entry * layout.ranks]
+        if entry.hop < 0:
+            push(s.timers, (time, number, sent, entry.peer))
             until = min(time, until)
+        else:
+            head = (time, instance.order, instance.base + sent, NONE, name, number, entry.peer, entry.hop, time)
+            push(s.heads, head)
         came = s.early[mark + sent]
+        sent += 1
         if not came:
+            slot.sent, slot.ready = sent, time
             return until
-        s.early[mark + sent] = 0
-        time = max(time, came - 1)
+        s.early[mark + sent - 1] = 0
+        if time < came - 1:
+            time = came - 1
+        time += s.rounds[round_at].pay
+        round_at += 1
+    push(s.timers, (time, number, LEAVE, position))
+    return min(time, until)
 
 
 def _listened(s: State, number: int, layout: Layout, slot: Slot, position: int, now: int) -> bool:

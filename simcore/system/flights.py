@@ -12,7 +12,6 @@ from msgspec import Struct, field
 from simcore.network.core import NEVER
 from simcore.network.parts import Part
 from simcore.network.topology.fabric import IntArray
-from simcore.network.topology.links import LinkGraph
 from simcore.system.collectives import AnyPlan
 from simcore.system.explicit import Explicit
 from simcore.system.groups import GroupDim
@@ -45,8 +44,8 @@ class Site(Struct, frozen=True):
 class Flight(Struct, eq=False):
     """What is on its way, a message or a phase; `bits` are its links. It is over at `end_ns`, where that is known.
 
-    Of what is played, `parts` counts the instances that each position of a group is still in, `open` the positions that
-    are; `leave` tells those who wait for one.
+    Of what is played, `open` counts the positions of instances that are still in it, and `parts` those of each position
+    of a group that is in several; `leave` tells those who wait for one.
     """
 
     bits: int
@@ -183,10 +182,10 @@ def message_ends(plan: AnyPlan, members: IntArray, *, lone: bool) -> tuple[IntAr
     return members[np.concatenate(senders)], members[np.concatenate(receivers)]
 
 
-def link_bits(graph: LinkGraph, src: IntArray, dst: IntArray) -> int:
+def link_bits(shape: Shape, src: IntArray, dst: IntArray) -> int:
     """A number with a bit for each link of some messages."""
-    used = np.zeros(len(graph), bool)
-    used[graph.routes(src, dst).links] = True
+    used = np.zeros(len(shape.graph), bool)
+    used[shape.routes(src, dst).links] = True
     return int.from_bytes(np.packbits(used, bitorder="little").tobytes(), "little")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, field
 
 from simcore.network.clock import occupied_ns, steps
 from simcore.network.compiled import Arrays, Known, installed, kept
@@ -23,7 +23,7 @@ from simcore.network.core import (
     State,
     Transfer,
 )
-from simcore.network.topology.fabric import IntArray
+from simcore.network.topology.fabric import IntArray, Routes
 from simcore.network.topology.links import LinkGraph
 from simcore.system.collectives import AnyPlan
 from simcore.system.explicit import Explicit
@@ -47,6 +47,16 @@ class Shape(Struct, frozen=True):
     name: Hashable
     graph: LinkGraph
     lone: bool = False
+    known: dict[tuple[bytes, bytes], Routes] = field(default_factory=dict)
+
+    def routes(self, src: IntArray, dst: IntArray) -> Routes:
+        """The links that messages take; what a round of a plan needs is looked up once."""
+        if len(src) > self.graph.npus:
+            return self.graph.routes(src, dst)
+        key = src.tobytes(), dst.tobytes()
+        if key not in self.known:
+            self.known[key] = self.graph.routes(src, dst)
+        return self.known[key]
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -114,13 +124,13 @@ class Layouts:
         known = self._hops.setdefault(shape, {})
         new = list(dict.fromkeys(key for key in keys if key not in known))
         if new:
-            known.update(zip(new, self._new_hops(shape.graph, np.array(new)), strict=True))
+            known.update(zip(new, self._new_hops(shape, np.array(new)), strict=True))
         return [known[key] for key in keys]
 
-    def _new_hops(self, graph: LinkGraph, messages: IntArray) -> list[int]:
+    def _new_hops(self, shape: Shape, messages: IntArray) -> list[int]:
         """Of messages, each a row of source, destination and size."""
         first = self.columns["hops"].length
-        routes = graph.routes(messages[:, 0], messages[:, 1])
+        graph, routes = shape.graph, shape.routes(messages[:, 0], messages[:, 1])
         sizes, left = np.repeat(messages[:, 2], routes.counts), np.repeat(routes.offsets[1:], routes.counts) - 1
         spent_ns = occupied_ns(sizes, graph.bandwidth_bytes_per_s[routes.links])
         left -= np.arange(len(sizes))
