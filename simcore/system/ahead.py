@@ -246,13 +246,11 @@ def _cuts(played: Sequence[_Played]) -> list[tuple[int, int, int, int]]:
 
 def _play(npu: Npu, timed: Timed) -> _Played:
     """What an NPU does in a leg; who is as fast and has the same times does the same."""
-    spans = timed.course.spans[npu.npu_class]
-    sent = [npu.scheduler.sent_bytes(phase) for phases in timed.chunks for phase in phases]
     late_ns = timed.came_ns[npu.npu_class] - timed.begin_ns
-    key = late_ns, id(npu.program.compute_ns), tuple(map(tuple, spans)), tuple(sent)
+    key = late_ns, id(npu.program.compute_ns), timed.course.kinds[npu.npu_class]
     found = timed.leg.played.get(key)
     if found is None:
-        found = timed.leg.played[key] = _work_out(npu, timed, late_ns, spans)
+        found = timed.leg.played[key] = _work_out(npu, timed, late_ns, timed.course.spans[npu.npu_class])
     return found
 
 

@@ -112,10 +112,11 @@ class Place:
         self.seating: dict[tuple[StreamPhase, tuple[int, ...]], list[Together]] = {}
         self._groups: dict[GroupDim, tuple[list[IntArray], dict[int, list[tuple[int, int]]]]] = {}
 
-    def flying(self, now_ns: int) -> list[Flight]:
-        """What is on its way now."""
-        self.flights = [flight for flight in self.flights if flight.end_ns > now_ns]
-        return list(self.flights)
+    def meeting(self, flight: Flight) -> list[Flight]:
+        """What is on its way on links of a flight that begins."""
+        now_ns, bits = flight.begin_ns, flight.bits
+        self.flights = [other for other in self.flights if other.end_ns > now_ns]
+        return [other for other in self.flights if other.bits & bits]
 
     def groups(self, dim: GroupDim) -> list[IntArray]:
         """The groups of a dimension, as NPUs of the place."""
@@ -133,20 +134,21 @@ class Place:
 
     def _find(self, dim: GroupDim) -> tuple[list[IntArray], dict[int, list[tuple[int, int]]]]:
         part = self.site.part
-        firsts: dict[int, IntArray] = {}
-        own = part.members(self.base)
-        for npu in own[:: part.npus // (self.site.lone or part.npus)].tolist():
-            members = dim.members(npu)
-            firsts.setdefault(int(members[0]), members)
         groups: list[IntArray] = []
         seats: dict[int, list[tuple[int, int]]] = {}
-        for index, members in enumerate(firsts.values()):
+        found: set[int] = set()
+        own = part.members(self.base)
+        for npu in own[:: part.npus // (self.site.lone or part.npus)].tolist():
+            if npu in found:
+                continue
+            members, index = dim.members(npu), len(groups)
+            found.update(members.tolist())
             groups.append(members // part.stride % part.npus)
             for position, npu_class in enumerate(self._class_of[members].tolist()):
                 seat = (index, 0 if self.site.lone else position)
-                found = seats.setdefault(npu_class, [])
-                if seat not in found[-1:]:
-                    found.append(seat)
+                taken = seats.setdefault(npu_class, [])
+                if seat not in taken[-1:]:
+                    taken.append(seat)
         return groups, seats
 
 

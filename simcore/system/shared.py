@@ -149,9 +149,10 @@ class Shared:
         for key, bits, _ in taken:
             place = self._place_at(*key)
             if place.site.meets:
-                if any(other.bits & bits for other in place.flying(now_ns)):
+                flight = WholeFlight(bits, now_ns, LAST, lambda _: None, end_ns, disturbed=disturbed)
+                if place.meeting(flight):
                     return None
-                flights.append((place, WholeFlight(bits, now_ns, LAST, lambda _: None, end_ns, disturbed=disturbed)))
+                flights.append((place, flight))
         for place, flight in flights:
             place.flights.append(flight)
 
@@ -318,10 +319,11 @@ class Shared:
         """Whether a flight meets others; those that were alone are played from here on."""
         if not place.site.meets:
             return False
-        for other in place.flying(flight.begin_ns):
-            if isinstance(other, WholeFlight) and other.bits & flight.bits:
+        met = place.meeting(flight)
+        for other in met:
+            if isinstance(other, WholeFlight):
                 other.disturbed()
-        met = [other for other in place.flying(flight.begin_ns) if other.bits & flight.bits]
+                met = place.meeting(flight)
         place.flights.append(flight)
         if met and not self._plays:
             raise MeetingError
