@@ -55,7 +55,8 @@ class Layout:
 
     From `round_at` on are its rounds, from `message_at` on the messages of an entry by position, from `rank_at` on its
     ranks. One with `window` 0 is a list of transfers, from `transfer_at` on (with one behind the last); their senders
-    and the packets of their receives are in the rounds, hops and receivers in the messages.
+    and the packets of their receives are in the rounds, hops and receivers in the messages. What ranks do in one that is
+    `foreseen` is known when messages are on their last links: they send one at a time, or all of a half at once.
     """
 
     ranks: int
@@ -67,6 +68,7 @@ class Layout:
     message_at: int
     rank_at: int
     transfer_at: int
+    foreseen: int = 0
 
 
 @dataclass(slots=True)
@@ -110,13 +112,13 @@ class Rank:
 @dataclass(slots=True)
 class Instance:
     """A phase of one group: `layout` (-1: a message of no phase), `shift` of its links' numbers, number of its first
-    message, its first slot and mark. In one that is `single`, ranks send one message at a time.
+    message, its first slot and mark; whether it is `foreseen`.
     """
 
     layout: int
     slot: int
     mark: int
-    single: int = 0
+    foreseen: int = 0
     shift: int = 0
     order: int = 0
     base: int = 0
@@ -126,7 +128,8 @@ class Instance:
 class Slot:
     """What a rank has sent, its credits and packets, and what it received (in a list: has still to send or receive).
 
-    One that sends one message at a time has been, or will be, done with all before the last one when it is `ready`.
+    Of what is foreseen: when it is `ready` for the next message, or has all of the first half, of which it `received` so
+    many; of the other half, `credits` count what came, the last one at `packets`.
     """
 
     sent: int = 0
@@ -251,11 +254,13 @@ def begin(s: State, number: int, now: int) -> None:
     then = now + layout.endpoint
     for position in range(layout.ranks):
         slot = s.slots[instance.slot + position]
-        slot.sent, slot.credits, slot.packets = 0, 0, layout.window
+        slot.sent, slot.credits, slot.packets = 0, 0, 0 if instance.foreseen else layout.window
         slot.received = s.ranks[layout.rank_at + position].tasks
-        if instance.single:
-            slot.ready = then
+        slot.ready = then
+        if instance.foreseen and layout.window == 1:
             _next(s, instance, number, -1, position, then)
+        elif instance.foreseen:
+            _burst(s, instance, number, position, 0, layout.half or layout.rounds, then)
         elif layout.window:
             push(s.timers, (then, number, START, position))
         elif slot.received == 0:
@@ -320,7 +325,7 @@ def serve(s: State, now: int, limit: int) -> int:
         if hop.left:
             head = swap(heads, (begins + step, order, number, behind + 1, sender, instance, receiver, at + 1, ends))
             continue
-        if phase.single and ends > time:
+        if phase.foreseen and ends > time:
             ends = _next(s, phase, instance, number - phase.base, receiver, ends)
         else:
             push(s.timers, (ends, instance, number - phase.base, receiver))
@@ -338,7 +343,7 @@ def happen(s: State, now: int) -> None:
         if instance.layout < 0 or what == LEAVE:
             append(s.left, (now, number, position))
             continue
-        if instance.single:
+        if instance.foreseen and what >= 0:
             _next(s, instance, number, what, position, now)
             continue
         layout = layouts[instance.layout]
@@ -355,12 +360,14 @@ def happen(s: State, now: int) -> None:
 
 
 def _next(s: State, instance: Instance, number: int, message: int, position: int, time: int) -> int:
-    """To a rank that sends one at a time comes a message, or will come: done with it, the rank sends the next or leaves.
+    """To a rank comes a message, or will come, in what is foreseen: done with it, it sends what is next or leaves.
 
-    Nothing but its messages decides when, so that is known before. Returns when it leaves or something else happens.
+    Returns when it leaves or something else happens.
     """
     slot, layout = s.slots[instance.slot + position], s.layouts[instance.layout]
     mark, sent, until = instance.mark + position * layout.rounds, slot.sent, NEVER
+    if layout.window > 1:
+        return _gathered(s, instance, number, message, position, time)
     if message + 1 != sent:
         s.early[mark + message] = time + 1
         return until
@@ -390,6 +397,38 @@ def _next(s: State, instance: Instance, number: int, message: int, position: int
         round_at += 1
     push(s.timers, (time, number, LEAVE, position))
     return min(time, until)
+
+
+def _gathered(s: State, instance: Instance, number: int, message: int, position: int, time: int) -> int:
+    """As `_next`, where all messages of a half are sent at once."""
+    slot, layout = s.slots[instance.slot + position], s.layouts[instance.layout]
+    half, until = layout.half or layout.rounds, NEVER
+    if message < half:
+        slot.received += 1
+        slot.ready = max(slot.ready, time)
+        if slot.received == half:
+            until = _burst(s, instance, number, position, half, layout.rounds, slot.ready)
+    else:
+        slot.credits += 1
+        slot.packets = max(slot.packets, time)
+    if slot.received + slot.credits == layout.rounds:
+        leaves = max(slot.ready, slot.packets) + s.rounds[layout.round_at + layout.rounds - 1].pay
+        push(s.timers, (leaves, number, LEAVE, position))
+        until = min(leaves, until)
+    return until
+
+
+def _burst(s: State, instance: Instance, number: int, position: int, first_one: int, end: int, time: int) -> int:
+    """A rank sends some messages; returns when the first is there that needs no link."""
+    layout, until = s.layouts[instance.layout], NEVER
+    name = s.ranks[layout.rank_at + position].name
+    for sent in range(first_one, end):
+        entry = s.rounds[layout.round_at + sent].entry
+        message = s.messages[layout.message_at + entry * layout.ranks + position]
+        _send(s, instance, number, sent, name, message.hop, message.peer, time)
+        if message.hop < 0:
+            until = time
+    return until
 
 
 def _listened(s: State, number: int, layout: Layout, slot: Slot, position: int, now: int) -> bool:

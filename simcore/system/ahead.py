@@ -213,7 +213,8 @@ def tell(routes: Sequence[Route], came_ns: dict[int, int], course_of: CourseOf) 
             bits[key] = bits.get(key, 0) | links
     if not told:
         return None
-    tables = {each: _table(each, own, [timed.begin_ns for timed in told]) for each, own in played.items()}
+    begins_ns = [timed.begin_ns for timed in told]
+    tables = {each: _table(each, own, begins_ns) for each, own in played.items()}
     cuts = {each: _cuts(own) for each, own in played.items()}
     for table in tables.values():
         table[:, LAYER] = np.searchsorted(some.legs.rows, table[:, LAYER])

@@ -25,6 +25,7 @@ from simcore.network.core import (
 )
 from simcore.network.topology.fabric import IntArray, Routes
 from simcore.network.topology.links import LinkGraph
+from simcore.system.at_once import sends_at_once
 from simcore.system.collectives import AnyPlan
 from simcore.system.explicit import Explicit
 from simcore.system.plan import InNetwork, Plan, numbered
@@ -166,13 +167,15 @@ class Layouts:
         layout = self._layout(members[senders], plan.num_rounds, plan.window, plan.half, costs.endpoint_ns)
         for number, (entry, count) in enumerate(plan.rounds):
             s.rounds.extend(Round(number, costs.received_ns(entry.reduce_bytes)) for _ in range(count))
-        at_once = max(1, MESSAGES_AT_ONCE // len(senders))
-        for first in range(0, len(plan.rounds), at_once):
-            entries = [entry for entry, _ in plan.rounds[first : first + at_once]]
+        waits = plan.half and s.rounds[-plan.num_rounds].pay
+        s.layouts[layout].foreseen = int(plan.window == 1 or (sends_at_once(plan, costs) and not waits))
+        most = max(1, MESSAGES_AT_ONCE // len(senders))
+        for first in range(0, len(plan.rounds), most):
+            entries = [entry for entry, _ in plan.rounds[first : first + most]]
             peers = peers_of(plan, np.array([[entry.hop] for entry in entries]), len(senders)).reshape(-1)
             sizes = np.repeat([entry.size_bytes for entry in entries], len(senders))
             hops = self.hops(shape, np.tile(members[senders], len(entries)), members[peers], sizes.tolist())
-            counts = np.repeat([count for _, count in plan.rounds[first : first + at_once]], len(senders))
+            counts = np.repeat([count for _, count in plan.rounds[first : first + most]], len(senders))
             self.columns["messages"].add(np.array(hops), peers * (not shape.lone), counts)
         return layout
 
@@ -305,8 +308,8 @@ class Running:
         return instance
 
     def _another(self, layout: int, extent: Extent) -> int:
-        single = layout != MESSAGE and self._layouts.state.layouts[layout].window == 1
-        self._columns.add("instances", [Instance(layout, self._slots, self._marks, int(single))])
+        foreseen = 0 if layout == MESSAGE else self._layouts.state.layouts[layout].foreseen
+        self._columns.add("instances", [Instance(layout, self._slots, self._marks, foreseen)])
         self._columns.add("slots", [Slot() for _ in range(extent.ranks)])
         self._columns.add("early", [0] * extent.marks)
         self._instances, self._slots = self._instances + 1, self._slots + extent.ranks
