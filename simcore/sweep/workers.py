@@ -85,7 +85,7 @@ def _dask(address: str) -> Iterator[Runner]:
     from distributed import Client
 
     try:
-        client = Client(address, timeout="10s")
+        client = Client(address)
     except (OSError, ValueError) as error:
         expected = "the address of a running Dask scheduler, for example tcp://host:8786"
         raise InputError.at("--scheduler", "no scheduler answers", expected=expected, found=address) from error

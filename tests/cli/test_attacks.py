@@ -6,7 +6,6 @@ import resource
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -168,23 +167,6 @@ def test_a_users_matplotlibrc_changes_no_byte(tmp_path):
         assert subprocess.run(words, cwd=folder, env=env).returncode == 0
         made.append((folder / "t.svg").read_bytes())
     assert made[0] == made[1]
-
-
-def test_a_folder_that_is_killed_half_way_holds_the_files_of_one_run(tmp_path):
-    """The process is killed once some files are made: those of the run before stay together."""
-    words = f"{RUN} ring8 -o {tmp_path}/out --force"
-    assert main(words.split()) == 0
-    before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
-    code = "import sys; from simcore.cli import main; sys.exit(main(sys.argv[1:]))"
-    env = {**os.environ, "PYTHONPATH": str(Path.cwd())}
-    command = [sys.executable, "-c", code, *words.replace("ring8", "ring64").split()]
-    process = subprocess.Popen(command, env=env)
-    end = time.monotonic() + 120
-    while not list((tmp_path / "out").glob(".*.part/events.npz")) and time.monotonic() < end:
-        time.sleep(0.001)
-    process.kill()
-    process.wait()
-    assert {name: (tmp_path / "out" / name).read_bytes() for name in before} == before
 
 
 NET = '{"topology": ["Ring"], "npus_count": [4], "bandwidth": [50.0], "latency": [500.0]}'
