@@ -65,6 +65,6 @@ def test_what_is_printed_is_the_same_with_a_terminal_for_errors(monkeypatch, cap
     printed = []
     for stream in (Terminal(), io.StringIO()):
         monkeypatch.setattr(sys, "stderr", stream)
-        assert main("run --workload dlrm --topology ring8 --json".split()) == 0
+        assert main(["run", "--workload", "dlrm", "--topology", "ring8", "--json"]) == 0
         printed.append(capsys.readouterr().out)
     assert printed[0] == printed[1] != ""

@@ -167,27 +167,6 @@ def test_without_optuna_the_method_says_what_to_install(tmp_path, monkeypatch, c
     assert "study.yaml:1:9: error: Optuna is not installed" in capsys.readouterr().err
 
 
-PATIENCE = "300s"
-
-
-@pytest.fixture
-def dask():
-    """Dask with patience."""
-    pytest.importorskip("distributed")
-    dask = pytest.importorskip("dask")
-    with dask.config.set({f"distributed.comm.timeouts.{name}": PATIENCE for name in ("connect", "tcp")}):
-        yield dask
-
-
-@pytest.mark.filterwarnings("default")  # Dask's own
-def test_a_dask_cluster_gives_the_rows_of_this_process(dask, study, tmp_path, finished):
-    import distributed
-
-    with distributed.LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0") as local:
-        sweep(read_study(study), tmp_path, scheduler=local.scheduler_address)
-    assert sorted((tmp_path / RESULTS).read_bytes().splitlines()) == sorted(finished.splitlines())
-
-
 def test_a_run_that_kills_its_worker_is_a_row_and_the_others_go_on(study, tmp_path, finished, monkeypatch):
     known = [json.loads(line) for line in finished.splitlines()]
     asked = [*tasks(read_study(study).configurations)]
@@ -204,6 +183,18 @@ def test_a_run_that_kills_its_worker_is_a_row_and_the_others_go_on(study, tmp_pa
     assert len(rows) == len(known)
     assert "ended from outside" in rows[asked[1].key]["error"]
     assert [rows[row["key"]] for row in known if row["key"] != asked[1].key] == [*known[:1], *known[2:]]
+
+
+PATIENCE = "300s"
+
+
+@pytest.fixture
+def dask():
+    """Dask with patience."""
+    pytest.importorskip("distributed")
+    dask = pytest.importorskip("dask")
+    with dask.config.set({f"distributed.comm.timeouts.{name}": PATIENCE for name in ("connect", "tcp")}):
+        yield dask
 
 
 ENDLESS = """\
@@ -236,10 +227,13 @@ def cluster(dask, tmp_path):
         yield json.loads(about.read_text())["address"], processes[0]
 
 
-def test_a_dask_worker_that_is_killed_costs_its_rows_and_a_scheduler_that_goes_away_ends_the_sweep(
+def test_dask_gives_the_same_rows_a_worker_that_is_killed_costs_some_and_without_the_scheduler_the_sweep_ends(
     cluster, study, tmp_path, finished, monkeypatch
 ):
     address, scheduler = cluster
+    sweep(read_study(study), tmp_path / "out", scheduler=address)
+    assert sorted((tmp_path / "out" / RESULTS).read_bytes().splitlines()) == sorted(finished.splitlines())
+
     asked = [*tasks(read_study(study).configurations)]
     (tmp_path / "ending.py").write_text(ENDLESS.format(folder=str(tmp_path), key=asked[1].key))
     monkeypatch.syspath_prepend(tmp_path)
