@@ -93,7 +93,7 @@ def new_figure(width: float, height: float) -> Figure:
 
 def name_front(axes: Axes, points: Sequence[tuple[float, float]], names: Sequence[str]) -> None:
     """Names of points that fall to the right, the lowest first, where they do not meet the one named before."""
-    axes.margins(x=0.15)
+    axes.margins(x=0.15, y=0.1)
     axes.get_xlim(), axes.get_ylim()  # limits are worked out when asked for
     to_axes = axes.transData + axes.transAxes.inverted()
     last_x, last_y = 2.0, 0.0

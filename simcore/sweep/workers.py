@@ -43,7 +43,7 @@ def _pool(jobs: int) -> ProcessPoolExecutor:
 
 
 def _pooled(jobs: int, tasks: Sequence[Task]) -> Iterator[Row]:
-    """All tasks; when a worker is killed, those that were not done once more, one at a time, so that we see which kills."""
+    """All tasks; when a worker is killed, those not done once more, one at a time: so it is seen which one kills."""
     left = []
     with _pool(jobs) as pool:
         futures = {pool.submit(execute, task): task for task in tasks}
