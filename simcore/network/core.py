@@ -55,8 +55,8 @@ class Layout:
 
     From `round_at` on are its rounds, from `message_at` on the messages of an entry by position, from `rank_at` on its
     ranks. One with `window` 0 is a list of transfers, from `transfer_at` on (with one behind the last); their senders
-    and the packets of their receives are in the rounds, hops and receivers in the messages. What ranks do in one that is
-    `foreseen` is known when messages are on their last links: they send one at a time, or all of a half at once.
+    and the packets of their receives are in the rounds, hops and receivers in the messages. Where it is `foreseen`,
+    what ranks do is known when messages are on their last links: they send one at a time, or all of a half at once.
     """
 
     ranks: int
@@ -128,8 +128,8 @@ class Instance:
 class Slot:
     """What a rank has sent, its credits and packets, and what it received (in a list: has still to send or receive).
 
-    Of what is foreseen: when it is `ready` for the next message, or has all of the first half, of which it `received` so
-    many; of the other half, `credits` count what came, the last one at `packets`.
+    Of what is foreseen: when it is `ready` for the next message, or has all of the first half, of which it `received`
+    so many; of the other half, `credits` count what came, the last one at `packets`.
     """
 
     sent: int = 0
@@ -163,7 +163,8 @@ class State:
 
     `heads` and `timers` are heaps; `left` takes (time, instance, position) of who leaves a phase, and of messages of
     no phase that arrive; `rows` takes (link, start, end) of every occupation where `timed` is true. `early` says by
-    mark that a message came before it was listened for, of a rank that sends one at a time 1 + when (in lists of transfers: for how many things it still waits).
+    mark that a message came before it was listened for, of a rank that sends one at a time 1 + when (in lists of
+    transfers: for how many things it still waits).
     """
 
     heads: list[Head]

@@ -159,7 +159,8 @@ class Layouts:
         counts = np.repeat(counts[firsts], hops[4, firsts] + 1)
         link, _, occupied_ns, size_bytes, _ = hops[:, counts > 0]
         found = np.zeros((2, links), np.int64)
-        np.add.at(found, (slice(None), link), counts[counts > 0] * (size_bytes, occupied_ns))
+        for own, each in zip(found, (size_bytes, occupied_ns), strict=True):
+            np.add.at(own, link, counts[counts > 0] * each)
         return found[0], found[1]
 
     def _rounds(self, shape: Shape, plan: Plan, members: IntArray, costs: Costs) -> int:

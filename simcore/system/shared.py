@@ -21,7 +21,6 @@ import simpy
 from simcore.network.core import NEVER
 from simcore.network.folded import FoldedLinks
 from simcore.network.instant import Environment, Timers, after, at_end_of_instant
-from simcore.network.parts import Part
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
 from simcore.system.alone import Phases
@@ -223,13 +222,9 @@ class Shared:
             if env.peek() <= next_ns:
                 self._settle_later()
                 return
-        if next_ns < NEVER:
-            self._wake(next_ns, now_ns)
-
-    def _wake(self, at_ns: int, now_ns: int) -> None:
-        if at_ns not in self._due:
-            self._due.add(at_ns)
-            after(self._env, at_ns - now_ns, self._tick)
+        if next_ns < NEVER and next_ns not in self._due:
+            self._due.add(next_ns)
+            after(self._env, next_ns - now_ns, self._tick)
 
     def _tick(self, _: simpy.Event) -> None:
         """Somebody leaves a phase that is played, or messages arrive beside other things that happen now."""
@@ -246,18 +241,15 @@ class Shared:
             seat = (group, position)
             flight.open -= 1
             if not flight.open:
-                self._end(flight)
+                flight.end_ns = int(self._env.now)
+                for over in flight.instances:
+                    del self._flight_of[over]
+                    self._running.end(over)
             if seat in flight.parts:
                 flight.parts[seat] -= 1
                 if flight.parts[seat]:
                     continue
             flight.leave(seat)
-
-    def _end(self, flight: Flight) -> None:
-        flight.end_ns = int(self._env.now)
-        for instance in flight.instances:
-            del self._flight_of[instance]
-            self._running.end(instance)
 
     # A phase begins.
 
@@ -370,13 +362,11 @@ class Shared:
     def _place(self, npu_class: int, dim: GroupDim) -> Place:
         found = self._place_of.get((npu_class, dim))
         if found is None:
-            number = self._site_of(dim)
+            parts = enumerate(site.part for site in self._sites)
+            number = next(number for number, part in parts if part.first <= dim.index <= part.last)
             base = self._sites[number].part.base(int(self._ranks[npu_class][0]))
             found = self._place_of[npu_class, dim] = self._place_at(number, base)
         return found
-
-    def _site_of(self, dim: GroupDim) -> int:
-        return next(n for n, site in enumerate(self._sites) if site.part.first <= dim.index <= site.part.last)
 
     def _place_at(self, number: int, base: int) -> Place:
         found = self._places.get((number, base))
@@ -467,15 +457,12 @@ class Shared:
         """Where a message goes."""
         number = next(n for n, site in enumerate(self._sites) if site.part.base(src) == site.part.base(dst))
         part = self._sites[number].part
-        place = self._place_at(number, self._stand_in(part, part.base(src)))
+        stands_in = self._ranks[int(self._class_of[part.base(src)])][0]  # the first NPU of the same class
+        place = self._place_at(number, part.base(int(stands_in)))
         ends = np.array([part.local(src)]), np.array([part.local(dst)])
         hop = self._layouts.hops(place.shape, *ends, [size_bytes])[0]
         here, there = part.local(src), part.local(dst)
         return _Way(place, link_bits(place.shape, *ends), hop, here * part.npus + there, (here, there))
-
-    def _stand_in(self, part: Part, base: int) -> int:
-        """The first NPU of the place that stands for one: that of the first NPU of the same class."""
-        return part.base(int(self._ranks[int(self._class_of[base])][0]))
 
     # What links carried.
 
@@ -483,23 +470,28 @@ class Shared:
         """What every link carried: each place did what the place of its classes did."""
         size_bytes, busy_ns = np.zeros((2, len(self._links)), np.int64)
         for place, bases in self._copies():
-            for column, own in zip((size_bytes, busy_ns), self._carried(place), strict=True):
-                _put(place, bases, column, own)
+            own_bytes, own_ns = self._running.counts(place.shift, len(place.shape.graph))
+            for times, begins_ns in self._alone(place):
+                own_bytes += len(begins_ns) * times.size_bytes
+                own_ns += len(begins_ns) * times.busy_ns
+            _put(place, bases, size_bytes, own_bytes)
+            _put(place, bases, busy_ns, own_ns)
         table = self._links.table(size_bytes, busy_ns)
         if self._phases.network.has_queues:
-            table = replace(table, queues=self._queues())
+            queues = QueueTable.repeated([*self._queued()], self._running.links + 1)
+            table = replace(table, queues=queues.on(self._stands_for()))
         return replace(table, use=self._use()) if self._links.timed else table
 
     def notes(self) -> list[str]:
         """What the network leaves out."""
         return self._phases.network.notes_on(sum(len(table.curves) * len(begun) for table, _, begun in self._queued()))
 
-    def _queues(self) -> QueueTable:
-        """What queues did, where there are."""
-        stands_for = np.full(len(self._links), self._running.links)
+    def _stands_for(self) -> IntArray:
+        """Which of the links that were played each link stands for; the one behind them of those that were not."""
+        found = np.full(len(self._links), self._running.links)
         for place, bases in self._copies():
-            _put(place, bases, stands_for, np.arange(len(place.shape.graph)) + place.shift)
-        return QueueTable.repeated([*self._queued()], self._running.links + 1).on(stands_for)
+            _put(place, bases, found, np.arange(len(place.shape.graph)) + place.shift)
+        return found
 
     def _queued(self) -> Iterator[tuple[QueueTable, int, Sequence[int]]]:
         """What queues did in each phase of each place, its first link there, and when it began."""
@@ -513,14 +505,6 @@ class Shared:
         name = place.shape.name
         found = [(self._times[name, *kind], begins) for kind, begins in place.begun.items() if begins]
         yield from found + [(self._message_times[name, kind], begins) for kind, begins in place.sent.items()]
-
-    def _carried(self, place: Place) -> tuple[IntArray, IntArray]:
-        """Bytes and time of every link of a place."""
-        size_bytes, busy_ns = self._running.counts(place.shift, len(place.shape.graph))
-        for times, begins in self._alone(place):
-            size_bytes += len(begins) * times.size_bytes
-            busy_ns += len(begins) * times.busy_ns
-        return size_bytes, busy_ns
 
     def _copies(self) -> Iterator[tuple[Place, IntArray]]:
         """Every place that was played, with the first NPUs of those that it stands for."""
@@ -538,14 +522,12 @@ class Shared:
         """When links were occupied."""
         rows = self._running.rows()
         parts = [OccupiedLinks.of(rows)] if len(rows) else []
-        stands_for = np.full(len(self._links), self._running.links)
-        for place, bases in self._copies():
-            _put(place, bases, stands_for, np.arange(len(place.shape.graph)) + place.shift)
+        for place, _ in self._copies():
             for times, begins_ns in self._alone(place):
                 if times.occupied is None:
                     return None
                 parts.append(times.occupied.again(place.shift, begins_ns))
-        return LinkUse(parts, stands_for)
+        return LinkUse(parts, self._stands_for())
 
 
 class _Way(NamedTuple):

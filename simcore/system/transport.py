@@ -69,17 +69,13 @@ class Solved:
     def start(self, streams: Mapping[int, Stream], done: Done) -> None:
         """Note arrivals; the last one settles the phase for all."""
         for npu_class, stream in streams.items():
-            self._arrive(npu_class, stream, done)
-
-    def _arrive(self, npu_class: int, stream: Stream, done: Done) -> None:
-        group = self._group(stream.phase.lane.dim, self._ranks[npu_class][0])
-        key = (stream.key, stream.at, 0 if self._barrier else group.name)
-        meeting = self._meetings.setdefault(key, {})
-        meeting[npu_class] = (self._env.now, stream, done)
-        expected = len(self._ranks) if self._barrier else group.parties
-        if len(meeting) == expected:
-            del self._meetings[key]
-            self._settle(meeting, stream.phase)
+            group = self._group(stream.phase.lane.dim, self._ranks[npu_class][0])
+            key = (stream.key, stream.at, 0 if self._barrier else group.name)
+            meeting = self._meetings.setdefault(key, {})
+            meeting[npu_class] = (self._env.now, stream, done)
+            if len(meeting) == (len(self._ranks) if self._barrier else group.parties):
+                del self._meetings[key]
+                self._settle(meeting, stream.phase)
 
     def carry(self, src: int, dst: int, size_bytes: int, key: tuple[int, ...], deliver: Callable[[], None]) -> None:
         """Deliver a point-to-point message."""

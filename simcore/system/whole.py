@@ -32,8 +32,8 @@ class Course(Struct, eq=False):
     """What a collective does, in nanoseconds from its beginning.
 
     `spans` are beginnings and ends by class, chunk and phase. `begun` says which classes begin a phase of a chunk
-    together, by time, number of the chunk and phase; `exits` which have all their chunks when. Classes of one of `kinds`
-    have the same spans and send as much.
+    together, by time, number of the chunk and phase; `exits` which have all their chunks when. Classes of one of
+    `kinds` have the same spans and send as much.
     """
 
     spans: dict[int, list[list[Span]]]
@@ -218,11 +218,12 @@ class Wholes:
             if key not in self._seen and not soon:
                 self._seen.add(key)
                 return None
-            course = self._courses[key] = _Rehearsal(self._gang, self._transport).course(some, due)
+            self._courses[key] = course = _Rehearsal(self._gang, self._transport).course(some, due)
             phases = [phase for phases in some.chunks for phase in phases]
-            for npu_class, spans in course.spans.items() if course else ():
-                sent = tuple(self._transport.bytes_sent(npu_class, phase) for phase in phases)
-                course.kinds[npu_class] = self._kinds.setdefault((sent, *map(tuple, spans)), len(self._kinds))
+            if course:
+                for npu_class, spans in course.spans.items():
+                    same = *(self._transport.bytes_sent(npu_class, phase) for phase in phases), *map(tuple, spans)
+                    course.kinds[npu_class] = self._kinds.setdefault(same, len(self._kinds))
         return self._courses[key]
 
     # What is told ahead.
@@ -275,7 +276,8 @@ class Wholes:
         since_ns = now_ns - ahead.zero_ns
         under_way: dict[int, dict[int, Dataset]] = {}
         for npu_class, dataset in there.items():
-            at = bisect(legs, since_ns, ahead.first, key=lambda leg, own=npu_class: leg.came_ns[own]) - 1
+            came_ns = [leg.came_ns[npu_class] for leg in legs]
+            at = bisect(came_ns, since_ns, ahead.first) - 1
             if legs[at].left_ns[npu_class] <= since_ns:
                 self._go_on_behind(dataset, ahead, npu_class, at)
             else:
