@@ -134,15 +134,17 @@ class Place:
 
     def _find(self, dim: GroupDim) -> tuple[list[IntArray], dict[int, list[tuple[int, int]]]]:
         part = self.site.part
-        groups: list[IntArray] = []
-        seats: dict[int, list[tuple[int, int]]] = {}
+        firsts: dict[int, IntArray] = {}
         found: set[int] = set()
         own = part.members(self.base)
         for npu in own[:: part.npus // (self.site.lone or part.npus)].tolist():
-            if npu in found:
-                continue
-            members, index = dim.members(npu), len(groups)
-            found.update(members.tolist())
+            if npu not in found:  # one outside of a communicator has the same members as those inside
+                members = dim.members(npu)
+                firsts.setdefault(int(members[0]), members)
+                found.update(members.tolist())
+        groups: list[IntArray] = []
+        seats: dict[int, list[tuple[int, int]]] = {}
+        for index, members in enumerate(firsts.values()):
             groups.append(members // part.stride % part.npus)
             for position, npu_class in enumerate(self._class_of[members].tolist()):
                 seat = (index, 0 if self.site.lone else position)
