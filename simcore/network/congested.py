@@ -298,19 +298,14 @@ class CutThrough(CountedLinks):
         while waiting:
             key, _hop, ends, number, message = heappop(waiting)
             head_ns = self._advance(message, now_ns)
-            if message.hop == len(message.path.links):
-                self._pass_on(message, head_ns, now_ns)
+            if message.hop == len(message.path.links) and message.reached:
+                after(self.env, head_ns - now_ns, partial(_reach, message))
+            elif message.hop == len(message.path.links):
+                self._finish(message, now_ns)
             elif head_ns == now_ns:
                 heappush(waiting, (key, message.hop, ends, number, message))
             else:
                 self._arrive(message, head_ns, now_ns)
-
-    def _pass_on(self, message: _Message, head_ns: int, now_ns: int) -> None:
-        """The head is through."""
-        if message.reached:
-            after(self.env, head_ns - now_ns, partial(_reach, message))
-        else:
-            self._finish(message, now_ns)
 
     def _advance(self, message: _Message, now_ns: int) -> int:
         """Over one link; when the head reaches the next one."""

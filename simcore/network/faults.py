@@ -182,11 +182,6 @@ def _links(text: str, ends: str, links: LinkGraph) -> tuple[int, ...]:
             back = (links.src == b) & (links.dst == a) & (ends[cut] == "-")
             if found := tuple(np.flatnonzero(there | back).tolist()):
                 return found
-    raise InputError.at("--fault", "there is no such link", expected=_some(links), found=repr(text))
-
-
-def _some(links: LinkGraph) -> str:
-    """Names of a few links."""
-    names = links.names
     few = zip(links.src[:3].tolist(), links.dst[:3].tolist(), strict=True)
-    return "two joined nodes, for example " + ", ".join(f"{names[a]}-{names[b]}" for a, b in few)
+    expected = "two joined nodes, for example " + ", ".join(f"{links.names[a]}-{links.names[b]}" for a, b in few)
+    raise InputError.at("--fault", "there is no such link", expected=expected, found=repr(text))

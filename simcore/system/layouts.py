@@ -300,19 +300,17 @@ class Running:
         self._layouts.begun += extent.messages
         self._entries += extent.entries
         idle = self._idle.get(layout)
-        instance = idle.pop() if idle else self._another(layout, extent)
+        instance = idle.pop() if idle else self._instances
+        if instance == self._instances:
+            foreseen = 0 if layout == MESSAGE else self._layouts.state.layouts[layout].foreseen
+            self._columns.add("instances", [Instance(layout, self._slots, self._marks, foreseen)])
+            self._columns.add("slots", [Slot() for _ in range(extent.ranks)])
+            self._columns.add("early", [0] * extent.marks)
+            self._instances, self._slots = self._instances + 1, self._slots + extent.ranks
+            self._marks += extent.marks
         if self._layouts.known and isinstance(self._columns, Lists) and self._layouts.compiles:
             self._columns = Arrays(self._columns.state, self._layouts.known)
         self._columns.follow(self._entries)
         own = self._columns.state.instances[instance]
         own.shift, own.order, own.base = shift, order, base
         return instance
-
-    def _another(self, layout: int, extent: Extent) -> int:
-        foreseen = 0 if layout == MESSAGE else self._layouts.state.layouts[layout].foreseen
-        self._columns.add("instances", [Instance(layout, self._slots, self._marks, foreseen)])
-        self._columns.add("slots", [Slot() for _ in range(extent.ranks)])
-        self._columns.add("early", [0] * extent.marks)
-        self._instances, self._slots = self._instances + 1, self._slots + extent.ranks
-        self._marks += extent.marks
-        return self._instances - 1

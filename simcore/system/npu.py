@@ -176,17 +176,12 @@ class Npu:
                 self._order = dataset.order
             self._rejoin = dataset.rejoin
         self.waits_for = ""
-        if self._rejoin:
-            yield from self._catch_up(self._rejoin)
-        else:
-            self._record(EventKind.WAIT, start_ns, ref)
-
-    def _catch_up(self, rejoin: Rejoin) -> Generator[simpy.Event, object, None]:
-        """Behind what was told ahead: be done with the collective and the computation that were under way."""
-        start_ns = max(int(self.env.now), rejoin.busy_ns)
-        yield self.env.timeout(start_ns - int(self.env.now))
-        if rejoin.ref:
-            self._record(EventKind.WAIT, rejoin.busy_ns, rejoin.ref)
+        told: Ref | None = ref
+        if self._rejoin:  # the collective and the computation that were under way behind what was told ahead
+            told, start_ns = self._rejoin.ref, self._rejoin.busy_ns
+            yield self.env.timeout(max(start_ns - int(self.env.now), 0))
+        if told:
+            self._record(EventKind.WAIT, start_ns, told)
 
     def _drain(self) -> Generator[simpy.Event, object, None]:
         """Wait for everything that is still on its way.

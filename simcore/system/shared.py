@@ -259,8 +259,12 @@ class Shared:
         for flight in [PhaseFlight.of(each, now_ns, order, there, done) for each in groups]:
             if self._meets(place, flight):
                 self._enter(place, flight)
-            else:
-                self._fly(place, flight)
+                continue
+            exits = self._exits(place, flight.together)  # as nobody uses its links
+            flight.alone, flight.end_ns = True, now_ns + flight.together.end_ns
+            flight.together.begun.append(now_ns)
+            for exit_ns, classes in exits:
+                self._timers.after(exit_ns, partial(self._through, flight, classes))
 
     def _seated(self, place: Place, phase: StreamPhase, classes: tuple[int, ...]) -> list[Together]:
         """Which groups begin when some classes do, and where in them each class is."""
@@ -279,15 +283,6 @@ class Shared:
                 found.append(Together(phase, groups, self._links_of(place, phase, groups), seats, begins))
             place.seating[phase, classes] = found
         return found
-
-    def _fly(self, place: Place, flight: PhaseFlight) -> None:
-        """Nobody uses a link that a phase uses: it is known when it will be over."""
-        together = flight.together
-        exits = self._exits(place, together)
-        flight.alone, flight.end_ns = True, flight.begin_ns + together.end_ns
-        together.begun.append(flight.begin_ns)
-        for exit_ns, classes in exits:
-            self._timers.after(exit_ns, partial(self._through, flight, classes))
 
     def _exits(self, place: Place, together: Together) -> list[tuple[int, list[int]]]:
         """Who leaves after what time, where nobody else is there."""
