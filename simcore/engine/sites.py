@@ -19,8 +19,8 @@ from simcore.system.collectives import NETWORK_AWARE, AnyPlan
 from simcore.system.flights import Site
 from simcore.system.groups import GroupDim, LogicalDim
 from simcore.system.layouts import playable
-from simcore.system.plan import Plan, Symmetry
-from simcore.system.plans import Costs, Plans
+from simcore.system.plans.maker import Costs, Plans
+from simcore.system.plans.plan import Plan, Symmetry
 from simcore.system.streams import Lane, StreamPhase
 from simcore.workload.model import CollectiveKind
 

@@ -25,7 +25,7 @@ from simcore.system.alone import Phases
 from simcore.system.collectives import IN_NETWORK
 from simcore.system.config import NCCL
 from simcore.system.measured import Measured
-from simcore.system.plans import Costs
+from simcore.system.plans.maker import Costs
 from simcore.system.played import Played
 from simcore.system.scheduler import Transport
 from simcore.system.shared import Shared

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from simcore.system.collectives.nccl import Choice, Fabric, choose, point_to_point_s
 from simcore.system.groups import Delay, GroupDim, JointDim, LogicalDim, RankGroup
-from simcore.system.plans import Costs
+from simcore.system.plans.maker import Costs
 from simcore.system.streams import StreamPhase
 from simcore.system.transport import AsymmetryError, Solved
 from simcore.units import format_bytes, whole_ns

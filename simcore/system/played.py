@@ -12,12 +12,11 @@ from simcore.network.congested import Network, TreeNetwork
 from simcore.network.congestion_free import CongestionFree
 from simcore.network.instant import Timers, TimersOfNpus, after
 from simcore.network.trees import Reduction
-from simcore.system.automaton import ExplicitAutomaton, RankAutomaton, at_endpoint
-from simcore.system.explicit import Explicit
 from simcore.system.groups import GroupDim
 from simcore.system.packets import Packets
-from simcore.system.plan import InNetwork, Plan, Round, Symmetry, numbered
-from simcore.system.plans import Costs, Plans
+from simcore.system.plans.automaton import ExplicitAutomaton, RankAutomaton, at_endpoint
+from simcore.system.plans.maker import Costs, Plans
+from simcore.system.plans.plan import Explicit, InNetwork, Plan, Round, Symmetry, numbered
 from simcore.system.point_to_point import RENDEZVOUS_BYTES, Handshakes
 from simcore.system.streams import Stream, StreamPhase
 from simcore.system.transport import AsymmetryError, Done

@@ -12,10 +12,9 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.system.explicit import Explicit
 from simcore.system.groups import Delay, GroupDim, RankGroup
-from simcore.system.plan import Plan, Round
-from simcore.system.plans import Plans
+from simcore.system.plans.maker import Plans
+from simcore.system.plans.plan import Explicit, Plan, Round
 from simcore.system.streams import StreamPhase, Turns
 from simcore.system.transport import exits_of
 

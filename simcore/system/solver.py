@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from simcore.network.clock import cross, idle_ns, occupied_ns, steps
 from simcore.network.topology.fabric import IntArray, Routes
 from simcore.network.topology.links import LinkGraph
-from simcore.system.plan import Plan, Round
-from simcore.system.plans import Costs
+from simcore.system.plans.maker import Costs
+from simcore.system.plans.plan import Plan, Round
 from simcore.timeline.events import QueueTable
 from simcore.timeline.link_use import OccupiedLinks
 

@@ -9,14 +9,13 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from simcore.system.automaton import ExplicitAutomaton, at_endpoint
 from simcore.system.collectives import NATIVE_ALGORITHMS, PlanOptions, algorithms
-from simcore.system.collectives.double_binary_tree import tree
-from simcore.system.explicit import Explicit, Transfer
-from simcore.system.flow import Claim, faults
+from simcore.system.collectives.trees import tree
 from simcore.system.groups import RankGroup
-from simcore.system.plan import Plan, Round
-from simcore.system.plans import Costs
+from simcore.system.plans.automaton import ExplicitAutomaton, at_endpoint
+from simcore.system.plans.flow import Claim, faults
+from simcore.system.plans.maker import Costs
+from simcore.system.plans.plan import Explicit, Plan, Round, Transfer
 from simcore.system.transport import exits_of, solve, stepped
 from simcore.testing import check_plan
 from simcore.workload.model import CollectiveKind

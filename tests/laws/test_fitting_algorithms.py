@@ -21,9 +21,8 @@ from simcore.network.topology.tours import hamiltonian, snake
 from simcore.network.trees import branches
 from simcore.system.collectives import NATIVE_ALGORITHMS, NETWORK_AWARE, PlanOptions, algorithms
 from simcore.system.config import TOURING, Algorithm, SystemConfig
-from simcore.system.explicit import Explicit
-from simcore.system.flow import Claim, faults
-from simcore.system.plan import InNetwork, SideBySide
+from simcore.system.plans.flow import Claim, faults
+from simcore.system.plans.plan import Explicit, InNetwork, SideBySide
 from simcore.units import transfer_ns
 from simcore.workload.model import CollectiveKind, Phase
 from tests.runs import KINDS, Run, micro

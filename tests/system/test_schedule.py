@@ -14,10 +14,11 @@ from simcore.errors import InputError
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Dimension, Topology
 from simcore.profiles import profiles
-from simcore.system import config, schedule
+from simcore.system import config
 from simcore.system.collectives import PlanOptions, algorithms
+from simcore.system.collectives.synthesised import wires
 from simcore.system.config import Algorithm, SystemConfig
-from simcore.system.wires import wires
+from simcore.system.plans import schedule
 from simcore.workload.model import CollectiveKind
 from tests.runs import Run, micro
 

@@ -1,11 +1,10 @@
 """Collective algorithms, by family: pure functions from (kind, ranks, bytes) to a plan."""
 
 from simcore.system.collectives import (  # noqa: F401 - each registers its algorithms
-    double_binary_tree,
     in_network,
-    rooted,
     rounds,
     synthesised,
+    trees,
 )
 from simcore.system.collectives.registry import (
     EVERYBODY,

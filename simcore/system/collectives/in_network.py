@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from simcore.system.collectives.registry import PlanOptions, native
-from simcore.system.explicit import Explicit, Transfer
-from simcore.system.plan import InNetwork
+from simcore.system.plans.plan import Explicit, InNetwork, Transfer
 from simcore.workload.model import CollectiveKind
 
 

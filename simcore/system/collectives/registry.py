@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
+from typing import TYPE_CHECKING
 
 from simcore.registry import Registry
-from simcore.system.explicit import Explicit
-from simcore.system.plan import InNetwork, Plan, SideBySide
-from simcore.system.wires import Wire
+from simcore.system.plans.plan import Explicit, InNetwork, Plan, SideBySide
 from simcore.workload.model import CollectiveKind
+
+if TYPE_CHECKING:
+    from simcore.system.collectives.synthesised import Wire
 
 
 @dataclass(frozen=True, slots=True)

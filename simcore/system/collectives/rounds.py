@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from itertools import groupby
 
 from simcore.system.collectives.registry import EVERYBODY, PlanOptions, algorithms, native
-from simcore.system.plan import Plan, Round, SideBySide
+from simcore.system.plans.plan import Plan, Round, SideBySide
 from simcore.workload.model import CollectiveKind
 
 ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL = EVERYBODY

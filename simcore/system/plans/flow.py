@@ -7,7 +7,7 @@ from itertools import groupby
 
 from msgspec import Struct
 
-from simcore.system.explicit import Explicit, Transfer
+from simcore.system.plans.plan import Explicit, Transfer
 from simcore.workload.model import CollectiveKind
 
 _SHOWN = 8

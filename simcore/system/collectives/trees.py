@@ -1,4 +1,4 @@
-"""Rooted collectives over a tree of ranks: broadcast and scatter go down it, reduce and gather the same way back."""
+"""Collectives over trees of ranks: broadcast and scatter go down one, reduce and gather up, an all-reduce both ways."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import replace
 from itertools import groupby
 from typing import NamedTuple
 
-from simcore.system.collectives.registry import ROOTED, PlanOptions, native
-from simcore.system.explicit import Explicit, Transfer
+from simcore.system.collectives.registry import ROOTED, PlanOptions, algorithms, native
+from simcore.system.plans.plan import Explicit, Transfer, backwards
 from simcore.workload.model import CollectiveKind
 
 MOST_TRANSFERS = 1 << 18
@@ -70,7 +70,7 @@ def along(
         down = list(_shares(edges, share, width))
     placed = [_placed(entry, len(parent), options.root, kind) for entry in down]
     if kind in {CollectiveKind.REDUCE, CollectiveKind.GATHER}:
-        placed = _reversed(placed, reduce=kind == CollectiveKind.REDUCE)
+        placed = backwards(placed, reduce=kind == CollectiveKind.REDUCE)
     return Explicit.ordered(len(parent), placed)
 
 
@@ -111,13 +111,32 @@ def _placed(entry: Transfer, size: int, root: int, kind: CollectiveKind) -> Tran
     return replace(entry, src=(entry.src + root) % size, dst=(entry.dst + root) % size, chunks=chunks)
 
 
-def _reversed(down: Sequence[Transfer], *, reduce: bool) -> list[Transfer]:
-    """The same transfers the other way, the last first."""
-    last = max((entry.step for entry in down), default=0)
-    return [
-        Transfer(
-            last - entry.step, entry.dst, entry.src, entry.chunks, entry.size_bytes, reduce,
-            entry.size_bytes if reduce else 0,
-        )
-        for entry in reversed(down)
-    ]  # fmt: skip
+@algorithms.register("doubleBinaryTree")
+def double_binary_tree(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOptions) -> Explicit:
+    """All data go up a tree and down again, whatever the collective; ValueError unless n is a power of two.
+
+    An inner rank pays the reduction for what comes from below, and again for what comes from above (ASTRA-sim).
+    """
+    transfers, last = [], 2 * size.bit_length() - 3
+    for rank, (above, height) in enumerate(tree(size, mirrored=options.mirrored)):
+        if above >= 0:
+            charge_bytes = data_bytes if height else 0
+            transfers.append(Transfer(height, rank, above, (0,), data_bytes, True, data_bytes))
+            transfers.append(Transfer(last - height, above, rank, (0,), data_bytes, charge_bytes=charge_bytes))
+    return Explicit.ordered(size, transfers)
+
+
+def tree(size: int, *, mirrored: bool) -> list[tuple[int, int]]:
+    """The rank above each one, -1 above the root, and how far the rank is above the leaves.
+
+    A perfect binary tree over n - 1 ranks, numbered in order, hangs below a root that is the last rank. `mirrored`
+    numbers from the other end: the root is rank 0. ValueError unless `size` is a power of two.
+    """
+    if size & (size - 1) or size < 2:
+        raise ValueError(f"doubleBinaryTree needs a power of two of ranks, not {size}")
+    # Counted from 1, a rank's height is the number of its last zeros in binary, and the next bit says on which side.
+    above = [(place ^ place & -place | (place & -place) << 1) - 1 for place in range(1, size)] + [-1]
+    heights = [(place & -place).bit_length() - 1 for place in range(1, size + 1)]
+    if mirrored:
+        above, heights = [size - 1 - rank if rank >= 0 else -1 for rank in reversed(above)], heights[::-1]
+    return list(zip(above, heights, strict=True))

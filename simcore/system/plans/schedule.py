@@ -12,8 +12,8 @@ from simcore import documents
 from simcore.documents import Node
 from simcore.errors import InputError, Location, Problems
 from simcore.markup import is_markup
-from simcore.system.explicit import Explicit, Transfer
-from simcore.system.flow import Claim, faults
+from simcore.system.plans.flow import Claim, faults
+from simcore.system.plans.plan import Explicit, Transfer
 from simcore.workload.model import CollectiveKind
 
 MOST_PLACES = 1 << 22  # ranks times chunks: the check holds a number for each
@@ -57,13 +57,13 @@ def _sized(entry: Transfer, ends: list[int], turned: int, size: int) -> Transfer
 def read(path: str | Path) -> Schedule:
     """A checked schedule: ours, a program of MSCCL (.xml) or a plan of MSCCL++; InputError lists what is wrong."""
     if is_markup(path):
-        from simcore.system.msccl import read_program
+        from simcore.system.plans.msccl import read_program
 
         return Schedule(*read_program(path), Location(str(path), 1, 1))
     with Problems() as problems:
         root = documents.read(path, problems)
         if "gpus" in root:
-            from simcore.system.mscclpp import read_plan
+            from simcore.system.plans.mscclpp import read_plan
 
             return Schedule(*read_plan(root), root.location)
         root.keys(required=("collective", "ranks", "chunks", "steps"), optional=("root", "description"))

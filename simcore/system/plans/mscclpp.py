@@ -14,9 +14,9 @@ from typing import TypeVar
 
 from simcore.documents import Node
 from simcore.errors import InputError, closest
-from simcore.system.buffers import MOST_PLACES, Buffers, Slot, Value, collective_of, stuck
-from simcore.system.explicit import Transfer
-from simcore.system.flow import Claim
+from simcore.system.plans.buffers import MOST_PLACES, Buffers, Slot, Value, collective_of, stuck
+from simcore.system.plans.flow import Claim
+from simcore.system.plans.plan import Transfer
 
 MOST_PARTS = 64
 MOVES = {"copy", "cpkt", "upkt", "put", "pws", "pwsf", "ppkt", "rppkt", "get"}

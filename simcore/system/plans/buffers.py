@@ -12,8 +12,8 @@ from itertools import islice
 from typing import Any, Protocol, TypeVar
 
 from simcore.errors import InputError, Location, closest
-from simcore.system.explicit import Transfer
-from simcore.system.flow import Claim, of_whom
+from simcore.system.plans.flow import Claim, of_whom
+from simcore.system.plans.plan import Transfer
 from simcore.workload.model import CollectiveKind
 
 MOST_PLACES = 1 << 22  # ranks times chunks

@@ -9,12 +9,12 @@ from functools import partial
 from simcore.errors import InputError, Location, Problem
 from simcore.network.topology.links import LinkGraph
 from simcore.system.collectives import NETWORK_AWARE, AnyPlan, PlanOptions, algorithms
+from simcore.system.collectives.synthesised import wires
 from simcore.system.config import Algorithm
-from simcore.system.explicit import Explicit
 from simcore.system.groups import GroupDim
 from simcore.system.memory_bus import BusCosts
+from simcore.system.plans.plan import Explicit
 from simcore.system.streams import IDLE, StreamPhase
-from simcore.system.wires import wires
 
 
 @dataclass(frozen=True, slots=True)
