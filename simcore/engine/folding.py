@@ -23,20 +23,23 @@ def fold(dims: Sequence[LogicalDim], kinds: Ints) -> list[Sequence[int]]:
     colours, count = np.unique(kinds, return_inverse=True)[1].astype(np.int64), 1
     while colours.max() >= count:
         count = int(colours.max()) + 1
-        colours = _refine(colours, dims)
+        for dim in dims:
+            outer = len(colours) // (dim.stride * dim.size)
+            groups = colours.reshape(outer, dim.size, dim.stride).transpose(0, 2, 1).reshape(-1, dim.size)
+            met = np.unique(np.sort(groups, axis=1), axis=0, return_inverse=True)[1].reshape(-1)
+            seen = np.repeat(met, dim.size).reshape(outer, dim.stride, dim.size).transpose(0, 2, 1).reshape(-1)
+            colours = np.unique(colours * (met.max() + 1) + seen, return_inverse=True)[1].astype(np.int64)
     return classes_of(colours)
 
 
 def classes_of(kinds: Ints) -> list[Sequence[int]]:
     """The NPUs of every kind, ascending, ordered by their first; a class of neighbours is a range."""
     order = np.argsort(kinds, kind="stable")
-    ends = np.flatnonzero(np.diff(kinds[order])) + 1
-    return sorted(map(_range, np.split(order, ends)), key=lambda members: int(members[0]))
-
-
-def _range(members: Ints) -> Sequence[int]:
-    first, last = int(members[0]), int(members[-1])
-    return range(first, last + 1) if last - first + 1 == len(members) else members  # type: ignore[return-value]
+    found: list[Sequence[int]] = []
+    for members in np.split(order, np.flatnonzero(np.diff(kinds[order])) + 1):
+        first, last = int(members[0]), int(members[-1])
+        found.append(range(first, last + 1) if last - first + 1 == len(members) else members)  # type: ignore[arg-type]
+    return sorted(found, key=lambda members: int(members[0]))
 
 
 def kinds_of(stragglers: Mapping[int, float], npus: int) -> Ints:
@@ -46,17 +49,6 @@ def kinds_of(stragglers: Mapping[int, float], npus: int) -> Ints:
     factors = np.ones(npus)
     factors[list(stragglers)] = list(stragglers.values())
     return np.unique(factors, return_inverse=True)[1].astype(np.int64)
-
-
-def _refine(colours: Ints, dims: Sequence[LogicalDim]) -> Ints:
-    """Split classes whose members meet different classes in some dimension."""
-    for dim in dims:
-        outer = len(colours) // (dim.stride * dim.size)
-        groups = colours.reshape(outer, dim.size, dim.stride).transpose(0, 2, 1).reshape(-1, dim.size)
-        kinds = np.unique(np.sort(groups, axis=1), axis=0, return_inverse=True)[1].reshape(-1)
-        seen = np.repeat(kinds, dim.size).reshape(outer, dim.stride, dim.size).transpose(0, 2, 1).reshape(-1)
-        colours = np.unique(colours * (kinds.max() + 1) + seen, return_inverse=True)[1].astype(np.int64)
-    return colours
 
 
 class GroupNames:

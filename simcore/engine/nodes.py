@@ -58,13 +58,10 @@ class Customs:
         """What is played in the place of a node: its own traces come before its collective's; () = nothing special."""
         prefix = self._system.custom_nodes.get(node_id) or self._system.custom.get(kind)
         if prefix and prefix not in self._known:
-            self._known[prefix] = self._read(prefix)
+            found = read_graphs(prefix, self._npus)
+            programs = [self._program(graph) for graph in found.graphs]
+            self._known[prefix] = [programs[number] for number in found.graph_of_rank.tolist()]
         return self._known[prefix] if prefix else ()
-
-    def _read(self, prefix: str) -> Sequence[GraphProgram]:
-        found = read_graphs(prefix, self._npus)
-        programs = [self._program(graph) for graph in found.graphs]
-        return [programs[number] for number in found.graph_of_rank.tolist()]
 
     def _program(self, graph: Graph) -> GraphProgram:
         for row in np.flatnonzero(~np.isin(graph.kind, _ALLOWED)).tolist():

@@ -126,18 +126,12 @@ def _lanes(
                 found=str(len(chosen)),
             )
         found[kind] = _lanes_of_kind(topology, dims, chosen)
-    return found | _following(topology, found, [kind for kind in FOLLOWING if kind not in system.implementations])
-
-
-def _following(
-    topology: Topology, lanes: Mapping[CollectiveKind, tuple[Lane, ...]], kinds: Sequence[CollectiveKind]
-) -> dict[CollectiveKind, tuple[Lane, ...]]:
-    """Lanes of barriers and rooted collectives: where all others take the machine as one dimension, so do they."""
-    rest = [lane.algorithm.whole_machine for kind in lanes if kind not in FOLLOWING for lane in lanes[kind]]
-    if not all(rest):
-        return {}
-    algorithms = {kind: replace(lanes[kind][0].algorithm, whole_machine=True) for kind in kinds if kind in lanes}
-    return {kind: _lanes_of_kind(topology, (), (algorithm,)) for kind, algorithm in algorithms.items()}
+    # Where all others take the machine as one dimension, so do barriers and rooted collectives.
+    if all(lane.algorithm.whole_machine for kind in found if kind not in FOLLOWING for lane in found[kind]):
+        for kind in (kind for kind in FOLLOWING if kind in found and kind not in system.implementations):
+            algorithm = replace(found[kind][0].algorithm, whole_machine=True)
+            found[kind] = _lanes_of_kind(topology, (), (algorithm,))
+    return found
 
 
 def _lanes_of_kind(topology: Topology, dims: Sequence[LogicalDim], chosen: Sequence[Algorithm]) -> tuple[Lane, ...]:

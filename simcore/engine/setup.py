@@ -49,19 +49,13 @@ def prepare(
     workload: Workload, topology: Topology, system: SystemConfig | None, profile: Profile, settings: Settings
 ) -> Setup:
     """The setup of a workload; InputError for algorithms that the profile has not and groups that do not fit."""
-    defaults = _defaults(topology, profile)
+    defaults, circuits = profile.system(topology), topology.circuits
+    for number, other in enumerate(circuits.others if circuits else (), 1):  # what the profile does on the circuits
+        chosen = profile.system(other).implementations
+        own = {kind: chosen[kind] for kind in chosen if circuits and circuits.number(kind) == number}
+        defaults = replace(defaults, implementations={**defaults.implementations, **own})
     system = system or defaults
     if not profile.native_algorithms:
         system.refuse_algorithms({*NATIVE_ALGORITHMS, NCCL}, profile.name)
     placement = place(workload, topology, system, defaults, oversized=profile.oversized_groups)
     return Setup(topology, system, profile, settings, placement)
-
-
-def _defaults(topology: Topology, profile: Profile) -> SystemConfig:
-    """What the profile does where nothing is said; of circuits what it does on those of the collective."""
-    system, circuits = profile.system(topology), topology.circuits
-    for number, other in enumerate(circuits.others if circuits else (), 1):
-        own = {kind: chosen for kind, chosen in profile.system(other).implementations.items()
-               if circuits and circuits.number(kind) == number}  # fmt: skip
-        system = replace(system, implementations={**system.implementations, **own})
-    return system

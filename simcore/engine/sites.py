@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import prod
 
 import numpy as np
@@ -27,6 +27,8 @@ from simcore.workload.model import CollectiveKind
 SAMPLED_RANKS = 256
 GATHER, SCATTER = CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER
 
+Symmetries = Mapping[GroupDim, Symmetry]
+
 
 class Ground:
     """What a run stands on: `sites`, and `colours`, a number for every NPU, equal where its place in them is.
@@ -48,7 +50,7 @@ def survey(setup: Setup, links: LinkGraph, costs: Costs, *, folds: bool) -> Grou
     """
     placement, count = setup.placement, len(setup.topology.dims)
     lanes = [lane for lane in placement.every_lane if lane.dim.size > 1]
-    symmetry = _symmetries(placement, costs)
+    may, fits = _symmetries(placement, costs)
     crossed = _crossed(setup)
     together = [crossed] if crossed else []
     together += [(0, count - 1) for lane in lanes if _spans(lane.dim, links)]
@@ -60,20 +62,20 @@ def survey(setup: Setup, links: LinkGraph, costs: Costs, *, folds: bool) -> Grou
         stages = _stages(part, setup.stages) if messages else 1
         width = part.stride * part.npus // max(stages, 1)
         dims = [dim for dim in placement.dims if dim.stride < width]
-        alike = bool(stages) and _one_for_all(part, own, dims, symmetry, whole=stages == 1)
-        alone = exclusive and not messages and len(own) < 2 and all(_whole(part, dim) or alike for dim in own)
-        placeless = alike and alone and all(_whole(part, dim) for dim in own)
+        alike = bool(stages) and _one_for_all(part, own, dims, may, whole=stages == 1)
+        one_group = all(dim.size == part.npus for dim in own)
+        alone = exclusive and not messages and len(own) < 2 and (one_group or alike)
+        placeless = alike and alone and one_group
         if messages and not own:
             placeless = stages == part.npus  # one of each stage, who hands over to the others
-        least = min((symmetry[dim][0] for dim in own if dim in symmetry), default=Symmetry.NONE)
+        least = min((may[dim] for dim in own if dim in may), default=Symmetry.NONE)
         sites.append(Site(part, alike, stages if alike and folds else 0, not alone, placeless, least))
         if alike:
             colours = colours * stages + np.arange(links.npus) // part.stride % part.npus // (part.npus // stages)
         else:
-            distinct = part.npus if messages else _distinct(part, placement.dims, symmetry)
+            distinct = part.npus if messages else _distinct(part, placement.dims, may)
             colours = colours * distinct + np.arange(links.npus) // part.stride % distinct
-    plain = not costs.rendezvous and all(plan_playable for _, plan_playable in symmetry.values())
-    return Ground(sites, colours, plain=plain)
+    return Ground(sites, colours, plain=fits and not costs.rendezvous)
 
 
 def looks_alike(placement: Placement, links: LinkGraph, costs: Costs) -> bool:
@@ -81,20 +83,17 @@ def looks_alike(placement: Placement, links: LinkGraph, costs: Costs) -> bool:
     lanes = [lane for lane in placement.every_lane if lane.dim.size > 1]
     if any(_spans(lane.dim, links) for lane in lanes):
         return False
-    symmetry = _symmetries(placement, costs)
-    return all(_one_for_all(part, _used(part, lanes), placement.dims, symmetry) for part in parts(links, ()))
+    may, _ = _symmetries(placement, costs)
+    return all(_one_for_all(part, _used(part, lanes), placement.dims, may) for part in parts(links, ()))
 
 
 def lanes_beyond_neighbours(placement: Placement, costs: Costs) -> Iterator[Lane]:
     """Lanes in which ranks send to others than the next one of their group."""
     for kind, lanes in placement.lanes.items():
         for lane in (lane for lane in lanes if lane.dim.size > 1):
-            if not all(map(_to_the_next, _samples(kind, lane, costs))):
+            plans = _samples(kind, lane, costs)
+            if not all(isinstance(plan, Plan) and all(entry.hop == 1 for entry, _ in plan.rounds) for plan in plans):
                 yield lane
-
-
-def _to_the_next(plan: AnyPlan | None) -> bool:
-    return isinstance(plan, Plan) and all(entry.hop == 1 for entry, _ in plan.rounds)
 
 
 def _used(part: Part, lanes: Iterable[Lane]) -> set[GroupDim]:
@@ -105,11 +104,6 @@ def _used(part: Part, lanes: Iterable[Lane]) -> set[GroupDim]:
 def _spans(dim: GroupDim, links: LinkGraph) -> bool:
     """Whether a group takes in several dimensions."""
     return not isinstance(dim, LogicalDim) or (dim.size == links.npus and len(links.topology.dims) > 1)
-
-
-def _whole(part: Part, dim: GroupDim) -> bool:
-    """Whether a place has only one group."""
-    return dim.size == part.npus
 
 
 def _crossed(setup: Setup) -> tuple[int, int] | None:
@@ -128,18 +122,17 @@ def _crossed(setup: Setup) -> tuple[int, int] | None:
     return crossed[0], crossed[-1]
 
 
-def _symmetries(placement: Placement, costs: Costs) -> dict[GroupDim, tuple[Symmetry, bool]]:
+def _symmetries(placement: Placement, costs: Costs) -> tuple[dict[GroupDim, Symmetry], bool]:
     """What may be done with the ranks of a dimension, whatever they send, and whether all of that is playable."""
-    found: dict[GroupDim, tuple[Symmetry, bool]] = {}
+    found: dict[GroupDim, Symmetry] = {}
+    fits = True
     for kind, lanes in placement.lanes.items():
         for lane in (lane for lane in lanes if lane.dim.size > 1):
             for plan in _samples(kind, lane, costs):
-                symmetry, fits = found.get(lane.dim, (Symmetry.TURNS, True))
-                if plan is not None:
-                    found[lane.dim] = min(symmetry, plan.symmetry), fits and playable(plan)
-                else:
-                    found[lane.dim] = Symmetry.NONE, fits
-    return found
+                may = Symmetry.NONE if plan is None else plan.symmetry
+                found[lane.dim] = min(found.get(lane.dim, Symmetry.TURNS), may)
+                fits &= plan is None or playable(plan)
+    return found, fits
 
 
 def _samples(kind: CollectiveKind, lane: Lane, costs: Costs) -> Iterable[AnyPlan | None]:
@@ -148,7 +141,9 @@ def _samples(kind: CollectiveKind, lane: Lane, costs: Costs) -> Iterable[AnyPlan
         yield None
         return
     kinds = (kind, SCATTER, GATHER) if kind == CollectiveKind.ALL_REDUCE else (kind,)
-    size = _sampled(lane.dim.size)
+    size = lane.dim.size  # few ranks for many: as many as a power of two, even or odd where those are
+    if size > SAMPLED_RANKS:
+        size = SAMPLED_RANKS - 2 + size % 2 if size & (size - 1) else SAMPLED_RANKS
     here = structs.replace(lane, dim=LogicalDim(0, size, 1))
     for each in kinds:
         try:
@@ -157,54 +152,43 @@ def _samples(kind: CollectiveKind, lane: Lane, costs: Costs) -> Iterable[AnyPlan
             continue
 
 
-def _sampled(size: int) -> int:
-    """Few ranks for many: as many as a power of two, even or odd where those are."""
-    if size <= SAMPLED_RANKS or not size & (size - 1):
-        return min(size, SAMPLED_RANKS)
-    return SAMPLED_RANKS - 2 + size % 2
-
-
 def _stages(part: Part, stages: int) -> int:
     """How many parts of a place are stages of a pipeline, each a row of neighbours; 0 where that cannot be said."""
     width = part.links.npus // stages // part.stride  # NPUs of a place that one stage has
     return part.npus // width if stages > 1 and width > 0 and part.npus % width == 0 else 0
 
 
-def _one_for_all(
-    part: Part,
-    used: Iterable[GroupDim],
-    dims: Sequence[LogicalDim],
-    symmetry: dict[GroupDim, tuple[Symmetry, bool]],
-    *,
-    whole: bool = True,
-) -> bool:
-    """Whether all NPUs of a place may change places, groups and all; those of a stage where that is not the `whole`."""
+def _cut(part: Part, dims: Iterable[LogicalDim]) -> tuple[Fabric, list[LogicalDim]] | None:
+    """The fabric of a part and the dimensions that lie in it; None where its places may not be exchanged at all."""
     topology = part.links.topology
     if part.first < part.last or topology.noise.links or topology.faults or not topology.apart:
+        return None
+    return part.graph.axes[0].fabric, [dim for dim in dims if dim.index == part.first and dim.size > 1]
+
+
+def _one_for_all(
+    part: Part, used: Collection[GroupDim], dims: Iterable[LogicalDim], may: Symmetries, *, whole: bool = True
+) -> bool:
+    """Whether all NPUs of a place may change places, groups and all; those of a stage where that is not the `whole`."""
+    found = _cut(part, dims)
+    if found is None:
         return False
-    fabric = part.graph.axes[0].fabric
-    inside = [dim for dim in dims if dim.index == part.first and dim.size > 1]
-    return all(_alike(fabric, dim, inside, symmetry) for dim in used) and (
-        fabric.permutes or (whole and (len(inside) < 2 or not set(used)))
+    fabric, inside = found
+    return all(_alike(fabric, dim, inside, may) for dim in used) and (
+        fabric.permutes or (whole and (len(inside) < 2 or not used))
     )
 
 
-def _alike(
-    fabric: Fabric, dim: GroupDim, inside: Sequence[LogicalDim], symmetry: dict[GroupDim, tuple[Symmetry, bool]]
-) -> bool:
+def _alike(fabric: Fabric, dim: GroupDim, inside: Sequence[LogicalDim], may: Symmetries) -> bool:
     """Whether ranks of a dimension may change places; of those that cut a ring the outermost alone may."""
-    may, _ = symmetry.get(dim, (Symmetry.TURNS, True))
-    if may == Symmetry.TURNS:
+    if may.get(dim, Symmetry.TURNS) == Symmetry.TURNS:
         return fabric.permutes or (fabric.turns and (not inside or dim == inside[-1]))
-    return may == Symmetry.EXCHANGES and fabric.own_links
+    return may[dim] == Symmetry.EXCHANGES and fabric.own_links
 
 
-def _distinct(part: Part, dims: Sequence[LogicalDim], symmetry: dict[GroupDim, tuple[Symmetry, bool]]) -> int:
+def _distinct(part: Part, dims: Iterable[LogicalDim], may: Symmetries) -> int:
     """How many NPUs of a place differ: those inside the outermost dimension that cuts it, where that one may turn."""
-    topology = part.links.topology
-    if part.first < part.last or topology.noise.links or topology.faults or not topology.apart:
-        return part.npus
-    inside = [dim for dim in dims if dim.index == part.first and dim.size > 1]
-    if len(inside) < 2 or not _alike(part.graph.axes[0].fabric, inside[-1], inside, symmetry):
+    fabric, inside = _cut(part, dims) or (None, [])
+    if fabric is None or len(inside) < 2 or not _alike(fabric, inside[-1], inside, may):
         return part.npus
     return prod(dim.size for dim in inside[:-1])
