@@ -24,15 +24,13 @@ from simcore.workload.model import CollectiveKind
 
 MOST_SPLITS = 4096  # every chunk is a collective of its own: more of them cost time and change nothing
 NCCL = "nccl"  # no plan: its times are measured
+# Algorithms on all NPUs as one dimension, in the order of their ids or of a tour of a plane (`network.topology.tours`).
 WHOLE_MACHINE = {
-    "oneRing": "ring",
-    "oneDirect": "direct",
-    "oneHalvingDoubling": "halvingDoubling",
-    "oneSynthesised": "synthesised",
-    "oneMulticast": "multicast",
-}
-# Rings that visit all NPUs of a plane in an order of their own: algorithm and tour (`network.topology.tours`).
-TOURING = {
+    "oneRing": ("ring", ""),
+    "oneDirect": ("direct", ""),
+    "oneHalvingDoubling": ("halvingDoubling", ""),
+    "oneSynthesised": ("synthesised", ""),
+    "oneMulticast": ("multicast", ""),
     "snakeRing": ("ring", "snake"),
     "bidirectionalSnakeRing": ("bidirectionalRing", "snake"),
     "hamiltonianRing": ("ring", "hamiltonian"),
@@ -46,8 +44,7 @@ class Algorithm:
     """An algorithm of one dimension.
 
     `window` limits direct's messages in flight (0 = all at once), and is the number of pieces of a chain or of what is
-    synthesised. `schedule` is a
-    user's own plan.
+    synthesised. `schedule` is a user's own plan.
 
     `whole_machine` makes one logical dimension of all NPUs (ASTRA-sim's one* variants), in the order of a `tour` if one
     is named; `location` is where a file chose it.
@@ -308,18 +305,14 @@ def _algorithm(node: Node, name: str, kind: CollectiveKind) -> Algorithm | None:
     window = 0
     if match := _WINDOWED.fullmatch(name):
         name, window = match[1], int(match[2])
-    possible = NATIVE_ALGORITHMS.get(WHOLE_MACHINE.get(name, name), EVERYBODY)
-    if kind not in possible and name in {*algorithms, *WHOLE_MACHINE}:
+    plain, tour = WHOLE_MACHINE.get(name, (name, ""))
+    if plain not in algorithms:
+        known = [*algorithms, *WHOLE_MACHINE, "direct4"]
+        node.problem(f"'{name}' is no collective algorithm", expected=closest(name, known))
+        return None
+    possible = NATIVE_ALGORITHMS.get(plain, EVERYBODY)
+    if kind not in possible:
         able = "binomial, chain or flat" if kind in ROOTED else "ring or direct"
         node.problem(f"{name} cannot do {kind}", expected=f"{name} for {' or '.join(possible)}, or {able}")
         return None
-    if name in algorithms:
-        return Algorithm(name, window, location=node.location)
-    if name in WHOLE_MACHINE:
-        return Algorithm(WHOLE_MACHINE[name], window, True, location=node.location)
-    if name in TOURING:
-        plain, tour = TOURING[name]
-        return Algorithm(plain, window, True, location=node.location, tour=tour)
-    known = [*algorithms, *WHOLE_MACHINE, *TOURING, "direct4"]
-    node.problem(f"'{name}' is no collective algorithm", expected=closest(name, known))
-    return None
+    return Algorithm(plain, window, name in WHOLE_MACHINE, tour=tour, location=node.location)

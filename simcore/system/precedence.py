@@ -12,7 +12,7 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.system.groups import Delay, GroupDim, RankGroup
+from simcore.system.groups import Delay, RankGroup
 from simcore.system.plans.maker import Plans
 from simcore.system.plans.plan import Explicit, Plan, Round
 from simcore.system.streams import StreamPhase, Turns
@@ -36,7 +36,12 @@ class Precedence:
             plan = self._plans.of(phase, 0)
             found = np.array(order or range(self._npus))
             if isinstance(plan, Explicit):
-                found = self._by_time(plan, phase.lane.dim, found)
+                # Places of a tree differ: who is through first.
+                dim = phase.lane.dim
+                group = RankGroup(dim.members(0), self._delay)
+                exits = exits_of(plan, group, np.zeros(len(group), np.int64), self._plans.costs)
+                times = exits[[dim.position(npu) for npu in found.tolist()]]
+                found = found[np.argsort(times, kind="stable")]
             elif isinstance(plan, Plan) and not self._plans.costs.rendezvous:
                 found = self._by_messages(plan, phase, found)
             self._known[key] = tuple(found.tolist())
@@ -61,14 +66,6 @@ class Precedence:
             receivers = (order[:, None] + members[there] - members[here]).ravel()
             order = receivers[np.sort(np.unique(receivers, return_index=True)[1])]
         return order
-
-    def _by_time(self, plan: Explicit, dim: GroupDim, order: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Places of a tree differ: who is through first."""
-        group = RankGroup(dim.members(0), self._delay)
-        exits = exits_of(plan, group, np.zeros(len(group), np.int64), self._plans.costs)
-        times = exits[[dim.position(npu) for npu in order.tolist()]]
-        found: NDArray[np.int64] = order[np.argsort(times, kind="stable")]
-        return found
 
 
 def _batches(plan: Plan) -> Iterator[Sequence[Round]]:

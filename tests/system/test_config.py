@@ -46,10 +46,15 @@ def test_every_algorithm_can_be_named_for_what_it_can_do(tmp_path, name, kind):
     assert config(tmp_path, {key: [name]}).implementations[kind] == (Algorithm(name),)
 
 
-@pytest.mark.parametrize(("name", "plain"), WHOLE_MACHINE.items())
-def test_one_star_algorithms_span_the_whole_machine(tmp_path, name, plain):
+@pytest.mark.parametrize(("name", "meant"), WHOLE_MACHINE.items())
+def test_some_words_mean_an_algorithm_on_the_whole_machine(tmp_path, name, meant):
     made = config(tmp_path, {"all-gather-implementation": [name]}).implementations[CollectiveKind.ALL_GATHER]
-    assert made == (Algorithm(plain, whole_machine=True),)
+    assert made == (Algorithm(meant[0], whole_machine=True, tour=meant[1]),)
+
+
+def test_rings_on_tours_do_nothing_that_rings_do_not(tmp_path):
+    with pytest.raises(InputError, match="snakeRing cannot do broadcast"):
+        config(tmp_path, {"broadcast-implementation": ["snakeRing"]})
 
 
 def test_a_file_that_says_little_leaves_the_defaults(tmp_path):

@@ -9,6 +9,7 @@ from simcore.system.collectives import (  # noqa: F401 - each registers its algo
 from simcore.system.collectives.registry import (
     EVERYBODY,
     IN_NETWORK,
+    IN_TREES,
     NATIVE_ALGORITHMS,
     NETWORK_AWARE,
     ROOTED,
@@ -21,6 +22,7 @@ from simcore.system.collectives.registry import (
 __all__ = [
     "EVERYBODY",
     "IN_NETWORK",
+    "IN_TREES",
     "NATIVE_ALGORITHMS",
     "NETWORK_AWARE",
     "ROOTED",

@@ -57,6 +57,14 @@ NETWORK_AWARE: set[str] = set()
 """Those whose plans depend on the network of their group."""
 IN_NETWORK: set[str] = set()
 """Those whose messages the network copies or reduces: no one receiver gets them."""
+IN_TREES: set[str] = set()
+"""Those that all-reduce over two trees in turns, whatever is asked for."""
+
+
+def in_trees(name: str) -> Callable[[Maker], Maker]:
+    """Register an algorithm that does; its `PlanOptions.mirrored` says which tree."""
+    IN_TREES.add(name)
+    return algorithms.register(name)
 
 
 def native(

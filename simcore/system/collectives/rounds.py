@@ -92,25 +92,19 @@ def direct(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOption
 
 
 def _reductions(kind: CollectiveKind, count: int, window: int, size: int, options: PlanOptions) -> list[bool]:
-    """Which receives are reduced: those of a reduce-scatter, and the first half of an all-reduce."""
+    """Which receives are reduced: those of a reduce-scatter, and the first half of an all-reduce.
+
+    ASTRA-sim's counters: `window` packets free, a batch charged, and so on; the first `window` are sends. An all-reduce
+    charges every other charged batch only.
+    """
     if kind not in {ALL_REDUCE, REDUCE_SCATTER}:
         return [False] * count
     if not options.alternate_reductions:
         return [index < size - 1 for index in range(count)]
-    return _alternate(kind, count, window, (size - 1) * window if options.local_group else window)
-
-
-def _alternate(kind: CollectiveKind, count: int, window: int, batch: int) -> list[bool]:
-    """ASTRA-sim's counters: `window` packets free, `batch` packets charged, and so on; the first `window` are sends.
-
-    An all-reduce charges every other charged batch only.
-    """
-    charged: list[bool] = []
-    odd = False
-    while len(charged) < window + count:
-        odd = not odd
-        charged += [False] * window + [kind == REDUCE_SCATTER or odd] * batch
-    return charged[window : window + count]
+    batch = (size - 1) * window if options.local_group else window
+    free, charged, not_this_time = [False] * window, [True] * batch, [kind == REDUCE_SCATTER] * batch
+    period = [*free, *charged, *free, *not_this_time]
+    return [period[index % len(period)] for index in range(window, window + count)]
 
 
 @algorithms.register("halvingDoubling")
@@ -126,23 +120,16 @@ def halving_doubling(kind: CollectiveKind, size: int, data_bytes: int, options: 
     levels = range(size.bit_length() - 1)
     halving = [(1 << level, data_bytes >> (level + 1)) for level in levels]
     doubling = [(size >> (level + 1), data_bytes << level) for level in levels]
-    messages = {
-        REDUCE_SCATTER: halving,
-        ALL_GATHER: doubling,
-        ALL_REDUCE: halving + (_doubled_back(halving) if options.late_reductions else halving[::-1]),
-    }[kind]
+    back = halving[::-1]
+    if options.late_reductions:  # ASTRA-sim halves the last size once more, truncated, and doubles it every time
+        back = [(hop, halving[-1][1] // 2 << doublings) for doublings, (hop, _) in enumerate(back, 1)]
+    messages = {REDUCE_SCATTER: halving, ALL_GATHER: doubling, ALL_REDUCE: halving + back}[kind]
     charges = [sent for _, sent in halving] if kind != ALL_GATHER else []
     if options.late_reductions:
         charges = charges[1:]
     charges += [0] * (len(messages) - len(charges))
     rounds = (Round(hop, sent, charge) for (hop, sent), charge in zip(messages, charges, strict=True))
     return _once(size, rounds, exchange=True)
-
-
-def _doubled_back(halving: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """ASTRA-sim's way back of an all-reduce: the last size is halved once more, truncated, and doubled every time."""
-    smallest = halving[-1][1] // 2
-    return [(hop, smallest << doublings) for doublings, (hop, _) in enumerate(reversed(halving), 1)]
 
 
 @native("recursiveDoubling", ALL_REDUCE)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import NamedTuple
 
-from simcore.system.collectives.registry import ROOTED, PlanOptions, algorithms, native
+from simcore.system.collectives.registry import ROOTED, PlanOptions, in_trees, native
 from simcore.system.plans.plan import Explicit, Transfer, backwards
 from simcore.workload.model import CollectiveKind
 
@@ -63,12 +63,23 @@ def along(
     if pieces * len(parent) > MOST_TRANSFERS:
         raise ValueError(f"{pieces} pieces on {len(parent)} ranks are more than {MOST_TRANSFERS:,} messages")
     if kind in {CollectiveKind.BROADCAST, CollectiveKind.REDUCE}:
-        down = list(_whole(edges, data_bytes, min(pieces, max(1, data_bytes))))
+        pieces = min(pieces, max(1, data_bytes))
+        sizes = [data_bytes * (piece + 1) // pieces - data_bytes * piece // pieces for piece in range(pieces)]
+        down = [
+            Transfer(edge.depth + piece, edge.above, edge.rank, (piece,), size_bytes)
+            for piece, size_bytes in enumerate(sizes)
+            for edge in edges
+        ]
     else:
         share = data_bytes // len(parent) if kind == CollectiveKind.SCATTER else data_bytes
         width = max(1, len(parent) ** 2 // MOST_TRANSFERS) if pieces > 1 else len(parent)
         down = list(_shares(edges, share, width))
-    placed = [_placed(entry, len(parent), options.root, kind) for entry in down]
+    placed, size, root = [], len(parent), options.root
+    for entry in down:  # ranks counted from 0 in place of from the root; shares are named by their rank
+        chunks = entry.chunks
+        if kind in {CollectiveKind.SCATTER, CollectiveKind.GATHER}:
+            chunks = tuple((chunk + root) % size for chunk in chunks)
+        placed.append(replace(entry, src=(entry.src + root) % size, dst=(entry.dst + root) % size, chunks=chunks))
     if kind in {CollectiveKind.REDUCE, CollectiveKind.GATHER}:
         placed = backwards(placed, reduce=kind == CollectiveKind.REDUCE)
     return Explicit.ordered(len(parent), placed)
@@ -85,14 +96,6 @@ def _edges(parent: Sequence[int]) -> Iterator[_Edge]:
         yield _Edge(depth[rank] - 1, parent[rank], rank, range(rank + count[rank] - 1, rank - 1, -1))
 
 
-def _whole(edges: Sequence[_Edge], data_bytes: int, pieces: int) -> Iterator[Transfer]:
-    """All pieces over every edge."""
-    for piece in range(pieces):
-        size_bytes = data_bytes * (piece + 1) // pieces - data_bytes * piece // pieces
-        for edge in edges:
-            yield Transfer(edge.depth + piece, edge.above, edge.rank, (piece,), size_bytes)
-
-
 def _shares(edges: Sequence[_Edge], share: int, width: int) -> Iterator[Transfer]:
     """Over every edge the shares of the ranks below it, those of `width` ranks together, the last ranks' first."""
     last = max((edge.rank for edge in edges), default=0)
@@ -103,15 +106,7 @@ def _shares(edges: Sequence[_Edge], share: int, width: int) -> Iterator[Transfer
             yield Transfer(step, edge.above, edge.rank, together, share * len(together))
 
 
-def _placed(entry: Transfer, size: int, root: int, kind: CollectiveKind) -> Transfer:
-    """Ranks counted from 0 in place of from the root; shares are named by their rank."""
-    chunks = entry.chunks
-    if kind in {CollectiveKind.SCATTER, CollectiveKind.GATHER}:
-        chunks = tuple((chunk + root) % size for chunk in chunks)
-    return replace(entry, src=(entry.src + root) % size, dst=(entry.dst + root) % size, chunks=chunks)
-
-
-@algorithms.register("doubleBinaryTree")
+@in_trees("doubleBinaryTree")
 def double_binary_tree(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOptions) -> Explicit:
     """All data go up a tree and down again, whatever the collective; ValueError unless n is a power of two.
 
