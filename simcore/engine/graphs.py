@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from simcore.engine.folding import kinds_of
 from simcore.engine.nodes import KINDS, Customs, check_nodes
-from simcore.engine.placement import joined
-from simcore.engine.setup import Setup
+from simcore.engine.setup import Setup, joined
 from simcore.engine.wiring import Scene
 from simcore.errors import InputError, Location
 from simcore.network.instant import Timers, TimersOfNpus

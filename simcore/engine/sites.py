@@ -9,8 +9,7 @@ import numpy as np
 from msgspec import structs
 from numpy.typing import NDArray
 
-from simcore.engine.placement import Placement
-from simcore.engine.setup import Setup
+from simcore.engine.setup import Placement, Setup
 from simcore.errors import InputError
 from simcore.network.parts import Part, parts
 from simcore.network.topology.fabric import Fabric
