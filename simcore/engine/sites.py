@@ -58,7 +58,11 @@ def survey(setup: Setup, links: LinkGraph, costs: Costs, *, folds: bool) -> Grou
     for part in parts(links, together):
         own = _used(part, lanes)
         messages = crossed is not None and part.first <= crossed[1] and crossed[0] <= part.last
-        stages = _stages(part, setup.stages) if messages else 1
+        stages = 1  # of a pipeline, each a row of neighbours of a place; 0 where that cannot be said
+        if messages:
+            npus_of_stage = links.npus // setup.stages // part.stride
+            rows = setup.stages > 1 and npus_of_stage > 0 and part.npus % npus_of_stage == 0
+            stages = part.npus // npus_of_stage if rows else 0
         width = part.stride * part.npus // max(stages, 1)
         dims = [dim for dim in placement.dims if dim.stride < width]
         alike = bool(stages) and _one_for_all(part, own, dims, may, whole=stages == 1)
@@ -149,12 +153,6 @@ def _samples(kind: CollectiveKind, lane: Lane, costs: Costs) -> Iterable[AnyPlan
             yield Plans(costs).of(StreamPhase(each, here, 1024 * size, 1024 * size, 0), 0)
         except InputError:  # said where it is sent
             continue
-
-
-def _stages(part: Part, stages: int) -> int:
-    """How many parts of a place are stages of a pipeline, each a row of neighbours; 0 where that cannot be said."""
-    width = part.links.npus // stages // part.stride  # NPUs of a place that one stage has
-    return part.npus // width if stages > 1 and width > 0 and part.npus % width == 0 else 0
 
 
 def _cut(part: Part, dims: Iterable[LogicalDim]) -> tuple[Fabric, list[LogicalDim]] | None:
