@@ -16,7 +16,7 @@ from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
 from simcore.network.topology.tours import TOURS
 from simcore.profiles import Profile
-from simcore.system.collectives import NATIVE_ALGORITHMS, ROOTED
+from simcore.system.collectives import ROOTED
 from simcore.system.config import NCCL, Algorithm, SystemConfig
 from simcore.system.groups import Communicator, JointDim, LogicalDim, cut, logical_dims
 from simcore.system.streams import Lane
@@ -87,7 +87,7 @@ def prepare(
         defaults = replace(defaults, implementations={**defaults.implementations, **own})
     system = system or defaults
     if not profile.native_algorithms:
-        system.refuse_algorithms({*NATIVE_ALGORITHMS, NCCL}, profile.name)
+        system.refuse_native(profile.name)
     placement = place(workload, topology, system, defaults, oversized=profile.oversized_groups)
     return Setup(topology, system, profile, settings, placement)
 
@@ -193,8 +193,8 @@ def _lanes_of_kind(topology: Topology, dims: Sequence[LogicalDim], chosen: Seque
         dim = _toured(topology, chosen[0]) if chosen[0].tour else LogicalDim(0, topology.npus, 1)
         return (Lane(0, dim, chosen[0]),)
     for shape, algorithm in zip(topology.dims, chosen, strict=False):
-        if algorithm.name == "inNetwork" and shape.kind != "Switch":
-            place, message = algorithm.location or Location("--system"), "inNetwork needs a switch that reduces"
+        if algorithm.traits.in_switch and shape.kind != "Switch":
+            place, message = algorithm.location or Location("--system"), f"{algorithm.name} needs a switch that reduces"
             raise InputError.at(place, message, expected="a dimension of kind Switch", found=shape.kind)
     return tuple(Lane(at, dim, chosen[dim.index]) for at, dim in enumerate(dims) if dim.index < len(chosen))
 

@@ -14,7 +14,7 @@ from simcore.errors import InputError
 from simcore.network.parts import Part, parts
 from simcore.network.topology.fabric import Fabric
 from simcore.network.topology.links import LinkGraph
-from simcore.system.collectives import NETWORK_AWARE, AnyPlan
+from simcore.system.collectives import AnyPlan
 from simcore.system.flights import Site
 from simcore.system.groups import GroupDim, LogicalDim
 from simcore.system.layouts import playable
@@ -140,7 +140,7 @@ def _symmetries(placement: Placement, costs: Costs) -> tuple[dict[GroupDim, Symm
 
 def _samples(kind: CollectiveKind, lane: Lane, costs: Costs) -> Iterable[AnyPlan | None]:
     """What the ranks of a dimension send, of some size; None where only the network tells."""
-    if lane.algorithm.name in NETWORK_AWARE:
+    if lane.algorithm.traits.network_aware:
         yield None
         return
     kinds = (kind, SCATTER, GATHER) if kind == CollectiveKind.ALL_REDUCE else (kind,)

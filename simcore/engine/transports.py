@@ -20,7 +20,6 @@ from simcore.network.instant import Environment
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.ports import PLAIN
 from simcore.system.alone import Phases
-from simcore.system.collectives import IN_NETWORK
 from simcore.system.config import NCCL
 from simcore.system.measured import Measured, in_equal_nodes
 from simcore.system.plans.maker import Costs
@@ -171,13 +170,15 @@ def _check(setup: Setup, network: type[LinkNetwork] | None) -> None:
     for there, place, message, expected, found, hint in wrong:
         if there:
             raise InputError.at(place, message, expected=expected, found=found, hint=hint)
+    every = setup.placement.every_lane
+    copied = {lane.algorithm.name for lane in every if lane.algorithm.traits.in_network}
     queues, free = f"--network {settings.network}", "--exact messages with --network congestion-free"
     refused = (
-        (settings.rendezvous, "--rendezvous", {NCCL, *IN_NETWORK}, "cannot wait for its receivers to ask"),
-        (faults, "--fault", IN_NETWORK, "goes over fixed links"),
-        (network and profile.gang and not network.has_trees, queues, IN_NETWORK,
+        (settings.rendezvous, "--rendezvous", {NCCL} | copied, "cannot wait for its receivers to ask"),
+        (faults, "--fault", copied, "goes over fixed links"),
+        (network and profile.gang and not network.has_trees, queues, copied,
          "copies or reduces on links, which queues do not"),
-        (settings.exact and not network, free, IN_NETWORK,
+        (settings.exact and not network, free, copied,
          "copies or reduces on links, which are not there without contention"),
     )  # fmt: skip
     for asked, option, names, what in refused:

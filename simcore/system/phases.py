@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 
-from simcore.system.collectives import IN_TREES, ROOTED
+from simcore.system.collectives import ROOTED
 from simcore.system.inter_dimension import DimensionOrder
 from simcore.system.streams import IDLE, Chunks, Lane, Request, StreamPhase, Turns
 from simcore.workload.model import CollectiveKind
@@ -126,7 +126,7 @@ class PhaseMaker:
 
 def in_trees(lane: Lane) -> bool:
     """Whether chunks take two trees in turns."""
-    return lane.algorithm.name in IN_TREES
+    return lane.algorithm.traits.in_trees
 
 
 @lru_cache(maxsize=1 << 14)

@@ -19,7 +19,7 @@ from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Dimension, Topology, Wafer
 from simcore.network.topology.tours import hamiltonian, snake
 from simcore.network.trees import branches
-from simcore.system.collectives import NATIVE_ALGORITHMS, NETWORK_AWARE, PlanOptions, algorithms
+from simcore.system.collectives import PlanOptions, algorithms, traits_of
 from simcore.system.config import WHOLE_MACHINE, Algorithm, SystemConfig
 from simcore.system.plans.flow import Claim, faults
 from simcore.system.plans.plan import Explicit, InNetwork, SideBySide
@@ -423,8 +423,8 @@ TREES = {"doubleBinaryTree": (ALL_REDUCE,), "halvingDoubling": (ALL_REDUCE, ALL_
 ABLE = [
     (name, kind)
     for name in algorithms
-    if name not in NETWORK_AWARE
-    for kind in (NATIVE_ALGORITHMS | TREES).get(name, KINDS)
+    if not traits_of(name).network_aware
+    for kind in TREES.get(name, traits_of(name).kinds)
     if kind in KINDS
 ]
 # Bytes that every NPU must send and receive at least, for S bytes of its own.

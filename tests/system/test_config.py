@@ -5,7 +5,7 @@ import json
 import pytest
 
 from simcore.errors import InputError
-from simcore.system.collectives import NATIVE_ALGORITHMS, algorithms
+from simcore.system.collectives import algorithms, traits_of
 from simcore.system.config import WHOLE_MACHINE, Algorithm, SystemConfig, read
 from simcore.workload.model import CollectiveKind
 
@@ -37,7 +37,7 @@ def test_both_generations_say_the_same(tmp_path):
     assert config(tmp_path, first).implementations[REDUCE] == (Algorithm("ring"), Algorithm("direct", 2))
 
 
-NAMED = [(name, kind) for name in algorithms for kind in NATIVE_ALGORITHMS.get(name, (REDUCE,))]
+NAMED = [(name, kind) for name in algorithms for kind in traits_of(name).kinds]
 
 
 @pytest.mark.parametrize(("name", "kind"), [entry for entry in NAMED if entry[1] != CollectiveKind.BARRIER])

@@ -8,26 +8,24 @@ from simcore.system.collectives import (  # noqa: F401 - each registers its algo
 )
 from simcore.system.collectives.registry import (
     EVERYBODY,
-    IN_NETWORK,
-    IN_TREES,
-    NATIVE_ALGORITHMS,
-    NETWORK_AWARE,
     ROOTED,
     AnyPlan,
     PlanOptions,
+    Traits,
     algorithms,
+    collective,
     native,
+    traits_of,
 )
 
 __all__ = [
     "EVERYBODY",
-    "IN_NETWORK",
-    "IN_TREES",
-    "NATIVE_ALGORITHMS",
-    "NETWORK_AWARE",
     "ROOTED",
     "AnyPlan",
     "PlanOptions",
+    "Traits",
     "algorithms",
+    "collective",
     "native",
+    "traits_of",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import groupby
 
-from simcore.system.collectives.registry import EVERYBODY, PlanOptions, algorithms, native
+from simcore.system.collectives.registry import EVERYBODY, PlanOptions, collective, native
 from simcore.system.plans.plan import Plan, Round, SideBySide
 from simcore.workload.model import CollectiveKind
 
@@ -27,7 +27,7 @@ def _power_of_two(name: str, size: int) -> None:
         raise ValueError(f"{name} needs a power of two of ranks, not {size}")
 
 
-@algorithms.register("ring")
+@collective("ring")
 def ring(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOptions) -> Plan:
     """Everything goes to the next neighbour."""
     return _ring(kind, size, data_bytes)
@@ -75,7 +75,7 @@ def _shorter_way(size: int, data_bytes: int, *, forward: bool) -> Plan:
     return Plan(size, tuple((entry, count) for entry, count in rounds if count))
 
 
-@algorithms.register("direct")
+@collective("direct", windowed=True)
 def direct(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOptions) -> Plan:
     """Every rank sends to every other rank, all at once or a window of messages at a time.
 
@@ -107,7 +107,7 @@ def _reductions(kind: CollectiveKind, count: int, window: int, size: int, option
     return [period[index % len(period)] for index in range(window, window + count)]
 
 
-@algorithms.register("halvingDoubling")
+@collective("halvingDoubling")
 def halving_doubling(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOptions) -> Plan:
     """Pairs exchange ever smaller halves, then ever larger ones (Rabenseifner 2004).
 

@@ -30,6 +30,7 @@ MOST_TRANSFERS = 1 << 18
     CollectiveKind.ALL_REDUCE,
     CollectiveKind.ALL_GATHER,
     CollectiveKind.REDUCE_SCATTER,
+    windowed=True,
     network_aware=True,
 )
 def synthesised(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOptions) -> Explicit:

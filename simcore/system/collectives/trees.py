@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import NamedTuple
 
-from simcore.system.collectives.registry import ROOTED, PlanOptions, in_trees, native
+from simcore.system.collectives.registry import ROOTED, PlanOptions, collective, native
 from simcore.system.plans.plan import Explicit, Transfer, backwards
 from simcore.workload.model import CollectiveKind
 
@@ -30,7 +30,7 @@ def binomial(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOpti
     return along(kind, [rank & (rank - 1) if rank else 0 for rank in range(size)], data_bytes, options)
 
 
-@native("chain", *ROOTED)
+@native("chain", *ROOTED, windowed=True)
 def chain(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOptions) -> Explicit:
     """From the root to the next rank and so on, n - 1 + pieces - 1 steps; `options.window` pieces (`chain16`: 16).
 
@@ -106,7 +106,7 @@ def _shares(edges: Sequence[_Edge], share: int, width: int) -> Iterator[Transfer
             yield Transfer(step, edge.above, edge.rank, together, share * len(together))
 
 
-@in_trees("doubleBinaryTree")
+@collective("doubleBinaryTree", in_trees=True)
 def double_binary_tree(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOptions) -> Explicit:
     """All data go up a tree and down again, whatever the collective; ValueError unless n is a power of two.
 

@@ -8,7 +8,7 @@ from functools import partial
 
 from simcore.errors import InputError, Location, Problem
 from simcore.network.topology.links import LinkGraph
-from simcore.system.collectives import NETWORK_AWARE, AnyPlan, PlanOptions, algorithms
+from simcore.system.collectives import AnyPlan, PlanOptions, algorithms
 from simcore.system.collectives.synthesised import wires
 from simcore.system.groups import GroupDim
 from simcore.system.memory_bus import BusCosts
@@ -88,5 +88,5 @@ class Plans:
 
 def _key(phase: StreamPhase, npu: int) -> tuple[StreamPhase, int]:
     """A phase and, where the algorithm looks at the network, the first of the group."""
-    aware = phase.lane.algorithm.name in NETWORK_AWARE
+    aware = phase.lane.algorithm.traits.network_aware
     return phase, int(phase.lane.dim.members(npu)[0]) if aware else 0
