@@ -9,9 +9,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.engine.folding import classes_of, fold
+from simcore.engine.folding import Ground, classes_of, fold, lanes_beyond_neighbours, looks_alike, survey
 from simcore.engine.setup import Setup
-from simcore.engine.sites import Ground, lanes_beyond_neighbours, looks_alike, survey
 from simcore.errors import InputError
 from simcore.network.congested import LinkNetwork
 from simcore.network.congestion_free import CongestionFree
