@@ -46,6 +46,16 @@ def test_every_algorithm_can_be_named_for_what_it_can_do(tmp_path, name, kind):
     assert config(tmp_path, {key: [name]}).implementations[kind] == (Algorithm(name),)
 
 
+@pytest.mark.parametrize(("name", "kind"), [(name, traits_of(name).kinds[0]) for name in algorithms])
+def test_a_number_is_a_window_where_an_algorithm_has_one_and_no_name_elsewhere(tmp_path, name, kind):
+    chosen = {f"{kind.replace('_', '-')}-implementation": [f"{name}12"]}
+    if kind != CollectiveKind.BARRIER and traits_of(name).windowed:
+        assert config(tmp_path, chosen).implementations[kind] == (Algorithm(name, 12),)
+    else:
+        with pytest.raises(InputError):
+            config(tmp_path, chosen)
+
+
 @pytest.mark.parametrize(("name", "meant"), WHOLE_MACHINE.items())
 def test_some_words_mean_an_algorithm_on_the_whole_machine(tmp_path, name, meant):
     made = config(tmp_path, {"all-gather-implementation": [name]}).implementations[CollectiveKind.ALL_GATHER]
