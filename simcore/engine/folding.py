@@ -222,9 +222,13 @@ def _samples(kind: CollectiveKind, lane: Lane, costs: Costs) -> Iterable[AnyPlan
 
 
 def _cut(part: Part, dims: Iterable[LogicalDim]) -> tuple[Fabric, list[LogicalDim]] | None:
-    """The fabric of a part and the dimensions that lie in it; None where its places may not be exchanged at all."""
+    """The fabric of a part and the dimensions that lie in it; None where its places may not be exchanged at all.
+
+    Where a hash of the ends chooses ways, links do not look the same from several NPUs.
+    """
     topology = part.links.topology
-    if part.first < part.last or topology.noise.links or topology.faults or not topology.apart:
+    uneven = topology.noise.links or topology.faults or not topology.apart
+    if part.first < part.last or uneven or topology.dims[part.first].ports.routing:
         return None
     return part.graph.axes[0].fabric, [dim for dim in dims if dim.index == part.first and dim.size > 1]
 

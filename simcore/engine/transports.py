@@ -88,11 +88,11 @@ def _in_turn(setup: Setup) -> bool:
 def _ground(setup: Setup, network: type[LinkNetwork], links: LinkGraph, costs: Costs, *, folds: bool) -> Ground | None:
     """What phases stand on that are timed one by one; None where every message is played.
 
-    A phase that meets no other must take as long as an equal one. Those that meet can be played in columns, none can
-    meet, or, as messages on queues take so long, it is worth a try until they are known to.
+    Those that meet can be played in columns, none can meet, or, as messages on queues take so long, it is worth a try
+    until they are known to.
     """
     known_to_meet = network.has_queues and setup.settings.meeting
-    by_phases = setup.profile.gang and network.by_itself and not known_to_meet
+    by_phases = setup.profile.gang and not known_to_meet
     if not by_phases or setup.settings.exact or setup.topology.faults:
         return None
     ground = survey(setup, links, costs, folds=network.foldable and folds)
@@ -120,14 +120,11 @@ def costs_of(setup: Setup, links: LinkGraph) -> Costs:
 def _one_for_all(setup: Setup, network: type[LinkNetwork] | None, costs: Costs) -> bool:
     """Whether one NPU may play the messages of all.
 
-    Ways must not depend on who sends, by hashes or turns. Where messages may go round both ways and share links, of two
-    that come at one time one NPU gets the one from before it first, its neighbour the one from behind. Those that go to
-    the next rank share no link then.
+    Where messages may go round both ways and share links, of two that come at one time one NPU gets the one from before
+    it first, its neighbour the one from behind. Those that go to the next rank share no link then.
     """
     topology, settings = setup.topology, setup.settings
     if topology.faults or (network and not network.foldable):
-        return False
-    if network and setup.profile.gang and any(dim.ports.routing for dim in topology.dims):
         return False
     several = settings.rendezvous or settings.queues_per_dim > 1 or len(topology.dims) > 1
     if network and network.by_event and several and next(lanes_beyond_neighbours(setup.placement, costs), None):

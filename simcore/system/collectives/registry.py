@@ -25,7 +25,7 @@ class PlanOptions:
     `late_reductions`: halving-doubling charges the size of the next message, none after the last (ASTRA-sim).
     `local_group`: a communicator group's ring charges batches of (n-1) * window (ASTRA-sim 2.x).
     `mirrored`: which of two trees. `root`: the rank that a rooted collective starts from or ends at. `wires` tells the
-    neighbours in the group and what is between them, to the algorithms of `NETWORK_AWARE`.
+    neighbours in the group and what is between them, to algorithms that are `network_aware`.
     `switch_latency_ns`, `switch_bytes_per_s`: of reductions in a switch (0: as fast as the bytes come).
     """
 
