@@ -14,7 +14,7 @@ from simcore.network.topology.links import LinkGraph
 from simcore.system import layouts
 from simcore.system.collectives import PlanOptions, algorithms
 from simcore.system.layouts import Layouts, Running, Shape
-from simcore.system.plans import Costs
+from simcore.system.plans.maker import Costs
 from simcore.workload.model import CollectiveKind
 
 RING = "topology: [Ring]\nnpus_count: [{}]\nbandwidth: [100]\nlatency: [50]\n"

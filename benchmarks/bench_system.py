@@ -6,7 +6,7 @@ import numpy as np
 
 from simcore.system.collectives import PlanOptions, algorithms
 from simcore.system.groups import RankGroup
-from simcore.system.plans import Costs
+from simcore.system.plans.maker import Costs
 from simcore.system.transport import solve, stepped
 from simcore.workload.model import CollectiveKind
 

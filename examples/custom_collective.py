@@ -9,7 +9,7 @@ from pathlib import Path
 import simcore
 from simcore.errors import InputError
 from simcore.system.collectives import PlanOptions, algorithms
-from simcore.system.plan import Plan, Round
+from simcore.system.plans.plan import Plan, Round
 from simcore.workload.model import CollectiveKind
 
 

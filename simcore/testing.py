@@ -24,9 +24,8 @@ from simcore.report.model import Report
 from simcore.system import config
 from simcore.system.collectives import AnyPlan, PlanOptions, algorithms
 from simcore.system.config import SystemConfig
-from simcore.system.explicit import Explicit
-from simcore.system.flow import Claim, faults
-from simcore.system.plan import Plan
+from simcore.system.plans.flow import Claim, faults
+from simcore.system.plans.plan import Explicit, Plan
 from simcore.workload.loops import loops
 from simcore.workload.model import CollectiveKind, Layer, Phase, PhaseName, Workload
 

@@ -11,8 +11,7 @@ from simcore.errors import InputError
 from simcore.network.topology.fabric import FABRICS
 from simcore.network.topology.model import Dimension, Topology
 from simcore.system.collectives import algorithms
-from simcore.system.explicit import Explicit, Transfer
-from simcore.system.plan import Plan, Round
+from simcore.system.plans.plan import Explicit, Plan, Round, Transfer
 from simcore.testing import LawError, check_collective, check_folding, check_loop, check_topology
 from simcore.workload.loops import Loop, Ref, Step, loops
 from simcore.workload.model import CollectiveKind, Layer, Phase, PhaseName, Workload

@@ -14,7 +14,7 @@ from simcore.workload.model import CollectiveKind
 
 if TYPE_CHECKING:
     from simcore.network.topology.model import Topology
-    from simcore.system.explicit import Explicit
+    from simcore.system.plans.plan import Explicit
 
 KINDS = [kind.value for kind in CollectiveKind if kind != CollectiveKind.BARRIER]
 
@@ -28,7 +28,7 @@ def schedule(kind: str, algorithm: str, topology: str, size: float, pieces: int,
     """
     from simcore import files
     from simcore.network.topology.load import load
-    from simcore.system.schedule import to_text
+    from simcore.system.plans.schedule import to_text
 
     machine = load(topology)
     if root >= machine.npus:
@@ -43,8 +43,8 @@ def _plan(kind: CollectiveKind, name: str, machine: Topology, size_bytes: int, p
 
     from simcore.network.topology.links import LinkGraph
     from simcore.system.collectives import PlanOptions, algorithms
-    from simcore.system.explicit import Explicit
-    from simcore.system.wires import wires
+    from simcore.system.collectives.synthesised import wires
+    from simcore.system.plans.plan import Explicit
 
     neighbours = partial(wires, LinkGraph(machine), np.arange(machine.npus))
     try:

@@ -38,14 +38,13 @@ def _workloads() -> Lines:
 def _collectives() -> Lines:
     """Algorithms of collectives, for system files."""
     from simcore.system.collectives import algorithms
-    from simcore.system.config import TOURING, WHOLE_MACHINE
+    from simcore.system.config import WHOLE_MACHINE
 
     for name in algorithms.names():
         yield name, _first_line(algorithms.get(name).__doc__)
-    for name, algorithm in WHOLE_MACHINE.items():
-        yield name, f"{algorithm} over the whole machine as one dimension"
-    for name, (algorithm, tour) in TOURING.items():
-        yield name, f"{algorithm} over all NPUs of a 2-D mesh, torus or wafer in the order of a {tour} tour"
+    for name, (algorithm, tour) in WHOLE_MACHINE.items():
+        toured = f"all NPUs of a 2-D mesh, torus or wafer in the order of a {tour} tour"
+        yield name, f"{algorithm} over {toured if tour else 'the whole machine as one dimension'}"
 
 
 def _loops() -> Lines:

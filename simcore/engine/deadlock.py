@@ -54,17 +54,13 @@ class _Blocked:
             for stream in scheduler.live.values():
                 members = stream.phase.lane.dim.members(self._ranks[npu_class][0])
                 key = (stream.key, stream.at, int(members[0]))
-                states = self._states(stream, sorted(set(self._class_of[members].tolist())))
+                states: dict[str, list[int]] = {}  # what the NPUs of the group do with the chunk
+                for each in sorted(set(self._class_of[members].tolist())):
+                    states.setdefault(self._state(stream, each), []).extend(self._ranks[each])
                 if key not in seen and len(states) > 1 and states.keys() & {PLAYS, READY}:
                     seen.add(key)
-                    yield ABSENT in states, self._line(stream, states)
-
-    def _states(self, stream: Stream, classes: Sequence[int]) -> dict[str, list[int]]:
-        """What the NPUs of a group do with a chunk."""
-        found: dict[str, list[int]] = {}
-        for npu_class in classes:
-            found.setdefault(self._state(stream, npu_class), []).extend(self._ranks[npu_class])
-        return found
+                    who = "; ".join(f"NPU {format_ranks(sorted(npus))} {state}" for state, npus in states.items())
+                    yield ABSENT in states, f"{self._name(stream)}, dimension {stream.phase.lane.dim.index}: {who}"
 
     def _state(self, stream: Stream, npu_class: int) -> str:
         live = self._schedulers[npu_class].live
@@ -82,7 +78,3 @@ class _Blocked:
         request = stream.dataset.request
         group = f" of group {request.group}" if request.group else ""
         return f"chunk {stream.key[1]}{group} ({request.kind} '{self._names[request.name]}')"
-
-    def _line(self, stream: Stream, states: dict[str, list[int]]) -> str:
-        who = "; ".join(f"NPU {format_ranks(sorted(npus))} {state}" for state, npus in states.items())
-        return f"{self._name(stream)}, dimension {stream.phase.lane.dim.index}: {who}"

@@ -1,15 +1,36 @@
-"""Which NPUs do the same: classes by partition refinement, and the names of the groups their members meet in."""
+"""Which NPUs do the same, and how a run on shared links is cut up: parts of the network, which one NPU plays for all.
+
+Classes are found by partition refinement.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from math import prod
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
+from simcore.engine.setup import Placement, Setup
+from simcore.errors import InputError
+from simcore.network.parts import Part, parts
+from simcore.network.topology.fabric import Fabric
+from simcore.network.topology.links import LinkGraph
+from simcore.system.collectives import AnyPlan
+from simcore.system.flights import Site
 from simcore.system.groups import GroupDim, LogicalDim
+from simcore.system.layouts import playable
+from simcore.system.plans.maker import Costs, Plans
+from simcore.system.plans.plan import Plan, Symmetry
+from simcore.system.streams import Lane, StreamPhase
 from simcore.system.transport import class_of
+from simcore.workload.model import CollectiveKind
 
+SAMPLED_RANKS = 256
+GATHER, SCATTER = CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER
+
+Symmetries = Mapping[GroupDim, Symmetry]
 Ints = NDArray[np.int64]
 
 
@@ -23,20 +44,23 @@ def fold(dims: Sequence[LogicalDim], kinds: Ints) -> list[Sequence[int]]:
     colours, count = np.unique(kinds, return_inverse=True)[1].astype(np.int64), 1
     while colours.max() >= count:
         count = int(colours.max()) + 1
-        colours = _refine(colours, dims)
+        for dim in dims:
+            outer = len(colours) // (dim.stride * dim.size)
+            groups = colours.reshape(outer, dim.size, dim.stride).transpose(0, 2, 1).reshape(-1, dim.size)
+            met = np.unique(np.sort(groups, axis=1), axis=0, return_inverse=True)[1].reshape(-1)
+            seen = np.repeat(met, dim.size).reshape(outer, dim.stride, dim.size).transpose(0, 2, 1).reshape(-1)
+            colours = np.unique(colours * (met.max() + 1) + seen, return_inverse=True)[1].astype(np.int64)
     return classes_of(colours)
 
 
 def classes_of(kinds: Ints) -> list[Sequence[int]]:
     """The NPUs of every kind, ascending, ordered by their first; a class of neighbours is a range."""
     order = np.argsort(kinds, kind="stable")
-    ends = np.flatnonzero(np.diff(kinds[order])) + 1
-    return sorted(map(_range, np.split(order, ends)), key=lambda members: int(members[0]))
-
-
-def _range(members: Ints) -> Sequence[int]:
-    first, last = int(members[0]), int(members[-1])
-    return range(first, last + 1) if last - first + 1 == len(members) else members  # type: ignore[return-value]
+    found: list[Sequence[int]] = []
+    for members in np.split(order, np.flatnonzero(np.diff(kinds[order])) + 1):
+        first, last = int(members[0]), int(members[-1])
+        found.append(range(first, last + 1) if last - first + 1 == len(members) else members)  # type: ignore[arg-type]
+    return sorted(found, key=lambda members: int(members[0]))
 
 
 def kinds_of(stragglers: Mapping[int, float], npus: int) -> Ints:
@@ -46,17 +70,6 @@ def kinds_of(stragglers: Mapping[int, float], npus: int) -> Ints:
     factors = np.ones(npus)
     factors[list(stragglers)] = list(stragglers.values())
     return np.unique(factors, return_inverse=True)[1].astype(np.int64)
-
-
-def _refine(colours: Ints, dims: Sequence[LogicalDim]) -> Ints:
-    """Split classes whose members meet different classes in some dimension."""
-    for dim in dims:
-        outer = len(colours) // (dim.stride * dim.size)
-        groups = colours.reshape(outer, dim.size, dim.stride).transpose(0, 2, 1).reshape(-1, dim.size)
-        kinds = np.unique(np.sort(groups, axis=1), axis=0, return_inverse=True)[1].reshape(-1)
-        seen = np.repeat(kinds, dim.size).reshape(outer, dim.stride, dim.size).transpose(0, 2, 1).reshape(-1)
-        colours = np.unique(colours * (kinds.max() + 1) + seen, return_inverse=True)[1].astype(np.int64)
-    return colours
 
 
 class GroupNames:
@@ -80,3 +93,169 @@ class GroupNames:
             # In an unfolded run a group is the same for all in it: one list for all of them, not one for each.
             self._known |= {(each, dim): found for each in (classes if self._unfolded else (npu_class,))}
         return found
+
+
+class Ground:
+    """What a run stands on: `sites`, and `colours`, a number for every NPU, equal where its place in them is.
+
+    `meets`: some phases may want the same link at once. `playable`: messages of all plans go from one rank to another.
+    `placeless`: as of sites, of all of them.
+    """
+
+    def __init__(self, sites: Sequence[Site], colours: NDArray[np.int64], *, plain: bool):
+        self.sites, self.colours, self.playable = sites, colours, plain
+        self.meets = any(site.meets for site in sites)
+        self.placeless = all(site.placeless for site in sites)
+
+
+def survey(setup: Setup, links: LinkGraph, costs: Costs, *, folds: bool) -> Ground:
+    """Look at the machine and at what its collectives send.
+
+    `folds`: one NPU may play for others, on links that stand for theirs.
+    """
+    placement, count = setup.placement, len(setup.topology.dims)
+    lanes = [lane for lane in placement.every_lane if lane.dim.size > 1]
+    may, fits = _symmetries(placement, costs)
+    crossed = _crossed(setup)
+    together = [crossed] if crossed else []
+    together += [(0, count - 1) for lane in lanes if _spans(lane.dim, links)]
+    exclusive = setup.settings.queues_per_dim == 1 and setup.system.active_chunks_per_dimension == 1
+    sites, colours = [], np.zeros(links.npus, np.int64)
+    for part in parts(links, together):
+        own = _used(part, lanes)
+        messages = crossed is not None and part.first <= crossed[1] and crossed[0] <= part.last
+        stages = 1  # of a pipeline, each a row of neighbours of a place; 0 where that cannot be said
+        if messages:
+            npus_of_stage = links.npus // setup.stages // part.stride
+            rows = setup.stages > 1 and npus_of_stage > 0 and part.npus % npus_of_stage == 0
+            stages = part.npus // npus_of_stage if rows else 0
+        width = part.stride * part.npus // max(stages, 1)
+        dims = [dim for dim in placement.dims if dim.stride < width]
+        alike = bool(stages) and _one_for_all(part, own, dims, may, whole=stages == 1)
+        one_group = all(dim.size == part.npus for dim in own)
+        alone = exclusive and not messages and len(own) < 2 and (one_group or alike)
+        placeless = alike and alone and one_group
+        if messages and not own:
+            placeless = stages == part.npus  # one of each stage, who hands over to the others
+        least = min((may[dim] for dim in own if dim in may), default=Symmetry.NONE)
+        sites.append(Site(part, alike, stages if alike and folds else 0, not alone, placeless, least))
+        if alike:
+            colours = colours * stages + np.arange(links.npus) // part.stride % part.npus // (part.npus // stages)
+        else:
+            distinct = part.npus if messages else _distinct(part, placement.dims, may)
+            colours = colours * distinct + np.arange(links.npus) // part.stride % distinct
+    return Ground(sites, colours, plain=fits and not costs.rendezvous)
+
+
+def looks_alike(placement: Placement, links: LinkGraph, costs: Costs) -> bool:
+    """Whether all NPUs may change places, with the groups of all dimensions."""
+    lanes = [lane for lane in placement.every_lane if lane.dim.size > 1]
+    if any(_spans(lane.dim, links) for lane in lanes):
+        return False
+    may, _ = _symmetries(placement, costs)
+    return all(_one_for_all(part, _used(part, lanes), placement.dims, may) for part in parts(links, ()))
+
+
+def lanes_beyond_neighbours(placement: Placement, costs: Costs) -> Iterator[Lane]:
+    """Lanes in which ranks send to others than the next one of their group."""
+    for kind, lanes in placement.lanes.items():
+        for lane in (lane for lane in lanes if lane.dim.size > 1):
+            plans = _samples(kind, lane, costs)
+            if not all(isinstance(plan, Plan) and all(entry.hop == 1 for entry, _ in plan.rounds) for plan in plans):
+                yield lane
+
+
+def _used(part: Part, lanes: Iterable[Lane]) -> set[GroupDim]:
+    """The groups that are in a part."""
+    return {lane.dim for lane in lanes if part.first <= lane.dim.index <= part.last}
+
+
+def _spans(dim: GroupDim, links: LinkGraph) -> bool:
+    """Whether a group takes in several dimensions."""
+    return not isinstance(dim, LogicalDim) or (dim.size == links.npus and len(links.topology.dims) > 1)
+
+
+def _crossed(setup: Setup) -> tuple[int, int] | None:
+    """The first and the last dimension that messages between single NPUs cross."""
+    topology = setup.topology
+    if not setup.collectives_only:
+        return 0, len(topology.dims) - 1
+    if setup.stages == 1:
+        return None
+    width = topology.npus // setup.stages
+    crossed = [
+        index
+        for index, (dim, stride) in enumerate(zip(topology.dims, topology.strides, strict=True))
+        if dim.npus > 1 and stride * dim.npus > width
+    ]
+    return crossed[0], crossed[-1]
+
+
+def _symmetries(placement: Placement, costs: Costs) -> tuple[dict[GroupDim, Symmetry], bool]:
+    """What may be done with the ranks of a dimension, whatever they send, and whether all of that is playable."""
+    found: dict[GroupDim, Symmetry] = {}
+    fits = True
+    for kind, lanes in placement.lanes.items():
+        for lane in (lane for lane in lanes if lane.dim.size > 1):
+            for plan in _samples(kind, lane, costs):
+                may = Symmetry.NONE if plan is None else plan.symmetry
+                found[lane.dim] = min(found.get(lane.dim, Symmetry.TURNS), may)
+                fits &= plan is None or playable(plan)
+    return found, fits
+
+
+def _samples(kind: CollectiveKind, lane: Lane, costs: Costs) -> Iterable[AnyPlan | None]:
+    """What the ranks of a dimension send, of some size; None where only the network tells."""
+    if lane.algorithm.traits.network_aware:
+        yield None
+        return
+    kinds = (kind, SCATTER, GATHER) if kind == CollectiveKind.ALL_REDUCE else (kind,)
+    size = lane.dim.size  # few ranks for many: as many as a power of two, even or odd where those are
+    if size > SAMPLED_RANKS:
+        size = SAMPLED_RANKS - 2 + size % 2 if size & (size - 1) else SAMPLED_RANKS
+    here = structs.replace(lane, dim=LogicalDim(0, size, 1))
+    for each in kinds:
+        try:
+            yield Plans(costs).of(StreamPhase(each, here, 1024 * size, 1024 * size, 0), 0)
+        except InputError:  # said where it is sent
+            continue
+
+
+def _cut(part: Part, dims: Iterable[LogicalDim]) -> tuple[Fabric, list[LogicalDim]] | None:
+    """The fabric of a part and the dimensions that lie in it; None where its places may not be exchanged at all.
+
+    Where a hash of the ends chooses ways, links do not look the same from several NPUs.
+    """
+    topology = part.links.topology
+    uneven = topology.noise.links or topology.faults or not topology.apart
+    if part.first < part.last or uneven or topology.dims[part.first].ports.routing:
+        return None
+    return part.graph.axes[0].fabric, [dim for dim in dims if dim.index == part.first and dim.size > 1]
+
+
+def _one_for_all(
+    part: Part, used: Collection[GroupDim], dims: Iterable[LogicalDim], may: Symmetries, *, whole: bool = True
+) -> bool:
+    """Whether all NPUs of a place may change places, groups and all; those of a stage where that is not the `whole`."""
+    found = _cut(part, dims)
+    if found is None:
+        return False
+    fabric, inside = found
+    return all(_alike(fabric, dim, inside, may) for dim in used) and (
+        fabric.permutes or (whole and (len(inside) < 2 or not used))
+    )
+
+
+def _alike(fabric: Fabric, dim: GroupDim, inside: Sequence[LogicalDim], may: Symmetries) -> bool:
+    """Whether ranks of a dimension may change places; of those that cut a ring the outermost alone may."""
+    if may.get(dim, Symmetry.TURNS) == Symmetry.TURNS:
+        return fabric.permutes or (fabric.turns and (not inside or dim == inside[-1]))
+    return may[dim] == Symmetry.EXCHANGES and fabric.own_links
+
+
+def _distinct(part: Part, dims: Iterable[LogicalDim], may: Symmetries) -> int:
+    """How many NPUs of a place differ: those inside the outermost dimension that cuts it, where that one may turn."""
+    fabric, inside = _cut(part, dims) or (None, [])
+    if fabric is None or len(inside) < 2 or not _alike(fabric, inside[-1], inside, may):
+        return part.npus
+    return prod(dim.size for dim in inside[:-1])

@@ -1,9 +1,12 @@
-"""Dependency graphs made ready to run: collectives and messages, what nodes cost, and the memory that NPUs share."""
+"""Dependency graphs made ready to run: collectives and messages, what nodes cost, and the memory that NPUs share.
+
+Nodes that a profile cannot run are refused. Collectives may be traces themselves (ASTRA-sim 2.x).
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 
@@ -11,13 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.engine.folding import kinds_of
-from simcore.engine.nodes import Customs, check_nodes
-from simcore.engine.placement import Placement, joined
-from simcore.engine.setup import Setup
+from simcore.engine.setup import Setup, joined
 from simcore.engine.wiring import Scene
-from simcore.errors import InputError, Location
+from simcore.errors import InputError, Location, Problem, Problems
 from simcore.network.instant import Timers, TimersOfNpus
 from simcore.noise import Noise
+from simcore.profiles import GraphRules, Profile
 from simcore.system.collectives import ROOTED
 from simcore.system.config import NCCL, Algorithm, SystemConfig
 from simcore.system.graph_npu import GraphNpu, GraphProgram
@@ -29,10 +31,12 @@ from simcore.system.scheduler import Scheduler
 from simcore.system.streams import Lane, Request
 from simcore.timeline.events import EventBuffer, Timeline
 from simcore.units import format_ranks
+from simcore.workload.chakra.reader import read_graphs
 from simcore.workload.model import ALL_DIMENSIONS, CollectiveKind, Graph, GraphSet, NodeKind, PhaseName
 
-KINDS = list(CollectiveKind)
 SHOWN_STUCK = 10
+KINDS = list(CollectiveKind)
+_ALLOWED = (NodeKind.INVALID, NodeKind.METADATA, NodeKind.COMPUTE, NodeKind.SEND, NodeKind.RECV)
 BARRIER_BYTES = 1  # of a message that says nothing but that it was sent
 
 
@@ -48,7 +52,9 @@ class GraphCase(Setup):
         """InputError for nodes that cannot run."""
         for graph in graphs.graphs:
             check_nodes(graph, setup.profile, setup.system)
-        placement = _used(graphs, setup.placement)
+        used = {KINDS[code] for graph in graphs.graphs for code in np.unique(graph.collective).tolist() if code >= 0}
+        lanes = {kind: lanes for kind, lanes in setup.placement.lanes.items() if kind in used}
+        placement = replace(setup.placement, lanes=lanes)
         return cls(setup.topology, setup.system, setup.profile, setup.settings, placement, graphs, memory)
 
     def kinds(self) -> NDArray[np.int64] | None:
@@ -57,7 +63,10 @@ class GraphCase(Setup):
         NPUs that run the same graph do the same as long as nothing tells them apart: no point-to-point messages, no
         communicators smaller than the machine, no collectives with a root, no memory that they share.
         """
-        if _has_roots(self) or _tells_apart(self):
+        collectives = np.concatenate([graph.collective for graph in self.graphs.graphs])
+        rooted = [KINDS.index(kind) for kind in ROOTED if kind in self.placement.lanes]
+        has_roots = bool(np.isin(collectives, rooted).any()) and not self.system.replay_only
+        if has_roots or _tells_apart(self):
             return None
         stragglers = kinds_of(self.settings.stragglers, self.topology.npus)
         found: NDArray[np.int64] = self.graphs.graph_of_rank.astype(np.int64) * (stragglers.max() + 1) + stragglers
@@ -88,31 +97,14 @@ class GraphCase(Setup):
         return self.memory is not None and self.memory.npus_per_node != 0
 
 
-def _used(graphs: GraphSet, placement: Placement) -> Placement:
-    """The placement with the lanes of those collectives only that some graph has."""
-    kinds = {KINDS[code] for graph in graphs.graphs for code in np.unique(graph.collective).tolist() if code >= 0}
-    return replace(placement, lanes={kind: lanes for kind, lanes in placement.lanes.items() if kind in kinds})
-
-
 def _tells_apart(case: GraphCase) -> bool:
     """Whether NPUs with the same graph may still fare differently."""
     kinds = np.concatenate([graph.kind for graph in case.graphs.graphs])
     messages = np.isin(kinds, [NodeKind.SEND, NodeKind.RECV]).any()
     custom = case.system.custom or case.system.custom_nodes
-    groups = any(len(ranks) < case.topology.npus for ranks in _used_groups(case))
+    names = {name for graph in case.graphs.graphs for name in graph.group_names} & case.graphs.groups.keys()
+    groups = any(len(case.graphs.groups[name]) < case.topology.npus for name in names)
     return case.shares_memory or bool(messages) or bool(custom) or groups
-
-
-def _has_roots(case: GraphCase) -> bool:
-    """Whether there are collectives with a root, which does other things than the rest."""
-    kinds = np.concatenate([graph.collective for graph in case.graphs.graphs])
-    rooted = [KINDS.index(kind) for kind in ROOTED if kind in case.placement.lanes]
-    return bool(np.isin(kinds, rooted).any()) and not case.system.replay_only
-
-
-def _used_groups(case: GraphCase) -> Iterable[tuple[int, ...]]:
-    names = {name for graph in case.graphs.graphs for name in graph.group_names}
-    return [case.graphs.groups[name] for name in sorted(names) if name in case.graphs.groups]
 
 
 class _GraphPlayers:
@@ -139,7 +131,10 @@ class _GraphPlayers:
 
     def stuck(self) -> list[str]:
         """Who waits for which nodes, and the messages that are missing."""
-        lines = [_waits(npu) for npu in self._npus if npu.finish_ns < 0][:SHOWN_STUCK]
+        lines = []
+        for npu in [npu for npu in self._npus if npu.finish_ns < 0][:SHOWN_STUCK]:
+            nodes = ", ".join(npu.running()) or "nothing that runs"
+            lines.append(f"NPU {npu.npu} ({Location(npu.program.graph.path)}) waits for {nodes}")
         for mail, sent in self._mailbox.waiting()[:SHOWN_STUCK]:
             fault = f"NPU {mail.dst} does not receive it" if sent else f"NPU {mail.src} does not send it"
             lines.append(f"message with tag {mail.tag} from NPU {mail.src} to {mail.dst}, {mail.size_bytes} B: {fault}")
@@ -192,7 +187,10 @@ def _durations(case: GraphCase, graph: Graph, factor: float) -> list[int]:
         unknown = (graph.num_ops == 0) & (not case.profile.graph.strict)  # those keep their durations
         computes = (graph.kind == NodeKind.COMPUTE) & ~graph.on_cpu & ~unknown
         for row in np.flatnonzero(computes).tolist():
-            durations[row] = _roofline(case.system, int(graph.num_ops[row]), int(graph.size_bytes[row]))
+            num_ops, size_bytes = int(graph.num_ops[row]), int(graph.size_bytes[row])
+            memory_flops = case.system.local_memory_bytes_per_s * (num_ops / size_bytes) if size_bytes else 0.0
+            # ASTRA-sim 2.x's roofline; a node without data takes no time.
+            durations[row] = int(num_ops / min(memory_flops, case.system.peak_flops) * 1e9) if size_bytes else 0
     return durations
 
 
@@ -206,15 +204,6 @@ def _noisy(program: GraphProgram, noise: Noise, npu: int) -> list[int]:
     durations[computes] = np.round(durations[computes] * factors).astype(np.int64)
     found: list[int] = durations.tolist()
     return found
-
-
-def _roofline(system: SystemConfig, num_ops: int, size_bytes: int) -> int:
-    """ASTRA-sim 2.x's roofline; a node without data takes no time."""
-    if not size_bytes:
-        return 0
-    intensity = num_ops / size_bytes
-    rate = min(system.local_memory_bytes_per_s * intensity, system.peak_flops)
-    return int(num_ops / rate * 1e9)
 
 
 def _request(case: GraphCase, graph: Graph, row: int, kind: CollectiveKind, group: str, name: int) -> Request:
@@ -297,6 +286,56 @@ def _memory(timers: TimersOfNpus, memory: RemoteMemory | None) -> Callable[[int,
     return access
 
 
-def _waits(npu: GraphNpu) -> str:
-    nodes = ", ".join(npu.running()) or "nothing that runs"
-    return f"NPU {npu.npu} ({Location(npu.program.graph.path)}) waits for {nodes}"
+def check_nodes(graph: Graph, profile: Profile, system: SystemConfig) -> None:
+    """InputError that names the nodes at fault; nodes that only replay their durations can always run."""
+    if system.replay_only:
+        return
+    with Problems() as problems:
+        if profile.graph.strict:
+            on_host = graph.on_cpu & (graph.kind >= NodeKind.SEND)
+            text = f"communication on the host, which profile {profile.name} does not have"
+            _note(problems, graph, on_host, text, "is_cpu_op", "false, or --profile native")
+        for refused in profile.graph.refused:
+            there = (graph.kind == NodeKind.COLLECTIVE) & (graph.collective == KINDS.index(refused))
+            text = f"profile {profile.name} has no {refused}"
+            _note(problems, graph, there, text, "comm_type", "all_reduce, .. all_to_all, or --profile native")
+        if system.roofline and profile.graph.strict:
+            computes = (graph.kind == NodeKind.COMPUTE) & ~graph.on_cpu
+            lost = computes & (graph.num_ops == 0) & ((graph.size_bytes > 0) | (graph.duration_ns > 0))
+            _note(problems, graph, lost, "no operations for the roofline", "num_ops", "operations > 0")
+
+
+def _note(problems: Problems, graph: Graph, bad: NDArray[np.bool_], text: str, field: str, expected: str) -> None:
+    for row in np.flatnonzero(bad).tolist():
+        message = f"node {graph.node_id[row]} '{graph.names[row][:80]}': {text}"
+        problems.add(Problem(Location(graph.path), message, expected, field=field))
+
+
+class Customs:
+    """The programs that a system file puts in the place of collectives, one for every NPU.
+
+    Sizes, tags and durations are the traces' own; nothing in them waits for anything but its dependencies.
+    `rules` say how long a computation takes.
+    """
+
+    def __init__(self, system: SystemConfig, npus: int, rules: GraphRules):
+        self._system, self._npus, self._rules = system, npus, rules
+        self._known: dict[str, Sequence[GraphProgram]] = {}
+
+    def of(self, node_id: int, kind: CollectiveKind) -> Sequence[GraphProgram]:
+        """What is played in the place of a node: its own traces come before its collective's; () = nothing special."""
+        prefix = self._system.custom_nodes.get(node_id) or self._system.custom.get(kind)
+        if prefix and prefix not in self._known:
+            found = read_graphs(prefix, self._npus)
+            programs = [self._program(graph) for graph in found.graphs]
+            self._known[prefix] = [programs[number] for number in found.graph_of_rank.tolist()]
+        return self._known[prefix] if prefix else ()
+
+    def _program(self, graph: Graph) -> GraphProgram:
+        for row in np.flatnonzero(~np.isin(graph.kind, _ALLOWED)).tolist():
+            kind = NodeKind(graph.kind[row]).name
+            message = f"node '{graph.names[row]}' cannot be part of a collective"
+            expected = "computations, sends and receives"
+            raise InputError.at(Location(graph.path), message, expected=expected, found=f"a {kind} node")
+        duration_ns = self._rules.durations_ns(graph).tolist()
+        return GraphProgram(graph, duration_ns, [""] * len(graph), [False] * len(graph), [0] * len(graph), {})

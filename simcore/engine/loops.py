@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.engine.folding import kinds_of
-from simcore.engine.placement import Placement
 from simcore.engine.settings import Settings
-from simcore.engine.setup import Setup
+from simcore.engine.setup import Placement, Setup
 from simcore.engine.transports import Wired
 from simcore.engine.wiring import Scene
 from simcore.errors import InputError

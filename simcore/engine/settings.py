@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Literal
@@ -91,38 +91,29 @@ def straggler_factors(
 
     `RANKS=FACTOR`, or `NAME=INDEXES:FACTOR` for every NPU with such an index in its group: `dp=3:1.2`, `dim0=0-1:2`.
     """
-    axes = _axes(topology, parallelism)
+    axes, npus = _axes(topology, parallelism), topology.npus
     factors: dict[int, float] = {}
     for text in texts:
-        ranks, factor = _named(text, axes, topology.npus) if ":" in text else _ranks(text, topology.npus)
-        for rank in ranks:
-            factors[rank] = factors.get(rank, 1.0) * factor
+        name, ranks, what = "", "ranks", "NPU"
+        size, stride, said = npus, 1, text
+        if ":" in text:
+            name, _, rest = text.partition("=")
+            if name not in axes:
+                expected = closest(name, axes)
+                raise InputError.at("--straggler", "no such group or dimension", expected=expected, found=repr(text))
+            (size, stride), ranks, what = axes[name], f"{name} indexes", f"index in {name}"
+            said = "=".join(rest.rsplit(":", 1))
+        spans, factor = parse_straggler(said)
+        if any(span[-1] >= size for span in spans):
+            expected = f"{ranks} 0 to {size - 1}"
+            raise InputError.at("--straggler", f"there is no such {what}", expected=expected, found=repr(text))
+        wanted = [*chain.from_iterable(spans)]
+        if name:
+            indexes = {*wanted}
+            wanted = [npu for npu in range(npus) if npu // stride % size in indexes]
+        for npu in wanted:
+            factors[npu] = factors.get(npu, 1.0) * factor
     return factors
-
-
-def _ranks(text: str, npus: int) -> tuple[Iterable[int], float]:
-    spans, factor = parse_straggler(text)
-    _check_within(text, spans, npus, "NPU", "ranks")
-    return chain.from_iterable(spans), factor
-
-
-def _named(text: str, axes: Mapping[str, tuple[int, int]], npus: int) -> tuple[Iterable[int], float]:
-    """The NPUs whose index along a named axis is one of those given."""
-    name, _, rest = text.partition("=")
-    indexes, _, factor = rest.partition(":")
-    if name not in axes:
-        raise InputError.at("--straggler", "no such group or dimension", expected=closest(name, axes), found=repr(text))
-    size, stride = axes[name]
-    spans, value = parse_straggler(f"{indexes}={factor}")
-    _check_within(text, spans, size, f"index in {name}", f"{name} indexes")
-    wanted = set(chain.from_iterable(spans))
-    return [npu for npu in range(npus) if npu // stride % size in wanted], value
-
-
-def _check_within(text: str, spans: Iterable[range], size: int, what: str, expected: str) -> None:
-    if any(span[-1] >= size for span in spans):
-        message = f"there is no such {what}"
-        raise InputError.at("--straggler", message, expected=f"{expected} 0 to {size - 1}", found=repr(text))
 
 
 def _axes(topology: Topology, parallelism: Parallelism | None) -> dict[str, tuple[int, int]]:

@@ -1,17 +1,48 @@
-"""What every run has, whatever it plays: the machine and how a workload lies on it, the rules, the user's settings."""
+"""What every run has, whatever it plays: the machine and how a workload lies on it, the rules, the user's settings.
+
+The header's groups cut the dimensions, the columns name the parts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from simcore.engine.placement import Placement, place
+from msgspec import structs
+
 from simcore.engine.settings import Settings
+from simcore.errors import InputError, Location, Problem
+from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
+from simcore.network.topology.tours import TOURS
 from simcore.profiles import Profile
-from simcore.system.collectives import NATIVE_ALGORITHMS
-from simcore.system.config import NCCL, SystemConfig
-from simcore.workload.model import Workload
+from simcore.system.collectives import ROOTED
+from simcore.system.config import NCCL, Algorithm, SystemConfig
+from simcore.system.groups import Communicator, JointDim, LogicalDim, cut, logical_dims
+from simcore.system.streams import Lane
+from simcore.workload.loops import Span
+from simcore.workload.model import CollectiveKind, Group, Workload
+
+FOLLOWING = (CollectiveKind.BARRIER, *ROOTED)
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Logical dimensions, which of them (by position) each group spans, and the lanes of each kind of collective."""
+
+    dims: tuple[LogicalDim, ...]
+    groups: Mapping[Group | Span, frozenset[int]]
+    lanes: Mapping[CollectiveKind, tuple[Lane, ...]]
+
+    @property
+    def every_lane(self) -> list[Lane]:
+        """The lanes of all kinds of collectives."""
+        return [lane for lanes in self.lanes.values() for lane in lanes]
+
+    def lanes_of(self, kind: CollectiveKind, group: Group | Span) -> tuple[Lane, ...]:
+        """The lanes of a collective in a group; dimensions of one NPU are left out."""
+        positions = self.groups[group]
+        return joined(lane for lane in self.lanes[kind] if lane.position in positions and lane.dim.size > 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,19 +80,130 @@ def prepare(
     workload: Workload, topology: Topology, system: SystemConfig | None, profile: Profile, settings: Settings
 ) -> Setup:
     """The setup of a workload; InputError for algorithms that the profile has not and groups that do not fit."""
-    defaults = _defaults(topology, profile)
+    defaults, circuits = profile.system(topology), topology.circuits
+    for number, other in enumerate(circuits.others if circuits else (), 1):  # what the profile does on the circuits
+        chosen = profile.system(other).implementations
+        own = {kind: chosen[kind] for kind in chosen if circuits and circuits.number(kind) == number}
+        defaults = replace(defaults, implementations={**defaults.implementations, **own})
     system = system or defaults
     if not profile.native_algorithms:
-        system.refuse_algorithms({*NATIVE_ALGORITHMS, NCCL}, profile.name)
+        system.refuse_native(profile.name)
     placement = place(workload, topology, system, defaults, oversized=profile.oversized_groups)
     return Setup(topology, system, profile, settings, placement)
 
 
-def _defaults(topology: Topology, profile: Profile) -> SystemConfig:
-    """What the profile does where nothing is said; of circuits what it does on those of the collective."""
-    system, circuits = profile.system(topology), topology.circuits
-    for number, other in enumerate(circuits.others if circuits else (), 1):
-        own = {kind: chosen for kind, chosen in profile.system(other).implementations.items()
-               if circuits and circuits.number(kind) == number}  # fmt: skip
-        system = replace(system, implementations={**system.implementations, **own})
-    return system
+def joined(lanes: Iterable[Lane]) -> tuple[Lane, ...]:
+    """The lanes of a collective; NCCL takes all its dimensions as one."""
+    found = tuple(lanes)
+    if len(found) < 2 or found[0].algorithm.name != NCCL:
+        return found
+    joint = JointDim(tuple(lane.dim for lane in found if isinstance(lane.dim, LogicalDim)))
+    return (structs.replace(found[0], dim=joint),)
+
+
+def place(
+    workload: Workload, topology: Topology, system: SystemConfig, defaults: SystemConfig, *, oversized: bool = False
+) -> Placement:
+    """Cut the machine for a workload; InputError when its groups do not fit.
+
+    With `oversized`, a model-parallel group that is larger than the machine counts as none.
+    """
+    dims = logical_dims([dim.npus for dim in topology.dims])
+    sizes = workload.parallelism
+    model = 1 if oversized and sizes.tp > topology.npus else max(1, sizes.tp)
+    data = max(1, topology.npus // (model * max(1, sizes.pp)))
+    split = sizes.expert_tp or model
+    ends = {"tp": model, "cp": model * max(1, sizes.cp), "split": split, "ep": split * max(1, sizes.ep)}
+    if sizes.pp > 1 and ends["ep"] > model * data:
+        expected, found = f"at most {model * data // split} of them", f"ep: {sizes.ep}"
+        raise InputError.at(workload.location, "expert ranks reach over stages", expected=expected, found=found)
+    ends["dp"] = model * data
+    inside: dict[str, int] = {}
+    for name, product in ends.items():
+        before = len(dims)
+        dims, inside[name] = _cut(workload, topology, dims, product)
+        for earlier, end in inside.items():
+            if earlier != name and end >= inside[name]:
+                inside[earlier] = end + len(dims) - before
+    return Placement(tuple(dims), _groups(len(dims), inside), _lanes(topology, dims, system, defaults))
+
+
+def _cut(workload: Workload, topology: Topology, dims: list[LogicalDim], product: int) -> tuple[list[LogicalDim], int]:
+    try:
+        return cut(dims, product)
+    except ValueError as error:
+        raise InputError.at(
+            workload.location,
+            f"the groups of the header do not fit the topology: {error}",
+            expected=f"group sizes that divide {' x '.join(str(dim.npus) for dim in topology.dims)} from the left",
+            found=f"a group of {product} NPUs",
+            hint="change the header's group sizes or the order of the topology's dimensions",
+        ) from error
+
+
+def _groups(count: int, inside: Mapping[str, int]) -> dict[Group | Span, frozenset[int]]:
+    """Positions of the logical dimensions of every group: TP innermost, then CP, then the rest of DP.
+
+    Ranks that split an expert are innermost, too, then EP.
+    """
+    span = frozenset(range(count))
+    tp, cp, split, ep, dp = (frozenset(range(inside[name])) for name in ("tp", "cp", "split", "ep", "dp"))
+    return {
+        Span.NONE: frozenset(),
+        Span.ALL: span,
+        Span.FIRST_DIM: frozenset({0}),
+        Span.OTHER_DIMS: span - {0},
+        Span.MODEL: tp,
+        Span.DATA: dp - tp,
+        Group.TP: tp,
+        Group.DP: dp - tp,
+        Group.CP: cp - tp,
+        Group.EP: ep - split,
+        Group.DP_EP: dp - ep,
+    }
+
+
+def _lanes(
+    topology: Topology, dims: Sequence[LogicalDim], system: SystemConfig, defaults: SystemConfig
+) -> dict[CollectiveKind, tuple[Lane, ...]]:
+    """The dimensions that each kind of collective may use, with their algorithms."""
+    found = {}
+    for kind, chosen in {**defaults.implementations, **system.implementations}.items():
+        if len(chosen) > len(topology.dims):
+            key = f"{kind.replace('_', '-')}-implementation"
+            raise InputError.at(
+                system.at(key),
+                f"{key} names more algorithms than the topology has dimensions",
+                expected=f"at most {len(topology.dims)}",
+                found=str(len(chosen)),
+            )
+        found[kind] = _lanes_of_kind(topology, dims, chosen)
+    # Where all others take the machine as one dimension, so do barriers and rooted collectives.
+    if all(lane.algorithm.whole_machine for kind in found if kind not in FOLLOWING for lane in found[kind]):
+        for kind in (kind for kind in FOLLOWING if kind in found and kind not in system.implementations):
+            algorithm = replace(found[kind][0].algorithm, whole_machine=True)
+            found[kind] = _lanes_of_kind(topology, (), (algorithm,))
+    return found
+
+
+def _lanes_of_kind(topology: Topology, dims: Sequence[LogicalDim], chosen: Sequence[Algorithm]) -> tuple[Lane, ...]:
+    if chosen[0].name == NCCL:
+        return tuple(Lane(at, dim, chosen[0]) for at, dim in enumerate(dims))
+    if chosen[0].whole_machine:
+        dim = _toured(topology, chosen[0]) if chosen[0].tour else LogicalDim(0, topology.npus, 1)
+        return (Lane(0, dim, chosen[0]),)
+    for shape, algorithm in zip(topology.dims, chosen, strict=False):
+        if algorithm.traits.in_switch and shape.kind != "Switch":
+            place, message = algorithm.location or Location("--system"), f"{algorithm.name} needs a switch that reduces"
+            raise InputError.at(place, message, expected="a dimension of kind Switch", found=shape.kind)
+    return tuple(Lane(at, dim, chosen[dim.index]) for at, dim in enumerate(dims) if dim.index < len(chosen))
+
+
+def _toured(topology: Topology, algorithm: Algorithm) -> Communicator:
+    """All NPUs in the order of a tour; InputError where there is none."""
+    try:
+        return Communicator(TOURS[algorithm.tour](LinkGraph(topology)), local=False)
+    except ValueError as error:
+        place = algorithm.location or Location("--system")
+        hint = "snakeRing goes round any mesh, torus or wafer, over longer ways where it must"
+        raise InputError(Problem(place, str(error), hint=hint, field=algorithm.tour)) from error

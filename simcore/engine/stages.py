@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
-from simcore.engine.placement import Placement
+from simcore.engine.setup import Placement
 from simcore.errors import InputError
 from simcore.network.topology.model import Topology
 from simcore.system.pipeline_npu import PipelineNpu, StageCell, StageProgram

@@ -1,8 +1,8 @@
 """Messages that meet on links, played as integers in columns: no object, no callback and no event for each of them.
 
 Links carry one message at a time, first come, first served; a message's head goes on as soon as a link is its own
-(cut-through; `congested.CutThrough` with `system.automaton` is the reference). Of heads that come to links at one time
-the lowest (order of the phase, number of the message in it, links behind it, sender) is served first: an order that
+(cut-through; `congested.CutThrough` with `system.plans.automaton` is the reference). Of heads that come to links at one
+time the lowest (order of the phase, message in it, links behind it, sender) is served first: an order that
 stays when all NPUs move on along a ring, so that what is symmetric remains so.
 
 The tables are lists of rows here. `network.compiled` compiles the same functions for arrays of records in their place,

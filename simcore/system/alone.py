@@ -15,8 +15,8 @@ from simcore.system.at_once import all_at_once
 from simcore.system.collectives import AnyPlan
 from simcore.system.groups import Communicator
 from simcore.system.layouts import Layouts, Running, Shape, playable
-from simcore.system.plan import Plan
-from simcore.system.plans import Costs
+from simcore.system.plans.maker import Costs
+from simcore.system.plans.plan import Plan
 from simcore.system.played import Played
 from simcore.system.solver import PhaseTimes, solve_alone
 from simcore.system.streams import Dataset, Request, Stream, StreamPhase

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,31 +14,29 @@ from simcore import documents
 from simcore.documents import Node
 from simcore.errors import InputError, Location, Problem, Problems, closest
 from simcore.peers import refuse_foreign
-from simcore.system import schedule
-from simcore.system.collectives import EVERYBODY, NATIVE_ALGORITHMS, ROOTED, algorithms
+from simcore.system.collectives import EVERYBODY, ROOTED, Traits, algorithms, traits_of
 from simcore.system.collectives.nccl import Fabric, read_fabric
 from simcore.system.memory_bus import BusCosts
+from simcore.system.plans import schedule
+from simcore.system.plans.schedule import Schedule
 from simcore.system.queues import INSERTION
-from simcore.system.schedule import Schedule
 from simcore.workload.model import CollectiveKind
 
 MOST_SPLITS = 4096  # every chunk is a collective of its own: more of them cost time and change nothing
 NCCL = "nccl"  # no plan: its times are measured
+# Algorithms on all NPUs as one dimension, in the order of their ids or of a tour of a plane (`network.topology.tours`).
 WHOLE_MACHINE = {
-    "oneRing": "ring",
-    "oneDirect": "direct",
-    "oneHalvingDoubling": "halvingDoubling",
-    "oneSynthesised": "synthesised",
-    "oneMulticast": "multicast",
-}
-# Rings that visit all NPUs of a plane in an order of their own: algorithm and tour (`network.topology.tours`).
-TOURING = {
+    "oneRing": ("ring", ""),
+    "oneDirect": ("direct", ""),
+    "oneHalvingDoubling": ("halvingDoubling", ""),
+    "oneSynthesised": ("synthesised", ""),
+    "oneMulticast": ("multicast", ""),
     "snakeRing": ("ring", "snake"),
     "bidirectionalSnakeRing": ("bidirectionalRing", "snake"),
     "hamiltonianRing": ("ring", "hamiltonian"),
     "bidirectionalHamiltonianRing": ("bidirectionalRing", "hamiltonian"),
 }
-_WINDOWED = re.compile(r"(direct|oneDirect|chain|synthesised|oneSynthesised)([1-9]\d*)")
+_NUMBERED = re.compile(r"(.*?)([1-9]\d*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +44,7 @@ class Algorithm:
     """An algorithm of one dimension.
 
     `window` limits direct's messages in flight (0 = all at once), and is the number of pieces of a chain or of what is
-    synthesised. `schedule` is a
-    user's own plan.
+    synthesised. `schedule` is a user's own plan.
 
     `whole_machine` makes one logical dimension of all NPUs (ASTRA-sim's one* variants), in the order of a `tour` if one
     is named; `location` is where a file chose it.
@@ -59,6 +56,11 @@ class Algorithm:
     schedule: Schedule | None = None
     tour: str = ""
     location: Location | None = field(default=None, compare=False)
+
+    @property
+    def traits(self) -> Traits:
+        """What the algorithm says of itself."""
+        return traits_of(self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +94,14 @@ class SystemConfig:
     switch_bytes_per_s: float = 0.0
     locations: Mapping[str, Location] = field(default_factory=dict, compare=False)
 
-    def refuse_algorithms(self, names: Collection[str], profile: str) -> None:
-        """InputError when a collective uses an algorithm among `names`, or an order, which a profile does not have."""
+    def refuse_native(self, profile: str) -> None:
+        """InputError when a collective uses an algorithm, or an order, that ASTRA-sim's profiles do not have."""
         for kind, chosen in self.implementations.items():
             for algorithm in chosen:
-                if algorithm.schedule or algorithm.tour or algorithm.name in names:
+                if algorithm.schedule or algorithm.tour or algorithm.name == NCCL or algorithm.traits.native:
                     place = algorithm.location or self.at(f"{kind.replace('_', '-')}-implementation")
                     message = f"profile {profile} has no algorithm '{algorithm.name}'"
-                    known = ", ".join(sorted({*algorithms} - set(names)))
+                    known = ", ".join(sorted(name for name in algorithms if not traits_of(name).native))
                     raise InputError.at(place, message, expected=known, found=algorithm.name)
         if self.inter_dimension_scheduling == "colours":
             place = self.at("inter-dimension-scheduling")
@@ -305,21 +307,17 @@ def _schedule(node: Node, kind: CollectiveKind) -> Algorithm | None:
 
 def _algorithm(node: Node, name: str, kind: CollectiveKind) -> Algorithm | None:
     """`ring`, `direct`, `direct4` (window 4), the other names, and the one* variants."""
-    window = 0
-    if match := _WINDOWED.fullmatch(name):
-        name, window = match[1], int(match[2])
-    possible = NATIVE_ALGORITHMS.get(WHOLE_MACHINE.get(name, name), EVERYBODY)
-    if kind not in possible and name in {*algorithms, *WHOLE_MACHINE}:
+    window, number = 0, _NUMBERED.fullmatch(name)
+    if number and traits_of(WHOLE_MACHINE.get(number[1], (number[1],))[0]).windowed:
+        name, window = number[1], int(number[2])
+    plain, tour = WHOLE_MACHINE.get(name, (name, ""))
+    if plain not in algorithms:
+        known = [*algorithms, *WHOLE_MACHINE, "direct4"]
+        node.problem(f"'{name}' is no collective algorithm", expected=closest(name, known))
+        return None
+    possible = traits_of(plain).kinds
+    if kind not in possible:
         able = "binomial, chain or flat" if kind in ROOTED else "ring or direct"
         node.problem(f"{name} cannot do {kind}", expected=f"{name} for {' or '.join(possible)}, or {able}")
         return None
-    if name in algorithms:
-        return Algorithm(name, window, location=node.location)
-    if name in WHOLE_MACHINE:
-        return Algorithm(WHOLE_MACHINE[name], window, True, location=node.location)
-    if name in TOURING:
-        plain, tour = TOURING[name]
-        return Algorithm(plain, window, True, location=node.location, tour=tour)
-    known = [*algorithms, *WHOLE_MACHINE, *TOURING, "direct4"]
-    node.problem(f"'{name}' is no collective algorithm", expected=closest(name, known))
-    return None
+    return Algorithm(plain, window, name in WHOLE_MACHINE, tour=tour, location=node.location)

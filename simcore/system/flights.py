@@ -13,10 +13,9 @@ from simcore.network.core import NEVER
 from simcore.network.parts import Part
 from simcore.network.topology.fabric import IntArray
 from simcore.system.collectives import AnyPlan
-from simcore.system.explicit import Explicit
 from simcore.system.groups import GroupDim
 from simcore.system.layouts import Shape
-from simcore.system.plan import InNetwork, Symmetry
+from simcore.system.plans.plan import Explicit, InNetwork, Symmetry
 from simcore.system.solver import peers_of
 from simcore.system.streams import Stream, StreamPhase
 from simcore.system.transport import Done

@@ -123,18 +123,14 @@ class Themis:
             return [], min(left_bytes, chunk_bytes)
         slack = self._slack_bytes(order, gathers)
         if slack < (chunk_bytes if self._flexible else chunk_bytes // _SMALLEST_SHARE):
-            return self._plain(order, chunk_bytes, left_bytes, gathers)
+            size_bytes = min(left_bytes, chunk_bytes)
+            self._sorted.sort()
+            booked = self._sorted[::-1] if gathers else self._sorted  # an all-gather's loads are from the other end
+            self._add_loads(sorted(order), size_bytes if self._flexible else chunk_bytes, gathers, booked)
+            return sorted(order), size_bytes
         size_bytes = min(left_bytes, slack if self._flexible else chunk_bytes)
         self._add_loads(order, slack if self._flexible else chunk_bytes, gathers, range(len(self._sizes)))
         return order, size_bytes
-
-    def _plain(self, order: Sequence[int], chunk_bytes: int, left_bytes: int, gathers: bool) -> tuple[list[int], int]:
-        """The dimensions as they are; an all-gather's loads are booked from the other end."""
-        size_bytes = min(left_bytes, chunk_bytes)
-        self._sorted.sort()
-        booked = self._sorted[::-1] if gathers else self._sorted
-        self._add_loads(sorted(order), size_bytes if self._flexible else chunk_bytes, gathers, booked)
-        return sorted(order), size_bytes
 
     def _slack_bytes(self, order: Sequence[int], gathers: bool) -> int:
         """Bytes that would even out the loads of the first usable dimension and the last one."""

@@ -27,9 +27,8 @@ from simcore.network.topology.fabric import IntArray, Routes
 from simcore.network.topology.links import LinkGraph
 from simcore.system.at_once import sends_at_once
 from simcore.system.collectives import AnyPlan
-from simcore.system.explicit import Explicit
-from simcore.system.plan import InNetwork, Plan, numbered
-from simcore.system.plans import Costs
+from simcore.system.plans.maker import Costs
+from simcore.system.plans.plan import Explicit, InNetwork, Plan, numbered
 from simcore.system.solver import peers_of
 
 MESSAGE = -1

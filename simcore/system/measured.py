@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from functools import lru_cache
+from itertools import chain, combinations
 
 import numpy as np
 import simpy
 from numpy.typing import NDArray
 
 from simcore.system.collectives.nccl import Choice, Fabric, choose, point_to_point_s
-from simcore.system.groups import Delay, GroupDim, JointDim, LogicalDim, RankGroup
-from simcore.system.plans import Costs
+from simcore.system.groups import Delay, LogicalDim, RankGroup
+from simcore.system.plans.maker import Costs
 from simcore.system.streams import StreamPhase
-from simcore.system.transport import AsymmetryError, Solved
+from simcore.system.transport import Solved
 from simcore.units import format_bytes, whole_ns
 from simcore.workload.model import CollectiveKind
 
@@ -33,7 +33,6 @@ class Measured(Solved):
         self._fabric = fabric
         self._chosen: dict[StreamPhase, Choice] = {}
         self._used: dict[tuple[str, int, int, str], list[int]] = defaultdict(list)
-        self._per_node = lru_cache(maxsize=None)(self._most_per_node)
 
     def bytes_sent(self, npu_class: int, phase: StreamPhase) -> int:
         """What one NPU sends."""
@@ -41,13 +40,14 @@ class Measured(Solved):
 
     def notes(self) -> list[str]:
         """What was chosen, for which collectives and sizes."""
-        return [
-            f"nccl on {self._fabric.name}: {kind} of {_span(sizes)} on {ranks} ranks, {per_node} a node: {name}"
-            for (kind, ranks, per_node, name), sizes in sorted(self._used.items())
-        ]
+        lines = []
+        for (kind, ranks, per_node, name), sizes in sorted(self._used.items()):
+            span = " to ".join(dict.fromkeys(map(format_bytes, sizes)))
+            lines.append(f"nccl on {self._fabric.name}: {kind} of {span} on {ranks} ranks, {per_node} a node: {name}")
+        return lines
 
     def _solve(self, group: RankGroup, arrivals: NDArray[np.int64], phase: StreamPhase) -> NDArray[np.int64]:
-        per_node = self._per_node(phase.lane.dim, group)
+        per_node = int(np.unique(group.members // self._fabric.node_ranks, return_counts=True)[1].max())
         total_bytes = phase.data_bytes * (len(group) if phase.kind in _OF_ONE_RANK else 1)
         chosen = choose(phase.kind, total_bytes, len(group), per_node, self._fabric)
         self._chosen[phase] = chosen
@@ -55,22 +55,16 @@ class Measured(Solved):
         sizes[:] = [min([total_bytes, *sizes]), max([total_bytes, *sizes])]
         return np.full_like(arrivals, arrivals.max() + whole_ns(chosen.seconds * 1e9))
 
-    def _most_per_node(self, dim: GroupDim, group: RankGroup) -> int:
-        """Ranks of a group in a node; in a folded run all groups must have as many, as one stands for all."""
-        if len(self._ranks) < len(self._class_of) and isinstance(dim, LogicalDim | JointDim):
-            npus = np.arange(len(self._class_of))
-            shares = _first(dim, npus) * len(npus) + npus // self._fabric.node_ranks  # of groups in nodes
-            if len(set(np.unique(shares, return_counts=True)[1].tolist())) > 1:
-                raise AsymmetryError
-        return int(np.unique(group.members // self._fabric.node_ranks, return_counts=True)[1].max())
 
-
-def _first(dim: LogicalDim | JointDim, npus: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The first NPU of the group of every NPU."""
-    first = npus.copy()
-    for part in dim.dims if isinstance(dim, JointDim) else (dim,):
-        first -= npus // part.stride % part.size * part.stride
-    return first
+def in_equal_nodes(dims: Sequence[LogicalDim], npus: int, node_ranks: int) -> bool:
+    """Whether groups of the same dimensions always have as many ranks in a node: one may stand for all then."""
+    ids, wide = np.arange(npus), [dim for dim in dims if dim.size > 1]
+    for together in chain.from_iterable(combinations(wide, count) for count in range(1, len(wide) + 1)):
+        first = ids - sum(ids // dim.stride % dim.size * dim.stride for dim in together)
+        shares = np.unique(first * npus + ids // node_ranks, return_counts=True)[1]  # of groups in nodes
+        if np.ptp(shares):
+            return False
+    return True
 
 
 def _delay(fabric: Fabric) -> Delay:
@@ -82,8 +76,3 @@ def _delay(fabric: Fabric) -> Delay:
         return np.where(same, near, far)
 
     return times
-
-
-def _span(sizes: Sequence[int]) -> str:
-    """The sizes from the least to the largest."""
-    return " to ".join(dict.fromkeys(map(format_bytes, sizes)))

@@ -8,10 +8,9 @@ from functools import partial
 import simpy
 
 from simcore.network.instant import TimersOfNpus
-from simcore.system.automaton import Pay
-from simcore.system.explicit import Explicit
 from simcore.system.memory_bus import BusCosts, MemoryBus, Route
-from simcore.system.plan import Plan
+from simcore.system.plans.automaton import Pay
+from simcore.system.plans.plan import Explicit, Plan
 from simcore.system.streams import StreamPhase
 from simcore.workload.model import CollectiveKind
 

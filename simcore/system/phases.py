@@ -72,7 +72,11 @@ class PhaseMaker:
         colours = self._order.colours(request)
         for number, size_bytes in enumerate(self._chunks(request.kind, request.size_bytes, colours)):
             lanes = self._order.lanes(request, number)
-            yield self._phases(request, size_bytes, self._visits(request.kind, lanes))
+            visits = [(request.kind, lane) for lane in lanes]
+            if request.kind == ALL_REDUCE and self._decompose:
+                down = [(REDUCE_SCATTER, lane) for lane in lanes[:-1]]
+                visits = [*down, visits[-1], *((ALL_GATHER, lane) for _, lane in reversed(down))]
+            yield self._phases(request, size_bytes, visits)
 
     def _balanced(self, request: Request) -> Iterator[tuple[StreamPhase, ...]]:
         """Chunks whose order evens out the dimensions' load; a decomposed all-reduce has no all-reduce phase then."""
@@ -86,27 +90,24 @@ class PhaseMaker:
             yield self._phases(request, size_bytes, visits)
             left -= size_bytes
 
-    def _visits(self, kind: CollectiveKind, lanes: Sequence[Lane]) -> list[tuple[CollectiveKind, Lane]]:
-        """Which collective in which dimension, in order."""
-        if kind != ALL_REDUCE or not self._decompose:
-            return [(kind, lane) for lane in lanes]
-        down, last = lanes[:-1], lanes[-1]
-        scatter = [(REDUCE_SCATTER, lane) for lane in down]
-        return [*scatter, (ALL_REDUCE, last), *((ALL_GATHER, lane) for lane in reversed(down))]
-
     def _phases(
         self, request: Request, size_bytes: int, visits: Sequence[tuple[CollectiveKind, Lane]]
     ) -> tuple[StreamPhase, ...]:
-        roots = self._roots(request, [lane for _, lane in visits])
         decomposed = request.kind == ALL_REDUCE and self._decompose
-        turns = [self._queue(wanted, decomposed, lane.position) for wanted, lane in visits]
-        queues = tuple(queue for queue, _ in turns)
-        trees = tuple(in_trees(lane) and self._tree(lane.position, request.kind) for _, lane in visits)
-        ways = (
-            (wanted, lane.backward if back and not in_trees(lane) else lane)
-            for (wanted, lane), (_, back) in zip(visits, turns, strict=True)
-        )
-        return _chain(size_bytes, tuple(ways), queues, trees, tuple(roots))
+        steps = []
+        for (wanted, lane), root in zip(visits, self._roots(request, [lane for _, lane in visits]), strict=True):
+            # The next queue of the dimension, in turn among those that this phase may use; it may go the other way.
+            choice = self._queue_choice(wanted, decomposed, self._num_queues)
+            turn = self._turns.get((lane.position, choice), 0)
+            self._turns[lane.position, choice] = (turn + 1) % len(choice)
+            queue, back = choice[turn]
+            trees = in_trees(lane)
+            mirrored = trees and self._trees.get((lane.position, request.kind), False)
+            if trees:
+                self._trees[lane.position, request.kind] = not mirrored
+            way = lane.backward if back and not trees else lane
+            steps.append((wanted, way, lane.position * self._num_queues + queue, mirrored, root))
+        return _chain(size_bytes, tuple(steps))
 
     def _roots(self, request: Request, lanes: Sequence[Lane]) -> list[int]:
         """The root's place in the group of every phase, IDLE where the group has no part.
@@ -122,48 +123,26 @@ class PhaseMaker:
         others = [off[at + 1 :] if down else off[:at] for at in range(len(lanes))]
         return [IDLE if any(other) else place for place, other in zip(places, others, strict=True)]
 
-    def _queue(self, kind: CollectiveKind, decomposed: bool, position: int) -> tuple[int, bool]:
-        """The next queue of the dimension, in turn among those that this phase may use, and whether it goes back."""
-        choice = self._queue_choice(kind, decomposed, self._num_queues)
-        turn = self._turns.get((position, choice), 0)
-        self._turns[position, choice] = (turn + 1) % len(choice)
-        queue, back = choice[turn]
-        return position * self._num_queues + queue, back
-
-    def _tree(self, position: int, kind: CollectiveKind) -> bool:
-        mirrored = self._trees.get((position, kind), False)
-        self._trees[position, kind] = not mirrored
-        return mirrored
-
 
 def in_trees(lane: Lane) -> bool:
     """Whether chunks take two trees in turns."""
-    return lane.algorithm.name == "doubleBinaryTree"
+    return lane.algorithm.traits.in_trees
 
 
 @lru_cache(maxsize=1 << 14)
-def _chain(
-    data_bytes: int,
-    visits: tuple[tuple[CollectiveKind, Lane], ...],
-    queues: tuple[int, ...],
-    mirrored: tuple[bool, ...],
-    roots: tuple[int, ...],
-) -> tuple[StreamPhase, ...]:
-    """The phases of a chunk; all NPUs that do the same get the same ones."""
+def _chain(data_bytes: int, steps: tuple[tuple[CollectiveKind, Lane, int, bool, int], ...]) -> tuple[StreamPhase, ...]:
+    """The phases of a chunk: kinds, lanes, queues, trees, roots; all NPUs that do the same get the same ones."""
     phases = []
-    for (wanted, lane), queue, tree, root in zip(visits, queues, mirrored, roots, strict=True):
+    for wanted, lane, queue, mirrored, root in steps:
         kind = ALL_REDUCE if in_trees(lane) else wanted  # a tree can only all-reduce, whatever its place (ASTRA-sim)
-        final_bytes = _size_after(kind, data_bytes, lane.dim.size)
-        phases.append(_phase(kind, lane, data_bytes, final_bytes, queue, tree, root))
+        final_bytes = data_bytes  # on one rank, after the phase
+        if kind in {REDUCE_SCATTER, SCATTER}:
+            final_bytes = data_bytes // lane.dim.size
+        elif kind in {ALL_GATHER, GATHER}:
+            final_bytes = data_bytes * lane.dim.size
+        phases.append(_phase(kind, lane, data_bytes, final_bytes, queue, mirrored, root))
         data_bytes = final_bytes
     return tuple(phases)
 
 
 _phase = lru_cache(maxsize=1 << 16)(StreamPhase)
-
-
-def _size_after(kind: CollectiveKind, data_bytes: int, ranks: int) -> int:
-    """A chunk's size on one rank after a phase on `ranks` ranks."""
-    if kind in {REDUCE_SCATTER, SCATTER}:
-        return data_bytes // ranks
-    return data_bytes * ranks if kind in {ALL_GATHER, GATHER} else data_bytes

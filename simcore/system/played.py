@@ -10,15 +10,14 @@ import simpy
 
 from simcore.network.congested import Network, TreeNetwork
 from simcore.network.congestion_free import CongestionFree
-from simcore.network.instant import Timers, TimersOfNpus, after
+from simcore.network.instant import Timers, TimersOfNpus
 from simcore.network.trees import Reduction
-from simcore.system.automaton import ExplicitAutomaton, RankAutomaton, at_endpoint
-from simcore.system.explicit import Explicit
 from simcore.system.groups import GroupDim
 from simcore.system.packets import Packets
-from simcore.system.plan import InNetwork, Plan, Round, Symmetry, numbered
-from simcore.system.plans import Costs, Plans
-from simcore.system.point_to_point import RENDEZVOUS_BYTES, Handshakes
+from simcore.system.plans.automaton import ExplicitAutomaton, RankAutomaton, at_endpoint
+from simcore.system.plans.maker import Costs, Plans
+from simcore.system.plans.plan import Explicit, InNetwork, Plan, Round, Symmetry, numbered
+from simcore.system.point_to_point import RENDEZVOUS_BYTES, Pairs, later
 from simcore.system.streams import Stream, StreamPhase
 from simcore.system.transport import AsymmetryError, Done
 from simcore.timeline.events import LinkTable
@@ -54,7 +53,7 @@ class Played:
         self.plans = Plans(costs)
         self.timers = TimersOfNpus(partial(Timers, env))
         self._packets = Packets(env, self.timers, costs.bus) if costs.bus else None
-        self._handshakes = Handshakes(partial(_later, env))
+        self._handshakes = Pairs(partial(later, env))
         self._through: dict[tuple[object, int], list[Callable[[], None]]] = {}
         # Pieces of one plan go one behind the other, also where nothing else meets.
         self._in_turn = network.send_in_turn if isinstance(network, CongestionFree) else network.send
@@ -118,7 +117,7 @@ class Played:
         phase, costs = stream.phase, self._costs.of(stream.phase.lane.dim)
         members = self._members(phase.lane.dim, npu)
         position = phase.lane.dim.position(npu)
-        later = partial(_later, self._env)
+        behind = partial(later, self._env)
         plan = self.plans.of(phase, npu)
         pay = at_endpoint(self.timers[npu].after, costs.endpoint_ns, costs.reduction_ns)
         if self._packets and costs.bus and isinstance(plan, Plan | Explicit):
@@ -128,11 +127,11 @@ class Played:
         if isinstance(plan, Explicit):
             self._ask_all(stream, npu, members, plan, -1)
             send = partial(self._transfer, stream, npu, members, plan)
-            return [(0, ExplicitAutomaton(plan, position, pay, later, send, finished))]
+            return [(0, ExplicitAutomaton(plan, position, pay, behind, send, finished))]
         if isinstance(plan, InNetwork):
             both_ways = Plan(len(members), ((Round(1, plan.size_bytes), 1),))  # to the switch and back
             up = partial(self._combine, stream, npu, members, plan)
-            return [(0, RankAutomaton(both_ways, pay, later, lambda index, entry: up(), finished))]
+            return [(0, RankAutomaton(both_ways, pay, behind, lambda index, entry: up(), finished))]
 
         def automaton(first: int, part: Plan) -> RankAutomaton:
             def forward(index: int, entry: Round) -> None:
@@ -140,7 +139,7 @@ class Played:
                 self._send_to(stream, npu, members, entry.size_bytes, peer, first + index, self._network.send)
                 self._ask(stream, npu, members[part.source(position, entry.hop)], first + index)
 
-            return RankAutomaton(part, pay, later, forward, finished)
+            return RankAutomaton(part, pay, behind, forward, finished)
 
         return [(first, automaton(first, part)) for first, part in reversed(numbered(plan.parts))]
 
@@ -198,14 +197,14 @@ class Played:
         order = (stream.key, stream.at, index)
         transmit = partial(send, npu, target, size_bytes, order, deliver)
         if self._costs.rendezvous:
-            self._handshakes.send((stream.key, stream.at, npu, index), transmit)
+            self._handshakes.ready((stream.key, stream.at, npu, index), transmit)
         else:
             transmit()
 
     def _ask(self, stream: Stream, npu: int, source: int, index: int) -> None:
         """Under rendezvous, ask an NPU for message `index` of a chunk's phase."""
         if self._costs.rendezvous:
-            asked = partial(self._handshakes.ask, (stream.key, stream.at, npu if self._folded else source, index))
+            asked = partial(self._handshakes.call, (stream.key, stream.at, npu if self._folded else source, index))
             self._network.send(npu, source, RENDEZVOUS_BYTES, (stream.key, stream.at, index), asked)
 
     def _ask_all(self, stream: Stream, npu: int, members: Sequence[int], plan: Explicit, after: int) -> None:
@@ -220,7 +219,3 @@ class Played:
                 automaton.arrive(index - first)
                 return
         self._early.setdefault(key, []).append(index)
-
-
-def _later(env: simpy.Environment, delay_ns: int, callback: Callable[[], None]) -> None:
-    after(env, delay_ns, lambda _: callback())

@@ -26,32 +26,32 @@ class Mail(Struct, frozen=True):
     size_bytes: int
 
 
-class Handshakes:
-    """Messages that leave when their receiver has asked for them (rendezvous); `waiting` are those ready to.
+class Pairs:
+    """What is done when both sides are there: `waiting` is what one side has ready that the other has not called.
 
-    One that was asked for before leaves at once, but behind what its sender does first in that instant (`after`).
+    What was called before it is ready is done at once, but behind what its side does first in that instant (`after`).
     """
 
     def __init__(self, after: Callable[[int, Done], None]) -> None:
         self._after = after
         self.waiting: dict[Any, Done] = {}
-        self._asked: set[Hashable] = set()
+        self._called: set[Hashable] = set()
 
-    def send(self, key: Hashable, transmit: Done) -> None:
-        """The sender has a message ready."""
-        if key in self._asked:
-            self._asked.discard(key)
-            self._after(0, transmit)
+    def ready(self, key: Hashable, do: Done) -> None:
+        """One side is there."""
+        if key in self._called:
+            self._called.discard(key)
+            self._after(0, do)
         else:
-            self.waiting[key] = transmit
+            self.waiting[key] = do
 
-    def ask(self, key: Hashable) -> None:
-        """The receiver's request is here."""
-        transmit = self.waiting.pop(key, None)
-        if transmit:
-            transmit()
+    def call(self, key: Hashable) -> None:
+        """The other one is there."""
+        do = self.waiting.pop(key, None)
+        if do:
+            do()
         else:
-            self._asked.add(key)
+            self._called.add(key)
 
 
 class Mailbox:
@@ -62,19 +62,24 @@ class Mailbox:
     """
 
     def __init__(self, env: simpy.Environment, carry: Carry, *, rendezvous: bool = False):
-        self._env, self._carry, self._rendezvous = env, carry, rendezvous
+        self._carry, self._rendezvous = carry, rendezvous
         self._sent: Counter[Mail] = Counter()
         self._received: Counter[Mail] = Counter()
-        self._expected: dict[tuple[Mail, int], Done] = {}
-        self._arrived: set[tuple[Mail, int]] = set()
-        self._handshakes = Handshakes(lambda delay_ns, done: after(env, delay_ns, lambda _: done()))
+        behind = partial(later, env)
+        self._receives, self._sends = Pairs(behind), Pairs(behind)  # until they are delivered, until they are asked for
 
     def send(self, mail: Mail, done: Done) -> tuple[Mail, int]:
         """Send now, or when the receiver has asked; gives what sender and receiver know the message by."""
         key = _next(self._sent, mail)
-        transmit = partial(self._transmit, key, done)
+
+        def deliver() -> None:
+            done()
+            self._receives.call(key)
+
+        order = (mail.tag, mail.src, mail.dst, 0)
+        transmit = partial(self._carry, mail.src, mail.dst, mail.size_bytes, order, deliver)
         if self._rendezvous:
-            self._handshakes.send(key, transmit)
+            self._sends.ready(key, transmit)
         else:
             transmit()
         return key
@@ -82,41 +87,26 @@ class Mailbox:
     def receive(self, mail: Mail, done: Done) -> tuple[Mail, int]:
         """Wait for a message; gives what `send` gave for it."""
         key = _next(self._received, mail)
+
+        def ask() -> None:
+            self._receives.ready(key, done)
+            self._sends.call(key)
+
         if self._rendezvous:
-            order = (mail.tag, mail.dst, mail.src, 1)
-            self._carry(mail.dst, mail.src, RENDEZVOUS_BYTES, order, partial(self._ask, key, done))
+            self._carry(mail.dst, mail.src, RENDEZVOUS_BYTES, (mail.tag, mail.dst, mail.src, 1), ask)
         else:
-            self._expect(key, done)
+            self._receives.ready(key, done)
         return key
 
     def waiting(self) -> list[tuple[Mail, bool]]:
         """Messages that one side waits for in vain, and whether it is the sender."""
-        received = [(mail, False) for mail, _ in self._expected]
-        return received + [(mail, True) for mail, _ in self._handshakes.waiting]
+        received = [(mail, False) for mail, _ in self._receives.waiting]
+        return received + [(mail, True) for mail, _ in self._sends.waiting]
 
-    def _transmit(self, key: tuple[Mail, int], done: Done) -> None:
-        mail = key[0]
-        order = (mail.tag, mail.src, mail.dst, 0)
-        self._carry(mail.src, mail.dst, mail.size_bytes, order, partial(self._deliver, key, done))
 
-    def _deliver(self, key: tuple[Mail, int], sent: Done) -> None:
-        sent()
-        received = self._expected.pop(key, None)
-        if received:
-            received()
-        else:
-            self._arrived.add(key)
-
-    def _ask(self, key: tuple[Mail, int], done: Done) -> None:
-        self._expect(key, done)
-        self._handshakes.ask(key)
-
-    def _expect(self, key: tuple[Mail, int], done: Done) -> None:
-        if key in self._arrived:
-            self._arrived.discard(key)
-            after(self._env, 0, lambda _: done())
-        else:
-            self._expected[key] = done
+def later(env: simpy.Environment, delay_ns: int, done: Done) -> None:
+    """Call back after a delay, behind what was called for before."""
+    after(env, delay_ns, lambda _: done())
 
 
 def _next(posted: Counter[Mail], mail: Mail) -> tuple[Mail, int]:

@@ -6,16 +6,14 @@ message after the other from the first sender on. `Themis.begin` asks who issues
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.system.explicit import Explicit
-from simcore.system.groups import Delay, GroupDim, RankGroup
-from simcore.system.plan import Plan, Round
-from simcore.system.plans import Plans
+from simcore.system.groups import Delay, RankGroup
+from simcore.system.plans.maker import Plans
+from simcore.system.plans.plan import Explicit, Plan
 from simcore.system.streams import StreamPhase, Turns
 from simcore.system.transport import exits_of
 
@@ -37,7 +35,12 @@ class Precedence:
             plan = self._plans.of(phase, 0)
             found = np.array(order or range(self._npus))
             if isinstance(plan, Explicit):
-                found = self._by_time(plan, phase.lane.dim, found)
+                # Places of a tree differ: who is through first.
+                dim = phase.lane.dim
+                group = RankGroup(dim.members(0), self._delay)
+                exits = exits_of(plan, group, np.zeros(len(group), np.int64), self._plans.costs)
+                times = exits[[dim.position(npu) for npu in found.tolist()]]
+                found = found[np.argsort(times, kind="stable")]
             elif isinstance(plan, Plan) and not self._plans.costs.rendezvous:
                 found = self._by_messages(plan, phase, found)
             self._known[key] = tuple(found.tolist())
@@ -54,7 +57,10 @@ class Precedence:
         place = np.array([dim.position(npu) for npu in range(len(order))])
         turn = phase.queue % self._num_queues
         step = -1 if turn and turn >= self._num_queues // 2 else 1
-        for batch in _batches(plan):
+        entries, half = list(plan.expanded()), plan.half
+        ends = [*range(0, half, plan.window), *range(half, len(entries), plan.window), len(entries)]
+        for first, end in pairwise(ends):  # what a rank sends at one time
+            batch = entries[first:end]
             times = [group.delays(entry.hop, plan.exchange, entry.size_bytes)[0] for entry in batch]
             hops = np.array([entry.hop for entry, time in zip(batch, times, strict=True) if time == max(times)])
             here = place[order][:, None]
@@ -62,20 +68,3 @@ class Precedence:
             receivers = (order[:, None] + members[there] - members[here]).ravel()
             order = receivers[np.sort(np.unique(receivers, return_index=True)[1])]
         return order
-
-    def _by_time(self, plan: Explicit, dim: GroupDim, order: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Places of a tree differ: who is through first."""
-        group = RankGroup(dim.members(0), self._delay)
-        exits = exits_of(plan, group, np.zeros(len(group), np.int64), self._plans.costs)
-        times = exits[[dim.position(npu) for npu in order.tolist()]]
-        found: NDArray[np.int64] = order[np.argsort(times, kind="stable")]
-        return found
-
-
-def _batches(plan: Plan) -> Iterator[Sequence[Round]]:
-    """The messages that a rank sends at one time."""
-    rounds = plan.expanded()
-    for count in (plan.half, plan.num_rounds - plan.half):
-        part = islice(rounds, count)
-        while batch := list(islice(part, plan.window)):
-            yield batch

@@ -41,7 +41,7 @@ from simcore.system.flights import (
 )
 from simcore.system.groups import GroupDim
 from simcore.system.layouts import Layouts, Running, Shape
-from simcore.system.plans import Costs, Plans
+from simcore.system.plans.maker import Costs, Plans
 from simcore.system.solver import PhaseTimes
 from simcore.system.streams import Stream, StreamPhase, through
 from simcore.system.transport import AsymmetryError, Done, MeetingError, class_of

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from simcore.network.clock import cross, idle_ns, occupied_ns, steps
 from simcore.network.topology.fabric import IntArray, Routes
 from simcore.network.topology.links import LinkGraph
-from simcore.system.plan import Plan, Round
-from simcore.system.plans import Costs
+from simcore.system.plans.maker import Costs
+from simcore.system.plans.plan import Plan, Round
 from simcore.timeline.events import QueueTable
 from simcore.timeline.link_use import OccupiedLinks
 
@@ -134,21 +134,19 @@ class _Crossings:
         self.size_bytes[routes.links] += count * entry.size_bytes
         self.busy_ns[routes.links] += count * spent_ns
         step_ns = steps(self._links.latency_ns, routes)
-        hops = self._in_one(routes, step_ns, spent_ns) or list(_hops(routes, step_ns, spent_ns))
-        return _Crossing(self, hops, np.concatenate([routes.links[:0], *(hop.link for hop in hops)]))
-
-    def _in_one(self, routes: Routes, step_ns: IntArray, spent_ns: IntArray) -> list[_Hop]:
-        """Ways as single hops, where nobody waits behind the first link.
-
-        That is so when all rounds take the same ways: each link has one sender, whose messages come as far apart as the
-        first one lets them, which is the slowest.
-        """
-        if len({entry.hop for entry, _ in self._plan.rounds}) > 1 or not routes.counts.all():
-            return []
+        # Ways are single hops where nobody waits behind the first link. That is so when all rounds take the same ways:
+        # each link has one sender, whose messages come as far apart as the first one, which is the slowest, lets them.
         first = routes.offsets[:-1]
-        if (spent_ns > np.repeat(spent_ns[first], routes.counts)).any():
-            return []
-        return [_Hop(np.arange(len(first)), routes.links[first], np.add.reduceat(step_ns, first), spent_ns[first])]
+        if (
+            len({entry.hop for entry, _ in self._plan.rounds}) == 1
+            and routes.counts.all()
+            and not (spent_ns > np.repeat(spent_ns[first], routes.counts)).any()
+        ):
+            step_ns = np.add.reduceat(step_ns, first)
+            hops = [_Hop(np.arange(len(first)), routes.links[first], step_ns, spent_ns[first])]
+        else:
+            hops = list(_hops(routes, step_ns, spent_ns))
+        return _Crossing(self, hops, np.concatenate([routes.links[:0], *(hop.link for hop in hops)]))
 
 
 class _Crossing:

@@ -90,20 +90,9 @@ class Dataset:
     """
 
     __slots__ = (
-        "_streams",
-        "chunks",
-        "done",
-        "first",
-        "issue_ns",
-        "iteration",
-        "order",
-        "priority",
-        "rejoin",
-        "request",
-        "route",
-        "then",
-        "through",
-    )
+        "_streams", "chunks", "done", "first", "issue_ns", "iteration", "order", "priority", "rejoin", "request",
+        "route", "then", "through",
+    )  # fmt: skip
 
     through: Callable[[Stream], None]
 

@@ -12,12 +12,11 @@ import simpy
 from numpy.typing import NDArray
 
 from simcore.network.instant import after
-from simcore.system.automaton import RankAutomaton, at_endpoint
 from simcore.system.collectives import AnyPlan
-from simcore.system.explicit import Explicit
 from simcore.system.groups import Delay, GroupDim, RankGroup
-from simcore.system.plan import InNetwork, Plan, Round, Symmetry
-from simcore.system.plans import Costs, Plans
+from simcore.system.plans.automaton import RankAutomaton, at_endpoint
+from simcore.system.plans.maker import Costs, Plans
+from simcore.system.plans.plan import Explicit, InNetwork, Plan, Round, Symmetry
 from simcore.system.solver import Idle, in_step, rounds
 from simcore.system.streams import Stream, StreamPhase
 from simcore.units import transfer_ns

@@ -31,7 +31,8 @@ from simcore.replay import recorded
 from simcore.report.archive import read_report
 from simcore.sweep.store import read_rows
 from simcore.sweep.study import read_study
-from simcore.system import config, remote_memory, schedule
+from simcore.system import config, remote_memory
+from simcore.system.plans import schedule
 from simcore.workload import text
 from simcore.workload.chakra import reader
 from simcore.workload.chakra.convert import flexflow, pytorch

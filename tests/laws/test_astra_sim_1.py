@@ -13,6 +13,7 @@ from simcore.errors import DeadlockError
 from simcore.network.congestion_free import CongestionFree
 from simcore.profiles import profiles
 from simcore.system.played import Played
+from simcore.system.transport import AsymmetryError
 from tests.laws.cases_astra_sim_1 import KINDS, answer, case, layer, machine, random_case, system
 
 SEEDS = range(12)
@@ -22,7 +23,7 @@ COLUMNS = ("fwd", "ig", "wg")
 def played(env, ranks, delay, costs, barrier):
     """Every message of every NPU, in place of closed forms."""
     if len(ranks) < sum(map(len, ranks)):
-        raise transports.AsymmetryError
+        raise AsymmetryError
     return Played(env, ranks, CongestionFree(env, delay), costs, barrier=barrier)
 
 

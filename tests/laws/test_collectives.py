@@ -9,14 +9,13 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from simcore.system.automaton import ExplicitAutomaton, at_endpoint
-from simcore.system.collectives import NATIVE_ALGORITHMS, PlanOptions, algorithms
-from simcore.system.collectives.double_binary_tree import tree
-from simcore.system.explicit import Explicit, Transfer
-from simcore.system.flow import Claim, faults
+from simcore.system.collectives import PlanOptions, algorithms, traits_of
+from simcore.system.collectives.trees import tree
 from simcore.system.groups import RankGroup
-from simcore.system.plan import Plan, Round
-from simcore.system.plans import Costs
+from simcore.system.plans.automaton import ExplicitAutomaton, at_endpoint
+from simcore.system.plans.flow import Claim, faults
+from simcore.system.plans.maker import Costs
+from simcore.system.plans.plan import Explicit, Plan, Round, Transfer
 from simcore.system.transport import exits_of, solve, stepped
 from simcore.testing import check_plan
 from simcore.workload.model import CollectiveKind
@@ -24,9 +23,11 @@ from tests.runs import KINDS
 
 ALL_REDUCE, ALL_GATHER = CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER
 REDUCE_SCATTER, ALL_TO_ALL = CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_TO_ALL
-ABLE = {"halvingDoubling": (ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER), **NATIVE_ALGORITHMS}
+ABLE = {name: traits_of(name).kinds for name in algorithms} | {
+    "halvingDoubling": (ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER)
+}
 OTHERS = {"doubleBinaryTree", "synthesised", "bidirectionalRing", "inNetwork", "multicast"}
-PLANS = [(name, kind) for name in algorithms if name not in OTHERS for kind in ABLE.get(name, KINDS) if kind in KINDS]
+PLANS = [(name, kind) for name in algorithms if name not in OTHERS for kind in ABLE[name] if kind in KINDS]
 POWERS = dict.fromkeys(["halvingDoubling", "recursiveDoubling"], (2, 4, 8, 16))
 EVERY = (2, 3, 4, 5, 8, 9, 16)
 QUICK = settings(deadline=None, max_examples=15)

@@ -12,8 +12,7 @@ from simcore.network.topology.model import Dimension, Fault, Topology
 from simcore.noise import QUIET, Noise, Spread
 from simcore.system.collectives import algorithms
 from simcore.system.config import Algorithm, SystemConfig
-from simcore.system.explicit import Explicit, Transfer
-from simcore.system.plan import Plan, Round, SideBySide
+from simcore.system.plans.plan import Explicit, Plan, Round, SideBySide, Transfer
 from simcore.workload.model import CollectiveKind
 from tests.runs import Run, machines, micro
 

@@ -19,11 +19,10 @@ from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Dimension, Topology, Wafer
 from simcore.network.topology.tours import hamiltonian, snake
 from simcore.network.trees import branches
-from simcore.system.collectives import NATIVE_ALGORITHMS, NETWORK_AWARE, PlanOptions, algorithms
-from simcore.system.config import TOURING, Algorithm, SystemConfig
-from simcore.system.explicit import Explicit
-from simcore.system.flow import Claim, faults
-from simcore.system.plan import InNetwork, SideBySide
+from simcore.system.collectives import PlanOptions, algorithms, traits_of
+from simcore.system.config import WHOLE_MACHINE, Algorithm, SystemConfig
+from simcore.system.plans.flow import Claim, faults
+from simcore.system.plans.plan import Explicit, InNetwork, SideBySide
 from simcore.units import transfer_ns
 from simcore.workload.model import CollectiveKind, Phase
 from tests.runs import KINDS, Run, micro
@@ -128,8 +127,11 @@ def plane(columns, rows, dead=(), spare=0):
     return Topology(seen, wafer=Wafer(whole, tuple(dead), (), spare))
 
 
+TOURING = sorted(name for name, (_, tour) in WHOLE_MACHINE.items() if tour)
+
+
 def touring(name, topology, size_bytes, **changes):
-    algorithm, tour = TOURING[name]
+    algorithm, tour = WHOLE_MACHINE[name]
     chosen = (Algorithm(algorithm, 0, True, tour=tour),)
     system = SystemConfig(implementations={ALL_REDUCE: chosen}, preferred_dataset_splits=1)
     return Run(micro(ALL_REDUCE, size_bytes), topology, system)
@@ -194,7 +196,7 @@ def test_a_hamiltonian_ring_takes_a_ring_s_textbook_time(topology, name, part):
 
 
 @settings(deadline=None, max_examples=30)
-@given(planes(), st.sampled_from(sorted(TOURING)), st.sampled_from(["congested", "fair"]))
+@given(planes(), st.sampled_from(TOURING), st.sampled_from(["congested", "fair"]))
 def test_rings_of_planes_with_holes_leave_the_dead_alone_and_their_bytes_are_on_the_links(topology, name, network):
     run = touring(name, topology, topology.npus * 64)
     try:
@@ -213,7 +215,7 @@ def test_rings_of_planes_with_holes_leave_the_dead_alone_and_their_bytes_are_on_
 
 
 @settings(deadline=None, max_examples=30)
-@given(planes(), st.sampled_from(sorted(TOURING)))
+@given(planes(), st.sampled_from(TOURING))
 def test_rings_that_are_played_once_are_those_of_the_whole_simulation(topology, name):
     run = touring(name, topology, topology.npus * 64)
 
@@ -244,7 +246,7 @@ def test_a_tour_needs_a_plane_and_says_so_where_it_was_chosen():
         touring("hamiltonianRing", plane(3, 3), 64).timeline()
 
 
-@pytest.mark.parametrize("name", sorted(TOURING))
+@pytest.mark.parametrize("name", TOURING)
 def test_the_peers_profiles_have_no_tours(name):
     with pytest.raises(InputError, match="has no algorithm"):
         replace(touring(name, plane(4, 4), 64), profile="astra-sim-2").timeline()
@@ -421,8 +423,8 @@ TREES = {"doubleBinaryTree": (ALL_REDUCE,), "halvingDoubling": (ALL_REDUCE, ALL_
 ABLE = [
     (name, kind)
     for name in algorithms
-    if name not in NETWORK_AWARE
-    for kind in (NATIVE_ALGORITHMS | TREES).get(name, KINDS)
+    if not traits_of(name).network_aware
+    for kind in TREES.get(name, traits_of(name).kinds)
     if kind in KINDS
 ]
 # Bytes that every NPU must send and receive at least, for S bytes of its own.

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from simcore.errors import InputError
 from simcore.network.topology.model import Dimension, Topology
 from simcore.system import config
-from simcore.system.collectives import NATIVE_ALGORITHMS
+from simcore.system.collectives import algorithms, traits_of
 from simcore.system.config import Algorithm, SystemConfig
 from simcore.units import transfer_ns
 from simcore.workload.model import CollectiveKind
@@ -17,7 +17,8 @@ from tests.runs import KINDS, Run, micro, runs
 
 ALL_REDUCE, ALL_GATHER = CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER
 ALL_TO_ALL = CollectiveKind.ALL_TO_ALL
-ALL = [(name, kind) for name, kinds in NATIVE_ALGORITHMS.items() for kind in kinds if kind in KINDS]
+OURS = {name: traits_of(name).kinds for name in algorithms if traits_of(name).native}
+ALL = [(name, kind) for name, kinds in OURS.items() for kind in kinds if kind in KINDS]
 OF_POWERS = {"recursiveDoubling"}
 RATE = 25e9
 

@@ -15,10 +15,10 @@ from simcore.network.topology.model import Dimension, Topology
 from simcore.profiles import profiles
 from simcore.system.collectives import ROOTED, PlanOptions, algorithms
 from simcore.system.config import Algorithm, SystemConfig
-from simcore.system.flow import Claim, faults
 from simcore.system.groups import logical_dims
 from simcore.system.inter_dimension import DimensionOrder
 from simcore.system.phases import PhaseMaker
+from simcore.system.plans.flow import Claim, faults
 from simcore.system.streams import IDLE, Lane, Request
 from simcore.units import transfer_ns
 from simcore.workload.chakra.reader import read_graphs
@@ -167,7 +167,7 @@ def test_a_root_outside_the_group_is_refused_with_its_node(tmp_path):
 
 @pytest.mark.parametrize("kind", [SCATTER, GATHER])
 def test_on_many_ranks_shares_of_neighbours_go_together(kind, monkeypatch):
-    monkeypatch.setattr("simcore.system.collectives.rooted.MOST_TRANSFERS", 50)
+    monkeypatch.setattr("simcore.system.collectives.trees.MOST_TRANSFERS", 50)
     plan = plan_of("chain3", kind, 13, 26, 4)
     assert not list(faults(plan, Claim(kind, 13, 13, 4)))
     assert len(plan.transfers) < 13 * 12 / 2

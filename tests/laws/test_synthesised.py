@@ -12,9 +12,9 @@ from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.load import load
 from simcore.network.topology.model import Dimension, Graph, Topology
 from simcore.system.collectives import PlanOptions, algorithms
+from simcore.system.collectives.synthesised import wires
 from simcore.system.config import Algorithm, SystemConfig
-from simcore.system.flow import Claim, faults
-from simcore.system.wires import wires
+from simcore.system.plans.flow import Claim, faults
 from simcore.units import transfer_ns
 from simcore.workload.model import CollectiveKind
 from tests.runs import Run, micro

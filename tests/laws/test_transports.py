@@ -20,7 +20,7 @@ from simcore.system.collectives import PlanOptions, algorithms
 from simcore.system.config import Algorithm, SystemConfig
 from simcore.system.groups import LogicalDim
 from simcore.system.layouts import Layouts, Shape
-from simcore.system.plans import Costs, Plans
+from simcore.system.plans.maker import Costs, Plans
 from simcore.system.solver import solve_alone
 from simcore.system.streams import Lane, StreamPhase
 from simcore.workload.model import CollectiveKind, Layer, Phase, Workload

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from simcore.errors import InputError
-from simcore.system.collectives import NATIVE_ALGORITHMS, algorithms
+from simcore.system.collectives import algorithms, traits_of
 from simcore.system.config import WHOLE_MACHINE, Algorithm, SystemConfig, read
 from simcore.workload.model import CollectiveKind
 
@@ -37,7 +37,7 @@ def test_both_generations_say_the_same(tmp_path):
     assert config(tmp_path, first).implementations[REDUCE] == (Algorithm("ring"), Algorithm("direct", 2))
 
 
-NAMED = [(name, kind) for name in algorithms for kind in NATIVE_ALGORITHMS.get(name, (REDUCE,))]
+NAMED = [(name, kind) for name in algorithms for kind in traits_of(name).kinds]
 
 
 @pytest.mark.parametrize(("name", "kind"), [entry for entry in NAMED if entry[1] != CollectiveKind.BARRIER])
@@ -46,10 +46,25 @@ def test_every_algorithm_can_be_named_for_what_it_can_do(tmp_path, name, kind):
     assert config(tmp_path, {key: [name]}).implementations[kind] == (Algorithm(name),)
 
 
-@pytest.mark.parametrize(("name", "plain"), WHOLE_MACHINE.items())
-def test_one_star_algorithms_span_the_whole_machine(tmp_path, name, plain):
+@pytest.mark.parametrize(("name", "kind"), [(name, traits_of(name).kinds[0]) for name in algorithms])
+def test_a_number_is_a_window_where_an_algorithm_has_one_and_no_name_elsewhere(tmp_path, name, kind):
+    chosen = {f"{kind.replace('_', '-')}-implementation": [f"{name}12"]}
+    if kind != CollectiveKind.BARRIER and traits_of(name).windowed:
+        assert config(tmp_path, chosen).implementations[kind] == (Algorithm(name, 12),)
+    else:
+        with pytest.raises(InputError):
+            config(tmp_path, chosen)
+
+
+@pytest.mark.parametrize(("name", "meant"), WHOLE_MACHINE.items())
+def test_some_words_mean_an_algorithm_on_the_whole_machine(tmp_path, name, meant):
     made = config(tmp_path, {"all-gather-implementation": [name]}).implementations[CollectiveKind.ALL_GATHER]
-    assert made == (Algorithm(plain, whole_machine=True),)
+    assert made == (Algorithm(meant[0], whole_machine=True, tour=meant[1]),)
+
+
+def test_rings_on_tours_do_nothing_that_rings_do_not(tmp_path):
+    with pytest.raises(InputError, match="snakeRing cannot do broadcast"):
+        config(tmp_path, {"broadcast-implementation": ["snakeRing"]})
 
 
 def test_a_file_that_says_little_leaves_the_defaults(tmp_path):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 import simcore
 from simcore.errors import InputError
 from simcore.network.topology.model import Dimension, Topology
-from simcore.system.msccl import read_program
+from simcore.system.plans.msccl import read_program
 from simcore.workload.model import CollectiveKind
 
 STEP = (

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import simcore
 from simcore.errors import InputError
 from simcore.network.topology.model import Dimension, Topology
-from simcore.system.schedule import read
+from simcore.system.plans.schedule import read
 from simcore.workload.model import CollectiveKind
 
 

@@ -3,7 +3,7 @@
 from simcore.system.collectives import PlanOptions
 from simcore.system.config import Algorithm
 from simcore.system.groups import LogicalDim
-from simcore.system.plans import Costs, Plans
+from simcore.system.plans.maker import Costs, Plans
 from simcore.system.precedence import Precedence
 from simcore.system.streams import Lane, StreamPhase
 from simcore.workload.model import CollectiveKind

@@ -13,11 +13,11 @@ from simcore.cli import main
 from simcore.errors import InputError
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Dimension, Topology
-from simcore.profiles import profiles
-from simcore.system import config, schedule
+from simcore.system import config
 from simcore.system.collectives import PlanOptions, algorithms
+from simcore.system.collectives.synthesised import wires
 from simcore.system.config import Algorithm, SystemConfig
-from simcore.system.wires import wires
+from simcore.system.plans import schedule
 from simcore.workload.model import CollectiveKind
 from tests.runs import Run, micro
 
@@ -183,4 +183,4 @@ def test_the_command_writes_a_schedule_that_runs(tmp_path):
 def test_the_peers_have_no_schedules(tmp_path):
     algorithm = Algorithm("schedule", schedule=schedule.read(write(tmp_path, document(4))))
     with pytest.raises(InputError, match="has no algorithm 'schedule'"):
-        SystemConfig(implementations={ALL_REDUCE: (algorithm,)}).refuse_algorithms((), profiles.get("astra-sim-2").name)
+        SystemConfig(implementations={ALL_REDUCE: (algorithm,)}).refuse_native("astra-sim-2")

@@ -1,32 +1,31 @@
 """Collective algorithms, by family: pure functions from (kind, ranks, bytes) to a plan."""
 
 from simcore.system.collectives import (  # noqa: F401 - each registers its algorithms
-    double_binary_tree,
     in_network,
-    rooted,
     rounds,
     synthesised,
+    trees,
 )
 from simcore.system.collectives.registry import (
     EVERYBODY,
-    IN_NETWORK,
-    NATIVE_ALGORITHMS,
-    NETWORK_AWARE,
     ROOTED,
     AnyPlan,
     PlanOptions,
+    Traits,
     algorithms,
+    collective,
     native,
+    traits_of,
 )
 
 __all__ = [
     "EVERYBODY",
-    "IN_NETWORK",
-    "NATIVE_ALGORITHMS",
-    "NETWORK_AWARE",
     "ROOTED",
     "AnyPlan",
     "PlanOptions",
+    "Traits",
     "algorithms",
+    "collective",
     "native",
+    "traits_of",
 ]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from simcore.system.collectives.registry import PlanOptions, native
-from simcore.system.explicit import Explicit, Transfer
-from simcore.system.plan import InNetwork
+from simcore.system.plans.plan import Explicit, InNetwork, Transfer
 from simcore.workload.model import CollectiveKind
 
 
-@native("inNetwork", CollectiveKind.ALL_REDUCE, in_network=True)
+@native("inNetwork", CollectiveKind.ALL_REDUCE, in_network=True, in_switch=True)
 def in_network(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOptions) -> InNetwork:
     """The switch reduces what all send up and sends the result down to all (SHARP, Graham et al. 2016).
 

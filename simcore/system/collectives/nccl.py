@@ -25,6 +25,7 @@ import numpy as np
 from simcore.documents import Node
 from simcore.errors import InputError
 from simcore.hashed import Hashed
+from simcore.library import table
 from simcore.workload.model import CollectiveKind
 
 
@@ -162,7 +163,10 @@ def choose(kind: CollectiveKind, size_bytes: float, ranks: int, per_node: int, s
     per_node = max(1, min(per_node, ranks))
     call = _Call(kind, size_bytes, ranks, -(-ranks // per_node), _KINDS[kind].passes, wire * size_bytes)
     if call.nodes > 1 and kind is CollectiveKind.ALL_TO_ALL:
-        return Choice("pairwise", "Simple", _exchange_s(call, per_node, system), call.wire_bytes)
+        # What leaves a node goes over each rank's own card, the rest meanwhile inside.
+        away_s = size_bytes * (ranks - per_node) / ranks / system.nic_bytes_per_s
+        near_s = size_bytes * per_node / ranks / system.ring_bytes_per_s
+        return Choice("pairwise", "Simple", max(away_s, near_s) + system.hop_s * log2(ranks), call.wire_bytes)
     taken_s, chosen = _fastest(call, system, per_node)
     if call.nodes == 1 and system.device and max(ranks, system.multicast_ranks) <= _MEASURED_RANKS:
         taken_s = system.lone_s + _measured_s(call, wire, system)
@@ -240,13 +244,6 @@ def collective_s(kind: CollectiveKind, size_bytes: float, ranks: int, per_node: 
     return choose(kind, size_bytes, ranks, per_node, system).seconds
 
 
-def _exchange_s(call: _Call, per_node: int, system: Fabric) -> float:
-    """An all-to-all across nodes: what leaves a node goes over each rank's own card, the rest meanwhile inside."""
-    away = call.size_bytes * (call.ranks - per_node) / call.ranks / system.nic_bytes_per_s
-    near = call.size_bytes * per_node / call.ranks / system.ring_bytes_per_s
-    return max(away, near) + system.hop_s * log2(call.ranks)
-
-
 def point_to_point_s(size_bytes: float, system: Fabric, *, same_node: bool) -> float:
     """Seconds of one message between two ranks; of one without data none: it is not sent."""
     if not size_bytes:
@@ -284,47 +281,17 @@ _KINDS = {
     CollectiveKind.BARRIER: _Kind(2, 0, False, _REDUCED, "all_reduce"),
 }
 
-# GB/s on the wire of a rank: rings in a node, rings between nodes with all cards, one card, NVLS; microseconds that a
-# step adds inside a node and between nodes, and those of a lone call; `share`: the ranks that share a node's cards.
-# Boards joined by NVLink bridges; boards on PCIe 4; Gaudi's and Google's own links at their stated rates, a "node" of
-# which is the slice that they join.
-_SYSTEMS = """\
-name       ranks share generation ring across  card nvls near far lone device
-azure-a100     8     8 ampere      229    128  15.9    -    -   3   20 a100
-dgx-a100       8     8 ampere      237    128  15.9    -    -   -   20 a100
-a100-800g      8     8 ampere      229     64  7.95    -    -   -   20 a100
-jean-zay       8     8 ampere      229     32 3.975    -    -   -   20 a100
-hgx-h100       8     8 hopper      376    340  42.5  476    -   -   20 h100
-hgx-h800       8     8 hopper      167    340  42.5  211    -   -   20 -
-hgx-h200       8     8 hopper      376    340  42.5  476    -   -   20 h200
-hgx-v100       8     8 volta       134    128  11.0    -    -   -   20 -
-mi300x         8     8 ampere      313    340  42.5    -    -   -   20 -
-mi350x         8     8 ampere      376    340  42.5    -    -   -   20 -
-efa-b200       8     8 blackwell   682    385  48.4  838    -  75   20 b200
-hgx-b200       8     8 blackwell   682    385  48.4  838    -   -   20 b200
-nvl-bridge     4     4 hopper      376    170  42.5  476    -   -   20 h200
-l40s           4     4 ampere       22     85  21.2    -    2   -   20 -
-gaudi2         8     8 ampere      262  190.5  30.0    -    -   -   20 -
-gaudi3         8     8 ampere      525    381  60.0    -    -   -   20 -
-tpu-v4      4096  4096 stated      270   18.6   3.1    -    1   1   10 -
-tpu-v5e      256   256 stated      180   12.4   3.1    -    1   1   10 -
-tpu-v5p     8960  8960 stated      540   37.2   6.2    -    1   1   10 -
-tpu-v6e      256   256 stated      360   24.8   6.2    -    1   1   10 -
-nvl72         64     8 blackwell   680    385  48.4  850    -   -   20 -
-"""
+
+def _fabrics() -> Iterator[Fabric]:
+    """The systems of the table."""
+    for name, ranks, share, generation, *figures, device in table(__file__, "fabrics.txt"):
+        ring, across, card, nvls, near, far, lone = (0.0 if one == "-" else float(one) for one in figures)
+        rates = ring * 1e9, across * 1e9, card * 1e9, nvls * 1e9
+        found = Fabric(name, int(ranks), generation, *rates, near_s=near * 1e-6, far_s=far * 1e-6, lone_s=lone * 1e-6)
+        yield replace(found, card_ranks=int(share) if share != ranks else 0, device=device.strip("-"))
 
 
-def _read(line: str) -> Fabric:
-    """A system from its line."""
-    name, ranks, share, generation, *figures, device = line.split()
-    ring, across, card, nvls, near, far, lone = (0.0 if one == "-" else float(one) for one in figures)
-    card_ranks = int(share) if share != ranks else 0
-    rates = ring * 1e9, across * 1e9, card * 1e9, nvls * 1e9
-    found = Fabric(name, int(ranks), generation, *rates, near_s=near * 1e-6, far_s=far * 1e-6, lone_s=lone * 1e-6)
-    return replace(found, card_ranks=card_ranks, device=device.strip("-"))
-
-
-FABRICS: dict[str, Fabric] = {made.name: made for made in map(_read, _SYSTEMS.splitlines()[1:])}
+FABRICS: dict[str, Fabric] = {made.name: made for made in _fabrics()}
 
 
 def read_fabric(node: Node) -> Fabric:

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from simcore.registry import Registry
-from simcore.system.explicit import Explicit
-from simcore.system.plan import InNetwork, Plan, SideBySide
-from simcore.system.wires import Wire
+from simcore.system.plans.plan import Explicit, InNetwork, Plan, SideBySide
 from simcore.workload.model import CollectiveKind
+
+if TYPE_CHECKING:
+    from simcore.system.collectives.synthesised import Wire
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +25,7 @@ class PlanOptions:
     `late_reductions`: halving-doubling charges the size of the next message, none after the last (ASTRA-sim).
     `local_group`: a communicator group's ring charges batches of (n-1) * window (ASTRA-sim 2.x).
     `mirrored`: which of two trees. `root`: the rank that a rooted collective starts from or ends at. `wires` tells the
-    neighbours in the group and what is between them, to the algorithms of `NETWORK_AWARE`.
+    neighbours in the group and what is between them, to algorithms that are `network_aware`.
     `switch_latency_ns`, `switch_bytes_per_s`: of reductions in a switch (0: as fast as the bytes come).
     """
 
@@ -49,18 +53,38 @@ EVERYBODY = (
 """Those in which all ranks do alike; the others have a root."""
 ROOTED = (CollectiveKind.BROADCAST, CollectiveKind.REDUCE, CollectiveKind.GATHER, CollectiveKind.SCATTER)
 
-NATIVE_ALGORITHMS: dict[str, tuple[CollectiveKind, ...]] = {}
-"""Algorithms of the native profile that ASTRA-sim has not, and the collectives that each can do."""
-NETWORK_AWARE: set[str] = set()
-"""Those whose plans depend on the network of their group."""
-IN_NETWORK: set[str] = set()
-"""Those whose messages the network copies or reduces: no one receiver gets them."""
+
+class Traits(Struct, frozen=True):
+    """What an algorithm says of itself.
+
+    `kinds`: the collectives that it does. `native`: ASTRA-sim has it not. `windowed`: a number behind its name is
+    `PlanOptions.window`. `network_aware`: its plans depend on the network of their group. `in_network`: the network
+    copies or reduces its messages, no one receiver gets them; `in_switch`: by switches that reduce. `in_trees`: it
+    all-reduces over two trees in turns (`PlanOptions.mirrored`), whatever is asked for.
+    """
+
+    kinds: tuple[CollectiveKind, ...]
+    native: bool = False
+    windowed: bool = False
+    network_aware: bool = False
+    in_network: bool = False
+    in_switch: bool = False
+    in_trees: bool = False
 
 
-def native(
-    name: str, *kinds: CollectiveKind, network_aware: bool = False, in_network: bool = False
+_TRAITS: dict[str, Traits] = {}
+_PLAIN = Traits(EVERYBODY)
+
+
+def traits_of(name: str) -> Traits:
+    """What an algorithm is like; those that say nothing do what all ranks do alike."""
+    return _TRAITS.get(name, _PLAIN)
+
+
+def collective(
+    name: str, kinds: Sequence[CollectiveKind] = EVERYBODY, *, native: bool = False, **traits: bool
 ) -> Callable[[Maker], Maker]:
-    """Register an algorithm that ASTRA-sim has not; for other kinds than these it raises ValueError.
+    """Register an algorithm with its `Traits`; for other kinds than its own it raises ValueError.
 
     Chunks may need another collective than was asked for.
     """
@@ -73,9 +97,12 @@ def native(
                 raise ValueError(f"{name} cannot do {kind}{hint if CollectiveKind.ALL_REDUCE in kinds else ''}")
             return maker(kind, size, data_bytes, options)
 
-        NATIVE_ALGORITHMS[name] = kinds
-        NETWORK_AWARE.update([name] * network_aware)
-        IN_NETWORK.update([name] * in_network)
+        _TRAITS[name] = Traits(tuple(kinds), native=native, **traits)
         return algorithms.register(name)(checked)
 
     return enter
+
+
+def native(name: str, *kinds: CollectiveKind, **traits: bool) -> Callable[[Maker], Maker]:
+    """Register an algorithm that ASTRA-sim has not."""
+    return collective(name, kinds, native=True, **traits)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import groupby
 
-from simcore.system.collectives.registry import EVERYBODY, PlanOptions, algorithms, native
-from simcore.system.plan import Plan, Round, SideBySide
+from simcore.system.collectives.registry import EVERYBODY, PlanOptions, collective, native
+from simcore.system.plans.plan import Plan, Round, SideBySide
 from simcore.workload.model import CollectiveKind
 
 ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL = EVERYBODY
@@ -27,7 +27,7 @@ def _power_of_two(name: str, size: int) -> None:
         raise ValueError(f"{name} needs a power of two of ranks, not {size}")
 
 
-@algorithms.register("ring")
+@collective("ring")
 def ring(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOptions) -> Plan:
     """Everything goes to the next neighbour."""
     return _ring(kind, size, data_bytes)
@@ -75,7 +75,7 @@ def _shorter_way(size: int, data_bytes: int, *, forward: bool) -> Plan:
     return Plan(size, tuple((entry, count) for entry, count in rounds if count))
 
 
-@algorithms.register("direct")
+@collective("direct", windowed=True)
 def direct(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOptions) -> Plan:
     """Every rank sends to every other rank, all at once or a window of messages at a time.
 
@@ -92,28 +92,22 @@ def direct(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOption
 
 
 def _reductions(kind: CollectiveKind, count: int, window: int, size: int, options: PlanOptions) -> list[bool]:
-    """Which receives are reduced: those of a reduce-scatter, and the first half of an all-reduce."""
+    """Which receives are reduced: those of a reduce-scatter, and the first half of an all-reduce.
+
+    ASTRA-sim's counters: `window` packets free, a batch charged, and so on; the first `window` are sends. An all-reduce
+    charges every other charged batch only.
+    """
     if kind not in {ALL_REDUCE, REDUCE_SCATTER}:
         return [False] * count
     if not options.alternate_reductions:
         return [index < size - 1 for index in range(count)]
-    return _alternate(kind, count, window, (size - 1) * window if options.local_group else window)
+    batch = (size - 1) * window if options.local_group else window
+    free, charged, not_this_time = [False] * window, [True] * batch, [kind == REDUCE_SCATTER] * batch
+    period = [*free, *charged, *free, *not_this_time]
+    return [period[index % len(period)] for index in range(window, window + count)]
 
 
-def _alternate(kind: CollectiveKind, count: int, window: int, batch: int) -> list[bool]:
-    """ASTRA-sim's counters: `window` packets free, `batch` packets charged, and so on; the first `window` are sends.
-
-    An all-reduce charges every other charged batch only.
-    """
-    charged: list[bool] = []
-    odd = False
-    while len(charged) < window + count:
-        odd = not odd
-        charged += [False] * window + [kind == REDUCE_SCATTER or odd] * batch
-    return charged[window : window + count]
-
-
-@algorithms.register("halvingDoubling")
+@collective("halvingDoubling")
 def halving_doubling(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOptions) -> Plan:
     """Pairs exchange ever smaller halves, then ever larger ones (Rabenseifner 2004).
 
@@ -126,23 +120,16 @@ def halving_doubling(kind: CollectiveKind, size: int, data_bytes: int, options: 
     levels = range(size.bit_length() - 1)
     halving = [(1 << level, data_bytes >> (level + 1)) for level in levels]
     doubling = [(size >> (level + 1), data_bytes << level) for level in levels]
-    messages = {
-        REDUCE_SCATTER: halving,
-        ALL_GATHER: doubling,
-        ALL_REDUCE: halving + (_doubled_back(halving) if options.late_reductions else halving[::-1]),
-    }[kind]
+    back = halving[::-1]
+    if options.late_reductions:  # ASTRA-sim halves the last size once more, truncated, and doubles it every time
+        back = [(hop, halving[-1][1] // 2 << doublings) for doublings, (hop, _) in enumerate(back, 1)]
+    messages = {REDUCE_SCATTER: halving, ALL_GATHER: doubling, ALL_REDUCE: halving + back}[kind]
     charges = [sent for _, sent in halving] if kind != ALL_GATHER else []
     if options.late_reductions:
         charges = charges[1:]
     charges += [0] * (len(messages) - len(charges))
     rounds = (Round(hop, sent, charge) for (hop, sent), charge in zip(messages, charges, strict=True))
     return _once(size, rounds, exchange=True)
-
-
-def _doubled_back(halving: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """ASTRA-sim's way back of an all-reduce: the last size is halved once more, truncated, and doubled every time."""
-    smallest = halving[-1][1] // 2
-    return [(hop, smallest << doublings) for doublings, (hop, _) in enumerate(reversed(halving), 1)]
 
 
 @native("recursiveDoubling", ALL_REDUCE)

@@ -1,4 +1,4 @@
-"""Rooted collectives over a tree of ranks: broadcast and scatter go down it, reduce and gather the same way back."""
+"""Collectives over trees of ranks: broadcast and scatter go down one, reduce and gather up, an all-reduce both ways."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import replace
 from itertools import groupby
 from typing import NamedTuple
 
-from simcore.system.collectives.registry import ROOTED, PlanOptions, native
-from simcore.system.explicit import Explicit, Transfer
+from simcore.system.collectives.registry import ROOTED, PlanOptions, collective, native
+from simcore.system.plans.plan import Explicit, Transfer, backwards
 from simcore.workload.model import CollectiveKind
 
 MOST_TRANSFERS = 1 << 18
@@ -30,7 +30,7 @@ def binomial(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOpti
     return along(kind, [rank & (rank - 1) if rank else 0 for rank in range(size)], data_bytes, options)
 
 
-@native("chain", *ROOTED)
+@native("chain", *ROOTED, windowed=True)
 def chain(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOptions) -> Explicit:
     """From the root to the next rank and so on, n - 1 + pieces - 1 steps; `options.window` pieces (`chain16`: 16).
 
@@ -63,14 +63,25 @@ def along(
     if pieces * len(parent) > MOST_TRANSFERS:
         raise ValueError(f"{pieces} pieces on {len(parent)} ranks are more than {MOST_TRANSFERS:,} messages")
     if kind in {CollectiveKind.BROADCAST, CollectiveKind.REDUCE}:
-        down = list(_whole(edges, data_bytes, min(pieces, max(1, data_bytes))))
+        pieces = min(pieces, max(1, data_bytes))
+        sizes = [data_bytes * (piece + 1) // pieces - data_bytes * piece // pieces for piece in range(pieces)]
+        down = [
+            Transfer(edge.depth + piece, edge.above, edge.rank, (piece,), size_bytes)
+            for piece, size_bytes in enumerate(sizes)
+            for edge in edges
+        ]
     else:
         share = data_bytes // len(parent) if kind == CollectiveKind.SCATTER else data_bytes
         width = max(1, len(parent) ** 2 // MOST_TRANSFERS) if pieces > 1 else len(parent)
         down = list(_shares(edges, share, width))
-    placed = [_placed(entry, len(parent), options.root, kind) for entry in down]
+    placed, size, root = [], len(parent), options.root
+    for entry in down:  # ranks counted from 0 in place of from the root; shares are named by their rank
+        chunks = entry.chunks
+        if kind in {CollectiveKind.SCATTER, CollectiveKind.GATHER}:
+            chunks = tuple((chunk + root) % size for chunk in chunks)
+        placed.append(replace(entry, src=(entry.src + root) % size, dst=(entry.dst + root) % size, chunks=chunks))
     if kind in {CollectiveKind.REDUCE, CollectiveKind.GATHER}:
-        placed = _reversed(placed, reduce=kind == CollectiveKind.REDUCE)
+        placed = backwards(placed, reduce=kind == CollectiveKind.REDUCE)
     return Explicit.ordered(len(parent), placed)
 
 
@@ -85,14 +96,6 @@ def _edges(parent: Sequence[int]) -> Iterator[_Edge]:
         yield _Edge(depth[rank] - 1, parent[rank], rank, range(rank + count[rank] - 1, rank - 1, -1))
 
 
-def _whole(edges: Sequence[_Edge], data_bytes: int, pieces: int) -> Iterator[Transfer]:
-    """All pieces over every edge."""
-    for piece in range(pieces):
-        size_bytes = data_bytes * (piece + 1) // pieces - data_bytes * piece // pieces
-        for edge in edges:
-            yield Transfer(edge.depth + piece, edge.above, edge.rank, (piece,), size_bytes)
-
-
 def _shares(edges: Sequence[_Edge], share: int, width: int) -> Iterator[Transfer]:
     """Over every edge the shares of the ranks below it, those of `width` ranks together, the last ranks' first."""
     last = max((edge.rank for edge in edges), default=0)
@@ -103,21 +106,32 @@ def _shares(edges: Sequence[_Edge], share: int, width: int) -> Iterator[Transfer
             yield Transfer(step, edge.above, edge.rank, together, share * len(together))
 
 
-def _placed(entry: Transfer, size: int, root: int, kind: CollectiveKind) -> Transfer:
-    """Ranks counted from 0 in place of from the root; shares are named by their rank."""
-    chunks = entry.chunks
-    if kind in {CollectiveKind.SCATTER, CollectiveKind.GATHER}:
-        chunks = tuple((chunk + root) % size for chunk in chunks)
-    return replace(entry, src=(entry.src + root) % size, dst=(entry.dst + root) % size, chunks=chunks)
+@collective("doubleBinaryTree", in_trees=True)
+def double_binary_tree(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOptions) -> Explicit:
+    """All data go up a tree and down again, whatever the collective; ValueError unless n is a power of two.
+
+    An inner rank pays the reduction for what comes from below, and again for what comes from above (ASTRA-sim).
+    """
+    transfers, last = [], 2 * size.bit_length() - 3
+    for rank, (above, height) in enumerate(tree(size, mirrored=options.mirrored)):
+        if above >= 0:
+            charge_bytes = data_bytes if height else 0
+            transfers.append(Transfer(height, rank, above, (0,), data_bytes, True, data_bytes))
+            transfers.append(Transfer(last - height, above, rank, (0,), data_bytes, charge_bytes=charge_bytes))
+    return Explicit.ordered(size, transfers)
 
 
-def _reversed(down: Sequence[Transfer], *, reduce: bool) -> list[Transfer]:
-    """The same transfers the other way, the last first."""
-    last = max((entry.step for entry in down), default=0)
-    return [
-        Transfer(
-            last - entry.step, entry.dst, entry.src, entry.chunks, entry.size_bytes, reduce,
-            entry.size_bytes if reduce else 0,
-        )
-        for entry in reversed(down)
-    ]  # fmt: skip
+def tree(size: int, *, mirrored: bool) -> list[tuple[int, int]]:
+    """The rank above each one, -1 above the root, and how far the rank is above the leaves.
+
+    A perfect binary tree over n - 1 ranks, numbered in order, hangs below a root that is the last rank. `mirrored`
+    numbers from the other end: the root is rank 0. ValueError unless `size` is a power of two.
+    """
+    if size & (size - 1) or size < 2:
+        raise ValueError(f"doubleBinaryTree needs a power of two of ranks, not {size}")
+    # Counted from 1, a rank's height is the number of its last zeros in binary, and the next bit says on which side.
+    above = [(place ^ place & -place | (place & -place) << 1) - 1 for place in range(1, size)] + [-1]
+    heights = [(place & -place).bit_length() - 1 for place in range(1, size + 1)]
+    if mirrored:
+        above, heights = [size - 1 - rank if rank >= 0 else -1 for rank in reversed(above)], heights[::-1]
+    return list(zip(above, heights, strict=True))

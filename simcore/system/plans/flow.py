@@ -7,9 +7,10 @@ from itertools import groupby
 
 from msgspec import Struct
 
-from simcore.system.explicit import Explicit, Transfer
+from simcore.system.plans.plan import Explicit
 from simcore.workload.model import CollectiveKind
 
+MOST_PLACES = 1 << 22  # ranks times chunks: a proof holds a number for each
 _SHOWN = 8
 
 
@@ -80,39 +81,27 @@ def faults(plan: Explicit, claim: Claim) -> Iterator[Fault]:
     A rank sends what it holds before the step. A chunk that is sent without being there, and a contribution that would
     count twice, are faults of a transfer; a contribution that is missing or too much at the end, of the plan.
     """
-    held = {
-        (rank, chunk): claim.held(rank, chunk) for rank in range(claim.size) for chunk in range(claim.chunks)
-    }  # fmt: skip
+    held = {(rank, chunk): claim.held(rank, chunk) for rank in range(claim.size) for chunk in range(claim.chunks)}
     for _, step in groupby(enumerate(plan.transfers), key=lambda pair: pair[1].step):
-        sent = [
-            (index, entry, chunk, held[entry.src, chunk]) for index, entry in step for chunk in entry.chunks
-        ]  # fmt: skip
+        sent = [(index, entry, chunk, held[entry.src, chunk]) for index, entry in step for chunk in entry.chunks]
         for index, entry, chunk, data in sent:
             there = held[entry.dst, chunk] if entry.reduce else 0
-            fault = _fault(entry, chunk, data, there)
-            if fault:
-                yield Fault(fault, index)
+            if not data:
+                text = f"rank {entry.src} sends chunk {chunk}, which it does not hold in step {entry.step}"
+                yield Fault(text, index)
+            elif data & there:
+                whose = of_whom(data & there)
+                text = f"chunk {chunk} of {whose} is reduced a second time into that of rank {entry.dst}"
+                yield Fault(text, index)
             held[entry.dst, chunk] = there | data
+    several = claim.held(0, 0) and claim.held(1 % claim.size, 0)
     for (rank, chunk), data in held.items():
         wanted = claim.wanted(rank, chunk)
         if wanted & ~data:
-            yield Fault(f"rank {rank} misses chunk {chunk}{_of(claim, wanted & ~data)} at the end")
+            whose = f" of {of_whom(wanted & ~data)}" if several else ""
+            yield Fault(f"rank {rank} misses chunk {chunk}{whose} at the end")
         elif wanted and data & ~wanted:
             yield Fault(f"chunk {chunk} of rank {rank} holds too much at the end: that of {of_whom(data & ~wanted)}")
-
-
-def _fault(entry: Transfer, chunk: int, data: int, there: int) -> str:
-    """What is wrong with sending `data` of a chunk to where `there` is."""
-    if not data:
-        return f"rank {entry.src} sends chunk {chunk}, which it does not hold in step {entry.step}"
-    if data & there:
-        return f"chunk {chunk} of {of_whom(data & there)} is reduced a second time into that of rank {entry.dst}"
-    return ""
-
-
-def _of(claim: Claim, missing: int) -> str:
-    """Whose contribution is missing, where there are several."""
-    return f" of {of_whom(missing)}" if claim.held(0, 0) and claim.held(1 % claim.size, 0) else ""
 
 
 def of_whom(bits: int) -> str:

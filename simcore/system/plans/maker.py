@@ -8,13 +8,12 @@ from functools import partial
 
 from simcore.errors import InputError, Location, Problem
 from simcore.network.topology.links import LinkGraph
-from simcore.system.collectives import NETWORK_AWARE, AnyPlan, PlanOptions, algorithms
-from simcore.system.config import Algorithm
-from simcore.system.explicit import Explicit
+from simcore.system.collectives import AnyPlan, PlanOptions, algorithms
+from simcore.system.collectives.synthesised import wires
 from simcore.system.groups import GroupDim
 from simcore.system.memory_bus import BusCosts
+from simcore.system.plans.plan import Explicit
 from simcore.system.streams import IDLE, StreamPhase
-from simcore.system.wires import wires
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +68,7 @@ class Plans:
 
     def _make(self, phase: StreamPhase, npu: int) -> AnyPlan:
         algorithm, dim = phase.lane.algorithm, phase.lane.dim
+        place = algorithm.location or Location("--system")
         if phase.root == IDLE:
             return Explicit(dim.size)
         costs = self.costs.of(dim)
@@ -80,20 +80,13 @@ class Plans:
                 return algorithm.schedule.plan(phase.kind, dim.size, phase.data_bytes, phase.root)
             return algorithms.get(algorithm.name)(phase.kind, dim.size, phase.data_bytes, options)
         except ValueError as error:
-            raise _refused(algorithm, error) from error
+            raise InputError(Problem(place, str(error), hint="use ring or direct", field=algorithm.name)) from error
         except InputError as error:
-            place = algorithm.location or Location("--system")
             moved = [replace(problem, location=place) for problem in error.problems]
             raise InputError(moved) from None  # `play` takes a cause for what was raised first
 
 
 def _key(phase: StreamPhase, npu: int) -> tuple[StreamPhase, int]:
     """A phase and, where the algorithm looks at the network, the first of the group."""
-    aware = phase.lane.algorithm.name in NETWORK_AWARE
+    aware = phase.lane.algorithm.traits.network_aware
     return phase, int(phase.lane.dim.members(npu)[0]) if aware else 0
-
-
-def _refused(algorithm: Algorithm, error: ValueError) -> InputError:
-    """What an algorithm cannot do, at the place that chose it."""
-    place = algorithm.location or Location("--system")
-    return InputError(Problem(place, str(error), hint="use ring or direct", field=algorithm.name))

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from simcore.markup import Element, read_markup
-from simcore.system.buffers import Buffers, Slot, Value, collective_of, stuck
-from simcore.system.explicit import Transfer
-from simcore.system.flow import Claim
+from simcore.system.plans.buffers import Buffers, Slot, Value, collective_of, stuck
+from simcore.system.plans.flow import Claim
+from simcore.system.plans.plan import Transfer
 
 RECEIVES, SENDS, REDUCES, WRITES = (
     {*names.split()} for names in ("r rcs rrs rrc rrcs", "s rcs rrs rrcs", "rrs rrc rrcs re", "r rcs rrc rrcs re cpy")

@@ -10,8 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from simcore.system.explicit import Explicit
-from simcore.system.plan import Plan, Round
+from simcore.system.plans.plan import Explicit, Plan, Round
 
 After = Callable[[int, Callable[[], None]], None]
 Pay = Callable[[int, int, Callable[[], None]], None]

@@ -12,11 +12,10 @@ from itertools import islice
 from typing import Any, Protocol, TypeVar
 
 from simcore.errors import InputError, Location, closest
-from simcore.system.explicit import Transfer
-from simcore.system.flow import Claim, of_whom
+from simcore.system.plans.flow import MOST_PLACES, Claim, of_whom
+from simcore.system.plans.plan import Transfer
 from simcore.workload.model import CollectiveKind
 
-MOST_PLACES = 1 << 22  # ranks times chunks
 SHOWN_FAULTS = 8
 KINDS = {
     "allreduce": CollectiveKind.ALL_REDUCE,
@@ -118,11 +117,8 @@ class Buffers:
         kind = self.claim.kind
         if not self.in_place or buffer == "s" or kind == CollectiveKind.ALL_TO_ALL:
             return buffer, at
-        if (buffer == "i" and kind == CollectiveKind.ALL_GATHER) or (
-            buffer == "o" and kind == CollectiveKind.REDUCE_SCATTER
-        ):
-            return "io", rank * self.per_rank + at
-        return "io", at
+        part = (buffer, kind) in {("i", CollectiveKind.ALL_GATHER), ("o", CollectiveKind.REDUCE_SCATTER)}
+        return "io", at + rank * self.per_rank * part
 
     def holds(self, rank: int, slot: Slot) -> bool:
         """Whether there is anything in a slot."""
@@ -176,17 +172,12 @@ class Buffers:
                 wanted = self.claim.wanted(rank, chunk)
                 if not wanted or wanted == self.claim.held(rank, chunk):
                     continue
-                found = self._held.get((rank, self.slot(rank, "o", self._output(rank, chunk))))
+                at = chunk  # where in the rank's output it belongs
+                if self.claim.kind == CollectiveKind.REDUCE_SCATTER:
+                    at = chunk - rank * self.per_rank
+                elif self.claim.kind == CollectiveKind.ALL_TO_ALL:
+                    at = chunk // self.inputs * self.per_rank + chunk % self.per_rank
+                found = self._held.get((rank, self.slot(rank, "o", at)))
                 ranks = found.ranks if found and found.chunk == chunk else 0
                 if wanted & ~ranks:
                     yield f"rank {rank} misses chunk {chunk} of {of_whom(wanted & ~ranks)} at the end"
-
-    def _output(self, rank: int, chunk: int) -> int:
-        """Where in a rank's output a chunk belongs."""
-        match self.claim.kind:
-            case CollectiveKind.REDUCE_SCATTER:
-                return chunk - rank * self.per_rank
-            case CollectiveKind.ALL_TO_ALL:
-                return chunk // self.inputs * self.per_rank + chunk % self.per_rank
-            case _:
-                return chunk

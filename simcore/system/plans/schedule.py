@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby, islice
 from operator import attrgetter
 from pathlib import Path
@@ -12,11 +12,10 @@ from simcore import documents
 from simcore.documents import Node
 from simcore.errors import InputError, Location, Problems
 from simcore.markup import is_markup
-from simcore.system.explicit import Explicit, Transfer
-from simcore.system.flow import Claim, faults
+from simcore.system.plans.flow import MOST_PLACES, Claim, faults
+from simcore.system.plans.plan import Explicit, Transfer
 from simcore.workload.model import CollectiveKind
 
-MOST_PLACES = 1 << 22  # ranks times chunks: the check holds a number for each
 SHOWN_FAULTS = 20
 EVERY_RANKS = {CollectiveKind.ALL_GATHER, CollectiveKind.GATHER, CollectiveKind.ALL_TO_ALL}  # chunks are of all ranks
 _KINDS: dict[str, CollectiveKind] = {kind.value: kind for kind in CollectiveKind if kind != CollectiveKind.BARRIER}
@@ -44,26 +43,26 @@ class Schedule:
         total_bytes = data_bytes * (size if kind in EVERY_RANKS else 1)
         ends = [total_bytes * chunk // claim.chunks for chunk in range(claim.chunks + 1)]
         turned = (root - claim.root) % size
-        return Explicit(size, tuple(_sized(entry, ends, turned, size) for entry in self.transfers))
-
-
-def _sized(entry: Transfer, ends: list[int], turned: int, size: int) -> Transfer:
-    """A transfer with its bytes, its ranks moved on to where the root is."""
-    size_bytes = sum(ends[chunk + 1] - ends[chunk] for chunk in entry.chunks)
-    src, dst = (entry.src + turned) % size, (entry.dst + turned) % size
-    return replace(entry, src=src, dst=dst, size_bytes=size_bytes, charge_bytes=size_bytes * entry.reduce)
+        made = []
+        for entry in self.transfers:
+            size_bytes = sum(ends[chunk + 1] - ends[chunk] for chunk in entry.chunks)
+            src, dst = (entry.src + turned) % size, (entry.dst + turned) % size
+            made.append(
+                Transfer(entry.step, src, dst, entry.chunks, size_bytes, entry.reduce, size_bytes * entry.reduce)
+            )
+        return Explicit(size, tuple(made))
 
 
 def read(path: str | Path) -> Schedule:
     """A checked schedule: ours, a program of MSCCL (.xml) or a plan of MSCCL++; InputError lists what is wrong."""
     if is_markup(path):
-        from simcore.system.msccl import read_program
+        from simcore.system.plans.msccl import read_program
 
         return Schedule(*read_program(path), Location(str(path), 1, 1))
     with Problems() as problems:
         root = documents.read(path, problems)
         if "gpus" in root:
-            from simcore.system.mscclpp import read_plan
+            from simcore.system.plans.mscclpp import read_plan
 
             return Schedule(*read_plan(root), root.location)
         root.keys(required=("collective", "ranks", "chunks", "steps"), optional=("root", "description"))
@@ -71,9 +70,14 @@ def read(path: str | Path) -> Schedule:
             raise InputError(problems.found)
         claim = _claim(root)
         nodes = list(_transfers(root["steps"], claim))
-        if not problems.found:
-            _check(root["steps"], claim, nodes)
-        return Schedule(claim, tuple(entry for _, entry in nodes), root.location)
+        transfers = tuple(entry for _, entry in nodes)
+        wrong = () if problems.found else islice(faults(Explicit(claim.size, transfers), claim), SHOWN_FAULTS)
+        for fault in wrong:
+            at_end = fault.transfer < 0
+            place = root["steps"] if at_end else nodes[fault.transfer][0]
+            found = f"{len(nodes)} transfers" if at_end else str(place.value)
+            place.problem(f"this is no {claim.kind}: {fault.message}", found=found)
+        return Schedule(claim, transfers, root.location)
 
 
 def to_text(plan: Explicit, kind: CollectiveKind, root: int = 0) -> str:
@@ -85,15 +89,12 @@ def to_text(plan: Explicit, kind: CollectiveKind, root: int = 0) -> str:
         raise ValueError(f"this is no {kind}: {fault.message}")
     lines = [f"collective: {kind}", f"ranks: {plan.size}", f"chunks: {claim.chunks}", f"root: {root}", "steps:"]
     for _, step in groupby(plan.transfers, key=attrgetter("step")):
-        entries = [_entry(entry) for entry in step]
-        lines += [f"  - - {entries[0]}", *(f"    - {entry}" for entry in entries[1:])]
+        for number, entry in enumerate(step):
+            chunk = entry.chunks[0] if len(entry.chunks) == 1 else list(entry.chunks)
+            reduce = ", reduce: true" if entry.reduce else ""
+            bullets = "    - " if number else "  - - "
+            lines.append(f"{bullets}{{src: {entry.src}, dst: {entry.dst}, chunk: {chunk}{reduce}}}")
     return "\n".join(lines) + "\n"
-
-
-def _entry(entry: Transfer) -> str:
-    chunk = entry.chunks[0] if len(entry.chunks) == 1 else list(entry.chunks)
-    reduce = ", reduce: true" if entry.reduce else ""
-    return f"{{src: {entry.src}, dst: {entry.dst}, chunk: {chunk}{reduce}}}"
 
 
 def _claim(root: Node) -> Claim:
@@ -124,13 +125,10 @@ def _transfers(steps: Node, claim: Claim) -> Iterator[tuple[Node, Transfer]]:
                 if src == dst:
                     node.problem("a rank sends to itself", expected="two ranks")
                 reduce = node["reduce"].flag() if "reduce" in node else False
-                yield node, Transfer(number, src, dst, _chunks(node["chunk"], claim), 0, reduce)
-
-
-def _chunks(node: Node, claim: Claim) -> tuple[int, ...]:
-    """One chunk, or a list of them that go together."""
-    items = node.sequence() if isinstance(node.value, list) else [node]
-    return tuple(_below(item, claim.chunks, "chunk") for item in items)
+                chunk = node["chunk"]  # or a list of them that go together
+                items = chunk.sequence() if isinstance(chunk.value, list) else [chunk]
+                chunks = tuple(_below(item, claim.chunks, "chunk") for item in items)
+                yield node, Transfer(number, src, dst, chunks, 0, reduce)
 
 
 def _below(node: Node, end: int, what: str) -> int:
@@ -138,15 +136,3 @@ def _below(node: Node, end: int, what: str) -> int:
     if number >= end:
         node.problem(f"there is no such {what}", expected=f"0 to {end - 1}")
     return number
-
-
-def _check(steps: Node, claim: Claim, nodes: list[tuple[Node, Transfer]]) -> None:
-    """Note every way in which the steps do not do what is claimed."""
-    plan = Explicit(claim.size, tuple(entry for _, entry in nodes))
-    for fault in islice(faults(plan, claim), SHOWN_FAULTS):
-        place = steps if fault.transfer < 0 else nodes[fault.transfer][0]
-        place.problem(f"this is no {claim.kind}: {fault.message}", found=_shown(place, fault.transfer, nodes))
-
-
-def _shown(place: Node, transfer: int, nodes: list[tuple[Node, Transfer]]) -> str:
-    return f"{len(nodes)} transfers" if transfer < 0 else str(place.value)

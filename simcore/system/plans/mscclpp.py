@@ -14,9 +14,9 @@ from typing import TypeVar
 
 from simcore.documents import Node
 from simcore.errors import InputError, closest
-from simcore.system.buffers import MOST_PLACES, Buffers, Slot, Value, collective_of, stuck
-from simcore.system.explicit import Transfer
-from simcore.system.flow import Claim
+from simcore.system.plans.buffers import Buffers, Slot, Value, collective_of, stuck
+from simcore.system.plans.flow import MOST_PLACES, Claim
+from simcore.system.plans.plan import Transfer
 
 MOST_PARTS = 64
 MOVES = {"copy", "cpkt", "upkt", "put", "pws", "pwsf", "ppkt", "rppkt", "get"}
@@ -54,7 +54,15 @@ class _Plan:
             if gpu["id"].integer() != rank:
                 raise _wrong(gpu["id"], "ranks stand in order", expected=str(rank))
         kind = collective_of(root["collective"].text(), root["collective"])
-        self.parts = lcm(*(node.integer(1, MOST_PARTS) for node in _groups(gpus)))
+        ops = (
+            op
+            for gpu in gpus
+            for block in gpu["threadblocks"].sequence()
+            if "ops" in block
+            for op in _flat(block["ops"])
+        )
+        shared = (op["tbg_info"]["tbg_size"] for op in ops if "tbg_info" in op)  # by so many thread blocks
+        self.parts = lcm(*(node.integer(1, MOST_PARTS) for node in shared))
         inputs = gpus[0]["input_chunks"]
         if self.parts > MOST_PARTS:
             raise _wrong(root["gpus"], "thread blocks share their work in too many ways", f"{MOST_PARTS} parts")
@@ -216,15 +224,6 @@ def _flat(ops: Node) -> Iterator[Node]:
             yield from _flat(op["ops"])
         else:
             yield op
-
-
-def _groups(gpus: list[Node]) -> Iterator[Node]:
-    """Where operations say how many thread blocks share them."""
-    for gpu in gpus:
-        for block in gpu["threadblocks"].sequence():
-            if "ops" in block:
-                for info in (op["tbg_info"] for op in _flat(block["ops"]) if "tbg_info" in op):
-                    yield info["tbg_size"]
 
 
 def read_plan(root: Node) -> tuple[Claim, tuple[Transfer, ...]]:

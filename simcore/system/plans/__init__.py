@@ -1,0 +1,1 @@
+"""Plans: what they are, how they are proven, read, made and played."""
