@@ -190,8 +190,8 @@ def joined(trace: KinetoTrace, host: HostTrace) -> KinetoTrace:
     }
     collectives, unsized = _collectives(trace, host, pairs)
     stretches = max(np.unique([op.number for op in pairs.values()], return_counts=True)[1])
-    use = HostUse(host.file, by, len(host.operations), found, len(pairs), int(stretches))
-    use = replace(use, products=len(products), collectives=len(collectives), unsized=unsized)
+    added = len(products), len(collectives), unsized
+    use = HostUse(host.file, by, len(host.operations), found, len(pairs), int(stretches), *added)
     return replace(trace, products=trace.products | products, collectives=trace.collectives | collectives, host=use)
 
 
