@@ -170,7 +170,21 @@ class QueueTable:
             for name, column in columns.items():
                 once, so_far = getattr(table, name), column[own]
                 column[own] = np.maximum(so_far, once) if name == "peak_bytes" else so_far + len(begins_ns) * once
-        return cls(**columns, curves=_repeated_curves(parts), stands_for=np.arange(links))
+        begun = sorted(
+            (begin_ns, number)
+            for number, (table, _, begins_ns) in enumerate(parts)
+            for begin_ns in (begins_ns if len(table.curves) else ())
+        )
+        rows, count = [np.zeros((0, 3), np.int64)], 0
+        for begin_ns, number in begun:
+            table, first, _ = parts[number]
+            rows.append(table.curves + np.array([first, begin_ns, 0]))
+            count += len(table.curves)
+            if count >= MOST_ROWS:
+                break
+        found = np.concatenate(rows)
+        curves = found[np.argsort(found[:, 1], kind="stable")][:MOST_ROWS]
+        return cls(**columns, curves=curves, stands_for=np.arange(links))
 
     @classmethod
     def joined(cls, tables: Sequence[QueueTable], before: Sequence[int]) -> QueueTable:
@@ -180,23 +194,6 @@ class QueueTable:
         curves = np.concatenate([table.curves + np.array([first, 0, 0]) for table, first in each])
         stands_for = np.concatenate([table.stands_for + first for table, first in each])
         return cls(**columns, curves=curves, stands_for=stands_for)
-
-
-def _repeated_curves(parts: Sequence[tuple[QueueTable, int, Sequence[int]]]) -> NDArray[np.int64]:
-    begun = sorted(
-        (begin_ns, number)
-        for number, (table, _, begins_ns) in enumerate(parts)
-        for begin_ns in (begins_ns if len(table.curves) else ())
-    )
-    rows, count = [np.zeros((0, 3), np.int64)], 0
-    for begin_ns, number in begun:
-        table, first, _ = parts[number]
-        rows.append(table.curves + np.array([first, begin_ns, 0]))
-        count += len(table.curves)
-        if count >= MOST_ROWS:
-            break
-    found = np.concatenate(rows)
-    return found[np.argsort(found[:, 1], kind="stable")][:MOST_ROWS]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -52,12 +52,6 @@ class _Run:
         """When the next step begins."""
         return self.spans[-1][1] if self.spans else 0
 
-    @property
-    def factors(self) -> NDArray[np.float64]:
-        """Factor on the computing of every NPU."""
-        slow = [self.settings.stragglers.get(npu, 1.0) for npu in range(self.npus)]
-        return np.array(slow) * self.settings.compute_scale
-
     def sent(self, layer: str, nodes: int, source: IntArray, target: IntArray, size_bytes: IntArray) -> None:
         """Count bytes from node to node."""
         matrix = self.traffic.setdefault(layer, np.zeros((nodes, nodes), np.int64))
@@ -102,7 +96,9 @@ def simulate_wafer(
 def _nodes(run: _Run, step: NodeStep) -> None:
     """Play the phases of the nodes."""
     queues = run.settings.network != "congestion-free"
-    times = play(run.graph, step, run.rates, factors=run.factors[: step.nodes], queues=queues)
+    slow = [run.settings.stragglers.get(npu, 1.0) for npu in range(step.nodes)]
+    factors = np.array(slow) * run.settings.compute_scale
+    times = play(run.graph, step, run.rates, factors=factors, queues=queues)
     _phase_events(run, step, times)
     for phase in step.phases:
         for flows in phase.rounds:

@@ -142,7 +142,13 @@ class Header:
             following = self.cursor.peek()
             if following and following.line == token.line and is_integer(following.text):
                 self.cursor.take()  # the number behind a word that is no key goes with it
-        self._missing(required)
+        keyed = any(key not in required for key in self.values)
+        optional = LISTS if keyed and not any(key in self.values for key in LISTS) else ()
+        for key in required:
+            if key not in self.values and key not in optional:
+                example = f"{self.loop} 4" if key == BOTTOM else f"{key}: ..."
+                found, message = " ".join(self.values) or "no arguments", f"{self.loop} needs '{key}'"
+                self.source.problem(self.places[""], message, example, found, field=key)
 
     def _positional_bottom_layer(self) -> None:
         """ASTRA-sim 1.0's `HYBRID_DLRM B`; an integer on the next line with no other behind it is the layer count."""
@@ -193,16 +199,6 @@ class Header:
 
     def _store(self, key: str, place: Token, values: list[int]) -> None:
         self.values[key], self.places[key] = tuple(values), place
-
-    def _missing(self, required: tuple[str, ...]) -> None:
-        keyed = any(key not in required for key in self.values)
-        optional = LISTS if keyed and not any(key in self.values for key in LISTS) else ()
-        for key in required:
-            if key not in self.values and key not in optional:
-                example = f"{self.loop} 4" if key == BOTTOM else f"{key}: ..."
-                found = " ".join(self.values) or "no arguments"
-                message = f"{self.loop} needs '{key}'"
-                self.source.problem(self.places[""], message, example, found, field=key)
 
 
 def _key(word: str) -> str:

@@ -190,13 +190,16 @@ def joined(trace: KinetoTrace, host: HostTrace) -> KinetoTrace:
     }
     collectives, unsized = _collectives(trace, host, pairs)
     stretches = max(np.unique([op.number for op in pairs.values()], return_counts=True)[1])
-    use = HostUse(host.file, by, len(host.operations), found, len(pairs), int(stretches))
-    use = replace(use, products=len(products), collectives=len(collectives), unsized=unsized)
+    added = len(products), len(collectives), unsized
+    use = HostUse(host.file, by, len(host.operations), found, len(pairs), int(stretches), *added)
     return replace(trace, products=trace.products | products, collectives=trace.collectives | collectives, host=use)
 
 
 def _by_name(trace: KinetoTrace, host: HostTrace) -> dict[int, Op]:
-    """Row of the operators -> operation, thread by thread, the longest first on the profile's thread that fits best."""
+    """Row of the operators -> operation, thread by thread, the longest first on the profile's thread that fits best.
+
+    Of every stretch that is just the thread's sequence all operators count, else those that most elements match.
+    """
     threads: dict[object, list[Op]] = {}
     for op in host.operations:
         threads.setdefault(op.attributes.get("tid"), []).append(op)
@@ -209,7 +212,13 @@ def _by_name(trace: KinetoTrace, host: HostTrace) -> dict[int, Op]:
         lane = max(free, key=lambda one: (*_likeness(operators.name[free[one]], wanted), -one), default=-1)
         if lane >= 0:
             rows = free.pop(lane)
-            pairs |= {int(rows[at]): own[number] for number, at in _aligned(operators.name[rows], wanted)}
+            names, starts = operators.name[rows], _stretches(operators.name[rows], wanted)
+            aligned = [(number, start + number) for start in starts for number in range(len(wanted))]
+            if not starts and _likeness(names, wanted)[1] >= ENOUGH * len(wanted):
+                aligned = matches(wanted.tolist(), names.tolist())
+                within = aligned[-1][1] - aligned[0][1] + 1 if aligned else 0
+                aligned *= len(aligned) >= ENOUGH * within  # those scattered over the sequence are none
+            pairs |= {int(rows[at]): own[number] for number, at in aligned}
     return pairs
 
 
@@ -217,21 +226,6 @@ def _likeness(names: Column, wanted: Column) -> tuple[int, int]:
     """How often a sequence has another one in it, and how many names they have in common."""
     common = Counter(names.tolist()) & Counter(wanted.tolist())
     return len(_stretches(names, wanted)), common.total()
-
-
-def _aligned(names: Column, wanted: Column) -> list[tuple[int, int]]:
-    """Positions in the sequence wanted and in the other: of every stretch that is just it, else of most elements.
-
-    Matches that are scattered over the sequence are none.
-    """
-    starts = _stretches(names, wanted)
-    if starts:
-        return [(number, start + number) for start in starts for number in range(len(wanted))]
-    if _likeness(names, wanted)[1] < ENOUGH * len(wanted):
-        return []
-    pairs = matches(wanted.tolist(), names.tolist())
-    within = pairs[-1][1] - pairs[0][1] + 1 if pairs else 0
-    return pairs if len(pairs) >= ENOUGH * within else []
 
 
 def _stretches(names: Column, wanted: Column) -> list[int]:

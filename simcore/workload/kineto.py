@@ -448,7 +448,12 @@ class _Collector:
         for index, (event, thread) in sorted(self.marks.items()):
             start = round((event.ts - base_us) * 1e3)
             steps.append(StepMark(index, start, start + round((event.dur or 0) * 1e3), thread))
-        ran["collectives"] = {row: _with_ends(what, rank) for row, what in ran.get("collectives", {}).items()}
+        for row, said in ran.setdefault("collectives", {}).items():
+            group, _, ends = said.group.rpartition(" ")
+            source, separator, destination = ends.partition(">")
+            if separator and not (source and destination):  # the end that is not named is this rank, if that is known
+                own = "" if rank is None else f" {source or rank}>{destination or rank}"
+                ran["collectives"][row] = replace(said, group=group + own)
         return KinetoTrace(
             file=file,
             rank=rank or 0,
@@ -469,16 +474,6 @@ class _Collector:
             **asked,
             **ran,
         )
-
-
-def _with_ends(said: Collective, rank: int | None) -> Collective:
-    """A transfer of which only the other end is named is this rank's; without a rank it keeps its group alone."""
-    group, _, ends = said.group.rpartition(" ")
-    source, separator, destination = ends.partition(">")
-    if not separator or (source and destination):
-        return said
-    own = "" if rank is None else f" {source or rank}>{destination or rank}"
-    return replace(said, group=group + own)
 
 
 def read_kineto(content: bytes, file: str) -> KinetoTrace:

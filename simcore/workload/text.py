@@ -204,8 +204,16 @@ def _layers(cursor: Cursor, header: Header) -> tuple[Layer, ...]:
     starts_line = not source.lines[first.line - 1][: first.column - 1].strip()
     with collection_paused():
         layers = _quick(source, first.line, width, header.dialect) if starts_line else None
-    if layers is None:
-        layers = _careful(cursor, width, header)
+    if layers is None:  # wrapped rows if that reads without a problem, otherwise one row a line and all its problems
+        tokens = list(iter(cursor.take, None))
+        rows, trial = [tokens[start : start + width] for start in range(0, len(tokens), width)], _trial(source)
+        whole = len(rows[-1]) == width
+        with suppress(InputError):  # too many problems
+            for row in rows if whole else ():
+                read_row(row, trial, width, header.dialect)
+        if not whole or trial.problems.found:
+            rows = [list(line) for _, line in groupby(tokens, attrgetter("line"))]
+        layers = tuple(read_row(row, source, width, header.dialect) for row in rows)
     if header.count is not None and len(layers) != header.count:
         message = f"the header announces {header.count} layers but {len(layers)} follow"
         source.problem(header.count_place, message, str(len(layers)), hint="one row a layer", field="layers")
@@ -247,21 +255,6 @@ def _trial(source: Source) -> Source:
     trial = Source("", source.file, Problems())
     trial.lines = source.lines
     return trial
-
-
-def _careful(cursor: Cursor, width: int, header: Header) -> tuple[Layer, ...]:
-    """Rows of words; wrapped rows if that reads without a problem, otherwise one row a line and all its problems."""
-    source, tokens = cursor.source, []
-    while token := cursor.take():
-        tokens.append(token)
-    rows, trial = [tokens[start : start + width] for start in range(0, len(tokens), width)], _trial(source)
-    whole = len(rows[-1]) == width
-    with suppress(InputError):  # too many problems
-        for row in rows if whole else ():
-            read_row(row, trial, width, header.dialect)
-    if not whole or trial.problems.found:
-        rows = [list(line) for _, line in groupby(tokens, attrgetter("line"))]
-    return tuple(read_row(row, source, width, header.dialect) for row in rows)
 
 
 def _ignored_sizes(layers: Iterable[Layer]) -> list[str]:

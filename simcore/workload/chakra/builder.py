@@ -116,11 +116,8 @@ class GraphBuilder:
         path = Path(target)
         as_json = path.suffix == ".json"
         prefix, suffix = (path.with_suffix(""), "json") if as_json else (path, "et")
-        files = {}
-        for rank in range(self.npus):
-            data = self._encoded(rank)
-            target_of_rank = prefix.with_name(f"{prefix.name}.{rank}.{suffix}")
-            files[target_of_rank] = json_form.to_json(data).encode() if as_json else data
+        made = (json_form.to_json(data).encode() if as_json else data for data in map(self._encoded, range(self.npus)))
+        files = {prefix.with_name(f"{prefix.name}.{rank}.{suffix}"): data for rank, data in enumerate(made)}
         writer.write_files(files, force=force)
         return list(files)
 

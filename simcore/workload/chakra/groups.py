@@ -105,20 +105,12 @@ def check_ranks(
                 found = str(peer[row]) if peer[row] != -1 else "nothing"
                 text = f"the {what} names {'no rank' if peer[row] == -1 else 'a rank that does not exist'}"
                 problems.add(trace.places.problem(row, text, field, f"ranks 0 to {npus - 1}", found))
-            _check_groups(trace, graph, np.flatnonzero(graph_of_rank == index), groups, problems)
-
-
-def _check_groups(
-    trace: Trace, graph: Graph, ranks: NDArray[np.int64], groups: Mapping[str, tuple[int, ...]], problems: Problems
-) -> None:
-    used = np.where(graph.kind == NodeKind.COLLECTIVE, graph.group, 0)
-    for number in np.unique(used[used > 0]).tolist():
-        name, row = graph.group_names[number], int(np.flatnonzero(used == number)[0])
-        if name not in groups:
-            hint = f"{closest(name, groups)}; give --comm-groups"
-            problems.add(trace.places.problem(row, f"unknown group '{name}'", "pg_name", hint, repr(name)))
-            continue
-        foreign = np.setdiff1d(ranks, groups[name]).tolist()
-        if foreign:
-            text = f"rank {foreign[0]} runs a collective of group '{name}' but is no member"
-            problems.add(trace.places.problem(row, text, "pg_name", f"one of the ranks {list(groups[name])}"))
+            used = np.where(graph.kind == NodeKind.COLLECTIVE, graph.group, 0)
+            for number in np.unique(used[used > 0]).tolist():
+                name, row = graph.group_names[number], int(np.flatnonzero(used == number)[0])
+                if name not in groups:
+                    hint = f"{closest(name, groups)}; give --comm-groups"
+                    problems.add(trace.places.problem(row, f"unknown group '{name}'", "pg_name", hint, repr(name)))
+                elif foreign := np.setdiff1d(np.flatnonzero(graph_of_rank == index), groups[name]).tolist():
+                    text = f"rank {foreign[0]} runs a collective of group '{name}' but is no member"
+                    problems.add(trace.places.problem(row, text, "pg_name", f"one of the ranks {list(groups[name])}"))

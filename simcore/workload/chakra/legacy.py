@@ -33,8 +33,29 @@ def to_current(data: bytes, path: str, npu_frequency_mhz: float = USUAL_MHZ) -> 
     """
     if json_form.is_json(data):
         return json_form.from_json(data, path)
+    from google.protobuf.message import DecodeError
+
     version = detect(data)
-    return data if version == "" else _converted(data, version, path, npu_frequency_mhz)
+    if version == "":
+        return data
+    of_2023, later = partial(_from_2023, npu_frequency_mhz=npu_frequency_mhz), partial(_from_attributes, version)
+    convert: Callable[[Any], Any] = of_2023 if version == "2023-01" else later
+    head, nodes = writer.metadata(converted_from=version), []
+    try:
+        starts, ends = wire.frames(data)
+    except wire.WireError as error:
+        raise error.at(path) from error
+    for index, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+        raw = data[start:end]
+        try:
+            if index == 0 and version != "2023-01" and _known(version, "GlobalMetadata", raw):
+                _copy_attributes(messages(version)["GlobalMetadata"].FromString(raw).attribute, head)
+            else:
+                nodes.append(convert(messages(version)["Node"].FromString(raw)))
+        except (DecodeError, KeyError, TypeError, ValueError) as error:
+            text = f"message {index} at byte {start}: no node of Chakra's schema {version}: {error}"
+            raise InputError.at(path, text) from error
+    return writer.encode(head, nodes)
 
 
 def detect(data: bytes) -> str:
@@ -71,30 +92,6 @@ def _known(version: str, kind: str, raw: bytes) -> bool:
     size = message.ByteSize()
     message.DiscardUnknownFields()
     return bool(message.ByteSize() == size)
-
-
-def _converted(data: bytes, version: str, path: str, npu_frequency_mhz: float) -> bytes:
-    """An older file, message by message."""
-    from google.protobuf.message import DecodeError
-
-    of_2023, later = partial(_from_2023, npu_frequency_mhz=npu_frequency_mhz), partial(_from_attributes, version)
-    convert: Callable[[Any], Any] = of_2023 if version == "2023-01" else later
-    head, nodes = writer.metadata(converted_from=version), []
-    try:
-        starts, ends = wire.frames(data)
-    except wire.WireError as error:
-        raise error.at(path) from error
-    for index, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
-        raw = data[start:end]
-        try:
-            if index == 0 and version != "2023-01" and _known(version, "GlobalMetadata", raw):
-                _copy_attributes(messages(version)["GlobalMetadata"].FromString(raw).attribute, head)
-            else:
-                nodes.append(convert(messages(version)["Node"].FromString(raw)))
-        except (DecodeError, KeyError, TypeError, ValueError) as error:
-            text = f"message {index} at byte {start}: no node of Chakra's schema {version}: {error}"
-            raise InputError.at(path, text) from error
-    return writer.encode(head, nodes)
 
 
 def _node_type(number: int, shift: int) -> NodeType:

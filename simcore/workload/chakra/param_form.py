@@ -210,8 +210,15 @@ class _Rows:
                 yield asked.pop(needed)
             name = graph.group_names[graph.group[row]] if graph.kind[row] == NodeKind.COLLECTIVE else ""
             place = {"req": int(graph.node_id[row]), "pg_id": number_of[name], "world_size": len(groups[name])}
-            entry = _collective if graph.kind[row] == NodeKind.COLLECTIVE else _transfer
-            yield {"startTime_ns": self.start_ns[row], **place, **entry(graph, row, rank, groups[name])}
+            if graph.kind[row] == NodeKind.COLLECTIVE:
+                entry = _collective(graph, row, rank, groups[name])
+            else:
+                sends, peer = graph.kind[row] == NodeKind.SEND, int(graph.peer[row])
+                count, dtype = _elements(int(graph.size_bytes[row]))
+                ends = {"src_rank": rank if sends else peer, "dst_rank": peer if sends else rank, "use_batch": False}
+                sizes = {"in_msg_size": count, "out_msg_size": count, "dtype": dtype}
+                entry = {"comms": "isend" if sends else "irecv", **sizes, **ends}
+            yield {"startTime_ns": self.start_ns[row], **place, **entry}
             asked[row] = {"comms": "wait", **place}
         yield from asked.values()
 
@@ -221,16 +228,6 @@ def _elements(size_bytes: int, multiple: int = 1) -> tuple[int, str]:
     width = 1 if size_bytes % 2 else 2
     count = -(-size_bytes // width // multiple) * multiple
     return count, DTYPES[width]
-
-
-def _transfer(graph: Graph, row: int, rank: int, group: Sequence[int]) -> Entry:
-    sends = graph.kind[row] == NodeKind.SEND
-    ends = (rank, int(graph.peer[row])) if sends else (int(graph.peer[row]), rank)
-    count, dtype = _elements(int(graph.size_bytes[row]))
-    return {
-        "comms": "isend" if sends else "irecv", "in_msg_size": count, "out_msg_size": count, "dtype": dtype,
-        "src_rank": ends[0], "dst_rank": ends[1], "use_batch": False,
-    }  # fmt: skip
 
 
 def _collective(graph: Graph, row: int, rank: int, group: Sequence[int]) -> Entry:

@@ -80,11 +80,9 @@ def pipeline_of(workload: Workload, schedule: str = "") -> Pipeline:
     )
     if plan.placement == "twoway":
         warnings.append(f"{plan.name}: the gradients of the two copies of the model are not summed between stages")
-    ends = []
-    for stage in range(plan.stages):
-        held = _joined([parts[plan.part(stage, chunk)] for chunk in range(plan.chunks)])
-        ends.append((held.head, held.tail))
-    return Pipeline(plan, lines, tuple(ends), tuple(warnings))
+    chunks = range(plan.chunks)
+    held = (_joined([parts[plan.part(stage, chunk)] for chunk in chunks]) for stage in range(plan.stages))
+    return Pipeline(plan, lines, tuple((part.head, part.tail) for part in held), tuple(warnings))
 
 
 def _check_loop(workload: Workload) -> None:
@@ -221,13 +219,10 @@ def steps_of(passage: Passage, *, splits: bool) -> Iterator[Step]:
     kind, rows = passage.cell.kind, passage.rows
     if kind == "F":
         return map(forward, rows)
-    if kind == "W":
-        return (Step(WEIGHT_GRAD, row, issue=Ref(WEIGHT_GRAD, row), order=Order.FIFO) for row in reversed(rows))
-    if splits:
-        return (
-            Step(INPUT_GRAD, row, issue=Ref(INPUT_GRAD, row), order=Order.LIFO, blocking=True) for row in reversed(rows)
-        )
-    return _backwards(rows)
+    if kind == "B" and not splits:
+        return _backwards(rows)
+    phase, order = (WEIGHT_GRAD, Order.FIFO) if kind == "W" else (INPUT_GRAD, Order.LIFO)
+    return (Step(phase, row, issue=Ref(phase, row), order=order, blocking=kind == "B") for row in reversed(rows))
 
 
 def _backwards(rows: Rows) -> Iterator[Step]:

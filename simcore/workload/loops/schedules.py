@@ -215,21 +215,20 @@ def parse(text: str, file: str = "schedule") -> Schedule:
             expected="schedule NAME: P stages, M micro-batches, C chunks, loop | v | twoway",
         )
     name, stages, micro_batches, chunks, placement = head.groups()
-    order = tuple(tuple(_parse_row(row, number, file)) for number, row in enumerate(lines[1:], start=2) if row.strip())
+    order: list[tuple[Cell, ...]] = []
+    for number, row in enumerate(lines[1:], start=2):
+        body, cells = row.index("|") + 1 if "|" in row else 0, []
+        for token in re.finditer(r"\S+", row[body:]):
+            cell = _CELL.match(token.group())
+            if cell:
+                cells.append(Cell(cell[1], int(cell[2]), int(cell[3] or 0)))
+            elif token.group() != ".":
+                place = Location(file, number, body + token.start() + 1)
+                raise InputError.at(place, "not a cell", expected="F3, B0.1, W2 or .", found=repr(token.group()))
+        order += [tuple(cells)] * bool(row.strip())
     if len(order) != int(stages):
         raise InputError.at(Location(file, 1, 1), "wrong number of rows", expected=f"{stages}", found=str(len(order)))
-    return Schedule(name, int(stages), int(micro_batches), int(chunks), placement, order)
-
-
-def _parse_row(row: str, number: int, file: str) -> Iterator[Cell]:
-    body = row.index("|") + 1 if "|" in row else 0
-    for token in re.finditer(r"\S+", row[body:]):
-        cell = _CELL.match(token.group())
-        if cell:
-            yield Cell(cell[1], int(cell[2]), int(cell[3] or 0))
-        elif token.group() != ".":
-            place = Location(file, number, body + token.start() + 1)
-            raise InputError.at(place, "not a cell", expected="F3, B0.1, W2 or .", found=repr(token.group()))
+    return Schedule(name, int(stages), int(micro_batches), int(chunks), placement, tuple(order))
 
 
 def _cells(kind: str, micro_batches: range) -> Iterator[Cell]:

@@ -22,7 +22,7 @@ from simcore.workload.chakra import writer
 from simcore.workload.chakra.schema import NodeType
 from simcore.workload.tokens import MAX_INTEGER
 
-NS_PER_MS, NS_PER_S = 1_000_000, 1_000_000_000
+NS_PER_MS = 1_000_000
 MOST_DEVICES = 1 << 16  # each becomes a file
 _NODE = re.compile(r'node(\d{1,18})\s*\[.*?label="\{(.*?)\}"')
 _EDGE = re.compile(r"node(\d{1,18})\s*->\s*node(\d{1,18})(?!\d)")
@@ -53,8 +53,17 @@ def convert(path: str, *, ns_per_unit: float = NS_PER_MS) -> list[bytes]:
     """The trace of every device of a graph file, device 0 first; InputError with line and column of what is wrong."""
     with Problems() as problems:
         tasks = _read(read_text(path), path, ns_per_unit, problems)
-        for task in tasks.values():
-            _check(task, tasks, problems)
+        for task in tasks.values():  # computation can wait only for what its own device does; a transfer has two ends
+            if not 0 <= min(task.source, task.target) <= max(task.source, task.target) < MOST_DEVICES:
+                text, found = f"node{task.number} is on a device that cannot be", f"{task.source}, {task.target}"
+                problems.add(Problem(task.location, text, f"devices 0 to {MOST_DEVICES - 1}", found, field="device_id"))
+            if task.is_transfer and task.source == task.target:
+                text = f"node{task.number} transfers from device {task.source} to itself"
+                problems.add(Problem(task.location, text, "two devices", str(task.source), field="dst_device_id"))
+            for parent in () if task.is_transfer else task.parents:
+                if task.source not in (tasks[parent].source, tasks[parent].target):
+                    text = f"node{task.number} on device {task.source} waits for node{parent} on another device"
+                    problems.add(Problem(task.location, text, "a transfer between the two"))
         if not tasks and not problems.found:
             problems.add(Problem(Location(path, 1, 1), "no task in this graph", _SYNTAX))
     devices = 1 + max((device for task in tasks.values() for device in (task.source, task.target)), default=-1)
@@ -115,20 +124,6 @@ def _counted(value: int) -> int:
     if not 0 <= value <= MAX_INTEGER:
         raise ValueError(f"{value} is not between 0 and 2^63 - 1")
     return value
-
-
-def _check(task: Task, tasks: Mapping[int, Task], problems: Problems) -> None:
-    """Computation can wait only for what its own device does; a transfer has two ends."""
-    if not 0 <= min(task.source, task.target) <= max(task.source, task.target) < MOST_DEVICES:
-        text, found = f"node{task.number} is on a device that cannot be", f"{task.source}, {task.target}"
-        problems.add(Problem(task.location, text, f"devices 0 to {MOST_DEVICES - 1}", found, field="device_id"))
-    if task.is_transfer and task.source == task.target:
-        text = f"node{task.number} transfers from device {task.source} to itself"
-        problems.add(Problem(task.location, text, "two devices", str(task.source), field="dst_device_id"))
-    for parent in () if task.is_transfer else task.parents:
-        if task.source not in (tasks[parent].source, tasks[parent].target):
-            text = f"node{task.number} on device {task.source} waits for node{parent} on another device"
-            problems.add(Problem(task.location, text, "a transfer between the two"))
 
 
 def _nodes(task: Task, tasks: Mapping[int, Task], device: int) -> Iterator[object]:

@@ -55,8 +55,15 @@ def link(ops: Sequence[Op], path: str) -> list[Op]:
             hint="record both traces in one run",
         )
     timed = _timed(ops, span_of)
-    launched = _launched(device, calls, span_of)
-    timed, waits = _blocked(timed, span_of, device, calls)
+    enclosing, call_of = _Enclosing(span_of), {call.args.get("correlation"): call for call in calls}
+    # Host operation -> device operations it launched; those nobody can be found for are left out.
+    launched: dict[int, list[Timed]] = defaultdict(list)
+    for span in device:
+        call = call_of.get(span.args.get("correlation"))
+        around = enclosing(call.thread, call.start_ns) if call else None
+        if around is not None:
+            launched[around].append(span)
+    waits = _blocked(timed, enclosing, device, calls)
     linked, number_of_kernel, new_number = _renumbered(timed, launched)
     threads = {new_number[number]: span.thread for number, span in span_of.items()}
     for number, span in waits:
@@ -144,24 +151,10 @@ class _Enclosing:
         return spans[index][2] if index < len(spans) else None
 
 
-def _launched(device: Iterable[Timed], calls: Iterable[Timed], span_of: Mapping[int, Timed]) -> dict[int, list[Timed]]:
-    """Host operation -> device operations it launched; those nobody can be found for are left out."""
-    call_of = {call.args.get("correlation"): call for call in calls}
-    enclosing = _Enclosing(span_of)
-    launched: dict[int, list[Timed]] = defaultdict(list)
-    for span in device:
-        call = call_of.get(span.args.get("correlation"))
-        number = enclosing(call.thread, call.start_ns) if call else None
-        if number is not None:
-            launched[number].append(span)
-    return launched
-
-
 def _blocked(
-    timed: dict[int, Op], span_of: Mapping[int, Timed], device: Sequence[Timed], calls: Iterable[Timed]
-) -> tuple[dict[int, Op], list[tuple[int, Timed]]]:
-    """Operations without the time they were blocked, and who waits for which device operation instead."""
-    enclosing = _Enclosing(span_of)
+    timed: dict[int, Op], enclosing: _Enclosing, device: Sequence[Timed], calls: Iterable[Timed]
+) -> list[tuple[int, Timed]]:
+    """Who waits for which device operation; the time they were blocked is taken out of operations."""
     by_end = sorted(device, key=lambda span: span.end_ns)
     ends = [span.end_ns for span in by_end]
     waits = []
@@ -177,7 +170,7 @@ def _blocked(
         if around is not None:
             left = max(0, timed[around].duration_ns - (last.end_ns - call.start_ns))
             timed[around] = replace(timed[around], duration_ns=left)
-    return timed, waits
+    return waits
 
 
 def _renumbered(
