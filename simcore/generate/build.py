@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 
+from simcore.compute.accelerators import ELEMENT_BYTES
 from simcore.errors import InputError
 from simcore.generate.aicb.options import Options
 from simcore.generate.aicb.presets import MODELS
@@ -194,7 +195,7 @@ def plan_of(asked: Asked, model: Model) -> Plan:
         zero=zero,
         recompute=extra.recompute or ("selective" if options.recompute_activations else "none"),
         dtype=number_format(options.dtype),
-        gradient_bytes=2 if reduced_in in ("bfloat16", "float16", "bf16", "fp16") else 4,
+        gradient_bytes=max(2, int(ELEMENT_BYTES[number_format(reduced_in)])),
         overlap=bool(extra.overlap_grad_reduce),
         pad_vocab_to=1 if deepspeed else options.make_vocab_size_divisible_by,
         capacity=extra.moe_expert_capacity_factor or 0.0,
