@@ -18,7 +18,8 @@ from simcore.model.layer import embedding, head, mtp_blocks
 from simcore.model.memory import Needs, kept_bytes, layer_bytes, stage_needs, states
 from simcore.model.plan import Plan
 from simcore.model.shape import Model
-from simcore.workload.loops.schedules import Cell, play
+from simcore.workload.loops.schedules import Cell
+from simcore.workload.loops.timing import play
 
 _LASTING = ("parameters", "gradients", "optimizer")
 _PASSES = {"F": "forward", "B": "backward", "W": "weight gradients"}

@@ -23,8 +23,9 @@ from simcore.model.shape import Model
 from simcore.model.steps import Axis
 from simcore.system.collectives.nccl import Fabric, collective_s, point_to_point_s
 from simcore.units import whole_ns
-from simcore.workload.loops.schedules import Durations, Schedule
+from simcore.workload.loops.schedules import Schedule
 from simcore.workload.loops.steady import length
+from simcore.workload.loops.timing import Durations
 from simcore.workload.model import CollectiveKind
 
 

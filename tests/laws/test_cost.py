@@ -15,7 +15,7 @@ from simcore.generate.training import pipeline_workload
 from simcore.model.plan import Plan
 from simcore.model.shape import Experts, Model
 from simcore.model.steps import Axis
-from simcore.workload.loops import schedules
+from simcore.workload.loops import schedules, timing
 
 SELENE = CLUSTERS["selene"]
 GPT = Model("gpt", 8, 2048, 16, 8192, 32000, gated=False, tied=True, positions=1024, norm="layer")
@@ -86,7 +86,7 @@ def test_a_pipeline_is_played_to_the_nanosecond(asked):
     )  # fmt: skip
     end = next(layer for layer in program(model, plan, SELENE).layers if layer.name == "optimizer")
     found = engine_ns(model, plan, SELENE) - end.forward.compute_ns
-    assert schedules.play(plan.order, part_times_ns(model, plan, SELENE)).makespan == found
+    assert timing.play(plan.order, part_times_ns(model, plan, SELENE)).makespan == found
 
 
 @settings(max_examples=60, deadline=None)
