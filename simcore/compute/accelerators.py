@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 from simcore.errors import InputError, closest
 from simcore.library import table
@@ -131,14 +132,10 @@ def _stated_otherwise(device: Accelerator, stated: list[str]) -> Accelerator:
             what = f"{device.name}: what is stated is not understood"
             raise InputError.at(f"@{one}", what, expected="@500W, @2.4TB/s or @0.9x", found=one)
         value, unit = float(found[1]), found[2]
-        if unit == "W":
-            device = replace(device, power_w=value)
-        elif unit == "TB/s":
-            device = replace(device, memory_bytes_per_s=value * 1e12)
-        else:
-            device = replace(
-                device, peak_flops_per_s={key: rate * value for key, rate in device.peak_flops_per_s.items()}
-            )
+        changes: dict[str, Any] = {"power_w": value} if unit == "W" else {"memory_bytes_per_s": value * 1e12}
+        if unit == "x":
+            changes = {"peak_flops_per_s": {key: rate * value for key, rate in device.peak_flops_per_s.items()}}
+        device = replace(device, **changes)
     return replace(device, name="@".join((device.name, *stated)))
 
 

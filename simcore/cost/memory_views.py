@@ -7,7 +7,7 @@ import csv
 import html
 import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -122,15 +122,15 @@ def _csv(some: Sequence[Occupancy], answer: Answer) -> str:
 def _chrome(some: Sequence[Occupancy], answer: Answer) -> str:
     """Counters of bytes, a process a stage; times in microseconds."""
     del answer
-    return json.dumps({"traceEvents": [event for one in some for event in _counters(one)]}, sort_keys=True)
-
-
-def _counters(one: Occupancy) -> Iterator[dict[str, object]]:
-    yield {"ph": "M", "name": "process_name", "pid": one.stage, "args": {"name": f"stage {one.stage}"}}
-    for now in one.moments:
-        bytes_ = one.lasting | {"activations": now.activations, "workspace": now.workspace}
-        for name, args in (("memory", bytes_), ("reserved", {"bytes": now.reserved})):
-            yield {"ph": "C", "name": name, "pid": one.stage, "ts": round(now.time_s * 1e6, 3), "args": args}
+    events = list[dict[str, object]]()
+    for one in some:
+        events.append({"ph": "M", "name": "process_name", "pid": one.stage, "args": {"name": f"stage {one.stage}"}})
+        for now in one.moments:
+            held = one.lasting | {"activations": now.activations, "workspace": now.workspace}
+            for name, args in (("memory", held), ("reserved", {"bytes": now.reserved})):
+                at_us = round(now.time_s * 1e6, 3)
+                events.append({"ph": "C", "name": name, "pid": one.stage, "ts": at_us, "args": args})
+    return json.dumps({"traceEvents": events}, sort_keys=True)
 
 
 def _html(some: Sequence[Occupancy], answer: Answer) -> str:

@@ -58,10 +58,6 @@ def read_study(path: str | Path) -> Study:
     return study
 
 
-def _number(node: Node) -> int:
-    return node.integer(1)
-
-
 def _among(numbers: Sequence[int]) -> Callable[[Node], int]:
     def read_number(node: Node) -> int:
         number = node.integer(0)
@@ -77,7 +73,7 @@ def _one_of(choices: list[str]) -> Callable[[Node], Any]:
 
 
 _VARY: dict[str, Callable[[Node], Any]] = {
-    **dict.fromkeys(("tp", "pp", "cp", "ep", "micro_batch", "virtual_stages"), _number),
+    **dict.fromkeys(("tp", "pp", "cp", "ep", "micro_batch", "virtual_stages"), lambda node: node.integer(1)),
     **dict.fromkeys(("shard", "recompute_layers"), Node.integer),
     "zero": _among(ZERO_LEVELS),
     "recompute": _one_of(CHOICES["recompute"]),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
+from typing import Any
 
+from simcore.compute.accelerators import ELEMENT_BYTES
 from simcore.errors import InputError
 from simcore.generate.aicb.options import Options
 from simcore.generate.aicb.presets import MODELS
@@ -65,27 +67,16 @@ def model_of(asked: Asked) -> Model:
         changes["tied"] = False
     if base.positions:
         changes["positions"] = _positions(options, given, base)
-    return replace(base, **changes)  # type: ignore[arg-type]
+    return replace(base, **changes)
 
 
-def _changes(asked: Asked, base: Model) -> dict[str, object]:
+def _changes(asked: Asked, base: Model) -> dict[str, Any]:
     """Fields of a named model that options change."""
     options, extra, given = asked.options, asked.extra, asked.given
-    fields = {
-        "num_layers": ("layers", options.num_layers),
-        "hidden_size": ("hidden", options.hidden_size),
-        "num_attention_heads": ("heads", options.heads),
-        "ffn_hidden_size": ("ffn", options.ffn),
-        "vocab_size": ("vocab", options.vocab_size),
-        "swiglu": ("gated", options.swiglu),
-        "add_bias_linear": ("linear_bias", options.add_bias_linear),
-        "num_query_groups": ("kv_heads", extra.num_query_groups),
-        "mtp_num_layers": ("mtp_layers", extra.mtp_num_layers),
-    }
-    changes: dict[str, object] = {field: value for option, (field, value) in fields.items() if option in given}
+    changes = _renamed(options, given, _FIELDS) | _renamed(extra, given, _EXTRA_FIELDS)
     if given & {"swiglu", "hidden_size"} and "ffn_hidden_size" not in given:
         width, gated = changes.get("hidden", base.hidden), changes.get("gated", base.gated)
-        changes["ffn"] = replace(options, hidden_size=width, swiglu=gated).ffn  # type: ignore[arg-type]
+        changes["ffn"] = replace(options, hidden_size=width, swiglu=gated).ffn
     routing = _renamed(options, given, _EXPERT_FIELDS)
     if routing and base.experts is None:
         raise InputError.at(f"--{min(given & set(_EXPERT_FIELDS))}", "this model has no experts", found=base.name)
@@ -96,6 +87,16 @@ def _changes(asked: Asked, base: Model) -> dict[str, object]:
     return changes
 
 
+_FIELDS = {
+    "num_layers": "layers",
+    "hidden_size": "hidden",
+    "num_attention_heads": "heads",
+    "ffn_hidden_size": "ffn",
+    "vocab_size": "vocab",
+    "swiglu": "gated",
+    "add_bias_linear": "linear_bias",
+}
+_EXTRA_FIELDS = {"num_query_groups": "kv_heads", "mtp_num_layers": "mtp_layers"}
 _EXPERT_FIELDS = {"num_experts": "count", "moe_router_topk": "top_k", "n_dense_layers": "dense_layers"}
 _LATENT_FIELDS = {
     "q_lora_rank": "query_rank",
@@ -106,20 +107,20 @@ _LATENT_FIELDS = {
 }
 
 
-def _renamed(options: Options, given: Set[str], names: Mapping[str, str]) -> dict[str, int]:
+def _renamed(options: Options | Extra, given: Set[str], names: Mapping[str, str]) -> dict[str, Any]:
     """Given options under the names of fields."""
     return {field: getattr(options, option) for option, field in names.items() if option in given}
 
 
 def _expert_changes(
-    options: Options, given: Set[str], base: Model, experts: Experts, routing: dict[str, int]
-) -> dict[str, object]:
+    options: Options, given: Set[str], base: Model, experts: Experts, routing: dict[str, Any]
+) -> dict[str, Any]:
     """Experts with what is given; a given width is that of an expert, of dense layers too where they were equal."""
     if "ffn_hidden_size" in given:
         routing["ffn"] = options.ffn
     if "n_shared_expert" in given:
         routing["shared_ffn"] = options.n_shared_expert * routing.get("ffn", experts.ffn)
-    changed: dict[str, object] = {"experts": replace(experts, **routing)}  # type: ignore[arg-type]
+    changed: dict[str, Any] = {"experts": replace(experts, **routing)}
     return changed if base.ffn == experts.ffn else changed | {"ffn": base.ffn}
 
 
@@ -130,19 +131,15 @@ def _described(options: Options, extra: Extra) -> Model:
     if deepseek:
         shared = options.n_shared_expert * options.ffn
         experts = replace(experts, shared_ffn=shared, dense_layers=options.n_dense_layers)
+    told = _renamed(options, {*_FIELDS}, _FIELDS)
+    told |= {"heads": options.heads, "ffn": options.ffn, "gated": options.swiglu or not gpt}
     return Model(
         options.model_name or options.frame.lower(),
-        layers=options.num_layers,
-        hidden=options.hidden_size,
-        heads=options.heads,
-        ffn=options.ffn,
-        vocab=options.vocab_size,
+        **told,
         kv_heads=extra.num_query_groups or 0,
-        gated=options.swiglu or not gpt,
         tied=gpt,
         positions=options.max_position_embeddings if gpt else 0,
         norm="layer" if gpt else "rms",
-        linear_bias=options.add_bias_linear,
         latent=Latent(**_renamed(options, {*_LATENT_FIELDS}, _LATENT_FIELDS)) if deepseek else None,
         experts=experts if options.moe_enable else None,
         mtp_layers=extra.mtp_num_layers or 0,
@@ -194,7 +191,7 @@ def plan_of(asked: Asked, model: Model) -> Plan:
         zero=zero,
         recompute=extra.recompute or ("selective" if options.recompute_activations else "none"),
         dtype=number_format(options.dtype),
-        gradient_bytes=2 if reduced_in in ("bfloat16", "float16", "bf16", "fp16") else 4,
+        gradient_bytes=max(2, int(ELEMENT_BYTES[number_format(reduced_in)])),
         overlap=bool(extra.overlap_grad_reduce),
         pad_vocab_to=1 if deepspeed else options.make_vocab_size_divisible_by,
         capacity=extra.moe_expert_capacity_factor or 0.0,
@@ -219,19 +216,9 @@ def _load(options: Options, extra: Extra, experts: Experts | None) -> float:
 
 def aicb_options(options: Options, model: Model) -> Options:
     """AICB's options for the same model, as far as they can say it."""
-    experts = model.experts
-    return replace(
-        options,
-        model_name=model.name,
-        num_layers=model.layers,
-        hidden_size=model.hidden,
-        num_attention_heads=model.heads,
-        ffn_hidden_size=experts.ffn if experts else model.ffn,
-        vocab_size=model.vocab,
-        swiglu=model.gated,
-        moe_enable=experts is not None,
-        num_experts=experts.count if experts else 1,
-        moe_router_topk=experts.top_k if experts else 1,
-        n_dense_layers=experts.dense_layers if experts else options.n_dense_layers,
-        add_bias_linear=model.linear_bias,
-    )
+    said: dict[str, Any] = {option: getattr(model, field) for option, field in _FIELDS.items()}
+    said |= {"num_experts": 1, "moe_router_topk": 1}
+    if model.experts:
+        said |= {option: getattr(model.experts, field) for option, field in _EXPERT_FIELDS.items()}
+        said["ffn_hidden_size"] = model.experts.ffn
+    return replace(options, model_name=model.name, moe_enable=model.experts is not None, **said)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, fields, replace
@@ -22,13 +23,7 @@ def write(asked: Asked) -> str:
     if asked.size:
         chosen = {"model_size": asked.size} | chosen
     lines = [f"generator: {names[asked.options.frame]}", "options:"]
-    return "\n".join([*lines, *(f"  {name}: {_scalar(value)}" for name, value in chosen.items()), ""])
-
-
-def _scalar(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f'"{value}"' if isinstance(value, str) else str(value)
+    return "\n".join([*lines, *(f"  {name}: {json.dumps(value)}" for name, value in chosen.items()), ""])
 
 
 @contextmanager
@@ -44,21 +39,16 @@ def asked(path: str | Path, npu: str | None = None) -> Iterator[Asked]:
         document = read(path, problems)
         document.keys(required=("generator", "options"))
         frame, values = _read(document)
+    values |= {"gpu_type": npu} if npu else {}
+    size, own = values.pop("model_size", None), {field.name for field in fields(Options)}
     try:
-        yield _asked(frame, values | ({"gpu_type": npu} if npu else {}))
+        chosen: dict[str, object] = dict(preset(frame, str(size))) if size else {}
+        chosen |= {name: value for name, value in values.items() if name in own}
+        extra = Extra(**{name: value for name, value in values.items() if name not in own})  # type: ignore[arg-type]
+        options = Options(frame=frame, **chosen)  # type: ignore[arg-type]
+        yield Asked(options, extra, set(values), str(size) if size else None)
     except InputError as error:
         raise InputError([_placed(problem, document) for problem in error.problems]) from error
-
-
-def _asked(frame: str, values: dict[str, object]) -> Asked:
-    """The step of a framework's options."""
-    size = values.pop("model_size", None)
-    chosen: dict[str, object] = dict(preset(frame, str(size))) if size else {}
-    own = {field.name for field in fields(Options)}
-    chosen |= {name: value for name, value in values.items() if name in own}
-    extra = Extra(**{name: value for name, value in values.items() if name not in own})  # type: ignore[arg-type]
-    options = Options(frame=frame, **chosen)  # type: ignore[arg-type]
-    return Asked(options, extra, set(values), str(size) if size else None)
 
 
 def _placed(problem: Problem, document: Node) -> Problem:

@@ -172,7 +172,10 @@ def sample(model: Model, *, length: int = 0, seed: int = 0) -> Master:
         state = state if state != START else _next(model, START, random)
         group, kind = state
         size_bytes = _unused(2.0 ** float(model.sizes[kind].sample(1, random)[0]), model.taken, CollectiveKind(kind))
-        events.append(Event(names[group], CollectiveKind(kind), size_bytes, _gap(model, random)))
+        gap_ns = 0
+        if model.gaps is not None and random.random() >= model.no_gap:
+            gap_ns = max(1, round(float(2.0 ** model.gaps.sample(1, random)[0])))
+        events.append(Event(names[group], CollectiveKind(kind), size_bytes, gap_ns))
     groups = {names[group]: ranks for group, ranks in model.groups.items()}
     return Master(model.npus, tuple(events), groups)
 
@@ -190,13 +193,6 @@ def _unused(size: float, taken: frozenset[int], kind: CollectiveKind) -> int:
     while size_bytes in taken:
         size_bytes += 1
     return size_bytes
-
-
-def _gap(model: Model, random: np.random.Generator) -> int:
-    if model.gaps is None or random.random() < model.no_gap:
-        return 0
-    gap_ns: float = 2.0 ** float(model.gaps.sample(1, random)[0])
-    return max(1, round(gap_ns))
 
 
 def project(master: Master, npus: int = 0) -> list[bytes]:

@@ -9,7 +9,7 @@ and rank, and its number and dependencies once for a stage.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -83,9 +83,10 @@ def skeleton(operations: Sequence[Operation]) -> Skeleton:
         beside = phase is PhaseName.WEIGHT_GRAD and row is not None and row is summed
         # Replicas sum what the ranks beside each other have reduced.
         reduced = open_nodes[-1:] if operation.group == "replica_group" else []
-        made.append(
-            (_head(number, [*(open_nodes if joins else reduced), *(() if beside else hidden), *last]), operation)
-        )
+        waits = [*(open_nodes if joins else reduced), *(() if beside else hidden), *last]
+        packed = b"".join(varint(other) for other in waits if other)
+        # Fields id (1) and data_deps (5, packed) of a node.
+        made.append((b"\x08" + varint(number) + (b"\x2a" + frame(packed) if packed else b""), operation))
         if joins:
             open_nodes = []
         # Later operations need not wait for sends, nor for sums of gradients while the backward goes on.
@@ -98,12 +99,6 @@ def skeleton(operations: Sequence[Operation]) -> Skeleton:
         else:
             last, hidden, summed = [number], hidden if beside else [], summed if beside else None
     return made
-
-
-def _head(number: int, waits: Iterable[int]) -> bytes:
-    """Fields id (1) and data_deps (5, packed) of a node."""
-    packed = b"".join(varint(other) for other in waits if other)
-    return b"\x08" + varint(number) + (b"\x2a" + frame(packed) if packed else b"")
 
 
 def trace(made: Skeleton, rank: int, plan: Plan, groups: Groups) -> bytes:

@@ -122,6 +122,15 @@ def test_narrow_products_take_less_where_the_accelerator_has_them(capsys):
     assert (code, "no peak rate for the data type 'fp8'" in error) == (2, True)
 
 
+def test_gradients_of_narrow_products_are_reduced_as_those_of_16_bits(capsys):
+    words = ("deepspeed", "-m", "7", "--world_size", "8", "--stage", "2", "--global_batch", "8", "--gpu_type", "H100")
+    sent = []
+    for dtype in ("bfloat16", "float8"):
+        _, out, _ = run(capsys, *words, "--dtype", dtype)
+        sent.append([layer.weight_grad.size_bytes for layer in text.parse(out, "made").layers])
+    assert sent[0] == sent[1] and sum(sent[0]) > 0
+
+
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
 @pytest.mark.parametrize("model", ["llama-3-8b", "deepseek-v2-lite", "qwen3-30b-a3b"])
 def test_an_inference_step_reads_back_and_only_goes_forward(phase, model, capsys):
