@@ -104,7 +104,7 @@ def _over_time(answer: Answer, path: Path) -> dict[str, Any]:
 
 def _would_fit(answer: Answer) -> list[dict[str, Any]]:
     """Changes with which the plan fits; none where it does."""
-    from simcore.cost.room import remedies
+    from simcore.cost.answer import remedies
 
     if max(memory.total for memory in answer.memory) <= answer.cluster.memory_bytes:
         return []

@@ -7,21 +7,19 @@ from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any
 
-from simcore.compute.accelerators import ELEMENT_BYTES, Accelerator, accelerator
+from simcore.compute.accelerators import ELEMENT_BYTES, accelerator
 from simcore.cost.cluster import Cluster, Host, Software, host_of
-from simcore.cost.networks import fabric_of_topology
-from simcore.cost.placed import usual_fabric
+from simcore.cost.placed import fabric_of_topology, usual_fabric
 from simcore.cost.systems import CLUSTERS, RUNS, software
 from simcore.documents import Node, read
-from simcore.errors import InputError, Location, Problem, Problems, closest
+from simcore.errors import InputError, Location, Problems, closest
 from simcore.model.plan import CONTEXTS, LINEAR, OFFLOADED, RECOMPUTED, Plan, check, check_sizes
 from simcore.model.presets import model as named_model
 from simcore.model.shape import Experts, Latent, Model, Weights
 from simcore.model.steps import Module
 from simcore.model.timing import Loop
 from simcore.network.topology.load import load
-from simcore.network.topology.model import Topology
-from simcore.system.collectives.nccl import Fabric, read_fabric
+from simcore.system.collectives.nccl import read_fabric
 from simcore.workload.loops import schedules
 
 # What a word may say, where not any number or yes and no.
@@ -114,15 +112,11 @@ def read_cluster(node: Node) -> Cluster:
     run = node["run"].choice(list(RUNS)) if "run" in node else None
     host = _built(node["host"], Host, {}) if "host" in node else host_of(device.name)
     topology = load(node["topology"].text()) if joined == "topology" else None
-    joins = _joins(node, device, topology)
-    return Cluster(device.name, joins, _software(node), RUNS.get(str(run), 0.0), host, topology)
-
-
-def _joins(node: Node, device: Accelerator, topology: Topology | None) -> Fabric:
-    """What joins a cluster's accelerators."""
     if topology:
-        return fabric_of_topology(topology)
-    return read_fabric(node["fabric"]) if "fabric" in node else usual_fabric(device)
+        joins = fabric_of_topology(topology)
+    else:
+        joins = read_fabric(node["fabric"]) if "fabric" in node else usual_fabric(device)
+    return Cluster(device.name, joins, _software(node), RUNS.get(str(run), 0.0), host, topology)
 
 
 def under(conditions: str, cluster: Cluster) -> Cluster:
@@ -227,11 +221,11 @@ def _check(model: Model, plan: Plan) -> None:
     try:
         check(model, plan)
     except InputError as error:
-        raise InputError([_renamed(problem) for problem in error.problems]) from error
+        renamed = []
+        for problem in error.problems:
+            name = _OPTIONS.get(problem.field or "", problem.field or "")
+            place = Location(f"--{name.replace('_', '-')}")
+            renamed.append(replace(problem, location=place, field=name) if name else problem)
+        raise InputError(renamed) from error
     if plan.pp > 1:
         _ = plan.order
-
-
-def _renamed(problem: Problem) -> Problem:
-    name = _OPTIONS.get(problem.field or "", problem.field or "")
-    return replace(problem, location=Location(f"--{name.replace('_', '-')}"), field=name) if name else problem
