@@ -71,7 +71,7 @@ def _status(words: list[str], debug: bool, memory: Watch) -> int:
     try:
         status = cli.main(words, prog_name="simcore", standalone_mode=False)
     except click.ClickException as error:
-        return _failure(_usage(error), words)
+        return _failure(_usage(error, words), words)
     except BrokenPipeError:
         sys.stderr.close()
         return 0
@@ -115,10 +115,10 @@ def _failure(error: SimcoreError, words: Sequence[str]) -> int:
     return error.exit_status
 
 
-def _usage(error: click.ClickException) -> InputError:
+def _usage(error: click.ClickException, words: Sequence[str]) -> InputError:
     """A wrong use of the command line as one of our errors."""
     context = getattr(error, "ctx", None)
-    where = context.command_path if context else "simcore"
+    where = context.command_path if context else f"simcore {words[0]}"
     option = getattr(error, "option_name", None) or getattr(getattr(error, "param", None), "opts", [where])[0]
     here = option_here(str(option)) if isinstance(error, click.NoSuchOption) else ""
     hint = f"it is called {here} here" if here else f"try '{where} --help'"

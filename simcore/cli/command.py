@@ -195,6 +195,16 @@ class Group(click.Group):
             ctx.exit()
         return super().parse_args(ctx, args)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click's, with a hint at the nearest name."""
+        wrong = not args[0].startswith("-") and self.get_command(ctx, args[0]) is None
+        if wrong and not ctx.resilient_parsing:  # as when a shell completes words
+            known = self.list_commands(ctx)
+            raise click.UsageError(f"no such command '{args[0]}'; {closest(args[0], known)}", ctx)
+        return super().resolve_command(ctx, args)
+
 
 @contextmanager
 def _shown(context: click.Context) -> Iterator[None]:
@@ -237,14 +247,6 @@ class Lazy(Group):
         module, _, name = self.table[cmd_name][1].partition(":")
         command: click.Command = getattr(import_module(f"simcore.cli.{module}"), name)
         return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click's, with a hint at the nearest name."""
-        if args and not args[0].startswith("-") and args[0] not in self.table:
-            raise click.UsageError(f"no such command '{args[0]}'; {closest(args[0], self.table)}", ctx)
-        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The table, without importing any."""

@@ -101,7 +101,7 @@ def _stretches(steps: Sequence[Step], requests: Mapping[Ref, Request]) -> Iterat
     """From which steps to which nothing is awaited but the collective that was sent last."""
     first, sent = 0, None
     for at, step in enumerate(steps):
-        awaited = {step.before, step.after} & requests.keys() - {sent, step.issue}
+        awaited = ({step.before, step.after} - {sent, step.issue}) & requests.keys()
         if awaited:
             yield first, at
             first = at + (step.after in awaited)

@@ -224,6 +224,19 @@ def test_nothing_typed_prints_the_help(words, capsys):
     assert "Commands:" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("rnu", "did you mean 'run'?"),
+        ("topology shw ring8", "did you mean 'show'?"),
+        ("data get x", "There are: add, list, predict"),
+        ("run --jitter", "try 'simcore run --help'"),
+    ],
+)
+def test_a_wrong_word_is_told_with_the_right_ones(words, said, capsys):
+    assert said in refused(capsys, words)
+
+
 @pytest.mark.parametrize("given", ["0", "two"])
 def test_a_number_out_of_its_range_is_told_with_what_is_expected(given, capsys):
     assert main(["search", "study.yaml", "--top", given]) == 2

@@ -40,6 +40,7 @@ from simcore.report.kineto import kineto_traces
 from simcore.report.model import Report
 from simcore.system.collectives.nccl import FABRICS
 from simcore.system.config import NCCL, Algorithm, SystemConfig
+from simcore.timeline.breakdown import breakdown
 from simcore.workload.kineto import read_kineto
 from simcore.workload.model import CollectiveKind
 
@@ -70,9 +71,9 @@ def _shares(shape: Shape, pp: int, dp: int) -> tuple[tuple[str, float], ...]:
     base = _base(shape)
     plan = target_of(base, {"pp": pp, "dp": dp, "micro_batches": pp})
     report = played(compiled(base, plan), plan, Interconnect(_machine(plan.npus), _system()))
-    stage = report.to_dict()["pipeline"]["stages"][0]
+    stage = breakdown(report.timeline)
     names = {"compute_ns": "compute", "overlapped_ns": "overlapped", "exposed_comm_ns": "exposed"}
-    shares = {title: int(str(dict(stage)[key])) / 1e9 for key, title in names.items()}
+    shares = {title: getattr(stage, key) / 1e9 for key, title in names.items()}
     return tuple((shares | {"bubble": report.timeline.time_ns / 1e9 - fsum(shares.values())}).items())
 
 

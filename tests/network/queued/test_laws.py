@@ -46,9 +46,10 @@ def rates(rows, last):
     return [(end - begin) / (last * 5e5) for begin, end in zip(rows[-2 - last], rows[-2], strict=True)]
 
 
-@pytest.mark.parametrize("law", ["dcqcn", "hpcc", "swift", "window"])
-def test_two_flows_that_begin_together_share_a_link_evenly(law):
-    rows, _ = flows(law)
+@pytest.mark.parametrize(("law", "mib"), [("dcqcn", 64), ("hpcc", 40), ("swift", 40), ("window", 40)])
+def test_two_flows_that_begin_together_share_a_link_evenly(law, mib):
+    """DCQCN takes longest to come there."""
+    rows, _ = flows(law, size=mib * MIB)
     one, other = rates(rows, 20)
     assert 0.75 < one / other < 1 / 0.75
     assert one + other > 0.75 * RATE * 1e-9
@@ -63,20 +64,20 @@ def test_dcqcn_gives_a_flow_that_comes_later_its_fair_share():
 @cache
 def four_paused():
     """The network after four flows without a law."""
-    return flows("", count=4, size=16 * MIB)[1]
+    return flows("", count=4, size=8 * MIB)[1]
 
 
 @pytest.mark.parametrize("law", ["dcqcn", "hpcc", "swift", "timely", "window"])
 def test_laws_keep_the_queue_shorter_than_pauses_do(law):
     paused = four_paused()
-    _, ruled = flows(law, count=4, size=16 * MIB)
+    _, ruled = flows(law, count=4, size=8 * MIB)
     down = 5  # to NPU 0
     assert ruled.ports[down].peak_bytes < 0.4 * paused.ports[down].peak_bytes
     assert sum(port.still_ns for port in ruled.ports) == 0 < sum(port.still_ns for port in paused.ports)
 
 
 def test_hpcc_keeps_nearly_no_queue_at_its_share_of_the_rate():
-    rows, network = flows("hpcc")
+    rows, network = flows("hpcc", size=40 * MIB)
     assert sum(rates(rows, 20)) == pytest.approx(0.95 * RATE * 1e-9, rel=0.1)
     last = network.table().queues.curves
     late = last[(last[:, 0] == 3) & (last[:, 1] > 5_000_000)]
