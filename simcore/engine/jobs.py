@@ -141,16 +141,15 @@ class JobRuns:
     @cached_property
     def outcomes(self) -> list[JobOutcome]:
         """Every job's times."""
-        return [self._outcome(number) for number in range(len(self.jobs))]
-
-    def _outcome(self, number: int) -> JobOutcome:
-        job, together_ns = self.jobs[number], self.time_ns(number, self.together)
-        lost = {}
-        for other in sorted(self.everyone - {number}):
-            without = self.play(self.everyone - {other})
-            lost[self.jobs[other].name] = together_ns - self.time_ns(number, without)
-        alone_ns = self.time_ns(number, self.play(frozenset({number})))
-        return JobOutcome(job.name, self.places[number], job.start_ns, job.repeats, alone_ns, together_ns, lost)
+        found = []
+        for number, (job, place) in enumerate(zip(self.jobs, self.places, strict=True)):
+            together_ns, lost = self.time_ns(number, self.together), {}
+            for other in sorted(self.everyone - {number}):
+                without = self.play(self.everyone - {other})
+                lost[self.jobs[other].name] = together_ns - self.time_ns(number, without)
+            alone_ns = self.time_ns(number, self.play(frozenset({number})))
+            found.append(JobOutcome(job.name, place, job.start_ns, job.repeats, alone_ns, together_ns, lost))
+        return found
 
     @cached_property
     def shared_links(self) -> list[SharedLink]:

@@ -14,7 +14,6 @@ import simpy
 from simcore.errors import InputError, Location
 from simcore.network.instant import after, at_end_of_instant
 from simcore.network.topology.model import Circuits, Topology
-from simcore.system.groups import GroupDim
 from simcore.system.played import Played
 from simcore.system.shared import Shared
 from simcore.system.streams import Stream, StreamPhase
@@ -92,19 +91,14 @@ class Switched:
         """The configuration that a phase of a collective needs, None = whatever is in place."""
         key = phase, kind
         if key not in self._known:
-            self._known[key] = self._found(phase.lane.dim, kind, npu)
+            crossed, number = self._crossed(phase.lane.dim.members(npu).tolist()), self._circuits.number(kind)
+            if number and crossed & self._switched and crossed - self._switched:
+                message = f"the {kind} crosses dimensions that are switched and others at once"
+                expected = "algorithms that go dimension by dimension, or the file's own circuits"
+                raise InputError.at(Location(self._topology.path), message, expected=expected)
+            self._known[key] = number if crossed & self._switched else None
             self._first.setdefault(phase, self._known[key] or 0)
         return self._known[key]
-
-    def _found(self, dim: GroupDim, kind: CollectiveKind, npu: int) -> int | None:
-        crossed, number = self._crossed(dim.members(npu).tolist()), self._circuits.number(kind)
-        if not crossed & self._switched:
-            return None
-        if number and crossed - self._switched:
-            message = f"the {kind} crosses dimensions that are switched and others at once"
-            expected = "algorithms that go dimension by dimension, or the file's own circuits"
-            raise InputError.at(Location(self._topology.path), message, expected=expected)
-        return number
 
     def _crossed(self, npus: Sequence[int]) -> set[int]:
         """The dimensions in which some NPUs differ."""

@@ -62,7 +62,10 @@ class Queued(CountedLinks):
     def __init__(self, env: simpy.Environment, links: LinkGraph):
         super().__init__(env, links)
         rules = [dim.ports for dim in links.topology.dims]
-        columns = zip(self._rates, self._latencies, _dimensions(links), strict=True)
+        counts = [axis.groups * axis.links for axis in links.axes]
+        numbers = np.repeat(np.arange(len(counts)), counts)
+        numbers = numbers[links.kept] if isinstance(links, FoldedLinks) else numbers
+        columns = zip(self._rates, self._latencies, numbers.tolist(), strict=True)
         self.ports = [
             Port(link, rate, whole_latency(latency_ns), rules[dim])
             for link, (rate, latency_ns, dim) in enumerate(columns)
@@ -266,10 +269,6 @@ class Queued(CountedLinks):
         self._serve(port, now_ns)
         port.go(now_ns)
 
-    def _free(self, port: Port, now_ns: int) -> None:
-        if port.free_ns <= now_ns:
-            self._serve(port, now_ns)
-
     def _serve(self, port: Port, now_ns: int) -> None:
         """Send what waits, one after the other."""
         while port.queue and port.free_ns <= now_ns:
@@ -283,7 +282,7 @@ class Queued(CountedLinks):
             self._start(port, segment, now_ns)
         if port.queue and port.alarm_ns != port.free_ns:
             port.alarm_ns = port.free_ns
-            self._at(port.free_ns, now_ns, self._free, port)
+            self._at(port.free_ns, now_ns, self._serve, port)
 
     def _start(self, port: Port, segment: Segment, now_ns: int) -> None:
         """A link takes a segment."""
@@ -415,11 +414,3 @@ class Undivided(Queued):
 
 
 Queued.undivided = Undivided
-
-
-def _dimensions(links: LinkGraph) -> list[int]:
-    """The dimension of every link."""
-    counts = [axis.groups * axis.links for axis in links.axes]
-    numbers = np.repeat(np.arange(len(counts)), counts)
-    found: list[int] = (numbers[links.kept] if isinstance(links, FoldedLinks) else numbers).tolist()
-    return found

@@ -10,12 +10,6 @@ from simcore.network.topology.fabric import FABRICS, Fabric, FloatArray, IntArra
 from simcore.network.topology.model import Dimension
 
 
-def _leaf_count(npus: int) -> int:
-    """The even split nearest to switches of one radix: k ports serve k^2 / 2 NPUs from k leaves."""
-    divisors = [count for count in range(1, npus + 1) if npus % count == 0]
-    return min(divisors, key=lambda count: (abs(count - sqrt(2 * npus)), count))
-
-
 @FABRICS.register("FatTree")
 class FatTree(Fabric):
     """`routers` leaves with equally many NPUs, every leaf linked to every spine.
@@ -32,7 +26,10 @@ class FatTree(Fabric):
 
     def __init__(self, dim: Dimension):
         super().__init__(dim)
-        self.leaves = dim.routers or _leaf_count(dim.npus)
+        divisors = (count for count in range(1, dim.npus + 1) if dim.npus % count == 0)
+        # The even split nearest to switches of one radix: k ports serve k^2 / 2 NPUs from k leaves.
+        usual = min(divisors, key=lambda count: (abs(count - sqrt(2 * dim.npus)), count))
+        self.leaves = dim.routers or usual
         self.leaf_npus = dim.npus // self.leaves
         self.spines = ceil(self.leaf_npus / dim.oversubscription) if self.leaves > 1 else 0
 

@@ -80,10 +80,6 @@ class Ports:
 PLAIN = Ports()
 
 
-def _buffer(item: Node) -> int:
-    return UNLIMITED if item.value == "unlimited" else item.quantity(parse_bytes, above=True)
-
-
 def _size(item: Node) -> int:
     return item.quantity(parse_bytes, above=True)
 
@@ -137,7 +133,7 @@ def _parse(field: str) -> Callable[[float | str], float]:
 
 # Key of a file, how an entry is read, what it is without one.
 PORT_KEYS: Mapping[str, tuple[Callable[[Node], object], object]] = {
-    "buffer": (_buffer, UNLIMITED),
+    "buffer": (lambda item: UNLIMITED if item.value == "unlimited" else _size(item), UNLIMITED),
     "flow_control": (lambda item: item.choice(FLOW_CONTROLS) or "credits", "credits"),
     "xoff": (_size, 0),
     "xon": (_size, 0),

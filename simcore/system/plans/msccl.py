@@ -45,16 +45,13 @@ class _Program:
             raise root.error("not a <gpu> for every rank", expected=f"ids 0 to {size - 1}", found=f"{len(ranks)}")
         in_place = root.integer("inplace", 1) == 1
         self.buffers = Buffers(kind, size, ranks[0].integer("i_chunks"), ranks[0], in_place=in_place)
-        self.blocks = {
-            (gpu.integer("id"), tb.integer("id")): self._block(gpu, tb) for gpu in ranks for tb in gpu.all("tb")
-        }
+        self.blocks: dict[tuple[int, int], _Block] = {}
         self.wires: dict[tuple[int, int, int], deque[tuple[Element, list[Value]]]] = defaultdict(deque)
-
-    def _block(self, gpu: Element, tb: Element) -> _Block:
-        peers = [tb.integer(key, -1, minimum=-1) for key in ("send", "recv")]
-        if max(peers) >= self.buffers.size:
-            raise tb.error("there is no such rank", expected=f"0 to {self.buffers.size - 1}", found=str(max(peers)))
-        return _Block(gpu.integer("id"), tb.all("step"), peers[0], peers[1], tb.integer("chan", 0))
+        for rank, tb in ((gpu.integer("id"), tb) for gpu in ranks for tb in gpu.all("tb")):
+            send, recv = (tb.integer(key, -1, minimum=-1) for key in ("send", "recv"))
+            if max(send, recv) >= size:
+                raise tb.error("there is no such rank", expected=f"0 to {size - 1}", found=str(max(send, recv)))
+            self.blocks[rank, tb.integer("id")] = _Block(rank, tb.all("step"), send, recv, tb.integer("chan", 0))
 
     def play(self) -> None:
         """Every step of every block; InputError where none can go on."""
