@@ -36,7 +36,7 @@ def play(keys: dict[str, str]) -> simcore.Report:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "tree.yaml"
         file.write_text("".join(f"{key}: {value}\n" for key, value in (TREE | keys).items()))
-        return simcore.run("micro_all_to_all", file, network="queued", comm_scale=0.25)
+        return simcore.run("micro_all_to_all", file, network="queued", comm_scale=1.0)
 
 
 def draw(reports: dict[str, simcore.Report], path: str) -> None:
