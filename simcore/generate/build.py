@@ -221,6 +221,7 @@ def plan_of(asked: Asked, model: Model) -> Plan:
         recompute=recompute,
         dtype=dtype,
         gradient_bytes=2 if reduced_in in ("bfloat16", "float16", "bf16", "fp16") else 4,
+        gradients_apart=deepspeed,
         overlap=bool(extra.overlap_grad_reduce),
         pad_vocab_to=1 if deepspeed else options.make_vocab_size_divisible_by,
         capacity=capacity,

@@ -96,6 +96,7 @@ def _job(row: Mapping[str, Any], shape: tuple[int, int]) -> Job:
         zero=1,
         scatter_pipeline=True,
         gradient_bytes=4 if str(row["Notes"]).startswith(_SUMS_IN_32_BITS) else 2,
+        gradients_apart=True,
         dtype="bf16",
         **CLASSIC,
     )
