@@ -1,14 +1,14 @@
 """How far predictions of steps miss measured ones: intervals from the errors on jobs that are alike.
 
 `errors.json` has the error of every published step, by who published it and what kind of job it is, with that source
-left out of the fits of software; `python -m simcore.cost.published.calibrate --errors` writes it anew. A step that
+left out of the fits of software; `python -m tools.calibrate --errors` writes it anew. A step that
 somebody published is never judged by that source: its interval comes from all others.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from math import log, log2
@@ -129,12 +129,3 @@ def _quantile(weighed: Iterable[tuple[float, float]], share: float) -> float:
         if left <= 0:
             return value
     return rising[-1][0]
-
-
-def write_errors(errors: Mapping[tuple[str, Kind], Sequence[float]]) -> None:
-    """Write the table: for every source and kind of job its errors, ascending."""
-    entries = [
-        [source, [getattr(kind, name) for name in Kind.__slots__], sorted(round(error, 4) for error in some)]
-        for (source, kind), some in sorted(errors.items(), key=lambda item: (item[0][0], str(item[0][1])))
-    ]
-    FILE.write_text("[\n" + ",\n".join(map(json.dumps, entries)) + "\n]\n", encoding="utf-8")

@@ -133,6 +133,11 @@ class Row:
     spread: float = 0.0
 
 
+def step_of(row: Row) -> Step | None:
+    """The step that a row measures, None where it measures something else or a part of one."""
+    return row.question if isinstance(row.question, Step) and not row.question.phase else None
+
+
 def selected(document: Mapping[str, Any], prefix: str) -> Iterator[Mapping[str, Any]]:
     """Rows of a file whose id begins so."""
     return (row for row in document.get("rows", ()) if str(row.get("id", "")).startswith(prefix))

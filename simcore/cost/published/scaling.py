@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import fsum
 from statistics import median
 
-from simcore.cost.published.rows import Row, Step
+from simcore.cost.published.rows import Row, step_of
 from simcore.model.shape import total_parameters
 from simcore.report.table import Table, columns
 
@@ -38,9 +38,10 @@ def curves(some: Iterable[tuple[Row, float]]) -> list[Curve]:
     """The curves that rows with their predicted seconds lie on, of those with a step of `MANY` to judge."""
     found: dict[tuple[object, ...], dict[int, list[tuple[float, float]]]] = {}
     for row, predicted_s in some:
-        if not isinstance(row.question, Step) or row.question.phase or len(row.question.jobs) > 1:
+        step = step_of(row)
+        if not step or len(step.jobs) > 1:
             continue
-        cluster, (model, plan) = row.question.system(), row.question.jobs[0]
+        cluster, (model, plan) = step.system(), step.jobs[0]
         kind = plan.dtype, plan.seq, plan.micro_batch, plan.recompute, plan.context, plan.overlap
         rate = plan.global_batch * plan.seq / plan.world_size
         name = f"{round(total_parameters(model) / 1e9)}B"
