@@ -48,14 +48,12 @@ def curves(some: Iterable[tuple[Row, float]]) -> list[Curve]:
         key = row.source, name, model, cluster.accelerator, cluster.software, *kind
         at = found.setdefault(key, {}).setdefault(plan.world_size, [])
         at.append((rate / row.measured, rate / predicted_s))
-    made = [_curve(key, dict(sorted(points.items()))) for key, points in found.items() if len(points) > 1]
+    made = list[Curve]()
+    for (source, title, _, device, _, dtype, *_), points in found.items():
+        sizes = sorted(points)
+        measured, predicted = (tuple(median(pair[side] for pair in points[size]) for size in sizes) for side in (0, 1))
+        made.append(Curve(f"{title} {dtype}, {device} ({source})", tuple(sizes), measured, predicted))
     return [one for one in made if one.points()]
-
-
-def _curve(key: tuple[object, ...], points: dict[int, list[tuple[float, float]]]) -> Curve:
-    source, name, _, device, _, dtype, *_ = key
-    measured, predicted = (tuple(median(pair[side] for pair in some) for some in points.values()) for side in (0, 1))
-    return Curve(f"{name} {dtype}, {device} ({source})", tuple(points), measured, predicted)
 
 
 def table(some: Iterable[Curve]) -> Table:

@@ -131,7 +131,11 @@ def score(
     rows, answers, refused = [], [], list(some.refused)
     for row in meter().through(some.rows):
         try:
-            answers.append(_answer(row, engine, explain))
+            prediction = row.question.explained()
+            if not (0 < row.measured < inf and 0 < prediction.step_s < inf):
+                raise ValueError(f"measured {row.measured:g}, predicted {prediction.step_s:g}")
+            run_s, follows = _run(row) if engine else None, of_question(row.question) if explain else ()
+            answers.append((prediction, run_s, follows))
             rows.append(row)
         except READING_ERRORS as error:
             refused.append(Refused(row.id, reason_of(error)))
@@ -139,13 +143,6 @@ def score(
     return Scored(
         some.suite, tuple(rows), predictions, tuple(refused), engine_s if engine else (), followed if explain else ()
     )
-
-
-def _answer(row: Row, engine: bool, explain: bool) -> tuple[Prediction, float | None, Sequence[Sensitivity]]:
-    prediction = row.question.explained()
-    if not (0 < row.measured < inf and 0 < prediction.step_s < inf):
-        raise ValueError(f"measured {row.measured:g}, predicted {prediction.step_s:g}")
-    return prediction, _run(row) if engine else None, of_question(row.question) if explain else ()
 
 
 _COVERED = 0.9
@@ -304,12 +301,9 @@ def _row_lines(scored: Scored, index: int) -> Iterator[str]:
     yield line + peer + (f"  engine {run_s:.9g} {unit}" if run_s else "")
     if scored.followed:
         low, high = interval(prediction.step_s, scored.margins[index].share)
-        yield f"      {low:.6g} to {high:.6g} {unit}: {_shares(prediction)}; follows {told(scored.followed[index])}"
-
-
-def _shares(prediction: Prediction) -> str:
-    shares = {name: part / prediction.step_s for name, part in prediction.parts.items()}
-    return ", ".join(f"{name} {share:.0%}" for name, share in shares.items() if share > _SHOWN)
+        parts = {name: part / prediction.step_s for name, part in prediction.parts.items()}
+        shares = ", ".join(f"{name} {share:.0%}" for name, share in parts.items() if share > _SHOWN)
+        yield f"      {low:.6g} to {high:.6g} {unit}: {shares}; follows {told(scored.followed[index])}"
 
 
 _SHOWN = 0.005
