@@ -74,15 +74,14 @@ def estimate(workload: str | os.PathLike[str] | Workload, given: Mapping[str, An
         raise InputError.at("--busbw", message, expected="--profile simai-busbw --busbw FILE")
     files = {"busbw": options.busbw} if options.busbw else {}
     if not isinstance(workload, Workload):
-        path = library.resolve(str(workload), "workloads")
-        files, workload = {"workload": str(path)} | files, text.read(path, "simai")
+        file = library.resolve(str(workload), "workloads")
+        files, workload = {"workload": str(file)} | files, text.read(file, "simai")
     bandwidths = read_bus_bandwidths(options.busbw) if options.busbw else None
     result = evaluate(workload, options, bandwidths)
-    return SimaiReport(profile, result, tuple(_input(role, path) for role, path in files.items()))
-
-
-def _input(role: str, path: str) -> InputRow:
-    return {"role": role, "path": path, "sha256": hashlib.sha256(read_bytes(path)).hexdigest()}
+    inputs = list[InputRow]()
+    for role, path in files.items():
+        inputs.append({"role": role, "path": path, "sha256": hashlib.sha256(read_bytes(path)).hexdigest()})
+    return SimaiReport(profile, result, tuple(inputs))
 
 
 def _document(result: SimaiResult, profile: str, inputs: list[InputRow]) -> ReportDocument:
@@ -153,7 +152,11 @@ def summary_text(result: SimaiResult, profile: str) -> str:
         "pipeline bubble": summary.bubble_us,
         "pipeline transfers": summary.exposed_pp_us,
     }
-    shares = ", ".join(f"{name} {_share(part_us, summary.total_us)}" for name, part_us in parts.items() if part_us)
+    shares = ", ".join(
+        f"{name} {format_ns(part_us * 1000)} ({part_us / summary.total_us:.1%})"
+        for name, part_us in parts.items()
+        if part_us
+    )
     groups = {
         f"tensor parallel ({job.tp})": summary.exposed_tp_us,
         f"expert parallel ({job.ep})": summary.exposed_ep_us,
@@ -170,10 +173,6 @@ def summary_text(result: SimaiResult, profile: str) -> str:
         _layer_table(result).text(),
     ]
     return "\n".join([*lines, *(f"warning: {warning}" for warning in result.warnings)]) + "\n"
-
-
-def _share(part_us: float, total_us: float) -> str:
-    return f"{format_ns(part_us * 1000)} ({part_us / total_us:.1%})"
 
 
 def _layer_table(result: SimaiResult) -> Table:
