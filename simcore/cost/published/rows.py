@@ -108,11 +108,9 @@ class Held(Question):
 
     def explained(self) -> Prediction:
         """The bytes by what they hold, on the fullest stage."""
-        held = {name: float(size) for name, size in peak(*self.job).parts.items() if self._asked(name)}
+        parts, asked = peak(*self.job).parts, _PARTS.get(self.part)
+        held = {name: float(size) for name, size in parts.items() if asked is None or name in asked}
         return Prediction(fsum(held.values()), held)
-
-    def _asked(self, name: str) -> bool:
-        return not self.part or name in _PARTS[self.part]
 
 
 _PARTS = {"activations": ("activations", "workspace"), "states": ("parameters", "gradients", "optimizer")}

@@ -46,14 +46,19 @@ class LayerFigures:
     weight_grad: PhaseFigures
 
     @property
+    def phases(self) -> tuple[PhaseFigures, PhaseFigures, PhaseFigures]:
+        """In their order."""
+        return self.forward, self.input_grad, self.weight_grad
+
+    @property
     def compute_ns(self) -> int:
         """Compute of all phases."""
-        return self.forward.compute_ns + self.input_grad.compute_ns + self.weight_grad.compute_ns
+        return sum(phase.compute_ns for phase in self.phases)
 
     @property
     def exposed_ns(self) -> float:
         """Exposed communication of all phases."""
-        return self.forward.exposed_ns + self.input_grad.exposed_ns + self.weight_grad.exposed_ns
+        return math.fsum(phase.exposed_ns for phase in self.phases)
 
 
 @dataclass(frozen=True, slots=True)
