@@ -79,14 +79,16 @@ class _Stage:
 
     def cell(self, cell: Cell, part: int, start_s: float, end_s: float) -> Iterator[Moment]:
         """A cell, layer by layer."""
-        steps = [*self._steps(part)]
+        steps, ends = [*self._steps(part)], {-1: "embedding", self.model.depth + self.model.mtp_layers: "head"}
         frees = cell.kind == ("W" if self.plan.splits_backward else "B")
         if cell.kind != "F":
             steps.reverse()
         each_s = (end_s - start_s) / len(steps)
         for at, (number, lasting, working) in enumerate(steps):
-            key, name = (cell.micro_batch, part, number), self._name(number)
-            taken = [self.allocator.take(size) for size in self._working(cell, working) if size]
+            key, name = (cell.micro_batch, part, number), ends.get(number) or f"layer {number}"
+            # Gathered parameters live while a layer is at work; in the backward what is there for it only, too.
+            at_work = [self.needs.gathered_bytes(self.plan), *(working if cell.kind == "B" else ())]
+            taken = [self.allocator.take(size) for size in at_work if size]
             self.workspace = sum(piece.asked for piece in taken)
             if cell.kind == "F":
                 self.held[key] = [self.allocator.take(size) for size in lasting if size]
@@ -103,12 +105,6 @@ class _Stage:
                     self.allocator.give(piece)
         yield self.moment(end_s, f"end of {_PASSES[cell.kind]} of micro-batch {cell.micro_batch}")
 
-    def _working(self, cell: Cell, backward: Iterable[int]) -> Iterator[int]:
-        """What lives while a layer is at work: gathered parameters; in the backward what is there for it only."""
-        yield self.needs.gathered_bytes(self.plan)
-        if cell.kind == "B":
-            yield from backward
-
     def _fly(self, micro_batch: int, size: int) -> None:
         left = self.flying.get(micro_batch, 0) + size
         self.flying[micro_batch] = left
@@ -120,23 +116,17 @@ class _Stage:
         now = self.allocator
         return Moment(time_s, cause, tuple(self.flying.items()), self.workspace, now.allocated, now.reserved)
 
-    def _name(self, number: int) -> str:
-        ends = {-1: "embedding", self.model.depth + self.model.mtp_layers: "head"}
-        return ends.get(number) or f"layer {number}"
-
     def _steps(self, part: int) -> Iterator[tuple[int, list[int], list[int]]]:
         """Layers of a part of the model: what they keep, and what their backward needs besides."""
         model, plan, last = self.model, self.plan.of_layer, self.plan.outline.parts - 1
         if part == 0:
             yield -1, _whole(kept_bytes([embedding(model, plan)], plan)), []
-        first = self.plan.layers(model, part).start
+        first, method = self.plan.layers(model, part).start, self.plan.recompute_method
+        grouped = self.plan.recompute_layers if method == "uniform" else 0  # done again from the input of their first
         for some, again, away in self.plan.layer_states(self.plan.layers(model, part)):
             for layer in some:
-                kept = (
-                    []
-                    if again and self._follows(layer - first)
-                    else _whole(layer_bytes(model, plan, model.kind(layer), again=again))
-                )
+                follows = again and grouped > 0 and (layer - first) % grouped > 0
+                kept = [] if follows else _whole(layer_bytes(model, plan, model.kind(layer), again=again))
                 whole = _whole(layer_bytes(model, plan, model.kind(layer), again=False)) if again else []
                 gone = away and "activations" in self.plan.offload
                 yield layer, [] if gone else kept, kept + whole if gone else whole
@@ -145,11 +135,6 @@ class _Stage:
                 beside = kept_bytes(mtp_blocks(model, plan), plan)
                 yield layer, _whole((*beside, *layer_bytes(model, plan, model.kind(layer), again=plan.again(0)))), []
             yield model.depth + model.mtp_layers, [], _whole(kept_bytes([head(model, plan)], plan))
-
-    def _follows(self, position: int) -> bool:
-        """Whether a layer is computed again from the input of one before it."""
-        grouped = self.plan.recompute_layers if self.plan.recompute_method == "uniform" else 0
-        return grouped > 0 and position % grouped > 0
 
 
 def _whole(sizes: Iterable[float]) -> list[int]:

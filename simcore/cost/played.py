@@ -55,7 +55,10 @@ def run_ns(workload: Workload, plan: Plan, fabric: Fabric) -> int:
     algorithms = dict.fromkeys(CollectiveKind, (Algorithm(NCCL),))
     system = SystemConfig(implementations=algorithms, fabric=fabric, preferred_dataset_splits=1)
     settings = Settings(schedule=plan.schedule_name if plan.pp > 1 else "")
-    return simulate(workload, _machine(plan), system, profiles.get("native"), settings).time_ns
+    # Tensor ranks, replicas, stages; NCCL's times count, not the links.
+    sizes = [size for size in (plan.tp, plan.replicas, plan.pp) if size > 1] or [1]
+    machine = Topology(tuple(Dimension("Switch", size, 1e9, 0.0) for size in sizes))
+    return simulate(workload, machine, system, profiles.get("native"), settings).time_ns
 
 
 def cells(plan: Plan) -> int:
@@ -116,9 +119,3 @@ def _ends(model: Model, plan: Plan, cluster: Cluster) -> tuple[Layer, ...]:
         for name, role in (gather if one.kind is CollectiveKind.ALL_GATHER else reduce,)
     ]
     return (*rows, Layer("optimizer", Phase(whole_ns(1e9 * after_s)), role=Role.OPTIMIZER))
-
-
-def _machine(plan: Plan) -> Topology:
-    """Tensor ranks, replicas, stages; NCCL's times count, not the links."""
-    sizes = [size for size in (plan.tp, plan.replicas, plan.pp) if size > 1] or [1]
-    return Topology(tuple(Dimension("Switch", size, 1e9, 0.0) for size in sizes))
