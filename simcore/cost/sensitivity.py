@@ -44,7 +44,14 @@ def of_question(question: Question) -> list[Sensitivity]:
 
 def of_cluster(cluster: Cluster, seconds: Callable[[Cluster], float], name: str = "") -> list[Sensitivity]:
     """The same of any answer about a cluster; `name` is what its software constants go by."""
-    return _elasticities(seconds(cluster), ((label, seconds(moved)) for label, moved in _of_cluster(cluster, name)))
+    software, fabric = cluster.software, cluster.fabric
+    moved = {
+        f"{cluster.accelerator}.{key}": replace(cluster, software=replace(software, kernels=kernels))
+        for key, kernels in _moved(software.kernels)
+    }
+    moved |= {f"{name or 'software'}.{key}": replace(cluster, software=other) for key, other in _moved(software)}
+    moved |= {f"{fabric.name}.{key}": replace(cluster, fabric=other) for key, other in _moved(fabric)}
+    return _elasticities(seconds(cluster), ((label, seconds(other)) for label, other in moved.items()))
 
 
 def averaged(answers: Sequence[Sequence[Sensitivity]]) -> list[Sensitivity]:
@@ -66,16 +73,6 @@ def _sorted(some: Iterable[Sensitivity]) -> list[Sensitivity]:
 def told(some: Sequence[Sensitivity]) -> str:
     """The three constants that matter most, for people."""
     return ", ".join(f"{one.constant} {one.elasticity:+.2f}" for one in some[:3])
-
-
-def _of_cluster(cluster: Cluster, name: str) -> Iterator[tuple[str, Cluster]]:
-    """The cluster with each of its constants moved."""
-    for key, kernels in _moved(cluster.software.kernels):
-        yield f"{cluster.accelerator}.{key}", replace(cluster, software=replace(cluster.software, kernels=kernels))
-    for key, software in _moved(cluster.software):
-        yield f"{name or 'software'}.{key}", replace(cluster, software=software)
-    for key, fabric in _moved(cluster.fabric):
-        yield f"{fabric.name}.{key}", replace(cluster, fabric=fabric)
 
 
 def _moved(constants: Made) -> Iterator[tuple[str, Made]]:

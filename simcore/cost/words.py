@@ -7,7 +7,7 @@ from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any
 
-from simcore.compute.accelerators import ELEMENT_BYTES, Accelerator, accelerator
+from simcore.compute.accelerators import ELEMENT_BYTES, accelerator
 from simcore.cost.cluster import Cluster, Host, Software, host_of
 from simcore.cost.networks import fabric_of_topology
 from simcore.cost.placed import usual_fabric
@@ -20,8 +20,7 @@ from simcore.model.shape import Experts, Latent, Model, Weights
 from simcore.model.steps import Module
 from simcore.model.timing import Loop
 from simcore.network.topology.load import load
-from simcore.network.topology.model import Topology
-from simcore.system.collectives.nccl import Fabric, read_fabric
+from simcore.system.collectives.nccl import read_fabric
 from simcore.workload.loops import schedules
 
 # What a word may say, where not any number or yes and no.
@@ -114,15 +113,11 @@ def read_cluster(node: Node) -> Cluster:
     run = node["run"].choice(list(RUNS)) if "run" in node else None
     host = _built(node["host"], Host, {}) if "host" in node else host_of(device.name)
     topology = load(node["topology"].text()) if joined == "topology" else None
-    joins = _joins(node, device, topology)
-    return Cluster(device.name, joins, _software(node), RUNS.get(str(run), 0.0), host, topology)
-
-
-def _joins(node: Node, device: Accelerator, topology: Topology | None) -> Fabric:
-    """What joins a cluster's accelerators."""
     if topology:
-        return fabric_of_topology(topology)
-    return read_fabric(node["fabric"]) if "fabric" in node else usual_fabric(device)
+        joins = fabric_of_topology(topology)
+    else:
+        joins = read_fabric(node["fabric"]) if "fabric" in node else usual_fabric(device)
+    return Cluster(device.name, joins, _software(node), RUNS.get(str(run), 0.0), host, topology)
 
 
 def under(conditions: str, cluster: Cluster) -> Cluster:
