@@ -277,7 +277,9 @@ class _Composer:
         if kind == "ScalarEvent":
             node.value = _scalar(event.value, event.tag, event.implicit[0])
         elif kind == "SequenceStartEvent":
-            self._fill_sequence(node, depth)
+            while type(following := self.event()).__name__ != "SequenceEndEvent":
+                node.items.append(self._node(f"{name}[{len(node.items)}]", following, depth + 1))
+            node.value = [item.value for item in node.items]
         else:
             self._fill_mapping(node, depth)
         self._count(event, 1)
@@ -301,18 +303,18 @@ class _Composer:
         node.items, node._keys = meant.items, meant._keys
         return node
 
-    def _fill_sequence(self, node: Node, depth: int) -> None:
-        items, following = node.items, self.event()
-        while type(following).__name__ != "SequenceEndEvent":
-            items.append(self._node(f"{node.name}[{len(items)}]", following, depth + 1))
-            following = self.event()
-        node.value = [item.value for item in items]
-
     def _fill_mapping(self, node: Node, depth: int) -> None:
         """Enter the pairs of a mapping; a key that stands twice is a problem."""
-        key = self.event()
-        while type(key).__name__ != "MappingEndEvent":
-            name, mark = self._key(key), (key.start_mark.line + 1, key.start_mark.column + 1)
+        while type(key := self.event()).__name__ != "MappingEndEvent":
+            mark = key.start_mark.line + 1, key.start_mark.column + 1
+            if type(key).__name__ == "AliasEvent":
+                name = str(self._alias("key", key).value)
+            elif type(key).__name__ != "ScalarEvent":
+                raise self._refused(key, "a list or mapping cannot be a key", "a word")
+            else:
+                name = key.value
+                if key.anchor:
+                    self._node("key", key, 0)
             item = self._node(name, self.event(), depth + 1)
             if name in node._keys:
                 hint = f"first in line {node._keys[name][0]}"
@@ -321,24 +323,15 @@ class _Composer:
             else:
                 node._keys[name] = mark
                 node.items.append(item)
-            key = self.event()
         node.value = {item.name: item.value for item in node.items}
-
-    def _key(self, event: Any) -> str:
-        """The text of a key."""
-        if type(event).__name__ == "AliasEvent":
-            return str(self._alias("key", event).value)
-        if type(event).__name__ != "ScalarEvent":
-            raise self._refused(event, "a list or mapping cannot be a key", "a word")
-        if event.anchor:
-            self._node("key", event, 0)
-        text: str = event.value
-        return text
 
 
 def _scalar(text: str, tag: str | None, plain: bool) -> object:
-    """A YAML 1.2 scalar as Python data; a quoted one, or one of an unknown tag, stays text."""
-    kind = tag.rsplit(":", 1)[-1] if tag else _kind(text) if plain else ""
+    """A YAML 1.2 scalar as Python data (10.3.2); a quoted one, or one of an unknown tag, stays text."""
+    kind = tag.rsplit(":", 1)[-1] if tag else ""
+    if plain and not tag and text[:1] in _STARTS:
+        number = "int" if _INTEGER.fullmatch(text) else "float" if _FLOAT.fullmatch(text) else ""
+        kind = _WORDS.get(text, number)
     try:
         if kind == "int":
             return int(text.replace("_", ""), 0)
@@ -347,13 +340,6 @@ def _scalar(text: str, tag: str | None, plain: bool) -> object:
     except ValueError:
         return text
     return None if kind == "null" else text.lower() == "true" if kind == "bool" else text
-
-
-def _kind(text: str) -> str:
-    """What a word without quotes is (YAML 1.2, 10.3.2)."""
-    if text[:1] not in _STARTS:
-        return ""
-    return _WORDS.get(text) or ("int" if _INTEGER.fullmatch(text) else "float" if _FLOAT.fullmatch(text) else "")
 
 
 _STARTS = frozenset(("", *"~nNtTfF+-.0123456789"))

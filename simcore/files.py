@@ -76,22 +76,17 @@ def read_bytes(path: str | os.PathLike[str], most_bytes: int = 1 << 38) -> bytes
                 raise InputError.at(str(path), "cannot read: this is a device", expected="a file")
             if account := _SESSION.get():
                 account.keep(str(path))
-            data = _read(file, most_bytes)
+            # What is there, or what shows that it is too long; in pieces, for a pipe does not say how long it is.
+            pieces, left = [], most_bytes + 1
+            while left > 0 and (piece := file.read(min(left, PIECE_BYTES))):
+                pieces.append(piece)
+                left -= len(piece)
     except OSError as error:
         raise InputError.at(str(path), f"cannot read: {error.strerror or error}", hint="check the path") from error
     except ValueError as error:
         raise InputError.at(ascii(str(path)), "no file can have this name", expected="the path of a file") from error
-    if len(data) > most_bytes:
+    if not left:
         raise InputError.at(str(path), f"the file is larger than {most_bytes >> 20:,} MiB")
-    return data
-
-
-def _read(file: io.BufferedReader, most_bytes: int) -> bytes:
-    """The content, or what shows that it is too long; in pieces, for a pipe does not say how long it is."""
-    pieces, left = [], most_bytes + 1
-    while left > 0 and (piece := file.read(min(left, PIECE_BYTES))):
-        pieces.append(piece)
-        left -= len(piece)
     return b"".join(pieces)
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 from xml.parsers import expat
 
 from simcore.documents import read_text
 from simcore.errors import InputError, Location
+
+T = TypeVar("T", int, float)
 
 
 @dataclass(slots=True)
@@ -39,25 +43,19 @@ class Element:
 
     def integer(self, key: str, default: int | None = None, *, minimum: int = 0, base: int = 0) -> int:
         """A whole number; InputError for anything else."""
-        found = self.text(key, None if default is None else str(default))
-        try:
-            number = int(found, base)
-        except ValueError:
-            number = minimum - 1
-        if number < minimum:
-            raise self.error(f"{key} of <{self.name}>", expected=f"a whole number >= {minimum}", found=repr(found))
-        return number
+        return self._parsed(key, default, lambda text: int(text, base), minimum, "a whole number")
 
     def number(self, key: str, default: float | None = None) -> float:
         """A number above or equal 0; InputError for anything else."""
+        return self._parsed(key, default, float, 0, "a number")
+
+    def _parsed(self, key: str, default: T | None, parse: Callable[[str], T], minimum: int, what: str) -> T:
         found = self.text(key, None if default is None else str(default))
-        try:
-            number = float(found)
-        except ValueError:
-            number = -1.0
-        if not 0 <= number < float("inf"):
-            raise self.error(f"{key} of <{self.name}>", expected="a number >= 0", found=repr(found))
-        return number
+        with suppress(ValueError):
+            number = parse(found)
+            if minimum <= number < float("inf"):
+                return number
+        raise self.error(f"{key} of <{self.name}>", expected=f"{what} >= {minimum}", found=repr(found))
 
     def error(self, message: str, expected: str = "", found: str = "") -> InputError:
         """A fault at this place."""

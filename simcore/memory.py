@@ -37,16 +37,12 @@ class Watch:
         """
         self.ballast.close()
         lost = isinstance(error, SystemError) and ("without exception" in str(error) or "without setting" in str(error))
-        if lost or any(isinstance(each, MemoryError) for each in _chain(error)):
+        each: BaseException | None = error
+        while each is not None and not lost:  # those during whose handling it came
+            lost, each = isinstance(each, MemoryError), each.__context__
+        if lost:
             self.used_bytes = self.used_bytes or _used_bytes()
         return bool(self.used_bytes)
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """An error and those during whose handling it came."""
-    while error is not None:
-        yield error
-        error = error.__context__
 
 
 def left_bytes() -> int | None:

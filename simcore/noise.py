@@ -109,20 +109,17 @@ def parse_jitter(texts: tuple[str, ...], seed: int) -> Noise:
     found: dict[str, Spread] = {}
     for text in texts:
         subject, _, rest = text.partition("=")
-        if subject not in SUBJECTS:
-            expected = closest(subject, SUBJECTS)
-            raise InputError.at("--jitter", "jitter of something unknown", expected=expected, found=repr(text))
-        if subject in found:
-            raise InputError.at("--jitter", f"{subject} is given twice", expected="one of each", found=repr(text))
         name, _, number = rest.partition(":")
-        if name not in DISTRIBUTIONS:
-            expected = closest(name, DISTRIBUTIONS)
-            raise InputError.at("--jitter", "no such distribution", expected=expected, found=repr(text))
-        width = -1.0
+        width, example = -1.0, "a width from 0 to 1, for example compute=lognormal:0.02"
         with suppress(ValueError):
             width = float(number)
-        if not 0 <= width <= 1:
-            expected = "a width from 0 to 1, for example compute=lognormal:0.02"
-            raise InputError.at("--jitter", "jitter is SUBJECT=DISTRIBUTION:WIDTH", expected=expected, found=repr(text))
+        for wrong, message, expected in (
+            (subject not in SUBJECTS, "jitter of something unknown", closest(subject, SUBJECTS)),
+            (subject in found, f"{subject} is given twice", "one of each"),
+            (name not in DISTRIBUTIONS, "no such distribution", closest(name, DISTRIBUTIONS)),
+            (not 0 <= width <= 1, "jitter is SUBJECT=DISTRIBUTION:WIDTH", example),
+        ):
+            if wrong:
+                raise InputError.at("--jitter", message, expected=expected, found=repr(text))
         found[subject] = Spread(name, width)
     return Noise(seed, found.get("compute"), found.get("links"))

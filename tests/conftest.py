@@ -4,13 +4,15 @@ import gc
 import os
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-# A loaded machine is no error: speed is measured in benchmarks/. The same tests give the same answer everywhere, with a
+# A loaded machine is no error (neither a deadline nor a check of how long drawing takes): speed is measured in
+# benchmarks/. The same tests give the same answer everywhere, with a
 # quarter of the examples that a property asks for; --hypothesis-profile=thorough takes random ones, five times as many.
 ALL_EXAMPLES, LEAST_EXAMPLES = 100, 8
-settings.register_profile("simcore", deadline=None, derandomize=True, database=None, max_examples=ALL_EXAMPLES // 4)
-settings.register_profile("thorough", deadline=None, max_examples=5 * ALL_EXAMPLES)
+UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("simcore", UNTIMED, derandomize=True, database=None, max_examples=ALL_EXAMPLES // 4)
+settings.register_profile("thorough", UNTIMED, max_examples=5 * ALL_EXAMPLES)
 settings.load_profile("simcore")
 ASKED = "_hypothesis_internal_use_settings"  # where Hypothesis keeps what @settings asked for: there is no public place
 

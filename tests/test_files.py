@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -74,14 +73,33 @@ def test_a_write_that_fails_or_is_interrupted_leaves_the_old_files(name, given, 
 def test_a_process_that_is_killed_while_it_writes_leaves_the_old_file(tmp_path):
     path = tmp_path / "a.bin"
     path.write_bytes(b"old")
-    code = "import sys; from simcore.files import write_bytes\nwhile 1: write_bytes(sys.argv[1], b'new' * 10_000_000)"
-    process = subprocess.Popen([sys.executable, "-c", code, path], env={**os.environ, "PYTHONPATH": str(Path.cwd())})
-    end = time.monotonic() + 120
-    while not list(tmp_path.glob(".a.bin.*.part")) and time.monotonic() < end:
-        time.sleep(0.001)
-    process.kill()
-    process.wait()
-    assert path.read_bytes() in {b"old", b"new" * 10_000_000}
+    killed(f"from simcore.files import write_bytes; write_bytes({str(path)!r}, b'new')")
+    assert path.read_bytes() == b"old"
+    assert [each.read_bytes() for each in tmp_path.glob(".a.bin.*.part")] == [b"new"]
+
+
+def test_a_folder_that_is_killed_half_way_holds_the_files_of_one_run(tmp_path):
+    words = f"run -q --workload micro_all_reduce --topology ring8 -o {tmp_path}/out --force"
+    assert main(words.split()) == 0
+    before = contents(tmp_path)
+    killed(f"from simcore.cli import main; main({words.replace('ring8', 'ring64').split()})")
+    after = contents(tmp_path)
+    assert {name: after[name] for name in before} == before
+    assert len(after) == 2 * len(before)
+
+
+KILLING = """\
+import os, pathlib
+def replace(path, target):
+    os.replace(path, target) if pathlib.Path(target).parent.suffix == ".part" else os.kill(os.getpid(), 9)
+pathlib.Path.replace = replace
+"""
+
+
+def killed(code):
+    """Run Python in a process that is killed when it has written all and is about to give the first file its name."""
+    environment = {**os.environ, "PYTHONPATH": str(Path.cwd())}
+    assert subprocess.run([sys.executable, "-c", KILLING + code], env=environment).returncode == -9
 
 
 def test_a_folder_in_the_place_of_a_file_is_an_error_that_names_it(tmp_path):

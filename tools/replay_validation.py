@@ -12,7 +12,7 @@ from simcore.replay.run import Changes
 from simcore.replay.session import Replay, replay_prepared
 from simcore.replay.views.report import trust
 from simcore.replay.views.trial import foresight
-from simcore.replay.whatif.host import Host
+from simcore.replay.whatif.host import host
 from simcore.workload.kineto import read_ranks
 
 # Every public trace of more than two steps that is not sampled.
@@ -35,16 +35,16 @@ def tables(folder: Path) -> Iterator[str]:
     yield from _header(HEADER)
     for name, prepared in ranks.items():
         found, (ahead,) = trust(replay_prepared(prepared, Changes()), 0), foresight(prepared)
-        errors = found.unaided_error, found.null_error
+        errors = found["unaided_error"], found["null_error"]
         cells = [name, f"{len(prepared[0].view.windows)}", *(f"{error:.2%}" for error in errors)]
-        cells += [f"{found.host_share:.0%}", "yes" if found.tested else "no"]
+        cells += [f"{found['host_share']:.0%}", "yes" if found["tested"] else "no"]
         yield _row([*cells, *(f"{error:.2%}" for error in (ahead.graph, ahead.null, ahead.persistence))])
     yield ""
     yield from _header("from | to | predicted | measured | error | persistence")
     for one, other in (LOADERS, LOADERS[::-1]):
         recorded, wanted = (replay_prepared(ranks[name], Changes()) for name in (one, other))
         factor = _loader_ns(wanted) / _loader_ns(recorded)
-        predicted_ns = _step_ns(replay_prepared(ranks[one], Changes(), [Host("loader", factor)]), "period")
+        predicted_ns = _step_ns(replay_prepared(ranks[one], Changes(), [host("loader", factor)]), "period")
         before_ns, measured_ns = (_step_ns(each, "baseline") for each in (recorded, wanted))
         ends = f"{one}, {before_ns / 1e6:.1f} ms", f"{other}: loader x {factor:.3g}"
         times = f"{predicted_ns / 1e6:.1f} ms", f"{measured_ns / 1e6:.1f} ms"

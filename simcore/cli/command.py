@@ -72,28 +72,28 @@ class Named(click.ParamType):  # type: ignore[type-arg]  # generic in new versio
 class Target(click.ParamType):  # type: ignore[type-arg]
     """A file to write: refused before any work where it could not be, or would overwrite something.
 
-    `suffixes` are what its name may end with, or where these are: MODULE:NAME, imported when a file is named, so that
-    help stays quick. A `folder` holds several files; of a `prefix` the names are known, and checked, when there is
-    something to write.
+    `suffixes` are what its name may end with, or a function that is asked when a file is named, where these come from
+    modules that help need not import. A `folder` holds several files; of a `prefix` the names are known, and checked,
+    when there is something to write.
     """
 
     name = "file"
 
-    def __init__(self, suffixes: Collection[str] | str = (), *, folder: bool = False, prefix: bool = False):
+    def __init__(
+        self,
+        suffixes: Collection[str] | Callable[[], Collection[str]] = (),
+        *,
+        folder: bool = False,
+        prefix: bool = False,
+    ):
         self._suffixes, self.folder, self.prefix = suffixes, folder, prefix
-
-    def _known(self) -> tuple[str, ...]:
-        """Ends of names that can be written; any where there are none."""
-        if not isinstance(self._suffixes, str):
-            return tuple(self._suffixes)
-        module, _, name = self._suffixes.partition(":")
-        return tuple(getattr(import_module(f"simcore.{module}"), name))
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """The name as it was given."""
         if self.prefix:
             return str(value)
-        path, spelling, known = Path(value), param.opts[-1] if param else "--output", self._known()
+        path, spelling = Path(value), param.opts[-1] if param else "--output"
+        known = tuple(self._suffixes() if callable(self._suffixes) else self._suffixes)
         if known and not path.name.lower().endswith(known):
             found = "".join(path.suffixes[-2:]) or path.name
             message, expected = f"{spelling} writes no file of this kind", closest(found, known)
@@ -252,9 +252,25 @@ class Lazy(Group):
             formatter.write_dl([(name, text) for name, (text, _) in self.table.items()])
 
 
-PICTURE = Target("report.plots:KINDS")
-SUMMARY = Target("report.workload:SUMMARIES")
-TIMELINE = Target("report.artefacts:TIMELINES")
+def _pictures() -> Collection[str]:
+    from simcore.report.plots import KINDS
+
+    return KINDS
+
+
+def _summaries() -> Collection[str]:
+    from simcore.report.workload import SUMMARIES
+
+    return SUMMARIES
+
+
+def _timelines() -> Collection[str]:
+    from simcore.report.artefacts import TIMELINES
+
+    return TIMELINES
+
+
+PICTURE, SUMMARY, TIMELINE = Target(_pictures), Target(_summaries), Target(_timelines)
 verb = partial(click.command, cls=Command)
 option = partial(click.option, cls=Option)
 

@@ -40,6 +40,7 @@ def command(
     simcore convert w.0.et w.0.json
     simcore convert traces/w replay --to param
     """
+    from simcore.network.topology.load import load
     from simcore.workload.chakra import writer
     from simcore.workload.chakra.convert.conversion import Options, convert, is_text
 
@@ -58,7 +59,7 @@ def command(
         raise InputError.at("--topology", "belongs to --native", hint="--npus says how many ranks to write")
     if num_dims and (native or not is_text(source)):
         raise InputError.at("--num-dims", "belongs to a text workload without --native", found=source)
-    sizes = (_dimensions(topology) if topology else (npus,)) if native else ()
+    sizes = tuple(dim.npus for dim in load(topology).dims) if topology else (npus,) * native
     exactly = compat == "chakra"
     options = Options(npus, iterations, exactly, kineto, rank, sizes, policy.upper(), num_dims or 0, npu_frequency)
     files = convert(source, target, options)
@@ -66,13 +67,6 @@ def command(
     if not native and is_text(source):
         warn("ASTRA-sim, and profile astra-sim-2, play compute columns as microseconds, as Chakra's converter does"
              + "; the other profiles too" * bool(compat))  # fmt: skip
-
-
-def _dimensions(name: str) -> tuple[int, ...]:
-    """NPUs in each dimension of a topology."""
-    from simcore.network.topology.load import load
-
-    return tuple(dim.npus for dim in load(name).dims)
 
 
 def _for_param(source: str, target: str, npus: int, comm_groups: str) -> dict[Path, bytes]:

@@ -38,15 +38,10 @@ def scaling_command(**values: Any) -> None:
     else:
         found = scaling.search(model, device, values["max_devices"], values["bytewidth"])
     document = {"model": asdict(model), "spreads": [{"devices": one.degrees.devices, **asdict(one)} for one in found]}
-    emit(document, lambda: "\n".join([_answer(found, values["chip"]), "", *_lines(model, _doublings(found))]))
-
-
-def _answer(found: Sequence[scaling.Spread], chip: str) -> str:
     best = min(found, key=lambda one: one.train_s)
-    took, count = duration(best.train_s), best.degrees.devices
-    return (
-        f"The fastest run takes {took} on {count:,.0f} devices of {chip} chips, {best.utilization:.1%} of their peak."
-    )
+    devices = f"{best.degrees.devices:,.0f} devices of {values['chip']} chips"
+    answer = f"The fastest run takes {duration(best.train_s)} on {devices}, {best.utilization:.1%} of their peak."
+    emit(document, lambda: "\n".join([answer, "", *_lines(model, _doublings(found))]))
 
 
 def _device(values: dict[str, Any]) -> scaling.Device:

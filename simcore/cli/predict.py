@@ -104,7 +104,7 @@ def _over_time(answer: Answer, path: Path) -> dict[str, Any]:
 
 def _would_fit(answer: Answer) -> list[dict[str, Any]]:
     """Changes with which the plan fits; none where it does."""
-    from simcore.cost.room import remedies
+    from simcore.cost.answer import remedies
 
     if max(memory.total for memory in answer.memory) <= answer.cluster.memory_bytes:
         return []
@@ -114,15 +114,16 @@ def _would_fit(answer: Answer) -> list[dict[str, Any]]:
 
 def _lines(answer: Answer, document: dict[str, Any]) -> Iterator[str]:
     from simcore.report.table import Table, columns
-    from simcore.units import format_bytes
+    from simcore.units import format_bytes, format_ns
 
-    plan, (low, high), capacity = answer.plan, answer.interval_s, answer.cluster.memory_bytes
+    plan, capacity = answer.plan, answer.cluster.memory_bytes
+    low, high = (format_ns(1e9 * end) for end in answer.interval_s)
     speed = f"{answer.tokens_per_s:,.0f} tokens/s on each, {answer.mfu:.1%} of the peak of {plan.dtype} (MFU)"
     job = f"{answer.model.name} on {plan.world_size} x {answer.cluster.accelerator}"
-    yield f"A step of {job} ({plan.degrees}) takes {answer.step_s:.4g} s: {speed}."
+    yield f"A step of {job} ({plan.degrees}) takes {format_ns(1e9 * answer.step_s)}: {speed}."
     tight = _fits(max(memory.total for memory in answer.memory), capacity)
     wide = " (wide, for hardly anything like it was measured)" * answer.margin.widened
-    yield f"Nine in ten measured steps: {low:.4g} to {high:.4g} s{wide}. The fullest stage {tight or 'fits'}.\n"
+    yield f"Nine in ten measured steps: {low} to {high}{wide}. The fullest stage {tight or 'fits'}.\n"
     if "run_s" in document:
         yield f"the engine runs it in {document['run_s']:.9g} s"
     if "network_run_s" in document and answer.cluster.topology:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Literal
+from types import SimpleNamespace
 
 import click
 import numpy as np
 
 from simcore.api import load_topology
-from simcore.cli.command import emit, forced, note, option_of, warn
+from simcore.cli.command import forced, note, option_of, warn
 from simcore.engine.settings import parse_straggler
 from simcore.errors import InputError
 from simcore.files import make_folder, write_text
@@ -28,8 +28,9 @@ from simcore.replay.views.report import to_dict
 from simcore.replay.views.screen import to_text
 from simcore.replay.views.trial import ablations
 from simcore.replay.views.workloads import to_chakra, to_workload_text
-from simcore.replay.whatif.changes import Fused, Kinds, Layers, Overlap, Scale, Straggler, WhatIf, Width
-from simcore.replay.whatif.host import HOST_TIMES, CudaGraphs, Host, Unsynchronised
+from simcore.replay.whatif import changes
+from simcore.replay.whatif.changes import Edit, WhatIf
+from simcore.replay.whatif.host import HOST_TIMES, cuda_graphs, host, unsynchronised
 from simcore.replay.whatif.retiming import Degree, Retimed
 from simcore.replay.whatif.transfers import Interconnect
 from simcore.report.document import encode
@@ -39,12 +40,12 @@ from simcore.workload.host_trace import read_recorded
 from simcore.workload.kineto import KinetoTrace
 
 
-def scales(values: tuple[str, ...]) -> tuple[WhatIf, ...]:
+def scales(values: tuple[str, ...]) -> tuple[Edit, ...]:
     """NAME=FACTOR, split at the last equals sign."""
     return tuple(_parse_scale(value) for value in values)
 
 
-def _parse_scale(value: str) -> WhatIf:
+def _parse_scale(value: str) -> Edit:
     """Host time, perhaps on some ranks, synchronisation, a category of work, or a regular expression on names."""
     name, separator, number = value.rpartition("=")
     try:
@@ -55,26 +56,26 @@ def _parse_scale(value: str) -> WhatIf:
         raise click.BadParameter(f"expected NAME=FACTOR with a factor of at least 0, found {value!r}")
     which, at, ranks = name.partition("@")
     if which in HOST_TIMES:
-        return Host(which, factor, tuple(parse_straggler(f"{ranks}={number}")[0]) if at else ())
+        return host(which, factor, tuple(parse_straggler(f"{ranks}={number}")[0]) if at else ())
     if name == "synchronisation":
         if factor:
             raise click.BadParameter(f"a wait takes what it waits for; expected synchronisation=0, found {value!r}")
-        return Unsynchronised()
-    return Kinds(name, factor) if name in categories() else Scale(pattern, factor)
+        return unsynchronised()
+    return changes.kinds(name, factor) if name in categories() else changes.scale(pattern, factor)
 
 
-def fused(values: tuple[str, ...]) -> tuple[Fused, ...]:
+def fused(values: tuple[str, ...]) -> tuple[Edit, ...]:
     """Regular expressions of tasks."""
     try:
-        return tuple(Fused(re.compile(value)) for value in values)
+        return tuple(changes.fused(re.compile(value)) for value in values)
     except re.error as error:
         raise click.BadParameter(f"expected a regular expression: {error}") from error
 
 
-def stragglers(values: tuple[str, ...]) -> tuple[Straggler, ...]:
+def stragglers(values: tuple[str, ...]) -> tuple[Edit, ...]:
     """RANKS=FACTOR, as `simcore run` takes it."""
     parsed = [parse_straggler(value) for value in values]
-    return tuple(Straggler(tuple(ranks), factor) for ranks, factor in parsed)
+    return tuple(changes.straggler(tuple(ranks), factor) for ranks, factor in parsed)
 
 
 def assignments(values: tuple[str, ...]) -> dict[str, int | str]:
@@ -89,9 +90,9 @@ def assignments(values: tuple[str, ...]) -> dict[str, int | str]:
 CHANGES: dict[str, Callable[[int], WhatIf | Degree]] = {
     "dp": partial(Degree, "dp"),
     "tp": partial(Degree, "tp"),
-    "layers": Layers,
-    "hidden": partial(Width, "hidden"),
-    "ffn": partial(Width, "ffn"),
+    "layers": changes.layers,
+    "hidden": partial(changes.width, "hidden"),
+    "ffn": partial(changes.width, "ffn"),
 }
 # What makes a step another pipeline: it is compiled anew, and other changes with it (docs/replay.md).
 PIPELINE = ("pp", "vpp", "micro_batches", "schedule")
@@ -123,42 +124,11 @@ def groups(values: tuple[str, ...]) -> dict[str, re.Pattern[str]]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """The options of `simcore replay`, as it names them."""
-
-    traces: tuple[str, ...]
-    hosts: tuple[str, ...]
-    changes: Changes
-    scales: tuple[WhatIf, ...]
-    fused: tuple[Fused, ...]
-    cuda_graphs: bool
-    stragglers: tuple[Straggler, ...]
-    assignments: dict[str, int | str]
-    groups: dict[str, re.Pattern[str]]
-    topology: str | None
-    system: str | None
-    recorded_topology: str | None
-    recorded_system: str | None
-    overlap: Literal["off", "full"] | None
-    tokens: int
-    with_ablations: bool
-    chakra: str | None
-    text: str | None
-    output: str | None
-
-
-def run(asked: Asked) -> None:
-    """Replay, write and print."""
-    document, shown = _answer(asked)
-    emit(document, shown)
-
-
-def _answer(asked: Asked) -> tuple[dict[str, object], Callable[[], str]]:
-    """Replay and write: the document, and what makes the text."""
+def run(asked: SimpleNamespace) -> tuple[dict[str, object], Callable[[], str]]:
+    """Replay and write, as the options of `simcore replay` say; the document, and what makes the text."""
     profiles, alone = read_recorded(asked.traces, asked.hosts)
-    for host in alone:
-        warn(f"{host.file}: no trace here is of process {host.process}; this host trace is left out")
+    for left in alone:
+        warn(f"{left.file}: no trace here is of process {left.process}; this host trace is left out")
     _check_aims(profiles, asked.scales, asked.stragglers)
     ranks = [prepare(trace) for trace in profiles]
     if not asked.assignments.keys().isdisjoint(PIPELINE):
@@ -177,7 +147,7 @@ def _answer(asked: Asked) -> tuple[dict[str, object], Callable[[], str]]:
     return document, lambda: to_text(document)
 
 
-def _whats(asked: Asked) -> tuple[WhatIf, ...]:
+def _whats(asked: SimpleNamespace) -> tuple[WhatIf, ...]:
     """What is changed, in the order in which changes are made."""
     changed = [CHANGES[name](int(number)) for name, number in asked.assignments.items()]
     degrees = [replace(one, named=asked.groups.get(one.role)) for one in changed if isinstance(one, Degree)]
@@ -189,8 +159,8 @@ def _whats(asked: Asked) -> tuple[WhatIf, ...]:
         raise click.UsageError(f"--group {lost[0]} needs --set {lost[0]}=N")
     retimed = (Retimed(tuple(degrees), network, recorded),) if degrees or network else ()
     others = [one for one in changed if not isinstance(one, Degree)]
-    overlaps = (Overlap(asked.overlap),) if asked.overlap else ()
-    graphs = (CudaGraphs(),) if asked.cuda_graphs else ()
+    overlaps = (changes.overlap(asked.overlap),) if asked.overlap else ()
+    graphs = (cuda_graphs(),) if asked.cuda_graphs else ()
     return (*others, *retimed, *overlaps, *asked.stragglers, *asked.fused, *graphs, *asked.scales)
 
 
@@ -203,7 +173,7 @@ def _interconnect(topology: str | None, system: str | None, prefix: str) -> Inte
     return Interconnect(load_topology(topology), config.read(system) if system else None)
 
 
-def _another_pipeline(asked: Asked, ranks: list[Prepared]) -> tuple[dict[str, object], Callable[[], str]]:
+def _another_pipeline(asked: SimpleNamespace, ranks: list[Prepared]) -> tuple[dict[str, object], Callable[[], str]]:
     """Compile the recorded step into a pipeline and play it."""
     from simcore.replay.pipelines.pipeline import NUMBERS, compiled, pipeline_dict, pipeline_text, rebuild
     from simcore.workload.text import write as workload_text
@@ -228,7 +198,7 @@ def _another_pipeline(asked: Asked, ranks: list[Prepared]) -> tuple[dict[str, ob
     return document, lambda: pipeline_text(rebuilt, replay.tokens)
 
 
-def _check_aims(profiles: list[KinetoTrace], scales: tuple[WhatIf, ...], stragglers: tuple[Straggler, ...]) -> None:
+def _check_aims(profiles: list[KinetoTrace], scales: tuple[Edit, ...], stragglers: tuple[Edit, ...]) -> None:
     """Refuse changes of what is not there.
 
     Raises
@@ -237,13 +207,13 @@ def _check_aims(profiles: list[KinetoTrace], scales: tuple[WhatIf, ...], straggl
         When a pattern matches no task of any trace, or a straggler is none of the ranks.
     """
     names = sorted({trace.names[name] for trace in profiles for name in np.unique(trace.tasks.name).tolist()})
-    for pattern in (scale.pattern for scale in scales if isinstance(scale, Scale)):
+    for pattern in (scale.pattern for scale in scales if scale.pattern):
         if not any(pattern.search(name) for name in names):
             shown = ", ".join(name[:30] for name in names[:3])
             raise InputError.at("--scale", "no task's name matches", expected=f"{shown}, ...", found=pattern.pattern)
     known = [trace.rank for trace in profiles]
-    hosts = [one for one in scales if isinstance(one, Host)]
-    for option, ranks in [("--straggler", one.ranks) for one in stragglers] + [("--scale", one.ranks) for one in hosts]:
+    aims = [("--straggler", one.ranks) for one in stragglers] + [("--scale", one.ranks) for one in scales]
+    for option, ranks in aims:
         for span in (span for span in ranks if not any(rank in span for rank in known)):
             listed, found = ", ".join(map(str, known)), f"{span[0]}" if len(span) == 1 else f"{span[0]}-{span[-1]}"
             raise InputError.at(option, "no trace is of this rank", expected=f"one of {listed}", found=found)

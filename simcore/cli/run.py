@@ -16,6 +16,8 @@ from simcore.errors import InputError
 from simcore.options import Options, RunOptions, SimaiOptions, flag, spelled, texts
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from simcore.report.document import ReportDocument
     from simcore.timeline.events import Timeline
 
@@ -27,12 +29,15 @@ INPUTS = options_of(
     workload={"shell_complete": shipped("workloads")},
     topology={"shell_complete": shipped("topologies")},
 )
-OUTPUTS = options_of(
-    "run output",
-    output=Target(folder=True),
-    timeline=TIMELINE,
-    links=Target("report.artefacts:MAPS"),
-)
+
+
+def _maps() -> Collection[str]:
+    from simcore.report.artefacts import MAPS
+
+    return MAPS
+
+
+OUTPUTS = options_of("run output", output=Target(folder=True), timeline=TIMELINE, links=Target(_maps))
 
 
 def _described(options: type[Options]) -> list[Option]:

@@ -103,13 +103,13 @@ def _text(runs: JobRuns, trials: list[Trial], network: str) -> str:
     ]
     parts.append(f"Network {network}; fairness {runs.fairness:.3f} (Jain).\n")
     parts.append(Table("", shown, rows).text(120) + "\n")
-    parts += [_link(link.src, link.dst, link.size_bytes, link.gain_ns) for link in runs.shared_links]
+    for link in runs.shared_links:
+        shares = [
+            f"{job} {format_bytes(size)}, {format_ns(link.gain_ns[job])}" for job, size in link.size_bytes.items()
+        ]
+        head = f"shared link {link.src} > {link.dst} (bytes, what a wider one would save)"
+        parts.append(f"{head}: {', '.join(shares)}")
     for trial in trials:
         seed = f" (seed {trial.seed})" if trial.rule == "random" else ""
         parts.append(f"placed {trial.rule}{seed}: the worst job takes {trial.worst:.3f} times its least")
     return "\n".join(parts)
-
-
-def _link(src: str, dst: str, size_bytes: dict[str, int], gain_ns: dict[str, int]) -> str:
-    shares = ", ".join(f"{name} {format_bytes(size)}, {format_ns(gain_ns[name])}" for name, size in size_bytes.items())
-    return f"shared link {src} > {dst} (bytes, what a wider one would save): {shares}"

@@ -128,9 +128,10 @@ def _entries(some: Sequence[Candidate]) -> list[dict[str, Any]]:
 def _lines(found: Found, best: Answer, document: dict[str, Any], *, explained: bool) -> Iterator[str]:
     """The best in a sentence and those after it; with `explained` why it wins and what else there is."""
     from simcore.cost.search import rivals
+    from simcore.units import format_ns
 
     speed = f"{best.tokens_per_s:,.0f} tokens/s on each accelerator, {best.mfu:.1%} of its peak (MFU)"
-    yield f"The fastest step takes {best.step_s:.4g} s with {best.plan.degrees}: {speed}."
+    yield f"The fastest step takes {format_ns(1e9 * best.step_s)} with {best.plan.degrees}: {speed}."
     yield f"Of {found.tried:,} candidates {found.fitting:,} fit; {found.simulated:,} were simulated."
     yield "\n" + _plans("", found.best).text(120)
     yield f"\nthe fastest, run by the engine: {document['predict']}"

@@ -12,6 +12,8 @@ from simcore.cli.completion import shipped
 from simcore.cli.numbers import SIZE
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from simcore.network.topology.figures import Figures
     from simcore.network.topology.model import Topology
 
@@ -125,9 +127,15 @@ def cost(topology: str, prices: str, lengths: tuple[float, ...], compat: str | N
     emit(document(loaded, known, items), lambda: (astra_lines if compat else text)(loaded, known, items))
 
 
+def _formats() -> Collection[str]:
+    from simcore.network.topology.export import FORMATS
+
+    return FORMATS
+
+
 @command.command(short_help="A topology for ns-3 or htsim.")
 @click.argument("topology", metavar="T", shell_complete=shipped("topologies"))
-@option("-o", "--output", type=Target("network.topology.export:FORMATS"), required=True, metavar="FILE",
+@option("-o", "--output", type=Target(_formats), required=True, metavar="FILE",
               help="File to write: .txt for ns-3 (HPCC, SimAI), .topo for htsim.")  # fmt: skip
 def export(topology: str, output: str) -> None:
     """Write topology T for a packet simulator.

@@ -35,8 +35,9 @@ def text(topology: Topology, prices: Prices, items: Sequence[Item]) -> str:
     total, watts = total_usd(items), fsum(item.watts for item in items)
     shown = columns("dimension", "level", "part", ("count", "number"), "of", "price", "power")
     rows = [
-        (f"{item.dimension}", item.level, WORDS[item.part], item.count, _of(item), _usd(item.usd), _kw(item.watts))
+        (f"{item.dimension}", item.level, WORDS[item.part], item.count, of, _usd(item.usd), _kw(item.watts))
         for item in items
+        for of in [f"{item.ports} x " * (item.ports > 1) + format_rate(item.bandwidth_bytes_per_s)]
     ]
     yearly = watts / 1000 * HOURS_PER_YEAR * prices.usd_per_kwh
     lines = [
@@ -56,11 +57,6 @@ def astra_lines(topology: Topology, prices: Prices, items: Sequence[Item]) -> st
         f"(added cost: ${item.usd:g})"
         for item in items
     )
-
-
-def _of(item: Item) -> str:
-    ports = f"{item.ports} x " if item.ports > 1 else ""
-    return f"{ports}{format_rate(item.bandwidth_bytes_per_s)}"
 
 
 def _usd(value: float) -> str:

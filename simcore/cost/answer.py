@@ -1,7 +1,8 @@
-"""The answer of `simcore predict`: time, its parts, rates, memory against the device, and what it rests on."""
+"""The answer of `simcore predict`: time, its parts, rates, memory and what would fit, and what it all rests on."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import fsum
@@ -12,9 +13,10 @@ from simcore.cost.cluster import Cluster
 from simcore.cost.margins import Margin, interval, kind_of, margin_of
 from simcore.cost.played import engine_ns, network_ns
 from simcore.cost.predict import Prediction, predict
+from simcore.errors import InputError
 from simcore.model.layer import blocks, head
-from simcore.model.memory import PEAK_MARGIN, Memory, stage_memory
-from simcore.model.plan import Plan
+from simcore.model.memory import PEAK_MARGIN, Memory, peak, stage_memory
+from simcore.model.plan import OFFLOADED, Plan, check, seen_by
 from simcore.model.shape import Model, kinds
 from simcore.model.steps import Block
 
@@ -90,9 +92,8 @@ class Answer:
 
     def network_s(self) -> float | None:
         """The same step on the links of the cluster's topology, where it has one of this size."""
-        topology = self.cluster.topology
-        fits = topology is not None and topology.npus == self.plan.world_size
-        return network_ns(self.model, self.plan, self.cluster) * 1e-9 if fits else None
+        found_ns = network_ns(self.model, self.plan, self.cluster)
+        return None if found_ns is None else found_ns * 1e-9
 
     @cached_property
     def basis(self) -> Basis:
@@ -132,12 +133,12 @@ class Answer:
         }
 
 
+_seen_alone = seen_by("seq", "encoder_seq", "pad_vocab_to", "lora_rank", "lora_modules", "frozen")
+
+
 def model_flops(model: Model, plan: Plan) -> float:
     """FLOPs of a step that the model needs: products and attention, forward and both gradients."""
-    alone = replace(
-        plan, world_size=1, tp=1, cp=1, ep=1, pp=1, expert_tp=1, micro_batch=1, global_batch=1, virtual_stages=1,
-        sequence_parallel=False, zero=0, shard=0, capacity=0.0, load=1.0, schedule="", cuts=(), fused_attention=True,
-    )  # fmt: skip
+    alone = _seen_alone(plan)
     layers = kinds(model, range(model.depth + model.mtp_layers))
     forward = sum(count * _flops(block) for kind, count in layers for block in blocks(model, alone, kind))
     heads = 1 + model.mtp_layers
@@ -148,3 +149,45 @@ def model_flops(model: Model, plan: Plan) -> float:
 def _flops(block: Block) -> float:
     """Forward and for both gradients, each as much; frozen weights have none."""
     return fsum(kernel.work.flops * (3 if kernel.trained else 2) for kernel in block.kernels)
+
+
+def remedies(model: Model, plan: Plan, cluster: Cluster) -> list[tuple[str, int, float]]:
+    """Option, peak bytes and step seconds of every single change with which the plan fits, the fastest first."""
+    fitting = []
+    for option, other in _changes(model, plan):
+        try:
+            check(model, other)
+            size = peak(model, other).total
+        except InputError:
+            continue
+        if size <= cluster.memory_bytes:
+            fitting.append((option, size, predict(model, other, cluster).step_s))
+    return sorted(fitting, key=lambda one: one[2])
+
+
+def _changes(model: Model, plan: Plan) -> Iterator[tuple[str, Plan]]:
+    """Plans on as many accelerators that need less."""
+    yield from ((f"--zero {zero}", replace(plan, zero=zero)) for zero in range(plan.zero + 1, 4))
+    if plan.recompute == "none":
+        yield from _computed_again(model, plan)
+    for what in OFFLOADED:
+        if what not in plan.offload:
+            yield f"--offload {what}", replace(plan, offload=(*plan.offload, what))
+    if plan.tp > 1 and not plan.sequence_parallel:
+        yield "--sequence-parallel", replace(plan, sequence_parallel=True)
+    yield f"--ep {2 * plan.ep}", replace(plan, ep=2 * plan.ep)
+    for name in ("tp", "pp", "cp") if plan.dp % 2 == 0 else ():  # what replicas were
+        degree = 2 * getattr(plan, name)
+        yield f"--{name} {degree} --dp {plan.dp // 2}", plan.but(**{name: degree})
+    if plan.micro_batch > 1:
+        yield f"--micro-batch {plan.micro_batch // 2}", replace(plan, micro_batch=plan.micro_batch // 2)
+
+
+def _computed_again(model: Model, plan: Plan) -> Iterator[tuple[str, Plan]]:
+    """Modules, or layers of every part of the model: powers of two, and all."""
+    if not plan.fused_attention:
+        yield "--recompute selective", replace(plan, recompute="selective")
+    deepest = max(len(plan.layers(model, part)) for part in range(plan.outline.parts))
+    for layers in sorted({*(1 << power for power in range(deepest.bit_length())), deepest}):
+        some = replace(plan, recompute="full", recompute_layers=layers)
+        yield f"--recompute full --recompute-layers {layers}", some

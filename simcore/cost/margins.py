@@ -8,9 +8,10 @@ somebody published is never judged by that source: its interval comes from all o
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from bisect import bisect_left
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 from math import log, log2
 from pathlib import Path
 
@@ -111,21 +112,11 @@ def margin_of(kind: Kind, besides: frozenset[str] = frozenset()) -> Margin:
         for error in one.errors
     ]
     support = sum(best.values())
-    share = _quantile([*weighed, *((error, _PRIOR / len(_UNKNOWN)) for error in _UNKNOWN)], _COVERED)
-    return Margin(share, support)
+    rising = sorted([*weighed, *((error, _PRIOR / len(_UNKNOWN)) for error in _UNKNOWN)])
+    sums = list(accumulate(weight for _, weight in rising))
+    return Margin(rising[min(bisect_left(sums, _COVERED * sums[-1]), len(rising) - 1)][0], support)
 
 
 _COVERED = 0.9
 _UNKNOWN = (0.05, 0.1, 0.2, 0.3, 0.5)  # how far steps are missed of which nothing is known
 _PRIOR = 0.1  # and how much that weighs, in sources: such that intervals hold on steps whose source is left out
-
-
-def _quantile(weighed: Iterable[tuple[float, float]], share: float) -> float:
-    """The value that this share of the weight does not pass."""
-    rising = sorted(weighed)
-    left = share * sum(weight for _, weight in rising)
-    for value, weight in rising:
-        left -= weight
-        if left <= 0:
-            return value
-    return rising[-1][0]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simcore.cost.answer import Answer
-from simcore.cost.occupancy import Moment, Occupancy, occupancy
+from simcore.cost.occupancy import Occupancy, occupancy
 from simcore.files import write_bytes
 from simcore.model.plan import unlike
 from simcore.report.palette import DIMENSIONS, FAMILIES, INK, PHASES
@@ -91,7 +91,9 @@ def _panel(axes: Axes, one: Occupancy, capacity: float) -> None:
         stack([size] * len(times), _COLOURS[name])
     for place in range(max(len(moment.flying) for moment in one.moments)):
         for turn, colour in enumerate(_IN_FLIGHT):
-            stack([_of_turn(moment, place, turn) for moment in one.moments], colour)
+            # The micro-batch at a place in the order of arrival, if its colour's turn it is.
+            there = ((0, 0) if place >= len(moment.flying) else moment.flying[place] for moment in one.moments)
+            stack([size if number % len(_IN_FLIGHT) == turn else 0 for number, size in there], colour)
     stack([moment.workspace for moment in one.moments], FAMILIES["wait"])
     axes.plot(times, [moment.reserved / 1e9 for moment in one.moments], color=INK, linewidth=0.8, linestyle=":")
     axes.axhline(capacity, color=INK, linewidth=0.8)
@@ -99,14 +101,6 @@ def _panel(axes: Axes, one: Occupancy, capacity: float) -> None:
     axes.plot([one.peak.time_s], [one.peak_bytes / 1e9], "o", color=INK, markersize=3)
     axes.set_title(f"stage {one.stage}: {one.peak_bytes / 1e9:.1f} GB, {one.peak.cause}", fontsize=8, loc="left")
     axes.set(ylabel="GB", ylim=(0, 1.1 * max(capacity, one.reserved_bytes / 1e9)), xlim=(times[0], times[-1]))
-
-
-def _of_turn(moment: Moment, place: int, turn: int) -> int:
-    """Bytes of the micro-batch at a place in the order of arrival, if its colour's turn it is."""
-    if place >= len(moment.flying):
-        return 0
-    number, size = moment.flying[place]
-    return size if number % len(_IN_FLIGHT) == turn else 0
 
 
 def _csv(some: Sequence[Occupancy], answer: Answer) -> str:

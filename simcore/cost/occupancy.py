@@ -18,7 +18,8 @@ from simcore.model.layer import embedding, head, mtp_blocks
 from simcore.model.memory import Needs, kept_bytes, layer_bytes, stage_needs, states
 from simcore.model.plan import Plan
 from simcore.model.shape import Model
-from simcore.workload.loops.schedules import Cell, play
+from simcore.workload.loops.schedules import Cell
+from simcore.workload.loops.timing import play
 
 _LASTING = ("parameters", "gradients", "optimizer")
 _PASSES = {"F": "forward", "B": "backward", "W": "weight gradients"}
@@ -79,16 +80,16 @@ class _Stage:
 
     def cell(self, cell: Cell, part: int, start_s: float, end_s: float) -> Iterator[Moment]:
         """A cell, layer by layer."""
-        steps, ends = [*self._steps(part)], {-1: "embedding", self.model.depth + self.model.mtp_layers: "head"}
+        steps = [*self._steps(part)]
+        ends = {-1: "embedding", self.model.depth + self.model.mtp_layers: "head"}
         frees = cell.kind == ("W" if self.plan.splits_backward else "B")
         if cell.kind != "F":
             steps.reverse()
         each_s = (end_s - start_s) / len(steps)
         for at, (number, lasting, working) in enumerate(steps):
             key, name = (cell.micro_batch, part, number), ends.get(number) or f"layer {number}"
-            # Gathered parameters live while a layer is at work; in the backward what is there for it only, too.
-            at_work = [self.needs.gathered_bytes(self.plan), *(working if cell.kind == "B" else ())]
-            taken = [self.allocator.take(size) for size in at_work if size]
+            needed = [self.needs.gathered_bytes(self.plan), *(working if cell.kind == "B" else ())]
+            taken = [self.allocator.take(size) for size in needed if size]
             self.workspace = sum(piece.asked for piece in taken)
             if cell.kind == "F":
                 self.held[key] = [self.allocator.take(size) for size in lasting if size]
@@ -121,11 +122,12 @@ class _Stage:
         model, plan, last = self.model, self.plan.of_layer, self.plan.outline.parts - 1
         if part == 0:
             yield -1, _whole(kept_bytes([embedding(model, plan)], plan)), []
-        first, method = self.plan.layers(model, part).start, self.plan.recompute_method
-        grouped = self.plan.recompute_layers if method == "uniform" else 0  # done again from the input of their first
-        for some, again, away in self.plan.layer_states(self.plan.layers(model, part)):
+        layers = self.plan.layers(model, part)
+        # Of groups that are computed again the first layer's input is kept.
+        grouped = (self.plan.recompute_layers if self.plan.recompute_method == "uniform" else 0) or 1
+        for some, again, away in self.plan.layer_states(layers):
             for layer in some:
-                follows = again and grouped > 0 and (layer - first) % grouped > 0
+                follows = again and (layer - layers.start) % grouped
                 kept = [] if follows else _whole(layer_bytes(model, plan, model.kind(layer), again=again))
                 whole = _whole(layer_bytes(model, plan, model.kind(layer), again=False)) if again else []
                 gone = away and "activations" in self.plan.offload

@@ -9,6 +9,7 @@ import numpy as np
 
 from simcore.report.palette import FAMILIES, INK, PHASES
 from simcore.report.plots import name_front, new_figure, styled, titled
+from simcore.units import format_ns
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -49,13 +50,14 @@ def step_figure(answer: Answer) -> Figure:
         axes = figure.subplots()
         colours = [PHASES[0] if name == "compute" else FAMILIES["wait"] for _, name in parts]
         bars = axes.barh([name.replace("_", " ") for _, name in parts], [one for one, _ in parts], color=colours)
-        axes.bar_label(bars, [f"{one:.4g} s, {one / answer.step_s:.1%}" for one, _ in parts], padding=3, fontsize=8)
+        shares = [f"{format_ns(1e9 * one)}, {one / answer.step_s:.1%}" for one, _ in parts]
+        axes.bar_label(bars, shares, padding=3, fontsize=8)
         axes.invert_yaxis()
         axes.margins(x=0.2)
-        low, high = answer.interval_s
         axes.set(xlabel="time (s)")
     title = f"{answer.model.name} on {answer.plan.world_size} x {answer.cluster.accelerator}"
-    return titled(figure, f"{title}: {answer.step_s:.4g} s ({low:.4g} to {high:.4g})")
+    step, low, high = (format_ns(1e9 * one) for one in (answer.step_s, *answer.interval_s))
+    return titled(figure, f"{title}: {step} ({low} to {high})")
 
 
 def front_figure(found: Found, asked: str = "") -> Figure:
@@ -78,7 +80,7 @@ def front_figure(found: Found, asked: str = "") -> Figure:
         name_front(axes, list(map(tuple, front)), list(map(_settings, found.front)))
         axes.set(xlabel="memory per accelerator (GB)", ylabel="step (s)")
         axes.legend(fontsize=8, frameon=False, loc="upper right")
-    best_s = f"{found.best[0].step_s:.4g} s at best, with {_settings(found.best[0])}"
+    best_s = f"{format_ns(1e9 * found.best[0].step_s)} at best, with {_settings(found.best[0])}"
     return titled(figure, ": ".join(filter(None, (asked, best_s))))
 
 

@@ -1,40 +1,21 @@
-"""A cluster for a job that states its accelerators: the interconnect usual for them, domains, network cards."""
+"""What joins accelerators: the interconnect usual for them, domains, network cards; or a topology file's dimensions."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import replace
+from math import prod
 
 from simcore.compute.accelerators import Accelerator, accelerator, variant
 from simcore.cost.cluster import Cluster
 from simcore.cost.systems import software as profile_of
 from simcore.errors import InputError
+from simcore.library import table
+from simcore.network.topology.model import Dimension, Topology
 from simcore.system.collectives.nccl import FABRICS, Fabric
 
-# The beginning of an accelerator's name -> its usual interconnect and the Gb/s of a node's network cards together.
-# Others with links of PCIe's rate are taken for L40S.
-_USUAL = {
-    "A100": ("azure-a100", 1600),
-    "H100": ("hgx-h100", 3200),
-    "H800": ("hgx-h800", 3200),
-    "H20-SXM": ("hgx-h100", 3200),
-    "H200-NVL": ("nvl-bridge", 1600),
-    "H200": ("hgx-h200", 3200),
-    "B200": ("hgx-b200", 3200),
-    "B300": ("hgx-b200", 6400),
-    "GB": ("nvl72", 1600),
-    "MI35": ("mi350x", 3200),
-    "MI": ("mi300x", 3200),
-    "L40S": ("l40s", 800),
-    "RTX-PRO": ("l40s", 800),
-    "V100": ("hgx-v100", 400),
-    "Gaudi2": ("gaudi2", 2400),
-    "Gaudi3": ("gaudi3", 4800),
-    "TPUv4": ("tpu-v4", 100),
-    "TPUv5e": ("tpu-v5e", 100),
-    "TPUv5p": ("tpu-v5p", 200),
-    "TPUv6e": ("tpu-v6e", 200),
-}
+_USUAL = {start: (fabric, int(gigabits)) for start, fabric, gigabits in table(__file__, "usual.txt")}
+_ELSE = "L40S"  # what others with links of PCIe's rate are taken for
 _FOR_PIECES = 100e9  # bytes/s of links to peers below which nobody sends collectives in pieces (PCIe)
 _CARDS = re.compile(r"(?:(\d+) x )?(\d+) Gb(?:/s)?(?: \w+)? per node")
 _RATE = re.compile(r"([\d.]+) TB/s")
@@ -76,8 +57,47 @@ def usual_fabric(device: Accelerator) -> Fabric:
 def _usual(device: Accelerator) -> tuple[str, int]:
     found = next((entry for start, entry in _USUAL.items() if device.name.startswith(start)), None)
     if found is None and 0 < device.link_bytes_per_s < _FOR_PIECES:
-        return _USUAL["L40S"]
+        return _USUAL[_ELSE]
     if found is None:
         hint = f"state a fabric ({', '.join(FABRICS)}) or a topology"
         raise InputError.at(device.name, "no interconnect is known", expected=", ".join(_USUAL), hint=hint)
     return found
+
+
+_MESSAGE_S = 10e-6
+_WAYS = 2  # a ring's neighbours, and the passes of a level there and back
+
+
+def fabric_of_topology(topology: Topology) -> Fabric:
+    """Nodes are the first dimension; the slowest of the others is what they are joined by. Stated rates, not measured.
+
+    Raises
+    ------
+    InputError
+        For graphs, wafers and twisted tori, which have no nodes.
+    """
+    if not topology.apart:
+        message, found = "predictions count with nodes and what joins them", topology.name or topology.path
+        raise InputError.at("topology", message, expected="a topology of dimensions", found=found)
+    node, *others = topology.dims
+    further = others or [node]
+    slowest_bytes_per_s = min(map(_rate, further))
+    latency_s = max(dimension.latency_ns for dimension in further) * 1e-9
+    return Fabric(
+        topology.name,
+        node.npus if others else prod(dimension.npus for dimension in topology.dims),
+        "stated",
+        _rate(node),
+        slowest_bytes_per_s * node.npus,
+        slowest_bytes_per_s,
+        near_s=_WAYS * node.latency_ns * 1e-9,
+        far_s=_WAYS * latency_s,
+        hop_s=_MESSAGE_S + latency_s,
+    )
+
+
+def _rate(dimension: Dimension) -> float:
+    """Bytes a second that an NPU sends into a dimension when all do."""
+    neighbours = {"Ring": min(_WAYS, dimension.npus - 1), "FullyConnected": dimension.npus - 1}.get(dimension.kind, 1)
+    links = dimension.parallel_links * max(1, neighbours)
+    return dimension.bandwidth_bytes_per_s * links / dimension.oversubscription

@@ -19,10 +19,7 @@ from simcore.cost.predict import gradient_sums, message_bytes, messages_ns, part
 from simcore.cost.step import Cell
 from simcore.engine.run import simulate
 from simcore.engine.settings import Settings
-from simcore.errors import InputError
-from simcore.generate.aicb.operations import Operation
-from simcore.generate.listing import listed_step
-from simcore.generate.traces import check_set, write_set
+from simcore.generate.traces import write_set
 from simcore.model.plan import Plan
 from simcore.model.shape import Model
 from simcore.model.steps import Axis
@@ -31,7 +28,6 @@ from simcore.profiles import profiles
 from simcore.system.collectives.nccl import Fabric
 from simcore.system.config import NCCL, Algorithm, SystemConfig
 from simcore.units import whole_ns
-from simcore.workload.loops.pipeline import pipeline_of
 from simcore.workload.model import CollectiveKind, Layer, Phase, Role, Workload
 
 
@@ -40,11 +36,12 @@ def engine_ns(model: Model, plan: Plan, cluster: Cluster) -> int:
     return run_ns(program(model, plan, cluster), plan, cluster.fabric)
 
 
-def network_ns(model: Model, plan: Plan, cluster: Cluster) -> int:
-    """How long the same step takes where its collectives and messages cross the links of the cluster's topology."""
+def network_ns(model: Model, plan: Plan, cluster: Cluster) -> int | None:
+    """How long the same step takes where its collectives and messages cross the links of the cluster's topology, where
+    it has one of this size.
+    """
     if cluster.topology is None or cluster.topology.npus != plan.world_size:
-        expected = "a cluster whose topology has as many NPUs as there are accelerators"
-        raise InputError.at("--run", "there are no links to run on", expected=expected, found=cluster.fabric.name)
+        return None
     settings = Settings(schedule=plan.schedule_name if plan.pp > 1 else "")
     workload = program(model, plan, cluster)
     return simulate(workload, cluster.topology, SystemConfig(), profiles.get("native"), settings).time_ns
@@ -84,15 +81,9 @@ def program(model: Model, plan: Plan, cluster: Cluster) -> Workload:
 
 def write_step(model: Model, plan: Plan, cluster: Cluster, prefix: Path, *, force: bool) -> list[Path]:
     """Write the step as execution traces PREFIX.RANK.et of all ranks, and PREFIX.groups.json; the paths."""
-    check_set(prefix, plan, (), force=force)
     workload = program(model, plan, cluster)
     plan = plan.but(zero=0, shard=0)  # what is gathered and reduced in every pass is in the times of its rows
-    pipeline = pipeline_of(workload, plan.schedule_name if plan.pp > 1 else "")
-
-    def listed(stage: int) -> list[Operation]:
-        return listed_step(workload, plan, stage, pipeline=pipeline)
-
-    return write_set(prefix, plan, (), listed)
+    return write_set(workload, plan, prefix, force=force, schedule=plan.schedule_name if plan.pp > 1 else "")
 
 
 def _rows(some: Sequence[tuple[Cell, int]], waits_ns: int) -> tuple[Layer, ...]:
@@ -108,7 +99,8 @@ def _ends(model: Model, plan: Plan, cluster: Cluster) -> tuple[Layer, ...]:
     """The sums over the replicas, where nothing hides them; all else behind the pipeline as computation."""
     parts = predict(model, plan, cluster).parts
     after_s = fsum(parts[name] for name in ("gradients", "optimizer", "stragglers", "other", "losses"))
-    sums = [] if plan.overlap or plan.replicas == 1 else gradient_sums(model, plan, cluster.software)
+    apart = plan.overlap or plan.sharing == 1 or plan.sharing < plan.replicas
+    sums = [] if apart else gradient_sums(model, plan, cluster.software)
     shown = [one for one in sums if one.axis is Axis.DATA and one.calls == 1]
     after_s -= fsum(one.seconds(plan, cluster) for one in shown)
     gather, reduce = ("parameter_gather", Role.GATHER), ("gradient_reduce", Role.REDUCE)

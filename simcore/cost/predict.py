@@ -7,7 +7,6 @@ what follows the last backward: gradient reduction, optimizer, parameter gatheri
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import fsum
@@ -24,8 +23,9 @@ from simcore.model.shape import Model
 from simcore.model.steps import Axis
 from simcore.system.collectives.nccl import Fabric, collective_s, point_to_point_s
 from simcore.units import whole_ns
-from simcore.workload.loops.schedules import Durations, Schedule
+from simcore.workload.loops.schedules import Schedule
 from simcore.workload.loops.steady import length
+from simcore.workload.loops.timing import Durations
 from simcore.workload.model import CollectiveKind
 
 
@@ -41,9 +41,17 @@ class Prediction:
 def predict(model: Model, plan: Plan, cluster: Cluster) -> Prediction:
     """The step time of a model under a plan on a cluster."""
     pipeline_s, busy_s = _pipeline(model, plan, cluster)
-    moves_s = _moves_s(model, plan, cluster)
+    # What a stage waits for its transfers: one behind every forward and one behind every backward.
+    moved = plan.micro_batches * (1 if plan.copies > 1 else plan.outline.chunks)
+    moves_s = 1e-9 * moved * int(_waits_ns(model, plan, cluster).sum())
     layers_s = busy_s - moves_s
-    shares = _wait_shares(model, plan, cluster)
+    counts = Counter(alike(model, plan.outline.parts, plan.cuts))
+    cells = [(cell, count * counts[part]) for part in counts for cell, count in part_cells(model, plan, cluster, part)]
+    whole_s = 1e-9 * sum(count * cell.busy_ns for cell, count in cells)
+    shares = {  # exposed collectives in all layers, of their time
+        name: fsum(count * cell.waits.get(axis, 0.0) for cell, count in cells) / whole_s
+        for name, axis in _WAITS.items()
+    }
     parts = {
         "compute": layers_s * (1 - fsum(shares.values())),
         **{name: layers_s * share for name, share in shares.items()},
@@ -78,17 +86,6 @@ _WAITS = {
 }
 
 
-def _wait_shares(model: Model, plan: Plan, cluster: Cluster) -> dict[str, float]:
-    """Exposed collectives in all layers, as shares of their time."""
-    counts = Counter(alike(model, plan.outline.parts, plan.cuts))
-    cells = [(cell, count * counts[part]) for part in counts for cell, count in part_cells(model, plan, cluster, part)]
-    whole_s = 1e-9 * sum(count * cell.busy_ns for cell, count in cells)
-    return {
-        name: fsum(count * cell.waits.get(axis, 0.0) for cell, count in cells) / whole_s
-        for name, axis in _WAITS.items()
-    }
-
-
 def mean_bound_s(model: Model, plan: Plan, cluster: Cluster) -> float:
     """As `stage_bound_s` of a stage with its share of the work, which the busiest has at least: cheaper.
 
@@ -101,13 +98,13 @@ def mean_bound_s(model: Model, plan: Plan, cluster: Cluster) -> float:
         layers = layers.but(recompute="none", recompute_layers=0)
     each_ns = int(_passes_ns(model, Cut(layers, 1, (), splits, sharing), cluster).sum())
     busy_s = 1e-9 * plan.micro_batches * each_ns / plan.pp
-    return (busy_s + _stragglers_s(plan, cluster, busy_s) + cluster.software.step_s) * (1 + cluster.losses)
+    return _with_rest_s(busy_s, busy_s, plan, cluster)
 
 
 def stage_bound_s(model: Model, plan: Plan, cluster: Cluster) -> float:
     """As `lower_bound_s` without what replicas do for each other: the same for plans that share differently."""
     pipeline_s, busy_s = _least_s(model, plan, cluster, cut_of(plan)._replace(sharing=()))
-    return (pipeline_s + _stragglers_s(plan, cluster, busy_s) + cluster.software.step_s) * (1 + cluster.losses)
+    return _with_rest_s(pipeline_s, busy_s, plan, cluster)
 
 
 def lower_bound_s(model: Model, plan: Plan, cluster: Cluster) -> float:
@@ -118,8 +115,12 @@ def lower_bound_s(model: Model, plan: Plan, cluster: Cluster) -> float:
     """
     pipeline_s, busy_s = _least_s(model, plan, cluster, cut_of(plan))
     end_s = _gradients_s(model, plan, cluster, float("inf")) + _optimizer_s(model, plan, cluster)
-    tail_s = end_s + _stragglers_s(plan, cluster, busy_s) + cluster.software.step_s
-    return (pipeline_s + tail_s) * (1 + cluster.losses)
+    return _with_rest_s(pipeline_s + end_s, busy_s, plan, cluster)
+
+
+def _with_rest_s(seconds: float, busy_s: float, plan: Plan, cluster: Cluster) -> float:
+    """With stragglers, what software costs once a step, and what a run loses."""
+    return (seconds + _stragglers_s(plan, cluster, busy_s) + cluster.software.step_s) * (1 + cluster.losses)
 
 
 def _least_s(model: Model, plan: Plan, cluster: Cluster, cut: Cut) -> tuple[float, float]:
@@ -181,12 +182,6 @@ def _pipeline(model: Model, plan: Plan, cluster: Cluster) -> tuple[float, float]
     return 1e-9 * length(plan.schedule_name, plan.pp, plan.micro_batches, chunks, times), busy_s
 
 
-def _moves_s(model: Model, plan: Plan, cluster: Cluster) -> float:
-    """What a stage waits for its transfers in a step: one behind every forward and one behind every backward."""
-    cells = plan.micro_batches * (1 if plan.copies > 1 else plan.outline.chunks)
-    return 1e-9 * cells * int(_waits_ns(model, plan, cluster).sum())
-
-
 def part_times_ns(model: Model, plan: Plan, cluster: Cluster) -> Durations:
     """Nanoseconds of forward, backward and weight gradient of a micro-batch on every part of the model.
 
@@ -202,7 +197,11 @@ def part_times_ns(model: Model, plan: Plan, cluster: Cluster) -> Durations:
 def _passes_ns(model: Model, cut: Cut, cluster: Cluster) -> NDArray[np.int64]:
     """Nanoseconds of the passes of a micro-batch (rows) on the parts of the model (columns), no waiting for others."""
     shown = alike(model, cut.parts, cut.cuts)
-    known = {part: _sum_ns(_cells(model, cut, cluster, part)) for part in dict.fromkeys(shown)}
+    known = {}
+    for part in dict.fromkeys(shown):
+        cells = _cells(model, cut, cluster, part)
+        each = [(count * cell.forward_ns, count * cell.backward_ns, count * cell.weight_ns) for cell, count in cells]
+        known[part] = [*map(sum, zip(*each, strict=True))]
     return np.array([known[part] for part in shown]).T
 
 
@@ -210,11 +209,6 @@ def busy_ns(model: Model, cut: Cut, cluster: Cluster, outline: Schedule) -> NDAr
     """What every stage works for a micro-batch."""
     times: NDArray[np.int64] = _passes_ns(model, cut, cluster).sum(axis=0)[_held(outline)[0]].sum(axis=1)
     return times
-
-
-def _sum_ns(cells: Sequence[tuple[Cell, int]]) -> list[int]:
-    each = [(count * cell.forward_ns, count * cell.backward_ns, count * cell.weight_ns) for cell, count in cells]
-    return [*map(sum, zip(*each, strict=True))]
 
 
 def _waits_ns(model: Model, plan: Plan, cluster: Cluster) -> NDArray[np.int64]:
@@ -264,25 +258,27 @@ class GradientSum:
 def gradient_sums(model: Model, plan: Plan, software: Software) -> list[GradientSum]:
     """What ends a step for the replicated parameters, then for the experts'; nothing with ZeRO 3.
 
-    ZeRO 1 scatters the sums of the gradients (some software sends all of them to everybody) and gathers the new
-    weights, or every owner broadcasts its own; ZeRO 2 has scattered them before, ZeRO 3 gathers them in the next step
-    (Rajbhandari et al. 2020, section 7).
+    ZeRO 1 scatters the sums of the gradients (some software sends all of them to everybody), hybrid sharding sums what
+    a rank owns over replicas; then new weights are gathered, or every owner broadcasts its own. ZeRO 2 has scattered
+    the sums before, ZeRO 3 gathers weights in the next step (Rajbhandari et al. 2020, section 7).
     """
     held = fullest_parameters(model, plan)
-    summed, scattered, gathered = (
-        (CollectiveKind.ALL_REDUCE, plan.gradient_bytes, 1),
-        (CollectiveKind.REDUCE_SCATTER, plan.gradient_bytes, 1),
-        (CollectiveKind.ALL_GATHER, plan.parameter_bytes, 1),
-    )
-    if software.owners_broadcast:
-        gathered = CollectiveKind.BROADCAST, plan.parameter_bytes, plan.sharing
-    levels = {0: [summed], 1: [summed if software.sums_whole else scattered, gathered], 2: [gathered]}
-    return [
-        GradientSum(kind, count * width // calls, axis, calls)
-        for count, axis in ((held.trained, Axis.DATA), (held.trained_experts, Axis.EXPERT_DATA))
-        for kind, width, calls in levels.get(plan.zero, [])
-        if count
-    ]
+    found = list[GradientSum]()
+    for count, axis, copies in (
+        (held.trained, Axis.DATA, Axis.REPLICAS),
+        (held.trained_experts, Axis.EXPERT_DATA, Axis.EXPERT_REPLICAS),
+    ):
+        summed, calls = count * plan.gradient_bytes, plan.sharing if software.owners_broadcast else 1
+        whole = not plan.zero or software.sums_whole
+        if count and plan.zero <= 1:
+            kind = CollectiveKind.ALL_REDUCE if whole else CollectiveKind.REDUCE_SCATTER
+            found.append(GradientSum(kind, summed, axis))
+        if count and plan.zero == 1 and copies.layout(plan)[0] > 1:
+            found.append(GradientSum(CollectiveKind.ALL_REDUCE, -(-summed // axis.layout(plan)[0]), copies))
+        if count and plan.zero in (1, 2):
+            kind = CollectiveKind.BROADCAST if software.owners_broadcast else CollectiveKind.ALL_GATHER
+            found.append(GradientSum(kind, count * plan.parameter_bytes // calls, axis, calls))
+    return found
 
 
 def _gradients_s(model: Model, plan: Plan, cluster: Cluster, pipeline_s: float) -> float:
@@ -298,14 +294,9 @@ def _gradients_s(model: Model, plan: Plan, cluster: Cluster, pipeline_s: float) 
         window = pipeline_s / plan.micro_batches * _BACKWARD_SHARE * (plan.pp if plan.virtual_stages > 1 else 1)
         shown = max(whole - window, whole / _BUCKETS)
         whole = shown + Machine(plan, cluster).slowdown(Axis.DATA) * (whole - shown)
-    return whole + after + _tied_s(model, plan, cluster)
-
-
-def _tied_s(model: Model, plan: Plan, cluster: Cluster) -> float:
-    """Sum of the first and last stages' gradients of a tied embedding."""
-    size = tied_gradient_bytes(model, plan)
-    inside = plan.world_size <= cluster.fabric.node_ranks
-    return collective_s(CollectiveKind.ALL_REDUCE, size, 2, 2 if inside else 1, cluster.fabric) if size else 0.0
+    tied, near = tied_gradient_bytes(model, plan), 2 if plan.world_size <= cluster.fabric.node_ranks else 1
+    tied_s = collective_s(CollectiveKind.ALL_REDUCE, tied, 2, near, cluster.fabric) if tied else 0.0
+    return whole + after + tied_s
 
 
 def _optimizer_s(model: Model, plan: Plan, cluster: Cluster) -> float:

@@ -86,7 +86,7 @@ SLOWEST = 3.0  # steps slower than so many times the best are no trade for memor
 Choice = tuple[str, int | str]  # an axis and its value
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Found:
     """What a search saw: the best, fastest first, and how many candidates there were, fitted and were simulated.
 
@@ -94,13 +94,35 @@ class Found:
     `SLOWEST` times the best; `least_bytes` the memory of the candidate that needs the least.
     """
 
-    best: tuple[Candidate, ...]
-    tried: int
-    fitting: int
-    simulated: int
-    front: tuple[Candidate, ...]
-    leaders: dict[Choice, Candidate]
-    least_bytes: int
+    best: list[Candidate] = field(default_factory=list)
+    tried: int = 0
+    fitting: int = 0
+    simulated: int = 0
+    front: list[Candidate] = field(default_factory=list)
+    leaders: dict[Choice, Candidate] = field(default_factory=dict)
+    least_bytes: int = 0
+
+    def misses(self, plan: Plan, memory_bytes: int, bound_s: float, top: int) -> bool:
+        """Whether a candidate, as fast as its bound, would change any answer."""
+        soonest_s = bound_s * _ROUNDING
+        if len(self.best) < top or soonest_s < self.best[-1].step_s:
+            return True
+        leaders = map(self.leaders.get, axes(plan).items())
+        if any(leader is None or soonest_s < leader.step_s for leader in leaders):
+            return True
+        if soonest_s > SLOWEST * self.best[0].step_s:
+            return False
+        return not any(each.step_s <= soonest_s and each.memory_bytes <= memory_bytes for each in self.front)
+
+    def add(self, done: Candidate, top: int) -> None:
+        """Enter a simulated candidate."""
+        self.simulated += 1
+        self.best = nsmallest(top, [*self.best, done], key=lambda each: each.step_s)
+        self.front = [one for one in pareto([*self.front, done]) if one.step_s <= SLOWEST * self.best[0].step_s]
+        for choice in axes(done.plan).items():
+            leader = self.leaders.get(choice)
+            if leader is None or done.step_s < leader.step_s:
+                self.leaders[choice] = done
 
 
 AXES = (
@@ -139,7 +161,8 @@ def _with_degrees(study: Study, plan: Plan) -> Iterator[Family]:
     """The candidates of one split of the ranks."""
     model = study.model
     splits = [d for d in divisors(-(-model.depth // plan.pp)) if d == 1 or (plan.pp > 1 and d * plan.pp <= model.depth)]
-    experts = [ep for ep in study.ep or divisors(_experts(model)) if _experts(model) % ep == 0]
+    number = model.experts.count if model.experts else 1
+    experts = [ep for ep in study.ep or divisors(number) if number % ep == 0]
     for micro, chunks, schedule in product(study.micro_batch, study.virtual_stages or splits, study.schedule):
         count, rest = divmod(plan.global_batch, plan.dp * micro)
         if rest or count < 1 or not _exists(schedule, plan.pp, chunks, count, splits):
@@ -148,11 +171,17 @@ def _with_degrees(study: Study, plan: Plan) -> Iterator[Family]:
         chosen = plan.but(
             micro_batch=micro,
             virtual_stages=chunks if own.any_chunks or own.chunks == 1 else own.chunks,
-            schedule=_schedule(schedule, plan.pp, chunks),
+            # On one stage all schedules are the same.
+            schedule="1f1b" if plan.pp == 1 else "interleaved" if chunks > 1 else schedule,
             sequence_parallel=plan.tp > 1,
         )
         spread = [one for one in (chosen.but(ep=ep) for ep in experts) if divides(model, one)]
-        for each, (recompute, some) in product(spread, _repeated(study, chosen)):
+        # Fused attention has nothing that selective recomputation could drop: the same as none. Of whole layers all are
+        # computed again, or some of every part of the model.
+        fused = chosen.fused_attention and chosen.recompute_modules == Plan.recompute_modules
+        again = [("full", some) for some in study.recompute_layers or (0,)] * ("full" in study.recompute)
+        kinds = [(kind, 0) for kind in study.recompute if kind == "none" or (kind == "selective" and not fused)]
+        for each, (recompute, some) in product(spread, [*kinds, *again]):
             base = each.but(recompute=recompute, recompute_layers=some)
             uneven = _balanced(study, base) if plan.pp > 1 and UNEVEN in study.cuts else ()
             for cuts in [()] * (EVEN in study.cuts) + [uneven] * bool(uneven):
@@ -176,27 +205,6 @@ def _shared(study: Study, plan: Plan) -> Iterator[tuple[int, int]]:
 _SHARES = 3  # the ZeRO level that shares parameters
 
 
-def _repeated(study: Study, plan: Plan) -> list[tuple[Recompute, int]]:
-    """What is computed again: of whole layers all or some of every part of the model.
-
-    Fused attention has nothing that selective recomputation could drop: the same as none.
-    """
-    fused = plan.fused_attention and plan.recompute_modules == Plan.recompute_modules
-    kinds = [kind for kind in study.recompute if kind != "selective" or not fused]
-    return [(kind, some) for kind in kinds for some in ((study.recompute_layers or (0,)) if kind == "full" else (0,))]
-
-
-def _schedule(name: str, pp: int, chunks: int) -> str:
-    """Chunks interleave; on one stage all schedules are the same."""
-    if pp == 1:
-        return "1f1b"
-    return "interleaved" if chunks > 1 else name
-
-
-def _experts(model: Model) -> int:
-    return model.experts.count if model.experts else 1
-
-
 def _exists(schedule: str, pp: int, chunks: int, count: int, splits: Sequence[int]) -> bool:
     """Whether a schedule is defined for these numbers; chunks interleave 1F1B only."""
     if chunks not in splits or (chunks > 1 and (schedule != "1f1b" or count % pp)):
@@ -211,10 +219,9 @@ def search(study: Study, top: int = 10) -> Found:
     with collection_paused():
         tried = sized(study)
         fitting = [(plan, size) for plan, size in tried.items() if size <= study.limit_bytes]
-        known = _searched(study, fitting, top)
-    least = min(tried.values(), default=0)
-    best, front = tuple(known.best), tuple(known.front)
-    return Found(best, len(tried), len(fitting), known.count, front, known.leaders, least)
+        found = Found(tried=len(tried), fitting=len(fitting), least_bytes=min(tried.values(), default=0))
+        _simulate(found, study, fitting, top)
+    return found
 
 
 def sized(study: Study) -> dict[Plan, int]:
@@ -286,9 +293,9 @@ def _each_ns(model: Model, cut: Cut, cluster: Cluster) -> list[int]:
 _UNSHARED = attrgetter(*(name for name in AXES if name not in {"zero", "shard"}))  # what bounds of stages depend on
 
 
-def _searched(study: Study, fitting: Sequence[tuple[Plan, int]], top: int) -> _Known:
-    """What simulating plans in order of their bounds shows: bounds that many share first, and while they may matter."""
-    model, cluster, known = study.model, study.cluster, _Known(top)
+def _simulate(found: Found, study: Study, fitting: Sequence[tuple[Plan, int]], top: int) -> None:
+    """Enter plans in order of their bounds, those that many share first, and while they may matter."""
+    model, cluster = study.model, study.cluster
     shared: dict[Any, list[tuple[Plan, int]]] = {}
     for plan, size in fitting:
         shared.setdefault(_UNSHARED(plan), []).append((plan, size))
@@ -298,54 +305,20 @@ def _searched(study: Study, fitting: Sequence[tuple[Plan, int]], top: int) -> _K
     meter().tell = lambda: 1 - len(queue) / len(shared)
     while queue:
         bound_s, level, _, some = heappop(queue)
-        some = [(plan, size) for plan, size in some if known.misses(plan, size, bound_s)]
+        some = [(plan, size) for plan, size in some if found.misses(plan, size, bound_s, top)]
         if level == _EXACT:
-            known.count += len(some)
             for plan, size in some:
-                known.add(Candidate(plan, size, bound_s, predict(model, plan, cluster)))
+                found.add(Candidate(plan, size, bound_s, predict(model, plan, cluster)), top)
         elif level == _SHARED:
             for one in some:
                 heappush(queue, (max(bound_s, mean_bound_s(model, one[0], cluster)), _APART, next(turn), [one]))
         elif some:
             bound = lower_bound_s if level == _APART else stage_bound_s
             heappush(queue, (bound(model, some[0][0], cluster), level + 1, next(turn), some))
-    return known
 
 
 _SHARED, _APART, _EXACT = 1, 2, 3  # levels of bounds: from the first plans are alone, behind the last simulated
 _ROUNDING = 1 - 1e-9  # a bound and its step add up the same times in another order
-
-
-@dataclass(slots=True)
-class _Known:
-    """What simulated candidates have shown so far."""
-
-    top: int
-    count: int = 0
-    best: list[Candidate] = field(default_factory=list)
-    front: list[Candidate] = field(default_factory=list)
-    leaders: dict[Choice, Candidate] = field(default_factory=dict)
-
-    def misses(self, plan: Plan, memory_bytes: int, bound_s: float) -> bool:
-        """Whether a candidate, as fast as its bound, would change any answer."""
-        soonest_s = bound_s * _ROUNDING
-        if len(self.best) < self.top or soonest_s < self.best[-1].step_s:
-            return True
-        leaders = map(self.leaders.get, axes(plan).items())
-        if any(leader is None or soonest_s < leader.step_s for leader in leaders):
-            return True
-        if soonest_s > SLOWEST * self.best[0].step_s:
-            return False
-        return not any(each.step_s <= soonest_s and each.memory_bytes <= memory_bytes for each in self.front)
-
-    def add(self, done: Candidate) -> None:
-        """Enter a simulated candidate."""
-        self.best = nsmallest(self.top, [*self.best, done], key=lambda each: each.step_s)
-        self.front = [one for one in pareto([*self.front, done]) if one.step_s <= SLOWEST * self.best[0].step_s]
-        for choice in axes(done.plan).items():
-            leader = self.leaders.get(choice)
-            if leader is None or done.step_s < leader.step_s:
-                self.leaders[choice] = done
 
 
 def pareto(some: Sequence[Candidate]) -> Iterator[Candidate]:
@@ -380,10 +353,10 @@ def rivals(found: Found) -> list[Rival]:
     told: dict[Plan, tuple[Candidate, list[str]]] = {}
     for choice, one in [*(("second", one) for one in found.best[1:2]), *others]:
         told.setdefault(one.plan, (one, []))[1].append(choice)
-    return [_rival(found.best[0], ", ".join(choices), one) for one, choices in told.values()]
-
-
-def _rival(winner: Candidate, choice: str, other: Candidate) -> Rival:
-    mine, theirs = (one.prediction.parts if one.prediction else {} for one in (winner, other))
-    parts = {name: theirs[name] - mine[name] for name in mine}
-    return Rival(choice, other, other.step_s - winner.step_s, other.memory_bytes - winner.memory_bytes, parts)
+    made, winner = [], found.best[0]
+    for one, choices in told.values():
+        mine, theirs = (each.prediction.parts if each.prediction else {} for each in (winner, one))
+        parts = {name: theirs[name] - mine[name] for name in mine}
+        more = one.step_s - winner.step_s, one.memory_bytes - winner.memory_bytes
+        made.append(Rival(", ".join(choices), one, *more, parts))
+    return made

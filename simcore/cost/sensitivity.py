@@ -44,14 +44,12 @@ def of_question(question: Question) -> list[Sensitivity]:
 
 def of_cluster(cluster: Cluster, seconds: Callable[[Cluster], float], name: str = "") -> list[Sensitivity]:
     """The same of any answer about a cluster; `name` is what its software constants go by."""
-    software, fabric = cluster.software, cluster.fabric
-    moved = {
-        f"{cluster.accelerator}.{key}": replace(cluster, software=replace(software, kernels=kernels))
-        for key, kernels in _moved(software.kernels)
-    }
-    moved |= {f"{name or 'software'}.{key}": replace(cluster, software=other) for key, other in _moved(software)}
-    moved |= {f"{fabric.name}.{key}": replace(cluster, fabric=other) for key, other in _moved(fabric)}
-    return _elasticities(seconds(cluster), ((label, seconds(other)) for label, other in moved.items()))
+    software, device = cluster.software, cluster.accelerator
+    kernels = ((f"{device}.{key}", replace(software, kernels=moved)) for key, moved in _moved(software.kernels))
+    costs = ((f"{name or 'software'}.{key}", moved) for key, moved in _moved(software))
+    fabrics = ((f"{moved.name}.{key}", replace(cluster, fabric=moved)) for key, moved in _moved(cluster.fabric))
+    changed = [*((label, replace(cluster, software=moved)) for label, moved in (*kernels, *costs)), *fabrics]
+    return _elasticities(seconds(cluster), ((label, seconds(moved)) for label, moved in changed))
 
 
 def averaged(answers: Sequence[Sequence[Sensitivity]]) -> list[Sensitivity]:

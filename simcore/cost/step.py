@@ -66,32 +66,14 @@ class Machine(KernelTimer):
         host, moved = self.cluster.host, self.plan.gradient_bytes + self.plan.parameter_bytes
         return elements * (moved / host.link_bytes_per_s + _HOST_ADAM_BYTES / host.memory_bytes_per_s)
 
-    def layout(self, axis: Axis) -> tuple[int, int]:
-        """How many ranks meet on an axis, and how far they stand apart."""
-        plan = self.plan
-        whole = plan.tp if plan.expert_tp == plan.tp else 1
-        match axis:
-            case Axis.TENSOR:
-                return plan.tp, 1
-            case Axis.CONTEXT:
-                return plan.cp, plan.tp
-            case Axis.EXPERT:
-                return plan.ep, whole
-            case Axis.EXPERT_DATA:
-                return plan.expert_sharing, plan.ep * whole
-            case Axis.REPLICAS:
-                return plan.replicas // plan.sharing, plan.tp * plan.sharing
-            case _:
-                return plan.sharing, plan.tp
-
     def inside(self, axis: Axis) -> bool:
         """Whether the ranks of an axis share a node."""
-        ranks, stride = self.layout(axis)
+        ranks, stride = axis.layout(self.plan)
         return ranks * stride <= self.cluster.fabric.node_ranks
 
     def collective_s(self, kind: CollectiveKind, size_bytes: float, axis: Axis) -> float:
         """Seconds of a collective of whole buffers on the ranks of an axis."""
-        ranks, stride = self.layout(axis)
+        ranks, stride = axis.layout(self.plan)
         fabric = self.cluster.fabric
         per_node = max(1, min(ranks, fabric.node_ranks // stride))
         return collective_s(kind, size_bytes, ranks, per_node, fabric)
@@ -200,14 +182,15 @@ def layer(model: Model, plan: Plan, cluster: Cluster, kind: LayerKind, *, again:
         made = activation_bytes(model, plan, kind, again=again) if plan.away("activations") else 0.0
         there = states(held, plan)[0] if plan.away("weights") else 0
         moved = max(made, there), made + there  # out and in are ways of their own
-    return _sharded(_layer(model, _alone(plan), cluster, kind, again=again, moved_bytes=moved), held, plan, cluster)
+    cell = _unsharded(model, _alone(plan), cluster, kind, again=again, moved_bytes=moved)
+    return _sharded(cell, held, plan, cluster)
 
 
 @lru_cache(maxsize=4096)
 def edge(model: Model, plan: Plan, cluster: Cluster, *, last: bool) -> Cell:
     """The embedding, or the head with the MTP modules."""
-    held = sum((of_weights(block.weights, plan) for block in _ending(model, plan, last=last)), NOTHING)
-    return _sharded(_edge(model, _alone(plan), cluster, last=last), held, plan, cluster)
+    held = sum((of_weights(block.weights, plan) for block in _blocks(model, plan, last)), NOTHING)
+    return _sharded(_unsharded(model, _alone(plan), cluster, last), held, plan, cluster)
 
 
 @lru_cache(maxsize=8192)
@@ -216,30 +199,37 @@ def _alone(plan: Plan) -> Plan:
     return plan.of_layer.but(schedule=plan.schedule)
 
 
+_Place = LayerKind | bool
+"""A kind of layer, or an end of the model: whether it is the last."""
+
+
 @lru_cache(maxsize=8192)
-def _layer(
-    model: Model, plan: Plan, cluster: Cluster, kind: LayerKind, *, again: bool, moved_bytes: tuple[float, float]
+def _unsharded(
+    model: Model,
+    plan: Plan,
+    cluster: Cluster,
+    place: _Place,
+    *,
+    again: bool = False,
+    moved_bytes: tuple[float, float] = (0.0, 0.0),
 ) -> Cell:
-    some = blocks(model, plan, kind)
-    return _Placed(model, _prepared(model, plan, cluster)).cell(some, again=again, moved_bytes=moved_bytes)
-
-
-@lru_cache(maxsize=4096)
-def _edge(model: Model, plan: Plan, cluster: Cluster, *, last: bool) -> Cell:
-    return _Placed(model, _prepared(model, plan, cluster)).cell(_ending(model, plan, last=last), again=False)
+    placed = _Placed(model, _prepared(model, plan, cluster))
+    return placed.cell(_blocks(model, plan, place), again=again, moved_bytes=moved_bytes)
 
 
 @lru_cache(maxsize=4096)
 def _prepared(model: Model, plan: Plan, cluster: Cluster) -> Machine:
     """The machine, all kernels of the model looked up: together is many times as fast as cell by cell."""
     machine, layers = Machine(plan, cluster), kinds(model, range(model.depth))
-    ends = (_ending(model, plan, last=last) for last in (False, True))
-    machine.prepare(one.kernels for some in (*(blocks(model, plan, kind) for kind, _ in layers), *ends) for one in some)
+    places: list[_Place] = [*(kind for kind, _ in layers), False, True]
+    machine.prepare(block.kernels for place in places for block in _blocks(model, plan, place))
     return machine
 
 
-def _ending(model: Model, plan: Plan, *, last: bool) -> tuple[Block, ...]:
-    if not last:
+def _blocks(model: Model, plan: Plan, place: _Place) -> tuple[Block, ...]:
+    if isinstance(place, LayerKind):
+        return blocks(model, plan, place)
+    if not place:
         return (embedding(model, plan),)
     further = (mtp_blocks(model, plan) * model.mtp_layers) if model.mtp_layers else ()
     deeper = range(model.depth, model.depth + model.mtp_layers)
@@ -252,15 +242,16 @@ def _sharded(cell: Cell, held: Held, plan: Plan, cluster: Cluster) -> Cell:
     if plan.zero < _SHARDS_EVERY_PASS:
         return cell
     machine, gathers, reduces = Machine(plan, cluster), list[tuple[float, Axis]](), list[tuple[float, Axis]]()
-    for count, trained, axis in (
-        (held.dense, held.trained, Axis.DATA),
-        (held.experts, held.trained_experts, Axis.EXPERT_DATA),
+    for count, trained, axis, copies in (
+        (held.dense, held.trained, Axis.DATA, Axis.REPLICAS),
+        (held.experts, held.trained_experts, Axis.EXPERT_DATA, Axis.EXPERT_REPLICAS),
     ):
+        reduced = trained * plan.gradient_bytes
         if plan.zero > _SHARDS_EVERY_PASS:
             gathers.append((machine.collective_s(CollectiveKind.ALL_GATHER, count * plan.parameter_bytes, axis), axis))
-        reduces.append((machine.collective_s(CollectiveKind.REDUCE_SCATTER, trained * plan.gradient_bytes, axis), axis))
-    copied = held.trained * plan.gradient_bytes / plan.sharing  # hybrid sharding sums what a rank owns over replicas
-    reduces.append((machine.collective_s(CollectiveKind.ALL_REDUCE, copied, Axis.REPLICAS), Axis.REPLICAS))
+        reduces.append((machine.collective_s(CollectiveKind.REDUCE_SCATTER, reduced, axis), axis))
+        owned = reduced / axis.layout(plan)[0]  # hybrid sharding sums what a rank owns over replicas
+        reduces.append((machine.collective_s(CollectiveKind.ALL_REDUCE, owned, copies), copies))
     ahead_s = machine.beside_s(gathers, cell.forward_ns * 1e-9)
     back_s = machine.beside_s([*gathers, *reduces], (cell.backward_ns + cell.weight_ns) * 1e-9)
     return replace(
@@ -297,7 +288,7 @@ class _Placed:
     def _software(self) -> Software:
         return self.machine.cluster.software
 
-    def cell(self, some: Sequence[Block], *, again: bool, moved_bytes: tuple[float, float] = (0.0, 0.0)) -> Cell:
+    def cell(self, some: Sequence[Block], *, again: bool, moved_bytes: tuple[float, float]) -> Cell:
         """Blocks as rows, with what they hide, and what their host keeps them waiting, in their first row's times.
 
         `moved_bytes` go between host and accelerator beside the forward pass, and beside the backward.
@@ -311,10 +302,16 @@ class _Placed:
         held = sum((of_weights(block.weights, plan) for block in some), NOTHING)
         summed = accumulation(held.trained + held.trained_experts, self._software.accumulation_bytes)
         self._expert_launches(kernels, charges, again=again)
-        self._scales(kernels, charges)
+        # Delayed 8-bit scales follow the largest values of all ranks; Blackwell scales blocks by themselves.
+        attends = any(isinstance(kernel.work, Attention) for kernel in kernels)
+        if attends and plan.dtype == "fp8" and self.machine.device.year < _SCALES_BLOCKS:
+            charges.add(Axis.DATA, self._software.scales_s, self._software.scales_s)
         rows[0] = _longer(rows[0], *charges.totals, self.machine.seconds(summed))
         rows[0] = _longer(rows[0], *self._host_s(rows, kernels, [*repeated, *summed]))
-        waits = self._moving(moved_bytes, rows)
+        # What moving outlasts the kernels by, both ways: copies take no cores.
+        forward_ns, *backward_ns = self._times(rows)
+        ahead_s, back_s = (size / self.machine.cluster.host.link_bytes_per_s for size in moved_bytes)
+        waits = max(0.0, ahead_s - forward_ns * 1e-9), max(0.0, back_s - sum(backward_ns) * 1e-9)
         rows[0] = _longer(rows[0], *waits)
         charges.add(Axis.HOST, *waits)
         return self._alone(rows, charges)
@@ -391,7 +388,7 @@ class _Placed:
         experts, ranks = self.model.experts, self.machine.plan.ep
         if not (_exchanges(step) and experts and self._software.sends_once):
             return step
-        inside = max(1, self.machine.cluster.fabric.node_ranks // self.machine.layout(Axis.EXPERT)[1])
+        inside = max(1, self.machine.cluster.fabric.node_ranks // Axis.EXPERT.layout(self.machine.plan)[1])
         places = ranks // inside if ranks > inside else ranks
         copies = places * (1 - (1 - 1 / places) ** experts.top_k)
         return replace(step, size_bytes=int(step.size_bytes * copies / experts.top_k))
@@ -401,7 +398,7 @@ class _Placed:
         experts, plan, machine = self.model.experts, self.machine.plan, self.machine
         if self._software.exchange == "nccl" or not (_exchanges(step) and experts):
             return 0.0
-        ranks, stride = machine.layout(Axis.EXPERT)
+        ranks, stride = Axis.EXPERT.layout(plan)
         both = (
             expert_exchange(
                 stage,
@@ -437,13 +434,6 @@ class _Placed:
         late_s = max(0.0, local * self._software.expert_launch_s - self.machine.seconds(experts))
         charges.add(Axis.EXPERT, late_s, late_s * (3 if again else 2))  # two gradients for one product
 
-    def _scales(self, kernels: Sequence[Kernel], charges: _Charges) -> None:
-        """What waits for the largest values that delayed 8-bit scales follow; Blackwell scales blocks by themselves."""
-        device = self.machine.device
-        attends = any(isinstance(kernel.work, Attention) for kernel in kernels)
-        if attends and self.machine.plan.dtype == "fp8" and device.year < _SCALES_BLOCKS:
-            charges.add(Axis.DATA, self._software.scales_s, self._software.scales_s)
-
     def _host_s(
         self, rows: Sequence[Layer], kernels: Sequence[Kernel], more: Sequence[Kernel]
     ) -> tuple[float, float, float]:
@@ -463,12 +453,6 @@ class _Placed:
             max(0.0, late - done * 1e-9) for late, done in zip((ahead, back, apart), times, strict=True)
         )
         return ahead, back, apart
-
-    def _moving(self, moved_bytes: tuple[float, float], rows: Sequence[Layer]) -> tuple[float, float]:
-        """What moving outlasts the kernels by, both ways: copies take no cores."""
-        forward_ns, backward_ns, weight_ns = self._times(rows)
-        ahead_s, back_s = (size / self.machine.cluster.host.link_bytes_per_s for size in moved_bytes)
-        return max(0.0, ahead_s - forward_ns * 1e-9), max(0.0, back_s - (backward_ns + weight_ns) * 1e-9)
 
     # --- alone
 

@@ -13,7 +13,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,10 @@ from simcore.cost.search import EVEN, SCHEDULES, UNEVEN, Study
 from simcore.cost.words import CHOICES, check_size, read_cluster, read_model
 from simcore.documents import Node, read
 from simcore.errors import InputError, Problems
-from simcore.model.plan import Plan
+from simcore.model.plan import GRADIENT_BYTES, ZERO_LEVELS, Plan
 from simcore.units import parse_bytes
 
 MOST, MOST_SEQUENCES, MOST_TOKENS = 10**6, 10**5, 1 << 24  # beyond, a search takes days
-_LEVELS = 3
 
 
 def read_study(path: str | Path) -> Study:
@@ -63,12 +62,14 @@ def _number(node: Node) -> int:
     return node.integer(1)
 
 
-def _level(node: Node) -> int:
-    """A ZeRO level, 0 to 3."""
-    level = node.integer(0)
-    if level > _LEVELS:
-        node.problem("there is no such ZeRO level", expected=f"0 to {_LEVELS}")
-    return level
+def _among(numbers: Sequence[int]) -> Callable[[Node], int]:
+    def read_number(node: Node) -> int:
+        number = node.integer(0)
+        if number not in numbers:
+            node.problem("there is no such choice", expected=", ".join(map(str, numbers)))
+        return number
+
+    return read_number
 
 
 def _one_of(choices: list[str]) -> Callable[[Node], Any]:
@@ -78,7 +79,7 @@ def _one_of(choices: list[str]) -> Callable[[Node], Any]:
 _VARY: dict[str, Callable[[Node], Any]] = {
     **dict.fromkeys(("tp", "pp", "cp", "ep", "micro_batch", "virtual_stages"), _number),
     **dict.fromkeys(("shard", "recompute_layers"), Node.integer),
-    "zero": _level,
+    "zero": _among(ZERO_LEVELS),
     "recompute": _one_of(CHOICES["recompute"]),
     "schedule": _one_of(list(SCHEDULES)),
     "cuts": _one_of([EVEN, UNEVEN]),
@@ -87,7 +88,7 @@ _FIXED: dict[str, Callable[[Node], Any]] = {
     **dict.fromkeys(("overlap", "overlap_pipeline", "scatter_pipeline", "fused_attention", "dropout"), Node.flag),
     "gradients_apart": Node.flag,
     "recompute_modules": lambda node: tuple(_one_of(CHOICES["recompute_modules"])(item) for item in node.sequence()),
-    "gradient_bytes": _number,
+    "gradient_bytes": _among(GRADIENT_BYTES),
     "dtype": _one_of(CHOICES["dtype"]),
     "context": _one_of(CHOICES["context"]),
 }

@@ -9,11 +9,10 @@ from typing import Any
 
 from simcore.compute.accelerators import ELEMENT_BYTES, accelerator
 from simcore.cost.cluster import Cluster, Host, Software, host_of
-from simcore.cost.networks import fabric_of_topology
-from simcore.cost.placed import usual_fabric
+from simcore.cost.placed import fabric_of_topology, usual_fabric
 from simcore.cost.systems import CLUSTERS, RUNS, software
 from simcore.documents import Node, read
-from simcore.errors import InputError, Location, Problem, Problems, closest
+from simcore.errors import InputError, Location, Problems, closest
 from simcore.model.plan import CONTEXTS, LINEAR, OFFLOADED, RECOMPUTED, Plan, check, check_sizes
 from simcore.model.presets import model as named_model
 from simcore.model.shape import Experts, Latent, Model, Weights
@@ -224,11 +223,11 @@ def _check(model: Model, plan: Plan) -> None:
     try:
         check(model, plan)
     except InputError as error:
-        raise InputError([_renamed(problem) for problem in error.problems]) from error
+        renamed = []
+        for problem in error.problems:
+            name = _OPTIONS.get(problem.field or "", problem.field or "")
+            place = Location(f"--{name.replace('_', '-')}")
+            renamed.append(replace(problem, location=place, field=name) if name else problem)
+        raise InputError(renamed) from error
     if plan.pp > 1:
         _ = plan.order
-
-
-def _renamed(problem: Problem) -> Problem:
-    name = _OPTIONS.get(problem.field or "", problem.field or "")
-    return replace(problem, location=Location(f"--{name.replace('_', '-')}"), field=name) if name else problem

@@ -12,7 +12,6 @@ from functools import cached_property
 from math import fsum
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simcore.engine.run import simulate
 from simcore.engine.settings import Settings
@@ -156,17 +155,14 @@ class JobRuns:
     @cached_property
     def shared_links(self) -> list[SharedLink]:
         """The links that most bytes of several jobs cross, the most first."""
-        carried = [self._carried(number) for number in range(len(self.jobs))]
-        if any(column is None for column in carried):
+        carried = [self.play(frozenset({number})).links for number in range(len(self.jobs))]
+        columns = [links.size_bytes for links in carried if links is not None]
+        if len(columns) < len(carried):
             return []
-        table = np.stack([column for column in carried if column is not None])
+        table = np.stack(columns)
         several = np.flatnonzero((table > 0).sum(axis=0) > 1)
         order = sorted(several.tolist(), key=lambda link: (-int(table[:, link].sum()), link))
         return [self._shared(link, table[:, link].tolist()) for link in order[:SHOWN_LINKS]]
-
-    def _carried(self, number: int) -> NDArray[np.int64] | None:
-        links = self.play(frozenset({number})).links
-        return None if links is None else links.size_bytes
 
     def _shared(self, link: int, size_bytes: Sequence[int]) -> SharedLink:
         users = [number for number, size in enumerate(size_bytes) if size]

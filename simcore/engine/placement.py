@@ -71,7 +71,7 @@ def place(
         before = len(dims)
         dims, inside[name] = _cut(workload, topology, dims, product)
         for earlier, end in inside.items():
-            if earlier != name and end > inside[name]:
+            if earlier != name and end >= inside[name]:
                 inside[earlier] = end + len(dims) - before
     return Placement(tuple(dims), _groups(len(dims), inside), _lanes(topology, dims, system, defaults))
 

@@ -179,14 +179,20 @@ def _one_for_all(
     whole: bool = True,
 ) -> bool:
     """Whether all NPUs of a place may change places, groups and all; those of a stage where that is not the `whole`."""
-    topology = part.links.topology
-    if part.first < part.last or topology.noise.links or topology.faults or not topology.apart:
+    if not _turns(part):
         return False
     fabric = part.graph.axes[0].fabric
     inside = [dim for dim in dims if dim.index == part.first and dim.size > 1]
     return all(_alike(fabric, dim, inside, symmetry) for dim in used) and (
         fabric.permutes or (whole and (len(inside) < 2 or not set(used)))
     )
+
+
+def _turns(part: Part) -> bool:
+    """Whether links may look the same from several NPUs of a place; where a hash of the ends chooses they do not."""
+    topology = part.links.topology
+    uneven = topology.noise.links or topology.faults or not topology.apart
+    return part.first == part.last and not (uneven or topology.dims[part.first].ports.routing)
 
 
 def _alike(
@@ -201,8 +207,7 @@ def _alike(
 
 def _distinct(part: Part, dims: Sequence[LogicalDim], symmetry: dict[GroupDim, tuple[Symmetry, bool]]) -> int:
     """How many NPUs of a place differ: those inside the outermost dimension that cuts it, where that one may turn."""
-    topology = part.links.topology
-    if part.first < part.last or topology.noise.links or topology.faults or not topology.apart:
+    if not _turns(part):
         return part.npus
     inside = [dim for dim in dims if dim.index == part.first and dim.size > 1]
     if len(inside) < 2 or not _alike(part.graph.axes[0].fabric, inside[-1], inside, symmetry):

@@ -94,7 +94,7 @@ def fold_of(setup: Setup, kinds: Ints) -> list[Sequence[int]] | None:
 
 def _by_itself(setup: Setup, network: type[LinkNetwork]) -> bool:
     """Whether a phase that meets no other takes as long as an equal one; with queues, where none is known to meet."""
-    return setup.profile.gang and network.by_itself and not (network.has_queues and setup.settings.meeting)
+    return setup.profile.gang and not (network.has_queues and setup.settings.meeting)
 
 
 def _by_phases(setup: Setup, network: type[LinkNetwork], ground: Ground) -> bool:

@@ -7,25 +7,11 @@ from dataclasses import dataclass, replace
 
 from simcore.errors import InputError
 from simcore.generate.aicb.options import Options
+from simcore.generate.aicb.presets import MODELS
 from simcore.generate.routing import busiest_load, expert_shares
 from simcore.model.plan import Plan, Recompute
 from simcore.model.presets import model as named_model
 from simcore.model.shape import Experts, Latent, Model
-
-SIZES = {
-    "Megatron": {
-        "7": "gpt-7.5b",
-        "13": "gpt-13b",
-        "22": "gpt-22b",
-        "175": "gpt-175b",
-        "65": "llama-65b",
-        "405": "llama-3-405b",
-        "moe": "mixtral-8x7b",
-    },
-    "DeepSeek": {"16": "deepseek-v2-lite", "236": "deepseek-v2", "671": "deepseek-v3"},
-    "DeepSpeed": {"7": "llama-2-7b", "13": "llama-2-13b", "30": "llama-30b", "65": "llama-65b"},
-}
-"""What `-m` means: the model as published, not AICB's approximation of it."""
 
 FORMATS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float8": "fp8", "float4": "fp4"}
 """The names of number formats as Megatron-LM and DeepSpeed say them, and as accelerators' rates do."""
@@ -72,7 +58,7 @@ class Asked:
 def model_of(asked: Asked) -> Model:
     """The model `--model` or `-m` names, or one from the shape options; given options override either."""
     options, given, size = asked.options, asked.given, asked.size
-    name = asked.extra.model or (SIZES[options.frame].get(size) if size else None)
+    name = asked.extra.model or (MODELS[options.frame].get(size) if size else None)
     base = named_model(name) if name else _described(options, asked.extra)
     changes = _changes(asked, base) if name else {}
     if asked.extra.untie_embeddings_and_output_weights:
@@ -139,7 +125,11 @@ def _expert_changes(
 
 def _described(options: Options, extra: Extra) -> Model:
     """The model AICB's options describe: GPT, with rotary positions and RMS norms where it is DeepSeek or LLaMA."""
-    gpt = options.frame == "Megatron"
+    gpt, deepseek = options.frame == "Megatron", options.frame == "DeepSeek"
+    experts = Experts(options.num_experts, options.moe_router_topk, options.ffn)
+    if deepseek:
+        shared = options.n_shared_expert * options.ffn
+        experts = replace(experts, shared_ffn=shared, dense_layers=options.n_dense_layers)
     return Model(
         options.model_name or options.frame.lower(),
         layers=options.num_layers,
@@ -153,23 +143,10 @@ def _described(options: Options, extra: Extra) -> Model:
         positions=options.max_position_embeddings if gpt else 0,
         norm="layer" if gpt else "rms",
         linear_bias=options.add_bias_linear,
-        latent=_latent(options) if options.frame == "DeepSeek" else None,
-        experts=_experts(options) if options.moe_enable else None,
+        latent=Latent(**_renamed(options, {*_LATENT_FIELDS}, _LATENT_FIELDS)) if deepseek else None,
+        experts=experts if options.moe_enable else None,
         mtp_layers=extra.mtp_num_layers or 0,
     )
-
-
-def _latent(options: Options) -> Latent:
-    return Latent(
-        options.q_lora_rank, options.kv_lora_rank, options.qk_rope_dim, options.qk_nope_dim, options.v_head_dim
-    )
-
-
-def _experts(options: Options) -> Experts:
-    if options.frame != "DeepSeek":
-        return Experts(options.num_experts, options.moe_router_topk, options.ffn)
-    shared = options.n_shared_expert * options.ffn
-    return Experts(options.num_experts, options.moe_router_topk, options.ffn, shared, options.n_dense_layers)
 
 
 def _positions(options: Options, given: Set[str], base: Model) -> int:
@@ -201,10 +178,7 @@ def plan_of(asked: Asked, model: Model) -> Plan:
         message = "heads of keys and values cannot be split over the tensor ranks"
         expected, found = f"a multiple of {options.tp}", str(model.key_heads)
         raise InputError.at("--num_query_groups", message, expected=expected, found=found)
-    capacity = extra.moe_expert_capacity_factor or 0.0
-    recompute = extra.recompute or ("selective" if options.recompute_activations else "none")
     reduced_in = extra.gradient_dtype or (options.dtype if deepspeed else "float32")
-    dtype = number_format(options.dtype)
     return Plan(
         options.world_size,
         options.seq_length,
@@ -218,13 +192,13 @@ def plan_of(asked: Asked, model: Model) -> Plan:
         global_batch=options.global_batch,
         sequence_parallel=options.enable_sequence_parallel,
         zero=zero,
-        recompute=recompute,
-        dtype=dtype,
+        recompute=extra.recompute or ("selective" if options.recompute_activations else "none"),
+        dtype=number_format(options.dtype),
         gradient_bytes=2 if reduced_in in ("bfloat16", "float16", "bf16", "fp16") else 4,
         gradients_apart=deepspeed,
         overlap=bool(extra.overlap_grad_reduce),
         pad_vocab_to=1 if deepspeed else options.make_vocab_size_divisible_by,
-        capacity=capacity,
+        capacity=extra.moe_expert_capacity_factor or 0.0,
         load=_load(options, extra, model.experts),
         shard=extra.shard_ranks or 0,
         fused_attention=options.use_flash_attn or model.norm == "rms",

@@ -37,22 +37,16 @@ def collective(
     attributes: dict[str, Any] = {"is_cpu_op": False, "comm_type": int(CommType[kind.name]), "comm_size": size_bytes}
     attributes |= {"involved_dim": tuple(involved)} if involved else {}
     attributes |= {"root": root} if root else {}
-    nodes: list[Any] = []
+    computing, steps = {"is_cpu_op": False, "duration_ns": compute_ns}, list[tuple[str, NodeType, dict[str, Any]]]()
     for index in range(repeat):
         if compute_ns:
-            nodes.append(_compute(len(nodes), compute_ns, f"compute_{index}"))
-        name, after = f"{kind.value}_{index}", _after(len(nodes))
-        nodes.append(writer.node(len(nodes), name, NodeType.COMM_COLL_NODE, data_deps=after, attributes=attributes))
+            steps.append((f"compute_{index}", NodeType.COMP_NODE, computing))
+        steps.append((f"{kind.value}_{index}", NodeType.COMM_COLL_NODE, attributes))
+    nodes = [
+        writer.node(at, name, node, data_deps=[at - 1] if at else [], attributes=said)
+        for at, (name, node, said) in enumerate(steps)
+    ]
     return writer.encode(writer.metadata(), nodes)
-
-
-def _after(number: int) -> list[int]:
-    return [number - 1] if number else []
-
-
-def _compute(number: int, compute_ns: int, name: str) -> Any:
-    attributes = {"is_cpu_op": False, "duration_ns": compute_ns}
-    return writer.node(number, name, NodeType.COMP_NODE, data_deps=_after(number), attributes=attributes)
 
 
 def samples(

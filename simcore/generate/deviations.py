@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 
 from simcore.errors import InputError
-from simcore.generate.aicb.operations import Operation
+from simcore.generate.aicb.operations import EPOCH_END
 from simcore.generate.aicb.options import Options
 from simcore.library import table
-from simcore.workload.model import Group, Layer, PhaseName
+from simcore.workload.model import Group, Layer
 
 Bytes = Mapping[str, int]
 
@@ -31,8 +32,6 @@ class Deviation:
 REASONS = dict(table(__file__, "deviations.txt"))
 """Purpose -> why the bytes differ."""
 _PURPOSES = table(__file__, "purposes.txt")
-
-_DIRECTED = ("embedding", "attention", "feed-forward", "experts", "head")
 
 
 def deviations(options: Options, layers: Iterable[Layer]) -> list[Deviation]:
@@ -72,7 +71,11 @@ def _aicb_bytes(options: Options) -> Bytes:
     if options.frame == "DeepSpeed":
         from simcore.generate.aicb.deepspeed import deepspeed_operations
 
-        return _operation_bytes(deepspeed_operations(replace(options, epoch_num=1)))
+        made = deepspeed_operations(replace(options, epoch_num=1))
+        return _sums(
+            (one.stage.partition(".")[2], 0, False, one.size if isinstance(one.size, int) and one.group else 0)
+            for one in made[made.index(EPOCH_END) :]  # behind the set-up
+        )
     from simcore.generate.aicb.training import training_text
 
     # Bytes do not depend on times; AICB's DeepSeek has a file with times only.
@@ -81,39 +84,18 @@ def _aicb_bytes(options: Options) -> Bytes:
 
 
 def _row_bytes(layers: Iterable[Layer]) -> Bytes:
-    sums: dict[str, int] = {}
-    for layer in layers:
-        for name in PhaseName:
-            phase = layer.phase(name)
-            if phase.collective is not None:
-                what = _purpose(layer.name, name, phase.group)
-                sums[what] = sums.get(what, 0) + phase.size_bytes
-    return sums
+    return _sums(
+        (layer.name, at, phase.group is Group.DP_EP, phase.size_bytes)
+        for layer in layers
+        for at, phase in enumerate(layer.phases)
+        if phase.collective is not None
+    )
 
 
-def _purpose(row: str, phase: PhaseName, group: Group) -> str:
-    """What a row's collective is for."""
-    if row == "grad_norm":
-        return "parameters gathered" if phase is PhaseName.FORWARD else "gradients reduced"
-    if row.startswith("gather_"):
-        return "parameters gathered"
-    if row.startswith("replicas_"):
-        return "gradients reduced"
-    named = row.startswith(("grad_", "moe_grad", "parameter_gather", "gradient_norm"))  # with a purpose of their own
-    if row.startswith("gradient_reduce") or (phase is PhaseName.WEIGHT_GRAD and not named):
-        return "expert gradients reduced" if group is Group.DP_EP else "gradients reduced"
-    what = next((what for start, what in _PURPOSES if row.startswith(start)), row)
-    return f"{what} {'forward' if phase is PhaseName.FORWARD else 'backward'}" if what in _DIRECTED else what
-
-
-def _operation_bytes(operations: Iterable[Operation]) -> Bytes:
-    """Bytes of one DeepSpeed step by purpose, set-up left out."""
-    sums: dict[str, int] = {}
-    for operation in operations:
-        if operation.stage.startswith("init") or operation.group is None or not isinstance(operation.size, int):
-            continue
-        what = "parameters gathered" if operation.kind == "all_gather" else "gradients reduced"
-        if operation.stage.endswith(("has_overflow", "get_grad_norm_direct")):
-            what = "optimizer"
-        sums[what] = sums.get(what, 0) + operation.size
+def _sums(some: Iterable[tuple[str, int, bool, int]]) -> Bytes:
+    """Bytes by purpose, of rows by name, the number of the pass, whether experts' replicas meet, and bytes."""
+    sums = Counter[str]()
+    for name, at, of_experts, size in some:
+        what = next((purposes[at] for start, *purposes in _PURPOSES if name.startswith(start)), name)
+        sums[("expert " * of_experts + "gradients reduced") if what == "+" else what] += size
     return sums

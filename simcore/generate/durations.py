@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import fsum
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from simcore.model.layer import model_blocks
 from simcore.model.plan import Plan
 from simcore.model.rows import Timer
 from simcore.model.shape import Model
-from simcore.model.steps import Kernel, Part, in_phase
+from simcore.model.steps import Block, Kernel, Part, in_phase
 from simcore.model.timing import LOOP, KernelTimer, Loop, duration
 from simcore.workload.contents import Contents, Roof, Work
 from simcore.workload.model import PhaseName
@@ -67,13 +67,13 @@ def chosen_gpu(name: str | None, *, computed: bool = True) -> tuple[str, list[st
 
 def roofline(model: Model, plan: Plan, device: Accelerator, loop: Loop = LOOP) -> Roofline:
     """Times of a model under a plan; sources of the rule in `simcore.compute`."""
-    return Roofline(device, plan.dtype, parts_of(model, plan), loop)
+    return Roofline(device, plan.dtype, parts_of(block for block, _ in model_blocks(model, plan)), loop)
 
 
-def parts_of(model: Model, plan: Plan) -> dict[Part, tuple[Kernel, ...]]:
-    """The kernels of every part of a model: of each the first kind of layer that has it."""
+def parts_of(some: Iterable[Block]) -> dict[Part, tuple[Kernel, ...]]:
+    """The kernels of every part of a model: of each the first block that has it."""
     found: dict[Part, tuple[Kernel, ...]] = {}
-    for block, _ in model_blocks(model, plan):
+    for block in some:
         here: dict[Part, tuple[Kernel, ...]] = {}
         for kernel in block.kernels:
             here[kernel.part] = (*here.get(kernel.part, ()), kernel)

@@ -45,7 +45,9 @@ def listed_step(
         content = (passage.cell.kind, tuple(id(workload.layers[row]) for row in passage.rows))
         if content not in known:
             known[content] = list(lister.cell(passage))
-        made += [*lister.received(passage), *known[content], *lister.sent(passage)]
+        made += [lister.transfer("irecv", passage, passage.source)] if passage.source else []
+        made += known[content]
+        made += [lister.transfer("isend", passage, passage.target)] if passage.target else []
     return [*made, *lister.end(pipeline.ends[stage][0]), EPOCH_END]
 
 
@@ -59,14 +61,6 @@ class _Lister:
     stage: int
     splits: bool
     tied_bytes: int
-
-    def received(self, passage: Passage) -> list[Operation]:
-        """The transfer that a cell waits for."""
-        return [self._transfer("irecv", passage, passage.source)] if passage.source else []
-
-    def sent(self, passage: Passage) -> list[Operation]:
-        """The transfer that a cell makes."""
-        return [self._transfer("isend", passage, passage.target)] if passage.target else []
 
     def cell(self, passage: Passage) -> Iterator[Operation]:
         """A micro-batch's rows downwards, or upwards with their gradients, the last row first."""
@@ -86,7 +80,8 @@ class _Lister:
             for name in PhaseName:
                 yield from self._phase(layer, name)
 
-    def _transfer(self, kind: str, passage: Passage, transfer: Transfer) -> Operation:
+    def transfer(self, kind: str, passage: Passage, transfer: Transfer) -> Operation:
+        """What a cell waits for, or makes."""
         where = "forward" if passage.cell.kind == "F" else "backward"
         away = transfer.stage - self.stage
         beside = "next" if away in (1, 1 - self.plan.pp) and (self.plan.pp > 2 or away == 1) else "prev"

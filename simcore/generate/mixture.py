@@ -44,12 +44,12 @@ def fit(values: Floats) -> Mixture:
     distinct = np.unique(values)  # where one value is most of them, quantiles of all would all be that value
     counts = range(1, min(MAX_COMPONENTS, len(distinct)) + 1)
     fitted = [_fit(values, count, starts) for count in counts for starts in (values, distinct)]
-    return min(fitted, key=lambda mixture: _criterion(mixture, values))
 
+    def criterion(mixture: Mixture) -> float:
+        parameters = 3 * len(mixture.weights) - 1
+        return parameters * math.log(len(values)) - 2 * mixture.log_likelihood(values)
 
-def _criterion(mixture: Mixture, values: Floats) -> float:
-    parameters = 3 * len(mixture.weights) - 1
-    return parameters * math.log(len(values)) - 2 * mixture.log_likelihood(values)
+    return min(fitted, key=criterion)
 
 
 def _fit(values: Floats, count: int, starts: Floats) -> Mixture:

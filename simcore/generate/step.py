@@ -10,7 +10,7 @@ from pathlib import Path
 from simcore.compute.accelerators import accelerator
 from simcore.errors import InputError
 from simcore.generate import spec
-from simcore.generate.aicb.operations import Operation, csv_text
+from simcore.generate.aicb.operations import csv_text
 from simcore.generate.build import Asked, aicb_options, model_of, plan_of
 from simcore.generate.deviations import deviations
 from simcore.generate.durations import (
@@ -25,16 +25,16 @@ from simcore.generate.durations import (
 )
 from simcore.generate.listing import listed_step
 from simcore.generate.made import Document, Made, row_document
-from simcore.generate.traces import check_set, write_set
+from simcore.generate.traces import write_set
 from simcore.generate.training import check_rows, pipeline_workload, stage_workload, unsaid
 from simcore.model.held import held_parameters, tied_gradient_bytes
+from simcore.model.layer import model_blocks
 from simcore.model.memory import room, stage_memory
 from simcore.model.plan import Plan
 from simcore.model.rows import Timer
 from simcore.model.shape import Model, mtp_parameters, total_parameters
 from simcore.workload.contents import Contents, of_workload
 from simcore.workload.headers import write_header
-from simcore.workload.loops.pipeline import pipeline_of
 from simcore.workload.model import Workload
 from simcore.workload.text import write
 
@@ -130,7 +130,11 @@ def corrected_step(asked: Asked, form: str) -> Made:
         "warnings": [*told, *warnings],
     }
 
-    return Made(_text(step, asked, form), document, (*told, *warnings), _profile(step), partial(contents_of_step, step))
+    plan, parts = step.plan, parts_of(block for block, _ in model_blocks(step.model, step.plan))
+    shape = f"sequence {plan.seq}, micro-batch {plan.micro_batch}, tp {plan.tp}, {plan.dtype}"
+    about = f"simcore: {step.model.name} on {step.gpu}, {shape}"
+    times = profile(step.durations, parts, _held_elements(step), about)
+    return Made(_text(step, asked, form), document, (*told, *warnings), times, partial(contents_of_step, step))
 
 
 def contents_of_step(step: Step) -> Contents:
@@ -139,13 +143,6 @@ def contents_of_step(step: Step) -> Contents:
     if not isinstance(costs, Roofline):
         costs = roofline(step.model, step.plan, accelerator(step.gpu))
     return with_work(of_workload(step.workload), costs, step.durations)
-
-
-def _profile(step: Step) -> str:
-    plan = step.plan
-    shape = f"sequence {plan.seq}, micro-batch {plan.micro_batch}, tp {plan.tp}, {plan.dtype}"
-    about = f"simcore: {step.model.name} on {step.gpu}, {shape}"
-    return profile(step.durations, parts_of(step.model, plan), _held_elements(step), about)
 
 
 def _held_elements(step: Step) -> int:
@@ -157,15 +154,10 @@ def write_traces(
     asked: Asked, prefix: Path, ranks: Sequence[int], *, force: bool
 ) -> tuple[list[Path], tuple[str, ...]]:
     """Write PREFIX.RANK.et of the ranks (none given: all) and PREFIX.groups.json; the paths, and what to warn about."""
-    plan = plan_of(asked, model_of(asked))
-    check_set(prefix, plan, ranks, force=force)
     step = make_step(asked)
-    pipeline, tied = pipeline_of(step.workload, asked.extra.schedule or ""), tied_gradient_bytes(step.model, plan)
-
-    def listed(stage: int) -> list[Operation]:
-        return listed_step(step.workload, plan, stage, tied_bytes=tied, pipeline=pipeline)
-
-    return write_set(prefix, plan, ranks, listed), _of_lists(step)
+    tied, schedule = tied_gradient_bytes(step.model, step.plan), asked.extra.schedule or ""
+    paths = write_set(step.workload, step.plan, prefix, ranks, force=force, schedule=schedule, tied_bytes=tied)
+    return paths, _of_lists(step)
 
 
 def _of_lists(step: Step) -> tuple[str, ...]:
@@ -191,18 +183,8 @@ def _memory(step: Step) -> tuple[Document, list[str]]:
     stages, warnings = [], []
     for stage in range(step.plan.pp):
         memory = stage_memory(step.model, step.plan, stage)
-        stages.append(
-            {
-                "stage": stage,
-                "parameter_bytes": memory.parameters,
-                "gradient_bytes": memory.gradients,
-                "optimizer_bytes": memory.optimizer,
-                "activation_bytes": memory.activations,
-                "workspace_bytes": memory.workspace,
-                "library_bytes": memory.library,
-                "total_bytes": memory.total,
-            }
-        )
+        parts = {f"{name.removesuffix('s')}_bytes": size for name, size in memory.parts.items()}
+        stages.append({"stage": stage, **parts, "total_bytes": memory.total})
         if memory.total > device.memory_bytes:
             told = room(memory.total, device.memory_bytes).removeprefix("; ")
             warnings.append(f"stage {stage} on {device.name}: {told}; what would fit: simcore predict --oom")

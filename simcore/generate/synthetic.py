@@ -86,18 +86,15 @@ def merge(graphs: GraphSet) -> Master:
         pending += members
     stuck = [rank for rank in everybody if place[rank] < len(queues[rank])]
     if stuck:
-        raise _disagreement(graphs, stuck[0], queues[stuck[0]][place[stuck[0]]])
+        rank, event = stuck[0], queues[stuck[0]][place[stuck[0]]]
+        text = f"rank {rank} runs {event.kind.value} of {event.size_bytes} bytes, the other ranks of its group do not"
+        expected = "the same collectives in the same order on all ranks of a group"
+        raise InputError.at(graphs.graphs[graphs.graph_of_rank[rank]].path, text, expected=expected)
     return Master(npus, tuple(events), dict(graphs.groups))
 
 
 def _key(event: Event) -> tuple[str, CollectiveKind, int]:
     return event.group, event.kind, event.size_bytes
-
-
-def _disagreement(graphs: GraphSet, rank: int, event: Event) -> InputError:
-    path = graphs.graphs[graphs.graph_of_rank[rank]].path
-    text = f"rank {rank} runs {event.kind.value} of {event.size_bytes} bytes, the other ranks of its group do not"
-    return InputError.at(path, text, expected="the same collectives in the same order on all ranks of a group")
 
 
 def _communication(graph: Graph) -> tuple[Event, ...]:
@@ -153,18 +150,16 @@ def learn(master: Master, *more: Master, path: str = "") -> Model:
     return Model(
         npus=master.npus,
         groups={name: ranks for each in masters for name, ranks in each.groups.items()},
-        follows={state: _shares(counts) for state, counts in follows.items()},
+        follows={
+            state: {after: counts[after] / counts.total() for after in sorted(counts)}
+            for state, counts in follows.items()
+        },
         sizes={kind: mixture.fit(np.array(values)) for kind, values in sorted(sizes.items())},
         gaps=mixture.fit(np.log2(gaps[gaps > 0])) if (gaps > 0).any() else None,
         no_gap=float((gaps == 0).mean()),
         length=-(-len(events) // len(masters)),
         taken=frozenset(event.size_bytes for event in events),
     )
-
-
-def _shares(counts: Counter[State]) -> dict[State, float]:
-    total = counts.total()
-    return {state: counts[state] / total for state in sorted(counts)}
 
 
 def sample(model: Model, *, length: int = 0, seed: int = 0) -> Master:

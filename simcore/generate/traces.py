@@ -9,18 +9,21 @@ and rank, and its number and dependencies once for a stage.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
 from simcore.errors import InputError
 from simcore.files import write_bytes, write_text
 from simcore.generate.aicb.operations import Operation
-from simcore.generate.groups import Groups, groups_of
+from simcore.generate.listing import listed_step
 from simcore.model.plan import Plan
+from simcore.model.steps import Axis
 from simcore.workload.chakra.schema import CommType, NodeType
 from simcore.workload.chakra.writer import check_free, frame, metadata, node, varint
-from simcore.workload.model import Layer, PhaseName, Role
+from simcore.workload.loops.pipeline import pipeline_of
+from simcore.workload.model import Layer, PhaseName, Role, Workload
 
 Skeleton = list[tuple[bytes, Operation]]
 """Of every node its encoded number and dependencies, and its operation."""
@@ -35,40 +38,35 @@ _JOINING = (Role.REPLICATED, Role.OPTIMIZER)  # rows that need the sums of gradi
 _BEHIND = ("isend", "dp_group", "ep_dp_group", "shard_group", "replica_group")
 
 
-def check_set(prefix: Path, plan: Plan, ranks: Sequence[int], *, force: bool) -> None:
-    """InputError where a rank does not exist, or a file does and `force` is not set."""
+def write_set(
+    workload: Workload,
+    plan: Plan,
+    prefix: Path,
+    ranks: Sequence[int] = (),
+    *,
+    force: bool,
+    schedule: str = "",
+    tied_bytes: int = 0,
+) -> list[Path]:
+    """Write PREFIX.groups.json and PREFIX.RANK.et of the ranks (none given: all); the paths in this order.
+
+    InputError where a rank does not exist, or a file does and `force` is not set. `workload`, `schedule` and
+    `tied_bytes` are those of `listed_step`.
+    """
     for rank in ranks:
         if not 0 <= rank < plan.world_size:
             message, expected = "there is no such rank", f"0 to {plan.world_size - 1}"
             raise InputError.at("--ranks", message, expected=expected, found=str(rank))
-    wanted = [_group_file(prefix), *(_rank_file(prefix, rank) for rank in ranks or range(plan.world_size))]
-    check_free(wanted, force=force)
-
-
-def _group_file(prefix: Path) -> Path:
-    return prefix.with_name(f"{prefix.name}.groups.json")
-
-
-def _rank_file(prefix: Path, rank: int) -> Path:
-    return prefix.with_name(f"{prefix.name}.{rank}.et")
-
-
-def write_set(
-    prefix: Path, plan: Plan, ranks: Sequence[int], listed: Callable[[int], Sequence[Operation]]
-) -> list[Path]:
-    """Write PREFIX.groups.json and PREFIX.RANK.et of the ranks (none given: all); the paths in this order.
-
-    `listed` gives a stage's operations.
-    """
-    groups, paths = groups_of(plan), [_group_file(prefix)]
-    write_text(paths[0], json.dumps({str(number): list(group) for number, group in groups.members.items()}))
-    by_stage = groupby(sorted(ranks or range(plan.world_size)), lambda rank: rank * plan.pp // plan.world_size)
-    for stage, ranks_of_stage in by_stage:
-        shared = skeleton(listed(stage))
+    wanted = sorted(ranks or range(plan.world_size))
+    files = [prefix.with_name(f"{prefix.name}.{what}") for what in ("groups.json", *(f"{rank}.et" for rank in wanted))]
+    check_free(files, force=force)
+    groups, pipeline, paths = groups_of(plan), pipeline_of(workload, schedule), iter(files)
+    write_text(next(paths), json.dumps({str(number): list(group) for number, group in groups.members.items()}))
+    for stage, ranks_of_stage in groupby(wanted, lambda rank: rank * plan.pp // plan.world_size):
+        shared = skeleton(listed_step(workload, plan, stage, tied_bytes=tied_bytes, pipeline=pipeline))
         for rank in ranks_of_stage:
-            paths.append(_rank_file(prefix, rank))
-            write_bytes(paths[-1], trace(shared, rank, plan, groups))
-    return paths
+            write_bytes(next(paths), trace(shared, rank, plan, groups))
+    return files
 
 
 def skeleton(operations: Sequence[Operation]) -> Skeleton:
@@ -90,20 +88,16 @@ def skeleton(operations: Sequence[Operation]) -> Skeleton:
         )
         if joins:
             open_nodes = []
-        if _goes_behind(operation):
+        # Later operations need not wait for sends, nor for sums of gradients while the backward goes on.
+        gathers = row is not None and row.role is Role.GATHER
+        summing = phase is PhaseName.WEIGHT_GRAD and operation.group in _BEHIND and not gathers
+        if operation.kind == "isend" or summing:
             open_nodes.append(number)
         elif phase is PhaseName.INPUT_GRAD and operation.kind != "computation":
             last, hidden, summed = [*hidden, *last], [number], row
         else:
             last, hidden, summed = [number], hidden if beside else [], summed if beside else None
     return made
-
-
-def _goes_behind(operation: Operation) -> bool:
-    """Whether later operations need not wait: sends, and reductions of gradients while the backward goes on."""
-    reduced = operation.phase is PhaseName.WEIGHT_GRAD and operation.group in _BEHIND
-    gathers = operation.row is not None and operation.row.role is Role.GATHER
-    return operation.kind == "isend" or (reduced and not gathers)
 
 
 def _head(number: int, waits: Iterable[int]) -> bytes:
@@ -152,3 +146,54 @@ def _content(operation: Operation, rank: int, plan: Plan, groups: Groups) -> tup
     group = str(groups.of(operation.group or "", rank))
     named = {"comm_type": int(_TYPES[operation.kind]), "comm_size": size, "pg_name": group}
     return NodeType.COMM_COLL_NODE, {"is_cpu_op": False, **named}
+
+
+# Ranks stand in Megatron-LM's order: tensor ranks innermost, then context, data and pipeline; of experts their tensor
+# ranks innermost, then expert ranks, then the replicas of an expert, all within a stage.
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Every group of more than one rank by its number, and the number of a rank's group of each kind."""
+
+    members: Mapping[int, tuple[int, ...]]
+    number: Mapping[tuple[str, int], int]
+
+    def of(self, kind: str, rank: int) -> int:
+        """Number of the group of this kind (as in operation lists) that a rank is in; 0: it is alone."""
+        return self.number.get((kind, rank), 0)
+
+
+def groups_of(plan: Plan) -> Groups:
+    """All groups of a plan, numbered from 1 by kind, then by their first rank.
+
+    >>> groups = groups_of(Plan(8, 128, tp=2, pp=2))
+    >>> groups.members[groups.of("dp_group", 5)], groups.of("ep_group", 5)
+    ((5, 7), 0)
+    """
+    members: dict[int, tuple[int, ...]] = {}
+    number: dict[tuple[str, int], int] = {}
+    for kind, (size, stride) in _layout(plan).items():
+        for rank in range(plan.world_size if size > 1 else 0):
+            if (kind, rank) in number or rank + stride * (size - 1) >= plan.world_size:
+                continue
+            group = tuple(rank + stride * place for place in range(size))
+            members[len(members) + 1] = group
+            number |= {(kind, member): len(members) for member in group}
+    return Groups(members, number)
+
+
+def _layout(plan: Plan) -> dict[str, tuple[int, int]]:
+    """Number of ranks and distance of neighbours of each kind of group."""
+    whole = plan.but(shard=0)
+    return {
+        "tp_group": Axis.TENSOR.layout(plan),
+        "cp_group": Axis.CONTEXT.layout(plan),
+        "dp_group": Axis.DATA.layout(whole),
+        "ep_group": Axis.EXPERT.layout(plan),
+        "ep_dp_group": Axis.EXPERT_DATA.layout(whole),
+        "shard_group": Axis.DATA.layout(plan) if plan.shard else (1, 1),
+        "replica_group": Axis.REPLICAS.layout(plan),
+        # Ranks of the first stage with those in their place in the last: both hold a tied word table.
+        "embedding_group": (min(plan.pp, 2), plan.world_size // plan.pp * (plan.pp - 1)),
+    }

@@ -38,6 +38,7 @@ def check_rows(model: Model, plan: Plan) -> None:
     for refused, option, message in (
         (plan.zero == 3 and apart, "stage", "rows cannot say that experts are shared by other ranks than all else"),
         (plan.zero == 3 and model.mtp_layers > 0, "stage", "rows cannot say what MTP modules share with the model"),
+        (plan.shard > 0 and plan.zero < 3, "shard_ranks", "rows have hybrid sharding of parameters only (ZeRO 3)"),
         (plan.shard > 0 and plan.ep > 1, "shard_ranks", "rows cannot say ranks that share states beside expert ranks"),
     ):
         if refused:

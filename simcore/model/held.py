@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
-from operator import attrgetter
-from typing import Any
+from operator import add
+from typing import NamedTuple
 
-from simcore.model.plan import Plan, layers_of, unlike
+from simcore.model.plan import Plan, layers_of, seen_by, unlike
 from simcore.model.shape import LayerKind, Model, Weight, Weights, elements
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(NamedTuple):
     """Parameters a rank holds: ordinary ones and those of its experts.
 
     `replicated` of the ordinary ones are whole on every tensor rank, which with sequence parallelism sees some of the
@@ -27,22 +26,14 @@ class Held:
     trained: int = 0
     trained_experts: int = 0
 
-    def __add__(self, other: Held) -> Held:
-        return Held(
-            self.dense + other.dense,
-            self.experts + other.experts,
-            self.replicated + other.replicated,
-            self.trained + other.trained,
-            self.trained_experts + other.trained_experts,
-        )
+    def __add__(self, other: Held) -> Held:  # type: ignore[override]
+        return Held(*map(add, self, other))
 
-    def __mul__(self, times: int) -> Held:
-        counts = self.dense, self.experts, self.replicated, self.trained, self.trained_experts
-        return Held(*(times * count for count in counts))
+    def __mul__(self, times: int) -> Held:  # type: ignore[override]
+        return Held(*(times * count for count in self))
 
     def __floordiv__(self, shares: int) -> Held:
-        counts = self.dense, self.experts, self.replicated, self.trained, self.trained_experts
-        return Held(*(count // shares for count in counts))
+        return Held(*(count // shares for count in self))
 
     @property
     def whole(self) -> int:
@@ -63,13 +54,11 @@ def of_weights(weights: tuple[Weight, ...], plan: Plan) -> Held:
     whole = (weight for weight in trained if weight.split == "none" and weight.kind is not Weights.EMBEDDING)
     adapters = sum(_adapter(weight, plan) for weight in weights if plan.adapts(weight.kind))
     dense, learnt = (elements(some, plan.tp, experts=False) + adapters for some in (weights, trained))
-    return Held(dense, _experts(weights, plan), elements(tuple(whole)), learnt, _experts(trained, plan))
-
-
-def _experts(weights: tuple[Weight, ...], plan: Plan) -> int:
-    """Elements of a rank's experts."""
-    routed = (weight for weight in weights if weight.split == "expert")
-    return sum(weight.copies // plan.ep * weight.elements() // plan.expert_tp for weight in routed)
+    experts, learning = (
+        sum(one.copies // plan.ep * one.elements() // plan.expert_tp for one in some if one.split == "expert")
+        for some in (weights, trained)
+    )
+    return Held(dense, experts, elements(tuple(whole)), learnt, learning)
 
 
 def _adapter(weight: Weight, plan: Plan) -> int:
@@ -108,18 +97,7 @@ def _fullest(model: Model, shape: Plan) -> Held:
 
 
 _DEGREES = ("tp", "ep", "expert_tp", "pp", "virtual_stages", "schedule", "cuts")
-_SEEN = (*_DEGREES, "pad_vocab_to", "lora_rank", "lora_modules", "frozen")
-_seen = attrgetter(*_SEEN)
-
-
-def _shape(plan: Plan) -> Plan:
-    """What of a plan decides what is held."""
-    return _shaped(_seen(plan))
-
-
-@lru_cache(maxsize=4096)
-def _shaped(seen: tuple[Any, ...]) -> Plan:
-    return Plan(1, 1, **dict(zip(_SEEN, seen, strict=True)))
+_shape = seen_by(*_DEGREES, "pad_vocab_to", "lora_rank", "lora_modules", "frozen")
 
 
 @lru_cache(maxsize=8192)

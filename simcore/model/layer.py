@@ -113,15 +113,22 @@ class _Attention:
     def steps(self) -> Iterator[Step]:
         """Norm, projections, the attention itself, output and residual, with what they communicate."""
         model, plan = self.model, self.plan
-        into, _, out = self._parts
+        into, core, out = self._parts
         label = "cross" if self.cross else "attention"
         if model.latent:
             yield from self._down(model.latent)
         column = [*self._column(into)]
-        yield from _column(label, plan, self._input_bytes, column)
+        # Under latent attention the split projections read low-rank vectors.
+        latent = model.latent
+        width = (latent.query_rank or model.hidden) + latent.key_value_rank + latent.rope_size if latent else 0
+        yield from _column(label, plan, plan.tokens * (width or model.hidden) * plan.element_bytes, column)
         if plan.cp > 1:
             yield self._context(label)
-        yield from self._core()
+        if plan.fused_attention:
+            work = _fused(model, plan, self._sees, self._heads, self._key_heads)
+            yield Kernel(core, work, wide=not plan.attention_dtype, modules=(Module.CORE, Module.FUSED))
+        else:
+            yield from self._unfused(core)
         width = self._heads * model.value_dim
         kept = float(plan.element_bytes * plan.tokens * width)
         yield from _linear(out, plan, Weights.PROJECTION, (plan.tokens, model.hidden, width), kept, Module.OUT)
@@ -179,13 +186,6 @@ class _Attention:
         shape = plan.tokens, self._heads * each, latent.key_value_rank
         yield from _linear(part, plan, Weights.QKV, shape, held, Module.UP)
 
-    @property
-    def _input_bytes(self) -> int:
-        """Bytes of what the split projections read: hidden states, under latent attention the low-rank vectors."""
-        latent, model, plan = self.model.latent, self.model, self.plan
-        width = (latent.query_rank or model.hidden) + latent.key_value_rank + latent.rope_size if latent else 0
-        return plan.tokens * (width or model.hidden) * plan.element_bytes
-
     def _context(self, label: str) -> Collective:
         """Keys and values of the other context-parallel ranks, their gradients back; or heads for tokens."""
         model, plan = self.model, self.plan
@@ -199,13 +199,6 @@ class _Attention:
             return Collective(name, axis, sent, ALL_TO_ALL, ALL_TO_ALL)
         beside = Beside.ATTENTION if plan.context == "ring" else Beside.NOTHING
         return Collective(name, axis, size, ALL_GATHER, REDUCE_SCATTER, beside)
-
-    def _core(self) -> Iterator[Kernel]:
-        if self.plan.fused_attention:
-            work = _fused(self.model, self.plan, self._sees, self._heads, self._key_heads)
-            yield Kernel(self._parts[1], work, wide=not self.plan.attention_dtype, modules=(Module.CORE, Module.FUSED))
-        else:
-            yield from self._unfused(self._parts[1])
 
     @property
     def _sees(self) -> _Sight:
@@ -393,7 +386,8 @@ def _exchanges(model: Model, plan: Plan, experts: Experts, kernels: Sequence[Ker
 @lru_cache(maxsize=8192)
 def blocks(model: Model, plan: Plan, kind: LayerKind) -> tuple[Block, ...]:
     """The blocks of a layer: attention, in a decoder behind an encoder also cross-attention, then feed-forward."""
-    plan = _seen(plan, kind)
+    if kind.encoder and plan.encoder_seq:  # its tokens
+        plan = replace(plan, seq=plan.encoder_seq, encoder_seq=0)
     weights = model.attention_weights()
     made = [Block("attention", tuple(_Attention(model, plan, kind).steps()), weights)]
     if kind.cross:
@@ -401,11 +395,6 @@ def blocks(model: Model, plan: Plan, kind: LayerKind) -> tuple[Block, ...]:
     steps = _mixture(model, plan, model.experts) if kind.experts and model.experts else _mlp(model, plan)
     further = model.feed_forward_weights(experts=kind.experts)
     return (*made, Block("moe" if kind.experts else "mlp", tuple(steps), further))
-
-
-def _seen(plan: Plan, kind: LayerKind) -> Plan:
-    """The plan with the tokens that a layer sees."""
-    return replace(plan, seq=plan.encoder_seq, encoder_seq=0) if kind.encoder and plan.encoder_seq else plan
 
 
 def steps(model: Model, plan: Plan, kind: LayerKind) -> tuple[Step, ...]:

@@ -79,9 +79,7 @@ class Needs:
 
     @property
     def _all(self) -> tuple[float, ...]:
-        held = self.held
-        kept = held.dense, held.experts, held.trained, held.trained_experts
-        return (*kept, self.largest, self.shaped, self.lasting, self.working)
+        return (*self.held, self.largest, self.shaped, self.lasting, self.working)
 
     def memory(self, plan: Plan) -> Memory:
         """The peak."""
@@ -131,8 +129,10 @@ def stage_needs(model: Model, plan: Plan, stage: int) -> Needs:
     layers = layers_of(model, plan, outline.parts, plan.cuts, parts)
     lasting, working, largest, shaped = _of_stage(model, plan.of_layer, layers, 0 in parts, outline.parts - 1 in parts)
     flying = in_flight(plan, stage) / plan.copies
-    held, hosted = held_parameters(model, plan, stage), _hosted(model, plan, stage)
-    return Needs(held, hosted, largest, shaped, lasting * flying, working)
+    hosted = NOTHING
+    for some in layers if "weights" in plan.offload else ():
+        hosted += layer_parameters(model, plan, some.kind) * (some.number * some.away)
+    return Needs(held_parameters(model, plan, stage), hosted, largest, shaped, lasting * flying, working)
 
 
 def fullest(some: Iterable[Needs], plan: Plan) -> Memory:
@@ -167,7 +167,7 @@ def in_flight(plan: Plan, stage: int = 0) -> float:
     >>> in_flight(plan, 0), in_flight(plan, 3)
     (4.0, 1.0)
     """
-    name, stages, chunks = plan.schedule_name, plan.pp, plan.virtual_stages
+    stages, chunks = plan.pp, plan.virtual_stages
     most = {
         "gpipe": float(plan.micro_batches),
         "interleaved": (2 * (stages - stage - 1) + (chunks - 1) * stages + 1) / chunks,
@@ -175,7 +175,7 @@ def in_flight(plan: Plan, stage: int = 0) -> float:
         "zb-v": float(stages),
         "dualpipe": stages + 1.0,
     }
-    return min(float(plan.micro_batches), most.get(name, float(stages - stage)))
+    return min(float(plan.micro_batches), most.get(plan.schedule_name, float(stages - stage)))
 
 
 @lru_cache(maxsize=8192)
@@ -237,15 +237,6 @@ def _of_stage(
         largest,
         sum(size for _, size in {one for kind in held for one in matrices(model, plan, kind)}),
     )
-
-
-def _hosted(model: Model, plan: Plan, stage: int) -> Held:
-    """Weights of a stage that its host keeps."""
-    held = NOTHING
-    if "weights" in plan.offload:
-        for some in layers_of(model, plan, plan.outline.parts, plan.cuts, plan.parts(stage)):
-            held += layer_parameters(model, plan, some.kind) * (some.number * some.away)
-    return held
 
 
 def kv_cache_bytes(model: Model, tokens: int, *, tp: int = 1, element_bytes: int = 2) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from itertools import accumulate, groupby, pairwise
@@ -23,6 +23,7 @@ RECOMPUTED, CONTEXTS = ("none", "selective", "full"), ("gather", "ring", "all_to
 LINEAR = tuple(map(str, (Weights.QKV, Weights.PROJECTION, Weights.UP, Weights.DOWN)))  # what adapters stand beside
 OFFLOADED = ("activations", "weights", "optimizer")
 STORED_BYTES = 2  # of a parameter or activation where products are narrower
+GRADIENT_BYTES, ZERO_LEVELS = (2, 4), range(4)
 
 MOST_ROWS, MOST_CAPACITY, MOST_LAYERS = 1 << 24, 1 << 20, 1 << 13
 MOST = 1 << 32  # of anything: beyond, products of them are no numbers of bytes
@@ -135,8 +136,8 @@ class Plan(Hashed):
 
     @property
     def expert_sharing(self) -> int:
-        """As `sharing`, of experts."""
-        return self.shard or self.expert_replicas
+        """As `sharing`, of experts: what is left of these ranks where expert ranks are among them."""
+        return max(1, self.sharing * self.tp // (self.ep * self.expert_tp))
 
     @property
     def micro_batches(self) -> int:
@@ -232,7 +233,7 @@ class Plan(Hashed):
     @property
     def of_layer(self) -> Plan:
         """The plan as a layer's kernels and activations see it: what does not matter there is left at its default."""
-        return _of_layer(_SEEN_BY_LAYERS(self))
+        return _of_layer(self)
 
     # --- the pipeline
 
@@ -304,19 +305,25 @@ class Plan(Hashed):
 _PER_LAYER = ("activations", "weights")
 
 
+def seen_by(*names: str) -> Callable[[Plan], Plan]:
+    """Plans as something sees them that these choices decide: all else is left at its default, what is alike one."""
+    choices = attrgetter(*names)
+
+    @lru_cache(maxsize=8192)
+    def made(chosen: tuple[Any, ...]) -> Plan:
+        plan = Plan(**{"world_size": 1, "seq": 1, **dict(zip(names, chosen, strict=True))})
+        return plan.but(world_size=plan.tp * plan.cp * plan.pp)
+
+    return lambda plan: made(choices(plan))
+
+
 # What layers do not see: how many ranks there are, how they share and pass on.
 _ELSEWHERE = {
     *("world_size", "pp", "virtual_stages", "global_batch", "overlap", "cuts", "zero", "overlap_pipeline"),
     *("scatter_pipeline", "schedule", "gradient_bytes", "gradients_apart", "shard"),
 }
-_LAYERS = tuple(field.name for field in fields(Plan) if field.name not in _ELSEWHERE)
-_SEEN_BY_LAYERS = attrgetter(*_LAYERS)
-
-
-@lru_cache(maxsize=8192)
-def _of_layer(seen: tuple[Any, ...]) -> Plan:
-    plan = Plan(1, gradient_bytes=0, **dict(zip(_LAYERS, seen, strict=True)))
-    return plan.but(world_size=plan.tp * plan.cp)
+_of_layer = seen_by(*(field.name for field in fields(Plan) if field.name not in _ELSEWHERE))
+_treated = seen_by("recompute", "recompute_layers", "recompute_method", "offload", "offload_layers")
 
 
 @lru_cache(maxsize=4096)
@@ -367,7 +374,7 @@ def layers_of(
     model: Model, plan: Plan, count: int, cuts: tuple[int, ...], parts: tuple[int, ...]
 ) -> tuple[Layers, ...]:
     """Layers of some of `count` parts of a model, MTP modules left out."""
-    return _layers_of(model, _treated(_TREATED(plan)), count, cuts, parts)
+    return _layers_of(model, _treated(plan), count, cuts, parts)
 
 
 @lru_cache(maxsize=1 << 14)
@@ -383,15 +390,6 @@ def _layers_of(
             left = some[:: plan.recompute_layers or 1] if grouped else some
             leaving.update({(kind, again, away): many for kind, many in kinds(model, left)})
     return tuple(Layers(*how, many, leaving[how]) for how, many in made.items())
-
-
-_TREATMENT = ("recompute", "recompute_layers", "recompute_method", "offload", "offload_layers")
-_TREATED = attrgetter(*_TREATMENT)
-
-
-@lru_cache(maxsize=1024)
-def _treated(seen: tuple[Any, ...]) -> Plan:
-    return Plan(1, 1, **dict(zip(_TREATMENT, seen, strict=True)))
 
 
 @lru_cache(maxsize=4096)
@@ -468,6 +466,8 @@ def _refusals(model: Model, plan: Plan) -> Iterator[tuple[bool, str, str, int]]:
     else:
         yield plan.ep > 1, "expert_model_parallel_size", "this model has no experts", plan.ep
     yield plan.shard > 0 and not plan.zero, "shard_ranks", "nothing is shared without ZeRO", plan.shard
+    widths = "gradients have " + " or ".join(f"{width} bytes" for width in GRADIENT_BYTES)
+    yield plan.gradient_bytes not in GRADIENT_BYTES, "gradient_bytes", widths, plan.gradient_bytes
 
 
 def check_sizes(model: Model) -> None:

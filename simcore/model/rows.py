@@ -159,13 +159,27 @@ class Rows:
         held = of_weights(block.weights, plan)
         if plan.zero >= 2 or (reduced and plan.overlap):
             rows = self._reduced(block, rows, experts, held)
-        return self._gathered(block, rows, held) if plan.zero == 3 and plan.sharing > 1 else rows
+        if plan.zero < 3 or plan.sharing == 1:
+            return rows
+        # Parameters are gathered before the forward and again before the gradients. The group is written DP_EP, in a
+        # file without expert groups the data-parallel one; with hybrid sharding EP.
+        gather = Phase(0, ALL_GATHER, plan.parameter_bytes * held.whole, Group.EP if plan.shard else Group.DP_EP)
+        name = f"gather_{block.name}"
+        return [Layer(name, gather), *rows, Layer(f"{name}_again", input_grad=gather)]
 
     def _reduced(self, block: Block, rows: list[Layer], experts: int, held: Held) -> list[Layer]:
         """Gradients of a block go out with its topmost row, the upward pass's last; those of experts with theirs."""
         plan = self.plan
         if plan.shard:
-            return self._hybrid(block, rows, held.trained + held.trained_experts)
+            # Hybrid sharding: reduced to the ranks that share them, then summed over their replicas. The text calls the
+            # groups EP and DP_EP: ranks next to each other, and those that stand in their place elsewhere.
+            count = held.trained + held.trained_experts
+            near = self._gradient_phase(count, Group.EP if plan.shard > 1 else Group.LOOP)
+            rows[0] = _with(rows[0], weight_grad=near)
+            summed = Phase(0, ALL_REDUCE, plan.gradient_bytes * -(-count // plan.shard), Group.DP_EP)
+            # The upward pass comes to it after the row that reduces.
+            far = [Layer(f"replicas_{block.name}", weight_grad=summed)] if plan.shard < plan.replicas else []
+            return [*far, *rows]
         if plan.replicas > 1 and held.trained:
             rows[0] = _with(rows[0], weight_grad=self._gradient_phase(held.trained, Group.LOOP))
         if held.trained_experts and plan.expert_replicas > 1:
@@ -173,32 +187,9 @@ class Rows:
             rows[experts] = _with(rows[experts], weight_grad=summed)
         return rows
 
-    def _hybrid(self, block: Block, rows: list[Layer], count: int) -> list[Layer]:
-        """Hybrid sharding: gradients are reduced to the ranks that share them, then summed over their replicas.
-
-        The text calls the groups EP and DP_EP: ranks next to each other, and those that stand in their place elsewhere.
-        """
-        plan = self.plan
-        rows[0] = _with(rows[0], weight_grad=self._gradient_phase(count, Group.EP if plan.shard > 1 else Group.LOOP))
-        if plan.shard == plan.replicas:
-            return rows
-        summed = Phase(0, ALL_REDUCE, plan.gradient_bytes * -(-count // plan.shard), Group.DP_EP)
-        # The upward pass comes to it after the row that reduces.
-        return [Layer(f"replicas_{block.name}", weight_grad=summed), *rows]
-
     def _gradient_phase(self, count: int, group: Group) -> Phase:
         kind = REDUCE_SCATTER if self.plan.zero else ALL_REDUCE
         return Phase(0, kind, self.plan.gradient_bytes * count, group)
-
-    def _gathered(self, block: Block, rows: list[Layer], held: Held) -> list[Layer]:
-        """ZeRO-3: a block's parameters are gathered before its forward and again before its gradients.
-
-        The group is written DP_EP, in a file without expert groups the data-parallel one; with hybrid sharding EP.
-        """
-        size = self.plan.parameter_bytes * held.whole
-        gather = Phase(0, ALL_GATHER, size, Group.EP if self.plan.shard else Group.DP_EP)
-        ahead, back = Layer(f"gather_{block.name}", gather), Layer(f"gather_{block.name}_again", input_grad=gather)
-        return [ahead, *rows, back]
 
     # --- the end of a step
 

@@ -183,9 +183,14 @@ class Model(Hashed):
 
     def feed_forward_weights(self, *, experts: bool) -> tuple[Weight, ...]:
         """Weights of a feed-forward block, its norms included."""
-        if experts and self.experts:
-            return (*self._norms(), *self._expert_weights(self.experts))
-        return (*self._norms(), *self._mlp_weights(self.ffn))
+        mixture = self.experts if experts else None
+        if mixture is None:
+            return (*self._norms(), *self._mlp_weights(self.ffn))
+        router = Weight(Weights.ROUTER, self.hidden, mixture.count, bias=mixture.router_bias)
+        shared = self._mlp_weights(mixture.shared_ffn) if mixture.shared_ffn else ()
+        gate = (Weight(Weights.ROUTER, self.hidden, 1),) * mixture.shared_gate
+        routed = self._mlp_weights(mixture.ffn, "expert", "expert", mixture.count)
+        return (*self._norms(), router, *routed, *shared, *gate)
 
     def _norms(self) -> tuple[Weight, ...]:
         """The norms of one of a layer's two blocks."""
@@ -248,14 +253,6 @@ class Model(Hashed):
         for _ in ("gate", "up") if self.gated else ("up",):
             yield Weight(up, self.hidden, ffn, into, bias=self.linear_bias, copies=copies)
         yield Weight(down, ffn, self.hidden, out, bias=self.linear_bias, copies=copies)
-
-    def _expert_weights(self, experts: Experts) -> Iterator[Weight]:
-        yield Weight(Weights.ROUTER, self.hidden, experts.count, bias=experts.router_bias)
-        yield from self._mlp_weights(experts.ffn, "expert", "expert", experts.count)
-        if experts.shared_ffn:
-            yield from self._mlp_weights(experts.shared_ffn)
-        if experts.shared_gate:
-            yield Weight(Weights.ROUTER, self.hidden, 1)
 
 
 @lru_cache(maxsize=8192)

@@ -69,6 +69,28 @@ class Axis(StrEnum):
     EXPERT_DATA = "expert_data_parallel"
     HOST = "host"
     REPLICAS = "replicas of what is sharded"
+    EXPERT_REPLICAS = "replicas of experts that are sharded"
+
+    def layout(self, plan: Plan) -> tuple[int, int]:
+        """How many ranks of a plan meet on it, and how far they stand apart, in Megatron-LM's order: tensor ranks
+        innermost, then context, data and pipeline; of experts their tensor ranks, expert ranks, an expert's replicas.
+        """
+        match self:
+            case Axis.TENSOR:
+                return plan.tp, 1
+            case Axis.CONTEXT:
+                return plan.cp, plan.tp
+            case Axis.EXPERT:
+                return plan.ep, plan.expert_tp
+            case Axis.EXPERT_DATA:
+                return plan.expert_sharing, plan.ep * plan.expert_tp
+            case Axis.REPLICAS:
+                return plan.replicas // plan.sharing, plan.tp * plan.sharing
+            case Axis.EXPERT_REPLICAS:
+                shared = plan.expert_sharing
+                return plan.expert_replicas // shared, plan.ep * plan.expert_tp * shared
+            case _:
+                return plan.sharing, plan.tp
 
 
 class Beside(Enum):
@@ -150,13 +172,11 @@ def _turned(kernel: Kernel, phase: PhaseName) -> Iterator[Kernel]:
         growth = kernel.input_growth if phase is PhaseName.INPUT_GRAD else kernel.weight_growth
         if growth:
             yield replace(kernel, work=replace(kernel.work, bytes=kernel.work.bytes * growth))
-    elif phase is PhaseName.INPUT_GRAD or (kernel.trained and not _of_heads(kernel.work)):
-        yield replace(kernel, work=_gradient(kernel.work, phase))
-
-
-def _of_heads(work: Product | GroupedProduct) -> bool:
-    """Whether a product has activations on both sides: its two gradients are both of inputs."""
-    return isinstance(work, Product) and work.row > 0
+    else:
+        # Of a product with activations on both sides both gradients are of inputs.
+        of_heads = isinstance(kernel.work, Product) and kernel.work.row > 0
+        if phase is PhaseName.INPUT_GRAD or (kernel.trained and not of_heads):
+            yield replace(kernel, work=_gradient(kernel.work, phase))
 
 
 def _gradient(work: Product | GroupedProduct, phase: PhaseName) -> Work:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.network import core, heaps
-from simcore.network.core import MOVING, ROWS, Calendar, Columns, State
+from simcore.network.core import MOVING, ROWS, Columns, State
 from simcore.network.heaps import Heap
 
 ENTRIES = ("begin", "hand_over", "happen", "play")
@@ -43,7 +43,7 @@ def kept() -> bool:
 @cache
 def _compiled_core() -> ModuleType:
     """The functions of `core`, with heaps that are arrays."""
-    names = ("push", "pop_head", "pop_timer", "append", "length")
+    names = ("push", "pop_head", "pop_timer", "swap", "first", "append", "length")
     rows = _compiled(heaps, {"Heap": Heap})
     return _compiled(core, {name: getattr(rows, name) for name in names})
 
@@ -101,7 +101,7 @@ class Arrays:
         self._known = known
         self._lengths = {name: len(getattr(state, name)) for name in MOVING}
         moving = {name: _records(name, getattr(state, name)) for name in MOVING}
-        heaps = {name: Heap.of(_popped(getattr(state, name)), width) for name, width in WIDTHS.items()}
+        heaps = {name: Heap.of(sorted(getattr(state, name)), width) for name, width in WIDTHS.items()}
         nobody = np.zeros((1, 3), np.int64)
         self.state: Any = _Arrayed(left=nobody, rows=nobody, timed=False, **moving, **heaps, **known.arrays())
 
@@ -130,10 +130,6 @@ class Arrays:
         entries = left[1 : left[0, 0] + 1].tolist()
         left[0, 0] = 0
         return entries  # type: ignore[no-any-return]
-
-
-def _popped(calendar: Calendar) -> list[tuple[int, ...]]:
-    return [calendar.pop() for _ in range(len(calendar))]
 
 
 def _records(name: str, rows: list[Any]) -> Table:

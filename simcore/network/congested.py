@@ -70,17 +70,21 @@ class TreeNetwork(Network, Protocol):
         """Send one's part of a reduction to the switch between `src` and `peer`, and deliver what comes back."""
 
 
+class WaitsError(Exception):
+    """A message waits for a link, or might for room: in segments that would be something else."""
+
+
 class LinkNetwork(Network, Protocol):
     """A network of links that counts what they carry.
 
-    `in_columns`: `network.core` gives the same times. `by_itself`: messages that meet nobody take as long whenever they
-    are sent. `bears_faults`: links may be slow or down for a while. `has_trees`: it is a `TreeNetwork`. `has_queues`:
-    it looks at what the ports of the topology say.
+    `in_columns`: `network.core` gives the same times. `undivided` plays messages whole where none has to wait, and
+    raises WaitsError elsewhere. `bears_faults`: links may be slow or down for a while. `has_trees`: it is a
+    `TreeNetwork`. `has_queues`: it looks at what the ports of the topology say.
     """
 
     by_event: bool = False
     in_columns: ClassVar[bool] = False
-    by_itself: ClassVar[bool] = True
+    undivided: ClassVar[type[LinkNetwork] | None] = None
     bears_faults: ClassVar[bool] = False
     has_trees: ClassVar[bool] = False
     has_queues: ClassVar[bool] = False

@@ -12,10 +12,9 @@ where runs are large; what calendars and lists of tuples can do is therefore cal
 from __future__ import annotations
 
 import sys
-from bisect import insort
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from heapq import heappop, heappush
+from heapq import heappop, heappush, heappushpop
 from typing import Any
 
 import numpy as np
@@ -23,77 +22,20 @@ from numpy.typing import NDArray
 
 NEVER = 1 << 62
 NONE = 0
-START, CREDIT, RELEASE, RECEIVED = -1, -2, -3, 1 << 40
+START, CREDIT, RELEASE, LEAVE, RECEIVED = -1, -2, -3, -4, 1 << 40
 """What a timer may be, beside the number of a message that arrives; RECEIVED is added to a transfer's number."""
 
 Head = tuple[int, int, int, int, int, int, int, int, int]
 """A message before a link: (time, order, number, links behind, sender, instance, receiver, hop, last byte's time)."""
 Timer = tuple[int, int, int, int]
 """(time, instance, number of the message or what else, position or transfer)."""
+append, length, push, pop_head, pop_timer, swap = list.append, len, heappush, heappop, heappop, heappushpop
 
 
-class Calendar:
-    """Entries in order: those of one time are kept together and sorted once, when that time has come.
-
-    `times` are those that are to come, the first of them first, and `NEVER` behind them. Of each there is an entry, or
-    a list of several.
-    """
-
-    __slots__ = ("_now", "_of", "times")
-
-    def __init__(self) -> None:
-        self.times = [NEVER]
-        self._of: dict[int, Any] = {}
-        self._now = -1  # of a list that is sorted, the last entry first
-
-    def push(self, entry: tuple[int, ...]) -> None:
-        """One more, which may come at the time that is running, behind what has come."""
-        time = entry[0]
-        there = self._of.get(time)
-        if there is None:
-            self._of[time] = entry
-            heappush(self.times, time)
-        elif time == self._now:
-            insort(there, entry, key=_backwards)
-        elif type(there) is list:
-            there.append(entry)
-        else:
-            self._of[time] = [there, entry]
-
-    def pop(self) -> Any:
-        """Take the first."""
-        time = self.times[0]
-        entry = there = self._of[time]
-        if type(there) is list:
-            if time != self._now:
-                there.sort(reverse=True)
-                self._now = time
-            entry = there.pop()
-            if there:
-                return entry
-            self._now = -1
-        del self._of[heappop(self.times)]
-        return entry
-
-    def __len__(self) -> int:
-        """How many there are."""
-        return sum(len(there) if type(there) is list else 1 for there in self._of.values())
-
-
-def _backwards(entry: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(-number for number in entry)
-
-
-append, length, push, pop_head, pop_timer = list.append, len, Calendar.push, Calendar.pop, Calendar.pop
-
-
-@dataclass(slots=True)
-class Link:
-    """When it is free, bytes carried, ns busy."""
-
-    free: int = 0
-    carried: int = 0
-    busy: int = 0
+def first(heap: list[Any]) -> int:
+    """The time of the first entry, `NEVER` of none."""
+    time: int = heap[0][0]
+    return time
 
 
 @dataclass(slots=True)
@@ -113,7 +55,8 @@ class Layout:
 
     From `round_at` on are its rounds, from `message_at` on the messages of an entry by position, from `rank_at` on its
     ranks. One with `window` 0 is a list of transfers, from `transfer_at` on (with one behind the last); their senders
-    and the packets of their receives are in the rounds, hops and receivers in the messages.
+    and the packets of their receives are in the rounds, hops and receivers in the messages. What ranks do in one that is
+    `foreseen` is known when messages are on their last links: they send one at a time, or all of a half at once.
     """
 
     ranks: int
@@ -125,6 +68,7 @@ class Layout:
     message_at: int
     rank_at: int
     transfer_at: int
+    foreseen: int = 0
 
 
 @dataclass(slots=True)
@@ -137,10 +81,11 @@ class Round:
 
 @dataclass(slots=True)
 class Message:
-    """Its first hop, -1 where it needs none, and the receiver's position."""
+    """Its first hop, -1 where it needs none, the receiver's position, and how often a phase sends it."""
 
     hop: int
     peer: int
+    count: int
 
 
 @dataclass(slots=True)
@@ -167,12 +112,13 @@ class Rank:
 @dataclass(slots=True)
 class Instance:
     """A phase of one group: `layout` (-1: a message of no phase), `shift` of its links' numbers, number of its first
-    message, its first slot and mark.
+    message, its first slot and mark; whether it is `foreseen`.
     """
 
     layout: int
     slot: int
     mark: int
+    foreseen: int = 0
     shift: int = 0
     order: int = 0
     base: int = 0
@@ -180,16 +126,21 @@ class Instance:
 
 @dataclass(slots=True)
 class Slot:
-    """What a rank has sent, its credits and packets, and what it received (in a list: has still to send or receive)."""
+    """What a rank has sent, its credits and packets, and what it received (in a list: has still to send or receive).
+
+    Of what is foreseen: when it is `ready` for the next message, or has all of the first half, of which it `received` so
+    many; of the other half, `credits` count what came, the last one at `packets`.
+    """
 
     sent: int = 0
+    ready: int = 0
     credits: int = 0
     packets: int = 0
     received: int = 0
 
 
 ROWS: dict[str, type] = {
-    "links": Link,
+    "links": int,
     "hops": Hop,
     "layouts": Layout,
     "rounds": Round,
@@ -208,19 +159,19 @@ MOVING = ("links", "instances", "slots", "early")
 
 @dataclass(slots=True)
 class State:
-    """All tables.
+    """All tables; of links, when each is free.
 
-    `heads` and `timers` are in order; `left` takes (time, instance, position) of who leaves a phase, and of messages of
+    `heads` and `timers` are heaps; `left` takes (time, instance, position) of who leaves a phase, and of messages of
     no phase that arrive; `rows` takes (link, start, end) of every occupation where `timed` is true. `early` says by
-    mark whether a message came before it was listened for (in lists of transfers: for how many things it still waits).
+    mark that a message came before it was listened for, of a rank that sends one at a time 1 + when (in lists of transfers: for how many things it still waits).
     """
 
-    heads: Calendar
-    timers: Calendar
+    heads: list[Head]
+    timers: list[Timer]
     left: list[tuple[int, int, int]]
     rows: list[tuple[int, int, int]]
     timed: bool
-    links: list[Link]
+    links: list[int]
     hops: list[Hop]
     layouts: list[Layout]
     rounds: list[Round]
@@ -236,7 +187,8 @@ class State:
     def empty(cls, *, timed: bool) -> State:
         """Nothing on its way, and no links."""
         tables: dict[str, Any] = {name: [] for name in ROWS}
-        return cls(heads=Calendar(), timers=Calendar(), left=[], rows=[], timed=timed, **tables)
+        never = NEVER, NONE - 1, 0, 0  # before what compiled heaps have in rows that are free
+        return cls(heads=[(*never, 0, 0, 0, 0, 0)], timers=[never], left=[], rows=[], timed=timed, **tables)
 
     def apart(self) -> State:
         """The same layouts, with nothing on its way on links of their own."""
@@ -247,9 +199,9 @@ class State:
 class Columns:
     """Rows of a table by columns, as they are added; who needs them as rows asks for those that are new to him."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int) -> None:
         self.length = 0
-        self._parts: list[NDArray[np.int64]] = []
+        self._parts = [np.zeros((width, 0), np.int64)]
 
     def add(self, *columns: NDArray[np.int64]) -> None:
         """More rows."""
@@ -258,7 +210,7 @@ class Columns:
 
     def since(self, length: int) -> NDArray[np.int64]:
         """The columns of all rows behind so many, which some parts are."""
-        missing, parts = self.length - length, []
+        missing, parts = self.length - length, self._parts[:1]
         for part in reversed(self._parts):
             if missing:
                 parts.append(part)
@@ -302,9 +254,14 @@ def begin(s: State, number: int, now: int) -> None:
     then = now + layout.endpoint
     for position in range(layout.ranks):
         slot = s.slots[instance.slot + position]
-        slot.sent, slot.credits, slot.packets = 0, 0, layout.window
+        slot.sent, slot.credits, slot.packets = 0, 0, 0 if instance.foreseen else layout.window
         slot.received = s.ranks[layout.rank_at + position].tasks
-        if layout.window:
+        slot.ready = then
+        if instance.foreseen and layout.window == 1:
+            _next(s, instance, number, -1, position, then)
+        elif instance.foreseen:
+            _burst(s, instance, number, position, 0, layout.half or layout.rounds, then)
+        elif layout.window:
             push(s.timers, (then, number, START, position))
         elif slot.received == 0:
             append(s.left, (now, number, position))
@@ -327,53 +284,67 @@ def play(s: State, limit: int, now: int = -1) -> int:
     `now` is an instant whose heads move in any case; what happens in it after that is left for another call.
     Returns when something happens next.
     """
-    heads, timers = s.heads, s.timers
-    then = now
-    while True:
-        if timers.times[0] == then:
+    if first(s.timers) == now:
+        happen(s, now)
+    then = serve(s, now, now)
+    if now >= 0 and length(s.left):
+        return now
+    while now < then < limit:
+        if first(s.timers) == then:
             happen(s, then)
-            if then > now and length(s.left):
+            if length(s.left):
                 return then
-        if heads.times[0] == then:
-            serve(s, then)
-        if 0 <= then == now and length(s.left):
-            return then
-        then = min(heads.times[0], timers.times[0])
-        if then >= limit or then == now:
-            return then
+        then = serve(s, then, limit)
+    return then
 
 
-def serve(s: State, now: int) -> None:
-    """Give links to the heads that are there now."""
-    heads, links, hops, instances = s.heads, s.links, s.hops, s.instances
-    while heads.times[0] == now:
-        _, order, number, behind, sender, instance, receiver, at, tail = pop_head(heads)
+def serve(s: State, now: int, limit: int) -> int:
+    """Give links to the heads that are there now, and to later ones before `limit` or something else happens.
+
+    Returns when something happens next.
+    """
+    heads, links, hops, instances, timed = s.heads, s.links, s.hops, s.instances, s.timed
+    until = min(first(s.timers), limit)
+    head = pop_head(heads)
+    while True:
+        time, order, number, behind, sender, instance, receiver, at, tail = head
+        if time >= until and time != now:
+            push(heads, head)
+            return min(time, first(s.timers))
         hop, phase = hops[at], instances[instance]
-        link, occupied, step = links[hop.link + phase.shift], hop.occupied, hop.step
-        begins = link.free
-        if begins < now:
-            begins = now
-        link.free = ends = begins + occupied
-        link.carried += hop.size
-        link.busy += occupied
-        if s.timed:
-            append(s.rows, (hop.link + phase.shift, begins, ends))
+        link, step = hop.link + phase.shift, hop.step
+        begins = links[link]
+        if begins < time:
+            begins = time
+        links[link] = ends = begins + hop.occupied
+        if timed:
+            append(s.rows, (link, begins, ends))
         if ends < tail:
             ends = tail
+        ends += step
         if hop.left:
-            push(heads, (begins + step, order, number, behind + 1, sender, instance, receiver, at + 1, ends + step))
+            head = swap(heads, (begins + step, order, number, behind + 1, sender, instance, receiver, at + 1, ends))
+            continue
+        if phase.foreseen and ends > time:
+            ends = _next(s, phase, instance, number - phase.base, receiver, ends)
         else:
-            push(s.timers, (ends + step, instance, number - phase.base, receiver))
+            push(s.timers, (ends, instance, number - phase.base, receiver))
+        if ends < until:
+            until = ends
+        head = pop_head(heads)
 
 
 def happen(s: State, now: int) -> None:
     """Deliveries and credits that are due now, and what ranks do at once."""
     instances, layouts, slots, timers = s.instances, s.layouts, s.slots, s.timers
-    while timers.times[0] == now:
+    while first(timers) == now:
         _, number, what, position = pop_timer(timers)
         instance = instances[number]
-        if instance.layout < 0:
+        if instance.layout < 0 or what == LEAVE:
             append(s.left, (now, number, position))
+            continue
+        if instance.foreseen and what >= 0:
+            _next(s, instance, number, what, position, now)
             continue
         layout = layouts[instance.layout]
         if not layout.window:
@@ -384,11 +355,83 @@ def happen(s: State, now: int) -> None:
             _credits(s, number, position, layout.window if what == START else 1, now)
         elif what >= slot.sent:
             s.early[instance.mark + position * layout.rounds + what] = 1
-        elif _received(s, number, layout, slot, position, now):
+        elif _listened(s, number, layout, slot, position, now):
             _credits(s, number, position, 1, now)
 
 
-def _received(s: State, number: int, layout: Layout, slot: Slot, position: int, now: int) -> bool:
+def _next(s: State, instance: Instance, number: int, message: int, position: int, time: int) -> int:
+    """To a rank comes a message, or will come, in what is foreseen: done with it, it sends what is next or leaves.
+
+    Returns when it leaves or something else happens.
+    """
+    slot, layout = s.slots[instance.slot + position], s.layouts[instance.layout]
+    mark, sent, until = instance.mark + position * layout.rounds, slot.sent, NEVER
+    if layout.window > 1:
+        return _gathered(s, instance, number, message, position, time)
+    if message + 1 != sent:
+        s.early[mark + message] = time + 1
+        return until
+    if time < slot.ready:
+        time = slot.ready
+    name, base = s.ranks[layout.rank_at + position].name, layout.message_at + position
+    round_at = layout.round_at + sent
+    if sent:
+        time += s.rounds[round_at - 1].pay
+    while sent < layout.rounds:
+        entry = s.messages[base + s.rounds[round_at].entry * layout.ranks]
+        if entry.hop < 0:
+            push(s.timers, (time, number, sent, entry.peer))
+            until = min(time, until)
+        else:
+            head = (time, instance.order, instance.base + sent, NONE, name, number, entry.peer, entry.hop, time)
+            push(s.heads, head)
+        came = s.early[mark + sent]
+        sent += 1
+        if not came:
+            slot.sent, slot.ready = sent, time
+            return until
+        s.early[mark + sent - 1] = 0
+        if time < came - 1:
+            time = came - 1
+        time += s.rounds[round_at].pay
+        round_at += 1
+    push(s.timers, (time, number, LEAVE, position))
+    return min(time, until)
+
+
+def _gathered(s: State, instance: Instance, number: int, message: int, position: int, time: int) -> int:
+    """As `_next`, where all messages of a half are sent at once."""
+    slot, layout = s.slots[instance.slot + position], s.layouts[instance.layout]
+    half, until = layout.half or layout.rounds, NEVER
+    if message < half:
+        slot.received += 1
+        slot.ready = max(slot.ready, time)
+        if slot.received == half:
+            until = _burst(s, instance, number, position, half, layout.rounds, slot.ready)
+    else:
+        slot.credits += 1
+        slot.packets = max(slot.packets, time)
+    if slot.received + slot.credits == layout.rounds:
+        leaves = max(slot.ready, slot.packets) + s.rounds[layout.round_at + layout.rounds - 1].pay
+        push(s.timers, (leaves, number, LEAVE, position))
+        until = min(leaves, until)
+    return until
+
+
+def _burst(s: State, instance: Instance, number: int, position: int, first_one: int, end: int, time: int) -> int:
+    """A rank sends some messages; returns when the first is there that needs no link."""
+    layout, until = s.layouts[instance.layout], NEVER
+    name = s.ranks[layout.rank_at + position].name
+    for sent in range(first_one, end):
+        entry = s.rounds[layout.round_at + sent].entry
+        message = s.messages[layout.message_at + entry * layout.ranks + position]
+        _send(s, instance, number, sent, name, message.hop, message.peer, time)
+        if message.hop < 0:
+            until = time
+    return until
+
+
+def _listened(s: State, number: int, layout: Layout, slot: Slot, position: int, now: int) -> bool:
     """A message that was listened for: whether its packet gives a credit at once; one that costs something gives it
     later.
     """
@@ -425,7 +468,7 @@ def _credits(s: State, number: int, position: int, count: int, now: int) -> None
             mark = instance.mark + position * rounds + sent
             if s.early[mark]:
                 s.early[mark] = 0
-                count += _received(s, number, layout, slot, position, now)
+                count += _listened(s, number, layout, slot, position, now)
         if slot.sent == rounds and slot.credits == layout.window:
             append(s.left, (now, number, position))
 

@@ -41,7 +41,7 @@ class Heap(NamedTuple):
 
 
 def push(heap: Heap, entry: tuple[int, ...]) -> None:
-    """As `core.Calendar.push`."""
+    """As `heapq.heappush`."""
     times, which, at, time = heap.times, heap.which, heap.ends[0], entry[0]
     heap.ends[0] = at + 1
     row = which[at]
@@ -57,16 +57,27 @@ def push(heap: Heap, entry: tuple[int, ...]) -> None:
 
 
 def pop_head(heap: Heap) -> Head:
-    """As `core.Calendar.pop`."""
+    """As `heapq.heappop`."""
     at, rows = _drop_first(heap), heap.rows
     first = rows[at, 0], rows[at, 1], rows[at, 2], rows[at, 3], rows[at, 4]
     return (*first, rows[at, 5], rows[at, 6], rows[at, 7], rows[at, 8])
 
 
 def pop_timer(heap: Heap) -> Timer:
-    """As `core.Calendar.pop`."""
+    """As `heapq.heappop`."""
     at, rows = _drop_first(heap), heap.rows
     return rows[at, 0], rows[at, 1], rows[at, 2], rows[at, 3]
+
+
+def first(heap: Heap) -> int:
+    """As `core.first`."""
+    return heap.times[0]  # type: ignore[no-any-return]
+
+
+def swap(heap: Heap, entry: tuple[int, ...]) -> Head:
+    """As `heapq.heappushpop`."""
+    push(heap, entry)
+    return pop_head(heap)
 
 
 def append(rows: Rows, entry: tuple[int, int, int]) -> None:

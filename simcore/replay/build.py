@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simcore.errors import SimulationError
 from simcore.replay.coupling import Estimate, Match, transfers
@@ -16,8 +15,6 @@ from simcore.replay.graph import EdgeKind, GraphBuilder, NodeKind, RankNodes, St
 from simcore.replay.host import SyncCall, add_host, find_syncs
 from simcore.replay.rank import NOWHERE, RankView, view
 from simcore.workload.kineto import KinetoTrace
-
-Column = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

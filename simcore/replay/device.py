@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simcore.replay.rank import RankView
-from simcore.workload.kineto import TaskKind
+from simcore.workload.kineto import Column, TaskKind
 
-Column = NDArray[np.int64]
 # Figures of the trial in reference/lumos.md section 5; all on the scale of a launch (about 10 us).
 SHORT_GAP_NS = 12_000  # two tasks of a stream this close follow each other without another reason
 LAUNCH_JITTER_NS = 12_000  # a launch may take this much longer than usual
@@ -64,8 +64,10 @@ def explain(rank: RankView) -> Delays:
     previous_end = np.where(rank.previous >= 0, tasks.end_ns[rank.previous], nothing)
     latency, gap = start - called, start - previous_end
     unqueued = launched & (previous_end <= called)
-    sources = _recorded_sources(rank)
-    waited = _waited(rank, np.maximum(called, previous_end), sources)
+    sources, waited = _recorded_sources(rank), np.zeros(len(tasks), dtype=bool)
+    for task, some in sources.items():  # a recorded wait held it, after its launch and the task before it
+        last_ns, ready_ns = int(tasks.end_ns[some].max()), max(called[task], previous_end[task])
+        waited[task] = ready_ns < last_ns <= start[task] <= last_ns + WAKE_NS
     usual_latency = _usual(latency[unqueued & ~waited & (latency >= 0)], LATENCY_PERCENTILE, DEFAULT_LATENCY_NS)
     usual_gap = _usual(gap[~unqueued & ~waited & (gap >= 0) & (gap <= SHORT_GAP_NS)], 50, DEFAULT_GAP_NS)
     # A graph may run kernels that the profiler does not record: what passes on its stream before a task is its work.
@@ -126,15 +128,6 @@ def _recorded_sources(rank: RankView) -> dict[int, list[int]]:
     return found
 
 
-def _waited(rank: RankView, ready_ns: Column, sources: dict[int, list[int]]) -> NDArray[np.bool_]:
-    """Which tasks a recorded wait held, after their launch and the task before them."""
-    tasks, held = rank.trace.tasks, np.zeros(len(ready_ns), dtype=bool)
-    for task, some in sources.items():
-        last_ns = int(tasks.end_ns[some].max())
-        held[task] = ready_ns[task] < last_ns <= tasks.start_ns[task] <= last_ns + WAKE_NS
-    return held
-
-
 def _recorded_waits(
     rank: RankView, sources: dict[int, list[int]], waited: NDArray[np.bool_], usual_gap_ns: int
 ) -> dict[int, list[StreamWait]]:
@@ -163,8 +156,9 @@ def _infer_waits(rank: RankView, ready_ns: Column, late_ns: Column, waits: dict[
             left[task] = 0
             continue
         others = [rows for lane, rows in enumerate(rank.stream_tasks) if lane != tasks.lane[task] and len(rows)]
-        found = [source for rows in others for source in _event_source(rank, task, ready, rows)]
-        found = found or [source for rows in others for source in _draining(rank, task, ready, rows)]
+        before = [rows[: np.searchsorted(tasks.start_ns[rows], start, side="right")] for rows in others]
+        found = [source for rows in before for source in _event_source(rank, task, ready, rows)]
+        found = found or [source for rows in before for source in _draining(rank, start, ready, rows[-1:])]
         if found:
             end, source = max(found)
             waits.setdefault(task, []).append(StreamWait(source, start - end, recorded=False))
@@ -175,8 +169,7 @@ def _infer_waits(rank: RankView, ready_ns: Column, late_ns: Column, waits: dict[
 def _event_source(rank: RankView, task: int, ready_ns: int, rows: Column) -> list[tuple[int, int]]:
     """(end, row) of the last task on another stream launched earlier, if it ended just before `task` started."""
     tasks, start = rank.trace.tasks, int(rank.trace.tasks.start_ns[task])
-    at = int(np.searchsorted(tasks.start_ns[rows], start, side="right"))
-    for source in rows[max(at - LOOK_BACK, 0) : at][::-1].tolist():
+    for source in rows[-LOOK_BACK:][::-1].tolist():
         end = int(tasks.end_ns[source])
         if end <= max(start - WAKE_NS, ready_ns):
             break
@@ -185,16 +178,14 @@ def _event_source(rank: RankView, task: int, ready_ns: int, rows: Column) -> lis
     return []
 
 
-def _draining(rank: RankView, task: int, ready_ns: int, rows: Column) -> list[tuple[int, int]]:
-    """(end, row) of a kernel on another stream that ran when `task` was ready and was almost done at its start."""
-    tasks, start = rank.trace.tasks, int(rank.trace.tasks.start_ns[task])
-    at = int(np.searchsorted(tasks.start_ns[rows], start, side="right"))
-    for source in rows[max(at - 1, 0) : at].tolist():
+def _draining(rank: RankView, start: int, ready_ns: int, rows: Column) -> Iterator[tuple[int, int]]:
+    """(end, row) of a kernel on another stream that ran when a task was ready and was almost done at its start."""
+    tasks = rank.trace.tasks
+    for source in rows.tolist():
         begin, end = int(tasks.start_ns[source]), int(tasks.end_ns[source])
         almost_done = start <= end <= start + max(WAKE_NS, DRAIN_SHARE * (end - begin)) and end - start < end - begin
         if tasks.kind[source] == TaskKind.KERNEL and begin <= ready_ns + SHORT_GAP_NS and almost_done:
-            return [(end, source)]
-    return []
+            yield end, source
 
 
 @dataclass(frozen=True, slots=True, eq=False)

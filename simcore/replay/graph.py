@@ -14,9 +14,8 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from simcore.workload.kineto import Column
 from simcore.workload.order import topological
-
-Column = NDArray[np.int64]
 
 
 class NodeKind(IntEnum):

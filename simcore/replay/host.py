@@ -161,25 +161,11 @@ class Reached(NamedTuple):
     end_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class HostNodes:
-    """The nodes that the device side refers to.
-
-    `launcher[call]` is the node behind which a call's tasks are released, `returned[call]` the one that ends with the
-    call. `begin` and `end` are the step's marks.
-    """
-
-    begin: int
-    end: int
-    launcher: dict[int, Reached]
-    returned: dict[int, int]
-
-
 def add_host(
     builder: GraphBuilder, number: int, rank: RankView, step: int, queue: LaunchQueue, syncs: dict[int, SyncCall]
 ) -> HostNodes:
     """Add the chains of all threads that launch or wait in a step of rank `number`."""
-    threads = _Threads(builder, number, rank, step, queue, syncs)
+    threads = HostNodes(builder, number, rank, step, queue, syncs)
     items = threads.calls()
     wakes = find_wakes(rank, rank.windows[step], items)
     for wake in wakes:
@@ -188,15 +174,19 @@ def add_host(
     ends = [threads.add_chain(thread, sorted(set(items[thread]))) for thread in sorted(items)]
     for wake in wakes:
         threads.hand_over(wake)
-    begin, end = next(marks for marks in ends if marks is not None)
+    threads.begin, threads.end = next(marks for marks in ends if marks is not None)
     if not rank.marked:
-        threads.join(end)
-    return HostNodes(begin, end, threads.launcher, threads.returned)
+        threads.join(threads.end)
+    return threads
 
 
 @dataclass(slots=True)
-class _Threads:
-    """The chains while they are built; `points` are the wakes and marks of each thread by time."""
+class HostNodes:
+    """The chains of the threads; `points` are their wakes and marks by time, `begin` and `end` the step's marks.
+
+    `launcher[call]` is the node behind which a call's tasks are released, `returned[call]` the one that ends with the
+    call.
+    """
 
     builder: GraphBuilder
     number: int
@@ -208,6 +198,8 @@ class _Threads:
     returned: dict[int, int] = field(default_factory=dict)
     points: dict[tuple[int, What, int], Reached] = field(default_factory=dict)
     lasts: dict[int, Reached] = field(default_factory=dict)
+    begin: int = NOWHERE
+    end: int = NOWHERE
 
     def calls(self) -> dict[int, list[Item]]:
         """Launching and waiting calls of each thread; the driving thread is always there."""

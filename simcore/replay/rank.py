@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 
 from simcore.replay.kinds import COMMUNICATION, LOADER, kind_of_name
 from simcore.timeline.breakdown import merge
-from simcore.workload.kineto import Intervals, KinetoTrace, TaskKind
+from simcore.workload.kineto import Column, Intervals, KinetoTrace, TaskKind
 
-Column = NDArray[np.int64]
 NOWHERE = -1
 LONG_AGO = -(1 << 62)
 
@@ -67,12 +66,6 @@ class Activity:
         opens = np.maximum(np.r_[start_ns, self.busy_end_ns][first:last], start_ns)
         wide = closes - opens >= least_ns
         return list(zip(opens[wide].tolist(), closes[wide].tolist(), strict=True))
-
-
-def activity(start_ns: Column, end_ns: Column) -> Activity:
-    """From intervals that may be nested or overlap."""
-    begin, finish = merge(start_ns, end_ns)
-    return Activity(np.sort(end_ns), begin, finish, np.r_[0, np.cumsum(finish - begin)][:-1])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -239,6 +232,9 @@ def _activities(*some: Intervals) -> dict[int, Activity]:
     start, end, lane = (
         np.concatenate([getattr(rows, name) for rows in some]) for name in ("start_ns", "end_ns", "lane")
     )
-    order = np.argsort(start, kind="stable")
-    start, end, lane = start[order], end[order], lane[order]
-    return {int(one): activity(start[lane == one], end[lane == one]) for one in np.unique(lane)}
+    found = {}
+    for one in np.unique(lane).tolist():
+        own = lane == one
+        begin, finish = merge(start[own], end[own])
+        found[one] = Activity(np.sort(end[own]), begin, finish, np.r_[0, np.cumsum(finish - begin)][:-1])
+    return found

@@ -51,7 +51,7 @@ def of_log(path: str, mhz: float = 1000.0) -> Report:
     events, ends = EventBuffer(), dict.fromkeys(npus, 0)
     for span in found:
         start_ns, end_ns = round(span.start * 1000 / mhz), round(span.end * 1000 / mhz)
-        lane, name = _lane(span.name), events.name(span.name)
+        lane, name = next((lane for word, lane in WORDS.items() if word in span.name), 2), events.name(span.name)
         events.append((class_of[span.npu], lane, start_ns, end_ns, KINDS[lane], name, NO_LAYER, -1, 0, 0))
         ends[span.npu] = max(ends[span.npu], end_ns)
     time_ns = max(ends.values())
@@ -62,7 +62,7 @@ def of_log(path: str, mhz: float = 1000.0) -> Report:
 
 MOST_DIGITS = 18  # of a number of 64 bits
 LANES = ("local memory", "remote memory", "computation", "communication")
-WORDS = {"MEM_LOAD": 0, "MEM_STORE": 0, "COMP": 2, "COMM": 3}
+WORDS = {"REMOTE": 1, "MEM_LOAD": 0, "MEM_STORE": 0, "COMP": 2, "COMM": 3}  # part of a node's name -> its lane
 _LINE = "issue,npu_id=0,tick=0,node_id=0,node_name=NAME"
 
 
@@ -109,10 +109,3 @@ def _parts(line: str) -> tuple[str, int, int, int, str]:
     if max(len(npu), len(tick), len(node)) > MOST_DIGITS:
         raise ValueError(f"a number of more than {MOST_DIGITS} digits")
     return event, int(npu), int(tick), int(node), name
-
-
-def _lane(name: str) -> int:
-    """Which of LANES, by the first part of a node's name that is known; access to remote memory has its own."""
-    if "REMOTE" in name:
-        return 1
-    return next((lane for word, lane in WORDS.items() if word in name), 2)

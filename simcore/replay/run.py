@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.replay.graph import EdgeKind, NodeKind, StepGraph
+from simcore.workload.kineto import Column
 
-Column = NDArray[np.int64]
 LEAST_COPIES, MOST_COPIES = 4, 12
 
 
@@ -80,7 +80,7 @@ def replay(
     starts: list[list[int]] = []
     ends: list[list[int]] = []
     bindings: list[list[int]] = []
-    while len(ends) < copies if copies else not _settled(ends):
+    while len(ends) < (copies or LEAST_COPIES) or not (copies or _settled(ends)):
         first = not ends
         start, end, binding = _one_copy(
             program, ends, begins_ns or {} if first else {}, before_ns or {} if first else {}
@@ -135,8 +135,6 @@ def _one_copy(
 
 def _settled(ends: Sequence[list[int]]) -> bool:
     """Whether every node moved on by the same time from copy to copy, twice: the steady state, exactly."""
-    if len(ends) < LEAST_COPIES:
-        return False
     before, middle, last = (np.array(row) for row in ends[-3:])
     steps = np.unique(np.r_[last - middle, middle - before])
     return len(steps) <= 1 or len(ends) >= MOST_COPIES
@@ -159,7 +157,12 @@ def reordered(graph: StepGraph, timing: Timing) -> StepGraph | None:
     """
     launcher, edge = _into(graph, EdgeKind.LAUNCH), _into(graph, EdgeKind.STREAM)
     source, back, moved = graph.source.copy(), graph.back.copy(), False
-    for begins, ends in _chains(graph):
+    for begins, ends in (
+        (np.array(nodes.begins)[own], np.array(nodes.ends)[own])  # of the tasks of each stream, in recorded order
+        for nodes in graph.ranks
+        for lane in np.unique(graph.lane[nodes.begins])
+        if np.count_nonzero(own := graph.lane[nodes.begins] == lane) > 1
+    ):
         calls = launcher[begins]
         if (calls == NOWHERE).any() or (edge[begins] == NOWHERE).any():
             continue
@@ -183,16 +186,6 @@ def _into(graph: StepGraph, kind: EdgeKind) -> Column:
     edges = np.full(len(graph.kind), NOWHERE)
     edges[graph.target[rows]] = rows
     return edges
-
-
-def _chains(graph: StepGraph) -> list[tuple[Column, Column]]:
-    """(nodes that begin, nodes that end) of the tasks of each stream with at least two, in recorded order."""
-    chains = []
-    for nodes in graph.ranks:
-        begins, ends = np.array(nodes.begins, dtype=np.int64), np.array(nodes.ends, dtype=np.int64)
-        lanes = graph.lane[begins]
-        chains += [(begins[lanes == lane], ends[lanes == lane]) for lane in np.unique(lanes)]
-    return [chain for chain in chains if len(chain[0]) > 1]
 
 
 def _positions(graph: StepGraph, edges: Column, ends: Column) -> Column:

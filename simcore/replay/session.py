@@ -8,9 +8,6 @@ from enum import Enum
 from math import prod
 from operator import attrgetter
 
-import numpy as np
-from numpy.typing import NDArray
-
 from simcore.progress import meter
 from simcore.replay.build import Prepared, build_step, prepare
 from simcore.replay.coupling import Estimate, clock_offsets_ns, match_collectives
@@ -21,7 +18,6 @@ from simcore.replay.whatif.changes import WhatIf
 from simcore.replay.whatif.retiming import Retimed
 from simcore.workload.kineto import KinetoTrace
 
-Column = NDArray[np.int64]
 MOST_ORDERS = 8  # how often streams are put into a new launch order before the recorded one is kept
 BACKLOG_SHARE = 0.02  # a step whose GPU backlog changes by more than this share of it is not steady
 
@@ -223,21 +219,16 @@ class RecordedStep:
             for view, window, offset in zip(self.views, self.windows, offsets, strict=True)
         ]  # on one clock, which starts with the earliest of them
         begins = {nodes.begin: time - min(times) for nodes, time in zip(graph.ranks, times, strict=True)}
-        before = self._left_over_ns(graph, begins) if self.copies else {}
-        return replay(graph, changes, begins_ns=begins, before_ns=before, copies=self.copies)
-
-    def _left_over_ns(self, graph: StepGraph, begins_ns: dict[int, int]) -> dict[int, int]:
-        """When each stream was done with what came before the step, as the end of its last task a copy before."""
-        ends: dict[int, int] = {}
-        for view, window, nodes in zip(self.views, self.windows, graph.ranks, strict=True):
+        before: dict[int, int] = {}  # when streams were done with what came before the step: their last task's end
+        for view, window, nodes in zip(self.views, self.windows, graph.ranks, strict=True) if self.copies else ():
             tasks = view.trace.tasks
             last = {int(tasks.lane[task]): node for task, node in zip(nodes.tasks, nodes.ends, strict=True)}
             for lane, node in last.items():
                 rows = view.stream_tasks[lane]
                 old = rows[view.launch_ns[rows] < window.start_ns]
                 if len(old):
-                    ends[node] = begins_ns[nodes.begin] + int(tasks.end_ns[old].max()) - window.start_ns
-        return ends
+                    before[node] = begins[nodes.begin] + int(tasks.end_ns[old].max()) - window.start_ns
+        return replay(graph, changes, begins_ns=begins, before_ns=before, copies=self.copies)
 
     def edited(self, whats: Sequence[WhatIf]) -> StepGraph:
         """The step's graph with changes."""

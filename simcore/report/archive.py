@@ -140,7 +140,10 @@ def read_archive(path: str | os.PathLike[str]) -> Report:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", UserWarning)  # NumPy guesses at headers that nobody writes today
-            return _report(_unpack(read_bytes(path)))
+            arrays = _unpack(read_bytes(path))
+            said = arrays["about"].astype(np.uint8, casting="safe").tobytes()
+            about = msgspec.json.decode(said, type=_About)
+            return Report(_timeline(arrays, about), **{name: getattr(about, name) for name in OF_REPORT})
     except _BROKEN as error:
         expected = "an events.npz of simcore run -o"
         raise InputError.at(str(path), "not an event table", expected=expected, found=str(error)) from error
@@ -180,12 +183,6 @@ def _unpack(content: bytes) -> Arrays:
         names = [name for name in archive.namelist() if name.endswith(".npy")]
         arrays = ((name, np.lib.format.read_array(archive.open(name), allow_pickle=False)) for name in names)
         return {name.removesuffix(".npy"): array for name, array in arrays}
-
-
-def _report(arrays: Arrays) -> Report:
-    about = msgspec.json.decode(arrays["about"].astype(np.uint8, casting="safe").tobytes(), type=_About)
-    timeline = _timeline(arrays, about)
-    return Report(timeline, **{name: getattr(about, name) for name in OF_REPORT})
 
 
 def _timeline(arrays: Arrays, about: _About) -> Timeline:

@@ -81,7 +81,10 @@ class ReportComparison(Comparison):
         """What changed and why."""
         time = self.time_ns
         if not time.difference:
-            return f"Both take {format_ns(time.a)} per iteration; {self._unchanged()}."
+            rows = [pair.difference for layer in self.layers for pair in (layer.compute_ns, layer.comm_ns)]
+            changed = any(rows) or any(pair.difference for pair in self._shares().values())
+            why = "what changed inside cancels out" if changed else "nothing that is measured changed"
+            return f"Both take {format_ns(time.a)} per iteration; {why}."
         faster = time.difference < 0
         factor = max(time.a, time.b) / max(min(time.a, time.b), 1)
         verdict = f"{factor:.3g} times as {'fast' if faster else 'slow'} as A"
@@ -89,12 +92,6 @@ class ReportComparison(Comparison):
             verdict = f"{100 * abs(time.difference) / max(time.a, 1):.2g}% {'less' if faster else 'more'}"
         times = f"B takes {format_ns(time.b)} per iteration where A takes {format_ns(time.a)}"
         return f"{times}, {verdict}: {self._cause()}."
-
-    def _unchanged(self) -> str:
-        rows = [pair.difference for layer in self.layers for pair in (layer.compute_ns, layer.comm_ns)]
-        if not any(pair.difference for pair in self._shares().values()) and not any(rows):
-            return "nothing that is measured changed"
-        return "what changed inside cancels out"
 
     def _shares(self) -> dict[str, Pair]:
         return {"compute": self.compute_ns, "exposed communication": self.exposed_comm_ns, "idle time": self.idle_ns}

@@ -150,7 +150,8 @@ def _name_slices(drawing: _Drawing, row: _Row, track: Track) -> None:
     ns_per_inch = drawing.span_ns / AXIS_INCHES
     for index, fill in zip(track.rows.tolist(), colour, strict=True):
         start, end = int(events.start_ns[index]), int(events.end_ns[index])
-        name = _name(drawing, index)
+        layer, layers = int(events.layer[index]), drawing.timeline.layers
+        name = layers[layer] if NO_LAYER < layer < len(layers) else events.names[int(events.name[index])]
         length, room = (len(name) + 1) * CHARACTER_INCHES, (end - start) / ns_per_inch
         upright = room > 1.6 * LABEL_POINTS / 72 and length < row.height * ROW_INCHES
         if length < room or upright:
@@ -159,13 +160,6 @@ def _name_slices(drawing: _Drawing, row: _Row, track: Track) -> None:
                 rotation=0 if length < room else 90, fontsize=LABEL_POINTS, color=text_on(fill), parse_math=False,
                 clip_on=True,
             )  # fmt: skip
-
-
-def _name(drawing: _Drawing, index: int) -> str:
-    """What a slice is called: its layer, otherwise its event."""
-    events, layers = drawing.view.events, drawing.timeline.layers
-    layer = int(events.layer[index])
-    return layers[layer] if NO_LAYER < layer < len(layers) else events.names[int(events.name[index])]
 
 
 def _draw_curves(drawing: _Drawing, axes: Axes, curves: Sequence[Curve]) -> None:
@@ -240,7 +234,11 @@ def stages_figure(timeline: Timeline, view: View) -> Figure:
     told = timeline.pipeline
     if told is None:
         raise InputError.at("timeline", "the run has no pipeline", expected="a workload with pp above 1")
-    bars = [bar for bar in _bars(told) if bar[1] < view.end_ns and bar[2] > view.start_ns]
+    bars = [
+        (stage, start_ns, end_ns, KINDS[kind][1], str(micro_batch) if kind in "FBW" else "", chunk > 0)
+        for stage, kind, micro_batch, chunk, start_ns, end_ns in told.cells
+        if start_ns < view.end_ns and end_ns > view.start_ns
+    ]
     scale, unit = largest_unit(view.end_ns - view.start_ns)
     with styled():
         figure = new_figure(WIDTH_INCHES, 1.3 + STAGE_INCHES * told.stages)
@@ -256,12 +254,6 @@ def stages_figure(timeline: Timeline, view: View) -> Figure:
         _draw_cells(axes, bars, scale, (view.end_ns - view.start_ns) / STAGE_AXIS_INCHES)
         _cell_legend(figure, bars, told)
     return figure
-
-
-def _bars(told: PipelineRun) -> Iterator[Bar]:
-    """Cells and ends of steps."""
-    for stage, kind, micro_batch, chunk, start_ns, end_ns in told.cells:
-        yield stage, start_ns, end_ns, KINDS[kind][1], str(micro_batch) if kind in "FBW" else "", chunk > 0
 
 
 def _draw_cells(axes: Axes, bars: Sequence[Bar], scale: float, ns_per_inch: float) -> None:

@@ -43,7 +43,8 @@ def page(report: Report, view: View, told: Mapping[str, object] | None = None) -
     tracks, links = lay_out(report.timeline, view), [*_links(report.timeline, view)]
     kinds, kind_of_slice = _kinds(report.timeline, view, tracks)
     data = _summary(report) | dict(told or {}) | _timeline(report.timeline, view, tracks, links)
-    data["kinds"] = kinds + [_link_kind(link) for link in links]
+    kind = {"kind": "link", "layer": "", "phase": "", "bytes": 0, "colour": FAMILIES["link"]}
+    data["kinds"] = kinds + [kind | {"name": link.title} for link in links]
     known = dict(zip(view.classes, view.labels, strict=True))
     data["curves"] = [
         {
@@ -93,7 +94,10 @@ def _summary(report: Report) -> dict[str, object]:
         "layers": layer_rows(document),
         "links": joined(document["links"]["hottest"]),
         "queues": joined(document["queues"]["deepest"] if "queues" in document else ()),
-        "operations": [] if document["layers"] else _operations(report.timeline),
+        "operations": [
+            {"name": each.name, "kind": each.kind.name.lower(), "count": each.count, "total_ns": each.total_ns}
+            for each in (() if document["layers"] else operation_totals(report.timeline)[:MOST_OPERATIONS])
+        ],
         "headline": headline(whole),
         "dominating": dominating(document),
         "exposed": EXPOSED_DEFINITIONS,
@@ -105,14 +109,6 @@ def _summary(report: Report) -> dict[str, object]:
     }
 
 
-def _operations(timeline: Timeline) -> list[dict[str, object]]:
-    """What takes longest where there are no layers."""
-    return [
-        {"name": each.name, "kind": each.kind.name.lower(), "count": each.count, "total_ns": each.total_ns}
-        for each in operation_totals(timeline)[:MOST_OPERATIONS]
-    ]
-
-
 def _links(timeline: Timeline, view: View) -> Iterator[BusyLink]:
     """The hottest links as long as their occupations are not too many, those inside the view."""
     most = MOST_OCCUPATIONS
@@ -122,10 +118,6 @@ def _links(timeline: Timeline, view: View) -> Iterator[BusyLink]:
         most -= len(start_ns)
         if most >= 0:
             yield replace(link, start_ns=start_ns, end_ns=end_ns)
-
-
-def _link_kind(link: BusyLink) -> dict[str, object]:
-    return {"kind": "link", "name": link.title, "layer": "", "phase": "", "bytes": 0, "colour": FAMILIES["link"]}
 
 
 def _timeline(timeline: Timeline, view: View, tracks: list[Track], links: list[BusyLink]) -> dict[str, object]:

@@ -42,7 +42,10 @@ def links_figure(timeline: Timeline) -> Figure:
         raise InputError.at("--links", "this run has no links", expected="a run with --network congested or fair")
     with styled():
         figure = _matrix(links) if links.coordinates is None else _map(timeline, links, links.coordinates.astype(float))
-        figure.axes[0].set_title(_hottest(links, timeline.time_ns), fontsize=9, color=INK)
+        hottest = int(links.size_bytes.argmax())
+        busy, carried = links.busy_ns[hottest] / max(timeline.time_ns, 1), links.size_bytes[hottest] / MEGA
+        told = f"hottest: {links.src[hottest]} to {links.dst[hottest]}, {carried:.4g} MB, busy {busy:.0%}"
+        figure.axes[0].set_title(told, fontsize=9, color=INK)
     return figure
 
 
@@ -137,10 +140,3 @@ def _loads(timeline: Timeline, names: list[str]) -> NDArray[np.float64] | None:
     numbers = [int(name) if name.isdecimal() else len(load) for name in names]
     shades: NDArray[np.float64] = np.append(load / load.mean(), 0.0)[np.minimum(numbers, len(load))]
     return shades
-
-
-def _hottest(links: LinkTable, time_ns: int) -> str:
-    """The link with the most bytes and how long it was busy."""
-    link = int(links.size_bytes.argmax())
-    busy = links.busy_ns[link] / max(time_ns, 1)
-    return f"hottest: {links.src[link]} to {links.dst[link]}, {links.size_bytes[link] / MEGA:.4g} MB, busy {busy:.0%}"

@@ -19,7 +19,6 @@ from simcore.report.document import (
     FaultRow,
     HelpRow,
     InputRow,
-    IterationRow,
     LayerRow,
     LinkRow,
     Links,
@@ -126,7 +125,10 @@ class Report:
             "profile": self.profile,
             "network": self.network,
             "time_ns": time_ns,
-            "iterations": _iterations(timeline),
+            "iterations": [
+                {"index": index, "start_ns": int(start), "end_ns": int(end)}
+                for index, (start, end) in enumerate(timeline.iterations)
+            ],
             "npus": timeline.npus,
             "classes": len(timeline.ranks),
             "compute_ns": compute_ns,
@@ -231,11 +233,6 @@ def _fault(counted: FaultCount) -> FaultRow:
     }
 
 
-def _iterations(timeline: Timeline) -> list[IterationRow]:
-    spans = enumerate(timeline.iterations)
-    return [{"index": index, "start_ns": int(start), "end_ns": int(end)} for index, (start, end) in spans]
-
-
 def _layers(timeline: Timeline) -> list[LayerRow]:
     """One row per layer of a text workload."""
     figures = layer_figures(timeline, timeline.pipeline.classes if timeline.pipeline else (0,))
@@ -277,14 +274,10 @@ def _ranks(timeline: Timeline) -> list[RankRow]:
     columns = (getattr(figures, key).tolist() for key in keys)
     for members, *row in zip(timeline.ranks, *columns, strict=True):
         equal.setdefault(tuple(row), []).append(members)
-    joined = sorted(((_joined(parts), row) for row, parts in equal.items()), key=lambda entry: entry[0][0])
-    rows = ({"ranks": format_ranks(members)} | dict(zip(keys, row, strict=True)) for members, row in joined)
+    members = [parts[0] if len(parts) == 1 else sorted(chain.from_iterable(parts)) for parts in equal.values()]
+    joined = sorted(zip(members, equal, strict=True), key=lambda entry: entry[0][0])
+    rows = ({"ranks": format_ranks(ranks)} | dict(zip(keys, row, strict=True)) for ranks, row in joined)
     return [cast(RankRow, row) for row in rows]
-
-
-def _joined(parts: list[Sequence[int]]) -> Sequence[int]:
-    """Ranks of several classes, ascending."""
-    return parts[0] if len(parts) == 1 else sorted(chain.from_iterable(parts))
 
 
 def _dims(timeline: Timeline) -> list[DimensionRow]:

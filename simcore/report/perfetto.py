@@ -9,7 +9,7 @@ receive of every message.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -80,20 +80,16 @@ class _Strings:
         """The first packet: interned strings, after which the others may refer to them."""
         values = (*self.layers, *(phase.value for phase in PhaseName))
         table = b"".join(
-            _entries(field, texts)
+            nested(field, number(1, iid) + text(2, each))
             for field, texts in (
                 (1, [kind.name.lower() for kind in EventKind]),
                 (2, events.names),
                 (3, ARGUMENTS),
                 (29, values),
             )
+            for iid, each in enumerate(texts, 1)
         )
         return nested(1, ON_SEQUENCE + number(13, STATE_CLEARED) + nested(12, table))
-
-
-def _entries(field: int, texts: Iterable[str]) -> bytes:
-    """One kind of interned strings; iids count from 1."""
-    return b"".join(nested(field, number(1, iid) + text(2, each)) for iid, each in enumerate(texts, 1))
 
 
 def perfetto_trace(timeline: Timeline, view: View, about: str = "") -> bytes:
@@ -103,7 +99,8 @@ def perfetto_trace(timeline: Timeline, view: View, about: str = "") -> bytes:
     first = FIRST_CLASS + len(view.classes)
     uuids = range(first, first + len(tracks))
     figures = [*counters(timeline, view, tracks)] if tracks else []
-    packets = [strings.packet(view.events), *_structure(view, about), *_track_descriptors(view, tracks, uuids)]
+    packets = [strings.packet(view.events), *_structure(view, about)]
+    packets += [_describe(uuid, _parent(view, each), each.label, uuid) for uuid, each in enumerate(tracks, first)]
     packets += [_describe(LINKS, ROOT, "links", LINKS_RANK)] if any(each.npu_class < 0 for each in figures) else []
     packets += [
         _describe(uuid, _parent(view, each), each.title, uuid, unit=each.unit)
@@ -114,7 +111,8 @@ def perfetto_trace(timeline: Timeline, view: View, about: str = "") -> bytes:
     for uuid, track in zip(uuids, tracks, strict=True):
         stamped += _slices(view, track, uuid, strings, arrows)
     for uuid, counter in enumerate(figures, uuids.stop):
-        stamped += _samples(counter, uuid)
+        place = number(9, COUNTER) + number(11, uuid)
+        stamped += [(time_ns, _event(place + double(44, value))) for time_ns, value in counter.values]
     return b"".join([*packets, *_in_order(stamped)])
 
 
@@ -134,11 +132,6 @@ def _structure(view: View, about: str) -> Iterator[bytes]:
     yield _describe(ITERATIONS, ROOT, "iterations", 0)
     for index, label in enumerate(view.labels):
         yield _describe(FIRST_CLASS + index, ROOT, label, 1 + index)
-
-
-def _track_descriptors(view: View, tracks: list[Track], uuids: range) -> Iterator[bytes]:
-    for uuid, track in zip(uuids, tracks, strict=True):
-        yield _describe(uuid, _parent(view, track), track.label, uuid)
 
 
 def _parent(view: View, shown: Track | Curve) -> int:
@@ -212,13 +205,6 @@ def _said(key: tuple[int, ...], strings: _Strings) -> bytes:
 def _argument(name_iid: int, field: int, value: int) -> bytes:
     """A debug annotation: its name, and an integer (field 3) or an interned string (field 17)."""
     return nested(4, number(1, name_iid) + number(field, value))
-
-
-def _samples(counter: Curve, uuid: int) -> Iterator[Stamped]:
-    """The values of a counter."""
-    kind_and_place = number(9, COUNTER) + number(11, uuid)
-    for time_ns, value in counter.values:
-        yield time_ns, _event(kind_and_place + double(44, value))
 
 
 def _in_order(stamped: list[Stamped]) -> Iterator[bytes]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal, cast
 import numpy as np
 
 from simcore.files import suffix_of, write_bytes
-from simcore.report.document import LayerRow, PowerRow, ReportDocument
+from simcore.report.document import LayerRow, ReportDocument
 from simcore.report.palette import BREAKDOWN, FAMILIES, INK, PHASES, text_on
 from simcore.report.table import shorten
 from simcore.report.tables import layer_total, layers_by_name, per_iteration, phases
@@ -93,7 +93,7 @@ def new_figure(width: float, height: float) -> Figure:
 
 def name_front(axes: Axes, points: Sequence[tuple[float, float]], names: Sequence[str]) -> None:
     """Names of points that fall to the right, the lowest first, where they do not meet the one named before."""
-    axes.margins(x=0.15)
+    axes.margins(x=0.15, y=0.1)
     axes.get_xlim(), axes.get_ylim()  # limits are worked out when asked for
     to_axes = axes.transData + axes.transAxes.inverted()
     last_x, last_y = 2.0, 0.0
@@ -123,7 +123,12 @@ def breakdown_figure(document: ReportDocument) -> Figure:
         if chosen:
             _layer_bars(axes[1], chosen, len(layers) - len(chosen), staged="pipeline" in document)
         if "power" in document:
-            _watts(axes[-1], document["power"])
+            power = document["power"]
+            scale, unit = largest_unit(power["edges_ns"][-1])
+            edges = np.array(power["edges_ns"]) / scale
+            axes[-1].stairs(np.array(power["watts"]) / 1e3, edges, fill=True, color=PHASES[0])
+            axes[-1].set(xlim=(0, edges[-1]), ylim=(0, None), ylabel="kW")
+            axes[-1].set(xlabel=f"simulated time ({unit}); boards of {power['accelerator']}")
     return figure
 
 
@@ -149,14 +154,6 @@ def _shares(axes: Axes, document: ReportDocument) -> None:
     axes.set(yticks=[], xlim=(0, whole / scale), xlabel=f"an iteration of rank 0 ({unit})")
     axes.spines["left"].set_visible(False)
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, frameon=False, handlelength=1)
-
-
-def _watts(axes: Axes, power: PowerRow) -> None:
-    """What all boards draw over time."""
-    scale, unit = largest_unit(power["edges_ns"][-1])
-    axes.stairs(np.array(power["watts"]) / 1e3, np.array(power["edges_ns"]) / scale, fill=True, color=PHASES[0])
-    axes.set(xlim=(0, power["edges_ns"][-1] / scale), ylim=(0, None))
-    axes.set(xlabel=f"simulated time ({unit}); boards of {power['accelerator']}", ylabel="kW")
 
 
 def _layer_bars(axes: Axes, layers: Sequence[LayerRow], left_out: int, *, staged: bool) -> None:

@@ -6,7 +6,6 @@ import csv
 import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from simcore.errors import printable
@@ -59,16 +58,12 @@ def shown(value: object, unit: str = "") -> str:
     """
     if value is None or isinstance(value, str):
         return "-" if value is None else value
-    return signed(value, unit[1:]) if unit.startswith("+") else (FORMS.get(unit) or partial(_formatted, unit))(value)
+    return signed(value, unit[1:]) if unit.startswith("+") else (FORMS.get(unit) or f"{{:{unit}}}".format)(value)
 
 
 def signed(value: Any, unit: str) -> str:
     """A difference, with its sign where there is one."""
     return ("+" if value > 0 else "-" if value < 0 else "") + shown(abs(value), unit)
-
-
-def _formatted(form: str, value: object) -> str:
-    return format(value, form)
 
 
 def shorten(text: str, width: int) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 import numpy as np
 
 from simcore.errors import InputError, closest
-from simcore.report.document import LayerRow, PhaseRow, ReportDocument
+from simcore.report.document import LayerRow, PhaseRow, ReportDocument, layer_row
 from simcore.report.table import Table, columns
 from simcore.timeline.events import COLUMNS, EventKind, EventTable
 from simcore.workload.model import PhaseName
@@ -75,10 +75,7 @@ def columns_of(report: Report, table: str) -> Mapping[str, object]:
         "iterations": document["iterations"],
         "what_would_help": document.get("what_would_help", ()),
     }
-    return _transposed(tables[table])
-
-
-def _transposed(rows: Sequence[Mapping[str, object]]) -> dict[str, list[object]]:
+    rows = tables[table]
     return {key: [row[key] for row in rows] for key in (rows[0] if rows else ())}
 
 
@@ -116,14 +113,8 @@ def layers_by_name(document: ReportDocument) -> list[LayerRow]:
 
 
 def _added_up(same: Sequence[LayerRow]) -> LayerRow:
-    forward, input_grad, weight_grad = map(sum_of_phases, zip(*map(_phase_rows, same), strict=True))
-    return {
-        "index": same[0]["index"],
-        "name": f"{same[0]['name']} x{len(same)}",
-        "forward": forward,
-        "input_grad": input_grad,
-        "weight_grad": weight_grad,
-    }
+    summed = map(sum_of_phases, zip(*map(_phase_rows, same), strict=True))
+    return layer_row(same[0]["index"], f"{same[0]['name']} x{len(same)}", *summed)
 
 
 def _phase_rows(layer: LayerRow) -> tuple[PhaseRow, PhaseRow, PhaseRow]:
@@ -182,13 +173,9 @@ def top_layers(document: ReportDocument, num_rows: int) -> Table:
         rows.append((layer["name"], compute, comm, exposed, of_time, ", ".join(kinds)))
     whose = "rank 0" if stages == 1 else "the first rank of every stage"
     shown = columns("layer", *get_args(Figure), ("share", "of time"), "collectives")
-    title, noun = f"Layers ({whose}{_each(document)})", "layers, each costing less,"
+    whose += ", mean of an iteration" * (len(document["iterations"]) > 1)
+    title, noun = f"Layers ({whose})", "layers, each costing less,"
     return Table(title, shown, rows, len(layers), noun)
-
-
-def _each(document: ReportDocument) -> str:
-    """What the figures of several iterations are."""
-    return ", mean of an iteration" if len(document["iterations"]) > 1 else ""
 
 
 def helps(document: ReportDocument) -> Table:

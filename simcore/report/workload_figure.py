@@ -117,17 +117,14 @@ def _kinds(axes: Axes, contents: Contents) -> None:
     for phase in dict.fromkeys(
         row.phase for row in sorted(contents.compute, key=lambda row: [*PHASE_COLOURS].index(row.phase))
     ):
+        label = PHASE_WORDS[PhaseName(phase)] if phase else "all phases"
         lengths = np.array([times.get(phase, 0) / contents.num_ranks / scale for _, times in rows])
-        axes.barh(places, lengths, left=left, color=PHASE_COLOURS[phase], label=_phase(phase))
+        axes.barh(places, lengths, left=left, color=PHASE_COLOURS[phase], label=label)
         left += lengths
     axes.set_yticks(places, [_plain(shorten(kind, 26)) for kind, _ in rows])
     axes.set(xlabel=f"time ({unit})")
     axes.set_ylim(max(len(rows), LEAST_BARS) - 0.5, -0.5)
     axes.legend(frameon=False, loc="lower right", handlelength=1)
-
-
-def _phase(phase: str) -> str:
-    return PHASE_WORDS[PhaseName(phase)] if phase else "all phases"
 
 
 def _roofline(axes: Axes, contents: Contents) -> None:

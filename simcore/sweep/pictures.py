@@ -96,16 +96,11 @@ def _heat_map(
     y, x = np.unravel_index(np.nanargmin(times), times.shape)
     axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, fill=False, edgecolor=FAMILIES["wait"], linewidth=2))
     axes.figure.colorbar(picture, ax=axes, label=f"time ({unit})")
-    if max(times.shape) <= MOST_CELLS // 2:
-        _write_cells(axes, times)
-
-
-def _write_cells(axes: Axes, times: Any) -> None:
-    low, high = np.nanmin(times), np.nanmax(times)
-    for (down, across), time in np.ndenumerate(times):
+    middle = (np.nanmin(times) + np.nanmax(times)) / 2
+    for (row_at, column_at), time in np.ndenumerate(times) if max(times.shape) <= MOST_CELLS // 2 else ():
         if np.isfinite(time):
-            colour = "white" if high > low and (time - low) / (high - low) > 0.5 else "black"
-            axes.text(across, down, f"{time:.3g}", ha="center", va="center", color=colour, in_layout=False)
+            colour = "white" if time > middle else "black"
+            axes.text(column_at, row_at, f"{time:.3g}", ha="center", va="center", color=colour, in_layout=False)
 
 
 def _by_setting(rows: Sequence[Row], names: Sequence[str]) -> dict[str, list[Row]]:

@@ -6,6 +6,7 @@ import glob
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -68,27 +69,17 @@ def tasks(configurations: Iterable[Configuration]) -> Iterator[Task]:
 
 def _digest(role: str, name: str) -> str:
     """SHA-256 of an input's files, '' where there are none: that run will say so."""
-    digest = hashlib.sha256()
-    try:
-        paths = _files(role, name)
-        for path in paths:
-            digest.update(read_bytes(path))
+    digest, path, shelf = hashlib.sha256(), Path(name), INPUTS[role]
+    with suppress(InputError):
+        path = library.resolve(name, shelf) if shelf else path
+    try:  # a shipped example, a file, a folder's files, or a set of traces
+        some = path.iterdir() if path.is_dir() else path.parent.glob(f"{glob.escape(path.name)}.*")
+        paths = [path] if path.is_file() else sorted(entry for entry in some if entry.is_file())
+        for each in paths:
+            digest.update(read_bytes(each))
     except (InputError, OSError, ValueError):  # a name that no file can have, or a file that may not be read
         return ""
     return digest.hexdigest() if paths else ""
-
-
-def _files(role: str, name: str) -> list[Path]:
-    """The files behind a name: a shipped example, a file, a folder's files, or a set of traces."""
-    try:
-        shelf = INPUTS[role]
-        path = library.resolve(name, shelf) if shelf else Path(name)
-    except InputError:
-        path = Path(name)
-    if path.is_file():
-        return [path]
-    some = path.iterdir() if path.is_dir() else path.parent.glob(f"{glob.escape(path.name)}.*")
-    return sorted(entry for entry in some if entry.is_file())
 
 
 def execute(task: Task) -> Row:

@@ -26,16 +26,15 @@ def read_rows(path: Path) -> dict[str, Row]:
     if not path.exists():
         return {}
     *lines, _torn = path.read_bytes().split(b"\n")
-    rows = (_row(line, Location(str(path), number, 1)) for number, line in enumerate(lines, 1))
-    return {row["key"]: row for row in rows}
-
-
-def _row(line: bytes, place: Location) -> Row:
-    try:
-        return msgspec.json.decode(line, type=Row)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        expected = "a line written by simcore sweep"
-        raise InputError.at(place, "this line is not a result", expected=expected, found=str(error)) from error
+    rows = dict[str, Row]()
+    for number, line in enumerate(lines, 1):
+        try:
+            row = msgspec.json.decode(line, type=Row)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            place, expected = Location(str(path), number, 1), "a line written by simcore sweep"
+            raise InputError.at(place, "this line is not a result", expected=expected, found=str(error)) from error
+        rows[row["key"]] = row
+    return rows
 
 
 @contextmanager

@@ -115,9 +115,7 @@ def _search(asked: Search, complete: Callable[[Sequence[Configuration]], list[Ro
     rows: list[Row] = []
     for start in range(0, asked.num_runs, BATCH):
         trials = [study.ask() for _ in range(min(BATCH, asked.num_runs - start))]
-        drawn = [
-            asked.base | {name: _suggest(trial, name, some) for name, some in asked.space.items()} for trial in trials
-        ]
+        drawn = [asked.base | {name: _suggest(one, name, some) for name, some in asked.space.items()} for one in trials]
         done = complete(drawn)
         for trial, row in zip(trials, done, strict=True):
             state = optuna.trial.TrialState.FAIL if row["error"] else optuna.trial.TrialState.COMPLETE

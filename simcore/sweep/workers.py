@@ -43,7 +43,7 @@ def _pool(jobs: int) -> ProcessPoolExecutor:
 
 
 def _pooled(jobs: int, tasks: Sequence[Task]) -> Iterator[Row]:
-    """All tasks; when a worker is killed, those that were not done once more, each in a process of its own."""
+    """All tasks; when a worker is killed, those not done once more, one at a time: so it is seen which one kills."""
     left = []
     with _pool(jobs) as pool:
         futures = {pool.submit(execute, task): task for task in tasks}
@@ -56,13 +56,14 @@ def _pooled(jobs: int, tasks: Sequence[Task]) -> Iterator[Row]:
         finally:
             for future in futures:
                 future.cancel()
-    for task in left:
+    while left:
         with _pool(1) as pool:
             try:
-                row = pool.submit(execute, task).result()
+                while left:
+                    yield pool.submit(execute, left[0]).result()
+                    del left[0]
             except BrokenProcessPool:
-                row = row_of(task, {}, "its process was ended from outside (out of memory?)")
-        yield row
+                yield row_of(left.pop(0), {}, "its process was ended from outside (out of memory?)")
 
 
 def _end_with_parent() -> None:
@@ -85,7 +86,7 @@ def _dask(address: str) -> Iterator[Runner]:
     from distributed import Client
 
     try:
-        client = Client(address, timeout="10s")
+        client = Client(address)
     except (OSError, ValueError) as error:
         expected = "the address of a running Dask scheduler, for example tcp://host:8786"
         raise InputError.at("--scheduler", "no scheduler answers", expected=expected, found=address) from error

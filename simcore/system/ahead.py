@@ -213,7 +213,8 @@ def tell(routes: Sequence[Route], came_ns: dict[int, int], course_of: CourseOf) 
             bits[key] = bits.get(key, 0) | links
     if not told:
         return None
-    tables = {each: _table(each, own, [timed.begin_ns for timed in told]) for each, own in played.items()}
+    begins_ns = [timed.begin_ns for timed in told]
+    tables = {each: _table(each, own, begins_ns) for each, own in played.items()}
     cuts = {each: _cuts(own) for each, own in played.items()}
     for table in tables.values():
         table[:, LAYER] = np.searchsorted(some.legs.rows, table[:, LAYER])
@@ -246,13 +247,11 @@ def _cuts(played: Sequence[_Played]) -> list[tuple[int, int, int, int]]:
 
 def _play(npu: Npu, timed: Timed) -> _Played:
     """What an NPU does in a leg; who is as fast and has the same times does the same."""
-    spans = timed.course.spans[npu.npu_class]
-    sent = [npu.scheduler.sent_bytes(phase) for phases in timed.chunks for phase in phases]
     late_ns = timed.came_ns[npu.npu_class] - timed.begin_ns
-    key = late_ns, id(npu.program.compute_ns), tuple(map(tuple, spans)), tuple(sent)
+    key = late_ns, id(npu.program.compute_ns), timed.course.kinds[npu.npu_class]
     found = timed.leg.played.get(key)
     if found is None:
-        found = timed.leg.played[key] = _work_out(npu, timed, late_ns, spans)
+        found = timed.leg.played[key] = _work_out(npu, timed, late_ns, timed.course.spans[npu.npu_class])
     return found
 
 

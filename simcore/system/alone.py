@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 
 import numpy as np
 import simpy
 from msgspec import structs
 
-from simcore.network.congested import LinkNetwork
+from simcore.network.congested import LinkNetwork, WaitsError
 from simcore.network.topology.fabric import IntArray
 from simcore.system.at_once import all_at_once
 from simcore.system.collectives import AnyPlan
@@ -24,6 +24,9 @@ from simcore.system.transport import MeetingError
 from simcore.timeline.link_use import OccupiedLinks
 from simcore.workload.model import CollectiveKind
 
+_Begin = Callable[[simpy.Environment, LinkNetwork, list[list[int]]], None]
+"""Begins what is played; it notes there when each of each group is through."""
+
 
 class Phases:
     """Times of phases on their own, by what they are: each is worked out once.
@@ -34,6 +37,7 @@ class Phases:
 
     def __init__(self, layouts: Layouts, network: type[LinkNetwork], costs: Costs, *, plain: bool):
         self._layouts, self.network, self._costs, self._plain = layouts, network, costs, plain
+        self._known: dict[Hashable, PhaseTimes] = {}
 
     def times(
         self, shape: Shape, phase: StreamPhase, plans: Sequence[AnyPlan], groups: Sequence[IntArray]
@@ -41,7 +45,11 @@ class Phases:
         """Of a phase whose groups begin together; `groups` are NPUs of a place, `plans` what each group sends."""
         costs = self._costs.of(phase.lane.dim)
         if costs.rendezvous or not (self._plain and all(map(playable, plans))):
-            return self._stepped(shape, phase, plans, groups, costs)
+            key = shape.name, *(_sent(plan, costs) for plan in plans), *(tuple(group.tolist()) for group in groups)
+            found = self._known.get(key)
+            if found is None:
+                found = self._known[key] = self._stepped(shape, phase, plans, groups, costs)
+            return found
         found = None
         if not shape.graph.timed:
             rounds = [plan for plan in plans if isinstance(plan, Plan)]
@@ -72,49 +80,63 @@ class Phases:
         self, shape: Shape, phase: StreamPhase, plans: Sequence[AnyPlan], groups: Sequence[IntArray], costs: Costs
     ) -> PhaseTimes:
         """Message by message, in an environment of its own."""
-        env = simpy.Environment()
-        network = self.network(env, shape.graph)
-        npus = range(shape.graph.npus)
-        ranks = [npus] if shape.lone else [range(npu, npu + 1) for npu in npus]
-        transport = Played(env, ranks, network, costs)
-        exits_ns = [[-1] * (1 if shape.lone else len(members)) for members in groups]
 
-        def leave(index: int, position: int, _: Stream) -> None:
-            exits_ns[index][position] = int(env.now)
+        def begin(env: simpy.Environment, network: LinkNetwork, exits_ns: list[list[int]]) -> None:
+            npus = range(shape.graph.npus)
+            ranks = [npus] if shape.lone else [range(npu, npu + 1) for npu in npus]
+            transport = Played(env, ranks, network, costs)
 
-        for index, (plan, members) in enumerate(zip(plans, groups, strict=True)):
-            ids = members.tolist()
-            here = structs.replace(phase, lane=structs.replace(phase.lane, dim=Communicator(tuple(ids))))
-            transport.plans.know(here, ids[0], plan)
-            dataset = Dataset(env, Request(CollectiveKind(phase.kind), phase.data_bytes, (here.lane,), 0))
-            for position, npu in enumerate(ids[:1] if shape.lone else ids):
-                stream = Stream(("", 0), dataset, (here,))
-                transport.start({npu: stream}, partial(leave, index, position))
-        env.run()
-        times = _told(env, network, exits_ns)
+            def leave(index: int, position: int, _: Stream) -> None:
+                exits_ns[index][position] = int(env.now)
+
+            for index, (plan, members) in enumerate(zip(plans, groups, strict=True)):
+                ids = members.tolist()
+                here = structs.replace(phase, lane=structs.replace(phase.lane, dim=Communicator(tuple(ids))))
+                transport.plans.know(here, ids[0], plan)
+                dataset = Dataset(env, Request(CollectiveKind(phase.kind), phase.data_bytes, (here.lane,), 0))
+                for position, npu in enumerate(ids[:1] if shape.lone else ids):
+                    stream = Stream(("", 0), dataset, (here,))
+                    transport.start({npu: stream}, partial(leave, index, position))
+
+        times = self._told(shape, [1 if shape.lone else len(members) for members in groups], begin)
         if not shape.lone:
             return times
         return structs.replace(
-            times, exits_ns=[exits * len(members) for exits, members in zip(exits_ns, groups, strict=True)]
+            times, exits_ns=[[*exits] * len(members) for exits, members in zip(times.exits_ns, groups, strict=True)]
         )
 
     def message(self, shape: Shape, src: int, dst: int, size_bytes: int) -> PhaseTimes:
         """Of a message between two NPUs of a place, which leaves when it arrives."""
-        env = simpy.Environment()
-        network, exits_ns = self.network(env, shape.graph), [[-1]]
 
-        def deliver() -> None:
-            exits_ns[0][0] = int(env.now)
+        def begin(env: simpy.Environment, network: LinkNetwork, exits_ns: list[list[int]]) -> None:
+            def deliver() -> None:
+                exits_ns[0][0] = int(env.now)
 
-        network.send(src, dst, size_bytes, 0, deliver)
-        env.run()
-        return _told(env, network, exits_ns)
+            network.send(src, dst, size_bytes, (0,), deliver)
 
+        return self._told(shape, [1], begin)
 
-def _told(env: simpy.Environment, network: LinkNetwork, exits_ns: list[list[int]]) -> PhaseTimes:
-    """What was played; MeetingError where it ended in a deadlock, or what it left in queues others would meet."""
-    rows, queues = network.times(), network.queues()
-    times = PhaseTimes(exits_ns, *network.counts(), None if rows is None else OccupiedLinks.of(rows), queues)
-    if min(min(exits) for exits in exits_ns) < 0 or network.remembers(times.end_ns):
+    def _told(self, shape: Shape, sizes: Sequence[int], begin: _Begin) -> PhaseTimes:
+        """What was played; MeetingError where it ended in a deadlock, or what it left in queues others would meet."""
+        for network_of in filter(None, (self.network.undivided, self.network)):
+            env = simpy.Environment()
+            network, exits_ns = network_of(env, shape.graph), [[-1] * size for size in sizes]
+            try:
+                begin(env, network, exits_ns)
+                env.run()
+            except WaitsError:
+                continue
+            rows, queues = network.times(), network.queues()
+            occupied = None if rows is None else OccupiedLinks.of(rows)
+            times = PhaseTimes(exits_ns, *network.counts(), occupied, queues)
+            if min(map(min, exits_ns)) >= 0 and not network.remembers(times.end_ns):
+                return times
         raise MeetingError
-    return times
+
+
+def _sent(plan: AnyPlan, costs: Costs) -> Hashable:
+    """What ranks send and pay: a gather sends as a scatter does, which pays for reductions."""
+    if not isinstance(plan, Plan):
+        return plan
+    paid = ((entry.hop, entry.size_bytes, costs.received_ns(entry.reduce_bytes), n) for entry, n in plan.rounds)
+    return plan.size, plan.window, plan.exchange, plan.half, costs.endpoint_ns, *paid

@@ -30,7 +30,7 @@ def all_at_once(
 
     With `lone` the first member plays for all, on links that stand for those of all: it receives what it sends.
     """
-    if costs.rendezvous or costs.bus or not all(_at_once(plan, costs) for plan in plans):
+    if costs.rendezvous or costs.bus or not all(sends_at_once(plan, costs) for plan in plans):
         return None
     ranks = [1 if lone else plan.size for plan in plans]
     count = sum(plan.num_rounds * own for plan, own in zip(plans, ranks, strict=True))
@@ -44,7 +44,7 @@ def all_at_once(
     return PhaseTimes(full, batch.size_bytes, batch.busy_ns)
 
 
-def _at_once(plan: Plan, costs: Costs) -> bool:
+def sends_at_once(plan: Plan, costs: Costs) -> bool:
     """Whether ranks wait for nothing but the end of the first half, and are done with all of a half in equal time."""
     first, pays_ns = plan.half or plan.num_rounds, [costs.received_ns(each.reduce_bytes) for each in plan.expanded()]
     even = len(set(pays_ns[:first])) == 1 and len(set(pays_ns[first:])) <= 1

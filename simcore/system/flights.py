@@ -12,7 +12,6 @@ from msgspec import Struct, field
 from simcore.network.core import NEVER
 from simcore.network.parts import Part
 from simcore.network.topology.fabric import IntArray
-from simcore.network.topology.links import LinkGraph
 from simcore.system.collectives import AnyPlan
 from simcore.system.explicit import Explicit
 from simcore.system.groups import GroupDim
@@ -45,8 +44,8 @@ class Site(Struct, frozen=True):
 class Flight(Struct, eq=False):
     """What is on its way, a message or a phase; `bits` are its links. It is over at `end_ns`, where that is known.
 
-    Of what is played, `parts` counts the instances that each position of a group is still in, `open` the positions that
-    are; `leave` tells those who wait for one.
+    Of what is played, `open` counts the positions of instances that are still in it, and `parts` those of each position
+    of a group that is in several; `leave` tells those who wait for one.
     """
 
     bits: int
@@ -113,10 +112,11 @@ class Place:
         self.seating: dict[tuple[StreamPhase, tuple[int, ...]], list[Together]] = {}
         self._groups: dict[GroupDim, tuple[list[IntArray], dict[int, list[tuple[int, int]]]]] = {}
 
-    def flying(self, now_ns: int) -> list[Flight]:
-        """What is on its way now."""
-        self.flights = [flight for flight in self.flights if flight.end_ns > now_ns]
-        return list(self.flights)
+    def meeting(self, flight: Flight) -> list[Flight]:
+        """What is on its way on links of a flight that begins."""
+        now_ns, bits = flight.begin_ns, flight.bits
+        self.flights = [other for other in self.flights if other.end_ns > now_ns]
+        return [other for other in self.flights if other.bits & bits]
 
     def groups(self, dim: GroupDim) -> list[IntArray]:
         """The groups of a dimension, as NPUs of the place."""
@@ -134,20 +134,21 @@ class Place:
 
     def _find(self, dim: GroupDim) -> tuple[list[IntArray], dict[int, list[tuple[int, int]]]]:
         part = self.site.part
-        firsts: dict[int, IntArray] = {}
-        own = part.members(self.base)
-        for npu in own[:: part.npus // (self.site.lone or part.npus)].tolist():
-            members = dim.members(npu)
-            firsts.setdefault(int(members[0]), members)
         groups: list[IntArray] = []
         seats: dict[int, list[tuple[int, int]]] = {}
-        for index, members in enumerate(firsts.values()):
+        found: set[int] = set()
+        own = part.members(self.base)
+        for npu in own[:: part.npus // (self.site.lone or part.npus)].tolist():
+            if npu in found:
+                continue
+            members, index = dim.members(npu), len(groups)
+            found.update(members.tolist())
             groups.append(members // part.stride % part.npus)
             for position, npu_class in enumerate(self._class_of[members].tolist()):
                 seat = (index, 0 if self.site.lone else position)
-                found = seats.setdefault(npu_class, [])
-                if seat not in found[-1:]:
-                    found.append(seat)
+                taken = seats.setdefault(npu_class, [])
+                if seat not in taken[-1:]:
+                    taken.append(seat)
         return groups, seats
 
 
@@ -183,10 +184,10 @@ def message_ends(plan: AnyPlan, members: IntArray, *, lone: bool) -> tuple[IntAr
     return members[np.concatenate(senders)], members[np.concatenate(receivers)]
 
 
-def link_bits(graph: LinkGraph, src: IntArray, dst: IntArray) -> int:
+def link_bits(shape: Shape, src: IntArray, dst: IntArray) -> int:
     """A number with a bit for each link of some messages."""
-    used = np.zeros(len(graph), bool)
-    used[graph.routes(src, dst).links] = True
+    used = np.zeros(len(shape.graph), bool)
+    used[shape.routes(src, dst).links] = True
     return int.from_bytes(np.packbits(used, bitorder="little").tobytes(), "little")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import cache, partial
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Protocol
 
@@ -155,21 +156,17 @@ class Gang:
         """One that decides as this one does, with nobody in it."""
         return Gang(env, self._limit, self._order, self.group_of)
 
-    def place(self, npu_class: int, phase: StreamPhase) -> _Place:
-        """Where a class waits for a phase."""
+    def at(self, npu_class: int, phase: StreamPhase) -> tuple[_Place, _Room]:
+        """Where a class waits for a phase, and what it plays of that queue."""
         name, classes = self.group_of(npu_class, phase.lane.dim)
         place = self._places.get((phase.queue, name))
         if place is None:
-            rooms = [self.room(each, phase.queue) for each in classes]
+            rooms = [self._rooms.setdefault((each, phase.queue), _Room()) for each in classes]
             full = sum(room.running == self._limit for room in rooms)
             place = self._places[phase.queue, name] = _Place(phase.queue, classes[0], rooms, full)
             for room in rooms:
                 room.places.append(place)
-        return place
-
-    def room(self, npu_class: int, queue: int) -> _Room:
-        """What a class plays of a queue."""
-        return self._rooms.setdefault((npu_class, queue), _Room())
+        return place, self._rooms[npu_class, phase.queue]
 
     def offer(self, npu_class: int, stream: Stream, place: _Place) -> None:
         """A class has a chunk ready for its phase; the last of its group completes it."""
@@ -239,7 +236,7 @@ class GangGate:
 
     def __init__(self, gang: Gang, npu_class: int, owner: Owner):
         self._gang, self._npu_class, self.owner = gang, npu_class, owner
-        self._known: dict[StreamPhase, tuple[_Place, _Room]] = {}
+        self._at = cache(partial(gang.at, npu_class))
 
     def send(self, dataset: Dataset, *, idle: bool) -> None:
         """Offer chunks to their groups, or all of them as a whole."""
@@ -255,21 +252,14 @@ class GangGate:
 
     def move(self, stream: Stream) -> None:
         """Make room, and offer the chunk to its next group; the gang decides at the end of the instant."""
-        self._gang.release(self._known[stream.phase][1])
+        self._gang.release(self._at(stream.phase)[1])
         stream.advance()
-        self.enter(stream)
+        self._gang.offer(self._npu_class, stream, self._at(stream.phase)[0])
 
     def leave(self, stream: Stream) -> None:
         """Make room."""
-        self._gang.release(self._known[stream.phase][1])
+        self._gang.release(self._at(stream.phase)[1])
 
     def occupy(self, stream: Stream) -> None:
         """A chunk is in its phase already."""
         self._gang.occupy(self._at(stream.phase)[1])
-
-    def _at(self, phase: StreamPhase) -> tuple[_Place, _Room]:
-        found = self._known.get(phase)
-        if found is None:
-            room = self._gang.room(self._npu_class, phase.queue)
-            found = self._known[phase] = (self._gang.place(self._npu_class, phase), room)
-        return found

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, field
 
 from simcore.network.clock import occupied_ns, steps
 from simcore.network.compiled import Arrays, Known, installed, kept
@@ -15,7 +16,6 @@ from simcore.network.core import (
     Columns,
     Instance,
     Layout,
-    Link,
     Lists,
     Rank,
     Round,
@@ -23,8 +23,9 @@ from simcore.network.core import (
     State,
     Transfer,
 )
-from simcore.network.topology.fabric import IntArray
+from simcore.network.topology.fabric import IntArray, Routes
 from simcore.network.topology.links import LinkGraph
+from simcore.system.at_once import sends_at_once
 from simcore.system.collectives import AnyPlan
 from simcore.system.explicit import Explicit
 from simcore.system.plan import InNetwork, Plan, numbered
@@ -47,6 +48,16 @@ class Shape(Struct, frozen=True):
     name: Hashable
     graph: LinkGraph
     lone: bool = False
+    known: dict[tuple[bytes, bytes], Routes] = field(default_factory=dict)
+
+    def routes(self, src: IntArray, dst: IntArray) -> Routes:
+        """The links that messages take; what a round of a plan needs is looked up once."""
+        if len(src) > self.graph.npus:
+            return self.graph.routes(src, dst)
+        key = src.tobytes(), dst.tobytes()
+        if key not in self.known:
+            self.known[key] = self.graph.routes(src, dst)
+        return self.known[key]
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -83,7 +94,7 @@ class Layouts:
         self.state = State.empty(timed=timed)
         self.begun, self._share = 0, share
         self._compiles, self._asks_from = False, ENOUGH[kept()] / 4
-        self.columns = {"hops": Columns(), "messages": Columns()}
+        self.columns = {"hops": Columns(5), "messages": Columns(3)}
         self.known = Known(self.state, self.columns) if installed() and not timed else None
         self._hops: dict[Shape, dict[tuple[int, int, int], int]] = {}
 
@@ -114,13 +125,13 @@ class Layouts:
         known = self._hops.setdefault(shape, {})
         new = list(dict.fromkeys(key for key in keys if key not in known))
         if new:
-            known.update(zip(new, self._new_hops(shape.graph, np.array(new)), strict=True))
+            known.update(zip(new, self._new_hops(shape, np.array(new)), strict=True))
         return [known[key] for key in keys]
 
-    def _new_hops(self, graph: LinkGraph, messages: IntArray) -> list[int]:
+    def _new_hops(self, shape: Shape, messages: IntArray) -> list[int]:
         """Of messages, each a row of source, destination and size."""
         first = self.columns["hops"].length
-        routes = graph.routes(messages[:, 0], messages[:, 1])
+        graph, routes = shape.graph, shape.routes(messages[:, 0], messages[:, 1])
         sizes, left = np.repeat(messages[:, 2], routes.counts), np.repeat(routes.offsets[1:], routes.counts) - 1
         spent_ns = occupied_ns(sizes, graph.bandwidth_bytes_per_s[routes.links])
         left -= np.arange(len(sizes))
@@ -136,18 +147,36 @@ class Layouts:
             raise NotImplementedError("whoever asks has asked `playable`")
         return [(self._rounds(shape, part, members, costs), first) for first, part in numbered(plan.parts)]
 
+    def carried(self, links: int, phases: Mapping[int, int], messages: Mapping[int, int]) -> tuple[IntArray, IntArray]:
+        """Bytes and ns of so many links, of layouts by how often they were played, and of messages by first hops."""
+        hops, sent = self.columns["hops"].since(0), self.columns["messages"].since(0)
+        ends = [*(layout.message_at for layout in self.state.layouts[1:]), sent.shape[1]]
+        played = [phases.get(layout, 0) for layout in range(len(self.state.layouts))]
+        counts = np.zeros(hops.shape[1] + 1, np.int64)  # the last one is of messages without hops
+        np.add.at(counts, sent[0], sent[2] * np.repeat(played, np.diff(ends, prepend=0)[: len(played)]))
+        np.add.at(counts, np.array([*messages], np.int64), [*messages.values()])
+        firsts = np.flatnonzero(np.append(0, hops[4])[:-1] == 0)
+        counts = np.repeat(counts[firsts], hops[4, firsts] + 1)
+        link, _, occupied_ns, size_bytes, _ = hops[:, counts > 0]
+        found = np.zeros((2, links), np.int64)
+        np.add.at(found, (slice(None), link), counts[counts > 0] * (size_bytes, occupied_ns))
+        return found[0], found[1]
+
     def _rounds(self, shape: Shape, plan: Plan, members: IntArray, costs: Costs) -> int:
         s, senders = self.state, np.arange(1 if shape.lone else plan.size)
         layout = self._layout(members[senders], plan.num_rounds, plan.window, plan.half, costs.endpoint_ns)
         for number, (entry, count) in enumerate(plan.rounds):
             s.rounds.extend(Round(number, costs.received_ns(entry.reduce_bytes)) for _ in range(count))
-        at_once = max(1, MESSAGES_AT_ONCE // len(senders))
-        for first in range(0, len(plan.rounds), at_once):
-            entries = [entry for entry, _ in plan.rounds[first : first + at_once]]
+        waits = plan.half and s.rounds[-plan.num_rounds].pay
+        s.layouts[layout].foreseen = int(plan.window == 1 or (sends_at_once(plan, costs) and not waits))
+        most = max(1, MESSAGES_AT_ONCE // len(senders))
+        for first in range(0, len(plan.rounds), most):
+            entries = [entry for entry, _ in plan.rounds[first : first + most]]
             peers = peers_of(plan, np.array([[entry.hop] for entry in entries]), len(senders)).reshape(-1)
             sizes = np.repeat([entry.size_bytes for entry in entries], len(senders))
             hops = self.hops(shape, np.tile(members[senders], len(entries)), members[peers], sizes.tolist())
-            self.columns["messages"].add(np.array(hops), peers * (not shape.lone))
+            counts = np.repeat([count for _, count in plan.rounds[first : first + most]], len(senders))
+            self.columns["messages"].add(np.array(hops), peers * (not shape.lone), counts)
         return layout
 
     def _transfers(self, shape: Shape, plan: Explicit, members: IntArray, costs: Costs) -> int:
@@ -155,7 +184,7 @@ class Layouts:
         layout = self._layout(members, len(entries), 0, 0, costs.endpoint_ns)
         src, dst = (np.array([getattr(entry, end) for entry in entries], np.int64) for end in ("src", "dst"))
         hops = self.hops(shape, members[src], members[dst], [entry.size_bytes for entry in entries])
-        self.columns["messages"].add(np.array(hops, np.int64), dst)
+        self.columns["messages"].add(np.array(hops, np.int64), dst, np.ones_like(dst))
         s.rounds.extend(Round(entry.src, costs.received_ns(entry.charge_bytes)) for entry in entries)
         behind = _lines(plan)
         followers = set(behind.values())
@@ -199,6 +228,8 @@ class Running:
         self._columns: Lists | Arrays = Lists(layouts.state.apart(), layouts.columns)
         self.links = self._instances = self._slots = self._marks = 0
         self._entries = 0  # that a heap may have
+        self._played: dict[int, Counter[int]] = defaultdict(Counter)  # layouts, by the shift of links
+        self._sent: dict[int, Counter[int]] = defaultdict(Counter)  # first hops of messages of no phase
         self._idle: dict[int, list[int]] = {}
         self.add_links(links)
 
@@ -210,14 +241,12 @@ class Running:
     def add_links(self, count: int) -> int:
         """More links; the number of the first."""
         first, self.links = self.links, self.links + count
-        self._columns.add("links", [Link() for _ in range(count)])
+        self._columns.add("links", [0] * count)
         return first
 
     def counts(self, first: int, links: int) -> tuple[IntArray, IntArray]:
         """Bytes and nanoseconds of some links."""
-        own = self._columns.state.links[first : first + links]
-        carried, busy_ns = np.array([(link.carried, link.busy) for link in own], np.int64).reshape(-1, 2).T
-        return carried, busy_ns
+        return self._layouts.carried(links, self._played[first], self._sent[first])
 
     def rows(self) -> IntArray:
         """Link, begin and end of each time that one was occupied, where that is kept."""
@@ -226,12 +255,14 @@ class Running:
     def start(self, layout: int, order: int, base: int, shift: int, now_ns: int) -> int:
         """Begin a phase of a group; the instance."""
         instance = self._instance(layout, order, base, shift)
+        self._played[shift][layout] += 1
         self._columns.core.begin(self._columns.state, instance, now_ns)
         return instance
 
     def send(self, order: int, number: int, sender: int, hop: int, shift: int, now_ns: int) -> int:
         """Send a message of no phase; the instance."""
         instance = self._instance(MESSAGE, order, number, shift)
+        self._sent[shift][hop] += 1
         self._columns.core.hand_over(self._columns.state, instance, sender, hop, now_ns)
         return instance
 
@@ -277,7 +308,8 @@ class Running:
         return instance
 
     def _another(self, layout: int, extent: Extent) -> int:
-        self._columns.add("instances", [Instance(layout, self._slots, self._marks)])
+        foreseen = 0 if layout == MESSAGE else self._layouts.state.layouts[layout].foreseen
+        self._columns.add("instances", [Instance(layout, self._slots, self._marks, foreseen)])
         self._columns.add("slots", [Slot() for _ in range(extent.ranks)])
         self._columns.add("early", [0] * extent.marks)
         self._instances, self._slots = self._instances + 1, self._slots + extent.ranks

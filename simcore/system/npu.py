@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 import simpy
@@ -39,7 +40,7 @@ class Priorities:
         return value
 
 
-class LoopProgram(Struct, frozen=True):
+class LoopProgram(Struct, frozen=True, dict=True):
     """What an NPU plays: the steps of an iteration, compute times by (phase, layer), and collectives to issue.
 
     `compute_ns` has an entry for every iteration, or one for all of them.
@@ -58,7 +59,7 @@ class LoopProgram(Struct, frozen=True):
     first_layer_tail_only: bool = False
     content: None = None
 
-    @property
+    @cached_property
     def rows(self) -> NDArray[np.int64]:
         """What its steps are numbered by."""
         return np.arange(len(self.names))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from typing import TYPE_CHECKING, Protocol
 
 import simpy
@@ -52,7 +53,7 @@ class Scheduler:
         self.due: tuple[Request | None, int] = (None, 0)
         self._order: Turns = ()  # in which the NPUs do what is done now
         self._num_streams: dict[str, int] = {}
-        self._sent_bytes: dict[StreamPhase, int] = {}
+        self.sent_bytes = cache(partial(transport.bytes_sent, npu_class))  # in a phase
         self.outstanding: dict[Dataset, None] = {}  # in order of issue
         self.ended: list[Dataset] = []  # in order of their ends, for who waits for the last ones
 
@@ -112,11 +113,12 @@ class Scheduler:
 
     def through(self, stream: Stream) -> None:
         """A chunk leaves its phase; before its last chunk leaves, what waits for a collective goes on (ASTRA-sim)."""
-        phase = stream.phase
+        phase, dataset = stream.phase, stream.dataset
         if self._precedence:
             self._order = self._precedence.after(phase, stream.order)
-        self._record(stream.dataset, phase, stream.begin_ns, int(self.env.now))
-        if stream.remaining:
+        now_ns = int(self.env.now)
+        self.events.append(self.chunk(dataset.request, phase, stream.begin_ns, now_ns, dataset.iteration))
+        if stream.at + 1 < len(stream.phases):
             self._gate.move(stream)
             return
         self._arrive(stream)
@@ -124,8 +126,7 @@ class Scheduler:
 
     def told(self, stream: Stream, spans: Sequence[Span], begin_ns: int) -> None:
         """The next phases of a chunk went by, between these times counted from a beginning."""
-        for phase, (first_ns, last_ns) in zip(stream.phases[stream.at :], spans, strict=False):
-            self._record(stream.dataset, phase, begin_ns + first_ns, begin_ns + last_ns)
+        self._write(stream.dataset, stream.phases[stream.at :], spans, begin_ns)
         stream.at += len(spans)
         if stream.at == len(stream.phases):
             self._arrive(stream)
@@ -134,15 +135,15 @@ class Scheduler:
 
     def arrived(self, dataset: Dataset, spans: Sequence[Sequence[Span]], begin_ns: int) -> None:
         """All chunks of a collective went through all their phases, between these times counted from a beginning."""
-        record = self._record
         for phases, own in zip(dataset.chunks, spans, strict=True):
-            for phase, (first_ns, last_ns) in zip(phases, own, strict=True):
-                record(dataset, phase, begin_ns + first_ns, begin_ns + last_ns)
+            self._write(dataset, phases, own, begin_ns)
         dataset.arrive()
         self._complete(dataset)
 
-    def _record(self, dataset: Dataset, phase: StreamPhase, begin_ns: int, end_ns: int) -> None:
-        self.events.append(self.chunk(dataset.request, phase, begin_ns, end_ns, dataset.iteration))
+    def _write(self, dataset: Dataset, phases: Sequence[StreamPhase], spans: Sequence[Span], begin_ns: int) -> None:
+        request, iteration, write = dataset.request, dataset.iteration, self.events.append
+        for phase, (first_ns, last_ns) in zip(phases, spans, strict=False):
+            write(self.chunk(request, phase, begin_ns + first_ns, begin_ns + last_ns, iteration))
 
     def chunk(self, request: Request, phase: StreamPhase, begin_ns: int, end_ns: int, iteration: int) -> Row:
         """The event of a chunk's phase."""
@@ -150,13 +151,6 @@ class Scheduler:
             self.npu_class, 1 + phase.lane.dim.index, begin_ns, end_ns, CHUNK, request.name, request.layer,
             request.phase, self.sent_bytes(phase), iteration,
         )  # fmt: skip
-
-    def sent_bytes(self, phase: StreamPhase) -> int:
-        """What the NPU sends in a phase."""
-        found = self._sent_bytes.get(phase)
-        if found is None:
-            found = self._sent_bytes[phase] = self._transport.bytes_sent(self.npu_class, phase)
-        return found
 
     def collective(self, request: Request, issue_ns: int, end_ns: int, iteration: int) -> Row:
         """The event of a collective."""

@@ -149,9 +149,10 @@ class Shared:
         for key, bits, _ in taken:
             place = self._place_at(*key)
             if place.site.meets:
-                if any(other.bits & bits for other in place.flying(now_ns)):
+                flight = WholeFlight(bits, now_ns, LAST, lambda _: None, end_ns, disturbed=disturbed)
+                if place.meeting(flight):
                     return None
-                flights.append((place, WholeFlight(bits, now_ns, LAST, lambda _: None, end_ns, disturbed=disturbed)))
+                flights.append((place, flight))
         for place, flight in flights:
             place.flights.append(flight)
 
@@ -177,7 +178,7 @@ class Shared:
             places.setdefault(self._place(npu_class, stream.phase.lane.dim), []).append(npu_class)
         order, now_ns = self._order((stream.key, stream.at)), int(self._env.now)
         for place, own in places.items():
-            for together in self._seated(place, stream.phase, tuple(own)):
+            for together in self._seated(place, stream.phase, tuple(sorted(own))):
                 exits = [exit_ns for exit_ns, _ in self._exits(place, together)]
                 told = sum(begin_ns + exit_ns < until_ns for exit_ns in exits)
                 if told < len(exits):
@@ -243,12 +244,14 @@ class Shared:
         for _, instance, position in self._running.left():
             flight, group = self._flight_of[instance]
             seat = (group, position)
-            flight.parts[seat] -= 1
-            if not flight.parts[seat]:
-                flight.open -= 1
-                if not flight.open:
-                    self._end(flight)
-                flight.leave(seat)
+            flight.open -= 1
+            if not flight.open:
+                self._end(flight)
+            if seat in flight.parts:
+                flight.parts[seat] -= 1
+                if flight.parts[seat]:
+                    continue
+            flight.leave(seat)
 
     def _end(self, flight: Flight) -> None:
         flight.end_ns = int(self._env.now)
@@ -260,7 +263,7 @@ class Shared:
 
     def _begin(self, place: Place, key: tuple[Any, int, StreamPhase], starting: Starting, now_ns: int) -> None:
         order, there, done = self._order(key[:2]), starting.there, starting.done
-        groups = self._seated(place, starting.phase, tuple(there))
+        groups = self._seated(place, starting.phase, tuple(sorted(there)))
         for flight in [PhaseFlight.of(each, now_ns, order, there, done) for each in groups]:
             if self._meets(place, flight):
                 self._enter(place, flight)
@@ -316,10 +319,11 @@ class Shared:
         """Whether a flight meets others; those that were alone are played from here on."""
         if not place.site.meets:
             return False
-        for other in place.flying(flight.begin_ns):
-            if isinstance(other, WholeFlight) and other.bits & flight.bits:
+        met = place.meeting(flight)
+        for other in met:
+            if isinstance(other, WholeFlight):
                 other.disturbed()
-        met = [other for other in place.flying(flight.begin_ns) if other.bits & flight.bits]
+                met = place.meeting(flight)
         place.flights.append(flight)
         if met and not self._plays:
             raise MeetingError
@@ -339,13 +343,15 @@ class Shared:
             there = {npu_class: stream for npu_class, stream in flight.there.items() if npu_class not in gone}
             flight.leave = partial(tell, flight.together, there, flight.done)
         for own, group in enumerate(flight.together.groups):
-            for layout, base in self._laid_out(place, phase, group, costs):
+            layouts = self._laid_out(place, phase, group, costs)
+            for layout, base in layouts:
                 instance = self._running.start(layout, flight.order, base, place.shift, flight.begin_ns)
                 flight.instances.append(instance)
                 self._flight_of[instance] = (flight, own)
-                for position in range(self._layouts.state.layouts[layout].ranks):
-                    flight.parts[own, position] = flight.parts.get((own, position), 0) + 1
-        flight.open = len(flight.parts)
+                ranks = self._layouts.state.layouts[layout].ranks
+                flight.open += ranks
+                if len(layouts) > 1:
+                    flight.parts |= {(own, position): len(layouts) for position in range(ranks)}
         now_ns = int(self._env.now)
         while self._running.play(now_ns) < now_ns or self._running.leaving:
             self._leave()
@@ -428,7 +434,7 @@ class Shared:
         if found is None:
             members = place.groups(phase.lane.dim)[group]
             src, dst = message_ends(self._plan(place, phase, members), members, lone=place.shape.lone)
-            found = self._bits[key] = link_bits(place.shape.graph, src, dst)
+            found = self._bits[key] = link_bits(place.shape, src, dst)
         return found
 
     def _order(self, key: tuple[Any, int]) -> int:
@@ -454,7 +460,7 @@ class Shared:
             self._timers.after(end_ns, deliver)
             return
         instance = self._running.send(LAST, tag, sender, hop, place.shift, flight.begin_ns)
-        flight.instances, flight.open, flight.parts[0, 0] = [instance], 1, 1
+        flight.instances, flight.open = [instance], 1
         self._flight_of[instance] = (flight, 0)
 
     def _way(self, src: int, dst: int, size_bytes: int) -> _Way:
@@ -465,7 +471,7 @@ class Shared:
         ends = np.array([part.local(src)]), np.array([part.local(dst)])
         hop = self._layouts.hops(place.shape, *ends, [size_bytes])[0]
         here, there = part.local(src), part.local(dst)
-        return _Way(place, link_bits(place.shape.graph, *ends), hop, here * part.npus + there, (here, there))
+        return _Way(place, link_bits(place.shape, *ends), hop, here * part.npus + there, (here, there))
 
     def _stand_in(self, part: Part, base: int) -> int:
         """The first NPU of the place that stands for one: that of the first NPU of the same class."""

@@ -49,23 +49,28 @@ class _State:
     """Who has which chunks, which links are free, and what is on its way."""
 
     def __init__(self, wires: Sequence[Wire], size: int, pieces: int, chunk_bytes: int, *, nearby: bool):
-        count = size * pieces
+        count, own = size * pieces, (1 << pieces) - 1
         self._wires = wires
         self._own_ns = [[transfer_ns(chunk_bytes, rate) for rate in wire.rates] for wire in wires]
         self._out: list[list[int]] = [[] for _ in range(size)]
         self._users: dict[int, list[int]] = {}
+        self._sources = np.zeros((size, count), np.int64)  # neighbours that hold a chunk
         for index, wire in enumerate(wires):
             self._out[wire.src].append(index)
+            self._sources[wire.dst, wire.src * pieces : (wire.src + 1) * pieces] += 1
             for link in wire.links:
                 self._users.setdefault(link, []).append(index)
-        self._held = np.repeat(np.eye(size, dtype=bool), pieces, axis=1)
-        self._lacked = ~self._held  # neither there nor on its way
+        # Sets of chunks as bits of a number: most looks at two ranks find nothing to send, and these are quick.
+        self._held = [own << rank * pieces for rank in range(size)]
+        self._lacked = [((1 << count) - 1) ^ held for held in self._held]  # neither there nor on its way
         self._copies = np.ones(count, np.int64)  # there or on their way
-        self._sources = np.zeros((size, count), np.int64)  # neighbours that hold a chunk
-        for wire in wires:
-            self._sources[wire.dst] += self._held[wire.src]
+        ends = [np.array([wires[index].dst for index in out], np.int64) for out in self._out]
+        self._reached = [np.unique(each, return_counts=True) for each in ends]
         self._nearby = nearby
-        self._free_ns = dict.fromkeys(self._users, 0)
+        most = max((len(wire.links) for wire in wires), default=0)
+        same = [wire.links + wire.links[:1] * (most - len(wire.links)) for wire in wires]  # as many links for each
+        self._links = np.array(same, dtype=np.int64).reshape(len(wires), most)
+        self._free_ns = np.zeros(max(self._users, default=0) + 1, np.int64)
         self._now_ns = self.end_ns = 0
         self._awake = set(range(len(wires)))
         self._events: list[tuple[int, int, int, int]] = []  # time, 0 = a chunk arrives 1 = a link is free, what, where
@@ -81,22 +86,24 @@ class _State:
 
     def _match(self) -> None:
         """Send what can be sent now, over the ways that something has changed for."""
-        awake, self._awake = sorted(self._awake), set()
-        for index in awake:
+        awake, self._awake, taken = np.array(sorted(self._awake), dtype=np.int64), set(), set[int]()
+        free = (self._free_ns[self._links[awake]] <= self._now_ns).all(axis=1)
+        for index in awake[free].tolist():
             wire = self._wires[index]
-            if all(self._free_ns[link] <= self._now_ns for link in wire.links):
-                wanted = np.flatnonzero(self._held[wire.src] & self._lacked[wire.dst])
-                if len(wanted):
-                    self._send(index, wire, self._rarest(wanted, wire.dst))
+            if (wanted := self._held[wire.src] & self._lacked[wire.dst]) and taken.isdisjoint(wire.links):
+                self._send(index, wire, self._rarest(wanted, wire.dst))
+                taken.update(wire.links)
 
-    def _rarest(self, wanted: np.ndarray, dst: int) -> int:
-        """The rarest of some chunks; the next behind the receiver's own of those that are as rare."""
+    def _rarest(self, chunks: int, dst: int) -> int:
+        """The rarest of a set of chunks; the next behind the receiver's own of those that are as rare."""
         copies = self._sources[dst] if self._nearby else self._copies
+        bits = np.frombuffer(chunks.to_bytes(len(copies) // 8 + 1, "little"), np.uint8)
+        wanted = np.flatnonzero(np.unpackbits(bits, bitorder="little"))
         behind = (wanted - dst * len(self._copies) // len(self._out)) % len(self._copies)
         return int(wanted[np.lexsort((behind, copies[wanted]))[0]])
 
     def _send(self, index: int, wire: Wire, chunk: int) -> None:
-        self._lacked[wire.dst, chunk] = False
+        self._lacked[wire.dst] &= ~(1 << chunk)
         self._copies[chunk] += 1
         self._missing -= 1
         self.sent.append((self._now_ns, wire, chunk))
@@ -118,8 +125,8 @@ class _State:
             if frees:
                 self._awake.update(self._users[place])
             else:
-                self._held[place, chunk] = True
+                self._held[place] |= 1 << chunk
                 self._awake.update(self._out[place])
-                for index in self._out[place]:
-                    self._sources[self._wires[index].dst, chunk] += 1
+                ends, ways = self._reached[place]
+                self._sources[ends, chunk] += ways
         return True

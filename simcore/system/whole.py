@@ -6,6 +6,7 @@ that: its chunks go on, each for itself, from where they are then.
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -31,13 +32,15 @@ class Course(Struct, eq=False):
     """What a collective does, in nanoseconds from its beginning.
 
     `spans` are beginnings and ends by class, chunk and phase. `begun` says which classes begin a phase of a chunk
-    together, by time, number of the chunk and phase; `exits` which have all their chunks when.
+    together, by time, number of the chunk and phase; `exits` which have all their chunks when. Classes of one of `kinds`
+    have the same spans and send as much.
     """
 
     spans: dict[int, list[list[Span]]]
     begun: dict[tuple[int, int, int], list[int]]
     exits: list[tuple[int, list[int]]]
     taken: Taken
+    kinds: dict[int, int] = field(default_factory=dict)
 
 
 Offsets = tuple[int, ...]
@@ -83,6 +86,7 @@ class Wholes:
         self._env, self._gang, self._transport, self._timers = env, gang, transport, Timers(env)
         self._classes: dict[tuple[int, Chunks], tuple[Sequence[int], bool]] = {}
         self._seen: set[_Kind] = set()
+        self._kinds: dict[Hashable, int] = {}
         self._courses: dict[_Kind, Course | None] = {}
         self._aheads: dict[tuple[int, Legs], list[Ahead]] = {}
         self._coming: dict[tuple[str, int, int], _Whole] = {}
@@ -214,7 +218,11 @@ class Wholes:
             if key not in self._seen and not soon:
                 self._seen.add(key)
                 return None
-            self._courses[key] = _Rehearsal(self._gang, self._transport).course(some, due)
+            course = self._courses[key] = _Rehearsal(self._gang, self._transport).course(some, due)
+            phases = [phase for phases in some.chunks for phase in phases]
+            for npu_class, spans in course.spans.items() if course else ():
+                sent = tuple(self._transport.bytes_sent(npu_class, phase) for phase in phases)
+                course.kinds[npu_class] = self._kinds.setdefault((sent, *map(tuple, spans)), len(self._kinds))
         return self._courses[key]
 
     # What is told ahead.
@@ -267,7 +275,7 @@ class Wholes:
         since_ns = now_ns - ahead.zero_ns
         under_way: dict[int, dict[int, Dataset]] = {}
         for npu_class, dataset in there.items():
-            at = max(at for at in range(ahead.first, len(legs)) if legs[at].came_ns[npu_class] <= since_ns)
+            at = bisect(legs, since_ns, ahead.first, key=lambda leg, own=npu_class: leg.came_ns[own]) - 1
             if legs[at].left_ns[npu_class] <= since_ns:
                 self._go_on_behind(dataset, ahead, npu_class, at)
             else:

@@ -8,7 +8,7 @@ every link of its way for its own length; each serves one move at a time, in the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import chain
@@ -110,68 +110,42 @@ class _Clock:
                 break
         self.spans.append((self.number, unit, start, end))
 
-    def release(self, now: int) -> None:
-        """Pass a barrier."""
-        self.mark(2, max(self.free), now)
-        self.free = [now, now]
-        self.ends.append(now)
-
-
-class _Barriers:
-    """The cores that wait at every barrier, and for how many more they do."""
-
-    def __init__(self, traces: Iterable[Trace]):
-        names = (str(each.arguments[0]) for trace in traces for each in trace if each.kind == "BARRIER")
-        self._missing, self._waiting = Counter(names), dict[str, list[_Clock]]()
-
-    def enter(self, name: str, clock: _Clock) -> list[_Clock]:
-        """A core waits; who go on: all, when it is the last."""
-        held = self._waiting.setdefault(name, [])
-        held.append(clock)
-        self._missing[name] -= 1
-        if self._missing[name]:
-            return []
-        now = max(max(member.free) for member in held)
-        for member in held:
-            member.release(now)
-        return self._waiting.pop(name)
-
-    def check(self) -> None:
-        """DeadlockError when somebody still waits."""
-        for name in sorted(self._waiting)[:1]:
-            cores = sorted(clock.number for clock in self._waiting[name])
-            raise DeadlockError(f"cores {cores} wait at barrier {name} for {self._missing[name]} more")
-
 
 def _run(clocks: list[_Clock], fabric: _Fabric, rates: Rates) -> None:
-    """Issue the moves of all cores in order of time."""
-    barriers = _Barriers(clock.trace for clock in clocks)
-    queue: list[tuple[int, int]] = []
-    todo = list(clocks)
+    """Run every core up to its next move or barrier, and issue the moves of all cores in order of time."""
+    barriers = (each for clock in clocks for each in clock.trace if each.kind == "BARRIER")
+    missing, waiting = Counter(str(each.arguments[0]) for each in barriers), dict[str, list[_Clock]]()
+    queue, todo = list[tuple[int, int]](), list(clocks)
     while todo or queue:
-        while todo:
-            todo += _advance(todo.pop(), rates, queue, barriers)
-        if queue:
+        if not todo:
             start, number = heappop(queue)
             clock = clocks[number]
             clock.done(1, start, fabric.move(clock.trace[len(clock.ends)], number, start))
             todo.append(clock)
-    barriers.check()
-
-
-def _advance(clock: _Clock, rates: Rates, queue: list[tuple[int, int]], barriers: _Barriers) -> list[_Clock]:
-    """Run a core up to its next move, which is queued, or its next barrier; who go on when it fills that."""
-    while len(clock.ends) < len(clock.trace):
-        each = clock.trace[len(clock.ends)]
-        if each.kind == "BARRIER":
-            return barriers.enter(str(each.arguments[0]), clock)
-        if each.kind not in COMPUTING:
-            heappush(queue, (clock.ready(1), clock.number))
-            break
-        start = clock.ready(0)
-        work = prod(int(number) for number in each.arguments) / rates.macs_per_s * 1e9
-        clock.done(0, start, start + whole_ns(work))
-    return []
+        clock = todo.pop()
+        while len(clock.ends) < len(clock.trace):
+            each = clock.trace[len(clock.ends)]
+            if each.kind == "BARRIER":
+                name = str(each.arguments[0])
+                waiting.setdefault(name, []).append(clock)
+                missing[name] -= 1
+                if not missing[name]:  # it was the last: all go on
+                    todo += waiting[name]
+                    now = max(max(member.free) for member in waiting[name])
+                    for member in waiting.pop(name):
+                        member.mark(2, max(member.free), now)
+                        member.free = [now, now]
+                        member.ends.append(now)
+                break
+            if each.kind not in COMPUTING:
+                heappush(queue, (clock.ready(1), clock.number))
+                break
+            start = clock.ready(0)
+            work = prod(int(number) for number in each.arguments) / rates.macs_per_s * 1e9
+            clock.done(0, start, start + whole_ns(work))
+    for name in sorted(waiting)[:1]:
+        cores = sorted(clock.number for clock in waiting[name])
+        raise DeadlockError(f"cores {cores} wait at barrier {name} for {missing[name]} more")
 
 
 class _Fabric:
@@ -212,24 +186,25 @@ class _Fabric:
         if each.kind != "WRITE":
             head = self._port(source, start, bank_ns)
             tail = head + bank_ns
-        crossed: dict[int, tuple[int, int]] = {}
-        return max(self._way(source, target, size, (head, tail), crossed, each.kind != "READ") for target in targets)
-
-    def _way(
-        self, source: int, target: int, size: int, begun: tuple[int, int], crossed: dict[int, tuple[int, int]],
-        stores: bool,
-    ) -> int:  # fmt: skip
-        """One destination; links that the same move crossed before are not crossed again."""
-        head, tail = begun
-        for link in self.graph.route(self.places[source], self.places[target]):
-            if link not in crossed:
-                crossed[link] = self._cross(link, size, head, tail)
-            head, tail = crossed[link]
-        if stores:
-            bank_ns = whole_ns(size * self._bank_ns)
-            head = self._port(target, head, bank_ns)
-            tail = max(tail, head + bank_ns)
-        return tail
+        begun, ends = (head, tail), []
+        crossed: dict[int, tuple[int, int]] = {}  # a link is crossed once, whatever the number of destinations
+        for target in targets:
+            head, tail = begun
+            for link in self.graph.route(self.places[source], self.places[target]):
+                if link not in crossed:
+                    occupied, step = whole_ns(size * self._link_ns[link]), self._step_ns[link]
+                    if self.queues:
+                        head = max(head, self.links[link])
+                        self.links[link] = head + occupied
+                    self.carried[link] += size
+                    self.occupied[link] += occupied
+                    crossed[link] = head + step, max(tail, head + occupied) + step
+                head, tail = crossed[link]
+            if each.kind != "READ":
+                head = self._port(target, head, bank_ns)
+                tail = max(tail, head + bank_ns)
+            ends.append(tail)
+        return max(ends)
 
     def _port(self, bank: int, head: int, bank_ns: int) -> int:
         """When a bank's port is there for a move."""
@@ -237,16 +212,6 @@ class _Fabric:
             head = max(head, self.banks[bank])
             self.banks[bank] = head + bank_ns
         return head
-
-    def _cross(self, link: int, size: int, head: int, tail: int) -> tuple[int, int]:
-        """Head and tail of a move behind a link."""
-        occupied, step = whole_ns(size * self._link_ns[link]), self._step_ns[link]
-        if self.queues:
-            head = max(head, self.links[link])
-            self.links[link] = head + occupied
-        self.carried[link] += size
-        self.occupied[link] += occupied
-        return head + step, max(tail, head + occupied) + step
 
 
 def _ends(each: Instruction, core: int) -> tuple[int, ...]:

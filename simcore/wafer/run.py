@@ -14,7 +14,7 @@ from simcore.errors import InputError
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
 from simcore.timeline.events import COLUMNS, NO_LAYER, EventBuffer, EventKind, Timeline, WaferRun
-from simcore.wafer.cores import play_cores
+from simcore.wafer.cores import CoreTimes, play_cores
 from simcore.wafer.steps import Rates, StepTimes, play
 from simcore.workload.model import PhaseName
 from simcore.workload.wafer import CoreStep, NodeStep
@@ -104,14 +104,10 @@ def _nodes(run: _Run, step: NodeStep) -> None:
     queues = run.settings.network != "congestion-free"
     times = play(run.graph, step, run.rates, factors=run.factors[: step.nodes], queues=queues)
     _phase_events(run, step, times)
-    run.link_bytes, run.busy_ns = run.link_bytes + times.link_bytes, run.busy_ns + times.busy_ns
-    run.load_ns[: step.nodes] += times.compute_ns
-    figures = _figures(step.name, step.tokens, times.time_ns, times.compute_ns)
-    figures["stragglers"] = _stragglers(times)
     for phase in step.phases:
         for flows in phase.rounds:
             run.sent(phase.layer, step.nodes, flows.source, flows.target, flows.size_bytes)
-    _finish(run, figures)
+    _finish(run, step, times, np.arange(step.nodes), stragglers=_stragglers(times))
 
 
 def _phase_events(run: _Run, step: NodeStep, times: StepTimes) -> None:
@@ -159,17 +155,16 @@ def _sent_bytes(graph: LinkGraph, step: NodeStep) -> IntArray:
     return sent
 
 
-def _figures(name: str, tokens: int, time_ns: int, compute_ns: IntArray) -> dict[str, Any]:
-    """A step in numbers."""
-    return {
-        "name": name,
-        "time_ns": time_ns,
-        "tokens": tokens,
-        "tokens_per_s": tokens / time_ns * 1e9 if time_ns else 0.0,
-        "compute_ns": {
-            "max": int(compute_ns.max()), "mean": float(compute_ns.mean()), "npu": int(compute_ns.argmax()),
-        },
-    }  # fmt: skip
+def _finish(run: _Run, step: NodeStep | CoreStep, times: StepTimes | CoreTimes, npus: IntArray, **more: object) -> None:
+    """Count a step of some NPUs in, in numbers; the next begins at its end."""
+    time_ns, spent_ns = times.time_ns, times.compute_ns
+    compute = {"max": int(spent_ns.max()), "mean": float(spent_ns.mean()), "npu": int(npus[spent_ns.argmax()])}
+    tokens_per_s = step.tokens / time_ns * 1e9 if time_ns else 0.0
+    figures = {"name": step.name, "time_ns": time_ns, "tokens": step.tokens, "tokens_per_s": tokens_per_s}
+    run.figures.append({**figures, "compute_ns": compute, **more})
+    run.spans.append((run.now_ns, run.now_ns + time_ns))
+    run.link_bytes, run.busy_ns = run.link_bytes + times.link_bytes, run.busy_ns + times.busy_ns
+    run.load_ns[npus] += spent_ns
 
 
 def _stragglers(times: StepTimes) -> list[dict[str, Any]]:
@@ -225,10 +220,6 @@ def _cores(run: _Run, step: CoreStep) -> None:
     kinds, names = np.array(UNITS), np.array([run.events.name(text) for text in ("computing", "moving", "barrier")])
     run.add(npu_class=places[core], stream=0, start_ns=start + run.now_ns, end_ns=end + run.now_ns, kind=kinds[unit],
             name=names[unit], layer=NO_LAYER, phase=-1, size_bytes=0)  # fmt: skip
-    run.link_bytes, run.busy_ns = run.link_bytes + times.link_bytes, run.busy_ns + times.busy_ns
-    run.load_ns[places] += times.compute_ns
-    figures = _figures(step.name, step.tokens, times.time_ns, times.compute_ns)
-    figures["compute_ns"]["npu"] = int(places[figures["compute_ns"]["npu"]])
     copies = (each for trace in step.traces for each in trace if each.kind in {"COPY", "MULTICAST"})
     moved = [
         (int(each.arguments[0]) // step.cores, int(bank) // step.cores, int(each.arguments[-1]))
@@ -236,14 +227,8 @@ def _cores(run: _Run, step: CoreStep) -> None:
         for bank in each.arguments[1:-1]
     ]  # source, target and bytes, for every target
     run.sent("all", len(step.traces) // step.cores, *np.array(moved, np.int64).reshape(-1, 3).T)
-    figures["move_ns"] = {"max": int(times.move_ns.max()), "mean": float(times.move_ns.mean())}
-    _finish(run, figures)
-
-
-def _finish(run: _Run, figures: dict[str, Any]) -> None:
-    """The step is over: the next begins at its end."""
-    run.figures.append(figures)
-    run.spans.append((run.now_ns, run.now_ns + figures["time_ns"]))
+    moving = {"max": int(times.move_ns.max()), "mean": float(times.move_ns.mean())}
+    _finish(run, step, times, places, move_ns=moving)
 
 
 def _timeline(run: _Run, topology: Topology) -> Timeline:

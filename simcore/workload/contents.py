@@ -8,24 +8,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from simcore.workload.loops import Span, loops
-from simcore.workload.model import (
-    SEND,
-    CollectiveKind,
-    Graph,
-    Group,
-    Layer,
-    NodeKind,
-    Parallelism,
-    Phase,
-    PhaseName,
-    Workload,
-)
+from simcore.workload.model import SEND, CollectiveKind, Graph, Group, Layer, NodeKind, Phase, PhaseName, Workload
 
 PIPELINE = "pp"
 KINDS = tuple(CollectiveKind)
@@ -172,7 +161,7 @@ _SPANS = {Span.MODEL: "tp", Span.DATA: "dp"}
 
 
 def _message(workload: Workload, layer: Layer, name: PhaseName, phase: Phase) -> Message:
-    """Collective, group, its size and bytes."""
+    """Collective, group, its size (0 where the header does not tell) and bytes."""
     group = str(phase.group)
     if phase.group is Group.LOOP:
         loop = loops.get(layer.loop or workload.loop)
@@ -180,17 +169,13 @@ def _message(workload: Workload, layer: Layer, name: PhaseName, phase: Phase) ->
         if span is Span.ALL and workload.parallelism.tp and name is not PhaseName.WEIGHT_GRAD:
             span = Span.MODEL  # as SimAI's headers mean it
         group = _SPANS.get(span, span.value)
-    size = _group_size(workload.parallelism, group)
-    gathered = phase.collective is CollectiveKind.ALL_GATHER and workload.dialect == "astra-sim"
-    return str(phase.collective), group, size, phase.size_bytes * (size if gathered and size else 1)
-
-
-def _group_size(sizes: Parallelism, group: str) -> int:
-    """Ranks of a group, 0 where the header does not tell."""
+    sizes = workload.parallelism
     replicas = sizes.all_gpus // (max(1, sizes.tp) * max(1, sizes.pp))
     known = {"tp": sizes.tp, "ep": sizes.ep, "cp": sizes.cp, "pp": sizes.pp, "all": sizes.all_gpus, "dp": replicas}
     known["dp_ep"] = replicas * max(1, sizes.tp) // (max(1, sizes.ep) * sizes.expert_stride)
-    return known.get(group, 0)
+    size = known.get(group, 0)
+    gathered = phase.collective is CollectiveKind.ALL_GATHER and workload.dialect == "astra-sim"
+    return str(phase.collective), group, size, phase.size_bytes * (size if gathered and size else 1)
 
 
 def layer_kind(name: str) -> str:
@@ -211,8 +196,17 @@ def of_graphs(
     """Graphs, each with how many ranks run it; a collective without group is one of all `num_ranks`, if several."""
     traffic, compute, runs = Counter[Message](), Counter[Kernel](), Counter[Kernel]()
     for ranks, graph in graphs:
-        for message in _graph_messages(graph, groups, num_ranks if num_ranks > 1 else 0):
-            traffic[message] += ranks
+        # Every collective and send; receives are the sends of others.
+        for row in np.flatnonzero((graph.kind == NodeKind.COLLECTIVE) | (graph.kind == NodeKind.SEND)).tolist():
+            size = int(graph.size_bytes[row])
+            if graph.kind[row] == NodeKind.SEND:
+                traffic[SEND, PIPELINE, 0, size] += ranks
+                continue
+            kind, label = KINDS[graph.collective[row]], graph.group_names[graph.group[row]]
+            members = len(groups.get(label, ())) if label else num_ranks if num_ranks > 1 else 0
+            whole = size * members if kind is CollectiveKind.ALL_GATHER and members else size
+            group = _of_ranks(members) or (f"group {label}" if label else "all")
+            traffic[str(kind), group, members, whole] += ranks
         for row in np.flatnonzero((graph.kind == NodeKind.COMPUTE) & (graph.duration_ns > 0)).tolist():
             phase, _, rest = graph.names[row].partition(".")  # our own traces name nodes PHASE.LAYER
             ours = phase in PHASES and rest
@@ -220,16 +214,3 @@ def of_graphs(
             compute[kernel] += int(graph.duration_ns[row]) * ranks
             runs[kernel] += ranks
     return _contents(name, num_ranks, traffic, compute, runs)
-
-
-def _graph_messages(graph: Graph, groups: Mapping[str, tuple[int, ...]], num_ranks: int) -> Iterator[Message]:
-    """Every collective and send; receives are the sends of others."""
-    for row in np.flatnonzero((graph.kind == NodeKind.COLLECTIVE) | (graph.kind == NodeKind.SEND)).tolist():
-        size = int(graph.size_bytes[row])
-        if graph.kind[row] == NodeKind.SEND:
-            yield SEND, PIPELINE, 0, size
-            continue
-        kind, label = KINDS[graph.collective[row]], graph.group_names[graph.group[row]]
-        ranks = len(groups.get(label, ())) if label else num_ranks
-        whole = size * ranks if kind is CollectiveKind.ALL_GATHER and ranks else size
-        yield str(kind), _of_ranks(ranks) or (f"group {label}" if label else "all"), ranks, whole

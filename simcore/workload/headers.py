@@ -160,38 +160,24 @@ class Header:
         key = _key(token.text)
         if key in self.values:
             self.source.problem(token, f"the key '{key}' stands twice", "one", field=key)
-        value = self._value(token, key)
-        if value is None:
-            return
-        if key in (*LISTS, STAGES):
-            self._list(key, value)
-        else:
-            self._store(key, value, [self._number(key, value)])
-            self.entries[key] = (value,)
-
-    def _list(self, key: str, count: Token) -> None:
-        """`checkpoints: k c1 .. ck`."""
-        length = self._number(key, count)
-        places: list[Token] = []
-        while len(places) < length and (token := self.cursor.peek()) and _key(token.text) not in KEYS:
-            self.cursor.take()
-            places.append(token)
-        if len(places) < length:
-            told = f"{length} {'row counts' if key == STAGES else 'layer indices'} after '{key}: {length}'"
-            self.source.problem(count, f"'{key}' has too few entries", told, f"{len(places)}", field=key)
-        self._store(key, count, [self._number(key, token) for token in places])
-        self.entries[key] = tuple(places)
-
-    def _value(self, token: Token, key: str) -> Token | None:
-        """The word behind a key; another key or the end is a problem."""
         value = self.cursor.peek()
         if value is None or _key(value.text) in KEYS:
             told = repr(value.text) if value else "the end of the file"
             self.source.problem(token, f"'{key}' has no value", f"{key}: NUMBER", told, field=key)
-            self.values[key] = ()
-            self.places[key] = token
-            return None
-        return self.cursor.take()
+            self._store(key, token, [])
+            return
+        self.cursor.take()
+        places = [value]
+        if key in (*LISTS, STAGES):  # `checkpoints: k c1 .. ck`
+            length, places = self._number(key, value), []
+            while len(places) < length and (entry := self.cursor.peek()) and _key(entry.text) not in KEYS:
+                self.cursor.take()
+                places.append(entry)
+            if len(places) < length:
+                told = f"{length} {'row counts' if key == STAGES else 'layer indices'} after '{key}: {length}'"
+                self.source.problem(value, f"'{key}' has too few entries", told, f"{len(places)}", field=key)
+        self._store(key, value, [self._number(key, place) for place in places])
+        self.entries[key] = tuple(places)
 
     def _number(self, key: str, token: Token) -> int:
         """A whole number; AICB prints `pp_comm: 6291456.0`."""
@@ -291,24 +277,18 @@ def write_header(workload: Workload) -> str:
     if workload.loop not in LOOPS:
         raise InputError.at(workload.loop, "unknown training loop", expected=closest(workload.loop, LOOPS))
     if workload.dialect == "astra-sim":
-        return " ".join([workload.loop, *_positional(workload)])
+        keys = list(LOOPS[workload.loop])
+        sizes = {key: getattr(workload.parallelism, name) for key, name in SIZES.items() if key not in keys}
+        sizes |= {PIPELINE: workload.pipeline_bytes, STAGES: workload.stage_rows}
+        if lost := [key for key, value in sizes.items() if value]:
+            message = f"ASTRA-sim 1.0's header of {workload.loop} cannot say {', '.join(lost)}"
+            raise InputError.at(workload.name or "workload", message, hint="write it in the simai dialect")
+        if keys == [BOTTOM]:
+            return f"{workload.loop} {workload.last_bottom_layer}"
+        return " ".join([workload.loop, *(word for key in keys for word in _words(workload, key))])
     keys = [key for key in SIZES if key not in _SAID or getattr(workload.parallelism, SIZES[key])] + list(LISTS)
     keys = [BOTTOM] * (BOTTOM in LOOPS[workload.loop]) + keys + [STAGES] * bool(workload.stage_rows) + [PIPELINE]
     return " ".join([workload.loop, *(word for key in keys for word in _words(workload, key))])
-
-
-def _positional(workload: Workload) -> list[str]:
-    required = LOOPS[workload.loop]
-    sizes = {key: getattr(workload.parallelism, name) for key, name in SIZES.items() if key not in required}
-    lost = [
-        key for key, value in {**sizes, PIPELINE: workload.pipeline_bytes, STAGES: workload.stage_rows}.items() if value
-    ]
-    if lost:
-        message = f"ASTRA-sim 1.0's header of {workload.loop} cannot say {', '.join(lost)}"
-        raise InputError.at(workload.name or "workload", message, hint="write it in the simai dialect")
-    if required == (BOTTOM,):
-        return [str(workload.last_bottom_layer)]
-    return [word for key in required for word in _words(workload, key)]
 
 
 _SAID = {GROUP, "cp", "etp"}  # where they are not 0

@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -76,21 +77,16 @@ def read_host_trace(content: bytes, file: str) -> HostTrace:
     groups: dict[str, Mapping[str, Any]] = {}
     for op in operations:
         if op.name == GROUPS:
-            groups |= {str(one[key]): one for one in _groups(op) for key in ("pg_name", "backend_id") if key in one}
+            with suppress(LookupError, TypeError, ValueError):
+                said = json.loads(op.inputs["values"][0])
+                found = [one for one in said if isinstance(one, dict)] if isinstance(said, list) else []
+                groups |= {str(one[key]): one for one in found for key in ("pg_name", "backend_id") if key in one}
     return HostTrace(file, str(head.get("pid", "")), tuple(sorted(started, key=_started)), groups)
 
 
 def _started(op: Op) -> int:
     """Record-function ids count starts."""
     return int(op.attributes["rf_id"])
-
-
-def _groups(op: Op) -> list[Mapping[str, Any]]:
-    try:
-        found = json.loads(op.inputs["values"][0])
-    except (LookupError, TypeError, ValueError):
-        return []
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
 def read_recorded(
@@ -283,23 +279,23 @@ def _around(trace: KinetoTrace, said: Iterable[int], kernel: int) -> int:
 
 def _operation(op: Op) -> str:
     """The collective of an operation: an attribute, in older schemas the first text among its inputs."""
-    texts = (value for value, kind in _inputs(op) if kind == "String")
+    texts = (value for value, kind in op.typed_inputs() if kind == "String")
     return str(op.attributes.get("collective_name") or next(texts, ""))
-
-
-def _inputs(op: Op) -> Iterator[tuple[Any, str]]:
-    return zip(op.inputs.get("values") or (), map(str, op.inputs.get("types") or ()), strict=False)
 
 
 def _collective(op: Op, host: HostTrace) -> Collective:
     """What a rank puts in, and with whom."""
-    kind, tensors = next((each for each in _tensors(op)), ("", []))
+    kind, tensors = next(op.tensors(), ("", []))
     element = ELEMENTS.get(kind, kind)
     elements, size_bytes = sum(int(one[3]) for one in tensors), sum(int(one[3]) * int(one[4]) for one in tensors)
     made = Collective(operation=_operation(op), group="", elements=elements, dtype=element)
     if made.size_bytes != size_bytes:
         made = replace(made, elements=size_bytes, dtype="byte")
-    said = next((host.groups[name] for name in _group_names(op) if name in host.groups), None)
+    # Its process group is an attribute, or what an input of these types names.
+    named = {"Tuple[String,String]": lambda value: value[0], "Int": lambda value: value}
+    called = [named[kind](value) for value, kind in op.typed_inputs() if kind in named]
+    names = map(str, (op.attributes.get("pg_name", ""), *called))
+    said = next((host.groups[name] for name in names if name in host.groups), None)
     size = int(op.attributes.get("pg_size") or (said or {}).get("group_size") or 0)
     start, stride = (int(op.attributes.get(f"global_rank_{key}", -1)) for key in ("start", "stride"))
     spaced = [start + stride * at for at in range(size)] if start >= 0 and stride > 0 else []
@@ -307,22 +303,3 @@ def _collective(op: Op, host: HostTrace) -> Collective:
     group = json.dumps(ranks) if len(ranks) == size and size else ""
     description = str(op.attributes.get("pg_desc") or (said or {}).get("pg_desc") or "")
     return replace(made, group=group, size=size, description=description)
-
-
-def _tensors(op: Op) -> Iterator[tuple[str, list[Any]]]:
-    """Element type and tensors [id, storage, offset, elements, bytes an element, device] of each input that has any."""
-    for value, kind in _inputs(op):
-        inner = re.match(r"(GenericList\[)?Tensor\(([^)]*)\)", kind)
-        if inner:
-            tensors = value if inner[1] else [value]
-            yield inner[2], [one for one in tensors if isinstance(one, list) and len(one) > 4]
-
-
-def _group_names(op: Op) -> Iterator[str]:
-    """What an operation may call its process group."""
-    yield str(op.attributes.get("pg_name", ""))
-    for value, kind in _inputs(op):
-        if kind == "Tuple[String,String]":
-            yield str(value[0])
-        elif kind == "Int":
-            yield str(value)

@@ -164,7 +164,14 @@ def _job(node: Node, name: str) -> Job:
     name = node["name"].text() if "name" in node else name
     start = round(node["start"].quantity(parse_ns)) if "start" in node else 0
     repeats = node["repeats"].integer(1, MOST_REPEATS) if "repeats" in node else 1
-    place = _place(node["place"]) if "place" in node else "packed"
+    place: str | tuple[int, ...] = "packed"
+    if "place" in node:  # a rule, or NPUs one by one
+        where = node["place"]
+        place = (
+            tuple(item.integer() for item in where.sequence()) if isinstance(where.value, list) else str(where.value)
+        )
+        if isinstance(place, str) and place not in PLACES:
+            where.problem("no such placement", f"a list of NPUs, or {closest(place, PLACES)}")
     npus = node["npus"].integer(1, MOST_NPUS) if "npus" in node else 0 if isinstance(place, str) else len(place)
     if not npus:
         node.problem(f"{name} does not say how many NPUs it has", "npus: 8, or place: with a list of NPUs")
@@ -173,15 +180,6 @@ def _job(node: Node, name: str) -> Job:
     if node.problems.found or "workload" not in node:
         return Job(name, _EMPTY, npus)
     return Job(name, _graphs(node["workload"], npus, repeats), npus, start, repeats, place, node.location)
-
-
-def _place(node: Node) -> str | tuple[int, ...]:
-    """A rule, or NPUs one by one."""
-    if isinstance(node.value, list):
-        return tuple(item.integer() for item in node.sequence())
-    if node.value not in PLACES.names():
-        node.problem("no such placement", f"a list of NPUs, or {closest(str(node.value), PLACES.names())}")
-    return str(node.value)
 
 
 def _graphs(node: Node, npus: int, repeats: int) -> GraphSet:
@@ -200,8 +198,4 @@ def _graphs(node: Node, npus: int, repeats: int) -> GraphSet:
         found_pp = f"pp: {workload.parallelism.pp}"
         node.problem("a pipeline cannot be one of several jobs", "pp: 1, or traces of it", found_pp)
         return _EMPTY
-    traces = convert(workload, (npus,), repeats)
-    known = {data: number for number, data in enumerate(dict.fromkeys(traces))}
-    groups: dict[str, tuple[int, ...]] = {}
-    graphs = tuple(reader.with_groups(reader.decode(data, str(path)), groups, (), npus) for data in known)
-    return GraphSet(graphs, np.array([known[data] for data in traces], np.int32), groups, path.name, workload.warnings)
+    return reader.of_ranks(convert(workload, (npus,), repeats), path.name, workload.warnings)

@@ -82,8 +82,14 @@ def written_row(layer: Layer) -> str:
 
 def read_row(row: list[Token], source: Source, width: int, dialect: Dialect) -> Layer:
     """One row, its problems noted."""
-    if len(row) != width:
-        _wrong_width(row, source, width)
+    if len(row) != width:  # point at the first that is too much, or behind the last
+        policy = "; the 13th is the row's training loop" if width > WIDTH else ""
+        last = row[-1]
+        place = row[width] if len(row) > width else Token("", last.line, last.column + len(last.text))
+        missing = COLUMNS[len(row)] if len(row) < width else ""
+        hint = f"the columns from '{missing}' on are missing" if missing else "only HYBRID_CUSTOMIZED has a 13th column"
+        message = f"a row must have {width} columns{policy}"
+        source.problem(place, message, f"{width} columns", f"{len(row)} columns", hint, field="row")
     if len(row) < width:
         return Layer(row[0].text, location=source.location(row[0]))
     cells = [_cell(index, token, source, dialect) for index, token in enumerate(row[:width])]
@@ -92,19 +98,8 @@ def read_row(row: list[Token], source: Source, width: int, dialect: Dialect) -> 
         Phase(cells[column - 1], kind, cells[column + 1], group)
         for column, (kind, group) in zip(TYPE_COLUMNS, kinds, strict=True)
     )
-    name, place, loop = row[0].text, source.location(row[0]), row[WIDTH].text if width > WIDTH else ""
-    return Layer(name, forward, input_grad, weight_grad, cells[11], cells[1], loop, place, role_of(name))
-
-
-def _wrong_width(row: list[Token], source: Source, width: int) -> None:
-    """A row with too few or too many columns: point at the first that is too much, or behind the last."""
-    policy = "; the 13th is the row's training loop" if width > WIDTH else ""
-    last = row[-1]
-    place = row[width] if len(row) > width else Token("", last.line, last.column + len(last.text))
-    missing = COLUMNS[len(row)] if len(row) < width else ""
-    hint = f"the columns from '{missing}' on are missing" if missing else "only HYBRID_CUSTOMIZED has a 13th column"
-    message = f"a row must have {width} columns{policy}"
-    source.problem(place, message, f"{width} columns", f"{len(row)} columns", hint, field="row")
+    name, where, loop = row[0].text, source.location(row[0]), row[WIDTH].text if width > WIDTH else ""
+    return Layer(name, forward, input_grad, weight_grad, cells[11], cells[1], loop, where, role_of(name))
 
 
 def _cell(index: int, token: Token, source: Source, dialect: Dialect) -> int:
@@ -138,20 +133,11 @@ def _not_a_number(index: int, token: Token, source: Source) -> None:
     message = f"{label} must be a whole number of {what}"
     if is_integer(token.text) and token.text[0].isdigit():
         message, expected = f"{label} is too large", f"integer {what} below 2^63 = {MAX_INTEGER + 1}"
-    source.problem(token, message, expected, hint=_number_hint(index, token.text), field=label)
-
-
-def _number_hint(index: int, text: str) -> str:
-    """What was probably meant."""
-    if text in TYPES:
-        return "a communication type stands here: are the columns shifted?"
-    if index not in SIZE_COLUMNS:
-        return ""
-    try:
-        size = parse_bytes(text)
-    except (ValueError, OverflowError):
-        return ""
-    return f"write {size}" if size >= 0 and str(size) != text else ""
+    hint = "a communication type stands here: are the columns shifted?" if token.text in TYPES else ""
+    with suppress(ValueError, OverflowError):  # a size with a unit, perhaps
+        size = parse_bytes(token.text) if index in SIZE_COLUMNS else -1
+        hint = f"write {size}" if size >= 0 and str(size) != token.text else hint
+    source.problem(token, message, expected, hint=hint, field=label)
 
 
 def _check_type(index: int, token: Token, source: Source, dialect: Dialect) -> None:

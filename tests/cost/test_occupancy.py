@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simcore.cli import main
+from simcore.cost.answer import remedies
 from simcore.cost.occupancy import occupancy
 from simcore.cost.predict import predict
-from simcore.cost.room import remedies
 from simcore.cost.systems import CLUSTERS
 from simcore.cost.words import plan_of
 from simcore.model.allocator import Allocator

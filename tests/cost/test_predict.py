@@ -6,13 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simcore.cli import main
-from simcore.cost.predict import predict
+from simcore.cost.predict import gradient_sums, predict
 from simcore.cost.systems import CLUSTERS
 from simcore.errors import InputError
 from simcore.model.held import held_parameters
 from simcore.model.memory import peak, stage_memory
 from simcore.model.plan import Plan
 from simcore.model.presets import model
+from simcore.model.steps import Axis
 
 GPT = replace(model("gpt-7.5b"), layers=24)
 BASE = Plan.of(
@@ -66,6 +67,15 @@ def test_zero_shards_what_it_says():
     sizes = [one.parameters + one.gradients + one.optimizer for one in parts]
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[0] / sizes[3] == pytest.approx(BASE.dp, rel=1e-6)
+
+
+def test_hybrid_sharding_sums_what_a_rank_owns_over_the_replicas():
+    """A group of two scatters, then every rank sums its half with the ranks that own the same half."""
+    scattered, summed, gathered = gradient_sums(GPT, replace(BASE, zero=1, shard=2), SELENE.software)
+    assert (scattered.axis, summed.axis, gathered.axis) == (Axis.DATA, Axis.REPLICAS, Axis.DATA)
+    assert summed.size_bytes == -(-scattered.size_bytes // 2)
+    plain = predict(GPT, replace(BASE, zero=1), SELENE)
+    assert predict(GPT, replace(BASE, zero=1, shard=BASE.replicas), SELENE).step_s == plain.step_s
 
 
 def test_a_batch_that_does_not_divide_is_refused():

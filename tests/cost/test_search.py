@@ -184,7 +184,7 @@ def test_no_more_is_computed_again_than_fitting_takes():
         (("[1, 2]", "[1, two]"), ":7:18"),
         (("seq: 1024", "seq: 1024\nmemory: 1 MB"), "the smallest needs"),
         (("global_batch: 32", "global_batch: 32\nrecompute: [some]"), "selective"),
-        (("global_batch: 32", "global_batch: 32\nzero: [4]"), "0 to 3"),
+        (("global_batch: 32", "global_batch: 32\nzero: [4]"), "0, 1, 2, 3"),
     ],
 )
 def test_a_wrong_study_says_where(change, message, tmp_path, capsys):

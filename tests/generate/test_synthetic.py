@@ -175,7 +175,7 @@ def test_the_commands_write_what_can_be_read(tmp_path, source, capsys):
     one = str(tmp_path / "one.et")
     command = ["generate", "collective", "--kind", "all_reduce", "--bytes", "4 KiB", "--dims", "0,2", "-o", one]
     assert main(command) == 0
-    graph = reader.read_trace(one).graph
+    graph = reader.distinct_ranks(one)[0][0].graph
     assert graph.kind.tolist() == [NodeKind.COLLECTIVE] and graph.size_bytes.tolist() == [4096]
     assert graph.dims.tolist() == [0b101]
     assert main(command) == 2  # it is there

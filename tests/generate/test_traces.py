@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from simcore.cli import main
-from simcore.generate.groups import groups_of
+from simcore.generate.traces import groups_of
 from simcore.model.plan import Plan
 from simcore.workload.chakra.groups import read_groups
 from simcore.workload.chakra.reader import read_graphs

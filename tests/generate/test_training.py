@@ -14,9 +14,9 @@ from simcore.generate.aicb.training import training_text
 from simcore.generate.build import Asked, aicb_options
 from simcore.generate.deviations import deviations
 from simcore.generate.durations import roofline
-from simcore.generate.groups import groups_of
 from simcore.generate.listing import listed_step
 from simcore.generate.step import make_step
+from simcore.generate.traces import groups_of
 from simcore.generate.training import stage_workload
 from simcore.model.held import held_parameters, tied_gradient_bytes
 from simcore.model.plan import Plan
@@ -320,7 +320,9 @@ def test_hybrid_sharding_over_all_replicas_is_zero_3():
         assert Group.DP_EP not in groups
 
 
-@pytest.mark.parametrize("values", [{"shard": 3}, {"zero": 0, "shard": 4}, {"ep": 2}, {"tp": 2, "expert_tp": 1}])
+@pytest.mark.parametrize(
+    "values", [{"shard": 3}, {"zero": 0, "shard": 4}, {"zero": 1, "shard": 4}, {"ep": 2}, {"tp": 2, "expert_tp": 1}]
+)
 def test_what_zero_3_does_not_shard_is_refused(values):
     with pytest.raises(InputError, match=r"shard_ranks|stage"):
         step(MIXED, replace(Plan(8, 256, global_batch=8, zero=3), **values))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from simcore.generate.wse.nodes import exchanges, operations, steps
-from simcore.generate.wse.ranks import replicas
+from simcore.generate.wse.ranks import groups
 from simcore.generate.wse.traffic import matrix, node_step
 from tests.generate.test_wse_nodes import SYSTEMS
 from tests.generate.wse import SMALL_LLAMA, job, rows
@@ -85,7 +85,7 @@ def test_weight_gradients_are_summed_over_the_nodes_with_the_same_weights(name):
     for node, own in enumerate(held):
         sums = [each for each in own if "_sync_" in each.uid]
         attention = sum(each.memory_bytes for each in own if each.uid.endswith("_wgrad") and "_attn" in each.uid)
-        group = replicas(made.system, node)
+        group = groups(made.system, node).replicas
         found = [each for each in sums if "attention" in each.uid]
         assert [(each.network_bytes, each.group) for each in found] == ([(attention, group)] * (len(group) > 1))
 

@@ -112,8 +112,7 @@ def limited() -> None:
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY_BYTES, used + MEMORY_BYTES))
     warnings.simplefilter("error")
-    gc.collect()
-    gc.freeze()
+    gc.freeze()  # what the parent made is none of ours: to look through it would copy it
 
 
 def last_line(finding: str) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 import networkx as nx
 
 from simcore.cli import main
-from simcore.workload.chakra import legacy, writer
+from simcore.workload.chakra import schema, writer
 from tests.cli.test_generate_wse import MODEL, PHASE
 from tests.profiles_of_steps import recorded
 
@@ -209,7 +209,7 @@ def archive(content: bytes) -> bytes:
 
 def old_trace() -> bytes:
     """A computation and an all-gather behind it, in Chakra's schema 0.0.3."""
-    node = legacy._messages("0.0.3")["Node"]
+    node = schema.messages("0.0.3")["Node"]
     work, gather = node(id=0, name="n", type=4), node(id=1, name="c", type=7, parent=[0], inputs="[]")
     work.attribute.add(name="runtime", type=1).i = 5
     for name, value in (("comm_type", 2), ("comm_size", 64)):

@@ -97,7 +97,7 @@ def _graphs(path: Path) -> object:
 
 
 def _summary(path: Path) -> object:
-    trace = reader.read_trace(path)
+    trace = reader.distinct_ranks(path)[0][0]
     return summarise(trace.graph), obfuscate(reader.current_files(str(path))[-1], b"salt", keep_sizes=False)
 
 

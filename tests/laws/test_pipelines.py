@@ -16,7 +16,7 @@ from simcore.noise import parse_jitter
 from simcore.system.config import SystemConfig
 from simcore.timeline.events import FOREVER
 from simcore.workload import text
-from simcore.workload.loops import schedules
+from simcore.workload.loops import schedules, timing
 from simcore.workload.loops.step import group_axes
 from simcore.workload.model import CollectiveKind, Group, Layer, Parallelism, Phase, Role, Workload
 from tests.runs import KINDS, Run
@@ -43,7 +43,7 @@ def played(schedule: schedules.Schedule, transfer_ns: int = 0) -> float:
     rows = ROWS if schedule.placement == "twoway" else ROWS / schedule.chunks
     forward, weight = [FORWARD * rows] * schedule.parts, [WEIGHT_GRAD * rows] * schedule.parts
     backward = [(INPUT_GRAD + (0 if schedule.splits_backward else WEIGHT_GRAD)) * rows] * schedule.parts
-    return schedules.play(schedule, schedules.Durations(forward, backward, weight, transfer_ns)).makespan
+    return timing.play(schedule, timing.Durations(forward, backward, weight, transfer_ns)).makespan
 
 
 SHAPES = [
@@ -269,7 +269,7 @@ def test_a_stage_that_is_slow_sets_the_pace():
     run = Run(equal_stages(4, 16), machine(4), settings=Settings(stragglers={4: 2.0, 5: 2.0}))
     slow = [1, 1, 2, 1]
     forward, backward = ([ROWS * time_ns * by for by in slow] for time_ns in (FORWARD, INPUT_GRAD + WEIGHT_GRAD))
-    expected = schedules.play(schedules.make("1f1b", 4, 16), schedules.Durations(forward, backward))
+    expected = timing.play(schedules.make("1f1b", 4, 16), timing.Durations(forward, backward))
     report = run.report()
     assert report["time_ns"] == expected.makespan
     idle = [stage["idle_ns"] for stage in report["pipeline"]["stages"]]
@@ -282,7 +282,7 @@ def test_parts_of_a_model_differ_in_length():
     workload = Workload(LOOP, (row,) * 4 * 4, Parallelism(1, 1, 2, 1, 0, 4), "simai", stage_rows=(4, 12))
     assert text.parse(text.write(workload), "made").stage_rows == (4, 12)
     schedule = schedules.make("1f1b", 2, 4)
-    expected = schedules.play(schedule, schedules.Durations([100, 300], [200, 600])).makespan
+    expected = timing.play(schedule, timing.Durations([100, 300], [200, 600])).makespan
     assert Run(workload, machine(2)).timeline().time_ns == expected
 
 

@@ -26,7 +26,7 @@ FILES = {
 
 END = "=====\n{}"
 COMMANDS = {
-    "run": "run --workload dlrm --topology torus_4x4x4 --straggler 5=1.5 -o out --timeline t.svg --json",
+    "run": "run --workload dlrm --topology ring8 --straggler 5=1.5 -o out --timeline t.svg --json",
     "sweep": "sweep sweep.yaml -o out --jobs {jobs} -q && sweep report out",
     "search": "search study.yaml --plot s.png --json",
     "validate": "validate --data rows.json --plot v.pdf --json",

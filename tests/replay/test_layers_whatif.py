@@ -14,7 +14,7 @@ from simcore.replay.rank import view
 from simcore.replay.run import Changes
 from simcore.replay.session import replay_traces
 from simcore.replay.views.report import to_dict
-from simcore.replay.whatif.changes import Layers
+from simcore.replay.whatif import changes
 from simcore.replay.whatif.layers import find_layers
 from simcore.workload.kineto import read_kineto, read_ranks
 from tests.profiles_of_steps import recorded
@@ -47,7 +47,9 @@ def trace_of(program, rank=0):
 def test_a_model_of_other_depth_takes_what_its_own_trace_says(forward, backward, layers, wanted, batches):
     """Against a recording of that many. At each seam a short gap may be the device's own or that of a late launch."""
     seams = 2 * batches * max(wanted - layers, 1)
-    predicted = replay_traces([trace_of(model(layers, forward, backward, batches))], Changes(), [Layers(wanted)])
+    predicted = replay_traces(
+        [trace_of(model(layers, forward, backward, batches))], Changes(), [changes.layers(wanted)]
+    )
     measured = trace_of(model(wanted, forward, backward, batches)).steps[1]
     assert predicted.steps[0][1].predicted_ns == pytest.approx(
         measured.end_ns - measured.start_ns, rel=0.02, abs=SHORT_GAP_NS * seams
@@ -59,14 +61,14 @@ def test_a_model_of_other_depth_takes_what_its_own_trace_says(forward, backward,
 def test_where_host_or_device_alone_decides_other_depths_are_exact(wanted, length_us):
     """Kernels of 300 us that always queue, or of 4 us that never do."""
     forward, backward = ([("work", 30), ("launch", "gemm", length_us), ("work", rest)] for rest in (20, 40))
-    predicted = replay_traces([trace_of(model(4, forward, backward))], Changes(), [Layers(wanted)])
+    predicted = replay_traces([trace_of(model(4, forward, backward))], Changes(), [changes.layers(wanted)])
     measured = trace_of(model(wanted, forward, backward)).steps[1]
     assert predicted.steps[0][1].predicted_ns == measured.end_ns - measured.start_ns
 
 
 def test_the_recorded_number_of_layers_changes_nothing():
     trace = trace_of(model(3, [("launch", "gemm", 50)], [("launch", "gemm", 90)]))
-    step = replay_traces([trace], Changes(), [Layers(3)]).steps[0][1]
+    step = replay_traces([trace], Changes(), [changes.layers(3)]).steps[0][1]
     assert (step.predicted_ns, step.timing.copies) == (step.baseline_ns, 4)
 
 
@@ -84,7 +86,7 @@ def test_a_layer_holds_on_to_its_collectives_on_all_ranks():
         for rank in (0, 1)
     ]
     traces = [trace_of([*program, ("synchronise",)], rank) for rank, program in enumerate(programs)]
-    found = replay_traces(traces, Changes(), [Layers(6)]).steps
+    found = replay_traces(traces, Changes(), [changes.layers(6)]).steps
     gained = [steps[1].predicted_ns - steps[1].baseline_ns for steps in found]
     assert gained == pytest.approx([3 * 352_000] * 2, rel=0.01)
 
@@ -99,14 +101,16 @@ UNNAMED = {
 @pytest.mark.parametrize("program", UNNAMED.values(), ids=UNNAMED.keys())
 def test_layers_need_ranges_that_launch_the_same_kernels(program):
     with pytest.raises(InputError, match="does not say which calls and kernels are a layer"):
-        replay_traces([trace_of(program)], Changes(), [Layers(2)])
+        replay_traces([trace_of(program)], Changes(), [changes.layers(2)])
 
 
 def test_layers_of_a_forward_pass_do_not_stand_for_the_backward_pass():
     recorder = recorded([*[("annotate", f"layer {n}", [("launch", "gemm", 50)]) for n in range(2)], ("work", 40)])
     recorder.add("cpu_op", "autograd::engine::evaluate_function", recorder.now_us - 20, 10, 2)
     with pytest.raises(InputError, match="the backward pass runs outside the ranges 'layer'") as raised:
-        replay_traces([read_kineto(json.dumps(recorder.document()).encode(), "made.json")], Changes(), [Layers(4)])
+        replay_traces(
+            [read_kineto(json.dumps(recorder.document()).encode(), "made.json")], Changes(), [changes.layers(4)]
+        )
     assert "layers cannot be changed" in str(raised.value)
 
 
@@ -130,7 +134,7 @@ def test_blocks_that_repeat_are_layers_where_nothing_is_named(forward, backward,
     parts = [*whole, *forward], [*other, *backward]
     trace = trace_of(unnamed(model(layers, *parts, batches, thread=2)))
     try:
-        predicted = replay_traces([trace], Changes(), [Layers(wanted)]).steps[0][1].predicted_ns
+        predicted = replay_traces([trace], Changes(), [changes.layers(wanted)]).steps[0][1].predicted_ns
     except InputError as error:
         assert "either could be the layers" in str(error)
         return
@@ -168,7 +172,7 @@ UNCLEAR = {
 @pytest.mark.parametrize(("found", "program"), UNCLEAR.items(), ids=[text[:30] for text in UNCLEAR])
 def test_unclear_repetitions_are_refused_with_what_was_found(found, program):
     with pytest.raises(InputError, match=found):
-        replay_traces([trace_of(program)], Changes(), [Layers(2)])
+        replay_traces([trace_of(program)], Changes(), [changes.layers(2)])
 
 
 PUBLIC_LAYERS = {
@@ -199,7 +203,9 @@ def test_blocks_that_are_not_most_of_a_step_or_not_alike_are_no_layers(place):
 def test_public_models_grow_by_their_layers():
     """Inference on an H100 with PyTorch's module stack: Qwen1.5-0.5B has 24 layers, 47.15 ms a pass."""
     traces = read_ranks([shared("data", "traces", "tracelens", "h100__Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz")])
-    times = [replay_traces(traces, Changes(), [Layers(count)]).steps[0][0].predicted_ns for count in (23, 24, 25, 26)]
+    times = [
+        replay_traces(traces, Changes(), [changes.layers(count)]).steps[0][0].predicted_ns for count in (23, 24, 25, 26)
+    ]
     assert times[1] == pytest.approx(47.15e6, rel=0.001)
     assert np.diff(times) == pytest.approx([times[1] / 24] * 3, rel=0.5)
     assert np.diff(times)[1:] == pytest.approx([times[2] - times[1]] * 2, rel=0.01)

@@ -7,7 +7,7 @@ import pytest
 from simcore.replay.run import Changes
 from simcore.replay.session import replay_traces
 from simcore.replay.views.breakdown import critical_path, sides
-from simcore.replay.whatif.changes import Kinds
+from simcore.replay.whatif.changes import kinds
 from simcore.workload.kineto import read_kineto
 from tests.profiles_of_steps import Recorder
 
@@ -36,7 +36,7 @@ def test_a_step_of_which_no_host_was_recorded_is_not_the_hosts(keep_marks):
 
 
 def test_a_single_device_gets_shorter_by_what_its_kernels_do():
-    (step,) = replay_traces([device_alone()], Changes(), [Kinds("products", 0.5)]).steps[0]
+    (step,) = replay_traces([device_alone()], Changes(), [kinds("products", 0.5)]).steps[0]
     assert step.baseline.device_ns - step.period.device_ns == STEPS * 200_000
 
 

@@ -60,10 +60,10 @@ def test_ranks_keep_their_numbers_and_equal_ones_are_one_class(tmp_path):
 
 @pytest.mark.parametrize("name", ["pytorch/t102/t102.0.et", "pytorch/dlrm/dlrm.0.et.gz"])
 def test_no_schedule_beats_the_critical_path(name):
-    from simcore.workload.chakra.reader import read_trace
+    from simcore.workload.chakra.reader import distinct_ranks
 
     path = shared("data", "traces", "chakra", *name.split("/"))
-    graph = read_trace(path).graph
+    graph = distinct_ranks(path)[0][0].graph
     longest_ns = int(graph.duration_ns[summary.critical_path(graph)].sum())
     assert longest_ns <= of_trace(str(path)).timeline.time_ns <= int(graph.duration_ns.sum())
 

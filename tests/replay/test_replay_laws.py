@@ -16,7 +16,7 @@ from simcore.replay.session import replay_traces
 from simcore.replay.views.report import to_dict
 from simcore.replay.views.trial import VARIANTS, ablations
 from simcore.replay.views.workloads import to_chakra, to_workload_text
-from simcore.replay.whatif.changes import Overlap, Scale, Straggler
+from simcore.replay.whatif.changes import overlap, scale, straggler
 from simcore.replay.whatif.retiming import Degree, Retimed
 from simcore.workload.kineto import read_kineto
 from tests.profiles_of_steps import recorded
@@ -42,7 +42,7 @@ def traced(program, steps=3, rank=0):
 
 
 def periods(trace, changes=Changes(), factor=None):  # noqa: B008 - frozen
-    scales = [Scale(EVERYTHING, factor)] if factor is not None else []
+    scales = [scale(EVERYTHING, factor)] if factor is not None else []
     return [step.period.device_ns for step in replay_traces([trace], changes, scales).steps[0]]
 
 
@@ -137,7 +137,7 @@ def test_time_that_the_host_waits_is_no_host_time():
 
 def test_only_matching_tasks_are_scaled():
     trace = traced([("work", 20), ("launch", "gemm", 100), ("launch", "norm", 50), ("synchronise",)])
-    scales = [Scale(re.compile("^norm$"), 3.0)]
+    scales = [scale(re.compile("^norm$"), 3.0)]
     assert replay_traces([trace], Changes(), scales).steps[0][1].predicted_ns == periods(trace)[1] + 100_000
 
 
@@ -145,7 +145,7 @@ def test_a_straggler_holds_the_other_ranks_up():
     """Rank 0 computes 400 us longer and rank 1 waits for it."""
     work = [("launch", "gemm", 400), ("launch", "ncclAllReduce", 50, 21, 7), ("synchronise",)]
     traces = [traced(work, 2, rank) for rank in (0, 1)]
-    plain, slow = (replay_traces(traces, Changes(), whats).steps for whats in ([], [Straggler((range(1),), 2.0)]))
+    plain, slow = (replay_traces(traces, Changes(), whats).steps for whats in ([], [straggler((range(1),), 2.0)]))
     assert [s[1].predicted_ns - p[1].predicted_ns for p, s in zip(plain, slow, strict=True)] == [400_000, 400_000]
 
 
@@ -154,7 +154,7 @@ def test_a_straggler_holds_the_other_ranks_up():
 def test_more_overlap_never_takes_longer(program):
     """Copy by copy: a period can differ as long as a slower stream has not caught up with a busier one."""
     trace = traced(program)
-    whats = ([Overlap("full")], [], [Overlap("off")])
+    whats = ([overlap("full")], [], [overlap("off")])
     for steps in zip(*(replay_traces([trace], Changes(), what).steps[0] for what in whats), strict=True):
         full, plain, off = (step.timing.end_ns.max(axis=1) for step in steps)
         for less, more in ((full, plain), (plain, off)):
@@ -170,10 +170,10 @@ def test_overlap_is_worth_what_runs_at_the_same_time():
         ("launch", "gemm", 400),
         ("synchronise",),
     ]
-    step = replay_traces([traced(beside)], Changes(), [Overlap("off")]).steps[0][1]
+    step = replay_traces([traced(beside)], Changes(), [overlap("off")]).steps[0][1]
     assert step.period.device_ns - step.baseline.device_ns == pytest.approx(300_000, abs=3_000)
     waiting = [("launch", "gemm", 400), ("launch", "ncclAllReduce", 300, 21, 7), ("synchronise",)]
-    step = replay_traces([traced(waiting)], Changes(), [Overlap("full")]).steps[0][1]
+    step = replay_traces([traced(waiting)], Changes(), [overlap("full")]).steps[0][1]
     assert step.period.device_ns - step.baseline.device_ns == pytest.approx(-300_000, abs=10_000)
 
 

@@ -8,7 +8,7 @@ from simcore.replay.build import prepare
 from simcore.replay.run import Changes
 from simcore.replay.session import replay_traces
 from simcore.replay.views.breakdown import critical_path
-from simcore.replay.whatif.changes import Kinds
+from simcore.replay.whatif.changes import kinds
 from simcore.system.collectives.nccl import FABRICS, collective_s
 from simcore.workload.kineto import read_kineto
 from simcore.workload.model import CollectiveKind
@@ -53,7 +53,7 @@ def test_a_transfer_takes_what_nccl_was_measured_to_take_where_size_ranks_and_de
 def test_waiting_stays_where_transfers_get_faster_and_goes_with_the_collective():
     """Of 900 us in the second step 600 are waiting: half of 300 us is gained, and all of it without the collective."""
     trace = trace_of([300, 900, 300])
-    half, none = (replay_traces([trace], Changes(), [Kinds("communication", each)]).steps[0][1] for each in (0.5, 0))
+    half, none = (replay_traces([trace], Changes(), [kinds("communication", each)]).steps[0][1] for each in (0.5, 0))
     assert half.baseline_ns - half.predicted_ns == 150_000
     assert critical_path(half)["other_ranks"] == 600_000
     assert none.baseline_ns - none.predicted_ns == pytest.approx(900_000, abs=10_000)

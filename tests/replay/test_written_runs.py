@@ -10,7 +10,7 @@ from simcore.cli import main
 from simcore.errors import InputError
 from simcore.replay.run import Changes
 from simcore.replay.session import replay_traces
-from simcore.replay.whatif.changes import Scale
+from simcore.replay.whatif.changes import scale
 from simcore.report.artefacts import write_timeline
 from simcore.report.model import Report
 from simcore.report.selection import Selection
@@ -50,7 +50,7 @@ def test_computing_twice_as_fast_in_the_replay_is_what_it_is_in_the_run(schedule
     given = step(tmp_path, **SEQUENCE), machine(tmp_path)
     recorded = api.run(*given, schedule=schedule, iterations=2)
     faster = api.run(*given, schedule=schedule, iterations=2, compute_scale=0.5)
-    computes = Scale(re.compile(r"^(?!nccl)"), 0.5)
+    computes = scale(re.compile(r"^(?!nccl)"), 0.5)
     predicted = length_ns(replay_traces(traces(recorded), ROWS_ONLY, [computes]))
     assert predicted == pytest.approx(faster.timeline.time_ns / 2, rel=1e-4)  # halves are rounded row by row
 

@@ -33,6 +33,7 @@ QUERY = """async (sql) => {
   return rows;
 }"""
 
+PATIENCE_MS = 300_000
 BAD = "select name, value from stats where severity in ('error', 'data_loss') and value > 0"
 
 
@@ -59,16 +60,17 @@ def opened(address):
     if chromium is None:
         pytest.skip("no Chromium found: apt-get install chromium")
     with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"], timeout=PATIENCE_MS)
         tabs = browser.new_context()  # they share what was loaded and compiled
+        tabs.set_default_timeout(PATIENCE_MS)
 
         def open_in_tab(timeline, written=perfetto_trace):
             trace = written(timeline, choose(timeline, Selection(), Limits(16, 1_000_000)))
             tab = tabs.new_page()
             tab.goto(address)
-            tab.wait_for_function("typeof app !== 'undefined'", timeout=60_000)
+            tab.wait_for_function("typeof app !== 'undefined'")
             tab.evaluate(OPEN, base64.b64encode(trace).decode())
-            tab.wait_for_function("app.trace && app.trace.traceInfo", timeout=60_000)
+            tab.wait_for_function("app.trace && app.trace.traceInfo")
             return functools.partial(tab.evaluate, QUERY)
 
         yield open_in_tab

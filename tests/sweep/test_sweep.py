@@ -1,11 +1,10 @@
 import json
 import logging
 import os
-import signal
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -64,16 +63,22 @@ def test_after_a_kill_at_any_byte_nothing_is_lost_and_nothing_repeated(study, fi
     assert len(ran) == len(known) - finished[:length].count(b"\n")
 
 
+def wait_for(what):
+    """However long it takes, until something is true; what is not there yet is not."""
+    while True:
+        with suppress(FileNotFoundError, ValueError):
+            if what():
+                return
+        time.sleep(0.005)
+
+
 def test_a_real_kill_loses_nothing_and_ends_the_workers(study, tmp_path, finished):
     command = [sys.executable, "-m", "simcore", "sweep", str(study), "-o", str(tmp_path), "--jobs", "2"]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    until = time.monotonic() + 120
-    while not (tmp_path / RESULTS).exists() or not (tmp_path / RESULTS).stat().st_size:
-        assert time.monotonic() < until
-        time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
-    process.communicate(timeout=20)  # ends only when the workers, who hold the pipe too, are gone
+    wait_for(lambda: process.poll() is not None or b"\n" in (tmp_path / RESULTS).read_bytes())
+    process.kill()
+    process.communicate()  # ends only when the workers, who hold the pipe too, are gone
     before = read_rows(tmp_path / RESULTS)
     assert before
     sweep(read_study(study), tmp_path)
@@ -162,14 +167,6 @@ def test_without_optuna_the_method_says_what_to_install(tmp_path, monkeypatch, c
     assert "study.yaml:1:9: error: Optuna is not installed" in capsys.readouterr().err
 
 
-@pytest.mark.filterwarnings("default")  # Dask's own
-def test_a_dask_cluster_gives_the_rows_of_this_process(study, tmp_path, finished):
-    distributed = pytest.importorskip("distributed")
-    with distributed.LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0") as local:
-        sweep(read_study(study), tmp_path, scheduler=local.scheduler_address)
-    assert sorted((tmp_path / RESULTS).read_bytes().splitlines()) == sorted(finished.splitlines())
-
-
 def test_a_run_that_kills_its_worker_is_a_row_and_the_others_go_on(study, tmp_path, finished, monkeypatch):
     known = [json.loads(line) for line in finished.splitlines()]
     asked = [*tasks(read_study(study).configurations)]
@@ -188,69 +185,86 @@ def test_a_run_that_kills_its_worker_is_a_row_and_the_others_go_on(study, tmp_pa
     assert [rows[row["key"]] for row in known if row["key"] != asked[1].key] == [*known[:1], *known[2:]]
 
 
+PATIENCE = "300s"
+
+
 @pytest.fixture
-def cluster(tmp_path, monkeypatch):
-    """A Dask cluster of processes that know `deadly`."""
-    distributed = pytest.importorskip("distributed")
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{ROOT}")
-    monkeypatch.syspath_prepend(tmp_path)
-    dask = pytest.importorskip("dask")
-    dask.config.set({"distributed.scheduler.allowed-failures": 0})
-    with distributed.LocalCluster(n_workers=1, threads_per_worker=1, processes=True, dashboard_address=":0") as local:
-        yield local
-
-
-def test_a_dask_worker_that_is_killed_costs_one_row(cluster, study, tmp_path, finished, monkeypatch):
-    asked = [*tasks(read_study(study).configurations)]
-    (tmp_path / "deadly_run.py").write_text(
-        "import os\nfrom simcore.sweep.run import execute\n"
-        f"def run(task):\n    return os._exit(9) if task.key == {asked[1].key!r} else execute(task)\n"
-    )
-    import deadly_run
-
-    monkeypatch.setattr("simcore.sweep.workers.execute", deadly_run.run)
-    with workers(1, cluster.scheduler_address) as run:
-        rows = {row["key"]: row for row in run(asked)}
-    assert len(rows) == len(asked)
-    assert "KilledWorker" in rows[asked[1].key]["error"]
-
-
-def test_a_dask_scheduler_that_goes_away_is_told_and_the_rows_are_kept(study, tmp_path, monkeypatch):
+def dask():
+    """Dask with patience."""
     pytest.importorskip("distributed")
-    environment = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
-    (tmp_path / "slow_run.py").write_text(
-        "import time\nfrom simcore.sweep.run import execute\n"
-        "def run(task):\n    time.sleep(1)\n    return execute(task)\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    import slow_run
+    dask = pytest.importorskip("dask")
+    with dask.config.set({f"distributed.comm.timeouts.{name}": PATIENCE for name in ("connect", "tcp")}):
+        yield dask
 
-    monkeypatch.setattr("simcore.sweep.workers.execute", slow_run.run)
-    started = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--port", "0", "--no-dashboard"]
-    address, processes = tmp_path / "scheduler.json", []
+
+ENDLESS = """\
+import os, time
+from simcore.sweep.run import execute
+def run(task):
+    if os.path.exists({folder!r} + "/kill") and task.key == {key!r}:
+        os._exit(9)
+    while os.path.exists({folder!r} + "/wait") and task.key == {key!r}:
+        time.sleep(0.01)
+    return execute(task)
+"""
+
+
+@pytest.fixture
+def cluster(dask, tmp_path):
+    """A Dask scheduler and a worker of two threads that know the modules of this folder: (address, scheduler)."""
+    limits = {"COMM__TIMEOUTS__CONNECT": PATIENCE, "COMM__TIMEOUTS__TCP": PATIENCE, "SCHEDULER__ALLOWED_FAILURES": "0"}
+    environment = os.environ | {f"DASK_DISTRIBUTED__{name}": value for name, value in limits.items()}
+    environment["PYTHONPATH"] = f"{tmp_path}{os.pathsep}{ROOT}"
+    about, processes = tmp_path / "scheduler.json", []
     with ExitStack() as ending:
-        for words in (
-            started,
-            [sys.executable, "-m", "distributed.cli.dask_worker", "--nworkers", "1", "--no-dashboard"],
-        ):
-            command = [*words, "--scheduler-file", str(address)]
-            process = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
-            ending.callback(process.wait)
-            ending.callback(process.kill)
-            until = time.monotonic() + 120
-            while not address.exists():
-                assert time.monotonic() < until
-                time.sleep(0.05)
-            processes.append(process)
-        with (
-            pytest.raises(SimulationError, match="scheduler is gone"),
-            workers(1, json.loads(address.read_text())["address"]) as run,
-        ):
-            rows = run([*tasks(read_study(study).configurations)])
-            assert next(rows)["figures"]
-            processes[0].kill()
-            list(rows)
+        for words in (["scheduler", "--port", "0"], ["worker", "--nthreads", "2"]):
+            program = [sys.executable, "-m", f"distributed.cli.dask_{words[0]}", *words[1:], "--no-dashboard"]
+            command = [*program, "--scheduler-file", str(about)]
+            processes.append(subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL))
+            ending.callback(processes[-1].wait)
+            ending.callback(processes[-1].kill)
+            wait_for(lambda: processes[-1].poll() is not None or json.loads(about.read_text()))
+        yield json.loads(about.read_text())["address"], processes[0]
+
+
+def test_dask_gives_the_same_rows_a_worker_that_is_killed_costs_some_and_without_the_scheduler_the_sweep_ends(
+    cluster, study, tmp_path, finished, monkeypatch
+):
+    address, scheduler = cluster
+    sweep(read_study(study), tmp_path / "out", scheduler=address)
+    assert sorted((tmp_path / "out" / RESULTS).read_bytes().splitlines()) == sorted(finished.splitlines())
+
+    asked = [*tasks(read_study(study).configurations)]
+    (tmp_path / "ending.py").write_text(ENDLESS.format(folder=str(tmp_path), key=asked[1].key))
+    monkeypatch.syspath_prepend(tmp_path)
+    import ending
+    from distributed import default_client
+
+    monkeypatch.setattr("simcore.sweep.workers.execute", ending.run)
+    with workers(1, address) as run:
+        (tmp_path / "kill").touch()
+        rows = {row["key"]: row for row in run(asked)}
+        assert rows.keys() == {task.key for task in asked}
+        assert "KilledWorker" in rows[asked[1].key]["error"]
+
+        (tmp_path / "kill").unlink()
+        (tmp_path / "wait").touch()
+        going = run(asked[:2])
+        assert next(going)["key"] == asked[0].key
+        default_client()._timeout = 0.1  # how long it hopes for the scheduler that is killed
+        scheduler.kill()
+        with pytest.raises(SimulationError, match="scheduler is gone"):
+            next(going)
     assert not logging.getLogger("distributed.client").isEnabledFor(logging.ERROR)  # it would print a traceback
+
+
+def test_a_dask_scheduler_that_is_not_there_is_told(dask):
+    with (
+        dask.config.set({"distributed.comm.timeouts.connect": "0.1s"}),
+        pytest.raises(InputError, match="no scheduler answers"),
+        workers(1, "tcp://127.0.0.1:1"),
+    ):
+        pass
 
 
 def test_parts_of_a_study_merge_to_the_whole(study, tmp_path, finished, capsys):

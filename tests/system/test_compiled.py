@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import simcore
-from simcore.network import heaps
-from simcore.network.core import NEVER, Calendar
+from simcore.network import core, heaps
+from simcore.network.core import NEVER, State
 from simcore.network.heaps import Heap
 from simcore.system import layouts
 from tests.system.test_alone import SYSTEMS, TOPOLOGIES, WORKLOAD
@@ -34,23 +34,21 @@ def test_compiled_functions_answer_as_python_does(tmp_path, monkeypatch, name, a
 
 
 @given(st.lists(st.tuples(*[st.integers(0, 3)] * 4), max_size=40), st.integers(0, 3))
-def test_heaps_in_arrays_and_calendars_give_entries_in_order_also_those_that_come_meanwhile(entries, late):
+def test_heaps_in_arrays_and_in_lists_give_entries_in_order_also_those_that_come_meanwhile(entries, late):
     found: list[list[tuple[int, ...]]] = [[], []]
-    ways: list[Any] = [
-        (heaps.push, heaps.pop_timer, Heap.of([], 4).with_room(2 * len(entries))),
-        (Calendar.push, Calendar.pop, Calendar()),
-    ]
-    for (push, pop, heap), told in zip(ways, found, strict=True):
+    timers: Any = State.empty(timed=False).timers
+    ways: list[Any] = [(heaps, Heap.of(timers, 4).with_room(2 * len(entries))), (core, timers)]
+    for (how, heap), told in zip(ways, found, strict=True):
         for entry in entries:
-            push(heap, entry)
-        while heap.times[0] < NEVER:
-            told.append(entry := tuple(map(int, pop(heap))))
+            how.push(heap, entry)
+        while how.first(heap) < NEVER:
+            told.append(entry := tuple(map(int, how.pop_timer(heap))))
             if entry[0] == late and entry[1] < 2:
-                push(heap, (late, entry[1] + 2, *entry[2:]))
+                how.push(heap, (late, entry[1] + 2, *entry[2:]))
+        assert how.pop_timer(heap)[0] == NEVER
     assert found[0] == found[1]
     assert found[0] == sorted(found[0])
     assert len(found[0]) == len(entries) + sum(entry[0] == late and entry[1] < 2 for entry in entries)
-    assert [int(time) for time in Heap.of(found[0], 4).times[: len(found[0])]] == [entry[0] for entry in found[0]]
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.4, 0.6, 0.9])

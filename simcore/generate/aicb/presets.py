@@ -13,10 +13,13 @@ _COLUMNS = ("num_layers", "hidden_size", "num_attention_heads", "ffn_hidden_size
 
 PRESETS: dict[str, dict[str, Values]] = defaultdict(dict)
 """Framework -> size -> the options it stands for."""
-for _frame, _size, _name, *_numbers, _others in table(__file__, "presets.txt"):
+MODELS: dict[str, dict[str, str]] = defaultdict(dict)
+"""Framework -> size -> the model as published, not AICB's approximation of it."""
+for _frame, _size, _published, _name, *_numbers, _others in table(__file__, "presets.txt"):
     _said = dict(zip(_COLUMNS, _numbers, strict=True)) | dict(each.partition("=")[::2] for each in _others.split())
     _values = {key: int(value) if value else True for key, value in _said.items() if "-" not in (key, value)}
     PRESETS[_frame][_size] = {"model_name": _name, **_values}
+    MODELS[_frame][_size] = _published
 
 
 def preset(frame: str, size: str) -> Values:

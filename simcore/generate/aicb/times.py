@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from simcore.errors import InputError
@@ -42,7 +42,11 @@ def sections(path: str | Path, option: str = "--comp_filepath") -> list[tuple[st
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not a text file"
         raise InputError.at(option, f"cannot read '{path}': {reason}", expected="AICB's time file") from None
-    figures = list(_figures(text))
+    figures, section = list[tuple[str, str, float]](), ""
+    for line in text.splitlines():
+        header = _SECTION.match(line)
+        section = header[1] if header else section
+        figures += ((section, name, float(figure)) for name, figure in (_FIGURE.findall(line) if section else ()))
     endless = next((section for section, _, time_us in figures if time_us > _MOST_US), "")
     if endless:
         raise InputError.at(option, f"'{path}': the time of '{endless}' is too long", expected=f"up to {_MOST_US:g} us")
@@ -50,15 +54,6 @@ def sections(path: str | Path, option: str = "--comp_filepath") -> list[tuple[st
         expected = "sections 'name:' with lines 'time_gpu_avg: 12.3'"
         raise InputError.at(option, f"'{path}' holds no time", expected=expected, found=text[:40])
     return figures
-
-
-def _figures(text: str) -> Iterator[tuple[str, str, float]]:
-    section = ""
-    for line in text.splitlines():
-        header = _SECTION.match(line)
-        section = header[1] if header else section
-        for name, figure in _FIGURE.findall(line) if section else ():
-            yield section, name, float(figure)
 
 
 def training_times(path: str | Path, *, recompute: bool = False) -> Times:

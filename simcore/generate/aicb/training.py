@@ -16,7 +16,7 @@ from simcore.generate.aicb.times import Times, module_time, stage_time, training
 from simcore.workload.model import Layer, Phase
 
 FP8_SHARE = (1 + 4 / 128) / 2
-"""Bytes of an fp8 activation with a 4-byte scale per 128, relative to bf16 (DeepSeek's dispatch)."""
+"""Bytes of an fp8 activation with a 4-byte scale per 128, relative to bf16 (DeepSeek-V3, section 3.3)."""
 
 
 def training_text(options: Options, times: Times | None = None) -> TextFile:
@@ -42,7 +42,11 @@ def training_text(options: Options, times: Times | None = None) -> TextFile:
         body = _profiled(options, times, names, total, experts)
     else:
         body = _unprofiled(options, names, total, experts)
-    return TextFile(_header(options), [*body, *_tail(options)])
+    # Loss and optimizer, whatever the sizes of the groups.
+    sizes = {f"cross_entropy{i}": 4 * options.seq_length * options.micro_batch for i in (1, 2, 3)}
+    sizes |= {f"optimizer{i}": 4 for i in (1, 2, 3, 4)}
+    tail = [row(name, phase(0, "ALLREDUCE", size), phase(0), phase(0)) for name, size in sizes.items()]
+    return TextFile(_header(options), [*body, *tail])
 
 
 def _header(options: Options) -> str:
@@ -82,13 +86,6 @@ def _whole_blocks(options: Options) -> list[Module | Block]:
         if block.name == "mlp_moelayer" and len(block.modules) > 1:
             visited.append(Block("mlp_layer", block.modules[1:]))
     return visited
-
-
-def _tail(options: Options) -> list[Layer]:
-    """Loss and optimizer, whatever the sizes of the groups."""
-    sizes = {f"cross_entropy{i}": 4 * options.seq_length * options.micro_batch for i in (1, 2, 3)}
-    sizes |= {f"optimizer{i}": 4 for i in (1, 2, 3, 4)}
-    return [row(name, phase(0, "ALLREDUCE", size), phase(0), phase(0)) for name, size in sizes.items()]
 
 
 def _norm_rows(options: Options, total: int) -> list[Layer]:

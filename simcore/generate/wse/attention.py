@@ -5,7 +5,6 @@ from __future__ import annotations
 from math import ceil
 
 from simcore.generate.wse.operations import Operation
-from simcore.generate.wse.ranks import sp_group, tp_group
 from simcore.generate.wse.scope import Block, Rows, Scope
 from simcore.model.shape import Latent
 
@@ -40,7 +39,7 @@ def _output(block: Block, uid: str, inner: int, source: str) -> Rows:
     yield block.linear(uid, (scope.tokens, inner, scope.model.hidden), source)
     if scope.system.tp == 1:
         return block.at(uid)
-    yield block.collective("ar_tp", "AllReduce", scope.shape, tp_group(scope.system, scope.node), block.at(uid))
+    yield block.collective("ar_tp", "AllReduce", scope.shape, scope.groups.tp, block.at(uid))
     return block.at("ar_tp")
 
 
@@ -52,8 +51,7 @@ def _sequence_sum(block: Block, heads: int, width: int, source: str) -> Rows:
     batch, queries, _ = scope.shape
     shape, deep = (batch, queries, heads * width), (batch, queries, heads, width)
     yield block.move("ar_sp_view_in", "View", (deep, shape), source)
-    group = sp_group(scope.system, scope.node)
-    yield block.collective("ar_sp", "AllReduce", shape, group, block.at("ar_sp_view_in"))
+    yield block.collective("ar_sp", "AllReduce", shape, scope.groups.sp, block.at("ar_sp_view_in"))
     yield block.move("ar_sp_view_out", "View", (shape, deep), block.at("ar_sp"))
     return block.at("ar_sp_view_out")
 
@@ -183,6 +181,6 @@ def _grouped(block: Block, heads: int, window: int, source: str) -> Rows:
     yield block.move("view_o", "View", (deep, flat), at("selfattn"))
     joined = at("view_o")
     if system.sp > 1:
-        yield block.collective("ar_sp", "AllReduce", flat, sp_group(system, scope.node), joined)
+        yield block.collective("ar_sp", "AllReduce", flat, scope.groups.sp, joined)
         joined = at("ar_sp")
     return (yield from _output(block, "oproj", heads * width, joined))

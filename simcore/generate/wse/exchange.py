@@ -11,11 +11,10 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from simcore.generate.wse.ranks import dispatch_sources, expert_nodes, shared_nodes
+from simcore.generate.wse.ranks import Ints, dispatch_sources, expert_nodes, shared_nodes
 from simcore.generate.wse.settings import System
 from simcore.model.shape import Experts
 
-Ints = npt.NDArray[np.int64]
 Token = tuple[int, int]  # sequence, position
 SHARED = -1  # stands for the shared expert where a number of an expert is expected
 
@@ -42,7 +41,9 @@ class Exchange:
         """Vectors sent from node to node before the experts, self included: one per token and node. Shape [nodes,
         nodes].
         """
-        return self._by_source(self._reached.sum(axis=1))
+        sums = np.zeros((self.nodes, self.nodes), np.int64)
+        np.add.at(sums, self.source, self._reached.sum(axis=1))
+        return sums
 
     @cached_property
     def combine(self) -> Ints:
@@ -72,12 +73,6 @@ class Exchange:
         served = np.flatnonzero(self.shared >= 0)
         reached[served, :, self.shared[served]] = True
         return reached
-
-    def _by_source(self, vectors: Ints) -> Ints:
-        """Sum rows of sequences [sequence, node] into rows of their sources [node, node]."""
-        sums = np.zeros((self.nodes, self.nodes), np.int64)
-        np.add.at(sums, self.source, vectors)
-        return sums
 
     def destinations(self, sequence: int, position: int) -> tuple[int, ...]:
         """Nodes where a token has business, ascending."""
@@ -117,11 +112,6 @@ class Exchange:
             buffer = pairs[int(node), self.origin(sequence)]
             buffer[expert, sequence, position] = len(buffer)
         return pairs
-
-    def sent_place(self, source: int, node: int, token: Token) -> tuple[int, int]:
-        """(length, index of `token`) of the buffer from `source` to `node`."""
-        places = self.sent[source, node]
-        return len(places), places[token]
 
     def origin(self, sequence: int) -> int:
         """The node that sends a sequence."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from math import ceil
 
-from simcore.generate.wse.ranks import cluster
 from simcore.generate.wse.scope import Block, Rows, Scope
 
 
@@ -21,7 +20,7 @@ def gated(block: Block, shape: tuple[int, int], intermediate: int, source: str) 
 
 def _summed(block: Block, width: int, source: str) -> Rows:
     """All-reduce over the nodes of the cluster."""
-    group = cluster(block.scope.system, block.scope.node)
+    group = block.scope.groups.cluster
     if len(group) == 1:
         return source
     yield block.collective("ar", "AllReduce", (*block.scope.shape[:2], width), group, source)

@@ -18,7 +18,6 @@ from simcore.generate.wse.settings import parse_layers, parse_nodes, read_system
 from simcore.model.plan import check_sizes
 from simcore.model.presets import SHIPPED
 from simcore.model.presets import model as named_model
-from simcore.model.shape import Model
 from simcore.progress import meter
 
 ELEMENT_BYTES = {"fp16": 2, "fp8": 1}
@@ -71,25 +70,6 @@ def _phases(options: Mapping[str, Any]) -> list[str]:
     return [phase for phase, skipped in skips if not options[skipped]]
 
 
-def _job(options: Mapping[str, Any], model: Model, phase: str) -> Job:
-    """The job of a phase, with the user's routing left to `_jobs`."""
-    return Job(
-        model=model,
-        system=read_system(options["system_config"], phase),
-        batch=options["bsz"],
-        prefill_len=options["prefill_len"],
-        decode_len=options["decode_len"],
-        speculative=options["spec_dec"],
-        element_bytes=ELEMENT_BYTES[options["dtype"]],
-        layers=tuple(parse_layers(options["layers"], model)),
-        prefill=phase == "prefill",
-        simplified=bool(options["simplified_decode"]),
-        counts=read_counts(options["expert_counts"], model) if options["expert_counts"] else None,
-        seed=options["seed"],
-        train=phase == "train",
-    )
-
-
 def _jobs(options: Mapping[str, Any]) -> list[Job]:
     """The jobs of all phases; their steps are those of the routing file where there is one."""
     model = named_model(options["model_config"])
@@ -97,7 +77,24 @@ def _jobs(options: Mapping[str, Any]) -> list[Job]:
         message = "a wafer runs decoder-only models"
         raise InputError.at("--model_config", message, expected="a model without an encoder", found=model.name)
     check_sizes(model)
-    jobs = [_job(options, model, phase) for phase in _phases(options)]
+    jobs = [
+        Job(
+            model=model,
+            system=read_system(options["system_config"], phase),
+            batch=options["bsz"],
+            prefill_len=options["prefill_len"],
+            decode_len=options["decode_len"],
+            speculative=options["spec_dec"],
+            element_bytes=ELEMENT_BYTES[options["dtype"]],
+            layers=tuple(parse_layers(options["layers"], model)),
+            prefill=phase == "prefill",
+            simplified=bool(options["simplified_decode"]),
+            counts=read_counts(options["expert_counts"], model) if options["expert_counts"] else None,
+            seed=options["seed"],
+            train=phase == "train",
+        )
+        for phase in _phases(options)
+    ]
     if not options["routing"]:
         return jobs
     every = [replace(job, simplified=False) for job in jobs]

@@ -97,7 +97,7 @@ class Tiles:
         return (*self.shape[:2], self.shape[3]), (*self.tile[:2], self.tile[3])
 
 
-def product(core: Core, operation: Operation, source: Banks) -> Banks:
+def product(core: Core, operation: Operation, sources: list[Banks]) -> Banks:
     """Linear and GroupedLinear on an input of as many elements as [groups, M, K]; returns the layout of the output."""
     grouped = operation.kind == "GroupedLinear"
     shape = operation.shape if grouped else (1, *operation.shape)
@@ -105,7 +105,7 @@ def product(core: Core, operation: Operation, source: Banks) -> Banks:
         return unplaced((*operation.shape[:-2], shape[3]))
     tile = core.tiling.of(operation.uid, operation.kind, operation.shape, core.cores)
     tiles = Tiles(operation.uid, grouped, shape, tile if grouped else (1, *tile))
-    source = source.reshape(shape[:3])
+    source = sources[0].reshape(shape[:3])
     if source[0, 0, 0] == UNPLACED:
         source = tiled(source.shape, tiles.tile[:3], core.cores)
     partial: dict[tuple[int, ...], list[int]] = defaultdict(list)
@@ -113,7 +113,10 @@ def product(core: Core, operation: Operation, source: Banks) -> Banks:
         held = bank_bytes(source[extent], core.element_bytes)
         for n in range(tiles.counts[3]):
             partial[index[0], index[1], n].append(_multiply(core, tiles, (*index, n), held))
-    _reduced(core, tiles, partial)
+    for number, (at, extents) in enumerate(blocks(*tiles.output)):
+        if len(partial[at]) > 1:  # several partial results of an output tile
+            dims = tuple(part.stop - part.start for part in extents)
+            core.reduce(tiles.uid, "reduce", (tiles.label(at), number % core.cores, dims[not grouped :]), partial[at])
     out = tiled(*tiles.output, core.cores)
     return out if grouped else out[0]
 
@@ -131,15 +134,6 @@ def _multiply(core: Core, tiles: Tiles, index: tuple[int, ...], held: list[tuple
     bank = ((g * many_rows + m) * many_outer + n) % core.cores if many_inner == 1 else where
     core.write(where, bank, groups * rows * outer * core.element_bytes, comment, done)
     return where
-
-
-def _reduced(core: Core, tiles: Tiles, partial: dict[tuple[int, ...], list[int]]) -> None:
-    """Add up the partial results of every output tile that has more than one."""
-    for number, (index, extent) in enumerate(blocks(*tiles.output)):
-        if len(partial[index]) > 1:
-            dims = tuple(part.stop - part.start for part in extent)
-            output = (tiles.label(index), number % core.cores, dims if tiles.grouped else dims[1:])
-            core.reduce(tiles.uid, "reduce", output, partial[index])
 
 
 @dataclass(frozen=True)
@@ -172,11 +166,8 @@ def heads_of(operation: Operation, element_bytes: int, sources: list[Banks]) -> 
         batch, queries, heads, key, scored, value = numbers
         return Heads(batch, queries, heads, heads, key, value, scored, 0, tuple(sources[1:]))
     batch, _, heads, width, scored, kv_heads, queries = numbers
-    keys = (
-        tuple(source.reshape(batch, queries, kv_heads * width) for source in sources[1:])
-        if not operation.hbm_bytes
-        else ()
-    )
+    new = () if operation.hbm_bytes else sources[1:]
+    keys = tuple(source.reshape(batch, queries, kv_heads * width) for source in new)
     return Heads(batch, queries, heads, kv_heads, width, width, scored, 2 * kv_heads * width * element_bytes, keys)
 
 
@@ -195,25 +186,16 @@ def attention(core: Core, operation: Operation, sources: list[Banks]) -> Banks:
         for (s,), (held,) in blocks((shape.cached,), (tile[1],)):
             bank = banks[s] if splits > 1 else output
             comment = f"{operation.uid}_attn_{label}_{s}"
-            after = _reads(core, shape, (sources[0][extent[:2]], index[0], held, banks[s]), comment)
+            parts = bank_bytes(sources[0][extent[:2]], core.element_bytes)  # queries; then keys and values
+            if shape.position_bytes:
+                parts.append((banks[s], (held.stop - held.start) * shape.position_bytes))
+            for keys in shape.keys:
+                parts += bank_bytes(keys[index[0], held], core.element_bytes)
+            after = core.reads(banks[s], parts, comment)
             _scores(core, shape, (rows, held.stop - held.start, banks[s], bank), comment, after)
         if splits > 1:
             core.reduce(operation.uid, "attn", (label, output, (rows, shape.heads, shape.value)), banks)
     return tiled(dims, out, core.cores)
-
-
-def _reads(core: Core, shape: Heads, tile: tuple[Banks, int, slice, int], comment: str) -> list[int]:
-    """READ the queries of a tile, then its keys and values: from the cache in its bank, or from where they were
-    computed.
-    """
-    queries, sequence, held, where = tile
-    y = core.element_bytes
-    parts = bank_bytes(queries, y)
-    if shape.position_bytes:
-        parts.append((where, (held.stop - held.start) * shape.position_bytes))
-    for keys in shape.keys:
-        parts += bank_bytes(keys[sequence, held], y)
-    return core.reads(where, parts, comment)
 
 
 def _scores(core: Core, shape: Heads, tile: tuple[int, int, int, int], comment: str, after: list[int]) -> None:
@@ -228,8 +210,9 @@ def _scores(core: Core, shape: Heads, tile: tuple[int, int, int, int], comment: 
     core.write(where, bank, size, comment, done)
 
 
-def total(core: Core, operation: Operation, source: Banks) -> Banks:
+def total(core: Core, operation: Operation, sources: list[Banks]) -> Banks:
     """Sum over the first axis of [vectors, 1, hidden]: tiles as in the first vector, dealt to the cores in turn."""
+    source = sources[0]
     out = source[:1].copy()
     for number, (_, extent) in enumerate(runs(source[0, 0])):
         where, size = number % core.cores, extent.stop - extent.start

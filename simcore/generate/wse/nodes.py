@@ -11,16 +11,14 @@ from simcore.generate.wse.attention import attention
 from simcore.generate.wse.exchange import Exchange, Routed
 from simcore.generate.wse.feed_forward import dense, head
 from simcore.generate.wse.moe import mixture
-from simcore.generate.wse.operations import Operation, Part, move, tensor
-from simcore.generate.wse.routing import Ints, Routing, draw
-from simcore.generate.wse.scope import Rows, Scope, Step, layer_number, owned
+from simcore.generate.wse.operations import MOVEMENT, Operation, Part, tensor
+from simcore.generate.wse.ranks import Ints
+from simcore.generate.wse.routing import Routing, draw
+from simcore.generate.wse.scope import Block, Rows, Scope, Step, layer_number, owned
 from simcore.generate.wse.settings import System
 from simcore.generate.wse.training import backward
 from simcore.model.plan import split
-from simcore.model.shape import Experts, Model
-
-# Kinds of rows that cost nothing: they only cut, join and rename tensors.
-MOVEMENT = {"View", "Split", "Transpose", "Slice", "Concat", "Add", "Sum"}
+from simcore.model.shape import Model
 
 
 @dataclass(frozen=True)
@@ -111,7 +109,14 @@ def operations(job: Job, step: Step, node: int, routed: Routed, *, movement: boo
 
 def _forward(job: Job, scope: Scope, layers: list[str], routed: dict[str, Exchange]) -> Iterator[Operation]:
     """The layers of the node's stage, with what comes from the stage before and goes to the one after."""
-    source = yield from _received(job, scope, layers[0])
+    node, before, block = scope.node, scope.node - job.system.stage_nodes, Block(scope, layers[0])
+    if before >= 0 and (sent := _stage_layers(job, before)):  # what the previous stage sent
+        yield _meeting(f"{sent[-1]}_pp_barrier", before, node)
+        source = tensor(node, f"{sent[-1]}_pp_{before}")
+    else:  # this cluster's part of all queries
+        shape, local = (scope.batch, scope.step.queries, scope.model.hidden), scope.local
+        yield block.move("queries", "Slice", (shape, 0, local.start, local.stop), tensor(node, "queries"))
+        source = block.at("queries")
     for name in layers:
         source = yield from _layer(scope, name, source, routed)
     yield from _passed(job, scope, scope.node + job.system.stage_nodes, f"{layers[-1]}_pp", source)
@@ -125,17 +130,6 @@ def _backward(job: Job, scope: Scope, rows: list[Operation], routed: dict[str, E
     own = [each for each in rows if each.of and each.kind not in MOVEMENT]
     yield from backward(scope, own, routed)
     yield from _passed(job, scope, scope.node - job.system.stage_nodes, f"{layers[0]}_pp", "", "_dgrad")
-
-
-def _received(job: Job, scope: Scope, layer: str) -> Rows:
-    """The input of the first layer: this cluster's part of all queries, or what the previous stage sent."""
-    node, before = scope.node, scope.node - job.system.stage_nodes
-    if before >= 0 and (sent := _stage_layers(job, before)):
-        yield _meeting(f"{sent[-1]}_pp_barrier", before, node)
-        return tensor(node, f"{sent[-1]}_pp_{before}")
-    shape, local = (scope.batch, scope.step.queries, scope.model.hidden), scope.local
-    yield move(node, f"{layer}_queries", "Slice", (shape, 0, local.start, local.stop), tensor(node, "queries"))
-    return tensor(node, f"{layer}_queries")
 
 
 def _passed(job: Job, scope: Scope, goal: int, uid: str, source: str, suffix: str = "") -> Iterator[Operation]:
@@ -187,14 +181,9 @@ def footprint_bytes(job: Job, nodes: list[int]) -> list[int]:
     step = Step("decode", job.prefill_len + job.decode_len, 1)
     layers = tuple(name for name in job.layers if name != "lm_head")
     resting = replace(job, layers=layers, prefill=False, train=False)
-    experts = job.model.experts
-    routing = [name for name in layers if not job.model.dense(layer_number(name))]
-    routed = dict.fromkeys(routing, _everyone(job, experts)) if experts else {}
+    routed: Routed = {}
+    if experts := job.model.experts:  # every expert and every copy has a token, so that all weights are counted
+        rows = max(experts.count, job.batch, job.system.stage_nodes) * job.system.dp
+        everyone = Exchange.of(np.arange(rows).reshape(1, rows, 1) % experts.count, experts, job.system)
+        routed = {name: everyone for name in layers if not job.model.dense(layer_number(name))}
     return [total[0] for total in totals(resting, step, nodes, routed)]
-
-
-def _everyone(job: Job, experts: Experts) -> tuple[Exchange, ...]:
-    """Exchanges in which every expert and every copy has a token, so that all weights are counted."""
-    rows = max(experts.count, job.batch, job.system.stage_nodes) * job.system.dp
-    routing = np.arange(rows).reshape(1, rows, 1) % experts.count
-    return Exchange.of(routing, experts, job.system)

@@ -5,12 +5,15 @@ Operations are multiply-accumulates; activations are never counted as memory.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from enum import Enum
-from math import prod
 from typing import Any, NamedTuple
 
 Group = tuple[int, ...]
+# Kinds of rows: those that cost nothing, for they only cut, join and rename tensors, and those of one meaning.
+MOVEMENT = {"View", "Split", "Transpose", "Slice", "Concat", "Add", "Sum"}
+LINEAR = {"Linear", "GroupedLinear"}
+ATTENTION = {"MLAAbsorbAttention", "MLANaiveAttention", "SelfAttention"}
+TOGETHER = {"AllReduce", "AllGather", "Barrier"}  # nobody goes on before all have come
 
 
 class Part(Enum):
@@ -55,21 +58,3 @@ class Operation(NamedTuple):
 def tensor(node: int, uid: str) -> str:
     """The name of the tensor that operation `uid` leaves on `node`."""
     return f"{node}:{uid}"
-
-
-def collective(
-    node: int, uid: str, kind: str, shape: Sequence[int], element_bytes: int, group: Group, source: str
-) -> Operation:
-    """AllReduce, AllGather or Multicast of a tensor ("" when it is empty): its bytes count once, for any number of
-    members.
-    """
-    size = prod(shape) * element_bytes
-    outputs = tuple(tensor(other, f"{uid}_{node}") for other in group) if kind == "Multicast" else (tensor(node, uid),)
-    inputs = (source,) if source else ()
-    return Operation(uid, kind, tuple(shape), inputs, outputs, network_bytes=size, group=group)
-
-
-def move(node: int, uid: str, kind: str, shape: tuple[Any, ...], *sources: str) -> Operation:
-    """An operation that only renames, cuts, joins or adds vectors: View, Split, Transpose, Slice, Concat, Sum, Add."""
-    # Millions of them: as a plain tuple, in half the time.
-    return tuple.__new__(Operation, (uid, kind, shape, sources, (f"{node}:{uid}",), 0, 0, 0, 0, None, None))

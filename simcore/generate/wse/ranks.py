@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,45 +24,33 @@ def split(count: int, buckets: int) -> list[range]:
     return [range(first, last) for first, last in pairwise(starts)]
 
 
-def _along(node: int, stride: int, degree: int) -> tuple[int, ...]:
-    """The nodes that differ from `node` only in the coordinate of this stride and degree, ascending."""
-    first = node - (node // stride % degree) * stride
-    return tuple(range(first, first + stride * degree, stride))
+class Groups(NamedTuple):
+    """The nodes that are with a node, itself among them, ascending.
+
+    `tp` and `sp` are its tensor and sequence parallel peers in attention, `dp` those in the same place of the other
+    data parallel clusters. `replicas` have the same weights of attention in the stage, `cluster` the same batches,
+    `stage` is that of the pipeline, `copy` holds the same copy of the experts.
+    """
+
+    tp: tuple[int, ...]
+    sp: tuple[int, ...]
+    dp: tuple[int, ...]
+    replicas: tuple[int, ...]
+    cluster: tuple[int, ...]
+    stage: tuple[int, ...]
+    copy: tuple[int, ...]
 
 
-def tp_group(system: System, node: int) -> tuple[int, ...]:
-    """Tensor parallel peers of `node` in attention."""
-    return _along(node, 1, system.tp)
+def groups(system: System, node: int) -> Groups:
+    """Those that differ from `node` only in the coordinate of a stride and degree."""
 
+    def along(stride: int, degree: int) -> tuple[int, ...]:
+        first = node - (node // stride % degree) * stride
+        return tuple(range(first, first + stride * degree, stride))
 
-def sp_group(system: System, node: int) -> tuple[int, ...]:
-    """Sequence parallel peers of `node`."""
-    return _along(node, system.tp, system.sp)
-
-
-def dp_group(system: System, node: int) -> tuple[int, ...]:
-    """Nodes in the same place of the other data parallel clusters."""
-    return _along(node, system.cluster_nodes, system.dp)
-
-
-def replicas(system: System, node: int) -> tuple[int, ...]:
-    """Nodes of the stage with the same weights of attention: sequence and data parallel peers."""
-    return _along(node, system.tp, system.sp * system.dp)
-
-
-def cluster(system: System, node: int) -> tuple[int, ...]:
-    """Nodes with the same batches as `node`."""
-    return _along(node, 1, system.cluster_nodes)
-
-
-def stage(system: System, node: int) -> tuple[int, ...]:
-    """Nodes of the same pipeline stage."""
-    return _along(node, 1, system.stage_nodes)
-
-
-def replica(system: System, node: int) -> tuple[int, ...]:
-    """Nodes of the same copy of the experts."""
-    return _along(node, 1, system.replica_nodes)
+    tp, sp, dp, cluster = system.tp, system.sp, system.dp, system.cluster_nodes
+    larger = along(1, cluster), along(1, system.stage_nodes), along(1, system.replica_nodes)
+    return Groups(along(1, tp), along(tp, sp), along(cluster, dp), along(tp, sp * dp), *larger)
 
 
 def local_batches(system: System, batch: int, node: int) -> range:
@@ -72,12 +61,8 @@ def local_batches(system: System, batch: int, node: int) -> range:
 def own_batches(system: System, batch: int, node: int) -> range:
     """Those of its cluster's sequences that `node` sends to the experts."""
     local = local_batches(system, batch, node)
-    return local[slice_of(split(len(local), system.cluster_nodes)[node % system.cluster_nodes])]
-
-
-def slice_of(numbers: range) -> slice:
-    """The slice that a range of step 1 describes."""
-    return slice(numbers.start, numbers.stop)
+    own = split(len(local), system.cluster_nodes)[node % system.cluster_nodes]
+    return local[own.start : own.stop]
 
 
 def dispatch_sources(system: System, batch: int) -> Ints:

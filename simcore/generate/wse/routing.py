@@ -11,15 +11,14 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
+from numpy.typing import NDArray
 
 from simcore.documents import location_of, read_text
 from simcore.errors import InputError, Location
+from simcore.generate.wse.ranks import Ints
 from simcore.model.shape import Experts, Model
 
 MOST_TOKENS, MOST_ROUTED = 1 << 44, 1 << 26
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 Routing = dict[str, Ints]
 SEED = 42
 TOKENS_AT_ONCE = 1 << 15
@@ -57,8 +56,14 @@ def draw(
         return _identical(model, experts, shape, step, seed)
     arrays = {}
     for place, layer in enumerate(expert_layers(model)):
+        if routing == "uniform":
+            weights = np.ones(experts.count)
+        elif counts is not None:
+            weights = np.asarray(counts[place], np.float64)
+        else:
+            sigma = sqrt(log(1 + VARIATION**2))
+            weights = np.random.default_rng([SEED, place]).lognormal(0.0, sigma, experts.count)
         generator = np.random.default_rng([seed, step, layer])
-        weights = np.ones(experts.count) if routing == "uniform" else _popularity(experts, place, counts)
         arrays[f"decode{layer}_moe"] = _sample(generator, weights, experts.top_k, shape)
     return arrays
 
@@ -68,15 +73,7 @@ def expert_layers(model: Model) -> list[int]:
     return [layer for layer in range(model.layers) if not model.dense(layer)]
 
 
-def _popularity(experts: Experts, place: int, counts: Ints | None) -> Floats:
-    """How often each expert of a layer is chosen, up to a factor."""
-    if counts is not None:
-        return np.asarray(counts[place], np.float64)
-    sigma = sqrt(log(1 + VARIATION**2))
-    return np.random.default_rng([SEED, place]).lognormal(0.0, sigma, experts.count)
-
-
-def _sample(generator: np.random.Generator, weights: Floats, top_k: int, shape: tuple[int, int]) -> Ints:
+def _sample(generator: np.random.Generator, weights: NDArray[np.float64], top_k: int, shape: tuple[int, int]) -> Ints:
     """`top_k` different experts per token, one after the other by weight (Gumbel top-k, arXiv 1903.06059)."""
     tokens = shape[0] * shape[1]
     with np.errstate(divide="ignore"):
@@ -103,32 +100,19 @@ def _identical(model: Model, experts: Experts, shape: tuple[int, int], step: int
         )
     layers = expert_layers(model)
     rounds = visits // experts.count
-    if experts.top_k == 1:
-        flat = _shuffled(experts.count, rounds, len(layers), step, seed)
-    else:
-        flat = _permutations(experts, rounds, np.random.default_rng([seed, step]))
+    if experts.top_k == 1:  # the peer shuffles its list in place once per layer: every layer sees the last shuffle
+        shuffler = np.random.RandomState(seed)
+        for _ in range(step + 1):
+            flat = np.repeat(np.arange(experts.count), rounds)
+            for _ in layers:
+                shuffler.shuffle(flat)
+    else:  # permutations of all experts, one after the other: `top_k` neighbours never repeat an expert
+        generator = np.random.default_rng([seed, step])
+        # Where `top_k` does not divide the number of experts, a token may straddle two rounds; then all are alike.
+        alike = 1 if experts.count % experts.top_k == 0 else rounds
+        flat = np.tile([generator.permutation(experts.count) for _ in range(rounds // alike)], alike).ravel()
     array = flat.reshape(-1, experts.top_k).T.reshape(experts.top_k, *shape)
     return {f"decode{layer}_moe": array for layer in layers}
-
-
-def _shuffled(experts: int, rounds: int, layers: int, step: int, seed: int) -> Ints:
-    """The peer's list: shuffled in place once per layer, so that the last shuffle is what every layer sees."""
-    generator = np.random.RandomState(seed)
-    for _ in range(step + 1):
-        flat = np.repeat(np.arange(experts), rounds)
-        for _ in range(layers):
-            generator.shuffle(flat)
-    return flat
-
-
-def _permutations(experts: Experts, rounds: int, generator: np.random.Generator) -> Ints:
-    """Permutations of all experts, one after the other: `top_k` neighbours never repeat an expert.
-
-    Where `top_k` does not divide the number of experts, a token may straddle two rounds; then all rounds are alike.
-    """
-    if experts.count % experts.top_k:
-        return np.tile(generator.permutation(experts.count), rounds)
-    return np.concatenate([generator.permutation(experts.count) for _ in range(rounds)])
 
 
 def _located(path: str | Path, text: str, error: msgspec.MsgspecError) -> InputError:
@@ -152,7 +136,7 @@ def read_counts(path: str | Path, model: Model) -> Ints:
     """
     if model.experts is None:
         raise InputError.at("--expert-counts", "this model has no experts")
-    text = read_text(path)
+    text, start = read_text(path), Location(str(path), 1, 1)
     try:
         given = msgspec.json.decode(text, type=list[list[float]] | dict[str, list[float]])
     except msgspec.MsgspecError as error:
@@ -161,22 +145,17 @@ def read_counts(path: str | Path, model: Model) -> Ints:
     shape = (len(expert_layers(model)), model.experts.count)
     found = sorted({len(layer) for layer in counts})
     if (len(counts), *found) != shape:
-        raise InputError.at(
-            Location(str(path), 1, 1),
-            "the counts do not fit the model",
-            expected=f"{shape[0]} lists of {shape[1]} counts",
-            found=f"{len(counts)} lists of {', '.join(map(str, found)) or 'nothing'}",
-        )
+        expected = f"{shape[0]} lists of {shape[1]} counts"
+        held = f"{len(counts)} lists of {', '.join(map(str, found)) or 'nothing'}"
+        raise InputError.at(start, "the counts do not fit the model", expected=expected, found=held)
     if max(map(max, counts), default=0) >= MOST_TOKENS:
         expected = f"fewer than {MOST_TOKENS:,} of an expert"
-        raise InputError.at(Location(str(path), 1, 1), "more tokens than can be counted", expected=expected)
+        raise InputError.at(start, "more tokens than can be counted", expected=expected)
     array = np.array(counts).astype(np.int64)
     if (array != np.array(counts)).any():
-        raise InputError.at(Location(str(path), 1, 1), "counts are not whole", expected="tokens of each expert")
+        raise InputError.at(start, "counts are not whole", expected="tokens of each expert")
     if array.min() < 0 or ((array > 0).sum(axis=1) < model.experts.top_k).any():
-        raise InputError.at(
-            Location(str(path), 1, 1), "too few experts have tokens", expected=f"at least {model.experts.top_k} a layer"
-        )
+        raise InputError.at(start, "too few experts have tokens", expected=f"at least {model.experts.top_k} a layer")
     return array
 
 

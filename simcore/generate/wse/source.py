@@ -15,8 +15,7 @@ from pathlib import Path
 from simcore.errors import InputError, Location
 from simcore.generate.wse.files import HEADER
 from simcore.generate.wse.jobs import FILES, is_specification, made, placed, specification
-from simcore.generate.wse.nodes import MOVEMENT
-from simcore.generate.wse.operations import Operation
+from simcore.generate.wse.operations import MOVEMENT, TOGETHER, Operation
 from simcore.generate.wse.traffic import node_step, phases
 from simcore.workload.wafer import CoreStep, Instruction, NodeStep
 
@@ -26,17 +25,8 @@ LINE = re.compile(r"\d+ ([A-Z]+) ([^\[;\t]*[^\[;\t ]) *(?:\[([\d ]*)\])?\s*(?:;(
 # Kind of instruction -> how many arguments it has at least.
 ARGUMENTS = {"READ": 2, "WRITE": 2, "GEMM": 3, "ADD": 1, "COPY": 3, "MULTICAST": 3, "BARRIER": 1}
 MOST_DIGITS = 19  # of a number of 64 bits
-TOGETHER = {"AllReduce", "AllGather", "AlltoAll", "Barrier"}
-_UNREADABLE = (
-    ValueError,
-    SyntaxError,
-    TypeError,
-    LookupError,
-    AttributeError,
-    ArithmeticError,
-    MemoryError,
-    RecursionError,
-)
+_WRONG = ValueError, SyntaxError, TypeError, LookupError, AttributeError, ArithmeticError
+_UNREADABLE = (*_WRONG, MemoryError, RecursionError)
 UNSUMMED = ("_ar_tp", "_ar_sp")
 
 
@@ -132,10 +122,9 @@ def _check_groups(file: Path, node: int, rows: list[Operation], nodes: int) -> N
     for each in rows:
         group = each.group or (0,)
         if max(group, default=0) >= nodes:
-            raise InputError.at(
-                str(file), f"{each.uid}: no such node", expected=f"0 to {nodes - 1}", found=str(max(group))
-            )
-        if each.kind in TOGETHER and node not in group:
+            expected, found = f"0 to {nodes - 1}", str(max(group))
+            raise InputError.at(str(file), f"{each.uid}: no such node", expected=expected, found=found)
+        if each.kind in {*TOGETHER, "AlltoAll"} and node not in group:
             raise InputError.at(str(file), f"{each.uid}: the group lacks its own node", expected=f"{node} in {group}")
 
 

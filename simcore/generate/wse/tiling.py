@@ -11,6 +11,7 @@ from pathlib import Path
 
 from simcore.documents import Node, read
 from simcore.errors import InputError, Problems, closest
+from simcore.generate.wse.operations import ATTENTION
 
 HALVINGS = 6
 Tile = tuple[int | None, ...]
@@ -18,9 +19,7 @@ Tile = tuple[int | None, ...]
 DIMENSIONS = {
     "Linear": ("M", "K", "N"),
     "GroupedLinear": ("groups", "M", "K", "N"),
-    "MLAAbsorbAttention": ("queries", "cached"),
-    "MLANaiveAttention": ("queries", "cached"),
-    "SelfAttention": ("queries", "cached"),
+    **dict.fromkeys(sorted(ATTENTION), ("queries", "cached")),
 }
 ATTENTION_POSITIONS = 512
 
@@ -66,9 +65,7 @@ class Tiling:
                 sizes = ", ".join(DIMENSIONS[kind])
                 raise InputError.at("--tiling", f"the tile of {uid} has {len(given)} sizes", expected=f"[{sizes}]")
             return tuple(size if part is None else min(part, size) for part, size in zip(given, shape, strict=True))
-        if kind in {"Linear", "GroupedLinear"}:
-            return autotile(shape, cores)
-        return tuple(min(ATTENTION_POSITIONS, size) for size in shape)
+        return tuple(min(ATTENTION_POSITIONS, size) for size in shape) if kind in ATTENTION else autotile(shape, cores)
 
 
 def read_tiling(path: str | Path) -> Tiling:

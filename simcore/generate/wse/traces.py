@@ -13,29 +13,23 @@ from simcore.generate.wse.exchange import Routed
 from simcore.generate.wse.kernels import Core, attention, product, total
 from simcore.generate.wse.layout import Banks, unplaced
 from simcore.generate.wse.nodes import Job, operations
-from simcore.generate.wse.operations import Operation, tensor
+from simcore.generate.wse.operations import ATTENTION, LINEAR, TOGETHER, Operation, tensor
 from simcore.generate.wse.program import Program
 from simcore.generate.wse.scope import Step
 from simcore.generate.wse.tiling import Tiling
 from simcore.generate.wse.wires import Wires, receivers
 
-TOGETHER = {"AllReduce", "AllGather", "Barrier"}
-ATTENTION = {"MLAAbsorbAttention", "MLANaiveAttention", "SelfAttention"}
 # Operations that only rename and cut: operation, layouts of its inputs -> layouts of its outputs. An Add makes no
 # instruction (as in the peer): its result is found where the product that follows needs it.
 MOVES: dict[str, Callable[[Operation, list[Banks]], list[Banks]]] = {
     "View": lambda operation, held: [held[0].reshape(operation.shape[1])],
-    "Split": lambda operation, held: _split(operation, held[0]),
+    "Split": lambda operation, held: np.split(held[0], np.cumsum(operation.shape[1])[:-1], axis=operation.shape[0]),
     "Transpose": lambda operation, held: [np.swapaxes(held[0], *operation.shape[0])],
     "Slice": lambda operation, held: [_slice(operation, held[0])],
     "Concat": lambda operation, held: [_concat(operation, held)],
     "Add": lambda _, held: [unplaced(held[0].shape)],
 }
-
-
-def _split(operation: Operation, held: Banks) -> list[Banks]:
-    axis, sizes, _ = operation.shape
-    return np.split(held, np.cumsum(sizes)[:-1], axis=axis)
+KERNELS = {**dict.fromkeys(LINEAR, product), **dict.fromkeys(ATTENTION, attention), "Sum": total}
 
 
 def _slice(operation: Operation, held: Banks) -> Banks:
@@ -87,8 +81,10 @@ class _Play:
         """Play all rows."""
         nodes = range(self.program.nodes)
         rows = [list(operations(self.job, self.step, node, self.routed))[::-1] for node in nodes]
-        for node in nodes:
-            self._start(node)
+        for node in nodes:  # the queries are there, in the tiles that the first layer needs
+            shape = (self.job.batch, self.step.queries, self.job.model.hidden)
+            self.tensors[tensor(node, "queries")] = unplaced(shape)
+            self.uses[tensor(node, "queries")] = 1
             for operation in rows[node]:
                 self.uses.update(operation.inputs)
         started = [False] * len(rows)
@@ -99,39 +95,22 @@ class _Play:
                 raise SimulationError(f"the nodes wait for each other: {left}")
         return self.program
 
-    def _start(self, node: int) -> None:
-        """The queries are there, in the tiles that the first layer needs."""
-        shape = (self.job.batch, self.step.queries, self.job.model.hidden)
-        self.tensors[tensor(node, "queries")] = unplaced(shape)
-        self.uses[tensor(node, "queries")] = 1
-
     def _turn(self, node: int, rows: list[Operation], started: list[bool]) -> bool:
         """Run one node up to and with its next operation that makes instructions; whether anything happened."""
-        moved = False
-        while rows and self._ready(node, rows[-1]):
+        moved, bank = False, self.program.bank
+        # The inputs are there, and no earlier collective of the node is still open.
+        while rows and self.tensors.keys() >= {*rows[-1].inputs} and all(node not in m for m in self.waiting.values()):
             operation, moved = rows.pop(), True
             if operation.kind in MOVES:
                 self._keep(operation, MOVES[operation.kind](operation, self._take(operation)))
                 continue
-            if operation.kind != "Barrier":
-                self._cross(node, started)
+            if operation.kind != "Barrier" and started[node]:  # all its cores meet before every layer but the first
+                self.program.barrier(f"cross_layer_{self.layers}", range(bank(node, 0), bank(node + 1, 0)))
+                self.layers += 1
+            started[node] |= operation.kind != "Barrier"
             self._play(node, operation)
             break
         return moved
-
-    def _ready(self, node: int, operation: Operation) -> bool:
-        """Whether the inputs are there and no earlier collective of the node is still open."""
-        if any(node in members for members in self.waiting.values()):
-            return False
-        return all(name in self.tensors for name in operation.inputs)
-
-    def _cross(self, node: int, started: list[bool]) -> None:
-        """All cores of a node wait for each other before every layer but its first."""
-        if started[node]:
-            cores = range(self.program.bank(node, 0), self.program.bank(node + 1, 0))
-            self.program.barrier(f"cross_layer_{self.layers}", cores)
-            self.layers += 1
-        started[node] = True
 
     def _take(self, operation: Operation) -> list[Banks]:
         """The layouts of the inputs; those that nobody else needs are forgotten."""
@@ -150,15 +129,11 @@ class _Play:
 
     def _play(self, node: int, operation: Operation) -> None:
         """Make the instructions of one operation, or wait for the other members of its group."""
-        core = Core(self.program, node, self.tiling, self.job.element_bytes)
         if operation.kind in TOGETHER:
             self._meet(node, operation)
-        elif operation.kind in {"Linear", "GroupedLinear"}:
-            self._keep(operation, [product(core, operation, self._take(operation)[0])])
-        elif operation.kind in ATTENTION:
-            self._keep(operation, [attention(core, operation, self._take(operation))])
-        elif operation.kind == "Sum":
-            self._keep(operation, [total(core, operation, self._take(operation)[0])])
+        elif kernel := KERNELS.get(operation.kind):
+            core = Core(self.program, node, self.tiling, self.job.element_bytes)
+            self._keep(operation, [kernel(core, operation, self._take(operation))])
         else:
             self._send(node, operation)
 

@@ -9,17 +9,15 @@ from itertools import pairwise
 from math import prod
 
 import numpy as np
-import numpy.typing as npt
 
 from simcore.errors import InputError
 from simcore.generate.wse.exchange import Routed
 from simcore.generate.wse.nodes import Job, operations
 from simcore.generate.wse.operations import Operation
-from simcore.generate.wse.ranks import split
+from simcore.generate.wse.ranks import Ints, split
 from simcore.generate.wse.scope import Step
 from simcore.workload.wafer import Flows, NodeStep, Phase
 
-Ints = npt.NDArray[np.int64]
 Flow = tuple[int, int, int, int]  # source, target, bytes, number of the multicast tree or -1
 Segment = tuple[str, tuple[int, int], list[Operation], tuple[int, ...]]
 LAST = "lm_head"
@@ -129,8 +127,9 @@ def _rounds(rows: list[tuple[int, Operation]]) -> tuple[Flows, ...]:
         else:
             tree = number if each.kind == "Multicast" else -1
             made[0] += ((node, other, each.network_bytes, tree) for other in group if other != node)
-    for group, held in gathers.items():
-        _gather(made, group, held)
+    for group, held in gathers.items():  # a ring: G - 1 rounds, in each every node passes on the part it got last
+        for node in group:
+            _passed_on(made, node, group, [held.get(other, 0) for other in group], range(len(group) - 1))
     columns = (np.array(made[number], np.int64).reshape(-1, 4).T for number in sorted(made) if made[number])
     return tuple(Flows(*column) for column in columns)
 
@@ -147,26 +146,20 @@ def _exchanged(node: int, operation: Operation) -> Iterator[Flow]:
 
 def _ring(made: dict[int, list[Flow]], node: int, operation: Operation) -> None:
     """Ring all-reduce: 2 (G - 1) rounds, in each one chunk of the last axis to the next node of the group."""
-    group = operation.group or ()
-    *outer, last = operation.shape
+    group, (*outer, last) = operation.group or (), operation.shape
     element_bytes = operation.network_bytes // max(prod(operation.shape), 1)
     chunks = [len(chunk) * prod(outer) * element_bytes for chunk in split(last, len(group))]
+    _passed_on(made, node, group, chunks, (*range(len(group) - 1), *range(-1, len(group) - 2)))
+
+
+def _passed_on(
+    made: dict[int, list[Flow]], node: int, group: tuple[int, ...], parts: Sequence[int], steps: Iterable[int]
+) -> None:
+    """In every round a node of a ring sends the part of the node so many `steps` before it to the next one."""
     place, count = group.index(node), len(group)
-    after = group[(place + 1) % count]
-    for number in range(2 * (count - 1)):
-        step = number if number < count - 1 else number - count
-        size = chunks[(place - step) % count]
-        if size:
-            made[number].append((node, after, size, -1))
-
-
-def _gather(made: dict[int, list[Flow]], group: tuple[int, ...], held: dict[int, int]) -> None:
-    """Ring all-gather: G - 1 rounds, in each every node passes on the part it got last."""
-    for number in range(len(group) - 1):
-        for place, node in enumerate(group):
-            size = held.get(group[(place - number) % len(group)], 0)
-            if size:
-                made[number].append((node, group[(place + 1) % len(group)], size, -1))
+    for number, step in enumerate(steps):
+        if size := parts[(place - step) % count]:
+            made[number].append((node, group[(place + 1) % count], size, -1))
 
 
 def flows(made: Iterable[Phase]) -> Flows:

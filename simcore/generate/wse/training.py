@@ -13,15 +13,15 @@ from collections.abc import Callable, Iterator
 from itertools import groupby
 from math import prod
 
+import numpy as np
+
 from simcore.errors import SimulationError
 from simcore.generate.wse.exchange import Exchange
-from simcore.generate.wse.operations import Operation, Owner, Part, collective, tensor
-from simcore.generate.wse.ranks import dp_group, replicas, shared_nodes, sp_group, stage
-from simcore.generate.wse.scope import Scope
+from simcore.generate.wse.operations import ATTENTION, LINEAR, Operation, Owner, Part, tensor
+from simcore.generate.wse.ranks import shared_nodes
+from simcore.generate.wse.scope import Block, Scope
 from simcore.generate.wse.transport import backward_exchange
 
-ATTENTION = {"MLANaiveAttention", "SelfAttention"}
-LINEAR = {"Linear", "GroupedLinear"}
 EXPERTS = {Part.EXPERT, Part.SHARED}
 
 
@@ -61,12 +61,15 @@ def _input_gradients(scope: Scope, layer: str, rows: list[Operation], exchange: 
             yield _product(scope, each)
         elif each.kind in ATTENTION:
             yield from _attention(scope, f"{layer}_attn", each, rows)
-    yield from (_summed(scope, each) for each in rows if each.kind == "AllReduce" and not _joins(scope, each))
+    for each in rows:
+        if each.kind == "AllReduce" and not _joins(scope, each):  # of a block's partial input gradients [.., hidden]
+            shape = (*each.shape[:-1], scope.model.hidden)
+            yield Block(scope, each.uid).collective("dgrad", "AllReduce", shape, each.group or (), "")
 
 
 def _joins(scope: Scope, row: Operation) -> bool:
     """Whether a row joins what sequence parallel nodes made of the scores."""
-    return row.kind == "AllReduce" and _attends(row) and row.group == sp_group(scope.system, scope.node)
+    return row.kind == "AllReduce" and _attends(row) and row.group == scope.groups.sp
 
 
 def _expert_gradients(scope: Scope, block: str, rows: list[Operation], exchange: Exchange) -> Iterator[Operation]:
@@ -81,7 +84,7 @@ def _expert_gradients(scope: Scope, block: str, rows: list[Operation], exchange:
 
 
 def _again(scope: Scope, row: Operation) -> Operation:
-    """The same communication for gradients."""
+    """The same row for gradients."""
     uid = f"{row.uid}_dgrad"
     if row.kind == "Multicast":
         outputs = tuple(tensor(node, f"{uid}_{scope.node}") for node in row.group or ())
@@ -93,44 +96,32 @@ def _again(scope: Scope, row: Operation) -> Operation:
 def _product(scope: Scope, row: Operation) -> Operation:
     """The gradient of a product's input: weights are read once more."""
     *groups, rows, inner, outer = row.shape
-    uid = f"{row.uid}_dgrad"
-    outputs = (tensor(scope.node, uid),)
-    return row._replace(uid=uid, shape=(*groups, rows, outer, inner), outputs=outputs, memory_bytes=0)
+    return _again(scope, row)._replace(shape=(*groups, rows, outer, inner), memory_bytes=0)
 
 
 def _attention(scope: Scope, block: str, row: Operation, rows: list[Operation]) -> Iterator[Operation]:
     """Gradients of queries, keys and values: twice the products. Every node of sp has a part of the queries'."""
-    uid = f"{row.uid}_dgrad"
-    yield row._replace(uid=uid, outputs=(tensor(scope.node, uid),), macs=2 * row.macs)
+    yield _again(scope, row)._replace(macs=2 * row.macs)
     if scope.system.sp > 1:
         sums = next(each for each in rows if _joins(scope, each))
         heads, width = row.shape[2:4]
         shape, group = (*sums.shape[:2], heads * width), sums.group or ()
-        name = f"{block}_ar_sp_dgrad"
-        yield collective(scope.node, name, "AllReduce", shape, scope.element_bytes, group, "")
-
-
-def _summed(scope: Scope, row: Operation) -> Operation:
-    """The sum of a block's partial input gradients [.., hidden]."""
-    uid, shape = f"{row.uid}_dgrad", (*row.shape[:-1], scope.model.hidden)
-    return collective(scope.node, uid, "AllReduce", shape, scope.element_bytes, row.group or (), "")
+        yield Block(scope, block).collective("ar_sp_dgrad", "AllReduce", shape, group, "")
 
 
 def _copies(scope: Scope) -> tuple[int, ...]:
     """The nodes with a copy of the shared expert that has tokens."""
-    if scope.system.tp_ffn > 1:
-        return ()
-    first = stage(scope.system, scope.node)[0]
-    return tuple(first + place for place in sorted(set(shared_nodes(scope.system, scope.batch).tolist())))
+    places = [] if scope.system.tp_ffn > 1 else np.unique(shared_nodes(scope.system, scope.batch)).tolist()
+    return tuple(scope.groups.stage[0] + place for place in places)
 
 
 Members = Callable[[Scope], tuple[int, ...]]
 # Part of a layer -> what the sum of its weights' gradients is called, and who has the same; experts have no copies.
 SAME_WEIGHTS: dict[Part, tuple[str, Members]] = {
-    Part.ATTENTION: ("attention", lambda scope: replicas(scope.system, scope.node)),
+    Part.ATTENTION: ("attention", lambda scope: scope.groups.replicas),
     Part.SHARED: ("shared", _copies),
     Part.EXPERT: ("", lambda _: ()),
-    **dict.fromkeys((Part.DENSE, Part.MIXTURE), ("dense", lambda scope: dp_group(scope.system, scope.node))),
+    **dict.fromkeys((Part.DENSE, Part.MIXTURE), ("dense", lambda scope: scope.groups.dp)),
 }
 
 
@@ -148,5 +139,4 @@ def _weight_gradients(scope: Scope, layer: str, rows: list[Operation], source: s
         groups[name] = members(scope)
     for name, group in groups.items():
         if len(group) > 1:
-            uid = f"{layer}_sync_{name}_wgrad"
-            yield collective(scope.node, uid, "AllReduce", (sizes[name],), scope.element_bytes, group, source)
+            yield Block(scope, f"{layer}_sync_{name}").collective("wgrad", "AllReduce", (sizes[name],), group, source)

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from simcore.generate.wse.exchange import SHARED, Exchange, Token
 from simcore.generate.wse.operations import Operation, tensor
-from simcore.generate.wse.ranks import dp_group, replica
-from simcore.generate.wse.scope import Block, Scope
+from simcore.generate.wse.ranks import own_batches
+from simcore.generate.wse.scope import Block, Rows, Scope
 
 
 class Piece(NamedTuple):
@@ -36,7 +36,7 @@ class _Link(Block):
     @cached_property
     def group(self) -> tuple[int, ...]:
         """The nodes of this copy of the experts."""
-        return replica(self.scope.system, self.scope.node)
+        return self.scope.groups.copy
 
     @cached_property
     def place(self) -> int:
@@ -55,10 +55,6 @@ class _Link(Block):
     def size_bytes(self, count: int) -> int:
         """Bytes of `count` vectors."""
         return count * self.scope.model.hidden * self.scope.element_bytes
-
-    def barrier(self, uid: str, group: tuple[int, ...] | None = None) -> Operation:
-        """Wait for all nodes of this copy, or for `group`."""
-        return Operation(f"{self.name}_barrier_{uid}", "Barrier", (), group=group or self.group)
 
     def cut(self, uid: str, source: str, token: Token) -> Iterator[Operation]:
         """One token out of [local sequences, positions, hidden]: first its sequence, then its position."""
@@ -94,9 +90,25 @@ class _Link(Block):
         """The tensors with this node's results for the tokens of `target`."""
         return [self.result(expert, (b, s)) for expert, b, s in self.exchange.back.get((self.place, target), ())]
 
-    def own_tokens(self) -> list[Token]:
-        """Tokens this node sends, in order."""
-        return [(b, s) for b in self.scope.own for s in range(self.scope.step.queries)]
+    @property
+    def held(self) -> range:
+        """The sequences whose results this node adds up."""
+        return self.scope.own
+
+    def rejoined(self) -> Rows:
+        """Bring the sums to the whole cluster by multicast. The row is there even when nobody or nothing is left."""
+        scope = self.scope
+        node, (count, queries, hidden), group = scope.node, scope.shape, scope.groups.cluster
+        others = tuple(other for other in group if other != node)
+        held = self.at("out") if len(scope.own) else ""
+        yield self.collective("multicast_dp", "Multicast", (len(scope.own), queries, hidden), others, held)
+        yield self.barrier("mc", group)
+        if scope.movement and count:
+            counts = {other: len(own_batches(scope.system, scope.batch, other)) for other in group}
+            owners = [other for other in group if counts[other]]
+            parts = [self.at("out" if other == node else f"multicast_dp_{other}") for other in owners]
+            yield self.move("all", "Concat", (0, tuple(counts[other] for other in owners), scope.shape), *parts)
+        return self.at("all")
 
 
 class AllToAll(_Link):
@@ -104,25 +116,19 @@ class AllToAll(_Link):
 
     def dispatch(self, source: str) -> Iterator[Operation]:
         """One AlltoAll of the tokens, without repeats."""
-        if self.scope.movement:
-            for target in range(len(self.group)):
-                yield from self._packed(target, source)
+        for target in range(len(self.group)) if self.scope.movement else ():
+            buffer = f"disp_{self.group[target]}"
+            uids = {f"{buffer}_{b}_{s}": (b, s) for b, s in self.exchange.sent.get((self.place, target), {})}
+            for uid, token in uids.items():
+                yield from self.cut(uid, source, token)
+            if uids:
+                yield self.joined(buffer, [*map(self.at, uids)])
         yield self.all_to_all("a2a_disp", "disp", self.exchange.dispatch.tolist())
-        yield self.barrier("disp_a2a")
-
-    def _packed(self, target: int, source: str) -> Iterator[Operation]:
-        """The buffer for one node."""
-        tokens, buffer = self.exchange.sent.get((self.place, target), {}), f"disp_{self.group[target]}"
-        uids = [f"{buffer}_{b}_{s}" for b, s in tokens]
-        for uid, token in zip(uids, tokens, strict=True):
-            yield from self.cut(uid, source, token)
-        if uids:
-            yield self.joined(buffer, [self.at(uid) for uid in uids])
+        yield self.barrier("disp_a2a", self.group)
 
     def all_to_all(self, uid: str, buffer: str, vectors: list[list[int]]) -> Operation:
         """The row of one exchange; `vectors` go from node (outer) to node."""
-        send = vectors[self.place]
-        receive = [row[self.place] for row in vectors]
+        send, receive = vectors[self.place], [row[self.place] for row in vectors]
         targets = [target for target, count in enumerate(send) if count]
         name = f"{self.name}_{uid}"
         return Operation(
@@ -138,8 +144,8 @@ class AllToAll(_Link):
     def arrived(self, token: Token) -> Piece:
         """A row of the buffer of the token's source."""
         origin = self.exchange.origin(token[0])
-        count, index = self.exchange.sent_place(origin, self.place, token)
-        return Piece(self.at(f"a2a_disp_{self.group[origin]}"), count, index)
+        buffer = self.exchange.sent[origin, self.place]
+        return Piece(self.at(f"a2a_disp_{self.group[origin]}"), len(buffer), buffer[token])
 
     def combine(self) -> Iterator[Operation]:
         """One AlltoAll of the results."""
@@ -149,7 +155,7 @@ class AllToAll(_Link):
                 if parts:
                     yield self.joined(f"comb_{self.group[target]}", parts)
         yield self.all_to_all("combine_a2a", "comb", self.exchange.combine.tolist())
-        yield self.barrier("combine_a2a")
+        yield self.barrier("combine_a2a", self.group)
 
     def returned(self, token: Token, expert: int, holder: int) -> Piece:
         """A row of the buffer of the expert's node."""
@@ -164,12 +170,12 @@ class Multicast(_Link):
         """A Multicast of every token with business elsewhere."""
         if self.scope.movement:
             yield from self.tokens(source, self.scope.local, self.scope.own)
-        for b, s in self.own_tokens():
+        for b, s in ((b, s) for b in self.scope.own for s in range(self.scope.step.queries)):
             goals = tuple(self.group[target] for target in self.exchange.destinations(b, s) if target != self.place)
             if goals:
                 held = self.at(f"token_{b}_{s}")
                 yield self.collective(f"multicast_exp_{b}_{s}", "Multicast", self.vectors(1), goals, held)
-        yield self.barrier("disp_mc")
+        yield self.barrier("disp_mc", self.group)
 
     def arrived(self, token: Token) -> Piece:
         """A tensor of its own; this node's tokens never left."""
@@ -182,14 +188,11 @@ class Multicast(_Link):
         """A Unicast to every source with tokens here; the one to itself is free."""
         for target, count in enumerate(self.exchange.combine[self.place].tolist()):
             if count:
-                yield from self._unicast(target, count)
-        yield self.barrier("uc")
-
-    def _unicast(self, target: int, count: int) -> Iterator[Operation]:
-        goal = self.group[target]
-        if self.scope.movement:
-            yield self.joined(f"comb_{goal}", self.returns(target))
-        yield self.unicast(f"{self.name}_unicast_{goal}", target, count, self.at(f"comb_{goal}"))
+                goal = self.group[target]
+                if self.scope.movement:
+                    yield self.joined(f"comb_{goal}", self.returns(target))
+                yield self.unicast(f"{self.name}_unicast_{goal}", target, count, self.at(f"comb_{goal}"))
+        yield self.barrier("uc", self.group)
 
     def returned(self, token: Token, expert: int, holder: int) -> Piece:
         """A row of the tensor from the expert's node."""
@@ -199,6 +202,16 @@ class Multicast(_Link):
 
 class AllGather(_Link):
     """Every node gets all tokens, then all results."""
+
+    @property
+    def held(self) -> range:
+        """All of the cluster's."""
+        return self.scope.local
+
+    def rejoined(self) -> Rows:
+        """Everybody has them already."""
+        yield from ()
+        return self.at("out")
 
     def dispatch(self, source: str) -> Iterator[Operation]:
         """An AllGather of the tokens."""
@@ -210,7 +223,7 @@ class AllGather(_Link):
                 yield self.move(f"own_{b}", "Slice", (whole, 0, row, row + 1), source)
             yield self.move("own", "Concat", (0, (1,) * len(own), shape), *(self.at(f"own_{b}") for b in own))
         yield self.collective("ag_disp", "AllGather", shape, self.group, self.at("own") if len(own) else "")
-        yield self.barrier("disp_ag")
+        yield self.barrier("disp_ag", self.group)
 
     def arrived(self, token: Token) -> Piece:
         """A row among all tokens of this copy."""
@@ -226,7 +239,7 @@ class AllGather(_Link):
             yield self.joined("results", parts)
         held = self.at("results") if count else ""
         yield self.collective("ag_comb", "AllGather", self.vectors(count), self.group, held)
-        yield self.barrier("combine_ag")
+        yield self.barrier("combine_ag", self.group)
 
     def returned(self, token: Token, expert: int, holder: int) -> Piece:
         """A row among all results of this copy: those of node 0 first, on each those for source 0 first."""
@@ -239,6 +252,11 @@ class AllGather(_Link):
 
 class Local(_Link):
     """One node has all experts: nothing travels."""
+
+    def rejoined(self) -> Rows:
+        """Nobody else is there."""
+        yield from ()
+        return self.at("out")
 
     def dispatch(self, source: str) -> Iterator[Operation]:
         """Cut the tokens."""
@@ -261,11 +279,24 @@ class Local(_Link):
 class Sliced(Local):
     """Every node has a slice of all experts: the clusters gather each other's tokens; results are summed afterwards."""
 
+    @property
+    def held(self) -> range:
+        """Those of all clusters."""
+        return range(self.scope.batch)
+
+    def rejoined(self) -> Rows:
+        """Add the partial results of all tokens up over the stage, keep those of this cluster."""
+        scope, local = self.scope, self.scope.local
+        shape = (scope.batch, *scope.shape[1:])
+        yield self.collective("ar", "AllReduce", shape, scope.groups.stage, self.at("out"))
+        yield self.move("all", "Slice", (shape, 0, local.start, local.stop), self.at("ar"))
+        return self.at("all")
+
     def dispatch(self, source: str) -> Iterator[Operation]:
         """An AllGather over the data parallel peers, where there are several, then the tokens cut apart."""
         scope = self.scope
         if scope.system.dp > 1:
-            peers = dp_group(scope.system, scope.node)
+            peers = scope.groups.dp
             yield self.collective("ag_disp", "AllGather", scope.shape, peers, source)
             yield self.barrier("disp_ag", peers)
             source = self.at("ag_disp")
@@ -303,4 +334,4 @@ def backward_exchange(scope: Scope, exchange: Exchange, name: str, part: str) ->
         for target, count in enumerate(back[link.place]):
             if count and target != link.place:
                 yield link.unicast(f"{name}_{part}_{link.group[target]}_dgrad", target, count)
-    yield link.barrier(f"{part}_dgrad")
+    yield link.barrier(f"{part}_dgrad", link.group)

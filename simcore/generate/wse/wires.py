@@ -6,7 +6,6 @@ A received tensor is laid out afresh: its tiles go to the banks in row-major ord
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,14 +27,10 @@ class Wires:
     def _owner(self, bank: int) -> int:
         return bank if self.spread else 0
 
-    def _members(self, nodes: tuple[int, ...]) -> list[int]:
-        """The cores that communicate, by the wafer's numbers."""
-        cores = range(self.program.cores if self.spread else 1)
-        return [self.program.bank(node, core) for node in nodes for core in cores]
-
     def barrier(self, uid: str, nodes: tuple[int, ...]) -> None:
         """The cores that communicate on all `nodes` wait for each other."""
-        self.program.barrier(uid, self._members(nodes))
+        cores = range(self.program.cores if self.spread else 1)
+        self.program.barrier(uid, [self.program.bank(node, core) for node in nodes for core in cores])
 
     def send(self, uid: str, kind: str, nodes: tuple[int, ...], held: Banks) -> Banks:
         """COPY or MULTICAST a tensor from the first of `nodes` to the others, vector by vector; its layout there."""
@@ -48,17 +43,13 @@ class Wires:
                 goal = number % self.program.cores
                 out.reshape(-1, held.shape[-1])[row, extent] = goal
                 size = (extent.stop - extent.start) * self.element_bytes
-                self._tile(kind, nodes, (bank, goal, size), f"{uid}_{row}_0_{place}")
+                here = self.program.bank(nodes[0], bank)
+                banks = [self.program.bank(target, goal) for target in nodes[1:]]
+                if banks != [here]:  # it is not in place already
+                    comment = f"{uid}_{row}_0_{place}"
+                    self.program.emit(nodes[0], self._owner(bank), kind, (here, *banks, size), comment)
                 number += 1
         return out
-
-    def _tile(self, kind: str, nodes: tuple[int, ...], tile: tuple[int, int, int], comment: str) -> None:
-        """One tile (bank, bank there, bytes); nothing where it is in place already."""
-        bank, goal, size = tile
-        here = self.program.bank(nodes[0], bank)
-        banks = [self.program.bank(target, goal) for target in nodes[1:]]
-        if banks != [here]:
-            self.program.emit(nodes[0], self._owner(bank), kind, (here, *banks, size), comment)
 
     def all_reduce(self, uid: str, held: dict[int, Banks]) -> None:
         """Ring over the nodes of `held` in order, in place: reduce-scatter, then all-gather; chunks cut the last axis.
@@ -104,21 +95,16 @@ class Wires:
     def _add(self, comment: str, node: int, held: Banks, chunk: range) -> None:
         """Add a received chunk to one's own."""
         part = held[..., chunk.start : chunk.stop]
-        for core, parts, dims in self._shares(part):
+        every = bank_bytes(part, self.element_bytes)
+        shares = [(0, every, part.shape)]  # core, its banks and bytes, dimensions: all on core 0 ...
+        if self.spread:  # ... or each bank on its own core
+            shares = [(bank, [(bank, size)], (size // self.element_bytes,)) for bank, size in every]
+        for core, parts, dims in shares:
             ends = [(self.program.bank(node, bank), size) for bank, size in parts]
             reads = [self.program.emit(node, core, "READ", end, comment) for end in (*ends, *ends)]
             done = self.program.emit(node, core, "ADD", dims, comment, reads)
             for end in ends:
                 self.program.emit(node, core, "WRITE", end, comment, [done])
-
-    def _shares(self, part: Banks) -> Iterator[tuple[int, list[tuple[int, int]], tuple[int, ...]]]:
-        """(core, its banks and bytes, dimensions) of an addition: all on core 0, or each bank on its own core."""
-        parts = bank_bytes(part, self.element_bytes)
-        if not self.spread:
-            yield 0, parts, part.shape
-            return
-        for bank, size in parts:
-            yield bank, [(bank, size)], (size // self.element_bytes,)
 
 
 def receivers(operation: Operation) -> list[int]:

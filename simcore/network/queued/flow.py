@@ -21,9 +21,15 @@ class Way(NamedTuple):
 
 
 class Message:
-    """Of `count` segments, all of `segment_bytes` but for the last; `missing` have not arrived."""
+    """Of `count` segments, all of `segment_bytes` but for the last; `missing` have not arrived.
 
-    __slots__ = ("count", "deliver", "ends", "key", "missing", "segment_bytes", "size_bytes", "tail_ns")
+    It is of a chunk's `phase`, None = of none. Its segments go over the ways in turn, from number `turn` on, which is
+    that of the message in its phase: so nothing that was sent before matters.
+    """
+
+    __slots__ = (
+        *("count", "deliver", "ends", "key", "missing", "phase", "segment_bytes", "size_bytes", "tail_ns", "turn"),
+    )
 
     def __init__(
         self, key: Any, ends: tuple[int, int], size_bytes: int, segment_bytes: int, deliver: Callable[[], None]
@@ -32,6 +38,9 @@ class Message:
         self.segment_bytes = segment_bytes
         self.count = self.missing = max(-(-size_bytes // segment_bytes), 1)
         self.tail_ns = 0
+        of_phase = len(key) == len(("chunk", "phase", "number"))
+        self.phase: Any = key[:2] if of_phase else None
+        self.turn: int = key[2] if of_phase else 0
 
     def span(self, index: int) -> tuple[int, int]:
         """The first byte of a segment, and the one after its last."""
@@ -40,11 +49,14 @@ class Message:
 
 
 class Segment:
-    """On its way: `hop` counts the links behind it, `held` is the link in whose buffer it lies, -1 at its source."""
+    """On its way: `hop` counts the links behind it, `held` is the link in whose buffer it lies, -1 at its source.
+
+    On links of `rate` it takes `takes_ns`.
+    """
 
     __slots__ = (
-        *("end_byte", "first_byte", "held", "hop", "index", "marked", "message", "readings", "sender", "sent_ns"),
-        *("size_bytes", "tail_ns", "way"),
+        *("end_byte", "first_byte", "held", "hop", "index", "marked", "message", "rate", "readings", "sender"),
+        *("sent_ns", "size_bytes", "tail_ns", "takes_ns", "way"),
     )
 
     def __init__(self, sender: Sender, message: Message, index: int, way: Way, now_ns: int):
@@ -52,11 +64,12 @@ class Segment:
         self.hop, self.held, self.marked, self.tail_ns, self.sent_ns = 0, -1, False, now_ns, now_ns
         self.first_byte, self.end_byte = message.span(index)
         self.size_bytes = self.end_byte - self.first_byte
+        self.rate, self.takes_ns = 0.0, 0
         self.readings: list[Reading] = []
 
 
 class Sender:
-    """Messages that go one after the other: those of two NPUs under one law, else each by itself.
+    """Messages that go one after the other: those of two NPUs in a phase under one law, else each by itself.
 
     The next segment is ready when the one before has begun (`ready`), the window has room and it is time.
     """
@@ -70,6 +83,11 @@ class Sender:
         self._lost: deque[tuple[Message, int]] = deque()
         self._current: Message | None = None
         self._next = 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything is under way or waits."""
+        return bool(self.under_way_bytes or self._current or self._waiting or self._lost)
 
     def add(self, message: Message, now_ns: int) -> None:
         """One more message, behind those that came before; of one time in the order of the keys."""

@@ -176,7 +176,7 @@ class Hpcc(Law):
     _use: float = field(init=False, default=0.0)
     _stage: int = field(init=False, default=0)
     _last: Sequence[Reading] = field(init=False, default=())
-    _updated_ns: int = field(init=False, default=-1)
+    _updated_ns: float = field(init=False, default=-inf)
 
     def begin(self, path: Path) -> None:
         """With a whole product of bandwidth and round trip."""
@@ -237,7 +237,7 @@ class Timely(Law):
     _before_ns: float = field(init=False, default=-1)
     _slope_ns: float = field(init=False, default=0.0)
     _falling: int = field(init=False, default=0)
-    _updated_ns: int = field(init=False, default=-1)
+    _updated_ns: float = field(init=False, default=-inf)
 
     def acknowledged(self, ack: Ack) -> None:
         """One reaction in a round trip."""
@@ -275,7 +275,7 @@ class Timely(Law):
 class _Windowed(Law):
     """A window that grows by steps and is cut at most once in a round trip; segments are paced over it."""
 
-    _cut_ns: int = field(init=False, default=-1)
+    _cut_ns: float = field(init=False, default=-inf)
 
     def begin(self, path: Path) -> None:
         """With a whole product of bandwidth and round trip."""

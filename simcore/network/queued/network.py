@@ -12,13 +12,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from heapq import heappop, heappush
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import simpy
 
 from simcore.network.clock import whole_latency
-from simcore.network.congested import CountedLinks, CutThrough, Deliver, LinkNetwork
+from simcore.network.congested import CountedLinks, CutThrough, Deliver, LinkNetwork, WaitsError
 from simcore.network.folded import FoldedLinks
 from simcore.network.instant import at_end_of_instant
 from simcore.network.queued.flow import Message, Segment, Sender, Way
@@ -38,14 +38,11 @@ NOTE = (
 )
 
 
-class _Instant:
+class _Instant(NamedTuple):
     """What happens at one time: changes of links and senders, then heads of segments that come to links."""
 
-    __slots__ = ("changes", "heads")
-
-    def __init__(self) -> None:
-        self.changes: list[tuple[Callable[..., None], Any]] = []
-        self.heads: list[tuple[Any, ...]] = []
+    changes: list[tuple[Callable[..., None], Any]]
+    heads: list[tuple[Any, ...]]
 
 
 class Queued(CountedLinks):
@@ -56,14 +53,11 @@ class Queued(CountedLinks):
     """
 
     has_queues = True
-    by_itself = False  # senders remember their rates, ports whom they marked and which way was the last
 
     @classmethod
     def on(cls, topology: Topology) -> type[LinkNetwork]:
         """Where no port says anything, links without queues."""
-        if all(dim.ports == PLAIN for dim in topology.dims):
-            return CutThrough.on(topology)
-        return Forgetful if all(dim.ports.forget for dim in topology.dims) else cls
+        return CutThrough.on(topology) if all(dim.ports == PLAIN for dim in topology.dims) else cls
 
     def __init__(self, env: simpy.Environment, links: LinkGraph):
         super().__init__(env, links)
@@ -77,9 +71,9 @@ class Queued(CountedLinks):
         self._routing = Ways(links)
         self._ways: dict[tuple[int, ...], Way] = {}
         self._segments: dict[tuple[int, int], tuple[int, Ports]] = {}
-        self._senders: dict[tuple[int, int], Sender] = {}
+        self._senders: dict[tuple[int, int], dict[Any, Sender]] = {}
         self._due: dict[int, _Instant] = {}
-        self._number = 0
+        self._number = self._settled_ns = 0
         self._curves = array("q")
 
     # Messages come and go.
@@ -93,20 +87,30 @@ class Queued(CountedLinks):
             message.tail_ns = now_ns
             self._finish(message, now_ns)
             return
-        sender = self._senders.get((src, dst)) if rules.law else Sender(None)
-        if sender is None:
-            sender = self._senders[src, dst] = Sender(rules.new_law())
-            if sender.law:
-                way = self._way(src, dst)
-                first = self.ports[way.links[0]]
-                rtt_ns = sum(way.steps_ns) + way.back_ns + transfer_ns(segment_bytes, min(way.rates))
-                sender.law.begin(Path(first.bytes_per_s, rtt_ns, segment_bytes))
+        sender = self._sender(message, rules) if rules.law else Sender(None)
         sender.add(message, now_ns)
         self._at(now_ns, now_ns, self._pump, sender)
 
-    def _way(self, src: int, dst: int) -> Way:
-        """The way of the next segment."""
-        route = self._routing.choose(src, dst, self._backlog) if self._routing.several else self.links.route(src, dst)
+    def _sender(self, message: Message, rules: Ports) -> Sender:
+        """What two NPUs send each other in a phase obeys one law, a message of no phase a law of its own."""
+        own = self._senders.get(message.ends, {})
+        sender = own.get(message.phase)
+        if sender is None:
+            sender = Sender(law := rules.new_law())
+            way = self._way(message, 0)
+            rtt_ns = sum(way.steps_ns) + way.back_ns + transfer_ns(message.segment_bytes, min(way.rates))
+            law.begin(Path(self.ports[way.links[0]].bytes_per_s, rtt_ns, message.segment_bytes))
+            if message.phase:
+                busy = {phase: each for phase, each in own.items() if each.busy}
+                self._senders[message.ends] = busy | {message.phase: sender}
+        return sender
+
+    def _way(self, message: Message, index: int) -> Way:
+        """The way of a segment."""
+        if self._routing.several:
+            route = self._routing.choose(*message.ends, message.turn + index, self._backlog)
+        else:
+            route = self.links.route(*message.ends)
         way = self._ways.get(route)
         if way is None:
             path = self._along(route)
@@ -131,7 +135,7 @@ class Queued(CountedLinks):
     def _instant(self, at_ns: int, now_ns: int) -> _Instant:
         found = self._due.get(at_ns)
         if found is None:
-            found = self._due[at_ns] = _Instant()
+            found = self._due[at_ns] = _Instant([], [])
             at_end_of_instant(self.env, at_ns - now_ns, self._happen, transmits=True)
         return found
 
@@ -150,10 +154,10 @@ class Queued(CountedLinks):
         now_ns = int(self.env.now)
         instant = self._due[now_ns]
         while instant.changes or instant.heads:
-            changes, instant.changes = instant.changes, []
-            for change, what in changes:
+            for change, what in instant.changes:  # grows while it runs
                 change(what, now_ns)
-            if not instant.changes and instant.heads:
+            instant.changes.clear()
+            if instant.heads:
                 self._arrive(heappop(instant.heads)[-1], now_ns)
         del self._due[now_ns]
 
@@ -186,7 +190,7 @@ class Queued(CountedLinks):
         sender.under_way_bytes += end - first
         if sender.law:
             sender.law.sends(now_ns, end - first)
-        return Segment(sender, message, index, self._way(*message.ends), now_ns)
+        return Segment(sender, message, index, self._way(message, index), now_ns)
 
     def _acknowledged(self, segment: Segment, now_ns: int) -> None:
         sender = segment.sender
@@ -212,15 +216,14 @@ class Queued(CountedLinks):
         port = self.ports[segment.way.links[segment.hop]]
         if segment.held >= 0 and not self._lie_down(segment, self.ports[segment.held], now_ns):
             return
-        size_bytes, marking = segment.size_bytes, port.rules.marking
-        if marking and segment.hop:
-            chance_of_mark = marking.chance(port.backlog_bytes(now_ns), size_bytes)
-            segment.marked |= port.marks_one_of(chance_of_mark)
+        size_bytes = segment.size_bytes
+        segment.marked |= port.mark(segment, now_ns)
         port.queue.append(segment)
         port.waiting_bytes += size_bytes
         port.queued_bytes += size_bytes if segment.hop else 0
         self._serve(port, now_ns)
-        self._curve(port, now_ns)
+        if port.queued_bytes != port.noted_bytes:
+            self._curve(port, now_ns)
 
     def _lie_down(self, segment: Segment, port: Port, now_ns: int) -> bool:
         """Take room in the buffer behind a link; False where it is dropped."""
@@ -241,22 +244,24 @@ class Queued(CountedLinks):
         port, size_bytes = what
         port.lying_bytes -= size_bytes
         if port.rules.flow_control == "credits":
-            if port.rules.buffer_bytes < UNLIMITED:
-                self._at(now_ns + port.latency_ns, now_ns, self._credit, what)
+            self._at(now_ns + port.latency_ns, now_ns, self._credit, what)
         elif port.asked_to_pause and port.lying_bytes <= port.rules.xon_bytes:
             port.asked_to_pause = False
             self._at(now_ns + port.latency_ns, now_ns, self._resume, port)
 
     def _credit(self, what: tuple[Port, int], now_ns: int) -> None:
         port, size_bytes = what
+        self._settled_ns = now_ns
         port.taken_bytes -= size_bytes
         self._serve(port, now_ns)
 
     def _pause(self, port: Port, now_ns: int) -> None:
+        self._settled_ns = now_ns
         port.paused = True
         port.stop(now_ns)
 
     def _resume(self, port: Port, now_ns: int) -> None:
+        self._settled_ns = now_ns
         port.paused = False
         self._serve(port, now_ns)
         port.go(now_ns)
@@ -272,7 +277,7 @@ class Queued(CountedLinks):
             if not port.admits(segment):
                 port.stop(now_ns)
                 return
-            if not port.paused:
+            if port.still_since_ns >= 0:
                 port.go(now_ns)
             port.queue.popleft()
             self._start(port, segment, now_ns)
@@ -285,15 +290,21 @@ class Queued(CountedLinks):
         hop, way = segment.hop, segment.way
         # Ends of a message's segments are rounded as parts of a whole, so that cutting it costs nothing.
         rate, size_bytes = way.rates[hop], segment.size_bytes
-        end_ns = now_ns + self._occupied_ns(segment.end_byte, rate) - self._occupied_ns(segment.first_byte, rate)
+        if rate != segment.rate:
+            segment.rate = rate
+            segment.takes_ns = self._occupied_ns(segment.end_byte, rate) - self._occupied_ns(segment.first_byte, rate)
+        end_ns = now_ns + segment.takes_ns
         port.free_ns = end_ns
         port.waiting_bytes -= size_bytes
         port.queued_bytes -= size_bytes if hop else 0
         port.sent_bytes += size_bytes
         self._count(port.link, size_bytes, now_ns, end_ns)
-        self._curve(port, now_ns)
+        if port.queued_bytes != port.noted_bytes:
+            self._curve(port, now_ns)
         if segment.held >= 0:
-            self._at(end_ns, now_ns, self._get_up, (self.ports[segment.held], size_bytes))
+            behind = self.ports[segment.held]
+            if behind.rules.buffer_bytes < UNLIMITED:
+                self._at(end_ns, now_ns, self._get_up, (behind, size_bytes))
         else:
             segment.sent_ns = now_ns
             segment.sender.begun(size_bytes, now_ns)
@@ -339,12 +350,11 @@ class Queued(CountedLinks):
         return replace(super().table(), queues=queues)
 
     def _curve(self, port: Port, now_ns: int) -> None:
-        """Note how much waits for a link, where that changes."""
-        if port.queued_bytes != port.noted_bytes:
-            port.noted_bytes = port.queued_bytes
-            port.peak_bytes = max(port.peak_bytes, port.queued_bytes)
-            if len(self._curves) < 3 * MOST_ROWS:
-                self._curves.extend((port.link, now_ns, port.queued_bytes))
+        """Note how much waits for a link, as that has changed."""
+        port.noted_bytes = port.queued_bytes
+        port.peak_bytes = max(port.peak_bytes, port.queued_bytes)
+        if len(self._curves) < 3 * MOST_ROWS:
+            self._curves.extend((port.link, now_ns, port.queued_bytes))
 
     @classmethod
     def notes_on(cls, curve_rows: int) -> list[str]:
@@ -355,6 +365,10 @@ class Queued(CountedLinks):
     def notes(self) -> list[str]:
         """As `Network.notes`."""
         return self.notes_on(len(self._curves) // 3)
+
+    def remembers(self, since_ns: int) -> bool:
+        """As `LinkNetwork.remembers`: credits, pauses still under way, chances of marks of messages of no phase."""
+        return self._settled_ns > since_ns or any(port.chances and port.phase is None for port in self.ports)
 
     def stuck(self) -> list[str]:
         """Why nothing moves any more: the links that wait for each other."""
@@ -369,15 +383,38 @@ class Queued(CountedLinks):
         return [f"the buffers of {len(ends)} links wait for each other in a circle", *lines, hint] if ends else []
 
 
-class Forgetful(Queued):
-    """One whose ports forget: what finds all buffers empty takes as long whenever it comes, until a port marks."""
+class Undivided(Queued):
+    """Messages that go whole, which takes as long as in segments where none of them waits; WaitsError where one does.
 
-    by_itself = True
+    All links of a way must be equally fast, and buffers hold what is under way of one message.
+    """
 
-    def remembers(self, since_ns: int) -> bool:
-        """As `LinkNetwork.remembers`: credits and pauses are still under way, or a sender has slowed down."""
-        slower = any(port.chances or (port.rules.law and port.drops) for port in self.ports)
-        return slower or int(self.env.now) > since_ns
+    def __init__(self, env: simpy.Environment, links: LinkGraph):
+        super().__init__(env, links)
+        self._limits = [port.rules for port in self.ports]
+        for port in self.ports:
+            port.rules = PLAIN
+
+    def _cut(self, src: int, dst: int) -> tuple[int, Ports]:
+        if (src, dst) not in self._segments:
+            ports = [self.ports[link] for link in self.links.route(src, dst)]
+            limits = [self._limits[port.link] for port in ports]
+            segment_bytes = min((rules.segment_bytes for rules in limits), default=0)
+            passes = (
+                rules.lets_pass(segment_bytes, port.bytes_per_s, port.latency_ns)
+                for rules, port in zip(limits, ports, strict=True)
+            )
+            if len({port.bytes_per_s for port in ports}) > 1 or not all(passes):
+                raise WaitsError
+        return super()._cut(src, dst)
+
+    def _arrive(self, segment: Segment, now_ns: int) -> None:
+        if self.ports[segment.way.links[segment.hop]].free_ns > now_ns:
+            raise WaitsError
+        super()._arrive(segment, now_ns)
+
+
+Queued.undivided = Undivided
 
 
 def _dimensions(links: LinkGraph) -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from simcore.network.queued.flow import Segment
 from simcore.network.topology.ports import Ports
@@ -34,7 +35,8 @@ class Port:
     asked_to_pause: bool = False
     paused: bool = False
     still_since_ns: int = -1
-    chances: int = 0
+    chances: int = 0  # of marks, in the phase of a chunk that came last
+    phase: Any = None
     # What is reported.
     peak_bytes: int = 0
     noted_bytes: int = 0  # the last row of its curve
@@ -56,8 +58,15 @@ class Port:
             return True  # an NPU takes at once what is meant for it
         return self.taken_bytes + segment.size_bytes <= self.rules.buffer_bytes
 
-    def marks_one_of(self, chance: float) -> bool:
-        """Whether a segment is marked, of which a packet is with this chance: an even sequence takes chance's place."""
+    def mark(self, segment: Segment, now_ns: int) -> bool:
+        """Whether a segment that comes is marked: an even sequence, begun anew in each phase, is in chance's place."""
+        marking = self.rules.marking
+        if marking is None:
+            return False
+        waiting_bytes = self.backlog_bytes(now_ns)
+        if not waiting_bytes and self.phase != segment.message.phase:
+            self.phase, self.chances = segment.message.phase, 0
+        chance = marking.chance(waiting_bytes, segment.size_bytes) if segment.hop else 0.0
         if not chance:
             return False
         self.chances += 1

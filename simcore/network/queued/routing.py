@@ -24,14 +24,12 @@ class Ways:
         self._rules = [dim.ports for dim in links.topology.dims]
         self.several = any(rules.routing for rules in self._rules)
         self._known: dict[tuple[int, int], list[tuple[str, int, list[Links]]]] = {}
-        self._turns: dict[tuple[int, int], int] = {}
 
-    def choose(self, src: int, dst: int, backlog: Callable[[int], float]) -> Links:
-        """The links of the next segment."""
+    def choose(self, src: int, dst: int, turn: int, backlog: Callable[[int], float]) -> Links:
+        """The links of a segment, whose turn it is."""
         found = self._known.get((src, dst))
         if found is None:
             found = self._known[src, dst] = [*self._parts(src, dst)]
-        turn = self._turns[src, dst] = self._turns.get((src, dst), -1) + 1
         route: Links = ()
         for how, hashed, ways in found:
             first = (hashed + STEPS[how] * turn) % len(ways)
@@ -52,7 +50,7 @@ class Ways:
             first = axis.links_before + (src // (axis.stride * size) * axis.stride + dst % axis.stride) * axis.links
             here, there = src // axis.stride % size, dst // axis.stride % size
             if here != there:
-                word = np.array([src + rules.seed * self._links.npus]), np.array([dst])
+                word = np.array([here + rules.seed * size]), np.array([there])
                 local = _ways(axis, here, there, rules.routing)
                 yield rules.routing, int(mixed(*word)[0]), [tuple(first + link for link in way) for way in local]
 

@@ -14,6 +14,7 @@ from functools import partial
 from importlib.resources import files
 from math import ceil, fsum, inf
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -86,8 +87,7 @@ class Item:
     watts: float
 
 
-@dataclass(frozen=True, slots=True)
-class Clos:
+class Clos(NamedTuple):
     """Boxes and inner cables that make one switch."""
 
     boxes: int
@@ -229,19 +229,17 @@ def read_prices(name: str) -> Prices:
         root.keys(required=("levels", "default"), optional=("name", "source", "gigabyte", "usd_per_kwh"))
         gigabyte = GIGABYTE[str(root["gigabyte"].choice(list(GIGABYTE)) or "decimal")] if "gigabyte" in root else 1e9
         entries = root["levels"].mapping() if "levels" in root else ()
-        levels = {key: _level(key, node, gigabyte) for key, node in entries}
+        levels = {}
+        for key, node in entries:
+            node.keys(optional=(*COMPONENTS, "length_m"))
+            parts = {part: _component(node[part], gigabyte) for part in COMPONENTS if part in node}
+            levels[key] = Level(key, node["length_m"].number() if "length_m" in node else 0.0, parts)
         default = [str(item.choice(list(levels)) or "") for item in root["default"].sequence()] if levels else []
         if not problems.found and not default:
             root["default"].problem("no level for a dimension that names none", "a list of levels, innermost first")
         texts = [root[key].text() if key in root else "" for key in ("name", "source")]
         hourly = root["usd_per_kwh"].number() if "usd_per_kwh" in root else 0.0
     return Prices(texts[0] or path.stem, texts[1], levels, tuple(default), gigabyte, hourly)
-
-
-def _level(name: str, node: Node, gigabyte: float) -> Level:
-    node.keys(optional=(*COMPONENTS, "length_m"))
-    found = {part: _component(node[part], gigabyte) for part in COMPONENTS if part in node}
-    return Level(name, node["length_m"].number() if "length_m" in node else 0.0, found)
 
 
 def _component(node: Node, gigabyte: float) -> Component:

@@ -19,6 +19,10 @@ IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 
 
+OF_ONE_WAY = ("minimal", "ecmp", "spray", "adaptive")
+"""How to choose among shortest ways is all the same where there is only one."""
+
+
 class Routes(Struct, frozen=True, eq=False):
     """Routes of many messages: message i takes `counts[i]` of `links`, which hold all routes one after the other."""
 

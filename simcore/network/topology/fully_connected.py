@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from simcore.network.topology.fabric import FABRICS, Fabric, IntArray, Routes
+from simcore.network.topology.fabric import FABRICS, OF_ONE_WAY, Fabric, IntArray, Routes
 
 
 @FABRICS.register("FullyConnected")
@@ -14,6 +14,7 @@ class FullyConnected(Fabric):
     description = "a link between every two NPUs, in each direction"
     turns = True
     permutes = True
+    routings = OF_ONE_WAY
 
     def about_links(self) -> int:
         """From every NPU to every other."""

@@ -154,18 +154,11 @@ def _rates(owner: Node) -> dict[str, float | None]:
     """Bytes per second of the links of a device or of the infrastructure; None where nothing is said."""
     found: dict[str, float | None] = {}
     for link in _entries(owner, "links", "name"):
-        said = list(_bandwidths(link))
-        found[link["name"].text()] = said[0] if said else None
+        physical = link["physical"] if "physical" in link else link  # noqa: SIM401 - a node is no mapping
+        said = physical["bandwidth"].mapping() if "bandwidth" in physical else ()
+        rates = [value.number(above=True) * GIGABYTES[key] * 1e9 for key, value in said if key in GIGABYTES]
+        found[link["name"].text()] = rates[0] if rates else None
     return found
-
-
-def _bandwidths(link: Node) -> Iterator[float]:
-    """What a link says of its bandwidth, in bytes per second."""
-    physical = link["physical"] if "physical" in link else link  # noqa: SIM401 - a node is no mapping
-    if "bandwidth" in physical:
-        for key, value in physical["bandwidth"].mapping():
-            if key in GIGABYTES:
-                yield value.number(above=True) * GIGABYTES[key] * 1e9
 
 
 def _rate(node: Node, rates: Mapping[str, float | None]) -> float:

@@ -183,17 +183,14 @@ def _with_ports(root: Node, dims: tuple[Dimension, ...]) -> tuple[Dimension, ...
     seed = root["routing_seed"].integer() if "routing_seed" in root else 0
     if root.problems.found or not given:
         return dims
-    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-    places = root[given[0]].items
-    return tuple(map(partial(_with, seed), dims, rows, places))
-
-
-def _with(seed: int, dim: Dimension, row: dict[str, object], place: Node) -> Dimension:
-    """The dimension with its ports; what its kind does itself is not their routing."""
-    own = dim.routing in (FABRICS.get(dim.kind) if dim.kind in FABRICS.names() else GraphFabric).routings
-    rate = dim.bandwidth_bytes_per_s * dim.parallel_links
-    routing = ("", 0) if own else (dim.routing, seed)
-    return replace(dim, ports=made_ports(row, rate, dim.latency_ns, routing, place))
+    found = []
+    for dim, place, *row in zip(dims, root[given[0]].items, *columns.values(), strict=True):
+        fabric = FABRICS.get(dim.kind) if dim.kind in FABRICS.names() else GraphFabric
+        routing = ("", 0) if dim.routing in fabric.routings else (dim.routing, seed)  # its kind may do it itself
+        rate = dim.bandwidth_bytes_per_s * dim.parallel_links
+        ports = made_ports(dict(zip(columns, row, strict=True)), rate, dim.latency_ns, routing, place)
+        found.append(replace(dim, ports=ports))
+    return tuple(found)
 
 
 def _routing(item: Node) -> str:
@@ -302,19 +299,15 @@ def _check_wafer(node: Node, wafer: Wafer) -> None:
     if node.problems.found:
         return
     if wafer.spare_rows:
-        _check_spares(node["spare_rows"], wafer.dead_npus, wafer.columns, wafer.spare_rows)
+        for column, count in sorted(Counter(npu % wafer.columns for npu in wafer.dead_npus).items()):
+            if count > wafer.spare_rows:  # a dead NPU is replaced within its column
+                expected = f"spare_rows of at least {count}, or none"
+                node["spare_rows"].problem(f"column {column} has {count} dead NPUs", expected)
     elif len(wafer.dead_npus) == wafer.columns * wafer.rows:
         node["dead_npus"].problem("no NPU is left to work", "at least one live NPU")
     if not node.problems.found and len(lost := (mesh := WaferMesh(wafer)).unreachable()):
         cut_off = f"NPU {mesh.physical[lost[0]]} cut off"
         node.problem("what is dead cuts the wafer in two", "a way between any two NPUs", cut_off)
-
-
-def _check_spares(node: Node, dead: tuple[int, ...], columns: int, spare: int) -> None:
-    """A dead NPU is replaced within its column, so no column may have more of them than there are spare rows."""
-    for column, count in sorted(Counter(npu % columns for npu in dead).items()):
-        if count > spare:
-            node.problem(f"column {column} has {count} dead NPUs", f"spare_rows of at least {count}, or none")
 
 
 def logical(wafer: Wafer, dims: tuple[Dimension, ...]) -> tuple[Dimension, ...]:

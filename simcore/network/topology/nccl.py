@@ -8,6 +8,7 @@ Latencies are not in the file: ours.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import combinations
 from pathlib import Path
 
 from simcore.markup import Element, read_markup
@@ -38,7 +39,8 @@ def read_nccl(path: Path) -> Graph:
         raise root.error("not a topology of NCCL", expected="<system version=...>", found=f"<{root.name}>")
     processors = root.all("cpu")
     edges = [edge for number, cpu in enumerate(processors) for edge in _below(cpu, f"cpu{number}")]
-    edges += _between([f"cpu{number}" for number in range(len(processors))])
+    for one, other in combinations(range(len(processors)), 2):
+        edges += _both(f"cpu{one}", f"cpu{other}", BETWEEN_PROCESSORS_GB_PER_S, PCI_NS)
     gpus = {gpu.integer("dev"): (pci, gpu) for pci in root.walk() for gpu in pci.all("gpu") if pci.name == "pci"}
     if not gpus:
         raise root.error("there is no GPU", expected="<pci ...><gpu dev=.../></pci>")
@@ -49,7 +51,7 @@ def read_nccl(path: Path) -> Graph:
         direct = (link for link in gpu.all("xgmi") if link.text("target").lower() in names)
         for link in (*gpu.all("nvlink"), *direct):
             ends = f"gpu{dev}", names.get(link.text("target").lower(), SWITCH)
-            rate = link.integer("count", 1) * (_nvlink if link.name == "nvlink" else _xgmi)(gpu)
+            rate = link.integer("count", 1) * _direct_gb_per_s(gpu, nvlink=link.name == "nvlink")
             links[ends] = links.get(ends, 0.0) + rate
     edges += [Edge(ends, rate * GIGA, NVLINK_NS) for ends, rate in links.items()]
     edges += [Edge((SWITCH, ends[0]), rate * GIGA, NVLINK_NS) for ends, rate in links.items() if ends[1] == SWITCH]
@@ -76,13 +78,6 @@ def _both(one: str, other: str, gb_per_s: float, latency_ns: float) -> Iterator[
         yield Edge(ends, gb_per_s * GIGA, latency_ns)
 
 
-def _between(processors: list[str]) -> Iterator[Edge]:
-    """Every two processors are joined."""
-    for number, one in enumerate(processors):
-        for other in processors[number + 1 :]:
-            yield from _both(one, other, BETWEEN_PROCESSORS_GB_PER_S, PCI_NS)
-
-
 def _pci(pci: Element) -> float:
     """GB/s of a slot, as NCCL counts it; what the file does not say is 16 lanes of the third generation."""
     speed = pci.text("link_speed", "").split(" ")[0].removesuffix(".0")
@@ -90,13 +85,8 @@ def _pci(pci: Element) -> float:
     return (pci.integer("link_width", USUAL_WIDTH) or USUAL_WIDTH) * units / 80
 
 
-def _nvlink(gpu: Element) -> float:
-    """GB/s of one link of a GPU."""
-    capability = gpu.integer("sm", 80)
-    return next((rate for least, rate in NVLINK_GB_PER_S if capability >= least), NVLINK_GB_PER_S[-1][1])
-
-
-def _xgmi(gpu: Element) -> float:
-    """GB/s of one link of an AMD GPU."""
-    architecture = gpu.integer("gcn", 0, base=16)
-    return next(rate for least, rate in XGMI_GB_PER_S if architecture >= least)
+def _direct_gb_per_s(gpu: Element, *, nvlink: bool) -> float:
+    """Of one link between GPUs, by what the GPU is."""
+    rates = NVLINK_GB_PER_S if nvlink else XGMI_GB_PER_S
+    what = gpu.integer("sm", 80) if nvlink else gpu.integer("gcn", 0, base=16)
+    return next((rate for least, rate in rates if what >= least), rates[-1][1])

@@ -64,10 +64,9 @@ def read_packet_network(text: str, file: str, problems: Problems) -> Graph:
         return Graph(0, (), (), (), (), ())
 
     def node(word: str) -> str:
-        number = _whole(word)
-        if number >= nodes:
+        if not (word.isascii() and word.isdigit() and len(word) < 10 and int(word) < nodes):
             raise ValueError(word)
-        return f"{number}"
+        return f"{int(word)}"
 
     known = f"a node, 0 to {nodes - 1}"
     switches = {lines.value(1, place, node, "", known) for place in range(num_switches)}
@@ -81,17 +80,11 @@ def read_packet_network(text: str, file: str, problems: Problems) -> Graph:
         Edge(
             (lines.value(line, 0, node, "0", known), lines.value(line, 1, node, "0", known)),
             lines.value(line, 2, _rate, 1.0, "a rate above 0: 400Gbps"),
-            lines.value(line, 3, _delay, 0.0, "a delay: 0.0005ms"),
+            lines.value(line, 3, lambda word: parse_ns(_measure(word)), 0.0, "a delay: 0.0005ms"),
         )
         for line in used
     ]
     return assemble({f"{name}": f"{name}" not in switches for name in range(nodes)}, edges, directed=False)
-
-
-def _whole(word: str) -> int:
-    if not (word.isascii() and word.isdigit()) or len(word) > 9:
-        raise ValueError(word)
-    return int(word)
 
 
 def _measure(word: str) -> str:
@@ -106,7 +99,3 @@ def _rate(word: str) -> float:
     if not 0 < rate < inf:
         raise ValueError(word)
     return rate
-
-
-def _delay(word: str) -> float:
-    return parse_ns(_measure(word))

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from simcore.network.topology.fabric import FABRICS, Fabric, IntArray, Routes
+from simcore.network.topology.fabric import FABRICS, OF_ONE_WAY, Fabric, IntArray, Routes
 
 
 @FABRICS.register("Torus")
@@ -67,3 +67,4 @@ class Mesh(Ring):
     description = "a line of NPUs linked in both directions: a ring without the wrap-around"
     turns = False
     closed = False
+    routings = OF_ONE_WAY

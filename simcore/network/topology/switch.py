@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from simcore.network.topology.fabric import FABRICS, Fabric, IntArray, Routes
+from simcore.network.topology.fabric import FABRICS, OF_ONE_WAY, Fabric, IntArray, Routes
 
 
 @FABRICS.register("Switch")
@@ -15,6 +15,7 @@ class Switch(Fabric):
     turns = True
     permutes = True
     own_links = True
+    routings = OF_ONE_WAY
 
     def ends(self) -> tuple[IntArray, IntArray]:
         """Upwards links first; the switch is node n. A single NPU needs no switch."""

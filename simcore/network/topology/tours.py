@@ -34,9 +34,12 @@ def hamiltonian(links: LinkGraph) -> tuple[int, ...]:
     ValueError where there is none, or none was found: joining the cycles of a 2-factor finds one on all but contrived
     wafers.
     """
-    near = _neighbours(links)
-    npus = len(near)
-    if npus == 2 and near[0]:
+    column, row = _places(links)
+    near: Near = {npu: set() for npu in range(links.npus)}  # who is one link away on the plane
+    for a, b in zip(links.src.tolist(), links.dst.tolist(), strict=True):
+        if max(a, b) < links.npus and abs(column[a] - column[b]) + abs(row[a] - row[b]) == 1:
+            near[a].add(b)
+    if len(near) == 2 and near[0]:
         return (0, 1)
     tour = _comb(near, links) or _joined(_two_factor(near, links), near, links)
     if tour is None:
@@ -53,16 +56,6 @@ def _places(links: LinkGraph) -> tuple[np.ndarray, np.ndarray]:
     if found is None:
         raise ValueError("a snake or Hamiltonian ring needs a 2-D mesh, torus or wafer")
     return found[: links.npus, 0], found[: links.npus, 1]
-
-
-def _neighbours(links: LinkGraph) -> Near:
-    """Who is one link away on the plane."""
-    column, row = _places(links)
-    near: Near = {npu: set() for npu in range(links.npus)}
-    for a, b in zip(links.src.tolist(), links.dst.tolist(), strict=True):
-        if max(a, b) < links.npus and abs(column[a] - column[b]) + abs(row[a] - row[b]) == 1:
-            near[a].add(b)
-    return near
 
 
 def _comb(near: Near, links: LinkGraph) -> tuple[int, ...] | None:

@@ -51,7 +51,8 @@ class WaferMesh(Fabric):
         self.node = np.empty(cells, np.int64)
         self.node[self.cells] = np.arange(cells)
         self._src, self._dst, self._along_y = self._alive_links()
-        self._number = self._numbers()
+        self._number = np.full((cells, 4), -1)  # of a link by physical source and direction: +x, -x, +y, -y
+        self._number[self._src, 2 * self._along_y + (self._dst < self._src)] = np.arange(len(self._src))
 
     def _alive_links(self) -> tuple[IntArray, IntArray, NDArray[np.bool_]]:
         """Physical ends of all links that work, and which of them go along y."""
@@ -66,13 +67,6 @@ class WaferMesh(Fabric):
             broken = np.isin(np.minimum(src, dst) * ids.size + np.maximum(src, dst), low * ids.size + high)
             dead |= broken
         return src[~dead], dst[~dead], along_y[~dead]
-
-    def _numbers(self) -> IntArray:
-        """Link number by physical source and direction (+x, -x, +y, -y); -1 where there is none."""
-        numbers = np.full((self.wafer.rows * self.wafer.columns, 4), -1)
-        direction = 2 * self._along_y + (self._dst < self._src)
-        numbers[self._src, direction] = np.arange(len(self._src))
-        return numbers
 
     def ends(self) -> tuple[IntArray, IntArray]:
         """Nodes, not physical ids."""
@@ -89,19 +83,12 @@ class WaferMesh(Fabric):
 
     def routes(self, src: IntArray, dst: IntArray) -> Routes:
         """Along x then y; round what is dead."""
-        a, b = self.physical[src], self.physical[dst]
-        counts, links = self._straight(a, b)
-        broken = np.zeros(len(a), bool)
-        broken[np.repeat(np.arange(len(a)), counts)[links < 0]] = True
-        if not broken.any():
-            return Routes(counts, links)
-        return self._detour(Routes(counts, links), broken, src, dst)
-
-    def _straight(self, a: IntArray, b: IntArray) -> tuple[IntArray, IntArray]:
-        """Routes along x then y, links that are not there as -1."""
-        start, end = (coordinates(cells, self._sizes) for cells in (a, b))
+        start, end = (coordinates(self.physical[npus], self._sizes) for npus in (src, dst))
         way = walk(start, end - start)
-        return way.counts, self._number[way.here @ [1, self.wafer.columns], 2 * way.axis + way.down]
+        straight = Routes(way.counts, self._number[way.here @ [1, self.wafer.columns], 2 * way.axis + way.down])
+        broken = np.zeros(len(src), bool)
+        broken[np.repeat(np.arange(len(src)), way.counts)[straight.links < 0]] = True
+        return self._detour(straight, broken, src, dst) if broken.any() else straight
 
     def _detour(self, straight: Routes, broken: NDArray[np.bool_], src: IntArray, dst: IntArray) -> Routes:
         """The same routes with the broken ones replaced."""

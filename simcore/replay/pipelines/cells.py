@@ -52,23 +52,62 @@ class Operation:
     stream: int = -1
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Cells:
-    """A rank's step: (part of the model, "forward" or "backward") -> operations of every micro-batch.
+    """One step of one rank by its named ranges; InputError when communication does not say what it does.
 
-    `order` are the ranges as they came: (F, B or W, part, micro-batch). `sizes` are those of the groups met,
-    `able` launches (place, stream) that could wait for something.
+    `tasks` are those launched, in that order. `passes` are (part of the model, "forward" or "backward") -> operations
+    of every micro-batch, `sizes` those of the groups met, `able` launches (place, stream) that could wait.
     """
 
-    rank: int
-    file: str
-    passes: dict[tuple[str, str], list[list[Operation]]]
-    end: list[Operation]
-    order: list[tuple[str, str, int]]
-    parts: tuple[str, ...]
-    sizes: dict[Group, int]
-    sent_bytes: frozenset[int]
-    able: list[tuple[int, int]]
+    prepared: Prepared
+    step: StepReplay
+    ranges: Sequence[NamedRange]
+    tasks: list[int] = field(default_factory=list)
+    waiters: dict[int, int] = field(default_factory=dict)
+    passes: dict[tuple[str, str], list[list[Operation]]] = field(default_factory=dict)
+    end: list[Operation] = field(default_factory=list)
+    sizes: dict[Group, int] = field(default_factory=dict)
+    sent_bytes: set[int] = field(default_factory=set)
+    able: list[tuple[int, int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        view, ranges = self.prepared.view, self.ranges
+        order = view.launch_order
+        self.tasks = order[view.task_step[order] == self.step.position].tolist()
+        self.waiters = self._waiters()
+        held = self._owners(ranges)
+        counts: dict[tuple[str, str], int] = {}
+        for one in ranges:
+            counts[one.part, one.way] = max(counts.get((one.part, one.way), 0), one.micro_batch + 1)
+        self.passes = {
+            part: [self._operations(held.get((*part, number), [])) for number in range(count)]
+            for part, count in counts.items()
+        }
+        self.end = self._operations(held.get(END, []))
+        said = [(at, task, view.trace.collectives.get(task)) for at, task in enumerate(self.tasks)]
+        lane = view.trace.tasks.lane
+        self.able = [(at, int(lane[task])) for at, task, one in said if not one or _operation(one) != "recv"]
+
+    @property
+    def rank(self) -> int:
+        """The number of the rank."""
+        return self.prepared.view.trace.rank
+
+    @property
+    def file(self) -> str:
+        """Where it was recorded."""
+        return self.prepared.view.trace.file
+
+    @property
+    def order(self) -> list[tuple[str, str, int]]:
+        """The ranges as they came: (F, B or W, part, micro-batch)."""
+        return [(one.kind, one.part, one.micro_batch) for one in self.ranges if one.kind]
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The parts of the model in its order."""
+        return model_order(self.ranges)
 
     def following(self, one: Operation, place: int) -> int:
         """The first launch behind `place` that would wait for a collective: on another stream, and no receive.
@@ -78,40 +117,6 @@ class Cells:
         at = bisect_left(self.able, (place + 1, -1))
         found = next((where for where, stream in self.able[at:] if stream != one.stream), NEVER)
         return min(found, self.end[0].place - (one.group == Group.DP)) if self.end else found
-
-
-@dataclass(slots=True)
-class CellReader:
-    """Reads one step of one rank; `tasks` are those it launched, in that order."""
-
-    prepared: Prepared
-    step: StepReplay
-    tasks: list[int] = field(default_factory=list)
-    waiters: dict[int, int] = field(default_factory=dict)
-    sizes: dict[Group, int] = field(default_factory=dict)
-    sent: set[int] = field(default_factory=set)
-
-    def cells(self, ranges: Sequence[NamedRange]) -> Cells:
-        """Everything, found range by range; InputError when communication does not say what it does."""
-        view = self.prepared.view
-        own = set(np.flatnonzero(view.task_step == self.step.position).tolist())
-        self.tasks = [task for task in view.launch_order.tolist() if task in own]
-        self.waiters = self._waiters()
-        held = self._owners(ranges)
-        counts: dict[tuple[str, str], int] = {}
-        for one in ranges:
-            counts[one.part, one.way] = max(counts.get((one.part, one.way), 0), one.micro_batch + 1)
-        passes = {
-            part: [self._operations(held.get((*part, number), [])) for number in range(count)]
-            for part, count in counts.items()
-        }
-        end = self._operations(held.get(END, []))
-        order = [(one.kind, one.part, one.micro_batch) for one in ranges if one.kind]
-        said = [(at, task, view.trace.collectives.get(task)) for at, task in enumerate(self.tasks)]
-        lane = view.trace.tasks.lane
-        able = [(at, int(lane[task])) for at, task, one in said if not one or _operation(one) != "recv"]
-        rank, file, model, sent = view.trace.rank, view.trace.file, model_order(ranges), frozenset(self.sent)
-        return Cells(rank, file, passes, end, order, model, self.sizes, sent, able)
 
     def _owners(self, ranges: Sequence[NamedRange]) -> dict[tuple[str, str, int], list[tuple[int, bool]]]:
         """(place, weight gradient) of launches by part, pass and micro-batch, or END.
@@ -185,7 +190,7 @@ class CellReader:
         for task in (self.tasks[place] for place, _ in launches):
             said = view.trace.collectives.get(task)
             if said is not None and _operation(said) == "send":
-                self.sent.add(said.size_bytes)
+                self.sent_bytes.add(said.size_bytes)
                 self.sizes[Group.PP] = said.size
         return made
 
@@ -259,7 +264,8 @@ def part_of(cells: Cells, name: str) -> ModelPart:
         for operations in cells.passes.get((name, "forward"), [])
     ]
     back = [_backward(operations, cells.following) for operations in cells.passes.get((name, "backward"), [])]
-    usual = _mean(back[:-1] or [_without_gradients(rows) for rows in back])
+    # What a micro-batch would do that is not the last one.
+    usual = _mean(back[:-1] or [tuple(_without_gradients(row) for row in rows) for rows in back])
     pairs = list(zip_longest(usual, back[-1] if back else (), fillvalue=IDLE))
     last = tuple(row for _, row in pairs)
     reduced = sum(row.weight_grad.size_bytes for row in last if row.weight_grad.group == Group.DP)
@@ -334,12 +340,8 @@ def _phase(compute_ns: int, one: Operation) -> Phase:
     return Phase(compute_ns, one.collective, one.size_bytes, one.group)
 
 
-def _without_gradients(rows: Rows) -> Rows:
-    """What a micro-batch would do that is not the last one."""
-    return tuple(
-        replace(row, weight_grad=Phase(row.weight_grad.compute_ns)) if row.weight_grad.group == Group.DP else row
-        for row in rows
-    )
+def _without_gradients(row: Layer) -> Layer:
+    return replace(row, weight_grad=Phase(row.weight_grad.compute_ns)) if row.weight_grad.group == Group.DP else row
 
 
 def _structure(rows: Rows) -> tuple[object, ...]:

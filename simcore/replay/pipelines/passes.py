@@ -6,6 +6,7 @@ block of kernels that repeats there is a layer. The rest is before the first sta
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -98,10 +99,15 @@ def found_ranges(lines: Sequence[Line]) -> list[list[NamedRange]]:
             raise UnclearError(f"rank {line.rank}: its micro-batches run {sorted(count) or 'no'} layers")
     layers = {stage: min(count) for stage, count in zip(stages, counts, strict=True)}
     first = {stage: sum(layers[other] for other in layers if other < stage) for stage in layers}
-    return [
-        _ranges(line, _pieces(line, some, first[stage]))
-        for line, some, stage in zip(lines, passes, stages, strict=True)
-    ]
+    found = []
+    for line, some, stage in zip(lines, passes, stages, strict=True):
+        numbers, own = Counter[tuple[str, str]](), list[NamedRange]()
+        for part, kind, start, end in _pieces(line, some, first[stage]):
+            span = line.launch_ns[start], line.launch_ns[end - 1] + 1
+            own.append(NamedRange(part, WAYS[kind], False, kind, numbers[part, kind], *span, line.lanes[start]))
+            numbers[part, kind] += 1
+        found.append(own)
+    return found
 
 
 def _block(stretches: Sequence[tuple[Line, int]]) -> Names:
@@ -180,12 +186,3 @@ def _front(line: Line, gaps: Sequence[tuple[str, int, str, int]], fronted: str) 
     ]
     turns = [line.lanes[start : end + 1] for _, start, new, end in gaps if new == fronted]
     return alone[0] if alone else next((sum(lane == own[-1] for lane in own[:-1]) for own in turns), 0)
-
-
-def _ranges(line: Line, pieces: Sequence[Piece]) -> list[NamedRange]:
-    counts, found = dict[tuple[str, str], int](), list[NamedRange]()
-    for part, kind, start, end in pieces:
-        number = counts[part, kind] = counts.get((part, kind), -1) + 1
-        span = line.launch_ns[start], line.launch_ns[end - 1] + 1
-        found.append(NamedRange(part, WAYS[kind], False, kind, number, *span, line.lanes[start]))
-    return found

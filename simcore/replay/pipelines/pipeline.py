@@ -89,16 +89,15 @@ def _part_rows(
         [_named(row, part.name) for (part, _), rows in zip(parts, some, strict=True) for row in reversed(rows)]
         for some in ([part.backward for part, _ in parts], [part.last for part, _ in parts])
     )
-    return [*(_end_rows(base, plan, end) if end else []), *ahead, *last, *[*ahead, *back] * (plan.micro_batches - 1)]
-
-
-def _end_rows(base: Recorded, plan: PipelinePlan, parts: Sequence[tuple[ModelPart, int]]) -> list[Layer]:
-    """The end of the recorded steps, each part's share of its stage; reducing rows are played from the last up."""
-    shares = _shares(base, parts)
-    reducing = _mixed([end.reducing for end in base.ends], shares, 1.0, base.file)
+    rows = [*ahead, *last, *[*ahead, *back] * (plan.micro_batches - 1)]
+    if not end:
+        return rows
+    # The end of the recorded steps, each part's share of its stage; reducing rows are played from the last up.
+    shares = _shares(base, end)
+    reducing = _mixed([one.reducing for one in base.ends], shares, 1.0, base.file)
     faster = base.plan.dp / plan.dp if base.sharded else 1.0  # a sharded optimizer
-    closing = _mixed([end.closing for end in base.ends], shares, faster, base.file)
-    return [_named(row, *REDUCING) for row in reversed(reducing)] + [_named(row, *CLOSING) for row in closing]
+    closing = _mixed([one.closing for one in base.ends], shares, faster, base.file)
+    return [_named(row, *REDUCING) for row in reversed(reducing)] + [_named(row, *CLOSING) for row in closing] + rows
 
 
 def _named(row: Layer, name: str, role: Role = Role.MICRO_BATCH) -> Layer:

@@ -8,7 +8,7 @@ from itertools import chain, groupby, pairwise
 from statistics import median_low
 
 from simcore.errors import InputError
-from simcore.replay.pipelines.cells import CellReader, Cells, ModelPart, StepEnd, part_of, step_end
+from simcore.replay.pipelines.cells import Cells, ModelPart, StepEnd, part_of, step_end
 from simcore.replay.pipelines.passes import found_ranges, line_of
 from simcore.replay.session import Replay, StepReplay
 from simcore.replay.views.report import typical_step
@@ -78,7 +78,7 @@ def recorded(replay: Replay) -> Recorded:
         When the traces do not say what is needed: layers, all stages, groups, sizes of transfers.
     """
     steps = [typical_step(replay, number) for number in range(len(replay.ranks))]
-    found = [CellReader(step.prepared, step).cells(own) for step, own in zip(steps, _ranges(steps), strict=True)]
+    found = [Cells(step.prepared, step, own) for step, own in zip(steps, _ranges(steps), strict=True)]
     by_layers = sorted(found, key=lambda cells: (_layer_numbers(cells), cells.rank))
     stages = [next(same) for _, same in groupby(by_layers, key=_layer_numbers)]
     numbers = sorted(number for cells in stages for number in _layer_numbers(cells))

@@ -9,42 +9,19 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from simcore.library import table
 from simcore.replay.graph import EdgeKind, NodeKind
 from simcore.replay.kinds import COMMUNICATION
 from simcore.replay.session import StepReplay
 from simcore.timeline.breakdown import Breakdown, filled, shares
+from simcore.workload.kineto import Column
 
-Column = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 UNEXPLAINED, OTHER_RANKS, LOADER = "unexplained", "other_ranks", "data_loader"
-# What a task waited for while its device stood idle, by the edge that held it.
-IDLE_CAUSES = {
-    EdgeKind.LAUNCH: "host",
-    EdgeKind.STREAM: "between_tasks",
-    EdgeKind.INTERSTREAM: "other_stream",
-    EdgeKind.INTERSTREAM_INFERRED: "other_stream",
-    EdgeKind.COLLECTIVE: OTHER_RANKS,
-}
-PATH_LABELS = {
-    EdgeKind.PROGRAM_ORDER: "host_between_calls",
-    EdgeKind.CROSS_THREAD: "thread_handover",
-    EdgeKind.LAUNCH: "launch_latency",
-    EdgeKind.STREAM: "between_tasks",
-    EdgeKind.INTERSTREAM: "stream_wait",
-    EdgeKind.INTERSTREAM_INFERRED: "stream_wait",
-    EdgeKind.SYNC: "synchronisation",
-    EdgeKind.BACKPRESSURE: "launch_queue_full",
-    EdgeKind.COLLECTIVE: OTHER_RANKS,
-}
-# Whose fault the parts of a critical path are; the first three are recorded host time.
-SIDES = {
-    "host": ("host_calls", "host_between_calls", "thread_handover", "launch_latency"),
-    "data loader": (LOADER,),
-    "device": ("computation", "communication", "between_tasks", "stream_wait", "synchronisation", "launch_queue_full"),
-    "other ranks": (OTHER_RANKS,),
-    "delays that nothing explains": (UNEXPLAINED, "before_the_replay"),
-}
-HOST_TIME = ("host_calls", "host_between_calls", "thread_handover", LOADER)
+# The rows of path.txt, and what they say of edges: what a critical path calls them, and an idle device's wait.
+PARTS = table(__file__, "path.txt", 5)
+EDGES = [(EdgeKind[name], label, idle) for *_, label, names, idle in PARTS for name in names.split(", ") if name != "-"]
+PATH_LABELS = {kind: label for kind, label, _ in EDGES}
+IDLE_CAUSES = {kind: idle for kind, _, idle in EDGES if idle != "-"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +34,7 @@ class TaskTotal:
     time_ns: int
 
 
-def _breakdown(start_ns: Column, end_ns: Column, communication: Mask, span: tuple[int, int]) -> Breakdown:
+def _breakdown(start_ns: Column, end_ns: Column, communication: NDArray[np.bool_], span: tuple[int, int]) -> Breakdown:
     """The four shares of a span, from the intervals of tasks."""
     times = np.clip([start_ns, end_ns], *span)
     working, talking = ((some[0], some[1]) for some in (times[:, ~communication], times[:, communication]))
@@ -124,15 +101,15 @@ def critical_path(step: StepReplay) -> dict[str, int]:
 
 def sides(path: Mapping[str, int]) -> dict[str, float]:
     """The shares of a critical path that are the host's, the data loader's, the device's and the other ranks'."""
-    total = sum(path.values())
-    return {
-        side: sum(path.get(label, 0) for label in labels) / total if total else 0.0 for side, labels in SIDES.items()
-    }
+    found = dict.fromkeys((side for side, *_ in PARTS), 0)
+    for side, _, label, *_ in PARTS:
+        found[side] += path.get(label, 0)
+    return {side: time_ns / max(sum(path.values()), 1) for side, time_ns in found.items()}
 
 
 def host_share(path: Mapping[str, int]) -> float:
     """The share of a critical path that is recorded host time."""
-    return sum(path.get(label, 0) for label in HOST_TIME) / max(sum(path.values()), 1)
+    return sum(path.get(label, 0) for _, host, label, *_ in PARTS if host != "-") / max(sum(path.values()), 1)
 
 
 def critical_tasks(step: StepReplay, count: int = 10) -> list[TaskTotal]:
@@ -160,7 +137,13 @@ def _path(step: StepReplay) -> Iterator[tuple[str, int, int]]:
     node = latest if copy or not step.steady else graph.ranks[step.number].end
     while cursor > step.from_ns:
         start = max(int(timing.start_ns[copy, node]), step.from_ns)
-        yield _label(step, node), node, max(cursor - start, 0)
+        label = OTHER_RANKS
+        if graph.rank[node] == step.number and graph.kind[node] == NodeKind.HOST:
+            label = "host_calls"
+        elif graph.rank[node] == step.number:
+            talks = step.prepared.view.categories[graph.name[node]] == COMMUNICATION
+            label = "communication" if talks else "computation"
+        yield label, node, max(cursor - start, 0)
         cursor = min(cursor, start)
         edge = int(timing.binding[copy, node])
         if edge < 0 or copy < graph.back[edge]:
@@ -184,15 +167,6 @@ def _on_the_way(step: StepReplay, edge: int, length_ns: int) -> Iterator[tuple[s
     yield UNEXPLAINED, -1, unknown
     yield LOADER, -1, loader
     yield PATH_LABELS[EdgeKind(graph.edge_kind[edge])], -1, length_ns - unknown - loader
-
-
-def _label(step: StepReplay, node: int) -> str:
-    graph = step.graph
-    if graph.rank[node] != step.number:
-        return OTHER_RANKS
-    if graph.kind[node] == NodeKind.HOST:
-        return "host_calls"
-    return "communication" if step.prepared.view.categories[graph.name[node]] == COMMUNICATION else "computation"
 
 
 def idle_causes(step: StepReplay) -> dict[str, int]:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simcore.files import make_folder
 from simcore.replay.graph import EdgeKind
@@ -25,7 +24,6 @@ from simcore.timeline.events import NO_LAYER, Curve, EventBuffer, EventKind, Tim
 from simcore.units import format_ns
 from simcore.workload.chakra.writer import write_files
 
-Column = NDArray[np.int64]
 MEASURED, PREDICTED = 0, 1  # classes of the timeline
 SIDES = ("measured", "predicted")
 NO_PHASE = -1
@@ -117,21 +115,16 @@ def write(replay: Replay, document: str, folder: Path, *, force: bool = False) -
         shown, stem = timeline(replay, number), f"timeline-{prepared.view.trace.rank}"
         files[folder / f"{stem}.json"] = chrome_json(shown, _view(shown))
         files[folder / f"{stem}.pftrace.gz"] = perfetto_trace(shown, _view(shown))
-        files[folder / f"{stem}.html"] = _page(replay, number, shown).encode()
         lengths = (f"{side}: {format_ns(length)}" for side, length in zip(SIDES, shown.finish_ns, strict=True))
         drawn = timeline_figure(shown, replace(_view(shown), labels=tuple(lengths)))
-        title = f"{Path(prepared.view.trace.file).name}: {answer(replay, number)}"
-        files[folder / f"{stem}.png"] = image(titled(drawn, title), "png")
+        name, said = Path(prepared.view.trace.file).name, answer(replay, number)
+        # The shares that the page tells are the device's.
+        device = replace(shown, events=shown.events.where(shown.events.kind != EventKind.CPU))
+        inputs, notes = (Input("trace", prepared.view.trace.file, ""),), tuple(warnings(replay, number))
+        report = Report(device, "replay", "recorded", inputs, notes)
+        told = {"report": {**report.to_dict(), "ranks": [], "npus": 1}, "headline": said, "name": name}
+        told["dominating"] = "The typical step, measured above predicted; the shares are those of the measured one."
+        files[folder / f"{stem}.html"] = page(report, _view(shown), told).encode()
+        files[folder / f"{stem}.png"] = image(titled(drawn, f"{name}: {said}"), "png")
     make_folder(folder, force=True)
     write_files(files, force=force)
-
-
-def _page(replay: Replay, number: int, shown: Timeline) -> str:
-    """The step as an interactive page; the shares are those of the step as measured."""
-    trace = replay.ranks[number].view.trace
-    device = replace(shown, events=shown.events.where(shown.events.kind != EventKind.CPU))  # shares are the device's
-    report = Report(device, "replay", "recorded", (Input("trace", trace.file, ""),), tuple(warnings(replay, number)))
-    document = {**report.to_dict(), "ranks": [], "npus": 1}
-    said = "The typical step, measured above predicted; the shares are those of the measured one."
-    told = {"report": document, "headline": answer(replay, number), "dominating": said, "name": Path(trace.file).name}
-    return page(report, _view(shown), told)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from simcore.replay.kinds import COMMUNICATION
 from simcore.replay.session import RecordedStep, Replay
-from simcore.replay.whatif.changes import Kinds, WhatIf
-from simcore.replay.whatif.host import HOST_TIMES, CudaGraphs, Host, Unsynchronised
+from simcore.replay.whatif.changes import WhatIf, kinds
+from simcore.replay.whatif.host import HOST_TIMES, cuda_graphs, host, unsynchronised
 
 NOTICEABLE = 0.001  # of a step; what saves less is not listed
 
@@ -38,8 +39,8 @@ def helps(replay: Replay) -> list[list[Help]]:
     others = [(other, replay.changes) for other in first.otherwise()]
     before = {(source, how): source.device_times_ns(source.graph, how) for source, how in [*variants, *others]}
     found: list[list[Help]] = [[] for _ in first.ranks]
-    for option, what in _candidates(first):
-        asked = variants + (others if isinstance(what, Kinds) and what.category == COMMUNICATION else [])
+    for option, what, waits in _candidates(first):
+        asked = variants + (others if waits else [])
         edited = {source: source.edited([what]) for source in dict.fromkeys(source for source, _ in asked)}
         if edited[first].same(first.graph):
             continue
@@ -54,14 +55,14 @@ def helps(replay: Replay) -> list[list[Help]]:
     return [sorted(rows, key=lambda row: (-row.saved_ns, row.what)) for rows in found]
 
 
-def _candidates(source: RecordedStep) -> list[tuple[str, WhatIf]]:
-    """What might help: every kind of work in half the time, host time, launches and waits."""
+def _candidates(source: RecordedStep) -> Iterator[tuple[str, WhatIf, bool]]:
+    """What might help: every kind of work in half the time, host time, launches and waits; whether ranks wait in it."""
     categories = sorted({
         view.categories[name]
         for view, step in zip(source.views, source.steps, strict=True)
         for name in np.unique(view.trace.tasks.name[view.task_step == step]).tolist()
     })  # fmt: skip
-    options: list[tuple[str, WhatIf]] = [(f"--scale {one}=0.5", Kinds(one, 0.5)) for one in categories]
-    options += [(f"--scale {one}=0.5", Host(one, 0.5)) for one in HOST_TIMES]
-    options += [("--scale synchronisation=0", Unsynchronised()), ("--cuda-graphs", CudaGraphs())]
-    return options
+    yield from ((f"--scale {one}=0.5", kinds(one, 0.5), one == COMMUNICATION) for one in categories)
+    yield from ((f"--scale {one}=0.5", host(one, 0.5), False) for one in HOST_TIMES)
+    yield "--scale synchronisation=0", unsynchronised(), False
+    yield "--cuda-graphs", cuda_graphs(), False

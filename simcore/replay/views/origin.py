@@ -9,7 +9,7 @@ import numpy as np
 
 from simcore.replay.rank import RankView
 from simcore.replay.session import StepReplay
-from simcore.workload.kineto import MODULE, Intervals, KinetoTrace
+from simcore.workload.kineto import MODULE, Intervals
 
 LIBRARY = re.compile(r"^<|(^|/)(torch|site-packages|dist-packages|lib/python[\d.]+)/")
 
@@ -42,11 +42,13 @@ def origin(view: RankView, thread: int, start_ns: int, end_ns: int, *, back: boo
     modules = [name.removeprefix(MODULE) for name in names[1] if name.startswith(MODULE)]
     ranges = [name for name in names[1] if not name.startswith(MODULE)]
     lines = [name for name in names[2] if not LIBRARY.search(name)] or names[2]
-    ahead = _forward(trace, found[0]) if back and not (modules or lines) else -1
-    if ahead >= 0:
-        rows = trace.operators
-        first = origin(view, int(rows.lane[ahead]), int(rows.start_ns[ahead]), int(rows.end_ns[ahead]), back=False)
-        modules, lines = [first.module], [first.source]
+    if back and not (modules or lines):  # the operator that the innermost one goes back for: of the same number
+        rows, numbers = trace.operators, [trace.sequences[row] for row in found[0] if row in trace.sequences]
+        ahead = min((row for row, number in trace.sequences.items() if number in numbers[-1:]), default=-1)
+        if ahead >= 0 and rows.end_ns[ahead] <= rows.start_ns[found[0][-1]]:
+            span = int(rows.start_ns[ahead]), int(rows.end_ns[ahead])
+            first = origin(view, int(rows.lane[ahead]), *span, back=False)
+            modules, lines = [first.module], [first.source]
     return Origin(*(some[-1] if some else "" for some in (names[0] or ranges, modules, lines)))
 
 
@@ -55,13 +57,6 @@ def _during(rows: Intervals, thread: int, start_ns: int, end_ns: int) -> list[in
     shared = np.minimum(rows.end_ns, end_ns) - np.maximum(rows.start_ns, start_ns)
     found: list[int] = np.flatnonzero((rows.lane == thread) & (2 * shared >= end_ns - start_ns)).tolist()
     return found
-
-
-def _forward(trace: KinetoTrace, operators: list[int]) -> int:
-    """The operator that the innermost of some goes back for: of the same number and before it; -1 where none is."""
-    numbers = [trace.sequences[row] for row in operators if row in trace.sequences]
-    first = min((row for row, number in trace.sequences.items() if number in numbers[-1:]), default=-1)
-    return first if first >= 0 and trace.operators.end_ns[first] <= trace.operators.start_ns[operators[-1]] else -1
 
 
 def origin_of(step: StepReplay, name: str) -> Origin:

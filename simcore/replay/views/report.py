@@ -113,7 +113,7 @@ def _rank(replay: Replay, number: int) -> dict[str, object]:
         "host_trace": asdict(prepared.view.trace.host) if prepared.view.trace.host else None,
         "steps": [_step(step) for step in replay.steps[number]],
         "typical_ns": typical.measured_ns,
-        **asdict(trust(replay, number)),
+        **trust(replay, number),
         "step_noise": noise([step.window.length_ns for step in scored]),
         "breakdown": {
             "measured": asdict(mean_breakdown([measured(step) for step in scored])),
@@ -129,7 +129,7 @@ def _rank(replay: Replay, number: int) -> dict[str, object]:
         "critical_path_ns": path,
         "idle_causes_ns": idle_causes(typical),
         "largest_tasks": told(largest_tasks(typical)),
-        "layers": stack.to_dict() if (stack := layers_if_clear(prepared.view, typical.position)) else None,
+        "layers": layers_if_clear(prepared.view, typical.position),
         "launch_queue_depth": prepared.queue.depth,
         "waiting": waiting(typical),
         **changed,
@@ -175,35 +175,27 @@ def _step(step: StepReplay) -> dict[str, object]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Trust:
-    """How far the replay is off, and what the trace can say of it.
+def trust(replay: Replay, number: int) -> dict[str, float]:
+    """How far the replay is off, and what the trace can say of it, over all steps after the first.
 
     `unaided_error` is that of dependencies alone, without residuals; where the null model's is as small, or there is a
     single step, the trace tests nothing. `host_share` is the share of the critical path that is recorded host time,
     `coverage` the share of late starts that dependencies explain.
     """
-
-    period_error: float
-    unaided_error: float
-    null_error: float
-    tested: bool
-    host_share: float
-    coverage: float
-
-
-def trust(replay: Replay, number: int) -> Trust:
-    """Over all steps after the first."""
     scored = replay.scored(number)
     period, alone, null = (
         mean(abs(step.error_of(getattr(step, side))) for step in scored) for side in ("baseline", "unaided", "null")
     )
-    tested = len(replay.steps[number]) > 1 and null - alone > TESTED
-    share = host_share(critical_path(typical_step(replay, number)))
     delays, rows = replay.ranks[number].delays, [task for step in scored for task in step.tasks]
     late = int(delays.late_ns[rows].sum())
-    covered = 1 - int(delays.unexplained_ns[rows].sum()) / late if late else 1.0
-    return Trust(period, alone, null, tested, share, covered)
+    return {
+        "period_error": period,
+        "unaided_error": alone,
+        "null_error": null,
+        "tested": len(replay.steps[number]) > 1 and null - alone > TESTED,
+        "host_share": host_share(critical_path(typical_step(replay, number))),
+        "coverage": 1 - int(delays.unexplained_ns[rows].sum()) / late if late else 1.0,
+    }
 
 
 def noise(lengths: list[int]) -> float:

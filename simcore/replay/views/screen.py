@@ -26,7 +26,10 @@ def to_text(document: Figures) -> str:
     slowest = next(one for one in found if one["rank"] == document["job"]["slowest"])
     waits = max(found, key=lambda one: (one["waiting_ns"], -one["rank"]))
     parts = [_job_text(document["job"], slowest)] if len(ranks) > 1 and "retimed" not in ranks[0] else []
-    parts += [_rank_text(rank) for rank, one in zip(ranks, found, strict=True) if one in (slowest, waits)]
+    for rank in (rank for rank, one in zip(ranks, found, strict=True) if one in (slowest, waits)):
+        tables = (each.text(WIDTH, INDENT) for each in (*_advice(rank), *_figures(rank)))
+        said = "\n".join((rank["answer"], wrapped(_trusted(rank), WIDTH)))
+        parts.append("\n\n".join(filter(None, (said, *tables, "\n".join(_explanations(rank))))))
     if "ablations" in ranks[0]:  # with residuals, without, and then without one more kind of dependency
         errors = [(f"{number}", f"rank {rank['rank']}", ".2%") for number, rank in enumerate(ranks)]
         names = ranks[0]["ablations"]
@@ -66,13 +69,6 @@ def _job_text(found: Figures, slowest: Figures) -> str:
 TIMES = ("step_ns", "compute_ns", "exposed_comm_ns", "waiting_ns", "awaited_ns")
 
 
-def _rank_text(rank: Figures) -> str:
-    said = "\n".join((rank["answer"], wrapped(_trusted(rank), WIDTH)))
-    tables = (_helps(rank.get("helps", ())), _work(rank), _pauses(rank), _steps(rank), _breakdown(rank))
-    shown = (each.text(WIDTH, INDENT) for each in tables)
-    return "\n\n".join(filter(None, (said, *shown, "\n".join(_explanations(rank)))))
-
-
 def _trusted(rank: Figures) -> str:
     """How far the replay is off, beside the null model, and what the trace can say of it."""
     scored = rank["steps"][1:] or rank["steps"]
@@ -98,39 +94,27 @@ def _trusted(rank: Figures) -> str:
     return off + null + says + "." + rest
 
 
-def _helps(helps: Sequence[Figures]) -> Table:
-    rows = [
+def _advice(rank: Figures) -> Iterator[Table]:
+    """What would help, what the device worked on in the typical step as recorded, and when it paused."""
+    rows: list[tuple[object, ...]] = [
         (row["what"], row["saved_ns"], " to ".join(map(format_ns, row["interval_ns"])), row["option"])
-        for row in helps[:HELPS_SHOWN]
+        for row in rank.get("helps", ())[:HELPS_SHOWN]
     ]
     shown = columns(("what", "what would help most"), ("saved_ns", "a step saves"), "from, to", "replayed with")
-    return Table("", shown, rows)
-
-
-def _work(rank: Figures) -> Table:
-    """What the device worked on in the typical step, as recorded."""
+    yield Table("", shown, rows)
     whole_ns = max(rank["typical_ns"], 1)
-    rows = [
-        (each["category"], each["count"], each["time_ns"], each["time_ns"] / whole_ns,
-         _rate(each["rate"], each["unit"], each["limit"]))
-        for each in rank["work"] if each["time_ns"]
-    ]  # fmt: skip
-    return Table("", columns("on the device", "tasks", "time_ns", ("share", "of the step"), "reaching"), rows)
-
-
-def _rate(rate: float, unit: str, limit: float) -> str:
-    if not rate:
-        return ""
-    shown = format_rate(rate) if unit == "byte/s" else f"{rate / 1e12:.3g} TFLOP/s"
-    return shown + (f", {rate / limit:.0%} of the device's" if limit else "")
-
-
-def _pauses(rank: Figures) -> Table:
+    rows = []
+    for each in (each for each in rank["work"] if each["time_ns"]):
+        rate = format_rate(each["rate"]) if each["unit"] == "byte/s" else f"{each['rate'] / 1e12:.3g} TFLOP/s"
+        rate += f", {each['rate'] / each['limit']:.0%} of the device's" if each["limit"] else ""
+        share = each["time_ns"] / whole_ns
+        rows.append((each["category"], each["count"], each["time_ns"], share, rate if each["rate"] else ""))
+    yield Table("", columns("on the device", "tasks", "time_ns", ("share", "of the step"), "reaching"), rows)
     rows = [
         (each["length_ns"], plain(each["before"]), _origin(each["host"], each["call"]) or "nothing recorded")
         for each in rank["pauses"]
     ]
-    return Table("", columns("device_idle_ns", "until", "while the host is in"), rows)
+    yield Table("", columns("device_idle_ns", "until", "while the host is in"), rows)
 
 
 def _origin(origin: Mapping[str, str], *before: str) -> str:
@@ -138,16 +122,14 @@ def _origin(origin: Mapping[str, str], *before: str) -> str:
     return ", ".join(filter(None, (*before, *origin.values())))
 
 
-def _steps(rank: Figures) -> Table:
-    rows = []
+def _figures(rank: Figures) -> Iterator[Table]:
+    """Every step, and the breakdown of the typical one."""
+    rows: list[tuple[object, ...]] = []
     for step in rank["steps"]:
         device = () if step["steady"] else (step["device_ns"], step["predicted_device_ns"])
         note = "device {}, predicted {}".format(*map(format_ns, device)) if device else ""
         rows.append((step["index"], step["measured_ns"], step["predicted_ns"], step["error"], note))
-    return Table("", columns("step", "measured_ns", "predicted_ns", ("error", "error", "+share"), ("note", "")), rows)
-
-
-def _breakdown(rank: Figures) -> Table:
+    yield Table("", columns("step", "measured_ns", "predicted_ns", ("error", "error", "+share"), ("note", "")), rows)
     both = [rank["breakdown"][side] for side in ("measured", "predicted")]
     rows = [
         (
@@ -158,7 +140,7 @@ def _breakdown(rank: Figures) -> Table:
         if both[0][key] or both[1][key]
     ]
     shares = [(f"{side}_share", "of it", "share") for side in ("measured", "predicted")]
-    return Table("", columns("breakdown", "measured_ns", shares[0], "predicted_ns", shares[1]), rows)
+    yield Table("", columns("breakdown", "measured_ns", shares[0], "predicted_ns", shares[1]), rows)
 
 
 def _explanations(rank: Figures) -> Iterator[str]:
@@ -182,7 +164,12 @@ def _explanations(rank: Figures) -> Iterator[str]:
         alike = "" if stack["alike"] == stack["count"] else f", {stack['alike']} of them alike"
         how = f"named {stack['name']!r}" if stack["name"] else "by repetition"
         yield f"  layers: {stack['count']} layers of {stack['kernels']} kernels{alike}, {how}"
-    yield from [_host_text(rank["host_trace"])] if rank["host_trace"] else []
+    if host := rank["host_trace"]:  # what a host execution trace added
+        repeated = f", an iteration that repeats {host['stretches']} times" if host["stretches"] > 1 else ""
+        unsized = f" ({host['unsized']} communication kernels without)" if host["unsized"] else ""
+        found = f"{host['found']} of {host['operations']} operations found by {host['matched_by']}{repeated}"
+        shapes = f"shapes of {host['products']} products, sizes of {host['collectives']} collectives{unsized}"
+        yield f"  host trace: {found}; {shapes}"
     yield "  largest tasks:"
     yield from _task_lines(rank, rank["largest_tasks"][:TASKS_SHOWN])
     yield from (f"  warning: {text}" for text in rank["warnings"])
@@ -194,15 +181,6 @@ def _task_lines(rank: Figures, tasks: Sequence[Figures]) -> Iterator[str]:
         come, name = _origin(task["origin"]), shorten(plain(task["name"]), NAME_WIDTH)
         line = f"    {format_ns(task['time_ns']):>10} {task['count']:>5} x {name}{where}"
         yield line + (f"  ({shorten(come, max(WIDTH - len(line), NAME_WIDTH // 2))})" if come else "")
-
-
-def _host_text(host: Figures) -> str:
-    """What a host execution trace added."""
-    repeated = f", an iteration that repeats {host['stretches']} times" if host["stretches"] > 1 else ""
-    unsized = f" ({host['unsized']} communication kernels without)" if host["unsized"] else ""
-    found = f"{host['found']} of {host['operations']} operations found by {host['matched_by']}{repeated}"
-    shapes = f"shapes of {host['products']} products, sizes of {host['collectives']} collectives{unsized}"
-    return f"  host trace: {found}; {shapes}"
 
 
 def _shares(parts: dict[str, int]) -> str:

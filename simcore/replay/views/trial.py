@@ -42,15 +42,12 @@ def foresight(ranks: Sequence[Prepared]) -> list[Foresight]:
         if known is not None:
             took = [[done - begun for begun, done in source.device_spans] for source in (before, after)]
             rows.append((*took, *(before.device_times_ns(known, changes) for changes in (UNAIDED, NULL))))
-    return [_mean([tuple(column[number] for column in row) for row in rows]) for number in range(len(ranks))]
-
-
-def _mean(rows: list[tuple[int, ...]]) -> Foresight:
-    """From (before, after, graph, null) of each pair of steps."""
-    if not rows:
-        return Foresight(0, 0.0, 0.0, 0.0)
-    errors = ([abs(row[at] / row[1] - 1) for row in rows if row[1]] for at in (2, 3, 0))
-    return Foresight(len(rows), *(mean(each) if each else 0.0 for each in errors))
+    found = []
+    for number in range(len(ranks)):
+        own = [tuple(column[number] for column in row) for row in rows]  # before, after, graph, null
+        errors = ([abs(row[at] / row[1] - 1) for row in own if row[1]] for at in (2, 3, 0))
+        found.append(Foresight(len(own), *(mean(each) if each else 0.0 for each in errors)))
+    return found
 
 
 def _with_kernels_of(before: RecordedStep, after: RecordedStep) -> StepGraph | None:

@@ -37,10 +37,14 @@ class Work:
 
 def work(step: StepReplay) -> list[Work]:
     """By category, communication by kind or library, what takes most first."""
-    view = step.prepared.view
-    trace, done = view.trace, defaultdict[str, list[int]](list)
+    trace, done = step.prepared.view.trace, defaultdict[str, list[int]](list)
     for task in step.tasks:
-        done[_category(step, task)].append(task)
+        name = trace.names[trace.tasks.name[task]]
+        category, said = kind_of_name(name).category, trace.collectives.get(task)
+        if category == COMMUNICATION:
+            kind = (kind_of(said.operation) if said else "") or kind_of(name) or kind_of_name(name).library
+            category = f"{COMMUNICATION}, {kind}"
+        done[category].append(task)
     amounts = {name: list(_amounts(step, name, rows)) for name, rows in done.items()}
     found = []
     for name, rows in done.items():
@@ -50,20 +54,14 @@ def work(step: StepReplay) -> list[Work]:
             found.append(Work(name, len(rows), time_ns))
             continue
         unit = FLOPS if name == "products" else BYTES
-        rate, rated = amount / (spent_ns / 1e9), min(spent_ns / time_ns, 1.0)
-        found.append(Work(name, len(rows), time_ns, rate, unit, _limit(step, name), rated))
+        rate, rated, limit = amount / (spent_ns / 1e9), min(spent_ns / time_ns, 1.0), 0.0
+        # What the device states: of products at their usual data type (fp32 may run as tf32), else unknown.
+        if name == "products" and (device := recognised(trace.device)):
+            types, counts = np.unique([product.dtype for product in trace.products.values()], return_counts=True)
+            usual, peaks = str(types[counts.argmax()]), device.peak_flops_per_s
+            limit = max(peaks.get(usual, 0.0), peaks.get("tf32", 0.0) if usual == "fp32" else 0.0)
+        found.append(Work(name, len(rows), time_ns, rate, unit, limit, rated))
     return sorted(found, key=lambda each: (-each.time_ns, each.category))
-
-
-def _category(step: StepReplay, task: int) -> str:
-    view = step.prepared.view
-    name = view.trace.names[view.trace.tasks.name[task]]
-    category = kind_of_name(name).category
-    if category != COMMUNICATION:
-        return category
-    said = view.trace.collectives.get(task)
-    kind = (kind_of(said.operation) if said else "") or kind_of(name) or kind_of_name(name).library
-    return f"{COMMUNICATION}, {kind}"
 
 
 def _amounts(step: StepReplay, category: str, rows: list[int]) -> Iterator[tuple[float, int]]:
@@ -80,19 +78,6 @@ def _amounts(step: StepReplay, category: str, rows: list[int]) -> Iterator[tuple
         for task in rows:
             transfer = transfer_of(said) if (said := trace.collectives.get(task)) else None
             if transfer and transfer.size_bytes:
-                yield (
-                    bus_bytes(transfer) * transfer.size_bytes,
-                    step.source.transfer_ns(step.number, task),
-                )
+                yield bus_bytes(transfer) * transfer.size_bytes, step.source.transfer_ns(step.number, task)
     else:
         yield from ((trace.copied[task], trace.tasks.length_ns(task)) for task in rows if task in trace.copied)
-
-
-def _limit(step: StepReplay, category: str) -> float:
-    """What the device states: of products at their usual data type (fp32 may run as tf32), else unknown."""
-    device, types = recognised(step.prepared.view.trace.device), step.prepared.view.trace.products.values()
-    if device is None or category != "products":
-        return 0.0
-    names, counts = np.unique([product.dtype for product in types], return_counts=True)
-    said, peaks = str(names[counts.argmax()]), device.peak_flops_per_s
-    return max(peaks.get(said, 0.0), peaks.get("tf32", 0.0) if said == "fp32" else 0.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Literal, Protocol
@@ -12,24 +12,45 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.errors import InputError, SimulationError
-from simcore.replay.graph import EDGE_COLUMNS, EdgeKind, RankNodes, StepGraph
+from simcore.replay.graph import EDGE_COLUMNS, EdgeKind, StepGraph
 from simcore.replay.rank import RankView
-from simcore.replay.whatif.host import within
 from simcore.replay.whatif.layers import LayerStack, find_layers
 from simcore.replay.whatif.products import width_factors
 from simcore.replay.whatif.repetition import Segment
-from simcore.replay.whatif.splice import block_of, spliced
+from simcore.replay.whatif.splice import Mask, block_of, spliced
 from simcore.units import format_ranks
 
 Factors = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 
 class WhatIf(Protocol):
     """A change of a step; its text says it in the answer."""
 
-    def edit(self, graph: StepGraph, ranks: Sequence[RankView], steps: Sequence[int]) -> StepGraph:
+    def edit(self, graph: StepGraph, ranks: Sequence[RankView], steps: Sequence[int], /) -> StepGraph:
         """The changed graph of one step of some ranks, `steps` its positions in their windows."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Edit:
+    """A change by its text and what it makes of a graph, of tasks that match a `pattern`, or on some `ranks`."""
+
+    text: str
+    edit: Callable[[StepGraph, Sequence[RankView], Sequence[int]], StepGraph]
+    pattern: re.Pattern[str] | None = None
+    ranks: tuple[range, ...] = ()
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def lasting(
+    text: str,
+    factors: Callable[[RankView], Factors],
+    pattern: re.Pattern[str] | None = None,
+    ranks: tuple[range, ...] = (),
+) -> Edit:
+    """Tasks that take `factors` times as long, by their rows in a rank's trace; 0 removes them and their launches."""
+    return Edit(text, lambda graph, views, _: without_tasks(graph, [*map(factors, views)]), pattern, ranks)
 
 
 def without_tasks(graph: StepGraph, factors: Sequence[Factors]) -> StepGraph:
@@ -55,32 +76,10 @@ def without_tasks(graph: StepGraph, factors: Sequence[Factors]) -> StepGraph:
     )
 
 
-class _Lasting:
-    """Tasks that take `_factors` times as long, by their rows in a rank's trace; 0 removes them and their launches."""
-
-    __slots__ = ()
-
-    def _factors(self, rank: RankView) -> Factors:
-        """The factor of each task."""
-        raise NotImplementedError
-
-    def edit(self, graph: StepGraph, ranks: Sequence[RankView], steps: Sequence[int]) -> StepGraph:
-        """Every task by its factor."""
-        return without_tasks(graph, [self._factors(rank) for rank in ranks])
-
-
-@dataclass(frozen=True, slots=True)
-class Scale(_Lasting):
+def scale(pattern: re.Pattern[str], factor: float) -> Edit:
     """Tasks whose name matches take `factor` times as long; 0 removes them and their launches."""
-
-    pattern: re.Pattern[str]
-    factor: float
-
-    def __str__(self) -> str:
-        return f"{self.pattern.pattern} x {self.factor:g}"
-
-    def _factors(self, rank: RankView) -> Factors:
-        return np.where(matching(self.pattern, rank), self.factor, 1.0)
+    text = f"{pattern.pattern} x {factor:g}"
+    return lasting(text, lambda rank: np.where(matching(pattern, rank), factor, 1.0), pattern)
 
 
 def matching(pattern: re.Pattern[str], rank: RankView) -> Mask:
@@ -90,90 +89,76 @@ def matching(pattern: re.Pattern[str], rank: RankView) -> Mask:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Kinds(_Lasting):
+def kinds(category: str, factor: float) -> Edit:
     """Tasks of a category of `kinds.txt` take `factor` times as long."""
-
-    category: str
-    factor: float
-
-    def __str__(self) -> str:
-        return f"{self.category} x {self.factor:g}"
-
-    def _factors(self, rank: RankView) -> Factors:
-        return np.where(rank.of_category(self.category), self.factor, 1.0)
+    return lasting(f"{category} x {factor:g}", lambda rank: np.where(rank.of_category(category), factor, 1.0))
 
 
-@dataclass(frozen=True, slots=True)
-class Fused(_Lasting):
+def fused(pattern: re.Pattern[str]) -> Edit:
     """Neighbours on a stream that match become one kernel, which takes as long as the longest of them.
 
     What streams the same data once is bound by its largest pass; the launches of the others go.
     """
 
-    pattern: re.Pattern[str]
-
-    def __str__(self) -> str:
-        return f"{self.pattern.pattern} fused"
-
-    def _factors(self, rank: RankView) -> Factors:
-        tasks, chosen = rank.trace.tasks, matching(self.pattern, rank)
-        factors = np.ones(len(tasks))
+    def factors(rank: RankView) -> Factors:
+        tasks, chosen = rank.trace.tasks, matching(pattern, rank)
+        found = np.ones(len(tasks))
         for rows in rank.stream_tasks:
             begins = np.flatnonzero(
                 np.diff(chosen[rows], prepend=False) | np.r_[False, np.diff(rank.task_step[rows]) != 0]
             )
             for run in (run for run in np.split(rows, begins) if len(run) > 1 and chosen[run[0]]):
-                factors[run] = 0.0
-                factors[run[(tasks.end_ns - tasks.start_ns)[run].argmax()]] = 1.0
-        return factors
+                found[run] = 0.0
+                found[run[(tasks.end_ns - tasks.start_ns)[run].argmax()]] = 1.0
+        return found
+
+    return lasting(f"{pattern.pattern} fused", factors, pattern)
 
 
-@dataclass(frozen=True, slots=True)
-class Straggler(_Lasting):
+def within(rank: RankView, ranks: tuple[range, ...]) -> bool:
+    """Whether a trace is of one of some ranks."""
+    return any(rank.trace.rank in span for span in ranks)
+
+
+def straggler(ranks: tuple[range, ...], factor: float) -> Edit:
     """Everything but communication takes `factor` times as long on some ranks."""
-
-    ranks: tuple[range, ...]
-    factor: float
-
-    def __str__(self) -> str:
-        return f"computation on rank {format_ranks(list(chain(*self.ranks)))} x {self.factor:g}"
-
-    def _factors(self, rank: RankView) -> Factors:
-        return np.where(rank.communication | (not within(rank, self.ranks)), 1.0, self.factor)
+    return lasting(
+        f"computation on rank {format_ranks(list(chain(*ranks)))} x {factor:g}",
+        lambda rank: np.where(rank.communication | (not within(rank, ranks)), 1.0, factor),
+        ranks=ranks,
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class Layers:
+def width(which: Literal["hidden", "ffn"], size: int) -> Edit:
+    """Another hidden or feed-forward size: matrix products are timed anew, other computation keeps its time.
+
+    As in Lumos (MLSys 2025, section 3.4); a product's recorded time changes by the ratio of its kernels' times (see
+    `width_factors`).
+    """
+    return lasting(f"{which} = {size}", lambda rank: width_factors(rank, which, size))
+
+
+def layers(count: int) -> Edit:
     """Another number of layers: recorded ones are repeated or left out as a whole (Lumos, MLSys 2025, section 3.4).
 
     Ordinary ones are chosen: those that launch as many kernels as most do and are nearest to the median kernel time.
+    InputError when the traces do not say what a layer is, or ranks say different things.
     """
 
-    count: int
-
-    def __str__(self) -> str:
-        return f"layers = {self.count}"
-
-    def edit(self, graph: StepGraph, ranks: Sequence[RankView], steps: Sequence[int]) -> StepGraph:
-        """The step's graph with that many layers.
-
-        Raises
-        ------
-        InputError
-            When the traces do not say what a layer is, or ranks say different things.
-        """
+    def edit(graph: StepGraph, ranks: Sequence[RankView], steps: Sequence[int]) -> StepGraph:
         stacks = [find_layers(rank, step) for rank, step in zip(ranks, steps, strict=True)]
-        chosen = stacks[0].alike[: max(stacks[0].count - self.count, 1)]
-        if self.count == stacks[0].count:
+        recorded = stacks[0].count
+        chosen = stacks[0].alike[: max(recorded - count, 1)]
+        if count == recorded:
             return graph
-        if stacks[0].count - self.count > len(chosen):
-            least = stacks[0].count - len(chosen)
-            what = f"only {len(chosen)} of the {stacks[0].count} layers launch the same kernels"
-            raise InputError.at("--set", what, expected=f"layers >= {least}", found=f"layers={self.count}")
-        times = max(self.count - stacks[0].count, -1) + 1
+        if recorded - count > len(chosen):
+            what = f"only {len(chosen)} of the {recorded} layers launch the same kernels"
+            expected, found = f"layers >= {recorded - len(chosen)}", f"layers={count}"
+            raise InputError.at("--set", what, expected=expected, found=found)
         parts = [block for number in chosen for block in _blocks(stacks, number)]
-        return spliced(graph, [block_of(graph, dict(enumerate(part))) for part in parts], times)
+        return spliced(graph, [block_of(graph, dict(enumerate(part))) for part in parts], max(count - recorded, -1) + 1)
+
+    return Edit(f"layers = {count}", edit)
 
 
 def _blocks(stacks: Sequence[LayerStack], number: int) -> list[tuple[Segment, ...]]:
@@ -188,8 +173,7 @@ def _blocks(stacks: Sequence[LayerStack], number: int) -> list[tuple[Segment, ..
     return list(zip(*parts, strict=True))
 
 
-@dataclass(frozen=True, slots=True)
-class Overlap:
+def overlap(mode: Literal["off", "full"]) -> Edit:
     """Communication beside computation never ("off"), or wherever only waits between streams prevented it ("full").
 
     Off: in the order of launches every communication kernel waits for the computation before it, and what is computed
@@ -197,66 +181,43 @@ class Overlap:
     waits and the order on each stream stay.
     """
 
-    mode: Literal["off", "full"]
-
-    def __str__(self) -> str:
-        return f"overlap {self.mode}"
-
-    def edit(self, graph: StepGraph, ranks: Sequence[RankView], steps: Sequence[int]) -> StepGraph:
-        """The step's graph with other waits between communication and computation."""
-        both = list(zip(graph.ranks, ranks, strict=True))
-        if self.mode == "off":
-            return one_after_another(graph, [_by_launch(nodes, rank) for nodes, rank in both])
+    def edit(graph: StepGraph, ranks: Sequence[RankView], _: Sequence[int]) -> StepGraph:
+        if mode == "off":
+            return _one_after_another(graph, ranks)
         talks = np.zeros(len(graph.kind), dtype=bool)
-        for nodes, rank in both:
+        for nodes, rank in zip(graph.ranks, ranks, strict=True):
             for column in (nodes.begins, nodes.ends):
                 talks[column] = rank.communication[nodes.tasks]
         waits = np.isin(graph.edge_kind, BETWEEN_STREAMS) & (talks[graph.source] != talks[graph.target])
         return graph.kept(~waits)
 
-
-def _by_launch(nodes: RankNodes, rank: RankView) -> list[tuple[int, int, bool]]:
-    """(first node, last node, communication) of a rank's tasks in the order of their launches."""
-    place = {task: number for number, task in enumerate(rank.launch_order.tolist())}
-    rows = sorted(range(len(nodes.tasks)), key=lambda row: place[nodes.tasks[row]])
-    return [(nodes.begins[row], nodes.ends[row], bool(rank.communication[nodes.tasks[row]])) for row in rows]
-
-
-@dataclass(frozen=True, slots=True)
-class Width(_Lasting):
-    """Another hidden or feed-forward size: matrix products are timed anew, other computation keeps its time.
-
-    As in Lumos (MLSys 2025, section 3.4); a product's recorded time changes by the ratio of its kernels' times.
-    """
-
-    which: Literal["hidden", "ffn"]
-    size: int
-
-    def __str__(self) -> str:
-        return f"{self.which} = {self.size}"
-
-    def _factors(self, rank: RankView) -> Factors:
-        """The ratio of the kernels' times where a product has the dimension (see `width_factors`)."""
-        return width_factors(rank, self.which, self.size)
+    return Edit(f"overlap {mode}", edit)
 
 
 BETWEEN_STREAMS = (EdgeKind.INTERSTREAM, EdgeKind.INTERSTREAM_INFERRED)
 
 
-def one_after_another(graph: StepGraph, ranks: Sequence[Sequence[tuple[int, int, bool]]]) -> StepGraph:
+def _one_after_another(graph: StepGraph, ranks: Sequence[RankView]) -> StepGraph:
     """The graph in which computation and communication take turns.
 
-    `ranks` lists (first node, last node, communication) of each rank's tasks in launch order. A task waits for the
-    last one of the other kind on every stream before it; the step's first ones for the previous copy's last. A wait for
-    a kernel that was launched later and held the device is left out: it may not hold it any more.
+    In the order of launches a task waits for the last one of the other kind on every stream before it; the step's first
+    ones for the previous copy's last. A wait for a kernel that was launched later and held the device is left out: it
+    may not hold it any more.
     """
     place = np.zeros(len(graph.kind), dtype=np.int64)
-    for tasks in ranks:
-        for number, (begin, end, _) in enumerate(tasks):
-            place[[begin, end]] = number
+    pairs = list[tuple[int, int, int]]()  # source, target, copies back
+    for nodes, rank in zip(graph.ranks, ranks, strict=True):
+        order = np.argsort(np.argsort(rank.launch_order)[nodes.tasks])
+        begins, ends = (np.array(column, dtype=np.int64)[order] for column in (nodes.begins, nodes.ends))
+        place[begins] = place[ends] = np.arange(len(order))
+        columns = (begins, ends, graph.lane[ends], rank.communication[nodes.tasks][order])
+        tasks = list(zip(*(column.tolist() for column in columns), strict=True))
+        last = {kind: {lane: (end, 1) for _, end, lane, talks in tasks if talks == kind} for kind in (False, True)}
+        for begin, end, lane, talks in tasks:
+            pairs += [(source, begin, back) for source, back in last[not talks].values()]
+            last[talks][lane] = end, 0
     inferred = (graph.edge_kind == EdgeKind.INTERSTREAM_INFERRED) & (graph.back == 0)
     graph = graph.kept(~(inferred & (place[graph.source] > place[graph.target])))
-    pairs = [pair for tasks in ranks for pair in _turns(graph, tasks)]
     source, target, back = np.array(pairs, dtype=np.int64).reshape(-1, 3).T
     new = dict.fromkeys(EDGE_COLUMNS, np.zeros(len(pairs), dtype=np.int64))
     new |= {"source": source, "target": target, "back": back, "edge_kind": np.full(len(pairs), EdgeKind.INTERSTREAM)}
@@ -267,15 +228,3 @@ def one_after_another(graph: StepGraph, ranks: Sequence[Sequence[tuple[int, int,
             "--overlap off: tasks would wait for each other in a circle: launches contradict the streams"
         )
     return changed
-
-
-def _turns(graph: StepGraph, tasks: Sequence[tuple[int, int, bool]]) -> list[tuple[int, int, int]]:
-    """(source, target, copies back) between each task and the last ones of the other kind before it."""
-    last: dict[bool, dict[int, tuple[int, int]]] = {False: {}, True: {}}
-    for _, end, talks in tasks:
-        last[talks][int(graph.lane[end])] = end, 1
-    pairs = []
-    for begin, end, talks in tasks:
-        pairs += [(source, begin, back) for source, back in last[not talks].values()]
-        last[talks][int(graph.lane[end])] = end, 0
-    return pairs

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median_low
 
@@ -35,10 +35,6 @@ class LayerStack:
     alike: tuple[int, ...]
     kernels: int
     kernel_ns: int
-
-    def to_dict(self) -> dict[str, object]:
-        """What the report says of them; `name` is empty when they were found by repetition."""
-        return {"count": self.count, "alike": len(self.alike), "kernels": self.kernels, "name": self.title}
 
     @property
     def count(self) -> int:
@@ -70,12 +66,13 @@ def find_layers(rank: RankView, step: int) -> LayerStack:
     return best
 
 
-def layers_if_clear(rank: RankView, step: int) -> LayerStack | None:
-    """As `find_layers`; None where nothing says what a layer is."""
+def layers_if_clear(rank: RankView, step: int) -> dict[str, object] | None:
+    """What the report says of them: `name` is empty when they were found by repetition; None where nothing tells."""
     try:
-        return find_layers(rank, step)
+        stack = find_layers(rank, step)
     except InputError:
         return None
+    return {"count": stack.count, "alike": len(stack.alike), "kernels": stack.kernels, "name": stack.title}
 
 
 def _repeated(rank: RankView, step: int, unnamed: str) -> LayerStack:
@@ -176,35 +173,29 @@ class NamedRange:
 
 def named_ranges(trace: KinetoTrace, window: Window) -> list[NamedRange]:
     """The named ranges of a step by their start, outer ones first; the n-th of a name is the n-th micro-batch."""
-    found, opened = list[NamedRange](), dict[int, list[NamedRange]]()
+    rows, found, opened = trace.annotations, list[NamedRange](), dict[int, list[NamedRange]]()
     counts: dict[tuple[str, str], int] = {}
-    for start, end, lane, part, way in _matching(trace, window):
+    named = {name: RANGE.match(trace.names[name]) for name in set(rows.name.tolist())}
+    columns = (rows.start_ns.tolist(), rows.end_ns.tolist(), rows.lane.tolist(), rows.name.tolist())
+    chosen = [
+        (start, -end, match[2].lower(), lane, match[1])
+        for start, end, lane, name in zip(*columns, strict=True)
+        if (match := named[name]) and window.start_ns <= start < window.end_ns
+    ]
+    # Of equal spans weight gradients are inside.
+    for start, minus_end, way, lane, said in sorted(chosen, key=lambda one: (*one[:2], one[2] == WEIGHTS)):
+        part, end = f"layer {number}" if (number := layer_number(said)) >= 0 else said.lower(), -minus_end
         outer = [one for one in opened.get(lane, ()) if one.end_ns >= end and one.part == part]
         if outer:
             top = outer[-1]
             one = NamedRange(part, top.way, top.weight or way == WEIGHTS, "", top.micro_batch, start, end, lane)
         else:
-            number = counts[part, way] = counts.get((part, way), -1) + 1
+            again = counts[part, way] = counts.get((part, way), -1) + 1
             passing = "forward" if way == "forward" else "backward"
-            one = NamedRange(part, passing, way == WEIGHTS, way[0].upper(), number, start, end, lane)
+            one = NamedRange(part, passing, way == WEIGHTS, way[0].upper(), again, start, end, lane)
         opened[lane] = [*outer, one]
         found.append(one)
     return found
-
-
-def _matching(trace: KinetoTrace, window: Window) -> Iterator[tuple[int, int, int, str, str]]:
-    """(start, end, thread, part, pass) of ranges with such a name; of equal spans weight gradients are inside."""
-    rows = trace.annotations
-    named = {name: RANGE.match(trace.names[name]) for name in set(rows.name.tolist())}
-    columns = (rows.start_ns.tolist(), rows.end_ns.tolist(), rows.lane.tolist(), rows.name.tolist())
-    chosen = [
-        (start, -end, match[2].lower() == WEIGHTS, lane, match)
-        for start, end, lane, name in zip(*columns, strict=True)
-        if (match := named[name]) and window.start_ns <= start < window.end_ns
-    ]
-    for start, minus_end, _, lane, match in sorted(chosen, key=lambda one: one[:3]):
-        layer = LAYER.fullmatch(match[1])
-        yield start, -minus_end, lane, f"layer {int(layer[1])}" if layer else match[1].lower(), match[2].lower()
 
 
 def layer_number(part: str) -> int:

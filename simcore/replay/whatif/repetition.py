@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.replay.rank import RankView
+from simcore.workload.kineto import Column
 
-Column = NDArray[np.int64]
 LEAST_BLOCK = 2  # kernels; one kernel after another is no layer
 LEAST_SHARE = 0.5  # of a step's computation that layers take at least
 NOTICED_SHARE = 0.002  # shorter repetitions are nobody's layers, not even in one of many micro-batches

@@ -151,9 +151,6 @@ def role_of(said: Collective) -> str:
     return str(next(iter(roles(said.description)), Group.PP if usual else ""))
 
 
-Column = NDArray[np.int64]
-
-
 @dataclass(frozen=True, slots=True)
 class Retimed:
     """Communication under other degrees and on another network.
@@ -206,7 +203,13 @@ class Retimed:
                     both = self._times_ns(said, groups, int(durations[node]), waited_ns, coupled=node in coupled)
                     durations[node] = sum(both) if edge < 0 else both[0]
                     lags[edge] = both[1] if waited_ns else lags[edge]
-        changed = replace(graph, duration_ns=_together(graph, durations), lag_ns=lags)
+        finish = np.arange(len(durations))  # coupled kernels last as long as the longest of them
+        for nodes in graph.ranks:
+            finish[nodes.begins] = nodes.ends
+        joins = graph.edge_kind == EdgeKind.COLLECTIVE
+        longest = durations.copy()
+        np.maximum.at(longest, graph.target[joins], durations[finish[graph.source[joins]]])
+        changed = replace(graph, duration_ns=longest, lag_ns=lags)
         return changed.lasting([self.factors(rank) for rank in ranks])
 
     def _groups(self, rank: RankView) -> list[Regrouping]:
@@ -268,14 +271,3 @@ def _regrouped(said: Collective, transfer: Transfer | None, groups: Sequence[Reg
     for group in groups:
         transfer = group.applied(said, transfer) if transfer else None
     return transfer
-
-
-def _together(graph: StepGraph, durations: Column) -> Column:
-    """The longest time among coupled kernels for each of them."""
-    finish = np.arange(len(durations))
-    for nodes in graph.ranks:
-        finish[nodes.begins] = nodes.ends
-    coupled = graph.edge_kind == EdgeKind.COLLECTIVE
-    longest = durations.copy()
-    np.maximum.at(longest, graph.target[coupled], durations[finish[graph.source[coupled]]])
-    return longest

@@ -13,7 +13,6 @@ from simcore.replay.graph import EDGE_COLUMNS, NODE_COLUMNS, EdgeKind, NodeKind,
 from simcore.replay.whatif.repetition import Segment
 
 Mask = NDArray[np.bool_]
-Nodes = NDArray[np.int64]
 CHAINS = (EdgeKind.PROGRAM_ORDER, EdgeKind.STREAM)
 
 
@@ -28,7 +27,14 @@ class Stretch:
 
 def block_of(graph: StepGraph, parts: Mapping[int, Segment]) -> Stretch:
     """What each rank, by its position, did in its part of a stretch, and the tasks launched in it."""
-    inside = _inside(graph, parts)
+    inside = np.zeros(len(graph.kind), dtype=bool)
+    for number, part in parts.items():
+        here = (graph.rank == number) & (graph.kind == NodeKind.HOST) & (graph.lane == part.thread)
+        inside |= here & (graph.measured_ns >= part.start_ns) & (graph.measured_ns < part.end_ns)
+    launches = (graph.edge_kind == EdgeKind.LAUNCH) & inside[graph.source]
+    inside[graph.target[launches]] = True
+    halves = (graph.edge_kind == EdgeKind.STREAM) & (graph.kind[graph.source] == NodeKind.ARRIVAL)
+    inside[graph.target[halves]] |= inside[graph.source[halves]]
     host = (graph.edge_kind == EdgeKind.PROGRAM_ORDER) & (graph.back == 0)
     head, tail = dict.fromkeys(parts, 0), dict.fromkeys(parts, 0)
     for edge in np.flatnonzero(host & (inside[graph.source] != inside[graph.target])).tolist():
@@ -40,18 +46,6 @@ def block_of(graph: StepGraph, parts: Mapping[int, Segment]) -> Stretch:
         within = before_ns if inside[target] else lag - before_ns
         (head if inside[target] else tail)[number] = min(max(within, 0), lag)
     return Stretch(inside, head, tail)
-
-
-def _inside(graph: StepGraph, parts: Mapping[int, Segment]) -> Mask:
-    inside = np.zeros(len(graph.kind), dtype=bool)
-    for number, part in parts.items():
-        here = (graph.rank == number) & (graph.kind == NodeKind.HOST) & (graph.lane == part.thread)
-        inside |= here & (graph.measured_ns >= part.start_ns) & (graph.measured_ns < part.end_ns)
-    launches = (graph.edge_kind == EdgeKind.LAUNCH) & inside[graph.source]
-    inside[graph.target[launches]] = True
-    halves = (graph.edge_kind == EdgeKind.STREAM) & (graph.kind[graph.source] == NodeKind.ARRIVAL)
-    inside[graph.target[halves]] |= inside[graph.source[halves]]
-    return inside
 
 
 def spliced(graph: StepGraph, blocks: Sequence[Stretch], times: int) -> StepGraph:
@@ -120,10 +114,6 @@ class _Border:
         place = len(own) - own.index(node) if node in own else 0
         return before[-place] if 0 < place <= len(before) else -1
 
-    def last(self, node: int) -> int:
-        """The last node of the block on the lane of one of its nodes."""
-        return self.lanes[self.lane(node)][1][-1]
-
 
 def _repeated(graph: StepGraph, block: Stretch) -> StepGraph:
     """The graph with the block twice; the new nodes come last, and stand second."""
@@ -136,7 +126,8 @@ def _repeated(graph: StepGraph, block: Stretch) -> StepGraph:
     for place, edge in enumerate(into.tolist()):
         source, chain = int(graph.source[edge]), bool(border.chain[edge])
         if chain and (border.enters[edge] or graph.back[edge]):
-            new["source"][place], new["back"][place] = border.last(int(graph.target[edge])), 0
+            last = border.lanes[border.lane(int(graph.target[edge]))][1][-1]
+            new["source"][place], new["back"][place] = last, 0
             if graph.edge_kind[edge] == EdgeKind.PROGRAM_ORDER:
                 number = int(graph.rank[source])
                 new["lag_ns"][place] = block.head_ns[number] + block.tail_ns[number]

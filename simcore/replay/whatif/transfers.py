@@ -102,28 +102,20 @@ class Interconnect:
             expected, found = f"a topology of at least {last + 1} NPUs", f"{npus} NPUs"
             raise InputError.at(self.topology.path or "--topology", what, expected=expected, found=found)
         profile = profiles.get("native")
-        if transfer.kind != SEND:
-            graphs = self._collective(transfer)
-        else:
-            number = np.zeros(npus, np.int32)
-            number[list(transfer.ranks)] = 1, 2
-            said = {"name": SEND, "size_bytes": transfer.sent_bytes}
+        runs, said = np.zeros(npus, np.int32), {"name": transfer.kind, "size_bytes": transfer.sent_bytes}
+        if transfer.kind == SEND:
+            runs[list(transfer.ranks)] = 1, 2
             ends = zip((NodeKind.SEND, NodeKind.RECV), transfer.ranks[::-1], strict=True)
-            graphs = GraphSet((IDLE, *(Graph.of(said | {"kind": kind, "peer": peer}) for kind, peer in ends)), number)
+            graphs = GraphSet((IDLE, *(Graph.of(said | {"kind": kind, "peer": peer}) for kind, peer in ends)), runs)
+        else:
+            kind = CollectiveKind(transfer.kind)
+            dims = self._whole_dims(kind, transfer.ranks)
+            said |= {"kind": NodeKind.COLLECTIVE, "collective": list(CollectiveKind).index(kind)}
+            node = Graph.of(said | {"dims": dims or ALL_DIMENSIONS}, group_names=("" if dims else MEMBERS,))
+            runs[list(transfer.ranks)] = 1
+            graphs = GraphSet((node,), 0 * runs) if dims else GraphSet((IDLE, node), runs, {MEMBERS: transfer.ranks})
         settings = Settings(network=profile.networks[0])
         return simulate(graphs, self.topology, self.system, profile, settings).time_ns
-
-    def _collective(self, transfer: Transfer) -> GraphSet:
-        kind, ranks = CollectiveKind(transfer.kind), transfer.ranks
-        dims = self._whole_dims(kind, ranks)
-        number, size_bytes = list(CollectiveKind).index(kind), transfer.sent_bytes
-        said = {"kind": NodeKind.COLLECTIVE, "collective": number, "size_bytes": size_bytes}
-        node = Graph.of({"name": kind, **said, "dims": dims or ALL_DIMENSIONS}, group_names=("" if dims else MEMBERS,))
-        runs = np.zeros(self.topology.npus, np.int32)
-        if dims:
-            return GraphSet((node,), runs)
-        runs[list(ranks)] = 1
-        return GraphSet((IDLE, node), runs, {MEMBERS: ranks})
 
     def _whole_dims(self, kind: CollectiveKind, ranks: tuple[int, ...]) -> int:
         """The bit mask of the dimensions that a group spans as a whole; 0 when it spans some of them in part."""

@@ -10,13 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from simcore.errors import InputError, closest
 from simcore.units import parse_bytes, parse_ns
 from simcore.workload.chakra import json_form, writer
-from simcore.workload.chakra.groups import check_ranks
-from simcore.workload.chakra.reader import decode
+from simcore.workload.chakra.reader import of_ranks
 from simcore.workload.chakra.schema import CommType, NodeType
 from simcore.workload.model import CollectiveKind, GraphSet
 
@@ -111,14 +108,7 @@ class GraphBuilder:
 
     def graphs(self) -> GraphSet:
         """What `simcore.run` plays; InputError for cycles, peers that do not exist and whatever a file may not hold."""
-        data = [self._encoded(rank) for rank in range(self.npus)]
-        different = {content: number for number, content in enumerate(dict.fromkeys(data))}
-        traces = [decode(content, f"graph of NPU {data.index(content)}") for content in different]
-        graph_of_rank = np.array([different[content] for content in data], np.int32)
-        groups = {name: ranks for ranks, name in self._groups.items()}
-        graphs = tuple(trace.graph for trace in traces)
-        check_ranks(traces, graphs, graph_of_rank, groups)
-        return GraphSet(graphs, graph_of_rank, groups, "graph")
+        return of_ranks([self._encoded(rank) for rank in range(self.npus)], "graph")
 
     def save(self, target: str | Path, *, force: bool = False) -> list[Path]:
         """Write TARGET.RANK.et for every NPU, or TARGET.RANK.json for a target that ends in .json; the paths."""

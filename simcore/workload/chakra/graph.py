@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,7 +26,6 @@ COLLECTIVES = {kind: CollectiveKind[kind.name] for kind in CommType if kind != C
 
 _COLLECTIVE_INDEX = np.array([list(CollectiveKind).index(COLLECTIVES[kind]) for kind in CommType], np.int8)
 _MAX_MICROS = (1 << 63) // 1000
-_TRANSFERS = (NodeType.COMM_SEND_NODE, NodeType.COMM_RECV_NODE)
 _MEMORY = (NodeType.MEM_LOAD_NODE, NodeType.MEM_STORE_NODE)
 
 _NOT_NEGATIVE = {
@@ -51,6 +52,14 @@ class Places:
         place = f"message {self.message[row]} at byte {self.start[row]}, {node}"
         return Problem(Location(self.path), f"{place}: {text}", expected, found, field=field)
 
+    def check(
+        self, problems: Problems, bad: Mask, text: str, field: str, expected: str, found: Integers | None = None
+    ) -> None:
+        """Note every row that breaks a rule."""
+        for row in np.flatnonzero(bad).tolist():
+            shown = "nothing" if found is None else str(found[row])
+            problems.add(self.problem(row, text, field, expected, shown))
+
 
 @dataclass(frozen=True, slots=True)
 class Trace:
@@ -60,18 +69,6 @@ class Trace:
     places: Places
     metadata: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-
-
-class _Checker:
-    """Notes every row that breaks a rule."""
-
-    def __init__(self, places: Places, problems: Problems):
-        self.places, self.problems = places, problems
-
-    def __call__(self, bad: Mask, text: str, field: str, expected: str, found: Integers | None = None) -> None:
-        for row in np.flatnonzero(bad).tolist():
-            shown = "nothing" if found is None else str(found[row])
-            self.problems.add(self.places.problem(row, text, field, expected, shown))
 
 
 def to_graph(columns: Columns, path: str, *, callers: bool = False) -> Trace:
@@ -96,9 +93,8 @@ def to_graph(columns: Columns, path: str, *, callers: bool = False) -> Trace:
     names = tuple([columns.names[row] for row in order.tolist()])
     places = Places(path, order + 1, columns.start[order], node_id, names)
     with Problems() as problems:
-        check = _Checker(places, problems)
-        _check_numbers(check, node_id, kind, micros)
-        _check_attributes(check, kind, attributes)
+        check = partial(places.check, problems)
+        _check_nodes(check, node_id, kind, micros, attributes)
         rank = np.empty(len(order), np.int64)
         rank[order] = np.arange(len(order))
         data = _pairs(rank, node_id, columns.data, check, "data_deps")
@@ -136,13 +132,15 @@ def to_graph(columns: Columns, path: str, *, callers: bool = False) -> Trace:
         names=names,
         path=path,
         **_attribute_columns(kind, attributes),
-        **_groups(attributes["pg_name"], columns.texts),
-        dims=_dimensions(attributes["involved_dim"], columns.texts),
+        **_text_columns(attributes, columns.texts),
     )
     return Trace(graph, places, tuple(text for _, text in columns.inputs), tuple(warnings))
 
 
-def _check_numbers(check: _Checker, node_id: Integers, kind: Integers, micros: Integers) -> None:
+def _check_nodes(
+    check: Callable[..., None], node_id: Integers, kind: Integers, micros: Integers, attributes: dict[str, Integers]
+) -> None:
+    """The numbers of all nodes, and what each type of node must say."""
     check(node_id < 0, "the id is too large", "id", "an id below 2^63", node_id)
     twice = np.zeros(len(node_id), bool)
     twice[1:] = node_id[1:] == node_id[:-1]
@@ -151,12 +149,7 @@ def _check_numbers(check: _Checker, node_id: Integers, kind: Integers, micros: I
     check((kind < 0) | (kind > max(NodeType)), "unknown node type", "type", known, kind)
     long = (micros < 0) | (micros >= _MAX_MICROS)
     check(long, "the duration is too long", "duration_micros", "below 2^63 ns", micros)
-
-
-def _check_attributes(check: _Checker, kind: Integers, attributes: dict[str, Integers]) -> None:
-    """What each type of node must say."""
-    collective, comm_type = kind == NodeType.COMM_COLL_NODE, attributes["comm_type"]
-    size = attributes["comm_size"]
+    collective, comm_type, size = kind == NodeType.COMM_COLL_NODE, attributes["comm_type"], attributes["comm_size"]
     check(collective & (comm_type == MISSING), "the collective has no type", "comm_type", "an integer attribute")
     unknown = (comm_type != MISSING) & ((comm_type < 0) | (comm_type > max(CommType)))
     known = ", ".join(f"{member.value} {member.name}" for member in CommType)
@@ -171,7 +164,7 @@ def _check_attributes(check: _Checker, kind: Integers, attributes: dict[str, Int
 
 
 def _pairs(
-    rank: Integers, node_id: Integers, found: tuple[Integers, Integers], check: _Checker | None, field: str
+    rank: Integers, node_id: Integers, found: tuple[Integers, Integers], check: Callable[..., None] | None, field: str
 ) -> tuple[Integers, Integers]:
     """Waiting row and row waited for; those that lead nowhere are problems, or left out when there is no `check`."""
     owner, wanted = rank[found[0]], found[1]
@@ -220,30 +213,24 @@ def _attribute_columns(kind: Integers, attributes: dict[str, Integers]) -> dict[
     }
 
 
-def _groups(pg_name: Integers, texts: list[bytes]) -> dict[str, Any]:
-    """Communicator of each row and their names; '' and '0' are all NPUs."""
+def _text_columns(attributes: dict[str, Integers], texts: list[bytes]) -> dict[str, Any]:
+    """Communicator of each row and their names ('' and '0' are all NPUs), bit mask of the dimensions it spans."""
     index = {"": 0}
-    number_of = np.zeros(len(texts) + 1, np.int32)  # its last entry serves MISSING
-    for used in _used(pg_name, len(texts)):
-        name = texts[used].decode(errors="replace")
-        number_of[used] = index.setdefault("" if name == "0" else name, len(index))
-    group: NDArray[np.int32] = number_of[np.where(pg_name == MISSING, len(texts), pg_name)]
-    return {"group": group, "group_names": tuple(index)}
 
+    def number(text: bytes) -> int:
+        name = text.decode(errors="replace")
+        return index.setdefault("" if name == "0" else name, len(index))
 
-def _used(column: Integers, count: int) -> list[int]:
-    """Which of `count` texts a column refers to."""
-    return np.flatnonzero(np.bincount(column[column != MISSING], minlength=count)).tolist()
+    def mask(text: bytes) -> int:
+        return sum(1 << place for place, value in enumerate(messages()["BoolList"].FromString(text).values) if value)
 
-
-def _dimensions(involved: Integers, texts: list[bytes]) -> Integers:
-    """Bit mask of the topology dimensions each row spans."""
-    mask_of = np.full(len(texts) + 1, ALL_DIMENSIONS, np.int64)
-    for used in _used(involved, len(texts)):
-        values = messages()["BoolList"].FromString(texts[used]).values
-        mask_of[used] = sum(1 << index for index, value in enumerate(values) if value)
-    masks: Integers = mask_of[np.where(involved == MISSING, len(texts), involved)]
-    return masks
+    made = {}
+    for name, read, usual in (("pg_name", number, 0), ("involved_dim", mask, ALL_DIMENSIONS)):
+        column, found = attributes[name], np.full(len(texts) + 1, usual)  # its last entry serves MISSING
+        for used in np.unique(column[column != MISSING]).tolist():
+            found[used] = read(texts[used])
+        made[name] = found[np.where(column == MISSING, len(texts), column)]
+    return {"group": made["pg_name"].astype(np.int32), "group_names": tuple(index), "dims": made["involved_dim"]}
 
 
 def _never_ready(offsets: Integers, deps: NDArray[np.int32]) -> list[int]:

@@ -24,23 +24,20 @@ def read_groups(path: str, npus: int) -> Groups:
     Raises InputError with line and column of ranks that do not exist or stand twice, and of empty groups.
     """
     with Problems() as problems:
-        root = documents.read(path, problems)
-        return {name: _ranks(name, node, npus) for name, node in root.mapping()}
-
-
-def _ranks(name: str, node: documents.Node, npus: int) -> tuple[int, ...]:
-    """The ranks of one group of the file."""
-    if not (name.isascii() and name.isdecimal()) or int(name) < 1:
-        node.problem(f"'{name}' is no group id", "a whole number >= 1", repr(name), "0 means all NPUs")
-    ranks = [item.integer() for item in node.sequence()]
-    for item, rank in zip(node.items, ranks, strict=False):
-        if rank >= npus:
-            item.problem(f"group {name} names a rank that does not exist", f"ranks 0 to {npus - 1}")
-    if len(set(ranks)) < len(ranks):
-        node.problem(f"group {name} names a rank twice", "every rank once", str(ranks))
-    if not ranks:
-        node.problem(f"group {name} has no ranks", "a list of ranks", "nothing")
-    return tuple(ranks)
+        found: Groups = {}
+        for name, node in documents.read(path, problems).mapping():
+            if not (name.isascii() and name.isdecimal()) or int(name) < 1:
+                node.problem(f"'{name}' is no group id", "a whole number >= 1", repr(name), "0 means all NPUs")
+            ranks = [item.integer() for item in node.sequence()]
+            for item, rank in zip(node.items, ranks, strict=False):
+                if rank >= npus:
+                    item.problem(f"group {name} names a rank that does not exist", f"ranks 0 to {npus - 1}")
+            if len(set(ranks)) < len(ranks):
+                node.problem(f"group {name} names a rank twice", "every rank once", str(ranks))
+            if not ranks:
+                node.problem(f"group {name} has no ranks", "a list of ranks", "nothing")
+            found[name] = tuple(ranks)
+    return found
 
 
 def of_metadata(text: str, npus: int, path: str) -> Groups:
@@ -49,7 +46,7 @@ def of_metadata(text: str, npus: int, path: str) -> Groups:
     A group without ranks spans all NPUs and is left out, as are texts that define no groups.
     """
     found: Groups = {}
-    for entry in _entries(text):
+    for entry in _objects(text):
         name, ranks = str(entry.get("pg_name", "")), entry.get("ranks")
         if name in {"", "0"} or not isinstance(ranks, list) or not ranks:
             continue
@@ -74,25 +71,21 @@ def distinct(own: Mapping[str, tuple[int, ...]], known: Groups, fixed: Collectio
     return names
 
 
-def _entries(text: str) -> Iterator[dict[str, Any]]:
-    """The objects in JSON, or in a Python list of strings of JSON as PyTorch's converter leaves it."""
-    for parse in (json.loads, ast.literal_eval):
-        try:
-            value = parse(text)
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
-            continue
-        yield from _objects(value)
-        return
-
-
 def _objects(value: Any) -> Iterator[dict[str, Any]]:
+    """The objects in JSON, or in a Python list of strings of JSON as PyTorch's converter leaves it."""
     if isinstance(value, dict):
         yield value
     elif isinstance(value, list | tuple):
         for item in value:
             yield from _objects(item)
-    elif isinstance(value, str) and value.lstrip().startswith(("[", "{")):
-        yield from _entries(value)
+    elif isinstance(value, str):
+        for parse in (json.loads, ast.literal_eval):
+            try:
+                found = parse(value)
+            except (ValueError, SyntaxError, MemoryError, RecursionError):
+                continue
+            yield from _objects(found)
+            return
 
 
 def check_ranks(

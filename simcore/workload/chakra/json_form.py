@@ -54,10 +54,6 @@ def from_json(data: bytes, path: str) -> bytes:
         return writer.encode(
             writer.metadata(schema="feeder-json"), [_feeder_node(node, index, path) for index, node in listed]
         )
-    return _from_messages(document, path)
-
-
-def _from_messages(document: Mapping[str, Any], path: str) -> bytes:
     from google.protobuf.json_format import ParseDict, ParseError
 
     made = []

@@ -7,13 +7,13 @@ unsigned numbers that 0.0.3 brought.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from functools import cache, partial
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from simcore.errors import InputError
 from simcore.workload.chakra import json_form, wire, writer
-from simcore.workload.chakra.schema import SCHEMAS, CommType, NodeType, build, messages
+from simcore.workload.chakra.schema import SCHEMAS, CommType, NodeType, messages
 
 USUAL_MHZ = 1000.0  # the 2023-01 files count cycles; nobody says of which clock
 SNIFFED = 64  # messages looked at to tell the schemas apart
@@ -40,7 +40,11 @@ def to_current(data: bytes, path: str, npu_frequency_mhz: float = USUAL_MHZ) -> 
 def detect(data: bytes) -> str:
     """'2023-01', '0.0.2' or '0.0.3'; '' = today's (or nothing that could be told)."""
     try:
-        heads = list(_heads(data))
+        heads, position = list[bytes](), 0
+        while position < len(data) and len(heads) < SNIFFED:
+            length, start = wire.length_at(data, position)
+            position = start + length
+            heads.append(data[start:position])
         # Today's metadata begins with a version or with attributes of number 2; an older one's, of number 1, begin with
         # a name. Only a file that does not is looked at closely, which takes time.
         head = heads[0] if heads else b"\x12"
@@ -57,21 +61,11 @@ def detect(data: bytes) -> str:
     return max(("", *OLDER), key=lambda version: sum(fits(version, *head) for head in enumerate(heads)))
 
 
-def _heads(data: bytes) -> Iterator[bytes]:
-    """The first messages."""
-    position = 0
-    for _ in range(SNIFFED):
-        if position < len(data):
-            length, start = wire.length_at(data, position)
-            position = start + length
-            yield data[start:position]
-
-
 def _known(version: str, kind: str, raw: bytes) -> bool:
     from google.protobuf.message import DecodeError
 
     try:
-        message = (_messages(version) if version else messages())[kind].FromString(raw)
+        message = messages(version)[kind].FromString(raw)
     except DecodeError:
         return False
     size = message.ByteSize()
@@ -79,17 +73,12 @@ def _known(version: str, kind: str, raw: bytes) -> bool:
     return bool(message.ByteSize() == size)
 
 
-@cache
-def _messages(version: str) -> dict[str, Any]:
-    return build(f"chakra_{version.replace('.', '_').replace('-', '_')}", "proto2", SCHEMAS[version], {})
-
-
 def _converted(data: bytes, version: str, path: str, npu_frequency_mhz: float) -> bytes:
     """An older file, message by message."""
     from google.protobuf.message import DecodeError
 
-    first = partial(_from_2023, npu_frequency_mhz=npu_frequency_mhz)
-    convert: Callable[[Any], Any] = first if version == "2023-01" else _from_attributes(version)
+    of_2023, later = partial(_from_2023, npu_frequency_mhz=npu_frequency_mhz), partial(_from_attributes, version)
+    convert: Callable[[Any], Any] = of_2023 if version == "2023-01" else later
     head, nodes = writer.metadata(converted_from=version), []
     try:
         starts, ends = wire.frames(data)
@@ -99,9 +88,9 @@ def _converted(data: bytes, version: str, path: str, npu_frequency_mhz: float) -
         raw = data[start:end]
         try:
             if index == 0 and version != "2023-01" and _known(version, "GlobalMetadata", raw):
-                _copy_attributes(_messages(version)["GlobalMetadata"].FromString(raw).attribute, head)
+                _copy_attributes(messages(version)["GlobalMetadata"].FromString(raw).attribute, head)
             else:
-                nodes.append(convert(_messages(version)["Node"].FromString(raw)))
+                nodes.append(convert(messages(version)["Node"].FromString(raw)))
         except (DecodeError, KeyError, TypeError, ValueError) as error:
             text = f"message {index} at byte {start}: no node of Chakra's schema {version}: {error}"
             raise InputError.at(path, text) from error
@@ -132,21 +121,16 @@ def _from_2023(old: Any, npu_frequency_mhz: float) -> Any:
     return writer.node(old.id, old.name, kind, data_deps=old.parent, attributes=attributes)
 
 
-def _from_attributes(version: str) -> Callable[[Any], Any]:
-    """Converter of a node of 0.0.2 (whose NodeType has no METADATA yet) or 0.0.3."""
-    shift = 1 if version == "0.0.2" else 0
-
-    def convert(old: Any) -> Any:
-        new = writer.node(old.id, old.name, _node_type(old.type, shift), data_deps=old.parent)
-        for name in ("inputs", "outputs"):
-            texts = (getattr(old, name), getattr(old, f"{name[:-1]}_shapes"), getattr(old, f"{name[:-1]}_types"))
-            if any(texts):
-                place = getattr(new, name)
-                place.values, place.shapes, place.types = texts
-        _copy_attributes(old.attribute, new)
-        return new
-
-    return convert
+def _from_attributes(version: str, old: Any) -> Any:
+    """A node of 0.0.2 (whose NodeType has no METADATA yet) or 0.0.3."""
+    new = writer.node(old.id, old.name, _node_type(old.type, int(version == "0.0.2")), data_deps=old.parent)
+    for name in ("inputs", "outputs"):
+        texts = (getattr(old, name), getattr(old, f"{name[:-1]}_shapes"), getattr(old, f"{name[:-1]}_types"))
+        if any(texts):
+            place = getattr(new, name)
+            place.values, place.shapes, place.types = texts
+    _copy_attributes(old.attribute, new)
+    return new
 
 
 def _copy_attributes(attributes: Iterable[Any], new: Any) -> None:

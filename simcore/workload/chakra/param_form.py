@@ -75,7 +75,11 @@ class _Replayed:
         elif name == "batchisendirecv":
             self.issued[request], self.batch = self.batch, []
         elif name == "gemm":
-            self._multiply(entry)
+            sides = ("mm0_dim0", "mm0_dim1", "mm1_dim1")
+            m, k, n = (int(entry[side] if side in entry else entry["mm_dim"]) for side in sides)
+            count, width = int(entry.get("count", 1)), _width(entry["dtype"])
+            work = {"num_ops": 2 * count * m * k * n, "tensor_size": count * width * (m * k + k * n + m * n)}
+            self._issue(entry, "gemm", NodeType.COMP_NODE, ("compute",), work)
         elif not kind_of(name):
             raise ValueError(f"'{name}' is not supported: init, wait, gemm, collectives, sends and receives are")
         else:
@@ -117,13 +121,6 @@ class _Replayed:
             self.clock = [self._node("time", NodeType.COMP_NODE, self.clock, ("clock",), lasting)]
             self.clock_ns = start_ns
         return self._node(name, kind, [*self.host, *self.clock], stream, said)
-
-    def _multiply(self, entry: Entry) -> None:
-        sides = ("mm0_dim0", "mm0_dim1", "mm1_dim1")
-        m, k, n = (int(entry[side] if side in entry else entry["mm_dim"]) for side in sides)
-        count, width = int(entry.get("count", 1)), _width(entry["dtype"])
-        work = {"num_ops": 2 * count * m * k * n, "tensor_size": count * width * (m * k + k * n + m * n)}
-        self._issue(entry, "gemm", NodeType.COMP_NODE, ("compute",), work)
 
     def _communicate(self, entry: Entry, name: str) -> int:
         """A collective, a send or a receive."""
@@ -184,27 +181,25 @@ def to_param(graphs: GraphSet) -> list[bytes]:
 
 
 class _Rows:
-    """A graph in the order in which it is replayed, and what each node needs to have ended."""
+    """A graph in the order in which it is replayed.
+
+    `needs`: of each node of communication, the communication whose end it waits for, directly or through others; each
+    once.
+    """
 
     def __init__(self, graph: Graph):
         self.graph, self.order = graph, waiting_order(graph.dep_offsets, graph.deps)
         finish = finish_times(graph)
         self.start_ns = [end - duration for end, duration in zip(finish, graph.duration_ns.tolist(), strict=True)]
-        self.needs = self._needs()
-
-    def _needs(self) -> dict[int, list[int]]:
-        """Communication whose end a node of communication waits for, directly or through others; each once."""
-        graph, waited = self.graph, set[int]()
+        self.needs, waited = dict[int, list[int]](), set[int]()
         open_behind: list[set[int]] = [set() for _ in range(len(graph))]
-        needs: dict[int, list[int]] = {}
         for row in self.order:
             behind = set().union(*(open_behind[dep] for dep in graph.deps[slice(*graph.dep_offsets[row : row + 2])]))
             open_behind[row] = behind - waited
             if graph.kind[row] >= NodeKind.SEND:
-                needs[row] = sorted(open_behind[row])
+                self.needs[row] = sorted(open_behind[row])
                 waited |= open_behind[row]
                 open_behind[row] = {row}
-        return needs
 
     def entries(self, rank: int, groups: dict[str, tuple[int, ...]]) -> Iterator[Entry]:
         """What a rank does, and the waits that nothing asked for at the end."""

@@ -5,13 +5,15 @@ Schemas 1.0.1 (flat keys) and 1.0.2-chakra.0.0.4 to 1.1.1 and later, and files t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from simcore.documents import entry, read_json
 from simcore.errors import InputError
 
+PARTS = ("values", "shapes", "types")
 FLAT_ATTRIBUTES = ("rf_id", "fw_parent", "seq_id", "scope", "tid", "fw_tid", "op_schema")
 
 
@@ -37,6 +39,17 @@ class Op:
         """Whether this runs on a stream of the device."""
         return bool(self.category)
 
+    def typed_inputs(self) -> Iterator[tuple[Any, str]]:
+        """Value and type of every input."""
+        return zip(self.inputs.get("values") or (), map(str, self.inputs.get("types") or ()), strict=False)
+
+    def tensors(self) -> Iterator[tuple[str, list[Any]]]:
+        """Element type and tensors [id, storage, offset, elements, bytes each, device] of each input that has any."""
+        for value, kind in self.typed_inputs():
+            if inner := re.match(r"(GenericList\[)?Tensor\(([^)]*)\)", kind):
+                tensors = value if inner[1] else [value]
+                yield inner[2], [one for one in tensors if isinstance(one, list) and len(one) > 4]
+
 
 def is_host_trace(data: bytes) -> bool:
     """Whether a file is PyTorch's JSON execution trace."""
@@ -52,38 +65,31 @@ def parse_host(content: bytes, path: str) -> tuple[dict[str, Any], list[Op]]:
     ops = []
     for index, node in enumerate(nodes):
         with entry(path, f"nodes[{index}]", "a node of PyTorch's trace"):
-            ops.append(_linked(node, _flat(node) if "attrs" not in node else _nested(node)))
+            ops.append(_op(node))
     if len({op.number for op in ops}) < len(ops):
         raise InputError.at(path, "two operations have one id", expected="one operation per id")
     return {key: value for key, value in document.items() if key != "nodes"}, ops
 
 
-def _flat(node: Mapping[str, Any]) -> Op:
-    """A node of schema 1.0.1."""
-    sides = [
-        {"values": node[side], "shapes": node[f"{side[:-1]}_shapes"], "types": node[f"{side[:-1]}_types"]}
-        for side in ("inputs", "outputs")
-    ]
-    attributes = {name: node[name] for name in FLAT_ATTRIBUTES if name in node}
-    return Op(int(node["id"]), str(node["name"]), int(node["parent"]), sides[0], sides[1], attributes)
-
-
-def _nested(node: Mapping[str, Any]) -> Op:
-    """A node of the schemas since 1.0.2."""
-    attributes = {attribute["name"]: attribute["value"] for attribute in node["attrs"]}
-    parent = int(node["ctrl_deps"])
-    op = Op(int(node["id"]), str(node["name"]), parent, node["inputs"], node["outputs"], attributes)
-    op.group = str(attributes.get("pg_name", ""))
-    return op
-
-
-def _linked(node: Mapping[str, Any], op: Op) -> Op:
-    """What `chakra_trace_link` adds: durations, the stream of device operations, waits between host threads."""
+def _op(node: Mapping[str, Any]) -> Op:
+    """A node of schema 1.0.1 (without `attrs`) or of those since 1.0.2, with what `chakra_trace_link` adds: durations,
+    the stream of device operations, waits between host threads.
+    """
+    sides = ("inputs", "outputs")
+    if "attrs" in node:
+        attributes = {attribute["name"]: attribute["value"] for attribute in node["attrs"]}
+        parent, (inputs, outputs) = node["ctrl_deps"], (node[side] for side in sides)
+    else:
+        attributes = {name: node[name] for name in FLAT_ATTRIBUTES if name in node}
+        parts = [(side, f"{side[:-1]}_shapes", f"{side[:-1]}_types") for side in sides]
+        inputs, outputs = (dict(zip(PARTS, map(node.__getitem__, each), strict=True)) for each in parts)
+        parent = node["parent"]
+    op = Op(int(node["id"]), str(node["name"]), int(parent), inputs, outputs, attributes)
     op.duration_ns = round(1000 * float(node.get("exclusive_dur") or 0))
     op.start_ns = round(1000 * float(node["ts"])) if "ts" in node else -1
     op.category, op.stream = str(node.get("cat", "")), int(node.get("stream") or 0)
     if node.get("inter_thread_dep") is not None and not op.on_device:
         op.waits_for.append(int(node["inter_thread_dep"]))
     op.waits_for += [int(number) for number in node.get("sync_dep") or ()]
-    op.group = str(node.get("pg_name", op.group))
+    op.group = str(node.get("pg_name", attributes.get("pg_name", "")))
     return op

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields as dataclass_fields
 from dataclasses import replace
 from pathlib import Path
@@ -26,13 +26,14 @@ from simcore.workload.chakra.graph import Trace, to_graph
 from simcore.workload.chakra.groups import check_ranks
 from simcore.workload.chakra.legacy import to_current
 from simcore.workload.chakra.schema import messages
-from simcore.workload.model import Graph, GraphSet
+from simcore.workload.model import GraphSet
 
+Groups = Mapping[str, tuple[int, ...]]
 SUFFIXES = (".et", ".et.gz", ".eg", ".eg.gz", ".json", ".json.gz")
 _RANK_FILE = re.compile(r"((?P<prefix>.*)\.)?(?P<rank>\d+)(?P<suffix>\.e[tg](\.gz)?|\.json(\.gz)?)")
 
 
-def read_graphs(path: str, npus: int, communicators: Mapping[str, tuple[int, ...]] | None = None) -> GraphSet:
+def read_graphs(path: str, npus: int, communicators: Groups | None = None) -> GraphSet:
     """The graphs that `npus` NPUs run.
 
     Parameters
@@ -52,20 +53,42 @@ def read_graphs(path: str, npus: int, communicators: Mapping[str, tuple[int, ...
         peers and groups that do not exist.
     """
     traces, graph_of_rank = _distinct(rank_files(path, npus))
-    fixed = dict(communicators or {})
-    known = dict(fixed)
-    graphs = [with_groups(trace, known, fixed, npus) for trace in traces]
-    check_ranks(traces, graphs, graph_of_rank, known)
     warnings = [text for trace in traces for text in trace.warnings]
     unused = [] if Path(path).is_file() else [rank for rank in files_of_set(path) if rank >= npus]
     if unused:
         warnings.append(
             f"{path}: the traces of ranks {format_ranks(sorted(unused))} are not used: there are {npus} NPUs"
         )
-    return GraphSet(tuple(graphs), graph_of_rank, known, Path(path).name, tuple(warnings))
+    return _joined(traces, graph_of_rank, communicators or {}, Path(path).name, warnings)
 
 
-def distinct_ranks(path: str) -> tuple[list[Trace], dict[int, int]]:
+def of_ranks(contents: Sequence[bytes], name: str, warnings: Sequence[str] = ()) -> GraphSet:
+    """The graphs of NPUs whose traces of today's schema are at hand; InputError as of `read_graphs`."""
+    known: dict[bytes, int] = {}  # the first NPU that has each
+    for rank, data in enumerate(contents):
+        known.setdefault(data, rank)
+    traces = [decode(data, f"{name} of NPU {rank}") for data, rank in known.items()]
+    number_of = {data: number for number, data in enumerate(known)}
+    return _joined(traces, np.array([number_of[data] for data in contents], np.int32), {}, name, warnings)
+
+
+def _joined(
+    traces: Sequence[Trace], graph_of_rank: NDArray[np.int32], fixed: Groups, name: str, warnings: Sequence[str]
+) -> GraphSet:
+    """The graphs of all ranks; the groups that METADATA nodes define go to those `fixed` (see `groups.distinct`)."""
+    known, graphs = dict(fixed), []
+    for trace in traces:
+        called: dict[str, str] = {}
+        for text in trace.metadata:
+            found = groups.of_metadata(text, len(graph_of_rank), trace.graph.path)
+            called |= groups.distinct(found, known, fixed)
+        names = tuple(called.get(name, name) for name in trace.graph.group_names)
+        graphs.append(replace(trace.graph, group_names=names) if names != trace.graph.group_names else trace.graph)
+    check_ranks(traces, graphs, graph_of_rank, known)
+    return GraphSet(tuple(graphs), graph_of_rank, known, name, tuple(warnings))
+
+
+def distinct_ranks(path: str | Path) -> tuple[list[Trace], dict[int, int]]:
     """The different traces that `path` names, and which one each rank has; a single file is rank 0."""
     files = _files(path, alone=0)
     traces, numbers = _distinct(list(files.values()))
@@ -82,26 +105,18 @@ def _distinct(files: list[Path]) -> tuple[list[Trace], NDArray[np.int32]]:
         data = content(file)
         key = hashlib.sha256(data).digest()
         if key not in by_content:
-            trace = _parse(data, str(file))
-            by_content[key] = by_content.setdefault(_digest(trace) if len(different) > 1 else key, len(traces))
+            refuse_foreign(data[:4096].decode(errors="replace"), str(file))
+            trace = decode(to_current(data, str(file)), str(file))
+            # Equal is also what differs only in ids, which Chakra's converters count on from rank to rank.
+            does = hashlib.blake2b(repr((trace.graph.names, trace.graph.group_names, trace.metadata)).encode())
+            for column in dataclass_fields(trace.graph) if len(different) > 1 else ():
+                value = getattr(trace.graph, column.name)
+                if isinstance(value, np.ndarray) and column.name != "node_id":
+                    does.update(value.tobytes())
+            by_content[key] = by_content.setdefault(does.digest(), len(traces))
             traces += [trace] * (by_content[key] == len(traces))
         trace_of_file[file] = by_content[key]
     return traces, np.array([trace_of_file[file] for file in files], np.int32)
-
-
-def _digest(trace: Trace) -> bytes:
-    """What a graph does: equal where only the ids differ, which Chakra's converters count on from rank to rank."""
-    digest = hashlib.blake2b(repr((trace.graph.names, trace.graph.group_names, trace.metadata)).encode())
-    for column in dataclass_fields(trace.graph):
-        value = getattr(trace.graph, column.name)
-        if isinstance(value, np.ndarray) and column.name != "node_id":
-            digest.update(value.tobytes())
-    return digest.digest()
-
-
-def read_trace(path: str | Path) -> Trace:
-    """One file on its own, without what only a machine can tell (ranks and groups)."""
-    return _parse(content(Path(path)), str(path))
 
 
 def current_files(path: str, npu_frequency_mhz: float = 1000.0) -> dict[int, bytes]:
@@ -124,12 +139,13 @@ def current_files(path: str, npu_frequency_mhz: float = 1000.0) -> dict[int, byt
     return found
 
 
-def _files(path: str, *, alone: int) -> dict[int, Path]:
+def _files(path: str | Path, *, alone: int) -> dict[int, Path]:
     """Rank -> file of what `path` names; `alone` is the rank of a single file."""
     place = Path(path)
     files = {alone: place} if place.is_file() else files_of_set(place)
     if not files:
-        raise InputError.at(path, "there is no execution trace", expected="a file, a folder or the prefix of a set")
+        expected = "a file, a folder or the prefix of a set"
+        raise InputError.at(str(path), "there is no execution trace", expected=expected)
     return files
 
 
@@ -212,12 +228,6 @@ def content(file: Path) -> bytes:
     return unpacked(read_bytes(file), str(file))
 
 
-def _parse(data: bytes, path: str) -> Trace:
-    """A file's content of any schema as a trace."""
-    refuse_foreign(data[:4096].decode(errors="replace"), path)
-    return decode(to_current(data, path), path)
-
-
 def decode(data: bytes, path: str) -> Trace:
     """Bytes of today's schema as a trace; InputError names the message (0 = metadata) and byte of the first fault."""
     if not data:
@@ -232,12 +242,3 @@ def decode(data: bytes, path: str) -> Trace:
         error.row += first
         raise error.at(path, "" if error.row else "is this a Chakra execution trace?") from error
     return to_graph(found, path, callers="schema" in head and "input_file" not in head)
-
-
-def with_groups(trace: Trace, known: dict[str, tuple[int, ...]], fixed: Collection[str], npus: int) -> Graph:
-    """The graph, after the groups its METADATA nodes define went into `known` (see `groups.distinct`)."""
-    called: dict[str, str] = {}
-    for text in trace.metadata:
-        called |= groups.distinct(groups.of_metadata(text, npus, trace.graph.path), known, fixed)
-    names = tuple(called.get(name, name) for name in trace.graph.group_names)
-    return replace(trace.graph, group_names=names) if names != trace.graph.group_names else trace.graph

@@ -6,6 +6,7 @@ layouts, its history.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from enum import IntEnum
@@ -15,36 +16,20 @@ from typing import Any
 from simcore.library import table
 from simcore.workload.chakra import wire
 
+NodeType = IntEnum(
+    "NodeType",
+    "INVALID_NODE METADATA_NODE MEM_LOAD_NODE MEM_STORE_NODE COMP_NODE COMM_SEND_NODE COMM_RECV_NODE COMM_COLL_NODE "
+    "STORAGE_NODE BATCH_NODE CHECKPOINT_NODE",
+    start=0,
+)
+"""Node types of today's schema."""
 
-class NodeType(IntEnum):
-    """Node types of today's schema."""
-
-    INVALID_NODE = 0
-    METADATA_NODE = 1
-    MEM_LOAD_NODE = 2
-    MEM_STORE_NODE = 3
-    COMP_NODE = 4
-    COMM_SEND_NODE = 5
-    COMM_RECV_NODE = 6
-    COMM_COLL_NODE = 7
-    STORAGE_NODE = 8
-    BATCH_NODE = 9
-    CHECKPOINT_NODE = 10
-
-
-class CommType(IntEnum):
-    """Collectives of today's schema (attribute `comm_type`)."""
-
-    ALL_REDUCE = 0
-    REDUCE = 1
-    ALL_GATHER = 2
-    GATHER = 3
-    SCATTER = 4
-    BROADCAST = 5
-    ALL_TO_ALL = 6
-    REDUCE_SCATTER = 7
-    REDUCE_SCATTER_BLOCK = 8
-    BARRIER = 9
+CommType = IntEnum(
+    "CommType",
+    "ALL_REDUCE REDUCE ALL_GATHER GATHER SCATTER BROADCAST ALL_TO_ALL REDUCE_SCATTER REDUCE_SCATTER_BLOCK BARRIER",
+    start=0,
+)
+"""Collectives of today's schema (attribute `comm_type`)."""
 
 
 # Kind of an attribute's value -> number of its scalar field in AttributeProto; its list is the next number.
@@ -108,13 +93,15 @@ def wires(message: str) -> dict[int, tuple[str, int]]:
 
 
 @cache
-def messages() -> dict[str, Any]:
-    """Message classes of today's schema by name."""
+def messages(version: str = "") -> dict[str, Any]:
+    """Message classes by name: those of today's schema, or of an older one."""
+    if version:
+        return _build(f"chakra_{re.sub('[.-]', '_', version)}", "proto2", SCHEMAS[version], {})
     enums = {"NodeType": {kind.name: kind.value for kind in NodeType}} | {
         name: {f"{prefix}_{value}": number for number, value in enumerate(values.split()) if value != "-"}
         for name, (prefix, values) in _STORAGE.items()
     }
-    return build("chakra_current", "proto3", CURRENT, enums)
+    return _build("chakra_current", "proto3", CURRENT, enums)
 
 
 def parsed(data: bytes) -> Iterator[Any]:
@@ -124,7 +111,7 @@ def parsed(data: bytes) -> Iterator[Any]:
         yield messages()["Node" if index else "GlobalMetadata"].FromString(data[start:end])
 
 
-def build(package: str, syntax: str, schema: Schema, enums: dict[str, dict[str, int]]) -> dict[str, Any]:
+def _build(package: str, syntax: str, schema: Schema, enums: dict[str, dict[str, int]]) -> dict[str, Any]:
     """Message classes of a schema; `package` must be used once."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
@@ -134,25 +121,19 @@ def build(package: str, syntax: str, schema: Schema, enums: dict[str, dict[str, 
         for value_name, number in values.items():
             enum.value.add(name=value_name, number=number)
     for name, fields in schema.items():
-        _add_message(file.message_type.add(name=name), fields, package, enums)
+        message = file.message_type.add(name=name)
+        for place, label, kind in map(str.split, fields.split(", ")):
+            base = kind.rstrip("*?")
+            field = message.field.add(name=label, number=int(place), label=3 if kind.endswith("*") else 1)
+            if base[0].isupper():
+                field.type_name = f".{package}.{base}"
+                field.type = field.TYPE_ENUM if base in enums else field.TYPE_MESSAGE
+            else:
+                field.type = getattr(field, f"TYPE_{base.upper()}")
+            if kind.endswith("?"):
+                if not message.oneof_decl:
+                    message.oneof_decl.add(name="value")
+                field.oneof_index = 0
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{package}.{name}")) for name in schema}
-
-
-def _add_message(message: Any, fields: str, package: str, enums: dict[str, dict[str, int]]) -> None:
-    """Fill a message descriptor from its line of the schema."""
-    for text in fields.split(", "):
-        number, name, kind = text.split()
-        base = kind.rstrip("*?")
-        field = message.field.add(name=name, number=int(number), label=3 if kind.endswith("*") else 1)
-        if base in enums:
-            field.type, field.type_name = field.TYPE_ENUM, f".{package}.{base}"
-        elif base[0].isupper():
-            field.type, field.type_name = field.TYPE_MESSAGE, f".{package}.{base}"
-        else:
-            field.type = getattr(field, f"TYPE_{base.upper()}")
-        if kind.endswith("?"):
-            if not message.oneof_decl:
-                message.oneof_decl.add(name="value")
-            field.oneof_index = 0

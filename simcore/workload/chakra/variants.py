@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from simcore.errors import InputError
@@ -49,64 +48,40 @@ def rescale(contents: Sequence[bytes], npus: int, known: Groups, growing: Collec
     unknown = sorted(set(growing) - {name for called in names for name in called})
     if unknown:
         raise InputError.at("--grow", f"no group '{unknown[0]}'", expected=", ".join(sorted(found)), found=unknown[0])
-    grown = {called[name] for called in names for name in growing if name in called}
-    laid_out = _laid_out(found, grown, traced, npus // traced)
+    grown = {called[name] for called in names for name in growing if name in called} | {"", "0"}
+    laid_out: dict[str, list[int]] = {}  # ranks of every group of the larger machine: one a block, or over all blocks
+    for name, ranks in found.items():
+        for block in range(npus // traced):
+            moved = laid_out.setdefault(name if name in grown else f"{name}.{block}", [])
+            moved += [rank + block * traced for rank in ranks]
     made = []
     for rank in range(npus):  # a node that defines the groups, then the traced nodes with their groups and peers moved
         head, *nodes = traces[rank % traced]
-        block = _Block(rank // traced, traced, names[rank % traced], grown)
         first = max((node.id for node in nodes), default=-1) + 1
         defining = [writer.groups(first, laid_out)] if laid_out else []
-        made.append(writer.encode(head, defining + [_moved(node, block) for node in nodes]))
+        moved_nodes = (_moved(node, rank // traced, traced, names[rank % traced], grown) for node in nodes)
+        made.append(writer.encode(head, [*defining, *moved_nodes]))
     return made
 
 
-@dataclass(frozen=True, slots=True)
-class _Block:
-    """Where a rank stands: its block, how many ranks one has, its trace's names for groups, and those that grow."""
+def _moved(old: Any, block: int, traced: int, names: Mapping[str, str], grown: Collection[str]) -> Any:
+    """A node of a block of `traced` ranks, whose trace calls groups by `names`; those `grown` span all blocks.
 
-    index: int
-    traced: int
-    names: Mapping[str, str]
-    grown: Collection[str]
-
-    def group(self, name: str) -> str:
-        """The name that a traced group has in this block."""
-        found = self.names.get(name, name)
-        return found if self.grows(name) else f"{found}.{self.index}"
-
-    def grows(self, name: str) -> bool:
-        """Whether a traced group spans all blocks."""
-        found = self.names.get(name, name)
-        return found in self.grown or found in {"", "0"}
-
-
-def _laid_out(found: Groups, growing: Collection[str], traced: int, blocks: int) -> dict[str, list[int]]:
-    """Ranks of every group of the larger machine: one a block, or one over all blocks where it grows."""
-    made: dict[str, list[int]] = {}
-    for name, ranks in found.items():
-        if name in growing:
-            made[name] = [rank + block * traced for block in range(blocks) for rank in ranks]
-            continue
-        for block in range(blocks):
-            made[f"{name}.{block}"] = [rank + block * traced for rank in ranks]
-    return made
-
-
-def _moved(old: Any, block: _Block) -> Any:
-    """A node of a block; METADATA nodes no longer define groups, which all are defined in front."""
+    METADATA nodes no longer define groups, which all are defined in front.
+    """
     new = messages()["Node"]()
     new.CopyFrom(old)
     if new.type == NodeType.METADATA_NODE:
         new.inputs.values = ""
-    named = [attribute.string_val for attribute in new.attr if attribute.name == "pg_name"]
-    grows = block.grows(named[0] if named else "")  # one root for all blocks
+    named = next((attribute.string_val for attribute in new.attr if attribute.name == "pg_name"), "")
+    group = names.get(named, named)
     for attribute in new.attr:
         value = attribute.WhichOneof("value")
-        if value and (attribute.name in {"comm_src", "comm_dst"} or (attribute.name == "root" and not grows)):
-            setattr(attribute, value, getattr(attribute, value) + block.index * block.traced)
+        # A group that grows has one root for all blocks.
+        if value and (attribute.name in {"comm_src", "comm_dst"} or (attribute.name == "root" and group not in grown)):
+            setattr(attribute, value, getattr(attribute, value) + block * traced)
         elif attribute.name == "pg_name" and value == "string_val":
-            attribute.string_val = block.group(attribute.string_val)
+            attribute.string_val = group if group in grown else f"{group}.{block}"
     return new
 
 
@@ -116,10 +91,7 @@ MAX_RANKS = 1 << 30
 
 def salt_of(contents: Iterable[bytes]) -> bytes:
     """A salt that only who has the traces can know; one for all ranks, so that equal names stay equal."""
-    digest = hashlib.sha256()
-    for content in contents:
-        digest.update(hashlib.sha256(content).digest())
-    return digest.digest()
+    return hashlib.sha256(b"".join(hashlib.sha256(content).digest() for content in contents)).digest()
 
 
 def obfuscate(data: bytes, salt: bytes, *, keep_sizes: bool) -> bytes:
@@ -149,24 +121,19 @@ def _node(old: Any, salt: bytes, keep_sizes: bool) -> Any:
         duration_micros=old.duration_micros,
     )
     for attribute in old.attr:
-        if attribute.name in ATTRIBUTES:
-            _copy(attribute, new.attr.add(), salt, keep_sizes)
+        if attribute.name in ATTRIBUTES:  # one that matters, its size rounded and its group's name hidden
+            copied, field = new.attr.add(), attribute.WhichOneof("value")
+            copied.CopyFrom(attribute)
+            copied.doc_string = ""
+            if attribute.name == "pg_name" and field == "string_val":
+                copied.string_val = _group(attribute.string_val, salt)
+            elif attribute.name in SIZES and not keep_sizes and field:
+                setattr(copied, field, _rounded(getattr(attribute, field)))
     found = groups.of_metadata(old.inputs.values, MAX_RANKS, "") if old.type == NodeType.METADATA_NODE else {}
     if found:  # the groups it defines, and nothing else of its values
         hidden = {_group(name, salt): ranks for name, ranks in found.items()}
         new.inputs.CopyFrom(writer.groups(0, hidden).inputs)
     return new
-
-
-def _copy(old: Any, new: Any, salt: bytes, keep_sizes: bool) -> None:
-    """An attribute that matters, its size rounded and its group's name hidden."""
-    new.CopyFrom(old)
-    new.doc_string = ""
-    field = old.WhichOneof("value")
-    if old.name == "pg_name" and field == "string_val":
-        new.string_val = _group(old.string_val, salt)
-    elif old.name in SIZES and not keep_sizes and field:
-        setattr(new, field, _rounded(getattr(old, field)))
 
 
 def _group(name: str, salt: bytes) -> str:

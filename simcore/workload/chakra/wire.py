@@ -7,7 +7,7 @@ Every fault is found where it stands; nothing is skipped silently but unknown fi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,6 +54,22 @@ class Fields:
     def where(self, mask: NDArray[np.bool_]) -> Fields:
         """The fields that `mask` picks."""
         return Fields(self.row[mask], self.number[mask], self.wire[mask], self.value[mask], self.start[mask])
+
+    def spans(self) -> Iterator[tuple[int, int, int]]:
+        """Row, start and length of each."""
+        return zip(self.row.tolist(), self.start.tolist(), self.value.tolist(), strict=True)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Fields]) -> Fields:
+        """All of them, one behind the other."""
+        types = dict.fromkeys(cls.__slots__, np.int64) | {"value": np.uint64}
+        none = ([np.zeros(0, kind)] for kind in types.values())
+        return cls(
+            *(
+                np.concatenate(empty + [getattr(p, name) for p in parts])
+                for name, empty in zip(types, none, strict=True)
+            )
+        )
 
 
 def frames(data: bytes) -> tuple[Integers, Integers]:
@@ -145,7 +161,7 @@ def _values(buffer: Bytes, at: Integers, row: Integers, wire: Integers) -> tuple
     return value, start, start + length.astype(np.int64)
 
 
-def repeated(buffer: Bytes, found: Fields) -> tuple[Integers, Unsigned]:
+def repeated(buffer: Bytes, found: Fields) -> tuple[Integers, Integers]:
     """Row and value of every element of a repeated varint field, packed (one run of bytes) or not."""
     single = found.wire == VARINT
     packed = found.where(~single & (found.value > 0))
@@ -160,4 +176,6 @@ def repeated(buffer: Bytes, found: Fields) -> tuple[Integers, Unsigned]:
     begins = np.ones(len(position), bool)
     begins[1:] = last[:-1]
     value, _ = varints(buffer, position[begins], owner[begins])
-    return np.concatenate([found.row[single], owner[begins]]), np.concatenate([found.value[single], value])
+    return np.concatenate([found.row[single], owner[begins]]), np.concatenate([found.value[single], value]).view(
+        np.int64
+    )

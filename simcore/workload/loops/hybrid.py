@@ -50,17 +50,13 @@ def _hybrid(*, send_first: bool, reduce_gradients: bool) -> Callable[[Workload],
     return _played(forward, lambda row: backward(row, send_first=send_first, reduce_gradients=reduce_gradients))
 
 
-def _data_backward(row: int) -> list[Step]:
-    """Weight gradients come first; row 0 needs no input gradient."""
-    sent = Step(WEIGHT_GRAD, row, issue=Ref(WEIGHT_GRAD, row))
-    return [sent, Step(INPUT_GRAD, row)] if row else [sent]
-
-
 # Row 0's weight-gradient collective, all at once; nothing is computed, nothing else of the file is used.
 _alone = Step(WEIGHT_GRAD, 0, issue=Ref(WEIGHT_GRAD, 0), computes=False, instant=True)
-
-
-_data = _played(lambda row: Step(FORWARD, row, before=Ref(WEIGHT_GRAD, row)), _data_backward)
+_data = _played(
+    lambda row: Step(FORWARD, row, before=Ref(WEIGHT_GRAD, row)),
+    # Weight gradients come first; row 0 needs no input gradient.
+    lambda row: [Step(WEIGHT_GRAD, row, issue=Ref(WEIGHT_GRAD, row)), Step(INPUT_GRAD, row)][: 1 + (row > 0)],
+)
 _inference = _played(lambda row: Step(FORWARD, row, issue=Ref(FORWARD, row), blocking=True), lambda row: ())
 _both = _hybrid(send_first=False, reduce_gradients=True)  # activations in one group, weight gradients in the other
 _transformer = _hybrid(send_first=True, reduce_gradients=True)  # row 0's input gradient is sent too
@@ -86,34 +82,21 @@ def _checkpointed(workload: Workload) -> list[Step]:
     while layer >= 0:
         if layer in waiting:
             waiting.discard(layer)
-            again, layer = _recomputed(workload, layer)
-            made += again
+            first = max((checkpoint for checkpoint in workload.checkpoints if checkpoint <= layer), default=-1)
+            if first < 0:
+                text = f"layer {layer} initiates a recomputation, but no checkpoint is at or below it"
+                found = f"checkpoints {list(workload.checkpoints)}"
+                raise InputError.at(workload.location, text, expected=f"a checkpoint <= {layer}", found=found)
+            last = min((above for above in workload.checkpoint_initiates if above > first), default=-1)
+            if last < 0:
+                text = f"the recomputation from checkpoint {first} never ends: no layer above it initiates one"
+                hint = "name the layer whose backward pass needs the recomputed activations"
+                raise InputError.at(workload.location, text, hint=hint)
+            made += [Step(INPUT_GRAD, layer, computes=False), *map(forward, range(first, last))]
+            layer = last
         made += backward(layer, send_first=True, reduce_gradients=True)
         layer -= 1
     return made
-
-
-def _recomputed(workload: Workload, initiator: int) -> tuple[list[Step], int]:
-    """The jump down and the forwards that run again; the layer at which the backward pass continues."""
-    below = [checkpoint for checkpoint in workload.checkpoints if checkpoint <= initiator]
-    if not below:
-        raise InputError.at(
-            workload.location,
-            f"layer {initiator} initiates a recomputation, but no checkpoint is at or below it",
-            expected=f"a checkpoint <= {initiator}",
-            found=f"checkpoints {list(workload.checkpoints)}",
-        )
-    first = max(below)
-    above = [layer for layer in workload.checkpoint_initiates if layer > first]
-    if not above:
-        raise InputError.at(
-            workload.location,
-            f"the recomputation from checkpoint {first} never ends: no layer above it initiates one",
-            hint="name the layer whose backward pass needs the recomputed activations",
-        )
-    last = min(above)
-    jump = Step(PhaseName.INPUT_GRAD, initiator, computes=False)
-    return [jump, *(forward(i) for i in range(first, last))], last
 
 
 loops.register("HYBRID_TRANSFORMER_FWD_IN_BCKWD")(Loop(_checkpointed, Span.MODEL, Span.DATA, staged=True))
@@ -125,7 +108,13 @@ def _dlrm(workload: Workload, *, wait_for_input_grad: bool) -> list[Step]:
     Forward all-to-alls are sent first and never block their layer; the last bottom layer waits for the embedding's.
     Above the bottom MLP the embedding's backward all-to-all is sent; only the first row's input gradient is.
     """
-    made = [_dlrm_forward(workload, i) for i in range(len(workload.layers))]
+    made = []
+    for i, layer in enumerate(workload.layers):
+        awaited = Ref(FORWARD, 0) if i == workload.last_bottom_layer else None
+        step = Step(FORWARD, i, Ref(WEIGHT_GRAD, i), after=awaited)
+        if layer.forward.collective == CollectiveKind.ALL_TO_ALL:
+            step = Step(FORWARD, i, Ref(WEIGHT_GRAD, i), issue=Ref(FORWARD, i), order=Order.HIGHEST)
+        made.append(step)
     for i in reversed(range(len(workload.layers))):
         after = Ref(INPUT_GRAD, i) if wait_for_input_grad else None
         made.append(Step(WEIGHT_GRAD, i, issue=Ref(WEIGHT_GRAD, i), after=after))
@@ -133,13 +122,6 @@ def _dlrm(workload: Workload, *, wait_for_input_grad: bool) -> list[Step]:
             first_top = i == workload.last_bottom_layer + 1
             made.append(Step(INPUT_GRAD, i, issue=Ref(INPUT_GRAD, 0) if first_top else None, order=Order.HIGHEST))
     return made
-
-
-def _dlrm_forward(workload: Workload, layer: int) -> Step:
-    before = Ref(WEIGHT_GRAD, layer)
-    if workload.layers[layer].forward.collective == CollectiveKind.ALL_TO_ALL:
-        return Step(FORWARD, layer, before, issue=Ref(FORWARD, layer), order=Order.HIGHEST)
-    return Step(FORWARD, layer, before, after=Ref(FORWARD, 0) if layer == workload.last_bottom_layer else None)
 
 
 for name, waits in (("HYBRID_DLRM", True), ("HYBRID_DLRM_ENHANCED", False)):

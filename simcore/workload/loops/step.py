@@ -83,15 +83,6 @@ class Loop(Struct, frozen=True):
 loops: Registry[Loop] = Registry("training loop")
 
 
-def notation(steps: list[Step]) -> str:
-    """The steps on one line, for people.
-
-    >>> notation([Step(PhaseName.FORWARD, 0), Step(PhaseName.WEIGHT_GRAD, 0)])
-    'F0 W0'
-    """
-    return " ".join(map(str, steps))
-
-
 def column_group(
     workload: Workload, row_loop: str, first: bool, phase: PhaseName, own: Group, *, from_header: bool = False
 ) -> Group | Span:

@@ -30,9 +30,9 @@ def test_every_way_leads_from_link_to_link_to_the_end(kind, routing, src, dst, s
     links = machine(**kind, ports=routed(routing, seed))
     src, dst = src % links.npus, dst % links.npus
     ways = Ways(links)
-    for _ in range(5):
+    for turn in range(5):
         at = src
-        for link in ways.choose(src, dst, lambda _: 0.0):
+        for link in ways.choose(src, dst, turn, lambda _: 0.0):
             assert links.src[link] == at
             at = links.dst[link]
         assert at == dst
@@ -41,7 +41,7 @@ def test_every_way_leads_from_link_to_link_to_the_end(kind, routing, src, dst, s
 @given(st.sampled_from(["ecmp", "spray", "adaptive"]), st.integers(1, 15))
 def test_ways_other_than_valiants_are_as_short_as_the_usual_one(routing, dst):
     links = machine(**TREE, ports=routed(routing))
-    assert len(Ways(links).choose(0, dst, lambda _: 0.0)) == len(links.route(0, dst))
+    assert len(Ways(links).choose(0, dst, 0, lambda _: 0.0)) == len(links.route(0, dst))
 
 
 def test_spraying_gives_every_spine_the_same():

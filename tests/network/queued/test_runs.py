@@ -26,6 +26,7 @@ from tests.runs import Run, micro, runs
 
 NATIVE = [("native", "queued")]
 LAWS = st.sampled_from(["", "dcqcn", "hpcc", "swift", "timely", "window"])
+ROUTINGS = st.sampled_from(["", "", "ecmp", "spray", "adaptive", "valiant"])
 MARKING = Marking(4 * KIB, 32 * KIB, 0.5, 1000)
 
 
@@ -33,6 +34,7 @@ MARKING = Marking(4 * KIB, 32 * KIB, 0.5, 1000)
 def port_rules(draw):
     segment = draw(st.sampled_from([4 * KIB, 16 * KIB]))
     ports = replace(PLAIN, segment_bytes=segment, marking=draw(st.sampled_from([None, MARKING])), law=draw(LAWS))
+    ports = replace(ports, routing=draw(ROUTINGS), seed=draw(st.integers(0, 2)))
     control = draw(st.sampled_from(["credits", "pfc", "drop"]))
     if control == "pfc":
         xoff = 8 * segment
@@ -59,7 +61,7 @@ def told_of_links(run, **changes):
 
 
 @given(runs(kinds=("Ring", "Mesh", "FatTree", "Switch", "FullyConnected"), modes=NATIVE), port_rules(), port_rules())
-@settings(max_examples=20)
+@settings(max_examples=25)
 def test_phases_timed_alone_and_one_npu_for_all_meet_the_queues_that_all_messages_do(run, inner, outer):
     limited = with_ports(run, inner, outer)
     assert told_of_links(limited) == told_of_links(limited, exact="messages")
@@ -84,7 +86,7 @@ def test_a_file_says_all_of_a_port(tmp_path):
         flow_control="[pfc]",
         ecn="[{kmin: 100 KiB, kmax: 400 KiB, pmax: 0.2, packet: 1000}]",
         congestion_control="[{law: dcqcn, timer: 30 us, additive: 40 Mb/s}]",
-        routing="[ecmp]",
+        routing="[valiant]",
         routing_seed="3",
     )
     ports = load(file).dims[0].ports
@@ -93,7 +95,7 @@ def test_a_file_says_all_of_a_port(tmp_path):
     assert ports.xoff_bytes == MIB - 2 * 64 * KIB - 50_000  # what still comes: two latencies at line rate, two segments
     assert ports.marking == Marking(100 * KIB, 400 * KIB, 0.2, 1000)
     assert ports.parameters == (("timer_ns", 30_000.0), ("additive_bytes_per_s", 5e6))
-    assert (ports.routing, ports.seed) == ("ecmp", 3)
+    assert (ports.routing, ports.seed) == ("valiant", 3)
 
 
 @pytest.mark.parametrize(

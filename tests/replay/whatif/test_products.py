@@ -7,7 +7,7 @@ import pytest
 from simcore.errors import InputError
 from simcore.replay.run import Changes
 from simcore.replay.session import replay_traces
-from simcore.replay.whatif.changes import Width
+from simcore.replay.whatif.changes import width
 from simcore.replay.whatif.products import widths
 from simcore.workload.kineto import Product, read_kineto, read_ranks
 from tests.profiles_of_steps import Recorder
@@ -35,7 +35,7 @@ def recorded_products(device="NVIDIA H100 80GB HBM3", shapes=LAYER, also=()):
 
 
 def gained(which, size, **more):
-    step = replay_traces([recorded_products(**more)], Changes(), [Width(which, size)]).steps[0][1]
+    step = replay_traces([recorded_products(**more)], Changes(), [width(which, size)]).steps[0][1]
     return step.period.device_ns - step.baseline.device_ns
 
 

@@ -18,6 +18,7 @@ from simcore.workload.chakra import json_form, legacy, reader, writer
 from simcore.workload.chakra.convert import flexflow, pytorch, sequences
 from simcore.workload.chakra.convert import text as text_converter
 from simcore.workload.chakra.convert.conversion import Options, convert
+from simcore.workload.chakra.schema import messages
 from simcore.workload.model import CollectiveKind, Layer, NodeKind, Phase, Workload
 from tests.shared import shared
 
@@ -53,7 +54,7 @@ def test_without_compat_the_graph_is_the_same_and_equal_on_all_ranks(name):
     files = list(convert(str(source), "x", Options(npus=3)).values())
     assert len(set(files)) == 1
     ours = reader.decode(files[0], "x").graph
-    theirs = reader.read_trace(source.with_name(f"{name}.0.et")).graph
+    theirs = reader.distinct_ranks(source.with_name(f"{name}.0.et"))[0][0].graph
     for column in ("node_id", "kind", "chakra_ns", "size_bytes", "collective", "deps", "dep_offsets"):
         np.testing.assert_array_equal(getattr(ours, column), getattr(theirs, column))
     assert ours.names == theirs.names
@@ -143,8 +144,8 @@ def test_flexflow_milliseconds_keep_their_nanoseconds(tmp_path):
 
 
 def test_old_text_graphs_read_like_todays():
-    old = reader.read_trace(traces() / "text_old" / "MLP_ModelParallel.0.eg").graph
-    new = reader.read_trace(traces() / "text" / "MLP_ModelParallel" / "MLP_ModelParallel.0.et").graph
+    old = reader.distinct_ranks(traces() / "text_old" / "MLP_ModelParallel.0.eg")[0][0].graph
+    new = reader.distinct_ranks(traces() / "text" / "MLP_ModelParallel" / "MLP_ModelParallel.0.et")[0][0].graph
     for column in ("kind", "collective", "size_bytes", "deps", "dep_offsets"):
         np.testing.assert_array_equal(getattr(old, column), getattr(new, column))
     np.testing.assert_array_equal(old.duration_ns * 1000, new.duration_ns)  # cycles of 1 ns then, microseconds now
@@ -159,19 +160,19 @@ OLD_ATTRIBUTES = {
 @pytest.mark.parametrize("version", sorted(OLD_ATTRIBUTES))
 @pytest.mark.parametrize("with_metadata", [False, True])
 def test_attribute_schemas_are_detected_and_converted(version, with_metadata):
-    classes = legacy._messages(version)
+    classes = messages(version)
     shift = 1 if version == "0.0.3" else 0
     comm = classes["Node"](id=1, name="c", type=6 + shift, parent=[0], inputs="[]")
     for name, field, value in OLD_ATTRIBUTES[version]:
         setattr(comm.attribute.add(name=name, type=1), field, value)
     comp = classes["Node"](id=0, name="n", type=3 + shift)
     comp.attribute.add(name="runtime", type=1).i = 5
-    messages = [comp, comm]
+    made = [comp, comm]
     if with_metadata:
         head = classes["GlobalMetadata"]()
         head.attribute.add(name="who", type=4).s = "me"
-        messages.insert(0, head)
-    data = b"".join(writer.frame(message.SerializeToString()) for message in messages)
+        made.insert(0, head)
+    data = b"".join(writer.frame(message.SerializeToString()) for message in made)
     assert legacy.detect(data) == version
     graph = reader.decode(legacy.to_current(data, "x"), "x").graph
     assert graph.kind.tolist() == [NodeKind.COMPUTE, NodeKind.COLLECTIVE]
@@ -203,12 +204,12 @@ def test_the_feeders_json_is_read(tmp_path):
         {"Id": 2, "Name": "b", "NodeType": 7, "data_deps": [1], "is_cpu_op": False, "comm_type": 0, "comm_size": 64},
     ]
     path.write_text(json.dumps({"workload_graph": nodes}))
-    graph = reader.read_trace(path).graph
+    graph = reader.distinct_ranks(path)[0][0].graph
     assert graph.duration_ns.tolist() == [318_000, 0] and graph.on_cpu.tolist() == [True, False]
     nodes[0]["NodeTyp"] = 1
     path.write_text(json.dumps({"workload_graph": nodes}))
     with pytest.raises(InputError, match="unknown key 'nodetyp'"):
-        reader.read_trace(path)
+        reader.distinct_ranks(path)[0][0]
 
 
 def test_a_linked_pytorch_trace_becomes_chakras_own_nodes():
@@ -314,7 +315,7 @@ def test_cycles_are_those_of_the_clock_that_is_given(tmp_path, mhz):
     options = Options(compat=True, npu_frequency_mhz=mhz)
     (data,) = convert(str(tmp_path / "g.graph"), str(tmp_path / "g"), options).values()
     assert reader.decode(data, "x").graph.duration_ns.tolist() == [mhz * 1e6 / 2]
-    old = legacy._messages("2023-01")["Node"](id=1, name="a", node_type=3, simulated_run_time=6000)
+    old = messages("2023-01")["Node"](id=1, name="a", node_type=3, simulated_run_time=6000)
     (tmp_path / "old.eg").write_bytes(writer.frame(old.SerializeToString()))
     (data,) = convert(str(tmp_path / "old.eg"), "new.et", Options(npu_frequency_mhz=mhz)).values()
     assert reader.decode(data, "x").graph.duration_ns.tolist() == [6_000_000 / mhz]

@@ -3,7 +3,6 @@
 import gzip
 import json
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -255,14 +254,6 @@ def test_a_wrong_groups_file_is_refused(tmp_path, text):
     path.write_text(text)
     with pytest.raises(InputError, match=r"g\.json:1:"):
         groups.read_groups(str(path), 4)
-
-
-def test_many_messages_cross_the_borders_of_chunks(monkeypatch):
-    monkeypatch.setattr(columns, "CHUNK", 7)
-    made = [compute(number, [number - 1] if number else []) for number in range(50)]
-    graph = reader.decode(writer.encode(writer.metadata(), made), "x").graph
-    assert graph.node_id.tolist() == list(range(50))
-    np.testing.assert_array_equal(graph.deps, np.arange(49))
 
 
 STORAGE = [

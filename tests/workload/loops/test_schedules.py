@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simcore.errors import InputError, SimulationError
-from simcore.workload.loops.schedules import Cell, Durations, Schedule, make, names, parse, play, show
+from simcore.workload.loops.schedules import Cell, Schedule, make, names, parse
+from simcore.workload.loops.timing import Durations, play, show
 
 ALL = tuple(names())
 

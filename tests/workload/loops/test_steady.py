@@ -3,8 +3,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import simcore.workload.loops.steady as steady
-from simcore.workload.loops.schedules import Durations, family, make, names, outline, play
+from simcore.workload.loops.schedules import family, make, names, outline
 from simcore.workload.loops.steady import length
+from simcore.workload.loops.timing import Durations, play
 
 
 @st.composite
@@ -24,7 +25,38 @@ def test_a_schedule_takes_as_long_as_playing_all_of_it(run, data):
     parts = outline(*run).parts
     times = st.lists(st.sampled_from((1.0, 1.0, 1.1, 1.7)), min_size=parts, max_size=parts)
     durations = Durations(*(data.draw(times) for _ in range(3)), transfer=data.draw(st.sampled_from((0.0, 0.3))))
-    assert length(*run, durations) == pytest.approx(play(make(*run), durations).makespan, rel=1e-12)
+    expected = cell_by_cell(make(*run), durations)
+    assert length(*run, durations) == pytest.approx(max(expected.values()), rel=1e-12)
+    played = play(make(*run), durations)
+    for stage, line in enumerate(make(*run).order):
+        assert [expected[stage, cell] for cell in line] == list(played.end[stage])
+
+
+def cell_by_cell(schedule, durations):
+    """(stage, cell) -> its end, where every stage takes its next cell as soon as what that waits for has ended."""
+    ends, at = {}, [0] * schedule.stages
+    times = {"F": durations.forward, "B": durations.backward, "W": durations.weight}
+    while any(count < len(line) for count, line in zip(at, schedule.order, strict=True)):
+        for stage, line in enumerate(schedule.order):
+            while at[stage] < len(line):
+                cell = line[at[stage]]
+                part = schedule.part(stage, cell.chunk)
+                if cell.kind == "F":
+                    other = ("F", part - 1) if part else None
+                elif cell.kind == "B":
+                    other = ("B", part + 1) if part + 1 < schedule.parts else ("F", part)
+                else:
+                    other = ("B", part)
+                there = stage if other is None else schedule.stage(other[1], cell.chunk)
+                awaited = [c for c in schedule.order[there] if other and c[:2] == (other[0], cell.micro_batch)]
+                awaited = [c for c in awaited if schedule.part(there, c.chunk) == other[1]]
+                if any((there, c) not in ends for c in awaited):
+                    break
+                moved = durations.transfer if there != stage else 0.0
+                before = ends[stage, line[at[stage] - 1]] if at[stage] else 0.0
+                ends[stage, cell] = max([before, *(ends[there, c] + moved for c in awaited)]) + times[cell.kind][part]
+                at[stage] += 1
+    return ends
 
 
 @pytest.mark.parametrize(

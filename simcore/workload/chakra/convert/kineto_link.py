@@ -46,7 +46,7 @@ class Timed:
 def link(ops: Sequence[Op], path: str) -> list[Op]:
     """Host operations with measured times and the device operations of Kineto's file, under new dense numbers."""
     host, device, calls = _read(path)
-    span_of = _by_record_function(ops, host) or _by_name(ops, host)
+    span_of = _spans(ops, host)
     if not span_of:
         raise InputError.at(
             path,
@@ -66,19 +66,17 @@ def link(ops: Sequence[Op], path: str) -> list[Op]:
     return linked
 
 
-def _by_record_function(ops: Sequence[Op], host: Sequence[Timed]) -> dict[int, Timed]:
-    """Operation -> its span, by record-function id."""
+def _spans(ops: Sequence[Op], host: Sequence[Timed]) -> dict[int, Timed]:
+    """Operation -> its span, by record-function id, otherwise by the order of names.
+
+    {} when fewer than ENOUGH of the operations are found. Record-function ids count starts, so both sequences are in
+    order of start.
+    """
     by_id = {int(op.attributes.get("rf_id", 0)): op.number for op in ops}
     by_id.pop(0, None)
     ids = ((int(span.args.get("Record function id", 0)), span) for span in host)
-    return {by_id[number]: span for number, span in ids if number in by_id}
-
-
-def _by_name(ops: Sequence[Op], host: Sequence[Timed]) -> dict[int, Timed]:
-    """Operation -> its span, by the order of names; {} when fewer than ENOUGH of the operations are found.
-
-    Record-function ids count starts, so both sequences are in order of start.
-    """
+    if known := {by_id[number]: span for number, span in ids if number in by_id}:
+        return known
     started = sorted((op for op in ops if op.attributes.get("rf_id")), key=lambda op: int(op.attributes["rf_id"]))
     pairs = sequences.matches([op.name for op in started], [span.name for span in host])
     if len(pairs) < ENOUGH * len(started):
@@ -194,25 +192,16 @@ def _renumbered(
         linked.append(timed[number])
         for span in launched.get(number, ()):
             number_of_kernel[id(span)] = len(linked)
-            linked.append(_kernel(timed[number], span))
+            kernel = replace(  # with the tensors and the group of what launched it
+                timed[number], name=span.name, parent=number, duration_ns=span.end_ns - span.start_ns,
+                start_ns=span.start_ns, category=span.category, stream=int(span.args.get("stream", 0)),
+                group=str(span.args.get("Process Group Name", timed[number].group)),
+            )  # fmt: skip
+            linked.append(kernel)
     for index, op in enumerate(linked):
         parent = new_number.get(op.parent, op.parent)
         linked[index] = replace(op, number=index, parent=parent, waits_for=[])
     return linked, number_of_kernel, new_number
-
-
-def _kernel(launcher: Op, span: Timed) -> Op:
-    """A device operation; it carries the tensors and the group of what launched it."""
-    return replace(
-        launcher,
-        name=span.name,
-        parent=launcher.number,
-        duration_ns=span.end_ns - span.start_ns,
-        start_ns=span.start_ns,
-        category=span.category,
-        stream=int(span.args.get("stream", 0)),
-        group=str(span.args.get("Process Group Name", launcher.group)),
-    )
 
 
 def _wait_for_threads(linked: list[Op], threads: Mapping[int, str], spans: Mapping[int, Timed]) -> None:

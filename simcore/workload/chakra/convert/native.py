@@ -88,7 +88,10 @@ class _Unrolled:
         phase = layer.phase(ref.phase)
         if phase.collective is None:
             return
-        priority = self._priority(order)
+        order = self.policy if order == Order.SYSTEM else order
+        priority = HIGHEST_PRIORITY
+        if order != Order.HIGHEST:  # ASTRA-sim's counter: LIFO counts up, FIFO down; larger goes first
+            priority, self.counter = self.counter, self.counter + (1 if order == Order.LIFO else -1)
         place = _place(self.workload, layer, ref, self.sizes)
         if place.size == 1 or not phase.size_bytes:
             return
@@ -105,14 +108,6 @@ class _Unrolled:
             tail = self._add(f"{layer.name}_update", NodeType.COMP_NODE, **delay)
             self.cursor = before
         self.pending.setdefault(ref, []).append(tail)
-
-    def _priority(self, order: Order) -> int:
-        """ASTRA-sim's counter: LIFO counts up, FIFO down; larger goes first."""
-        order = self.policy if order == Order.SYSTEM else order
-        if order == Order.HIGHEST:
-            return HIGHEST_PRIORITY
-        self.counter += 1 if order == Order.LIFO else -1
-        return self.counter - (1 if order == Order.LIFO else -1)
 
 
 def convert(workload: Workload, sizes: Sequence[int], iterations: int, *, policy: str = "LIFO") -> list[bytes]:

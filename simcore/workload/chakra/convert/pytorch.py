@@ -8,7 +8,7 @@ Chakra's converter leaves out is added: kernels of one stream in order, and what
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +35,13 @@ def convert(path: str, kineto: str = "", *, compat: bool = False) -> bytes:
     for op in sorted(on_device, key=lambda op: (op.start_ns, op.number)):
         op.waits_for += [last[op.stream]] if op.stream in last else []
         last[op.stream] = op.number
-    previous, callers = _walk(by_number), _callers_of(ops, compat=compat)
-    nodes = []
+    # Its caller, where that is in the file; Chakra's converter keeps those that stand before only.
+    position = {op.number: place for place, op in enumerate(ops)}
+    callers = {
+        op.number: [op.parent] * (op.parent in position and (not compat or position[op.parent] < place))
+        for place, op in enumerate(ops)
+    }
+    previous, nodes = _walk(by_number), []
     for number in sorted(previous):
         with entry(path, f"operation {number} has a wrong value", "a node of PyTorch's trace"):
             op = by_number[number]
@@ -47,16 +52,6 @@ def convert(path: str, kineto: str = "", *, compat: bool = False) -> bytes:
             if isinstance(value, int | str) and not isinstance(value, bool):
                 writer.add_attribute(made, name, value, "uint64" if isinstance(value, int) else "string")
         return writer.encode(made, nodes)
-
-
-def _callers_of(ops: Sequence[Op], *, compat: bool) -> dict[int, list[int]]:
-    """The caller of every operation, where it is in the file; Chakra's converter keeps those that stand before only."""
-    position = {op.number: place for place, op in enumerate(ops)}
-    found = {}
-    for place, op in enumerate(ops):
-        known = position.get(op.parent, -1)
-        found[op.number] = [op.parent] if known >= 0 and (known < place or not compat) else []
-    return found
 
 
 def _walk(ops: Mapping[int, Op]) -> dict[int, list[int]]:
@@ -70,22 +65,15 @@ def _walk(ops: Mapping[int, Op]) -> dict[int, list[int]]:
             children[ops[number].parent].append(number)
     waits: dict[int, list[int]] = {}
     for root in sorted(number for number, op in ops.items() if op.name in THREAD_ROOTS):
-        last_host: list[int] = []
-        for number in _depth_first(root, children):
-            waits[number] = last_host
-            last_host = last_host if ops[number].on_device else [number]
+        last_host, pending, seen = list[int](), [root], set[int]()
+        while pending:  # depth first
+            number = pending.pop()
+            if number not in seen:
+                seen.add(number)
+                waits[number] = last_host
+                last_host = last_host if ops[number].on_device else [number]
+                pending += reversed(children.get(number, ()))
     return waits
-
-
-def _depth_first(root: int, children: Mapping[int, Sequence[int]]) -> Iterator[int]:
-    pending, seen = [root], set[int]()
-    while pending:
-        number = pending.pop()
-        if number in seen:
-            continue
-        seen.add(number)
-        yield number
-        pending += reversed(children.get(number, ()))
 
 
 def _node(op: Op, previous: list[int], callers: list[int], ops: Mapping[int, Op], path: str, compat: bool) -> Any:
@@ -105,7 +93,8 @@ def _node(op: Op, previous: list[int], callers: list[int], ops: Mapping[int, Op]
         writer.add_attribute(made, name, value, "int64" if isinstance(value, int) else "string")
     extra = {"is_cpu_op": not op.on_device, "stream": op.stream}
     if comm_type is not None:
-        extra |= {"comm_type": int(comm_type), "comm_size": _tensor_bytes(op.inputs)}
+        sent = sum(one[3] * one[4] for _, tensors in op.tensors() for one in tensors)
+        extra |= {"comm_type": int(comm_type), "comm_size": sent}
     for name, value in extra.items():
         writer.add_attribute(made, name, value, ATTRIBUTES[name])
     if op.group and "pg_name" not in op.attributes:
@@ -140,14 +129,3 @@ def _callers(op: Op, ops: Mapping[int, Op]) -> Iterator[str]:
         seen.add(number)
         yield ops[number].name.lower()
         number = ops[number].parent
-
-
-def _tensor_bytes(inputs: Mapping[str, Any]) -> int:
-    """Bytes of all tensors among the inputs: [tensor id, storage id, offset, elements, bytes an element, device]."""
-    total = 0
-    for value, kind in zip(inputs.get("values", ()), inputs.get("types", ()), strict=False):
-        if str(kind).startswith("GenericList[Tensor"):
-            total += sum(item[3] * item[4] for item in value)
-        elif str(kind).startswith("Tensor"):
-            total += value[3] * value[4]
-    return total

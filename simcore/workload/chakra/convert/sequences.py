@@ -29,13 +29,9 @@ def matches(one: Sequence[object], other: Sequence[object]) -> list[tuple[int, i
                 end += 1
             reach[diagonal] = end, (start, end, diagonal, runs) if end > start else runs
             if end >= len(one) and end - diagonal >= len(other):
-                return _pairs(reach[diagonal][1])
+                found, runs = list[tuple[int, int]](), reach[diagonal][1]
+                while runs:
+                    start, end, shift, runs = runs
+                    found += [(at, at - shift) for at in range(end - 1, start - 1, -1)]
+                return found[::-1]
     return []
-
-
-def _pairs(runs: Runs) -> list[tuple[int, int]]:
-    found: list[tuple[int, int]] = []
-    while runs:
-        start, end, diagonal, runs = runs
-        found += [(at, at - diagonal) for at in range(end - 1, start - 1, -1)]
-    return found[::-1]
