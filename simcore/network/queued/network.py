@@ -33,8 +33,8 @@ from simcore.units import transfer_ns
 
 NOTE = (
     "queues: messages go in segments that are buffered and marked as one; acknowledgements, credits and pauses take "
-    "the latency of the way back and none of its bandwidth; laws of congestion control settle as "
-    "their papers' equations do, and were compared with no network card"
+    "the latency of the way back and none of its bandwidth; laws of congestion control begin "
+    "anew in each phase, settle as their papers' equations do, and were compared with no network card"
 )
 
 
