@@ -32,6 +32,7 @@ class Software:
     `sums_whole`: gradients are all-reduced, not scattered. `gathers_keys`: keys and values of other context ranks,
     repeated for all heads, are gathered in one go that attention waits for, not passed around beside it.
     `scales_s`: what a layer waits in a pass for the largest values of all ranks, where 8-bit scales follow them.
+    `reserved_bytes`: of a device's memory beside what a step asks for: buffers of libraries, the allocator's segments.
     `family`: what profiles that err alike have in common.
     """
 
@@ -54,6 +55,7 @@ class Software:
     sums_whole: bool = False
     gathers_keys: bool = False
     scales_s: float = 0.0
+    reserved_bytes: int = 0
     family: str = ""
 
 
@@ -102,10 +104,11 @@ class Cluster(Hashed):
 
     @property
     def memory_bytes(self) -> int:
-        """Memory of one device that a program may take: what it finds there less the driver's context."""
+        """Memory of one device that a step may take: what a program finds there less the driver's context and more."""
         device = accelerator(self.accelerator)
         found = int(_FOUND_GIB.get(device.preset, 0.0) * (1 << 30))
-        return found - _CONTEXT_BYTES if found else device.memory_bytes
+        free = found - _CONTEXT_BYTES if found else device.memory_bytes
+        return max(0, free - self.software.reserved_bytes)
 
 
 # "GPU 0 has a total capacity of ... GiB" in PyTorch's errors and the driver's figure, in public issues:

@@ -1,7 +1,7 @@
 """How far predictions of steps miss measured ones: intervals from the errors on jobs that are alike.
 
 `errors.json` has the error of every published step, by who published it and what kind of job it is, with that source
-left out of the fits of software; `python -m simcore.cost.published.calibrate --errors` writes it anew. A step that
+left out of the fits of software; `python -m tools.calibrate --errors` writes it anew. A step that
 somebody published is never judged by that source: its interval comes from all others.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
@@ -121,12 +120,3 @@ def margin_of(kind: Kind, besides: frozenset[str] = frozenset()) -> Margin:
 _COVERED = 0.9
 _UNKNOWN = (0.05, 0.1, 0.2, 0.3, 0.5)  # how far steps are missed of which nothing is known
 _PRIOR = 0.1  # and how much that weighs, in sources: such that intervals hold on steps whose source is left out
-
-
-def write_errors(errors: Mapping[tuple[str, Kind], Sequence[float]]) -> None:
-    """Write the table: for every source and kind of job its errors, ascending."""
-    entries = [
-        [source, [getattr(kind, name) for name in Kind.__slots__], sorted(round(error, 4) for error in some)]
-        for (source, kind), some in sorted(errors.items(), key=lambda item: (item[0][0], str(item[0][1])))
-    ]
-    FILE.write_text("[\n" + ",\n".join(map(json.dumps, entries)) + "\n]\n", encoding="utf-8")

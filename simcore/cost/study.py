@@ -82,6 +82,7 @@ _VARY: dict[str, Callable[[Node], Any]] = {
 }
 _FIXED: dict[str, Callable[[Node], Any]] = {
     **dict.fromkeys(("overlap", "overlap_pipeline", "scatter_pipeline", "fused_attention", "dropout"), Node.flag),
+    "gradients_apart": Node.flag,
     "recompute_modules": lambda node: tuple(_one_of(CHOICES["recompute_modules"])(item) for item in node.sequence()),
     "gradient_bytes": _among(GRADIENT_BYTES),
     "dtype": _one_of(CHOICES["dtype"]),

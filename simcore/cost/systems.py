@@ -8,8 +8,7 @@ software's fields is its site's. Fabrics are in `simcore.system.collectives.nccl
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,10 +20,10 @@ from simcore.system.collectives.nccl import FABRICS, Fabric
 TABLE: Mapping[str, Any] = json.loads((Path(__file__).parent / "software.json").read_text(encoding="utf-8"))
 
 
-def _software(table: Mapping[str, Mapping[str, Any]], name: str) -> Software:
-    """A profile with what it shares with others."""
+def profile(table: Mapping[str, Mapping[str, Any]], name: str) -> Software:
+    """A profile of a table, with what it shares with others."""
     stated = dict(table[name])
-    base = _software(table, stated.pop("like")) if "like" in stated else Software()
+    base = profile(table, stated.pop("like")) if "like" in stated else Software()
     return _with(base, {field: value for field, value in stated.items() if field not in ("source", "on")})
 
 
@@ -41,30 +40,17 @@ def clusters(table: Mapping[str, Any] = TABLE) -> dict[str, Cluster]:
     found = {}
     for name, stated in table["clusters"].items():
         site = dict(stated)
-        device, fabric_name, profile = (site.pop(key) for key in ("accelerator", "fabric", "software"))
+        device, fabric_name, software_name = (site.pop(key) for key in ("accelerator", "fabric", "software"))
         losses = table["runs"][site.pop("run", "benchmark")]["losses"]
         site.pop("source", None)
-        made = _with(_software(table["software"], profile), site)
+        made = _with(profile(table["software"], software_name), site)
         found[name] = Cluster(device, FABRICS[fabric_name], made, losses, host_of(device))
     return found
 
 
-SOFTWARE: dict[str, Software] = {name: _software(TABLE["software"], name) for name in TABLE["software"]}
+SOFTWARE: dict[str, Software] = {name: profile(TABLE["software"], name) for name in TABLE["software"]}
 CLUSTERS = clusters()
 RUNS: dict[str, float] = {name: run["losses"] for name, run in TABLE["runs"].items()}
-
-
-@contextmanager
-def replaced(table: Mapping[str, Any]) -> Iterator[None]:
-    """Profiles and clusters as another table has them, for a while (calibration)."""
-    kept = dict(SOFTWARE), dict(CLUSTERS)
-    SOFTWARE.update({name: _software(table["software"], name) for name in table["software"]})
-    CLUSTERS.update(clusters(table))
-    try:
-        yield
-    finally:
-        SOFTWARE.update(kept[0])
-        CLUSTERS.update(kept[1])
 
 
 def software(name: str, maker: str = "") -> Software:

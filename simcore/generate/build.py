@@ -192,6 +192,7 @@ def plan_of(asked: Asked, model: Model) -> Plan:
         recompute=extra.recompute or ("selective" if options.recompute_activations else "none"),
         dtype=number_format(options.dtype),
         gradient_bytes=max(2, int(ELEMENT_BYTES[number_format(reduced_in)])),
+        gradients_apart=deepspeed,
         overlap=bool(extra.overlap_grad_reduce),
         pad_vocab_to=1 if deepspeed else options.make_vocab_size_divisible_by,
         capacity=extra.moe_expert_capacity_factor or 0.0,

@@ -94,9 +94,12 @@ class Needs:
 
         Products add to sums of more bits in place, but Transformer Engine hands autograd a tensor of the weight's shape
         and type all the same: one for all weights of a shape, which stays (`get_dummy_wgrad` in its `module/base.py`).
+        DeepSpeed keeps those of all weights until the step (`update_hp_grads` in its `bf16_optimizer.py`).
         """
-        apart = plan.zero < 3 and plan.gradient_bytes > plan.element_bytes
-        return plan.element_bytes * self.shaped * apart
+        if plan.zero == 3 or plan.gradient_bytes <= plan.element_bytes:
+            return 0
+        trained = self.held.trained + self.held.trained_experts
+        return plan.element_bytes * (trained if plan.gradients_apart else self.shaped)
 
     def gathered_bytes(self, plan: Plan) -> int:
         """Parameters, where they come for the time of a layer: its own and the next one's.

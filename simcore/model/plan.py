@@ -36,7 +36,8 @@ class Plan(Hashed):
     `zero` is what data-parallel ranks share: 0 nothing, 1 optimizer states (Megatron's distributed optimizer), 2 also
     gradients, 3 also parameters (FSDP). `shard` ranks share the parameters of ZeRO-3, which the others replicate
     (FSDP's hybrid sharding); 0 = all do. `expert_tp` ranks split one expert. Gradients are reduced and accumulated in
-    `gradient_bytes` an element. `overlap` reduces a layer's gradients as soon as its last micro-batch has made them.
+    `gradient_bytes` an element; `gradients_apart`: products' own are kept beside such sums of more bits, not added in
+    place. `overlap` reduces a layer's gradients as soon as its last micro-batch has made them.
 
     `recompute` "selective" drops the `recompute_modules` of every layer, by Megatron's names; "full" whole layers:
     the first `recompute_layers` of every part of the model (method "block"; 0 = all), or all of them in groups of as
@@ -72,6 +73,7 @@ class Plan(Hashed):
     recompute: Recompute = "none"
     dtype: str = "bf16"
     gradient_bytes: int = 4
+    gradients_apart: bool = False
     overlap: bool = False
     pad_vocab_to: int = 128
     capacity: float = 0.0
@@ -318,7 +320,7 @@ def seen_by(*names: str) -> Callable[[Plan], Plan]:
 # What layers do not see: how many ranks there are, how they share and pass on.
 _ELSEWHERE = {
     *("world_size", "pp", "virtual_stages", "global_batch", "overlap", "cuts", "zero", "overlap_pipeline"),
-    *("scatter_pipeline", "schedule", "gradient_bytes", "shard"),
+    *("scatter_pipeline", "schedule", "gradient_bytes", "gradients_apart", "shard"),
 }
 _of_layer = seen_by(*(field.name for field in fields(Plan) if field.name not in _ELSEWHERE))
 _treated = seen_by("recompute", "recompute_layers", "recompute_method", "offload", "offload_layers")

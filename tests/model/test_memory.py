@@ -47,6 +47,16 @@ def test_states_take_the_bytes_of_the_zero_paper(zero, each):
     assert sum(states(held, plan)) == pytest.approx(each * 6738415616, rel=1e-6)
 
 
+@settings(max_examples=30, deadline=None)
+@given(zero=st.integers(0, 2), tp=st.sampled_from([1, 2, 4]), pp=st.sampled_from([1, 2, 4]))
+def test_gradients_kept_beside_their_sums_take_two_bytes_of_every_trained_parameter(zero, tp, pp):
+    plan = Plan.of(2048, 8, dp=2, tp=tp, pp=pp, zero=zero, gradients_apart=True)
+    for stage in range(pp):
+        held = held_parameters(SMALL, plan, stage)
+        assert stage_memory(SMALL, plan, stage).library == 2 * held.trained
+        assert stage_memory(SMALL, replace(plan, gradient_bytes=2), stage).library == 0
+
+
 def existing() -> Iterator[schedules.Schedule]:
     """Schedules of few and of many micro-batches, where their kind exists."""
     for name, stages, count in product(schedules.names(), (1, 2, 4, 6), (1, 2, 3, 12, 24)):

@@ -65,16 +65,12 @@ class Curves:
     def around(self, curve: Integers, along: Floats) -> tuple[Integers, Integers, Floats]:
         """As `between`, without the point nearest to the place: what the curve says when that was not measured."""
         first, last = self.first[curve], self.first[curve + 1] - 1
-        nearest = self._nearest(curve, along)
+        right = np.clip(np.searchsorted(self._keys, curve * _APART + along), first, last)
+        left = np.maximum(right - 1, first)
+        nearest = np.where(np.abs(self.along[left] - along) <= np.abs(self.along[right] - along), left, right)
         left = nearest + np.where(nearest == first, 1, np.where(nearest == last, -2, -1))
         right = nearest + np.where(nearest == first, 2, np.where(nearest == last, -1, 1))
         return self._shared(np.clip(left, first, last), np.clip(right, first, last), along)
-
-    def _nearest(self, curve: Integers, along: Floats) -> Integers:
-        first, last = self.first[curve], self.first[curve + 1] - 1
-        right = np.clip(np.searchsorted(self._keys, curve * _APART + along), first, last)
-        left = np.maximum(right - 1, first)
-        return np.where(np.abs(self.along[left] - along) <= np.abs(self.along[right] - along), left, right)
 
     def _shared(self, left: Integers, right: Integers, along: Floats) -> tuple[Integers, Integers, Floats]:
         width = self.along[right] - self.along[left]

@@ -154,15 +154,10 @@ def _grouped(c: Columns, size: float) -> Work:
     return Work(2 * groups * m * n * k, groups * (size * k * (m + n) + 2 * m * n))
 
 
-def _side_by_side(c: Columns) -> Columns:
-    """Grouped products as one with all their rows."""
-    return {"m": np.asarray(c["groups"], float) * np.asarray(c["m"], float), "n": c["n"], "k": c["k"]}
-
-
 def _whole(c: Columns) -> Columns:
-    """A batch of products as one with all their rows."""
-    batch = np.asarray(c["batch"], float) if "batch" in c else 1.0
-    return {"m": batch * np.asarray(c["m"], float), "n": c["n"], "k": c["k"]}
+    """A batch or group of products as one with all their rows."""
+    batch, groups, m = _all(c, "batch", "groups", "m")
+    return {"m": batch * groups * m, "n": c["n"], "k": c["k"]}
 
 
 # Elements read and written for one of the result.
@@ -235,7 +230,7 @@ _ALL = (
         _grouped,
         noise=_LOOP,
         rests_on="gemm",
-        there=_side_by_side,
+        there=_whole,
     ),
     _measured("moe", "tokens", _FEED, f"{_MODEL} {_SPREAD}", _experts),
     _measured("attention_prefill", "seq", ("dtype",), f"{_HEADS} window", _prefill, "batch"),

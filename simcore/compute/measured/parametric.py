@@ -65,13 +65,15 @@ def log_us(operation: Operation, sizes: Columns, device: Accelerator, dtype: str
     """log(us) of each row."""
     rates = _rates(operation)
     work = operation.work(sizes, element_bytes(dtype))
-    link_us = work.steps * rates.step_us + work.link_bytes / _link_rate(device, rates) * 1e6
+    link_bytes_per_s = (device.link_bytes_per_s or _PCIE_BYTES_PER_S) * rates.link
+    link_us = work.steps * rates.step_us + work.link_bytes / link_bytes_per_s * 1e6
     if device.deals_in_waves and element_bytes(dtype) <= _MATRIX_BYTES and {"m", "n"} <= set(sizes):
         work = replace(work, flops=work.flops * _dealt_out(sizes, device.cores))
     found: Floats = np.log(_kernel_us(work, rates, device, dtype) + link_us)
     return found
 
 
+_PCIE_BYTES_PER_S = 32e9  # between devices that state no link
 _MATRIX_BYTES = 2.0  # of elements that go to matrix units
 # Rows and columns of the tiles that libraries choose from, and how long one takes over a large one's, per element.
 _TILES = ((256, 128, 1.0), (128, 256, 1.0), (128, 128, 1.1), (128, 64, 1.4), (64, 128, 1.4), (64, 64, 2.0))
@@ -115,8 +117,3 @@ def _kernel_us(work: Work, rates: Rates, device: Accelerator, dtype: str) -> Flo
 
 
 _LEAST_US = 1e-300
-
-
-def _link_rate(device: Accelerator, rates: Rates) -> float:
-    """What a rank's link carries; of a device that states none, PCIe's."""
-    return (device.link_bytes_per_s or 32e9) * rates.link

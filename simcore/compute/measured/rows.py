@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simcore.compute.kernel import Source
-from simcore.compute.measured.estimate import Answer, Question, answer, machine
+from simcore.compute.measured.estimate import Question, answer, machine
 from simcore.compute.measured.operations import Operation
 from simcore.compute.measured.tables import words_of
 from simcore.progress import meter
@@ -21,19 +21,12 @@ def predicted(
     rows = len(table[operation.swept])
     time_us, distance, source = np.empty(rows), np.empty(rows), np.empty(rows, "U12")
     spelt = np.array([one.value for one in Source])
-    for block, found in _answers(operation, device, table, without_exact):
-        time_us[block], distance[block], source[block] = np.exp(found.log_us), found.distance, spelt[found.source]
-    return {"predicted_us": time_us, "distance": distance, "source": source}
-
-
-def _answers(
-    operation: Operation, device: str, table: Mapping[str, NDArray[np.generic]], without_exact: bool
-) -> Iterator[tuple[NDArray[np.intp], Answer]]:
-    """Rows that agree in all words are asked together."""
     columns = [name for name in (operation.swept, *operation.sizes) if name in table]
     words = list(zip(*(words_of(table, name) for name in operation.words), strict=True))
     there = machine(device)
-    for spelling in meter().over(dict.fromkeys(words)):
+    for spelling in meter().over(dict.fromkeys(words)):  # rows that agree in all words are asked together
         block = np.flatnonzero([one == spelling for one in words])
         sizes = {name: table[name][block] for name in columns}
-        yield block, answer(Question(operation, there, spelling, sizes, without_exact))
+        found = answer(Question(operation, there, spelling, sizes, without_exact))
+        time_us[block], distance[block], source[block] = np.exp(found.log_us), found.distance, spelt[found.source]
+    return {"predicted_us": time_us, "distance": distance, "source": source}

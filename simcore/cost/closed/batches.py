@@ -40,7 +40,15 @@ def transformer_batch(
     The smallest efficient one is taken where none is given, one sequence a replica where none was looked for. Raises
     InputError where it does not divide or the axes need more groups than there are.
     """
-    axes, count = _axes(grid), _micro_batches(grid, training, run, microbatch_size)
+    axes = Axes(grid.tensor_int, grid.tensor_ext, grid.exp, grid.seq, grid.data, grid.pipe)
+    if axes.both_tensor and grid.exp * grid.seq > 1:
+        message = "--topology executes both tensor axes, or one of them with experts and sequence"
+        raise InputError.at("--p_tensor_ext", message, expected="1, or --p_exp 1 and --p_seq 1", found=str(axes.outer))
+    size = microbatch_size or (run.microbatch_sizes or (grid.data,))[0]
+    if training.batch_size % size or size % grid.data:
+        expected = f"a divisor of {training.batch_size} that is a multiple of p_data = {grid.data}"
+        raise InputError.at("--microbatch_size", "does not divide", expected=expected, found=str(size))
+    count = training.batch_size // size
     sequences = training.batch_size // count // grid.data
     tokens = sequences * training.seq_len // (grid.exp * grid.seq)
     per_stage = model.layers // grid.pipe
@@ -53,22 +61,6 @@ def transformer_batch(
     handed = tokens * model.d_model / (grid.tensor_ext * grid.tensor_int) * element_bytes
     total = run.total.forward if forward_only else run.total.forward + run.total.backward
     return Batch(axes.workload(ends, rows * per_stage, count, handed), run.clusters, total.flop / clusters)
-
-
-def _axes(grid: Grid) -> Axes:
-    axes = Axes(grid.tensor_int, grid.tensor_ext, grid.exp, grid.seq, grid.data, grid.pipe)
-    if axes.both_tensor and grid.exp * grid.seq > 1:
-        message = "--topology executes both tensor axes, or one of them with experts and sequence"
-        raise InputError.at("--p_tensor_ext", message, expected="1, or --p_exp 1 and --p_seq 1", found=str(axes.outer))
-    return axes
-
-
-def _micro_batches(grid: Grid, training: Training, run: RunCost, size: int | None) -> int:
-    size = size or (run.microbatch_sizes or (grid.data,))[0]
-    if training.batch_size % size or size % grid.data:
-        expected = f"a divisor of {training.batch_size} that is a multiple of p_data = {grid.data}"
-        raise InputError.at("--microbatch_size", "does not divide", expected=expected, found=str(size))
-    return training.batch_size // size
 
 
 def _sent(model: Model, grid: Grid, tokens: int) -> dict[str, tuple[Sent, ...]]:

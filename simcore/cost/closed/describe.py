@@ -78,12 +78,9 @@ def transformer_lines(
     yield f"{'Metric':>10}" + "".join(f"{title:>15}" for title in shown)
     for metric in table["fwd"]:
         yield f"{metric:>10}" + "".join(f"{column[metric]:>15.3e}" for column in shown.values())
-    if found is not None:
-        yield from _rate_lines(found, run.clusters)
-
-
-def _rate_lines(found: Rates, clusters: int) -> Iterator[str]:
-    for who, count in (("Cluster", 1), ("Total", clusters)):
+    if found is None:
+        return
+    for who, count in (("Cluster", 1), ("Total", run.clusters)):
         net, sent, received = (found[key] * count for key in ("net", "Tx", "Rx"))
         yield ""
         yield f"{who + ' FLOP/sec:':<21}{found['FLOP'] * count:.3e}"
@@ -114,7 +111,13 @@ def simple_lines(
     yield f"Model Shape: {setup.layers} x ({setup.d_model} x {setup.d_internal}) ({routing})"
     per_token = f" ({run.N:.2e} per token)" if later else ""
     yield f"Parameters: {run.P:.2e}{per_token}, Training Tokens: {run.D:.2e}"
-    yield f"{run.p} {name}s" + (_hardware(hardware, base_utilization) if later else "")
+    flop, memory = (
+        f"{hardware.flop_per_s / 1e12:.1f} 8-bit TFLOP/s",
+        f"{hardware.memory_bytes_per_s / 1e12:.2f} TB/s IO",
+    )
+    network = f"{hardware.network_bytes_per_s / 1e9:.1f} GB/s network"
+    rates = f": ({flop}; {memory}; {network}), Base Utilization: {base_utilization:.2f}"
+    yield f"{run.p} {name}s{rates if later else ''}"
     stages = f"{setup.pp} stages x {setup.interleaving} interleaving"
     layers = f"boundary interval: {run.pipe_boundary_intvl}; bubble layers: {run.pipeline_bubble_layers}"
     yield f"Pipeline steps: {stages}; {layers}"
@@ -133,15 +136,6 @@ def simple_lines(
         yield from (f" FLOP:             {run.total_flop:.2e}", f" FLOP per expert:  {run.flop_per_expert:.2e}")
     else:
         yield from ("TOTAL RUN TIME", f"{run.run_time_days:6.1f} days")
-
-
-def _hardware(hardware: Chip, base_utilization: float) -> str:
-    flop, memory = (
-        f"{hardware.flop_per_s / 1e12:.1f} 8-bit TFLOP/s",
-        f"{hardware.memory_bytes_per_s / 1e12:.2f} TB/s IO",
-    )
-    network = f"{hardware.network_bytes_per_s / 1e9:.1f} GB/s network"
-    return f": ({flop}; {memory}; {network}), Base Utilization: {base_utilization:.2f}"
 
 
 def _secs(seconds: float | None) -> str:

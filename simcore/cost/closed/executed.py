@@ -132,12 +132,11 @@ def execute(batch: Batch, topology: Topology) -> Executed:
     if topology.npus != batch.npus:
         message = f"the topology has {topology.npus} NPUs, the setup {batch.npus} chips"
         raise InputError.at("--topology", message, expected=f"{batch.npus} NPUs", found=str(topology.npus))
-    with_s, without_s = (_seconds(program, topology) for program in (batch.workload, _silent(batch.workload)))
+    with_s, without_s = (
+        simulate(program, topology, None, profiles.get("native"), Settings()).time_ns * 1e-9
+        for program in (batch.workload, _silent(batch.workload))
+    )
     return Executed(with_s, without_s, batch.closed_form_s, with_s / batch.closed_form_s - 1)
-
-
-def _seconds(program: Workload, topology: Topology) -> float:
-    return simulate(program, topology, None, profiles.get("native"), Settings()).time_ns * 1e-9
 
 
 def _silent(program: Workload) -> Workload:

@@ -219,10 +219,13 @@ class _Step:
     """Times of one micro-batch on one layer of one chip."""
 
     def __init__(self, setup: Setup, hardware: Chip, utilization: float):
-        self.setup, self.hardware, self.utilization = setup, hardware, utilization
+        self.setup, self.hardware = setup, hardware
         self.d_internal, self.d_model = setup.d_internal // setup.tp, setup.d_model // setup.tp2
         self.tokens = setup.microbatch_tokens * setup.routed // (setup.dp * setup.experts)
-        self.matmul_s = self._matmul_s()
+        x, y, z = self.d_internal, self.d_model, self.tokens
+        flop_s = 2 * x * y * z / (utilization * hardware.flop_per_s) * setup.precision_bits / 8
+        # A roofline; the source counts elements, not bytes, in the memory term.
+        self.matmul_s = max(flop_s, (x * y + y * z + x * z) / (utilization * hardware.memory_bytes_per_s))
         self.flop_s = PASSES * MATRICES * self.matmul_s
         tokens, across = setup.microbatch_tokens, setup.dp * setup.experts
         internal, residual = tokens * setup.d_internal * setup.routed, tokens * setup.d_model
@@ -236,12 +239,6 @@ class _Step:
     def crossing_fraction(self) -> float:
         """Share of the layers whose output changes its chip."""
         return 1.0 if self.moves_every_layer else 1 / self.setup.boundary_interval
-
-    def _matmul_s(self) -> float:
-        """A roofline; the source counts elements, not bytes, in the memory term."""
-        x, y, z = self.d_internal, self.d_model, self.tokens
-        flop_s = 2 * x * y * z / (self.utilization * self.hardware.flop_per_s) * self.setup.precision_bits / 8
-        return max(flop_s, (x * y + y * z + x * z) / (self.utilization * self.hardware.memory_bytes_per_s))
 
     def _transfer_s(self, elements: int, chips: int) -> float:
         """Sent and received one after the other."""

@@ -196,7 +196,10 @@ def _token_costs(model: Model, grid: Grid, training: Training) -> Iterator[tuple
     d, f, h, c = model.d_model, model.d_ffn, model.heads, model.d_head
     x = grid.data * grid.pipe * training.seq_len
     yield "queries", multiply(x * d * h * c) + reduce(x * h * c, d, ext) + broadcast(x * h * c, 1, ext)
-    yield "keys and values", _keys_values(model, grid, x)
+    copies, repeated = (inner, inner) if model.multi_query else (h, 1)  # every inner rank repeats the projection
+    keys = multiply(x * d * c * copies) + reduce(x * c * copies, d, ext)
+    moved = x * c if model.multi_query else x * c * h
+    yield "keys and values", (keys + broadcast(moved, repeated, grid.seq * grid.exp)).times(2)
     yield "scores", multiply(x * h * c * experts * tokens) + reduce(x * h * experts * tokens, c, 1)
     normaliser = reduce(x * h * tokens, experts, 1) + reduce(x * h, tokens, ext) + broadcast(x * h, 1, ext)
     yield "softmax", normaliser + multiply(x * h * experts * tokens)
@@ -209,24 +212,9 @@ def _token_costs(model: Model, grid: Grid, training: Training) -> Iterator[tuple
     yield "FFN up", up.times(2) + multiply(x * f * ext) if model.glu else up
     yield "FFN down", multiply(x * d * f)
     summands = f if model.consecutive else h + f
-    residual = reduce(x * d, summands, inner) + broadcast(x * d, 1, inner, _crossing(model, grid))
-    yield "residual", residual
-
-
-def _keys_values(model: Model, grid: Grid, x: int) -> Cost:
-    """Keys and values: with multi-query attention every inner rank repeats the projection."""
-    d, h, c, inner, ext = model.d_model, model.heads, model.d_head, grid.tensor_int, grid.tensor_ext
-    readers = grid.seq * grid.exp
-    if model.multi_query:
-        one = multiply(x * d * c * inner) + reduce(x * c * inner, d, ext) + broadcast(x * c, inner, readers)
-    else:
-        one = multiply(x * d * c * h) + reduce(x * c * h, d, ext) + broadcast(x * c * h, 1, readers)
-    return one.times(2)
-
-
-def _crossing(model: Model, grid: Grid) -> float:
-    """Probability that a layer's output is needed on another stage or by an expert elsewhere."""
-    return 1 - (1 - (grid.pipe - 1) / model.layers) / grid.exp
+    # How likely a layer's output is needed on another stage or by an expert elsewhere.
+    crossing = 1 - (1 - (grid.pipe - 1) / model.layers) / grid.exp
+    yield "residual", reduce(x * d, summands, inner) + broadcast(x * d, 1, inner, crossing)
 
 
 def _divisibility(model: Model, grid: Grid, training: Training) -> Iterator[Problem]:

@@ -43,7 +43,10 @@ def bigscience(document: Mapping[str, Any]) -> Iterator[Row]:
     """
     for name, row in table_rows(document, "bigscience_a100"):
         shape = _shape(row)
-        if shape and _divides(row):
+        if not shape:
+            continue
+        tp, pp, dp = _degrees(row)
+        if tp * pp * dp == 8 * int(row["Nodes"]) and _batch(row) % (dp * int(row["MBS"])) == 0:
             system = "jean-zay-bf16" if str(row["Notes"]).startswith(_SUMS_IN_32_BITS) else "jean-zay"
             yield Row(f"{name}-{row['Size']}", float(row["Sec/it"]), Step((_job(row, shape),), system))
 
@@ -60,13 +63,8 @@ def _shape(row: Mapping[str, Any]) -> tuple[int, int] | None:
 def _misfit(row: Mapping[str, Any], layers: int, hidden: int) -> float:
     """How far a shape is from the FLOPs of a row, counted as the chronicle does from 21 February on."""
     whole = float(row["TFLOPs"] or 0) * float(row["Sec/it"]) * 8e12 * int(row["Nodes"])
-    return abs(_flops(layers, hidden, _batch(row)) - whole)
-
-
-def _flops(layers: int, hidden: int, batch: int) -> float:
-    """Of a step with recomputation (Narayanan et al. 2021, section 3)."""
-    more = 1 + _SEQ / (6 * hidden) + _WORDS / (16 * layers * hidden)
-    return 96.0 * batch * _SEQ * layers * hidden * hidden * more
+    more = 1 + _SEQ / (6 * hidden) + _WORDS / (16 * layers * hidden)  # Narayanan et al. 2021, section 3
+    return abs(96.0 * _batch(row) * _SEQ * layers * hidden * hidden * more - whole)
 
 
 def _batch(row: Mapping[str, Any]) -> int:
@@ -75,11 +73,6 @@ def _batch(row: Mapping[str, Any]) -> int:
 
 def _degrees(row: Mapping[str, Any]) -> tuple[int, int, int]:
     return int(row["TP"]), int(row["PP"]), int(row["DP"] or 1)
-
-
-def _divides(row: Mapping[str, Any]) -> bool:
-    tp, pp, dp = _degrees(row)
-    return tp * pp * dp == 8 * int(row["Nodes"]) and _batch(row) % (dp * int(row["MBS"])) == 0
 
 
 def _job(row: Mapping[str, Any], shape: tuple[int, int]) -> Job:
@@ -96,6 +89,7 @@ def _job(row: Mapping[str, Any], shape: tuple[int, int]) -> Job:
         zero=1,
         scatter_pipeline=True,
         gradient_bytes=4 if str(row["Notes"]).startswith(_SUMS_IN_32_BITS) else 2,
+        gradients_apart=True,
         dtype="bf16",
         **CLASSIC,
     )

@@ -109,11 +109,8 @@ def automodel(document: Mapping[str, Any]) -> Iterator[Row]:
     for name, row in table_rows(document, "nemo_automodel_h100"):
         if row["Model"] in _AUTOMODEL and str(row["kind"]).startswith("Pre"):
             local = int(row["GA"]) if int(row["PP"]) > 1 else 1
+            model, batch = SHIPPED[_AUTOMODEL[row["Model"]]], int(row["GBS"]) // local
+            one = job(model, int(row["Seq Length"]), batch, **spread(row, int(row["#GPUs"])), zero=3)
+            jobs = tuple(Job(model, replace(one.plan, recompute=kind)) for kind in ("none", "full"))
             measured_s = float(row["Time per Global Step (s)"]) / local
-            yield Row(f"{name}-{row['Model']}", measured_s, Step(tuple(_jobs(row, local)), "h100"))
-
-
-def _jobs(row: Mapping[str, Any], local: int) -> Iterator[Job]:
-    model, batch = SHIPPED[_AUTOMODEL[row["Model"]]], int(row["GBS"]) // local
-    one = job(model, int(row["Seq Length"]), batch, **spread(row, int(row["#GPUs"])), zero=3)
-    return (Job(one.model, replace(one.plan, recompute=kind)) for kind in ("none", "full"))
+            yield Row(f"{name}-{row['Model']}", measured_s, Step(jobs, "h100"))

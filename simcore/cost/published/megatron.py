@@ -93,7 +93,10 @@ _BASELINE, _BLOCK, _WINDOW, _TENSOR, _PIPELINE, _GRADIENTS, _OPERATORS = range(1
 
 def megascale(row: Mapping[str, Any]) -> Step:
     """Both systems of the paper and what lies between them; Megatron-LM recomputes selectively."""
-    level, seq = _level(row), row["model"]["seq"]
+    # Its place in table 3, elsewhere all or nothing.
+    place = row["id"].rpartition("-")[2] if "ablation" in row else ""
+    level = int(place or (_OPERATORS if row["system"] == "MegaScale" else _BASELINE))
+    seq = row["model"]["seq"]
     model = gpt(row["model"], parallel_block=level >= _BLOCK, window=seq // 2 if level >= _WINDOW else 0)
     one = stated(
         row,
@@ -107,13 +110,6 @@ def megascale(row: Mapping[str, Any]) -> Step:
         fused_attention=level >= _OPERATORS,
     )
     return Step((one,), "megascale" if level >= _TENSOR else "megascale-megatron")
-
-
-def _level(row: Mapping[str, Any]) -> int:
-    """How much of MegaScale a row has: its place in table 3, elsewhere all or nothing."""
-    if "ablation" in row:
-        return int(str(row["id"]).rpartition("-")[2])
-    return _OPERATORS if row["system"] == "MegaScale" else _BASELINE
 
 
 def ablations(document: Mapping[str, Any]) -> Iterator[Row]:

@@ -60,7 +60,10 @@ def _take(into: Sorted, piece: Document, name: str) -> bool:
     except READING_ERRORS as error:
         into.refused.append(Refused(name, reason_of(error)))
         return True
-    into.rows += [replace(row, source=_source(piece)) for row in rows]
+    # Who published a piece: its row says so, or it is a table of its own.
+    table = next(iter(piece.get("bulk_tables", {})), "collectives")
+    source = str(piece["rows"][0].get("source", "")) if "rows" in piece else table
+    into.rows += [replace(row, source=source) for row in rows]
     return bool(rows)
 
 
@@ -81,10 +84,3 @@ def _pieces(document: Document) -> Iterator[tuple[str, Document]]:
 
 def _listed(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
-
-
-def _source(piece: Document) -> str:
-    """Who published a piece: its row says so, or it is a table of its own."""
-    if "rows" in piece:
-        return str(piece["rows"][0].get("source", ""))
-    return next(iter(piece.get("bulk_tables", {})), "collectives")

@@ -108,11 +108,9 @@ class Held(Question):
 
     def explained(self) -> Prediction:
         """The bytes by what they hold, on the fullest stage."""
-        held = {name: float(size) for name, size in peak(*self.job).parts.items() if self._asked(name)}
+        parts, asked = peak(*self.job).parts, _PARTS.get(self.part)
+        held = {name: float(size) for name, size in parts.items() if asked is None or name in asked}
         return Prediction(fsum(held.values()), held)
-
-    def _asked(self, name: str) -> bool:
-        return not self.part or name in _PARTS[self.part]
 
 
 _PARTS = {"activations": ("activations", "workspace"), "states": ("parameters", "gradients", "optimizer")}
@@ -131,6 +129,11 @@ class Row:
     peer: float = 0.0
     source: str = ""
     spread: float = 0.0
+
+
+def step_of(row: Row) -> Step | None:
+    """The step that a row measures, None where it measures something else or a part of one."""
+    return row.question if isinstance(row.question, Step) and not row.question.phase else None
 
 
 def selected(document: Mapping[str, Any], prefix: str) -> Iterator[Mapping[str, Any]]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import fsum
 from statistics import median
 
-from simcore.cost.published.rows import Row, Step
+from simcore.cost.published.rows import Row, step_of
 from simcore.model.shape import total_parameters
 from simcore.report.table import Table, columns
 
@@ -38,23 +38,22 @@ def curves(some: Iterable[tuple[Row, float]]) -> list[Curve]:
     """The curves that rows with their predicted seconds lie on, of those with a step of `MANY` to judge."""
     found: dict[tuple[object, ...], dict[int, list[tuple[float, float]]]] = {}
     for row, predicted_s in some:
-        if not isinstance(row.question, Step) or row.question.phase or len(row.question.jobs) > 1:
+        step = step_of(row)
+        if not step or len(step.jobs) > 1:
             continue
-        cluster, (model, plan) = row.question.system(), row.question.jobs[0]
+        cluster, (model, plan) = step.system(), step.jobs[0]
         kind = plan.dtype, plan.seq, plan.micro_batch, plan.recompute, plan.context, plan.overlap
         rate = plan.global_batch * plan.seq / plan.world_size
         name = f"{round(total_parameters(model) / 1e9)}B"
         key = row.source, name, model, cluster.accelerator, cluster.software, *kind
         at = found.setdefault(key, {}).setdefault(plan.world_size, [])
         at.append((rate / row.measured, rate / predicted_s))
-    made = [_curve(key, dict(sorted(points.items()))) for key, points in found.items() if len(points) > 1]
+    made = list[Curve]()
+    for (source, title, _, device, _, dtype, *_), points in found.items():
+        sizes = sorted(points)
+        measured, predicted = (tuple(median(pair[side] for pair in points[size]) for size in sizes) for side in (0, 1))
+        made.append(Curve(f"{title} {dtype}, {device} ({source})", tuple(sizes), measured, predicted))
     return [one for one in made if one.points()]
-
-
-def _curve(key: tuple[object, ...], points: dict[int, list[tuple[float, float]]]) -> Curve:
-    source, name, _, device, _, dtype, *_ = key
-    measured, predicted = (tuple(median(pair[side] for pair in some) for some in points.values()) for side in (0, 1))
-    return Curve(f"{name} {dtype}, {device} ({source})", tuple(points), measured, predicted)
 
 
 def table(some: Iterable[Curve]) -> Table:

@@ -104,11 +104,11 @@ def _steps(prefix: str, key: str, question: Callable[[Mapping[str, Any]], Step])
 
 
 def _family(name: str) -> Callable[..., Iterator[Row]]:
-    """Steps that vendors of frameworks or MLPerf publish, of one family."""
+    """Steps that vendors of frameworks or MLPerf publish, of one family; without a name any."""
 
     def rows(document: Mapping[str, Any]) -> Iterator[Row]:
         for row in document.get("rows", ()):
-            if ("benchmark" in row or "framework" in row) and family(row, FAMILIES) == name:
+            if not name or (("benchmark" in row or "framework" in row) and family(row, FAMILIES) == name):
                 yield from _stated(row)
 
     return rows
@@ -119,12 +119,6 @@ def _stated(row: Mapping[str, Any]) -> Iterator[Row]:
     if "iter_s" not in measured:
         raise InputError.at(str(row.get("id")), "states no step time", expected="measured.iter_s")
     yield Row(str(row["id"]), float(measured["iter_s"]), question, spread=float(measured.get("spread_pct") or 0) / 100)
-
-
-def _others(document: Mapping[str, Any]) -> Iterator[Row]:
-    """Rows that no other suite reads."""
-    for row in document.get("rows", ()):
-        yield from _stated(row)
 
 
 def _table(name: str, question: Callable[[Mapping[str, Any]], Step]) -> Callable[..., Iterator[Row]]:
@@ -169,16 +163,12 @@ def _collectives(*, inside: bool) -> Callable[..., Iterator[Row]]:
     return rows
 
 
-def _kind(table: Mapping[str, Any]) -> CollectiveKind:
+def _curve(table: Mapping[str, Any]) -> Iterator[Row]:
     known = [kind.value for kind in CollectiveKind]
     if table.get("collective") not in known:
         found = str(table.get("collective"))
         raise InputError.at(str(table.get("id")), "no such collective", expected=closest(found, known), found=found)
-    return CollectiveKind(table["collective"])
-
-
-def _curve(table: Mapping[str, Any]) -> Iterator[Row]:
-    kind, ranks = _kind(table), table["ranks"]
+    kind, ranks = CollectiveKind(table["collective"]), table["ranks"]
     wire = (2 if kind is CollectiveKind.ALL_REDUCE else 1) * (ranks - 1) / ranks
     timed = [index for index, column in enumerate(table["columns"]) if column.startswith("time_us")]
     system = fabric_of(str(table.get("hardware", "")))
@@ -204,7 +194,7 @@ FAMILIES: dict[str, tuple[float | None, str]] = {
     "mlperf_llama2_70b_lora": (0.055, "none"),
     "mlperf_other": (None, "none"),
 }
-OTHER = Suite("other", _others, None, "none")
+OTHER = Suite("other", _family(""), None, "none")  # rows that no other suite reads
 
 SUITES = {
     suite.name: suite

@@ -162,6 +162,7 @@ def _framework(row: Stated) -> Step:
         "sequence_parallel": degrees["tp"] > 1,
         "expert_tp": degrees["tp"] if "ETP" in words else 1,
         "gradient_bytes": 4 if kind in _WIDE_SUMS else 2,
+        "gradients_apart": kind in _WIDE_SUMS,
     }
     software = profile + next((way for told, way in _WAYS.items() if told in words), "")
     return _step(row, model, software, choices)

@@ -10,11 +10,11 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from simcore.cost.margins import Kind, Margin, interval, kind_of, margin_of
+from simcore.cost.margins import Margin, interval, kind_of, margin_of
 from simcore.cost.played import cells, engine_ns
 from simcore.cost.predict import Prediction
 from simcore.cost.published.reading import READING_ERRORS, Refused, Sorted, reason_of, sort_rows
-from simcore.cost.published.rows import Question, Row, Step
+from simcore.cost.published.rows import Question, Row, step_of
 from simcore.cost.published.scaling import curves, table
 from simcore.cost.published.suites import Suite, load
 from simcore.cost.sensitivity import Sensitivity, averaged, of_question, told
@@ -58,7 +58,12 @@ class Scored:
     @property
     def margins(self) -> list[Margin]:
         """Of every row, from the errors of other sources on like jobs; of what is no step, from this suite's."""
-        return [_margin(row) or Margin(self.quantile(_COVERED), 0.0) for row in self.rows]
+        steps = [step_of(row) for row in self.rows]
+        other = Margin(self.quantile(_COVERED), 0.0)
+        return [
+            margin_of(kind_of(*step.jobs[0], step.system()), frozenset([row.source])) if step else other
+            for row, step in zip(self.rows, steps, strict=True)
+        ]
 
     @property
     def held(self) -> float:
@@ -86,8 +91,8 @@ class Scored:
     @property
     def tight(self) -> Counter[str]:
         """How many of the jobs, all of which ran, "may not fit" or do not, as `simcore predict` tells memory."""
-        jobs = [row.question for row in self.rows if isinstance(row.question, Step) and not row.question.phase]
-        told = (room(min(peak(*job).total for job in one.jobs), one.system().memory_bytes) for one in jobs)
+        steps = filter(None, map(step_of, self.rows))
+        told = (room(min(peak(*job).total for job in one.jobs), one.system().memory_bytes) for one in steps)
         return Counter(one.strip("; ").partition(":")[0] for one in told if one)
 
     @property
@@ -126,7 +131,11 @@ def score(
     rows, answers, refused = [], [], list(some.refused)
     for row in meter().through(some.rows):
         try:
-            answers.append(_answer(row, engine, explain))
+            prediction = row.question.explained()
+            if not (0 < row.measured < inf and 0 < prediction.step_s < inf):
+                raise ValueError(f"measured {row.measured:g}, predicted {prediction.step_s:g}")
+            run_s, follows = _run(row) if engine else None, of_question(row.question) if explain else ()
+            answers.append((prediction, run_s, follows))
             rows.append(row)
         except READING_ERRORS as error:
             refused.append(Refused(row.id, reason_of(error)))
@@ -136,36 +145,16 @@ def score(
     )
 
 
-def _answer(row: Row, engine: bool, explain: bool) -> tuple[Prediction, float | None, Sequence[Sensitivity]]:
-    prediction = row.question.explained()
-    if not (0 < row.measured < inf and 0 < prediction.step_s < inf):
-        raise ValueError(f"measured {row.measured:g}, predicted {prediction.step_s:g}")
-    return prediction, _run(row) if engine else None, of_question(row.question) if explain else ()
-
-
-def _kind(row: Row) -> Kind | None:
-    """What kind of job a row measures; None of what is no step."""
-    question = row.question
-    if not isinstance(question, Step) or question.phase:
-        return None
-    return kind_of(*question.jobs[0], question.system())
-
-
-def _margin(row: Row) -> Margin | None:
-    kind = _kind(row)
-    return margin_of(kind, frozenset([row.source])) if kind else None
-
-
 _COVERED = 0.9
 
 
 def _run(row: Row) -> float | None:
     """Seconds of a step by the engine, None where the row asks for something else or for too many cells."""
-    question = row.question
-    if not isinstance(question, Step) or question.phase:
+    step = step_of(row)
+    if not step:
         return None
-    model, plan = question.chosen()
-    return engine_ns(model, plan, question.system()) * 1e-9 if cells(plan) <= MOST_CELLS else None
+    model, plan = step.chosen()
+    return engine_ns(model, plan, step.system()) * 1e-9 if cells(plan) <= MOST_CELLS else None
 
 
 def document(scored: Sequence[Scored]) -> dict[str, Any]:
@@ -218,19 +207,6 @@ def _row_document(scored: Scored, index: int, margin: Margin) -> dict[str, Any]:
 
 def _first_three(some: Sequence[Sensitivity]) -> list[dict[str, Any]]:
     return [asdict(one) for one in some[:3]]
-
-
-def seen_errors(blind: Mapping[str, Sequence[float]]) -> dict[tuple[str, Kind], list[float]]:
-    """The errors on all shipped steps, by source and kind of job; of some suites those that are given, row by row."""
-    found: dict[tuple[str, Kind], list[float]] = {}
-    for some in sort_rows(default_documents()):
-        scored = score(some)
-        errors = blind.get(some.suite.name, scored.errors) if scored else ()
-        for row, error in zip(scored.rows, errors, strict=True) if scored else ():
-            kind = _kind(row)
-            if kind:
-                found.setdefault((row.source, kind), []).append(error)
-    return found
 
 
 def quantile(values: Sequence[float], share: float) -> float:
@@ -325,12 +301,9 @@ def _row_lines(scored: Scored, index: int) -> Iterator[str]:
     yield line + peer + (f"  engine {run_s:.9g} {unit}" if run_s else "")
     if scored.followed:
         low, high = interval(prediction.step_s, scored.margins[index].share)
-        yield f"      {low:.6g} to {high:.6g} {unit}: {_shares(prediction)}; follows {told(scored.followed[index])}"
-
-
-def _shares(prediction: Prediction) -> str:
-    shares = {name: part / prediction.step_s for name, part in prediction.parts.items()}
-    return ", ".join(f"{name} {share:.0%}" for name, share in shares.items() if share > _SHOWN)
+        parts = {name: part / prediction.step_s for name, part in prediction.parts.items()}
+        shares = ", ".join(f"{name} {share:.0%}" for name, share in parts.items() if share > _SHOWN)
+        yield f"      {low:.6g} to {high:.6g} {unit}: {shares}; follows {told(scored.followed[index])}"
 
 
 _SHOWN = 0.005

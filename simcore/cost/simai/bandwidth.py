@@ -57,7 +57,9 @@ class Computed:
     def time_ns(self, kind: CollectiveKind, group: Group, ranks: int, size_bytes: int) -> int:
         """Whole nanoseconds of one collective of `size_bytes` (an all-gather's total) on `ranks` GPUs."""
         if 1 < size_bytes < MIB:
-            return self._small_ns(ranks)
+            if ranks not in SMALL_NS and ranks > 1:
+                self._warn(f"SimAI has no time for collectives below 1 MiB on {ranks} GPUs and takes 0")
+            return SMALL_NS.get(ranks, 0)
         if ranks <= 1 or size_bytes == 0:
             if group is Group.TP and size_bytes:
                 self._warn("SimAI divides by zero for tensor-parallel collectives at TP = 1; they take no time here")
@@ -66,11 +68,6 @@ class Computed:
         bandwidth, nvlink_bound = self._bus(kind, servers, gpus, nics)
         efficiency = self._efficiency(kind, group, ranks, size_bytes, nvlink_bound)
         return _ring_ns(kind, ranks, size_bytes, bandwidth * efficiency)
-
-    def _small_ns(self, ranks: int) -> int:
-        if ranks not in SMALL_NS and ranks > 1:
-            self._warn(f"SimAI has no time for collectives below 1 MiB on {ranks} GPUs and takes 0")
-        return SMALL_NS.get(ranks, 0)
 
     def _shape(self, group: Group, ranks: int) -> tuple[int, int, float]:
         """Servers of a group, its GPUs in each, NICs each of them can use."""

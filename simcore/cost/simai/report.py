@@ -10,7 +10,7 @@ from typing import Any
 
 from simcore import __version__, library
 from simcore.cost.simai.bandwidth import read_bus_bandwidths
-from simcore.cost.simai.rows import LayerFigures, PhaseFigures, SimaiResult, evaluate
+from simcore.cost.simai.rows import PhaseFigures, SimaiResult, evaluate
 from simcore.errors import InputError
 from simcore.files import read_bytes
 from simcore.options import SimaiOptions, spelled
@@ -74,15 +74,14 @@ def estimate(workload: str | os.PathLike[str] | Workload, given: Mapping[str, An
         raise InputError.at("--busbw", message, expected="--profile simai-busbw --busbw FILE")
     files = {"busbw": options.busbw} if options.busbw else {}
     if not isinstance(workload, Workload):
-        path = library.resolve(str(workload), "workloads")
-        files, workload = {"workload": str(path)} | files, text.read(path, "simai")
+        file = library.resolve(str(workload), "workloads")
+        files, workload = {"workload": str(file)} | files, text.read(file, "simai")
     bandwidths = read_bus_bandwidths(options.busbw) if options.busbw else None
     result = evaluate(workload, options, bandwidths)
-    return SimaiReport(profile, result, tuple(_input(role, path) for role, path in files.items()))
-
-
-def _input(role: str, path: str) -> InputRow:
-    return {"role": role, "path": path, "sha256": hashlib.sha256(read_bytes(path)).hexdigest()}
+    inputs = list[InputRow]()
+    for role, path in files.items():
+        inputs.append({"role": role, "path": path, "sha256": hashlib.sha256(read_bytes(path)).hexdigest()})
+    return SimaiReport(profile, result, tuple(inputs))
 
 
 def _document(result: SimaiResult, profile: str, inputs: list[InputRow]) -> ReportDocument:
@@ -92,7 +91,7 @@ def _document(result: SimaiResult, profile: str, inputs: list[InputRow]) -> Repo
         "ranks": format_ranks(range(result.job.gpus)),
         "finish_ns": time_ns,
         "compute_ns": compute_ns,
-        "comm_ns": sum(phase.comm_ns for layer in result.layers for phase in _phases(layer)),
+        "comm_ns": sum(phase.comm_ns for layer in result.layers for phase in layer.phases),
         "exposed_comm_ns": shares["exposed_comm_ns"],
         "idle_ns": shares["idle_ns"],
     }
@@ -108,9 +107,7 @@ def _document(result: SimaiResult, profile: str, inputs: list[InputRow]) -> Repo
         "compute_ns": compute_ns,
         "exposed_comm_ns": time_ns - compute_ns,
         "breakdown": shares,
-        "layers": [
-            layer_row(index, each.name, *map(_phase, _phases(each))) for index, each in enumerate(result.layers)
-        ],
+        "layers": [layer_row(index, each.name, *map(_phase, each.phases)) for index, each in enumerate(result.layers)],
         "ranks": [rank],
         "dims": [],
         "links": {"count": 0, "hottest": []},
@@ -124,7 +121,7 @@ def _breakdown(result: SimaiResult) -> BreakdownRow:
     """Disjoint shares; the bubble is idle time, and pipeline transfers stand out like other communication."""
     summary = result.summary
     time_ns, compute_ns = round(summary.total_us * 1000), round(summary.compute_us * 1000)
-    hidden_ns = sum(phase.comm_ns - phase.exposed_ns for layer in result.layers for phase in _phases(layer))
+    hidden_ns = sum(phase.comm_ns - phase.exposed_ns for layer in result.layers for phase in layer.phases)
     overlapped_ns = min(compute_ns, round(hidden_ns))
     exposed_ns = round((summary.exposed_us + summary.exposed_pp_us) * 1000)
     return {
@@ -135,13 +132,8 @@ def _breakdown(result: SimaiResult) -> BreakdownRow:
     }
 
 
-def _phases(layer: LayerFigures) -> tuple[PhaseFigures, PhaseFigures, PhaseFigures]:
-    return layer.forward, layer.input_grad, layer.weight_grad
-
-
 def _phase(phase: PhaseFigures) -> PhaseRow:
-    asked = phase.collective, phase.size_bytes
-    return phase_row(asked, phase.compute_ns, phase.comm_ns, round(phase.exposed_ns))
+    return phase_row((phase.collective, phase.size_bytes), phase.compute_ns, phase.comm_ns, round(phase.exposed_ns))
 
 
 def summary_text(result: SimaiResult, profile: str) -> str:
@@ -153,7 +145,11 @@ def summary_text(result: SimaiResult, profile: str) -> str:
         "pipeline bubble": summary.bubble_us,
         "pipeline transfers": summary.exposed_pp_us,
     }
-    shares = ", ".join(f"{name} {_share(part_us, summary.total_us)}" for name, part_us in parts.items() if part_us)
+    shares = ", ".join(
+        f"{name} {format_ns(part_us * 1000)} ({part_us / summary.total_us:.1%})"
+        for name, part_us in parts.items()
+        if part_us
+    )
     groups = {
         f"tensor parallel ({job.tp})": summary.exposed_tp_us,
         f"expert parallel ({job.ep})": summary.exposed_ep_us,
@@ -170,10 +166,6 @@ def summary_text(result: SimaiResult, profile: str) -> str:
         _layer_table(result).text(),
     ]
     return "\n".join([*lines, *(f"warning: {warning}" for warning in result.warnings)]) + "\n"
-
-
-def _share(part_us: float, total_us: float) -> str:
-    return f"{format_ns(part_us * 1000)} ({part_us / total_us:.1%})"
 
 
 def _layer_table(result: SimaiResult) -> Table:

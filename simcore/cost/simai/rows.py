@@ -46,14 +46,19 @@ class LayerFigures:
     weight_grad: PhaseFigures
 
     @property
+    def phases(self) -> tuple[PhaseFigures, PhaseFigures, PhaseFigures]:
+        """In their order."""
+        return self.forward, self.input_grad, self.weight_grad
+
+    @property
     def compute_ns(self) -> int:
         """Compute of all phases."""
-        return self.forward.compute_ns + self.input_grad.compute_ns + self.weight_grad.compute_ns
+        return sum(phase.compute_ns for phase in self.phases)
 
     @property
     def exposed_ns(self) -> float:
         """Exposed communication of all phases."""
-        return self.forward.exposed_ns + self.input_grad.exposed_ns + self.weight_grad.exposed_ns
+        return math.fsum(phase.exposed_ns for phase in self.phases)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +93,12 @@ def evaluate(workload: Workload, options: SimaiOptions, bandwidths: BusBandwidth
     """
     warnings: dict[str, None] = dict.fromkeys(workload.warnings)
     job = _job(workload, options, warnings)
-    clock = _clock(job, options, bandwidths)
+    clock: Computed | Measured
+    if bandwidths is not None:
+        clock = Measured(job, bandwidths)
+    else:
+        nvlink = _chosen(options.nvlink_bw, options.gpu_type, GPUS, "--nvlink-bw", "--gpu-type")
+        clock = Computed(job, nvlink, _chosen(options.nic_bw, options.nic_type, NICS, "--nic-bw", "--nic-type"))
     repeats = _recomputations(workload)
     layers = tuple(
         _layer(layer, clock.time_ns, job, options, 1 + (index in repeats), workload.loop)
@@ -118,15 +128,6 @@ def _job(workload: Workload, options: SimaiOptions, warnings: dict[str, None]) -
     ga, ep = sizes.gradient_accumulation or 1, sizes.ep or 1
     servers = (options.gpus_per_server, options.nics_per_server)
     return Job(gpus, tp, ep, gpus // (tp * pp), *servers, pp, sizes.vpp or 1, ga)
-
-
-def _clock(job: Job, options: SimaiOptions, bandwidths: BusBandwidths | None) -> Computed | Measured:
-    """Where the times of collectives come from."""
-    if bandwidths is not None:
-        return Measured(job, bandwidths)
-    nvlink = _chosen(options.nvlink_bw, options.gpu_type, GPUS, "--nvlink-bw", "--gpu-type")
-    nic = _chosen(options.nic_bw, options.nic_type, NICS, "--nic-bw", "--nic-type")
-    return Computed(job, nvlink, nic)
 
 
 def _chosen(value: float | None, name: str, table: dict[str, float], option: str, type_option: str) -> float:
@@ -168,7 +169,10 @@ def _phase(
     if name is PhaseName.WEIGHT_GRAD and phase.group is Group.LOOP:
         group = Group.DP
     size = max(phase.size_bytes, least_bytes) if phase.size_bytes else 0
-    ranks = _ranks(job, name, group)
+    # The group size a column takes, which is not always that of its group.
+    ranks = job.ep if group is Group.EP else job.tp
+    if name is PhaseName.WEIGHT_GRAD:
+        ranks = job.dp // job.ep if group is Group.DP_EP else job.dp
     comm_ns = time_ns(phase.collective, group, ranks, _single(size)) if phase.collective else 0
     compute_ns = _single(phase.compute_ns) * repeats
     return PhaseFigures(compute_ns, comm_ns, comm_ns * (1 - overlap), phase.collective, phase.size_bytes, group)
@@ -177,13 +181,6 @@ def _phase(
 def _single(value: int) -> int:
     """SimAI scales compute and sizes in 32-bit floats, so 24 significant bits are left of them."""
     return int(np.float32(value))
-
-
-def _ranks(job: Job, name: PhaseName, group: Group) -> int:
-    """The group size a column takes, which is not always that of its group."""
-    if name is PhaseName.WEIGHT_GRAD:
-        return job.dp // job.ep if group is Group.DP_EP else job.dp
-    return job.ep if group is Group.EP else job.tp
 
 
 def _summary(
@@ -201,7 +198,13 @@ def _summary(
         inner[layer.forward.group] += layer.forward.exposed_ns + layer.input_grad.exposed_ns
     compute_us = math.fsum(layer.compute_ns for layer in layers) / 1000
     exposed_us = math.fsum(layer.exposed_ns for layer in layers) / 1000
-    bubble_us = _bubble_us(layers, job)
+    # A stage is idle while the pipeline fills and drains; weight-gradient communication is not in it.
+    inside_ns = math.fsum(
+        layer.compute_ns + layer.forward.comm_ns + layer.input_grad.comm_ns
+        for layer in layers
+        if layer.name != "embedding_layer"
+    )
+    bubble_us = (job.pp - 1) / (job.gradient_accumulation * job.vpp) * inside_ns / 1000
     exposed_pp_us = _pipeline_us(workload.pipeline_bytes, job, options.pp_overlap, bandwidths, warnings)
     return SimaiSummary(
         total_us=compute_us + exposed_us + bubble_us + exposed_pp_us,
@@ -214,16 +217,6 @@ def _summary(
         exposed_pp_us=exposed_pp_us,
         bubble_us=bubble_us,
     )
-
-
-def _bubble_us(layers: tuple[LayerFigures, ...], job: Job) -> float:
-    """Idle time of a stage while the pipeline fills and drains; weight-gradient communication is not in it."""
-    inside_ns = math.fsum(
-        layer.compute_ns + layer.forward.comm_ns + layer.input_grad.comm_ns
-        for layer in layers
-        if layer.name != "embedding_layer"
-    )
-    return (job.pp - 1) / (job.gradient_accumulation * job.vpp) * inside_ns / 1000
 
 
 def _pipeline_us(

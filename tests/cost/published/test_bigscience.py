@@ -1,6 +1,8 @@
-from simcore.cost.published.bigscience import bigscience
+from simcore.cost.published.bigscience import _SHAPES, _job, bigscience
+from simcore.cost.published.tables import table_rows
 from simcore.cost.published.validate import default_documents
 from simcore.cost.systems import CLUSTERS
+from simcore.model.memory import peak, room
 
 
 def rows():
@@ -27,3 +29,15 @@ def test_heads_that_lie_off_the_boundary_of_a_load_cost_what_was_measured():
     """Same model, batch and degrees with 96 and with 128 heads, of 144 and of 108 elements: 107.12 s and 147.41 s."""
     times = {row.measured: row.question.seconds() for row in rows()}
     assert 1.2 < times[147.41] / times[107.12] < 147.41 / 107.12 * 1.1
+
+
+def test_no_job_that_ran_out_of_memory_is_said_to_fit_and_none_that_ran_not_to():
+    """Rows of 181B and 184B that the chronicle marks OOM; 206B states no shape."""
+    table = [row for document in default_documents() for _, row in table_rows(document, "bigscience_a100")]
+    out = [row for row in table if row["Mem"] == "OOM" and row["Size"] in _SHAPES]
+    assert len(out) == 3
+    for row in out:
+        told = room(peak(*_job(row, *_SHAPES[row["Size"]])).total, CLUSTERS["jean-zay-bf16"].memory_bytes)
+        assert "not fit" in told
+    for row in rows():
+        assert "does not fit" not in room(peak(*row.question.jobs[0]).total, row.question.system().memory_bytes)

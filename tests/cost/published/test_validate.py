@@ -9,7 +9,6 @@ import pytest
 
 from simcore.cli import main
 from simcore.cost.margins import Kind, margin_of, shipped_errors
-from simcore.cost.published.calibrate import FITTED, using
 from simcore.cost.published.lumos import Extrapolation, extrapolations
 from simcore.cost.published.reading import sort_rows
 from simcore.cost.published.rows import Step
@@ -18,6 +17,7 @@ from simcore.cost.published.validate import default_documents, scaling, score, s
 from simcore.cost.sensitivity import of_question
 from simcore.cost.systems import SOFTWARE
 from simcore.progress import metered
+from tools.calibrate import FITTED, using
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """Fit software profiles to published steps, and tell how far they carry: each source is scored with it left out.
 
-``python -m simcore.cost.published.calibrate`` prints the parameters of every family of software with their best values;
+``python -m tools.calibrate`` prints the parameters of every family of software with their best values;
 ``--left-out`` also writes `left_out.json`: the error of every suite with each row's source left out of the fit. A
 source counts by the square root of its rows, so that no publication decides.
 """
@@ -17,16 +17,17 @@ from copy import deepcopy
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simcore.cost import systems
-from simcore.cost.margins import write_errors
+from simcore.cost.margins import FILE, Kind, kind_of
 from simcore.cost.published.reading import READING_ERRORS, sort_rows
-from simcore.cost.published.rows import Row, Step
+from simcore.cost.published.rows import Row, Step, step_of
 from simcore.cost.published.suites import LEFT_OUT, SUITES
-from simcore.cost.published.validate import default_documents, quantile, seen_errors
+from simcore.cost.published.validate import default_documents, quantile, score
 
 # Family -> its parameters ("profile/field", of several profiles alike "one+other/field") and the suites that they are
 # fitted on.
@@ -41,13 +42,13 @@ Table = dict[str, Any]
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Command line of the calibration."""
-    parser = argparse.ArgumentParser(prog="python -m simcore.cost.published.calibrate", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.calibrate", description=__doc__)
     parser.add_argument("--left-out", action="store_true", help="write left_out.json")
     parser.add_argument("--family", choices=list(FITTED), action="append", help="which (repeatable; all)")
     parser.add_argument("--errors", action="store_true", help="only write errors.json, which intervals are made of")
     options = parser.parse_args(arguments)
     if options.errors:
-        write_errors(seen_errors(_blind()))
+        write_errors(seen_errors())
         return
     missed: dict[str, dict[str, float]] = json.loads(LEFT_OUT.read_text(encoding="utf-8")) if LEFT_OUT.exists() else {}
     for family in options.family or FITTED:
@@ -70,13 +71,27 @@ def _report(title: str, figures: Mapping[str, Mapping[str, float]]) -> None:
         print(f"  {name:28} {title:20} mean |error| {mean:6.1%}  p90 {p90:6.1%}", flush=True)
 
 
-def _blind() -> dict[str, list[float]]:
-    """The error of every step that software is fitted on, with its source left out."""
-    found: dict[str, list[float]] = {}
+def seen_errors() -> dict[tuple[str, Kind], list[float]]:
+    """The errors on all shipped steps, by source and kind of job, with a source left out where software is fitted."""
+    blind: dict[str, list[float]] = {}
     for tried in map(moved, FITTED):
         for (name, _), error in zip(tried.rows, left_out(tried), strict=True):
-            found.setdefault(name, []).append(float(error))
+            blind.setdefault(name, []).append(float(error))
+    found: dict[tuple[str, Kind], list[float]] = {}
+    for scored in filter(None, map(score, sort_rows(default_documents()))):
+        for row, error in zip(scored.rows, blind.get(scored.suite.name, scored.errors), strict=True):
+            if step := step_of(row):
+                found.setdefault((row.source, kind_of(*step.jobs[0], step.system())), []).append(error)
     return found
+
+
+def write_errors(errors: Mapping[tuple[str, Kind], Sequence[float]]) -> None:
+    """Write the table: for every source and kind of job its errors, ascending."""
+    entries = [
+        [source, [getattr(kind, name) for name in Kind.__slots__], sorted(round(error, 4) for error in some)]
+        for (source, kind), some in sorted(errors.items(), key=lambda item: (item[0][0], str(item[0][1])))
+    ]
+    FILE.write_text("[\n" + ",\n".join(map(json.dumps, entries)) + "\n]\n", encoding="utf-8")
 
 
 def rows_by_suite(names: Sequence[str]) -> Rows:
@@ -97,7 +112,8 @@ def using(values: Mapping[str, float]) -> Iterator[None]:
             for name in inner:
                 entry = entry.setdefault(name, {})
             entry[last] = value
-    with systems.replaced(table):
+    made = {name: systems.profile(table["software"], name) for name in table["software"]}
+    with patch.dict(systems.SOFTWARE, made), patch.dict(systems.CLUSTERS, systems.clusters(table)):
         yield
 
 
