@@ -98,7 +98,7 @@ def _dask(address: str) -> Iterator[Runner]:
 
 def _of_cluster(client: Any, tasks: Sequence[Task]) -> Iterator[Row]:
     """The rows as they come; a run whose workers died has failed, a scheduler that is gone ends the sweep."""
-    from distributed import CancelledError, wait
+    from distributed import CancelledError, KilledWorker, wait
 
     futures = dict(zip(client.map(execute, tasks, pure=False), tasks, strict=True))
     waiting = set(futures)
@@ -106,7 +106,11 @@ def _of_cluster(client: Any, tasks: Sequence[Task]) -> Iterator[Row]:
         while waiting:
             done, waiting = wait(waiting, return_when="FIRST_COMPLETED")
             for future in done:
-                error = future.exception()
-                yield row_of(futures[future], {}, f"{type(error).__name__}: {error}") if error else future.result()
+                try:
+                    error = future.exception()
+                    row = None if error else future.result()
+                except KilledWorker as lost:  # a result that was not fetched yet, and the worker that had it
+                    error, row = lost, None
+                yield row or row_of(futures[future], {}, f"{type(error).__name__}: {error}")
     except (CancelledError, OSError) as error:
         raise SimulationError("the Dask scheduler is gone; what is done is kept, run again to go on") from error
