@@ -25,7 +25,7 @@ from simcore.engine.changes import changes
 from simcore.engine.run import simulate
 from simcore.engine.settings import Settings, noise_of, straggler_factors
 from simcore.errors import DeadlockError, InputError, closest
-from simcore.files import read_bytes
+from simcore.files import beside, read_bytes
 from simcore.network.faults import parse_faults
 from simcore.network.topology import load as topology_file
 from simcore.network.topology.links import LinkGraph
@@ -71,8 +71,8 @@ def load_workload(
 
     Traces are those of `npus` NPUs; of as many as there are files where that is 0.
     """
-    asked = RunOptions(dialect=dialect, comm_groups=comm_groups or "")
     path = _find_workload(str(name_or_path))
+    asked = RunOptions(dialect=dialect, comm_groups=comm_groups or beside(path, "groups.json"))
     return _read_workload(path, npus or _ranks_of(path), asked).content
 
 
@@ -229,6 +229,8 @@ def play(
     if isinstance(workload, Workload | GraphSet):
         source = _Source(workload, "")
     else:
+        if found and not asked.comm_groups:
+            asked = replace(asked, comm_groups=beside(found, "groups.json"))
         source = _read_workload(found or Path(), machine.npus, asked)
     return _run(source, str(workload) if found else "", machine, place, str(system) if system else "", rules, asked)
 

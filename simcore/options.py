@@ -154,7 +154,9 @@ class RunOptions(Options):
     dialect: str | None = _option(
         None, dialect, "Input", "astra-sim or simai, where a text's header does not tell.", "NAME", told=True
     )
-    comm_groups: str = _option("", text, "Input", "Communicators of a trace set (ASTRA-sim 2.x JSON).", "FILE")
+    comm_groups: str = _option(
+        "", text, "Input", "Communicators of a trace set (ASTRA-sim 2.x JSON); default: PREFIX.groups.json.", "FILE"
+    )
     remote_memory: str = _option("", text, "Input", "Remote memory (ASTRA-sim 2.x JSON).", "FILE")
     npu: str = _option(
         "", text, "Input", "Accelerator for computed durations; simcore list npus.", "NAME", told=True, wafer=True

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from simcore import library
 from simcore.errors import InputError
+from simcore.files import beside
 from simcore.generate.step import contents_of_step, load_step
 from simcore.workload.contents import Contents, of_graphs, of_workload
 
@@ -40,8 +41,8 @@ def _read_traces(path: str) -> Contents:
     from simcore.workload.chakra.reader import distinct_ranks
 
     place = Path(path)
-    beside = place.with_name(f"{place.name}.groups.json")
-    groups = read_groups(str(beside), _LARGEST_RANK) if beside.is_file() else {}
+    file = beside(path, "groups.json")
+    groups = read_groups(file, _LARGEST_RANK) if file else {}
     traces, number_of_rank = distinct_ranks(path)
     for trace in traces:
         for text in trace.metadata:

@@ -397,7 +397,7 @@ def test_a_specification_with_context_parallelism_takes_as_long_as_its_traces(tm
         path = str(tmp_path / ("step.yaml" if form == "spec" else "step"))
         assert main([*COMMAND, "--context_parallel_size", "2", "--format", form, "-o", path]) == 0
     spec = simcore.run(str(tmp_path / "step.yaml"), str(topology))
-    traces = simcore.run(str(tmp_path / "step"), str(topology), comm_groups=str(tmp_path / "step.groups.json"))
+    traces = simcore.run(str(tmp_path / "step"), str(topology))  # with step.groups.json, which lies beside them
     assert spec.timeline.time_ns == traces.timeline.time_ns
     sent = [row["forward"]["comm_ns"] for row in spec.to_dict()["layers"] if row["name"] == "attention_context"]
     assert sent and all(sent)
