@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -67,8 +66,8 @@ def command(**given: Any) -> None:
     simcore replay traces/ --set dp=8 hidden=8192 --topology cluster.yml
     simcore replay traces/ --set pp=4 schedule=zb-h1 --topology cluster.yml
     """
-    from simcore.cli.replay_run import run
+    from simcore.cli.replay_run import Asked, run
     from simcore.replay.run import Changes
 
     kept = {each.name: not given.pop(f"no_{each.name}") for each in fields(Changes)}
-    emit(*run(SimpleNamespace(changes=Changes(**kept), **given)))
+    emit(*run(Asked(changes=Changes(**kept), **given)))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from types import SimpleNamespace
+from typing import Literal
 
 import click
 import numpy as np
@@ -124,7 +124,32 @@ def groups(values: tuple[str, ...]) -> dict[str, re.Pattern[str]]:
     return found
 
 
-def run(asked: SimpleNamespace) -> tuple[dict[str, object], Callable[[], str]]:
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The options of `simcore replay`, as it names them, with `changes` in place of its switches."""
+
+    traces: tuple[str, ...]
+    hosts: tuple[str, ...]
+    changes: Changes
+    scales: tuple[Edit, ...]
+    fused: tuple[Edit, ...]
+    cuda_graphs: bool
+    stragglers: tuple[Edit, ...]
+    assignments: dict[str, int | str]
+    groups: dict[str, re.Pattern[str]]
+    topology: str | None
+    system: str | None
+    recorded_topology: str | None
+    recorded_system: str | None
+    overlap: Literal["off", "full"] | None
+    tokens: int
+    with_ablations: bool
+    chakra: str | None
+    text: str | None
+    output: str | None
+
+
+def run(asked: Asked) -> tuple[dict[str, object], Callable[[], str]]:
     """Replay and write, as the options of `simcore replay` say; the document, and what makes the text."""
     profiles, alone = read_recorded(asked.traces, asked.hosts)
     for left in alone:
@@ -147,7 +172,7 @@ def run(asked: SimpleNamespace) -> tuple[dict[str, object], Callable[[], str]]:
     return document, lambda: to_text(document)
 
 
-def _whats(asked: SimpleNamespace) -> tuple[WhatIf, ...]:
+def _whats(asked: Asked) -> tuple[WhatIf, ...]:
     """What is changed, in the order in which changes are made."""
     changed = [CHANGES[name](int(number)) for name, number in asked.assignments.items()]
     degrees = [replace(one, named=asked.groups.get(one.role)) for one in changed if isinstance(one, Degree)]
@@ -173,7 +198,7 @@ def _interconnect(topology: str | None, system: str | None, prefix: str) -> Inte
     return Interconnect(load_topology(topology), config.read(system) if system else None)
 
 
-def _another_pipeline(asked: SimpleNamespace, ranks: list[Prepared]) -> tuple[dict[str, object], Callable[[], str]]:
+def _another_pipeline(asked: Asked, ranks: list[Prepared]) -> tuple[dict[str, object], Callable[[], str]]:
     """Compile the recorded step into a pipeline and play it."""
     from simcore.replay.pipelines.pipeline import NUMBERS, compiled, pipeline_dict, pipeline_text, rebuild
     from simcore.workload.text import write as workload_text

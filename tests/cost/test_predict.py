@@ -78,6 +78,16 @@ def test_hybrid_sharding_sums_what_a_rank_owns_over_the_replicas():
     assert predict(GPT, replace(BASE, zero=1, shard=BASE.replicas), SELENE).step_s == plain.step_s
 
 
+def test_sums_over_replicas_of_a_shard_hide_behind_no_more_than_the_backward():
+    slow = replace(SELENE, fabric=replace(SELENE.fabric, across_bytes_per_s=1e6))
+
+    def gradients_s(cluster, overlap):
+        return predict(GPT, replace(BASE, zero=1, shard=2, overlap=overlap), cluster).parts["gradients"]
+
+    assert gradients_s(SELENE, True) < gradients_s(SELENE, False)
+    assert 0.5 * gradients_s(slow, False) < gradients_s(slow, True) < gradients_s(slow, False)
+
+
 def test_a_batch_that_does_not_divide_is_refused():
     with pytest.raises(InputError, match="multiple of dp x micro-batch = 4"):
         predict(GPT, replace(BASE, global_batch=62), SELENE)
