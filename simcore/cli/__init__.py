@@ -63,7 +63,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
     with watched() as memory, session():
-        return _status(words, debug, memory)
+        try:
+            return _status(words, debug, memory)
+        except (click.Abort, KeyboardInterrupt) as error:  # also while another error was told
+            if memory.used_bytes and memory.ended(error):
+                return _failure(_out_of_memory(words[0], memory), words)
+            click.echo("interrupted", err=True)
+            return 130
 
 
 def _status(words: list[str], debug: bool, memory: Watch) -> int:
@@ -75,11 +81,8 @@ def _status(words: list[str], debug: bool, memory: Watch) -> int:
     except BrokenPipeError:
         sys.stderr.close()
         return 0
-    except (click.Abort, KeyboardInterrupt) as error:  # Abort is an Exception, too
-        if memory.used_bytes and memory.ended(error):
-            return _failure(_out_of_memory(words[0], memory), words)
-        click.echo("interrupted", err=True)
-        return 130
+    except click.Abort:  # an Exception, too
+        raise
     except Exception as error:
         known = _known(error, words[0], memory)
         if debug or known is None:
