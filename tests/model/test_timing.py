@@ -27,7 +27,7 @@ def kernel_s(*asked):
 
 @pytest.mark.parametrize("work", [*WORKS, GroupedProduct(8, 16384, 4096, 1024)], ids=lambda one: type(one).__name__)
 def test_a_loop_that_adds_nothing_takes_what_was_measured(work):
-    assert kernel_s(kernel(work), H100, "bf16", COLD) == durations([work], H100, "bf16")[0].seconds
+    assert kernel_s(kernel(work), H100, "bf16", COLD) == durations([(work, "bf16")], H100)[0].seconds
 
 
 @given(factor=st.floats(0.5, 3.0))
