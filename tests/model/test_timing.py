@@ -64,7 +64,7 @@ def test_launches_leave_gaps_and_kernels_follow_each_other():
 
 def test_eight_bits_take_the_fastest_scaling_that_was_measured_and_wide_kernels_stay_in_sixteen():
     work = Product(8192, 8192, 28672)
-    kinds = [durations([work], H100, kind)[0].seconds for kind in ("fp8", "fp8_static", "fp8_block")]
+    kinds = [durations([(work, kind)], H100)[0].seconds for kind in ("fp8", "fp8_static", "fp8_block")]
     assert kernel_s(kernel(work), H100, "fp8", COLD) == min(kinds)
     assert kernel_s(kernel(work, wide=True), H100, "fp8", COLD) == kernel_s(kernel(work), H100, "bf16", COLD)
 
@@ -73,7 +73,7 @@ def test_many_kernels_asked_together_take_what_each_does_alone():
     works = [Product(1000 * n, 5000, 3000) for n in range(1, 9)] + WORKS
     together = durations(works, A100, "bf16")
     assert [one.seconds for one in together] == pytest.approx(
-        [durations([work], A100, "bf16")[0].seconds for work in works]
+        [durations([(work, "bf16")], A100)[0].seconds for work in works]
     )
 
 
