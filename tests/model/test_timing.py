@@ -71,7 +71,7 @@ def test_eight_bits_take_the_fastest_scaling_that_was_measured_and_wide_kernels_
 
 def test_many_kernels_asked_together_take_what_each_does_alone():
     works = [Product(1000 * n, 5000, 3000) for n in range(1, 9)] + WORKS
-    together = durations(works, A100, "bf16")
+    together = durations([(work, "bf16") for work in works], A100)
     assert [one.seconds for one in together] == pytest.approx(
         [durations([(work, "bf16")], A100)[0].seconds for work in works]
     )
