@@ -14,6 +14,7 @@ from simcore.engine.setup import Setup, prepare
 from simcore.engine.transports import notes_of, stuck_of
 from simcore.engine.wiring import Scene, make_gates, make_phases, play
 from simcore.network.instant import Environment
+from simcore.network.topology.links import rates_bytes_per_s
 from simcore.network.topology.model import Topology
 from simcore.profiles import Profile
 from simcore.progress import meter
@@ -100,7 +101,7 @@ def _run(case: LoopCase | GraphCase, ranks: Sequence[Sequence[int]]) -> Timeline
         ranks=tuple(ranks),
         finish_ns=finish_ns,
         dims=tuple((dim.kind, dim.npus) for dim in case.topology.dims),
-        rated_bytes_per_s=tuple(dim.bandwidth_bytes_per_s for dim in case.topology.dims),
+        rated_bytes_per_s=rates_bytes_per_s(case.topology),
         links=transport.links(),
         notes=tuple(dict.fromkeys(note for each in parts_of(transport) for note in notes_of(each, case))),
         circuits=transport.told() if isinstance(transport, Switched) else None,
