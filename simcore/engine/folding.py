@@ -17,10 +17,8 @@ from simcore.errors import InputError
 from simcore.network.parts import Part, parts
 from simcore.network.topology.fabric import Fabric
 from simcore.network.topology.links import LinkGraph
-from simcore.system.collectives import AnyPlan
 from simcore.system.flights import Site
 from simcore.system.groups import GroupDim, LogicalDim
-from simcore.system.layouts import playable
 from simcore.system.plans.maker import Costs, Plans
 from simcore.system.plans.plan import Plan, Symmetry
 from simcore.system.streams import Lane, StreamPhase
@@ -161,7 +159,7 @@ def lanes_beyond_neighbours(placement: Placement, costs: Costs) -> Iterator[Lane
     for kind, lanes in placement.lanes.items():
         for lane in (lane for lane in lanes if lane.dim.size > 1):
             plans = _samples(kind, lane, costs)
-            if not all(isinstance(plan, Plan) and all(entry.hop == 1 for entry, _ in plan.rounds) for plan in plans):
+            if not all(plan and plan.plain and all(entry.hop == 1 for entry, _ in plan.rounds) for plan in plans):
                 yield lane
 
 
@@ -200,11 +198,11 @@ def _symmetries(placement: Placement, costs: Costs) -> tuple[dict[GroupDim, Symm
             for plan in _samples(kind, lane, costs):
                 may = Symmetry.NONE if plan is None else plan.symmetry
                 found[lane.dim] = min(found.get(lane.dim, Symmetry.TURNS), may)
-                fits &= plan is None or playable(plan)
+                fits &= plan is None or plan.playable
     return found, fits
 
 
-def _samples(kind: CollectiveKind, lane: Lane, costs: Costs) -> Iterable[AnyPlan | None]:
+def _samples(kind: CollectiveKind, lane: Lane, costs: Costs) -> Iterable[Plan | None]:
     """What the ranks of a dimension send, of some size; None where only the network tells."""
     if lane.algorithm.traits.network_aware:
         yield None
