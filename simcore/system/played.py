@@ -15,11 +15,11 @@ from simcore.network.trees import Reduction
 from simcore.system.groups import GroupDim
 from simcore.system.packets import Packets
 from simcore.system.plans.automaton import RoundAutomaton, TransferAutomaton, at_endpoint, automata
-from simcore.system.plans.maker import Costs, Plans
+from simcore.system.plans.maker import Costs, Plans, uneven
 from simcore.system.plans.plan import Plan, Switch, Symmetry
 from simcore.system.point_to_point import RENDEZVOUS_BYTES, Pairs, later
 from simcore.system.streams import Stream, StreamPhase
-from simcore.system.transport import AsymmetryError, Done
+from simcore.system.transport import Done
 from simcore.timeline.events import LinkTable
 
 LAST = ("~", 0)  # sorts behind the keys of chunks
@@ -123,7 +123,7 @@ class Played:
         if self._packets and costs.bus:
             pay = self._packets.pay(npu, phase, plan, costs.reduction_ns)
         if self._folded and plan.symmetry == Symmetry.NONE:
-            raise AsymmetryError
+            raise uneven(phase)
         post = partial(self._post, stream, npu, members, plan, position)
         self._ask(stream, npu, members, plan, position, -1)
         return automata(plan, position, pay, behind, post, finished)

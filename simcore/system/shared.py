@@ -39,11 +39,11 @@ from simcore.system.flights import (
 )
 from simcore.system.groups import GroupDim
 from simcore.system.layouts import Layouts, Running, Shape
-from simcore.system.plans.maker import Costs, Plans
+from simcore.system.plans.maker import Costs, Plans, uneven
 from simcore.system.plans.plan import Plan
 from simcore.system.solver import PhaseTimes
 from simcore.system.streams import Stream, StreamPhase, through
-from simcore.system.transport import AsymmetryError, Done, MeetingError, class_of
+from simcore.system.transport import Done, MeetingError, class_of
 from simcore.timeline.events import LinkTable, QueueTable
 from simcore.timeline.link_use import LinkUse, OccupiedLinks
 
@@ -379,10 +379,10 @@ class Shared:
         return found
 
     def _plan(self, place: Place, phase: StreamPhase, members: IntArray) -> Plan:
-        """What a group sends; AsymmetryError where that makes NPUs differ that were taken to be alike."""
+        """What a group sends; InputError where that makes NPUs differ that were taken to be alike."""
         plan = self._plans.of(phase, place.base + int(members[0]) * place.site.part.stride)
         if place.site.alike and plan.symmetry < place.site.least:
-            raise AsymmetryError
+            raise uneven(phase)
         return plan
 
     def _times_of(self, place: Place, phase: StreamPhase, groups: tuple[int, ...]) -> PhaseTimes:

@@ -14,17 +14,13 @@ from numpy.typing import NDArray
 from simcore.network.instant import after
 from simcore.system.groups import Delay, GroupDim, RankGroup
 from simcore.system.plans.automaton import RoundAutomaton, at_endpoint
-from simcore.system.plans.maker import Costs, Plans
-from simcore.system.plans.plan import Plan, Round, Switch, Symmetry
+from simcore.system.plans.maker import Costs, Plans, uneven
+from simcore.system.plans.plan import Plan, Round, Switch
 from simcore.system.solver import Idle, in_step, rounds
 from simcore.system.streams import Stream, StreamPhase
 from simcore.units import transfer_ns
 
 Done = Callable[[Stream], None]
-
-
-class AsymmetryError(Exception):
-    """NPUs that were folded into one class turn out to differ: the run must be repeated unfolded."""
 
 
 class MeetingError(Exception):
@@ -114,14 +110,12 @@ class Solved:
         for npu_class, exit_ns in zip(group.classes, exits.tolist(), strict=True):
             if leave.setdefault(npu_class, exit_ns) != exit_ns:
                 if not self._barrier:
-                    raise AsymmetryError
+                    raise uneven(phase)
                 leave[npu_class] = max(leave[npu_class], exit_ns)
         return leave
 
     def _solve(self, group: RankGroup, arrivals: NDArray[np.int64], phase: StreamPhase) -> NDArray[np.int64]:
         plan = self.plans.of(phase, group.ids[0])
-        if plan.symmetry == Symmetry.NONE and 1 < len(self._ranks) < len(self._class_of):
-            raise AsymmetryError  # places matter: groups of equal classes need not be equal
         return solve(plan, group, arrivals, self._costs.of(phase.lane.dim))
 
     def _group(self, dim: GroupDim, npu: int) -> _Group:

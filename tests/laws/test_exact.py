@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -110,7 +109,6 @@ def test_ranks_that_a_user_pairs_take_what_their_messages_take(run, plan):
     check(run, plan)
 
 
-@pytest.mark.xfail(reason="symmetry is asked of the plan for one size only", strict=True)
 def test_an_algorithm_may_go_another_way_when_there_is_more_to_send():
     def tuned(kind, size, data_bytes, options):
         return Plan(size, ((Round(3, data_bytes // size), 1),), exchange=data_bytes > 1 << 20)

@@ -86,6 +86,14 @@ class Plans:
             raise InputError(moved) from None  # `play` takes a cause for what was raised first
 
 
+def uneven(phase: StreamPhase) -> InputError:
+    """NPUs that were taken to be alike, from plans of other sizes, are not."""
+    algorithm = phase.lane.algorithm
+    message = f"{algorithm.name} treats ranks alike for some sizes and not for {phase.data_bytes} B"
+    place = algorithm.location or Location("--system")
+    return InputError.at(place, message, expected="plans of one symmetry", found=algorithm.name, hint="use --no-fold")
+
+
 def _key(phase: StreamPhase, npu: int) -> tuple[StreamPhase, int]:
     """A phase and, where the algorithm looks at the network, the first of the group."""
     aware = phase.lane.algorithm.traits.network_aware
