@@ -28,8 +28,8 @@ Classes come apart by other times in other cells (stragglers, transfers between 
 anew. Few come back; where none does, the bound keeps the list that is looked through short.
 """
 
-LONGEST_REST = 6
-"""Who was disturbed so often in a row that 2^6 collectives were played since then tries again as often."""
+LONGEST_REST = 8
+"""Who is disturbed twice in a row plays 1 collective before the next is told; who is again 2, and so on to 64."""
 
 
 class Course(Struct, eq=False):
@@ -356,7 +356,7 @@ class Wholes:
         if whole.free:
             first, now_ns = whole.classes[0], int(self._env.now)
             self._disturbed[first] = 0 if whole.ahead and whole.ahead.repaid(now_ns) else self._disturbed[first] + 1
-            self._rests[first] = (1 << min(self._disturbed[first], LONGEST_REST)) - 1
+            self._rests[first] = (1 << min(self._disturbed[first], LONGEST_REST)) // 4
         if whole.ahead and whole.free:
             whole.free()
             self._leave(whole, whole.ahead, there)
