@@ -26,7 +26,11 @@ def play(links, messages, network=Queued, keys=None):
     def send(number, src, dst, size, start_ns):
         yield env.timeout(start_ns)
         played.send(
-            src, dst, size, (keys[number] if keys else number,), lambda: arrived.setdefault(number, int(env.now))
+            src,
+            dst,
+            size,
+            (keys[number] if keys else number,),
+            lambda: arrived.setdefault(number, int(env.now) + played.skipped_ns),
         )
 
     for number, message in enumerate(messages):

@@ -77,14 +77,14 @@ class WaitsError(Exception):
 class LinkNetwork(Network, Protocol):
     """A network of links that counts what they carry.
 
-    `in_columns`: `network.core` gives the same times. `undivided` plays messages whole where none has to wait, and
-    raises WaitsError elsewhere. `bears_faults`: links may be slow or down for a while. `has_trees`: it is a
+    `in_columns`: `network.core` gives the same times. `skipped_ns` of its time went by unseen by its environment.
+    `bears_faults`: links may be slow or down for a while. `has_trees`: it is a
     `TreeNetwork`. `has_queues`: it looks at what the ports of the topology say.
     """
 
     by_event: bool = False
     in_columns: ClassVar[bool] = False
-    undivided: ClassVar[type[LinkNetwork] | None] = None
+    skipped_ns: int = 0
     bears_faults: ClassVar[bool] = False
     has_trees: ClassVar[bool] = False
     has_queues: ClassVar[bool] = False
@@ -95,6 +95,11 @@ class LinkNetwork(Network, Protocol):
     def on(cls, topology: Topology) -> type[LinkNetwork]:
         """The class that plays such links: another one where less, or more, has to be played."""
         return cls
+
+    @classmethod
+    def alone(cls) -> Sequence[type[LinkNetwork]]:
+        """The classes to try for what has the network for itself, each until it raises WaitsError."""
+        return (cls,)
 
     def counts(self) -> tuple[IntArray, IntArray]:
         """Bytes carried by every link, and how long it was occupied."""

@@ -87,7 +87,7 @@ class Phases:
             transport = Played(env, ranks, network, costs)
 
             def leave(index: int, position: int, _: Stream) -> None:
-                exits_ns[index][position] = int(env.now)
+                exits_ns[index][position] = int(env.now) + network.skipped_ns
 
             for index, (plan, members) in enumerate(zip(plans, groups, strict=True)):
                 ids = members.tolist()
@@ -110,7 +110,7 @@ class Phases:
 
         def begin(env: simpy.Environment, network: LinkNetwork, exits_ns: list[list[int]]) -> None:
             def deliver() -> None:
-                exits_ns[0][0] = int(env.now)
+                exits_ns[0][0] = int(env.now) + network.skipped_ns
 
             network.send(src, dst, size_bytes, (0,), deliver)
 
@@ -118,7 +118,7 @@ class Phases:
 
     def _told(self, shape: Shape, sizes: Sequence[int], begin: _Begin) -> PhaseTimes:
         """What was played; MeetingError where it ended in a deadlock, or what it left in queues others would meet."""
-        for network_of in filter(None, (self.network.undivided, self.network)):
+        for network_of in self.network.alone():
             env = simpy.Environment()
             network, exits_ns = network_of(env, shape.graph), [[-1] * size for size in sizes]
             try:

@@ -8,7 +8,7 @@ and pauses take the latency of the way back and none of its bandwidth.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from heapq import heappop, heappush
@@ -18,7 +18,7 @@ import numpy as np
 import simpy
 
 from simcore.network.clock import whole_latency
-from simcore.network.congested import CountedLinks, CutThrough, Deliver, LinkNetwork, WaitsError
+from simcore.network.congested import CountedLinks, CutThrough, Deliver, LinkNetwork
 from simcore.network.folded import FoldedLinks
 from simcore.network.instant import at_end_of_instant
 from simcore.network.queued.flow import Message, Segment, Sender, Way
@@ -38,7 +38,7 @@ NOTE = (
 )
 
 
-class _Instant(NamedTuple):
+class Instant(NamedTuple):
     """What happens at one time: changes of links and senders, then heads of segments that come to links."""
 
     changes: list[tuple[Callable[..., None], Any]]
@@ -75,9 +75,16 @@ class Queued(CountedLinks):
         self._ways: dict[tuple[int, ...], Way] = {}
         self._segments: dict[tuple[int, int], tuple[int, Ports]] = {}
         self._senders: dict[tuple[int, int], dict[Any, Sender]] = {}
-        self._due: dict[int, _Instant] = {}
+        self._due: dict[int, Instant] = {}
         self._number = self._settled_ns = 0
         self._curves = array("q")
+
+    @classmethod
+    def alone(cls) -> Sequence[type[LinkNetwork]]:
+        """As `LinkNetwork.alone`: in whole messages, or leaving out what repeats itself."""
+        from simcore.network.queued.alone import Steady, Undivided
+
+        return Undivided, Steady
 
     # Messages come and go.
 
@@ -90,12 +97,14 @@ class Queued(CountedLinks):
             message.tail_ns = now_ns
             self._finish(message, now_ns)
             return
-        sender = self._sender(message, rules) if rules.law else Sender(None)
+        sender = self._sender(message, rules)
         sender.add(message, now_ns)
         self._at(now_ns, now_ns, self._pump, sender)
 
     def _sender(self, message: Message, rules: Ports) -> Sender:
         """What two NPUs send each other in a phase obeys one law, a message of no phase a law of its own."""
+        if not rules.law:
+            return Sender(None)
         own = self._senders.get(message.ends, {})
         sender = own.get(message.phase)
         if sender is None:
@@ -135,10 +144,10 @@ class Queued(CountedLinks):
 
     # Instants.
 
-    def _instant(self, at_ns: int, now_ns: int) -> _Instant:
+    def _instant(self, at_ns: int, now_ns: int) -> Instant:
         found = self._due.get(at_ns)
         if found is None:
-            found = self._due[at_ns] = _Instant([], [])
+            found = self._due[at_ns] = Instant([], [])
             at_end_of_instant(self.env, at_ns - now_ns, self._happen, transmits=True)
         return found
 
@@ -190,15 +199,15 @@ class Queued(CountedLinks):
             return None
         sender.take()
         sender.ready = False
-        sender.under_way_bytes += end - first
         if sender.law:
+            sender.under_way_bytes += end - first
             sender.law.sends(now_ns, end - first)
         return Segment(sender, message, index, self._way(message, index), now_ns)
 
     def _acknowledged(self, segment: Segment, now_ns: int) -> None:
         sender = segment.sender
-        sender.under_way_bytes -= segment.size_bytes
         if sender.law:
+            sender.under_way_bytes -= segment.size_bytes
             ack = Ack(now_ns, segment.sent_ns, segment.size_bytes, segment.marked, segment.readings)
             sender.law.acknowledged(ack)
         self._pump(sender, now_ns)
@@ -206,8 +215,8 @@ class Queued(CountedLinks):
     def _lost(self, segment: Segment, now_ns: int) -> None:
         """The sender learns that a segment was dropped."""
         sender = segment.sender
-        sender.under_way_bytes -= segment.size_bytes
         if sender.law:
+            sender.under_way_bytes -= segment.size_bytes
             sender.law.lost(now_ns)
         sender.again(segment)
         self._pump(sender, now_ns)
@@ -231,6 +240,8 @@ class Queued(CountedLinks):
     def _lie_down(self, segment: Segment, port: Port, now_ns: int) -> bool:
         """Take room in the buffer behind a link; False where it is dropped."""
         rules, size_bytes = port.rules, segment.size_bytes
+        if rules.buffer_bytes == UNLIMITED:
+            return True
         if rules.flow_control == "drop" and port.lying_bytes + size_bytes > rules.buffer_bytes:
             port.drops += 1
             port.dropped_bytes += size_bytes
@@ -246,7 +257,7 @@ class Queued(CountedLinks):
         """A segment has left the buffer behind a link."""
         port, size_bytes = what
         port.lying_bytes -= size_bytes
-        if port.rules.flow_control == "credits":
+        if port.rules.by_credits:
             self._at(now_ns + port.latency_ns, now_ns, self._credit, what)
         elif port.asked_to_pause and port.lying_bytes <= port.rules.xon_bytes:
             port.asked_to_pause = False
@@ -316,7 +327,8 @@ class Queued(CountedLinks):
             self._arrived(segment, now_ns)
             return
         segment.held = port.link
-        port.taken_bytes += size_bytes
+        if port.rules.by_credits:
+            port.taken_bytes += size_bytes
         self._head(segment, now_ns + way.steps_ns[hop], now_ns)
 
     def _arrived(self, segment: Segment, now_ns: int) -> None:
@@ -380,37 +392,3 @@ class Queued(CountedLinks):
         ]
         hint = "hint: more buffer, or routes that take links in one order (a Mesh in place of a Ring) break the circle"
         return [f"the buffers of {len(ends)} links wait for each other in a circle", *lines, hint] if ends else []
-
-
-class Undivided(Queued):
-    """Messages that go whole, which takes as long as in segments where none of them waits; WaitsError where one does.
-
-    All links of a way must be equally fast, and buffers hold what is under way of one message.
-    """
-
-    def __init__(self, env: simpy.Environment, links: LinkGraph):
-        super().__init__(env, links)
-        self._limits = [port.rules for port in self.ports]
-        for port in self.ports:
-            port.rules = PLAIN
-
-    def _cut(self, src: int, dst: int) -> tuple[int, Ports]:
-        if (src, dst) not in self._segments:
-            ports = [self.ports[link] for link in self.links.route(src, dst)]
-            limits = [self._limits[port.link] for port in ports]
-            segment_bytes = min((rules.segment_bytes for rules in limits), default=0)
-            passes = (
-                rules.lets_pass(segment_bytes, port.bytes_per_s, port.latency_ns)
-                for rules, port in zip(limits, ports, strict=True)
-            )
-            if len({port.bytes_per_s for port in ports}) > 1 or not all(passes):
-                raise WaitsError
-        return super()._cut(src, dst)
-
-    def _arrive(self, segment: Segment, now_ns: int) -> None:
-        if self.ports[segment.way.links[segment.hop]].free_ns > now_ns:
-            raise WaitsError
-        super()._arrive(segment, now_ns)
-
-
-Queued.undivided = Undivided

@@ -54,7 +54,7 @@ class Port:
         """Whether a segment may be sent now, as far as it is known what lies at the other end."""
         if self.paused:
             return False
-        if self.rules.flow_control != "credits" or segment.hop + 1 == len(segment.way.links):
+        if not self.rules.by_credits or segment.hop + 1 == len(segment.way.links):
             return True  # an NPU takes at once what is meant for it
         return self.taken_bytes + segment.size_bytes <= self.rules.buffer_bytes
 
