@@ -10,6 +10,7 @@ import simpy
 from msgspec import structs
 
 from simcore.network.congested import LinkNetwork, WaitsError
+from simcore.network.instant import Environment
 from simcore.network.topology.fabric import IntArray
 from simcore.system.at_once import all_at_once
 from simcore.system.collectives import AnyPlan
@@ -119,7 +120,7 @@ class Phases:
     def _told(self, shape: Shape, sizes: Sequence[int], begin: _Begin) -> PhaseTimes:
         """What was played; MeetingError where it ended in a deadlock, or what it left in queues others would meet."""
         for network_of in self.network.alone():
-            env = simpy.Environment()
+            env = Environment()
             network, exits_ns = network_of(env, shape.graph), [[-1] * size for size in sizes]
             try:
                 begin(env, network, exits_ns)

@@ -32,7 +32,7 @@ class Undivided(Queued):
         super().__init__(env, links)
         self._limits = [port.rules for port in self.ports]
         for port in self.ports:
-            port.rules = PLAIN
+            port.obey(PLAIN)
 
     def _cut(self, src: int, dst: int) -> tuple[int, Ports]:
         if (src, dst) not in self._segments:
@@ -120,17 +120,17 @@ class Steady(Queued):
             found = self._strides[message.ends] = lcm(turns, *(each.denominator for each in takes_ns))
         return found
 
-    def _happen(self, event: simpy.Event) -> None:
-        super()._happen(event)
+    def _play(self, now_ns: int) -> None:
+        super()._play(now_ns)
         guide = self._guide
         if guide and guide.sent >= self._look_at:
             self._look_at = guide.sent + self._stride(guide)
-            if len(self.env._queue) == len(self._due):  # nothing but the network goes on
-                self._look()
+            if len(self.env._queue) == len(self._wakes):  # nothing but the network goes on
+                self._look(now_ns)
 
-    def _look(self) -> None:
+    def _look(self, now_ns: int) -> None:
         """Compare with a state before, one that is ever longer ago (Brent's algorithm)."""
-        seen = self._snapshot(int(self.env.now))
+        seen = self._snapshot(now_ns)
         if self._base and self._base.state == seen.state:
             self._skip(self._base, seen)
             self._base, self._patience, self._left = None, 1, 1
@@ -205,14 +205,6 @@ class Steady(Queued):
             for change, what in instant.changes
         ]
         return changes, [_of_segment(head[-1], now_ns) for head in sorted(instant.heads)]
-
-    # What is told is told in the time that goes by.
-
-    def _count(self, link: int, size_bytes: int, start_ns: int, end_ns: int) -> None:
-        super()._count(link, size_bytes, start_ns + self.skipped_ns, end_ns + self.skipped_ns)
-
-    def _curve(self, port: Port, now_ns: int) -> None:
-        super()._curve(port, now_ns + self.skipped_ns)
 
     def remembers(self, since_ns: int) -> bool:
         """As `LinkNetwork.remembers`."""

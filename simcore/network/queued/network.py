@@ -20,14 +20,14 @@ import simpy
 from simcore.network.clock import whole_latency
 from simcore.network.congested import CountedLinks, CutThrough, Deliver, LinkNetwork
 from simcore.network.folded import FoldedLinks
-from simcore.network.instant import at_end_of_instant
+from simcore.network.instant import Environment, at_end_of_instant
 from simcore.network.queued.flow import Message, Segment, Sender, Way
 from simcore.network.queued.laws import Ack, Path, Reading
 from simcore.network.queued.ports import Port, waits_in_a_circle
 from simcore.network.queued.routing import Ways
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
-from simcore.network.topology.ports import PLAIN, UNLIMITED, Ports
+from simcore.network.topology.ports import PLAIN, Ports
 from simcore.timeline.events import MOST_ROWS, LinkTable, QueueTable
 from simcore.units import transfer_ns
 
@@ -76,6 +76,9 @@ class Queued(CountedLinks):
         self._segments: dict[tuple[int, int], tuple[int, Ports]] = {}
         self._senders: dict[tuple[int, int], dict[Any, Sender]] = {}
         self._due: dict[int, Instant] = {}
+        self._times_due: list[int] = []
+        self._wakes: set[int] = set()
+        self._runs = False
         self._number = self._settled_ns = 0
         self._curves = array("q")
 
@@ -148,8 +151,16 @@ class Queued(CountedLinks):
         found = self._due.get(at_ns)
         if found is None:
             found = self._due[at_ns] = Instant([], [])
-            at_end_of_instant(self.env, at_ns - now_ns, self._happen, transmits=True)
+            heappush(self._times_due, at_ns)
+            if not self._runs and at_ns == self._times_due[0]:
+                self._wake(at_ns, now_ns)
         return found
+
+    def _wake(self, at_ns: int, now_ns: int) -> None:
+        """Go on then, unless that is known already."""
+        if at_ns not in self._wakes:
+            self._wakes.add(at_ns)
+            at_end_of_instant(self.env, at_ns - now_ns, self._happen, transmits=True)
 
     def _at(self, at_ns: int, now_ns: int, change: Callable[..., None], what: Any) -> None:
         self._instant(at_ns, now_ns).changes.append((change, what))
@@ -162,8 +173,19 @@ class Queued(CountedLinks):
         heappush(self._instant(at_ns, now_ns).heads, entry)
 
     def _happen(self, _: simpy.Event) -> None:
+        """One instant, and those that follow before anything else happens: the clock moves on without an event."""
+        env, self._runs = self.env, True
+        self._wakes.remove(int(env.now))
+        self._play(heappop(self._times_due))
+        while self._times_due and isinstance(env, Environment) and env.peek() > self._times_due[0]:
+            env.move_on(self._times_due[0])
+            self._play(heappop(self._times_due))
+        self._runs = False
+        if self._times_due:
+            self._wake(self._times_due[0], int(env.now))
+
+    def _play(self, now_ns: int) -> None:
         """All changes of an instant, then heads one by one, as long as they bring new ones about."""
-        now_ns = int(self.env.now)
         instant = self._due[now_ns]
         while instant.changes or instant.heads:
             for change, what in instant.changes:  # grows while it runs
@@ -226,8 +248,10 @@ class Queued(CountedLinks):
     def _arrive(self, segment: Segment, now_ns: int) -> None:
         """The head comes to its next link, through the buffer of the link behind it."""
         port = self.ports[segment.way.links[segment.hop]]
-        if segment.held >= 0 and not self._lie_down(segment, self.ports[segment.held], now_ns):
-            return
+        if segment.held >= 0:
+            behind = self.ports[segment.held]
+            if behind.by_room and not self._lie_down(segment, behind, now_ns):
+                return
         size_bytes = segment.size_bytes
         segment.marked |= port.mark(segment, now_ns)
         port.queue.append(segment)
@@ -240,8 +264,6 @@ class Queued(CountedLinks):
     def _lie_down(self, segment: Segment, port: Port, now_ns: int) -> bool:
         """Take room in the buffer behind a link; False where it is dropped."""
         rules, size_bytes = port.rules, segment.size_bytes
-        if rules.buffer_bytes == UNLIMITED:
-            return True
         if rules.flow_control == "drop" and port.lying_bytes + size_bytes > rules.buffer_bytes:
             port.drops += 1
             port.dropped_bytes += size_bytes
@@ -257,9 +279,7 @@ class Queued(CountedLinks):
         """A segment has left the buffer behind a link."""
         port, size_bytes = what
         port.lying_bytes -= size_bytes
-        if port.rules.by_credits:
-            self._at(now_ns + port.latency_ns, now_ns, self._credit, what)
-        elif port.asked_to_pause and port.lying_bytes <= port.rules.xon_bytes:
+        if port.asked_to_pause and port.lying_bytes <= port.rules.xon_bytes:
             port.asked_to_pause = False
             self._at(now_ns + port.latency_ns, now_ns, self._resume, port)
 
@@ -308,12 +328,14 @@ class Queued(CountedLinks):
         port.waiting_bytes -= size_bytes
         port.queued_bytes -= size_bytes if hop else 0
         port.sent_bytes += size_bytes
-        self._count(port.link, size_bytes, now_ns, end_ns)
+        self._count(port.link, size_bytes, now_ns + self.skipped_ns, end_ns + self.skipped_ns)
         if port.queued_bytes != port.noted_bytes:
             self._curve(port, now_ns)
         if segment.held >= 0:
             behind = self.ports[segment.held]
-            if behind.rules.buffer_bytes < UNLIMITED:
+            if behind.by_credits:
+                self._at(end_ns + behind.latency_ns, now_ns, self._credit, (behind, size_bytes))
+            elif behind.by_room:
                 self._at(end_ns, now_ns, self._get_up, (behind, size_bytes))
         else:
             segment.sent_ns = now_ns
@@ -327,7 +349,7 @@ class Queued(CountedLinks):
             self._arrived(segment, now_ns)
             return
         segment.held = port.link
-        if port.rules.by_credits:
+        if port.by_credits:
             port.taken_bytes += size_bytes
         self._head(segment, now_ns + way.steps_ns[hop], now_ns)
 
@@ -365,7 +387,7 @@ class Queued(CountedLinks):
         port.noted_bytes = port.queued_bytes
         port.peak_bytes = max(port.peak_bytes, port.queued_bytes)
         if len(self._curves) < 3 * MOST_ROWS:
-            self._curves.extend((port.link, now_ns, port.queued_bytes))
+            self._curves.extend((port.link, now_ns + self.skipped_ns, port.queued_bytes))
 
     @classmethod
     def notes_on(cls, curve_rows: int) -> list[str]:

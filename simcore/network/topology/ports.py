@@ -65,11 +65,6 @@ class Ports:
     routing: str = ""
     seed: int = 0
 
-    @property
-    def by_credits(self) -> bool:
-        """Whether a link sends only what has room behind it."""
-        return self.flow_control == "credits" and self.buffer_bytes < UNLIMITED
-
     def lets_pass(self, segment_bytes: int, bytes_per_s: float, latency_ns: float) -> bool:
         """Whether segments of one message, one after the other at the rate of the link, never wait for one another."""
         under_way = 2 * bytes_per_s * latency_ns * 1e-9 if self.flow_control == "credits" else 0
