@@ -70,10 +70,6 @@ class TreeNetwork(Network, Protocol):
         """Send one's part of a reduction to the switch between `src` and `peer`, and deliver what comes back."""
 
 
-class WaitsError(Exception):
-    """A message waits for a link, or might for room: in segments that would be something else."""
-
-
 class LinkNetwork(Network, Protocol):
     """A network of links that counts what they carry.
 
@@ -97,9 +93,9 @@ class LinkNetwork(Network, Protocol):
         return cls
 
     @classmethod
-    def alone(cls) -> Sequence[type[LinkNetwork]]:
-        """The classes to try for what has the network for itself, each until it raises WaitsError."""
-        return (cls,)
+    def alone(cls) -> type[LinkNetwork]:
+        """The class that costs least for what has the network for itself."""
+        return cls
 
     def counts(self) -> tuple[IntArray, IntArray]:
         """Bytes carried by every link, and how long it was occupied."""

@@ -1,4 +1,4 @@
-"""Queued links for what has them for itself: whole messages where none waits, no time for what repeats itself."""
+"""Queued links for what has them for itself: what repeats itself is left out."""
 
 from __future__ import annotations
 
@@ -11,47 +11,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import simpy
 
-from simcore.network.congested import Arriving, WaitsError
+from simcore.network.congested import Arriving
 from simcore.network.queued.flow import Message, Segment, Sender
 from simcore.network.queued.network import Instant, Queued
 from simcore.network.queued.ports import Port
 from simcore.network.times import again
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
-from simcore.network.topology.ports import PLAIN, Ports
+from simcore.network.topology.ports import Ports
 from simcore.timeline.events import MOST_ROWS
-
-
-class Undivided(Queued):
-    """Messages that go whole, which takes as long as in segments where none of them waits; WaitsError where one does.
-
-    All links of a way must be equally fast, and buffers hold what is under way of one message.
-    """
-
-    def __init__(self, env: simpy.Environment, links: LinkGraph):
-        super().__init__(env, links)
-        self._limits = [port.rules for port in self.ports]
-        for port in self.ports:
-            port.obey(PLAIN)
-
-    def _cut(self, src: int, dst: int) -> tuple[int, Ports]:
-        if (src, dst) not in self._segments:
-            ports = [self.ports[link] for link in self.links.route(src, dst)]
-            limits = [self._limits[port.link] for port in ports]
-            segment_bytes = min((rules.segment_bytes for rules in limits), default=0)
-            passes = (
-                rules.lets_pass(segment_bytes, port.bytes_per_s, port.latency_ns)
-                for rules, port in zip(limits, ports, strict=True)
-            )
-            if len({port.bytes_per_s for port in ports}) > 1 or not all(passes):
-                raise WaitsError
-        return super()._cut(src, dst)
-
-    def _arrive(self, segment: Segment, now_ns: int) -> None:
-        if self.ports[segment.way.links[segment.hop]].free_ns > now_ns:
-            raise WaitsError
-        super()._arrive(segment, now_ns)
-
 
 LEAST_SEGMENTS = 64  # of a message that is worth a look
 _lasting = attrgetter(

@@ -8,7 +8,7 @@ and pauses take the latency of the way back and none of its bandwidth.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from heapq import heappop, heappush
@@ -83,11 +83,11 @@ class Queued(CountedLinks):
         self._curves = array("q")
 
     @classmethod
-    def alone(cls) -> Sequence[type[LinkNetwork]]:
-        """As `LinkNetwork.alone`: in whole messages, or leaving out what repeats itself."""
-        from simcore.network.queued.alone import Steady, Undivided
+    def alone(cls) -> type[LinkNetwork]:
+        """As `LinkNetwork.alone`, leaving out what repeats itself."""
+        from simcore.network.queued.alone import Steady
 
-        return Undivided, Steady
+        return Steady
 
     # Messages come and go.
 

@@ -50,11 +50,7 @@ class Port:
     dropped_bytes: int = 0
 
     def __post_init__(self) -> None:
-        self.obey(self.rules)
-
-    def obey(self, rules: Ports) -> None:
-        """Rules of its own."""
-        self.rules, limited, lends = rules, rules.buffer_bytes < UNLIMITED, rules.flow_control == "credits"
+        limited, lends = self.rules.buffer_bytes < UNLIMITED, self.rules.flow_control == "credits"
         self.by_credits, self.by_room = limited and lends, limited and not lends
 
     def backlog_bytes(self, now_ns: int) -> float:
