@@ -9,7 +9,8 @@ import numpy as np
 import simpy
 from msgspec import structs
 
-from simcore.network.congested import LinkNetwork, WaitsError
+from simcore.network.congested import LinkNetwork
+from simcore.network.instant import Environment
 from simcore.network.topology.fabric import IntArray
 from simcore.system.at_once import all_at_once
 from simcore.system.groups import Communicator
@@ -84,7 +85,7 @@ class Phases:
             transport = Played(env, ranks, network, costs)
 
             def leave(index: int, position: int, _: Stream) -> None:
-                exits_ns[index][position] = int(env.now)
+                exits_ns[index][position] = int(env.now) + network.skipped_ns
 
             for index, (plan, members) in enumerate(zip(plans, groups, strict=True)):
                 ids = members.tolist()
@@ -107,7 +108,7 @@ class Phases:
 
         def begin(env: simpy.Environment, network: LinkNetwork, exits_ns: list[list[int]]) -> None:
             def deliver() -> None:
-                exits_ns[0][0] = int(env.now)
+                exits_ns[0][0] = int(env.now) + network.skipped_ns
 
             network.send(src, dst, size_bytes, (0,), deliver)
 
@@ -115,20 +116,16 @@ class Phases:
 
     def _told(self, shape: Shape, sizes: Sequence[int], begin: _Begin) -> PhaseTimes:
         """What was played; MeetingError where it ended in a deadlock, or what it left in queues others would meet."""
-        for network_of in filter(None, (self.network.undivided, self.network)):
-            env = simpy.Environment()
-            network, exits_ns = network_of(env, shape.graph), [[-1] * size for size in sizes]
-            try:
-                begin(env, network, exits_ns)
-                env.run()
-            except WaitsError:
-                continue
-            rows, queues = network.times(), network.queues()
-            occupied = None if rows is None else OccupiedLinks.of(rows)
-            times = PhaseTimes(exits_ns, *network.counts(), occupied, queues)
-            if min(map(min, exits_ns)) >= 0 and not network.remembers(times.end_ns):
-                return times
-        raise MeetingError
+        env = Environment()
+        network, exits_ns = self.network.alone()(env, shape.graph), [[-1] * size for size in sizes]
+        begin(env, network, exits_ns)
+        env.run()
+        rows = network.times()
+        occupied = None if rows is None else OccupiedLinks.of(rows)
+        times = PhaseTimes(exits_ns, *network.counts(), occupied, network.queues())
+        if min(map(min, exits_ns)) < 0 or network.remembers(times.end_ns):
+            raise MeetingError
+        return times
 
 
 def _sent(plan: Plan, costs: Costs) -> Hashable:
