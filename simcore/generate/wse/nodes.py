@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from simcore.generate.wse.attention import attention
 from simcore.generate.wse.exchange import Exchange, Routed
-from simcore.generate.wse.feed_forward import dense, head
 from simcore.generate.wse.moe import mixture
 from simcore.generate.wse.operations import MOVEMENT, Operation, Part, tensor
 from simcore.generate.wse.ranks import Ints
 from simcore.generate.wse.routing import Routing, draw
+from simcore.generate.wse.rows import attention, dense, head
 from simcore.generate.wse.scope import Block, Rows, Scope, Step, layer_number, owned
 from simcore.generate.wse.settings import System
 from simcore.generate.wse.training import backward
