@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from simcore.errors import SimulationError
 from simcore.replay.coupling import Estimate, Match, transfers
@@ -17,8 +17,7 @@ from simcore.replay.rank import NOWHERE, RankView, view
 from simcore.workload.kineto import KinetoTrace
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Prepared:
+class Prepared(Struct, frozen=True, eq=False):
     """A rank's trace with everything found in it that does not depend on a step."""
 
     view: RankView

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from simcore.errors import InputError
@@ -41,8 +42,7 @@ NEITHER = re.compile(r"_and_|expert", re.IGNORECASE)  # groups that mix roles, o
 OF_ONE_RANK = {CollectiveKind.ALL_GATHER, CollectiveKind.GATHER}  # their sizes are a rank's part of the buffer
 
 
-@dataclass(frozen=True, slots=True)
-class Regrouping:
+class Regrouping(Struct, frozen=True):
     """A group of `old` ranks, `stride` apart, that becomes one of `new`.
 
     Ranks outside of it are numbered anew: rank = inner + stride * (place in the group + new * outer).
@@ -80,8 +80,7 @@ class Regrouping:
         return rank % self.stride, rank // self.stride % self.old, rank // self.stride // self.old
 
 
-@dataclass(frozen=True, slots=True)
-class Degree:
+class Degree(Struct, frozen=True):
     """Another number of ranks in the data or tensor parallel group; `named` finds it by description or ranks."""
 
     role: Role
@@ -151,8 +150,7 @@ def role_of(said: Collective) -> str:
     return str(next(iter(roles(said.description)), Group.PP if usual else ""))
 
 
-@dataclass(frozen=True, slots=True)
-class Retimed:
+class Retimed(Struct, frozen=True):
     """Communication under other degrees and on another network.
 
     A kernel whose arguments were recorded takes what its collective takes on `network`; with `recorded` too, the time

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from simcore.errors import InputError, SimulationError
@@ -16,8 +17,7 @@ Mask = NDArray[np.bool_]
 CHAINS = (EdgeKind.PROGRAM_ORDER, EdgeKind.STREAM)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Stretch:
+class Stretch(Struct, frozen=True, eq=False):
     """A stretch of a step: its nodes, and per rank its host time before the first and behind the last of them."""
 
     inside: Mask
