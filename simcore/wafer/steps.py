@@ -8,10 +8,10 @@ phase of others sends over its links.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from simcore.network.batch import Batch, solve_batch
@@ -21,8 +21,7 @@ from simcore.network.topology.links import LinkGraph
 from simcore.workload.wafer import NodeStep
 
 
-@dataclass(frozen=True, slots=True)
-class Rates:
+class Rates(Struct, frozen=True):
     """What a node, or a core, computes and reads per second."""
 
     macs_per_s: float
@@ -34,8 +33,7 @@ class Rates:
         return whole_column(seconds * 1e9)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class StepTimes:
+class StepTimes(Struct, frozen=True, eq=False):
     """A played step. Per phase and node, shape [phases, nodes]: when the phase begins, when it has computed, when it
     leaves. Per link: its bytes and how long it was occupied.
     """

@@ -12,11 +12,12 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from simcore.errors import InputError
@@ -54,8 +55,7 @@ ELEMENTS = {
 }
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class HostTrace:
+class HostTrace(Struct, frozen=True, eq=False):
     """One process's operators in the order of their start, and its process groups by name or backend id."""
 
     file: str

@@ -13,13 +13,13 @@ from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from simcore.collection import collection_paused
@@ -73,8 +73,7 @@ CATEGORIES: dict[str, int] = {
 }
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Intervals:
+class Intervals(msgspec.Struct, frozen=True, eq=False):
     """Columns of equal length ordered by start; `lane` indexes the trace's threads or streams, `name` its names."""
 
     start_ns: Column
@@ -93,11 +92,10 @@ class Intervals:
 
     def where(self, chosen: NDArray[np.bool_]) -> Intervals:
         """Some of the rows."""
-        return Intervals(*(getattr(self, name)[chosen] for name in Intervals.__slots__))
+        return Intervals(*(getattr(self, name)[chosen] for name in Intervals.__struct_fields__))
 
 
-@dataclass(frozen=True, slots=True)
-class StepMark:
+class StepMark(msgspec.Struct, frozen=True):
     """One ProfilerStep: its number and its place on the thread that drives the training loop."""
 
     index: int
@@ -106,8 +104,7 @@ class StepMark:
     thread: int
 
 
-@dataclass(frozen=True, slots=True)
-class Collective:
+class Collective(msgspec.Struct, frozen=True):
     """What NCCL says of a communication kernel: operation, process group, element count; texts may be empty.
 
     `size` is the number of ranks in the group, 0 = not said. The group of a point-to-point transfer ends with its
@@ -145,8 +142,7 @@ class Collective:
         return self.elements * ELEMENT_BYTES.get(self.dtype.lower(), 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Product:
+class Product(msgspec.Struct, frozen=True):
     """A matrix product [m, k] by [k, n]; `dtype` as accelerators name it, empty when not said."""
 
     m: int
@@ -155,8 +151,7 @@ class Product:
     dtype: str
 
 
-@dataclass(frozen=True, slots=True)
-class HostUse:
+class HostUse(msgspec.Struct, frozen=True):
     """What a host execution trace gave: `found` of its `operations` are `operators` of the profile.
 
     There are more operators than operations found where an iteration that it recorded repeats, in so many `stretches`.
@@ -174,8 +169,7 @@ class HostUse:
     unsized: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class StreamSync:
+class StreamSync(msgspec.Struct, frozen=True):
     """One event of category cuda_sync: which call waited, on which stream or recorded event; -1 = not said."""
 
     kind: str
@@ -184,8 +178,7 @@ class StreamSync:
     record_correlation: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class KinetoTrace:
+class KinetoTrace(msgspec.Struct, frozen=True, eq=False):
     """One rank's trace. Times are ns since `base_us`; `tasks` run on `streams` (device, stream), the rest on `threads`.
 
     `collectives` maps a row of `tasks`, `syncs` a call's correlation to what the profiler says of it.
@@ -209,14 +202,14 @@ class KinetoTrace:
     operators: Intervals
     tasks: Intervals
     steps: tuple[StepMark, ...]
-    collectives: dict[int, Collective] = field(default_factory=dict)
-    syncs: dict[int, StreamSync] = field(default_factory=dict)
-    annotations: Intervals = field(default_factory=lambda: _Rows().intervals(0.0)[0])
-    frames: Intervals = field(default_factory=lambda: _Rows().intervals(0.0)[0])
-    products: dict[int, Product] = field(default_factory=dict)
-    copied: dict[int, int] = field(default_factory=dict)
-    multiprocessors: dict[int, tuple[float, float]] = field(default_factory=dict)
-    sequences: dict[int, int] = field(default_factory=dict)
+    collectives: dict[int, Collective] = {}
+    syncs: dict[int, StreamSync] = {}
+    annotations: Intervals = msgspec.field(default_factory=lambda: _Rows().intervals(0.0)[0])
+    frames: Intervals = msgspec.field(default_factory=lambda: _Rows().intervals(0.0)[0])
+    products: dict[int, Product] = {}
+    copied: dict[int, int] = {}
+    multiprocessors: dict[int, tuple[float, float]] = {}
+    sequences: dict[int, int] = {}
     operator_ids: str = EXTERNAL_ID
     host: HostUse | None = None
 

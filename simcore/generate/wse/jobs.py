@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from msgspec import structs
+
 from simcore.documents import Node, read
 from simcore.errors import InputError, Location, Problems
 from simcore.generate.wse.exchange import Routed
@@ -97,10 +99,10 @@ def _jobs(options: Mapping[str, Any]) -> list[Job]:
     ]
     if not options["routing"]:
         return jobs
-    every = [replace(job, simplified=False) for job in jobs]
+    every = [structs.replace(job, simplified=False) for job in jobs]
     positions = {step.name: step.queries for job in every for step in steps(job)}
     given = read_routing(options["routing"], model, options["bsz"], positions)
-    return [replace(job, routing=given) for job in every]
+    return [structs.replace(job, routing=given) for job in every]
 
 
 def is_specification(path: Path) -> bool:

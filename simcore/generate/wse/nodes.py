@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from simcore.generate.wse.exchange import Exchange, Routed
 from simcore.generate.wse.moe import mixture
@@ -20,8 +21,7 @@ from simcore.model.plan import split
 from simcore.model.shape import Model
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(Struct, frozen=True):
     """Everything that the rows of a phase follow from.
 
     `layers` are names in the model's order (`decode0` ... `lm_head`, in prefill too); `routing` holds arrays given

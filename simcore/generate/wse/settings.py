@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from simcore.documents import Node, read
 from simcore.errors import InputError, Location, Problems, closest
@@ -13,8 +14,7 @@ from simcore.model.shape import Model
 from simcore.units import parse_spans
 
 
-@dataclass(frozen=True, slots=True)
-class System:
+class System(Struct, frozen=True):
     """Nodes on a grid and the degrees of parallelism of one phase (prefill or decode).
 
     Ranks count, innermost first, tensor (tp), sequence (sp), data (dp), pipeline (pp) for attention and tensor,

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from simcore.errors import InputError
 from simcore.replay.graph import NodeKind

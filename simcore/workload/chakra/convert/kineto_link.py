@@ -12,12 +12,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from simcore.errors import InputError
 from simcore.workload.chakra import reader
@@ -31,8 +32,7 @@ IDLE_NS = 1_000_000
 ENOUGH = 0.8  # share of the operations that must be found by name
 
 
-@dataclass(frozen=True, slots=True)
-class Timed:
+class Timed(Struct, frozen=True):
     """An event: times in ns since the trace's first."""
 
     name: str
