@@ -46,11 +46,7 @@ def build_step(
     `steps[r]` is the position of the step in rank r's windows; `matches` are the collectives that they share, which
     take their intrinsic time after the last arrival, or after their own when not `coupled`. `alone_ns` says of each
     rank how long communication transfers that no other rank recorded; the rest of its time is waiting, and stays.
-
-    Raises
-    ------
-    SimulationError
-        When the traces contradict each other so that nodes wait in a circle.
+    SimulationError when the traces contradict each other so that nodes wait in a circle.
     """
     builder = GraphBuilder()
     made = [

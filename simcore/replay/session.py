@@ -148,12 +148,8 @@ class Replay(Struct, frozen=True, eq=False):
 
 
 def replay_traces(traces: Sequence[KinetoTrace], changes: Changes, whats: Sequence[WhatIf] = ()) -> Replay:
-    """Predict every step of every trace; traces are ranks of one job, each rank once.
-
-    Raises
-    ------
-    SimulationError
-        When the traces contradict each other.
+    """Predict every step of every trace; traces are ranks of one job, each rank once. SimulationError when the traces
+    contradict each other.
     """
     return replay_prepared([prepare(trace) for trace in traces], changes, whats)
 

@@ -54,12 +54,7 @@ def play_cores(
 ) -> CoreTimes:
     """Play the traces of all cores, in order of their banks; core c stands at NPU `places[c]`, `rates` are one core's.
 
-    Without `queues` moves do not meet each other.
-
-    Raises
-    ------
-    DeadlockError
-        When cores wait at barriers that never fill.
+    Without `queues` moves do not meet each other. DeadlockError when cores wait at barriers that never fill.
     """
     fabric = _Fabric(graph, places.tolist(), rates, queues)
     fabric.find_ways(traces)

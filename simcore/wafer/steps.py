@@ -61,12 +61,8 @@ def play(
 ) -> StepTimes:
     """Play the phases of a step in order; node n of the phases is NPU n of the network.
 
-    `factors` slow the computing of nodes down. Without `queues` messages do not meet each other.
-
-    Raises
-    ------
-    ValueError
-        When a message has no way through what is left of the network.
+    `factors` slow the computing of nodes down. Without `queues` messages do not meet each other. ValueError when a
+    message has no way through what is left of the network.
     """
     clock, free = np.zeros(step.nodes, np.int64), np.zeros(len(graph), np.int64)
     carried, busy = np.zeros((2, len(graph)), np.int64)

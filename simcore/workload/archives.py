@@ -43,12 +43,8 @@ def _is_trace(name: str) -> bool:
 
 
 def documents(path: str | Path) -> Iterator[tuple[str, bytes]]:
-    """Name and content of a file, of every JSON member of a tar archive, or of every trace in a folder, by name.
-
-    Raises
-    ------
-    InputError
-        When the file is not there, is not readable, or its compression is broken.
+    """Name and content of a file, of every JSON member of a tar archive, or of every trace in a folder, by name;
+    InputError when the file is not there, is not readable, or its compression is broken.
     """
     folder = Path(path)
     if folder.is_dir():

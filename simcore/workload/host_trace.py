@@ -95,12 +95,8 @@ def read_recorded(
     """Profiler traces ordered by rank, joined with the host traces among them and in `hosts`; those left without one.
 
     A host trace belongs to the profile of its process; of several, and where `hosts` gives one of another process, to
-    the rank in its name.
-
-    Raises
-    ------
-    InputError
-        For files that cannot be read, when there is no profile, and when a trace of `hosts` fits none.
+    the rank in its name. InputError for files that cannot be read, when there is no profile, and when a trace of
+    `hosts` fits none.
     """
     traces, found = [], []
     for file, content in (each for path in paths for each in documents(path)):
@@ -153,12 +149,8 @@ def _processes(trace: KinetoTrace) -> set[str]:
 
 
 def joined(trace: KinetoTrace, host: HostTrace) -> KinetoTrace:
-    """The trace with what the host trace says of its operators: shapes of products, sizes of collectives.
-
-    Raises
-    ------
-    InputError
-        When fewer than ENOUGH of the operations are operators of the trace.
+    """The trace with what the host trace says of its operators: shapes of products, sizes of collectives; InputError
+    when fewer than ENOUGH of the operations are operators of the trace.
     """
     operations, numbers = {_started(op): op for op in host.operations}, trace.operators.correlation.tolist()
     named = zip(numbers, (trace.names[name] for name in trace.operators.name.tolist()), strict=True)

@@ -470,12 +470,8 @@ class _Collector:
 
 
 def read_kineto(content: bytes, file: str) -> KinetoTrace:
-    """One rank's trace from the bytes of its JSON document.
-
-    Raises
-    ------
-    InputError
-        When this is no JSON, no trace, or a trace without anything that ran on a GPU; the message names `file`.
+    """One rank's trace from the bytes of its JSON document; InputError when this is no JSON, no trace, or a trace
+    without anything that ran on a GPU; the message names `file`.
     """
     try:
         with collection_paused():
@@ -541,11 +537,7 @@ def ranked(traces: Iterable[KinetoTrace]) -> list[KinetoTrace]:
     """Traces in the order of their ranks.
 
     A rank is what the trace says of itself, else the number behind `rank` or `worker` in its file name, else its place.
-
-    Raises
-    ------
-    InputError
-        When two traces claim the same rank.
+    InputError when two traces claim the same rank.
     """
     numbered = [trace if trace.rank_known else replace(trace, rank=place) for place, trace in enumerate(traces)]
     seen: dict[int, str] = {}

@@ -114,12 +114,8 @@ def is_specification(path: Path) -> bool:
 
 
 def specification(path: Path) -> dict[str, Any]:
-    """The options of a file {generator: wse, options: {..}}; files are found beside it, all nodes run.
-
-    Raises
-    ------
-    InputError
-        For unknown keys and values of another kind, each with its place.
+    """The options of a file {generator: wse, options: {..}}; files are found beside it, all nodes run. InputError for
+    unknown keys and values of another kind, each with its place.
     """
     with Problems() as problems:
         root = read(path, problems)

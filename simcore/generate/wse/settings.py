@@ -76,12 +76,7 @@ def _grid(node: Node) -> tuple[int, int]:
 
 def read_system(path: str | Path, phase: str) -> System:
     """The settings of `phase`, "prefill", "decode" or "train" (by default those of prefill, then decode), in a
-    `system.json`.
-
-    Raises
-    ------
-    InputError
-        For unknown or missing keys and for degrees that do not fit together.
+    `system.json`; InputError for unknown or missing keys and for degrees that do not fit together.
     """
     with Problems() as problems:
         root = read(path, problems)

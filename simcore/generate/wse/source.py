@@ -53,13 +53,7 @@ def _found(folder: Path, patterns: tuple[str, ...]) -> list[Path]:
 
 
 def load(path: Path) -> Source:
-    """Read the steps.
-
-    Raises
-    ------
-    InputError
-        With the place of what is wrong.
-    """
+    """Read the steps; InputError with the place of what is wrong."""
     if path.is_dir():
         return _folder(path)
     options = specification(path)

@@ -70,11 +70,7 @@ class Tiling(Struct, frozen=True):
 
 def read_tiling(path: str | Path) -> Tiling:
     """Tiles of a JSON file {"layers": {pattern: [..]}, "defaults": {kind: [..]}}; null stands for the full dimension.
-
-    Raises
-    ------
-    InputError
-        For unknown keys or kinds, or tiles with another number of dimensions than the kind has.
+    InputError for unknown keys or kinds, or tiles with another number of dimensions than the kind has.
     """
     with Problems() as problems:
         root = read(path, problems)

@@ -78,12 +78,8 @@ def stages_of(lines: Sequence[Line]) -> list[int]:
 
 
 def found_ranges(lines: Sequence[Line]) -> list[list[NamedRange]]:
-    """The ranges of each rank's step, as if its program had named them.
-
-    Raises
-    ------
-    UnclearError
-        When ranks of a stage are missing, nothing repeats behind the transfers, or micro-batches differ.
+    """The ranges of each rank's step, as if its program had named them; UnclearError when ranks of a stage are missing,
+    nothing repeats behind the transfers, or micro-batches differ.
     """
     stages = stages_of(lines)
     if -1 in stages:

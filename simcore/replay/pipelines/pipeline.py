@@ -161,12 +161,8 @@ def rebuild(
 ) -> Rebuilt:
     """Compile the recorded step with changes (of `PipelinePlan`) and play it on a machine.
 
-    `own` is the recorded run's; without it `machine` serves where it has as many NPUs.
-
-    Raises
-    ------
-    InputError
-        When the traces do not say what is needed, or the machines do not fit.
+    `own` is the recorded run's; without it `machine` serves where it has as many NPUs. InputError when the traces do
+    not say what is needed, or the machines do not fit.
     """
     base = recorded(replay)
     plan = target_of(base, changes)

@@ -69,12 +69,8 @@ class Recorded(Struct, frozen=True, eq=False):
 
 
 def recorded(replay: Replay) -> Recorded:
-    """The recorded step by its parts.
-
-    Raises
-    ------
-    InputError
-        When the traces do not say what is needed: layers, all stages, groups, sizes of transfers.
+    """The recorded step by its parts; InputError when the traces do not say what is needed: layers, all stages, groups,
+    sizes of transfers.
     """
     steps = [typical_step(replay, number) for number in range(len(replay.ranks))]
     found = [Cells(step.prepared, step, own) for step, own in zip(steps, _ranges(steps), strict=True)]

@@ -152,11 +152,7 @@ def to_workload_text(replay: Replay) -> str:
     """Rows of the first rank's typical step, for the data parallel loop: collectives go on behind the computation.
 
     That loop plays weight gradients from the last row to the first, so the rows stand in reverse order of launch.
-
-    Raises
-    ------
-    InputError
-        When the trace does not say what its collectives do and how large they are.
+    InputError when the trace does not say what its collectives do and how large they are.
     """
     prepared, step = replay.ranks[0], typical_step(replay, 0)
     rank, trace, rows = prepared.view, prepared.view.trace, step.graph.ranks[step.number].tasks

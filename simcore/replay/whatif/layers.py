@@ -44,13 +44,8 @@ class LayerStack(Struct, frozen=True):
 def find_layers(rank: RankView, step: int) -> LayerStack:
     """The numbered ranges of a step that hold the most kernel time, those called layers first; if equal, the fewest.
 
-    Where no names hold all of a layer, the blocks of kernels that repeat exactly.
-
-    Raises
-    ------
-    InputError
-        When no names with numbers hold layers that launch the same kernels, or only forward passes are named, and
-        nothing repeats clearly.
+    Where no names hold all of a layer, the blocks of kernels that repeat exactly. InputError when no names with numbers
+    hold layers that launch the same kernels, or only forward passes are named, and nothing repeats clearly.
     """
     groups = _numbered(rank, step)
     stacks = [_stack(rank, step, title, segments) for title, segments in groups.items() if len(segments) > 1]

@@ -53,12 +53,8 @@ def repeated_segments(rank: RankView, step: int) -> dict[int, tuple[Segment, ...
     """The segments of each layer of a step; backward passes, on other threads, go through the layers in reverse.
 
     Communication is left out of the comparison, because gradients are sent in buckets of several layers. Where whole
-    passes repeat (micro-batches, steps without marks), layers are what repeats within them.
-
-    Raises
-    ------
-    UnclearError
-        When no repetition takes half of the computation, or several could be the layers.
+    passes repeat (micro-batches, steps without marks), layers are what repeats within them. UnclearError when no
+    repetition takes half of the computation, or several could be the layers.
     """
     passes: list[Run] = []
     while True:

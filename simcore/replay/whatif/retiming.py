@@ -91,12 +91,8 @@ class Degree(Struct, frozen=True):
         return f"{self.role} = {self.size}"
 
     def of(self, rank: RankView) -> Regrouping:
-        """What this means for the groups of a recorded rank.
-
-        Raises
-        ------
-        InputError
-            When the trace does not say which group it is, or its ranks are not evenly spaced.
+        """What this means for the groups of a recorded rank; InputError when the trace does not say which group it is,
+        or its ranks are not evenly spaced.
         """
         name, ranks = self._group(rank)
         found = Regrouping(self.role, name, len(ranks), self.size, max(ranks[1] - ranks[0], 1))
@@ -181,12 +177,8 @@ class Retimed(Struct, frozen=True):
         return prod(degree.size / degree.of(rank).old for degree in self.degrees if degree.role == "dp")
 
     def edit(self, graph: StepGraph, ranks: Sequence[RankView], steps: Sequence[int]) -> StepGraph:
-        """The graph with communication timed anew; coupled kernels still last equally long.
-
-        Raises
-        ------
-        InputError
-            When the network has too few NPUs, or the trace does not say whose degree changes.
+        """The graph with communication timed anew; coupled kernels still last equally long. InputError when the network
+        has too few NPUs, or the trace does not say whose degree changes.
         """
         durations, lags = graph.duration_ns.copy(), graph.lag_ns.copy()
         waits = (graph.edge_kind == EdgeKind.STREAM) & (graph.kind[graph.source] == NodeKind.ARRIVAL)

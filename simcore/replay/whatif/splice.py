@@ -53,12 +53,8 @@ def spliced(graph: StepGraph, blocks: Sequence[Stretch], times: int) -> StepGrap
 
     On every thread and stream a repetition follows the block as the block follows what is before it. What the block
     waits for elsewhere, its repetition waits for at the same place counted from the block's end, if the block reaches
-    that far; what waited for the block waits for the last repetition.
-
-    Raises
-    ------
-    InputError
-        When other work is between the tasks of a block, or a full launch queue held the step.
+    that far; what waited for the block waits for the last repetition. InputError when other work is between the tasks
+    of a block, or a full launch queue held the step.
     """
     if (graph.edge_kind == EdgeKind.BACKPRESSURE).any():
         raise InputError.at("--set", "layers cannot be changed in a step that a full launch queue holds")

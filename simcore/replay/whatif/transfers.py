@@ -80,12 +80,8 @@ class Interconnect(Struct, frozen=True, eq=False):
         """The time of a transfer that meets no other one; each is played once.
 
         A group that spans whole dimensions is played as that: by all such groups at once, with those dimensions'
-        algorithms. Rooted collectives start from, or end at, the first rank.
-
-        Raises
-        ------
-        InputError
-            When the machine has too few NPUs.
+        algorithms. Rooted collectives start from, or end at, the first rank. InputError when the machine has too few
+        NPUs.
         """
         if len(transfer.ranks) < 2:
             return 0
