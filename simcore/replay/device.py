@@ -10,7 +10,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from simcore.replay.rank import RankView
-from simcore.workload.kineto import Column, TaskKind
+from simcore.workload.kineto import KERNEL, Column
 
 # Figures of the trial in reference/lumos.md section 5; all on the scale of a launch (about 10 us).
 SHORT_GAP_NS = 12_000  # two tasks of a stream this close follow each other without another reason
@@ -182,7 +182,7 @@ def _draining(rank: RankView, start: int, ready_ns: int, rows: Column) -> Iterat
     for source in rows.tolist():
         begin, end = int(tasks.start_ns[source]), int(tasks.end_ns[source])
         almost_done = start <= end <= start + max(WAKE_NS, DRAIN_SHARE * (end - begin)) and end - start < end - begin
-        if tasks.kind[source] == TaskKind.KERNEL and begin <= ready_ns + SHORT_GAP_NS and almost_done:
+        if tasks.kind[source] == KERNEL and begin <= ready_ns + SHORT_GAP_NS and almost_done:
             yield end, source
 
 

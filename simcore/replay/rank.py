@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from simcore.replay.kinds import COMMUNICATION, LOADER, kind_of_name
 from simcore.timeline.breakdown import merge
-from simcore.workload.kineto import Column, Intervals, KinetoTrace, TaskKind
+from simcore.workload.kineto import KERNEL, Column, Intervals, KinetoTrace
 
 NOWHERE = -1
 LONG_AGO = -(1 << 62)
@@ -98,7 +98,7 @@ class RankView(Struct, frozen=True, eq=False):
 
     def communicating(self, step: int) -> list[int]:
         """The communication kernels of a step in the order of their launch."""
-        kernels = self.communication & (self.trace.tasks.kind == TaskKind.KERNEL) & (self.task_step == step)
+        kernels = self.communication & (self.trace.tasks.kind == KERNEL) & (self.task_step == step)
         rows: list[int] = self.launch_order[kernels[self.launch_order]].tolist()
         return rows
 

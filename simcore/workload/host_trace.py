@@ -25,6 +25,7 @@ from simcore.workload.archives import documents
 from simcore.workload.chakra.convert.sequences import matches
 from simcore.workload.chakra.pytorch_form import Op, is_host_trace, parse_host
 from simcore.workload.kineto import (
+    ELEMENTS,
     PRODUCTS,
     Collective,
     HostUse,
@@ -41,18 +42,6 @@ GROUPS = "## process_group:init ##"
 COMMUNICATION = "record_param_comms"
 COMMUNICATION_KERNEL = re.compile("nccl|rccl", re.IGNORECASE)
 NUMBER = re.compile(r"\d+")
-# C++'s names of element types that differ from those of NCCL's arguments.
-ELEMENTS = {
-    "long int": "long",
-    "int64_t": "long",
-    "short int": "short",
-    "unsigned char": "byte",
-    "signed char": "char",
-    "c10::Half": "half",
-    "c10::BFloat16": "bfloat16",
-    "c10::Float8_e4m3fn": "float8_e4m3fn",
-    "c10::Float8_e5m2": "float8_e5m2",
-}
 
 
 class HostTrace(Struct, frozen=True, eq=False):
@@ -272,7 +261,7 @@ def _operation(op: Op) -> str:
 def _collective(op: Op, host: HostTrace) -> Collective:
     """What a rank puts in, and with whom."""
     kind, tensors = next(op.tensors(), ("", []))
-    element = ELEMENTS.get(kind, kind)
+    element = next((nccl for called, nccl, *_ in ELEMENTS if called == kind), kind)
     elements, size_bytes = sum(int(one[3]) for one in tensors), sum(int(one[3]) * int(one[4]) for one in tensors)
     made = Collective(operation=_operation(op), group="", elements=elements, dtype=element)
     if made.size_bytes != size_bytes:

@@ -13,7 +13,6 @@ from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from numpy.typing import NDArray
 
 from simcore.collection import collection_paused
 from simcore.errors import InputError
+from simcore.library import table
 from simcore.workload.archives import documents, foreign
 
 Column = NDArray[np.int64]
@@ -32,45 +32,18 @@ NO_CORRELATION = -1
 MOST_RANKS = 1 << 24  # a larger group is none
 MOST_US = 4e15  # a hundred years; in ns still a number of 64 bits
 PRODUCTS = {"aten::mm", "aten::addmm"}  # operators of one matrix product: inputs are matrices [m, k] and [k, n]
-ELEMENTS = {"float": "fp32", "c10::BFloat16": "bf16", "c10::Half": "fp16"}
 STEP_NAME = re.compile(r"ProfilerStep\s*#\s*(\d+)")
 ENDS = re.compile(r" (\d+)>(\d+)$")
 RANK_IN_NAME = re.compile(r"(?:rank|worker)[-_ ]?(\d+)", re.IGNORECASE)
-
-
-class TaskKind(IntEnum):
-    """What runs on a stream."""
-
-    KERNEL = 0
-    MEMCPY = 1
-    MEMSET = 2
-
-
 EXTERNAL_ID, RECORD_ID = "External id", "Record function id"
-CALL, OPERATOR, ANNOTATION, SYNC, PYTHON = 10, 11, 12, 13, 14
+# What an event is, by the rows of categories.txt; the first three run on a stream.
+KERNEL, MEMCPY, MEMSET, CALL, OPERATOR, ANNOTATION, SYNC, PYTHON = range(8)
+CATEGORIES = {name: kind for kind, row in enumerate(table(__file__, "categories.txt")) for name in row[1].split()}
 SOURCE_LINE = re.compile(r"\.py\(\d+\): ")  # in the names of Python functions of a trace with stacks
 MODULE = "nn.Module: "  # how the names of modules begin among the Python functions of a trace with stacks
-ELEMENT_BYTES = {
-    **dict.fromkeys(("byte", "char", "bool", "float8_e4m3fn", "float8_e5m2"), 1),
-    **dict.fromkeys(("half", "bfloat16", "short"), 2),
-    **dict.fromkeys(("float", "int"), 4),
-    **dict.fromkeys(("double", "long"), 8),
-}
-# Category in lower case -> where its events go; categories that are not listed carry nothing for a replay.
-CATEGORIES: dict[str, int] = {
-    name: kind
-    for kind, names in {
-        TaskKind.KERNEL: "kernel",
-        TaskKind.MEMCPY: "gpu_memcpy memcpy",
-        TaskKind.MEMSET: "gpu_memset memset",
-        CALL: "cuda_runtime cuda_driver hip_runtime hip_driver runtime",
-        OPERATOR: "cpu_op operator",
-        ANNOTATION: "user_annotation",
-        SYNC: "cuda_sync",
-        PYTHON: "python_function",
-    }.items()
-    for name in names.split()
-}
+ELEMENTS = table(__file__, "elements.txt")
+ELEMENT_BYTES = {nccl: int(size) for _, nccl, size, _ in ELEMENTS}
+PRODUCT_TYPES = {called: dtype for called, _, _, dtype in ELEMENTS if dtype != "-"}
 
 
 class Intervals(msgspec.Struct, frozen=True, eq=False):
@@ -343,7 +316,7 @@ def product_of(shapes: object, types: object) -> Product | None:
     if len(matrices) < 2 or not all(isinstance(size, int) and size > 0 for one in matrices[-2:] for size in one):
         return None
     (m, k), (_, n) = matrices[-2:]
-    said = {ELEMENTS[one] for one in types if one in ELEMENTS} if isinstance(types, list) else set()
+    said = {PRODUCT_TYPES[one] for one in types if one in PRODUCT_TYPES} if isinstance(types, list) else set()
     return Product(m, k, n, said.pop() if len(said) == 1 else "")
 
 
@@ -425,7 +398,7 @@ class _Collector:
             size = size or len(known.ranks or ())
             texts = arguments.description or known.description or "", arguments.dtype or ""
             said["collectives"] = Collective(arguments.operation or "", group, elements, size, *texts, first, stride)
-        elif kind == TaskKind.MEMCPY and arguments.copied:
+        elif kind == MEMCPY and arguments.copied:
             said["copied"] = _whole(arguments.copied)
         if arguments.blocks is not None:
             said["multiprocessors"] = _share(arguments.blocks, 1), _share(arguments.occupancy, 100)

@@ -28,7 +28,7 @@ from simcore.replay.session import StepReplay
 from simcore.replay.views.workloads import collectives
 from simcore.replay.whatif.layers import NamedRange, model_order
 from simcore.replay.whatif.retiming import roles
-from simcore.workload.kineto import Collective, TaskKind
+from simcore.workload.kineto import KERNEL, Collective
 from simcore.workload.model import CollectiveKind, Group, Layer, Phase
 
 NEVER = 1 << 62
@@ -173,7 +173,7 @@ class Cells(Struct, eq=False):
         for place, weight in launches:
             task = self.tasks[place]
             start, end = int(tasks.start_ns[task]), int(tasks.end_ns[task])
-            if view.communication[task] and tasks.kind[task] == TaskKind.KERNEL:
+            if view.communication[task] and tasks.kind[task] == KERNEL:
                 said = view.trace.collectives.get(task)
                 if said is None or _operation(said) == "":
                     made.append(self._collective(place, task, known.get(task)))

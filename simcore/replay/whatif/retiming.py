@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from simcore.errors import InputError
+from simcore.library import table
 from simcore.replay.graph import EdgeKind, NodeKind, StepGraph
 from simcore.replay.rank import RankView
 from simcore.replay.whatif.products import shard_factors
@@ -25,17 +26,9 @@ from simcore.workload.model import SEND, CollectiveKind, Group, kind_of
 
 Role = Literal["dp", "tp"]
 TITLES: dict[Role, str] = {"dp": "data parallel", "tp": "tensor parallel"}
-# How process groups are described by Megatron-LM (TENSOR_MODEL_PARALLEL_GROUP) and PyTorch's device meshes (mesh_tp).
 DESCRIBED = tuple(
-    (group, re.compile(rf"{words}|(^|[^a-z])({short})([^a-z]|$)", re.IGNORECASE))
-    for group, words, short in (
-        (Group.DP_EP, "expert.*data", "edp"),
-        (Group.EP, "expert", "ep"),
-        (Group.CP, "context", "cp"),
-        (Group.PP, "pipeline", "pp"),
-        (Group.DP, "data", "dp|fsdp|ddp"),
-        (Group.TP, "tensor", "tp"),
-    )
+    (Group(role), re.compile(rf"{words}|(^|[^a-z])({short})([^a-z]|$)", re.IGNORECASE))
+    for role, words, short in table(__file__, "groups.txt")
 )
 BOTH_ENDS = re.compile("embedding", re.IGNORECASE)  # a pipeline's first and last stage
 NEITHER = re.compile(r"_and_|expert", re.IGNORECASE)  # groups that mix roles, or belong to experts

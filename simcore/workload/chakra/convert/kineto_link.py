@@ -24,9 +24,9 @@ from simcore.errors import InputError
 from simcore.workload.chakra import reader
 from simcore.workload.chakra.convert import sequences
 from simcore.workload.chakra.pytorch_form import Op
-from simcore.workload.kineto import ANNOTATION, CALL, CATEGORIES, OPERATOR, UNREADABLE, TaskKind, complete_events
+from simcore.workload.kineto import ANNOTATION, CALL, CATEGORIES, OPERATOR, UNREADABLE, complete_events
 
-SIDES = {OPERATOR: "host", ANNOTATION: "host", CALL: "calls"} | dict.fromkeys(TaskKind, "device")
+SIDES = {OPERATOR: "host", ANNOTATION: "host", CALL: "calls"} | dict.fromkeys(range(CALL), "device")
 BLOCKING = ("StreamSynchronize", "DeviceSynchronize", "EventSynchronize")
 IDLE_NS = 1_000_000
 ENOUGH = 0.8  # share of the operations that must be found by name
