@@ -7,6 +7,7 @@ from functools import cache
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from simcore.errors import InputError
 from simcore.workload.archives import documents

@@ -7,11 +7,12 @@ one took) and the null model's graph.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import mean
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from simcore.replay.build import Prepared
 from simcore.replay.graph import StepGraph
@@ -20,8 +21,7 @@ from simcore.replay.session import RecordedStep, replay_prepared
 from simcore.timeline.events import FOREVER
 
 
-@dataclass(frozen=True, slots=True)
-class Foresight:
+class Foresight(Struct, frozen=True):
     """Mean |error| of the device's time of each step after the first two, from the graph of the one before it."""
 
     steps: int
