@@ -1,7 +1,6 @@
 """Host execution traces beside profiles: which operator is which, and what only the host trace tells."""
 
 import json
-from dataclasses import replace
 from functools import cache
 
 import pytest
