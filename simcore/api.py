@@ -196,10 +196,8 @@ def play(
 ) -> Report:
     """`run` with options that have been read."""
     if asked.profile not in profiles:
-        expected = closest(asked.profile, profiles.names())
-        raise InputError.at(
-            "--profile", f"no such profile '{asked.profile}'", expected=expected, found=repr(asked.profile)
-        )
+        expected = closest(asked.profile, [*profiles.names(), *SimaiOptions.profiles])
+        raise InputError.at("--profile", "no such profile", expected=expected, found=repr(asked.profile))
     rules = profiles.get(asked.profile)
     _refuse_native(asked.explain_profile, rules)
     if asked.power:
