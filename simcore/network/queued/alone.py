@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import simpy
 
-from simcore.network.congested import Arriving
+from simcore.network.congested import Arriving, LinkNetwork
 from simcore.network.queued.flow import Message, Segment, Sender
 from simcore.network.queued.network import Instant, Queued
 from simcore.network.queued.ports import Port
@@ -185,3 +185,12 @@ def _of_segment(segment: Segment, now_ns: int) -> tuple[object, ...]:
     times = segment.tail_ns - now_ns, segment.sent_ns - now_ns
     place = segment.hop, segment.held, segment.way, segment.marked, segment.size_bytes
     return message, segment.index - message.sent, *times, *place
+
+
+class QueuedLinks(Queued):
+    """`Queued` that leaves to `Steady` what has the network for itself."""
+
+    @classmethod
+    def alone(cls) -> type[LinkNetwork]:
+        """As `LinkNetwork.alone`."""
+        return Steady

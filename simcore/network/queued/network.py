@@ -82,13 +82,6 @@ class Queued(CountedLinks):
         self._number = self._settled_ns = 0
         self._curves = array("q")
 
-    @classmethod
-    def alone(cls) -> type[LinkNetwork]:
-        """As `LinkNetwork.alone`, leaving out what repeats itself."""
-        from simcore.network.queued.alone import Steady
-
-        return Steady
-
     # Messages come and go.
 
     def send(self, src: int, dst: int, size_bytes: int, key: Any, deliver: Deliver) -> None:

@@ -10,9 +10,9 @@ import numpy as np
 
 from simcore.network.topology.fabric import Fabric, FloatArray, IntArray
 from simcore.network.topology.grid import coordinates
+from simcore.network.topology.kinds import Ring
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Dimension
-from simcore.network.topology.ring import Ring
 from simcore.network.topology.twisted import TwistedTorus
 from simcore.network.topology.wafer import WaferMesh
 from simcore.units import format_ns, format_rate
