@@ -13,9 +13,8 @@ from simcore.network.congested import LinkNetwork
 from simcore.network.instant import Environment
 from simcore.network.topology.fabric import IntArray
 from simcore.system.at_once import all_at_once
-from simcore.system.collectives import AnyPlan
 from simcore.system.groups import Communicator
-from simcore.system.layouts import Layouts, Running, Shape, playable
+from simcore.system.layouts import Layouts, Running, Shape
 from simcore.system.plans.maker import Costs
 from simcore.system.plans.plan import Plan
 from simcore.system.played import Played
@@ -40,12 +39,10 @@ class Phases:
         self._layouts, self.network, self._costs, self._plain = layouts, network, costs, plain
         self._known: dict[Hashable, PhaseTimes] = {}
 
-    def times(
-        self, shape: Shape, phase: StreamPhase, plans: Sequence[AnyPlan], groups: Sequence[IntArray]
-    ) -> PhaseTimes:
+    def times(self, shape: Shape, phase: StreamPhase, plans: Sequence[Plan], groups: Sequence[IntArray]) -> PhaseTimes:
         """Of a phase whose groups begin together; `groups` are NPUs of a place, `plans` what each group sends."""
         costs = self._costs.of(phase.lane.dim)
-        if costs.rendezvous or not (self._plain and all(map(playable, plans))):
+        if costs.rendezvous or not (self._plain and all(plan.playable for plan in plans)):
             key = shape.name, *(_sent(plan, costs) for plan in plans), *(tuple(group.tolist()) for group in groups)
             found = self._known.get(key)
             if found is None:
@@ -53,14 +50,14 @@ class Phases:
             return found
         found = None
         if not shape.graph.timed:
-            rounds = [plan for plan in plans if isinstance(plan, Plan)]
-            if len(rounds) == len(plans):
-                found = all_at_once(rounds, groups, shape.graph, costs, lone=shape.lone)
-            if len(rounds) == len(plans) == 1:
-                found = found or solve_alone(rounds[0], groups[0], shape.graph, costs, lone=shape.lone)
+            plain = all(plan.plain for plan in plans)
+            if plain:
+                found = all_at_once(plans, groups, shape.graph, costs, lone=shape.lone)
+            if plain and len(plans) == 1:
+                found = found or solve_alone(plans[0], groups[0], shape.graph, costs, lone=shape.lone)
         return found or self._played(shape, plans, groups, costs)
 
-    def _played(self, shape: Shape, plans: Sequence[AnyPlan], groups: Sequence[IntArray], costs: Costs) -> PhaseTimes:
+    def _played(self, shape: Shape, plans: Sequence[Plan], groups: Sequence[IntArray], costs: Costs) -> PhaseTimes:
         """Message by message, as columns."""
         running = Running(self._layouts, len(shape.graph))
         group_of = {}
@@ -78,7 +75,7 @@ class Phases:
         return PhaseTimes([own.tolist() for own in exits], *running.counts(0, len(shape.graph)), occupied)
 
     def _stepped(
-        self, shape: Shape, phase: StreamPhase, plans: Sequence[AnyPlan], groups: Sequence[IntArray], costs: Costs
+        self, shape: Shape, phase: StreamPhase, plans: Sequence[Plan], groups: Sequence[IntArray], costs: Costs
     ) -> PhaseTimes:
         """Message by message, in an environment of its own."""
 
@@ -131,9 +128,9 @@ class Phases:
         return times
 
 
-def _sent(plan: AnyPlan, costs: Costs) -> Hashable:
+def _sent(plan: Plan, costs: Costs) -> Hashable:
     """What ranks send and pay: a gather sends as a scatter does, which pays for reductions."""
-    if not isinstance(plan, Plan):
+    if not plan.plain:
         return plan
     paid = ((entry.hop, entry.size_bytes, costs.received_ns(entry.reduce_bytes), n) for entry, n in plan.rounds)
     return plan.size, plan.window, plan.exchange, plan.half, costs.endpoint_ns, *paid

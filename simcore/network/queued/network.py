@@ -398,8 +398,10 @@ class Queued(CountedLinks):
 
     def stuck(self) -> list[str]:
         """Why nothing moves any more: the links that wait for each other."""
-        circle = waits_in_a_circle(self.ports)
-        names, src, dst = self.links.names, self.links.src, self.links.dst
+        circle, links = waits_in_a_circle(self.ports), self.links
+        if circle and isinstance(links, FoldedLinks):
+            circle, links = links.unfolded(circle), links.whole
+        names, src, dst = links.names, links.src, links.dst
         ends = [f"{names[src[link]]} -> {names[dst[link]]}" for link in circle]
         lines = [
             f"link {here} waits for room at its end, which is taken by what waits for link {ahead}"
