@@ -179,7 +179,8 @@ def _of_segment(segment: Segment, now_ns: int) -> tuple[object, ...]:
     message = segment.message
     times = segment.tail_ns - now_ns, segment.sent_ns - now_ns
     place = segment.hop, segment.held, segment.way, segment.marked, segment.size_bytes
-    return message, segment.index - message.sent, *times, *place
+    readings = [reading.state(now_ns) for reading in segment.readings]
+    return message, segment.index - message.sent, readings, *times, *place
 
 
 class QueuedLinks(Queued):

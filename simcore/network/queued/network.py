@@ -335,7 +335,7 @@ class Queued(CountedLinks):
             segment.sender.begun(size_bytes, now_ns)
             self._pump(segment.sender, now_ns)
         if segment.sender.law and segment.sender.law.needs_readings:
-            segment.readings.append(Reading(port.waiting_bytes, port.sent_bytes, now_ns, port.bytes_per_s))
+            segment.readings.append(Reading(port.waiting_bytes, port.sent_bytes, now_ns, port))
         segment.tail_ns = max(segment.tail_ns, end_ns) + way.steps_ns[hop]
         segment.hop += 1
         if segment.hop == len(way.links):
