@@ -257,11 +257,9 @@ def _rank(task: str) -> int:
 
 
 def _graphs(row: Stated, options: Stated) -> str:
-    """The profile of NVIDIA's programs: by release and device; whether a step is a graph."""
-    device = _device(row)
-    if str(row.get("round", "")) >= "5.1" and device.year >= _BLACKWELL:
-        return "mlperf-2025.09"
-    return "mlperf-graphs" if _yes(options.get("cuda_graph")) else "mlperf-nemo"
+    """The profile of NVIDIA's programs: whether a step is a graph, which all of Blackwell are since MLPerf 5.1."""
+    always = str(row.get("round", "")) >= "5.1" and _device(row).year >= _BLACKWELL
+    return "mlperf-graphs" if always or _yes(options.get("cuda_graph")) else "mlperf-nemo"
 
 
 _BLACKWELL = 2024
