@@ -109,16 +109,13 @@ def _family(name: str) -> Callable[..., Iterator[Row]]:
     def rows(document: Mapping[str, Any]) -> Iterator[Row]:
         for row in document.get("rows", ()):
             if not name or (("benchmark" in row or "framework" in row) and family(row, FAMILIES) == name):
-                yield from _stated(row)
+                question, measured = training(row), row.get("measured") or {}
+                if "iter_s" not in measured:
+                    raise InputError.at(str(row.get("id")), "states no step time", expected="measured.iter_s")
+                spread = float(measured.get("spread_pct") or 0) / 100
+                yield Row(str(row["id"]), float(measured["iter_s"]), question, spread=spread)
 
     return rows
-
-
-def _stated(row: Mapping[str, Any]) -> Iterator[Row]:
-    question, measured = training(row), row.get("measured") or {}
-    if "iter_s" not in measured:
-        raise InputError.at(str(row.get("id")), "states no step time", expected="measured.iter_s")
-    yield Row(str(row["id"]), float(measured["iter_s"]), question, spread=float(measured.get("spread_pct") or 0) / 100)
 
 
 def _table(name: str, question: Callable[[Mapping[str, Any]], Step]) -> Callable[..., Iterator[Row]]:
