@@ -1,4 +1,4 @@
-"""The command line: one file per verb, imported only when its verb is called."""
+"""The command line: `commands.txt` says what there is, a module of each verb does it, imported when it is called."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import click
 
 from simcore import __version__
-from simcore.cli.command import Lazy
+from simcore.cli.table import command
 from simcore.errors import InputError, Location, Problem, SimcoreError, printable
 from simcore.files import session
 from simcore.memory import Watch, watched
@@ -17,44 +17,9 @@ from simcore.peers import option_here
 
 __all__ = ["main"]
 
-# Verb -> what it does, in the order of the help. The module simcore.cli.VERB defines `command`.
-VERBS = {
-    "run": "Simulate a workload on a topology.",
-    "list": "List what there is: topologies, workloads, models, accelerators, collectives.",
-    "topology": "Show a topology: figures and a picture.",
-    "generate": "Make a workload from a model's shape.",
-    "convert": "Convert workloads and traces to Chakra, JSON and back.",
-    "trace": "Look into a trace: info, graph, timeline, obfuscate.",
-    "replay": "Replay real profiler traces against their measured steps.",
-    "data": "Measured kernel times: list them, add your own, predict.",
-    "cost": "Cost of a whole training run.",
-    "predict": "Predict a training step: time, memory, what it consists of.",
-    "validate": "Predict published measurements and report the error.",
-    "search": "Find the best parallelisation of a model on a cluster.",
-    "sweep": "Run a study of many configurations.",
-    "compare": "Compare two reports or timelines.",
-    "schema": "JSON Schemas of what commands print with --json.",
-}
-
-
-TABLE = {name: (text, f"{name}:command") for name, text in VERBS.items()}
-
-
-@click.group(cls=Lazy, table=TABLE)
-@click.version_option(__version__, message="%(prog)s %(version)s")
-@click.option("--debug", is_flag=True, help="Show Python's own traceback of an error.")
-def cli(debug: bool) -> None:
-    """Simulate distributed training steps and explain where the time goes.
-
-    \b
-    simcore run --workload dlrm --topology ring64
-    simcore list workloads
-
-    \b
-    Completion in your shell:
-    eval "$(_SIMCORE_COMPLETE=bash_source simcore)"          # bash; zsh: zsh_source
-    _SIMCORE_COMPLETE=fish_source simcore | source           # fish
-    """
+cli = command("")
+click.version_option(__version__, message="%(prog)s %(version)s")(cli)
+cli.params.reverse()  # --debug is last
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
+from simcore.api import load_topology
 from simcore.cli.command import emit, option_of
-from simcore.cli.numbers import POSITIVE
+from simcore.cli.kinds import POSITIVE
+from simcore.compute.accelerators import accelerator
+from simcore.compute.kernel import Product
+from simcore.compute.power import node_w, watts
 from simcore.cost.closed import describe, operation
+from simcore.cost.closed.executed import Batch, Executed, execute
 from simcore.errors import InputError, Location, Problem
-
-if TYPE_CHECKING:
-    from simcore.cost.closed.executed import Batch, Executed
 
 Made = TypeVar("Made")
 
@@ -55,10 +57,6 @@ def operated(values: dict[str, Any], chips: int) -> operation.Operation | None:
 
 def _watts(text: str | None) -> float | None:
     """Watts as stated, or those of an accelerator at work with its share of a node, as measured."""
-    from simcore.compute.accelerators import accelerator
-    from simcore.compute.kernel import Product
-    from simcore.compute.power import node_w, watts
-
     try:
         return None if text is None else float(POSITIVE.convert(text, None, None))
     except click.BadParameter as error:
@@ -71,9 +69,6 @@ def _watts(text: str | None) -> float | None:
 
 def executed_on(name: str, batch: Batch) -> Executed:
     """A batch on the topology called `name`."""
-    from simcore.api import load_topology
-    from simcore.cost.closed.executed import execute
-
     return execute(batch, load_topology(name))
 
 

@@ -3,35 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any
 
-import click
-
-from simcore.cli.command import verb
 from simcore.cli.cost_options import built, executed_on, operated, print_result, require
-from simcore.cli.options import options_of
 from simcore.cost.closed import describe, operation, simple
+from simcore.cost.closed.batches import simple_batch
+from simcore.cost.closed.executed import Executed
 from simcore.errors import InputError
 
-if TYPE_CHECKING:
-    from simcore.cost.closed.executed import Executed
 
-
-@verb(
-    "simple",
-    short_help="Time by matrix products, pipeline, collectives.",
-    params=[
-        *options_of("cost simple", simple.Setup, variant=click.Choice(get_args(simple.Variant))),
-        *options_of("cost run"),
-    ],
-)
-def simple_command(variant: simple.Variant, **values: Any) -> None:
-    """Batch and run time from matrix products, pipeline and ideal collectives (simple_transformer.py).
-
-    \b
-    simcore cost simple --chip H100 --n_layers 96 --d_model 12288 --pp 8 --tp 8 --dp 8
-    simcore cost simple --chip A100_40GB --n_layers 96 --d_model 12288 --variant head --json
-    """
+def command(variant: simple.Variant, **values: Any) -> None:
+    """Batch and run time from matrix products, pipeline and ideal collectives (simple_transformer.py)."""
     require(values, "layers", "d_model")
     name, hardware, utilization = _hardware(values, variant)
     setup = built(simple.Setup, values)
@@ -48,7 +30,6 @@ def simple_command(variant: simple.Variant, **values: Any) -> None:
 def _executed(values: dict[str, Any], setup: simple.Setup, run: simple.SimpleRun) -> Executed | None:
     if values["topology"] is None:
         return None
-    from simcore.cost.closed.batches import simple_batch
 
     return executed_on(values["topology"], simple_batch(setup, run))
 

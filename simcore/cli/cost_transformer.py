@@ -3,33 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from simcore.cli.command import verb
 from simcore.cli.cost_options import built, executed_on, operated, print_result, require
-from simcore.cli.options import options_of
 from simcore.cost.closed import describe, operation, transformer
+from simcore.cost.closed.batches import transformer_batch
+from simcore.cost.closed.executed import Executed
+from simcore.cost.utilised import Utilised, utilised
+from simcore.cost.words import cluster_of
 from simcore.errors import InputError
-
-if TYPE_CHECKING:
-    from simcore.cost.closed.executed import Executed
-    from simcore.cost.utilised import Utilised
 
 PARTS = (transformer.Model, transformer.Training, transformer.Grid)
 
 
-@verb(
-    "transformer",
-    short_help="FLOP, traffic, time, energy, money of a GPT.",
-    params=[*options_of("cost transformer", *PARTS), *options_of("cost run")],
-)
-def transformer_command(**values: Any) -> None:
-    """FLOP, Tx and Rx of a GPT-like run on a grid of clusters (training-run-cost's transformer.py).
-
-    \b
-    simcore cost transformer --num_layers 96 --d_model 12288 --dataset_size 3e11 --batch_size 1536 --p_data 8
-    simcore cost transformer --num_layers 96 --d_model 12288 --dataset_size 3e11 --cluster_flop_rate 1e15 --json
-    """
+def command(**values: Any) -> None:
+    """FLOP, Tx and Rx of a GPT-like run on a grid of clusters (training-run-cost's transformer.py)."""
     require(values, "layers", "d_model", "dataset_tokens")
     model = _model(values)
     grid, training = built(transformer.Grid, values), built(transformer.Training, values)
@@ -98,8 +86,6 @@ def _predicted(
     """The run at the utilisation that kernels, collectives and bubbles leave."""
     if values["fwd_only"]:
         raise InputError.at("--fwd_only", "what --cluster predicts is a training step", expected="one of the two")
-    from simcore.cost.utilised import utilised
-    from simcore.cost.words import cluster_of
 
     return utilised(model, grid, training, run, cluster_of(values["cluster"]), values["microbatch_size"])
 
@@ -118,7 +104,6 @@ def _executed(
         return None
     if values["cluster_flop_rate"] is None:
         raise InputError.at("--cluster_flop_rate", "--topology needs the rate of a cluster")
-    from simcore.cost.closed.batches import transformer_batch
 
     batch = transformer_batch(
         model,

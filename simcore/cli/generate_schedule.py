@@ -3,33 +3,23 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
-import click
+import numpy as np
 
-from simcore.cli.command import Target, verb
-from simcore.cli.options import options_of
+from simcore import files
 from simcore.errors import InputError
+from simcore.network.topology.links import LinkGraph
+from simcore.network.topology.load import load
+from simcore.network.topology.model import Topology
+from simcore.system.collectives import PlanOptions, algorithms
+from simcore.system.collectives.synthesised import wires
+from simcore.system.plans.plan import Explicit
+from simcore.system.plans.schedule import to_text
 from simcore.workload.model import CollectiveKind
 
-if TYPE_CHECKING:
-    from simcore.network.topology.model import Topology
-    from simcore.system.plans.plan import Explicit
 
-KINDS = [kind.value for kind in CollectiveKind if kind != CollectiveKind.BARRIER]
-
-
-@verb(params=options_of("generate schedule", kind=click.Choice(KINDS), output=Target()))
 def schedule(kind: str, algorithm: str, topology: str, size: float, pieces: int, root: int, output: str) -> None:
-    """Who sends which chunk to whom, checked; a system file plays it with {schedule: FILE}.
-
-    \b
-    simcore generate schedule --kind all_gather --topology mesh_8x8 -o all_gather.yaml
-    """
-    from simcore import files
-    from simcore.network.topology.load import load
-    from simcore.system.plans.schedule import to_text
-
+    """Who sends which chunk to whom, checked; a system file plays it with {schedule: FILE}."""
     machine = load(topology)
     if root >= machine.npus:
         raise InputError.at("--root", "there is no such rank", expected=f"0 to {machine.npus - 1}", found=str(root))
@@ -39,13 +29,6 @@ def schedule(kind: str, algorithm: str, topology: str, size: float, pieces: int,
 
 def _plan(kind: CollectiveKind, name: str, machine: Topology, size_bytes: int, pieces: int, root: int) -> Explicit:
     """The plan of an algorithm; InputError when it is none of these, or cannot."""
-    import numpy as np
-
-    from simcore.network.topology.links import LinkGraph
-    from simcore.system.collectives import PlanOptions, algorithms
-    from simcore.system.collectives.synthesised import wires
-    from simcore.system.plans.plan import Explicit
-
     neighbours = partial(wires, LinkGraph(machine), np.arange(machine.npus))
     try:
         made = algorithms.get(name)(kind, machine.npus, size_bytes, PlanOptions(pieces, root=root, wires=neighbours))

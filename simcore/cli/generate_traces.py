@@ -6,21 +6,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import click
-
-from simcore.cli.command import Target, emit, forced, verb, warn
-from simcore.cli.options import options_of
+from simcore.cli.command import emit, warn
+from simcore.cli.kinds import forced
 from simcore.errors import InputError
+from simcore.generate import collectives
+from simcore.generate.likeness import learnt, likeness
+from simcore.generate.synthetic import learn, merge, project, sample, together
 from simcore.report.table import Table, columns
 from simcore.units import format_bytes, format_ns
+from simcore.workload.chakra import reader, writer
 from simcore.workload.model import CollectiveKind
 
 
-@verb(
-    params=options_of(
-        "generate collective", kind=click.Choice([kind.value for kind in CollectiveKind]), output=Target(prefix=True)
-    )
-)
 def collective(
     kind: str | None,
     size: float,
@@ -32,14 +29,7 @@ def collective(
     npus: int | None,
     output: str,
 ) -> None:
-    """One collective on all NPUs: a micro-benchmark.
-
-    \b
-    simcore generate collective --kind all_reduce --bytes "64 MiB" -o allreduce.et
-    """
-    from simcore.generate import collectives
-    from simcore.workload.chakra import writer
-
+    """One collective on all NPUs: a micro-benchmark."""
     if samples:
         folder = Path(output)
         folder.mkdir(parents=True, exist_ok=True)
@@ -76,18 +66,8 @@ def _involved(dims: str) -> list[bool]:
     return [dimension in named for dimension in range(max(named) + 1)]
 
 
-@verb(params=options_of("generate synthetic", output=Target(prefix=True)))
 def synthetic(sources: tuple[str, ...], npus: int | None, length: int | None, seed: int, output: str) -> None:
-    """Traces statistically similar to given ones, without their names and sizes; what was learnt, and how alike.
-
-    \b
-    simcore generate synthetic --from traces/llama --npus 64 -o traces/like_llama
-    simcore generate synthetic --from monday/llama --from friday/llama -o traces/like_both
-    """
-    from simcore.generate.likeness import learnt, likeness
-    from simcore.generate.synthetic import learn, merge, project, sample, together
-    from simcore.workload.chakra import reader, writer
-
+    """Traces statistically similar to given ones, without their names and sizes; what was learnt, and how alike."""
     counts = [1 if Path(source).is_file() else len(reader.files_of_set(source)) or 1 for source in sources]
     graphs = [reader.read_graphs(source, count) for source, count in zip(sources, counts, strict=True)]
     masters = together([merge(graph) for graph in graphs], sources)

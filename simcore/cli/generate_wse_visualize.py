@@ -5,31 +5,21 @@ from __future__ import annotations
 from math import isqrt
 from pathlib import Path
 
-from simcore.cli.command import Target, emit, forced, verb
-from simcore.cli.options import options_of
+from simcore.cli.command import emit
+from simcore.cli.kinds import forced
 from simcore.documents import read
 from simcore.errors import InputError, Problems, closest
+from simcore.files import write_text
+from simcore.generate.wse.files import claim
+from simcore.generate.wse.source import load
+from simcore.report.plots import save
+from simcore.report.table import Table, columns
+from simcore.report.wafer_figure import layers_of, moves_figure, node_bytes
+from simcore.workload.wafer import CoreStep
 
 
-@verb(
-    short_help="Pictures of what cores move, from traces.",
-    params=options_of("generate wse visualize", outdir=Target(prefix=True)),
-)
 def visualize(layers: str, step: str | None, system_config: str, outdir: str) -> None:
-    """Draw a PNG for every layer under DIR/visuals/STEP, and its bytes from node to node as CSV.
-
-    \b
-    simcore generate wse traces --model_config config.json --system_config system.json --layers decode2 -o output
-    simcore generate wse visualize --layers decode2 --iter decode0
-    """
-    from simcore.files import write_text
-    from simcore.generate.wse.files import claim
-    from simcore.generate.wse.source import load
-    from simcore.report.plots import save
-    from simcore.report.table import Table, columns
-    from simcore.report.wafer_figure import layers_of, moves_figure, node_bytes
-    from simcore.workload.wafer import CoreStep
-
+    """Draw a PNG for every layer under DIR/visuals/STEP, and its bytes from node to node as CSV."""
     folder = Path(outdir) / "traces"
     if not folder.is_dir():
         hint = "simcore generate wse traces -o DIR makes them"

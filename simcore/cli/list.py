@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import click
 
-from simcore.cli.command import emit, verb
+from simcore.cli.command import emit
 from simcore.errors import closest
 
 Lines = Iterator[tuple[str, str]]
@@ -151,16 +151,8 @@ _ALL = (
 SHELVES: dict[str, Callable[[], Lines]] = {each.__name__[1:]: each for each in _ALL}
 
 
-@verb(short_help="List what exists.")
-@click.argument("what", required=False, metavar="[KIND]")
 def command(what: str | None) -> None:
-    """List what there is of a kind, one line each; without KIND the kinds.
-
-    \b
-    simcore list
-    simcore list topologies
-    simcore list collectives
-    """
+    """List what there is of a kind, one line each; without KIND the kinds."""
     if what is not None and what not in SHELVES:
         raise click.BadParameter(f"there is nothing called '{what}' to list; {closest(what, SHELVES)}")
     from simcore.report.table import Table, columns

@@ -9,62 +9,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from simcore.cli import run_config
-from simcore.cli.command import TIMELINE, Command, Option, Target, emit, forced, warn
-from simcore.cli.completion import shipped
-from simcore.cli.options import options_of
+from simcore.cli.command import emit, warn
+from simcore.cli.kinds import forced
 from simcore.errors import InputError
-from simcore.options import Options, RunOptions, SimaiOptions, flag, spelled, texts
+from simcore.options import RunOptions, SimaiOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from simcore.report.document import ReportDocument
     from simcore.timeline.events import Timeline
 
 
 CLOSED_FORMS = {each.name for each in fields(SimaiOptions)}
 
-INPUTS = options_of(
-    "run input",
-    workload={"shell_complete": shipped("workloads")},
-    topology={"shell_complete": shipped("topologies")},
-)
 
-
-def _maps() -> Collection[str]:
-    from simcore.report.artefacts import MAPS
-
-    return MAPS
-
-
-OUTPUTS = options_of("run output", output=Target(folder=True), timeline=TIMELINE, links=Target(_maps))
-
-
-def _described(options: type[Options]) -> list[Option]:
-    """The options of a class; values are read there."""
-    made = []
-    for each in fields(options):
-        about = each.metadata
-        if about.get("hidden"):
-            continue
-        kind = {"is_flag": True} if about["read"] is flag else {"metavar": about["metavar"] or None}
-        several = {"multiple": True} if about["read"] is texts else {}
-        made.append(Option([spelled(each.name)], group=about["group"], help=about["help"], **kind, **several))
-    return made
-
-
-@click.command(
-    cls=Command,
-    short_help="Simulate a workload on a topology.",
-    params=[
-        click.Argument(["jobs"], required=False),
-        *INPUTS,
-        run_config.OPTION,
-        *_described(RunOptions),
-        *_described(SimaiOptions),
-        *OUTPUTS,
-    ],
-)
 def command(
     jobs: str | None,
     workload: str | None,
@@ -78,16 +35,7 @@ def command(
     iteration: int | None,
     **options: Any,
 ) -> None:
-    """Simulate a workload on a topology and say where the time went.
-
-    \b
-    simcore run --workload dlrm --topology ring64
-    simcore run --workload trace.txt --topology net.yaml --json
-    simcore run --workload dlrm --topology ring64 --timeline dlrm.png -o results/
-    simcore run --workload dlrm --topology torus_4x4x4 --what-would-help
-    simcore run --workload dlrm --topology torus_4x4x4 --profile astra-sim-1.0 --explain-profile
-    simcore run jobs.yaml
-    """
+    """Simulate a workload on a topology and say where the time went."""
     given = {name: value for name, value in options.items() if value not in (None, (), False)}
     if jobs or not workload:
         _several(jobs, topology, system, given, timeline, (ranks, window))
@@ -139,7 +87,7 @@ def _several(
     """Several jobs on one network, from a file of them."""
     if jobs is None:
         raise InputError.at("--workload", "there is nothing to run", expected="--workload W, or a file of jobs")
-    others = {str(each.name) for each in OUTPUTS} - {"timeline", "ranks", "window"} | CLOSED_FORMS | {"workload"}
+    others = {"output", "links", "iteration", "workload"} | CLOSED_FORMS
     _refuse(others, "does not go with a file of jobs", "the file alone, or --workload W")
     from simcore.cli import run_jobs
     from simcore.report import artefacts

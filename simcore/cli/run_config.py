@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import click
 
 from simcore import __version__, documents
-from simcore.cli.command import Option
 from simcore.documents import Node
 from simcore.errors import InputError, Problems
 from simcore.options import RunOptions
@@ -34,10 +33,11 @@ def text_of(inputs: Mapping[str, str | None], asked: RunOptions, report: Report)
     return "\n".join([*lines, *(f"  - {json.dumps(entry)}" for entry in files)]) + "\n"
 
 
-def _load(context: click.Context, parameter: click.Parameter, path: str | None) -> None:
+def load(path: str | None) -> None:
     """Take the options of a run.yaml as defaults: what the command line says goes first."""
     if not path:
         return
+    context = click.get_current_context()
     taken = {str(known.name): known for known in context.command.params if getattr(known, "group", "") != "Output"}
     names = (*taken, *(each.name for each in fields(RunOptions)))  # no file is written that the command does not name
     with Problems() as problems:
@@ -65,9 +65,3 @@ def _fits(context: click.Context, parameter: click.Parameter | None, node: Node)
     except click.ClickException as error:
         node.problem(error.format_message())
     return parameter is not None
-
-
-OPTION = Option(
-    ["--config"], metavar="FILE", is_eager=True, expose_value=False, callback=_load, group="Input",
-    help="Options from a run.yaml; the command line goes first.",
-)  # fmt: skip

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from simcore.cli import cli, main
-from simcore.cli.command import Command, Option, Target
-from simcore.cli.options import options_of
+from simcore.cli.command import Command, Option
+from simcore.cli.kinds import Target
+from simcore.cli.table import options_of
 from simcore.cost.words import CHOICES
 from tests.laws.inputs import inputs
 
@@ -132,7 +133,7 @@ def test_help_needs_none_of_the_heavy_libraries():
 
 
 def test_the_words_of_a_plan_that_the_help_shows_are_those_that_are_taken():
-    shown = {str(one.name): str(one.metavar).split("|") for one in options_of("predict plan") if one.metavar}
+    shown = {str(one.name): str(one.metavar).split("|") for one in options_of("plan") if one.metavar}
     assert shown == {name: list(names) for name, names in CHOICES.items()}
 
 
