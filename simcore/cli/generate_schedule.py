@@ -13,7 +13,7 @@ from simcore.network.topology.load import load
 from simcore.network.topology.model import Topology
 from simcore.system.collectives import PlanOptions, algorithms
 from simcore.system.collectives.synthesised import wires
-from simcore.system.plans.plan import Explicit
+from simcore.system.plans.plan import Plan
 from simcore.system.plans.schedule import to_text
 from simcore.workload.model import CollectiveKind
 
@@ -27,14 +27,14 @@ def schedule(kind: str, algorithm: str, topology: str, size: float, pieces: int,
     files.write_text(output, to_text(plan, CollectiveKind(kind), root))
 
 
-def _plan(kind: CollectiveKind, name: str, machine: Topology, size_bytes: int, pieces: int, root: int) -> Explicit:
+def _plan(kind: CollectiveKind, name: str, machine: Topology, size_bytes: int, pieces: int, root: int) -> Plan:
     """The plan of an algorithm; InputError when it is none of these, or cannot."""
     neighbours = partial(wires, LinkGraph(machine), np.arange(machine.npus))
     try:
         made = algorithms.get(name)(kind, machine.npus, size_bytes, PlanOptions(pieces, root=root, wires=neighbours))
     except ValueError as error:
         raise InputError.at("--algorithm", str(error), found=name) from error
-    if isinstance(made, Explicit) and not made.multicast:
+    if made.transfers and not made.multicast:
         return made
     message = f"{name} is not made of transfers from rank to rank one by one"
     raise InputError.at("--algorithm", message, expected="binomial, chain, doubleBinaryTree, flat or synthesised")

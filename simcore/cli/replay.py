@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import click
 import numpy as np
+from msgspec.structs import replace
 
 from simcore.api import load_topology
 from simcore.cli.command import emit, note, option_of, warn
@@ -154,7 +155,7 @@ class Asked:
 
 def command(**given: Any) -> None:
     """Replay traces from their dependencies, and write what options ask for."""
-    kept = {each.name: not given.pop(f"no_{each.name}") for each in fields(Changes)}
+    kept = {name: not given.pop(f"no_{name}") for name in Changes.__struct_fields__}
     emit(*_replayed(Asked(changes=Changes(**kept), **given)))
 
 
