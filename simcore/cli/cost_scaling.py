@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from simcore.cli.command import emit
-from simcore.cli.cost_options import built, require
+from simcore.cli.cost import built, require
 from simcore.cost.closed import scaling
 from simcore.cost.closed.describe import DAY_S, duration
 from simcore.cost.closed.simple import Chip
