@@ -13,7 +13,6 @@ from typing import Any
 
 from simcore.cli.command import emit
 from simcore.cli.kinds import forced
-from simcore.collection import collection_paused
 from simcore.documents import read
 from simcore.errors import InputError, Problems, closest
 from simcore.files import write_text
@@ -25,6 +24,7 @@ from simcore.generate.wse.program import Program, line, summary
 from simcore.generate.wse.source import load
 from simcore.generate.wse.tiling import Tiling, read_tiling
 from simcore.generate.wse.traces import instructions
+from simcore.memory import collection_paused
 from simcore.report.plots import save
 from simcore.report.table import Table, columns
 from simcore.report.wafer_figure import layers_of, moves_figure, node_bytes

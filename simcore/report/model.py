@@ -192,7 +192,7 @@ class Report:
         return needed(package).DataFrame(columns_of(self, table))
 
     def _repr_html_(self) -> str:
-        from simcore.report.notebook import notebook_html
+        from simcore.report.html import notebook_html
 
         return notebook_html(self.to_dict())
 
