@@ -16,12 +16,7 @@ from simcore.sweep.workers import cores
 
 
 def start(
-    study: str,
-    output: str | None,
-    jobs: int | None,
-    scheduler: str | None,
-    shard: str | None,
-    retry_failed: bool,
+    study: str, output: str | None, jobs: int | None, scheduler: str | None, shard: str | None, retry_failed: bool
 ) -> None:
     """Run what is missing of STUDY; the same command goes on after an interruption (`start` may be left out)."""
     asked = read_study(study)
