@@ -28,8 +28,8 @@ from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.load import load
 from simcore.replay import recorded
 from simcore.report.archive import read_report
-from simcore.sweep.store import read_rows
 from simcore.sweep.study import read_study
+from simcore.sweep.sweep import read_rows
 from simcore.system import config, remote_memory
 from simcore.system.plans import schedule
 from simcore.workload import text
