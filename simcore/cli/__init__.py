@@ -27,29 +27,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = [*(sys.argv[1:] if arguments is None else arguments)]  # `list` is a module here once that verb is loaded
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
-    with watched() as memory, session():
-        return _status(words, debug, memory)
+    outcome: int | SimcoreError = 130
+    try:
+        with watched() as memory, session():
+            outcome = _outcome(words, debug, memory)
+    except (click.Abort, KeyboardInterrupt) as error:  # also when the end of memory is seen while an error is handled
+        if memory.used_bytes and memory.ended(error):
+            outcome = _out_of_memory(words[0], memory)
+        else:
+            click.echo("interrupted", err=True)
+    return outcome if isinstance(outcome, int) else _failure(outcome, words)  # nothing watches any more
 
 
-def _status(words: list[str], debug: bool, memory: Watch) -> int:
-    """Run a command and turn every error into its message and exit status."""
+def _outcome(words: list[str], debug: bool, memory: Watch) -> int | SimcoreError:
+    """Run a command: its exit status, or what was wrong."""
     try:
         status = cli.main(words, prog_name="simcore", standalone_mode=False)
     except click.ClickException as error:
-        return _failure(_usage(error, words), words)
+        return _usage(error, words)
     except BrokenPipeError:
         sys.stderr.close()
         return 0
-    except (click.Abort, KeyboardInterrupt) as error:  # Abort is an Exception, too
-        if memory.used_bytes and memory.ended(error):
-            return _failure(_out_of_memory(words[0], memory), words)
-        click.echo("interrupted", err=True)
-        return 130
+    except click.Abort:  # an Exception, too
+        raise
     except Exception as error:
         known = _known(error, words[0], memory)
         if debug or known is None:
             raise
-        return _failure(known, words)
+        return known
     return status if isinstance(status, int) else 0
 
 
