@@ -309,10 +309,7 @@ def _counted(workload: str) -> Iterator[None]:
 
 
 def _helps(
-    time_ns: int,
-    play: Callable[[Topology, Settings], Timeline],
-    machine: Topology,
-    settings: Settings,
+    time_ns: int, play: Callable[[Topology, Settings], Timeline], machine: Topology, settings: Settings
 ) -> tuple[HelpRow, ...]:
     """The run with one thing better, for everything that can be, what saves most first."""
     found = changes(machine, replace(settings, link_times=False))

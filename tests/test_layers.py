@@ -9,10 +9,9 @@ import networkx
 from simcore.profiles import profiles
 
 PACKAGE = Path(__file__).parent.parent / "simcore"
-BASE = {"collection", "errors", "registry", "units", "documents", "library", "files", "memory", "noise", "options"}
+BASE = {"errors", "registry", "units", "documents", "library", "files", "memory", "noise", "options"}
 BASE |= {"hashed", "markup", "peers", "progress"}
 ALLOWED = {
-    "collection": set(),
     "errors": set(),
     "units": set(),
     "hashed": set(),
