@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -69,5 +68,5 @@ def command(**given: Any) -> None:
     from simcore.cli.replay_run import Asked, run
     from simcore.replay.run import Changes
 
-    kept = {each.name: not given.pop(f"no_{each.name}") for each in fields(Changes)}
+    kept = {name: not given.pop(f"no_{name}") for name in Changes.__struct_fields__}
     emit(*run(Asked(changes=Changes(**kept), **given)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Literal
 
 import click
 import numpy as np
+from msgspec.structs import replace
 
 from simcore.api import load_topology
 from simcore.cli.command import forced, note, option_of, warn

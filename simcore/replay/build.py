@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from simcore.errors import SimulationError
 from simcore.replay.coupling import Estimate, Match, transfers
@@ -17,8 +17,7 @@ from simcore.replay.rank import NOWHERE, RankView, view
 from simcore.workload.kineto import KinetoTrace
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Prepared:
+class Prepared(Struct, frozen=True, eq=False):
     """A rank's trace with everything found in it that does not depend on a step."""
 
     view: RankView
@@ -47,11 +46,7 @@ def build_step(
     `steps[r]` is the position of the step in rank r's windows; `matches` are the collectives that they share, which
     take their intrinsic time after the last arrival, or after their own when not `coupled`. `alone_ns` says of each
     rank how long communication transfers that no other rank recorded; the rest of its time is waiting, and stays.
-
-    Raises
-    ------
-    SimulationError
-        When the traces contradict each other so that nodes wait in a circle.
+    SimulationError when the traces contradict each other so that nodes wait in a circle.
     """
     builder = GraphBuilder()
     made = [

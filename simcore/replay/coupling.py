@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
+from msgspec import Struct
 
 from simcore.compute.accelerators import recognised
 from simcore.replay.rank import RankView
@@ -20,16 +20,14 @@ from simcore.system.collectives.nccl import FABRICS, Fabric, collective_s
 from simcore.workload.model import CollectiveKind
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(Struct, frozen=True):
     """One rank's kernel of a collective: position of the rank, row of its tasks."""
 
     rank: int
     task: int
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(Struct, frozen=True):
     """A collective: its kernels, and how long it takes once the last rank has arrived."""
 
     members: tuple[Member, ...]
@@ -79,8 +77,7 @@ def clock_offsets_ns(ranks: Sequence[RankView], matches: Sequence[Match]) -> lis
     return [round(median(values)) if values else 0 for values in differences]
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
+class Estimate(Struct, frozen=True):
     """The time of a transfer without waiting, in ns: at least, likely and at most."""
 
     least_ns: int

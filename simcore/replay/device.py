@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from simcore.replay.rank import RankView
-from simcore.workload.kineto import Column, TaskKind
+from simcore.workload.kineto import KERNEL, Column
 
 # Figures of the trial in reference/lumos.md section 5; all on the scale of a launch (about 10 us).
 SHORT_GAP_NS = 12_000  # two tasks of a stream this close follow each other without another reason
@@ -27,8 +27,7 @@ LONG_CALL_NS = 20_000
 FULL_QUEUE, LEAST_DEPTH, LEAST_BLOCKED = 0.98, 128, 8
 
 
-@dataclass(frozen=True, slots=True)
-class StreamWait:
+class StreamWait(Struct, frozen=True):
     """A stream waiting for a task of another one; `recorded` by the profiler or inferred from timing."""
 
     source: int
@@ -36,8 +35,7 @@ class StreamWait:
     recorded: bool
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Delays:
+class Delays(Struct, frozen=True, eq=False):
     """Columns over tasks: lags after the launch call's start and after the previous task's end, and what is left over.
 
     `unrecorded_ns` is the time in which a graph ran nothing that was recorded, kept as if it were work.
@@ -184,12 +182,11 @@ def _draining(rank: RankView, start: int, ready_ns: int, rows: Column) -> Iterat
     for source in rows.tolist():
         begin, end = int(tasks.start_ns[source]), int(tasks.end_ns[source])
         almost_done = start <= end <= start + max(WAKE_NS, DRAIN_SHARE * (end - begin)) and end - start < end - begin
-        if tasks.kind[source] == TaskKind.KERNEL and begin <= ready_ns + SHORT_GAP_NS and almost_done:
+        if tasks.kind[source] == KERNEL and begin <= ready_ns + SHORT_GAP_NS and almost_done:
             yield end, source
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LaunchQueue:
+class LaunchQueue(Struct, frozen=True, eq=False):
     """How many launches may be outstanding (0: no limit was met), which calls it blocked, and what a call costs."""
 
     depth: int

@@ -8,10 +8,11 @@ step's copy.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from simcore.workload.kineto import Column
@@ -40,8 +41,7 @@ class EdgeKind(IntEnum):
     COLLECTIVE = 8
 
 
-@dataclass(slots=True)
-class RankNodes:
+class RankNodes(Struct):
     """What the report needs of one rank: its step marks and where each of its tasks begins and ends.
 
     `tasks`, `begins`, `ends` are parallel: row of the trace's tasks, the nodes whose start and whose end bound it.
@@ -49,13 +49,12 @@ class RankNodes:
 
     begin: int
     end: int
-    tasks: list[int] = field(default_factory=list)
-    begins: list[int] = field(default_factory=list)
-    ends: list[int] = field(default_factory=list)
+    tasks: list[int] = []
+    begins: list[int] = []
+    ends: list[int] = []
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class StepGraph:
+class StepGraph(Struct, frozen=True, eq=False):
     """Columns of nodes (`kind`, `duration_ns`, `rank`, `lane`, `name`, `measured_ns`) and of edges.
 
     `lane` is a thread of a HOST node, else a stream; `name` a number of the rank's names or -1. `lag_ns` includes
@@ -110,7 +109,7 @@ class StepGraph:
 
 
 # In the order of the rows that the builder collects.
-NODE_COLUMNS, EDGE_COLUMNS = StepGraph.__slots__[:6], StepGraph.__slots__[6:14]
+NODE_COLUMNS, EDGE_COLUMNS = StepGraph.__struct_fields__[:6], StepGraph.__struct_fields__[6:14]
 
 
 class GraphBuilder:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from simcore.replay.device import LaunchQueue
 from simcore.replay.graph import EdgeKind, GraphBuilder, NodeKind
@@ -25,8 +25,7 @@ WAITING_BUSY = 0.4  # ... that was busy for this share of it
 CLOCK_NS = 1_000  # a task may seem to end this much after the call that waited for it
 
 
-@dataclass(frozen=True, slots=True)
-class SyncCall:
+class SyncCall(Struct, frozen=True):
     """A call that returns only after `sources` (rows of the tasks) ended, and the host time it takes after that."""
 
     sources: tuple[int, ...]
@@ -97,8 +96,7 @@ def _event_sync(rank: RankView, call: int) -> tuple[int, ...]:
     return (int(rows[trace.tasks.end_ns[rows].argmax()]),) if len(rows) else ()
 
 
-@dataclass(frozen=True, slots=True)
-class Wake:
+class Wake(Struct, frozen=True):
     """A thread resumes at `at_ns` because another one got as far as `source_ns`; it had been still since `since_ns`."""
 
     thread: int
@@ -180,8 +178,7 @@ def add_host(
     return threads
 
 
-@dataclass(slots=True)
-class HostNodes:
+class HostNodes(Struct):
     """The chains of the threads; `points` are their wakes and marks by time, `begin` and `end` the step's marks.
 
     `launcher[call]` is the node behind which a call's tasks are released, `returned[call]` the one that ends with the
@@ -194,10 +191,10 @@ class HostNodes:
     step: int
     queue: LaunchQueue
     syncs: dict[int, SyncCall]
-    launcher: dict[int, Reached] = field(default_factory=dict)
-    returned: dict[int, int] = field(default_factory=dict)
-    points: dict[tuple[int, What, int], Reached] = field(default_factory=dict)
-    lasts: dict[int, Reached] = field(default_factory=dict)
+    launcher: dict[int, Reached] = {}
+    returned: dict[int, int] = {}
+    points: dict[tuple[int, What, int], Reached] = {}
+    lasts: dict[int, Reached] = {}
     begin: int = NOWHERE
     end: int = NOWHERE
 

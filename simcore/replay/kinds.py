@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cache
+
+from msgspec import Struct
 
 from simcore.library import table
 
@@ -12,8 +13,7 @@ ATTENTION, COMMUNICATION, LOADER, SUSPECTED, OTHER = "attention", "communication
 MANGLED = re.compile(r"_ZN?K?")
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(Struct, frozen=True):
     """A category, and of communication the library."""
 
     category: str

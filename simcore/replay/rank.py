@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from simcore.replay.kinds import COMMUNICATION, LOADER, kind_of_name
 from simcore.timeline.breakdown import merge
-from simcore.workload.kineto import Column, Intervals, KinetoTrace, TaskKind
+from simcore.workload.kineto import KERNEL, Column, Intervals, KinetoTrace
 
 NOWHERE = -1
 LONG_AGO = -(1 << 62)
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(Struct, frozen=True):
     """One step: from its mark to the next one (the last: to its own end)."""
 
     index: int
@@ -30,8 +28,7 @@ class Window:
         return self.end_ns - self.start_ns
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Activity:
+class Activity(Struct, frozen=True, eq=False):
     """What a thread was seen doing: when each recorded interval ended, and the union of them all."""
 
     ends_ns: Column
@@ -68,8 +65,7 @@ class Activity:
         return list(zip(opens[wide].tolist(), closes[wide].tolist(), strict=True))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RankView:
+class RankView(Struct, frozen=True, eq=False):
     """A trace and what follows from it directly; columns are parallel to `trace.calls` or `trace.tasks`.
 
     `outermost[call]` is the call that contains a nested one, itself otherwise. `launch[task]` is the outermost call
@@ -102,7 +98,7 @@ class RankView:
 
     def communicating(self, step: int) -> list[int]:
         """The communication kernels of a step in the order of their launch."""
-        kernels = self.communication & (self.trace.tasks.kind == TaskKind.KERNEL) & (self.task_step == step)
+        kernels = self.communication & (self.trace.tasks.kind == KERNEL) & (self.task_step == step)
         rows: list[int] = self.launch_order[kernels[self.launch_order]].tolist()
         return rows
 

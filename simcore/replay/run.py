@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from simcore.replay.graph import EdgeKind, NodeKind, StepGraph
@@ -14,8 +15,7 @@ from simcore.workload.kineto import Column
 LEAST_COPIES, MOST_COPIES = 4, 12
 
 
-@dataclass(frozen=True, slots=True)
-class Changes:
+class Changes(Struct, frozen=True):
     """What a replay leaves out or alters; the defaults change nothing."""
 
     interstream: bool = True
@@ -38,8 +38,7 @@ UNAIDED = Changes(residual=False)  # dependencies alone
 NULL = Changes(interstream=False, sync=False, coupling=False, residual=False)  # the null model: hardly any of them
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Timing:
+class Timing(Struct, frozen=True, eq=False):
     """When each node starts and ends in each copy, shape (copies, nodes), in ns.
 
     `binding` is the edge that held the node, -1 when none did.

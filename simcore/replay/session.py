@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from math import prod
 from operator import attrgetter
+
+from msgspec import Struct
 
 from simcore.progress import meter
 from simcore.replay.build import Prepared, build_step, prepare
@@ -22,8 +23,7 @@ MOST_ORDERS = 8  # how often streams are put into a new launch order before the 
 BACKLOG_SHARE = 0.02  # a step whose GPU backlog changes by more than this share of it is not steady
 
 
-@dataclass(frozen=True, slots=True)
-class Period:
+class Period(Struct, frozen=True):
     """One predicted step: from mark to mark on the driving thread, and between latest ends on any thread or stream.
 
     They differ where nothing holds a host that is faster than its device: then the device falls further behind.
@@ -41,8 +41,7 @@ class StreamOrder(Enum):
     UNSETTLED = "threads that launch on one stream find no lasting order; the recorded one is kept"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class StepReplay:
+class StepReplay(Struct, frozen=True, eq=False):
     """One step of one rank, measured and predicted.
 
     `source` is the step of all ranks that recorded it, `number` this one's position among them. The span [`from_ns`,
@@ -129,8 +128,7 @@ class StepReplay:
         return found / self.measured_ns - 1 if self.measured_ns else 0.0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Replay:
+class Replay(Struct, frozen=True, eq=False):
     """All ranks and, parallel to them, their steps in order; `tokens` of a recorded step of the job, 0: not said."""
 
     ranks: tuple[Prepared, ...]
@@ -150,12 +148,8 @@ class Replay:
 
 
 def replay_traces(traces: Sequence[KinetoTrace], changes: Changes, whats: Sequence[WhatIf] = ()) -> Replay:
-    """Predict every step of every trace; traces are ranks of one job, each rank once.
-
-    Raises
-    ------
-    SimulationError
-        When the traces contradict each other.
+    """Predict every step of every trace; traces are ranks of one job, each rank once. SimulationError when the traces
+    contradict each other.
     """
     return replay_prepared([prepare(trace) for trace in traces], changes, whats)
 
@@ -286,7 +280,8 @@ class RecordedStep:
         graph, timing = recorded
         if edited is not self.graph:
             graph, timing, order = self.ordered(edited, self.changes)
-        sides = (graph, timing), recorded, self.reference(UNAIDED), self.reference(NULL)
+        references = (recorded if changes == self.changes else self.reference(changes) for changes in (UNAIDED, NULL))
+        sides = (graph, timing), recorded, *references
         made = []
         for number, window in enumerate(self.windows):
             done_before_ns, done_ns = self.device_spans[number]

@@ -276,7 +276,7 @@ class Timeline:
 
     `ranks[c]` are the NPUs of class c, ascending; class 0 holds NPU 0. `finish_ns[c]` is when the class was done.
     `layers` names the workload's rows, `asked` what each asks for: phase -> (collective, bytes); `dims` are the
-    topology's dimensions as (kind, npus), `rated_bytes_per_s` what one link of each is rated at, `streams` the names
+    topology's dimensions as (kind, npus), `rated_bytes_per_s` what NPU 0 can send at in each, `streams` the names
     of streams where a trace gives them, `curves` what was recorded over time, `circuits` those of an optical switch,
     `notes` say what the user should know of how collectives were timed.
     """

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import chain
 from math import prod
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from simcore.errors import DeadlockError, InputError
@@ -30,8 +30,7 @@ COMPUTING = {"GEMM", "ADD"}
 Span = tuple[int, int, int, int]  # core, unit (0 computes, 1 moves, 2 waits at a barrier), start, end in ns
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CoreTimes:
+class CoreTimes(Struct, frozen=True, eq=False):
     """Per core: when it is through, how long it computes, how long it moves. Per link: bytes, time occupied.
 
     `spans` are the intervals of the units, those that follow one another without a gap joined.
@@ -55,12 +54,7 @@ def play_cores(
 ) -> CoreTimes:
     """Play the traces of all cores, in order of their banks; core c stands at NPU `places[c]`, `rates` are one core's.
 
-    Without `queues` moves do not meet each other.
-
-    Raises
-    ------
-    DeadlockError
-        When cores wait at barriers that never fill.
+    Without `queues` moves do not meet each other. DeadlockError when cores wait at barriers that never fill.
     """
     fabric = _Fabric(graph, places.tolist(), rates, queues)
     fabric.find_ways(traces)

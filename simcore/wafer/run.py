@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from simcore.engine.settings import Settings
@@ -67,13 +68,7 @@ def simulate_wafer(
     steps: Sequence[NodeStep | CoreStep], topology: Topology, rates: Rates, settings: Settings
 ) -> Timeline:
     """Play steps one after the other; node, or core, n of the steps is NPU n of the topology (cores: `core_places`).
-
-    Raises
-    ------
-    InputError
-        When the topology has too few NPUs or is cut in pieces.
-    DeadlockError
-        When cores wait for each other.
+    InputError when the topology has too few NPUs or is cut in pieces. DeadlockError when cores wait for each other.
     """
     graph = LinkGraph(topology)
     npus = max(each.nodes if isinstance(each, NodeStep) else len(each.traces) for each in steps)

@@ -8,10 +8,10 @@ phase of others sends over its links.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from simcore.network.batch import Batch, solve_batch
@@ -21,8 +21,7 @@ from simcore.network.topology.links import LinkGraph
 from simcore.workload.wafer import NodeStep
 
 
-@dataclass(frozen=True, slots=True)
-class Rates:
+class Rates(Struct, frozen=True):
     """What a node, or a core, computes and reads per second."""
 
     macs_per_s: float
@@ -34,8 +33,7 @@ class Rates:
         return whole_column(seconds * 1e9)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class StepTimes:
+class StepTimes(Struct, frozen=True, eq=False):
     """A played step. Per phase and node, shape [phases, nodes]: when the phase begins, when it has computed, when it
     leaves. Per link: its bytes and how long it was occupied.
     """
@@ -63,12 +61,8 @@ def play(
 ) -> StepTimes:
     """Play the phases of a step in order; node n of the phases is NPU n of the network.
 
-    `factors` slow the computing of nodes down. Without `queues` messages do not meet each other.
-
-    Raises
-    ------
-    ValueError
-        When a message has no way through what is left of the network.
+    `factors` slow the computing of nodes down. Without `queues` messages do not meet each other. ValueError when a
+    message has no way through what is left of the network.
     """
     clock, free = np.zeros(step.nodes, np.int64), np.zeros(len(graph), np.int64)
     carried, busy = np.zeros((2, len(graph)), np.int64)

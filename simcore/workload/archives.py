@@ -12,29 +12,14 @@ from pathlib import Path
 
 from simcore.errors import InputError
 from simcore.files import read_bytes
+from simcore.library import table
 
 GZIP = b"\x1f\x8b"
 LEAST_LIMIT_BYTES, MOST_GROWTH = 1 << 26, 200
 """Real traces shrink to a twentieth; a gzip bomb grows a thousandfold. Small files may grow to 64 MiB."""
 PIECE_BYTES = 1 << 24
 SUFFIXES = (".json", ".json.gz")
-
-
-# How files of other tools than the profiler begin, and what they are.
-FOREIGN = (
-    (rb"\x80[\x02-\x05]|\s*\{\s*\"(segments|device_traces)\"", "a memory snapshot of PyTorch (torch.cuda.memory)"),
-    (rb"\s*\[\s*\[", "a memory timeline of PyTorch's profiler (export_memory_timeline)"),
-    (
-        rb"(?si)\s*<(!doctype|html)",
-        "a page, as of export_memory_timeline: the trace is what export_chrome_trace writes",
-    ),
-    (rb"SQLite format 3", "a database, as Nsight Systems and rocprof's rocpd write it"),
-    (rb"(?s).*\"(Kernel_Name|KernelName|TotalDurationNs)\"", "a table of rocprof or nsys stats"),
-    (rb"(?s).*\"rocprofiler-sdk|(?s:.*)\"BeginNs\"", "a trace of rocprof, which says nothing of PyTorch's calls"),
-    (rb"(?s).*/(device|host):(GPU|TPU|CPU)", "a trace of JAX's or TensorFlow's profiler"),
-    (rb"(?s).*\"workload_graph\"", "a Chakra execution trace; simcore run --workload takes it"),
-)
-HEAD_BYTES = 1 << 14  # in which they say so
+HEAD_BYTES = 1 << 14  # in which files of other tools say so
 
 
 def _is_trace(name: str) -> bool:
@@ -43,12 +28,8 @@ def _is_trace(name: str) -> bool:
 
 
 def documents(path: str | Path) -> Iterator[tuple[str, bytes]]:
-    """Name and content of a file, of every JSON member of a tar archive, or of every trace in a folder, by name.
-
-    Raises
-    ------
-    InputError
-        When the file is not there, is not readable, or its compression is broken.
+    """Name and content of a file, of every JSON member of a tar archive, or of every trace in a folder, by name;
+    InputError when the file is not there, is not readable, or its compression is broken.
     """
     folder = Path(path)
     if folder.is_dir():
@@ -113,4 +94,4 @@ def _members(content: bytes, file: str, most_bytes: int) -> Iterator[tuple[str, 
 def foreign(content: bytes) -> str:
     """What other tool's file this is; "" when it is not known."""
     head = content[:HEAD_BYTES]
-    return next((what for pattern, what in FOREIGN if re.match(pattern, head)), "")
+    return next((what for pattern, what in table(__file__, "foreign.txt", 2) if re.match(pattern.encode(), head)), "")

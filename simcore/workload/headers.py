@@ -8,6 +8,7 @@ fixed order (`LOOPS`); any other key, or another order, is SimAI's keyed header.
 from __future__ import annotations
 
 from simcore.errors import InputError, closest
+from simcore.library import table
 from simcore.peers import refuse_foreign
 from simcore.workload.model import Dialect, Parallelism, Workload
 from simcore.workload.tokens import Cursor, Source, Token, is_integer, unsigned
@@ -15,20 +16,8 @@ from simcore.workload.tokens import Cursor, Source, Token, is_integer, unsigned
 GROUP, BOTTOM, CHECKPOINTS = "model_parallel_NPU_group", "DLRM_LAST_BOTTOM_LAYER", "checkpoints"
 INITIATES, PIPELINE, STAGES = "checkpoint_initiates", "pp_comm", "stage_rows"
 
-# Training loop -> the arguments its header must give, in the order of ASTRA-sim 1.0.
-LOOPS: dict[str, tuple[str, ...]] = {
-    "MICRO": (),
-    "DATA": (),
-    "MODEL": (),
-    "HYBRID_DATA_MODEL": (),
-    "HYBRID_MODEL_DATA": (),
-    "HYBRID_CUSTOMIZED": (),
-    "HYBRID_TRANSFORMER": (GROUP,),
-    "HYBRID_TRANSFORMER_FWD_IN_BCKWD": (GROUP, CHECKPOINTS, INITIATES),
-    "HYBRID_DLRM": (BOTTOM,),
-    "HYBRID_DLRM_ENHANCED": (BOTTOM,),
-    "DISTRIBUTED_INFERENCE": (),
-}
+# Training loop -> the arguments that its header must give.
+LOOPS = {loop: tuple(said.replace("-", "").split()) for loop, said in table(__file__, "loops.txt")}
 # What the 13th column may say: every loop whose dimensions do not depend on header arguments it lacks.
 ROW_POLICIES = tuple(loop for loop in LOOPS if loop != "HYBRID_CUSTOMIZED" and GROUP not in LOOPS[loop])
 

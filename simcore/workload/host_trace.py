@@ -12,11 +12,12 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from simcore.errors import InputError
@@ -24,6 +25,7 @@ from simcore.workload.archives import documents
 from simcore.workload.chakra.convert.sequences import matches
 from simcore.workload.chakra.pytorch_form import Op, is_host_trace, parse_host
 from simcore.workload.kineto import (
+    ELEMENTS,
     PRODUCTS,
     Collective,
     HostUse,
@@ -40,22 +42,9 @@ GROUPS = "## process_group:init ##"
 COMMUNICATION = "record_param_comms"
 COMMUNICATION_KERNEL = re.compile("nccl|rccl", re.IGNORECASE)
 NUMBER = re.compile(r"\d+")
-# C++'s names of element types that differ from those of NCCL's arguments.
-ELEMENTS = {
-    "long int": "long",
-    "int64_t": "long",
-    "short int": "short",
-    "unsigned char": "byte",
-    "signed char": "char",
-    "c10::Half": "half",
-    "c10::BFloat16": "bfloat16",
-    "c10::Float8_e4m3fn": "float8_e4m3fn",
-    "c10::Float8_e5m2": "float8_e5m2",
-}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class HostTrace:
+class HostTrace(Struct, frozen=True, eq=False):
     """One process's operators in the order of their start, and its process groups by name or backend id."""
 
     file: str
@@ -95,12 +84,8 @@ def read_recorded(
     """Profiler traces ordered by rank, joined with the host traces among them and in `hosts`; those left without one.
 
     A host trace belongs to the profile of its process; of several, and where `hosts` gives one of another process, to
-    the rank in its name.
-
-    Raises
-    ------
-    InputError
-        For files that cannot be read, when there is no profile, and when a trace of `hosts` fits none.
+    the rank in its name. InputError for files that cannot be read, when there is no profile, and when a trace of
+    `hosts` fits none.
     """
     traces, found = [], []
     for file, content in (each for path in paths for each in documents(path)):
@@ -153,12 +138,8 @@ def _processes(trace: KinetoTrace) -> set[str]:
 
 
 def joined(trace: KinetoTrace, host: HostTrace) -> KinetoTrace:
-    """The trace with what the host trace says of its operators: shapes of products, sizes of collectives.
-
-    Raises
-    ------
-    InputError
-        When fewer than ENOUGH of the operations are operators of the trace.
+    """The trace with what the host trace says of its operators: shapes of products, sizes of collectives; InputError
+    when fewer than ENOUGH of the operations are operators of the trace.
     """
     operations, numbers = {_started(op): op for op in host.operations}, trace.operators.correlation.tolist()
     named = zip(numbers, (trace.names[name] for name in trace.operators.name.tolist()), strict=True)
@@ -280,7 +261,7 @@ def _operation(op: Op) -> str:
 def _collective(op: Op, host: HostTrace) -> Collective:
     """What a rank puts in, and with whom."""
     kind, tensors = next(op.tensors(), ("", []))
-    element = ELEMENTS.get(kind, kind)
+    element = next((nccl for called, nccl, *_ in ELEMENTS if called == kind), kind)
     elements, size_bytes = sum(int(one[3]) for one in tensors), sum(int(one[3]) * int(one[4]) for one in tensors)
     made = Collective(operation=_operation(op), group="", elements=elements, dtype=element)
     if made.size_bytes != size_bytes:

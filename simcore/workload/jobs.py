@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from simcore import library
 from simcore.documents import Node, read
@@ -24,8 +25,7 @@ MOST_NPUS, MOST_REPEATS, MOST_TRIALS = 1 << 16, 1000, 1000
 _EMPTY = GraphSet((), np.zeros(0, np.int32))
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(Struct, frozen=True):
     """A workload that runs `repeats` times from `start_ns` on; `place` names a rule of `PLACES`, or the NPUs."""
 
     name: str
@@ -37,8 +37,7 @@ class Job:
     location: Location | str = "jobs"
 
 
-@dataclass(frozen=True, slots=True)
-class JobFile:
+class JobFile(Struct, frozen=True):
     """What a file of jobs says; of `trials` random placements and one by each rule the best is looked for."""
 
     jobs: tuple[Job, ...]

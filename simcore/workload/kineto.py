@@ -13,17 +13,17 @@ from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from simcore.collection import collection_paused
 from simcore.errors import InputError
+from simcore.library import table
 from simcore.workload.archives import documents, foreign
 
 Column = NDArray[np.int64]
@@ -32,49 +32,21 @@ NO_CORRELATION = -1
 MOST_RANKS = 1 << 24  # a larger group is none
 MOST_US = 4e15  # a hundred years; in ns still a number of 64 bits
 PRODUCTS = {"aten::mm", "aten::addmm"}  # operators of one matrix product: inputs are matrices [m, k] and [k, n]
-ELEMENTS = {"float": "fp32", "c10::BFloat16": "bf16", "c10::Half": "fp16"}
 STEP_NAME = re.compile(r"ProfilerStep\s*#\s*(\d+)")
 ENDS = re.compile(r" (\d+)>(\d+)$")
 RANK_IN_NAME = re.compile(r"(?:rank|worker)[-_ ]?(\d+)", re.IGNORECASE)
-
-
-class TaskKind(IntEnum):
-    """What runs on a stream."""
-
-    KERNEL = 0
-    MEMCPY = 1
-    MEMSET = 2
-
-
 EXTERNAL_ID, RECORD_ID = "External id", "Record function id"
-CALL, OPERATOR, ANNOTATION, SYNC, PYTHON = 10, 11, 12, 13, 14
+# What an event is, by the rows of categories.txt; the first three run on a stream.
+KERNEL, MEMCPY, MEMSET, CALL, OPERATOR, ANNOTATION, SYNC, PYTHON = range(8)
+CATEGORIES = {name: kind for kind, row in enumerate(table(__file__, "categories.txt")) for name in row[1].split()}
 SOURCE_LINE = re.compile(r"\.py\(\d+\): ")  # in the names of Python functions of a trace with stacks
 MODULE = "nn.Module: "  # how the names of modules begin among the Python functions of a trace with stacks
-ELEMENT_BYTES = {
-    **dict.fromkeys(("byte", "char", "bool", "float8_e4m3fn", "float8_e5m2"), 1),
-    **dict.fromkeys(("half", "bfloat16", "short"), 2),
-    **dict.fromkeys(("float", "int"), 4),
-    **dict.fromkeys(("double", "long"), 8),
-}
-# Category in lower case -> where its events go; categories that are not listed carry nothing for a replay.
-CATEGORIES: dict[str, int] = {
-    name: kind
-    for kind, names in {
-        TaskKind.KERNEL: "kernel",
-        TaskKind.MEMCPY: "gpu_memcpy memcpy",
-        TaskKind.MEMSET: "gpu_memset memset",
-        CALL: "cuda_runtime cuda_driver hip_runtime hip_driver runtime",
-        OPERATOR: "cpu_op operator",
-        ANNOTATION: "user_annotation",
-        SYNC: "cuda_sync",
-        PYTHON: "python_function",
-    }.items()
-    for name in names.split()
-}
+ELEMENTS = table(__file__, "elements.txt")
+ELEMENT_BYTES = {nccl: int(size) for _, nccl, size, _ in ELEMENTS}
+PRODUCT_TYPES = {called: dtype for called, _, _, dtype in ELEMENTS if dtype != "-"}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Intervals:
+class Intervals(msgspec.Struct, frozen=True, eq=False):
     """Columns of equal length ordered by start; `lane` indexes the trace's threads or streams, `name` its names."""
 
     start_ns: Column
@@ -93,11 +65,10 @@ class Intervals:
 
     def where(self, chosen: NDArray[np.bool_]) -> Intervals:
         """Some of the rows."""
-        return Intervals(*(getattr(self, name)[chosen] for name in Intervals.__slots__))
+        return Intervals(*(getattr(self, name)[chosen] for name in Intervals.__struct_fields__))
 
 
-@dataclass(frozen=True, slots=True)
-class StepMark:
+class StepMark(msgspec.Struct, frozen=True):
     """One ProfilerStep: its number and its place on the thread that drives the training loop."""
 
     index: int
@@ -106,8 +77,7 @@ class StepMark:
     thread: int
 
 
-@dataclass(frozen=True, slots=True)
-class Collective:
+class Collective(msgspec.Struct, frozen=True):
     """What NCCL says of a communication kernel: operation, process group, element count; texts may be empty.
 
     `size` is the number of ranks in the group, 0 = not said. The group of a point-to-point transfer ends with its
@@ -145,8 +115,7 @@ class Collective:
         return self.elements * ELEMENT_BYTES.get(self.dtype.lower(), 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Product:
+class Product(msgspec.Struct, frozen=True):
     """A matrix product [m, k] by [k, n]; `dtype` as accelerators name it, empty when not said."""
 
     m: int
@@ -155,8 +124,7 @@ class Product:
     dtype: str
 
 
-@dataclass(frozen=True, slots=True)
-class HostUse:
+class HostUse(msgspec.Struct, frozen=True):
     """What a host execution trace gave: `found` of its `operations` are `operators` of the profile.
 
     There are more operators than operations found where an iteration that it recorded repeats, in so many `stretches`.
@@ -174,8 +142,7 @@ class HostUse:
     unsized: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class StreamSync:
+class StreamSync(msgspec.Struct, frozen=True):
     """One event of category cuda_sync: which call waited, on which stream or recorded event; -1 = not said."""
 
     kind: str
@@ -184,8 +151,7 @@ class StreamSync:
     record_correlation: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class KinetoTrace:
+class KinetoTrace(msgspec.Struct, frozen=True, eq=False):
     """One rank's trace. Times are ns since `base_us`; `tasks` run on `streams` (device, stream), the rest on `threads`.
 
     `collectives` maps a row of `tasks`, `syncs` a call's correlation to what the profiler says of it.
@@ -209,14 +175,14 @@ class KinetoTrace:
     operators: Intervals
     tasks: Intervals
     steps: tuple[StepMark, ...]
-    collectives: dict[int, Collective] = field(default_factory=dict)
-    syncs: dict[int, StreamSync] = field(default_factory=dict)
-    annotations: Intervals = field(default_factory=lambda: _Rows().intervals(0.0)[0])
-    frames: Intervals = field(default_factory=lambda: _Rows().intervals(0.0)[0])
-    products: dict[int, Product] = field(default_factory=dict)
-    copied: dict[int, int] = field(default_factory=dict)
-    multiprocessors: dict[int, tuple[float, float]] = field(default_factory=dict)
-    sequences: dict[int, int] = field(default_factory=dict)
+    collectives: dict[int, Collective] = {}
+    syncs: dict[int, StreamSync] = {}
+    annotations: Intervals = msgspec.field(default_factory=lambda: _Rows().intervals(0.0)[0])
+    frames: Intervals = msgspec.field(default_factory=lambda: _Rows().intervals(0.0)[0])
+    products: dict[int, Product] = {}
+    copied: dict[int, int] = {}
+    multiprocessors: dict[int, tuple[float, float]] = {}
+    sequences: dict[int, int] = {}
     operator_ids: str = EXTERNAL_ID
     host: HostUse | None = None
 
@@ -350,7 +316,7 @@ def product_of(shapes: object, types: object) -> Product | None:
     if len(matrices) < 2 or not all(isinstance(size, int) and size > 0 for one in matrices[-2:] for size in one):
         return None
     (m, k), (_, n) = matrices[-2:]
-    said = {ELEMENTS[one] for one in types if one in ELEMENTS} if isinstance(types, list) else set()
+    said = {PRODUCT_TYPES[one] for one in types if one in PRODUCT_TYPES} if isinstance(types, list) else set()
     return Product(m, k, n, said.pop() if len(said) == 1 else "")
 
 
@@ -432,7 +398,7 @@ class _Collector:
             size = size or len(known.ranks or ())
             texts = arguments.description or known.description or "", arguments.dtype or ""
             said["collectives"] = Collective(arguments.operation or "", group, elements, size, *texts, first, stride)
-        elif kind == TaskKind.MEMCPY and arguments.copied:
+        elif kind == MEMCPY and arguments.copied:
             said["copied"] = _whole(arguments.copied)
         if arguments.blocks is not None:
             said["multiprocessors"] = _share(arguments.blocks, 1), _share(arguments.occupancy, 100)
@@ -477,12 +443,8 @@ class _Collector:
 
 
 def read_kineto(content: bytes, file: str) -> KinetoTrace:
-    """One rank's trace from the bytes of its JSON document.
-
-    Raises
-    ------
-    InputError
-        When this is no JSON, no trace, or a trace without anything that ran on a GPU; the message names `file`.
+    """One rank's trace from the bytes of its JSON document; InputError when this is no JSON, no trace, or a trace
+    without anything that ran on a GPU; the message names `file`.
     """
     try:
         with collection_paused():
@@ -548,11 +510,7 @@ def ranked(traces: Iterable[KinetoTrace]) -> list[KinetoTrace]:
     """Traces in the order of their ranks.
 
     A rank is what the trace says of itself, else the number behind `rank` or `worker` in its file name, else its place.
-
-    Raises
-    ------
-    InputError
-        When two traces claim the same rank.
+    InputError when two traces claim the same rank.
     """
     numbered = [trace if trace.rank_known else replace(trace, rank=place) for place, trace in enumerate(traces)]
     seen: dict[int, str] = {}

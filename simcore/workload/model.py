@@ -11,6 +11,7 @@ from enum import Enum, IntEnum, StrEnum
 from typing import TYPE_CHECKING, Any, Literal
 
 from simcore.errors import Location
+from simcore.library import table
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,22 +33,9 @@ class CollectiveKind(StrEnum):
 
 
 SEND = "send"
-# What NCCL, PyTorch and PARAM call it, without underscores; a name holds one of these, the first of them counts.
-OPERATIONS: dict[str, str] = {
-    "reducescatter": CollectiveKind.REDUCE_SCATTER,
-    "allreduce": CollectiveKind.ALL_REDUCE,
-    "allgather": CollectiveKind.ALL_GATHER,
-    "alltoall": CollectiveKind.ALL_TO_ALL,
-    "broadcast": CollectiveKind.BROADCAST,
-    "multicast": CollectiveKind.BROADCAST,
-    "reduce": CollectiveKind.REDUCE,
-    "gather": CollectiveKind.GATHER,
-    "incast": CollectiveKind.GATHER,
-    "scatter": CollectiveKind.SCATTER,
-    "barrier": CollectiveKind.BARRIER,
-    "send": SEND,
-    "recv": SEND,
-}
+OPERATIONS = [
+    (called, kind if kind == SEND else CollectiveKind(kind)) for called, kind in table(__file__, "operations.txt")
+]
 
 
 def kind_of(operation: str) -> str:
@@ -57,7 +45,7 @@ def kind_of(operation: str) -> str:
     (<CollectiveKind.ALL_REDUCE: 'all_reduce'>, <CollectiveKind.ALL_TO_ALL: 'all_to_all'>, 'send', '')
     """
     name = operation.lower().replace("_", "")
-    return next((kind for known, kind in OPERATIONS.items() if known in name), "")
+    return next((kind for known, kind in OPERATIONS if known in name), "")
 
 
 class PhaseName(StrEnum):

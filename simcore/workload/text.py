@@ -22,6 +22,7 @@ from pathlib import Path
 from simcore.collection import collection_paused
 from simcore.documents import read_text
 from simcore.errors import InputError, Location, Problems, closest
+from simcore.library import table
 from simcore.units import parse_bytes
 from simcore.workload import headers
 from simcore.workload.headers import ROW_POLICIES, Header
@@ -52,20 +53,7 @@ def known_in(word: str, dialect: Dialect) -> bool:
     return dialect == "simai" or TYPES[word][1] is Group.LOOP
 
 
-# The rows of a step's end have no other mark than their names: simcore's own, then AICB's.
-ROLES = {
-    name: role
-    for role, names in {
-        Role.REDUCE: "gradient_reduce gradient_reduce_experts grad_param_comm embedding_grads moe_grad_norm2",
-        Role.REPLICATED: "replicated_gradients layernorm",
-        Role.NORM: "gradient_norm grad_norm",
-        Role.OPTIMIZER: "optimizer grad_param_compute",
-        Role.GATHER: "parameter_gather parameter_gather_experts grad_gather moe_grad_norm1",
-        Role.LOSS: "cross_entropy1 cross_entropy2 cross_entropy3",
-        Role.CLOSING: "optimizer1 optimizer2 optimizer3 optimizer4",
-    }.items()
-    for name in names.split()
-}
+ROLES = {name: Role[role] for role, names in table(__file__, "roles.txt") for name in names.split()}
 
 
 def role_of(name: str) -> Role:

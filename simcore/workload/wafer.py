@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 Ints = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Flows:
+class Flows(Struct, frozen=True, eq=False):
     """Messages between nodes, one per row; those of one `tree` >= 0 are one multicast, which crosses a link once."""
 
     source: Ints
@@ -22,8 +21,7 @@ class Flows:
     tree: Ints
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Phase:
+class Phase(Struct, frozen=True, eq=False):
     """Every node computes, then exchanges in rounds with its group; the nodes of a group leave the phase together.
 
     `macs` and `hbm_bytes` are per node. `layer` is the row of the model the phase belongs to, `part` "forward",
@@ -40,8 +38,7 @@ class Phase:
     kind: str = ""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class NodeStep:
+class NodeStep(Struct, frozen=True, eq=False):
     """One step (prefill, one of decoding or of training) of all nodes; `tokens` new positions of the whole batch."""
 
     name: str
@@ -62,8 +59,7 @@ class Instruction(NamedTuple):
     comment: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CoreStep:
+class CoreStep(Struct, frozen=True, eq=False):
     """One step as the instructions of all cores, in order of the wafer's numbers; a node has `cores` in a row."""
 
     name: str

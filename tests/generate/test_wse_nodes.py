@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from simcore.errors import InputError
 from simcore.generate.wse.files import dimensions, row
@@ -141,12 +142,12 @@ def test_what_is_sent_is_received_and_experts_compute_every_choice_once(
 def test_every_copy_of_the_experts_does_what_a_wafer_of_its_own_does_with_its_sequences(batch, exchange, dp, prefill):
     """dp_ffn copies of four nodes with `dp` clusters each: nothing crosses from one to another."""
     small = system(nodes=4, node_grid=(1, 4), dp=dp, tp=4 // dp, ep=4, shared_copies=2, exchange=exchange)
-    large = replace(small, nodes=8, node_grid=(2, 4), dp=2 * dp, dp_ffn=2)
+    large = structs.replace(small, nodes=8, node_grid=(2, 4), dp=2 * dp, dp_ffn=2)
     whole = job(on=large, batch=batch * dp, prefill=prefill, prefill_len=3)
     step, routed, _ = rows(whole, movement=False)
-    apart = [{name: [replace(copies[number], first=0)] for name, copies in routed.items()} for number in (0, 1)]
+    apart = [{name: [structs.replace(copies[number], first=0)] for name, copies in routed.items()} for number in (0, 1)]
     parts = [len(each.source) for each in routed["decode1"]]
-    alone = [replace(whole, system=small, batch=count) for count in parts]
+    alone = [structs.replace(whole, system=small, batch=count) for count in parts]
     expected = [totals(each, step, [0, 1, 2, 3], own) for each, own in zip(alone, apart, strict=True)]
     assert totals(whole, step, list(range(8)), routed) == expected[0] + expected[1]
     assert footprint_bytes(whole, list(range(8))) == [

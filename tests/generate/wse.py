@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import cache
 
 import numpy as np
+from msgspec import structs
 
 from simcore.generate.wse.nodes import Job, exchanges, operations, steps
 from simcore.generate.wse.settings import System, parse_layers
@@ -31,13 +32,13 @@ SMALL_LLAMA = Model("config", 4, 64, 4, 96, 100, 2)
 def system(**changes):
     """Eight nodes of four cores: two clusters of four."""
     eight = System(8, (2, 4), (2, 2), 2, 4, 1, 1, 1, 8, 2, "uniform", "alltoall")
-    return replace(eight, **changes)
+    return structs.replace(eight, **changes)
 
 
 def job(model=SMALL, on=None, layers="all", **changes):
     """A decode job of eight sequences."""
     made = Job(model, on or system(), 8, 20, 1, 0, 2, tuple(parse_layers(layers, model)), prefill=False)
-    return replace(made, **changes)
+    return structs.replace(made, **changes)
 
 
 def rows(made, **options):
@@ -92,3 +93,11 @@ def unpacked(stored):
     """A routing array [choice, sequence, position]."""
     numbers = np.frombuffer(zlib.decompress(base64.b64decode(stored["zlib_b64"])), dtype="<u2")
     return numbers.reshape(stored["shape"]).astype(np.int64)
+
+
+def matrix(phases, nodes):
+    """Bytes from node to node in some phases: shape [source, target]. Every destination of a multicast counts."""
+    sums = np.zeros((nodes, nodes), np.int64)
+    for each in (each for phase in phases for each in phase.rounds):
+        np.add.at(sums, (each.source, each.target), each.size_bytes)
+    return sums

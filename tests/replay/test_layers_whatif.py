@@ -1,12 +1,12 @@
 """Another number of layers, against traces of that many."""
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from simcore.errors import InputError
 from simcore.replay.device import SHORT_GAP_NS

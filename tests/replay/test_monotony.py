@@ -1,12 +1,12 @@
 """Shorter durations and fewer dependencies never make anything later: on random graphs and on public traces."""
 
-from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from simcore.replay.build import build_step, prepare
 from simcore.replay.coupling import match_collectives

@@ -1,11 +1,11 @@
 """Host execution traces beside profiles: which operator is which, and what only the host trace tells."""
 
 import json
-from dataclasses import replace
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from simcore.errors import InputError
 from simcore.workload.archives import documents

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from simcore.generate.wse.ranks import Ints, dispatch_sources, expert_nodes, shared_nodes
 from simcore.generate.wse.settings import System
@@ -19,8 +19,7 @@ Token = tuple[int, int]  # sequence, position
 SHARED = -1  # stands for the shared expert where a number of an expert is expected
 
 
-@dataclass(frozen=True)
-class Exchange:
+class Exchange(Struct, frozen=True, dict=True):
     """Tokens of one layer and step on one copy of the experts: who sends them, who computes them.
 
     `routing` has shape [choice, sequence, position]; nodes are numbered inside their copy. Its columns are sequences

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from simcore.files import make_folder, write_text
 from simcore.generate.wse.operations import Operation
+from simcore.library import table
 from simcore.workload.chakra.writer import check_free
 
 HEADER = "uid;operation;memory_footprint (B);num_ops (MAC);hbm_reads (B);network_data (B);comm. group;Dimensions"
 GRAPH_HEADER = "uid;Op Type;Inputs;Outputs;Attributes"
+DIMENSIONS = dict(table(__file__, "dimensions.txt", 2))
 Numbers = tuple[Any, ...]
 
 
@@ -21,38 +23,17 @@ def _list(numbers: Numbers) -> str:
     return str(list(numbers))
 
 
-def _transpose(shape: Numbers) -> str:
-    axes, dims = shape
-    turned = list(dims)
-    turned[axes[0]], turned[axes[1]] = turned[axes[1]], turned[axes[0]]
-    return f"{_list(axes)} -> {_list(dims)} -> {turned}"
-
-
-# Kind of operation -> the text of its Dimensions column, a template or what makes it. The peer shows one query per
-# sequence of absorbed attention, with speculative decoding too.
-DIMENSIONS: dict[str, str | Callable[[Numbers], str]] = {
-    "Linear": "[{0}, {1}] x [{1}, {2}] -> [{0}, {2}]",
-    "GroupedLinear": "[{0}, {1}, {2}] x [{0}, {2}, {3}] -> [{0}, {1}, {3}]",
-    "MLAAbsorbAttention": "Q: [{0}, 1, {1}, {3}], KV: [{0}, {2}, {3}], PE: [{0}, {2}, {4}] -> [{0}, 1, {1}, {3}]",
-    "MLANaiveAttention": "Q: [{0}, {1}, {2}, {3}], K: [{0}, {4}, {2}, {3}], V: [{0}, {4}, {2}, {5}] "
-    "-> [{0}, {1}, {2}, {5}]",
-    "SelfAttention": "Q: [{0}, {1}, {2}, {3}], K: [{0}, {4}, {5}, {3}], V: [{0}, {4}, {5}, {3}] "
-    "-> [{0}, {1}, {2}, {3}]",
-    "Transpose": _transpose,
-    "View": lambda shape: f"{_list(shape[0])} -> {_list(shape[1])}",
-    "Split": lambda shape: f"{shape[0]} -> {_list(shape[1])} -> {_list(shape[2])}",
-    "Slice": lambda shape: f"{_list(shape[0])} -> {shape[1]} -> {shape[2]}:{shape[3]}",
-    "Concat": lambda shape: f"{shape[0]} -> {_list(shape[1])} -> {_list(shape[2])}",
-    "Sum": lambda shape: f"{_list(shape[0])} -> {shape[1]} -> {_list(shape[2])}",
-    "AlltoAll": lambda shape: " -> ".join(map(_list, shape)),
-    "Barrier": "N/A",
-}
-
-
 def dimensions(operation: Operation) -> str:
     """The text of the Dimensions column."""
-    made = DIMENSIONS.get(operation.kind, _list)
-    return made.format(*operation.shape) if isinstance(made, str) else made(operation.shape)
+    shape = operation.shape
+    if operation.kind == "Transpose":
+        (first, second), dims = shape
+        turned = list(dims)
+        turned[first], turned[second] = dims[second], dims[first]
+        shape = (*shape, tuple(turned))
+    if operation.kind not in DIMENSIONS:
+        return _list(shape)
+    return DIMENSIONS[operation.kind].format(*(_list(each) if isinstance(each, tuple) else each for each in shape))
 
 
 def row(operation: Operation) -> str:

@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from msgspec import structs
+
 from simcore.documents import Node, read
 from simcore.errors import InputError, Location, Problems
 from simcore.generate.wse.exchange import Routed
@@ -97,10 +99,10 @@ def _jobs(options: Mapping[str, Any]) -> list[Job]:
     ]
     if not options["routing"]:
         return jobs
-    every = [replace(job, simplified=False) for job in jobs]
+    every = [structs.replace(job, simplified=False) for job in jobs]
     positions = {step.name: step.queries for job in every for step in steps(job)}
     given = read_routing(options["routing"], model, options["bsz"], positions)
-    return [replace(job, routing=given) for job in every]
+    return [structs.replace(job, routing=given) for job in every]
 
 
 def is_specification(path: Path) -> bool:
@@ -112,12 +114,8 @@ def is_specification(path: Path) -> bool:
 
 
 def specification(path: Path) -> dict[str, Any]:
-    """The options of a file {generator: wse, options: {..}}; files are found beside it, all nodes run.
-
-    Raises
-    ------
-    InputError
-        For unknown keys and values of another kind, each with its place.
+    """The options of a file {generator: wse, options: {..}}; files are found beside it, all nodes run. InputError for
+    unknown keys and values of another kind, each with its place.
     """
     with Problems() as problems:
         root = read(path, problems)

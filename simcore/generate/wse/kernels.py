@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cached_property
 from math import ceil, prod
+
+from msgspec import Struct
 
 from simcore.generate.wse.layout import UNPLACED, Banks, bank_bytes, blocks, runs, tiled, unplaced
 from simcore.generate.wse.operations import Operation
@@ -19,8 +20,7 @@ from simcore.generate.wse.ranks import split
 from simcore.generate.wse.tiling import Tiling
 
 
-@dataclass(frozen=True)
-class Core:
+class Core(Struct, frozen=True):
     """What every kernel needs: the program to extend, the node, the tiles, the size of an element."""
 
     program: Program
@@ -68,8 +68,7 @@ class Core:
         return before[-1]
 
 
-@dataclass(frozen=True)
-class Tiles:
+class Tiles(Struct, frozen=True, dict=True):
     """A product [groups, M, K, N] and its tiles; a Linear has one group, which its labels leave out."""
 
     uid: str
@@ -136,8 +135,7 @@ def _multiply(core: Core, tiles: Tiles, index: tuple[int, ...], held: list[tuple
     return where
 
 
-@dataclass(frozen=True)
-class Heads:
+class Heads(Struct, frozen=True):
     """An attention by its numbers: `key` and `value` elements per head, `kv_heads` heads of keys for `heads` of
     queries.
 

@@ -8,8 +8,8 @@ from math import ceil
 import numpy as np
 
 from simcore.generate.wse.exchange import SHARED, Exchange, Token
-from simcore.generate.wse.feed_forward import gated
 from simcore.generate.wse.operations import Operation, Part
+from simcore.generate.wse.rows import gated
 from simcore.generate.wse.scope import Block, Rows, Scope, owned
 from simcore.generate.wse.transport import TRANSPORTS, Piece, Transport
 from simcore.model.shape import Experts
@@ -58,7 +58,7 @@ def _expert(block: Block, expert: int, shape: tuple[int, int], tokens: list[Toke
     own = Block(scope, f"{block.name}_exp_{'shared' if expert == SHARED else expert}")
     if scope.movement:
         yield from _joined(own, "in", {f"in_{b}_{s}": transport.arrived((b, s)) for b, s in tokens})
-    out = yield from gated(own, (count, 1), width, own.at("in"))
+    out = yield from gated(own, width, own.at("in"), tokens=count, batch=count, queries=1)
     if scope.movement:
         whole = (count, 1, scope.model.hidden)
         for index, (b, s) in enumerate(tokens):

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
-from simcore.generate.wse.attention import attention
 from simcore.generate.wse.exchange import Exchange, Routed
-from simcore.generate.wse.feed_forward import dense, head
 from simcore.generate.wse.moe import mixture
 from simcore.generate.wse.operations import MOVEMENT, Operation, Part, tensor
 from simcore.generate.wse.ranks import Ints
 from simcore.generate.wse.routing import Routing, draw
+from simcore.generate.wse.rows import attention, dense, head
 from simcore.generate.wse.scope import Block, Rows, Scope, Step, layer_number, owned
 from simcore.generate.wse.settings import System
 from simcore.generate.wse.training import backward
@@ -21,8 +21,7 @@ from simcore.model.plan import split
 from simcore.model.shape import Model
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(Struct, frozen=True):
     """Everything that the rows of a phase follow from.
 
     `layers` are names in the model's order (`decode0` ... `lm_head`, in prefill too); `routing` holds arrays given

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from hashlib import md5
 from math import prod
+
+from msgspec import Struct
 
 from simcore.workload.wafer import Instruction
 
 
-@dataclass
-class Program:
+class Program(Struct):
     """The lists of instructions of all cores: `lists[node][core]`."""
 
     nodes: int
     cores: int
-    lists: list[list[list[Instruction]]] = field(init=False)
+    lists: list[list[list[Instruction]]] = []
 
     def __post_init__(self) -> None:
         self.lists = [[[] for _ in range(self.cores)] for _ in range(self.nodes)]

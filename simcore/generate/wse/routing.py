@@ -127,12 +127,8 @@ def _located(path: str | Path, text: str, error: msgspec.MsgspecError) -> InputE
 
 def read_counts(path: str | Path, model: Model) -> Ints:
     """Tokens per expert from a JSON list of lists [expert layer][expert], or a mapping of "0", "1", .. to lists, as the
-    WSE generator's `bincounts.json` is.
-
-    Raises
-    ------
-    InputError
-        When the file is not of that form, or a layer has fewer than `num_experts_per_tok` experts with tokens.
+    WSE generator's `bincounts.json` is; InputError when the file is not of that form, or a layer has fewer than
+    `num_experts_per_tok` experts with tokens.
     """
     if model.experts is None:
         raise InputError.at("--expert-counts", "this model has no experts")

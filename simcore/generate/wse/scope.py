@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from typing import Any
+
+from msgspec import Struct
 
 from simcore.generate.wse.operations import Operation, Owner, Part, tensor
 from simcore.generate.wse.ranks import Groups, groups, local_batches, own_batches
@@ -17,8 +18,7 @@ from simcore.model.shape import Model
 Rows = Generator[Operation, None, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """One step: `queries` new positions per sequence on top of `context` cached ones."""
 
     name: str
@@ -48,8 +48,7 @@ def layer_number(name: str) -> int:
     return int(name.removeprefix("decode"))
 
 
-@dataclass(frozen=True)
-class Scope:
+class Scope(Struct, frozen=True, dict=True):
     """One node in one step; `movement` adds the rows that only cut and join tensors, `training` says whose rows are."""
 
     model: Model
@@ -92,8 +91,7 @@ class Scope:
         return (len(self.local), self.step.queries, self.model.hidden)
 
 
-@dataclass(frozen=True)
-class Block:
+class Block(Struct, frozen=True):
     """A part of a layer on one node: makes its rows, whose names begin with `name`.
 
     Cost formulas: WSE Workload Generator, commit 85e1ae7.

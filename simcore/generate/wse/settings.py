@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from simcore.documents import Node, read
 from simcore.errors import InputError, Location, Problems, closest
@@ -13,8 +14,7 @@ from simcore.model.shape import Model
 from simcore.units import parse_spans
 
 
-@dataclass(frozen=True, slots=True)
-class System:
+class System(Struct, frozen=True):
     """Nodes on a grid and the degrees of parallelism of one phase (prefill or decode).
 
     Ranks count, innermost first, tensor (tp), sequence (sp), data (dp), pipeline (pp) for attention and tensor,
@@ -76,12 +76,7 @@ def _grid(node: Node) -> tuple[int, int]:
 
 def read_system(path: str | Path, phase: str) -> System:
     """The settings of `phase`, "prefill", "decode" or "train" (by default those of prefill, then decode), in a
-    `system.json`.
-
-    Raises
-    ------
-    InputError
-        For unknown or missing keys and for degrees that do not fit together.
+    `system.json`; InputError for unknown or missing keys and for degrees that do not fit together.
     """
     with Problems() as problems:
         root = read(path, problems)

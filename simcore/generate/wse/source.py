@@ -8,9 +8,10 @@ import sys
 from ast import literal_eval
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import prod
 from pathlib import Path
+
+from msgspec import Struct
 
 from simcore.errors import InputError, Location
 from simcore.generate.wse.files import HEADER
@@ -30,8 +31,7 @@ _UNREADABLE = (*_WRONG, MemoryError, RecursionError)
 UNSUMMED = ("_ar_tp", "_ar_sp")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Source:
+class Source(Struct, frozen=True, eq=False):
     """Steps to play, the SHA-256 of what they were read from, what the reader should know, and the files that a
     specification names, by option.
     """
@@ -53,13 +53,7 @@ def _found(folder: Path, patterns: tuple[str, ...]) -> list[Path]:
 
 
 def load(path: Path) -> Source:
-    """Read the steps.
-
-    Raises
-    ------
-    InputError
-        With the place of what is wrong.
-    """
+    """Read the steps; InputError with the place of what is wrong."""
     if path.is_dir():
         return _folder(path)
     options = specification(path)

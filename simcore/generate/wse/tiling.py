@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache
 from itertools import product
 from math import ceil, prod
 from pathlib import Path
+
+from msgspec import Struct
 
 from simcore.documents import Node, read
 from simcore.errors import InputError, Problems, closest
@@ -49,12 +50,11 @@ def _cost(shape: tuple[int, ...], tile: tuple[int, ...], cores: int) -> float:
     return (touched / ideal) / (share / ceil(share))
 
 
-@dataclass(frozen=True, slots=True)
-class Tiling:
+class Tiling(Struct, frozen=True):
     """Tiles by name of operation (a pattern with `*`), then by kind; what is not named is chosen by `autotile`."""
 
-    layers: dict[str, Tile] = field(default_factory=dict)
-    defaults: dict[str, Tile] = field(default_factory=dict)
+    layers: dict[str, Tile] = {}
+    defaults: dict[str, Tile] = {}
 
     def of(self, uid: str, kind: str, shape: tuple[int, ...], cores: int) -> tuple[int, ...]:
         """The tile of an operation whose dimensions are `shape`, in the order of `DIMENSIONS`."""
@@ -70,11 +70,7 @@ class Tiling:
 
 def read_tiling(path: str | Path) -> Tiling:
     """Tiles of a JSON file {"layers": {pattern: [..]}, "defaults": {kind: [..]}}; null stands for the full dimension.
-
-    Raises
-    ------
-    InputError
-        For unknown keys or kinds, or tiles with another number of dimensions than the kind has.
+    InputError for unknown keys or kinds, or tiles with another number of dimensions than the kind has.
     """
     with Problems() as problems:
         root = read(path, problems)

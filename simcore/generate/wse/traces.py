@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct, field
 
 from simcore.errors import SimulationError
 from simcore.generate.wse.exchange import Routed
@@ -62,8 +62,7 @@ def instructions(
     return _Play(job, step, routed, program, tiling or Tiling(), Wires(program, job.element_bytes, spread)).run()
 
 
-@dataclass
-class _Play:
+class _Play(Struct):
     """The state of the lockstep: what every node has to do, where every tensor lies, who waits for whom."""
 
     job: Job
@@ -72,9 +71,9 @@ class _Play:
     program: Program
     tiling: Tiling
     wires: Wires
-    tensors: dict[str, Banks] = field(default_factory=dict)
+    tensors: dict[str, Banks] = {}
     uses: Counter[str] = field(default_factory=Counter)
-    waiting: dict[str, dict[int, Operation]] = field(default_factory=dict)
+    waiting: dict[str, dict[int, Operation]] = {}
     layers: int = 0
 
     def run(self) -> Program:

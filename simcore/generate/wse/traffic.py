@@ -14,7 +14,7 @@ from simcore.errors import InputError
 from simcore.generate.wse.exchange import Routed
 from simcore.generate.wse.nodes import Job, operations
 from simcore.generate.wse.operations import Operation
-from simcore.generate.wse.ranks import Ints, split
+from simcore.generate.wse.ranks import split
 from simcore.generate.wse.scope import Step
 from simcore.workload.wafer import Flows, NodeStep, Phase
 
@@ -160,23 +160,3 @@ def _passed_on(
     for number, step in enumerate(steps):
         if size := parts[(place - step) % count]:
             made[number].append((node, group[(place + 1) % count], size, -1))
-
-
-def flows(made: Iterable[Phase]) -> Flows:
-    """The flows of all rounds of all phases; those of a multicast get a number of their own."""
-    rounds = [each for phase in made for each in phase.rounds]
-    if not rounds:
-        return Flows(*np.zeros((4, 0), np.int64))
-    above = np.cumsum([0, *(int(each.tree.max(initial=-1)) + 1 for each in rounds)])
-    trees = [np.where(each.tree < 0, -1, each.tree + first) for each, first in zip(rounds, above[:-1], strict=True)]
-    source, target, size = (
-        np.concatenate([getattr(each, name) for each in rounds]) for name in ("source", "target", "size_bytes")
-    )
-    return Flows(source, target, size, np.concatenate(trees))
-
-
-def matrix(made: Iterable[Phase], nodes: int) -> Ints:
-    """Bytes from node to node: shape [source, target]. Every destination of a multicast counts."""
-    sums, every = np.zeros((nodes, nodes), np.int64), flows(made)
-    np.add.at(sums, (every.source, every.target), every.size_bytes)
-    return sums

@@ -6,7 +6,6 @@ Every transport names the tensors that arrive, so that the experts and the sums 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -24,8 +23,7 @@ class Piece(NamedTuple):
     place: int = 0
 
 
-@dataclass(frozen=True)
-class _Link(Block):
+class _Link(Block, frozen=True, dict=True):
     """What all transports know: how this node's tokens are dispatched and results combined, and where both lie.
 
     Nodes are numbered inside their copy of the experts except in `group`.
@@ -111,7 +109,7 @@ class _Link(Block):
         return self.at("all")
 
 
-class AllToAll(_Link):
+class AllToAll(_Link, frozen=True):
     """One buffer per pair of nodes; a token crosses to each node once, a result for each expert."""
 
     def dispatch(self, source: str) -> Iterator[Operation]:
@@ -163,7 +161,7 @@ class AllToAll(_Link):
         return Piece(self.at(f"combine_a2a_{self.group[holder]}"), count, index)
 
 
-class Multicast(_Link):
+class Multicast(_Link, frozen=True):
     """One multicast per token, one unicast per pair of nodes on the way back."""
 
     def dispatch(self, source: str) -> Iterator[Operation]:
@@ -200,7 +198,7 @@ class Multicast(_Link):
         return Piece(self.at(f"unicast_{self.scope.node}_{self.group[holder]}"), count, index)
 
 
-class AllGather(_Link):
+class AllGather(_Link, frozen=True):
     """Every node gets all tokens, then all results."""
 
     @property
@@ -250,7 +248,7 @@ class AllGather(_Link):
         return Piece(self.at("ag_comb"), int(combine.sum()), before + index)
 
 
-class Local(_Link):
+class Local(_Link, frozen=True):
     """One node has all experts: nothing travels."""
 
     def rejoined(self) -> Rows:
@@ -276,7 +274,7 @@ class Local(_Link):
         return Piece(self.result(expert, token))
 
 
-class Sliced(Local):
+class Sliced(Local, frozen=True):
     """Every node has a slice of all experts: the clusters gather each other's tokens; results are summed afterwards."""
 
     @property

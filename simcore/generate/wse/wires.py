@@ -6,9 +6,8 @@ A received tensor is laid out afresh: its tiles go to the banks in row-major ord
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from simcore.generate.wse.layout import Banks, bank_bytes, runs
 from simcore.generate.wse.operations import Operation
@@ -16,8 +15,7 @@ from simcore.generate.wse.program import Program
 from simcore.generate.wse.ranks import split
 
 
-@dataclass(frozen=True)
-class Wires:
+class Wires(Struct, frozen=True):
     """Moves tensors between nodes; `spread`: not by core 0 alone but by the core of the bank."""
 
     program: Program

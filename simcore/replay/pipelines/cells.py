@@ -14,11 +14,12 @@ import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import pairwise, zip_longest
 from statistics import mean
 
 import numpy as np
+from msgspec import Struct
 
 from simcore.errors import InputError
 from simcore.replay.build import Prepared
@@ -27,7 +28,7 @@ from simcore.replay.session import StepReplay
 from simcore.replay.views.workloads import collectives
 from simcore.replay.whatif.layers import NamedRange, model_order
 from simcore.replay.whatif.retiming import roles
-from simcore.workload.kineto import Collective, TaskKind
+from simcore.workload.kineto import KERNEL, Collective
 from simcore.workload.model import CollectiveKind, Group, Layer, Phase
 
 NEVER = 1 << 62
@@ -35,8 +36,7 @@ END = "", "", 0  # where launches are put that end the step
 TRANSFER = re.compile(r"send|recv", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(Struct, frozen=True):
     """Computation up to the next wait or collective, or a collective of `size_bytes`: a gathered total, or one input.
 
     `place` counts launches; the launch at `awaited` is the first that waits for the collective, NEVER if none does.
@@ -52,8 +52,7 @@ class Operation:
     stream: int = -1
 
 
-@dataclass(slots=True, eq=False)
-class Cells:
+class Cells(Struct, eq=False):
     """One step of one rank by its named ranges; InputError when communication does not say what it does.
 
     `tasks` are those launched, in that order. `passes` are (part of the model, "forward" or "backward") -> operations
@@ -63,13 +62,13 @@ class Cells:
     prepared: Prepared
     step: StepReplay
     ranges: Sequence[NamedRange]
-    tasks: list[int] = field(default_factory=list)
-    waiters: dict[int, int] = field(default_factory=dict)
-    passes: dict[tuple[str, str], list[list[Operation]]] = field(default_factory=dict)
-    end: list[Operation] = field(default_factory=list)
-    sizes: dict[Group, int] = field(default_factory=dict)
-    sent_bytes: set[int] = field(default_factory=set)
-    able: list[tuple[int, int]] = field(default_factory=list)
+    tasks: list[int] = []
+    waiters: dict[int, int] = {}
+    passes: dict[tuple[str, str], list[list[Operation]]] = {}
+    end: list[Operation] = []
+    sizes: dict[Group, int] = {}
+    sent_bytes: set[int] = set()
+    able: list[tuple[int, int]] = []
 
     def __post_init__(self) -> None:
         view, ranges = self.prepared.view, self.ranges
@@ -174,7 +173,7 @@ class Cells:
         for place, weight in launches:
             task = self.tasks[place]
             start, end = int(tasks.start_ns[task]), int(tasks.end_ns[task])
-            if view.communication[task] and tasks.kind[task] == TaskKind.KERNEL:
+            if view.communication[task] and tasks.kind[task] == KERNEL:
                 said = view.trace.collectives.get(task)
                 if said is None or _operation(said) == "":
                     made.append(self._collective(place, task, known.get(task)))
@@ -229,8 +228,7 @@ Rows = tuple[Layer, ...]
 Following = Callable[[Operation, int], int]  # as `Cells.following`
 
 
-@dataclass(frozen=True, slots=True)
-class ModelPart:
+class ModelPart(Struct, frozen=True):
     """A layer or another part of the model: rows of its passes, each in the order in which they are played.
 
     Means over micro-batches; `last` is the backward pass of the last one, whose gradients are complete, and has as many
@@ -249,8 +247,7 @@ class ModelPart:
         return sum(phase.compute_ns for row in (*self.forward, *self.backward) for phase in row.phases)
 
 
-@dataclass(frozen=True, slots=True)
-class StepEnd:
+class StepEnd(Struct, frozen=True):
     """The end of a step: rows that reduce gradients, and what follows when they and all others have arrived."""
 
     reducing: Rows

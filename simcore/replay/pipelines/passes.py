@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+
+from msgspec import Struct
 
 from simcore.replay.rank import RankView
 from simcore.replay.whatif.layers import NamedRange
@@ -22,8 +23,7 @@ Piece = tuple[str, str, int, int]  # part of the model, pass (F or B), place of 
 WAYS = {"F": "forward", "B": "backward"}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Line:
+class Line(Struct, frozen=True, eq=False):
     """What a rank launched in a step, in order: names of kernels, and (place among them, other rank) of receives.
 
     `cuts` are the places of all transfers; `before` and `behind` the ranks of the neighbouring stages. Data parallel
@@ -78,12 +78,8 @@ def stages_of(lines: Sequence[Line]) -> list[int]:
 
 
 def found_ranges(lines: Sequence[Line]) -> list[list[NamedRange]]:
-    """The ranges of each rank's step, as if its program had named them.
-
-    Raises
-    ------
-    UnclearError
-        When ranks of a stage are missing, nothing repeats behind the transfers, or micro-batches differ.
+    """The ranges of each rank's step, as if its program had named them; UnclearError when ranks of a stage are missing,
+    nothing repeats behind the transfers, or micro-batches differ.
     """
     stages = stages_of(lines)
     if -1 in stages:
@@ -138,8 +134,7 @@ def _passes(line: Line, blocks: Sequence[tuple[str, Names]]) -> Iterator[_Pass]:
         at, kind = at + here[1], here[0]
 
 
-@dataclass(frozen=True, slots=True)
-class _Pass:
+class _Pass(Struct, frozen=True):
     """The layers of one micro-batch on a stage, one way: the place of each layer's first kernel, and the end."""
 
     kind: str

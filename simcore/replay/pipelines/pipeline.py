@@ -7,10 +7,12 @@ schedule; unlike there all communication is timed by the simulated network, from
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from itertools import accumulate, pairwise
 from math import fsum
 from statistics import mean
+
+from msgspec import Struct, structs
 
 from simcore.engine.run import simulate
 from simcore.engine.settings import Settings
@@ -36,12 +38,12 @@ NUMBERS = ("pp", "dp", "layers", "micro_batches", "vpp")
 
 def target_of(base: Recorded, changes: dict[str, int | str]) -> PipelinePlan:
     """The recorded plan with changes; InputError for what the trace cannot tell."""
-    plan = replace(base.plan, **changes)  # type: ignore[arg-type]
+    plan = structs.replace(base.plan, **changes)
     family = schedules.family(plan.schedule)
     if family.chunks == 1 and "vpp" not in changes:
-        plan = replace(plan, vpp=1)
+        plan = structs.replace(plan, vpp=1)
     if family.chunks > 1 and plan.vpp == 1 and family.placement != "twoway":
-        plan = replace(plan, vpp=family.chunks)
+        plan = structs.replace(plan, vpp=family.chunks)
     missing = ""
     if plan.pp > 1 and not base.pipeline_bytes:
         missing = "no transfer between stages was recorded, so their size is unknown"
@@ -136,8 +138,7 @@ def _mixed(stages: Sequence[Rows], shares: Sequence[float], faster: float, file:
     return [mixed_row(rows, mixed) for rows in zip(*stages, strict=True)]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Rebuilt:
+class Rebuilt(Struct, frozen=True, eq=False):
     """Another pipeline played, and the recorded one compiled and played alike, where a machine of its size is known.
 
     `period_ns` is the replayed period of the slowest rank.
@@ -160,12 +161,8 @@ def rebuild(
 ) -> Rebuilt:
     """Compile the recorded step with changes (of `PipelinePlan`) and play it on a machine.
 
-    `own` is the recorded run's; without it `machine` serves where it has as many NPUs.
-
-    Raises
-    ------
-    InputError
-        When the traces do not say what is needed, or the machines do not fit.
+    `own` is the recorded run's; without it `machine` serves where it has as many NPUs. InputError when the traces do
+    not say what is needed, or the machines do not fit.
     """
     base = recorded(replay)
     plan = target_of(base, changes)
@@ -197,11 +194,11 @@ SHARES = {"compute_ns": "compute", "overlapped_ns": "overlapped", "exposed_comm_
 def pipeline_dict(rebuilt: Rebuilt) -> dict[str, object]:
     """The key `pipeline` of the replay's document."""
     return {
-        "recorded": asdict(rebuilt.recorded.plan),
+        "recorded": structs.asdict(rebuilt.recorded.plan),
         "period_ns": rebuilt.period_ns,
         "compiled_ns": rebuilt.base.timeline.time_ns if rebuilt.base else None,
         "compiled_error": rebuilt.base_error,
-        "target": asdict(rebuilt.plan),
+        "target": structs.asdict(rebuilt.plan),
         "predicted_ns": rebuilt.report.timeline.time_ns,
         "stages": _stages(rebuilt),
         "notes": list(rebuilt.report.timeline.notes),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import chain, groupby, pairwise
 from statistics import median_low
+
+from msgspec import Struct
 
 from simcore.errors import InputError
 from simcore.replay.pipelines.cells import Cells, ModelPart, StepEnd, part_of, step_end
@@ -20,8 +21,7 @@ from simcore.workload.model import CollectiveKind, Group
 Placed = tuple[tuple[ModelPart, int], ...]  # parts of the model, each with the stage that recorded it
 
 
-@dataclass(frozen=True, slots=True)
-class PipelinePlan:
+class PipelinePlan(Struct, frozen=True):
     """Degrees, schedule and depth of a step; `tp` is the recorded one, `layers` those of the whole model."""
 
     tp: int
@@ -43,8 +43,7 @@ class PipelinePlan:
         return schedules.outline(self.schedule, self.pp, self.micro_batches, self.vpp if self.vpp > 1 else None)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Recorded:
+class Recorded(Struct, frozen=True, eq=False):
     """A recorded step by its parts, each with the stage that recorded it; layers stand in the order of the model."""
 
     plan: PipelinePlan
@@ -70,12 +69,8 @@ class Recorded:
 
 
 def recorded(replay: Replay) -> Recorded:
-    """The recorded step by its parts.
-
-    Raises
-    ------
-    InputError
-        When the traces do not say what is needed: layers, all stages, groups, sizes of transfers.
+    """The recorded step by its parts; InputError when the traces do not say what is needed: layers, all stages, groups,
+    sizes of transfers.
     """
     steps = [typical_step(replay, number) for number in range(len(replay.ranks))]
     found = [Cells(step.prepared, step, own) for step, own in zip(steps, _ranges(steps), strict=True)]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from simcore.library import table
@@ -24,8 +24,7 @@ PATH_LABELS = {kind: label for kind, label, _ in EDGES}
 IDLE_CAUSES = {kind: idle for kind, _, idle in EDGES if idle != "-"}
 
 
-@dataclass(frozen=True, slots=True)
-class TaskTotal:
+class TaskTotal(Struct, frozen=True):
     """Everything one name did in a step of a rank."""
 
     name: str

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from statistics import mean
+
+from msgspec import Struct
 
 from simcore.replay.session import Replay, StepReplay
 from simcore.units import format_ns
 from simcore.workload.model import kind_of
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """Kernels of one kind: how many, and how long all of them last as recorded and as replayed, waiting left out."""
 
     count: int = 0

@@ -103,12 +103,8 @@ def _view(shown: Timeline) -> View:
 
 
 def write(replay: Replay, document: str, folder: Path, *, force: bool = False) -> None:
-    """Write replay.json and per rank timeline-RANK as .png, .html, .json (Chrome) and .pftrace.gz (Perfetto).
-
-    Raises
-    ------
-    InputError
-        When a file exists and `force` is not set, or the folder cannot be written.
+    """Write replay.json and per rank timeline-RANK as .png, .html, .json (Chrome) and .pftrace.gz (Perfetto);
+    InputError when a file exists and `force` is not set, or the folder cannot be written.
     """
     files = {folder / "replay.json": document.encode()}
     for number, prepared in enumerate(replay.ranks):

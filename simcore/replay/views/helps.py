@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from simcore.replay.kinds import COMMUNICATION
 from simcore.replay.session import RecordedStep, Replay
@@ -15,8 +16,7 @@ from simcore.replay.whatif.host import HOST_TIMES, cuda_graphs, host, unsynchron
 NOTICEABLE = 0.001  # of a step; what saves less is not listed
 
 
-@dataclass(frozen=True, slots=True)
-class Help:
+class Help(Struct, frozen=True):
     """A change, the option that replays it, and what a step gets shorter by.
 
     The interval is that of the typical, the shortest and the longest step, unexplained delays kept and left out, and

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from statistics import mean, median
+
+from msgspec import Struct
 
 from simcore.replay.pipelines.passes import line_of, stages_of
 from simcore.replay.session import Replay
@@ -13,8 +14,7 @@ from simcore.replay.views.breakdown import measured
 from simcore.replay.whatif.retiming import role_of
 
 
-@dataclass(frozen=True, slots=True)
-class JobRank:
+class JobRank(Struct, frozen=True):
     """One rank's mean step: its parts, how long it waits in collectives, and how long others wait there for it.
 
     `last_in` counts the collectives that it reached last; `waits_for` is the rank it waits for longest, -1: none.
@@ -32,8 +32,7 @@ class JobRank:
     stage: int
 
 
-@dataclass(frozen=True, slots=True)
-class JobGroup:
+class JobGroup(Struct, frozen=True):
     """Process groups of one role and size: their collectives in all steps of the recorded ranks, in ns.
 
     The role is tensor (tp), data (dp), pipeline (pp), context (cp) or expert (ep, dp_ep) parallel; "": nothing says it.
@@ -48,8 +47,7 @@ class JobGroup:
     waiting_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(Struct, frozen=True):
     """All ranks; `skew_ns` is how far apart the first and the last rank reach a collective: median and most."""
 
     ranks: tuple[JobRank, ...]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from simcore.replay.rank import RankView
 from simcore.replay.session import StepReplay
@@ -14,8 +14,7 @@ from simcore.workload.kineto import MODULE, Intervals
 LIBRARY = re.compile(r"^<|(^|/)(torch|site-packages|dist-packages|lib/python[\d.]+)/")
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(Struct, frozen=True):
     """The innermost operator, module and line of the program's own source; empty where not recorded."""
 
     operator: str
@@ -23,8 +22,7 @@ class Origin:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class Pause:
+class Pause(Struct, frozen=True):
     """A time in which nothing ran on the device: what came next, and what the host was doing that launched it."""
 
     length_ns: int

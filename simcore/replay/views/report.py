@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
 from statistics import mean, stdev
 
 import numpy as np
+from msgspec import Struct, to_builtins
+from msgspec.structs import asdict
 
 import simcore
 from simcore.replay.kinds import SUSPECTED, plain
@@ -47,13 +48,15 @@ def to_dict(
     """The JSON document: plain data, ready to be written with sorted keys."""
     ranks = [_rank(replay, number) for number in range(len(replay.ranks))]
     for rank, own in zip(ranks, helps, strict=False):
-        rank["helps"] = [asdict(one) for one in own]
+        rank["helps"] = own
     for number, rank in enumerate(ranks if ablations else ()):
         rank["ablations"] = {name: errors[number] for name, errors in (ablations or {}).items()}
     found = job(replay)
     whole = asdict(found) | {"slowest": found.slowest.rank}
     last = {str(one.rank): one.last_in for one in found.ranks if one.last_in}
-    return {"schema": SCHEMA, "version": simcore.__version__, "ranks": ranks, "job": whole, "stragglers": last}
+    head = {"schema": SCHEMA, "version": simcore.__version__}
+    document: dict[str, object] = to_builtins(head | {"ranks": ranks, "job": whole, "stragglers": last})
+    return document
 
 
 def typical_step(replay: Replay, rank: int) -> StepReplay:
@@ -62,8 +65,7 @@ def typical_step(replay: Replay, rank: int) -> StepReplay:
     return ordered[(len(ordered) - 1) // 2]
 
 
-@dataclass(frozen=True, slots=True)
-class Utilisation:
+class Utilisation(Struct, frozen=True):
     """The share of each bin of a typical step in which at least one stream ran something.
 
     Where kernels say their blocks and occupancy, also the share of the multiprocessors that have a block (`sm_`), and
@@ -73,10 +75,10 @@ class Utilisation:
     bin_ns: int
     measured: list[float]
     predicted: list[float]
-    sm_measured: list[float] = field(default_factory=list)
-    sm_predicted: list[float] = field(default_factory=list)
-    occupancy_measured: list[float] = field(default_factory=list)
-    occupancy_predicted: list[float] = field(default_factory=list)
+    sm_measured: list[float] = []
+    sm_predicted: list[float] = []
+    occupancy_measured: list[float] = []
+    occupancy_predicted: list[float] = []
 
 
 def utilisation(replay: Replay, number: int) -> Utilisation:
@@ -96,35 +98,35 @@ def _rank(replay: Replay, number: int) -> dict[str, object]:
     prepared, scored, typical = replay.ranks[number], replay.scored(number), typical_step(replay, number)
     path, changed = critical_path(typical), dict[str, object]()
     if replay.whats:  # what the changes did to the step, and to its communication
-        changed["retimed"] = {kind: asdict(change) for kind, change in changes(typical).items()}
+        changed["retimed"] = changes(typical)
         changed["changed_interval_ns"] = changed_interval_ns(replay, typical)
         changed["global_batch_factor"] = replay.batches(number)
 
     def told(tasks: Iterable[TaskTotal]) -> list[dict[str, object]]:
         own = prepared.view.trace.rank
         found = [(task, origin_of(typical, task.name) if task.rank == own else NOWHERE) for task in tasks]
-        return [asdict(task) | {"origin": asdict(origin)} for task, origin in found]
+        return [asdict(task) | {"origin": origin} for task, origin in found]
 
     return {
         "answer": answer(replay, number),
         "rank": prepared.view.trace.rank,
         "file": prepared.view.trace.file,
         "device": prepared.view.trace.device,
-        "host_trace": asdict(prepared.view.trace.host) if prepared.view.trace.host else None,
+        "host_trace": prepared.view.trace.host,
         "steps": [_step(step) for step in replay.steps[number]],
         "typical_ns": typical.measured_ns,
         **trust(replay, number),
         "step_noise": noise([step.window.length_ns for step in scored]),
         "breakdown": {
-            "measured": asdict(mean_breakdown([measured(step) for step in scored])),
-            "predicted": asdict(mean_breakdown([predicted(step) for step in scored])),
+            "measured": mean_breakdown([measured(step) for step in scored]),
+            "predicted": mean_breakdown([predicted(step) for step in scored]),
         },
         "kernel_start_error_ns": start_errors(replay, number),
         "edges": typical.graph.edge_counts(typical.number),
-        "utilisation": asdict(utilisation(replay, number)),
+        "utilisation": utilisation(replay, number),
         "sides": sides(path),
-        "work": [asdict(one) for one in work(typical)],
-        "pauses": [asdict(one) for one in pauses(typical)],
+        "work": work(typical),
+        "pauses": pauses(typical),
         "critical_tasks": told(critical_tasks(typical)),
         "critical_path_ns": path,
         "idle_causes_ns": idle_causes(typical),

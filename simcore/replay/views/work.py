@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from simcore.compute.accelerators import recognised
 from simcore.replay.kinds import COMMUNICATION, kind_of_name
@@ -18,8 +18,7 @@ from simcore.workload.model import kind_of
 FLOPS, BYTES = "FLOP/s", "byte/s"
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(Struct, frozen=True):
     """Tasks of one category in a step; where recorded sizes tell, the rate that `rated` of their time reached.
 
     `limit` is what the device states for it, 0 where nothing is known. A rate of communication is its bus bandwidth,

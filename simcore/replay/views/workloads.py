@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from simcore.errors import InputError
 from simcore.replay.graph import NodeKind
@@ -27,8 +29,7 @@ KINDS = set(COLLECTIVES.values())  # what traces and texts have
 THREADS, DELAYS = 100_000, 1_000_000  # host threads and delays take stream numbers from here on
 
 
-@dataclass(frozen=True, slots=True)
-class Exported:
+class Exported(Struct, frozen=True):
     """Files by rank, and how many communication kernels became collectives or kept their recorded time."""
 
     files: dict[int, bytes]
@@ -66,14 +67,13 @@ def collectives(trace: KinetoTrace) -> dict[int, tuple[CollectiveKind, Collectiv
     return {task: (CollectiveKind(kind), said) for task, (kind, said) in found.items() if kind in KINDS}
 
 
-@dataclass(slots=True)
-class _Rank:
+class _Rank(Struct):
     """One rank's part of a graph; `collectives` are its nodes that the network is to time."""
 
     view: RankView
     step: StepReplay
     together: Mapping[int, tuple[int, ...]]
-    collectives: dict[int, Collective] = field(default_factory=dict)
+    collectives: dict[int, Collective] = {}
     kept: int = 0
 
     @property
@@ -152,11 +152,7 @@ def to_workload_text(replay: Replay) -> str:
     """Rows of the first rank's typical step, for the data parallel loop: collectives go on behind the computation.
 
     That loop plays weight gradients from the last row to the first, so the rows stand in reverse order of launch.
-
-    Raises
-    ------
-    InputError
-        When the trace does not say what its collectives do and how large they are.
+    InputError when the trace does not say what its collectives do and how large they are.
     """
     prepared, step = replay.ranks[0], typical_step(replay, 0)
     rank, trace, rows = prepared.view, prepared.view.trace, step.graph.ranks[step.number].tasks

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Literal, Protocol
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from simcore.errors import InputError, SimulationError
@@ -30,8 +31,7 @@ class WhatIf(Protocol):
         """The changed graph of one step of some ranks, `steps` its positions in their windows."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Edit:
+class Edit(Struct, frozen=True, eq=False):
     """A change by its text and what it makes of a graph, of tasks that match a `pattern`, or on some `ranks`."""
 
     text: str

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import chain
 
 import numpy as np
+from msgspec.structs import replace
 
 from simcore.replay.graph import EdgeKind, NodeKind, StepGraph
 from simcore.replay.rank import RankView

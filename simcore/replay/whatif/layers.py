@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import median_low
 
 import numpy as np
+from msgspec import Struct
 
 from simcore.errors import InputError
 from simcore.replay.rank import RankView, Window
@@ -22,8 +22,7 @@ NUMBERED = re.compile(r"(.*?)(\d+)(\D*)$", re.DOTALL)
 AUTOGRAD = "autograd::engine"
 
 
-@dataclass(frozen=True, slots=True)
-class LayerStack:
+class LayerStack(Struct, frozen=True):
     """The layers of a step under one name; without one they were found by repetition.
 
     `alike` are the numbers of those that launch the same kernels, `kernels` of them each, from the most ordinary
@@ -45,13 +44,8 @@ class LayerStack:
 def find_layers(rank: RankView, step: int) -> LayerStack:
     """The numbered ranges of a step that hold the most kernel time, those called layers first; if equal, the fewest.
 
-    Where no names hold all of a layer, the blocks of kernels that repeat exactly.
-
-    Raises
-    ------
-    InputError
-        When no names with numbers hold layers that launch the same kernels, or only forward passes are named, and
-        nothing repeats clearly.
+    Where no names hold all of a layer, the blocks of kernels that repeat exactly. InputError when no names with numbers
+    hold layers that launch the same kernels, or only forward passes are named, and nothing repeats clearly.
     """
     groups = _numbered(rank, step)
     stacks = [_stack(rank, step, title, segments) for title, segments in groups.items() if len(segments) > 1]
@@ -154,8 +148,7 @@ RANGE = re.compile(rf"(.+?)[ _:]+(forward|backward|{WEIGHTS})$", re.IGNORECASE)
 LAYER = re.compile(r"(?:.*[^a-z])?layers?[ _.:]*(\d+)", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class NamedRange:
+class NamedRange(Struct, frozen=True):
     """A part of the model ("layer 3") in a pass, on a host thread; `weight` where it computes weight gradients only.
 
     A range inside one of the same part belongs to that one's pass: `kind` is "" then, else F, B or W.

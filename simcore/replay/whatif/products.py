@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from simcore.compute import kernel
@@ -19,12 +19,8 @@ from simcore.workload.kineto import Product
 
 
 def width_factors(rank: RankView, which: str, size: int) -> NDArray[np.float64]:
-    """The factor on each task's duration when the width `which` ("hidden" or "ffn") becomes `size`.
-
-    Raises
-    ------
-    InputError
-        When products, widths or the device are not known, or communication would change in a way the trace hides.
+    """The factor on each task's duration when the width `which` ("hidden" or "ffn") becomes `size`; InputError when
+    products, widths or the device are not known, or communication would change in a way the trace hides.
     """
     old = _width(rank, which, which)
     if rank.communication.any():
@@ -41,12 +37,8 @@ def shard_factors(rank: RankView, old: int, new: int) -> NDArray[np.float64]:
     """The factor on each task's duration when weights are divided among `new` ranks instead of `old` > 1.
 
     Every weight has the hidden size on one side, and is divided on the other; attention is divided by heads (Shoeybi et
-    al. 2019, section 3).
-
-    Raises
-    ------
-    InputError
-        When products, the hidden size or the device are not known, or a side cannot be divided so.
+    al. 2019, section 3). InputError when products, the hidden size or the device are not known, or a side cannot be
+    divided so.
     """
     hidden = _width(rank, "tp", "hidden")
     weights = [(product.k, product.n) for product in rank.trace.products.values()]

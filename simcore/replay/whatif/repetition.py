@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from simcore.replay.rank import RankView
@@ -25,8 +26,7 @@ class UnclearError(Exception):
     """Nothing repeats, or it cannot be told which repetition the layers are; the text says what was found."""
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(Struct, frozen=True):
     """A layer's host time on one thread, with everything launched in it."""
 
     thread: int
@@ -34,8 +34,7 @@ class Segment:
     end_ns: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Run:
+class Run(Struct, frozen=True, eq=False):
     """`count` blocks of kernels that a thread launched, each named as the one `period` kernels before it."""
 
     thread: int
@@ -54,12 +53,8 @@ def repeated_segments(rank: RankView, step: int) -> dict[int, tuple[Segment, ...
     """The segments of each layer of a step; backward passes, on other threads, go through the layers in reverse.
 
     Communication is left out of the comparison, because gradients are sent in buckets of several layers. Where whole
-    passes repeat (micro-batches, steps without marks), layers are what repeats within them.
-
-    Raises
-    ------
-    UnclearError
-        When no repetition takes half of the computation, or several could be the layers.
+    passes repeat (micro-batches, steps without marks), layers are what repeats within them. UnclearError when no
+    repetition takes half of the computation, or several could be the layers.
     """
     passes: list[Run] = []
     while True:
@@ -115,8 +110,7 @@ def _apart(thread: int, rows: Column, names: Column, share: NDArray[np.float64],
             yield Run(thread, rows[own.start : own.end], own.period, part, own.count)
 
 
-@dataclass(slots=True)
-class _Stretch:
+class _Stretch(Struct):
     """Where a block repeats in a sequence."""
 
     start: int

@@ -5,15 +5,17 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from simcore.errors import InputError
+from simcore.library import table
 from simcore.replay.graph import EdgeKind, NodeKind, StepGraph
 from simcore.replay.rank import RankView
 from simcore.replay.whatif.products import shard_factors
@@ -24,25 +26,16 @@ from simcore.workload.model import SEND, CollectiveKind, Group, kind_of
 
 Role = Literal["dp", "tp"]
 TITLES: dict[Role, str] = {"dp": "data parallel", "tp": "tensor parallel"}
-# How process groups are described by Megatron-LM (TENSOR_MODEL_PARALLEL_GROUP) and PyTorch's device meshes (mesh_tp).
 DESCRIBED = tuple(
-    (group, re.compile(rf"{words}|(^|[^a-z])({short})([^a-z]|$)", re.IGNORECASE))
-    for group, words, short in (
-        (Group.DP_EP, "expert.*data", "edp"),
-        (Group.EP, "expert", "ep"),
-        (Group.CP, "context", "cp"),
-        (Group.PP, "pipeline", "pp"),
-        (Group.DP, "data", "dp|fsdp|ddp"),
-        (Group.TP, "tensor", "tp"),
-    )
+    (Group(role), re.compile(rf"{words}|(^|[^a-z])({short})([^a-z]|$)", re.IGNORECASE))
+    for role, words, short in table(__file__, "groups.txt")
 )
 BOTH_ENDS = re.compile("embedding", re.IGNORECASE)  # a pipeline's first and last stage
 NEITHER = re.compile(r"_and_|expert", re.IGNORECASE)  # groups that mix roles, or belong to experts
 OF_ONE_RANK = {CollectiveKind.ALL_GATHER, CollectiveKind.GATHER}  # their sizes are a rank's part of the buffer
 
 
-@dataclass(frozen=True, slots=True)
-class Regrouping:
+class Regrouping(Struct, frozen=True):
     """A group of `old` ranks, `stride` apart, that becomes one of `new`.
 
     Ranks outside of it are numbered anew: rank = inner + stride * (place in the group + new * outer).
@@ -80,8 +73,7 @@ class Regrouping:
         return rank % self.stride, rank // self.stride % self.old, rank // self.stride // self.old
 
 
-@dataclass(frozen=True, slots=True)
-class Degree:
+class Degree(Struct, frozen=True):
     """Another number of ranks in the data or tensor parallel group; `named` finds it by description or ranks."""
 
     role: Role
@@ -92,12 +84,8 @@ class Degree:
         return f"{self.role} = {self.size}"
 
     def of(self, rank: RankView) -> Regrouping:
-        """What this means for the groups of a recorded rank.
-
-        Raises
-        ------
-        InputError
-            When the trace does not say which group it is, or its ranks are not evenly spaced.
+        """What this means for the groups of a recorded rank; InputError when the trace does not say which group it is,
+        or its ranks are not evenly spaced.
         """
         name, ranks = self._group(rank)
         found = Regrouping(self.role, name, len(ranks), self.size, max(ranks[1] - ranks[0], 1))
@@ -151,8 +139,7 @@ def role_of(said: Collective) -> str:
     return str(next(iter(roles(said.description)), Group.PP if usual else ""))
 
 
-@dataclass(frozen=True, slots=True)
-class Retimed:
+class Retimed(Struct, frozen=True):
     """Communication under other degrees and on another network.
 
     A kernel whose arguments were recorded takes what its collective takes on `network`; with `recorded` too, the time
@@ -183,12 +170,8 @@ class Retimed:
         return prod(degree.size / degree.of(rank).old for degree in self.degrees if degree.role == "dp")
 
     def edit(self, graph: StepGraph, ranks: Sequence[RankView], steps: Sequence[int]) -> StepGraph:
-        """The graph with communication timed anew; coupled kernels still last equally long.
-
-        Raises
-        ------
-        InputError
-            When the network has too few NPUs, or the trace does not say whose degree changes.
+        """The graph with communication timed anew; coupled kernels still last equally long. InputError when the network
+        has too few NPUs, or the trace does not say whose degree changes.
         """
         durations, lags = graph.duration_ns.copy(), graph.lag_ns.copy()
         waits = (graph.edge_kind == EdgeKind.STREAM) & (graph.kind[graph.source] == NodeKind.ARRIVAL)

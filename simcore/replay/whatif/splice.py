@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from simcore.errors import InputError, SimulationError
@@ -16,8 +17,7 @@ Mask = NDArray[np.bool_]
 CHAINS = (EdgeKind.PROGRAM_ORDER, EdgeKind.STREAM)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Stretch:
+class Stretch(Struct, frozen=True, eq=False):
     """A stretch of a step: its nodes, and per rank its host time before the first and behind the last of them."""
 
     inside: Mask
@@ -53,12 +53,8 @@ def spliced(graph: StepGraph, blocks: Sequence[Stretch], times: int) -> StepGrap
 
     On every thread and stream a repetition follows the block as the block follows what is before it. What the block
     waits for elsewhere, its repetition waits for at the same place counted from the block's end, if the block reaches
-    that far; what waited for the block waits for the last repetition.
-
-    Raises
-    ------
-    InputError
-        When other work is between the tasks of a block, or a full launch queue held the step.
+    that far; what waited for the block waits for the last repetition. InputError when other work is between the tasks
+    of a block, or a full launch queue held the step.
     """
     if (graph.edge_kind == EdgeKind.BACKPRESSURE).any():
         raise InputError.at("--set", "layers cannot be changed in a step that a full launch queue holds")

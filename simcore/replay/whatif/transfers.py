@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import cache
 from math import prod
 
 import numpy as np
+from msgspec import Struct
 
 from simcore.engine.run import simulate
 from simcore.engine.settings import Settings
@@ -21,8 +21,7 @@ from simcore.workload.model import ALL_DIMENSIONS, SEND, CollectiveKind, Graph, 
 UNHEARD_OF_BYTES = 1 << 50
 
 
-@dataclass(frozen=True, slots=True)
-class Transfer:
+class Transfer(Struct, frozen=True):
     """A collective of `ranks`, or a transfer from the first of two ranks to the second.
 
     `size_bytes` is what a rank puts in, 0 = not said; `share` is by how much another group changes it.
@@ -70,24 +69,19 @@ MEMBERS = "members"
 IDLE = Graph.of({"name": "idle", "kind": NodeKind.COMPUTE})  # a computation that takes no time
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Interconnect:
+class Interconnect(Struct, frozen=True, eq=False):
     """A topology with its system settings; rank n of a trace is its NPU n."""
 
     topology: Topology
     system: SystemConfig | None = None
-    played: dict[Transfer, int] = field(default_factory=dict, repr=False)
+    played: dict[Transfer, int] = {}
 
     def time_ns(self, transfer: Transfer) -> int:
         """The time of a transfer that meets no other one; each is played once.
 
         A group that spans whole dimensions is played as that: by all such groups at once, with those dimensions'
-        algorithms. Rooted collectives start from, or end at, the first rank.
-
-        Raises
-        ------
-        InputError
-            When the machine has too few NPUs.
+        algorithms. Rooted collectives start from, or end at, the first rank. InputError when the machine has too few
+        NPUs.
         """
         if len(transfer.ranks) < 2:
             return 0

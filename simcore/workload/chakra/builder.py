@@ -6,9 +6,10 @@ The counterpart of Chakra's generator in C++ (``addNode``, ``assignDep``, ``flus
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from simcore.errors import InputError, closest
 from simcore.units import parse_bytes, parse_ns
@@ -21,8 +22,7 @@ Npus = int | Collection[int] | None
 Depends = Iterable["GraphNode"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class GraphNode:
+class GraphNode(Struct, frozen=True, eq=False):
     """A node of a graph: its number in the traces and the NPUs that have it."""
 
     number: int

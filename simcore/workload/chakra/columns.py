@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from simcore.workload.chakra import wire
 from simcore.workload.chakra.schema import ATTRIBUTE_KINDS, ATTRIBUTES, REPEATED, NodeType, wires
@@ -26,8 +26,7 @@ _INTEGER_KINDS = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Columns:
+class Columns(Struct, frozen=True):
     """Nodes in file order; `start` is the byte where a node's message begins.
 
     Attributes hold MISSING where absent. `texts` are the distinct values that `pg_name` and `involved_dim` index.

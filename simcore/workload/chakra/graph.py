@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from simcore.errors import InputError, Location, Problem, Problems
@@ -36,8 +36,7 @@ _NOT_NEGATIVE = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Places:
+class Places(Struct, frozen=True):
     """Where the rows of a graph stand in their file; message 0 is the metadata."""
 
     path: str
@@ -61,8 +60,7 @@ class Places:
             problems.add(self.problem(row, text, field, expected, shown))
 
 
-@dataclass(frozen=True, slots=True)
-class Trace:
+class Trace(Struct, frozen=True):
     """One file: its graph, where its nodes stand, the texts of its METADATA nodes, and warnings."""
 
     graph: Graph

@@ -11,10 +11,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from simcore.documents import entry
 from simcore.errors import InputError
@@ -49,18 +49,17 @@ def from_param(entries: Sequence[Any], path: str) -> bytes:
     return writer.encode(writer.metadata(), [writer.groups(0, named), *replayed.nodes])
 
 
-@dataclass(slots=True)
-class _Replayed:
+class _Replayed(Struct):
     """Nodes so far; `ranks` have groups, what comes next waits for `host` and `clock`, `issued` belong to requests."""
 
-    nodes: list[Any] = field(default_factory=list)
-    groups: dict[str, list[int]] = field(default_factory=dict)
-    ranks: set[int] = field(default_factory=set)
-    streams: dict[tuple[object, ...], int] = field(default_factory=dict)
-    issued: dict[str, list[int]] = field(default_factory=dict)
-    batch: list[int] = field(default_factory=list)
-    host: list[int] = field(default_factory=list)
-    clock: list[int] = field(default_factory=list)
+    nodes: list[Any] = []
+    groups: dict[str, list[int]] = {}
+    ranks: set[int] = set()
+    streams: dict[tuple[object, ...], int] = {}
+    issued: dict[str, list[int]] = {}
+    batch: list[int] = []
+    host: list[int] = []
+    clock: list[int] = []
     clock_ns: int = 0
 
     def add(self, entry: Entry) -> None:

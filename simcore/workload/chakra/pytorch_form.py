@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct
 
 from simcore.documents import entry, read_json
 from simcore.errors import InputError
@@ -17,8 +18,7 @@ PARTS = ("values", "shapes", "types")
 FLAT_ATTRIBUTES = ("rf_id", "fw_parent", "seq_id", "scope", "tid", "fw_tid", "op_schema")
 
 
-@dataclass(slots=True)
-class Op:
+class Op(Struct):
     """One operation; times in ns, -1 = not measured. `category` is Kineto's for device operations, '' on the host."""
 
     number: int
@@ -31,7 +31,7 @@ class Op:
     start_ns: int = -1
     category: str = ""
     stream: int = 0
-    waits_for: list[int] = field(default_factory=list)
+    waits_for: list[int] = []
     group: str = ""
 
     @property

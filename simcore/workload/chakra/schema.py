@@ -36,19 +36,8 @@ CommType = IntEnum(
 _KINDS = "double float int32 int64 uint32 uint64 sint32 sint64 fixed32 fixed64 sfixed32 sfixed64 bool string bytes"
 ATTRIBUTE_KINDS = {kind: number for number, kind in zip(range(3, 33, 2), _KINDS.split(), strict=True)}
 
-ATTRIBUTES = {
-    name: kind
-    for kind, names in {
-        "int64": "duration_ns num_ops comm_type comm_size stream",
-        "uint64": "tensor_size",
-        "int32": "comm_priority comm_src comm_dst comm_tag root",
-        "bool": "is_cpu_op",
-        "string": "pg_name",
-        "bool_list": "involved_dim",
-    }.items()
-    for name in names.split()
-}
-"""Attribute -> kind of its value, as PyTorch's and the generator's traces have it; duration_ns and root are ours."""
+ATTRIBUTES = {name: kind for kind, names in table(__file__, "attributes.txt") for name in names.split()}
+"""Attribute -> kind of its value."""
 
 Schema = dict[str, str]
 """Message -> its fields, "number name kind" separated by commas; `*` = repeated, `?` = in the oneof `value`."""
@@ -65,15 +54,7 @@ CURRENT: Schema = {
     **SCHEMAS["current"],
     "AttributeProto": f"{SCHEMAS['current']['AttributeProto']}, {_ONEOF}",
 }
-_STORAGE = {
-    "StorageLevel": ("STORAGE_LEVEL", "UNKNOWN FS PAGE BLOCK DEVICE"),
-    "FsKind": ("FS_OP", "UNKNOWN OPEN CLOSE READ WRITE PREAD PWRITE FSYNC FDATASYNC SYNC_FILE_RANGE"),
-    "PageKind": ("PAGE_OP", "UNKNOWN ADD_TO_CACHE DIRTY READAHEAD_SYNC - - READAHEAD_ASYNC"),
-    "BlockKind": ("BLOCK_OP", "UNKNOWN READ WRITE FLUSH"),
-    "QueueEvent": ("BLOCK_EVENT", "UNKNOWN QUEUE GET INSERT DISPATCH COMPLETE"),
-}
-"""Enumerations of storage operations: what their values begin with, and the values from 0."""
-
+_STORAGE = {name: (prefix, values) for name, prefix, values in table(__file__, "storage.txt", 3)}
 
 REPEATED = -2
 _WIRES = dict.fromkeys(("double", "fixed64", "sfixed64"), wire.FIXED64)

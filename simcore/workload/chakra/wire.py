@@ -8,9 +8,9 @@ Every fault is found where it stands; nothing is skipped silently but unknown fi
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from simcore.errors import InputError
@@ -37,8 +37,7 @@ class WireError(Exception):
         return InputError.at(path, text, expected=self.expected, found=self.found, hint=hint)
 
 
-@dataclass(frozen=True, slots=True)
-class Fields:
+class Fields(Struct, frozen=True):
     """One field of each of several messages.
 
     `value` is the number of a varint or fixed field and the length of a length-delimited one, whose bytes begin at
@@ -62,7 +61,7 @@ class Fields:
     @classmethod
     def joined(cls, parts: Sequence[Fields]) -> Fields:
         """All of them, one behind the other."""
-        types = dict.fromkeys(cls.__slots__, np.int64) | {"value": np.uint64}
+        types = dict.fromkeys(cls.__struct_fields__, np.int64) | {"value": np.uint64}
         none = ([np.zeros(0, kind)] for kind in types.values())
         return cls(
             *(

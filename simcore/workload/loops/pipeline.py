@@ -60,13 +60,9 @@ class _Part(Struct, frozen=True):
 
 
 def pipeline_of(workload: Workload, schedule: str = "") -> Pipeline:
-    """The pipeline of a workload with `pp` > 1; `schedule` "" = interleaved with virtual stages, else 1f1b.
-
-    Raises
-    ------
-    InputError
-        If the training loop has no pipeline, the rows are not `ga` equal blocks, or the schedule does not exist for
-        these numbers.
+    """The pipeline of a workload with `pp` > 1; `schedule` "" = interleaved with virtual stages, else 1f1b. InputError
+    if the training loop has no pipeline, the rows are not `ga` equal blocks, or the schedule does not exist for these
+    numbers.
     """
     _check_loop(workload)
     plan, warnings = _schedule(workload, schedule)

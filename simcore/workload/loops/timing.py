@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from simcore.errors import SimulationError
@@ -19,8 +19,7 @@ Places = NDArray[np.intp]
 _KINDS = "FBW"
 
 
-@dataclass(frozen=True, slots=True)
-class Durations:
+class Durations(Struct, frozen=True):
     """Time of every cell by part of the model (any one unit), and of a transfer between neighbouring stages.
 
     `transfer` is one for all, or one for every stage and the next (for the last: the first).
@@ -33,8 +32,7 @@ class Durations:
     transfer: float | Sequence[float] = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Played:
+class Played(Struct, frozen=True):
     """Start and end of every cell, in the schedule's order of cells, per stage."""
 
     start: tuple[tuple[float, ...], ...]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from simcore.documents import read_text
 from simcore.errors import InputError
@@ -19,8 +20,7 @@ Files = dict[Path, bytes]
 CYCLES_PER_MHZ = 1_000_000  # of one of FlexFlow's units, which Chakra's converter takes for seconds
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(Struct, frozen=True):
     """How to convert.
 
     `npus` and `iterations` belong to text workloads, `kineto` and `rank` to PyTorch's traces. `compat` asks for what

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 from simcore.documents import read_text
 from simcore.errors import Location, Problem, Problems
@@ -29,8 +30,7 @@ _EDGE = re.compile(r"node(\d{1,18})\s*->\s*node(\d{1,18})(?!\d)")
 _SYNTAX = 'nodeN [label="{device_id=D|name|Forward|COMP_NODE|simulated_run_time=T}"] or nodeA -> nodeB;'
 
 
-@dataclass(slots=True)
-class Task:
+class Task(Struct):
     """A node of the graph; `source` and `target` are devices, equal for computation."""
 
     number: int
@@ -41,7 +41,7 @@ class Task:
     size_bytes: int
     tag: int
     location: Location
-    parents: list[int] = field(default_factory=list)
+    parents: list[int] = []
 
     @property
     def is_transfer(self) -> bool:

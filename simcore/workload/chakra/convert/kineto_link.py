@@ -12,27 +12,27 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from simcore.errors import InputError
 from simcore.workload.chakra import reader
 from simcore.workload.chakra.convert import sequences
 from simcore.workload.chakra.pytorch_form import Op
-from simcore.workload.kineto import ANNOTATION, CALL, CATEGORIES, OPERATOR, UNREADABLE, TaskKind, complete_events
+from simcore.workload.kineto import ANNOTATION, CALL, CATEGORIES, OPERATOR, UNREADABLE, complete_events
 
-SIDES = {OPERATOR: "host", ANNOTATION: "host", CALL: "calls"} | dict.fromkeys(TaskKind, "device")
+SIDES = {OPERATOR: "host", ANNOTATION: "host", CALL: "calls"} | dict.fromkeys(range(CALL), "device")
 BLOCKING = ("StreamSynchronize", "DeviceSynchronize", "EventSynchronize")
 IDLE_NS = 1_000_000
 ENOUGH = 0.8  # share of the operations that must be found by name
 
 
-@dataclass(frozen=True, slots=True)
-class Timed:
+class Timed(Struct, frozen=True):
     """An event: times in ns since the trace's first."""
 
     name: str

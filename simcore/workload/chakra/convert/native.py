@@ -8,10 +8,11 @@ policy; they count when the system file says `scheduling-policy: EXPLICIT`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import product
 from math import prod
 from typing import Any
+
+from msgspec import Struct
 
 from simcore.errors import InputError
 from simcore.progress import meter
@@ -25,8 +26,7 @@ HIGHEST_PRIORITY = 100_000_000
 SUFFIX = {PhaseName.FORWARD: "forward", PhaseName.INPUT_GRAD: "input_grad", PhaseName.WEIGHT_GRAD: "weight_grad"}
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """Ranks that differ only in their id's digits from `low` up to `high`; both divide the number of ranks."""
 
     low: int
@@ -50,16 +50,15 @@ class Place:
         return [self.low <= bound < self.high for bound in bounds[:-1]]
 
 
-@dataclass(slots=True)
-class _Unrolled:
+class _Unrolled(Struct):
     """Nodes made so far; `cursor` are those the next step waits for, `pending` the collectives under way."""
 
     workload: Workload
     sizes: tuple[int, ...]
     policy: Order
-    nodes: list[dict[str, Any]] = field(default_factory=list)
-    cursor: list[int] = field(default_factory=list)
-    pending: dict[Ref, list[int]] = field(default_factory=dict)
+    nodes: list[dict[str, Any]] = []
+    cursor: list[int] = []
+    pending: dict[Ref, list[int]] = {}
     counter: int = 0
 
     def play(self, step: Step) -> None:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+from msgspec import Struct
 
 from simcore.errors import InputError, Location, closest
 from simcore.workload.chakra import writer
@@ -29,8 +30,7 @@ class TextNode(NamedTuple):
     collective: dict[str, Any]
 
 
-@dataclass(slots=True)
-class _Passes:
+class _Passes(Struct):
     """Steps made so far, and the step of each computation (F G W) and communication (FC GC WC) of each layer.
 
     A later pass finds what the one before left behind, exactly as the original's layers remember their last nodes.
@@ -43,8 +43,8 @@ class _Passes:
     num_dims: int = 0
     first_dim: str = ""
     label: str = ""
-    steps: list[TextNode] = field(default_factory=list)
-    last: dict[tuple[str, int], int] = field(default_factory=dict)
+    steps: list[TextNode] = []
+    last: dict[tuple[str, int], int] = {}
 
     def play(self, index: int, program: str) -> None:
         """The steps of a layer, as `LOOPS` writes them."""
