@@ -276,6 +276,7 @@ class Npu:
     def _write(self, told: NDArray[np.int64], route: Route, zero_ns: int) -> None:
         if len(told):
             rows = told.copy()
+            rows[:, 0] = self.npu_class
             rows[:, START : END + 1] += zero_ns
             rows[:, LAYER] = route.cell.rows[rows[:, LAYER]]
             rows[:, ITERATION] = self.iteration
