@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from simcore.system.shared import Taken
     from simcore.system.whole import Course, Offsets
 
-START, END, LAYER, ITERATION = map(COLUMNS.index, ("start_ns", "end_ns", "layer", "iteration"))
+CLASS, START, END, LAYER, ITERATION = map(COLUMNS.index, ("npu_class", "start_ns", "end_ns", "layer", "iteration"))
 
 Row = tuple[int, ...]
 
@@ -261,9 +261,10 @@ class _Played(NamedTuple):
 
 
 def _table(played: Sequence[_Played], begins_ns: Sequence[int]) -> NDArray[np.int64]:
-    """The rows of a class from its legs."""
+    """The rows of its legs, of no class and no iteration."""
     table = np.concatenate([leg.rows for leg in played])
     table[:, START : END + 1] += np.repeat(begins_ns, [len(leg.rows) for leg in played])[:, None]
+    table[:, [CLASS, ITERATION]] = 0  # whoever writes them has his own
     return table
 
 
