@@ -66,7 +66,7 @@ class EventBuffer:
 
     def extend(self, rows: NDArray[np.int64]) -> None:
         """Write many rows at once."""
-        self._rows.frombytes(np.ascontiguousarray(rows).view(np.uint8))
+        self._rows.frombytes(rows.tobytes())
 
     def table(self) -> EventTable:
         """Everything written so far, as columns, ordered by start, class and stream."""
