@@ -17,6 +17,7 @@ from pathlib import Path
 
 RESERVE_BYTES = 48 << 20
 BALLAST_BYTES = 16 << 20
+LITTLE_BYTES = 1 << 20
 EVERY_S, SELDOM_S = 0.02, 0.5  # the reserve is not taken sooner; what is left says when to look again
 
 
@@ -80,7 +81,7 @@ def _used_bytes() -> int:
 
 def check_room(needed_bytes: int, what: str) -> None:
     """MemoryError, which says how much is needed, when that is more than there is (a look takes 0.2 ms)."""
-    left = left_bytes() if needed_bytes > RESERVE_BYTES else None
+    left = left_bytes() if needed_bytes > LITTLE_BYTES else None
     if left is not None and needed_bytes > left:
         raise MemoryError(f"unable to allocate some {needed_bytes >> 20:,} MB for {what}")
 
