@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 from collections.abc import Sequence
@@ -25,6 +26,8 @@ cli.params.reverse()  # --debug is last
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit status: 0 done, 1 failed, 2 bad input, 3 outside a tolerance, 130 interrupted."""
     words = [*(sys.argv[1:] if arguments is None else arguments)]  # `list` is a module here once that verb is loaded
+    if arguments is None:  # a process of its own, which makes many objects and hardly any that refer to each other
+        gc.set_threshold(100_000)
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
     outcome: int | SimcoreError = 130

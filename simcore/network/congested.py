@@ -181,7 +181,7 @@ class CountedLinks(LinkNetwork):
 
     def times(self) -> IntArray | None:
         """Rows of (link, begin, end) of every occupation; None where they are not kept."""
-        return self._times.rows() if self._times else None
+        return self._times.rows() if self._times is not None else None
 
     def table(self) -> LinkTable:
         """What every link carried so far."""
@@ -192,7 +192,7 @@ class CountedLinks(LinkNetwork):
         """A message occupies a link."""
         self._size_bytes[link] += size_bytes
         self._busy_ns[link] += end_ns - start_ns
-        if self._times:
+        if self._times is not None:
             self._times.add(link, start_ns, end_ns)
 
     def _finish(self, message: Arriving, now_ns: int) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from simcore.system.shared import Taken
     from simcore.system.whole import Course, Offsets
 
-START, END, LAYER, ITERATION = map(COLUMNS.index, ("start_ns", "end_ns", "layer", "iteration"))
+CLASS, START, END, LAYER, ITERATION = map(COLUMNS.index, ("npu_class", "start_ns", "end_ns", "layer", "iteration"))
 
 Row = tuple[int, ...]
 
@@ -184,6 +184,29 @@ class Ahead(Struct, frozen=True, eq=False):
         first = at - self.at
         return 0 <= first < len(self.legs) and all(self.legs[first].fits(*each) for each in came_ns.items())
 
+    def of_others(self, routes: Sequence[Route], came_ns: dict[int, int], course_of: CourseOf) -> Ahead | None:
+        """The same of other classes, as fast and sent at the same times; None where their collectives differ."""
+        others = dict(zip(sorted(self.legs[0].came_ns), sorted(came_ns), strict=True))
+        courses: dict[tuple[int, int], Course] = {}
+        legs = []
+        for timed in self.legs:
+            key = id(timed.course), timed.request.root
+            if key not in courses:
+                chunks = routes[0].npu.scheduler.chunks_of(timed.request)
+                found = course_of(timed.request, chunks, came_ns) if timed.offsets is None else None
+                same = (
+                    found
+                    and not found[1]
+                    and all(found[0].kinds[b] == timed.course.kinds[a] for a, b in others.items())
+                )
+                if not found or not same or chunks != timed.chunks:
+                    return None
+                courses[key] = found[0]
+            times = ({others[each]: time_ns for each, time_ns in own.items()} for own in timed[-5:])
+            legs.append(Timed(*timed[:3], courses[key], None, timed.begin_ns, *times))
+        rows = {others[each]: own for each, own in self.rows.items()}
+        return Ahead(self.at, legs, rows, {others[each]: own for each, own in self.cuts.items()}, _links(legs))
+
 
 CourseOf = Callable[[Request, Chunks, Mapping[int, int]], "tuple[Course, Offsets | None] | None"]
 """What a collective does that classes send at some times, and how far apart they come where that matters."""
@@ -193,7 +216,6 @@ def tell(routes: Sequence[Route], came_ns: dict[int, int], course_of: CourseOf) 
     """What NPUs do that send a collective of their legs at times from its beginning; None where that is not known."""
     some, told = routes[0], list[Timed]()
     played: dict[int, list[_Played]] = {npu_class: [] for npu_class in came_ns}
-    bits: dict[tuple[int, int], int] = {}
     for leg in some.legs.legs[some.at :]:
         request = some.npu.program.requests[leg.ref]
         chunks = some.npu.scheduler.chunks_of(request)
@@ -209,16 +231,23 @@ def tell(routes: Sequence[Route], came_ns: dict[int, int], course_of: CourseOf) 
                 times[npu.npu_class] = begin_ns + time_ns
         told.append(timed)
         came_ns = timed.then_ns
-        for key, links, _ in timed.course.taken:
-            bits[key] = bits.get(key, 0) | links
     if not told:
         return None
     begins_ns = [timed.begin_ns for timed in told]
-    tables = {each: _table(each, own, begins_ns) for each, own in played.items()}
+    tables = {each: _table(own, begins_ns) for each, own in played.items()}
     cuts = {each: _cuts(own) for each, own in played.items()}
     for table in tables.values():
         table[:, LAYER] = np.searchsorted(some.legs.rows, table[:, LAYER])
-    return Ahead(some.at, told, tables, cuts, [(key, links, {}) for key, links in bits.items()])
+    return Ahead(some.at, told, tables, cuts, _links(told))
+
+
+def _links(legs: Sequence[Timed]) -> Taken:
+    """All that legs take."""
+    bits: dict[tuple[int, int], int] = {}
+    for course in {id(timed.course): timed.course for timed in legs}.values():
+        for key, links, _ in course.taken:
+            bits[key] = bits.get(key, 0) | links
+    return [(key, links, {}) for key, links in bits.items()]
 
 
 class _Played(NamedTuple):
@@ -231,11 +260,11 @@ class _Played(NamedTuple):
     times_ns: tuple[int, int, int, int]
 
 
-def _table(npu_class: int, played: Sequence[_Played], begins_ns: Sequence[int]) -> NDArray[np.int64]:
-    """The rows of a class from its legs."""
+def _table(played: Sequence[_Played], begins_ns: Sequence[int]) -> NDArray[np.int64]:
+    """The rows of its legs, of no class and no iteration."""
     table = np.concatenate([leg.rows for leg in played])
     table[:, START : END + 1] += np.repeat(begins_ns, [len(leg.rows) for leg in played])[:, None]
-    table[:, 0] = npu_class
+    table[:, [CLASS, ITERATION]] = 0  # whoever writes them has his own
     return table
 
 

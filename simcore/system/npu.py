@@ -10,7 +10,7 @@ import simpy
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from simcore.system.ahead import END, ITERATION, LAYER, START, Ahead, Cell, Legs, Rejoin, Route, legs_of
+from simcore.system.ahead import LAYER, Ahead, Cell, Legs, Rejoin, Route, legs_of
 from simcore.system.scheduler import Scheduler
 from simcore.system.streams import Dataset, Request, Turns
 from simcore.timeline.events import COMPUTE_STREAM, NO_LAYER, EventKind
@@ -275,8 +275,6 @@ class Npu:
 
     def _write(self, told: NDArray[np.int64], route: Route, zero_ns: int) -> None:
         if len(told):
-            rows = told.copy()
-            rows[:, START : END + 1] += zero_ns
+            rows = np.add(told, (self.npu_class, 0, zero_ns, zero_ns, 0, 0, 0, 0, 0, self.iteration))
             rows[:, LAYER] = route.cell.rows[rows[:, LAYER]]
-            rows[:, ITERATION] = self.iteration
             self._events.extend(rows)

@@ -28,8 +28,10 @@ Classes come apart by other times in other cells (stragglers, transfers between 
 anew. Few come back; where none does, the bound keeps the list that is looked through short.
 """
 
-LONGEST_REST = 8
-"""Who is disturbed twice in a row plays 1 collective before the next is told; who is again 2, and so on to 64."""
+LONGEST_REST, REPAID = 8, 4
+"""Who is disturbed twice in a row plays 1 collective before the next is told; who is again 2, and so on to 64.
+So many collectives that went by as they were told repay telling them.
+"""
 
 
 class Course(Struct, eq=False):
@@ -79,8 +81,9 @@ class _Ahead(NamedTuple):
     zero_ns: int
 
     def repaid(self, now_ns: int) -> bool:
-        """Whether some leg has gone by as it was told."""
-        return any(leg.begin_ns <= now_ns - self.zero_ns for leg in self.told.legs[self.first + 1 : self.first + 2])
+        """Whether enough legs have gone by as they were told."""
+        legs = self.told.legs[self.first + REPAID : self.first + REPAID + 1]
+        return any(leg.begin_ns <= now_ns - self.zero_ns for leg in legs)
 
 
 class Wholes:
@@ -97,6 +100,7 @@ class Wholes:
         self._kinds: dict[Hashable, int] = {}
         self._courses: dict[_Kind, Course | None] = {}
         self._aheads: dict[tuple[int, Legs], list[Ahead]] = {}
+        self._like: dict[tuple[Hashable, ...], Ahead] = {}  # by what makes classes of several groups alike
         self._coming: dict[tuple[str, int, int], _Whole] = {}
         self._of: dict[int, _Whole] = {}  # what a class is in
         self._disturbed: Counter[int] = Counter()  # how often in a row, by first class
@@ -250,7 +254,15 @@ class Wholes:
         known = self._aheads.setdefault((whole.classes[0], some.legs), [])
         told = next((each for each in known if each.fits(some.at, came_ns)), None)
         if told is None:
-            told = tell(routes, came_ns, partial(self._course_of, whole.classes))
+            course_of, compute = (
+                partial(self._course_of, whole.classes),
+                sorted(routes, key=lambda each: each.npu.npu_class),
+            )
+            key = some.legs, some.at, tuple(came_ns.values()), *(id(each.npu.program.compute_ns) for each in compute)
+            like = self._like.get(key)
+            told = (like and like.of_others(routes, came_ns, course_of)) or tell(routes, came_ns, course_of)
+            if told:
+                self._like[key] = told
             known[:] = [*known[-MOST_KNOWN:], told] if told else known
         if told is None:
             return None

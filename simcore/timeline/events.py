@@ -70,7 +70,7 @@ class EventBuffer:
 
     def table(self) -> EventTable:
         """Everything written so far, as columns, ordered by start, class and stream."""
-        rows = np.array(self._rows, np.int64).reshape(-1, len(COLUMNS))
+        rows = np.asarray(self._rows, np.int64).reshape(-1, len(COLUMNS))
         order = np.lexsort((rows[:, 3], rows[:, 1], rows[:, 0], rows[:, 2]))
         messages = np.array(self._messages, dtype=np.int64).reshape(-1, 2)
         table = EventTable(tuple(self._names), *rows[order].T.copy())
