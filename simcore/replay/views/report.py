@@ -1,7 +1,5 @@
 """The report of a replay: the figures and the JSON document."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from statistics import mean, stdev
 
