@@ -22,16 +22,16 @@ from simcore.network.topology.model import Dimension, Topology
 from simcore.profiles import profiles
 from simcore.report.model import Report
 from simcore.system import config
-from simcore.system.collectives import AnyPlan, PlanOptions, algorithms
+from simcore.system.collectives import PlanOptions, algorithms
 from simcore.system.config import SystemConfig
 from simcore.system.plans.flow import Claim, faults
-from simcore.system.plans.plan import Explicit, Plan
+from simcore.system.plans.plan import Plan
 from simcore.workload.loops import loops
 from simcore.workload.model import CollectiveKind, Layer, Phase, PhaseName, Workload
 
 __all__ = ["LawError", "check_collective", "check_folding", "check_loop", "check_plan", "check_topology", "least_bytes"]
 
-Algorithm = Callable[[CollectiveKind, int, int, PlanOptions], AnyPlan]
+Algorithm = Callable[[CollectiveKind, int, int, PlanOptions], Plan]
 RANKS = (2, 3, 4, 5, 8, 9, 16)
 PLACES = ("Ring", "Switch", "FullyConnected", "Mesh")
 SMALL = Topology((Dimension("Ring", 4, 1e9, 10.0), Dimension("Switch", 2, 1e9, 10.0)))
@@ -88,25 +88,24 @@ def _check_runs(
     return taken
 
 
-def check_plan(plan: AnyPlan, kind: CollectiveKind, size: int, share_bytes: int) -> None:
+def check_plan(plan: Plan, kind: CollectiveKind, size: int, share_bytes: int) -> None:
     """A plan of `size` ranks: every round a permutation, nothing less sent than the collective needs.
 
-    An `Explicit` plan (root 0) is played with sets of contributions: everybody must end with what the collective
-    promises.
+    Transfers (root 0) are played with sets of contributions: everybody must end with what the collective promises.
     """
-    if isinstance(plan, Plan | Explicit):
-        _hold(plan.size == size, f"a plan for {plan.size} ranks where {size} were asked for")
-    if isinstance(plan, Explicit):
+    _hold(plan.size == size, f"a plan for {plan.size} ranks where {size} were asked for")
+    if not plan.rounds:
         highest = max((chunk for entry in plan.transfers for chunk in entry.chunks), default=0)
         unit = Claim(kind, size, 1).multiple
         broken = next(faults(plan, Claim(kind, size, unit * (1 + highest // unit))), None)
         _hold(broken is None, f"{kind} on {size} ranks: {broken}")
-    if isinstance(plan, Plan):
-        for entry, _ in plan.rounds:
-            peers = [plan.peer(rank, entry.hop) for rank in range(plan.size)]
+    for _, part in plan.parts:
+        for entry, _ in part.rounds:
+            peers = [part.peer(rank, entry.hop) for rank in range(plan.size)]
             received = sorted(peers) == list(range(plan.size))
             _hold(received, f"hop {entry.hop}: not every rank receives from one other")
             _hold(all(peer != rank for rank, peer in enumerate(peers)), f"hop {entry.hop}: a rank sends to itself")
+    if plan.rounds and not plan.switch:
         least, sent = least_bytes(kind, size, share_bytes), plan.bytes_of(0)
         _hold(sent >= least, f"{kind} on {size} ranks: a rank sends {sent} B, at least {least} B are needed")
 

@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-import simpy
-
+from simcore.network.instant import Environment
 from simcore.network.queued.network import Queued
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Dimension, Topology
@@ -20,13 +19,17 @@ def machine(kind="Switch", npus=8, latency_ns=100.0, ports=PLAIN, bytes_per_s=RA
 
 def play(links, messages, network=Queued, keys=None):
     """Times of arrival of messages (src, dst, bytes, start), and the network."""
-    env = simpy.Environment()
+    env = Environment()
     played, arrived = network(env, links), {}
 
     def send(number, src, dst, size, start_ns):
         yield env.timeout(start_ns)
         played.send(
-            src, dst, size, (keys[number] if keys else number,), lambda: arrived.setdefault(number, int(env.now))
+            src,
+            dst,
+            size,
+            (keys[number] if keys else number,),
+            lambda: arrived.setdefault(number, int(env.now) + played.skipped_ns),
         )
 
     for number, message in enumerate(messages):

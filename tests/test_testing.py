@@ -11,7 +11,7 @@ from simcore.errors import InputError
 from simcore.network.topology.fabric import FABRICS
 from simcore.network.topology.model import Dimension, Topology
 from simcore.system.collectives import algorithms
-from simcore.system.plans.plan import Explicit, Plan, Round, Transfer
+from simcore.system.plans.plan import Plan, Round, Transfer
 from simcore.testing import LawError, check_collective, check_folding, check_loop, check_topology
 from simcore.workload.loops import Loop, Ref, Step, loops
 from simcore.workload.model import CollectiveKind, Layer, Phase, PhaseName, Workload
@@ -34,7 +34,7 @@ def refuses(kind, size, data_bytes, options):
         (lambda kind, size, *_: Plan(size, ((Round(1, 1), 1),)), "at least"),
         (lambda kind, size, *_: Plan(size, ((Round(size, 10**9), 1),)), "sends to itself"),
         (lambda kind, size, *_: Plan(size + 1, ()), "ranks where"),
-        (lambda kind, size, *_: Explicit(size, (Transfer(0, 0, 1, (0,), True),)), "misses"),
+        (lambda kind, size, *_: Plan(size, transfers=(Transfer(0, 0, 1, (0,), True),)), "misses"),
         (refuses, "on every number of ranks"),
     ],
 )

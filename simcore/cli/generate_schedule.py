@@ -14,7 +14,7 @@ from simcore.workload.model import CollectiveKind
 
 if TYPE_CHECKING:
     from simcore.network.topology.model import Topology
-    from simcore.system.plans.plan import Explicit
+    from simcore.system.plans.plan import Plan
 
 KINDS = [kind.value for kind in CollectiveKind if kind != CollectiveKind.BARRIER]
 
@@ -37,21 +37,20 @@ def schedule(kind: str, algorithm: str, topology: str, size: float, pieces: int,
     files.write_text(output, to_text(plan, CollectiveKind(kind), root))
 
 
-def _plan(kind: CollectiveKind, name: str, machine: Topology, size_bytes: int, pieces: int, root: int) -> Explicit:
+def _plan(kind: CollectiveKind, name: str, machine: Topology, size_bytes: int, pieces: int, root: int) -> Plan:
     """The plan of an algorithm; InputError when it is none of these, or cannot."""
     import numpy as np
 
     from simcore.network.topology.links import LinkGraph
     from simcore.system.collectives import PlanOptions, algorithms
     from simcore.system.collectives.synthesised import wires
-    from simcore.system.plans.plan import Explicit
 
     neighbours = partial(wires, LinkGraph(machine), np.arange(machine.npus))
     try:
         made = algorithms.get(name)(kind, machine.npus, size_bytes, PlanOptions(pieces, root=root, wires=neighbours))
     except ValueError as error:
         raise InputError.at("--algorithm", str(error), found=name) from error
-    if isinstance(made, Explicit) and not made.multicast:
+    if made.transfers and not made.multicast:
         return made
     message = f"{name} is not made of transfers from rank to rank one by one"
     raise InputError.at("--algorithm", message, expected="binomial, chain, doubleBinaryTree, flat or synthesised")

@@ -128,14 +128,15 @@ def _lines(answer: Answer, document: dict[str, Any]) -> Iterator[str]:
         yield f"the engine runs it in {document['run_s']:.9g} s"
     if "network_run_s" in document and answer.cluster.topology:
         yield f"on the links of {answer.cluster.topology.name} it takes {document['network_run_s']:.9g} s"
-    parts = [(name, seconds) for name, seconds in document["parts"].items() if seconds]
-    rows = [(name.removesuffix("_s").replace("_", " "), took * 1e9, took / answer.step_s) for name, took in parts]
+    taken = [(name, seconds) for name, seconds in document["parts"].items() if seconds]
+    rows = [(name.removesuffix("_s").replace("_", " "), took * 1e9, took / answer.step_s) for name, took in taken]
     yield Table("", columns("part", "time_ns", ("share", "of the step")), rows).text(indent=2)
     yield from _basis(document)
-    names = [name for name in answer.memory[0].parts if any(memory.parts[name] for memory in answer.memory)]
+    parts = [memory._asdict() for memory in answer.memory]
+    names = [name for name in parts[0] if any(each[name] for each in parts)]
     kept = [
-        (stage, memory.total, *(memory.parts[name] for name in names), _fits(memory.total, capacity).partition(",")[0])
-        for stage, memory in enumerate(answer.memory)
+        (stage, memory.total, *(each[name] for name in names), _fits(memory.total, capacity).partition(",")[0])
+        for stage, (memory, each) in enumerate(zip(answer.memory, parts, strict=True))
     ]
     sizes = [(name, name, "bytes") for name in ("memory", *names)]
     yield ""

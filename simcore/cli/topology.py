@@ -53,7 +53,7 @@ def show(topology: str, output: str | None) -> None:
     emit(_document(loaded, found), lambda: _text(loaded, found))
 
 
-OF_DIMENSION = ("kind", "npus", "bandwidth_bytes_per_s", "latency_ns")
+OF_DIMENSION = ("kind", "npus", "bandwidth_bytes_per_s", "latency_ns", "links")
 OF_NETWORK = ("npus", "devices", "links", "diameter_hops", "bisection_bytes_per_s", "bisection_how")
 OF_WAFER = ("columns", "rows", "dead_npus", "dead_links", "spare_rows")
 
@@ -65,7 +65,7 @@ def _document(topology: Topology, found: Figures) -> dict[str, object]:
         "name": topology.name,
         "description": topology.description,
         "degree": {"min": found.degree_min, "max": found.degree_max},
-        "dims": [_of(dim, OF_DIMENSION) | {"links": dim.parallel_links} for dim in topology.dims],
+        "dims": [_of(dim, OF_DIMENSION) for dim in topology.dims],
     } | _of(found, OF_NETWORK)
     return document | ({"wafer": _of(topology.wafer, OF_WAFER)} if topology.wafer else {})
 
@@ -81,7 +81,7 @@ def _text(topology: Topology, found: Figures) -> str:
 
     rows = []
     for index, dim in enumerate(topology.dims):
-        links = f"{dim.parallel_links} x " if dim.parallel_links > 1 else ""
+        links = f"{dim.links} x " if dim.links > 1 else ""
         speed = f"{links}{format_rate(dim.bandwidth_bytes_per_s)}, {format_ns(dim.latency_ns)} a hop"
         rows.append((f"dimension {index}", f"{dim.kind} of {dim.npus}, {speed}"))
     if wafer := topology.wafer:

@@ -59,20 +59,19 @@ def duration(kernel: Kernel, device: Accelerator, dtype: str) -> Duration:
     InputError
         If there is no such data type.
     """
-    return durations([kernel], device, dtype)[0]
+    return durations([(kernel, dtype)], device)[0]
 
 
-def durations(kernels: Sequence[Kernel], device: Accelerator, dtype: str) -> list[Duration]:
-    """As `duration` for many kernels: rows of the same table are asked for together, and remembered."""
-    known = _known_of(own_folder())
+def durations(kernels: Sequence[tuple[Kernel, str]], device: Accelerator) -> list[Duration]:
+    """As `duration` for many kernels and their types: rows of a table are asked for together, and remembered."""
+    known = _known_of(own_folder(), device)
     if len(known) > _MOST_KNOWN:
         known.clear()
-    new = dict.fromkeys(kernel for kernel in kernels if (device, dtype, kernel) not in known)
-    if new:
-        recipes = {kernel: _HOW[type(kernel)](kernel, device, dtype) for kernel in new}
+    recipes = {one: _HOW[type(one[0])](one[0], device, one[1]) for one in kernels if one not in known}
+    if recipes:
         _learn((ask for ask, _ in recipes.values()), device, known)
-        known |= {(device, dtype, kernel): finish(known[device, ask]) for kernel, (ask, finish) in recipes.items()}
-    return [known[device, dtype, kernel] for kernel in kernels]
+        known |= {one: finish(known[ask]) for one, (ask, finish) in recipes.items()}
+    return [known[one] for one in kernels]
 
 
 class Ask(NamedTuple):
@@ -87,12 +86,12 @@ Recipe = tuple[Ask, Callable[[Duration], Duration]]
 
 
 _Known = dict[tuple[object, ...], Duration]
-_MOST_KNOWN = 1 << 18
+_MOST_KNOWN = 1 << 16
 
 
-@remembered(4)
-def _known_of(own: Path) -> _Known:
-    """Kernels and rows, by device, that were looked up with a user's tables in a folder."""
+@remembered(64)
+def _known_of(own: Path, device: Accelerator) -> _Known:
+    """Kernels and rows of a device that were looked up with a user's tables in a folder."""
     return {}
 
 
@@ -100,13 +99,13 @@ def _learn(asks: Iterable[Ask], device: Accelerator, known: _Known) -> None:
     """Look up what is not known: all rows of one operation with the same words at once."""
     groups: dict[tuple[object, ...], dict[Ask, None]] = {}
     for ask in asks:
-        if (device, ask) not in known:
+        if ask not in known:
             groups.setdefault((ask.operation, ask.words, len(ask.sizes)), {})[ask] = None
     for group in groups.values():
         found = _answered(list(group), device)
         columns = (found.seconds, found.source, found.distance, found.spread, found.table)
         for ask, seconds, source, *others in zip(group, *(one.tolist() for one in columns), strict=True):
-            known[device, ask] = Duration(seconds, _SOURCES[source], *others)
+            known[ask] = Duration(seconds, _SOURCES[source], *others)
 
 
 def _answered(asks: Sequence[Ask], device: Accelerator) -> Answer:
@@ -143,9 +142,9 @@ def expert_exchange(
     mode = "low_latency" if low_latency else "normal"
     sizes = {"nodes": nodes, "ranks": ranks, "hidden": hidden, "topk": top_k, "experts": experts, "tokens": tokens}
     ask = _ask("expert_exchange", ("bf16", mode, stage), **sizes, sms=1 if low_latency else sms)
-    known = _known_of(own_folder())
+    known = _known_of(own_folder(), device)
     _learn([ask], device, known)
-    return known[device, ask]
+    return known[ask]
 
 
 _CURVE_BYTES = 2.0 ** np.arange(8, 30, 0.5)  # what the tables span
@@ -286,7 +285,7 @@ def _memory(kernel: MemoryPass, device: Accelerator, dtype: str) -> Recipe:
     spec = OPERATIONS[operation]
     sizes = dict.fromkeys(spec.sizes, width) | {spec.swept: max(1.0, elements / width)}
     least_s = kernel.bytes / device.memory_bytes_per_s if kernel.bytes > _CACHED_BYTES else 0.0
-    return _ask(operation, words, **sizes), lambda found: replace(found, seconds=max(found.seconds, least_s))
+    return _ask(operation, words, **sizes), lambda found: found.lasting(max(found.seconds, least_s))
 
 
 _CACHED_BYTES = 2e8  # more than any device's caches hold

@@ -185,3 +185,7 @@ class Duration:
     distance: float
     spread: float
     table: str = ""
+
+    def lasting(self, seconds: float) -> Duration:
+        """The same of another length."""
+        return Duration(seconds, self.source, self.distance, self.spread, self.table)

@@ -123,7 +123,7 @@ class Answer:
             "tokens_per_s_per_accelerator": self.tokens_per_s,
             "mfu": self.mfu,
             "memory": [
-                {"stage": stage, "peak_bytes": memory.total, "parts": memory.parts}
+                {"stage": stage, "peak_bytes": memory.total, "parts": memory._asdict()}
                 for stage, memory in enumerate(self.memory)
             ],
             "capacity_bytes": self.cluster.memory_bytes,

@@ -11,7 +11,8 @@ from simcore.cost.cluster import Cluster
 from simcore.cost.systems import software as profile_of
 from simcore.errors import InputError
 from simcore.library import table
-from simcore.network.topology.model import Dimension, Topology
+from simcore.network.topology.links import rates_bytes_per_s
+from simcore.network.topology.model import Topology
 from simcore.system.collectives.nccl import FABRICS, Fabric
 
 _USUAL = {start: (fabric, int(gigabits)) for start, fabric, gigabits in table(__file__, "usual.txt")}
@@ -65,7 +66,7 @@ def _usual(device: Accelerator) -> tuple[str, int]:
 
 
 _MESSAGE_S = 10e-6
-_WAYS = 2  # a ring's neighbours, and the passes of a level there and back
+_WAYS = 2  # the passes of a level, there and back
 
 
 def fabric_of_topology(topology: Topology) -> Fabric:
@@ -81,23 +82,19 @@ def fabric_of_topology(topology: Topology) -> Fabric:
         raise InputError.at("topology", message, expected="a topology of dimensions", found=found)
     node, *others = topology.dims
     further = others or [node]
-    slowest_bytes_per_s = min(map(_rate, further))
+    own_bytes_per_s, *shared_bytes_per_s = (  # that an NPU sends when all do
+        rate / dim.oversubscription for rate, dim in zip(rates_bytes_per_s(topology), topology.dims, strict=True)
+    )
+    slowest_bytes_per_s = min(shared_bytes_per_s, default=own_bytes_per_s)
     latency_s = max(dimension.latency_ns for dimension in further) * 1e-9
     return Fabric(
         topology.name,
         node.npus if others else prod(dimension.npus for dimension in topology.dims),
         "stated",
-        _rate(node),
+        own_bytes_per_s,
         slowest_bytes_per_s * node.npus,
         slowest_bytes_per_s,
         near_s=_WAYS * node.latency_ns * 1e-9,
         far_s=_WAYS * latency_s,
         hop_s=_MESSAGE_S + latency_s,
     )
-
-
-def _rate(dimension: Dimension) -> float:
-    """Bytes a second that an NPU sends into a dimension when all do."""
-    neighbours = {"Ring": min(_WAYS, dimension.npus - 1), "FullyConnected": dimension.npus - 1}.get(dimension.kind, 1)
-    links = dimension.parallel_links * max(1, neighbours)
-    return dimension.bandwidth_bytes_per_s * links / dimension.oversubscription

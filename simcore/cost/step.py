@@ -222,8 +222,16 @@ def _prepared(model: Model, plan: Plan, cluster: Cluster) -> Machine:
     """The machine, all kernels of the model looked up: together is many times as fast as cell by cell."""
     machine, layers = Machine(plan, cluster), kinds(model, range(model.depth))
     places: list[_Place] = [*(kind for kind, _ in layers), False, True]
-    machine.prepare(block.kernels for place in places for block in _blocks(model, plan, place))
+    some = [_blocks(model, plan, place) for place in places]
+    summed = (_summed(each, machine) for each in some)
+    machine.prepare([*summed, *(block.kernels for each in some for block in each)])
     return machine
+
+
+def _summed(some: Sequence[Block], machine: Machine) -> tuple[Kernel, ...]:
+    """Adding the gradients of blocks to those of micro-batches before."""
+    held = sum((of_weights(block.weights, machine.plan) for block in some), NOTHING)
+    return accumulation(held.trained + held.trained_experts, machine.cluster.software.accumulation_bytes)
 
 
 def _blocks(model: Model, plan: Plan, place: _Place) -> tuple[Block, ...]:
@@ -299,8 +307,7 @@ class _Placed:
         rows = [self._slowed(row) for row in rows]
         kernels = [kernel for block in some for kernel in block.kernels]
         repeated = kernels if again else [one for block in some for one in dropped(block.kernels, plan)]
-        held = sum((of_weights(block.weights, plan) for block in some), NOTHING)
-        summed = accumulation(held.trained + held.trained_experts, self._software.accumulation_bytes)
+        summed = _summed(some, self.machine)
         self._expert_launches(kernels, charges, again=again)
         # Delayed 8-bit scales follow the largest values of all ranks; Blackwell scales blocks by themselves.
         attends = any(isinstance(kernel.work, Attention) for kernel in kernels)
@@ -492,4 +499,4 @@ def _longer(row: Layer, forward_s: float, backward_s: float, weight_s: float = 0
 
 
 def _more(phase: Phase, seconds_: float) -> Phase:
-    return replace(phase, compute_ns=phase.compute_ns + whole_ns(1e9 * seconds_))
+    return replace(phase, compute_ns=phase.compute_ns + whole_ns(1e9 * seconds_)) if seconds_ else phase

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,17 @@ from simcore.cost.placed import fabric_of_topology, usual_fabric
 from simcore.cost.systems import CLUSTERS, RUNS, software
 from simcore.documents import Node, read
 from simcore.errors import InputError, Location, Problems, closest
-from simcore.model.plan import CONTEXTS, LINEAR, OFFLOADED, RECOMPUTED, Plan, check, check_sizes
+from simcore.model.plan import (
+    CONTEXTS,
+    GRADIENT_BYTES,
+    LINEAR,
+    OFFLOADED,
+    RECOMPUTED,
+    ZERO_LEVELS,
+    Plan,
+    check,
+    check_sizes,
+)
 from simcore.model.presets import model as named_model
 from simcore.model.shape import Experts, Latent, Model, Weights
 from simcore.model.steps import Module
@@ -83,6 +93,23 @@ def _value(node: Node, kind: str, otherwise: object, *, needed: bool) -> object:
     if kind.startswith("Literal"):
         return node.choice([word.strip(" \"'") for word in kind[len("Literal[") : -1].split(",")])
     return node.number() if kind == "float" else node.integer(1 if needed else 0)
+
+
+def plan_word(name: str, node: Node, choices: list[str] | None = None) -> Any:
+    """What a plan's field of this name is to be: among its choices, or of its type, from 1 on where that is usual."""
+    field, choices = _PLAN[name], choices or CHOICES.get(name)
+    if str(field.type).startswith("tuple"):
+        return tuple(item.choice(choices or []) for item in node.sequence())
+    if choices:
+        return node.choice(choices) or choices[0]
+    number = _value(node, str(field.type), None, needed=field.default == 1)
+    if number not in _NUMBERS.get(name, (number,)):
+        node.problem("there is no such choice", expected=", ".join(map(str, _NUMBERS[name])))
+    return number
+
+
+_PLAN = {field.name: field for field in fields(Plan)}
+_NUMBERS: dict[str, Sequence[object]] = {"gradient_bytes": GRADIENT_BYTES, "zero": ZERO_LEVELS}
 
 
 def cluster_of(name: str, place: str | Location = "--cluster") -> Cluster:

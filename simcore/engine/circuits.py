@@ -9,17 +9,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.engine.setup import Setup
-from simcore.engine.transports import Wired, fold_of, make_transport
+from simcore.engine.transports import Choice, Wired
 from simcore.errors import InputError
 from simcore.network.instant import Environment
+from simcore.network.topology.model import Topology
 from simcore.system.circuits import Switched
 from simcore.system.transport import class_of
 
 
-def transport_of(env: Environment, ranks: Sequence[Sequence[int]], setup: Setup) -> Wired | Switched:
-    """As `make_transport`; over circuits that are switched, one of these for each configuration."""
-    topology = setup.topology
-    transports = [make_transport(env, ranks, each) for each in _configurations(setup)]
+def choices_of(setup: Setup) -> list[Choice]:
+    """What plays a run; over circuits that are switched, a choice for each configuration."""
+    return [Choice(each) for each in _configurations(setup)]
+
+
+def transport_of(
+    env: Environment, ranks: Sequence[Sequence[int]], choices: Sequence[Choice], topology: Topology
+) -> Wired | Switched:
+    """As `Choice.transport`; over circuits that are switched, with one for each configuration."""
+    transports = [choice.transport(env, ranks) for choice in choices]
     return Switched(env, ranks, transports, topology, topology.circuits) if topology.circuits else transports[0]
 
 
@@ -28,9 +35,9 @@ def parts_of(transport: Wired | Switched) -> Sequence[Wired]:
     return transport.transports if isinstance(transport, Switched) else [transport]
 
 
-def folded(setup: Setup, kinds: NDArray[np.int64]) -> list[Sequence[int]] | None:
-    """As `fold_of`, where that is the same on all configurations of the circuits."""
-    first, *others = [fold_of(each, kinds) for each in _configurations(setup)]
+def folded(choices: Sequence[Choice], kinds: NDArray[np.int64]) -> list[Sequence[int]] | None:
+    """As `Choice.fold`, where that is the same on all configurations of the circuits."""
+    first, *others = [choice.fold(kinds) for choice in choices]
     same = first and all(each and (class_of(each) == class_of(first)).all() for each in others)
     return first if same else None
 

@@ -6,6 +6,7 @@ Classes are found by partition refinement.
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from math import prod
 
 import numpy as np
@@ -17,17 +18,15 @@ from simcore.errors import InputError
 from simcore.network.parts import Part, parts
 from simcore.network.topology.fabric import Fabric
 from simcore.network.topology.links import LinkGraph
-from simcore.system.collectives import AnyPlan
 from simcore.system.flights import Site
-from simcore.system.groups import GroupDim, LogicalDim
-from simcore.system.layouts import playable
+from simcore.system.groups import Delay, GroupDim, LogicalDim
 from simcore.system.plans.maker import Costs, Plans
 from simcore.system.plans.plan import Plan, Symmetry
 from simcore.system.streams import Lane, StreamPhase
 from simcore.system.transport import class_of
 from simcore.workload.model import CollectiveKind
 
-SAMPLED_RANKS = 256
+SAMPLED_RANKS, LARGE_BYTES = 256, 1 << 30
 GATHER, SCATTER = CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER
 
 Symmetries = Mapping[GroupDim, Symmetry]
@@ -108,21 +107,70 @@ class Ground:
         self.placeless = all(site.placeless for site in sites)
 
 
-def survey(setup: Setup, links: LinkGraph, costs: Costs, *, folds: bool) -> Ground:
-    """Look at the machine and at what its collectives send.
+class Traffic:
+    """What ranks send in the dimensions of a run, looked at before it: plans of a small and a large size stand for all.
 
-    `folds`: one NPU may play for others, on links that stand for theirs.
+    `may`: what may be done with the ranks of a dimension. `playable`: as of plans, of all. `far`: where ranks send to
+    others than the next one of their group.
     """
+
+    def __init__(self, placement: Placement, costs: Costs):
+        self.lanes: list[Lane] = []
+        self.may: dict[GroupDim, Symmetry] = {}
+        self.playable, self.far, self._costs = True, list[GroupDim](), costs
+        self._plans: list[tuple[CollectiveKind, Lane]] = []
+        for kind, lanes in placement.lanes.items():
+            for lane in (lane for lane in lanes if lane.dim.size > 1):
+                plans, dim = [*_samples(kind, lane, costs)], lane.dim
+                self.lanes.append(lane)
+                self._plans.append((kind, lane))
+                own = min((plan.symmetry if plan else Symmetry.NONE for plan in plans), default=Symmetry.TURNS)
+                self.may[dim] = min(self.may.get(dim, own), own)
+                self.playable &= all(plan is None or plan.playable for plan in plans)
+                if not all(plan and plan.plain and all(entry.hop == 1 for entry, _ in plan.rounds) for plan in plans):
+                    self.far.append(dim)
+
+    def used(self, part: Part) -> set[GroupDim]:
+        """The groups that are in a part."""
+        return {lane.dim for lane in self.lanes if part.first <= lane.dim.index <= part.last}
+
+    def looks_alike(self, placement: Placement, links: LinkGraph) -> bool:
+        """Whether all NPUs may change places, with the groups of all dimensions."""
+        if any(_spans(lane.dim, links) for lane in self.lanes):
+            return False
+        return all(_one_for_all(part, self.used(part), placement.dims, self.may) for part in parts(links, ()))
+
+    def as_far(self, npus: int, delay: Delay) -> bool:
+        """Whether all NPUs send as far as each other in every round, on links that nobody shares.
+
+        Where messages of no size and of a large one take as long, so do all.
+        """
+        if min(self.may.values(), default=Symmetry.TURNS) == Symmetry.NONE:
+            return False
+        for kind, lane in self._plans:
+            dim, ids = lane.dim, np.arange(npus)
+            firsts = ids[ids // dim.stride % dim.size == 0] if isinstance(dim, LogicalDim) else ids[:1]
+            members = dim.members(0)
+            for part in (
+                part for plan in _samples(kind, lane, self._costs, dim.size) if plan for _, part in plan.parts
+            ):
+                for hop in {entry.hop for entry, _ in part.rounds}:
+                    src, dst = ((firsts[:, None] + own).ravel() for own in (members, members[part.peers(hop)]))
+                    if any(np.ptp(delay(src, dst, size_bytes)) for size_bytes in (0, LARGE_BYTES)):
+                        return False
+        return True
+
+
+def survey(setup: Setup, links: LinkGraph, traffic: Traffic, *, asks: bool) -> Ground:
+    """Look at the machine and at what its collectives send; `asks`, receivers ask for it."""
     placement, count = setup.placement, len(setup.topology.dims)
-    lanes = [lane for lane in placement.every_lane if lane.dim.size > 1]
-    may, fits = _symmetries(placement, costs)
-    crossed = _crossed(setup)
+    may, crossed = traffic.may, _crossed(setup)
     together = [crossed] if crossed else []
-    together += [(0, count - 1) for lane in lanes if _spans(lane.dim, links)]
+    together += [(0, count - 1) for lane in traffic.lanes if _spans(lane.dim, links)]
     exclusive = setup.settings.queues_per_dim == 1 and setup.system.active_chunks_per_dimension == 1
     sites, colours = [], np.zeros(links.npus, np.int64)
     for part in parts(links, together):
-        own = _used(part, lanes)
+        own = traffic.used(part)
         messages = crossed is not None and part.first <= crossed[1] and crossed[0] <= part.last
         stages = 1  # of a pipeline, each a row of neighbours of a place; 0 where that cannot be said
         if messages:
@@ -137,37 +185,14 @@ def survey(setup: Setup, links: LinkGraph, costs: Costs, *, folds: bool) -> Grou
         placeless = alike and alone and one_group
         if messages and not own:
             placeless = stages == part.npus  # one of each stage, who hands over to the others
-        least = min((may[dim] for dim in own if dim in may), default=Symmetry.NONE)
-        sites.append(Site(part, alike, stages if alike and folds else 0, not alone, placeless, least))
+        least = min((may[dim] for dim in own), default=Symmetry.NONE)
+        sites.append(Site(part, alike, stages if alike else 0, not alone, placeless, least))
         if alike:
             colours = colours * stages + np.arange(links.npus) // part.stride % part.npus // (part.npus // stages)
         else:
             distinct = part.npus if messages else _distinct(part, placement.dims, may)
             colours = colours * distinct + np.arange(links.npus) // part.stride % distinct
-    return Ground(sites, colours, plain=fits and not costs.rendezvous)
-
-
-def looks_alike(placement: Placement, links: LinkGraph, costs: Costs) -> bool:
-    """Whether all NPUs may change places, with the groups of all dimensions."""
-    lanes = [lane for lane in placement.every_lane if lane.dim.size > 1]
-    if any(_spans(lane.dim, links) for lane in lanes):
-        return False
-    may, _ = _symmetries(placement, costs)
-    return all(_one_for_all(part, _used(part, lanes), placement.dims, may) for part in parts(links, ()))
-
-
-def lanes_beyond_neighbours(placement: Placement, costs: Costs) -> Iterator[Lane]:
-    """Lanes in which ranks send to others than the next one of their group."""
-    for kind, lanes in placement.lanes.items():
-        for lane in (lane for lane in lanes if lane.dim.size > 1):
-            plans = _samples(kind, lane, costs)
-            if not all(isinstance(plan, Plan) and all(entry.hop == 1 for entry, _ in plan.rounds) for plan in plans):
-                yield lane
-
-
-def _used(part: Part, lanes: Iterable[Lane]) -> set[GroupDim]:
-    """The groups that are in a part."""
-    return {lane.dim for lane in lanes if part.first <= lane.dim.index <= part.last}
+    return Ground(sites, colours, plain=traffic.playable and not asks)
 
 
 def _spans(dim: GroupDim, links: LinkGraph) -> bool:
@@ -191,32 +216,19 @@ def _crossed(setup: Setup) -> tuple[int, int] | None:
     return crossed[0], crossed[-1]
 
 
-def _symmetries(placement: Placement, costs: Costs) -> tuple[dict[GroupDim, Symmetry], bool]:
-    """What may be done with the ranks of a dimension, whatever they send, and whether all of that is playable."""
-    found: dict[GroupDim, Symmetry] = {}
-    fits = True
-    for kind, lanes in placement.lanes.items():
-        for lane in (lane for lane in lanes if lane.dim.size > 1):
-            for plan in _samples(kind, lane, costs):
-                may = Symmetry.NONE if plan is None else plan.symmetry
-                found[lane.dim] = min(found.get(lane.dim, Symmetry.TURNS), may)
-                fits &= plan is None or playable(plan)
-    return found, fits
-
-
-def _samples(kind: CollectiveKind, lane: Lane, costs: Costs) -> Iterable[AnyPlan | None]:
-    """What the ranks of a dimension send, of some size; None where only the network tells."""
+def _samples(kind: CollectiveKind, lane: Lane, costs: Costs, most: int = SAMPLED_RANKS) -> Iterator[Plan | None]:
+    """What the ranks of a dimension send, a little and much; None where only the network tells."""
     if lane.algorithm.traits.network_aware:
         yield None
         return
     kinds = (kind, SCATTER, GATHER) if kind == CollectiveKind.ALL_REDUCE else (kind,)
     size = lane.dim.size  # few ranks for many: as many as a power of two, even or odd where those are
-    if size > SAMPLED_RANKS:
-        size = SAMPLED_RANKS - 2 + size % 2 if size & (size - 1) else SAMPLED_RANKS
+    if size > most:
+        size = most - 2 + size % 2 if size & (size - 1) else most
     here = structs.replace(lane, dim=LogicalDim(0, size, 1))
-    for each in kinds:
+    for each, data_bytes in product(kinds, (size, LARGE_BYTES * size)):
         try:
-            yield Plans(costs).of(StreamPhase(each, here, 1024 * size, 1024 * size, 0), 0)
+            yield Plans(costs).of(StreamPhase(each, here, data_bytes, data_bytes, 0), 0)
         except InputError:  # said where it is sent
             continue
 

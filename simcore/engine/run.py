@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from simcore.engine.circuits import folded, parts_of, transport_of
+from simcore.engine.circuits import choices_of, folded, parts_of, transport_of
 from simcore.engine.deadlock import deadlock
 from simcore.engine.loops import LoopCase
 from simcore.engine.settings import Settings
 from simcore.engine.setup import Setup, prepare
-from simcore.engine.transports import notes_of, stuck_of
+from simcore.engine.transports import stuck_of
 from simcore.engine.wiring import Scene, make_gates, make_phases, play
 from simcore.network.instant import Environment
+from simcore.network.topology.links import rates_bytes_per_s
 from simcore.network.topology.model import Topology
 from simcore.profiles import Profile
 from simcore.progress import meter
@@ -21,7 +21,7 @@ from simcore.system.circuits import Switched
 from simcore.system.config import SystemConfig
 from simcore.system.remote_memory import RemoteMemory
 from simcore.system.scheduler import Scheduler
-from simcore.system.transport import AsymmetryError, MeetingError
+from simcore.system.transport import MeetingError
 from simcore.timeline.events import EventBuffer, Timeline
 from simcore.workload.model import GraphSet, Workload
 
@@ -39,31 +39,17 @@ def simulate(
 ) -> Timeline:
     """Run a text workload, or one graph per NPU with a remote `memory`.
 
-    NPUs that do the same are one process; when they turn out to differ, the run is repeated with one each. Phases are
-    timed each by itself; where they turn out to meet and only messages can tell, it is repeated message by message.
+    NPUs that do the same are one process. Phases are timed each by itself; where they turn out to meet and only
+    messages can tell, the run is repeated message by message.
     Raises InputError when the content does not fit the machine or cannot run, DeadlockError when it cannot finish.
     """
     rows = content if isinstance(content, Workload) else Workload("", ())
     setup = prepare(rows, topology, system, profile, settings)
     case = LoopCase.of(content, setup) if isinstance(content, Workload) else _graphs(content, memory, setup)
     try:
-        return _folded(case)
+        return _run(case)
     except MeetingError:  # only the run shows that phases meet
-        return _folded(replace(case, settings=replace(settings, meeting=True)))
-
-
-def _folded(case: LoopCase | GraphCase) -> Timeline:
-    kinds = case.kinds() if case.settings.folds else None
-    classes = None if kinds is None else folded(case, kinds)
-    try:
-        return _run(case, classes or _everyone(case.topology.npus))
-    except AsymmetryError:  # only the run shows that NPUs differ
-        return _run(case, _everyone(case.topology.npus))
-
-
-def _everyone(npus: int) -> list[range]:
-    """A class for every NPU; those of a million take 120 MB."""
-    return [range(npu, npu + 1) for npu in range(npus)]
+        return _run(replace(case, settings=replace(settings, meeting=True)))
 
 
 def _graphs(graphs: GraphSet, memory: RemoteMemory | None, setup: Setup) -> GraphCase:
@@ -72,9 +58,13 @@ def _graphs(graphs: GraphSet, memory: RemoteMemory | None, setup: Setup) -> Grap
     return GraphCase.of(graphs, memory, setup)
 
 
-def _run(case: LoopCase | GraphCase, ranks: Sequence[Sequence[int]]) -> Timeline:
+def _run(case: LoopCase | GraphCase) -> Timeline:
+    choices = choices_of(case)
+    kinds = case.kinds() if case.settings.folds else None
+    classes = None if kinds is None else folded(choices, kinds)
+    ranks = classes or [range(npu, npu + 1) for npu in range(case.topology.npus)]  # those of a million take 120 MB
     env, events = Environment(), EventBuffer()
-    transport = transport_of(env, ranks, case)
+    transport = transport_of(env, ranks, choices, case.topology)
     gates = make_gates(env, ranks, case, transport)
     players = case.players(Scene(env, ranks, events, transport))
     phases = [make_phases(int(members[0]), case) for members in ranks]
@@ -90,9 +80,8 @@ def _run(case: LoopCase | GraphCase, ranks: Sequence[Sequence[int]]) -> Timeline
     finish_ns = tuple(npu.finish_ns for npu in npus)
     if min(finish_ns) < 0:
         network = [line for each in parts_of(transport) for line in stuck_of(each)]
-        if network and len(ranks) < case.topology.npus:
-            raise AsymmetryError  # unfolded, it can be said which links wait for which
         raise deadlock([*network, *players.stuck()], schedulers, ranks, events.table().names, gang=case.profile.gang)
+    notes = (note for choice, each in zip(choices, parts_of(transport), strict=True) for note in choice.notes(each))
     played = Timeline(
         events=events.table(),
         time_ns=max(finish_ns),
@@ -100,9 +89,9 @@ def _run(case: LoopCase | GraphCase, ranks: Sequence[Sequence[int]]) -> Timeline
         ranks=tuple(ranks),
         finish_ns=finish_ns,
         dims=tuple((dim.kind, dim.npus) for dim in case.topology.dims),
-        rated_bytes_per_s=tuple(dim.bandwidth_bytes_per_s for dim in case.topology.dims),
+        rated_bytes_per_s=rates_bytes_per_s(case.topology),
         links=transport.links(),
-        notes=tuple(dict.fromkeys(note for each in parts_of(transport) for note in notes_of(each, case))),
+        notes=tuple(dict.fromkeys(notes)),
         circuits=transport.told() if isinstance(transport, Switched) else None,
     )
     return players.told(played)

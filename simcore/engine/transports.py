@@ -7,9 +7,10 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
-from simcore.engine.folding import Ground, classes_of, fold, lanes_beyond_neighbours, looks_alike, survey
+from simcore.engine.folding import Ground, Traffic, classes_of, fold, survey
 from simcore.engine.setup import Setup
 from simcore.errors import InputError
 from simcore.network.congested import LinkNetwork
@@ -33,71 +34,99 @@ Ints = NDArray[np.int64]
 IDLE_PORTS = "buffers, marks, congestion control and routing of the topology play no part: --network queued has them"
 
 
-def make_transport(env: Environment, ranks: Sequence[Sequence[int]], setup: Setup) -> Wired:
-    """Without contention phases are solved; on shared links they share them; NCCL's were measured.
+class Choice:
+    """What plays a run, or a configuration of its circuits: classes of NPUs that do the same, and their transport.
 
-    Where the order of events counts, receivers ask for messages (rendezvous), or `--exact messages` asks for it, every
-    message is played, by one NPU for all where they are alike. `ranks` are classes that `fold_of` gives, or everyone.
+    Without contention phases are solved; on shared links they share them; NCCL's were measured. Where the order of
+    events counts, receivers ask for messages (rendezvous), or `--exact messages` asks for it, every message is played.
     """
-    topology, profile = setup.topology, setup.profile
-    links = LinkGraph(topology, timed=setup.settings.link_times)
-    costs, network, folded = costs_of(setup, links), network_of(setup), len(ranks) < topology.npus
-    _check(setup, network)
-    if setup.system.fabric:
-        return Measured(env, ranks, setup.system.fabric, costs)
-    if network is None:
-        if setup.settings.exact or _in_turn(setup):
-            return Played(env, ranks, CongestionFree(env, profile.delay(topology)), costs, barrier=profile.barrier)
-        return Solved(env, ranks, profile.delay(topology), costs, barrier=profile.barrier)
-    shares = [[dim.size for dim in setup.placement.dims if dim.index == at] for at in range(len(topology.dims))]
-    ground = _ground(setup, network, links, costs, folds=network.foldable and folded)
-    if ground is None:
-        return Played(env, ranks, network(env, FoldedLinks(links, shares) if folded else links), costs)
-    plays = ground.playable and network.in_columns
-    phases = partial(Phases, network=network, costs=costs, plain=network.in_columns)
-    return Shared(env, ranks, links, phases, costs, sites=ground.sites, shares=shares, names=setup.names, plays=plays)
 
+    def __init__(self, setup: Setup):
+        self._setup, self._network = setup, network_of(setup)
+        _check(setup, self._network)
+        self._links = LinkGraph(setup.topology, timed=setup.settings.link_times)
+        self._costs = costs_of(setup, self._links)
+        self._traffic = Traffic(setup.placement, self._costs)
+        self._in_turn = setup.settings.rendezvous or setup.system.bus is not None or setup.in_turn
+        self._ground = self._survey(self._network) if self._network else None
 
-def fold_of(setup: Setup, kinds: Ints) -> list[Sequence[int]] | None:
-    """Classes of NPUs that do the same, where `kinds` numbers them by what they compute; None where all differ.
+    def _survey(self, network: type[LinkNetwork]) -> Ground | None:
+        """What phases stand on that are timed one by one; None where every message is played.
 
-    Where only a run can tell whether places differ, those that it may begin with.
-    """
-    network, topology, dims = network_of(setup), setup.topology, setup.placement.dims
-    if setup.system.fabric:
-        return fold(dims, kinds) if in_equal_nodes(dims, topology.npus, setup.system.fabric.node_ranks) else None
-    links = LinkGraph(topology)
-    costs = costs_of(setup, links)
-    ground = _ground(setup, network, links, costs, folds=True) if network else None
-    if ground:
-        if (np.diff(kinds.reshape(setup.stages, -1)) == 0).all():
-            return classes_of(kinds * (ground.colours.max() + 1) + ground.colours)
-        return fold(dims, kinds) if ground.placeless else None
-    if network or _in_turn(setup):
-        return None if np.ptp(kinds) or not _one_for_all(setup, network, costs) else [range(topology.npus)]
-    if topology.noise.links or (np.ptp(kinds) and not (setup.profile.gang and _all_alike(setup, costs))):
-        return None
-    return fold(dims, kinds)
+        Those that meet can be played in columns, none can meet, or, as messages on queues take so long, it is worth a
+        try until they are known to.
+        """
+        setup = self._setup
+        known_to_meet = network.has_queues and setup.settings.meeting
+        if not setup.profile.gang or known_to_meet or setup.settings.exact or setup.topology.faults:
+            return None
+        ground = survey(setup, self._links, self._traffic, asks=self._costs.rendezvous)
+        tried = network.has_queues or (ground.playable and network.in_columns)
+        return ground if tried or not ground.meets else None
 
+    def transport(self, env: Environment, ranks: Sequence[Sequence[int]]) -> Wired:
+        """The transport for classes that `fold` gives, or for everyone."""
+        setup, links, costs, network, ground = self._setup, self._links, self._costs, self._network, self._ground
+        topology, profile, folded = setup.topology, setup.profile, len(ranks) < setup.topology.npus
+        if setup.system.fabric:
+            return Measured(env, ranks, setup.system.fabric, costs)
+        if network is None:
+            if setup.settings.exact or self._in_turn:
+                return Played(env, ranks, CongestionFree(env, profile.delay(topology)), costs, barrier=profile.barrier)
+            return Solved(env, ranks, profile.delay(topology), costs, barrier=profile.barrier)
+        shares = [[dim.size for dim in setup.placement.dims if dim.index == at] for at in range(len(topology.dims))]
+        if ground is None:
+            return Played(env, ranks, network(env, FoldedLinks(links, shares) if folded else links), costs)
+        lone = network.foldable and folded
+        sites = [site if lone else structs.replace(site, lone=0) for site in ground.sites]
+        plays = ground.playable and network.in_columns
+        phases = partial(Phases, network=network, costs=costs, plain=network.in_columns)
+        return Shared(env, ranks, links, phases, costs, sites=sites, shares=shares, names=setup.names, plays=plays)
 
-def _in_turn(setup: Setup) -> bool:
-    """Whether the order of messages counts although they share no links."""
-    return setup.settings.rendezvous or setup.system.bus is not None or setup.in_turn
+    def fold(self, kinds: Ints) -> list[Sequence[int]] | None:
+        """Classes of NPUs that do the same, where `kinds` numbers them by what they compute; None where all differ."""
+        setup, topology, dims, ground = self._setup, self._setup.topology, self._setup.placement.dims, self._ground
+        even = not np.ptp(kinds)
+        if setup.system.fabric:
+            return fold(dims, kinds) if in_equal_nodes(dims, topology.npus, setup.system.fabric.node_ranks) else None
+        if ground:
+            if (np.diff(kinds.reshape(setup.stages, -1)) == 0).all():
+                return classes_of(kinds * (ground.colours.max() + 1) + ground.colours)
+            return fold(dims, kinds) if ground.placeless else None
+        if self._network or self._in_turn:
+            return [range(topology.npus)] if even and self._one_for_all() else None
+        if topology.noise.links or not (even or setup.profile.gang):
+            return None
+        # Where the whole machine waits for its last NPU after every phase, places make no difference.
+        alike = (setup.profile.barrier and even) or self._traffic.looks_alike(setup.placement, self._links)
+        return (
+            fold(dims, kinds) if alike or self._traffic.as_far(topology.npus, setup.profile.delay(topology)) else None
+        )
 
+    def _one_for_all(self) -> bool:
+        """Whether one NPU may play the messages of all, on links that are taken in the order of events.
 
-def _ground(setup: Setup, network: type[LinkNetwork], links: LinkGraph, costs: Costs, *, folds: bool) -> Ground | None:
-    """What phases stand on that are timed one by one; None where every message is played.
+        Where messages may go round both ways and share links, of two that come at one time one NPU gets the one from
+        before it first, its neighbour the one from behind. Those that go to the next rank share no link then. Where a
+        link has no latency, messages of two senders come to the next at one time, and their order breaks the symmetry;
+        a ring of one hop at a time has none of these.
+        """
+        topology, settings, network = self._setup.topology, self._setup.settings, self._network
+        if topology.faults or (network and not network.foldable):
+            return False
+        several = settings.rendezvous or settings.queues_per_dim > 1 or len(topology.dims) > 1
+        if network and network.by_event and several and self._traffic.far:
+            return False
+        far = [topology.dims[dim.index] for dim in self._traffic.far]
+        instant = any(dim.kind == "Ring" and dim.npus > 3 and dim.latency_ns < 1 for dim in far)
+        return not instant and self._traffic.looks_alike(self._setup.placement, self._links)
 
-    Those that meet can be played in columns, none can meet, or, as messages on queues take so long, it is worth a try
-    until they are known to.
-    """
-    known_to_meet = network.has_queues and setup.settings.meeting
-    by_phases = setup.profile.gang and not known_to_meet
-    if not by_phases or setup.settings.exact or setup.topology.faults:
-        return None
-    ground = survey(setup, links, costs, folds=network.foldable and folds)
-    tried = network.has_queues or (ground.playable and network.in_columns)
-    return ground if tried or not ground.meets else None
+    def notes(self, transport: Wired) -> tuple[str, ...]:
+        """What the user should know of how collectives were timed."""
+        queues = self._network and self._network.has_queues
+        if not queues and any(dim.ports != PLAIN for dim in self._setup.topology.dims):
+            return (IDLE_PORTS,)
+        return tuple(transport.notes())
 
 
 def network_of(setup: Setup) -> type[LinkNetwork] | None:
@@ -115,32 +144,6 @@ def costs_of(setup: Setup, links: LinkGraph) -> Costs:
     )
     asks, group_ns = settings.rendezvous, profile.graph.group_endpoint_ns
     return Costs(endpoint_ns, profile.reduction(system), options, group_ns, asks, system.bus, links)
-
-
-def _one_for_all(setup: Setup, network: type[LinkNetwork] | None, costs: Costs) -> bool:
-    """Whether one NPU may play the messages of all.
-
-    Where messages may go round both ways and share links, of two that come at one time one NPU gets the one from before
-    it first, its neighbour the one from behind. Those that go to the next rank share no link then.
-    """
-    topology, settings = setup.topology, setup.settings
-    if topology.faults or (network and not network.foldable):
-        return False
-    several = settings.rendezvous or settings.queues_per_dim > 1 or len(topology.dims) > 1
-    if network and network.by_event and several and next(lanes_beyond_neighbours(setup.placement, costs), None):
-        return False
-    return _all_alike(setup, costs)
-
-
-def _all_alike(setup: Setup, costs: Costs) -> bool:
-    """Whether an NPU's place in its groups makes no difference on links that are taken in the order of events.
-
-    Where a link has no latency, messages of two senders come to the next at one time, and their order breaks the
-    symmetry; a ring of one hop at a time has none of these.
-    """
-    far = [setup.topology.dims[lane.dim.index] for lane in lanes_beyond_neighbours(setup.placement, costs)]
-    instant = any(dim.kind == "Ring" and dim.npus > 3 and dim.latency_ns < 1 for dim in far)
-    return not instant and looks_alike(setup.placement, LinkGraph(setup.topology), costs)
 
 
 _MEASURED = "collectives: nccl takes measured times, which"
@@ -182,14 +185,6 @@ def _check(setup: Setup, network: type[LinkNetwork] | None) -> None:
             for name in sorted({lane.algorithm.name for lane in lanes} & names):
                 message = f"the {kind} by {name} {what}"
                 raise InputError.at(option, message, expected=f"another algorithm, or no {option}", found=name)
-
-
-def notes_of(transport: Wired, setup: Setup) -> tuple[str, ...]:
-    """What the user should know of how collectives were timed."""
-    network = network_of(setup)
-    if not (network and network.has_queues) and any(dim.ports != PLAIN for dim in setup.topology.dims):
-        return (IDLE_PORTS,)
-    return tuple(transport.notes())
 
 
 def stuck_of(transport: Transport) -> list[str]:

@@ -183,7 +183,7 @@ def _memory(step: Step) -> tuple[Document, list[str]]:
     stages, warnings = [], []
     for stage in range(step.plan.pp):
         memory = stage_memory(step.model, step.plan, stage)
-        parts = {f"{name.removesuffix('s')}_bytes": size for name, size in memory.parts.items()}
+        parts = {f"{name.removesuffix('s')}_bytes": size for name, size in memory._asdict().items()}
         stages.append({"stage": stage, **parts, "total_bytes": memory.total})
         if memory.total > device.memory_bytes:
             told = room(memory.total, device.memory_bytes).removeprefix("; ")

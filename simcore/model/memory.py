@@ -8,9 +8,9 @@ micro-batches in flight Narayanan et al. 2021 (SC21), section 2.2.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
 from functools import lru_cache
 from math import ceil, fsum
+from typing import NamedTuple
 
 from simcore.model.held import NOTHING, Held, held_parameters, layer_parameters, matrices
 from simcore.model.layer import blocks, embedding, head, mtp_blocks
@@ -25,8 +25,7 @@ PEAK_MARGIN = 0.1
 """Share of itself by which a peak may be missed: published ones all lie within it (docs/validation.md)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(NamedTuple):
     """Bytes of one rank at the peak of a step.
 
     `workspace` is what lives for a layer or two only, `library` what libraries keep (`Needs.library_bytes`).
@@ -42,12 +41,7 @@ class Memory:
     @property
     def total(self) -> int:
         """All of them."""
-        return self.parameters + self.gradients + self.optimizer + self.activations + self.workspace + self.library
-
-    @property
-    def parts(self) -> dict[str, int]:
-        """Bytes by what they are."""
-        return asdict(self)
+        return sum(self)
 
 
 def peak(model: Model, plan: Plan) -> Memory:
@@ -55,8 +49,7 @@ def peak(model: Model, plan: Plan) -> Memory:
     return fullest(needs(model, plan), plan)
 
 
-@dataclass(frozen=True, slots=True)
-class Needs:
+class Needs(NamedTuple):
     """What a stage needs whatever its replicas share: plans that differ in ZeRO have the same.
 
     `held` and `hosted`, which the host keeps, are parameters, `largest` those of its largest layer, `shaped` those of
@@ -73,13 +66,8 @@ class Needs:
 
     def covers(self, other: Needs) -> bool:
         """Whether another stage can need no more, whatever is shared."""
-        return self.hosted is other.hosted and all(
-            mine >= more for mine, more in zip(self._all, other._all, strict=True)
-        )
-
-    @property
-    def _all(self) -> tuple[float, ...]:
-        return (*self.held, self.largest, self.shaped, self.lasting, self.working)
+        mine, theirs = ((*one.held, one.largest, one.shaped, one.lasting, one.working) for one in (self, other))
+        return self.hosted is other.hosted and all(has >= needs for has, needs in zip(mine, theirs, strict=True))
 
     def memory(self, plan: Plan) -> Memory:
         """The peak."""

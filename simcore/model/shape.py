@@ -275,17 +275,20 @@ def total_parameters(model: Model, *, active: bool = False) -> int:
     8030261248
     """
     tables = elements((*model.embedding_weights(), *model.head_weights()))
-    return tables + sum(_layer_parameters(model, layer, active) for layer in range(model.depth))
+    return tables + sum(
+        count * _kind_parameters(model, kind, active) for kind, count in kinds(model, range(model.depth))
+    )
 
 
 def mtp_parameters(model: Model) -> int:
     """Parameters of all MTP modules, those that they share with the model left out."""
-    layers = range(model.depth, model.depth + model.mtp_layers)
-    return sum(elements(model.mtp_weights()) + _layer_parameters(model, layer, active=False) for layer in layers)
+    own = kinds(model, range(model.depth, model.depth + model.mtp_layers))
+    shared = elements(model.mtp_weights())
+    return sum(count * (shared + _kind_parameters(model, kind, active=False)) for kind, count in own)
 
 
-def _layer_parameters(model: Model, layer: int, active: bool) -> int:
-    weights = model.layer_weights(model.kind(layer))
+def _kind_parameters(model: Model, kind: LayerKind, active: bool) -> int:
+    weights = model.layer_weights(kind)
     routed = elements(weights, experts=True)
     if active and model.experts is not None:
         routed = routed * model.experts.top_k // model.experts.count

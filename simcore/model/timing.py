@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import fsum
 from operator import attrgetter
 
@@ -74,10 +74,10 @@ def duration(kernel: Kernel, device: Accelerator, dtype: str, loop: Loop = LOOP)
 
 @remembered(1 << 17)
 def _duration(work: Work, launches: int, device: Accelerator, dtype: str, loop: Loop) -> Duration:
-    found = min((durations([work], device, kind)[0] for kind in _kinds(work, dtype)), key=attrgetter("seconds"))
+    found = min(durations([(work, kind) for kind in _kinds(work, dtype)], device), key=attrgetter("seconds"))
     slower = limited(work, found.seconds, device, dtype) if loop.power_limited else 1.0
     factor = slower * loop.factor(work, dtype, device.year)
-    return replace(found, seconds=found.seconds * factor + launches * loop.gap_s)
+    return found.lasting(found.seconds * factor + launches * loop.gap_s)
 
 
 def _kinds(work: Work, dtype: str) -> tuple[str, ...]:
@@ -100,12 +100,9 @@ def computed_in(kernel: Kernel, device: Accelerator, dtype: str) -> str:
 
 def prepare(kernels: Iterable[Kernel], device: Accelerator, dtype: str) -> None:
     """Look up the times of many kernels together, which is much faster than one by one."""
-    by_type: dict[str, list[Work]] = {}
-    for kernel in kernels:
-        for kind in _kinds(kernel.work, computed_in(kernel, device, dtype)):
-            by_type.setdefault(kind, []).append(kernel.work)
-    for kind, some in by_type.items():
-        durations(some, device, kind)
+    durations(
+        [(one.work, kind) for one in kernels for kind in _kinds(one.work, computed_in(one, device, dtype))], device
+    )
 
 
 class KernelTimer(ABC):

@@ -70,21 +70,17 @@ class TreeNetwork(Network, Protocol):
         """Send one's part of a reduction to the switch between `src` and `peer`, and deliver what comes back."""
 
 
-class WaitsError(Exception):
-    """A message waits for a link, or might for room: in segments that would be something else."""
-
-
 class LinkNetwork(Network, Protocol):
     """A network of links that counts what they carry.
 
-    `in_columns`: `network.core` gives the same times. `undivided` plays messages whole where none has to wait, and
-    raises WaitsError elsewhere. `bears_faults`: links may be slow or down for a while. `has_trees`: it is a
+    `in_columns`: `network.core` gives the same times. `skipped_ns` of its time went by unseen by its environment.
+    `bears_faults`: links may be slow or down for a while. `has_trees`: it is a
     `TreeNetwork`. `has_queues`: it looks at what the ports of the topology say.
     """
 
     by_event: bool = False
     in_columns: ClassVar[bool] = False
-    undivided: ClassVar[type[LinkNetwork] | None] = None
+    skipped_ns: int = 0
     bears_faults: ClassVar[bool] = False
     has_trees: ClassVar[bool] = False
     has_queues: ClassVar[bool] = False
@@ -94,6 +90,11 @@ class LinkNetwork(Network, Protocol):
     @classmethod
     def on(cls, topology: Topology) -> type[LinkNetwork]:
         """The class that plays such links: another one where less, or more, has to be played."""
+        return cls
+
+    @classmethod
+    def alone(cls) -> type[LinkNetwork]:
+        """The class that costs least for what has the network for itself."""
         return cls
 
     def counts(self) -> tuple[IntArray, IntArray]:

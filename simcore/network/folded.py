@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import cycle, islice
 from math import prod
 
 import numpy as np
@@ -78,6 +79,17 @@ class FoldedLinks(LinkGraph):
         """The representatives of the links of many messages."""
         routes = self.whole.routes(src, dst)
         return Routes(routes.counts, self.stands_for[routes.links])
+
+    def unfolded(self, way: Sequence[int]) -> list[int]:
+        """A circle of links of `whole` that goes on and on over those that some representatives stand for."""
+        found = [int(self.kept[way[0]])]
+        for wanted in islice(cycle(way), 1, None):
+            behind = np.flatnonzero(self.stands_for == wanted)
+            following = int(behind[self.whole.src[behind] == self.whole.dst[found[-1]]][0])
+            if following in found:
+                return found[found.index(following) :]
+            found.append(following)
+        return found
 
     def table(self, size_bytes: IntArray, busy_ns: IntArray, times: Sequence[OccupiedLinks] | None = None) -> LinkTable:
         """Every link carried what its representative did."""

@@ -280,7 +280,8 @@ class RecordedStep:
         graph, timing = recorded
         if edited is not self.graph:
             graph, timing, order = self.ordered(edited, self.changes)
-        sides = (graph, timing), recorded, self.reference(UNAIDED), self.reference(NULL)
+        references = (recorded if changes == self.changes else self.reference(changes) for changes in (UNAIDED, NULL))
+        sides = (graph, timing), recorded, *references
         made = []
         for number, window in enumerate(self.windows):
             done_before_ns, done_ns = self.device_spans[number]

@@ -99,7 +99,7 @@ class Pipeline(TypedDict):
 
 
 class DimensionRow(TypedDict):
-    """Traffic of one NPU in a dimension of the topology; what one of its links is rated at, where the run tells."""
+    """Traffic of one NPU in a dimension of the topology; what its links carry together, where the run tells."""
 
     index: int
     kind: str

@@ -47,6 +47,7 @@ NO_DATES = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}, "
 KINDS: dict[str, Literal["png", "svg", "pdf"]] = {".png": "png", ".svg": "svg", ".pdf": "pdf"}
 ABOUT = {"png": "Description", "svg": "Description", "pdf": "Subject"}  # where each format keeps a note
 UNFIT_FOR_XML = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\xef\xbf[\xbe\xbf]")
+DOTS_PER_INCH = 150
 NUM_LAYERS = 15
 LEAST_APART, MOST_WIDE = 1 / 28, 0.4  # of a picture's height and width: names of points
 LEAST_SHARE = 0.045  # of a bar; narrower parts have no room for their figure
@@ -57,10 +58,17 @@ def image(figure: Figure, kind: Literal["png", "svg", "pdf"], about: str = "") -
 
     `about` goes into the file's metadata, for instance `Report.provenance`.
     """
+    from matplotlib.backend_bases import get_registered_canvas_class
+
     out = io.BytesIO()
     with styled(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph")  # names come from files: a box stands for a letter without a shape
-        figure.savefig(out, format=kind, dpi=150, metadata=NO_DATES[kind] | ({ABOUT[kind]: about} if about else {}))
+        usual = figure.dpi
+        figure.set_dpi(DOTS_PER_INCH)
+        # Not by savefig: it draws a figure that lays itself out twice.
+        write = getattr(get_registered_canvas_class(kind)(figure), f"print_{kind}")
+        write(out, metadata=NO_DATES[kind] | ({ABOUT[kind]: about} if about else {}))
+        figure.set_dpi(usual)
     return UNFIT_FOR_XML.sub(b"?", out.getvalue()) if kind == "svg" else out.getvalue()
 
 

@@ -9,12 +9,12 @@ import numpy as np
 import simpy
 from msgspec import structs
 
-from simcore.network.congested import LinkNetwork, WaitsError
+from simcore.network.congested import LinkNetwork
+from simcore.network.instant import Environment
 from simcore.network.topology.fabric import IntArray
 from simcore.system.at_once import all_at_once
-from simcore.system.collectives import AnyPlan
 from simcore.system.groups import Communicator
-from simcore.system.layouts import Layouts, Running, Shape, playable
+from simcore.system.layouts import Layouts, Running, Shape
 from simcore.system.plans.maker import Costs
 from simcore.system.plans.plan import Plan
 from simcore.system.played import Played
@@ -39,12 +39,10 @@ class Phases:
         self._layouts, self.network, self._costs, self._plain = layouts, network, costs, plain
         self._known: dict[Hashable, PhaseTimes] = {}
 
-    def times(
-        self, shape: Shape, phase: StreamPhase, plans: Sequence[AnyPlan], groups: Sequence[IntArray]
-    ) -> PhaseTimes:
+    def times(self, shape: Shape, phase: StreamPhase, plans: Sequence[Plan], groups: Sequence[IntArray]) -> PhaseTimes:
         """Of a phase whose groups begin together; `groups` are NPUs of a place, `plans` what each group sends."""
         costs = self._costs.of(phase.lane.dim)
-        if costs.rendezvous or not (self._plain and all(map(playable, plans))):
+        if costs.rendezvous or not (self._plain and all(plan.playable for plan in plans)):
             key = shape.name, *(_sent(plan, costs) for plan in plans), *(tuple(group.tolist()) for group in groups)
             found = self._known.get(key)
             if found is None:
@@ -52,14 +50,14 @@ class Phases:
             return found
         found = None
         if not shape.graph.timed:
-            rounds = [plan for plan in plans if isinstance(plan, Plan)]
-            if len(rounds) == len(plans):
-                found = all_at_once(rounds, groups, shape.graph, costs, lone=shape.lone)
-            if len(rounds) == len(plans) == 1:
-                found = found or solve_alone(rounds[0], groups[0], shape.graph, costs, lone=shape.lone)
+            plain = all(plan.plain for plan in plans)
+            if plain:
+                found = all_at_once(plans, groups, shape.graph, costs, lone=shape.lone)
+            if plain and len(plans) == 1:
+                found = found or solve_alone(plans[0], groups[0], shape.graph, costs, lone=shape.lone)
         return found or self._played(shape, plans, groups, costs)
 
-    def _played(self, shape: Shape, plans: Sequence[AnyPlan], groups: Sequence[IntArray], costs: Costs) -> PhaseTimes:
+    def _played(self, shape: Shape, plans: Sequence[Plan], groups: Sequence[IntArray], costs: Costs) -> PhaseTimes:
         """Message by message, as columns."""
         running = Running(self._layouts, len(shape.graph))
         group_of = {}
@@ -77,7 +75,7 @@ class Phases:
         return PhaseTimes([own.tolist() for own in exits], *running.counts(0, len(shape.graph)), occupied)
 
     def _stepped(
-        self, shape: Shape, phase: StreamPhase, plans: Sequence[AnyPlan], groups: Sequence[IntArray], costs: Costs
+        self, shape: Shape, phase: StreamPhase, plans: Sequence[Plan], groups: Sequence[IntArray], costs: Costs
     ) -> PhaseTimes:
         """Message by message, in an environment of its own."""
 
@@ -87,7 +85,7 @@ class Phases:
             transport = Played(env, ranks, network, costs)
 
             def leave(index: int, position: int, _: Stream) -> None:
-                exits_ns[index][position] = int(env.now)
+                exits_ns[index][position] = int(env.now) + network.skipped_ns
 
             for index, (plan, members) in enumerate(zip(plans, groups, strict=True)):
                 ids = members.tolist()
@@ -110,7 +108,7 @@ class Phases:
 
         def begin(env: simpy.Environment, network: LinkNetwork, exits_ns: list[list[int]]) -> None:
             def deliver() -> None:
-                exits_ns[0][0] = int(env.now)
+                exits_ns[0][0] = int(env.now) + network.skipped_ns
 
             network.send(src, dst, size_bytes, (0,), deliver)
 
@@ -118,25 +116,21 @@ class Phases:
 
     def _told(self, shape: Shape, sizes: Sequence[int], begin: _Begin) -> PhaseTimes:
         """What was played; MeetingError where it ended in a deadlock, or what it left in queues others would meet."""
-        for network_of in filter(None, (self.network.undivided, self.network)):
-            env = simpy.Environment()
-            network, exits_ns = network_of(env, shape.graph), [[-1] * size for size in sizes]
-            try:
-                begin(env, network, exits_ns)
-                env.run()
-            except WaitsError:
-                continue
-            rows, queues = network.times(), network.queues()
-            occupied = None if rows is None else OccupiedLinks.of(rows)
-            times = PhaseTimes(exits_ns, *network.counts(), occupied, queues)
-            if min(map(min, exits_ns)) >= 0 and not network.remembers(times.end_ns):
-                return times
-        raise MeetingError
+        env = Environment()
+        network, exits_ns = self.network.alone()(env, shape.graph), [[-1] * size for size in sizes]
+        begin(env, network, exits_ns)
+        env.run()
+        rows = network.times()
+        occupied = None if rows is None else OccupiedLinks.of(rows)
+        times = PhaseTimes(exits_ns, *network.counts(), occupied, network.queues())
+        if min(map(min, exits_ns)) < 0 or network.remembers(times.end_ns):
+            raise MeetingError
+        return times
 
 
-def _sent(plan: AnyPlan, costs: Costs) -> Hashable:
+def _sent(plan: Plan, costs: Costs) -> Hashable:
     """What ranks send and pay: a gather sends as a scatter does, which pays for reductions."""
-    if not isinstance(plan, Plan):
+    if not plan.plain:
         return plan
     paid = ((entry.hop, entry.size_bytes, costs.received_ns(entry.reduce_bytes), n) for entry, n in plan.rounds)
     return plan.size, plan.window, plan.exchange, plan.half, costs.endpoint_ns, *paid

@@ -18,7 +18,7 @@ from simcore.network.topology.links import LinkGraph
 from simcore.network.windows import play_windows
 from simcore.system.plans.maker import Costs
 from simcore.system.plans.plan import Plan
-from simcore.system.solver import PhaseTimes, peers_of
+from simcore.system.solver import PhaseTimes
 
 MESSAGE_BYTES = 256  # of one of many messages that are worked out together
 
@@ -46,9 +46,11 @@ def all_at_once(
 
 def sends_at_once(plan: Plan, costs: Costs) -> bool:
     """Whether ranks wait for nothing but the end of the first half, and are done with all of a half in equal time."""
-    first, pays_ns = plan.half or plan.num_rounds, [costs.received_ns(each.reduce_bytes) for each in plan.expanded()]
-    even = len(set(pays_ns[:first])) == 1 and len(set(pays_ns[first:])) <= 1
-    return even and plan.window >= first and (not plan.half or plan.window == first == plan.num_rounds - first)
+    first = plan.half or plan.num_rounds
+    if plan.window < first or (plan.half and not plan.window == first == plan.num_rounds - first):
+        return False
+    pays_ns = [costs.received_ns(each.reduce_bytes) for each in plan.expanded]
+    return len(set(pays_ns[:first])) == 1 and len(set(pays_ns[first:])) <= 1
 
 
 class _Messages:
@@ -111,8 +113,8 @@ class _Messages:
 
 def _columns(plan: Plan, members: IntArray, ranks: int, before: int, costs: Costs) -> IntArray:
     """Rows: rounds, sources, destinations, sizes, what a receive costs, senders, receivers, halves; of all messages."""
-    entries = list(plan.expanded())
-    peers = peers_of(plan, np.array([[entry.hop] for entry in entries]), ranks).reshape(-1)
+    entries = plan.expanded
+    peers = plan.peers(np.array([[entry.hop] for entry in entries]), ranks).reshape(-1)
     everyone = np.tile(np.arange(ranks), len(entries))
     receivers = peers if ranks > 1 else everyone
     said = [(each.size_bytes, costs.received_ns(each.reduce_bytes)) for each in entries]

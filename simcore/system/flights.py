@@ -12,11 +12,9 @@ from msgspec import Struct, field
 from simcore.network.core import NEVER
 from simcore.network.parts import Part
 from simcore.network.topology.fabric import IntArray
-from simcore.system.collectives import AnyPlan
 from simcore.system.groups import GroupDim
 from simcore.system.layouts import Shape
-from simcore.system.plans.plan import Explicit, InNetwork, Symmetry
-from simcore.system.solver import peers_of
+from simcore.system.plans.plan import Symmetry
 from simcore.system.streams import Stream, StreamPhase
 from simcore.system.transport import Done
 
@@ -166,23 +164,6 @@ def tell(together: Together, there: Mapping[int, Stream], done: Done, seat: Seat
     for npu_class in together.seats.get(seat, ()):
         if npu_class in there:
             done(there[npu_class])
-
-
-def message_ends(plan: AnyPlan, members: IntArray, *, lone: bool) -> tuple[IntArray, IntArray]:
-    """Between which NPUs a plan's messages go, each pair once."""
-    if isinstance(plan, Explicit):
-        pairs = sorted({(entry.src, entry.dst) for entry in plan.transfers})
-        src, dst = np.array(pairs, np.int64).reshape(-1, 2).T
-        return members[src], members[dst]
-    if isinstance(plan, InNetwork):  # everybody up to the switch and down
-        return members, np.roll(members, 1)
-    everyone = np.arange(1 if lone else len(members))
-    senders, receivers = [everyone[:0]], [everyone[:0]]
-    for part in plan.parts:
-        for hop in {entry.hop for entry, _ in part.rounds}:
-            senders.append(everyone)
-            receivers.append(peers_of(part, hop, len(everyone)))
-    return members[np.concatenate(senders)], members[np.concatenate(receivers)]
 
 
 def link_bits(shape: Shape, src: IntArray, dst: IntArray) -> int:

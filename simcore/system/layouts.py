@@ -26,10 +26,8 @@ from simcore.network.core import (
 from simcore.network.topology.fabric import IntArray, Routes
 from simcore.network.topology.links import LinkGraph
 from simcore.system.at_once import sends_at_once
-from simcore.system.collectives import AnyPlan
 from simcore.system.plans.maker import Costs
-from simcore.system.plans.plan import Explicit, InNetwork, Plan, numbered
-from simcore.system.solver import peers_of
+from simcore.system.plans.plan import Plan
 
 MESSAGE = -1
 """The layout of a message of no phase."""
@@ -63,11 +61,6 @@ class Shape(Struct, frozen=True):
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Shape) and self.name == other.name
-
-
-def playable(plan: AnyPlan) -> bool:
-    """Whether its messages go from one rank to one other, at times that ranks alone decide."""
-    return not (plan.multicast if isinstance(plan, Explicit) else isinstance(plan, InNetwork))
 
 
 class Extent(NamedTuple):
@@ -138,13 +131,10 @@ class Layouts:
         found: list[int] = np.where(routes.counts > 0, first + routes.offsets[:-1], -1).tolist()
         return found
 
-    def of(self, shape: Shape, plan: AnyPlan, members: IntArray, costs: Costs) -> list[tuple[int, int]]:
-        """Of a plan among some NPUs of a place: its layouts, and the number of the first message of each."""
-        if isinstance(plan, Explicit):
-            return [(self._transfers(shape, plan, members, costs), 0)]
-        if isinstance(plan, InNetwork):
-            raise NotImplementedError("whoever asks has asked `playable`")
-        return [(self._rounds(shape, part, members, costs), first) for first, part in numbered(plan.parts)]
+    def of(self, shape: Shape, plan: Plan, members: IntArray, costs: Costs) -> list[tuple[int, int]]:
+        """Of a playable plan among some NPUs of a place: its layouts, and the number of the first message of each."""
+        made = self._rounds if plan.rounds else self._transfers
+        return [(made(shape, part, members, costs), first) for first, part in plan.parts]
 
     def carried(self, links: int, phases: Mapping[int, int], messages: Mapping[int, int]) -> tuple[IntArray, IntArray]:
         """Bytes and ns of so many links, of layouts by how often they were played, and of messages by first hops."""
@@ -172,14 +162,14 @@ class Layouts:
         most = max(1, MESSAGES_AT_ONCE // len(senders))
         for first in range(0, len(plan.rounds), most):
             entries = [entry for entry, _ in plan.rounds[first : first + most]]
-            peers = peers_of(plan, np.array([[entry.hop] for entry in entries]), len(senders)).reshape(-1)
+            peers = plan.peers(np.array([[entry.hop] for entry in entries]), len(senders)).reshape(-1)
             sizes = np.repeat([entry.size_bytes for entry in entries], len(senders))
             hops = self.hops(shape, np.tile(members[senders], len(entries)), members[peers], sizes.tolist())
             counts = np.repeat([count for _, count in plan.rounds[first : first + most]], len(senders))
             self.columns["messages"].add(np.array(hops), peers * (not shape.lone), counts)
         return layout
 
-    def _transfers(self, shape: Shape, plan: Explicit, members: IntArray, costs: Costs) -> int:
+    def _transfers(self, shape: Shape, plan: Plan, members: IntArray, costs: Costs) -> int:
         s, entries = self.state, plan.transfers
         layout = self._layout(members, len(entries), 0, 0, costs.endpoint_ns)
         src, dst = (np.array([getattr(entry, end) for entry in entries], np.int64) for end in ("src", "dst"))
@@ -205,7 +195,7 @@ class Layouts:
         return len(s.layouts) - 1
 
 
-def _lines(plan: Explicit) -> dict[int, int]:
+def _lines(plan: Plan) -> dict[int, int]:
     """Which transfer follows each one between the same two ranks."""
     found: dict[int, int] = {}
     last: dict[tuple[int, int], int] = {}

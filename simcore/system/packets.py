@@ -10,7 +10,7 @@ import simpy
 from simcore.network.instant import TimersOfNpus
 from simcore.system.memory_bus import BusCosts, MemoryBus, Route
 from simcore.system.plans.automaton import Pay
-from simcore.system.plans.plan import Explicit, Plan
+from simcore.system.plans.plan import Plan
 from simcore.system.streams import StreamPhase
 from simcore.workload.model import CollectiveKind
 
@@ -37,7 +37,7 @@ def routes(algorithm: str, kind: CollectiveKind, plan: Plan) -> list[Route]:
 
 def packet_sizes(algorithm: str, kind: CollectiveKind, plan: Plan) -> list[int]:
     """Of all packets of a phase; those that no message follows are as large as the message that would."""
-    sizes = [entry.size_bytes for entry in plan.expanded()]
+    sizes = [entry.size_bytes for entry in plan.expanded]
     following = sizes[-1]
     if algorithm == "halvingDoubling":
         following = following // 2 if kind == CollectiveKind.REDUCE_SCATTER else following * 2
@@ -52,10 +52,10 @@ class Packets:
         self._known: dict[StreamPhase, list[tuple[Route, int]]] = {}
         self._buses: dict[int, MemoryBus] = {}
 
-    def pay(self, npu: int, phase: StreamPhase, plan: Plan | Explicit, reduction_ns: Callable[[int], int]) -> Pay:
+    def pay(self, npu: int, phase: StreamPhase, plan: Plan, reduction_ns: Callable[[int], int]) -> Pay:
         """What the packets of a phase cost on one NPU; reductions cost as much again as without a bus."""
         carry = partial(self._carry, npu, reduction_ns)
-        if isinstance(plan, Explicit):
+        if plan.transfers:
             return _of_transfers(plan, carry)
         if phase not in self._known:
             name, kind = phase.lane.algorithm.name, phase.kind
@@ -70,7 +70,7 @@ class Packets:
         self._buses[npu].carry(route, size_bytes, then)
 
 
-def _of_transfers(plan: Explicit, carry: Carry) -> Pay:
+def _of_transfers(plan: Plan, carry: Carry) -> Pay:
     """Packets of an explicit plan: those that its sends begin with, and those it receives, sent back if it goes on."""
     missing: dict[int, int] = {}
 

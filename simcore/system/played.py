@@ -14,16 +14,16 @@ from simcore.network.instant import Timers, TimersOfNpus
 from simcore.network.trees import Reduction
 from simcore.system.groups import GroupDim
 from simcore.system.packets import Packets
-from simcore.system.plans.automaton import ExplicitAutomaton, RankAutomaton, at_endpoint
-from simcore.system.plans.maker import Costs, Plans
-from simcore.system.plans.plan import Explicit, InNetwork, Plan, Round, Symmetry, numbered
+from simcore.system.plans.automaton import RoundAutomaton, TransferAutomaton, at_endpoint, automata
+from simcore.system.plans.maker import Costs, Plans, uneven
+from simcore.system.plans.plan import Plan, Switch, Symmetry
 from simcore.system.point_to_point import RENDEZVOUS_BYTES, Pairs, later
 from simcore.system.streams import Stream, StreamPhase
-from simcore.system.transport import AsymmetryError, Done
+from simcore.system.transport import Done
 from simcore.timeline.events import LinkTable
 
 LAST = ("~", 0)  # sorts behind the keys of chunks
-_Player = list[tuple[int, RankAutomaton | ExplicitAutomaton]]
+_Player = list[tuple[int, RoundAutomaton | TransferAutomaton]]
 """The automata that play the parts of a plan, each with the number of its first message, the last part first."""
 Send = Callable[[int, int, int, Any, Callable[[], None]], None]
 
@@ -120,28 +120,13 @@ class Played:
         behind = partial(later, self._env)
         plan = self.plans.of(phase, npu)
         pay = at_endpoint(self.timers[npu].after, costs.endpoint_ns, costs.reduction_ns)
-        if self._packets and costs.bus and isinstance(plan, Plan | Explicit):
+        if self._packets and costs.bus:
             pay = self._packets.pay(npu, phase, plan, costs.reduction_ns)
         if self._folded and plan.symmetry == Symmetry.NONE:
-            raise AsymmetryError
-        if isinstance(plan, Explicit):
-            self._ask_all(stream, npu, members, plan, -1)
-            send = partial(self._transfer, stream, npu, members, plan)
-            return [(0, ExplicitAutomaton(plan, position, pay, behind, send, finished))]
-        if isinstance(plan, InNetwork):
-            both_ways = Plan(len(members), ((Round(1, plan.size_bytes), 1),))  # to the switch and back
-            up = partial(self._combine, stream, npu, members, plan)
-            return [(0, RankAutomaton(both_ways, pay, behind, lambda index, entry: up(), finished))]
-
-        def automaton(first: int, part: Plan) -> RankAutomaton:
-            def forward(index: int, entry: Round) -> None:
-                peer = part.peer(position, entry.hop)
-                self._send_to(stream, npu, members, entry.size_bytes, peer, first + index, self._network.send)
-                self._ask(stream, npu, members[part.source(position, entry.hop)], first + index)
-
-            return RankAutomaton(part, pay, behind, forward, finished)
-
-        return [(first, automaton(first, part)) for first, part in reversed(numbered(plan.parts))]
+            raise uneven(phase)
+        post = partial(self._post, stream, npu, members, plan, position)
+        self._ask(stream, npu, members, plan, position, -1)
+        return automata(plan, position, pay, behind, post, finished)
 
     def _members(self, dim: GroupDim, npu: int) -> list[int]:
         """The NPUs of a group, in one list for all of them."""
@@ -151,16 +136,21 @@ class Played:
             self._groups[key] = found.tolist()
         return self._groups[key]
 
-    def _transfer(self, stream: Stream, npu: int, members: Sequence[int], plan: Explicit, index: int) -> None:
-        """Send a transfer of an explicit plan."""
-        entry = plan.transfers[index]
-        if plan.multicast:
-            self._multicast(stream, npu, members, plan, index)
-            return
-        self._send_to(stream, npu, members, entry.size_bytes, entry.dst, index, self._in_turn)
-        self._ask_all(stream, npu, members, plan, index)
+    def _post(
+        self, stream: Stream, npu: int, members: Sequence[int], plan: Plan, position: int, number: int, peer: int,
+        size_bytes: int,
+    ) -> None:  # fmt: skip
+        """Send a message of a plan to a position of the group, as it is sent there, and ask for what comes next."""
+        if plan.switch:
+            self._combine(stream, npu, members, size_bytes, plan.switch)
+        elif plan.multicast:
+            self._multicast(stream, npu, members, plan, number)
+        else:
+            send = self._network.send if plan.rounds else self._in_turn
+            self._send_to(stream, npu, members[peer], size_bytes, number, send)
+            self._ask(stream, npu, members, plan, position, number)
 
-    def _multicast(self, stream: Stream, npu: int, members: Sequence[int], plan: Explicit, index: int) -> None:
+    def _multicast(self, stream: Stream, npu: int, members: Sequence[int], plan: Plan, index: int) -> None:
         """Send all copies with the first; the others are on their way with it."""
         together = {members[plan.transfers[copy].dst]: copy for copy in plan.copies.get(index, ())}
         if together:
@@ -172,13 +162,13 @@ class Played:
 
             self._trees.multicast(npu, list(together), plan.transfers[index].size_bytes, order, deliver)
 
-    def _combine(self, stream: Stream, npu: int, members: Sequence[int], plan: InNetwork) -> None:
+    def _combine(self, stream: Stream, npu: int, members: Sequence[int], size_bytes: int, switch: Switch) -> None:
         """Send this NPU's part up to the switch of its group."""
         peer = next(member for member in members if member != npu)
         name = (stream.key, stream.at, members[0])
-        switch = Reduction(name, 1 if self._folded else len(members), plan.latency_ns, plan.bytes_per_s)
+        reduction = Reduction(name, 1 if self._folded else len(members), *switch)
         deliver = partial(self._deliver, (stream.key, stream.at, npu), 0)
-        self._trees.combine(npu, peer, plan.size_bytes, (stream.key, stream.at, 0, npu), switch, deliver)
+        self._trees.combine(npu, peer, size_bytes, (stream.key, stream.at, 0, npu), reduction, deliver)
 
     @property
     def _trees(self) -> TreeNetwork:
@@ -187,11 +177,8 @@ class Played:
             return self._network
         raise NotImplementedError("profiles whose networks copy and reduce nothing refuse the algorithms that need it")
 
-    def _send_to(
-        self, stream: Stream, npu: int, members: Sequence[int], size_bytes: int, peer: int, index: int, send: Send
-    ) -> None:
-        """Send message `index` of a chunk's phase to a position of its group."""
-        target = members[peer]
+    def _send_to(self, stream: Stream, npu: int, target: int, size_bytes: int, index: int, send: Send) -> None:
+        """Send message `index` of a chunk's phase to an NPU of its group."""
         key = (stream.key, stream.at, npu if self._folded else target)
         deliver = partial(self._deliver, key, index)
         order = (stream.key, stream.at, index)
@@ -201,17 +188,13 @@ class Played:
         else:
             transmit()
 
-    def _ask(self, stream: Stream, npu: int, source: int, index: int) -> None:
-        """Under rendezvous, ask an NPU for message `index` of a chunk's phase."""
+    def _ask(self, stream: Stream, npu: int, members: Sequence[int], plan: Plan, position: int, number: int) -> None:
+        """Under rendezvous, ask for what an NPU listens for once it has sent message `number` (-1: from the start)."""
         if self._costs.rendezvous:
-            asked = partial(self._handshakes.call, (stream.key, stream.at, npu if self._folded else source, index))
-            self._network.send(npu, source, RENDEZVOUS_BYTES, (stream.key, stream.at, index), asked)
-
-    def _ask_all(self, stream: Stream, npu: int, members: Sequence[int], plan: Explicit, after: int) -> None:
-        """Ask for what an NPU listens for once it has sent transfer `after` (-1: from the start)."""
-        for index in plan.receives[members.index(npu)]:
-            if plan.asked_after[index] == after:
-                self._ask(stream, npu, members[plan.transfers[index].src], index)
+            for peer, index in plan.asks(position, number):
+                source = members[peer]
+                asked = partial(self._handshakes.call, (stream.key, stream.at, npu if self._folded else source, index))
+                self._network.send(npu, source, RENDEZVOUS_BYTES, (stream.key, stream.at, index), asked)
 
     def _deliver(self, key: tuple[object, int, int], index: int) -> None:
         for first, automaton in self._players.get(key, ()):

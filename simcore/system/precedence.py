@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from simcore.system.groups import Delay, RankGroup
 from simcore.system.plans.maker import Plans
-from simcore.system.plans.plan import Explicit, Plan
+from simcore.system.plans.plan import Plan
 from simcore.system.streams import StreamPhase, Turns
 from simcore.system.transport import exits_of
 
@@ -34,14 +34,14 @@ class Precedence:
         if key not in self._known:
             plan = self._plans.of(phase, 0)
             found = np.array(order or range(self._npus))
-            if isinstance(plan, Explicit):
+            if plan.transfers:
                 # Places of a tree differ: who is through first.
                 dim = phase.lane.dim
                 group = RankGroup(dim.members(0), self._delay)
                 exits = exits_of(plan, group, np.zeros(len(group), np.int64), self._plans.costs)
                 times = exits[[dim.position(npu) for npu in found.tolist()]]
                 found = found[np.argsort(times, kind="stable")]
-            elif isinstance(plan, Plan) and not self._plans.costs.rendezvous:
+            elif not self._plans.costs.rendezvous:
                 found = self._by_messages(plan, phase, found)
             self._known[key] = tuple(found.tolist())
         return self._known[key]
@@ -57,7 +57,7 @@ class Precedence:
         place = np.array([dim.position(npu) for npu in range(len(order))])
         turn = phase.queue % self._num_queues
         step = -1 if turn and turn >= self._num_queues // 2 else 1
-        entries, half = list(plan.expanded()), plan.half
+        entries, half = plan.expanded, plan.half
         ends = [*range(0, half, plan.window), *range(half, len(entries), plan.window), len(entries)]
         for first, end in pairwise(ends):  # what a rank sends at one time
             batch = entries[first:end]

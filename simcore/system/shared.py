@@ -24,7 +24,6 @@ from simcore.network.instant import Environment, Timers, after, at_end_of_instan
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
 from simcore.system.alone import Phases
-from simcore.system.collectives import AnyPlan
 from simcore.system.flights import (
     Flight,
     PhaseFlight,
@@ -36,15 +35,15 @@ from simcore.system.flights import (
     WholeFlight,
     components,
     link_bits,
-    message_ends,
     tell,
 )
 from simcore.system.groups import GroupDim
 from simcore.system.layouts import Layouts, Running, Shape
-from simcore.system.plans.maker import Costs, Plans
+from simcore.system.plans.maker import Costs, Plans, uneven
+from simcore.system.plans.plan import Plan
 from simcore.system.solver import PhaseTimes
 from simcore.system.streams import Stream, StreamPhase, through
-from simcore.system.transport import AsymmetryError, Done, MeetingError, class_of
+from simcore.system.transport import Done, MeetingError, class_of
 from simcore.timeline.events import LinkTable, QueueTable
 from simcore.timeline.link_use import LinkUse, OccupiedLinks
 
@@ -379,11 +378,11 @@ class Shared:
             found = self._places[number, base] = Place(site, base, shape, shift, self._class_of)
         return found
 
-    def _plan(self, place: Place, phase: StreamPhase, members: IntArray) -> AnyPlan:
-        """What a group sends; AsymmetryError where that makes NPUs differ that were taken to be alike."""
+    def _plan(self, place: Place, phase: StreamPhase, members: IntArray) -> Plan:
+        """What a group sends; InputError where that makes NPUs differ that were taken to be alike."""
         plan = self._plans.of(phase, place.base + int(members[0]) * place.site.part.stride)
         if place.site.alike and plan.symmetry < place.site.least:
-            raise AsymmetryError
+            raise uneven(phase)
         return plan
 
     def _times_of(self, place: Place, phase: StreamPhase, groups: tuple[int, ...]) -> PhaseTimes:
@@ -418,8 +417,8 @@ class Shared:
         found = self._bits.get(key)
         if found is None:
             members = place.groups(phase.lane.dim)[group]
-            src, dst = message_ends(self._plan(place, phase, members), members, lone=place.shape.lone)
-            found = self._bits[key] = link_bits(place.shape, src, dst)
+            ends = self._plan(place, phase, members).ends(1 if place.shape.lone else len(members))
+            found = self._bits[key] = link_bits(place.shape, *members[ends])
         return found
 
     def _order(self, key: tuple[Any, int]) -> int:

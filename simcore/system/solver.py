@@ -40,12 +40,6 @@ class PhaseTimes(Struct, frozen=True, eq=False):
         return max(max(exits) for exits in self.exits_ns)
 
 
-def peers_of(plan: Plan, hop: int | IntArray, count: int | None = None) -> IntArray:
-    """To whom ranks send: the first `count`, or all; a row for each of several hops, which are a column."""
-    ranks = np.arange(plan.size if count is None else count)
-    return ranks ^ hop if plan.exchange else (ranks + hop) % plan.size
-
-
 def solve_alone(plan: Plan, members: IntArray, links: LinkGraph, costs: Costs, *, lone: bool) -> PhaseTimes | None:
     """What `CutThrough` would do with the messages of a plan among some NPUs; None where that must be stepped.
 
@@ -127,7 +121,7 @@ class _Crossings:
 
     def of(self, entry: Round, count: int) -> _Crossing | None:
         """The messages of a round that is sent so often; None when two of them take one link."""
-        routes = self._links.routes(self._members, self._members[peers_of(self._plan, entry.hop)])
+        routes = self._links.routes(self._members, self._members[self._plan.peers(entry.hop)])
         if _twice(routes.links):
             return None
         spent_ns = occupied_ns(entry.size_bytes, self._links.bandwidth_bytes_per_s[routes.links])
@@ -194,7 +188,7 @@ def rounds(
     """
     ready_ns = arrivals_ns + costs.endpoint_ns
     for entry, count in plan.rounds:
-        way, source = crossing(entry, count), np.argsort(peers_of(plan, entry.hop))
+        way, source = crossing(entry, count), np.argsort(plan.peers(entry.hop))
         cost_ns, left = costs.received_ns(entry.reduce_bytes), count
         while left:
             tail_ns = None if way is None else way.send(ready_ns)

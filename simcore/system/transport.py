@@ -12,20 +12,15 @@ import simpy
 from numpy.typing import NDArray
 
 from simcore.network.instant import after
-from simcore.system.collectives import AnyPlan
 from simcore.system.groups import Delay, GroupDim, RankGroup
-from simcore.system.plans.automaton import RankAutomaton, at_endpoint
-from simcore.system.plans.maker import Costs, Plans
-from simcore.system.plans.plan import Explicit, InNetwork, Plan, Round, Symmetry
+from simcore.system.plans.automaton import RoundAutomaton, at_endpoint
+from simcore.system.plans.maker import Costs, Plans, uneven
+from simcore.system.plans.plan import Plan, Round, Switch
 from simcore.system.solver import Idle, in_step, rounds
 from simcore.system.streams import Stream, StreamPhase
 from simcore.units import transfer_ns
 
 Done = Callable[[Stream], None]
-
-
-class AsymmetryError(Exception):
-    """NPUs that were folded into one class turn out to differ: the run must be repeated unfolded."""
 
 
 class MeetingError(Exception):
@@ -115,14 +110,12 @@ class Solved:
         for npu_class, exit_ns in zip(group.classes, exits.tolist(), strict=True):
             if leave.setdefault(npu_class, exit_ns) != exit_ns:
                 if not self._barrier:
-                    raise AsymmetryError
+                    raise uneven(phase)
                 leave[npu_class] = max(leave[npu_class], exit_ns)
         return leave
 
     def _solve(self, group: RankGroup, arrivals: NDArray[np.int64], phase: StreamPhase) -> NDArray[np.int64]:
         plan = self.plans.of(phase, group.ids[0])
-        if plan.symmetry == Symmetry.NONE and 1 < len(self._ranks) < len(self._class_of):
-            raise AsymmetryError  # places matter: groups of equal classes need not be equal
         return solve(plan, group, arrivals, self._costs.of(phase.lane.dim))
 
     def _group(self, dim: GroupDim, npu: int) -> _Group:
@@ -160,23 +153,23 @@ def class_of(ranks: Sequence[Sequence[int]]) -> NDArray[np.int64]:
     return found
 
 
-def solve(plan: AnyPlan, group: RankGroup, arrivals_ns: NDArray[np.int64], costs: Costs) -> NDArray[np.int64]:
+def solve(plan: Plan, group: RankGroup, arrivals_ns: NDArray[np.int64], costs: Costs) -> NDArray[np.int64]:
     """Exit times of a group's members without contention, given when each arrives."""
-    if isinstance(plan, Explicit):
+    if not plan.rounds:
         return exits_of(plan, group, arrivals_ns, costs)
-    if isinstance(plan, InNetwork):
-        return _through_switch(plan, group, arrivals_ns, costs.endpoint_ns)
-    exits: NDArray[np.int64] = np.max([_alone(part, group, arrivals_ns, costs) for part in plan.parts], axis=0)
+    if plan.switch:
+        return _through_switch(plan.bytes_of(0), plan.switch, group, arrivals_ns, costs.endpoint_ns)
+    exits: NDArray[np.int64] = np.max([_alone(part, group, arrivals_ns, costs) for _, part in plan.parts], axis=0)
     return exits
 
 
 def _through_switch(
-    plan: InNetwork, group: RankGroup, arrivals: NDArray[np.int64], endpoint_ns: int
+    size_bytes: int, switch: Switch, group: RankGroup, arrivals: NDArray[np.int64], endpoint_ns: int
 ) -> NDArray[np.int64]:
     """From the last arrival up and down again, at the slowest of the links and the switch."""
-    on_links, empty = (np.roll(group.delays(1, False, size_bytes), 1) for size_bytes in (plan.size_bytes, 0))
-    reduction_ns = transfer_ns(plan.size_bytes, plan.bytes_per_s) if plan.bytes_per_s else 0
-    spent = np.maximum(on_links, empty + reduction_ns) + plan.latency_ns + 2 * endpoint_ns
+    on_links, empty = (np.roll(group.delays(1, False, sent_bytes), 1) for sent_bytes in (size_bytes, 0))
+    reduction_ns = transfer_ns(size_bytes, switch.bytes_per_s) if switch.bytes_per_s else 0
+    spent = np.maximum(on_links, empty + reduction_ns) + switch.latency_ns + 2 * endpoint_ns
     exits: NDArray[np.int64] = arrivals.max() + spent
     return exits
 
@@ -229,7 +222,7 @@ def stepped(
     def after(delay_ns: int, callback: Callable[[], None]) -> None:
         at(now + delay_ns, callback)
 
-    def automaton(rank: int) -> RankAutomaton:
+    def automaton(rank: int) -> RoundAutomaton:
         def send(index: int, entry: Round) -> None:
             peer = automata[0 if alike else plan.peer(rank, entry.hop)]
             at(now + delay_ns(rank, entry.hop, entry.size_bytes), lambda: peer.arrive(index))
@@ -237,7 +230,7 @@ def stepped(
         def done() -> None:
             exits[rank] = now
 
-        return RankAutomaton(plan, at_endpoint(after, endpoint_ns, reduction_ns), after, send, done)
+        return RoundAutomaton(plan, at_endpoint(after, endpoint_ns, reduction_ns), after, send, done)
 
     automata = [automaton(rank) for rank in range(len(arrivals_ns))]
     for rank, arrival_ns in enumerate(arrivals_ns):
@@ -248,10 +241,10 @@ def stepped(
     return exits
 
 
-def exits_of(plan: Explicit, group: RankGroup, arrivals_ns: NDArray[np.int64], costs: Costs) -> NDArray[np.int64]:
+def exits_of(plan: Plan, group: RankGroup, arrivals_ns: NDArray[np.int64], costs: Costs) -> NDArray[np.int64]:
     """When each rank leaves, without contention.
 
-    As `ExplicitAutomaton`, but of messages between the same two ranks the next begins when the bytes of the one before
+    As `TransferAutomaton`, but of messages between the same two ranks the next begins when the bytes of the one before
     are gone, as on a link of their own.
     """
     delays_ns, occupied_ns = _times(plan, group)
@@ -272,7 +265,7 @@ def exits_of(plan: Explicit, group: RankGroup, arrivals_ns: NDArray[np.int64], c
     return np.array(leave)
 
 
-def _times(plan: Explicit, group: RankGroup) -> list[list[int]]:
+def _times(plan: Plan, group: RankGroup) -> list[list[int]]:
     """Of every transfer: its time, and the part of it that its bytes take."""
     entries = [(entry.src, entry.dst, entry.size_bytes) for entry in plan.transfers]
     src, dst, size_bytes = np.array(entries, np.int64).reshape(-1, 3).T

@@ -7,6 +7,7 @@ that: its chunks go on, each for itself, from where they are then.
 from __future__ import annotations
 
 from bisect import bisect
+from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -26,6 +27,9 @@ MOST_KNOWN = 8
 Classes come apart by other times in other cells (stragglers, transfers between stages), and each such case is told
 anew. Few come back; where none does, the bound keeps the list that is looked through short.
 """
+
+LONGEST_REST = 8
+"""Who is disturbed twice in a row plays 1 collective before the next is told; who is again 2, and so on to 64."""
 
 
 class Course(Struct, eq=False):
@@ -74,6 +78,10 @@ class _Ahead(NamedTuple):
     first: int
     zero_ns: int
 
+    def repaid(self, now_ns: int) -> bool:
+        """Whether some leg has gone by as it was told."""
+        return any(leg.begin_ns <= now_ns - self.zero_ns for leg in self.told.legs[self.first + 1 : self.first + 2])
+
 
 class Wholes:
     """The collectives of a run that are told as a whole; `gang` and `transport` play those that are not.
@@ -91,6 +99,8 @@ class Wholes:
         self._aheads: dict[tuple[int, Legs], list[Ahead]] = {}
         self._coming: dict[tuple[str, int, int], _Whole] = {}
         self._of: dict[int, _Whole] = {}  # what a class is in
+        self._disturbed: Counter[int] = Counter()  # how often in a row, by first class
+        self._rests: Counter[int] = Counter()  # how many of its collectives are not told until it tries again
         self._ready: list[_Whole] = []
 
     def send(self, npu_class: int, dataset: Dataset, *, idle: bool) -> None:
@@ -167,7 +177,10 @@ class Wholes:
         return found
 
     def _begin(self, whole: _Whole) -> bool:
-        """Whether it is known what a collective will do."""
+        """Whether it is known what a collective will do; who is disturbed again and again tries ever more rarely."""
+        if self._rests[whole.classes[0]]:
+            self._rests[whole.classes[0]] -= 1
+            return False
         some = next(iter(whole.there.values()))
         if not self._classes_of(whole.classes[0], some.chunks)[1]:
             whole.offsets = self._expected(whole)
@@ -263,6 +276,7 @@ class Wholes:
         if whole.broken:
             return
         if len(whole.there) == 1:
+            self._disturbed[whole.classes[0]] = 0
             for leg in ahead.told.legs[ahead.first :]:
                 self._transport.count(leg.course.taken, ahead.zero_ns + leg.begin_ns, LAST)
         del self._of[npu_class]
@@ -276,8 +290,7 @@ class Wholes:
         since_ns = now_ns - ahead.zero_ns
         under_way: dict[int, dict[int, Dataset]] = {}
         for npu_class, dataset in there.items():
-            came_ns = [leg.came_ns[npu_class] for leg in legs]
-            at = bisect(came_ns, since_ns, ahead.first) - 1
+            at = bisect(legs, since_ns, ahead.first, key=lambda leg: leg.came_ns[npu_class]) - 1
             if legs[at].left_ns[npu_class] <= since_ns:
                 self._go_on_behind(dataset, ahead, npu_class, at)
             else:
@@ -326,6 +339,7 @@ class Wholes:
         if whole.broken or whole.ahead or whole.course is None:
             return
         if len(classes) == len(whole.there) and len(whole.came) == len(whole.classes):
+            self._disturbed[whole.classes[0]] = 0
             self._transport.count(whole.course.taken, whole.begin_ns, LAST)
         for npu_class in classes:
             del self._of[npu_class]
@@ -339,6 +353,10 @@ class Wholes:
         for npu_class in there:
             self._of.pop(npu_class, None)
         course, whole.course = whole.course, None
+        if whole.free:
+            first, now_ns = whole.classes[0], int(self._env.now)
+            self._disturbed[first] = 0 if whole.ahead and whole.ahead.repaid(now_ns) else self._disturbed[first] + 1
+            self._rests[first] = (1 << min(self._disturbed[first], LONGEST_REST)) // 4
         if whole.ahead and whole.free:
             whole.free()
             self._leave(whole, whole.ahead, there)

@@ -46,8 +46,6 @@ class EventBuffer:
 
     def __init__(self) -> None:
         self._rows = array("q")
-        self._parts: list[NDArray[np.int64]] = []  # before these rows
-        self._before = 0  # rows in the parts
         self._names: dict[str, int] = {}
         self._ends: dict[Hashable, int] = {}  # of messages that have one end so far: its row
         self._messages = array("q")
@@ -59,7 +57,7 @@ class EventBuffer:
 
     def message(self, key: Hashable, *, sends: bool) -> None:
         """The next row is one end of the message `key`; once both ends are known the message is."""
-        row = self._before + len(self._rows) // len(COLUMNS)
+        row = len(self._rows) // len(COLUMNS)
         other = self._ends.pop(key, None)
         if other is None:
             self._ends[key] = row
@@ -67,14 +65,12 @@ class EventBuffer:
             self._messages.extend((row, other) if sends else (other, row))
 
     def extend(self, rows: NDArray[np.int64]) -> None:
-        """Write many rows at once; they are kept as they are."""
-        self._parts += [np.array(self._rows, np.int64).reshape(-1, len(COLUMNS)), rows]
-        self._before += len(self._rows) // len(COLUMNS) + len(rows)
-        del self._rows[:]
+        """Write many rows at once."""
+        self._rows.frombytes(rows.tobytes())
 
     def table(self) -> EventTable:
         """Everything written so far, as columns, ordered by start, class and stream."""
-        rows = np.concatenate([*self._parts, np.array(self._rows, np.int64).reshape(-1, len(COLUMNS))])
+        rows = np.array(self._rows, np.int64).reshape(-1, len(COLUMNS))
         order = np.lexsort((rows[:, 3], rows[:, 1], rows[:, 0], rows[:, 2]))
         messages = np.array(self._messages, dtype=np.int64).reshape(-1, 2)
         table = EventTable(tuple(self._names), *rows[order].T.copy())
@@ -280,7 +276,7 @@ class Timeline:
 
     `ranks[c]` are the NPUs of class c, ascending; class 0 holds NPU 0. `finish_ns[c]` is when the class was done.
     `layers` names the workload's rows, `asked` what each asks for: phase -> (collective, bytes); `dims` are the
-    topology's dimensions as (kind, npus), `rated_bytes_per_s` what one link of each is rated at, `streams` the names
+    topology's dimensions as (kind, npus), `rated_bytes_per_s` what NPU 0 can send at in each, `streams` the names
     of streams where a trace gives them, `curves` what was recorded over time, `circuits` those of an optical switch,
     `notes` say what the user should know of how collectives were timed.
     """

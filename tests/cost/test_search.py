@@ -31,12 +31,12 @@ LEVELS = st.lists(st.sampled_from([0, 1, 2, 3]), min_size=1, max_size=2, unique=
     gpus=st.sampled_from([8, 16]),
     top=st.integers(1, 4),
     share=st.sampled_from([1.0, 0.3]),
-    overlap=st.booleans(),
+    words=st.sampled_from([{}, {"overlap": True}, {"offload": ("activations", "weights")}, {"lora_rank": 8}]),
     zero=LEVELS,
     schedule=st.lists(st.sampled_from(SCHEDULES), min_size=1, max_size=3, unique=True),
 )
-def test_pruning_finds_what_trying_everything_finds(model, gpus, top, share, overlap, zero, schedule):
-    plan, limit = Plan(gpus, 1024, global_batch=16, overlap=overlap), int(share * 20e9)
+def test_pruning_finds_what_trying_everything_finds(model, gpus, top, share, words, zero, schedule):
+    plan, limit = Plan(gpus, 1024, global_batch=16, **words), int(share * 20e9)
     axes_ = {"schedule": schedule, "zero": zero, "micro_batch": (1, 4)}
     study = Study(model, plan, gpus, CLUSTERS["selene"], **axes_, memory_bytes=limit)
     found = search(study, top)
@@ -185,6 +185,8 @@ def test_no_more_is_computed_again_than_fitting_takes():
         (("seq: 1024", "seq: 1024\nmemory: 1 MB"), "the smallest needs"),
         (("global_batch: 32", "global_batch: 32\nrecompute: [some]"), "selective"),
         (("global_batch: 32", "global_batch: 32\nzero: [4]"), "0, 1, 2, 3"),
+        (("global_batch: 32", "global_batch: 32\nlora_modules: [linear_fc1]"), "has no effect here"),
+        (("global_batch: 32", "global_batch: 32\nfrozen: [heads]"), "output_layer"),
     ],
 )
 def test_a_wrong_study_says_where(change, message, tmp_path, capsys):

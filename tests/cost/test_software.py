@@ -79,7 +79,7 @@ def test_the_site_of_slower_products_says_what_its_own_products_measured():
     table = np.load(KERNELS / "simumax_b200_gemm_gradients.npz")
     device, layouts = accelerator("B200"), table["layout_names"][table["layout"]]
     products = [Product(int(m), int(n), int(k)) for m, n, k in zip(table["m"], table["n"], table["k"], strict=True)]
-    cold = [one.seconds for one in durations(products, device, "bf16")]
+    cold = [one.seconds for one in durations([(one, "bf16") for one in products], device)]
     ratios = [
         float(taken) * 1e-6 / (seconds * limited(product, seconds, device, "bf16")) / (1.05 if layout == "NT" else 1.0)
         for product, seconds, taken, layout in zip(products, cold, table["time_us"], layouts, strict=True)

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from simcore.system.collectives import PlanOptions, algorithms, traits_of
 from simcore.system.collectives.trees import tree
 from simcore.system.groups import RankGroup
-from simcore.system.plans.automaton import ExplicitAutomaton, at_endpoint
+from simcore.system.plans.automaton import TransferAutomaton, at_endpoint
 from simcore.system.plans.flow import Claim, faults
 from simcore.system.plans.maker import Costs
-from simcore.system.plans.plan import Explicit, Plan, Round, Transfer
+from simcore.system.plans.plan import Plan, Round, Transfer
 from simcore.system.transport import exits_of, solve, stepped
 from simcore.testing import check_plan
 from simcore.workload.model import CollectiveKind
@@ -82,7 +82,7 @@ def test_every_round_is_a_permutation_and_no_plan_sends_less_than_it_must(name, 
 def test_every_byte_that_is_not_a_rank_s_own_is_reduced_once(name, kind, data):
     plan, share = make(name, kind, data)
     whole = plan.size * plan.num_rounds if name == "recursiveDoubling" else plan.size - 1  # all of it, every time
-    assert sum(entry.reduce_bytes for entry in plan.expanded()) == whole * share
+    assert sum(entry.reduce_bytes for entry in plan.expanded) == whole * share
 
 
 # --- data flow: the plan's sizes and peers, played with sets of contributions in place of bytes
@@ -92,7 +92,7 @@ def ring_flow(plan: Plan) -> list[dict[int, frozenset[int]]]:
     """Shares and who contributed to them, when round r forwards share rank - r around."""
     n = plan.size
     held = [{share: frozenset({rank}) for share in range(n)} for rank in range(n)]
-    for number, entry in enumerate(plan.expanded()):
+    for number, entry in enumerate(plan.expanded):
         sent = [((rank - number) % n, held[rank][(rank - number) % n]) for rank in range(n)]
         for rank, (share, data) in enumerate(sent):
             peer = plan.peer(rank, entry.hop)
@@ -104,7 +104,7 @@ def direct_flow(plan: Plan) -> list[dict[int, frozenset[int]]]:
     """Reduced shares go to their owners, then the owners' results to everybody."""
     n, half = plan.size, plan.half or plan.num_rounds
     held = [{share: frozenset({rank}) for share in range(n)} for rank in range(n)]
-    entries = list(plan.expanded())
+    entries = plan.expanded
     for part in (entries[:half], entries[half:]):
         before = [dict(mine) for mine in held]
         for entry in part:
@@ -121,8 +121,8 @@ def halving_flow(plan: Plan) -> list[dict[int, frozenset[int]]]:
     n = plan.size
     held = [{share: frozenset({rank}) for share in range(n)} for rank in range(n)]
     active = [set(range(n)) for _ in range(n)]
-    unit = next(plan.expanded()).size_bytes * 2 // n
-    for entry in plan.expanded():
+    unit = plan.expanded[0].size_bytes * 2 // n
+    for entry in plan.expanded:
         before, mine = [dict(data) for data in held], [set(shares) for shares in active]
         for rank in range(n):
             peer = plan.peer(rank, entry.hop)
@@ -143,7 +143,7 @@ def doubling_flow(plan: Plan) -> list[dict[int, frozenset[int]]]:
     """Pairs reduce all that both have; nobody's contribution may be counted twice."""
     n = plan.size
     held = [frozenset({rank}) for rank in range(n)]
-    for entry in plan.expanded():
+    for entry in plan.expanded:
         peers = [held[plan.peer(rank, entry.hop)] for rank in range(n)]
         assert not any(mine & other for mine, other in zip(held, peers, strict=True))
         held = [mine | other for mine, other in zip(held, peers, strict=True)]
@@ -175,7 +175,7 @@ def test_a_ring_s_all_to_all_forwards_every_share_to_its_rank(ranks):
 def test_bruck_gathers_the_next_parts_until_it_has_all(ranks):
     plan = algorithms.get("bruck")(ALL_GATHER, ranks, 1, PlanOptions())
     held = [[rank] for rank in range(ranks)]  # in the order in which they are gathered: the rank's own first
-    for entry in plan.expanded():
+    for entry in plan.expanded:
         before = [list(mine) for mine in held]
         for rank in range(ranks):
             held[plan.peer(rank, entry.hop)] += before[rank][: entry.size_bytes]
@@ -188,7 +188,7 @@ def test_bruck_gathers_the_next_parts_until_it_has_all(ranks):
 def test_bruck_takes_every_share_of_an_all_to_all_to_its_rank(ranks):
     plan = algorithms.get("bruck")(ALL_TO_ALL, ranks, ranks, PlanOptions())
     held = [{(rank, to) for to in range(ranks)} for rank in range(ranks)]
-    for entry in plan.expanded():
+    for entry in plan.expanded:
         moving = [{share for share in mine if (share[1] - rank) % ranks & entry.hop} for rank, mine in enumerate(held)]
         assert {len(shares) for shares in moving} == {entry.size_bytes}
         held = [mine - shares for mine, shares in zip(held, moving, strict=True)]
@@ -203,7 +203,7 @@ def test_bruck_takes_every_share_of_an_all_to_all_to_its_rank(ranks):
 def test_after_a_dissemination_barrier_everybody_has_heard_of_everybody_and_not_before(ranks):
     plan = algorithms.get("dissemination")(CollectiveKind.BARRIER, ranks, 1, PlanOptions())
     heard = [{rank} for rank in range(ranks)]
-    for entry in plan.expanded():
+    for entry in plan.expanded:
         assert len(heard[0]) < ranks
         before = [set(mine) for mine in heard]
         for rank in range(ranks):
@@ -216,7 +216,7 @@ def test_pairwise_meets_every_other_rank_once_one_at_a_time(ranks):
     plan = algorithms.get("pairwise")(ALL_TO_ALL, ranks, ranks, PlanOptions())
     assert plan.window == 1
     for rank in range(ranks):
-        peers = {plan.peer(rank, entry.hop) for entry in plan.expanded()}
+        peers = {plan.peer(rank, entry.hop) for entry in plan.expanded}
         assert sorted(peers | {rank}) == list(range(ranks))
 
 
@@ -224,7 +224,7 @@ def test_pairwise_meets_every_other_rank_once_one_at_a_time(ranks):
 @pytest.mark.parametrize("ranks", EVERY)
 def test_direct_meets_every_other_rank_once(kind, ranks):
     plan = algorithms.get("direct")(kind, ranks, ranks * 64, PlanOptions())
-    assert sorted(plan.peer(0, entry.hop) for entry in plan.expanded()) == list(range(1, ranks))
+    assert sorted(plan.peer(0, entry.hop) for entry in plan.expanded) == list(range(1, ranks))
 
 
 # --- the solvers against the messages
@@ -304,7 +304,7 @@ def play_explicit(plan, arrivals, delay_ns, endpoint_ns, reduction_ns):
         def later(delay, call):
             at(now + delay, call)
 
-        return ExplicitAutomaton(plan, rank, at_endpoint(later, endpoint_ns, reduction_ns), later, send, done)
+        return TransferAutomaton(plan, rank, at_endpoint(later, endpoint_ns, reduction_ns), later, send, done)
 
     machines = [machine(rank) for rank in range(len(arrivals))]
     for rank, arrival in enumerate(arrivals):
@@ -325,7 +325,7 @@ def explicit_plans(draw):
     made = draw(
         st.lists(st.tuples(st.integers(0, 5), ends, chunks, st.sampled_from([0, 7, 700]), st.booleans()), max_size=25)
     )
-    return Explicit.ordered(ranks, [Transfer(step, *pair, *rest, 77) for step, pair, *rest in made])
+    return Plan.of(ranks, [Transfer(step, *pair, *rest, 77) for step, pair, *rest in made])
 
 
 @QUICK
@@ -377,5 +377,5 @@ def test_a_plan_prints_its_rounds():
 
 
 def test_an_explicit_plan_prints_its_steps():
-    plan = Explicit.ordered(2, [Transfer(1, 1, 0, (0, 1), 8), Transfer(0, 0, 1, (0,), 4, True)])
+    plan = Plan.of(2, [Transfer(1, 1, 0, (0, 1), 8), Transfer(0, 0, 1, (0,), 4, True)])
     assert str(plan) == "0: 0+>1 [0] 4 B\n1: 1->0 [0,1] 8 B"

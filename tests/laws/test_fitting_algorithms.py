@@ -22,7 +22,6 @@ from simcore.network.trees import branches
 from simcore.system.collectives import PlanOptions, algorithms, traits_of
 from simcore.system.config import WHOLE_MACHINE, Algorithm, SystemConfig
 from simcore.system.plans.flow import Claim, faults
-from simcore.system.plans.plan import Explicit, InNetwork, SideBySide
 from simcore.units import transfer_ns
 from simcore.workload.model import CollectiveKind, Phase
 from tests.runs import KINDS, Run, micro
@@ -51,14 +50,14 @@ def time_ns(kind, name, topology, size_bytes, network="", **changes):
 def test_pat_gathers_every_part_once_the_farthest_first(ranks):
     plan = algorithms.get("pat")(ALL_GATHER, ranks, 1, PlanOptions())
     held = [{0} for _ in range(ranks)]  # how far behind the ranks are whose parts a rank has
-    for entry in plan.expanded():
+    for entry in plan.expanded:
         moving = {behind for behind in held[0] if behind + entry.hop < ranks}
         assert len(moving) == entry.size_bytes
         assert not {behind + entry.hop for behind in moving} & held[0]
         held = [mine | {behind + entry.hop for behind in moving} for mine in held]
     assert held[0] == set(range(ranks))
     assert plan.num_rounds == (ranks - 1).bit_length()
-    hops = [entry.hop for entry in plan.expanded()]
+    hops = [entry.hop for entry in plan.expanded]
     assert hops == sorted(hops, reverse=True)
 
 
@@ -66,10 +65,10 @@ def test_pat_gathers_every_part_once_the_farthest_first(ranks):
 def test_pat_s_reduce_scatter_is_its_all_gather_backwards(ranks):
     gather = algorithms.get("pat")(ALL_GATHER, ranks, 64, PlanOptions())
     scatter = algorithms.get("pat")(REDUCE_SCATTER, ranks, 64 * ranks, PlanOptions())
-    there = [(entry.hop, entry.size_bytes) for entry in gather.expanded()]
-    back = [(ranks - entry.hop, entry.size_bytes) for entry in scatter.expanded()]
+    there = [(entry.hop, entry.size_bytes) for entry in gather.expanded]
+    back = [(ranks - entry.hop, entry.size_bytes) for entry in scatter.expanded]
     assert back == there[::-1]
-    assert sum(entry.reduce_bytes for entry in scatter.expanded()) == 64 * (ranks - 1)
+    assert sum(entry.reduce_bytes for entry in scatter.expanded) == 64 * (ranks - 1)
 
 
 @settings(deadline=None, max_examples=20)
@@ -104,8 +103,8 @@ def test_the_two_rings_share_the_data_of_one_and_go_opposite_ways(ranks, size_by
     both = algorithms.get("bidirectionalRing")(kind, ranks, size_bytes, PlanOptions())
     one = algorithms.get("ring")(kind, ranks, size_bytes, PlanOptions())
     assert both.bytes_of(0) == one.bytes_of(0)
-    assert {entry.hop for entry, _ in both.parts[0].rounds} == {1}
-    assert {entry.hop for entry, _ in both.parts[1].rounds} == {ranks - 1}
+    assert {entry.hop for entry, _ in both.parts[0][1].rounds} == {1}
+    assert {entry.hop for entry, _ in both.parts[1][1].rounds} == {ranks - 1}
 
 
 @pytest.mark.parametrize("ranks", EVERY)
@@ -405,15 +404,15 @@ def test_what_nobody_can_ask_for_is_refused_with_a_rendezvous(name, kind):
 def sent(plan, links):
     """Bytes on all links: every message over every link of its way."""
     n = links.npus
-    if isinstance(plan, SideBySide):
-        return sum(sent(part, links) for part in plan.parts)
-    if isinstance(plan, InNetwork):
-        return 2 * n * plan.size_bytes
-    if isinstance(plan, Explicit) and plan.multicast:
+    if plan.beside:
+        return sum(sent(part, links) for _, part in plan.parts)
+    if plan.switch:
+        return 2 * n * plan.bytes_of(0)
+    if plan.multicast:
         roots = range(n)
         return sum(plan.bytes_of(0) // (n - 1) * len(branches(links, root, [*range(root), *range(root + 1, n)])[0])
                    for root in roots)  # fmt: skip
-    if isinstance(plan, Explicit):
+    if plan.transfers:
         return sum(entry.size_bytes * len(links.route(entry.src, entry.dst)) for entry in plan.transfers)
     hops = {entry.hop: sum(len(links.route(r, plan.peer(r, entry.hop))) for r in range(n)) for entry, _ in plan.rounds}
     return sum(entry.size_bytes * count * hops[entry.hop] for entry, count in plan.rounds)

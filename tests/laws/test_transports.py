@@ -125,7 +125,7 @@ def test_a_phase_that_is_solved_ends_as_the_one_that_is_stepped(case, endpoint_n
     messages = Phases(Layouts(timed=False), CutThrough, costs, plain=False)
     shape = Shape("all", links)
     stepped = messages.times(shape, phase, [plan], [members])
-    one_by_one = replace(plan, rounds=tuple((entry, 1) for entry in plan.expanded()))
+    one_by_one = replace(plan, rounds=tuple((entry, 1) for entry in plan.expanded))
     solved = [solve_alone(each, members, links, costs, lone=False) for each in (plan, one_by_one)]
     for hops in (0, windows.HOPS_A_WINDOW):
         with mock.patch.object(windows, "HOPS_A_WINDOW", hops):

@@ -27,7 +27,7 @@ def kernel_s(*asked):
 
 @pytest.mark.parametrize("work", [*WORKS, GroupedProduct(8, 16384, 4096, 1024)], ids=lambda one: type(one).__name__)
 def test_a_loop_that_adds_nothing_takes_what_was_measured(work):
-    assert kernel_s(kernel(work), H100, "bf16", COLD) == durations([work], H100, "bf16")[0].seconds
+    assert kernel_s(kernel(work), H100, "bf16", COLD) == durations([(work, "bf16")], H100)[0].seconds
 
 
 @given(factor=st.floats(0.5, 3.0))
@@ -64,16 +64,16 @@ def test_launches_leave_gaps_and_kernels_follow_each_other():
 
 def test_eight_bits_take_the_fastest_scaling_that_was_measured_and_wide_kernels_stay_in_sixteen():
     work = Product(8192, 8192, 28672)
-    kinds = [durations([work], H100, kind)[0].seconds for kind in ("fp8", "fp8_static", "fp8_block")]
+    kinds = [durations([(work, kind)], H100)[0].seconds for kind in ("fp8", "fp8_static", "fp8_block")]
     assert kernel_s(kernel(work), H100, "fp8", COLD) == min(kinds)
     assert kernel_s(kernel(work, wide=True), H100, "fp8", COLD) == kernel_s(kernel(work), H100, "bf16", COLD)
 
 
 def test_many_kernels_asked_together_take_what_each_does_alone():
     works = [Product(1000 * n, 5000, 3000) for n in range(1, 9)] + WORKS
-    together = durations(works, A100, "bf16")
+    together = durations([(work, "bf16") for work in works], A100)
     assert [one.seconds for one in together] == pytest.approx(
-        [durations([work], A100, "bf16")[0].seconds for work in works]
+        [durations([(work, "bf16")], A100)[0].seconds for work in works]
     )
 
 

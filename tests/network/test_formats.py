@@ -203,6 +203,40 @@ def test_a_fat_tree_is_htsims():
     assert FORMATS[".topo"](LinkGraph(tree)).split() == " ".join(tiers).split()
 
 
+def as_htsim_reads(text):
+    """The figures of each tier, as FatTreeTopology::load of github.com/Broadcom/csg-htsim takes them."""
+    head, tiers = {}, []
+    for key, value in (line.split(" ") for line in text.splitlines() if line):
+        if key == "Tier":
+            assert int(value) == len(tiers)
+            tiers.append({})
+        else:
+            here = tiers[-1] if tiers else head
+            assert key.lower() not in here, "htsim ends at a second setting"
+            here[key.lower()] = int(value)
+    return head, tiers
+
+
+@given(st.integers(2, 9), st.integers(1, 8), st.sampled_from([1.0, 2.0, 4.0, 1.5]), st.sampled_from([1.0, 12.5, 50.0]))
+def test_what_htsim_reads_of_a_fat_tree_are_its_links(leaves, npus, ratio, gbyte_per_s):
+    dim = Dimension("FatTree", leaves * npus, gbyte_per_s * 1e9, 700.0, routers=leaves, oversubscription=ratio)
+    links = LinkGraph(Topology((dim,)))
+    try:
+        head, (tor, agg) = as_htsim_reads(FORMATS[".topo"](links))
+    except InputError:
+        assert npus % ratio or ratio % 1
+        return
+    assert head == {"nodes": leaves * npus, "tiers": 2, "podsize": leaves * npus}
+    ratio = tor.get("oversubscribed", 1)
+    assert tor["radix_down"] // tor["radix_up"] == ratio, "or htsim sees a mismatch"
+    uplinks = head["nodes"] * tor["downlink_speed_gbps"] // (agg["downlink_speed_gbps"] * ratio)
+    spines = uplinks // agg["radix_down"]
+    assert (uplinks, spines) == (leaves * tor["radix_up"], tor["radix_up"])
+    assert 2 * (head["nodes"] + uplinks) == len(links)
+    assert {tor["downlink_speed_gbps"], agg["downlink_speed_gbps"]} == set(links.bandwidth_bytes_per_s / 125e6)
+    assert {tier["downlink_latency_ns"] for tier in (tor, agg)} == set(links.latency_ns)
+
+
 def test_the_command_writes_files_and_refuses_what_they_cannot_say(tmp_path, capsys):
     assert main(["topology", "export", "torus_4x4x4", "-o", str(tmp_path / "torus.txt")]) == 0
     assert (tmp_path / "torus.txt").read_text().startswith("64 0 192\n")

@@ -6,7 +6,7 @@ import pytest
 import simcore
 from simcore.errors import InputError
 from simcore.network.topology.figures import figures
-from simcore.network.topology.links import LinkGraph
+from simcore.network.topology.links import LinkGraph, rates_bytes_per_s
 from simcore.network.topology.load import load
 from simcore.network.topology.model import Dimension, Topology
 
@@ -98,3 +98,18 @@ def test_kinds_say_which_keys_are_theirs(tmp_path):
     file = write(tmp_path / "t.yaml", global_links="[1, 1, 4]")
     with pytest.raises(InputError, match="global_links does not apply to a Ring"):
         load(file)
+
+
+@pytest.mark.parametrize(
+    ("kind", "links"), [("Ring", 2), ("Torus", 2), ("Mesh", 1), ("FullyConnected", 5), ("Switch", 1), ("FatTree", 1)]
+)
+def test_what_an_npu_can_send_at_in_a_dimension_is_what_all_its_links_there_carry(kind, links):
+    dims = Dimension("Switch", 2, 9.0, 1.0), Dimension(kind, 6, 5.0, 1.0, links=3)
+    assert rates_bytes_per_s(Topology(dims)) == (9.0, 15.0 * links)
+
+
+def test_a_wafers_first_node_has_a_link_in_each_dimension_and_a_graphs_node_those_out_of_it():
+    assert rates_bytes_per_s(load("wafer_8x7")) == (100e9, 100e9)
+    graph = load("optical_16")
+    out = LinkGraph(graph)
+    assert rates_bytes_per_s(graph) == (sum(out.bandwidth_bytes_per_s[out.src == 0]),)

@@ -79,7 +79,7 @@ def test_the_bus_reduces_the_packets_that_the_plan_reduces(algorithm, kind, leve
         size if route.reduced else 0
         for route, size in zip(routes(algorithm, kind, plan), packet_sizes(algorithm, kind, plan), strict=True)
     ]
-    assert reduced == [0] * plan.window + [entry.reduce_bytes for entry in plan.expanded()]
+    assert reduced == [0] * plan.window + [entry.reduce_bytes for entry in plan.expanded]
 
 
 @given(st.integers(1, 10**6), st.booleans(), st.booleans())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -22,7 +22,7 @@ from simcore.compute.kernel import Source
 from simcore.compute.measured import parametric
 from simcore.compute.measured.curves import Columns, Curves, Floats, Integers
 from simcore.compute.measured.kriging import Kriging
-from simcore.compute.measured.operations import OPERATIONS, Operation
+from simcore.compute.measured.operations import OPERATIONS, Operation, Work
 from simcore.compute.measured.tables import Entry, Word, curves, entries, own_folder, remembered
 from simcore.errors import InputError, closest
 
@@ -68,7 +68,7 @@ def machine(name: str) -> Machine:
     return Machine(name, found)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Question:
     """Rows of one operation with the same words on one device; `sizes` as columns, the swept one among them.
 
@@ -81,11 +81,34 @@ class Question:
     sizes: Columns
     without_exact: bool = False
 
-    @property
+    @cached_property
+    def own(self) -> Path:
+        """Where the user's tables are."""
+        return own_folder()
+
+    @cached_property
     def along(self) -> Floats:
         """log2 of the swept size."""
         found: Floats = np.log2(np.asarray(self.sizes[self.operation.swept], float))
         return found
+
+    @cached_property
+    def filled(self) -> Columns:
+        """All sizes of the configurations."""
+        return self.operation.filled(self.sizes)
+
+    @cached_property
+    def places(self) -> Floats:
+        """Where these are, in weighted octaves."""
+        return self.operation.places(self.filled)
+
+    @cached_property
+    def work(self) -> Work:
+        """What there is to do."""
+        rows = len(self.along)
+        words = zip(self.operation.words, self.words, strict=True)
+        said = {name: np.repeat(np.array([word]), rows) for name, word in words if word is not None}
+        return self.operation.work({**self.sizes, **said}, parametric.element_bytes(self.dtype))
 
     @property
     def dtype(self) -> str:
@@ -94,13 +117,19 @@ class Question:
 
     def at(self, sizes: Columns) -> Question:
         """The same about other rows, measured ones too."""
-        return replace(self, sizes=sizes, without_exact=False)
+        return Question(self.operation, self.device, self.words, sizes)
 
-    def complete(self) -> Columns:
-        """Sizes and words alike as columns."""
-        rows = len(self.along)
-        words = zip(self.operation.words, self.words, strict=True)
-        return {**self.sizes, **{name: np.repeat(np.array([word]), rows) for name, word in words if word is not None}}
+    def on(self, device: Machine) -> Question:
+        """The same on another device: all else that is known of it stays."""
+        made = object.__new__(Question)
+        vars(made).update(vars(self), device=device)
+        return made
+
+    def some(self, rows: NDArray[np.generic]) -> Question:
+        """The same about some of the rows; itself where these are all."""
+        if len(rows) == len(self.along) and rows.dtype != bool:
+            return self
+        return replace(self, sizes={name: np.asarray(values)[rows] for name, values in self.sizes.items()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +162,7 @@ def answer(question: Question) -> Answer:
 
 def _own(question: Question) -> list[Curves]:
     """Curves of the device itself, best first; each corrects larger ones that come after it."""
-    return _chain(own_folder(), question.operation, question.device, question.words)
+    return _chain(question.own, question.operation, question.device, question.words)
 
 
 @remembered(1024)
@@ -181,7 +210,7 @@ def _from(question: Question, own: list[Curves], alone: Answer | None = None) ->
             return _from(asked, others, rest)
         return rest or _beneath(asked)
 
-    residuals = _residuals(own_folder(), there, question.device, question.words, alone is None)
+    residuals = _residuals(question.own, there, question.device, question.words, alone is None)
     known = _Known(below, residuals, bool(others))
     return _interpolated(question, there, known)
 
@@ -199,7 +228,9 @@ def _beneath(question: Question) -> Answer:
 
 
 def _computed(question: Question) -> Answer:
-    log_us = parametric.log_us(question.operation, question.complete(), question.device.accelerator, question.dtype)
+    log_us = parametric.log_us(
+        question.operation, question.work, question.sizes, question.device.accelerator, question.dtype
+    )
     rows = len(log_us)
     return Answer(
         log_us, np.full(rows, _FAR), np.full(rows, 0.5), np.full(rows, _PLACE[Source.ROOFLINE]), _named("", rows)
@@ -212,7 +243,7 @@ def _named(table: str, rows: int) -> NDArray[np.object_]:
 
 def _elsewhere(question: Question) -> Answer:
     """From the nearest devices with such a table; nearer devices and measurements count more."""
-    near = _near_devices(own_folder(), question.operation, question.device, question.words)
+    near = _near_devices(question.own, question.operation, question.device, question.words)
     if not near:
         return _beneath(question)
     beneath = _beneath(question)
@@ -221,8 +252,8 @@ def _elsewhere(question: Question) -> Answer:
     within = np.array([one.distance for one in found])
     shares = ((0.05 + away) * (1.0 + within)) ** -2.0
     log_us = np.average([one.log_us for one in found], axis=0, weights=shares)
-    here = (question.operation, question.complete(), question.device.accelerator, question.dtype)
-    log_us = np.maximum(log_us, parametric.least_log_us(*here))
+    least_log_us = parametric.least_log_us(question.work, question.device.accelerator, question.dtype)
+    log_us = np.maximum(log_us, least_log_us)
     nearest = found[0]
     source = np.full(len(log_us), _PLACE[Source.TRANSFERRED])
     return Answer(log_us, (away + within).min(0), nearest.spread + 0.05, source, nearest.table)
@@ -230,7 +261,7 @@ def _elsewhere(question: Question) -> Answer:
 
 def _moved(question: Question, device: Machine, beneath: Answer) -> Answer:
     """Another device's answer times the ratio of what it rests on, here and there."""
-    there = replace(question, device=device)
+    there = question.on(device)
     base = _beneath(there)
     found = _from(there, _own(there), base)
     return replace(found, log_us=found.log_us + beneath.log_us - base.log_us)
@@ -296,21 +327,14 @@ def _interpolated(question: Question, there: Curves, known: _Known) -> Answer:
     log_us, distance, spread = np.empty(rows), np.empty(rows), np.full(rows, 0.02)
     table = _named(there.table, rows)
     if inside.any():
-        log_us[inside], distance[inside] = _along_curve(_some(question, inside), there, own[inside])
+        log_us[inside], distance[inside] = _along_curve(question.some(inside), there, own[inside])
     outside = np.flatnonzero(~inside)
     for start in range(0, len(outside), _AT_ONCE):
         block = outside[start : start + _AT_ONCE]
-        found = _between(_some(question, block), there, known)
+        found = _between(question.some(block), there, known)
         log_us[block], distance[block], spread[block], table[block] = found
     source = np.where(distance == 0, _PLACE[Source.MEASURED], _PLACE[Source.INTERPOLATED])
     return Answer(log_us, distance, spread, source, table)
-
-
-def _some(question: Question, rows: NDArray[np.generic]) -> Question:
-    """The same about some of the rows; itself where these are all."""
-    if len(rows) == len(question.along) and rows.dtype != bool:
-        return question
-    return replace(question, sizes={name: np.asarray(values)[rows] for name, values in question.sizes.items()})
 
 
 def _along_curve(question: Question, there: Curves, own: Integers) -> tuple[Floats, Floats]:
@@ -324,36 +348,35 @@ def _along_curve(question: Question, there: Curves, own: Integers) -> tuple[Floa
 
 def _own_curve(question: Question, there: Curves) -> Integers:
     """Which curve has each row's configuration; -1 where none has."""
-    asked = question.operation.filled(question.sizes)
-    rows = zip(*(np.asarray(values).tolist() for values in asked.values()), strict=True)
+    rows = zip(*(np.asarray(values).tolist() for values in question.filled.values()), strict=True)
     return np.array([there.of.get(row, -1) for row in rows], dtype=np.int64)
 
 
 def _between(question: Question, there: Curves, known: _Known) -> tuple[Floats, Floats, Floats, NDArray[np.object_]]:
     """log(us), distance, spread and table from the nearest configurations, each at the same swept size."""
-    operation, along = question.operation, question.along
-    asked = operation.places(operation.filled(question.sizes))
+    operation, along, asked = question.operation, question.along[:, None], question.places
     low, high = there.ends
-    beyond = _REACH * (along[:, None] - np.clip(along[:, None], low, high))
+    beyond = _REACH * (along - np.minimum(np.maximum(along, low), high))
     apart = np.sqrt((asked**2).sum(1)[:, None] + there.squares - 2 * asked @ there.places.T + beyond**2 + 1e-9)
     if question.without_exact:
         apart[_forbidden(question, there)] = np.inf
-    count = min(_KRIGING.neighbours, len(there.places))
-    near = np.argpartition(apart, count - 1, axis=1)[:, :count]
-    offsets = np.concatenate(
-        [there.places[near] - asked[:, None], np.take_along_axis(beyond, near, 1)[..., None]], axis=2
-    )
-    offsets = np.where(np.isinf(np.take_along_axis(apart, near, 1))[..., None], _FAR, offsets)
-    weights, left = replace(_FADING if known.alike else _KRIGING, noise=operation.noise).weights(offsets)
+    count, rows = min(_KRIGING.neighbours, len(there.places)), np.arange(len(asked))[:, None]
+    near = apart.argpartition(count - 1, axis=1)[:, :count]
+    offsets = np.concatenate([there.places[near] - asked[:, None], beyond[rows, near][..., None]], axis=2)
+    if question.without_exact:
+        offsets[np.isinf(apart[rows, near])] = _FAR
+    weights, left = (_FADING if known.alike else _KRIGING).weights(offsets, operation.noise)
     residual = _without_outliers(_residual(question, there, near, known))
-    base = known.below(question)
-    alone = np.isinf(apart.min(1))  # nothing measured that may be used
+    base, nearest = known.below(question), apart.min(1)
+    alone = np.isinf(nearest)  # nothing measured that may be used
     log_us = base.log_us + np.where(alone, 0.0, (weights * residual).sum(1))
     spread = np.where(alone, base.spread, 1.5 * residual.std(1) * np.sqrt(left) + 0.02)
-    distance, table = np.where(alone, base.distance, np.maximum(apart.min(1), 1e-3)), _named(there.table, len(alone))
-    nearer = known.alike & (base.distance < distance)
-    table[nearer], spread[nearer] = base.table[nearer], np.maximum(spread, base.spread)[nearer]
-    return log_us, np.where(nearer, np.maximum(base.distance, 1e-3), distance), spread, table
+    distance, table = np.where(alone, base.distance, np.maximum(nearest, 1e-3)), _named(there.table, len(alone))
+    if known.alike:
+        nearer = base.distance < distance
+        table[nearer], spread[nearer] = base.table[nearer], np.maximum(spread, base.spread)[nearer]
+        distance = np.where(nearer, np.maximum(base.distance, 1e-3), distance)
+    return log_us, distance, spread, table
 
 
 def _without_outliers(residual: Floats) -> Floats:
@@ -379,7 +402,7 @@ def _median(values: Floats) -> Floats:
 def _forbidden(question: Question, there: Curves) -> NDArray[np.bool_]:
     """[rows, curves]: the configurations asked for, whatever the sizes that belong to the sweep."""
     same = np.ones((len(question.along), len(there.first) - 1), bool)
-    for name, values in question.operation.filled(question.sizes).items():
+    for name, values in question.filled.items():
         if name not in question.operation.repeated:
             same &= np.asarray(values)[:, None] == there.sizes[name]
     return same

@@ -15,24 +15,24 @@ from simcore.compute.measured.curves import Floats
 
 @dataclass(frozen=True, slots=True)
 class Kriging:
-    """`range_octaves`: how far points know of each other; `noise`, `slope`, `level`: variances over the sill's."""
+    """`range_octaves`: how far points know of each other; `slope`, `level`: variances over the sill's."""
 
     neighbours: int = 16
     range_octaves: float = 4.0
-    noise: float = 0.02
     slope: float = 0.03
     level: float = 100.0
 
-    def weights(self, offsets: Floats) -> tuple[Floats, Floats]:
+    def weights(self, offsets: Floats, noise: float) -> tuple[Floats, Floats]:
         """Weights [questions, neighbours] of neighbours at `offsets` [questions, neighbours, axes] from the question.
 
-        Also the variance [questions] that is left, over the sill's (the variance of points far from each other).
+        Also the variance [questions] that is left; it and `noise`, of one point, are over the sill's (the variance of
+        points far from each other).
         """
         between = np.sqrt(((offsets[:, :, None] - offsets[:, None]) ** 2).sum(-1))
-        planes = self.slope * offsets @ np.swapaxes(offsets, 1, 2)
+        planes = self.slope * offsets @ offsets.transpose(0, 2, 1)
         system = np.exp(-between / self.range_octaves) + planes + self.level
-        system += self.noise * np.eye(offsets.shape[1])
+        system += noise * np.eye(offsets.shape[1])
         towards = np.exp(-np.sqrt((offsets**2).sum(-1)) / self.range_octaves) + self.level
         found = np.linalg.solve(system, towards[..., None])[..., 0]
         left = 1.0 + self.level - (found * towards).sum(-1)
-        return found, np.maximum(left, 0.0) + self.noise
+        return found, np.maximum(left, 0.0) + noise

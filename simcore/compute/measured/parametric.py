@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -48,6 +49,7 @@ def element_bytes(dtype: str) -> float:
     return ELEMENT_BYTES[plain]
 
 
+@lru_cache(maxsize=1024)
 def stated_peak(device: Accelerator, dtype: str) -> float:
     """FLOP/s stated for a type, or for the widest type near it that the device states.
 
@@ -61,10 +63,9 @@ def stated_peak(device: Accelerator, dtype: str) -> float:
     return min(found, 2 * rates["fp8"]) if wanted < ELEMENT_BYTES["fp8"] and "fp8" in rates else found
 
 
-def log_us(operation: Operation, sizes: Columns, device: Accelerator, dtype: str) -> Floats:
-    """log(us) of each row."""
+def log_us(operation: Operation, work: Work, sizes: Columns, device: Accelerator, dtype: str) -> Floats:
+    """log(us) of the work of each row of an operation of such sizes."""
     rates = _rates(operation)
-    work = operation.work(sizes, element_bytes(dtype))
     link_bytes_per_s = (device.link_bytes_per_s or _PCIE_BYTES_PER_S) * rates.link
     link_us = work.steps * rates.step_us + work.link_bytes / link_bytes_per_s * 1e6
     if device.deals_in_waves and element_bytes(dtype) <= _MATRIX_BYTES and {"m", "n"} <= set(sizes):
@@ -97,11 +98,13 @@ def seconds(operation: Operation, flops: float, memory_bytes: float, device: Acc
     return float(_kernel_us(Work(flops, memory_bytes), _rates(operation), device, dtype)) * 1e-6
 
 
-def least_log_us(operation: Operation, sizes: Columns, device: Accelerator, dtype: str) -> Floats:
+def least_log_us(work: Work, device: Accelerator, dtype: str) -> Floats:
     """log(us) at the full stated rates, of arithmetic or of memory: no kernel is faster, unless from a cache."""
-    ideal = Rates(arithmetic=1.0, memory=1.0, fixed_us=1e-3, sharpness=16.0)
-    found: Floats = np.log(_kernel_us(operation.work(sizes, element_bytes(dtype)), ideal, device, dtype))
+    found: Floats = np.log(_kernel_us(work, _IDEAL, device, dtype))
     return found
+
+
+_IDEAL = Rates(arithmetic=1.0, memory=1.0, fixed_us=1e-3, sharpness=16.0)
 
 
 def _rates(operation: Operation) -> Rates:

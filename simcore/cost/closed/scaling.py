@@ -156,22 +156,23 @@ def search(model: Model, device: Device, most_devices: float = MOST_DEVICES, wid
 
     The number of micro-batches is the best at every step; of equals the first counts.
     """
-    found = [_with_best_count(model, device, Degrees(), width_bytes)]
+    found = [evaluate(model, device, _with_best_count(model, device, Degrees(), width_bytes)[1], width_bytes)]
     deepest = min(model.layers, _micro_batches()[-1])
     while (last := found[-1].degrees).devices * GROWTH <= most_devices:
         grown = [replace(last, **{axis: getattr(last, axis) * GROWTH}) for axis in AXES]
         timed = [_with_best_count(model, device, each, width_bytes) for each in grown if each.pp <= deepest]
-        found.append(timed[_first_least([one.batch_s for one in timed])])
+        _, best = timed[_first_least([batch_s for batch_s, _ in timed])]
+        found.append(evaluate(model, device, best, width_bytes))
     return found
 
 
-def _with_best_count(model: Model, device: Device, degrees: Degrees, width_bytes: float) -> Spread:
+def _with_best_count(model: Model, device: Device, degrees: Degrees, width_bytes: float) -> tuple[float, Degrees]:
+    """The seconds of a batch with the best number of micro-batches, and the degrees with that number."""
     counts = _micro_batches()
     counts = counts[degrees.pp <= counts]
-    seconds = _phases(model, device, degrees, width_bytes, counts).max(axis=1).sum(axis=0)
-    return evaluate(
-        model, device, replace(degrees, micro_batches=float(counts[_first_least(seconds.tolist())])), width_bytes
-    )
+    seconds = _phases(model, device, degrees, width_bytes, counts).max(axis=1).sum(axis=0).tolist()
+    best = _first_least(seconds)
+    return seconds[best], replace(degrees, micro_batches=float(counts[best]))
 
 
 @cache

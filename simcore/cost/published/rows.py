@@ -108,7 +108,7 @@ class Held(Question):
 
     def explained(self) -> Prediction:
         """The bytes by what they hold, on the fullest stage."""
-        parts, asked = peak(*self.job).parts, _PARTS.get(self.part)
+        parts, asked = peak(*self.job)._asdict(), _PARTS.get(self.part)
         held = {name: float(size) for name, size in parts.items() if asked is None or name in asked}
         return Prediction(fsum(held.values()), held)
 

@@ -21,14 +21,15 @@ class Way(NamedTuple):
 
 
 class Message:
-    """Of `count` segments, all of `segment_bytes` but for the last; `missing` have not arrived.
+    """Of `count` segments, all of `segment_bytes` but for the last; `sent` have left, `missing` have not arrived.
 
     It is of a chunk's `phase`, None = of none. Its segments go over the ways in turn, from number `turn` on, which is
     that of the message in its phase: so nothing that was sent before matters.
     """
 
     __slots__ = (
-        *("count", "deliver", "ends", "key", "missing", "phase", "segment_bytes", "size_bytes", "tail_ns", "turn"),
+        *("count", "deliver", "ends", "key", "missing", "phase", "segment_bytes", "sent", "size_bytes", "tail_ns"),
+        "turn",
     )
 
     def __init__(
@@ -37,7 +38,7 @@ class Message:
         self.key, self.ends, self.size_bytes, self.deliver = key, ends, size_bytes, deliver
         self.segment_bytes = segment_bytes
         self.count = self.missing = max(-(-size_bytes // segment_bytes), 1)
-        self.tail_ns = 0
+        self.sent = self.tail_ns = 0
         of_phase = len(key) == len(("chunk", "phase", "number"))
         self.phase: Any = key[:2] if of_phase else None
         self.turn: int = key[2] if of_phase else 0
@@ -74,7 +75,7 @@ class Sender:
     The next segment is ready when the one before has begun (`ready`), the window has room and it is time.
     """
 
-    __slots__ = ("_current", "_lost", "_next", "_waiting", "alarm_ns", "free_ns", "law", "ready", "under_way_bytes")
+    __slots__ = ("_current", "_lost", "_waiting", "alarm_ns", "free_ns", "law", "ready", "under_way_bytes")
 
     def __init__(self, law: Law | None):
         self.law = law
@@ -82,7 +83,6 @@ class Sender:
         self._waiting: list[tuple[int, Any, int, Message]] = []
         self._lost: deque[tuple[Message, int]] = deque()
         self._current: Message | None = None
-        self._next = 0
 
     @property
     def busy(self) -> bool:
@@ -102,17 +102,24 @@ class Sender:
         if self._lost:
             return self._lost[0]
         if self._current is None and self._waiting:
-            self._current, self._next = heappop(self._waiting)[-1], 0
-        return (self._current, self._next) if self._current else None
+            self._current = heappop(self._waiting)[-1]
+        return (self._current, self._current.sent) if self._current else None
 
     def take(self) -> None:
         """What `peek` showed is sent."""
         if self._lost:
             self._lost.popleft()
         elif self._current:
-            self._next += 1
-            if self._next == self._current.count:
+            self._current.sent += 1
+            if self._current.sent == self._current.count:
                 self._current = None
+
+    def state(self, now_ns: int, since_ns: int) -> tuple[object, ...]:
+        """What decides when it sends, relative to now; its law looks back as far as `since_ns`."""
+        lost = tuple((message, index - message.sent) for message, index in self._lost)
+        times = max(self.free_ns - now_ns, 0), max(self.alarm_ns - now_ns, 0)
+        law = self.law and self.law.state(now_ns, since_ns)
+        return self, self.ready, *times, self.under_way_bytes, self._current, lost, law
 
     def may_send(self, size_bytes: int) -> bool:
         """Whether the window has room."""

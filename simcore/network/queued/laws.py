@@ -9,8 +9,8 @@ A law has two figures: a rate, at which segments follow one another, and a windo
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field, fields
 from math import inf
 from typing import ClassVar, NamedTuple
 
@@ -53,6 +53,7 @@ class Law(ABC):
     rate_bytes_per_s: float = field(init=False, default=inf)
     window_bytes: float = field(init=False, default=inf)
     path: Path = field(init=False, default=Path(inf, 1, 1))
+    _reacted_ns: float = field(init=False, default=-inf)
 
     def begin(self, path: Path) -> None:
         """At the rate of the sender's own link."""
@@ -67,6 +68,15 @@ class Law(ABC):
 
     def lost(self, now_ns: int) -> None:  # noqa: B027
         """A segment was dropped."""
+
+    def state(self, now_ns: int, since_ns: int) -> Hashable:
+        """What decides how it goes on, relative to now, as long as nothing is marked; nobody asks before `since_ns`."""
+        state = {each.name: getattr(self, each.name) for each in fields(self) if not each.init}
+        reacted_ns = max(state.pop("_reacted_ns"), since_ns)
+        return reacted_ns - now_ns, *state.values()
+
+    def idle(self, time_ns: int) -> None:  # noqa: B027
+        """So much time has gone by in which nothing changed its `state`."""
 
     def _limit(self, least: float) -> None:
         """Never faster than the link, never slower than `least` of it: a sender that stands still learns nothing."""
@@ -98,7 +108,6 @@ class Dcqcn(Law):
     hyper_bytes_per_s: float = 400 * MEGABIT
     _alpha: float = field(init=False, default=1.0)
     _target: float = field(init=False, default=inf)
-    _notified_ns: float = field(init=False, default=-inf)
     _alpha_ns: float = field(init=False, default=0)
     _timer_ns: float = field(init=False, default=0)
     _sent_bytes: float = field(init=False, default=0)
@@ -125,18 +134,29 @@ class Dcqcn(Law):
 
     def lost(self, now_ns: int) -> None:
         """Cut by half of alpha; recovery begins anew."""
-        if now_ns - self._notified_ns < self.notification_interval_ns:
+        if now_ns - self._reacted_ns < self.notification_interval_ns:
             return
-        self._notified_ns = self._alpha_ns = self._timer_ns = now_ns
+        self._reacted_ns = self._alpha_ns = self._timer_ns = now_ns
         self._target = self.rate_bytes_per_s
         self.rate_bytes_per_s *= 1 - self._alpha / 2
         self._alpha = (1 - self.g) * self._alpha + self.g
         self._rounds, self._sent_bytes = [0, 0], 0
         self._limit(LEAST_RATE)
 
+    def state(self, now_ns: int, since_ns: int) -> Hashable:
+        """At line rate only marks and losses change it: what else there is to know is caught up with when one comes."""
+        settled = self.rate_bytes_per_s == self._target == self.path.bytes_per_s
+        return self.path if settled else object()
+
+    def idle(self, time_ns: int) -> None:
+        """As if what was noted had been so much earlier."""
+        self._reacted_ns, self._alpha_ns, self._timer_ns = (
+            noted_ns - time_ns for noted_ns in (self._reacted_ns, self._alpha_ns, self._timer_ns)
+        )
+
     def _recover(self, now_ns: int) -> None:
         """Catch up with the timers, which run from the first notification on, whether or not anything is sent."""
-        if self._notified_ns < 0:
+        if self._reacted_ns == -inf:
             return
         ticks = (now_ns - self._alpha_ns) // self.alpha_interval_ns
         self._alpha *= (1 - self.g) ** ticks
@@ -176,7 +196,6 @@ class Hpcc(Law):
     _use: float = field(init=False, default=0.0)
     _stage: int = field(init=False, default=0)
     _last: Sequence[Reading] = field(init=False, default=())
-    _updated_ns: float = field(init=False, default=-inf)
 
     def begin(self, path: Path) -> None:
         """With a whole product of bandwidth and round trip."""
@@ -188,10 +207,10 @@ class Hpcc(Law):
         """Measure the busiest link, and follow it; the reference moves once in a round trip."""
         if len(self._last) == len(ack.readings):
             self._measure(ack.readings)
-            new_round = ack.sent_ns > self._updated_ns
+            new_round = ack.sent_ns > self._reacted_ns
             self._react(move=new_round)
             if new_round:
-                self._updated_ns = ack.now_ns
+                self._reacted_ns = ack.now_ns
         self._last = ack.readings
 
     def _measure(self, readings: Sequence[Reading]) -> None:
@@ -236,15 +255,14 @@ class Timely(Law):
     hyper_after: float = 5
     _before_ns: float = field(init=False, default=-1)
     _slope_ns: float = field(init=False, default=0.0)
-    _falling: int = field(init=False, default=0)
-    _updated_ns: float = field(init=False, default=-inf)
+    _falling: float = field(init=False, default=0)
 
     def acknowledged(self, ack: Ack) -> None:
         """One reaction in a round trip."""
         rtt_ns = ack.now_ns - ack.sent_ns
-        if ack.sent_ns <= self._updated_ns:
+        if ack.sent_ns <= self._reacted_ns:
             return
-        self._updated_ns = ack.now_ns
+        self._reacted_ns = ack.now_ns
         change_ns = rtt_ns - self._before_ns if self._before_ns >= 0 else 0
         self._before_ns = rtt_ns
         self._slope_ns = (1 - self.weight) * self._slope_ns + self.weight * change_ns
@@ -257,7 +275,7 @@ class Timely(Law):
         elif waited_ns > self.high_ns:
             self.rate_bytes_per_s *= 1 - self.beta * (1 - (self.high_ns + self.path.rtt_ns) / rtt_ns)
         elif self._slope_ns <= 0:
-            self._falling += 1
+            self._falling = min(self._falling + 1, self.hyper_after)
             steps = self.hyper_after if self._falling >= self.hyper_after else 1
             self.rate_bytes_per_s += steps * self.additive_bytes_per_s
             return
@@ -275,8 +293,6 @@ class Timely(Law):
 class _Windowed(Law):
     """A window that grows by steps and is cut at most once in a round trip; segments are paced over it."""
 
-    _cut_ns: float = field(init=False, default=-inf)
-
     def begin(self, path: Path) -> None:
         """With a whole product of bandwidth and round trip."""
         super().begin(path)
@@ -287,8 +303,8 @@ class _Windowed(Law):
         self._set(self.window_bytes + step_bytes * min(acked_bytes / self.window_bytes, 1.0))
 
     def _cut(self, factor: float, now_ns: int, sent_ns: int) -> None:
-        if sent_ns > self._cut_ns:
-            self._cut_ns = now_ns
+        if sent_ns > self._reacted_ns:
+            self._reacted_ns = now_ns
             self._set(self.window_bytes * factor)
 
     def _set(self, window_bytes: float) -> None:

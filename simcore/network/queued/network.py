@@ -18,16 +18,16 @@ import numpy as np
 import simpy
 
 from simcore.network.clock import whole_latency
-from simcore.network.congested import CountedLinks, CutThrough, Deliver, LinkNetwork, WaitsError
+from simcore.network.congested import CountedLinks, CutThrough, Deliver, LinkNetwork
 from simcore.network.folded import FoldedLinks
-from simcore.network.instant import at_end_of_instant
+from simcore.network.instant import Environment, at_end_of_instant
 from simcore.network.queued.flow import Message, Segment, Sender, Way
 from simcore.network.queued.laws import Ack, Path, Reading
 from simcore.network.queued.ports import Port, waits_in_a_circle
 from simcore.network.queued.routing import Ways
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
-from simcore.network.topology.ports import PLAIN, UNLIMITED, Ports
+from simcore.network.topology.ports import PLAIN, Ports
 from simcore.timeline.events import MOST_ROWS, LinkTable, QueueTable
 from simcore.units import transfer_ns
 
@@ -38,7 +38,7 @@ NOTE = (
 )
 
 
-class _Instant(NamedTuple):
+class Instant(NamedTuple):
     """What happens at one time: changes of links and senders, then heads of segments that come to links."""
 
     changes: list[tuple[Callable[..., None], Any]]
@@ -75,9 +75,19 @@ class Queued(CountedLinks):
         self._ways: dict[tuple[int, ...], Way] = {}
         self._segments: dict[tuple[int, int], tuple[int, Ports]] = {}
         self._senders: dict[tuple[int, int], dict[Any, Sender]] = {}
-        self._due: dict[int, _Instant] = {}
+        self._due: dict[int, Instant] = {}
+        self._times_due: list[int] = []
+        self._wakes: set[int] = set()
+        self._runs = False
         self._number = self._settled_ns = 0
         self._curves = array("q")
+
+    @classmethod
+    def alone(cls) -> type[LinkNetwork]:
+        """As `LinkNetwork.alone`, leaving out what repeats itself."""
+        from simcore.network.queued.alone import Steady
+
+        return Steady
 
     # Messages come and go.
 
@@ -90,12 +100,14 @@ class Queued(CountedLinks):
             message.tail_ns = now_ns
             self._finish(message, now_ns)
             return
-        sender = self._sender(message, rules) if rules.law else Sender(None)
+        sender = self._sender(message, rules)
         sender.add(message, now_ns)
         self._at(now_ns, now_ns, self._pump, sender)
 
     def _sender(self, message: Message, rules: Ports) -> Sender:
         """What two NPUs send each other in a phase obeys one law, a message of no phase a law of its own."""
+        if not rules.law:
+            return Sender(None)
         own = self._senders.get(message.ends, {})
         sender = own.get(message.phase)
         if sender is None:
@@ -135,12 +147,20 @@ class Queued(CountedLinks):
 
     # Instants.
 
-    def _instant(self, at_ns: int, now_ns: int) -> _Instant:
+    def _instant(self, at_ns: int, now_ns: int) -> Instant:
         found = self._due.get(at_ns)
         if found is None:
-            found = self._due[at_ns] = _Instant([], [])
-            at_end_of_instant(self.env, at_ns - now_ns, self._happen, transmits=True)
+            found = self._due[at_ns] = Instant([], [])
+            heappush(self._times_due, at_ns)
+            if not self._runs and at_ns == self._times_due[0]:
+                self._wake(at_ns, now_ns)
         return found
+
+    def _wake(self, at_ns: int, now_ns: int) -> None:
+        """Go on then, unless that is known already."""
+        if at_ns not in self._wakes:
+            self._wakes.add(at_ns)
+            at_end_of_instant(self.env, at_ns - now_ns, self._happen, transmits=True)
 
     def _at(self, at_ns: int, now_ns: int, change: Callable[..., None], what: Any) -> None:
         self._instant(at_ns, now_ns).changes.append((change, what))
@@ -153,8 +173,19 @@ class Queued(CountedLinks):
         heappush(self._instant(at_ns, now_ns).heads, entry)
 
     def _happen(self, _: simpy.Event) -> None:
+        """One instant, and those that follow before anything else happens: the clock moves on without an event."""
+        env, self._runs = self.env, True
+        self._wakes.remove(int(env.now))
+        self._play(heappop(self._times_due))
+        while self._times_due and isinstance(env, Environment) and env.peek() > self._times_due[0]:
+            env.move_on(self._times_due[0])
+            self._play(heappop(self._times_due))
+        self._runs = False
+        if self._times_due:
+            self._wake(self._times_due[0], int(env.now))
+
+    def _play(self, now_ns: int) -> None:
         """All changes of an instant, then heads one by one, as long as they bring new ones about."""
-        now_ns = int(self.env.now)
         instant = self._due[now_ns]
         while instant.changes or instant.heads:
             for change, what in instant.changes:  # grows while it runs
@@ -190,15 +221,15 @@ class Queued(CountedLinks):
             return None
         sender.take()
         sender.ready = False
-        sender.under_way_bytes += end - first
         if sender.law:
+            sender.under_way_bytes += end - first
             sender.law.sends(now_ns, end - first)
         return Segment(sender, message, index, self._way(message, index), now_ns)
 
     def _acknowledged(self, segment: Segment, now_ns: int) -> None:
         sender = segment.sender
-        sender.under_way_bytes -= segment.size_bytes
         if sender.law:
+            sender.under_way_bytes -= segment.size_bytes
             ack = Ack(now_ns, segment.sent_ns, segment.size_bytes, segment.marked, segment.readings)
             sender.law.acknowledged(ack)
         self._pump(sender, now_ns)
@@ -206,8 +237,8 @@ class Queued(CountedLinks):
     def _lost(self, segment: Segment, now_ns: int) -> None:
         """The sender learns that a segment was dropped."""
         sender = segment.sender
-        sender.under_way_bytes -= segment.size_bytes
         if sender.law:
+            sender.under_way_bytes -= segment.size_bytes
             sender.law.lost(now_ns)
         sender.again(segment)
         self._pump(sender, now_ns)
@@ -217,8 +248,10 @@ class Queued(CountedLinks):
     def _arrive(self, segment: Segment, now_ns: int) -> None:
         """The head comes to its next link, through the buffer of the link behind it."""
         port = self.ports[segment.way.links[segment.hop]]
-        if segment.held >= 0 and not self._lie_down(segment, self.ports[segment.held], now_ns):
-            return
+        if segment.held >= 0:
+            behind = self.ports[segment.held]
+            if behind.by_room and not self._lie_down(segment, behind, now_ns):
+                return
         size_bytes = segment.size_bytes
         segment.marked |= port.mark(segment, now_ns)
         port.queue.append(segment)
@@ -246,9 +279,7 @@ class Queued(CountedLinks):
         """A segment has left the buffer behind a link."""
         port, size_bytes = what
         port.lying_bytes -= size_bytes
-        if port.rules.flow_control == "credits":
-            self._at(now_ns + port.latency_ns, now_ns, self._credit, what)
-        elif port.asked_to_pause and port.lying_bytes <= port.rules.xon_bytes:
+        if port.asked_to_pause and port.lying_bytes <= port.rules.xon_bytes:
             port.asked_to_pause = False
             self._at(now_ns + port.latency_ns, now_ns, self._resume, port)
 
@@ -297,12 +328,14 @@ class Queued(CountedLinks):
         port.waiting_bytes -= size_bytes
         port.queued_bytes -= size_bytes if hop else 0
         port.sent_bytes += size_bytes
-        self._count(port.link, size_bytes, now_ns, end_ns)
+        self._count(port.link, size_bytes, now_ns + self.skipped_ns, end_ns + self.skipped_ns)
         if port.queued_bytes != port.noted_bytes:
             self._curve(port, now_ns)
         if segment.held >= 0:
             behind = self.ports[segment.held]
-            if behind.rules.buffer_bytes < UNLIMITED:
+            if behind.by_credits:
+                self._at(end_ns + behind.latency_ns, now_ns, self._credit, (behind, size_bytes))
+            elif behind.by_room:
                 self._at(end_ns, now_ns, self._get_up, (behind, size_bytes))
         else:
             segment.sent_ns = now_ns
@@ -316,7 +349,8 @@ class Queued(CountedLinks):
             self._arrived(segment, now_ns)
             return
         segment.held = port.link
-        port.taken_bytes += size_bytes
+        if port.by_credits:
+            port.taken_bytes += size_bytes
         self._head(segment, now_ns + way.steps_ns[hop], now_ns)
 
     def _arrived(self, segment: Segment, now_ns: int) -> None:
@@ -353,7 +387,7 @@ class Queued(CountedLinks):
         port.noted_bytes = port.queued_bytes
         port.peak_bytes = max(port.peak_bytes, port.queued_bytes)
         if len(self._curves) < 3 * MOST_ROWS:
-            self._curves.extend((port.link, now_ns, port.queued_bytes))
+            self._curves.extend((port.link, now_ns + self.skipped_ns, port.queued_bytes))
 
     @classmethod
     def notes_on(cls, curve_rows: int) -> list[str]:
@@ -371,8 +405,10 @@ class Queued(CountedLinks):
 
     def stuck(self) -> list[str]:
         """Why nothing moves any more: the links that wait for each other."""
-        circle = waits_in_a_circle(self.ports)
-        names, src, dst = self.links.names, self.links.src, self.links.dst
+        circle, links = waits_in_a_circle(self.ports), self.links
+        if circle and isinstance(links, FoldedLinks):
+            circle, links = links.unfolded(circle), links.whole
+        names, src, dst = links.names, links.src, links.dst
         ends = [f"{names[src[link]]} -> {names[dst[link]]}" for link in circle]
         lines = [
             f"link {here} waits for room at its end, which is taken by what waits for link {ahead}"
@@ -380,37 +416,3 @@ class Queued(CountedLinks):
         ]
         hint = "hint: more buffer, or routes that take links in one order (a Mesh in place of a Ring) break the circle"
         return [f"the buffers of {len(ends)} links wait for each other in a circle", *lines, hint] if ends else []
-
-
-class Undivided(Queued):
-    """Messages that go whole, which takes as long as in segments where none of them waits; WaitsError where one does.
-
-    All links of a way must be equally fast, and buffers hold what is under way of one message.
-    """
-
-    def __init__(self, env: simpy.Environment, links: LinkGraph):
-        super().__init__(env, links)
-        self._limits = [port.rules for port in self.ports]
-        for port in self.ports:
-            port.rules = PLAIN
-
-    def _cut(self, src: int, dst: int) -> tuple[int, Ports]:
-        if (src, dst) not in self._segments:
-            ports = [self.ports[link] for link in self.links.route(src, dst)]
-            limits = [self._limits[port.link] for port in ports]
-            segment_bytes = min((rules.segment_bytes for rules in limits), default=0)
-            passes = (
-                rules.lets_pass(segment_bytes, port.bytes_per_s, port.latency_ns)
-                for rules, port in zip(limits, ports, strict=True)
-            )
-            if len({port.bytes_per_s for port in ports}) > 1 or not all(passes):
-                raise WaitsError
-        return super()._cut(src, dst)
-
-    def _arrive(self, segment: Segment, now_ns: int) -> None:
-        if self.ports[segment.way.links[segment.hop]].free_ns > now_ns:
-            raise WaitsError
-        super()._arrive(segment, now_ns)
-
-
-Queued.undivided = Undivided

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from simcore.network.queued.flow import Segment
-from simcore.network.topology.ports import Ports
+from simcore.network.topology.ports import UNLIMITED, Ports
 
 GOLDEN_RATIO = (5**0.5 - 1) / 2
 
@@ -17,7 +17,8 @@ GOLDEN_RATIO = (5**0.5 - 1) / 2
 class Port:
     """The sending end of a link: `queue` waits for it; what it has sent lies in the buffer at its end.
 
-    `lying_bytes` are in that buffer, `taken_bytes` of it are taken from the sender's point of view (credits).
+    `taken_bytes` of that buffer are taken from the sender's point of view, where it goes `by_credits`; `lying_bytes`
+    are in it, where what finds no room is dropped or the sender paused (`by_room`).
     """
 
     link: int
@@ -27,6 +28,8 @@ class Port:
     queue: deque[Segment] = field(default_factory=deque)
     free_ns: int = 0
     alarm_ns: int = -1
+    by_credits: bool = field(init=False)
+    by_room: bool = field(init=False)
     waiting_bytes: int = 0
     queued_bytes: int = 0  # of those that come from elsewhere: an NPU's own data wait in its memory
     lying_bytes: int = 0
@@ -46,6 +49,10 @@ class Port:
     drops: int = 0
     dropped_bytes: int = 0
 
+    def __post_init__(self) -> None:
+        limited, lends = self.rules.buffer_bytes < UNLIMITED, self.rules.flow_control == "credits"
+        self.by_credits, self.by_room = limited and lends, limited and not lends
+
     def backlog_bytes(self, now_ns: int) -> float:
         """In front of the link: what waits, and what is left of the one that is being sent."""
         return self.waiting_bytes + max(self.free_ns - now_ns, 0) * self.bytes_per_s * 1e-9
@@ -54,7 +61,7 @@ class Port:
         """Whether a segment may be sent now, as far as it is known what lies at the other end."""
         if self.paused:
             return False
-        if self.rules.flow_control != "credits" or segment.hop + 1 == len(segment.way.links):
+        if not self.by_credits or segment.hop + 1 == len(segment.way.links):
             return True  # an NPU takes at once what is meant for it
         return self.taken_bytes + segment.size_bytes <= self.rules.buffer_bytes
 

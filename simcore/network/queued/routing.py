@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import lru_cache
+from math import lcm
 
 import numpy as np
 
@@ -27,11 +28,8 @@ class Ways:
 
     def choose(self, src: int, dst: int, turn: int, backlog: Callable[[int], float]) -> Links:
         """The links of a segment, whose turn it is."""
-        found = self._known.get((src, dst))
-        if found is None:
-            found = self._known[src, dst] = [*self._parts(src, dst)]
         route: Links = ()
-        for how, hashed, ways in found:
+        for how, hashed, ways in self._found(src, dst):
             first = (hashed + STEPS[how] * turn) % len(ways)
             if how == "adaptive":  # the way whose fullest queue is the least, of equal ones in turn
                 turned = [*ways[first:], *ways[:first]]
@@ -39,6 +37,17 @@ class Ways:
             else:
                 route += ways[first]
         return route
+
+    def turns(self, src: int, dst: int) -> tuple[int, set[int]]:
+        """After how many turns the choice is the same again, and the links among which it chooses."""
+        found = self._found(src, dst)
+        links = {link for _, _, ways in found for way in ways for link in way}
+        return lcm(*(len(ways) if STEPS[how] else 1 for how, _, ways in found)), links
+
+    def _found(self, src: int, dst: int) -> list[tuple[str, int, list[Links]]]:
+        if (src, dst) not in self._known:
+            self._known[src, dst] = [*self._parts(src, dst)]
+        return self._known[src, dst]
 
     def _parts(self, src: int, dst: int) -> Iterator[tuple[str, int, list[Links]]]:
         """The ways through each dimension."""

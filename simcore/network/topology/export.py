@@ -42,16 +42,20 @@ def _htsim(links: LinkGraph) -> str:
             links.topology.name, "htsim's files describe fat trees", expected="one FatTree", found=kinds
         )
     down, *_, up = tree.bandwidths() / GIGABIT
-    latency_ns, ratio = tree.dim.latency_ns, tree.dim.oversubscription
-    tiers = [
-        f"Nodes {tree.npus}\nTiers 2\nPodsize {tree.npus}\n",
-        f"Tier 0\nDownlink_speed_Gbps {down:.10g}\nRadix_Down {tree.leaf_npus}\nRadix_Up {tree.spines}",
-        *([f"Oversubscribed {ratio:.10g}"] if ratio > 1 else []),
-        f"Downlink_Latency_ns {latency_ns:.10g}\nSwitch_Latency_ns 0\n",
-        f"Tier 1\nDownlink_speed_Gbps {up:.10g}\nRadix_Down {tree.leaves}",
-        f"Downlink_Latency_ns {latency_ns:.10g}\nSwitch_Latency_ns 0",
-    ]
-    return "\n".join(tiers) + "\n"
+    latency_ns, ratio = tree.dim.latency_ns, tree.leaf_npus / tree.spines
+    figures = {"Gb/s of a link": down, "ns of latency": latency_ns, "NPUs of a leaf for each spine": ratio}
+    fits = {f"whole {what}": (value, value >= 1 and value == round(value)) for what, value in figures.items()}
+    for expected, (value, does) in {**fits, f"uplinks of {down:.10g} Gb/s, too": (up, up == down)}.items():
+        if not does:
+            message = "htsim's file cannot say that: its numbers are whole, and all its links are alike"
+            raise InputError.at(links.topology.name, message, expected=expected, found=f"{value:.10g}")
+    links_say = f"Downlink_Latency_ns {latency_ns:.0f}\nSwitch_Latency_ns 0\n"
+    return (
+        f"Nodes {tree.npus}\nTiers 2\nPodsize {tree.npus}\n\n"
+        f"Tier 0\nDownlink_speed_Gbps {down:.0f}\nRadix_Down {tree.leaf_npus}\nRadix_Up {tree.spines}\n"
+        f"{f'Oversubscribed {ratio:.0f}' if ratio > 1 else ''}\n{links_say}\n"
+        f"Tier 1\nDownlink_speed_Gbps {down:.0f}\nRadix_Down {tree.leaves}\n{links_say}"
+    )
 
 
 FORMATS: dict[str, Callable[[LinkGraph], str]] = {".txt": _ns3, ".topo": _htsim}

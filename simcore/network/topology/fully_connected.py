@@ -20,6 +20,15 @@ class FullyConnected(Fabric):
         """From every NPU to every other."""
         return self.npus * (self.npus - 1)
 
+    @classmethod
+    def neighbours(cls, npus: int) -> int:
+        """All others."""
+        return npus - 1
+
+    def rate_bytes_per_s(self) -> float:
+        """Without all the links of all the others."""
+        return self.neighbours(self.npus) * self.bandwidth_bytes_per_s
+
     def ends(self) -> tuple[IntArray, IntArray]:
         """By source, then destination."""
         src, dst = np.nonzero(~np.eye(self.npus, dtype=bool))

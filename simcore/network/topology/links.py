@@ -34,6 +34,18 @@ def fabrics(topology: Topology) -> tuple[Fabric, ...]:
         return (WaferMesh(topology.wafer),)
     if topology.twisted:
         return (TwistedTorus(topology.twisted),)
+    return _by_kind(topology)
+
+
+def rates_bytes_per_s(topology: Topology) -> tuple[float, ...]:
+    """What the links out of NPU 0 carry together, in each dimension."""
+    parts = fabrics(topology)
+    if len(parts) < len(topology.dims):  # a wafer, one network of two dimensions
+        parts = _by_kind(topology)
+    return tuple(fabric.rate_bytes_per_s() for fabric in parts)
+
+
+def _by_kind(topology: Topology) -> tuple[Fabric, ...]:
     return tuple(FABRICS.get(dim.kind)(dim) for dim in topology.dims)
 
 

@@ -65,13 +65,6 @@ class Ports:
     routing: str = ""
     seed: int = 0
 
-    def lets_pass(self, segment_bytes: int, bytes_per_s: float, latency_ns: float) -> bool:
-        """Whether segments of one message, one after the other at the rate of the link, never wait for one another."""
-        under_way = 2 * bytes_per_s * latency_ns * 1e-9 if self.flow_control == "credits" else 0
-        acts_on_marks = not self.law or _laws().get(self.law).needs_marks
-        room_bytes = min(self.buffer_bytes, self.xoff_bytes)
-        return acts_on_marks and not self.routing and room_bytes >= min(under_way + 4 * segment_bytes, UNLIMITED)
-
     def new_law(self) -> Law:
         """The law of one sender, where there is one."""
         return _laws().get(self.law)(**dict(self.parameters))

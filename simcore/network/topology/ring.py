@@ -20,6 +20,11 @@ class Ring(Fabric):
     turns = True
     closed: ClassVar[bool] = True
 
+    @classmethod
+    def neighbours(cls, npus: int) -> int:
+        """The next and the one before, where it is closed."""
+        return 1 + cls.closed
+
     @property
     def _ups(self) -> int:
         """How many links go upwards."""

@@ -80,12 +80,15 @@ def ablations(ranks: Sequence[Prepared]) -> Ablations:
     Where steps run the same kernels, also of the next step from a step's graph and the next one's kernel times, from
     the null model's graph, and taken to be as long as this one.
     """
-    ahead = foresight(ranks)
-    replays = {name: replay_prepared(ranks, changes) for name, changes in VARIANTS.items()}
-    errors = {
-        name: [mean(abs(step.error_of(step.period)) for step in replay.scored(rank)) for rank in range(len(ranks))]
-        for name, replay in replays.items()
-    }
+    ahead, replay = foresight(ranks), replay_prepared(ranks, Changes())
+    scored = [replay.scored(rank) for rank in range(len(ranks))]
+    errors: Ablations = {}
+    for name, changes in VARIANTS.items():
+        played = {source: source.reference(changes) for source in {step.source for steps in scored for step in steps}}
+        errors[name] = [
+            mean(abs(step.error_of(step.source.period(*played[step.source], step.number))) for step in steps)
+            for steps in scored
+        ]
     if all(one.steps for one in ahead):
         columns = {"next_step": "graph", "next_step_null": "null", "next_step_as_this": "persistence"}
         errors |= {name: [getattr(one, column) for one in ahead] for name, column in columns.items()}

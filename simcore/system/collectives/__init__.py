@@ -9,7 +9,6 @@ from simcore.system.collectives import (  # noqa: F401 - each registers its algo
 from simcore.system.collectives.registry import (
     EVERYBODY,
     ROOTED,
-    AnyPlan,
     PlanOptions,
     Traits,
     algorithms,
@@ -21,7 +20,6 @@ from simcore.system.collectives.registry import (
 __all__ = [
     "EVERYBODY",
     "ROOTED",
-    "AnyPlan",
     "PlanOptions",
     "Traits",
     "algorithms",

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from simcore.system.collectives.registry import PlanOptions, native
-from simcore.system.plans.plan import Explicit, InNetwork, Transfer
+from simcore.system.plans.plan import Plan, Round, Switch, Transfer
 from simcore.workload.model import CollectiveKind
 
 
 @native("inNetwork", CollectiveKind.ALL_REDUCE, in_network=True, in_switch=True)
-def in_network(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOptions) -> InNetwork:
+def in_network(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOptions) -> Plan:
     """The switch reduces what all send up and sends the result down to all (SHARP, Graham et al. 2016).
 
     2 link latencies + the switch's + S / bandwidth, for any n; needs a Switch dimension.
     Every link carries S up and S down, where a ring's carry 2(n-1)/n S.
     """
-    return InNetwork(data_bytes, options.switch_latency_ns, options.switch_bytes_per_s)
+    switch = Switch(options.switch_latency_ns, options.switch_bytes_per_s)
+    return Plan(size, ((Round(1, data_bytes), 1),), switch=switch)
 
 
 @native("multicast", CollectiveKind.ALL_GATHER, CollectiveKind.BROADCAST, in_network=True)
-def multicast(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOptions) -> Explicit:
+def multicast(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOptions) -> Plan:
     """What one rank sends to all goes over every link of a tree once: natively, on any links.
 
     A broadcast is one message, an all-gather one of every rank, all at once.
@@ -30,4 +31,4 @@ def multicast(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOpt
         for root in roots
         for on in range(1, size)
     )
-    return Explicit(size, tuple(transfers), multicast=True)
+    return Plan(size, transfers=tuple(transfers), multicast=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from simcore.registry import Registry
-from simcore.system.plans.plan import Explicit, InNetwork, Plan, SideBySide
+from simcore.system.plans.plan import Plan
 from simcore.workload.model import CollectiveKind
 
 if TYPE_CHECKING:
@@ -40,8 +40,7 @@ class PlanOptions:
     switch_bytes_per_s: float = 0.0
 
 
-AnyPlan = Plan | SideBySide | InNetwork | Explicit
-Maker = Callable[[CollectiveKind, int, int, PlanOptions], AnyPlan]
+Maker = Callable[[CollectiveKind, int, int, PlanOptions], Plan]
 algorithms: Registry[Maker] = Registry("collective algorithm")
 
 EVERYBODY = (
@@ -92,7 +91,7 @@ def collective(
 
     def enter(maker: Maker) -> Maker:
         @wraps(maker)
-        def checked(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOptions) -> AnyPlan:
+        def checked(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOptions) -> Plan:
             if kind not in kinds:
                 raise ValueError(f"{name} cannot do {kind}{hint if CollectiveKind.ALL_REDUCE in kinds else ''}")
             return maker(kind, size, data_bytes, options)

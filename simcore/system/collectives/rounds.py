@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import groupby
 
 from simcore.system.collectives.registry import EVERYBODY, PlanOptions, collective, native
-from simcore.system.plans.plan import Plan, Round, SideBySide
+from simcore.system.plans.plan import Plan, Round
 from simcore.workload.model import CollectiveKind
 
 ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL = EVERYBODY
@@ -52,7 +53,7 @@ def _ring(kind: CollectiveKind, size: int, data_bytes: int, hop: int = 1) -> Pla
 
 
 @native("bidirectionalRing", *EVERYBODY)
-def bidirectional_ring(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOptions) -> SideBySide:
+def bidirectional_ring(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOptions) -> Plan:
     """Two rings of half the data each, opposite ways round, so that both directions of links work.
 
     Half of what a ring takes for large data: all-reduce 2(n-1) latency + (n-1)/n S / bandwidth.
@@ -60,10 +61,11 @@ def bidirectional_ring(kind: CollectiveKind, size: int, data_bytes: int, options
     S n/8 / bandwidth for an even n.
     """
     if kind == ALL_TO_ALL:
-        return SideBySide(tuple(_shorter_way(size, data_bytes, forward=forward) for forward in (True, False)))
+        there, back = (_shorter_way(size, data_bytes, forward=forward) for forward in (True, False))
+        return replace(there, beside=(back,))
     unit = 1 if kind == ALL_GATHER else size
     half = data_bytes // unit // 2 * unit
-    return SideBySide((_ring(kind, size, data_bytes - half), _ring(kind, size, half, size - 1)))
+    return replace(_ring(kind, size, data_bytes - half), beside=(_ring(kind, size, half, size - 1),))
 
 
 def _shorter_way(size: int, data_bytes: int, *, forward: bool) -> Plan:

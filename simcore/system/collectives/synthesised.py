@@ -18,7 +18,7 @@ from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
 from simcore.progress import meter
 from simcore.system.collectives.registry import PlanOptions, native
-from simcore.system.plans.plan import Explicit, Transfer, backwards
+from simcore.system.plans.plan import Plan, Transfer, backwards
 from simcore.units import transfer_ns
 from simcore.workload.model import CollectiveKind
 
@@ -33,7 +33,7 @@ MOST_TRANSFERS = 1 << 18
     windowed=True,
     network_aware=True,
 )
-def synthesised(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOptions) -> Explicit:
+def synthesised(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOptions) -> Plan:
     """Chunks go from neighbour to neighbour, the rarest first; an all-reduce reduces and scatters, then gathers.
 
     `options.window` is the number of pieces that a rank's share is cut into, 1 where it is 0. ValueError for so
@@ -53,7 +53,7 @@ def synthesised(kind: CollectiveKind, size: int, data_bytes: int, options: PlanO
     if kind != CollectiveKind.REDUCE_SCATTER:
         first = max((entry.step + 1 for entry in found), default=0)
         found += _gathered(wires, size, sizes, first)
-    return Explicit.ordered(size, found)
+    return Plan.of(size, found)
 
 
 def _everywhere(size: int) -> list[Wire]:

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from simcore.system.collectives.registry import ROOTED, PlanOptions, collective, native
-from simcore.system.plans.plan import Explicit, Transfer, backwards
+from simcore.system.plans.plan import Plan, Transfer, backwards
 from simcore.workload.model import CollectiveKind
 
 MOST_TRANSFERS = 1 << 18
@@ -16,13 +16,13 @@ PIECES_PER_RANK, MOST_PIECES = 2, 1 << 16  # of a chain; on many ranks fewer eac
 
 
 @native("flat", *ROOTED)
-def flat(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOptions) -> Explicit:
+def flat(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOptions) -> Plan:
     """The root exchanges with everybody itself: n - 1 messages, all at once."""
     return along(kind, [0] * size, data_bytes, options)
 
 
 @native("binomial", *ROOTED)
-def binomial(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOptions) -> Explicit:
+def binomial(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOptions) -> Plan:
     """In every step twice as many have the data: ceil(log2 n) steps.
 
     Rank r, counted from the root, hangs below r with its lowest bit cleared.
@@ -31,7 +31,7 @@ def binomial(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOpti
 
 
 @native("chain", *ROOTED, windowed=True)
-def chain(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOptions) -> Explicit:
+def chain(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOptions) -> Plan:
     """From the root to the next rank and so on, n - 1 + pieces - 1 steps; `options.window` pieces (`chain16`: 16).
 
     Where it is 0 there are 2 n pieces, above 181 ranks 65536 / n.
@@ -52,7 +52,7 @@ class _Edge(NamedTuple):
 
 def along(
     kind: CollectiveKind, parent: Sequence[int], data_bytes: int, options: PlanOptions, *, pieces: int = 1
-) -> Explicit:
+) -> Plan:
     """A rooted collective along the tree in which `parent[rank]` < rank is above each rank but 0.
 
     Ranks are counted from the root on; those below a rank follow it. `data_bytes` is what a rank gives to a gather, the
@@ -82,7 +82,7 @@ def along(
         placed.append(replace(entry, src=(entry.src + root) % size, dst=(entry.dst + root) % size, chunks=chunks))
     if kind in {CollectiveKind.REDUCE, CollectiveKind.GATHER}:
         placed = backwards(placed, reduce=kind == CollectiveKind.REDUCE)
-    return Explicit.ordered(len(parent), placed)
+    return Plan.of(len(parent), placed)
 
 
 def _edges(parent: Sequence[int]) -> Iterator[_Edge]:
@@ -107,7 +107,7 @@ def _shares(edges: Sequence[_Edge], share: int, width: int) -> Iterator[Transfer
 
 
 @collective("doubleBinaryTree", in_trees=True)
-def double_binary_tree(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOptions) -> Explicit:
+def double_binary_tree(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOptions) -> Plan:
     """All data go up a tree and down again, whatever the collective; ValueError unless n is a power of two.
 
     An inner rank pays the reduction for what comes from below, and again for what comes from above (ASTRA-sim).
@@ -118,7 +118,7 @@ def double_binary_tree(kind: CollectiveKind, size: int, data_bytes: int, options
             charge_bytes = data_bytes if height else 0
             transfers.append(Transfer(height, rank, above, (0,), data_bytes, True, data_bytes))
             transfers.append(Transfer(last - height, above, rank, (0,), data_bytes, charge_bytes=charge_bytes))
-    return Explicit.ordered(size, transfers)
+    return Plan.of(size, transfers)
 
 
 def tree(size: int, *, mirrored: bool) -> list[tuple[int, int]]:

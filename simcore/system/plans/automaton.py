@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from simcore.system.plans.plan import Explicit, Plan, Round
+from simcore.system.plans.plan import Plan, Round
 
 After = Callable[[int, Callable[[], None]], None]
 Pay = Callable[[int, int, Callable[[], None]], None]
@@ -25,7 +25,7 @@ def at_endpoint(after: After, endpoint_ns: int, reduction_ns: Callable[[int], in
     return pay
 
 
-class RankAutomaton:
+class RoundAutomaton:
     """State of one rank in one phase.
 
     Every packet costs something before it gives a credit: `pay(number, reduce_bytes, credit)`; a credit allows the next
@@ -49,7 +49,7 @@ class RankAutomaton:
     ):
         self.plan, self.pay = plan, pay
         self.after, self.send, self.done = after, send, done
-        self.rounds = list(plan.expanded())
+        self.rounds = plan.expanded
         self.total = len(self.rounds)
         self._sent = self._credits = self._packets = self._received = 0
         self._posted: set[int] = set()
@@ -103,8 +103,8 @@ class RankAutomaton:
             self._posted.add(index)
 
 
-class ExplicitAutomaton:
-    """State of one rank in a phase of transfers, by which messages are numbered; callbacks as of `RankAutomaton`.
+class TransferAutomaton:
+    """State of one rank in a phase of transfers, by which messages are numbered; callbacks as of `RoundAutomaton`.
 
     A packet (numbered as transfers, ~index those before a send) is paid before the first sends, and with its reduction
     after every receive. The phase ends when everything is sent and received.
@@ -114,7 +114,7 @@ class ExplicitAutomaton:
 
     def __init__(
         self,
-        plan: Explicit,
+        plan: Plan,
         rank: int,
         pay: Pay,
         after: After,
@@ -163,3 +163,27 @@ class ExplicitAutomaton:
                 self.send(line.popleft())
         if not self._left:
             self.done()
+
+
+def automata(
+    plan: Plan, rank: int, pay: Pay, after: After, send: Callable[[int, int, int], None], done: Callable[[], None]
+) -> list[tuple[int, RoundAutomaton | TransferAutomaton]]:
+    """What plays the parts of a plan on one rank, each with the number of its first message, the last part first.
+
+    `send(number, peer, size_bytes)` hands a message to the network; `done` is told by each.
+    """
+    if not plan.rounds:
+
+        def transfer(index: int) -> None:
+            entry = plan.transfers[index]
+            send(index, entry.dst, entry.size_bytes)
+
+        return [(0, TransferAutomaton(plan, rank, pay, after, transfer, done))]
+
+    def forward(first: int, part: Plan, index: int, entry: Round) -> None:
+        send(first + index, part.peer(rank, entry.hop), entry.size_bytes)
+
+    return [
+        (first, RoundAutomaton(part, pay, after, partial(forward, first, part), done))
+        for first, part in reversed(plan.parts)
+    ]

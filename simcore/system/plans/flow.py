@@ -7,7 +7,7 @@ from itertools import groupby
 
 from msgspec import Struct
 
-from simcore.system.plans.plan import Explicit
+from simcore.system.plans.plan import Plan
 from simcore.workload.model import CollectiveKind
 
 MOST_PLACES = 1 << 22  # ranks times chunks: a proof holds a number for each
@@ -75,7 +75,7 @@ class Fault(Struct, frozen=True):
     transfer: int = -1
 
 
-def faults(plan: Explicit, claim: Claim) -> Iterator[Fault]:
+def faults(plan: Plan, claim: Claim) -> Iterator[Fault]:
     """Everything by which a plan does not perform a collective.
 
     A rank sends what it holds before the step. A chunk that is sent without being there, and a contribution that would

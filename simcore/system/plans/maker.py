@@ -8,11 +8,11 @@ from functools import partial
 
 from simcore.errors import InputError, Location, Problem
 from simcore.network.topology.links import LinkGraph
-from simcore.system.collectives import AnyPlan, PlanOptions, algorithms
+from simcore.system.collectives import PlanOptions, algorithms
 from simcore.system.collectives.synthesised import wires
 from simcore.system.groups import GroupDim
 from simcore.system.memory_bus import BusCosts
-from simcore.system.plans.plan import Explicit
+from simcore.system.plans.plan import Plan
 from simcore.system.streams import IDLE, StreamPhase
 
 
@@ -49,16 +49,16 @@ class Plans:
 
     def __init__(self, costs: Costs):
         self.costs = costs
-        self._known: dict[tuple[StreamPhase, int], AnyPlan] = {}
+        self._known: dict[tuple[StreamPhase, int], Plan] = {}
 
-    def of(self, phase: StreamPhase, npu: int) -> AnyPlan:
+    def of(self, phase: StreamPhase, npu: int) -> Plan:
         """What is sent in the phase of the group that an NPU is in."""
         key = _key(phase, npu)
         if key not in self._known:
             self._known[key] = self._make(phase, npu)
         return self._known[key]
 
-    def know(self, phase: StreamPhase, npu: int, plan: AnyPlan) -> None:
+    def know(self, phase: StreamPhase, npu: int, plan: Plan) -> None:
         """Take over a plan that was made elsewhere."""
         self._known[_key(phase, npu)] = plan
 
@@ -66,11 +66,11 @@ class Plans:
         """Bytes that an NPU sends in a phase."""
         return self.of(phase, npu).bytes_of(phase.lane.dim.position(npu))
 
-    def _make(self, phase: StreamPhase, npu: int) -> AnyPlan:
+    def _make(self, phase: StreamPhase, npu: int) -> Plan:
         algorithm, dim = phase.lane.algorithm, phase.lane.dim
         place = algorithm.location or Location("--system")
         if phase.root == IDLE:
-            return Explicit(dim.size)
+            return Plan(dim.size)
         costs = self.costs.of(dim)
         options = replace(costs.options, window=algorithm.window, mirrored=phase.mirrored, root=phase.root)
         if costs.links:
@@ -84,6 +84,14 @@ class Plans:
         except InputError as error:
             moved = [replace(problem, location=place) for problem in error.problems]
             raise InputError(moved) from None  # `play` takes a cause for what was raised first
+
+
+def uneven(phase: StreamPhase) -> InputError:
+    """NPUs that were taken to be alike, from plans of other sizes, are not."""
+    algorithm = phase.lane.algorithm
+    message = f"{algorithm.name} treats ranks alike for some sizes and not for {phase.data_bytes} B"
+    place = algorithm.location or Location("--system")
+    return InputError.at(place, message, expected="plans of one symmetry", found=algorithm.name, hint="use --no-fold")
 
 
 def _key(phase: StreamPhase, npu: int) -> tuple[StreamPhase, int]:

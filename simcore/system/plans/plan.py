@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
-from itertools import accumulate, groupby, repeat
+from itertools import accumulate, groupby
 from operator import attrgetter
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 
 class Symmetry(IntEnum):
@@ -31,99 +35,6 @@ class Round:
     hop: int
     size_bytes: int
     reduce_bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Rounds with their number of repetitions.
-
-    Round k may be sent once `window` rounds are in flight at most: k < window at once, later ones after the receive of
-    round k - window. `exchange` pairs rank and rank XOR hop in place of rank + hop. After `half` rounds (0 = none) a
-    rank goes on only when it has received all of them.
-    """
-
-    size: int
-    rounds: tuple[tuple[Round, int], ...]
-    window: int = 1
-    exchange: bool = False
-    half: int = 0
-
-    @property
-    def symmetry(self) -> Symmetry:
-        """Where two ranks are exchanged, they are turned."""
-        return Symmetry.EXCHANGES if self.exchange and self.size > 2 else Symmetry.TURNS
-
-    @property
-    def parts(self) -> tuple[Plan, ...]:
-        """The plans that run at once: itself."""
-        return (self,)
-
-    @property
-    def num_rounds(self) -> int:
-        """Messages that each rank sends."""
-        return sum(count for _, count in self.rounds)
-
-    def bytes_of(self, rank: int) -> int:
-        """Bytes that a rank sends."""
-        return sum(entry.size_bytes * count for entry, count in self.rounds)
-
-    def expanded(self) -> Iterator[Round]:
-        """Every round, in order."""
-        for entry, count in self.rounds:
-            yield from repeat(entry, count)
-
-    def peer(self, rank: int, hop: int) -> int:
-        """To whom `rank` sends in a round of `hop`."""
-        return rank ^ hop if self.exchange else (rank + hop) % self.size
-
-    def source(self, rank: int, hop: int) -> int:
-        """From whom `rank` receives in a round of `hop`."""
-        return rank ^ hop if self.exchange else (rank - hop) % self.size
-
-    def __str__(self) -> str:
-        arrow = "^" if self.exchange else "+"
-        return "  ".join(f"{count}x {arrow}{entry.hop} {entry.size_bytes} B" for entry, count in self.rounds)
-
-
-def numbered(parts: Sequence[Plan]) -> list[tuple[int, Plan]]:
-    """Plans that run at once, each with the number of its first message."""
-    return list(zip(accumulate((part.num_rounds for part in parts), initial=0), parts, strict=False))
-
-
-@dataclass(frozen=True, slots=True)
-class SideBySide:
-    """Plans of the same ranks that run at once and do not wait for each other; a rank is done when all are."""
-
-    parts: tuple[Plan, ...]
-
-    @property
-    def symmetry(self) -> Symmetry:
-        """What may be done with all of them."""
-        return min(plan.symmetry for plan in self.parts)
-
-    def bytes_of(self, rank: int) -> int:
-        """Bytes that a rank sends."""
-        return sum(plan.bytes_of(rank) for plan in self.parts)
-
-    def __str__(self) -> str:
-        return "\n".join(map(str, self.parts))
-
-
-@dataclass(frozen=True, slots=True)
-class InNetwork:
-    """An all-reduce that a switch does: every rank sends all its `size_bytes` up once, and gets as many down.
-
-    The switch adds `latency_ns`, and reduces no faster than `bytes_per_s` (0: as fast as the bytes come).
-    """
-
-    size_bytes: int
-    latency_ns: int = 0
-    bytes_per_s: float = 0.0
-    symmetry = Symmetry.TURNS
-
-    def bytes_of(self, rank: int) -> int:
-        """Bytes that a rank sends."""
-        return self.size_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,24 +68,113 @@ def backwards(transfers: Sequence[Transfer], *, reduce: bool) -> list[Transfer]:
     ]  # fmt: skip
 
 
-@dataclass(frozen=True, eq=False)
-class Explicit:
-    """Transfers between ranks 0 .. size-1, by ascending step; `ordered` sorts them.
+class Switch(NamedTuple):
+    """A switch that reduces: it adds `latency_ns`, and is no faster than `bytes_per_s` (0: as fast as bytes come)."""
 
-    Steps say what follows what, not when: a transfer begins as soon as its sender holds what earlier steps bring of its
-    chunks. Transfers between the same two ranks keep their order. With `multicast`, a step's transfers of the same
-    chunks by the same rank are one message to many.
+    latency_ns: int = 0
+    bytes_per_s: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What `size` ranks send, written in one of two ways: as `rounds` that all do alike, or as `transfers` of each.
+
+    Rounds are given with their number of repetitions. Round k may be sent once `window` rounds are in flight at most:
+    k < window at once, later ones after the receive of round k - window. `exchange` pairs rank and rank XOR hop in
+    place of rank + hop. After `half` rounds (0 = none) a rank goes on only when it has received all of them. Plans
+    `beside` run at once and do not wait for each other; a rank is done when all are. With a `switch`, it reduces the
+    one message of every rank and sends as much back.
+
+    Transfers stand by ascending step; `of` sorts them. Steps say what follows what, not when: a transfer begins as soon
+    as its sender holds what earlier steps bring of its chunks. Transfers between the same two ranks keep their order.
+    With `multicast`, a step's transfers of the same chunks by the same rank are one message to many.
     """
 
     size: int
+    rounds: tuple[tuple[Round, int], ...] = ()
+    window: int = 1
+    exchange: bool = False
+    half: int = 0
+    beside: tuple[Plan, ...] = ()
+    switch: Switch | None = None
     transfers: tuple[Transfer, ...] = ()
     multicast: bool = False
-    symmetry = Symmetry.NONE
 
     @classmethod
-    def ordered(cls, size: int, transfers: Iterable[Transfer]) -> Explicit:
+    def of(cls, size: int, transfers: Iterable[Transfer]) -> Plan:
         """A plan of transfers in any order."""
-        return cls(size, tuple(sorted(transfers, key=attrgetter("step"))))
+        return cls(size, transfers=tuple(sorted(transfers, key=attrgetter("step"))))
+
+    @property
+    def symmetry(self) -> Symmetry:
+        """What may be done with the ranks; where two are exchanged, they are turned."""
+        if not self.rounds:
+            return Symmetry.NONE
+        own = Symmetry.EXCHANGES if self.exchange and self.size > 2 else Symmetry.TURNS
+        return min([own, *(plan.symmetry for plan in self.beside)])
+
+    @property
+    def playable(self) -> bool:
+        """Whether messages go from one rank to one other, at times that ranks alone decide."""
+        return not (self.multicast or self.switch)
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is nothing but rounds, one after the other."""
+        return bool(self.rounds) and self.playable and not self.beside
+
+    @cached_property
+    def parts(self) -> tuple[tuple[int, Plan], ...]:
+        """The plans that run at once, each with the number of its first message."""
+        plans = (replace(self, beside=()), *self.beside) if self.beside else (self,)
+        return tuple(zip(accumulate((plan.num_rounds for plan in plans), initial=0), plans, strict=False))
+
+    @property
+    def num_rounds(self) -> int:
+        """Messages that each rank sends of these rounds."""
+        return sum(count for _, count in self.rounds)
+
+    def bytes_of(self, rank: int) -> int:
+        """Bytes that a rank sends."""
+        if self.transfers:
+            return sum(self.transfers[index].size_bytes for index in self.sends[rank])
+        return sum(entry.size_bytes * count for _, part in self.parts for entry, count in part.rounds)
+
+    @cached_property
+    def expanded(self) -> list[Round]:
+        """Every round, in order."""
+        return [entry for entry, count in self.rounds for _ in range(count)]
+
+    def peer(self, rank: int, hop: int) -> int:
+        """To whom `rank` sends in a round of `hop`."""
+        return rank ^ hop if self.exchange else (rank + hop) % self.size
+
+    def source(self, rank: int, hop: int) -> int:
+        """From whom `rank` receives in a round of `hop`."""
+        return rank ^ hop if self.exchange else (rank - hop) % self.size
+
+    def peers(self, hop: int | NDArray[np.int64], count: int | None = None) -> NDArray[np.int64]:
+        """To whom ranks send: the first `count`, or all; a row for each of several hops, which are a column."""
+        ranks = np.arange(self.size if count is None else count)
+        return ranks ^ hop if self.exchange else (ranks + hop) % self.size
+
+    def ends(self, count: int) -> NDArray[np.int64]:
+        """Senders and receivers of messages, each pair at least once; of rounds those that the first `count` send."""
+        pairs = sorted({(entry.src, entry.dst) for entry in self.transfers})
+        found = [np.array(pairs, np.int64).reshape(-1, 2).T]
+        for _, part in self.parts:
+            hops = dict.fromkeys(entry.hop for entry, _ in part.rounds)
+            found += [np.stack([np.arange(count), part.peers(hop, count)]) for hop in hops]
+        return np.concatenate(found, axis=1)
+
+    def asks(self, rank: int, number: int) -> Iterator[tuple[int, int]]:
+        """Whom a rank asks for which messages under rendezvous once it has sent message `number` (-1: at first)."""
+        for index in self.receives[rank] if self.transfers else ():
+            if self._asked_after[index] == number:
+                yield self.transfers[index].src, index
+        for first, part in self.parts:
+            if 0 <= number - first < len(part.expanded):
+                yield part.source(rank, part.expanded[number - first].hop), number
 
     @cached_property
     def after(self) -> tuple[tuple[int, ...], ...]:
@@ -202,11 +202,8 @@ class Explicit:
         return tuple(map(tuple, found))
 
     @cached_property
-    def asked_after(self) -> tuple[int, ...]:
-        """For every transfer, the last one that its receiver sends in an earlier step, -1 where there is none.
-
-        Under rendezvous the receiver asks for the transfer then.
-        """
+    def _asked_after(self) -> tuple[int, ...]:
+        """For every transfer, the last one that its receiver sends in an earlier step, -1 where there is none."""
         found = []
         last = [-1] * self.size
         for _, step in groupby(enumerate(self.transfers), key=lambda pair: pair[1].step):
@@ -234,10 +231,6 @@ class Explicit:
         """The transfers that each rank receives, in order."""
         return self._by_rank([entry.dst for entry in self.transfers])
 
-    def bytes_of(self, rank: int) -> int:
-        """Bytes that a rank sends."""
-        return sum(self.transfers[index].size_bytes for index in self.sends[rank])
-
     def _by_rank(self, ranks: Sequence[int]) -> tuple[tuple[int, ...], ...]:
         found: list[list[int]] = [[] for _ in range(self.size)]
         for index, rank in enumerate(ranks):
@@ -245,5 +238,11 @@ class Explicit:
         return tuple(map(tuple, found))
 
     def __str__(self) -> str:
+        if self.rounds:
+            arrows = ("^" if part.exchange else "+" for _, part in self.parts)
+            return "\n".join(
+                "  ".join(f"{count}x {arrow}{entry.hop} {entry.size_bytes} B" for entry, count in part.rounds)
+                for arrow, (_, part) in zip(arrows, self.parts, strict=True)
+            )
         steps = groupby(self.transfers, key=attrgetter("step"))
         return "\n".join(f"{step}: {'  '.join(map(str, entries))}" for step, entries in steps)

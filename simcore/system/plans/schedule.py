@@ -13,7 +13,7 @@ from simcore.documents import Node
 from simcore.errors import InputError, Location, Problems
 from simcore.markup import is_markup
 from simcore.system.plans.flow import MOST_PLACES, Claim, faults
-from simcore.system.plans.plan import Explicit, Transfer
+from simcore.system.plans.plan import Plan, Transfer
 from simcore.workload.model import CollectiveKind
 
 SHOWN_FAULTS = 20
@@ -29,7 +29,7 @@ class Schedule:
     transfers: tuple[Transfer, ...]
     location: Location
 
-    def plan(self, kind: CollectiveKind, size: int, data_bytes: int, root: int) -> Explicit:
+    def plan(self, kind: CollectiveKind, size: int, data_bytes: int, root: int) -> Plan:
         """The plan for so many bytes, as `algorithms` make them; InputError when it is for something else."""
         claim = self.claim
         if (kind, size) != (claim.kind, claim.size):
@@ -50,7 +50,7 @@ class Schedule:
             made.append(
                 Transfer(entry.step, src, dst, entry.chunks, size_bytes, entry.reduce, size_bytes * entry.reduce)
             )
-        return Explicit(size, tuple(made))
+        return Plan(size, transfers=tuple(made))
 
 
 def read(path: str | Path) -> Schedule:
@@ -71,7 +71,7 @@ def read(path: str | Path) -> Schedule:
         claim = _claim(root)
         nodes = list(_transfers(root["steps"], claim))
         transfers = tuple(entry for _, entry in nodes)
-        wrong = () if problems.found else islice(faults(Explicit(claim.size, transfers), claim), SHOWN_FAULTS)
+        wrong = () if problems.found else islice(faults(Plan(claim.size, transfers=transfers), claim), SHOWN_FAULTS)
         for fault in wrong:
             at_end = fault.transfer < 0
             place = root["steps"] if at_end else nodes[fault.transfer][0]
@@ -80,7 +80,7 @@ def read(path: str | Path) -> Schedule:
         return Schedule(claim, transfers, root.location)
 
 
-def to_text(plan: Explicit, kind: CollectiveKind, root: int = 0) -> str:
+def to_text(plan: Plan, kind: CollectiveKind, root: int = 0) -> str:
     """A plan as the YAML that `read` takes; ValueError when it is no such collective."""
     used = 1 + max((chunk for entry in plan.transfers for chunk in entry.chunks), default=0)
     multiple = Claim(kind, plan.size, 1).multiple

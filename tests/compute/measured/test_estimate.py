@@ -128,7 +128,8 @@ def test_where_tiles_go_in_waves_a_row_past_a_full_wave_costs_and_on_persistent_
 
     def computed(name, rows):
         sizes = {"m": np.array(rows, float), "n": np.full(len(rows), 256.0), "k": np.full(len(rows), 8192.0)}
-        return parametric.log_us(OPERATIONS["gemm"], sizes, machine(name).accelerator, "bf16")
+        work = OPERATIONS["gemm"].work(sizes, 2.0)
+        return parametric.log_us(OPERATIONS["gemm"], work, sizes, machine(name).accelerator, "bf16")
 
     full = 128 * machine(device).accelerator.cores
     steps = np.diff(computed(device, [full - 128, full, full + 1]))

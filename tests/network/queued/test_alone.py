@@ -1,0 +1,77 @@
+"""What repeats itself is left out: times, bytes, queues and curves are those of all segments."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simcore.network.queued.alone import Steady
+from simcore.network.queued.network import Queued
+from simcore.network.topology.ports import Marking
+from simcore.timeline.events import QueueTable
+from tests.queues import KIB, MIB, machine, pfc, play, segments
+
+MARKING = Marking(32 * KIB, 256 * KIB, 0.5, 1000)
+RULES = {
+    "credits": segments(4 * KIB, 64 * KIB, "credits"),
+    "few credits": segments(4 * KIB, 8 * KIB, "credits"),
+    "pfc": pfc(),
+    "drop": segments(4 * KIB, 16 * KIB, "drop"),
+    "marks": segments(4 * KIB, MIB, "credits", marking=MARKING),
+}
+
+
+@st.composite
+def flows(draw):
+    """A network, and some long messages and short ones on it, some of which begin later."""
+    kind, npus, more = draw(
+        st.sampled_from(
+            [("Switch", 4, {}), ("Ring", 6, {}), ("FatTree", 8, {"routers": 2, "oversubscription": 2}), ("Mesh", 4, {})]
+        )
+    )
+    rules = replace(
+        RULES[draw(st.sampled_from(sorted(RULES)))],
+        law=draw(st.sampled_from(["", "", "dcqcn", "hpcc", "swift", "timely", "window"])),
+        routing=draw(st.sampled_from(["", "", "ecmp", "spray", "adaptive", "valiant"])),
+    )
+    rate = draw(st.sampled_from([1e9, 25e9, 45e9, 0.3e9]))
+    npu, sizes = st.integers(0, npus - 1), st.sampled_from([3 * KIB, 100 * KIB, 401 * KIB, 2 * MIB + 5])
+    messages = draw(st.lists(st.tuples(npu, npu, sizes, st.sampled_from([0, 0, 700, 90_000])), min_size=1, max_size=4))
+    latency_ns = draw(st.sampled_from([1.0, 100.0, 700.0]))
+    return machine(kind, npus, latency_ns, rules, rate, **more), messages
+
+
+def told(links, messages, network):
+    """All that a network says of some messages, and how long it skipped."""
+    arrived, played = play(links, messages, network, keys=[(0, 0, number) for number in range(len(messages))])
+    table = played.table()
+    columns = [table.size_bytes, table.busy_ns, *(getattr(table.queues, name) for name in QueueTable.COLUMNS)]
+    rows = [] if played.times() is None else np.sort(played.times(), axis=0)
+    return (arrived, *(np.array(each).tolist() for each in (*columns, table.queues.curves, rows))), played.skipped_ns
+
+
+@given(flows())
+@settings(max_examples=40)
+def test_what_repeats_itself_is_left_out_without_a_trace(case):
+    links, messages = case
+    assert told(links, messages, Steady)[0] == told(links, messages, Queued)[0]
+
+
+@pytest.mark.parametrize("rules", ["credits", "few credits", "pfc"])
+def test_of_two_long_messages_through_one_link_most_is_left_out(rules):
+    links = machine(ports=RULES[rules])
+    sent = [(0, 2, 2 * MIB, 0), (1, 2, 2 * MIB, 0)]
+    times, skipped_ns = told(links, sent, Steady)
+    assert times == told(links, sent, Queued)[0]
+    assert skipped_ns > max(times[0]) / 2
+
+
+@pytest.mark.parametrize("law", ["dcqcn", "swift", "timely", "window"])
+def test_a_law_that_has_settled_repeats_itself_too(law):
+    links = machine(ports=replace(RULES["marks"], law=law))
+    sent = [(0, 2, 8 * MIB, 0)]
+    times, skipped_ns = told(links, sent, Steady)
+    assert times == told(links, sent, Queued)[0]
+    assert skipped_ns > max(times[0]) / 2
