@@ -54,9 +54,10 @@ def _check(checkpoint: Checkpoint, given: dict[str, Any], replica_nodes: int | N
 def _document(asked: Failures, found: list[FailureRun]) -> dict[str, object]:
     import numpy as np
 
-    shares = [run.goodput(asked.wall_s) for run in found]
+    shares = [run.useful_s / asked.wall_s for run in found]
     lost = {name: fsum(run.lost_s[name] for run in found) / len(found) / asked.wall_s for name in LOSSES}
-    back_s, blocks_s = asked.back_s, asked.checkpoint.blocks_s(asked.nodes)
+    back_s = asked.detect_s + asked.restart_s + asked.checkpoint.write_s(asked.nodes)  # if a node is there
+    blocks_s = asked.checkpoint.blocks_s(asked.nodes)
     try:
         daly = 1 / wall_clock_s(1.0, asked.work_s, blocks_s, back_s, asked.machine_mtbf_s) if blocks_s else None
     except InputError:
