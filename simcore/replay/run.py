@@ -1,7 +1,5 @@
 """Replaying a graph: copies of a step laid end to end, every node as early as its edges allow."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

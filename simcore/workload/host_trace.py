@@ -5,8 +5,6 @@ same start, else by their names in the order in which each thread began them. A 
 every stretch of a longer profile with just its operators.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter
@@ -24,16 +22,7 @@ from simcore.errors import InputError
 from simcore.workload.archives import documents
 from simcore.workload.chakra.convert.sequences import matches
 from simcore.workload.chakra.pytorch_form import Op, is_host_trace, parse_host
-from simcore.workload.kineto import (
-    ELEMENTS,
-    PRODUCTS,
-    Collective,
-    HostUse,
-    KinetoTrace,
-    product_of,
-    ranked,
-    read_kineto,
-)
+from simcore.workload.kineto import PRODUCTS, TYPES, Collective, HostUse, KinetoTrace, product_of, ranked, read_kineto
 
 Column = NDArray[np.int64]
 ENOUGH = 0.8  # share of the operations that must be operators of the profile
@@ -261,7 +250,7 @@ def _operation(op: Op) -> str:
 def _collective(op: Op, host: HostTrace) -> Collective:
     """What a rank puts in, and with whom."""
     kind, tensors = next(op.tensors(), ("", []))
-    element = next((nccl for called, nccl, *_ in ELEMENTS if called == kind), kind)
+    element = TYPES.get(kind, kind)
     elements, size_bytes = sum(int(one[3]) for one in tensors), sum(int(one[3]) * int(one[4]) for one in tensors)
     made = Collective(operation=_operation(op), group="", elements=elements, dtype=element)
     if made.size_bytes != size_bytes:

@@ -41,9 +41,10 @@ KERNEL, MEMCPY, MEMSET, CALL, OPERATOR, ANNOTATION, SYNC, PYTHON = range(8)
 CATEGORIES = {name: kind for kind, row in enumerate(table(__file__, "categories.txt")) for name in row[1].split()}
 SOURCE_LINE = re.compile(r"\.py\(\d+\): ")  # in the names of Python functions of a trace with stacks
 MODULE = "nn.Module: "  # how the names of modules begin among the Python functions of a trace with stacks
-ELEMENTS = table(__file__, "elements.txt")
-ELEMENT_BYTES = {nccl: int(size) for _, nccl, size, _ in ELEMENTS}
-PRODUCT_TYPES = {called: dtype for called, _, _, dtype in ELEMENTS if dtype != "-"}
+_ELEMENTS = table(__file__, "elements.txt")
+TYPES = {called: nccl for called, nccl, _, _ in _ELEMENTS}
+ELEMENT_BYTES = {nccl: int(size) for _, nccl, size, _ in _ELEMENTS}
+PRODUCT_TYPES = {called: dtype for called, _, _, dtype in _ELEMENTS if dtype != "-"}
 
 
 class Intervals(msgspec.Struct, frozen=True, eq=False):

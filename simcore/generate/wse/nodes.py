@@ -1,7 +1,5 @@
 """The node level: the operations of every node in every step, their totals, and the memory footprint."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What the nodes send to each other in a step, and what they compute in between: rows of operations as phases."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from graphlib import CycleError, TopologicalSorter
@@ -14,7 +12,7 @@ from simcore.errors import InputError
 from simcore.generate.wse.exchange import Routed
 from simcore.generate.wse.nodes import Job, operations
 from simcore.generate.wse.operations import Operation
-from simcore.generate.wse.ranks import split
+from simcore.generate.wse.ranks import Ints, split
 from simcore.generate.wse.scope import Step
 from simcore.workload.wafer import Flows, NodeStep, Phase
 
@@ -151,3 +149,11 @@ def _passed_on(
     for number, step in enumerate(steps):
         if size := parts[(place - step) % count]:
             made[number].append((node, group[(place + 1) % count], size, -1))
+
+
+def matrix(made: Iterable[Phase], nodes: int) -> Ints:
+    """Bytes from node to node: shape [source, target]. Every destination of a multicast counts."""
+    sums = np.zeros((nodes, nodes), np.int64)
+    for each in (each for phase in made for each in phase.rounds):
+        np.add.at(sums, (each.source, each.target), each.size_bytes)
+    return sums

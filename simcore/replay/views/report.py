@@ -1,7 +1,5 @@
 """The report of a replay: the figures and the JSON document."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from statistics import mean, stdev
 
@@ -12,18 +10,7 @@ from msgspec.structs import asdict
 import simcore
 from simcore.replay.kinds import SUSPECTED, plain
 from simcore.replay.session import Replay, StepReplay
-from simcore.replay.views.breakdown import (
-    TaskTotal,
-    critical_path,
-    critical_tasks,
-    host_share,
-    idle_causes,
-    largest_tasks,
-    measured,
-    predicted,
-    sides,
-    taken,
-)
+from simcore.replay.views import breakdown
 from simcore.replay.views.changed import changed_interval_ns, changes, headline
 from simcore.replay.views.helps import Help
 from simcore.replay.views.job import job
@@ -91,18 +78,18 @@ def utilisation(replay: Replay, number: int) -> Utilisation:
     known = np.zeros((2, len(trace.tasks)))
     known[:, list(trace.multiprocessors)] = np.array([*trace.multiprocessors.values()]).reshape(-1, 2).T
     shares = [np.ones(len(trace.tasks)), *(known if trace.multiprocessors else ())]
-    return Utilisation(bin_ns, *(side for each in shares for side in taken(step, bin_ns, each)))
+    return Utilisation(bin_ns, *(side for each in shares for side in breakdown.taken(step, bin_ns, each)))
 
 
 def _rank(replay: Replay, number: int) -> dict[str, object]:
     prepared, scored, typical = replay.ranks[number], replay.scored(number), typical_step(replay, number)
-    path, changed = critical_path(typical), dict[str, object]()
+    path, changed = breakdown.critical_path(typical), dict[str, object]()
     if replay.whats:  # what the changes did to the step, and to its communication
         changed["retimed"] = changes(typical)
         changed["changed_interval_ns"] = changed_interval_ns(replay, typical)
         changed["global_batch_factor"] = replay.batches(number)
 
-    def told(tasks: Iterable[TaskTotal]) -> list[dict[str, object]]:
+    def told(tasks: Iterable[breakdown.TaskTotal]) -> list[dict[str, object]]:
         own = prepared.view.trace.rank
         found = [(task, origin_of(typical, task.name) if task.rank == own else NOWHERE) for task in tasks]
         return [asdict(task) | {"origin": origin} for task, origin in found]
@@ -118,19 +105,19 @@ def _rank(replay: Replay, number: int) -> dict[str, object]:
         **trust(replay, number),
         "step_noise": noise([step.window.length_ns for step in scored]),
         "breakdown": {
-            "measured": mean_breakdown([measured(step) for step in scored]),
-            "predicted": mean_breakdown([predicted(step) for step in scored]),
+            "measured": mean_breakdown([breakdown.measured(step) for step in scored]),
+            "predicted": mean_breakdown([breakdown.predicted(step) for step in scored]),
         },
         "kernel_start_error_ns": start_errors(replay, number),
         "edges": typical.graph.edge_counts(typical.number),
         "utilisation": utilisation(replay, number),
-        "sides": sides(path),
+        "sides": breakdown.sides(path),
         "work": work(typical),
         "pauses": pauses(typical),
-        "critical_tasks": told(critical_tasks(typical)),
+        "critical_tasks": told(breakdown.critical_tasks(typical)),
         "critical_path_ns": path,
-        "idle_causes_ns": idle_causes(typical),
-        "largest_tasks": told(largest_tasks(typical)),
+        "idle_causes_ns": breakdown.idle_causes(typical),
+        "largest_tasks": told(breakdown.largest_tasks(typical)),
         "layers": layers_if_clear(prepared.view, typical.position),
         "launch_queue_depth": prepared.queue.depth,
         "waiting": waiting(typical),
@@ -144,7 +131,7 @@ def answer(replay: Replay, number: int) -> str:
     typical, rank = typical_step(replay, number), replay.ranks[number].view.trace.rank
     if replay.whats:
         return headline(replay, number, typical)
-    shares = sorted(sides(critical_path(typical)).items(), key=lambda side: -side[1])
+    shares = sorted(breakdown.sides(breakdown.critical_path(typical)).items(), key=lambda side: -side[1])
     listed = ", ".join(f"{share:.0%} {side}" for side, share in shares if share >= LEAST_SHARE)
     time_ns = mean(step.measured_ns for step in replay.scored(number))
     first = shares[0][0] if shares[0][0].startswith("delays") else f"the {shares[0][0]}"
@@ -195,7 +182,7 @@ def trust(replay: Replay, number: int) -> dict[str, float]:
         "unaided_error": alone,
         "null_error": null,
         "tested": len(replay.steps[number]) > 1 and null - alone > TESTED,
-        "host_share": host_share(critical_path(typical_step(replay, number))),
+        "host_share": breakdown.host_share(breakdown.critical_path(typical_step(replay, number))),
         "coverage": 1 - int(delays.unexplained_ns[rows].sum()) / late if late else 1.0,
     }
 

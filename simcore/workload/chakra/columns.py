@@ -1,7 +1,5 @@
 """Node messages of today's schema into columns, in the order of the file."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -5,8 +5,6 @@ Chakra's converter leaves out is added: kernels of one stream in order, and what
 (`compat` leaves it out, too).
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
