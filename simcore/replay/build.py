@@ -1,5 +1,7 @@
 """From a rank's trace to the dependency graph of one of its steps."""
 
+from __future__ import annotations
+
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 

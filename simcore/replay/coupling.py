@@ -4,6 +4,8 @@ A collective of one place in the step carries the same bytes in every step, so i
 What NCCL was measured to take for its size and ranks on systems of this device says how long it is at least.
 """
 
+from __future__ import annotations
+
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from statistics import median

@@ -1,5 +1,7 @@
 """Why each task started when it did: its launch, its stream, another stream, or nothing we know of."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterator
 

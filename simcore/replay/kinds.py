@@ -1,5 +1,7 @@
 """What a name on a timeline stands for: the table `kinds.txt`, and names as people read them."""
 
+from __future__ import annotations
+
 import re
 from functools import cache
 

@@ -1,5 +1,7 @@
 """One rank's trace seen as a program: its steps, its top-level calls, which call launched which task."""
 
+from __future__ import annotations
+
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray

@@ -1,5 +1,7 @@
 """Timelines of what was recorded rather than simulated: execution traces, and ASTRA-sim's log."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple

@@ -1,5 +1,7 @@
 """Replaying a graph: copies of a step laid end to end, every node as early as its edges allow."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 
 import numpy as np

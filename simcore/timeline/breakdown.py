@@ -3,6 +3,8 @@
 Everything rests on one idea, the union of intervals: time counts once, however many things happen in it.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from dataclasses import dataclass
 

@@ -1,5 +1,7 @@
 """A run of wafer steps: every step is played, its intervals become the timeline, its figures its `wafer`."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

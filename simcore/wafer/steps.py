@@ -6,6 +6,8 @@ arrived. Links serve phases in the order of the program: a group that is ahead w
 phase of others sends over its links.
 """
 
+from __future__ import annotations
+
 from heapq import heapify, heappop, heappush
 
 import numpy as np

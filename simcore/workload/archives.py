@@ -1,5 +1,7 @@
 """Files that may be compressed or an archive of several: their documents, one after the other."""
 
+from __future__ import annotations
+
 import gzip
 import io
 import re

@@ -5,6 +5,8 @@ same start, else by their names in the order in which each thread began them. A 
 every stretch of a longer profile with just its operators.
 """
 
+from __future__ import annotations
+
 import json
 import re
 from collections import Counter

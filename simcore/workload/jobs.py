@@ -1,5 +1,7 @@
 """Several jobs on one machine: where their NPUs are, and all of their graphs as one graph for every NPU."""
 
+from __future__ import annotations
+
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -1,5 +1,7 @@
 """Nodes of a graph so that each comes behind what it waits for."""
 
+from __future__ import annotations
+
 import numpy as np
 from numpy.typing import ArrayLike
 

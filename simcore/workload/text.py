@@ -10,6 +10,8 @@ F, I and W are forward, input gradient and weight gradient. Words are separated 
 read as a whole; where a line is no row the words are read again without regard to lines, which finds wrapped rows.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import cache

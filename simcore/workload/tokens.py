@@ -1,5 +1,7 @@
 """Words of a text file with their places, and a cursor over them."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterator, Sequence
 

@@ -1,5 +1,7 @@
 """What runs on a wafer: phases of computing and flows between nodes, instructions of cores. Columns without a clock."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import NamedTuple
 

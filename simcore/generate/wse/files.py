@@ -1,5 +1,7 @@
 """The node level's files: one CSV of rows and one of the graph per node and step, as the peer writes them."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path

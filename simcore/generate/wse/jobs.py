@@ -1,5 +1,7 @@
 """The options of the generator, from the command line or a specification, made into the steps to run."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace

@@ -4,6 +4,8 @@ Weights are always local, inputs are read from the banks they lie in. Partial re
 split cache) stay where they were computed; after a barrier the core of the output tile adds them up.
 """
 
+from __future__ import annotations
+
 from collections import defaultdict
 from collections.abc import Iterable
 from functools import cached_property

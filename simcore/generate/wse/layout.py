@@ -4,6 +4,8 @@ Views, splits, transposes, slices and concatenations of a tensor are those of it
 nothing here. A tile of a tensor that nobody computed (a view, a slice) is a run of elements in one bank.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from itertools import pairwise, product
 from math import ceil

@@ -1,5 +1,7 @@
 """The mixture of experts of one layer on one node: gate, dispatch, experts, combine, sum."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from math import ceil
 

@@ -1,5 +1,7 @@
 """The node level: the operations of every node in every step, their totals, and the memory footprint."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 
 import numpy as np

@@ -3,6 +3,8 @@
 Operations are multiply-accumulates; activations are never counted as memory.
 """
 
+from __future__ import annotations
+
 from enum import Enum
 from typing import Any, NamedTuple
 

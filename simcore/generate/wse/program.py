@@ -1,5 +1,7 @@
 """Instructions of every core, as the peer's traces hold them."""
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Iterable
 from hashlib import md5

@@ -1,5 +1,7 @@
 """Who holds what: mixed-radix ranks, contiguous splits of batches and experts over nodes."""
 
+from __future__ import annotations
+
 from itertools import pairwise
 from typing import NamedTuple
 

@@ -3,6 +3,8 @@
 A routing array has shape [choice, sequence, position]; no token visits an expert twice.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from math import log, sqrt
 from pathlib import Path

@@ -1,5 +1,7 @@
 """The parts of a layer on one node that rows.txt lists: attention of three kinds, the feed-forward part, the head."""
 
+from __future__ import annotations
+
 from collections.abc import Collection
 from functools import lru_cache
 from math import ceil, prod

@@ -1,5 +1,7 @@
 """How a wafer runs a model, from `system.json`, and which of its layers and nodes are made."""
 
+from __future__ import annotations
+
 from math import prod
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,7 @@
 """What `simcore run` plays of this generator: a specification, a folder of node rows, or one of core traces."""
 
+from __future__ import annotations
+
 import hashlib
 import re
 import sys

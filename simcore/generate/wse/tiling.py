@@ -1,5 +1,7 @@
 """How an operation is cut into tiles, one at a time on a core: chosen by cost, or given in `tiling.json`."""
 
+from __future__ import annotations
+
 from fnmatch import fnmatchcase
 from functools import cache
 from itertools import product

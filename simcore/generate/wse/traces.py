@@ -1,5 +1,7 @@
 """The core level: the rows of all nodes played in lockstep, each turned into instructions of its node's cores."""
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Callable
 

@@ -1,5 +1,7 @@
 """What the nodes send to each other in a step, and what they compute in between: rows of operations as phases."""
 
+from __future__ import annotations
+
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from graphlib import CycleError, TopologicalSorter

@@ -7,6 +7,8 @@ gradients of its input (Megatron-LM's f and g, arXiv 1909.08053, section 3). Tok
 the way they came. Nothing is recomputed, and the optimizer is not part of the step.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator
 from itertools import groupby
 from math import prod

@@ -3,6 +3,8 @@
 Every transport names the tensors that arrive, so that the experts and the sums can pick theirs.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import NamedTuple

@@ -4,6 +4,8 @@ The peer issues everything on core 0 of a node; `spread` lets the core of each b
 A received tensor is laid out afresh: its tiles go to the banks in row-major order.
 """
 
+from __future__ import annotations
+
 import numpy as np
 from msgspec import Struct
 

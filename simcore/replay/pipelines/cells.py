@@ -8,6 +8,8 @@ A row that is played backwards computes, sends its input gradient, computes the 
 and waits for the first (`simcore.workload.loops.hybrid.backward`): recorded operations are put into these places.
 """
 
+from __future__ import annotations
+
 import re
 from bisect import bisect_left
 from collections import Counter

@@ -4,6 +4,8 @@ As in Lumos (MLSys 2025, section 3.4) layers keep their recorded computation and
 schedule; unlike there all communication is timed by the simulated network, from its recorded sizes.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise

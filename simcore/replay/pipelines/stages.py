@@ -1,5 +1,7 @@
 """A recorded step taken apart: its degrees and schedule, and the parts of the model that its stages ran."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from itertools import chain, groupby, pairwise
 from statistics import median_low

@@ -1,5 +1,7 @@
 """Where the time of a step goes: the four-way breakdown, the critical path, idle time by cause, the largest tasks."""
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Iterator, Mapping
 

@@ -1,5 +1,7 @@
 """What changes did to a step: its time, its communication kind by kind, the samples that it takes in."""
 
+from __future__ import annotations
+
 from statistics import mean
 
 from msgspec import Struct

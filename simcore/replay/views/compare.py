@@ -1,5 +1,7 @@
 """Two profiler traces aligned: what a step of each takes on the GPU, kernel by kernel."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar

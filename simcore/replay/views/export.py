@@ -1,5 +1,7 @@
 """A replay as files: the report, and measured above predicted as a picture, a Chrome and a Perfetto trace."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path

@@ -1,5 +1,7 @@
 """What would help most: one part of a step after the other made shorter, and the step replayed."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,5 +1,7 @@
 """Many ranks at once: who waits for whom, how far apart they come, and the groups in which they communicate."""
 
+from __future__ import annotations
+
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from statistics import mean, median

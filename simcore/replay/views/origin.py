@@ -1,5 +1,7 @@
 """Where in the program something comes from: operator, module and line of Python; and what the host did in a pause."""
 
+from __future__ import annotations
+
 import re
 
 import numpy as np

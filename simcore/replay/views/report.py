@@ -1,5 +1,7 @@
 """The report of a replay: the figures and the JSON document."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 from statistics import mean, stdev
 

@@ -3,6 +3,8 @@
 All of it is said by the document of `views.report`.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import mean
 from typing import Any

@@ -4,6 +4,8 @@ Beside a step's graph, which knows the next one's kernel times, stand mere persi
 one took) and the null model's graph.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from itertools import pairwise
 from statistics import mean

@@ -1,5 +1,7 @@
 """What the device worked on in a recorded step: time by category, and the rates it reached."""
 
+from __future__ import annotations
+
 from collections import defaultdict
 from collections.abc import Iterator
 

@@ -4,6 +4,8 @@ Of traces host calls, kernels and what they wait for stay; collectives whose kin
 become collectives that the simulated network times.
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any

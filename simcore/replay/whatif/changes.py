@@ -1,5 +1,7 @@
 """What could be different in a step: every change makes its graph another one."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable, Sequence
 from itertools import chain

@@ -1,5 +1,7 @@
 """What if the host were faster or slower, its data loader too, or launched and waited less."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from itertools import chain
 

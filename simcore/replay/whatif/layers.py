@@ -3,6 +3,8 @@
 A named range says which part of the model runs forward or backward, for which micro-batch.
 """
 
+from __future__ import annotations
+
 import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence

@@ -1,5 +1,7 @@
 """Matrix products of a recorded step under other widths, by the ratio of their roofline times."""
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Callable, Iterable
 

@@ -1,5 +1,7 @@
 """Another interconnect, or degree of data or tensor parallelism: the group that changes, and transfers timed anew."""
 
+from __future__ import annotations
+
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -1,5 +1,7 @@
 """Repeating or leaving out stretches of a step's graph, linked to what is around them as the recorded ones are."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 
 import numpy as np

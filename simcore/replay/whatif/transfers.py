@@ -1,5 +1,7 @@
 """What a recorded communication kernel moves, as NCCL tells it, and how long that takes alone on a machine."""
 
+from __future__ import annotations
+
 from functools import cache
 from math import prod
 

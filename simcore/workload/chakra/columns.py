@@ -1,5 +1,7 @@
 """Node messages of today's schema into columns, in the order of the file."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,5 +1,7 @@
 """Columns of a trace file into a `Graph`, and what must hold of it on its own."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from functools import partial
 from typing import Any

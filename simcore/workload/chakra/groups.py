@@ -1,5 +1,7 @@
 """Communicator groups: ASTRA-sim 2.x's JSON file, METADATA nodes of traces, and whether what traces name exists."""
 
+from __future__ import annotations
+
 import ast
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -4,6 +4,8 @@ The first is `{"meta": {...}, "nodes": [...]}` and keeps every attribute with it
 `{"workload_graph": [{"Id", "Name", "NodeType", "ctrlDeps", "data_deps", "runtime", "is_cpu_op", ...}]}`.
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Mapping
 from typing import Any

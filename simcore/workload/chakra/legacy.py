@@ -5,6 +5,8 @@ last are those of mlcommons/chakra's history; the value fields of 0.0.2 are thos
 unsigned numbers that 0.0.3 brought.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any

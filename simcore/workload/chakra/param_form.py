@@ -6,6 +6,8 @@ with the `wait` that something else needs it for. Computation is in `startTime_n
 Source: the parser of facebookresearch/param, train/comms/pt (MIT licence).
 """
 
+from __future__ import annotations
+
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence

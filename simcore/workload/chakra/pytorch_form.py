@@ -3,6 +3,8 @@
 Schemas 1.0.1 (flat keys) and 1.0.2-chakra.0.0.4 to 1.1.1 and later, and files that `chakra_trace_link` joined.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any

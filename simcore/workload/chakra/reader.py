@@ -3,6 +3,8 @@
 Files of equal content are decoded once and shared; a file is open only while it is read.
 """
 
+from __future__ import annotations
+
 import hashlib
 import re
 from collections.abc import Mapping, Sequence

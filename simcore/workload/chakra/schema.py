@@ -4,6 +4,8 @@ Source: et_def.proto of mlcommons/chakra ("0.0.4", package ChakraProtoMsg; stora
 layouts, its history.
 """
 
+from __future__ import annotations
+
 import re
 from collections import defaultdict
 from collections.abc import Iterator

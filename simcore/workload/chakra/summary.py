@@ -1,5 +1,7 @@
 """What is in a graph, for people: figures, critical path, and a picture's text as `chakra_visualizer` writes it."""
 
+from __future__ import annotations
+
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any

@@ -6,6 +6,8 @@ outermost (usually data-parallel) dimension, the same of all others. Groups that
 of all blocks. Obfuscated, names are hashed, tensors and sources dropped, sizes rounded.
 """
 
+from __future__ import annotations
+
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any

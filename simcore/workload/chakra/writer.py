@@ -1,5 +1,7 @@
 """Nodes into execution trace files of today's schema."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path

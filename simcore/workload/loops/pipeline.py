@@ -5,6 +5,8 @@ turn. Either way it holds the rows of the end of a step, then as many equal bloc
 The first block is the last micro-batch's: its backward is the last thing the training loops come to.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate, chain, pairwise

@@ -12,6 +12,8 @@ the schedule computes both gradients. Chunks are placed as a `loop` (chunk c of 
 against each other, half the micro-batches each).
 """
 
+from __future__ import annotations
+
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator

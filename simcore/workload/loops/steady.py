@@ -6,6 +6,8 @@ before, so do the next, each being the latest of cells that do (max-plus periodi
 What a longer schedule takes more is then its periods times the pace.
 """
 
+from __future__ import annotations
+
 import numpy as np
 
 from simcore.workload.loops.schedules import Schedule, family, make, outline

@@ -1,5 +1,7 @@
 """The vocabulary of training loops: a loop is a list of `Step`s, which says what is computed, sent and awaited."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from enum import Enum
 from typing import NamedTuple

@@ -1,5 +1,7 @@
 """Schedules in time: when every cell runs, where each stage runs its order as soon as inputs are there."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import chain

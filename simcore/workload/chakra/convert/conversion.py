@@ -1,5 +1,7 @@
 """What `simcore convert` does: tells what the source is and makes the files of the target."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from pathlib import Path
 

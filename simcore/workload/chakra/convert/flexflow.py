@@ -10,6 +10,8 @@ A transfer becomes a send in its source's trace and a receive in its destination
 FlexFlow counts milliseconds; Chakra's first converter took them for seconds.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterator, Mapping
 

@@ -7,6 +7,8 @@ that was idle for a millisecond and more went on because of the operation that e
 `chakra_trace_link`).
 """
 
+from __future__ import annotations
+
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence

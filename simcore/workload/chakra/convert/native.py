@@ -5,6 +5,8 @@ collective, which nothing but those waits holds up. Priorities are those the loo
 policy; they count when the system file says `scheduling-policy: EXPLICIT`.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from itertools import product
 from math import prod

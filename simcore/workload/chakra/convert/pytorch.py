@@ -5,6 +5,8 @@ Chakra's converter leaves out is added: kernels of one stream in order, and what
 (`compat` leaves it out, too).
 """
 
+from __future__ import annotations
+
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Which elements of two sequences belong together: the shortest edit script (Myers, Algorithmica 1 (1986) 251)."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 MAX_DIFFERENCES = 3000

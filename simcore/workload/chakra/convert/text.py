@@ -6,6 +6,8 @@ simcore what the text means. A communication type it does not know, NONE include
 communicates at all. All NPUs have one graph.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
