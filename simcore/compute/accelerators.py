@@ -3,6 +3,8 @@
 Peak rates are dense (no sparsity), a multiply-add counted as two.
 """
 
+from __future__ import annotations
+
 import re
 from dataclasses import dataclass, replace
 from functools import lru_cache

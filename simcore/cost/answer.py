@@ -1,5 +1,7 @@
 """The answer of `simcore predict`: time, its parts, rates, memory and what would fit, and what it all rests on."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property

@@ -5,6 +5,8 @@ that is written; then it is noticed, a spare takes the node's place, all start a
 goes on with fewer replicas (`replica_nodes`), or waits for a repair. Time is counted in seconds of the real clock.
 """
 
+from __future__ import annotations
+
 import random
 from dataclasses import dataclass, field
 from heapq import heappop, heappush

@@ -5,6 +5,8 @@ bounds, candidates are simulated unless what is already simulated proves that th
 best of a value of an axis, a point of the front of time against memory. All three are therefore those of trying all.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache

@@ -6,6 +6,8 @@ row; so has the sum of input gradients that runs beside weight gradients. What s
 is in the times of the kernels it runs beside: what it outlasts them by, and what they lose.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache

@@ -11,6 +11,8 @@
     recompute: [none, selective, full]
 """
 
+from __future__ import annotations
+
 from dataclasses import fields
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,7 @@
 """The run that `simcore cost transformer` counts, on accelerators that are there: a step as `predict` has it."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 from simcore.compute.accelerators import accelerator

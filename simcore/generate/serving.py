@@ -1,5 +1,7 @@
 """One inference step in the form asked for."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial

@@ -1,5 +1,7 @@
 """Models from Hugging Face `config.json` files, by the table of families beside this file."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
