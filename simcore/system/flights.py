@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
 from operator import or_
+from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct, field
@@ -17,6 +18,9 @@ from simcore.system.layouts import Shape
 from simcore.system.plans.plan import Symmetry
 from simcore.system.streams import Stream, StreamPhase
 from simcore.system.transport import Done
+
+if TYPE_CHECKING:
+    from simcore.system.live import Live
 
 Seat = tuple[int, int]
 """Which of some groups, and the position there."""
@@ -41,6 +45,8 @@ class Site(Struct, frozen=True):
 class Flight(Struct, eq=False):
     """What is on its way, a message or a phase; `bits` are its links. It is over at `end_ns`, where that is known.
 
+    `alone`, nobody else uses its links, and its times were told.
+
     Of what is played, `open` counts the positions of instances that are still in it, and `parts` those of each position
     of a group that is in several; `leave` tells those who wait for one.
     """
@@ -50,6 +56,7 @@ class Flight(Struct, eq=False):
     order: int
     leave: Callable[[Seat], None]
     end_ns: int = NEVER
+    alone: bool = False
     parts: dict[Seat, int] = field(default_factory=dict)
     open: int = 0
     instances: list[int] = field(default_factory=list)
@@ -72,19 +79,28 @@ class Together(Struct, eq=False):
 
 
 class PhaseFlight(Flight, kw_only=True):
-    """A phase of groups of a place; `alone`, nobody else uses their links. `told` says how many exits there were."""
+    """A phase of groups of a place, number `at` of its chunk; `told` says how many exits there were."""
 
     together: Together
     there: Mapping[int, Stream]
     done: Done
-    alone: bool = False
+    at: int
     told: int = 0
 
     @staticmethod
     def of(together: Together, begin_ns: int, order: int, there: Mapping[int, Stream], done: Done) -> PhaseFlight:
         """One that begins."""
         leave = partial(tell, together, there, done)
-        return PhaseFlight(together.bits, begin_ns, order, leave, together=together, there=there, done=done)
+        at = next(iter(there.values())).at
+        return PhaseFlight(together.bits, begin_ns, order, leave, together=together, there=there, done=done, at=at)
+
+
+class MessageFlight(Flight, kw_only=True):
+    """A message of no phase between two NPUs of a place."""
+
+    ends: tuple[int, int]
+    size_bytes: int
+    tag: int
 
 
 class WholeFlight(Flight, kw_only=True):
@@ -96,13 +112,16 @@ class WholeFlight(Flight, kw_only=True):
 class Place:
     """One copy of a part of the network: who is there, in which groups, and what is on its way.
 
-    `begun` lists when each kind of phase began alone, `sent` when each message (of ends and bytes) did.
+    `begun` lists when each kind of phase began alone, `sent` when each message (of ends and bytes) did. `live` plays
+    what cannot be alone, where columns do not; `lives` are all that did.
     """
 
     def __init__(self, site: Site, base: int, shape: Shape, shift: int, class_of: IntArray):
         self.site, self.base, self.shape, self.shift = site, base, shape, shift
         self._class_of = class_of
         self.flights: list[Flight] = []
+        self.live: Live | None = None
+        self.lives: list[Live] = []
         self.starting: dict[tuple[object, int, StreamPhase], Starting] = {}
         self.begun: dict[tuple[StreamPhase, tuple[int, ...]], list[int]] = {}
         self.sent: dict[tuple[int, int, int], list[int]] = {}

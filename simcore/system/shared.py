@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial, reduce
-from operator import or_
+from operator import attrgetter, or_
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +26,7 @@ from simcore.network.topology.links import LinkGraph
 from simcore.system.alone import Phases
 from simcore.system.flights import (
     Flight,
+    MessageFlight,
     PhaseFlight,
     Place,
     Seat,
@@ -39,11 +40,12 @@ from simcore.system.flights import (
 )
 from simcore.system.groups import GroupDim
 from simcore.system.layouts import Layouts, Running, Shape
+from simcore.system.live import Live
 from simcore.system.plans.maker import Costs, Plans, uneven
 from simcore.system.plans.plan import Plan
 from simcore.system.solver import PhaseTimes
 from simcore.system.streams import Stream, StreamPhase, through
-from simcore.system.transport import Done, MeetingError, class_of
+from simcore.system.transport import Done, class_of
 from simcore.timeline.events import LinkTable, QueueTable
 from simcore.timeline.link_use import LinkUse, OccupiedLinks
 
@@ -58,7 +60,7 @@ class Shared:
 
     `ranks[c]` are the NPUs of class c. `sites` are the parts of the network, `shares` the sizes of the logical
     dimensions in each dimension of the topology. `names` are those of all communicators. `plays`: `network.core` can
-    play those that meet; where it can not, that raises MeetingError.
+    play those that meet; where it can not, a place is played message by message as long as that matters.
     """
 
     def __init__(
@@ -80,8 +82,8 @@ class Shared:
         self._phases, self._plays = phases(self._layouts), plays
         self._rank_of = {name: index for index, name in enumerate(sorted({"", *names}))}
         self._shapes: dict[Hashable, Shape] = {}
-        self._times: dict[tuple[Hashable, StreamPhase, tuple[int, ...]], PhaseTimes] = {}
-        self._message_times: dict[tuple[Hashable, tuple[int, int, int]], PhaseTimes] = {}
+        self._times: dict[tuple[Hashable, StreamPhase, tuple[int, ...]], PhaseTimes | None] = {}
+        self._message_times: dict[tuple[Hashable, tuple[int, int, int]], PhaseTimes | None] = {}
         self._bits: dict[tuple[Hashable, StreamPhase, int], int] = {}
         self._laid: dict[tuple[Hashable, StreamPhase, int], list[tuple[int, int]]] = {}
         self._apart: dict[tuple[Hashable, StreamPhase, tuple[int, ...]], list[tuple[int, ...]]] = {}
@@ -133,7 +135,7 @@ class Shared:
 
     def taken(self) -> Taken | None:
         """What began when, on which links; None where messages met."""
-        if self._running.used:
+        if self._running.used or any(place.lives for place in self._places.values()):
             return None
         return [
             (key, reduce(or_, (self._links_of(place, *kind) for kind in place.begun), 0), place.begun)
@@ -148,7 +150,7 @@ class Shared:
             place = self._place_at(*key)
             if place.site.meets:
                 flight = WholeFlight(bits, now_ns, LAST, lambda _: None, end_ns, disturbed=disturbed)
-                if place.meeting(flight):
+                if place.meeting(flight) or self._live(place):
                     return None
                 flights.append((place, flight))
         for place, flight in flights:
@@ -177,7 +179,7 @@ class Shared:
         order, now_ns = self._order((stream.key, stream.at)), int(self._env.now)
         for place, own in places.items():
             for together in self._seated(place, stream.phase, tuple(sorted(own))):
-                exits = [exit_ns for exit_ns, _ in self._exits(place, together)]
+                exits = [exit_ns for exit_ns, _ in self._exits(place, together) or ()]
                 told = sum(begin_ns + exit_ns < until_ns for exit_ns in exits)
                 if told < len(exits):
                     flight = PhaseFlight.of(together, begin_ns, order, streams, through)
@@ -259,7 +261,7 @@ class Shared:
             if self._meets(place, flight):
                 self._enter(place, flight)
                 continue
-            exits = self._exits(place, flight.together)  # as nobody uses its links
+            exits = self._exits(place, flight.together) or ()  # as nobody uses its links
             flight.alone, flight.end_ns = True, now_ns + flight.together.end_ns
             flight.together.begun.append(now_ns)
             for exit_ns, classes in exits:
@@ -283,10 +285,12 @@ class Shared:
             place.seating[phase, classes] = found
         return found
 
-    def _exits(self, place: Place, together: Together) -> list[tuple[int, list[int]]]:
-        """Who leaves after what time, where nobody else is there."""
+    def _exits(self, place: Place, together: Together) -> list[tuple[int, list[int]]] | None:
+        """Who leaves after what time, where nobody else is there; None where that cannot be told."""
         if not together.exits:
             times = self._times_of(place, together.phase, together.groups)
+            if times is None:
+                return None
             exits: dict[int, list[int]] = {}
             for (group, position), classes in together.seats.items():
                 exits.setdefault(times.exits_ns[group][position], []).extend(classes)
@@ -303,6 +307,8 @@ class Shared:
 
     def _meets(self, place: Place, flight: Flight) -> bool:
         """Whether a flight meets others; those that were alone are played from here on."""
+        if not self._plays:
+            return self._goes_live(place, flight)
         if not place.site.meets:
             return False
         met = place.meeting(flight)
@@ -311,14 +317,62 @@ class Shared:
                 other.disturbed()
                 met = place.meeting(flight)
         place.flights.append(flight)
-        if met and not self._plays:
-            raise MeetingError
         for other in met:
             if isinstance(other, PhaseFlight) and other.alone:
                 other.alone, other.end_ns = False, NEVER
                 other.together.begun.remove(other.begin_ns)
                 self._enter(place, other)
         return bool(met)
+
+    def _live(self, place: Place) -> Live | None:
+        """Who plays the messages of a place, as long as some are on their way, or matter to others."""
+        now_ns = int(self._env.now)
+        if place.live and all(each.alone or each.end_ns <= now_ns for each in place.flights) and not place.live.matters:
+            place.live = None
+        return place.live
+
+    def _goes_live(self, place: Place, flight: Flight) -> bool:
+        """As `_meets`, where columns do not play: all that is alone in the place is played, from its beginning on.
+
+        What is on other links is, too, as it may be met later.
+        """
+        live, met = self._live(place), place.meeting(flight)
+        if not (live or met or self._told(place, flight) is None):
+            if place.site.meets:
+                place.flights.append(flight)
+            return False
+        if live is None:
+            for other in [*place.flights]:
+                if isinstance(other, WholeFlight):
+                    other.disturbed()
+            place.meeting(flight)  # those that are over are gone
+            others = sorted((other for other in place.flights if other.alone), key=attrgetter("begin_ns"))
+            begin_ns = min([flight.begin_ns, *(other.begin_ns for other in others)])
+            live = place.live = Live(self._phases.network, place, self._costs, begin_ns)
+            place.lives.append(live)
+            for other in others:
+                other.alone, other.end_ns = False, NEVER
+                if isinstance(other, PhaseFlight):
+                    other.together.begun.remove(other.begin_ns)
+                    self._enter(place, other)
+                elif isinstance(other, MessageFlight):
+                    place.sent[*other.ends, other.size_bytes].remove(other.begin_ns)
+                    live.send(other)
+            live.env.join(self._env)
+        place.flights.append(flight)
+        return True
+
+    def _told(self, place: Place, flight: Flight) -> object:
+        """What is known of a flight that is alone."""
+        if isinstance(flight, PhaseFlight):
+            return self._exits(place, flight.together)
+        return self._message_of(place, flight) if isinstance(flight, MessageFlight) else None
+
+    def _message_of(self, place: Place, flight: MessageFlight) -> PhaseTimes | None:
+        key = (place.shape.name, (*flight.ends, flight.size_bytes))
+        if key not in self._message_times:
+            self._message_times[key] = self._phases.message(place.shape, *flight.ends, flight.size_bytes)
+        return self._message_times[key]
 
     def _enter(self, place: Place, flight: PhaseFlight) -> None:
         """Play a phase from its beginning up to now; those who have left already do not do so again."""
@@ -328,6 +382,10 @@ class Shared:
         if gone:
             there = {npu_class: stream for npu_class, stream in flight.there.items() if npu_class not in gone}
             flight.leave = partial(tell, flight.together, there, flight.done)
+        if place.live:
+            for own, group in enumerate(flight.together.groups):
+                place.live.enter(flight, own, self._plan(place, phase, place.groups(phase.lane.dim)[group]))
+            return
         for own, group in enumerate(flight.together.groups):
             layouts = self._laid_out(place, phase, group, costs)
             for layout, base in layouts:
@@ -385,14 +443,13 @@ class Shared:
             raise uneven(phase)
         return plan
 
-    def _times_of(self, place: Place, phase: StreamPhase, groups: tuple[int, ...]) -> PhaseTimes:
+    def _times_of(self, place: Place, phase: StreamPhase, groups: tuple[int, ...]) -> PhaseTimes | None:
         key = (place.shape.name, phase, groups)
-        found = self._times.get(key)
-        if found is None:
+        if key not in self._times:
             members = [place.groups(phase.lane.dim)[group] for group in groups]
             plans = [self._plan(place, phase, each) for each in members]
-            found = self._times[key] = self._phases.times(place.shape, phase, plans, members)
-        return found
+            self._times[key] = self._phases.times(place.shape, phase, plans, members)
+        return self._times[key]
 
     def _together(self, place: Place, phase: StreamPhase, begun: tuple[int, ...]) -> list[tuple[int, ...]]:
         """Groups that begin at once, those that share links together."""
@@ -432,16 +489,17 @@ class Shared:
         if way is None:
             way = self._ways[src, dst, size_bytes] = self._way(src, dst, size_bytes)
         place, bits, hop, sender, ends = way
-        flight = Flight(bits, int(self._env.now), LAST, lambda _: deliver())
-        self._meets(place, flight)
+        now_ns = int(self._env.now)
+        flight = MessageFlight(bits, now_ns, LAST, lambda _: deliver(), ends=ends, size_bytes=size_bytes, tag=tag)
+        met = self._meets(place, flight)
         if not self._plays:
-            key = (place.shape.name, (*ends, size_bytes))
-            if key not in self._message_times:
-                self._message_times[key] = self._phases.message(place.shape, *ends, size_bytes)
-            end_ns = self._message_times[key].end_ns
-            flight.end_ns = flight.begin_ns + end_ns
-            place.sent.setdefault(key[1], []).append(flight.begin_ns)
-            self._timers.after(end_ns, deliver)
+            times = None if met else self._message_of(place, flight)
+            if times:
+                flight.alone, flight.end_ns = True, now_ns + times.end_ns
+                place.sent.setdefault((*ends, size_bytes), []).append(now_ns)
+                self._timers.after(times.end_ns, lambda: deliver() if flight.alone else None)
+            elif place.live:
+                place.live.send(flight)
             return
         instance = self._running.send(LAST, tag, sender, hop, place.shift, flight.begin_ns)
         flight.instances, flight.open = [instance], 1
@@ -480,6 +538,10 @@ class Shared:
         """What the network leaves out."""
         return self._phases.network.notes_on(sum(len(table.curves) * len(begun) for table, _, begun in self._queued()))
 
+    def stuck(self) -> list[str]:
+        """What of the network waits for each other, when nothing moves any more."""
+        return [line for place in self._places.values() for live in place.lives for line in live.stuck()]
+
     def _stands_for(self) -> IntArray:
         """Which of the links that were played each link stands for; the one behind them of those that were not."""
         found = np.full(len(self._links), self._running.links)
@@ -498,7 +560,9 @@ class Shared:
         """What was alone in a place, and when it began."""
         name = place.shape.name
         found = [(self._times[name, *kind], begins) for kind, begins in place.begun.items() if begins]
-        yield from found + [(self._message_times[name, kind], begins) for kind, begins in place.sent.items()]
+        found += [(self._message_times[name, kind], begins) for kind, begins in place.sent.items()]
+        yield from [(times, begins) for times, begins in found if times]
+        yield from [(live.times, [0]) for live in place.lives]
 
     def _copies(self) -> Iterator[tuple[Place, IntArray]]:
         """Every place that was played, with the first NPUs of those that it stands for."""
