@@ -83,8 +83,8 @@ class Phases:
         """Message by message, in an environment of its own."""
 
         def begin(env: simpy.Environment, network: LinkNetwork, exits_ns: list[list[int]]) -> None:
-            npus = range(shape.graph.npus)
-            ranks = [npus] if shape.lone else [range(npu, npu + 1) for npu in npus]
+            everyone = [range(npu, npu + 1) for npu in range(shape.graph.npus)]
+            ranks: Sequence[Sequence[int]] = [group.tolist() for group in groups] if shape.lone else everyone
             transport = Played(env, ranks, network, costs)
 
             def leave(index: int, position: int, _: Stream) -> None:
@@ -97,7 +97,7 @@ class Phases:
                 dataset = Dataset(env, Request(CollectiveKind(phase.kind), phase.data_bytes, (here.lane,), 0))
                 for position, npu in enumerate(ids[:1] if shape.lone else ids):
                     stream = Stream(("", 0), dataset, (here,))
-                    transport.start({npu: stream}, partial(leave, index, position))
+                    transport.start({index if shape.lone else npu: stream}, partial(leave, index, position))
 
         times = self._told(shape, [1 if shape.lone else len(members) for members in groups], begin)
         if times is None or not shape.lone:

@@ -16,6 +16,7 @@ from simcore.system.played import Played
 from simcore.system.solver import PhaseTimes
 from simcore.system.streams import Stream, StreamPhase
 from simcore.timeline.link_use import OccupiedLinks
+from simcore.units import format_ranks
 
 
 class Past(simpy.Environment):
@@ -107,5 +108,9 @@ class Live:
         return PhaseTimes([[0]], *self.network.counts(), occupied, self.network.queues())
 
     def stuck(self) -> list[str]:
-        """As `Network.stuck`."""
-        return self.network.stuck()
+        """As `Network.stuck`; in a part of the machine its NPUs are numbered by themselves."""
+        part, found = self._place.site.part, self.network.stuck()
+        if not found or part.whole:
+            return found
+        npus = format_ranks(part.members(self._place.base).tolist())
+        return [f"among NPUs {npus}, here 0 to {part.npus - 1}:", *found]

@@ -194,7 +194,7 @@ class Shared:
     def _settle_later(self) -> None:
         if not self._settling:
             self._settling = True
-            at_end_of_instant(self._env, 0, self._settle, transmits=True)
+            at_end_of_instant(self._env, 0, self._settle, begins=True, transmits=self._plays)
 
     def _settle(self, _: simpy.Event) -> None:
         """Begin what begins, give links to the heads that are there, and play on while nobody else does anything."""
