@@ -27,6 +27,12 @@ if TYPE_CHECKING:
     from simcore.engine.graphs import GraphCase
 
 
+def _graphs(graphs: GraphSet, memory: RemoteMemory | None, setup: Setup) -> GraphCase:
+    from simcore.engine.graphs import GraphCase  # a text workload starts without it
+
+    return GraphCase.of(graphs, memory, setup)
+
+
 def simulate(
     content: Workload | GraphSet,
     topology: Topology,
@@ -43,16 +49,6 @@ def simulate(
     rows = content if isinstance(content, Workload) else Workload("", ())
     setup = prepare(rows, topology, system, profile, settings)
     case = LoopCase.of(content, setup) if isinstance(content, Workload) else _graphs(content, memory, setup)
-    return _run(case)
-
-
-def _graphs(graphs: GraphSet, memory: RemoteMemory | None, setup: Setup) -> GraphCase:
-    from simcore.engine.graphs import GraphCase  # a text workload starts without it
-
-    return GraphCase.of(graphs, memory, setup)
-
-
-def _run(case: LoopCase | GraphCase) -> Timeline:
     choices = choices_of(case)
     kinds = case.kinds() if case.settings.folds else None
     classes = None if kinds is None else folded(choices, kinds)

@@ -24,7 +24,6 @@ from simcore.system.config import NCCL
 from simcore.system.measured import Measured, in_equal_nodes
 from simcore.system.plans.maker import Costs
 from simcore.system.played import Played
-from simcore.system.scheduler import Transport
 from simcore.system.shared import Shared
 from simcore.system.transport import Solved
 
@@ -186,6 +185,6 @@ def _check(setup: Setup, network: type[LinkNetwork] | None) -> None:
                 raise InputError.at(option, message, expected=f"another algorithm, or no {option}", found=name)
 
 
-def stuck_of(transport: Transport) -> list[str]:
+def stuck_of(transport: Wired) -> list[str]:
     """Why nothing moves any more, where that is the network's doing."""
     return transport.stuck() if isinstance(transport, Played | Shared) else []

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
 from operator import or_
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec import Struct, field
 
 from simcore.network.core import NEVER
+from simcore.network.folded import FoldedLinks
 from simcore.network.parts import Part
 from simcore.network.topology.fabric import IntArray
 from simcore.system.groups import GroupDim
@@ -96,11 +97,11 @@ class PhaseFlight(Flight, kw_only=True):
 
 
 class MessageFlight(Flight, kw_only=True):
-    """A message of no phase between two NPUs of a place."""
+    """A message of no phase; `kind`: two NPUs of a place, and bytes; `begun` lists when such ones were alone."""
 
-    ends: tuple[int, int]
-    size_bytes: int
+    kind: tuple[int, int, int]
     tag: int
+    begun: list[int]
 
 
 class WholeFlight(Flight, kw_only=True):
@@ -112,19 +113,18 @@ class WholeFlight(Flight, kw_only=True):
 class Place:
     """One copy of a part of the network: who is there, in which groups, and what is on its way.
 
-    `begun` lists when each kind of phase began alone, `sent` when each message (of ends and bytes) did. `live` plays
-    what cannot be alone, where columns do not; `lives` are all that did.
+    `begun` lists when each kind of phase (of groups) or message (of ends and bytes) began alone. `lives` have played
+    what cannot be alone, where columns do not, the last one as long as `live` gives it.
     """
 
     def __init__(self, site: Site, base: int, shape: Shape, shift: int, class_of: IntArray):
         self.site, self.base, self.shape, self.shift = site, base, shape, shift
         self._class_of = class_of
         self.flights: list[Flight] = []
-        self.live: Live | None = None
+        self._live: Live | None = None
         self.lives: list[Live] = []
         self.starting: dict[tuple[object, int, StreamPhase], Starting] = {}
-        self.begun: dict[tuple[StreamPhase, tuple[int, ...]], list[int]] = {}
-        self.sent: dict[tuple[int, int, int], list[int]] = {}
+        self.begun: dict[tuple[Any, ...], list[int]] = {}
         self.seating: dict[tuple[StreamPhase, tuple[int, ...]], list[Together]] = {}
         self._groups: dict[GroupDim, tuple[list[IntArray], dict[int, list[tuple[int, int]]]]] = {}
 
@@ -133,6 +133,31 @@ class Place:
         now_ns, bits = flight.begin_ns, flight.bits
         self.flights = [other for other in self.flights if other.end_ns > now_ns]
         return [other for other in self.flights if other.bits & bits]
+
+    def live(self, now_ns: int) -> Live | None:
+        """Who plays the messages here, as long as some are on their way, or matter to others."""
+        if self._live and all(each.alone or each.end_ns <= now_ns for each in self.flights) and not self._live.matters:
+            self._live = None
+        return self._live
+
+    def play_from_now(self, live: Live) -> None:
+        """Somebody plays the messages here."""
+        self._live = live
+        self.lives.append(live)
+
+    def put(self, bases: IntArray, column: IntArray, own: IntArray) -> None:
+        """Write what the links here did for all places that did the same."""
+        part, graph = self.site.part, self.shape.graph
+        values = own[graph.stands_for] if isinstance(graph, FoldedLinks) else own
+        if part.whole:
+            column[:] = values
+            return
+        outside, inside = part.coordinates(bases)
+        at = 0
+        for view in part.views(column):
+            count = view.shape[1] * view.shape[3]
+            view[outside, :, inside] = values[at : at + count].reshape(view.shape[1], view.shape[3])
+            at += count
 
     def groups(self, dim: GroupDim) -> list[IntArray]:
         """The groups of a dimension, as NPUs of the place."""

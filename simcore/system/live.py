@@ -87,7 +87,7 @@ class Live:
         self.env.catch_up(flight.begin_ns)
         flight.open = 1
         deliver = partial(self._left, flight, (0, 0), None)
-        self._transport.carry(*flight.ends, flight.size_bytes, (flight.tag,), deliver)
+        self._transport.carry(*flight.kind, (flight.tag,), deliver)
 
     def _left(self, flight: PhaseFlight | MessageFlight, seat: Seat, _: Stream | None) -> None:
         flight.open -= 1

@@ -82,8 +82,7 @@ class Shared:
         self._phases, self._plays = phases(self._layouts), plays
         self._rank_of = {name: index for index, name in enumerate(sorted({"", *names}))}
         self._shapes: dict[Hashable, Shape] = {}
-        self._times: dict[tuple[Hashable, StreamPhase, tuple[int, ...]], PhaseTimes | None] = {}
-        self._message_times: dict[tuple[Hashable, tuple[int, int, int]], PhaseTimes | None] = {}
+        self._times: dict[tuple[Hashable, tuple[Any, ...]], PhaseTimes | None] = {}  # by shape and kind
         self._bits: dict[tuple[Hashable, StreamPhase, int], int] = {}
         self._laid: dict[tuple[Hashable, StreamPhase, int], list[tuple[int, int]]] = {}
         self._apart: dict[tuple[Hashable, StreamPhase, tuple[int, ...]], list[tuple[int, ...]]] = {}
@@ -150,7 +149,7 @@ class Shared:
             place = self._place_at(*key)
             if place.site.meets:
                 flight = WholeFlight(bits, now_ns, LAST, lambda _: None, end_ns, disturbed=disturbed)
-                if place.meeting(flight) or self._live(place):
+                if place.meeting(flight) or place.live(now_ns):
                     return None
                 flights.append((place, flight))
         for place, flight in flights:
@@ -305,7 +304,7 @@ class Shared:
             for npu_class in classes:
                 done(there[npu_class])
 
-    def _meets(self, place: Place, flight: Flight) -> bool:
+    def _meets(self, place: Place, flight: PhaseFlight | MessageFlight) -> bool:
         """Whether a flight meets others; those that were alone are played from here on."""
         if not self._plays:
             return self._goes_live(place, flight)
@@ -324,20 +323,18 @@ class Shared:
                 self._enter(place, other)
         return bool(met)
 
-    def _live(self, place: Place) -> Live | None:
-        """Who plays the messages of a place, as long as some are on their way, or matter to others."""
-        now_ns = int(self._env.now)
-        if place.live and all(each.alone or each.end_ns <= now_ns for each in place.flights) and not place.live.matters:
-            place.live = None
-        return place.live
-
-    def _goes_live(self, place: Place, flight: Flight) -> bool:
+    def _goes_live(self, place: Place, flight: PhaseFlight | MessageFlight) -> bool:
         """As `_meets`, where columns do not play: all that is alone in the place is played, from its beginning on.
 
         What is on other links is, too, as it may be met later.
         """
-        live, met = self._live(place), place.meeting(flight)
-        if not (live or met or self._told(place, flight) is None):
+        live, met = place.live(flight.begin_ns), place.meeting(flight)
+        told = (
+            self._exits(place, flight.together)
+            if isinstance(flight, PhaseFlight)
+            else self._message_of(place, flight.kind)
+        )
+        if told and not (live or met):
             if place.site.meets:
                 place.flights.append(flight)
             return False
@@ -348,31 +345,25 @@ class Shared:
             place.meeting(flight)  # those that are over are gone
             others = sorted((other for other in place.flights if other.alone), key=attrgetter("begin_ns"))
             begin_ns = min([flight.begin_ns, *(other.begin_ns for other in others)])
-            live = place.live = Live(self._phases.network, place, self._costs, begin_ns)
-            place.lives.append(live)
+            live = Live(self._phases.network, place, self._costs, begin_ns)
+            place.play_from_now(live)
             for other in others:
                 other.alone, other.end_ns = False, NEVER
                 if isinstance(other, PhaseFlight):
                     other.together.begun.remove(other.begin_ns)
                     self._enter(place, other)
                 elif isinstance(other, MessageFlight):
-                    place.sent[*other.ends, other.size_bytes].remove(other.begin_ns)
+                    other.begun.remove(other.begin_ns)
                     live.send(other)
             live.env.join(self._env)
         place.flights.append(flight)
         return True
 
-    def _told(self, place: Place, flight: Flight) -> object:
-        """What is known of a flight that is alone."""
-        if isinstance(flight, PhaseFlight):
-            return self._exits(place, flight.together)
-        return self._message_of(place, flight) if isinstance(flight, MessageFlight) else None
-
-    def _message_of(self, place: Place, flight: MessageFlight) -> PhaseTimes | None:
-        key = (place.shape.name, (*flight.ends, flight.size_bytes))
-        if key not in self._message_times:
-            self._message_times[key] = self._phases.message(place.shape, *flight.ends, flight.size_bytes)
-        return self._message_times[key]
+    def _message_of(self, place: Place, kind: tuple[int, int, int]) -> PhaseTimes | None:
+        key = (place.shape.name, kind)
+        if key not in self._times:
+            self._times[key] = self._phases.message(place.shape, *kind)
+        return self._times[key]
 
     def _enter(self, place: Place, flight: PhaseFlight) -> None:
         """Play a phase from its beginning up to now; those who have left already do not do so again."""
@@ -382,9 +373,10 @@ class Shared:
         if gone:
             there = {npu_class: stream for npu_class, stream in flight.there.items() if npu_class not in gone}
             flight.leave = partial(tell, flight.together, there, flight.done)
-        if place.live:
+        live = place.live(flight.begin_ns)
+        if live:
             for own, group in enumerate(flight.together.groups):
-                place.live.enter(flight, own, self._plan(place, phase, place.groups(phase.lane.dim)[group]))
+                live.enter(flight, own, self._plan(place, phase, place.groups(phase.lane.dim)[group]))
             return
         for own, group in enumerate(flight.together.groups):
             layouts = self._laid_out(place, phase, group, costs)
@@ -444,7 +436,7 @@ class Shared:
         return plan
 
     def _times_of(self, place: Place, phase: StreamPhase, groups: tuple[int, ...]) -> PhaseTimes | None:
-        key = (place.shape.name, phase, groups)
+        key = (place.shape.name, (phase, groups))
         if key not in self._times:
             members = [place.groups(phase.lane.dim)[group] for group in groups]
             plans = [self._plan(place, phase, each) for each in members]
@@ -490,16 +482,17 @@ class Shared:
             way = self._ways[src, dst, size_bytes] = self._way(src, dst, size_bytes)
         place, bits, hop, sender, ends = way
         now_ns = int(self._env.now)
-        flight = MessageFlight(bits, now_ns, LAST, lambda _: deliver(), ends=ends, size_bytes=size_bytes, tag=tag)
+        kind, begun = (*ends, size_bytes), place.begun.setdefault((*ends, size_bytes), [])
+        flight = MessageFlight(bits, now_ns, LAST, lambda _: deliver(), kind=kind, tag=tag, begun=begun)
         met = self._meets(place, flight)
         if not self._plays:
-            times = None if met else self._message_of(place, flight)
+            times, live = None if met else self._message_of(place, kind), place.live(now_ns)
             if times:
                 flight.alone, flight.end_ns = True, now_ns + times.end_ns
-                place.sent.setdefault((*ends, size_bytes), []).append(now_ns)
+                begun.append(now_ns)
                 self._timers.after(times.end_ns, lambda: deliver() if flight.alone else None)
-            elif place.live:
-                place.live.send(flight)
+            elif live:
+                live.send(flight)
             return
         instance = self._running.send(LAST, tag, sender, hop, place.shift, flight.begin_ns)
         flight.instances, flight.open = [instance], 1
@@ -526,8 +519,8 @@ class Shared:
             for times, begins_ns in self._alone(place):
                 own_bytes += len(begins_ns) * times.size_bytes
                 own_ns += len(begins_ns) * times.busy_ns
-            _put(place, bases, size_bytes, own_bytes)
-            _put(place, bases, busy_ns, own_ns)
+            place.put(bases, size_bytes, own_bytes)
+            place.put(bases, busy_ns, own_ns)
         table = self._links.table(size_bytes, busy_ns)
         if self._phases.network.has_queues:
             queues = QueueTable.repeated([*self._queued()], self._running.links + 1)
@@ -546,7 +539,7 @@ class Shared:
         """Which of the links that were played each link stands for; the one behind them of those that were not."""
         found = np.full(len(self._links), self._running.links)
         for place, bases in self._copies():
-            _put(place, bases, found, np.arange(len(place.shape.graph)) + place.shift)
+            place.put(bases, found, np.arange(len(place.shape.graph)) + place.shift)
         return found
 
     def _queued(self) -> Iterator[tuple[QueueTable, int, Sequence[int]]]:
@@ -559,8 +552,7 @@ class Shared:
     def _alone(self, place: Place) -> Iterator[tuple[PhaseTimes, Sequence[int]]]:
         """What was alone in a place, and when it began."""
         name = place.shape.name
-        found = [(self._times[name, *kind], begins) for kind, begins in place.begun.items() if begins]
-        found += [(self._message_times[name, kind], begins) for kind, begins in place.sent.items()]
+        found = [(self._times[name, kind], begins) for kind, begins in place.begun.items() if begins]
         yield from [(times, begins) for times, begins in found if times]
         yield from [(live.times, [0]) for live in place.lives]
 
@@ -596,18 +588,3 @@ class _Way(NamedTuple):
     hop: int
     sender: int
     ends: tuple[int, int]
-
-
-def _put(place: Place, bases: IntArray, column: IntArray, own: IntArray) -> None:
-    """Write what a place's links did for all places that did the same."""
-    part, graph = place.site.part, place.shape.graph
-    values = own[graph.stands_for] if isinstance(graph, FoldedLinks) else own
-    if part.whole:
-        column[:] = values
-        return
-    outside, inside = part.coordinates(bases)
-    at = 0
-    for view in part.views(column):
-        count = view.shape[1] * view.shape[3]
-        view[outside, :, inside] = values[at : at + count].reshape(view.shape[1], view.shape[3])
-        at += count
