@@ -196,10 +196,8 @@ def play(
 ) -> Report:
     """`run` with options that have been read."""
     if asked.profile not in profiles:
-        expected = closest(asked.profile, profiles.names())
-        raise InputError.at(
-            "--profile", f"no such profile '{asked.profile}'", expected=expected, found=repr(asked.profile)
-        )
+        expected = closest(asked.profile, [*profiles.names(), *SimaiOptions.profiles])
+        raise InputError.at("--profile", "no such profile", expected=expected, found=repr(asked.profile))
     rules = profiles.get(asked.profile)
     _refuse_native(asked.explain_profile, rules)
     if asked.power:
@@ -311,10 +309,7 @@ def _counted(workload: str) -> Iterator[None]:
 
 
 def _helps(
-    time_ns: int,
-    play: Callable[[Topology, Settings], Timeline],
-    machine: Topology,
-    settings: Settings,
+    time_ns: int, play: Callable[[Topology, Settings], Timeline], machine: Topology, settings: Settings
 ) -> tuple[HelpRow, ...]:
     """The run with one thing better, for everything that can be, what saves most first."""
     found = changes(machine, replace(settings, link_times=False))

@@ -27,7 +27,7 @@ def refused(**changes):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"profile": "astra-sim-3"}, ["no such profile", "astra-sim-2"]),
+        ({"profile": "astra-sim-3"}, ["no such profile", "did you mean 'astra-sim-2'", "simai-busbw"]),
         ({"topology": None}, ["--topology"]),
         ({"topology": "ring9"}, ["no such name in topologies", "ring8"]),
         ({"workload": "micro_all_reduse"}, ["no such name in workloads", "micro_all_reduce"]),

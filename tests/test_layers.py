@@ -9,10 +9,9 @@ import networkx
 from simcore.profiles import profiles
 
 PACKAGE = Path(__file__).parent.parent / "simcore"
-BASE = {"collection", "errors", "registry", "units", "documents", "library", "files", "memory", "noise", "options"}
+BASE = {"errors", "registry", "units", "documents", "library", "files", "memory", "noise", "options"}
 BASE |= {"hashed", "markup", "peers", "progress"}
 ALLOWED = {
-    "collection": set(),
     "errors": set(),
     "units": set(),
     "hashed": set(),
@@ -59,25 +58,31 @@ def layer(path):
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
-def imported(tree):
-    for node in ast.walk(tree):
+@cache
+def imported(path):
+    """What a module imports: names and their nodes."""
+    found = []
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
-            yield from ((alias.name, node) for alias in node.names)
+            found += [(alias.name, node) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, "absolute imports only"
-            yield from ((f"{node.module}.{alias.name}", node) for alias in node.names)
+            found += [(f"{node.module}.{alias.name}", node) for alias in node.names]
+    return found
 
 
-def type_checking(tree):
+@cache
+def type_checking(path):
     """Nodes below `if TYPE_CHECKING:`."""
-    guarded = (n for n in ast.walk(tree) if isinstance(n, ast.If) and getattr(n.test, "id", "") == "TYPE_CHECKING")
+    body = tree_of(path).body
+    guarded = (node for node in body if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING")
     return {id(inner) for guard in guarded for inner in ast.walk(guard)}
 
 
 def test_a_module_imports_from_its_own_layer_and_those_below():
     for path in (path for path in modules() if layer(path) not in {"cli", "__main__"}):
         allowed = {layer(path), "__version__", *ALLOWED[layer(path)]}
-        names = [name for name, _ in imported(tree_of(path)) if name.startswith("simcore.")]
+        names = [name for name, _ in imported(path) if name.startswith("simcore.")]
         assert [name for name in names if name.split(".")[1] not in allowed] == [], path
 
 
@@ -87,9 +92,8 @@ def test_no_modules_import_each_other():
     names = {".".join(parts).removesuffix(".__init__"): path for path, parts in paths.items()}
     graph = networkx.DiGraph()
     for name, path in names.items():
-        tree = tree_of(path)
-        types = type_checking(tree)
-        for there, node in imported(tree):
+        types = type_checking(path)
+        for there, node in imported(path):
             if id(node) not in types and there.startswith("simcore."):
                 graph.add_edge(name, there if there in names else there.rpartition(".")[0])
     assert [circle for circle in networkx.strongly_connected_components(graph) if len(circle) > 1] == []
@@ -97,7 +101,7 @@ def test_no_modules_import_each_other():
 
 def test_what_reads_execution_traces_imports_no_converter():
     for path in (PACKAGE / "workload" / "chakra").glob("*.py"):
-        names = [name for name, _ in imported(tree_of(path))]
+        names = [name for name, _ in imported(path)]
         assert not [name for name in names if name.startswith("simcore.workload.chakra.convert")], path.name
 
 
@@ -108,15 +112,14 @@ def test_every_profile_of_the_profiles_folder_is_simulated():
 
 def test_heavy_libraries_are_imported_inside_the_functions_that_need_them():
     for path in modules():
-        tree = tree_of(path)
-        roots = [(name.split(".")[0], node) for name, node in imported(tree)]
+        roots = [(name.split(".")[0], node) for name, node in imported(path)]
         if any(root in LAZY for root, _ in roots):
-            at_import = {id(node) for node in tree.body} - type_checking(tree)
+            at_import = {id(node) for node in tree_of(path).body} - type_checking(path)
             assert [root for root, node in roots if root in LAZY and id(node) in at_import] == [], path
 
 
 def test_simpy_belongs_to_the_layers_that_simulate():
-    users = {layer(path) for path in modules() for name, _ in imported(tree_of(path)) if name.split(".")[0] == "simpy"}
+    users = {layer(path) for path in modules() for name, _ in imported(path) if name.split(".")[0] == "simpy"}
     assert users <= SIMPY
 
 

@@ -212,12 +212,11 @@ def _starts(paths: Sequence[str]) -> list[tuple[str, float]]:
 
 
 def _elsewhere(path: str) -> float:
-    """The geometric mean of a parameter in the other families; its own where none has it."""
+    """The geometric mean of what software of the other families has; its own where theirs is nothing."""
     field = path.partition("/")[2]
-    families = [[value for at, value in _starts(paths) if at.endswith(f"/{field}")] for paths, _ in FITTED.values()]
-    own = next(values for values, (paths, _) in zip(families, FITTED.values(), strict=True) if path in paths)
-    found = [value for values in families if values is not own for value in values]
-    return math.exp(math.fsum(map(math.log, found)) / len(found)) if found else dict(_starts([path]))[path]
+    others = [paths[0].partition("/")[0] for paths, _ in FITTED.values() if path not in paths]
+    found = [_shipped(f"{profiles}/{field}") for profiles in others]
+    return math.exp(math.fsum(map(math.log, found)) / len(found)) if all(found) else _shipped(path)
 
 
 _MOVE = 0.2  # of a parameter's logarithm

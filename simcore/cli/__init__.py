@@ -1,4 +1,4 @@
-"""The command line: one file per verb, imported only when its verb is called."""
+"""The command line: `commands.txt` says what there is, a module of each verb does it, imported when it is called."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import click
 
 from simcore import __version__
-from simcore.cli.command import Lazy
+from simcore.cli.table import command
 from simcore.errors import InputError, Location, Problem, SimcoreError, printable
 from simcore.files import session
 from simcore.memory import Watch, watched
@@ -17,44 +17,9 @@ from simcore.peers import option_here
 
 __all__ = ["main"]
 
-# Verb -> what it does, in the order of the help. The module simcore.cli.VERB defines `command`.
-VERBS = {
-    "run": "Simulate a workload on a topology.",
-    "list": "List what there is: topologies, workloads, models, accelerators, collectives.",
-    "topology": "Show a topology: figures and a picture.",
-    "generate": "Make a workload from a model's shape.",
-    "convert": "Convert workloads and traces to Chakra, JSON and back.",
-    "trace": "Look into a trace: info, graph, timeline, obfuscate.",
-    "replay": "Replay real profiler traces against their measured steps.",
-    "data": "Measured kernel times: list them, add your own, predict.",
-    "cost": "Cost of a whole training run.",
-    "predict": "Predict a training step: time, memory, what it consists of.",
-    "validate": "Predict published measurements and report the error.",
-    "search": "Find the best parallelisation of a model on a cluster.",
-    "sweep": "Run a study of many configurations.",
-    "compare": "Compare two reports or timelines.",
-    "schema": "JSON Schemas of what commands print with --json.",
-}
-
-
-TABLE = {name: (text, f"{name}:command") for name, text in VERBS.items()}
-
-
-@click.group(cls=Lazy, table=TABLE)
-@click.version_option(__version__, message="%(prog)s %(version)s")
-@click.option("--debug", is_flag=True, help="Show Python's own traceback of an error.")
-def cli(debug: bool) -> None:
-    """Simulate distributed training steps and explain where the time goes.
-
-    \b
-    simcore run --workload dlrm --topology ring64
-    simcore list workloads
-
-    \b
-    Completion in your shell:
-    eval "$(_SIMCORE_COMPLETE=bash_source simcore)"          # bash; zsh: zsh_source
-    _SIMCORE_COMPLETE=fish_source simcore | source           # fish
-    """
+cli = command("")
+click.version_option(__version__, message="%(prog)s %(version)s")(cli)
+cli.params.reverse()  # --debug is last
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -62,29 +27,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = [*(sys.argv[1:] if arguments is None else arguments)]  # `list` is a module here once that verb is loaded
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
-    with watched() as memory, session():
-        return _status(words, debug, memory)
+    outcome: int | SimcoreError = 130
+    try:
+        with watched() as memory, session():
+            outcome = _outcome(words, debug, memory)
+    except (click.Abort, KeyboardInterrupt) as error:  # also when the end of memory is seen while an error is handled
+        if memory.used_bytes and memory.ended(error):
+            outcome = _out_of_memory(words[0], memory)
+        else:
+            click.echo("interrupted", err=True)
+    return outcome if isinstance(outcome, int) else _failure(outcome, words)  # nothing watches any more
 
 
-def _status(words: list[str], debug: bool, memory: Watch) -> int:
-    """Run a command and turn every error into its message and exit status."""
+def _outcome(words: list[str], debug: bool, memory: Watch) -> int | SimcoreError:
+    """Run a command: its exit status, or what was wrong."""
     try:
         status = cli.main(words, prog_name="simcore", standalone_mode=False)
     except click.ClickException as error:
-        return _failure(_usage(error, words), words)
+        return _usage(error, words)
     except BrokenPipeError:
         sys.stderr.close()
         return 0
-    except (click.Abort, KeyboardInterrupt) as error:  # Abort is an Exception, too
-        if memory.used_bytes and memory.ended(error):
-            return _failure(_out_of_memory(words[0], memory), words)
-        click.echo("interrupted", err=True)
-        return 130
+    except click.Abort:  # an Exception, too
+        raise
     except Exception as error:
         known = _known(error, words[0], memory)
         if debug or known is None:
             raise
-        return _failure(known, words)
+        return known
     return status if isinstance(status, int) else 0
 
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import click
 
 from simcore import files
+from simcore.cli.kinds import Target
 from simcore.cli.progress import Aside, progress
 from simcore.errors import InputError, closest, printable
 
@@ -32,14 +33,15 @@ OPENED_WITH = {
     "events.npz": "with simcore compare",
 }
 """How people open a file, by the end of its name; pictures and tables need no word."""
+ASSIGNMENT = re.compile(r"[a-z_]+=[\w-]+")
 
 
 class Option(click.Option):
-    """An option with the group of the help that it stands in."""
+    """An option with the group of the help that it stands in; a `greedy` one takes all words NAME=VALUE behind it."""
 
-    def __init__(self, *arguments: Any, group: str = "", **more: Any):
+    def __init__(self, *arguments: Any, group: str = "", greedy: bool = False, **more: Any):
         super().__init__(*arguments, **more)
-        self.group = group
+        self.group, self.greedy = group, greedy
 
     def get_help_extra(self, ctx: click.Context) -> click.types.OptionHelpExtra:
         """Without ranges: what is out of them is told when it is typed."""
@@ -51,66 +53,6 @@ class Option(click.Option):
         """A letter for a number: what it may be is told when it is not."""
         short = {"integer": "N", "integer range": "N", "float": "X", "float range": "X"}.get(self.type.name)
         return short if short and not self.metavar else super().make_metavar(ctx)
-
-
-class Named(click.ParamType):  # type: ignore[type-arg]  # generic in new versions only
-    """One of some names, which are looked up when one is given, not for the help."""
-
-    name = "name"
-
-    def __init__(self, names: Callable[[], Collection[str]]):
-        self._names = names
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The name; a usage error tells the nearest."""
-        known = self._names()
-        if value not in known:
-            self.fail(f"no such name '{value}'; {closest(str(value), known)}", param, ctx)
-        return str(value)
-
-
-class Target(click.ParamType):  # type: ignore[type-arg]
-    """A file to write: refused before any work where it could not be, or would overwrite something.
-
-    `suffixes` are what its name may end with, or a function that is asked when a file is named, where these come from
-    modules that help need not import. A `folder` holds several files; of a `prefix` the names are known, and checked,
-    when there is something to write.
-    """
-
-    name = "file"
-
-    def __init__(
-        self,
-        suffixes: Collection[str] | Callable[[], Collection[str]] = (),
-        *,
-        folder: bool = False,
-        prefix: bool = False,
-    ):
-        self._suffixes, self.folder, self.prefix = suffixes, folder, prefix
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The name as it was given."""
-        if self.prefix:
-            return str(value)
-        path, spelling = Path(value), param.opts[-1] if param else "--output"
-        known = tuple(self._suffixes() if callable(self._suffixes) else self._suffixes)
-        if known and not path.name.lower().endswith(known):
-            found = "".join(path.suffixes[-2:]) or path.name
-            message, expected = f"{spelling} writes no file of this kind", closest(found, known)
-            raise InputError.at(str(value), message, expected=expected, found=repr(found), field=spelling)
-        if self.folder:
-            if path.exists() and not path.is_dir():
-                raise InputError.at(str(value), "this is a file", expected="a new or empty folder", found=spelling)
-            if path.exists() and files.occupied(path) and not forced():
-                hint = "--force overwrites files"
-                raise InputError.at(str(value), "the folder is not empty", expected="a new or empty one", hint=hint)
-            return str(value)
-        if not path.parent.is_dir():
-            expected = "a folder that exists"
-            raise InputError.at(str(value), "the folder does not exist", expected=expected, found=str(path.parent))
-        if path.exists() and not forced():
-            raise InputError.at(str(value), "the file exists", expected="a new file", hint="--force overwrites it")
-        return str(value)
 
 
 def _keep(context: click.Context, parameter: click.Parameter, value: bool) -> None:
@@ -127,11 +69,14 @@ def _common(*, writes: bool) -> Iterator[Option]:
 
 
 class Command(click.Command):
-    """A verb. Its options stand in groups, and all verbs have -q -v --json, and --force if they write files."""
+    """A verb. Its options stand in groups, and all verbs have -q -v --json, and --force if they write files.
 
-    def __init__(self, *arguments: Any, **more: Any):
-        super().__init__(*arguments, **more)
-        self.context_settings = {**CONTEXT, **self.context_settings}
+    Options of an `abbreviated` one are also taken by a unique beginning.
+    """
+
+    def __init__(self, *arguments: Any, abbreviated: bool = False, **more: Any):
+        super().__init__(*arguments, **{**more, "context_settings": CONTEXT})
+        self.abbreviated = abbreviated
         self.params += _common(writes=any(isinstance(parameter.type, Target) for parameter in self.params))
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -148,6 +93,17 @@ class Command(click.Command):
         for line in _told(written):
             note(line)
         return status
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click's, with beginnings spelled out and a greedy option before each word that it takes."""
+        known = {name: str(parameter.name) for parameter in self.params for name in parameter.opts}
+        greedy = [name for each in self.params if getattr(each, "greedy", False) for name in each.opts]
+        words: list[str] = []
+        for arg in args:
+            word = _spelled(arg, known) if self.abbreviated else arg
+            follows = len(words) > 1 and words[-2] in greedy and ASSIGNMENT.fullmatch(word) and not Path(word).exists()
+            words += [words[-2], word] if follows else [word]
+        return super().parse_args(ctx, words)
 
     def _keep_inputs(self, context: click.Context, account: files.Session) -> None:
         """What other options name is an input: no target may be one, not even before it is read."""
@@ -179,20 +135,51 @@ class Command(click.Command):
         formatter.write_text(EXIT_CODES)
 
 
+def _spelled(word: str, known: Mapping[str, str]) -> str:
+    """The declared form of an option; `known` tells which parameter each sets; what begins none or several stays."""
+    name, equals, value = word.partition("=")
+    if not name.startswith("--") or len(name) < 4:
+        return word
+    plain = "--" + name[2:].replace("-", "_")
+    matches = [plain] if plain in known else [name for name in known if name.startswith(plain)]
+    one = len({known[name] for name in matches}) == 1
+    return matches[0] + equals + value if one else word
+
+
 class Group(click.Group):
-    """Verbs of a verb."""
+    """Commands by name, with what each does; they are made when they are called. `usual` is the one left out."""
 
-    command_class = Command
+    def __init__(
+        self,
+        name: str | None,
+        *,
+        within: Mapping[str, tuple[str, Callable[[], click.Command]]],
+        usual: str,
+        **more: Any,
+    ):
+        super().__init__(name, **more, context_settings=CONTEXT)
+        self._within, self._usual = within, usual
 
-    def __init__(self, *arguments: Any, **more: Any):
-        super().__init__(*arguments, **more)
-        self.context_settings = {**CONTEXT, **self.context_settings}
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names in the order of the help."""
+        return [*self._within]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command, None when there is none."""
+        return self._within[cmd_name][1]() if cmd_name in self._within else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """What each does, without making any."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (text, _) in self._within.items()])
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """The words; of none the help, which is no error."""
+        """The words, the usual command put in; of none the help, which is no error."""
         if not args:
             click.echo(ctx.get_help())
             ctx.exit()
+        if self._usual and args[0] not in {*self._within, *ctx.help_option_names}:
+            args = [self._usual, *args]
         return super().parse_args(ctx, args)
 
     def resolve_command(
@@ -227,54 +214,6 @@ def _aside(context: click.Context) -> AbstractContextManager[None]:
 def _words(value: object) -> tuple[str, ...]:
     """The words that were given for a parameter."""
     return tuple(one for one in (value if isinstance(value, tuple) else (value,)) if isinstance(one, str))
-
-
-class Lazy(Group):
-    """Verbs that are imported when they are called, so that help stays quick: name -> (what it does, where it is)."""
-
-    def __init__(self, *arguments: Any, table: Mapping[str, tuple[str, str]], **more: Any):
-        super().__init__(*arguments, **more)
-        self.table = table
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names in the order of the help."""
-        return [*self.table]
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command that MODULE:NAME says, None when there is none."""
-        if cmd_name not in self.table:
-            return None
-        module, _, name = self.table[cmd_name][1].partition(":")
-        command: click.Command = getattr(import_module(f"simcore.cli.{module}"), name)
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The table, without importing any."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (text, _) in self.table.items()])
-
-
-def _pictures() -> Collection[str]:
-    from simcore.report.plots import KINDS
-
-    return KINDS
-
-
-def _summaries() -> Collection[str]:
-    from simcore.report.workload import SUMMARIES
-
-    return SUMMARIES
-
-
-def _timelines() -> Collection[str]:
-    from simcore.report.artefacts import TIMELINES
-
-    return TIMELINES
-
-
-PICTURE, SUMMARY, TIMELINE = Target(_pictures), Target(_summaries), Target(_timelines)
-verb = partial(click.command, cls=Command)
-option = partial(click.option, cls=Option)
 
 
 _MANY = 4  # files of one folder: the first and the last are named
@@ -330,11 +269,6 @@ def option_of(name: str) -> str:
 def is_quiet() -> bool:
     """Whether -q was given."""
     return bool(click.get_current_context().meta.get("simcore.quiet"))
-
-
-def forced() -> bool:
-    """Whether --force was given."""
-    return bool(click.get_current_context().meta.get("simcore.force"))
 
 
 def terminal_width() -> int:

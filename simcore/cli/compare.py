@@ -8,35 +8,15 @@ from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
 from simcore import library
-from simcore.cli.command import emit, option, terminal_width, verb
-from simcore.cli.numbers import Whole
+from simcore.cli.command import emit, terminal_width
 
 if TYPE_CHECKING:
     from simcore.report.aligned import Comparison
 
 
-@verb(short_help="Compare two reports, workloads or traces.")
-@click.argument("a")
-@click.argument("b")
-@option("--rows", default=12, show_default=True, type=Whole(min=1), help="Most rows of a table.")
 def command(a: str, b: str, rows: int) -> None:
-    """Say what changed from report A to report B, and why: per layer, collective and dimension.
-
-    A and B are folders written by `simcore run -o`, or files in them: report.json, or events.npz, the timeline, from
-    which the report is made again. Or both are workloads (texts, specifications, sets of traces), and what differs is
-    what a rank sends and computes. Or both are traces of PyTorch's profiler, aligned kernel by kernel.
-
-    \b
-    simcore run --workload dlrm --topology ring64 -o a
-    simcore run --workload dlrm --topology torus_4x4x4 -o b
-    simcore compare a b
-    simcore compare a/events.npz b/report.json --json
-    simcore compare step.txt traces/llama
-    simcore compare before/rank0.json.gz after/rank0.json.gz
-    """
+    """Say what changed from report A to report B, and why: per layer, collective and dimension."""
     found = _compared(a, b)
     emit(found.to_dict(), lambda: found.render(width=terminal_width(), num_rows=rows))
 

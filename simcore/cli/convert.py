@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import click
-
-from simcore.cli.command import Target, forced, verb, warn
-from simcore.cli.options import options_of
+from simcore.cli.command import warn
+from simcore.cli.kinds import forced
 from simcore.errors import InputError
+from simcore.files import make_folder
+from simcore.generate.synthetic import merge
+from simcore.network.topology.load import load
+from simcore.workload.chakra import reader, writer
+from simcore.workload.chakra.convert.conversion import Options, convert, is_text
+from simcore.workload.chakra.groups import read_groups
+from simcore.workload.chakra.param_form import to_param
 
 
-@verb(params=[click.Argument(["source"]), click.Argument(["target"], type=Target(prefix=True)), *options_of("convert")])
 def command(
     source: str,
     target: str,
@@ -28,22 +32,7 @@ def command(
     comm_groups: str,
     compat: str | None,
 ) -> None:
-    """Convert SOURCE to Chakra traces TARGET.RANK.et, or a trace to TARGET.et or TARGET.json.
-
-    SOURCE is a text workload, a FlexFlow task graph, a PyTorch host trace, a Chakra trace of any schema (also a prefix
-    or folder of traces) or its JSON form. A converted text computes for as many nanoseconds as its columns say;
-    ASTRA-sim plays them as microseconds, which is all that --compat chakra writes.
-
-    \b
-    simcore convert workload.txt traces/w --npus 4
-    simcore convert old.0.eg new.0.et
-    simcore convert w.0.et w.0.json
-    simcore convert traces/w replay --to param
-    """
-    from simcore.network.topology.load import load
-    from simcore.workload.chakra import writer
-    from simcore.workload.chakra.convert.conversion import Options, convert, is_text
-
+    """Convert SOURCE to Chakra traces TARGET.RANK.et, or a trace to TARGET.et or TARGET.json."""
     if form:
         others = is_text(source) and Path(source).exists()
         if kineto or native or topology or num_dims or npu_frequency or compat or iterations > 1 or others:
@@ -71,12 +60,6 @@ def command(
 
 def _for_param(source: str, target: str, npus: int, comm_groups: str) -> dict[Path, bytes]:
     """PARAM's trace of every rank of a set; all ranks of a group must run the same collectives in one order."""
-    from simcore.files import make_folder
-    from simcore.generate.synthetic import merge
-    from simcore.workload.chakra import reader
-    from simcore.workload.chakra.groups import read_groups
-    from simcore.workload.chakra.param_form import to_param
-
     count = npus if Path(source).is_file() else max(reader.files_of_set(source), default=0) + 1
     graphs = reader.read_graphs(source, count, read_groups(comm_groups, count) if comm_groups else {})
     merge(graphs)

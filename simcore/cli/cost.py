@@ -1,24 +1,211 @@
-"""`simcore cost`: a whole training run in closed form."""
+"""`simcore cost transformer|simple`: a whole training run in closed form, what operating it costs."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, fields, replace
+from typing import Any, TypeVar
+
 import click
 
-from simcore.cli.command import Lazy
+from simcore.api import load_topology
+from simcore.cli.command import emit, option_of
+from simcore.cli.kinds import POSITIVE
+from simcore.compute.accelerators import accelerator
+from simcore.compute.kernel import Product
+from simcore.compute.power import node_w, watts
+from simcore.cost.closed import describe, operation, simple, transformer
+from simcore.cost.closed.batches import simple_batch, transformer_batch
+from simcore.cost.closed.executed import Executed, execute
+from simcore.cost.closed.transformer import Grid, Model, RunCost, Training
+from simcore.cost.utilised import utilised
+from simcore.cost.words import cluster_of
+from simcore.errors import InputError, Location, Problem
 
-WAYS = {
-    "transformer": ("FLOP, traffic, time, energy, money of a GPT.", "cost_transformer:transformer_command"),
-    "simple": ("Time by matrix products, pipeline, collectives.", "cost_simple:simple_command"),
-    "scaling": ("Fastest degrees by number of devices.", "cost_scaling:scaling_command"),
-    "failures": ("Goodput of a run whose nodes fail.", "cost_failures:failures_command"),
-}
+Made = TypeVar("Made")
 
 
-@click.group(cls=Lazy, table=WAYS)
-def command() -> None:
-    """Cost of a whole training run: arithmetic, traffic, time, energy and money, and what failures leave of it.
+def built(shape: type[Made], values: Mapping[str, Any], **more: Any) -> Made:
+    """The dataclass whose fields options set, and `more`."""
+    known = {field.name: values[field.name] for field in fields(shape) if field.name in values}  # type: ignore[arg-type]
+    return shape(**known | more)
 
-    \b
-    simcore cost transformer --num_layers 96 --d_model 12288 --dataset_size 3e11 --batch_size 1536 --p_data 8
-    simcore cost simple --chip H100 --n_layers 96 --d_model 12288 --pp 8 --tp 8 --dp 8
-    """
+
+def require(values: dict[str, Any], *names: str) -> None:
+    """All missing options at once."""
+    if missing := [option_of(name) for name in names if values[name] is None]:
+        raise InputError(Problem(Location(one), f"the option '{one}' is missing", field=one[2:]) for one in missing)
+
+
+def operated(values: dict[str, Any], chips: int) -> operation.Operation | None:
+    """What was asked about operating the run, None when nothing was."""
+    if values["mtbf_hours"] is None and (values["checkpoint_seconds"] or values["restart_seconds"]):
+        raise InputError.at("--mtbf_hours", "checkpoints and restarts need the mean time between failures of a chip")
+    asked = ("wan_bandwidth", "chip_watts", "price_per_chip_hour", "mtbf_hours")
+    if all(values[name] is None for name in asked):
+        return None
+    hours, link = values["mtbf_hours"], values["wan_bandwidth"]
+    if link == 0:
+        raise InputError.at("--wan_bandwidth", "a bandwidth must be above 0", found="0")
+    return operation.Operation(
+        chips=chips,
+        wide_area_bytes_per_s=link,
+        chip_watts=_watts(values["chip_watts"]),
+        power_usage_effectiveness=values["pue"],
+        price_per_chip_hour=values["price_per_chip_hour"],
+        mean_time_between_failures_s=None if hours is None else hours * operation.HOUR_S,
+        checkpoint_s=values["checkpoint_seconds"] or 0.0,
+        restart_s=values["restart_seconds"] or 0.0,
+    )
+
+
+def _watts(text: str | None) -> float | None:
+    """Watts as stated, or those of an accelerator at work with its share of a node, as measured."""
+    try:
+        return None if text is None else float(POSITIVE.convert(text, None, None))
+    except click.BadParameter as error:
+        if not str(text)[:1].isalpha():
+            expected = "watts above 0, or an accelerator"
+            raise InputError.at("--chip_watts", error.message, expected=expected, found=str(text)) from error
+        device = accelerator(str(text))
+    return node_w(watts(Product(1, 1, 1), device, "bf16"), device.power_w)
+
+
+def print_result(
+    answer: str,
+    document: dict[str, Any],
+    lines: Iterable[str],
+    cost: operation.OperationCost | None,
+    executed: Executed | None,
+) -> None:
+    """The answer in a sentence, then the source's lines, a batch on a topology and the cost of operating the run."""
+    if executed is not None:
+        document["executed"] = asdict(executed)
+        lines = [*lines, *executed.lines()]
+    if cost is not None:
+        document["operation"] = {key: value for key, value in asdict(cost).items() if value is not None}
+        lines = [*lines, *describe.operation_lines(cost)]
+    emit(document, "\n".join([answer, "", *lines]))
+
+
+def transformer_run(**values: Any) -> None:
+    """FLOP, Tx and Rx of a GPT-like run on a grid of clusters (training-run-cost's transformer.py)."""
+    require(values, "layers", "d_model", "dataset_tokens")
+    model = _model(values)
+    grid, training = built(Grid, values), built(Training, values)
+    run = transformer.evaluate(model, grid, training, efficient=not values["skip_efficiency_check"])
+    rate, forward_only = values["cluster_flop_rate"], values["fwd_only"]
+    rates = describe.rates(run, rate, values["net_precision_bytes"], forward_only=forward_only) if rate else None
+    document = describe.transformer_document(run, model.experts, training, rates)
+    lines = describe.transformer_lines(run, model.experts, training, grid, rates, forward_only=forward_only)
+    executed = _executed(values, model, grid, training, run)
+    what = f"{run.parameters:.3g} parameters on {run.tokens:.3g} tokens"
+    what, whole = (f"Running {what}", "fwd") if forward_only else (f"Training {what}", "total")
+    flop = describe.columns(run.total)[whole]["FLOP"]
+    answer = f"{what} takes {flop:.3g} FLOP; --cluster_flop_rate or --cluster says how long."
+    if rates:
+        answer = f"{what} takes {describe.duration(rates['runtime_s'])}{_speed(run, rates['runtime_s'])}."
+    if values["cluster"] is not None:
+        if forward_only:
+            raise InputError.at("--fwd_only", "what --cluster predicts is a training step", expected="one of the two")
+        found = utilised(model, grid, training, run, cluster_of(values["cluster"]), values["microbatch_size"])
+        document["predicted"] = asdict(found)
+        took = f"{describe.duration(found.runtime_s)}{_speed(run, found.runtime_s)}"
+        answer = f"{what} takes {took}, {found.utilisation:.1%} of the peak (MFU)."
+    print_result(answer, document, lines, _operated(values, run, rates), executed)
+
+
+def _speed(run: RunCost, runtime_s: float) -> str:
+    return f" on {run.clusters:,} clusters: {run.tokens / runtime_s / run.clusters:,.0f} tokens/s on each"
+
+
+def _model(values: dict[str, Any]) -> Model:
+    d_model, d_head = values["d_model"], values["d_head"]
+    d_ffn = _width(values, "d_ffn", "d_ffn_ratio", 1, 4 * d_model)
+    if d_model % d_head and values["num_heads"] is None and values["total_attn_width_ratio"] is None:
+        message = f"d_model = {d_model} does not divide by d_head = {d_head}"
+        raise InputError.at("--d_head", message, expected="a divisor of d_model, or --num_heads")
+    heads = _width(values, "num_heads", "total_attn_width_ratio", d_head, d_model // d_head)
+    return built(Model, values, d_ffn=d_ffn, heads=heads, multi_query=not values["no_multi_query_attn"])
+
+
+def _width(values: dict[str, Any], name: str, ratio_name: str, unit: int, default: int) -> int:
+    """A width given in units or as a multiple of d_model, not both."""
+    given, ratio = values[name], values[ratio_name]
+    if given is not None and ratio is not None:
+        message = f"--{name} and --{ratio_name} exclude each other"
+        raise InputError.at(f"--{ratio_name}", message, expected="one of them")
+    if ratio is None:
+        return int(given or default)
+    width = ratio * values["d_model"] / unit
+    if width != int(width) or width < 1:
+        message = f"{ratio:g} x d_model is not a whole number of {unit}"
+        raise InputError.at(f"--{ratio_name}", message, found=f"{width:g}")
+    return int(width)
+
+
+def _executed(values: dict[str, Any], model: Model, grid: Grid, training: Training, run: RunCost) -> Executed | None:
+    if values["topology"] is None:
+        if values["microbatch_size"] is not None and values["cluster"] is None:
+            message = "only --topology and --cluster run micro-batches"
+            raise InputError.at("--microbatch_size", message, expected="one of them, too")
+        return None
+    if values["cluster_flop_rate"] is None:
+        raise InputError.at("--cluster_flop_rate", "--topology needs the rate of a cluster")
+    rates = {"flop_per_s": values["cluster_flop_rate"], "element_bytes": values["net_precision_bytes"]}
+    chosen = {"microbatch_size": values["microbatch_size"], "forward_only": values["fwd_only"]}
+    batch = transformer_batch(model, grid, training, run, **rates, **chosen)
+    return execute(batch, load_topology(values["topology"]))
+
+
+def _operated(values: dict[str, Any], run: RunCost, rates: describe.Rates | None) -> operation.OperationCost | None:
+    asked = operated(values, run.clusters * values["chips_per_cluster"])
+    if asked is None:
+        return None
+    if rates is None:
+        raise InputError.at("--cluster_flop_rate", "time, energy and money need the rate of a cluster")
+    return operation.evaluate(asked, rates["runtime_s"], rates["net"] * rates["runtime_s"])
+
+
+def simple_run(variant: simple.Variant, **values: Any) -> None:
+    """Batch and run time from matrix products, pipeline and ideal collectives (simple_transformer.py)."""
+    require(values, "layers", "d_model")
+    name, hardware, utilization = _hardware(values, variant)
+    setup = built(simple.Setup, values)
+    run = simple.evaluate(setup, hardware, variant, utilization)
+    document = {key: value for key, value in asdict(run).items() if value is not None} | {"variant": variant}
+    lines = describe.simple_lines(run, setup, name, hardware, variant, utilization)
+    place = values["topology"]
+    executed = None if place is None else execute(simple_batch(setup, run), load_topology(place))
+    speed = f"{run.D / (run.run_time_days * describe.DAY_S) / run.p:,.0f} tokens/s on each"
+    took = f"{describe.duration(run.run_time_days * describe.DAY_S)} on {run.p:,} {name}s"
+    answer = f"The run takes {took}: {speed}, {run.util:.1%} of the peak (MFU)."
+    print_result(answer, document, lines, _simple_operated(values, setup, run), executed)
+
+
+def _simple_operated(
+    values: dict[str, Any], setup: simple.Setup, run: simple.SimpleRun
+) -> operation.OperationCost | None:
+    """With a wide-area link every site holds a replica and exchanges the gradients of a batch."""
+    asked, run_s = operated(values, run.p), run.run_time_days * describe.DAY_S
+    if asked is None or asked.wide_area_bytes_per_s is None:
+        return operation.evaluate(asked, run_s) if asked else None
+    if setup.dp == 1:
+        raise InputError.at("--wan_bandwidth", "sites are replicas of the model", expected="--dp above 1", found="1")
+    gradients_s = run.gradient_reduction_time * run.n_batches
+    return operation.evaluate(asked, run_s - gradients_s, simple.gradient_bytes(setup, run) * run.n_batches)
+
+
+def _hardware(values: dict[str, Any], variant: simple.Variant) -> tuple[str, simple.Chip, float]:
+    """Name and rates of the chip, and the share of them that can be reached."""
+    bandwidth, utilization = values["network_bandwidth"], values["base_utilization"]
+    later = [name for name in ("network_bandwidth", "base_utilization") if values[name] is not None]
+    if variant == "readme" and later:
+        raise InputError.at(f"--{later[0]}", "this option belongs to --variant head")
+    name = values["chip_type"] or ("H100" if variant == "head" else "")
+    if not name:
+        raise InputError.at("--chip_type", "variant readme needs a chip", expected=", ".join(simple.CHIPS))
+    hardware = simple.chip(name, variant)
+    if bandwidth is not None:
+        hardware = replace(hardware, network_bytes_per_s=bandwidth)
+    return name, hardware, simple.BASE_UTILIZATION[variant] if utilization is None else utilization

@@ -5,8 +5,9 @@ from __future__ import annotations
 from math import fsum
 from typing import Any
 
-from simcore.cli.command import emit, verb
-from simcore.cli.options import options_of
+import numpy as np
+
+from simcore.cli.command import emit
 from simcore.cost.closed.operation import wall_clock_s
 from simcore.cost.failures import LOSSES, Checkpoint, FailureRun, Failures, draw
 from simcore.errors import InputError
@@ -20,13 +21,8 @@ WORDS = {
 }  # fmt: skip
 
 
-@verb("failures", short_help="Goodput of a run whose nodes fail.", params=options_of("cost failures"))
-def failures_command(runs: int, seed: int, days: float, replica_nodes: int | None, **given: Any) -> None:
-    """Draw runs whose nodes fail, and say what share of the time they trained.
-
-    \b
-    simcore cost failures --nodes 2048 --mtbf "6334 h" --days 54 --checkpoint-size "5.7 TB" --storage "2 TB/s"
-    """
+def command(runs: int, seed: int, days: float, replica_nodes: int | None, **given: Any) -> None:
+    """Draw runs whose nodes fail, and say what share of the time they trained."""
     parts = ("size_bytes", "storage_bytes_per_s", "node_bytes_per_s", "snapshot_bytes_per_s", "network_busy")
     chosen = {name: given.pop(name) for name in parts}
     checkpoint = Checkpoint(**{name: value for name, value in chosen.items() if value is not None})
@@ -52,11 +48,11 @@ def _check(checkpoint: Checkpoint, given: dict[str, Any], replica_nodes: int | N
 
 
 def _document(asked: Failures, found: list[FailureRun]) -> dict[str, object]:
-    import numpy as np
 
-    shares = [run.goodput(asked.wall_s) for run in found]
+    shares = [run.useful_s / asked.wall_s for run in found]
     lost = {name: fsum(run.lost_s[name] for run in found) / len(found) / asked.wall_s for name in LOSSES}
-    back_s, blocks_s = asked.back_s, asked.checkpoint.blocks_s(asked.nodes)
+    back_s = asked.detect_s + asked.restart_s + asked.checkpoint.write_s(asked.nodes)  # if a node is there
+    blocks_s = asked.checkpoint.blocks_s(asked.nodes)
     try:
         daly = 1 / wall_clock_s(1.0, asked.work_s, blocks_s, back_s, asked.machine_mtbf_s) if blocks_s else None
     except InputError:

@@ -6,30 +6,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-import click
-
-from simcore.cli.command import emit, verb
-from simcore.cli.cost_options import built, require
-from simcore.cli.options import options_of
+from simcore.cli.command import emit
+from simcore.cli.cost import built, require
 from simcore.cost.closed import scaling
 from simcore.cost.closed.describe import DAY_S, duration
 from simcore.cost.closed.simple import Chip
 from simcore.report.table import Table, columns
 
 
-@verb(
-    "scaling",
-    short_help="Fastest degrees by number of devices.",
-    params=options_of("cost scaling", scaling.Degrees, chip=click.Choice(list(scaling.CHIPS))),
-)
-def scaling_command(**values: Any) -> None:
-    """Fastest degrees for every number of devices, of a model that its arithmetic trains best (run_optimizer2).
-
-    \b
-    simcore cost scaling --training_flop 1e26
-    simcore cost scaling --training_flop 4e26 --chips_per_device 32 --network_bandwidth 5e9 --max_devices 1e5
-    simcore cost scaling --training_flop 1e25 --chip A100 --fixed --pp 8 --dp 16 --tp_hidden 4 --n_microbatches 64
-    """
+def command(**values: Any) -> None:
+    """Fastest degrees for every number of devices, of a model that its arithmetic trains best (run_optimizer2)."""
     require(values, "training_flop")
     model, device = scaling.model_for(values["training_flop"]), _device(values)
     if values["fixed"]:

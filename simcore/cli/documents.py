@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from simcore.cli.command import emit
 from simcore.cost.closed.scaling import Model, Spread
 from simcore.cost.sensitivity import Sensitivity
 from simcore.network.topology.cost import Item
@@ -20,7 +21,7 @@ from simcore.replay.views.helps import Help
 from simcore.replay.views.job import Job
 from simcore.replay.views.report import Utilisation
 from simcore.report.compare import ReportComparison
-from simcore.report.document import BreakdownRow, ReportDocument
+from simcore.report.document import BreakdownRow, ReportDocument, encode
 from simcore.report.workload_compare import WorkloadComparison
 from simcore.workload.contents import Contents
 
@@ -133,3 +134,12 @@ DOCUMENTS: dict[str, Any] = {
     "error": _object("Failure", error=_many(_problem)),
 }  # fmt: skip
 """Name -> type of the document."""
+
+
+def schema(name: str | None) -> None:
+    """Print the JSON Schema of a document; without a name what there is."""
+    if name is None:
+        emit({"documents": list(DOCUMENTS)}, "\n".join(DOCUMENTS))
+        return
+    document = msgspec.json.schema(DOCUMENTS[name])
+    emit(document, lambda: encode(document))

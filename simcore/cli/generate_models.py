@@ -6,74 +6,32 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import click
-
-from simcore.cli.command import SUMMARY, Command, Target, emit, forced, option, warn
-from simcore.cli.numbers import Finite
-from simcore.cli.options import options_of
+from simcore.cli.command import emit, warn
+from simcore.cli.kinds import Target, forced
+from simcore.cli.table import options_of
 from simcore.errors import InputError
 from simcore.files import write_text
+from simcore.generate.aicb.files import aicb_inference_step, aicb_step, file_name, inference_file_name
+from simcore.generate.aicb.inference import InferenceOptions
 from simcore.generate.aicb.options import FRAMES, Options
-
-if TYPE_CHECKING:
-    from simcore.generate.aicb.inference import InferenceOptions
-    from simcore.generate.build import Asked
-    from simcore.generate.made import Made
-    from simcore.workload.contents import Contents
+from simcore.generate.aicb.presets import preset
+from simcore.generate.build import Asked, Extra
+from simcore.generate.made import Made
+from simcore.generate.serving import inference_step, inference_traces
+from simcore.generate.step import contents_of_step, corrected_step, make_step, write_traces
+from simcore.report.selection import parse_ranks
+from simcore.report.workload import write_summary
+from simcore.workload.contents import Contents
 
 AICB = "aicb-2.1"
 SCHEMA = "simcore.generate/1"
 
 
-class Spelling(Command):
-    """A command whose long options are written with underscores or hyphens, in full or as a unique beginning."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As click's, after every option got its declared spelling."""
-        known = {name: str(parameter.name) for parameter in self.params for name in parameter.opts}
-        return super().parse_args(ctx, [_spelled(word, known) for word in args])
-
-
-def _spelled(word: str, known: dict[str, str]) -> str:
-    """The declared form of an option; `known` tells which parameter each sets; what begins none or several stays."""
-    name, equals, value = word.partition("=")
-    if not name.startswith("--") or len(name) < 4:
-        return word
-    plain = "--" + name[2:].replace("-", "_")
-    matches = [plain] if plain in known else [name for name in known if name.startswith(plain)]
-    one = len({known[name] for name in matches}) == 1
-    return matches[0] + equals + value if one else word
-
-
-def _aicb_options() -> list[click.Option]:
-    """AICB's options, with its defaults; what is not given is None, so that a preset can fill it."""
-    defaults = {field.name: field.default for field in fields(Options)}
-    made = options_of("generate aicb")
-    for one in made:
-        default = defaults.get(str(one.name))
-        one.help = f"{one.help}" + ("" if default in (None, False) else f" [default: {default}]")
-    return made
-
-
-def _without_effect(section: str) -> list[click.Option]:
-    """Options that AICB reads and never uses; the help is silent about them."""
-    made = options_of(section)
-    for one in made:
-        one.hidden = True
-    return made
-
-
-def _output_options(*formats: str) -> list[click.Option]:
-    """Where and how a workload is written."""
-    form = {"type": click.Choice(formats)}
-    return options_of("generate output", form=form, output=Target(prefix=True), summary=SUMMARY)
-
-
 @dataclass(frozen=True, slots=True)
 class _Output:
-    """Where and how a workload is written: the options of `_output_options`."""
+    """Where and how a workload is written, as options say."""
 
     compat: str | None
     form: str
@@ -122,18 +80,13 @@ class _Output:
 
     def summarise(self, contents: Callable[[], Contents] | None) -> None:
         """Write a summary where one is wanted."""
-        if not self.summary:
-            return
-        from simcore.report.workload import write_summary
-
-        if contents is None:
+        if self.summary and contents is None:
             raise InputError.at("--summary", "AICB's operation lists are not summarised", expected="--format text")
-        write_summary(contents(), self.summary)
+        if self.summary and contents:
+            write_summary(contents(), self.summary)
 
     def traces(self, write: Callable[[Path, Sequence[int]], tuple[list[Path], tuple[str, ...]]]) -> None:
         """Write execution traces under a prefix and say how many."""
-        from simcore.report.selection import parse_ranks
-
         if self.output is None:
             raise InputError.at("--output", "execution traces are files", expected="--output PREFIX", found="none")
         paths, warnings = write(Path(self.output), tuple(parse_ranks(self.ranks)) if self.ranks else ())
@@ -143,122 +96,55 @@ class _Output:
         emit(document, f"{len(paths) - 1} traces {self.output}.RANK.et, groups in {paths[0]}")
 
 
-def _options(frame: str, size: str | None, values: dict[str, Any]) -> Options:
-    """AICB's options: what is given, else the preset's, else AICB's default."""
-    from simcore.generate.aicb.presets import preset
-
-    chosen: dict[str, Any] = dict(preset(frame, size)) if size else {}
-    chosen |= {name: value for name, value in values.items() if value is not None}
-    return Options(frame=frame, **chosen)
+def _popped(values: dict[str, Any], section: str) -> dict[str, Any]:
+    """The values of the options of a section, which the others lose."""
+    return {str(one.name): values.pop(str(one.name)) for one in options_of(section)}
 
 
-SIZES = {"megatron": "13", "deepspeed": "13", "deepseek": "16 --enable_sequence_parallel"}
-TRAINING_HELP = """One training step of {frame}.
-
-Options have AICB's names, with underscores or hyphens, in full or as a unique beginning.
-
-\b
-simcore generate {name} --model llama-3-8b --world_size 64 --global_batch 64 --gpu_type H100 -o step.txt
-simcore generate {name} -m {size} --world_size 8 --global_batch 8 --format chakra -o w
-"""
-
-
-def _training(name: str) -> click.Command:
-    """The command of a training framework."""
-    frame = FRAMES[name]
-
-    ignorable = _without_effect("generate aicb without effect")
-    corrected = options_of("generate corrected", moe_expert_capacity_factor=Finite(0, min_open=True))
-    written = _output_options("text", "csv", "chakra", "spec")
-
-    @click.command(name, cls=Spelling, params=[*_aicb_options(), *ignorable, *corrected, *written])
-    @option("--frame", type=click.Choice([frame]), hidden=True)
-    @option("--profile_out", type=Target(), metavar="FILE", help="Also write the times as AICB's time file.")
-    def command(**values: Any) -> None:
-        ignored = [str(one.name) for one in ignorable if values.pop(str(one.name))]
-        if ignored:
-            warn(f"without effect: {', '.join('--' + name for name in ignored)}")
-        values.pop("frame")
-        output = _Output.taken(values)
-        extra = {str(one.name): values.pop(str(one.name)) for one in corrected}
-        size, profile = (values.pop(key) for key in ("model_size", "profile_out"))
-        options = _options(frame, size, values)
-        output = output.named(lambda: _aicb_name(options, extra["model"], output.form))
-        if output.compat:
-            from simcore.generate.aicb.files import aicb_step
-
-            _only_corrected(extra | {"profile_out": profile})
-            output.finish(aicb_step(options, output.form))
-            return
-        from simcore.generate.build import Asked, Extra
-        from simcore.generate.step import corrected_step
-
-        given = {key for key, value in (values | extra).items() if value is not None}
-        asked = Asked(options, Extra(**extra), given, size)
-        if output.form == "chakra":
-            _write_traces(asked, output)
-            return
-        made = corrected_step(asked, output.form)
-        if profile is not None and made.profile:
-            write_text(profile, made.profile)
-        output.finish(made)
-
-    command.help = TRAINING_HELP.format(frame=frame, name=name, size=SIZES[name])
-    return command
+def _training(name: str, **values: Any) -> None:
+    """One training step of a framework."""
+    if ignored := [name for name, value in _popped(values, "aicb without effect").items() if value]:
+        warn(f"without effect: {', '.join('--' + name for name in ignored)}")
+    output, extra = _Output.taken(values), _popped(values, "corrected")
+    size, profile, _ = (values.pop(key) for key in ("model_size", "profile_out", "frame"))
+    values = {name: value for name, value in values.items() if value is not None}
+    # What is given, else the preset's, else AICB's default
+    options = Options(**{"frame": FRAMES[name]} | (dict(preset(FRAMES[name], size)) if size else {}) | values)
+    model = options.model_name or (Path(extra["model"]).stem if extra["model"] else None)
+    output = output.named(lambda: file_name(replace(options, model_name=model), output.form))
+    if output.compat:
+        _only_corrected(extra | {"profile_out": profile})
+        output.finish(aicb_step(options, output.form))
+        return
+    asked = Asked(
+        options, Extra(**extra), {*values, *(name for name, value in extra.items() if value is not None)}, size
+    )
+    if output.form == "chakra":
+        every = replace(asked, given=asked.given - {"pp_rank"})  # ranks of every stage
+        output.summarise(lambda: contents_of_step(make_step(every)))
+        output.traces(partial(write_traces, every, force=forced()))
+        return
+    made = corrected_step(asked, output.form)
+    if profile is not None and made.profile:
+        write_text(profile, made.profile)
+    output.finish(made)
 
 
-def _aicb_name(options: Options, model: str | None, form: str) -> str:
-    """AICB's name of the file; a model of ours is called by its own."""
-    from simcore.generate.aicb.files import file_name
-
-    named = Path(model).stem if model else None
-    return file_name(replace(options, model_name=options.model_name or named), form)
-
-
-def _write_traces(asked: Asked, output: _Output) -> None:
-    """Write execution traces of the ranks of every stage."""
-    from simcore.generate.step import contents_of_step, make_step, write_traces
-
-    asked = replace(asked, given=asked.given - {"pp_rank"})
-    output.summarise(lambda: contents_of_step(make_step(asked)))
-    output.traces(partial(write_traces, asked, force=forced()))
+megatron = partial(_training, "megatron")
+deepspeed = partial(_training, "deepspeed")
+deepseek = partial(_training, "deepseek")
 
 
 def _only_corrected(extra: dict[str, Any]) -> None:
     """Refuse under --compat what AICB does not have."""
     given = [name for name, value in extra.items() if value is not None and name != "overlap_grad_reduce"]
     if given:
-        raise InputError.at(
-            f"--{given[0]}", f"AICB has no such option; leave it out or --compat {AICB}", found=given[0]
-        )
+        message = f"AICB has no such option; leave it out or --compat {AICB}"
+        raise InputError.at(f"--{given[0]}", message, found=given[0])
 
 
-megatron = _training("megatron")
-deepspeed = _training("deepspeed")
-deepseek = _training("deepseek")
-
-
-@click.command(
-    cls=Spelling,
-    params=[
-        *(click.Argument(["model"]), click.Argument(["config"], type=click.Path(), required=False)),
-        *options_of("generate inference"),
-        *_without_effect("generate inference without effect"),
-        *_output_options("text", "csv", "chakra"),
-    ],
-)
 def inference(model: str, config: str | None, **values: Any) -> None:
-    """One prefill or decode step of MODEL.
-
-    MODEL is a shipped model or, with a Hugging Face CONFIG, any name. Under --compat AICB's models: DeepSeek...,
-    Qwen3-Moe..., Qwen3-Next..., and its CONFIG files.
-
-    \b
-    simcore generate inference llama-3-8b --phase prefill --seq_length 4096 -o prefill.txt
-    simcore generate inference deepseek-v3 --world_size 32 --expert_model_parallel_size 32 --micro_batch 32 -o d.txt
-    """
-    from simcore.generate.aicb.files import aicb_inference_step, inference_file_name
-
+    """One prefill or decode step of a model."""
     output, profiled = _Output.taken(values), values.pop("aiob_enable")
     output = output.named(lambda: inference_file_name(_of_aicb(model, config, values), output.form))
     for name in ("moe_enable", "aiob_forward_loops", "result_dir"):  # its models have experts, its files our --output
@@ -269,15 +155,12 @@ def inference(model: str, config: str | None, **values: Any) -> None:
     if output.compat:
         _only_corrected({"dtype": values["dtype"]})
         if output.form != "text":
-            raise InputError.at(
-                "--format", f"AICB has no {output.form} of inference", expected="text", found=output.form
-            )
+            message = f"AICB has no {output.form} of inference"
+            raise InputError.at("--format", message, expected="text", found=output.form)
         if config is None:
             raise InputError.at("CONFIG", "AICB needs a configuration file", expected="a JSON file", found="none")
         output.finish(aicb_inference_step(_of_aicb(model, config, values)))
         return
-    from simcore.generate.serving import inference_step, inference_traces
-
     made = inference_step(model, config, output.form, **values)
     if output.form != "chakra":
         output.finish(made)
@@ -289,7 +172,5 @@ def inference(model: str, config: str | None, **values: Any) -> None:
 
 def _of_aicb(model: str, config: str | None, values: dict[str, Any]) -> InferenceOptions:
     """What AICB knows of an inference step."""
-    from simcore.generate.aicb.inference import InferenceOptions
-
     names = {field.name for field in fields(InferenceOptions)}
     return InferenceOptions(model, config or "", **{name: values[name] for name in names & values.keys()})

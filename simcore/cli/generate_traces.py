@@ -1,26 +1,34 @@
-"""`simcore generate collective` and `simcore generate synthetic`."""
+"""`simcore generate collective|synthetic|schedule`: micro-benchmarks, traces like others, who sends what to whom."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import click
+import numpy as np
 
-from simcore.cli.command import Target, emit, forced, verb, warn
-from simcore.cli.options import options_of
+from simcore import files
+from simcore.cli.command import emit, warn
+from simcore.cli.kinds import forced
 from simcore.errors import InputError
+from simcore.generate import collectives
+from simcore.generate.likeness import learnt, likeness
+from simcore.generate.synthetic import learn, merge, project, sample, together
+from simcore.network.topology.links import LinkGraph
+from simcore.network.topology.load import load
+from simcore.network.topology.model import Topology
 from simcore.report.table import Table, columns
+from simcore.system.collectives import PlanOptions, algorithms
+from simcore.system.collectives.synthesised import wires
+from simcore.system.plans.plan import Plan
+from simcore.system.plans.schedule import to_text
 from simcore.units import format_bytes, format_ns
+from simcore.workload.chakra import reader, writer
 from simcore.workload.model import CollectiveKind
 
 
-@verb(
-    params=options_of(
-        "generate collective", kind=click.Choice([kind.value for kind in CollectiveKind]), output=Target(prefix=True)
-    )
-)
 def collective(
     kind: str | None,
     size: float,
@@ -32,14 +40,7 @@ def collective(
     npus: int | None,
     output: str,
 ) -> None:
-    """One collective on all NPUs: a micro-benchmark.
-
-    \b
-    simcore generate collective --kind all_reduce --bytes "64 MiB" -o allreduce.et
-    """
-    from simcore.generate import collectives
-    from simcore.workload.chakra import writer
-
+    """One collective on all NPUs: a micro-benchmark."""
     if samples:
         folder = Path(output)
         folder.mkdir(parents=True, exist_ok=True)
@@ -76,18 +77,8 @@ def _involved(dims: str) -> list[bool]:
     return [dimension in named for dimension in range(max(named) + 1)]
 
 
-@verb(params=options_of("generate synthetic", output=Target(prefix=True)))
 def synthetic(sources: tuple[str, ...], npus: int | None, length: int | None, seed: int, output: str) -> None:
-    """Traces statistically similar to given ones, without their names and sizes; what was learnt, and how alike.
-
-    \b
-    simcore generate synthetic --from traces/llama --npus 64 -o traces/like_llama
-    simcore generate synthetic --from monday/llama --from friday/llama -o traces/like_both
-    """
-    from simcore.generate.likeness import learnt, likeness
-    from simcore.generate.synthetic import learn, merge, project, sample, together
-    from simcore.workload.chakra import reader, writer
-
+    """Traces statistically similar to given ones, without their names and sizes; what was learnt, and how alike."""
     counts = [1 if Path(source).is_file() else len(reader.files_of_set(source)) or 1 for source in sources]
     graphs = [reader.read_graphs(source, count) for source, count in zip(sources, counts, strict=True)]
     masters = together([merge(graph) for graph in graphs], sources)
@@ -126,3 +117,25 @@ def _mixture(components: list[dict[str, float]], shown: Callable[[float], str]) 
     """A mixture of powers of two: weights, medians and the factor that one deviation is."""
     parts = (f"{one['weight']:.0%} x {shown(2 ** one['mean'])} ({2 ** one['deviation']:.2f}x)" for one in components)
     return ", ".join(parts) or "none"
+
+
+def schedule(kind: str, algorithm: str, topology: str, size: float, pieces: int, root: int, output: str) -> None:
+    """Who sends which chunk to whom, checked; a system file plays it with {schedule: FILE}."""
+    machine = load(topology)
+    if root >= machine.npus:
+        raise InputError.at("--root", "there is no such rank", expected=f"0 to {machine.npus - 1}", found=str(root))
+    plan = _plan(CollectiveKind(kind), algorithm, machine, round(size), pieces, root)
+    files.write_text(output, to_text(plan, CollectiveKind(kind), root))
+
+
+def _plan(kind: CollectiveKind, name: str, machine: Topology, size_bytes: int, pieces: int, root: int) -> Plan:
+    """The plan of an algorithm; InputError when it is none of these, or cannot."""
+    neighbours = partial(wires, LinkGraph(machine), np.arange(machine.npus))
+    try:
+        made = algorithms.get(name)(kind, machine.npus, size_bytes, PlanOptions(pieces, root=root, wires=neighbours))
+    except ValueError as error:
+        raise InputError.at("--algorithm", str(error), found=name) from error
+    if made.transfers and not made.multicast:
+        return made
+    message = f"{name} is not made of transfers from rank to rank one by one"
+    raise InputError.at("--algorithm", message, expected="binomial, chain, doubleBinaryTree, flat or synthesised")

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import click
 
-from simcore.cli.command import emit, verb
+from simcore import library
+from simcore.cli.command import emit
+from simcore.cli.kinds import named
 from simcore.errors import closest
+from simcore.network.topology.load import load
+from simcore.options import SimaiOptions
+from simcore.report.table import Table, columns
+from simcore.units import format_bytes, format_rate
 
 Lines = Iterator[tuple[str, str]]
 
@@ -17,117 +24,50 @@ def _first_line(text: str | None) -> str:
 
 
 def _topologies() -> Lines:
-    """Shipped machines, for --topology."""
-    from simcore import library
-    from simcore.network.topology.load import load
-
     for name in library.names("topologies"):
         topology = load(name)
         yield name, topology.description or f"{topology.npus} NPUs"
 
 
 def _workloads() -> Lines:
-    """Shipped steps, for --workload."""
-    from simcore import library
-
     for name in library.names("workloads"):
         header, count, *_ = library.resolve(name, "workloads").read_text(encoding="utf-8").splitlines()
         yield name, f"{header.split()[0]}, {count.strip()} layer{'s' * (count.strip() != '1')}"
 
 
 def _collectives() -> Lines:
-    """Algorithms of collectives, for system files."""
-    from simcore.system.collectives import algorithms
-    from simcore.system.config import WHOLE_MACHINE
-
-    for name in algorithms.names():
-        yield name, _first_line(algorithms.get(name).__doc__)
-    for name, (algorithm, tour) in WHOLE_MACHINE.items():
+    yield from _named("simcore.system.collectives:algorithms", lambda one: _first_line(one.__doc__))
+    for name, (algorithm, tour) in named("simcore.system.config:WHOLE_MACHINE").items():
         toured = f"all NPUs of a 2-D mesh, torus or wafer in the order of a {tour} tour"
         yield name, f"{algorithm} over {toured if tour else 'the whole machine as one dimension'}"
 
 
-def _loops() -> Lines:
-    """Training loops of text workloads."""
-    from simcore.workload.loops import loops
-
-    for name in loops.names():
-        loop = loops.get(name)
-        yield name, f"activations over {loop.activations.value}, weight gradients over {loop.gradients.value}"
-
-
-def _formats() -> Lines:
-    """Files that are read and written."""
-    yield from FORMATS.items()
-
-
-def _models() -> Lines:
-    """Shapes of models, for --model."""
-    from simcore.model.presets import SHIPPED
-
-    for name, model in SHIPPED.items():
-        yield name, f"{model.layers} layers of {model.hidden}, {model.heads} heads, vocabulary of {model.vocab:,}"
-
-
 def _profiles() -> Lines:
-    """Timing rules, for --profile."""
-    from simcore.options import SimaiOptions
-    from simcore.profiles import profiles
-
-    for name in profiles.names():
-        yield name, f"networks {', '.join(profiles.get(name).networks)}"
+    yield from _named("simcore.profiles:profiles", lambda one: f"networks {', '.join(one.networks)}")
     for name in SimaiOptions.profiles:
         yield name, "SimAI's closed forms; nothing is simulated"
 
 
-def _kinds() -> Lines:
-    """Kinds of networks, for topology files."""
-    from simcore.network.topology.kinds import FABRICS
-
-    for name in FABRICS.names():
-        yield name, FABRICS.get(name).description
-
-
-def _fabrics() -> Lines:
-    """Fabrics with measured collectives, for nccl-fabric in system files."""
-    from simcore.system.collectives.nccl import FABRICS
-    from simcore.units import format_rate
-
-    for name, fabric in FABRICS.items():
-        inside, across = format_rate(fabric.ring_bytes_per_s), format_rate(fabric.across_bytes_per_s)
-        yield name, f"nodes of {fabric.node_ranks}, rings carry {inside} inside a node and {across} between nodes"
-
-
-def _systems() -> Lines:
-    """Known clusters, for --cluster."""
-    from simcore.cost.systems import CLUSTERS
-
-    for name, cluster in CLUSTERS.items():
-        losses = f", loses {cluster.losses:.1%} of a step" * bool(cluster.losses)
-        yield name, f"{cluster.accelerator}, nodes of {cluster.fabric.node_ranks}, fabric {cluster.fabric.name}{losses}"
-
-
-def _suites() -> Lines:
-    """Published measurements, for simcore validate."""
-    from simcore.cost.published.suites import SUITES
-
+def _suite(suite: Any) -> str:
     measures = {"s": "times", "bytes": "memory", "w": "power"}
-    for name, suite in SUITES.items():
-        allowed = f", {suite.tolerance:.1%} mean error allowed" if suite.tolerance else ""
-        others = f"; best of others: {suite.peer}" if suite.peer != "none" else ""
-        yield name, measures[suite.unit] + allowed + others
+    allowed = f", {suite.tolerance:.1%} mean error allowed" if suite.tolerance else ""
+    return measures[suite.unit] + allowed + (f"; best of others: {suite.peer}" if suite.peer != "none" else "")
 
 
 def _npus() -> Lines:
-    """Accelerators, for --npu and --power."""
     from simcore.compute.accelerators import accelerator, names
-    from simcore.units import format_bytes, format_rate
 
     for name in names():
         npu = accelerator(name)
         peak = ", ".join(f"{rate / 1e12:g} TFLOP/s {dtype}" for dtype, rate in [*npu.peak_flops_per_s.items()][:1])
         memory = f"{format_bytes(npu.memory_bytes)} at {format_rate(npu.memory_bytes_per_s)}"
         yield name, f"{npu.year}, {peak}, {memory} ({npu.source})"
+
+
+def _named(place: str, said: Callable[[Any], str]) -> Lines:
+    """What is in a registry or a table, which is imported when it is listed, and what is said of it."""
+    some = named(place)
+    return ((name, said(some.get(name))) for name in some)
 
 
 FORMATS = {
@@ -141,30 +81,63 @@ FORMATS = {
     "ns-3": "read, written: lists of links of HPCC's and SimAI's forks (simcore topology export T -o net.txt)",
     "timeline": "written: .png .svg .html, Chrome trace .json(.gz), Perfetto .pftrace(.gz)",
 }
+# What can be listed: what it is, and its lines
+SHELVES: dict[str, tuple[str, Callable[[], Lines]]] = {
+    "topologies": ("Shipped machines, for --topology", _topologies),
+    "workloads": ("Shipped steps, for --workload", _workloads),
+    "collectives": ("Algorithms of collectives, for system files", _collectives),
+    "loops": (
+        "Training loops of text workloads",
+        lambda: _named(
+            "simcore.workload.loops:loops",
+            lambda one: f"activations over {one.activations.value}, weight gradients over {one.gradients.value}",
+        ),
+    ),
+    "formats": ("Files that are read and written", lambda: iter(FORMATS.items())),
+    "npus": ("Accelerators, for --npu and --power", _npus),
+    "models": (
+        "Shapes of models, for --model",
+        lambda: _named(
+            "simcore.model.presets:SHIPPED",
+            lambda one: f"{one.layers} layers of {one.hidden}, {one.heads} heads, vocabulary of {one.vocab:,}",
+        ),
+    ),
+    "profiles": ("Timing rules, for --profile", _profiles),
+    "kinds": (
+        "Kinds of networks, for topology files",
+        lambda: _named("simcore.network.topology.kinds:FABRICS", lambda one: one.description),
+    ),
+    "fabrics": (
+        "Fabrics with measured collectives, for nccl-fabric in system files",
+        lambda: _named(
+            "simcore.system.collectives.nccl:FABRICS",
+            lambda one: (
+                f"nodes of {one.node_ranks}, rings carry {format_rate(one.ring_bytes_per_s)} inside a node"
+                f" and {format_rate(one.across_bytes_per_s)} between nodes"
+            ),
+        ),
+    ),
+    "systems": (
+        "Known clusters, for --cluster",
+        lambda: _named(
+            "simcore.cost.systems:CLUSTERS",
+            lambda one: (
+                f"{one.accelerator}, nodes of {one.fabric.node_ranks}, fabric {one.fabric.name}"
+                + f", loses {one.losses:.1%} of a step" * bool(one.losses)
+            ),
+        ),
+    ),
+    "suites": (
+        "Published measurements, for simcore validate",
+        lambda: _named("simcore.cost.published.suites:SUITES", _suite),
+    ),
+}
 
 
-# What can be listed. Registries are imported when they are listed.
-_ALL = (
-    *(_topologies, _workloads, _collectives, _loops, _formats, _npus, _models, _profiles, _kinds, _fabrics, _systems),
-    _suites,
-)
-SHELVES: dict[str, Callable[[], Lines]] = {each.__name__[1:]: each for each in _ALL}
-
-
-@verb(short_help="List what exists.")
-@click.argument("what", required=False, metavar="[KIND]")
 def command(what: str | None) -> None:
-    """List what there is of a kind, one line each; without KIND the kinds.
-
-    \b
-    simcore list
-    simcore list topologies
-    simcore list collectives
-    """
+    """List what there is of a kind, one line each; without a kind the kinds."""
     if what is not None and what not in SHELVES:
         raise click.BadParameter(f"there is nothing called '{what}' to list; {closest(what, SHELVES)}")
-    from simcore.report.table import Table, columns
-
-    lines = [*SHELVES[what]()] if what else [(kind, _first_line(shelf.__doc__)) for kind, shelf in SHELVES.items()]
+    lines = [*SHELVES[what][1]()] if what else [(kind, said) for kind, (said, _) in SHELVES.items()]
     entries = [{"name": name, "description": text} for name, text in lines]
     emit({what or "lists": entries}, lambda: Table("", columns(("name", ""), ("description", "")), lines).text(500))

@@ -4,27 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from simcore.cli.command import PICTURE, Target, emit, forced, verb
-from simcore.cli.options import options_of
+from simcore.api import predict
+from simcore.cli.command import emit
+from simcore.cli.kinds import forced
+from simcore.cost.answer import Answer, remedies
+from simcore.cost.memory_views import occupancies, told, write_memory
+from simcore.cost.picture import step_figure
+from simcore.cost.played import program, write_step
+from simcore.errors import InputError
+from simcore.files import write_text
+from simcore.model.memory import room
+from simcore.report.plots import save
+from simcore.report.table import Table, columns
+from simcore.units import format_bytes, format_ns
+from simcore.workload.text import write
 
-if TYPE_CHECKING:
-    from simcore.cost.answer import Answer
-
-FORMATS = (".txt", ".et")
 LEAST_SHARE = 0.005  # of the time that is told
-VIEWS = (".png", ".svg", ".pdf", ".html", ".csv", ".json")
 
 
-@verb(
-    short_help="Predict a training step.",
-    params=[
-        *options_of("predict"),
-        *options_of("predict plan"),
-        *options_of("predict output", output=Target(FORMATS), memory=Target(VIEWS), plot=PICTURE),
-    ],
-)
 def command(
     model: str,
     cluster: str,
@@ -39,13 +38,7 @@ def command(
     plot: str | None,
     **words: Any,
 ) -> None:
-    """Predict one training step: how long it takes, what it consists of, what memory it needs.
-
-    \b
-    simcore predict --model llama-3-70b --cluster h100 --accelerators 64 --tp 8 --pp 4 --global-batch 256 --seq 8192
-    """
-    from simcore.api import predict
-
+    """Predict one training step: how long it takes, what it consists of, what memory it needs."""
     answer = predict(model, cluster, accelerators, seq, conditions=conditions, **_given(words))
     document = answer.to_dict()
     if runs:
@@ -57,9 +50,6 @@ def command(
     if memory:
         document |= _over_time(answer, Path(memory))
     if plot:
-        from simcore.cost.picture import step_figure
-        from simcore.report.plots import save
-
         save(step_figure(answer), Path(plot))
     if oom:
         document["would_fit"] = _would_fit(answer)
@@ -68,8 +58,6 @@ def command(
 
 def _given(words: dict[str, Any]) -> dict[str, Any]:
     """The words that were said, as fields of a plan."""
-    from simcore.errors import InputError
-
     said = {name: value for name, value in words.items() if value is not None and value != ()}
     if said.pop("unfused_attention", False):
         said["fused_attention"] = False
@@ -83,10 +71,6 @@ def _given(words: dict[str, Any]) -> dict[str, Any]:
 
 def _write(answer: Answer, output: Path) -> None:
     """The step as the engine runs it."""
-    from simcore.cost.played import program, write_step
-    from simcore.files import write_text
-    from simcore.workload.text import write
-
     if output.suffix == ".et":
         write_step(answer.model, answer.plan, answer.cluster, output.with_suffix(""), force=forced())
     else:
@@ -95,8 +79,6 @@ def _write(answer: Answer, output: Path) -> None:
 
 def _over_time(answer: Answer, path: Path) -> dict[str, Any]:
     """Write the curves; every stage's peak with its cause."""
-    from simcore.cost.memory_views import occupancies, told, write_memory
-
     some = occupancies(answer)
     write_memory(answer, some, path)
     return {"memory_over_time": [told(one) for one in some]}
@@ -104,8 +86,6 @@ def _over_time(answer: Answer, path: Path) -> dict[str, Any]:
 
 def _would_fit(answer: Answer) -> list[dict[str, Any]]:
     """Changes with which the plan fits; none where it does."""
-    from simcore.cost.answer import remedies
-
     if max(memory.total for memory in answer.memory) <= answer.cluster.memory_bytes:
         return []
     found = remedies(answer.model, answer.plan, answer.cluster)
@@ -113,8 +93,6 @@ def _would_fit(answer: Answer) -> list[dict[str, Any]]:
 
 
 def _lines(answer: Answer, document: dict[str, Any]) -> Iterator[str]:
-    from simcore.report.table import Table, columns
-    from simcore.units import format_bytes, format_ns
 
     plan, capacity = answer.plan, answer.cluster.memory_bytes
     low, high = (format_ns(1e9 * end) for end in answer.interval_s)
@@ -152,15 +130,12 @@ def _lines(answer: Answer, document: dict[str, Any]) -> Iterator[str]:
 
 
 def _fits(peak_bytes: int, capacity_bytes: int) -> str:
-    from simcore.model.memory import room
 
     return room(peak_bytes, capacity_bytes).removeprefix("; ")
 
 
 def _basis(document: dict[str, Any]) -> Iterator[str]:
     """What the times rest on, the kernels that decide, and the power."""
-    from simcore.report.table import Table, columns
-
     sources = document["sources"]
     shares = ", ".join(
         f"{sources[f'{name}_share']:.0%} {name}"

@@ -1,72 +1,271 @@
-"""simcore replay: real profiler traces against their measured steps."""
+"""`simcore replay`: real profiler traces against their measured steps; changes are read, checked and played."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from importlib import import_module
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
+import numpy as np
+from msgspec.structs import replace
 
-from simcore.cli.command import Command, Target, emit
-from simcore.cli.options import options_of
+from simcore.api import load_topology
+from simcore.cli.command import emit, note, option_of, warn
+from simcore.cli.kinds import forced
+from simcore.engine.settings import parse_straggler
+from simcore.errors import InputError
+from simcore.files import make_folder, write_text
+from simcore.replay.build import Prepared, prepare
 from simcore.replay.kinds import categories
-
-ASSIGNMENT = re.compile(r"[a-z_]+=[\w-]+")
-
-
-def _read(reader: str) -> Callable[..., Any]:
-    """What reads an option's values, looked up when a command runs, not for the help."""
-
-    def callback(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> object:
-        return getattr(import_module("simcore.cli.replay_run"), reader)(values)
-
-    return callback
-
-
-class _Assignments(Command):
-    """A command whose --set takes several assignments at once."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Put --set before every further NAME=VALUE behind one that is no file."""
-        spread: list[str] = []
-        for word in args:
-            assigns = ASSIGNMENT.fullmatch(word) and not Path(word).exists()
-            follows = assigns and len(spread) > 1 and spread[-2] == "--set"
-            spread += ["--set", word] if follows else [word]
-        return super().parse_args(ctx, spread)
+from simcore.replay.pipelines.pipeline import NUMBERS, compiled, pipeline_dict, pipeline_text, rebuild
+from simcore.replay.run import Changes
+from simcore.replay.session import Replay, replay_prepared
+from simcore.replay.views.export import write
+from simcore.replay.views.helps import helps
+from simcore.replay.views.report import to_dict
+from simcore.replay.views.screen import to_text
+from simcore.replay.views.trial import ablations
+from simcore.replay.views.workloads import to_chakra, to_workload_text
+from simcore.replay.whatif import changes
+from simcore.replay.whatif.changes import Edit, WhatIf
+from simcore.replay.whatif.host import HOST_TIMES, cuda_graphs, host, unsynchronised
+from simcore.replay.whatif.retiming import Degree, Retimed
+from simcore.replay.whatif.transfers import Interconnect
+from simcore.report.document import encode
+from simcore.system import config
+from simcore.workload.chakra.writer import write_files
+from simcore.workload.host_trace import read_recorded
+from simcore.workload.kineto import KinetoTrace
+from simcore.workload.text import write as workload_text
 
 
-OPTIONS = options_of(
-    "replay",
-    **{name: {"callback": _read(name)} for name in ("scales", "fused", "stragglers", "assignments", "groups")},
-    output=Target(folder=True), chakra=Target(folder=True), text=Target(),
-)  # fmt: skip
-SCALE = next(option for option in OPTIONS if option.name == "scales")
-SCALE.help = str(SCALE.help).format(categories=", ".join(categories()))
+def scales(values: tuple[str, ...]) -> tuple[Edit, ...]:
+    """NAME=FACTOR, split at the last equals sign."""
+    return tuple(_parse_scale(value) for value in values)
 
 
-@click.command(
-    cls=_Assignments,
-    params=[click.Argument(["traces"], nargs=-1, required=True, metavar="TRACE..."), *OPTIONS],
-)
+def _parse_scale(value: str) -> Edit:
+    """Host time, perhaps on some ranks, synchronisation, a category of work, or a regular expression on names."""
+    name, separator, number = value.rpartition("=")
+    try:
+        factor, pattern = float(number), re.compile(name)
+    except (re.error, ValueError) as error:
+        raise click.BadParameter(f"expected NAME=FACTOR, for example 'gemm=0.5', found {value!r}: {error}") from error
+    if not (separator and name and 0 <= factor < float("inf")):
+        raise click.BadParameter(f"expected NAME=FACTOR with a factor of at least 0, found {value!r}")
+    which, at, ranks = name.partition("@")
+    if which in HOST_TIMES:
+        return host(which, factor, tuple(parse_straggler(f"{ranks}={number}")[0]) if at else ())
+    if name == "synchronisation":
+        if factor:
+            raise click.BadParameter(f"a wait takes what it waits for; expected synchronisation=0, found {value!r}")
+        return unsynchronised()
+    return changes.kinds(name, factor) if name in categories() else changes.scale(pattern, factor)
+
+
+def fused(values: tuple[str, ...]) -> tuple[Edit, ...]:
+    """Regular expressions of tasks."""
+    try:
+        return tuple(changes.fused(re.compile(value)) for value in values)
+    except re.error as error:
+        raise click.BadParameter(f"expected a regular expression: {error}") from error
+
+
+def stragglers(values: tuple[str, ...]) -> tuple[Edit, ...]:
+    """RANKS=FACTOR, as `simcore run` takes it."""
+    parsed = [parse_straggler(value) for value in values]
+    return tuple(changes.straggler(tuple(ranks), factor) for ranks, factor in parsed)
+
+
+def assignments(values: tuple[str, ...]) -> dict[str, int | str]:
+    """NAME=VALUE, each name once."""
+    found = [_assignment(value) for value in values]
+    for name, same in groupby(sorted(name for name, _ in found)):
+        if len(list(same)) > 1:
+            raise click.BadParameter(f"{name} is set more than once: {' '.join(values)}")
+    return dict(found)
+
+
+CHANGES: dict[str, Callable[[int], WhatIf | Degree]] = {
+    "dp": partial(Degree, "dp"),
+    "tp": partial(Degree, "tp"),
+    "layers": changes.layers,
+    "hidden": partial(changes.width, "hidden"),
+    "ffn": partial(changes.width, "ffn"),
+}
+# What makes a step another pipeline: it is compiled anew, and other changes with it (docs/replay.md).
+PIPELINE = ("pp", "vpp", "micro_batches", "schedule")
+NAMES = (*CHANGES, *PIPELINE)
+
+
+def _assignment(value: str) -> tuple[str, int | str]:
+    name, _, number = value.partition("=")
+    if name not in NAMES:
+        raise click.BadParameter(f"expected one of {', '.join(NAMES)}, for example dp=8, found {value!r}")
+    if name == "schedule" and number:
+        return name, number
+    if not (number.isdecimal() and int(number) > 0):
+        raise click.BadParameter(f"expected {name}=N with a whole number of at least 1, found {value!r}")
+    return name, int(number)
+
+
+def groups(values: tuple[str, ...]) -> dict[str, re.Pattern[str]]:
+    """ROLE=REGEX: which process group has the role."""
+    found = {}
+    for value in values:
+        role, _, pattern = value.partition("=")
+        if role not in ("dp", "tp") or not pattern or role in found:
+            raise click.BadParameter(f"expected dp=REGEX or tp=REGEX, each once, found {value!r}")
+        try:
+            found[role] = re.compile(pattern)
+        except re.error as error:
+            raise click.BadParameter(f"expected {role}=REGEX, found {value!r}: {error}") from error
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The options of `simcore replay`, as it names them, with `changes` in place of its switches."""
+
+    traces: tuple[str, ...]
+    hosts: tuple[str, ...]
+    changes: Changes
+    scales: tuple[Edit, ...]
+    fused: tuple[Edit, ...]
+    cuda_graphs: bool
+    stragglers: tuple[Edit, ...]
+    assignments: dict[str, int | str]
+    groups: dict[str, re.Pattern[str]]
+    topology: str | None
+    system: str | None
+    recorded_topology: str | None
+    recorded_system: str | None
+    overlap: Literal["off", "full"] | None
+    tokens: int
+    with_ablations: bool
+    chakra: str | None
+    text: str | None
+    output: str | None
+
+
 def command(**given: Any) -> None:
-    """Replay PyTorch profiler traces from their dependencies and compare with the measured steps.
-
-    TRACE is a Kineto file (.json, .json.gz), an archive or a folder of the ranks of one job; several are ranks too.
-
-    \b
-    simcore replay rank0.json.gz rank1.json.gz
-    simcore replay kineto.json.gz --host execution_trace.json
-    simcore replay traces/ --scale 'gemm=0.5' --no-residual
-    simcore replay traces/ --straggler 0=1.5 -o replayed/
-    simcore replay traces/ --set dp=8 hidden=8192 --topology cluster.yml
-    simcore replay traces/ --set pp=4 schedule=zb-h1 --topology cluster.yml
-    """
-    from simcore.cli.replay_run import Asked, run
-    from simcore.replay.run import Changes
-
+    """Replay traces from their dependencies, and write what options ask for."""
     kept = {name: not given.pop(f"no_{name}") for name in Changes.__struct_fields__}
-    emit(*run(Asked(changes=Changes(**kept), **given)))
+    emit(*_replayed(Asked(changes=Changes(**kept), **given)))
+
+
+def _replayed(asked: Asked) -> tuple[dict[str, object], Callable[[], str]]:
+    """The document, and what makes the text."""
+    profiles, alone = read_recorded(asked.traces, asked.hosts)
+    for left in alone:
+        warn(f"{left.file}: no trace here is of process {left.process}; this host trace is left out")
+    _check_aims(profiles, asked.scales, asked.stragglers)
+    ranks = [prepare(trace) for trace in profiles]
+    if not asked.assignments.keys().isdisjoint(PIPELINE):
+        return _another_pipeline(asked, ranks)
+    replay = replace(replay_prepared(ranks, asked.changes, _whats(asked)), tokens=asked.tokens)
+    _check_changes(replay)
+    table = ablations(ranks) if asked.with_ablations else None
+    advice = [] if replay.whats or asked.changes != Changes() else helps(replay)
+    document = to_dict(replay, advice, table)
+    if asked.output is not None:
+        write(replay, encode(document), Path(asked.output), force=forced())
+    if asked.chakra is not None:
+        _export_chakra(replay, Path(asked.chakra))
+    if asked.text is not None:
+        write_text(asked.text, to_workload_text(replay))
+    return document, lambda: to_text(document)
+
+
+def _whats(asked: Asked) -> tuple[WhatIf, ...]:
+    """What is changed, in the order in which changes are made."""
+    changed = [CHANGES[name](int(number)) for name, number in asked.assignments.items()]
+    degrees = [replace(one, named=asked.groups.get(one.role)) for one in changed if isinstance(one, Degree)]
+    network = _interconnect(asked.topology, asked.system, "")
+    recorded = _interconnect(asked.recorded_topology, asked.recorded_system, "recorded-")
+    if recorded and not network:
+        raise click.UsageError("--recorded-topology needs --topology: a ratio has two sides")
+    if lost := sorted(asked.groups.keys() - {degree.role for degree in degrees}):
+        raise click.UsageError(f"--group {lost[0]} needs --set {lost[0]}=N")
+    retimed = (Retimed(tuple(degrees), network, recorded),) if degrees or network else ()
+    others = [one for one in changed if not isinstance(one, Degree)]
+    overlaps = (changes.overlap(asked.overlap),) if asked.overlap else ()
+    graphs = (cuda_graphs(),) if asked.cuda_graphs else ()
+    return (*others, *retimed, *overlaps, *asked.stragglers, *asked.fused, *graphs, *asked.scales)
+
+
+def _interconnect(topology: str | None, system: str | None, prefix: str) -> Interconnect | None:
+    """What a topology and a system file describe."""
+    if topology is None and system is not None:
+        raise click.UsageError(f"--{prefix}system needs --{prefix}topology")
+    if topology is None:
+        return None
+    return Interconnect(load_topology(topology), config.read(system) if system else None)
+
+
+def _another_pipeline(asked: Asked, ranks: list[Prepared]) -> tuple[dict[str, object], Callable[[], str]]:
+    """Compile the recorded step into a pipeline and play it."""
+    for name in ("scales", "fused", "cuda_graphs", "stragglers", "overlap", "with_ablations", "groups", "chakra",
+                 "output"):  # fmt: skip
+        if getattr(asked, name):
+            message = "does not go with another pipeline, which is a run of its own"
+            hint = "--export-text writes that run's workload for simcore run"
+            raise InputError.at(option_of(name), message, hint=hint)
+    machine = _interconnect(asked.topology, asked.system, "")
+    base = _interconnect(asked.recorded_topology, asked.recorded_system, "recorded-")
+    if asked.assignments.keys() - {*NUMBERS, "schedule"} or machine is None:
+        expected = f"{', '.join(NUMBERS)} and schedule" if machine else "--topology T, the machine to run on"
+        message = "another pipeline is compiled from layers and played on a machine"
+        raise InputError.at("--set", message, expected=expected, found=", ".join(asked.assignments))
+    replay = replace(replay_prepared(ranks, asked.changes), tokens=asked.tokens)
+    rebuilt = rebuild(replay, asked.assignments, machine, base)
+    if asked.text is not None:
+        write_text(asked.text, workload_text(compiled(rebuilt.recorded, rebuilt.plan)))
+    document = to_dict(replay) | {"pipeline": pipeline_dict(rebuilt)}
+    return document, lambda: pipeline_text(rebuilt, replay.tokens)
+
+
+def _check_aims(profiles: list[KinetoTrace], scales: tuple[Edit, ...], stragglers: tuple[Edit, ...]) -> None:
+    """Refuse changes of what is not there.
+
+    Raises
+    ------
+    InputError
+        When a pattern matches no task of any trace, or a straggler is none of the ranks.
+    """
+    names = sorted({trace.names[name] for trace in profiles for name in np.unique(trace.tasks.name).tolist()})
+    for pattern in (scale.pattern for scale in scales if scale.pattern):
+        if not any(pattern.search(name) for name in names):
+            shown = ", ".join(name[:30] for name in names[:3])
+            raise InputError.at("--scale", "no task's name matches", expected=f"{shown}, ...", found=pattern.pattern)
+    known = [trace.rank for trace in profiles]
+    aims = [("--straggler", one.ranks) for one in stragglers] + [("--scale", one.ranks) for one in scales]
+    for option, ranks in aims:
+        for span in (span for span in ranks if not any(rank in span for rank in known)):
+            listed, found = ", ".join(map(str, known)), f"{span[0]}" if len(span) == 1 else f"{span[0]}-{span[-1]}"
+            raise InputError.at(option, "no trace is of this rank", expected=f"one of {listed}", found=found)
+
+
+def _check_changes(replay: Replay) -> None:
+    """InputError for a change after which every step is as it was recorded."""
+    sources = dict.fromkeys(step.source for steps in replay.steps for step in steps)
+    for what in replay.whats:
+        if all(source.edited([what]).same(source.graph) for source in sources):
+            message = f"'{what}' changes nothing: the recorded steps have none of what it changes, or have it so"
+            raise InputError.at("what if", message, hint="simcore replay without it lists what would help")
+
+
+def _export_chakra(replay: Replay, folder: Path) -> None:
+    """Write step.RANK.et and say what the network will time."""
+    exported = to_chakra(replay)
+    make_folder(folder, force=True)
+    write_files({folder / f"step.{rank}.et": content for rank, content in exported.files.items()}, force=forced())
+    note(
+        f"{folder}: {len(exported.files)} ranks; {exported.collectives} collectives for the network to time, "
+        f"{exported.kept} communication kernels with their recorded time"
+    )

@@ -2,69 +2,32 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 import sys
+from collections.abc import Mapping
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from simcore.cli import run_config
-from simcore.cli.command import TIMELINE, Command, Option, Target, emit, forced, warn
-from simcore.cli.completion import shipped
-from simcore.cli.options import options_of
-from simcore.errors import InputError
-from simcore.options import Options, RunOptions, SimaiOptions, flag, spelled, texts
+from simcore import __version__, documents
+from simcore.api import play
+from simcore.cli.command import emit, warn
+from simcore.cli.kinds import forced
+from simcore.documents import Node
+from simcore.errors import InputError, Problems
+from simcore.options import RunOptions, SimaiOptions
+from simcore.report import artefacts
+from simcore.report.model import Report
+from simcore.report.selection import parse_selection
+from simcore.report.text import render, terminal_width, use_colour
+from simcore.timeline.breakdown import operation_totals
 
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from simcore.report.document import ReportDocument
-    from simcore.timeline.events import Timeline
-
-
+SCHEMA = "simcore.run/1"
 CLOSED_FORMS = {each.name for each in fields(SimaiOptions)}
 
-INPUTS = options_of(
-    "run input",
-    workload={"shell_complete": shipped("workloads")},
-    topology={"shell_complete": shipped("topologies")},
-)
 
-
-def _maps() -> Collection[str]:
-    from simcore.report.artefacts import MAPS
-
-    return MAPS
-
-
-OUTPUTS = options_of("run output", output=Target(folder=True), timeline=TIMELINE, links=Target(_maps))
-
-
-def _described(options: type[Options]) -> list[Option]:
-    """The options of a class; values are read there."""
-    made = []
-    for each in fields(options):
-        about = each.metadata
-        if about.get("hidden"):
-            continue
-        kind = {"is_flag": True} if about["read"] is flag else {"metavar": about["metavar"] or None}
-        several = {"multiple": True} if about["read"] is texts else {}
-        made.append(Option([spelled(each.name)], group=about["group"], help=about["help"], **kind, **several))
-    return made
-
-
-@click.command(
-    cls=Command,
-    short_help="Simulate a workload on a topology.",
-    params=[
-        click.Argument(["jobs"], required=False),
-        *INPUTS,
-        run_config.OPTION,
-        *_described(RunOptions),
-        *_described(SimaiOptions),
-        *OUTPUTS,
-    ],
-)
 def command(
     jobs: str | None,
     workload: str | None,
@@ -78,16 +41,7 @@ def command(
     iteration: int | None,
     **options: Any,
 ) -> None:
-    """Simulate a workload on a topology and say where the time went.
-
-    \b
-    simcore run --workload dlrm --topology ring64
-    simcore run --workload trace.txt --topology net.yaml --json
-    simcore run --workload dlrm --topology ring64 --timeline dlrm.png -o results/
-    simcore run --workload dlrm --topology torus_4x4x4 --what-would-help
-    simcore run --workload dlrm --topology torus_4x4x4 --profile astra-sim-1.0 --explain-profile
-    simcore run jobs.yaml
-    """
+    """Simulate a workload on a topology and say where the time went."""
     given = {name: value for name, value in options.items() if value not in (None, (), False)}
     if jobs or not workload:
         _several(jobs, topology, system, given, timeline, (ranks, window))
@@ -104,28 +58,21 @@ def command(
     if not (timeline or output):
         _refuse({"ranks", "window", "iteration"}, "chooses what a timeline shows", "--timeline FILE or -o DIR")
     asked = RunOptions.of(given | {"link_times": bool(output or timeline)})
-    if timeline or output:  # what they would refuse is said before the run
-        from simcore.report.selection import parse_selection
-
-        selection = parse_selection(ranks, window, iteration)
-    from simcore.api import play
-
+    selection = parse_selection(ranks, window, iteration)  # what it would refuse is said before the run
     report = play(workload, topology, system, asked)
     left_out: list[str] = []
-    if timeline or output or links:
-        from simcore.report import artefacts
     for path in links:
         artefacts.write_links(report, path)
     for path in timeline:
         left_out += [f"{path}: {text}" for text in artefacts.write_timeline(report, path, selection)]
     if output:
         inputs = {"workload": workload, "topology": topology, "system": system}
-        more = {"run.yaml": run_config.text_of(inputs, asked, report)}
+        more = {"run.yaml": _configuration(inputs, asked, report)}
         left_out += artefacts.write_directory(report, output, force=forced(), selection=selection, more=more)
     for warning in (*report.warnings, *left_out):
         warn(warning)
-    document = report.to_dict()
-    emit(document, lambda: _text(document, report.timeline))
+    document, width, colour = report.to_dict(), terminal_width(sys.stdout), use_colour(sys.stdout)
+    emit(document, lambda: render(document, operations=operation_totals(report.timeline), width=width, colour=colour))
 
 
 def _several(
@@ -139,11 +86,9 @@ def _several(
     """Several jobs on one network, from a file of them."""
     if jobs is None:
         raise InputError.at("--workload", "there is nothing to run", expected="--workload W, or a file of jobs")
-    others = {str(each.name) for each in OUTPUTS} - {"timeline", "ranks", "window"} | CLOSED_FORMS | {"workload"}
+    others = {"output", "links", "iteration", "workload"} | CLOSED_FORMS
     _refuse(others, "does not go with a file of jobs", "the file alone, or --workload W")
     from simcore.cli import run_jobs
-    from simcore.report import artefacts
-    from simcore.report.selection import parse_selection
 
     selection = parse_selection(*shown_part, None)
     shown, document, report = run_jobs.run(jobs, topology, system, RunOptions.of(given))
@@ -153,18 +98,54 @@ def _several(
     emit(document, shown)
 
 
-def _text(document: ReportDocument, timeline: Timeline) -> str:
-    """The report for this terminal."""
-    from simcore.report import text
-    from simcore.timeline.breakdown import operation_totals
-
-    width, colour = text.terminal_width(sys.stdout), text.use_colour(sys.stdout)
-    return text.render(document, operations=operation_totals(timeline), width=width, colour=colour)
-
-
 def _refuse(names: set[str], message: str, expected: str) -> None:
     """InputError for an option of these that was typed."""
     context = click.get_current_context()
     for parameter in context.command.params:
         if parameter.name in names and context.params.get(str(parameter.name)) not in (None, ()):
             raise InputError.at(parameter.opts[0], message, expected=expected)
+
+
+def _configuration(inputs: Mapping[str, str | None], asked: RunOptions, report: Report) -> str:
+    """The resolved configuration and where it came from."""
+    options = dict(inputs) | {each.name: getattr(asked, each.name) for each in fields(RunOptions)}
+    given = {name: value for name, value in sorted(options.items()) if value not in (None, "", ())}
+    files = [{"role": entry.role, "path": entry.path, "sha256": entry.sha256} for entry in report.inputs]
+    lines = [f"schema: {SCHEMA}", "options:", *(f"  {name}: {json.dumps(value)}" for name, value in given.items())]
+    command = " ".join(map(shlex.quote, ["simcore", *sys.argv[1:]]))
+    lines += ["provenance:", f"  version: {json.dumps(__version__)}", f"  command: {json.dumps(command)}", "  inputs:"]
+    return "\n".join([*lines, *(f"  - {json.dumps(entry)}" for entry in files)]) + "\n"
+
+
+def load(path: str | None) -> None:
+    """Take the options of a run.yaml as defaults: what the command line says goes first."""
+    if not path:
+        return
+    context = click.get_current_context()
+    taken = {str(known.name): known for known in context.command.params if getattr(known, "group", "") != "Output"}
+    names = (*taken, *(each.name for each in fields(RunOptions)))  # no file is written that the command does not name
+    with Problems() as problems:
+        root = documents.read(path, problems)
+        root.keys(required=("options",), optional=("schema", "provenance"))
+        if "options" in root:
+            root["options"].keys(optional=names)
+            found = {name: node for name, node in root["options"].mapping() if name in names}
+            given = {name: node.value for name, node in found.items() if _fits(context, taken.get(name), node)}
+            context.default_map = {**(context.default_map or {}), **given}
+
+
+def _fits(context: click.Context, parameter: click.Parameter | None, node: Node) -> bool:
+    """Whether a value is one that the option takes; otherwise its place is noted."""
+    try:
+        if any(node.name == each.name for each in fields(RunOptions)):
+            RunOptions.read(node.name, node.value)
+        elif not isinstance(node.value, str | int | float) or parameter is None:
+            node.problem(f"{node.name} must be a single value")
+            return False
+        else:
+            parameter.type_cast_value(context, node.value)
+    except InputError as error:
+        node.problem(error.problems[0].message, expected=error.problems[0].expected)
+    except click.ClickException as error:
+        node.problem(error.format_message())
+    return parameter is not None

@@ -5,36 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import click
+from simcore.cli.command import emit
+from simcore.cli.table import options_of
+from simcore.cost.answer import Answer
+from simcore.cost.picture import front_figure
+from simcore.cost.predict import predict
+from simcore.cost.search import SLOWEST, Candidate, Found, Rival, Study, axes, rivals, search
+from simcore.cost.sensitivity import of_cluster
+from simcore.cost.study import read_study
+from simcore.cost.words import acting
+from simcore.errors import InputError
+from simcore.model.plan import Plan
+from simcore.report.plots import save
+from simcore.report.table import Table, columns
+from simcore.units import format_ns
 
-from simcore.cli.command import PICTURE, emit, option, verb
-from simcore.cli.numbers import Whole
 
-if TYPE_CHECKING:
-    from simcore.cost.answer import Answer
-    from simcore.cost.search import Candidate, Found, Rival, Study
-    from simcore.model.plan import Plan
-    from simcore.report.table import Table
-
-
-@verb(short_help="Find the best parallelisation of a model on a cluster.")
-@click.argument("study")
-@option("--top", default=10, show_default=True, type=Whole(min=1), help="How many to show.")
-@option("--explain", is_flag=True, help="The best step's interval and the constants it follows most.")
-@option("--plot", type=PICTURE, metavar="FILE", help="Picture of time against memory (.png .svg .pdf).")
 def command(study: str, top: int, explain: bool, plot: str | None) -> None:
-    """Find the fastest way to run a model that fits: degrees, chunks, micro-batch, recomputation, ZeRO level.
-
-    \b
-    simcore search study.yaml --top 5 --explain
-    """
-    from simcore.cost.answer import Answer
-    from simcore.cost.search import search
-    from simcore.cost.study import read_study
-    from simcore.errors import InputError
-
+    """Find the fastest way to run a model that fits: degrees, chunks, micro-batch, recomputation, ZeRO level."""
     asked = read_study(Path(study))
     found = search(asked, top)
     if not found.best:
@@ -45,9 +35,6 @@ def command(study: str, top: int, explain: bool, plot: str | None) -> None:
             found=_too_large(found, asked),
         )
     if plot:
-        from simcore.cost.picture import front_figure
-        from simcore.report.plots import save
-
         job = f"{asked.model.name} on {asked.accelerators:,} x {asked.cluster.accelerator}"
         save(front_figure(found, job), Path(plot))
     best = Answer(asked.model, found.best[0].plan, asked.cluster)
@@ -58,15 +45,11 @@ def command(study: str, top: int, explain: bool, plot: str | None) -> None:
 
 def _words(asked: Study, plan: Plan) -> Iterator[str]:
     """The command that predicts and runs a plan of a study."""
-    from simcore.cli.options import options_of
-    from simcore.cost.words import acting
-    from simcore.model.plan import Plan
-
     usual = Plan(plan.world_size, plan.seq, global_batch=0, fused_attention=plan.fused_attention)
     idle = {name for name, acts, _ in acting(asked.model, plan) if not acts}
     yield f"simcore predict --model {asked.names[0] or 'MODEL.yaml'} --cluster {asked.names[1] or 'CLUSTER.yaml'}"
     yield f"--accelerators {plan.world_size} --seq {plan.seq}"
-    for one in options_of("predict plan"):
+    for one in options_of("plan"):
         name = str(one.name)
         if name not in idle and (value := getattr(plan, name, ())) != getattr(usual, name, ()):
             one_by_one = value if one.multiple else [",".join(map(str, value)) if isinstance(value, tuple) else value]
@@ -84,16 +67,12 @@ def _too_large(found: Found, asked: Study) -> str:
 
 def _explained(best: Answer) -> dict[str, Any]:
     """How sure the best step is, from measured steps on the system, and what it follows."""
-    from simcore.cost.predict import predict
-    from simcore.cost.sensitivity import of_cluster
-
     followed = of_cluster(best.cluster, lambda moved: predict(best.model, best.plan, moved).step_s)
     found = [{"constant": one.constant, "elasticity": one.elasticity} for one in followed[:3]]
     return {"interval_s": list(best.interval_s), "sensitivities": found}
 
 
 def _document(found: Found) -> dict[str, Any]:
-    from simcore.cost.search import rivals
 
     return {
         "schema": "simcore.search/1",
@@ -110,7 +89,6 @@ def _document(found: Found) -> dict[str, Any]:
 
 
 def _entries(some: Sequence[Candidate]) -> list[dict[str, Any]]:
-    from simcore.cost.search import axes
 
     return [
         {
@@ -127,9 +105,6 @@ def _entries(some: Sequence[Candidate]) -> list[dict[str, Any]]:
 
 def _lines(found: Found, best: Answer, document: dict[str, Any], *, explained: bool) -> Iterator[str]:
     """The best in a sentence and those after it; with `explained` why it wins and what else there is."""
-    from simcore.cost.search import rivals
-    from simcore.units import format_ns
-
     speed = f"{best.tokens_per_s:,.0f} tokens/s on each accelerator, {best.mfu:.1%} of its peak (MFU)"
     yield f"The fastest step takes {format_ns(1e9 * best.step_s)} with {best.plan.degrees}: {speed}."
     yield f"Of {found.tried:,} candidates {found.fitting:,} fit; {found.simulated:,} were simulated."
@@ -149,7 +124,6 @@ _PLAN = ("tp", "pp", "cp", "ep", "dp", ("virtual_stages", "chunks"), ("micro_bat
 
 
 def _plans(title: str, some: Sequence[Candidate]) -> Table:
-    from simcore.report.table import Table, columns
 
     partly = [("recompute_layers", "layers")] * any(one.plan.recompute_layers for one in some)
     uneven = [("cuts", "layers of parts")] * any(one.plan.cuts for one in some)
@@ -173,9 +147,6 @@ _SHORT |= {"pipeline_parallel": "pipeline"}
 
 def _reasons(others: Sequence[Rival]) -> list[str]:
     """Seconds and gigabytes that the best with another choice takes more; parts that never differ are left out."""
-    from simcore.cost.search import SLOWEST
-    from simcore.report.table import Table, columns
-
     if not others:
         return ["no other choice fits"]
     limit_s = SLOWEST * (others[0].candidate.step_s - others[0].step_s)

@@ -1,47 +1,30 @@
-"""`simcore topology`: look at a topology before anything runs on it."""
+"""`simcore topology`: look at a topology before anything runs on it, and what it costs."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import fsum
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import click
+from simcore.cli.command import emit
+from simcore.files import write_text
+from simcore.network.topology.cost import HOURS_PER_YEAR, Item, Prices, cost_of, read_prices, total_usd
+from simcore.network.topology.export import FORMATS
+from simcore.network.topology.figures import Figures, figures
+from simcore.network.topology.links import LinkGraph
+from simcore.network.topology.load import load
+from simcore.network.topology.model import Topology
+from simcore.report.table import Table, columns
+from simcore.units import format_ns, format_rate
 
-from simcore.cli.command import PICTURE, Group, Target, emit, option
-from simcore.cli.completion import shipped
-from simcore.cli.numbers import SIZE
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from simcore.network.topology.figures import Figures
-    from simcore.network.topology.model import Topology
-
-
-@click.group(cls=Group, short_help="Show a topology, or what it costs.")
-def command() -> None:
-    """Look at a topology before anything runs on it.
-
-    \b
-    simcore topology show torus_4x4x4
-    simcore topology show net.yaml -o net.png
-    """
+OF_DIMENSION = ("kind", "npus", "bandwidth_bytes_per_s", "latency_ns", "links")
+OF_NETWORK = ("npus", "devices", "links", "diameter_hops", "bisection_bytes_per_s", "bisection_how")
+OF_WAFER = ("columns", "rows", "dead_npus", "dead_links", "spare_rows")
+WORDS = {"link": "cables", "switch": "switches", "nic": "NICs"}
 
 
-@command.command(short_help="Figures of a topology, and a picture of it.")
-@click.argument("topology", metavar="T", shell_complete=shipped("topologies"))
-@option("-o", "--output", type=PICTURE, metavar="FILE", help="Draw it: .png .svg .pdf.")
 def show(topology: str, output: str | None) -> None:
-    """Print the figures of topology T, a file or a shipped name; draw it with -o.
-
-    \b
-    simcore topology show ring64
-    simcore topology show wafer_8x7 -o wafer.svg
-    """
-    from simcore.network.topology.figures import figures
-    from simcore.network.topology.links import LinkGraph
-    from simcore.network.topology.load import load
-
+    """Figures of a topology, and a picture of it."""
     loaded = load(topology)
     links = LinkGraph(loaded)
     found = figures(links)
@@ -50,35 +33,23 @@ def show(topology: str, output: str | None) -> None:
         from simcore.report.plots import save
 
         save(draw(links), Path(output))
-    emit(_document(loaded, found), lambda: _text(loaded, found))
-
-
-OF_DIMENSION = ("kind", "npus", "bandwidth_bytes_per_s", "latency_ns", "links")
-OF_NETWORK = ("npus", "devices", "links", "diameter_hops", "bisection_bytes_per_s", "bisection_how")
-OF_WAFER = ("columns", "rows", "dead_npus", "dead_links", "spare_rows")
-
-
-def _document(topology: Topology, found: Figures) -> dict[str, object]:
-    """All figures, keys sorted."""
     document: dict[str, object] = {
         "schema": "simcore.topology/1",
-        "name": topology.name,
-        "description": topology.description,
+        "name": loaded.name,
+        "description": loaded.description,
         "degree": {"min": found.degree_min, "max": found.degree_max},
-        "dims": [_of(dim, OF_DIMENSION) for dim in topology.dims],
+        "dims": [_of(dim, OF_DIMENSION) for dim in loaded.dims],
     } | _of(found, OF_NETWORK)
-    return document | ({"wafer": _of(topology.wafer, OF_WAFER)} if topology.wafer else {})
+    document |= {"wafer": _of(loaded.wafer, OF_WAFER)} if loaded.wafer else {}
+    emit(document, lambda: _text(loaded, found))
 
 
-def _of(part: object, names: tuple[str, ...]) -> dict[str, object]:
+def _of(part: object, names: Sequence[str]) -> dict[str, object]:
     return {name: getattr(part, name) for name in names}
 
 
 def _text(topology: Topology, found: Figures) -> str:
     """The figures for people."""
-    from simcore.report.table import Table, columns
-    from simcore.units import format_ns, format_rate
-
     rows = []
     for index, dim in enumerate(topology.dims):
         links = f"{dim.links} x " if dim.links > 1 else ""
@@ -104,48 +75,61 @@ def _text(topology: Topology, found: Figures) -> str:
     return title + "\n" + Table("", columns(("name", ""), ("text", "")), rows).text(500, indent=2)
 
 
-@command.command(short_help="What a network costs: links, NICs, switches, power.")
-@click.argument("topology", metavar="T", shell_complete=shipped("topologies"))
-@option("--prices", default="400g-2024", metavar="FILE", help="Price file, or a name.  [default: 400g-2024]")
-@option("--length", "lengths", type=SIZE, multiple=True, metavar="M", help="Metres of a cable, once a dimension.")
-@option("--compat", type=click.Choice(["astra-sim-1.0"]), help="The lines and prices of ASTRA-sim 1.0.")
+def export(topology: str, output: str) -> None:
+    """Write a topology for a packet simulator."""
+    write_text(output, FORMATS[Path(output).suffix.lower()](LinkGraph(load(topology))))
+
+
 def cost(topology: str, prices: str, lengths: tuple[float, ...], compat: str | None) -> None:
-    """Say what the network of topology T costs and what power it draws.
-
-    \b
-    simcore topology cost h100_fat_tree
-    simcore topology cost net.json --compat astra-sim-1.0
-    """
-    from simcore.cli.topology_cost import astra_lines, document, text
-    from simcore.network.topology.cost import cost_of, read_prices
-    from simcore.network.topology.links import LinkGraph
-    from simcore.network.topology.load import load
-
+    """Say what the network of a topology costs and what power it draws."""
     known = read_prices(compat or prices)
     loaded = load(topology, gigabyte_forced="binary" if compat else "")
     items = cost_of(LinkGraph(loaded), known, lengths)
-    emit(document(loaded, known, items), lambda: (astra_lines if compat else text)(loaded, known, items))
+    total, watts = total_usd(items), fsum(item.watts for item in items)
+    document = {
+        "schema": "simcore.network-cost/1",
+        "name": loaded.name,
+        "npus": loaded.npus,
+        "prices": {"name": known.name, "source": known.source},
+        "items": [_of(item, Item.__slots__) for item in items],
+        "usd": total,
+        "usd_per_npu": total / loaded.npus,
+        "watts": watts,
+        "usd_of_power_per_year": watts / 1000 * HOURS_PER_YEAR * known.usd_per_kwh,
+    }
+    emit(document, lambda: _astra_lines(known, items) if compat else _cost_text(loaded, known, items, document))
 
 
-def _formats() -> Collection[str]:
-    from simcore.network.topology.export import FORMATS
+def _cost_text(topology: Topology, prices: Prices, items: Sequence[Item], document: dict[str, object]) -> str:
+    """A line for each kind of part, and the sums."""
 
-    return FORMATS
+    def usd(value: object) -> str:
+        return f"${value:,.0f}"
+
+    def kw(watts: float) -> str:
+        return f"{watts / 1000:,.1f} kW"
+
+    shown = columns("dimension", "level", "part", ("count", "number"), "of", "price", "power")
+    rows = [
+        (f"{item.dimension}", item.level, WORDS[item.part], item.count, of, usd(item.usd), kw(item.watts))
+        for item in items
+        for of in [f"{item.ports} x " * (item.ports > 1) + format_rate(item.bandwidth_bytes_per_s)]
+    ]
+    yearly, drawn = usd(document["usd_of_power_per_year"]), kw(fsum(item.watts for item in items))
+    lines = [
+        f"{topology.name}: {usd(document['usd'])} for {topology.npus:,} NPUs, {usd(document['usd_per_npu'])} each",
+        Table("", shown, rows).text(120) or "no part of it has a price",
+        f"power {drawn}, {yearly} a year at {prices.usd_per_kwh:g} USD per kWh",
+        f"prices: {prices.source or prices.name}",
+    ]
+    return "\n".join(lines)
 
 
-@command.command(short_help="A topology for ns-3 or htsim.")
-@click.argument("topology", metavar="T", shell_complete=shipped("topologies"))
-@option("-o", "--output", type=Target(_formats), required=True, metavar="FILE",
-              help="File to write: .txt for ns-3 (HPCC, SimAI), .topo for htsim.")  # fmt: skip
-def export(topology: str, output: str) -> None:
-    """Write topology T for a packet simulator.
-
-    \b
-    simcore topology export torus_4x4x4 -o torus.txt
-    """
-    from simcore.files import write_text
-    from simcore.network.topology.export import FORMATS
-    from simcore.network.topology.links import LinkGraph
-    from simcore.network.topology.load import load
-
-    write_text(output, FORMATS[Path(output).suffix.lower()](LinkGraph(load(topology))))
+def _astra_lines(prices: Prices, items: Sequence[Item]) -> str:
+    """The lines of ASTRA-sim 1.0's CostModel; numbers as C++ prints them."""
+    return "\n".join(
+        f"[CostModel] Adding (inter-{item.level}, {item.part.title()}) bandwidth: "
+        f"{item.bandwidth_bytes_per_s / prices.gigabyte:g}, radix: {item.ports}, count: {item.count} "
+        f"(added cost: ${item.usd:g})"
+        for item in items
+    )

@@ -4,32 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import click
-
-from simcore.cli.command import PICTURE, emit, note, verb
-from simcore.cli.options import options_of
+from simcore.cli.command import emit, note
+from simcore.cost.picture import predictions_figure
+from simcore.cost.published import suites as published
+from simcore.cost.published import validate
+from simcore.cost.published.reading import sort_rows
+from simcore.errors import InputError
 from simcore.progress import meter
+from simcore.report.plots import save
 
 
-@verb(params=[click.Argument(["suite"], required=False), *options_of("validate", plot=PICTURE)])
 def command(
     suite: str | None, data: str | None, markdown: bool, rows: bool, explain: bool, engine: bool, plot: str | None
 ) -> int:
-    """Predict published measurements and report the error of every row.
-
-    Exit status 0, or 3 when a suite's mean error is outside its tolerance.
-
-    \b
-    simcore validate
-    simcore validate sc21_table1 --rows
-    simcore validate megascale_table2 --engine
-    simcore validate --data my_rows.json --plot errors.png
-    """
-    from simcore.cost.published import suites as published
-    from simcore.cost.published import validate
-    from simcore.cost.published.reading import sort_rows
-    from simcore.errors import InputError
-
+    """Predict published measurements and report the error of every row."""
     path = Path(data) if data else None
     documents = [published.load(path)] if path else validate.default_documents()
     asked = [*sort_rows(documents, [published.suite(suite)] if suite else published.SUITES.values())]
@@ -39,9 +27,6 @@ def command(
     if not found:
         raise InputError.at(str(path or "shipped measurements"), "no row of this suite", expected=suite or "any suite")
     if plot:
-        from simcore.cost.picture import predictions_figure
-        from simcore.report.plots import save
-
         save(predictions_figure(found), Path(plot))
     shown = validate.suites_table(found).markdown() if markdown else validate.text(found, rows=rows)
     scaling = validate.scaling(found, markdown=markdown)

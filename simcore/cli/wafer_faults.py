@@ -1,14 +1,16 @@
-"""How much longer steps take on a wafer with dead links or dead NPUs, drawn at random."""
+"""`simcore generate wse faults`: how much longer steps take with dead links or NPUs, drawn at random."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simcore.cli.command import emit
 from simcore.compute.accelerators import accelerator
 from simcore.engine.settings import Settings
 from simcore.errors import InputError
@@ -16,6 +18,9 @@ from simcore.generate.wse import source
 from simcore.network.topology.load import load, logical
 from simcore.network.topology.model import Topology, Wafer
 from simcore.network.topology.wafer import WaferMesh
+from simcore.report.plots import save, titled
+from simcore.report.wafer_figure import slowdown_figure
+from simcore.units import format_ns
 from simcore.wafer.run import simulate_wafer
 from simcore.wafer.steps import Rates
 from simcore.workload.wafer import CoreStep, NodeStep
@@ -87,7 +92,7 @@ def _study(workload: str, topology: str, npu: str | None, dead: str) -> _Study:
     return _Study(steps, wafer, Rates(preset.peak("fp16") / 2, preset.memory_bytes_per_s), dead)
 
 
-def slowdowns(
+def _slowdowns(
     workload: str, topology: str, npu: str | None, dead: str, numbers: Sequence[int], samples: int, seed: int
 ) -> tuple[int, list[NDArray[np.float64]]]:
     """Time of the steps on the wafer as it is, and for each number of faults how many times as long its draws take."""
@@ -97,3 +102,36 @@ def slowdowns(
         [study.time_ns(study.damaged(count, generator)) for _ in range(samples if count else 1)] for count in numbers
     ]
     return whole, [np.array(each) / max(whole, 1) for each in times]
+
+
+def _counts(text: str) -> list[int]:
+    """The numbers of faults."""
+    try:
+        counts = [int(part) for part in text.split(",")]
+    except ValueError:
+        counts = [-1]
+    if min(counts) < 0:
+        raise InputError.at("--counts", "not a list of numbers", expected="0,2,4,8", found=repr(text))
+    return counts
+
+
+def faults(
+    workload: str, topology: str, dead: str, counts: str, samples: int, seed: int, npu: str | None, output: str | None
+) -> None:  # fmt: skip
+    """Slowdown of a wafer's steps against the number of dead links or NPUs; spare rows take the place of dead NPUs."""
+    numbers = _counts(counts)
+    whole, ratios = _slowdowns(workload, topology, npu, dead, numbers, samples, seed)
+    if output:
+        most = f"{numbers[-1]} dead {dead}: {median(ratios[-1].tolist()):.3f} times as long (median)"
+        title = f"{Path(workload).stem} on {Path(topology).stem}; {most}"
+        save(titled(slowdown_figure(numbers, ratios, f"dead {dead}"), title), Path(output))
+    rows = [
+        {"dead": count, "slowdown": median(each.tolist()), "most": float(each.max())}
+        for count, each in zip(numbers, ratios, strict=True)
+    ]
+    lines = (
+        f"{row['dead']:>4} dead {dead}: {row['slowdown']:.3f} times as long (median), {row['most']:.3f} at most"
+        for row in rows
+    )
+    first = f"Without more faults the steps take {format_ns(whole)}."
+    emit({"dead": dead, "time_ns": whole, "rows": rows}, "\n".join([first, *lines]))

@@ -3,8 +3,6 @@
 Peak rates are dense (no sparsity), a multiply-add counted as two.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, replace
 from functools import lru_cache

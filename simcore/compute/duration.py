@@ -7,8 +7,6 @@
 ('measured', 'aic_h100_gemm', 1.5)
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache

@@ -133,13 +133,10 @@ class Attention:
 
     def moved_bytes(self, element_bytes: float) -> float:
         """Queries, keys, values and the result; the backward also their gradients."""
-        queries, keys = self.heads * self.queries, self.key_heads * min(self.keys, self._reached)
+        reached = min(self.keys, self.queries + self.window) if self.window else self.keys
+        queries, keys = self.heads * self.queries, self.key_heads * reached
         once = element_bytes * self.batch * (queries + keys) * (self.head_dim + self.values)
         return 2 * once if self.backward else once
-
-    @property
-    def _reached(self) -> int:
-        return self.queries + self.window if self.window else self.keys
 
 
 @dataclass(frozen=True, slots=True)

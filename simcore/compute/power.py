@@ -5,8 +5,6 @@ limit (aiconfigurator's sustained tables of H200 and B200, 16 and 8 bits, 98,000
 Clocks fall where a limit binds: those kernels are slower, see `limited`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import lru_cache
 from math import fsum, log

@@ -1,7 +1,5 @@
 """The answer of `simcore predict`: time, its parts, rates, memory and what would fit, and what it all rests on."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property

@@ -1,7 +1,5 @@
 """What a prediction rests on: its kernels with their times and where these come from, the watts they draw."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from math import fsum

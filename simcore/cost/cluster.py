@@ -37,7 +37,7 @@ class Software:
     """
 
     launch_s: float = 10e-6
-    step_s: float = 0.05
+    step_s: float = 0.03
     tiles: bool = False
     slowdown: float = 0.38  # mean of what NCCL beside products costs these (Echo, arXiv 2412.12487)
     slowdown_across: float = 0.1

@@ -5,8 +5,6 @@ that is written; then it is noticed, a spare takes the node's place, all start a
 goes on with fewer replicas (`replica_nodes`), or waits for a repair. Time is counted in seconds of the real clock.
 """
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
@@ -83,11 +81,6 @@ class Failures:
         blocks_s = self.checkpoint.blocks_s(self.nodes)
         return max(daly_interval_s(blocks_s, self.machine_mtbf_s), 1.0) if blocks_s else self.machine_mtbf_s
 
-    @property
-    def back_s(self) -> float:
-        """From a failure until the run trains again, if a node is there."""
-        return self.detect_s + self.restart_s + self.checkpoint.write_s(self.nodes)
-
 
 @dataclass(slots=True)
 class FailureRun:
@@ -97,10 +90,6 @@ class FailureRun:
     stops: int = 0
     smallest: int = 0
     lost_s: dict[str, float] = field(default_factory=lambda: dict.fromkeys(LOSSES, 0.0))
-
-    def goodput(self, wall_s: float) -> float:
-        """Share of the time that trained and was not thrown away."""
-        return self.useful_s / wall_s
 
 
 class _Life:

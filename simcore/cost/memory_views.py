@@ -16,7 +16,7 @@ from simcore.cost.occupancy import Occupancy, occupancy
 from simcore.files import write_bytes
 from simcore.model.plan import unlike
 from simcore.report.palette import DIMENSIONS, FAMILIES, INK, PHASES
-from simcore.report.plots import KINDS, image, new_figure, styled, titled
+from simcore.report.plots import KINDS, canvas, image, titled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -61,9 +61,7 @@ def memory_figure(some: Sequence[Occupancy], answer: Answer) -> Figure:
     from matplotlib.patches import Patch
 
     capacity = answer.cluster.memory_bytes / 1e9
-    with styled():
-        figure = new_figure(9, 1.2 + 1.7 * len(some))
-        panels = figure.subplots(len(some), sharex=True, squeeze=False)[:, 0]
+    with canvas(9, 1.2 + 1.7 * len(some), height_ratios=[1.0] * len(some), sharex=True) as (figure, panels):
         for axes, one in zip(panels, some, strict=True):
             _panel(axes, one, capacity)
         panels[-1].set_xlabel("time (s)")

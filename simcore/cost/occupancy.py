@@ -6,8 +6,6 @@ computed again, the head's logits and gathered parameters live as long as their 
 the caching allocator's segments, whose sum no step gives back.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 

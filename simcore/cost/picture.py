@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simcore.report.palette import FAMILIES, INK, PHASES
-from simcore.report.plots import name_front, new_figure, styled, titled
+from simcore.report.plots import canvas, name_front, titled
 from simcore.units import format_ns
 
 if TYPE_CHECKING:
@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 def predictions_figure(scored: Sequence[Scored]) -> Figure:
     """The error of every row, a line for each suite, the most exact on top; the bar is the suite's mean |error|."""
     scored = sorted((one for one in scored if one.rows), key=lambda one: one.mean)
-    with styled():
-        figure = new_figure(9, 1.3 + 0.24 * max(len(scored), 2))
-        axes = figure.subplots()
+    with canvas(9, 1.3 + 0.24 * max(len(scored), 2)) as (figure, axes):
         axes.axvline(0, color=INK, linewidth=0.8)
         for place, one in enumerate(scored):
             colour = FAMILIES["wait"] if one.missed else PHASES[0]
@@ -45,9 +43,7 @@ def predictions_figure(scored: Sequence[Scored]) -> Figure:
 def step_figure(answer: Answer) -> Figure:
     """What a step consists of, its parts from the largest down."""
     parts = sorted(((one, name) for name, one in answer.prediction.parts.items() if one), reverse=True)
-    with styled():
-        figure = new_figure(8, 1.0 + 0.32 * len(parts))
-        axes = figure.subplots()
+    with canvas(8, 1.0 + 0.32 * len(parts)) as (figure, axes):
         colours = [PHASES[0] if name == "compute" else FAMILIES["wait"] for _, name in parts]
         bars = axes.barh([name.replace("_", " ") for _, name in parts], [one for one, _ in parts], color=colours)
         shares = [f"{format_ns(1e9 * one)}, {one / answer.step_s:.1%}" for one, _ in parts]
@@ -64,9 +60,7 @@ def front_figure(found: Found, asked: str = "") -> Figure:
     """The best and the front of a search: step time against memory; `asked` is what was searched for."""
     from matplotlib.ticker import LogLocator
 
-    with styled():
-        figure = new_figure(7, 6)
-        axes = figure.subplots()
+    with canvas(7, 6) as (figure, axes):
         best, front = (
             np.array([(one.memory_bytes / 1e9, one.step_s) for one in some]) for some in (found.best, found.front)
         )

@@ -1,7 +1,5 @@
 """What joins accelerators: the interconnect usual for them, domains, network cards; or a topology file's dimensions."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from math import prod

@@ -6,8 +6,6 @@ them; they are messages of the engine where they overlap; the sum of gradients o
 collective of the engine where nothing hides it. Both answers agree to the rounding of messages to whole nanoseconds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain

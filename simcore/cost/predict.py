@@ -4,8 +4,6 @@ Layers take what their rows take alone (`simcore.cost.step`), the pipeline sched
 what follows the last backward: gradient reduction, optimizer, parameter gathering.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache

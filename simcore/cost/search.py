@@ -5,8 +5,6 @@ bounds, candidates are simulated unless what is already simulated proves that th
 best of a value of an axis, a point of the front of time against memory. All three are therefore those of trying all.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
@@ -16,11 +14,11 @@ from math import ceil
 from operator import attrgetter
 from typing import Any
 
-from simcore.collection import collection_paused
 from simcore.cost.closed.transformer import divisors
 from simcore.cost.cluster import Cluster
 from simcore.cost.predict import Prediction, busy_ns, lower_bound_s, mean_bound_s, predict, stage_bound_s
 from simcore.cost.step import Cut, cells_of, cut_of, edge, layer_plan
+from simcore.memory import collection_paused
 from simcore.model.memory import fullest, needs
 from simcore.model.plan import Plan, Recompute, divides, split
 from simcore.model.shape import Model

@@ -3,8 +3,6 @@
 Memory is a sum of bytes: each part's share of them is how it follows the bytes of that part.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from math import fsum

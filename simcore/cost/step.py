@@ -6,8 +6,6 @@ row; so has the sum of input gradients that runs beside weight gradients. What s
 is in the times of the kernels it runs beside: what it outlasts them by, and what they lose.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -343,13 +341,11 @@ class _Placed:
     def _hidden_s(self, block: Block, at: int, step: Collective) -> tuple[float, float] | None:
         """What a collective costs that runs beside other kernels than those of a row's weight gradients, both ways."""
         machine, exchanged_s = self.machine, self._exchanged_s(step)
-        if exchanged_s:
-            return exchanged_s, exchanged_s
         around = step.beside is Beside.ATTENTION  # keys and values of other context ranks
         gathered = around and self._software.gathers_keys
         copies = self.model.heads / self.model.key_heads if gathered else 1
         ahead_s, back_s = (
-            machine.collective_s(kind, copies * step.size_bytes, step.axis) if kind else 0.0
+            exchanged_s or (machine.collective_s(kind, copies * step.size_bytes, step.axis) if kind else 0.0)
             for kind in (step.forward, step.backward)
         )
         if self._software.hides_exchange and _exchanges(step):
@@ -357,6 +353,8 @@ class _Placed:
                 machine.exposed_s(ahead_s, machine.phase_s(block.kernels, FORWARD), step.axis),
                 machine.exposed_s(back_s, machine.phase_s(block.kernels, INPUT_GRAD), step.axis),
             )
+        if exchanged_s:
+            return exchanged_s, exchanged_s
         if gathered:
             return ahead_s, ahead_s + back_s
         if around:

@@ -11,8 +11,6 @@
     recompute: [none, selective, full]
 """
 
-from __future__ import annotations
-
 from dataclasses import fields
 from pathlib import Path
 from typing import Any

@@ -5,8 +5,6 @@ one whose other fields it shares. A cluster is accelerators, a fabric and a soft
 software's fields is its site's. Fabrics are in `simcore.system.collectives.nccl`.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import replace

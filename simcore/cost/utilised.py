@@ -1,7 +1,5 @@
 """The run that `simcore cost transformer` counts, on accelerators that are there: a step as `predict` has it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from simcore.compute.accelerators import accelerator

@@ -1,7 +1,5 @@
 """The words that `simcore predict` and `simcore search` share: models, clusters, plans."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, replace
 from pathlib import Path

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 import simpy
 from msgspec import Struct
 
-from simcore.collection import collection_paused
 from simcore.engine.folding import GroupNames
 from simcore.engine.setup import Setup
 from simcore.engine.transports import Wired
 from simcore.errors import InputError
+from simcore.memory import collection_paused
 from simcore.network.instant import Environment
 from simcore.system.circuits import Switched
 from simcore.system.gates import GANG_ORDERS, Gang, Gate, LocalGate, Owner

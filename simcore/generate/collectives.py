@@ -1,7 +1,5 @@
 """Micro-benchmarks: one collective on all NPUs, and the small traces of Chakra's generator."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 

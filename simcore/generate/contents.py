@@ -1,7 +1,5 @@
 """What is in any workload by its name: generated options, texts, specifications and sets of execution traces."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

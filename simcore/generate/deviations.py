@@ -1,7 +1,5 @@
 """Where the corrected workload differs from AICB's file of the same options: bytes of a step by purpose, and why."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace

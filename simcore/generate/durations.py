@@ -1,7 +1,5 @@
 """How long the parts of a training step take: from an accelerator's kernels or from AICB's measured time file."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import fsum

@@ -4,8 +4,6 @@ Tensor ranks split every matrix, experts included; expert ranks exchange tokens;
 reads the keys and values of the whole context (Pope et al. 2022, section 2.1).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal

@@ -3,8 +3,6 @@
 Levels are those of independent draws, which those of a chain are not: they tell sets apart, they prove nothing.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from math import erfc, exp, fsum, sqrt

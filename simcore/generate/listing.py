@@ -1,7 +1,5 @@
 """The corrected step of one stage as an operation list: every operation of a rank in the order its schedule runs it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Gaussian mixtures of one variable, fitted by expectation maximisation; as many components as the data bear out."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """How unevenly tokens go to experts: the load of the busiest expert rank, relative to the mean."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

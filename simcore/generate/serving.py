@@ -1,7 +1,5 @@
 """One inference step in the form asked for."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial

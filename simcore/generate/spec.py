@@ -1,7 +1,5 @@
 """Specifications: a generator's options as a YAML file, made into a step when it is run."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """One training step in the form asked for: the corrected workload, and what makes it different from AICB's file."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial

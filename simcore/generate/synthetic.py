@@ -6,8 +6,6 @@ is merged into one master trace, in which every collective stands once; what fol
 log2(ns). A sampled master trace gives every rank the same order, so that no sample can deadlock.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

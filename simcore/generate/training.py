@@ -1,7 +1,5 @@
 """A training step of a transformer as a workload: the rows of one rank of a pipeline stage, or of all stages."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import chain

@@ -1,7 +1,5 @@
 """Models from Hugging Face `config.json` files, by the table of families beside this file."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -151,10 +149,6 @@ def _falcon_keys(entries: _Entries, found: Fields) -> int:
     return 1 if entries.flag("multi_query", default=True) else heads
 
 
-def _falcon_parallel(entries: _Entries, _: Fields) -> bool:
-    return entries.flag("new_decoder_architecture") or entries.flag("parallel_attn", default=True)
-
-
 def _t5_gated(entries: _Entries, _: Fields) -> bool:
     """From 1.1 on."""
     projection = entries.nodes.get("feed_forward_proj")
@@ -171,7 +165,7 @@ _READERS: Mapping[str, Callable[[_Entries, Fields], Any]] = {
     "interleaved": _interleaved_experts,
     "latent": _latent,
     "falcon_keys": _falcon_keys,
-    "falcon_parallel": _falcon_parallel,
+    "falcon_parallel": lambda one, _: one.flag("new_decoder_architecture") or one.flag("parallel_attn", default=True),
     "opt_positions": lambda entries, _: 2 + entries.integer("max_position_embeddings"),
     "t5_gated": _t5_gated,
     "wide": lambda entries, _: entries.integer("intermediate_size_mlp", entries.integer("intermediate_size")),

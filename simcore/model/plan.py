@@ -250,7 +250,7 @@ class Plan(Hashed):
     @property
     def outline(self) -> Schedule:
         """The schedule's shape without the order of its cells, which the number of micro-batches does not change."""
-        return _outline(self.schedule_name, self.pp, self._chunks)
+        return _outline(self.schedule_name, self.pp, 1, self._chunks)
 
     @property
     def _chunks(self) -> int | None:
@@ -326,9 +326,7 @@ _of_layer = seen_by(*(field.name for field in fields(Plan) if field.name not in 
 _treated = seen_by("recompute", "recompute_layers", "recompute_method", "offload", "offload_layers")
 
 
-@lru_cache(maxsize=4096)
-def _outline(name: str, stages: int, chunks: int | None) -> Schedule:
-    return outline(name, stages, 1, chunks)
+_outline = lru_cache(maxsize=4096)(outline)
 
 
 @lru_cache(maxsize=4096)

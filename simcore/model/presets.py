@@ -1,7 +1,5 @@
 """Shipped models; `model` also reads Hugging Face files."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

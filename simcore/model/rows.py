@@ -6,8 +6,6 @@ collective behind it goes with it, as does the sum of the gradients of its input
 collectives are rows of their own. Sizes are those of whole buffers: the gathered result, the unreduced input.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol

@@ -1,7 +1,5 @@
 """What steps are made of: kernels and collectives, typed; what a kernel becomes in the passes for gradients."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, StrEnum

@@ -75,9 +75,9 @@ def default_system(topology: Topology) -> SystemConfig:
 
 def queued(topology: Topology) -> type[LinkNetwork]:
     """Links with queues, which no other run has to load."""
-    from simcore.network.queued.network import Queued
+    from simcore.network.queued.alone import QueuedLinks
 
-    return Queued.on(topology)
+    return QueuedLinks.on(topology)
 
 
 def dimension_bandwidth(dim: Dimension) -> float:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, Literal
 
 from simcore.report.aligned import Comparison, Pair, both
 from simcore.report.document import Option, PhaseRow, ReportDocument
@@ -160,19 +160,14 @@ def compare(a: ReportDocument, b: ReportDocument) -> ReportComparison:
     settings, iterations = tuple(_settings(a, b)), Pair(len(a["iterations"]), len(b["iterations"]))
     a, b = per_iteration(a), per_iteration(b)
     shares_a, shares_b = a["breakdown"], b["breakdown"]
-    return ReportComparison(
-        num_iterations=iterations,
-        settings=settings,
-        time_ns=Pair(a["time_ns"], b["time_ns"]),
-        compute_ns=Pair(
-            shares_a["compute_ns"] + shares_a["overlapped_ns"], shares_b["compute_ns"] + shares_b["overlapped_ns"]
-        ),
-        exposed_comm_ns=Pair(shares_a["exposed_comm_ns"], shares_b["exposed_comm_ns"]),
-        idle_ns=Pair(shares_a["idle_ns"], shares_b["idle_ns"]),
-        layers=tuple(_layers(a, b)),
-        collectives=tuple(_collectives(a, b)),
-        dims=tuple(_dims(a, b)),
-    )
+    exposed, idle = (_pair(shares_a, shares_b, key) for key in ("exposed_comm_ns", "idle_ns"))
+    computing = Pair(*(shares["compute_ns"] + shares["overlapped_ns"] for shares in (shares_a, shares_b)))
+    aligned = tuple(_layers(a, b)), tuple(_collectives(a, b)), tuple(_dims(a, b))
+    return ReportComparison(iterations, settings, _pair(a, b, "time_ns"), computing, exposed, idle, *aligned)
+
+
+def _pair(a: Mapping[str, Any], b: Mapping[str, Any], key: str) -> Pair:
+    return Pair(a[key], b[key])
 
 
 def _settings(a: ReportDocument, b: ReportDocument) -> Iterable[tuple[str, str, str]]:
@@ -214,23 +209,10 @@ def _layers(a: ReportDocument, b: ReportDocument) -> Iterable[LayerPair]:
     for key in dict.fromkeys([*rows_a, *rows_b]):
         row_a, row_b = (rows.get(key) or sum_of_phases(()) for rows in (rows_a, rows_b))
         only = "b" if key not in rows_a else "a" if key not in rows_b else ""
-        yield LayerPair(
-            name=key[0],
-            phase=key[2],
-            only=only,
-            collective=_kinds(row_a["collective"], row_b["collective"], only),
-            compute_ns=Pair(row_a["compute_ns"], row_b["compute_ns"]),
-            comm_ns=Pair(row_a["comm_ns"], row_b["comm_ns"]),
-            exposed_ns=Pair(row_a["exposed_ns"], row_b["exposed_ns"]),
-            size_bytes=Pair(row_a["bytes"], row_b["bytes"]),
-        )
-
-
-def _kinds(a: str | None, b: str | None, only: str) -> str:
-    """The collective of a phase; with an arrow where it changed."""
-    if only:
-        return (a if only == "a" else b) or ""
-    return _arrow(a or "none", b or "none") if a or b else ""
+        kinds = [row["collective"] or "" for row in (row_a, row_b)]  # with an arrow where it changed
+        kind = "".join(kinds) if only or not any(kinds) else _arrow(*(each or "none" for each in kinds))
+        figures = (_pair(row_a, row_b, figure) for figure in ("compute_ns", "comm_ns", "exposed_ns", "bytes"))
+        yield LayerPair(key[0], key[2], only, kind, *figures)
 
 
 def _arrow(a: str, b: str) -> str:
@@ -242,21 +224,18 @@ def _collectives(a: ReportDocument, b: ReportDocument) -> Iterable[CollectivePai
     rows_a, rows_b = list(_by_key(a).values()), list(_by_key(b).values())
     for kind in sorted({row["collective"] for row in [*rows_a, *rows_b] if row["collective"]}):
         sum_a, sum_b = (sum_of_phases([row for row in rows if row["collective"] == kind]) for rows in (rows_a, rows_b))
-        yield CollectivePair(
-            kind,
-            Pair(sum_a["comm_ns"], sum_b["comm_ns"]),
-            Pair(sum_a["exposed_ns"], sum_b["exposed_ns"]),
-            Pair(sum_a["bytes"], sum_b["bytes"]),
-        )
+        yield CollectivePair(kind, *(_pair(sum_a, sum_b, figure) for figure in ("comm_ns", "exposed_ns", "bytes")))
+
+
+_OF_DIMENSION: tuple[Literal["bytes_per_npu", "busy_ns"], ...] = ("bytes_per_npu", "busy_ns")
 
 
 def _dims(a: ReportDocument, b: ReportDocument) -> Iterable[DimensionPair]:
     rows_a, rows_b = ({dim["index"]: dim for dim in report["dims"]} for report in (a, b))
     for index in sorted({*rows_a, *rows_b}):
-        dim_a, dim_b = rows_a.get(index), rows_b.get(index)
-        names = [f"{dim['kind']} of {dim['npus']}" if dim else "none" for dim in (dim_a, dim_b)]
-        size = Pair(dim_a["bytes_per_npu"] if dim_a else 0, dim_b["bytes_per_npu"] if dim_b else 0)
-        busy = Pair(dim_a["busy_ns"] if dim_a else 0, dim_b["busy_ns"] if dim_b else 0)
+        both_dims = rows_a.get(index), rows_b.get(index)
+        names = [f"{dim['kind']} of {dim['npus']}" if dim else "none" for dim in both_dims]
+        size, busy = (Pair(*(dim[key] if dim else 0 for dim in both_dims)) for key in _OF_DIMENSION)
         yield DimensionPair(f"{index}: {_arrow(*names)}", size, busy)
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from simcore.errors import InputError
 from simcore.report.palette import BREAKDOWN, DIMENSIONS, INK, PHASES, text_on
-from simcore.report.plots import new_figure, styled
+from simcore.report.plots import canvas
 from simcore.report.selection import View
 from simcore.report.tracks import Track, colours, lay_out, meanings
 from simcore.timeline.breakdown import merge
@@ -65,12 +65,10 @@ def timeline_figure(timeline: Timeline, view: View) -> Figure:
     """A Gantt chart of a view: slices coloured by what they are, named where the name fits."""
     rows = tuple(_rows(lay_out(timeline, view)))
     scale, unit = largest_unit(view.end_ns - view.start_ns)
-    with styled():
-        curves = [curve for curve in timeline.curves if curve.npu_class in view.classes]
-        titles = list(dict.fromkeys(curve.title for curve in curves))
-        heights = (ROW_INCHES * _bottom(rows), *([PANEL_INCHES] * len(titles)))
-        figure = new_figure(WIDTH_INCHES, 1.2 + sum(heights))
-        axes = figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
+    curves = [curve for curve in timeline.curves if curve.npu_class in view.classes]
+    titles = list(dict.fromkeys(curve.title for curve in curves))
+    heights = (ROW_INCHES * _bottom(rows), *([PANEL_INCHES] * len(titles)))
+    with canvas(WIDTH_INCHES, 1.2 + sum(heights), sharex=True, height_ratios=heights) as (figure, axes):
         drawing = _Drawing(axes[0], timeline, view, rows, scale)
         _frame(drawing)
         axes[-1].set_xlabel(f"{'time' if timeline.streams else 'simulated time'} ({unit})")
@@ -240,9 +238,7 @@ def stages_figure(timeline: Timeline, view: View) -> Figure:
         if start_ns < view.end_ns and end_ns > view.start_ns
     ]
     scale, unit = largest_unit(view.end_ns - view.start_ns)
-    with styled():
-        figure = new_figure(WIDTH_INCHES, 1.3 + STAGE_INCHES * told.stages)
-        axes = figure.subplots()
+    with canvas(WIDTH_INCHES, 1.3 + STAGE_INCHES * told.stages) as (figure, axes):
         axes.set(xlim=(view.start_ns / scale, view.end_ns / scale), ylim=(told.stages, 0))
         axes.set(xlabel=f"simulated time ({unit})", ylabel="stage")
         axes.set_yticks([stage + 0.5 for stage in range(told.stages)], [str(s) for s in range(told.stages)])

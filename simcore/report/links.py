@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from simcore.errors import InputError
 from simcore.report.palette import HEAT, INK
-from simcore.report.plots import new_figure, styled
+from simcore.report.plots import canvas, styled
 from simcore.timeline.events import LinkTable, Timeline
 
 if TYPE_CHECKING:
@@ -40,11 +40,11 @@ def links_figure(timeline: Timeline) -> Figure:
     links = timeline.links
     if links is None or not len(links.size_bytes):
         raise InputError.at("--links", "this run has no links", expected="a run with --network congested or fair")
+    figure = _matrix(links) if links.coordinates is None else _map(timeline, links, links.coordinates.astype(float))
+    hottest = int(links.size_bytes.argmax())
+    busy, carried = links.busy_ns[hottest] / max(timeline.time_ns, 1), links.size_bytes[hottest] / MEGA
+    told = f"hottest: {links.src[hottest]} to {links.dst[hottest]}, {carried:.4g} MB, busy {busy:.0%}"
     with styled():
-        figure = _matrix(links) if links.coordinates is None else _map(timeline, links, links.coordinates.astype(float))
-        hottest = int(links.size_bytes.argmax())
-        busy, carried = links.busy_ns[hottest] / max(timeline.time_ns, 1), links.size_bytes[hottest] / MEGA
-        told = f"hottest: {links.src[hottest]} to {links.dst[hottest]}, {carried:.4g} MB, busy {busy:.0%}"
         figure.axes[0].set_title(told, fontsize=9, color=INK)
     return figure
 
@@ -52,13 +52,12 @@ def links_figure(timeline: Timeline) -> Figure:
 def _map(timeline: Timeline, links: LinkTable, places: Places) -> Figure:
     columns, rows = places.reshape(-1, 2).max(axis=0) + 1
     scale = min(0.75, LARGEST_INCHES / max(columns, rows))
-    figure = new_figure(max(columns * scale, 3) + 2.2, max(rows * scale, 2.5) + 1)
-    axes = figure.subplots()
-    _draw_nodes(figure, axes, timeline, links, places)
-    _draw_links(figure, axes, links, places)
-    axes.set(aspect="equal", xticks=[], yticks=[])
-    axes.set(xlim=(-0.8, columns - 0.2), ylim=(rows - 0.2, -0.8))
-    axes.spines[:].set_visible(False)
+    with canvas(max(columns * scale, 3) + 2.2, max(rows * scale, 2.5) + 1) as (figure, axes):
+        _draw_nodes(figure, axes, timeline, links, places)
+        _draw_links(figure, axes, links, places)
+        axes.set(aspect="equal", xticks=[], yticks=[])
+        axes.set(xlim=(-0.8, columns - 0.2), ylim=(rows - 0.2, -0.8))
+        axes.spines[:].set_visible(False)
     return figure
 
 
@@ -73,14 +72,13 @@ def _matrix(links: LinkTable) -> Figure:
         if links.src[link] in place and links.dst[link] in place:
             megabytes[place[links.src[link]], place[links.dst[link]]] = links.size_bytes[link] / MEGA
     side = min(max(3.5, 0.22 * len(nodes) + 2), 9)
-    figure = new_figure(side + 1, side)
-    axes = figure.subplots()
-    shown = axes.imshow(np.ma.masked_invalid(megabytes), cmap=HEAT, vmin=0, interpolation="nearest")
     ticks = range(0, len(nodes), max(1, len(nodes) // 24))
-    axes.set_xticks(ticks, [nodes[tick] for tick in ticks], rotation=90)
-    axes.set_yticks(ticks, [nodes[tick] for tick in ticks])
-    axes.set(xlabel="to", ylabel="from")
-    figure.colorbar(shown, ax=axes, label="bytes over the link (MB)", shrink=0.8)
+    with canvas(side + 1, side) as (figure, axes):
+        shown = axes.imshow(np.ma.masked_invalid(megabytes), cmap=HEAT, vmin=0, interpolation="nearest")
+        axes.set_xticks(ticks, [nodes[tick] for tick in ticks], rotation=90)
+        axes.set_yticks(ticks, [nodes[tick] for tick in ticks])
+        axes.set(xlabel="to", ylabel="from")
+        figure.colorbar(shown, ax=axes, label="bytes over the link (MB)", shrink=0.8)
     return figure
 
 

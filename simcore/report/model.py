@@ -16,7 +16,6 @@ from simcore.report.document import (
     SCHEMA,
     BreakdownRow,
     DimensionRow,
-    FaultRow,
     HelpRow,
     InputRow,
     LayerRow,
@@ -37,7 +36,7 @@ from simcore.report.document import (
 )
 from simcore.report.queues import queues_document
 from simcore.timeline.breakdown import breakdown, class_figures, dimension_traffic, layer_figures
-from simcore.timeline.events import FOREVER, FaultCount, LinkTable, Timeline
+from simcore.timeline.events import FOREVER, LinkTable, Timeline
 from simcore.units import format_ns, format_ranks
 from simcore.workload.model import PhaseName, Workload
 
@@ -192,7 +191,7 @@ class Report:
         return needed(package).DataFrame(columns_of(self, table))
 
     def _repr_html_(self) -> str:
-        from simcore.report.notebook import notebook_html
+        from simcore.report.html import notebook_html
 
         return notebook_html(self.to_dict())
 
@@ -201,36 +200,30 @@ def spread_of(seed: int, jitter: Sequence[str], times_ns: Sequence[int]) -> Nois
     """What the runs of some seeds have in common."""
     p5, p95 = np.percentile(times_ns, [5, 95])
     spread: SpreadRow = {"mean": round(float(np.mean(times_ns))), "p5": round(float(p5)), "p95": round(float(p95))}
-    return {
-        "seed": seed,
-        "jitter": list(jitter),
-        "runs": len(times_ns),
-        "time_ns": spread,
-        "times_ns": list(times_ns),
-    }
+    runs, listed = len(times_ns), list(times_ns)
+    return {"seed": seed, "jitter": list(jitter), "runs": runs, "time_ns": spread, "times_ns": listed}
 
 
 def _tell_network(document: ReportDocument, timeline: Timeline) -> None:
     """What faults, queues and circuits did, where there were some."""
     links, circuits = timeline.links, timeline.circuits
     if links is not None and links.faults:
-        document["faults"] = [_fault(counted) for counted in links.faults]
+        document["faults"] = [
+            {
+                "fault": one.fault,
+                "begin_ns": one.begin_ns,
+                "end_ns": one.end_ns if one.end_ns < FOREVER else -1,
+                "transfers": one.transfers,
+                "bytes": one.size_bytes,
+                "rerouted": one.rerouted,
+            }
+            for one in links.faults
+        ]
     if links is not None and links.queues is not None:
         document["queues"] = queues_document(links, links.queues, timeline.time_ns)
     if circuits is not None:
         changes, names = len(circuits.changes) - 1, list(circuits.names)
         document["circuits"] = {"configurations": names, "changes": changes, "changing_ns": changes * circuits.delay_ns}
-
-
-def _fault(counted: FaultCount) -> FaultRow:
-    return {
-        "fault": counted.fault,
-        "begin_ns": counted.begin_ns,
-        "end_ns": counted.end_ns if counted.end_ns < FOREVER else -1,
-        "transfers": counted.transfers,
-        "bytes": counted.size_bytes,
-        "rerouted": counted.rerouted,
-    }
 
 
 def _layers(timeline: Timeline) -> list[LayerRow]:
@@ -258,12 +251,7 @@ def _pipeline(timeline: Timeline) -> Pipeline | None:
         shares = cast(BreakdownRow, asdict(breakdown(timeline, npu_class)))
         finish_ns = int(timeline.finish_ns[npu_class])
         stages.append({"stage": stage, "ranks": ranks, "finish_ns": finish_ns, **shares})
-    return {
-        "schedule": told.schedule,
-        "micro_batches": told.micro_batches,
-        "chunks": told.chunks,
-        "stages": stages,
-    }
+    return {"schedule": told.schedule, "micro_batches": told.micro_batches, "chunks": told.chunks, "stages": stages}
 
 
 def _ranks(timeline: Timeline) -> list[RankRow]:

@@ -166,10 +166,7 @@ def _slices(view: View, track: Track, uuid: int, strings: _Strings, arrows: Mapp
     events, place = view.events, number(11, uuid)
     closing = _event(number(9, SLICE_END) + place)
     opening: dict[tuple[int, ...], bytes] = {}
-    alike = zip(
-        *(getattr(events, column)[track.rows].tolist() for column in _SLICE_COLUMNS),
-        strict=True,
-    )
+    alike = zip(*(getattr(events, column)[track.rows].tolist() for column in _SLICE_COLUMNS), strict=True)
     times = zip(events.start_ns[track.rows].tolist(), events.end_ns[track.rows].tolist(), strict=True)
     for row, (start_ns, end_ns), key in zip(track.rows.tolist(), times, alike, strict=True):
         packet = opening.get(key)

@@ -9,10 +9,10 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
@@ -92,11 +92,22 @@ def styled() -> AbstractContextManager[None]:
     return rc_context(cast("dict[RcKeyType, object]", usual | STYLE))
 
 
-def new_figure(width: float, height: float) -> Figure:
-    """An empty figure in our style, sizes in inches; not known to pyplot, so nothing has to be closed."""
+@contextmanager
+def canvas(
+    width: float, height: float, rows: int = 1, columns: int = 1, *, height_ratios: Sequence[float] = (), **more: Any
+) -> Iterator[tuple[Figure, Any]]:
+    """A figure in our style, sizes in inches, and its axes: several, or as many below each other as have heights.
+
+    It is not known to pyplot, so nothing has to be closed.
+    """
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(width, height), layout="constrained", facecolor="white")
+    with styled():
+        figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
+        if height_ratios:
+            yield figure, figure.subplots(len(height_ratios), height_ratios=height_ratios, squeeze=False, **more)[:, 0]
+        else:
+            yield figure, figure.subplots(rows, columns)
 
 
 def name_front(axes: Axes, points: Sequence[tuple[float, float]], names: Sequence[str]) -> None:
@@ -122,11 +133,9 @@ def breakdown_figure(document: ReportDocument) -> Figure:
     document = per_iteration(document)
     layers = layers_by_name(document)
     chosen = [layer for layer in sorted(layers, key=lambda layer: -_cost(layer))[:NUM_LAYERS] if _cost(layer)]
-    with styled():
-        heights = [1.0, 0.28 * len(chosen) + 0.6] if chosen else [1.0]
-        heights += [1.3] * ("power" in document)
-        figure = new_figure(9, sum(heights) + 1.1)
-        axes = figure.subplots(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
+    heights = [1.0, 0.28 * len(chosen) + 0.6] if chosen else [1.0]
+    heights += [1.3] * ("power" in document)
+    with canvas(9, sum(heights) + 1.1, height_ratios=heights) as (figure, axes):
         _shares(axes[0], document)
         if chosen:
             _layer_bars(axes[1], chosen, len(layers) - len(chosen), staged="pipeline" in document)

@@ -13,7 +13,6 @@ from simcore.report.document import LayerRow, PhaseRow, ReportDocument
 from simcore.report.queues import queues_text
 from simcore.report.table import Table, columns
 from simcore.report.tables import helps, joined, layer_total, layers_by_name, per_iteration, phases, share, top_layers
-from simcore.report.wafer import wafer_steps
 from simcore.timeline.breakdown import OperationTotal
 from simcore.units import format_bytes, format_joules, format_ns
 from simcore.workload.model import PhaseName
@@ -82,7 +81,7 @@ def _parts(
     yield wrapped(_circuits(whole), width)
     yield wrapped(_faults(whole), width)
     yield wrapped(_power(whole), width)
-    yield from wafer_steps(whole)
+    yield from _wafer_steps(whole)
     yield _definitions(whole, width)
     yield "" if "what_would_help" in whole or not whole["time_ns"] else wrapped(ADVICE, width)
 
@@ -140,6 +139,20 @@ def _power(document: ReportDocument) -> str:
     name, npus = row["accelerator"], document["npus"]
     drawn = f"{row['board_w']:,.0f} W on average, {format_joules(row['energy_j'] / npus)}"
     return f"Power: a {name} draws {drawn}; all {npus:,} {format_joules(row['energy_j'])}."
+
+
+def _wafer_steps(document: ReportDocument) -> Iterator[str]:
+    """The steps of a wafer in words, a paragraph each; nothing for other runs."""
+    for step in document.get("wafer", {"steps": []})["steps"]:
+        most, rate = step["compute_ns"], f", {step['tokens_per_s']:,.0f} tokens/s" if step["tokens"] else ""
+        busiest = f"NPU {most['npu']} computes most, {format_ns(most['max'])} (mean {format_ns(most['mean'])})"
+        lines = [f"{step['name']}: {format_ns(step['time_ns'])}{rate}; {busiest}."]
+        late = [
+            f"{each['npu']} (+{format_ns(each['cost_ns'])} in {each['phases']} phases)"
+            for each in step.get("stragglers", [])
+        ]
+        lines += [f"Stragglers: {', '.join(late[:3])}."] if late else []
+        yield "\n".join(lines)
 
 
 def dominating(document: ReportDocument) -> str:

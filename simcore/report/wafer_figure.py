@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from simcore.files import write_text
 from simcore.report.palette import DIMENSIONS, HEAT, INK
-from simcore.report.plots import new_figure, save, styled
+from simcore.report.plots import canvas, save
 from simcore.units import format_bytes
 from simcore.workload.wafer import CoreStep, Instruction
 
@@ -29,9 +29,7 @@ MOST_MATRICES = 6  # pictures of single layers in a folder; traffic.csv has them
 
 def matrix_figure(sent_bytes: IntArray, title: str = "") -> Figure:
     """Bytes from every node (rows) to every node (columns), with what each sends and receives in total."""
-    with styled():
-        figure = new_figure(9, 8)
-        axes = figure.subplots()
+    with canvas(9, 8) as (figure, axes):
         shown = np.ma.masked_equal(sent_bytes / MEGA, 0)
         picture = axes.imshow(shown, cmap=HEAT, interpolation="nearest")
         figure.colorbar(picture, ax=axes, label="bytes sent (MB)", shrink=0.8)
@@ -58,9 +56,7 @@ def write_wafer(traffic: Mapping[str, IntArray], folder: Path) -> None:
 
 def slowdown_figure(faults: Sequence[int], slowdown: Sequence[FloatArray], what: str) -> Figure:
     """Slowdown against the number of faults, an array of draws for each number; the line is the median."""
-    with styled():
-        figure = new_figure(7, 4.5)
-        axes = figure.subplots()
+    with canvas(7, 4.5) as (figure, axes):
         spread = np.repeat(np.asarray(faults), [len(draws) for draws in slowdown])
         axes.scatter(spread, np.concatenate(slowdown), s=12, color=DIMENSIONS[0], alpha=0.6, label="one draw")
         axes.plot(faults, [np.median(draws) for draws in slowdown], color=INK, label="median")
@@ -115,9 +111,7 @@ def moves_figure(moves: Moves, title: str, node_grid: tuple[int, int], core_grid
     """
     nodes, cores = (rows * columns for rows, columns in (node_grid, core_grid))
     between = node_bytes(moves, nodes, cores)
-    with styled():
-        figure = new_figure(13, 6)
-        wafer, matrix = figure.subplots(1, 2)
+    with canvas(13, 6, 1, 2) as (figure, (wafer, matrix)):
         _draw_wafer(wafer, moves, node_grid, core_grid)
         shown = np.ma.masked_equal(between / KILO, 0)
         figure.colorbar(matrix.imshow(shown, cmap=HEAT, interpolation="nearest"), ax=matrix, label="bytes (kB)")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simcore.report.palette import DIMENSIONS, FAMILIES, INK, PHASES
-from simcore.report.plots import new_figure, styled
+from simcore.report.plots import canvas
 from simcore.report.table import shorten
 from simcore.report.text import PHASE_WORDS
 from simcore.units import SIZES, format_bytes, largest_unit
@@ -31,12 +31,10 @@ MARKERS = "osD^vPX*<>hd"
 def contents_figure(contents: Contents) -> Figure:
     """Bytes by collective and group, message sizes, computation by kind of layer and, where known, the roofline."""
     panels = [_traffic, _sizes, _kinds, *([_roofline] if contents.work and contents.roof else [])]
-    with styled():
-        figure = new_figure(11, 7.5)
-        axes = figure.subplots(2, 2).ravel()
-        for draw, place in zip(panels, axes, strict=False):
+    with canvas(11, 7.5, 2, 2) as (figure, axes):
+        for draw, place in zip(panels, axes.flat, strict=False):
             draw(place, contents)
-        for place in axes[len(panels) :]:
+        for place in axes.flat[len(panels) :]:
             place.set_axis_off()
         each = f", mean of {contents.num_ranks} ranks" if contents.num_ranks > 1 else ", one rank"
         figure.suptitle(_plain(shorten(contents.name or "workload", 60)) + each + ", one step")

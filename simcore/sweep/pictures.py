@@ -11,7 +11,7 @@ import numpy as np
 
 from simcore.errors import InputError
 from simcore.report.palette import DIMENSIONS, FAMILIES, HEAT, INK, PHASES
-from simcore.report.plots import name_front, new_figure, styled
+from simcore.report.plots import canvas, name_front
 from simcore.report.table import shorten
 from simcore.sweep.run import FIGURES, Row
 from simcore.units import largest_unit, unit_of_key
@@ -32,9 +32,7 @@ def study_figure(rows: Sequence[Row], varied: Sequence[str]) -> Figure:
     axes_values = {name: _values(rows, name) for name in varied}
     changing = [name for name in varied if len(axes_values[name]) > 1] or [varied[0]]
     scale, unit = largest_unit(max(row["figures"]["time_ns"] for row in rows))
-    with styled():
-        figure = new_figure(7, 4.8)
-        axes = figure.subplots()
+    with canvas(7, 4.8) as (figure, axes):
         cells = prod(len(axes_values[name]) for name in changing)
         if len(changing) == 2 and len(rows) >= LEAST_FILLED * cells:
             _heat_map(axes, rows, changing, [axes_values[name] for name in changing], scale, unit)
@@ -60,13 +58,14 @@ def shown(value: object) -> str:
 
 
 def _axis_name(name: str, values: Sequence[object]) -> str:
-    """A thing that varies with the unit of its values, where these are numbers.
+    """A thing that varies with the unit of its values, where these are numbers or lists of numbers.
 
-    >>> _axis_name("topology.bandwidth[0]", [25, 50]), _axis_name("topology.bandwidth[0]", ["200 Gb/s"])
-    ('topology.bandwidth[0] (GB/s)', 'topology.bandwidth[0]')
+    >>> _axis_name("topology.bandwidth", [[25], [50, 50]]), _axis_name("topology.bandwidth[0]", ["200 Gb/s"])
+    ('topology.bandwidth (GB/s)', 'topology.bandwidth[0]')
     """
     unit = unit_of_key(name.rpartition(".")[2].partition("[")[0])
-    return f"{name} ({unit})" if unit and all(map(_is_number, values)) else name
+    numbers = [one for value in values for one in (value if isinstance(value, list) else [value])]
+    return f"{name} ({unit})" if unit and all(map(_is_number, numbers)) else name
 
 
 def _label(value: object) -> str:
@@ -176,9 +175,7 @@ def scaling_figure(rows: Sequence[Row], varied: Sequence[str]) -> Figure:
     scale, unit = largest_unit(max(row["figures"]["time_ns"] for row in rows))
     npus, time = measure(rows, varied, "npus"), measure(rows, varied, "time_ns")
     curves = _by_setting(rows, [name for name in varied if _is_apart(rows, name)])
-    with styled():
-        figure = new_figure(7, 4.8)
-        axes = figure.subplots()
+    with canvas(7, 4.8) as (figure, axes):
         for (label, some), colour, marker in zip(curves.items(), CURVES, MARKERS, strict=False):
             points = [(npus(row), time(row) / scale) for row in some]
             axes.plot(*zip(*points, strict=True), marker, color=colour, label=label or "runs", markersize=5)
@@ -206,9 +203,7 @@ def trade_figure(rows: Sequence[Row], varied: Sequence[str], names: tuple[str, s
     across, up = (measure(rows, varied, name) for name in names)
     (wide, xlabel), (high, ylabel) = _scale(rows, across, names[0]), _scale(rows, up, names[1])
     points, best = ([(across(row) / wide, up(row) / high) for row in some] for some in (rows, front(rows, across, up)))
-    with styled():
-        figure = new_figure(7, 4.8)
-        axes = figure.subplots()
+    with canvas(7, 4.8) as (figure, axes):
         axes.plot(*zip(*points, strict=True), "o", color=CURVES[0], alpha=0.6, markersize=5, label="runs")
         axes.plot(*zip(*best, strict=True), "-", color=INK, linewidth=1, drawstyle="steps-post")
         _mark(axes, best, "no run is better in both", front(rows, across, up), set(varied) - {*names})

@@ -16,8 +16,7 @@ from simcore.report.table import Table, columns
 from simcore.report.text import wrapped
 from simcore.sweep.pictures import front, measure, scaling_figure, shown, study_figure, trade_figure
 from simcore.sweep.run import FIGURES, Row
-from simcore.sweep.store import read_rows
-from simcore.sweep.sweep import RESULTS, SCHEMA, STUDY
+from simcore.sweep.sweep import RESULTS, SCHEMA, STUDY, read_rows
 from simcore.units import format_ns
 
 SHOWN = FIGURES[1:-1]

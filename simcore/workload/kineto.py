@@ -21,9 +21,9 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from simcore.collection import collection_paused
 from simcore.errors import InputError
 from simcore.library import table
+from simcore.memory import collection_paused
 from simcore.workload.archives import documents, foreign
 
 Column = NDArray[np.int64]

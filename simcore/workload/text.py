@@ -19,10 +19,10 @@ from itertools import chain, groupby, product, repeat
 from operator import attrgetter
 from pathlib import Path
 
-from simcore.collection import collection_paused
 from simcore.documents import read_text
 from simcore.errors import InputError, Location, Problems, closest
 from simcore.library import table
+from simcore.memory import collection_paused
 from simcore.units import parse_bytes
 from simcore.workload import headers
 from simcore.workload.headers import ROW_POLICIES, Header

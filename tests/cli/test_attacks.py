@@ -58,6 +58,24 @@ def test_an_error_that_a_library_makes_of_the_end_of_memory_is_the_end_of_memory
     assert not Watch().ended(AttributeError("a defect"))
 
 
+def test_the_end_of_memory_is_told_though_the_watch_interrupts_what_tells_it(monkeypatch, capsys):
+    """Its interrupt may come when the command has already met a MemoryError of its own."""
+    ended = Watch.ended
+
+    def interrupted(watch: Watch, error: BaseException) -> bool:
+        if isinstance(error, MemoryError):
+            watch.used_bytes = 1 << 30
+            raise KeyboardInterrupt
+        return ended(watch, error)
+
+    def play(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(Watch, "ended", interrupted)
+    monkeypatch.setattr("simcore.api.play", play)
+    assert "needs more memory than there is" in refused(capsys, f"{RUN} ring8")
+
+
 @linux
 def test_a_dense_network_is_estimated_before_it_is_built(tmp_path):
     (tmp_path / "net.yaml").write_text(MESH.format("FullyConnected", 300_000))

@@ -140,8 +140,8 @@ def test_what_is_wrong_is_named(wse, command, words, named):
 def test_worker_processes_write_what_one_process_writes(wse, tmp_path, monkeypatch):
     """Large steps are written by all processor cores."""
     assert wse("nodes", "-o", "one", "--decode_len", "1")[0] == 0
-    monkeypatch.setattr("simcore.cli.wse_files.MANY_TOKENS", 0)
-    monkeypatch.setattr("simcore.cli.wse_files.cores", lambda: 2)
+    monkeypatch.setattr("simcore.cli.generate_wse.MANY_TOKENS", 0)
+    monkeypatch.setattr("simcore.cli.generate_wse.cores", lambda: 2)
     assert wse("nodes", "-o", "two", "--decode_len", "1")[0] == 0
     files = [path.relative_to(tmp_path / "one") for path in (tmp_path / "one").rglob("*.csv")]
     assert len(files) == 16

@@ -5,15 +5,22 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import click
 import numpy as np
 import pytest
 
 from simcore.cli import cli, main
-from simcore.cli.command import Command, Option, Target
-from simcore.cli.options import options_of
+from simcore.cli.command import Command, Option
+from simcore.cli.kinds import Target
+from simcore.cli.table import options_of
+from simcore.cost.closed.scaling import CHIPS
+from simcore.cost.closed.simple import Variant
 from simcore.cost.words import CHOICES
+from simcore.generate.aicb.options import FRAMES
+from simcore.replay.kinds import categories
+from simcore.workload.model import CollectiveKind
 from tests.laws.inputs import inputs
 
 
@@ -132,8 +139,20 @@ def test_help_needs_none_of_the_heavy_libraries():
 
 
 def test_the_words_of_a_plan_that_the_help_shows_are_those_that_are_taken():
-    shown = {str(one.name): str(one.metavar).split("|") for one in options_of("predict plan") if one.metavar}
+    shown = {str(one.name): str(one.metavar).split("|") for one in options_of("plan") if one.metavar}
     assert shown == {name: list(names) for name, names in CHOICES.items()}
+
+
+def test_choices_of_the_table_are_those_of_the_code():
+    choices = {(path[1:], one.name): one.type.choices for path, command in LEAVES.items() for one in command.params
+               if isinstance(one.type, click.Choice)}  # fmt: skip
+    kinds = tuple(map(str, CollectiveKind))
+    assert choices[("cost", "scaling"), "chip"] == tuple(CHIPS)
+    assert choices[("cost", "simple"), "variant"] == get_args(Variant)
+    assert choices[("generate", "collective"), "kind"] == kinds
+    assert choices[("generate", "schedule"), "kind"] == kinds[: kinds.index("barrier")]
+    assert {choices[("generate", name), "frame"] for name in FRAMES} == {(frame,) for frame in FRAMES.values()}
+    assert ", ".join(categories()) in " ".join(shown(("simcore", "replay")))
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -99,14 +99,14 @@ def test_a_folder_of_results_has_the_pictures_of_the_wafer(simcore, tmp_path):
 def test_faults_make_a_step_slower_and_a_picture(simcore, tmp_path, dead):
     """Without faults the factor is one."""
     (tmp_path / "spare.yaml").write_text(WAFER.format(4, 4) + "wafer: {spare_rows: 2}\n")
-    words = ("--workload", "spec.yaml", "--topology", "spare.yaml", "--dead", dead, "--counts", "0,2", "--samples", "2")
-    status, out, _ = simcore("generate", "wse", "faults", *words, "--json", "-o", "f.png")
+    words = ("--workload", "spec.yaml", "--topology", "spare.yaml", "--dead", dead, "--samples", "2")
+    status, out, _ = simcore("generate", "wse", "faults", *words, "--counts", "0,2", "--json", "-o", "f.png")
     rows = json.loads(out)["rows"]
     assert status == 0
     assert [row["dead"] for row in rows] == [0, 2]
     assert rows[0]["slowdown"] == 1.0 <= rows[1]["most"]
     assert (tmp_path / "f.png").exists()
-    assert simcore("generate", "wse", "faults", *words)[0] == 0
+    assert simcore("generate", "wse", "faults", *words, "--counts", "0")[0] == 0
 
 
 @pytest.mark.parametrize(

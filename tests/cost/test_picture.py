@@ -17,7 +17,7 @@ def test_a_search_draws_its_front(tmp_path, capsys):
     study = tmp_path / "s.yaml"
     study.write_text(
         "model: {layers: 4, hidden: 1024, heads: 16, ffn: 4096, vocab: 32000}\n"
-        "seq: 512\naccelerators: 8\nglobal_batch: 8\ncluster: selene\n"
+        "seq: 512\naccelerators: 8\nglobal_batch: 8\ncluster: selene\nmicro_batch: [1]\n"
     )
     assert main(["search", str(study), "--plot", str(tmp_path / "f.png")]) == 0
     assert (tmp_path / "f.png").exists()

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from simcore.cli.run import command as run_command
-from simcore.cli.topology import command as topology_command
+from simcore.cli.table import command
 from simcore.cost.published import suites as published
 from simcore.cost.published.reading import sort_rows
 from simcore.cost.simai.bandwidth import read_bus_bandwidths
@@ -29,8 +28,8 @@ from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.load import load
 from simcore.replay import recorded
 from simcore.report.archive import read_report
-from simcore.sweep.store import read_rows
 from simcore.sweep.study import read_study
+from simcore.sweep.sweep import read_rows
 from simcore.system import config, remote_memory
 from simcore.system.plans import schedule
 from simcore.workload import text
@@ -103,13 +102,13 @@ def _summary(path: Path) -> object:
 
 
 def _configuration(path: Path) -> object:
-    return run_command.make_context("run", ["--config", str(path)])
+    return command("run").make_context("run", ["--config", str(path)])
 
 
 def _shown(path: Path) -> object:
     if load(str(path)).npus > MOST_SHOWN:  # what is asked for is done, however long it takes
         return None
-    return topology_command.main(["show", "--json", str(path)], standalone_mode=False)
+    return command("topology").main(["show", "--json", str(path)], standalone_mode=False)
 
 
 def _measurements(path: Path) -> object:

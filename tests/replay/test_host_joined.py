@@ -15,7 +15,7 @@ from simcore.replay.whatif.products import width_factors
 from simcore.workload.host_trace import read_recorded
 from simcore.workload.kineto import read_ranks
 from tests.profiles_of_steps import recorded
-from tests.shared import shared
+from tests.shared import recording, shared
 
 
 def public(name):
@@ -24,7 +24,7 @@ def public(name):
 
 def test_widths_of_a_profile_without_shapes_change_by_the_host_traces():
     """PARAM's linear: layers of 1024 x 1024 floats, which fill a V100 better at twice the width."""
-    (plain,) = read_ranks([public("linear_kineto.json.gz")])
+    (plain,) = recording("param", "linear_kineto.json.gz")
     with pytest.raises(InputError, match="no matrix product says its shape"):
         width_factors(view(plain), "hidden", 2048)
     (trace,), _ = read_recorded([public("linear_kineto.json.gz")], [public("linear_et.json.gz")])

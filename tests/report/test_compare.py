@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 import simcore
-from simcore.cli.compare import command
+from simcore.cli.table import command
 from simcore.errors import InputError
 from simcore.report.archive import read_report
 from simcore.report.compare import compare
@@ -70,7 +70,7 @@ def test_the_text_is_no_wider_than_asked(width):
 
 def test_the_command_reads_files_and_folders(tmp_path):
     (tmp_path / "report.json").write_text(encode(report().to_dict()))
-    result = CliRunner().invoke(command, [str(tmp_path), str(tmp_path / "report.json"), "--json"])
+    result = CliRunner().invoke(command("compare"), [str(tmp_path), str(tmp_path / "report.json"), "--json"])
     assert result.exit_code == 0
     document = json.loads(result.stdout)
     assert document["schema"] == "simcore.compare/1"

@@ -136,6 +136,8 @@ seq: 1024
 accelerators: 16
 global_batch: 64
 cluster: selene
+micro_batch: [1]
+zero: [0, 1]
 """
 TRACES = Path(__file__).parents[2] / "docs" / "traces"
 COMMANDS = {

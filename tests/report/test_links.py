@@ -76,10 +76,10 @@ def test_a_name_that_cannot_be_written_is_refused(tmp_path, name, said):
 
 
 def test_the_option_writes_the_map(tmp_path):
-    from simcore.cli.run import command
+    from simcore.cli.table import command
 
     path = tmp_path / "links.png"
     given = ["--workload", "micro_all_reduce", "--topology", "mesh_8x8", "--links", str(path), "-q"]
-    result = CliRunner().invoke(command, given)
+    result = CliRunner().invoke(command("run"), given)
     assert result.exit_code == 0, result.output
     assert path.read_bytes().startswith(b"\x89PNG")

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from simcore.cli import main
 from simcore.errors import InputError, SimulationError
 from simcore.sweep.run import execute, tasks
-from simcore.sweep.store import appending, read_rows
 from simcore.sweep.study import Study, read_study
-from simcore.sweep.sweep import RESULTS, sweep
+from simcore.sweep.sweep import RESULTS, appending, read_rows, sweep
 from simcore.sweep.workers import workers
 
 STUDY = """\

@@ -1,6 +1,7 @@
 """Host execution traces beside profiles: which operator is which, and what only the host trace tells."""
 
 import json
+from functools import cache
 
 import pytest
 from hypothesis import assume, given, settings
@@ -137,7 +138,7 @@ def test_kernels_of_one_launch_that_share_a_size_stay_without():
 def test_shapes_of_a_host_trace_are_those_that_the_profile_records_itself():
     """PARAM's DLRM has both: eight ranks, 1633 operators each."""
     recorded = read_ranks(pair(DLRM[:1]))
-    hosts, _ = read_recorded(pair(DLRM))
+    hosts, _ = joined_dlrm()
     assert [trace.host.found for trace in hosts] == [1633] * 8
     files = {trace.rank: trace.host.file for trace in hosts}
     assert all(file.endswith(f"dlrm_eg_{rank}.json") for rank, file in files.items())
@@ -146,13 +147,18 @@ def test_shapes_of_a_host_trace_are_those_that_the_profile_records_itself():
         assert joined(replace(trace, products={}), own[files[trace.rank]]).products == trace.products
 
 
+@cache
+def joined_dlrm():
+    return read_recorded(pair(DLRM))
+
+
 def _hosts():
     return [read_host_trace(content, file) for file, content in documents(pair(DLRM[1:])[0])]
 
 
 def test_collectives_of_old_profiles_get_their_bytes():
     """DLRM, rank 0: 6144 floats there and back, three gradients of 394241, 112 and 226960 floats."""
-    (trace, *_), left = read_recorded(pair(DLRM))
+    (trace, *_), left = joined_dlrm()
     sizes = [(said.operation, said.size_bytes) for _, said in sorted(trace.collectives.items())]
     assert (len(sizes), left) == (8, [])
     assert sizes[0] == sizes[5] == ("all_to_allv", 4 * 6144)

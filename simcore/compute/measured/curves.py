@@ -1,7 +1,5 @@
 """Measured times as curves: one per configuration, along the one size that was swept (rows, tokens, bytes)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property

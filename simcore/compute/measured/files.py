@@ -1,7 +1,5 @@
 """A user's table of measurements: a numpy file or CSV of the documented columns, checked with located errors."""
 
-from __future__ import annotations
-
 import csv
 import io
 import zipfile

@@ -4,8 +4,6 @@ Kriging (Matheron 1963; Cressie, Statistics for Spatial Data, 1993) with an expo
 and gently sloping planes as prior: near points count most, points that say the same share their weight.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -5,8 +5,6 @@ words (type, framework, stage) must agree. Axes say how far two configurations a
 octave in a column counts as its weight.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any

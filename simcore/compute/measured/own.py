@@ -1,7 +1,5 @@
 """A user's own tables: kept beside the shipped ones, and asked before them."""
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path

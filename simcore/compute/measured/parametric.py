@@ -1,7 +1,5 @@
 """A time from stated rates alone: arithmetic beside memory traffic, after a fixed part, and bytes over a link."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import lru_cache
 

@@ -1,7 +1,5 @@
 """The rows of a table, answered."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -6,8 +6,6 @@ size and `level` = 2,048 x log2 of the microseconds (a step of 0.03 %). `index.j
 found in the folder `own_folder()` and come first.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Mapping

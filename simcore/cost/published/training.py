@@ -213,6 +213,7 @@ def _shared(words: str, degrees: Mapping[str, int], per_node: int) -> int:
 
 _FULL = re.compile(r"full(?: \((\d+) layers\))?")
 _WIDE_GRADIENTS = 4
+_BLACKWELL = 2024
 
 
 def _mlperf(row: Stated) -> Step:
@@ -236,8 +237,11 @@ def _mlperf(row: Stated) -> Step:
         adapted = str(Weights.QKV), str(Weights.PROJECTION)
         choices |= {"lora_rank": _rank(row["model"]["task"]), "lora_modules": adapted}
         choices["parameter_dtype"] = "fp8" if ELEMENT_BYTES[choices["dtype"]] < STORED_BYTES else ""
-    step = _step(row, model, _graphs(row, options), choices)
-    narrower = precision.get("confirmed") is False and "fp4" in _device(row).peak_flops_per_s
+    # A step is one CUDA graph where a submission says so, and on all of Blackwell since MLPerf 5.1.
+    device = _device(row)
+    graph = (str(row.get("round", "")) >= "5.1" and device.year >= _BLACKWELL) or _yes(options.get("cuda_graph"))
+    step = _step(row, model, "mlperf-graphs" if graph else "mlperf-nemo", choices)
+    narrower = precision.get("confirmed") is False and "fp4" in device.peak_flops_per_s
     if not narrower:
         return step
     (one,) = step.jobs
@@ -254,14 +258,3 @@ def _rank(task: str) -> int:
     if not found:
         raise InputError.at("model", "LoRA without a rank", expected="rank 16", found=task)
     return int(found[1])
-
-
-def _graphs(row: Stated, options: Stated) -> str:
-    """The profile of NVIDIA's programs: by release and device; whether a step is a graph."""
-    device = _device(row)
-    if str(row.get("round", "")) >= "5.1" and device.year >= _BLACKWELL:
-        return "mlperf-2025.09"
-    return "mlperf-graphs" if _yes(options.get("cuda_graph")) else "mlperf-nemo"
-
-
-_BLACKWELL = 2024

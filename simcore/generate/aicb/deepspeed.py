@@ -1,7 +1,5 @@
 """AICB's operation lists of DeepSpeed's ZeRO stages on a LLaMA-like model; tensor parallelism is never used."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """AICB's files of a step, training or inference, in the forms that AICB has."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from simcore.errors import InputError

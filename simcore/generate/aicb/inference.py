@@ -1,7 +1,5 @@
 """AICB's SimAI inference text: the layers of DeepSeek, Qwen3 MoE and Qwen3-Next in prefill or decode, forward only."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal

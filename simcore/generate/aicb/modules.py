@@ -1,7 +1,5 @@
 """The modules AICB builds a pipeline stage from, with the parameters one tensor-parallel rank holds of each."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

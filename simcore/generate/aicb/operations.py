@@ -1,7 +1,5 @@
 """AICB's operation lists: one line per operation in program order, as its CSV files have them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The models AICB's shell scripts know by `-m`, as its scripts have them: the table `presets.txt`."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """Short ways to build AICB's rows, and the text of the file they make."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

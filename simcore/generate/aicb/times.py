@@ -1,7 +1,5 @@
 """AICB's computation description files: measured kernel times by section, and what AICB makes of them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path

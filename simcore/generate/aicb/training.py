@@ -4,8 +4,6 @@ The two ways give different files, not only different times: `_Profiled` drops t
 parallelism, `_Unprofiled` writes them whatever the size of the group. Both describe one rank of one pipeline stage.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 

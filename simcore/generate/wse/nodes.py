@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from simcore.generate.wse.exchange import Exchange, Routed
 from simcore.generate.wse.moe import mixture
-from simcore.generate.wse.operations import MOVEMENT, Operation, Part, tensor
+from simcore.generate.wse.operations import MOVEMENT, Operation, Owner, Part, tensor
 from simcore.generate.wse.ranks import Ints
 from simcore.generate.wse.routing import Routing, draw
 from simcore.generate.wse.rows import attention, dense, head
@@ -19,6 +19,7 @@ from simcore.generate.wse.settings import System
 from simcore.generate.wse.training import backward
 from simcore.model.plan import split
 from simcore.model.shape import Model
+from simcore.workload.model import PhaseName
 
 
 class Job(Struct, frozen=True):
@@ -89,7 +90,7 @@ def _stage_layers(job: Job, node: int) -> list[str]:
 
 def operations(job: Job, step: Step, node: int, routed: Routed, *, movement: bool = True) -> Iterator[Operation]:
     """The rows of one node in one step, in the order of execution; `movement` adds those that cost nothing."""
-    scope = Scope(job.model, job.system, step, job.batch, job.element_bytes, node, movement, job.train)
+    scope = Scope(job.model, job.system, step, job.batch, job.element_bytes, node, movement, job.train or not movement)
     layers = _stage_layers(job, node)
     if not layers:
         return
@@ -110,7 +111,7 @@ def _forward(job: Job, scope: Scope, layers: list[str], routed: dict[str, Exchan
     """The layers of the node's stage, with what comes from the stage before and goes to the one after."""
     node, before, block = scope.node, scope.node - job.system.stage_nodes, Block(scope, layers[0])
     if before >= 0 and (sent := _stage_layers(job, before)):  # what the previous stage sent
-        yield _meeting(f"{sent[-1]}_pp_barrier", before, node)
+        yield _meeting(f"{sent[-1]}_pp_barrier", before, node, Owner(sent[-1], Part.STAGES))
         source = tensor(node, f"{sent[-1]}_pp_{before}")
     else:  # this cluster's part of all queries
         shape, local = (scope.batch, scope.step.queries, scope.model.hidden), scope.local
@@ -118,24 +119,26 @@ def _forward(job: Job, scope: Scope, layers: list[str], routed: dict[str, Exchan
         source = block.at("queries")
     for name in layers:
         source = yield from _layer(scope, name, source, routed)
-    yield from _passed(job, scope, scope.node + job.system.stage_nodes, f"{layers[-1]}_pp", source)
+    yield from _passed(job, scope, scope.node + job.system.stage_nodes, Owner(layers[-1], Part.STAGES), source)
 
 
 def _backward(job: Job, scope: Scope, rows: list[Operation], routed: dict[str, Exchange]) -> Iterator[Operation]:
     """The same layers backwards; gradients go to the stage before."""
     layers, after = _stage_layers(job, scope.node), scope.node + job.system.stage_nodes
     if after < job.system.nodes and (held := _stage_layers(job, after)):
-        yield _meeting(f"{held[0]}_pp_barrier_dgrad", scope.node, after)
-    own = [each for each in rows if each.of and each.kind not in MOVEMENT]
+        whose = Owner(held[0], Part.STAGES, PhaseName.INPUT_GRAD)
+        yield _meeting(f"{held[0]}_pp_barrier_dgrad", scope.node, after, whose)
+    own = [each for each in rows if each.of and each.of.part is not Part.STAGES and each.kind not in MOVEMENT]
     yield from backward(scope, own, routed)
-    yield from _passed(job, scope, scope.node - job.system.stage_nodes, f"{layers[0]}_pp", "", "_dgrad")
+    whose = Owner(layers[0], Part.STAGES, PhaseName.INPUT_GRAD)
+    yield from _passed(job, scope, scope.node - job.system.stage_nodes, whose, "", "_dgrad")
 
 
-def _passed(job: Job, scope: Scope, goal: int, uid: str, source: str, suffix: str = "") -> Iterator[Operation]:
+def _passed(job: Job, scope: Scope, goal: int, of: Owner, source: str, suffix: str = "") -> Iterator[Operation]:
     """Send the output, or its gradient, to the node in the same place of the next stage; wait until it is there."""
     if not 0 <= goal < job.system.nodes or not _stage_layers(job, goal):
         return
-    shape = (len(scope.local), scope.step.queries, scope.model.hidden)
+    uid, shape = f"{of.layer}_pp", (len(scope.local), scope.step.queries, scope.model.hidden)
     yield Operation(
         uid=f"{uid}{suffix}",
         kind="Unicast",
@@ -144,13 +147,14 @@ def _passed(job: Job, scope: Scope, goal: int, uid: str, source: str, suffix: st
         outputs=(tensor(goal, f"{uid}{suffix}_{scope.node}"),),
         network_bytes=int(np.prod(shape)) * scope.element_bytes,
         group=(goal,),
+        of=of,
     )
-    yield _meeting(f"{uid}_barrier{suffix}", scope.node, goal)
+    yield _meeting(f"{uid}_barrier{suffix}", scope.node, goal, of)
 
 
-def _meeting(uid: str, first: int, second: int) -> Operation:
+def _meeting(uid: str, first: int, second: int, of: Owner) -> Operation:
     """Two nodes of neighbouring stages wait for each other."""
-    return Operation(uid, "Barrier", (), group=tuple(sorted((first, second))))
+    return Operation(uid, "Barrier", (), group=tuple(sorted((first, second))), of=of)
 
 
 def _layer(scope: Scope, name: str, source: str, routed: dict[str, Exchange]) -> Rows:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any, NamedTuple
 
+from simcore.workload.model import PhaseName
+
 Group = tuple[int, ...]
 # Kinds of rows: those that cost nothing, for they only cut, join and rename tensors, and those of one meaning.
 MOVEMENT = {"View", "Split", "Transpose", "Slice", "Concat", "Add", "Sum"}
@@ -25,21 +27,23 @@ class Part(Enum):
     EXPERT = "expert"
     SHARED = "shared"
     REJOINED = "outputs brought to the cluster"
+    STAGES = "passed on between stages"
 
 
 class Owner(NamedTuple):
-    """The part of a layer that an operation is of."""
+    """The part of a layer that an operation is of, and of which of its passes; None: that is not known."""
 
     layer: str
-    part: Part
+    part: Part | None
+    phase: PhaseName = PhaseName.FORWARD
 
 
 class Operation(NamedTuple):
     """A row of a node's file.
 
     `shape` holds the numbers of the row's Dimensions column, its meaning depends on `kind`; `group` the nodes that
-    take part in (or, for a multicast, receive) a communication. Tensors are named "node:uid". In training every
-    operation within a stage says whose it is (`of`).
+    take part in (or, for a multicast, receive) a communication. Tensors are named "node:uid". Where a backward
+    pass or phases are made of them, operations that cost something say whose they are (`of`).
     """
 
     uid: str

@@ -32,8 +32,8 @@ class Step(Struct, frozen=True):
 
 
 def owned(scope: Scope, layer: str, part: Part, rows: Rows) -> Rows:
-    """The rows of a part of a layer, which say so where a backward pass is made of them."""
-    if not scope.training:
+    """The rows of a part of a layer, which say so where that is asked for."""
+    if not scope.owners:
         return (yield from rows)
     while True:
         try:
@@ -49,7 +49,7 @@ def layer_number(name: str) -> int:
 
 
 class Scope(Struct, frozen=True, dict=True):
-    """One node in one step; `movement` adds the rows that only cut and join tensors, `training` says whose rows are."""
+    """One node in one step; `movement` adds the rows that only cut and join tensors, `owners` says whose rows are."""
 
     model: Model
     system: System
@@ -58,7 +58,7 @@ class Scope(Struct, frozen=True, dict=True):
     element_bytes: int
     node: int
     movement: bool = True
-    training: bool = False
+    owners: bool = False
 
     @cached_property
     def groups(self) -> Groups:

@@ -16,8 +16,9 @@ from msgspec import Struct
 from simcore.errors import InputError, Location
 from simcore.generate.wse.files import HEADER
 from simcore.generate.wse.jobs import FILES, is_specification, made, placed, specification
-from simcore.generate.wse.operations import MOVEMENT, TOGETHER, Operation
+from simcore.generate.wse.operations import MOVEMENT, TOGETHER, Operation, Owner
 from simcore.generate.wse.traffic import node_step, phases
+from simcore.workload.model import PhaseName
 from simcore.workload.wafer import CoreStep, Instruction, NodeStep
 
 NODES = ("nodes/*/node_*/*.csv", "*/node_*/*.csv", "node_*/*.csv")
@@ -162,15 +163,30 @@ def _row(columns: list[str]) -> Operation:
         shape = tuple(literal_eval(dims.partition(" x ")[0]))
     elif group is not None and dims != "N/A":
         shape = tuple(literal_eval(dims))
-    numbers = (*(part if isinstance(part, tuple) else (part,) for part in (*shape, group or ())),)
-    if not all(isinstance(each, int) and each >= 0 for part in numbers for each in part):
+    parts = (*(part if isinstance(part, tuple) else (part,) for part in (*shape, group or ())),)
+    if not all(isinstance(each, int) and each >= 0 for part in parts for each in part):
         raise ValueError(dims)
-    row = Operation(uid, kind, shape, (), (), _count(macs), _count(memory), _count(hbm), _count(net), group)
+    costs = _count(macs), _count(memory), _count(hbm), _count(net)
+    row = Operation(uid, kind, shape, (), (), *costs, group, _owner(uid))
     if kind == "AlltoAll" and len(row.shape[1]) != len(group or ()):
         raise ValueError(dims)
     if kind == "AllReduce" and row.network_bytes % max(prod(row.shape), 1):
         raise ValueError(dims)
     return row
+
+
+_LAST = "lm_head"
+_GRADIENTS = {"dgrad": PhaseName.INPUT_GRAD, "wgrad": PhaseName.WEIGHT_GRAD}
+
+
+def _owner(uid: str) -> Owner:
+    """Whose a row is: a file says it by the row's name.
+
+    >>> _owner("decode3_moe_gate").layer, _owner("lm_head_head_dgrad").phase.value
+    ('decode3', 'input_grad')
+    """
+    layer = _LAST if uid.startswith(_LAST) else uid.partition("_")[0]
+    return Owner(layer, None, _GRADIENTS.get(uid.rpartition("_")[2], PhaseName.FORWARD))
 
 
 def _count(text: str) -> int:

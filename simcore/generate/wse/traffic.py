@@ -19,9 +19,8 @@ from simcore.generate.wse.scope import Step
 from simcore.workload.wafer import Flows, NodeStep, Phase
 
 Flow = tuple[int, int, int, int]  # source, target, bytes, number of the multicast tree or -1
-Segment = tuple[str, tuple[int, int], list[Operation], tuple[int, ...]]
-LAST = "lm_head"
-PARTS = {"dgrad": "input_grad", "wgrad": "weight_grad"}
+Within = tuple[str, str]  # layer and pass
+Segment = tuple[str, Within, tuple[int, int], list[Operation], tuple[int, ...]]
 
 
 def node_step(job: Job, step: Step, routed: Routed) -> NodeStep:
@@ -40,8 +39,8 @@ def phases(rows: Sequence[Iterable[Operation]]) -> list[Phase]:
     orders: dict[tuple[str, ...], None] = {}
     for node, held in enumerate(rows):
         names = []
-        for name, work, sent, group in _segments(held):
-            draft = drafts.setdefault(name, _Draft(len(rows)))
+        for name, within, work, sent, group in _segments(held):
+            draft = drafts.setdefault(name, _Draft(within, len(rows)))
             draft.macs[node], draft.hbm_bytes[node] = work
             draft.rows += [(node, each) for each in sent]
             draft.groups[group] = None
@@ -67,39 +66,32 @@ def _merged(orders: list[tuple[str, ...]]) -> Iterator[str]:
         ) from error
 
 
-def part_of(uid: str) -> tuple[str, str]:
-    """(layer, part of the step) of an operation.
-
-    >>> part_of("decode3_moe_gate"), part_of("lm_head_head_dgrad")
-    (('decode3', 'forward'), ('lm_head', 'input_grad'))
-    """
-    layer = LAST if uid.startswith(LAST) else uid.partition("_")[0]
-    return layer, PARTS.get(uid.rpartition("_")[2], "forward")
-
-
 def _segments(rows: Iterable[Operation]) -> Iterator[Segment]:
-    """(name, work, communication, group) of every phase of one node."""
+    """(name, layer and pass, work, communication, group) of every phase of one node."""
     macs, hbm_bytes, within = 0, 0, ("", "")
     sent: list[Operation] = []
     for each in rows:
-        before, within = within, part_of(each.uid)
+        if each.of is None:  # costs nothing
+            continue
+        before, within = within, (each.of.layer, each.of.phase.value)
         if before != within and (macs or hbm_bytes):
-            yield " ".join(before), (macs, hbm_bytes), sent, ()
+            yield " ".join(before), before, (macs, hbm_bytes), sent, ()
             macs, hbm_bytes, sent = 0, 0, []
         macs, hbm_bytes = macs + each.macs, hbm_bytes + each.hbm_bytes
         if each.group is not None and each.kind != "Barrier":
             sent.append(each)
         if each.kind in {"Barrier", "AllReduce"}:
-            yield each.uid, (macs, hbm_bytes), sent, each.group or ()
+            yield each.uid, within, (macs, hbm_bytes), sent, each.group or ()
             macs, hbm_bytes, sent = 0, 0, []
     if macs or hbm_bytes or sent:
-        yield " ".join(within), (macs, hbm_bytes), sent, ()
+        yield " ".join(within), within, (macs, hbm_bytes), sent, ()
 
 
 class _Draft:
     """A phase in the making."""
 
-    def __init__(self, nodes: int):
+    def __init__(self, within: Within, nodes: int):
+        self.within = within
         self.macs, self.hbm_bytes = np.zeros(nodes, np.int64), np.zeros(nodes, np.int64)
         self.rows: list[tuple[int, Operation]] = []
         self.groups: dict[tuple[int, ...], None] = {}
@@ -108,8 +100,7 @@ class _Draft:
         """The finished phase."""
         groups = tuple(sorted(group for group in self.groups if len(group) > 1))
         kinds = dict.fromkeys(each.kind for _, each in self.rows)
-        layer, _, part = name.rpartition(" ") if " " in name else (part_of(name)[0], "", part_of(name)[1])
-        return Phase(name, self.macs, self.hbm_bytes, groups, _rounds(self.rows), layer, part, "+".join(kinds))
+        return Phase(name, self.macs, self.hbm_bytes, groups, _rounds(self.rows), *self.within, "+".join(kinds))
 
 
 def _rounds(rows: list[tuple[int, Operation]]) -> tuple[Flows, ...]:

@@ -21,6 +21,7 @@ from simcore.generate.wse.operations import ATTENTION, LINEAR, Operation, Owner,
 from simcore.generate.wse.ranks import shared_nodes
 from simcore.generate.wse.scope import Block, Scope
 from simcore.generate.wse.transport import backward_exchange
+from simcore.workload.model import PhaseName
 
 EXPERTS = {Part.EXPERT, Part.SHARED}
 
@@ -33,10 +34,12 @@ def backward(scope: Scope, rows: list[Operation], routed: dict[str, Exchange]) -
         blocks = [(attends, list(part)) for attends, part in groupby(held, _attends)]
         for attends, part in reversed(blocks):
             made = list(_input_gradients(scope, name, part, None if attends else routed.get(name)))
+            whose = Owner(name, None, PhaseName.INPUT_GRAD)
             for each in made:
-                yield each if each.kind == "Barrier" else each._replace(inputs=(source,))
+                yield each._replace(of=whose, inputs=() if each.kind == "Barrier" else (source,))
                 source = each.outputs[0] if each.outputs else source
-        yield from _weight_gradients(scope, name, held, source)
+        whose = Owner(name, None, PhaseName.WEIGHT_GRAD)
+        yield from (each._replace(of=whose) for each in _weight_gradients(scope, name, held, source))
 
 
 def _owner(row: Operation) -> Owner:
@@ -117,7 +120,7 @@ def _copies(scope: Scope) -> tuple[int, ...]:
 
 Members = Callable[[Scope], tuple[int, ...]]
 # Part of a layer -> what the sum of its weights' gradients is called, and who has the same; experts have no copies.
-SAME_WEIGHTS: dict[Part, tuple[str, Members]] = {
+SAME_WEIGHTS: dict[Part | None, tuple[str, Members]] = {
     Part.ATTENTION: ("attention", lambda scope: scope.groups.replicas),
     Part.SHARED: ("shared", _copies),
     Part.EXPERT: ("", lambda _: ()),

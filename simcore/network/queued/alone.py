@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import simpy
 
-from simcore.network.congested import Arriving
+from simcore.network.congested import Arriving, LinkNetwork
 from simcore.network.queued.flow import Message, Segment, Sender
 from simcore.network.queued.network import Instant, Queued
 from simcore.network.queued.ports import Port
@@ -53,7 +53,7 @@ class Steady(Queued):
         self._guide: Message | None = None  # is looked at each time that it has sent a stride
         self._look_at = 0
         self._base: _Snapshot | None = None
-        self._patience = self._left = 1
+        self._looks = 0
 
     def _sender(self, message: Message, rules: Ports) -> Sender:
         sender = self._active[message] = super()._sender(message, rules)
@@ -76,7 +76,7 @@ class Steady(Queued):
             stride = self._stride(message)
             if 4 * stride <= message.count - message.sent:
                 self._guide, self._look_at = message, message.sent + stride
-                self._base, self._patience, self._left = None, 1, 1
+                self._base, self._looks = None, 0
 
     def _stride(self, message: Message) -> int:
         """After how many segments the times of the next are rounded alike, on ways that are chosen alike."""
@@ -97,16 +97,14 @@ class Steady(Queued):
                 self._look(now_ns)
 
     def _look(self, now_ns: int) -> None:
-        """Compare with a state before, one that is ever longer ago (Brent's algorithm)."""
+        """Compare with a state before, which is taken anew after ever more looks (Brent's algorithm)."""
         seen = self._snapshot(now_ns)
+        self._looks += 1
         if self._base and self._base.state == seen.state:
             self._skip(self._base, seen)
-            self._base, self._patience, self._left = None, 1, 1
-        elif self._base is None or not self._left:
-            self._base, self._left = seen, self._patience
-            self._patience *= 2
-        else:
-            self._left -= 1
+            self._base, self._looks = None, 0
+        elif not self._looks & (self._looks - 1):
+            self._base = seen
 
     def _skip(self, base: _Snapshot, seen: _Snapshot) -> None:
         """Take as many periods out of all messages as leave two segments of each."""
@@ -139,13 +137,13 @@ class Steady(Queued):
     def _snapshot(self, now_ns: int) -> _Snapshot:
         """As things stand."""
         before_ns = min((segment.sent_ns for segment in self._under_way()), default=now_ns) - 1
-        ports = [self._of_port(port, now_ns) for port in self.ports]
+        ports = [_of_port(port, now_ns) for port in self.ports]
         senders = [sender.state(now_ns, before_ns) for sender in dict.fromkeys(self._active.values())]
         messages = [
             (each, each.missing - each.count + each.sent, each.tail_ns - now_ns, each.sent % self._stride(each))
             for each in self._active
         ]
-        due = [(at_ns - now_ns, self._of_instant(self._due[at_ns], now_ns)) for at_ns in sorted(self._due)]
+        due = [(at_ns - now_ns, _of_instant(self._due[at_ns], now_ns)) for at_ns in sorted(self._due)]
         counts = np.array([*self.counts(), *zip(*map(_added_up, self.ports), strict=True)], np.int64).T
         rows = len(self._curves) // 3, len(self._times) if self._times else 0
         sent = {each: each.sent for each in self._active}
@@ -159,24 +157,21 @@ class Steady(Queued):
             yield from (head[-1] for head in instant.heads)
             yield from (what for _, what in instant.changes if isinstance(what, Segment))
 
-    @staticmethod
-    def _of_port(port: Port, now_ns: int) -> tuple[object, ...]:
-        queue = [_of_segment(segment, now_ns) for segment in port.queue]
-        times = max(port.free_ns - now_ns, 0), max(port.alarm_ns - now_ns, 0)
-        still_ns = now_ns - port.still_since_ns if port.still_since_ns >= 0 else None
-        return (*times, still_ns, _lasting(port), queue)
-
-    @staticmethod
-    def _of_instant(instant: Instant, now_ns: int) -> tuple[object, ...]:
-        changes = [
-            (change, _of_segment(what, now_ns) if isinstance(what, Segment) else what)
-            for change, what in instant.changes
-        ]
-        return changes, [_of_segment(head[-1], now_ns) for head in sorted(instant.heads)]
-
     def remembers(self, since_ns: int) -> bool:
         """As `LinkNetwork.remembers`."""
         return super().remembers(since_ns - self.skipped_ns)
+
+
+def _of_port(port: Port, now_ns: int) -> tuple[object, ...]:
+    times = max(port.free_ns - now_ns, 0), max(port.alarm_ns - now_ns, 0)
+    still_ns = now_ns - port.still_since_ns if port.still_since_ns >= 0 else None
+    return (*times, still_ns, _lasting(port), [_of_segment(segment, now_ns) for segment in port.queue])
+
+
+def _of_instant(instant: Instant, now_ns: int) -> tuple[object, ...]:
+    due = instant.changes
+    changes = [(change, _of_segment(what, now_ns) if isinstance(what, Segment) else what) for change, what in due]
+    return changes, [_of_segment(head[-1], now_ns) for head in sorted(instant.heads)]
 
 
 def _of_segment(segment: Segment, now_ns: int) -> tuple[object, ...]:
@@ -184,4 +179,14 @@ def _of_segment(segment: Segment, now_ns: int) -> tuple[object, ...]:
     message = segment.message
     times = segment.tail_ns - now_ns, segment.sent_ns - now_ns
     place = segment.hop, segment.held, segment.way, segment.marked, segment.size_bytes
-    return message, segment.index - message.sent, *times, *place
+    readings = [reading.state(now_ns) for reading in segment.readings]
+    return message, segment.index - message.sent, readings, *times, *place
+
+
+class QueuedLinks(Queued):
+    """`Queued` that leaves to `Steady` what has the network for itself."""
+
+    @classmethod
+    def alone(cls) -> type[LinkNetwork]:
+        """As `LinkNetwork.alone`."""
+        return Steady

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, fields
 from math import inf
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Protocol
 
 from simcore.registry import Registry
 
@@ -25,13 +25,24 @@ class Path(NamedTuple):
     segment_bytes: int
 
 
+class Link(Protocol):
+    """What a reading tells of a link."""
+
+    bytes_per_s: float
+    sent_bytes: int
+
+
 class Reading(NamedTuple):
-    """What a segment saw when a link took it: bytes waiting, bytes that the link has sent, the time, its rate."""
+    """What a segment saw when a link took it: bytes waiting, bytes that the link had sent, the time."""
 
     queue_bytes: float
     sent_bytes: int
     now_ns: int
-    bytes_per_s: float
+    link: Link
+
+    def state(self, now_ns: int) -> tuple[float, ...]:
+        """Relative to now, and to what the link has sent since."""
+        return self.queue_bytes, self.link.sent_bytes - self.sent_bytes, now_ns - self.now_ns
 
 
 class Ack(NamedTuple):
@@ -213,6 +224,12 @@ class Hpcc(Law):
                 self._reacted_ns = ack.now_ns
         self._last = ack.readings
 
+    def state(self, now_ns: int, since_ns: int) -> Hashable:
+        """With the last readings relative to now."""
+        last, self._last = self._last, ()
+        own, self._last = super().state(now_ns, since_ns), last
+        return own, *(reading.state(now_ns) for reading in last)
+
     def _measure(self, readings: Sequence[Reading]) -> None:
         most, span = 0.0, 0.0
         rtt_ns = self.path.rtt_ns
@@ -220,8 +237,8 @@ class Hpcc(Law):
             elapsed_ns = new.now_ns - old.now_ns
             if elapsed_ns <= 0:
                 continue
-            waiting = min(new.queue_bytes, old.queue_bytes) / (new.bytes_per_s * rtt_ns * 1e-9)
-            use = waiting + (new.sent_bytes - old.sent_bytes) / (elapsed_ns * 1e-9) / new.bytes_per_s
+            waiting = min(new.queue_bytes, old.queue_bytes) / (new.link.bytes_per_s * rtt_ns * 1e-9)
+            use = waiting + (new.sent_bytes - old.sent_bytes) / (elapsed_ns * 1e-9) / new.link.bytes_per_s
             if use > most:
                 most, span = use, elapsed_ns
         share = min(span, rtt_ns) / rtt_ns
@@ -231,7 +248,7 @@ class Hpcc(Law):
         step = self._product * (1 - self.eta) / self.flows
         multiplies = self._use >= self.eta or self._stage >= self.max_stage
         wanted = self._reference / max(self._use / self.eta, 1e-3) + step if multiplies else self._reference + step
-        self.window_bytes = min(max(wanted, step), self._product)
+        self.window_bytes = round(min(max(wanted, step), self._product))  # a part of a byte is none
         self.rate_bytes_per_s = self.window_bytes / (self.path.rtt_ns * 1e-9)
         self._limit(LEAST_RATE)
         if move:

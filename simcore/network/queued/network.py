@@ -82,13 +82,6 @@ class Queued(CountedLinks):
         self._number = self._settled_ns = 0
         self._curves = array("q")
 
-    @classmethod
-    def alone(cls) -> type[LinkNetwork]:
-        """As `LinkNetwork.alone`, leaving out what repeats itself."""
-        from simcore.network.queued.alone import Steady
-
-        return Steady
-
     # Messages come and go.
 
     def send(self, src: int, dst: int, size_bytes: int, key: Any, deliver: Deliver) -> None:
@@ -342,7 +335,7 @@ class Queued(CountedLinks):
             segment.sender.begun(size_bytes, now_ns)
             self._pump(segment.sender, now_ns)
         if segment.sender.law and segment.sender.law.needs_readings:
-            segment.readings.append(Reading(port.waiting_bytes, port.sent_bytes, now_ns, port.bytes_per_s))
+            segment.readings.append(Reading(port.waiting_bytes, port.sent_bytes, now_ns, port))
         segment.tail_ns = max(segment.tail_ns, end_ns) + way.steps_ns[hop]
         segment.hop += 1
         if segment.hop == len(way.links):

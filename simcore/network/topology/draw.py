@@ -10,9 +10,9 @@ import numpy as np
 
 from simcore.network.topology.fabric import Fabric, FloatArray, IntArray
 from simcore.network.topology.grid import coordinates
+from simcore.network.topology.kinds import Ring
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Dimension
-from simcore.network.topology.ring import Ring
 from simcore.network.topology.twisted import TwistedTorus
 from simcore.network.topology.wafer import WaferMesh
 from simcore.units import format_ns, format_rate
@@ -212,7 +212,10 @@ def _paint(axes: Axes, sketch: _Sketch) -> None:
     count = len(sketch.places)
     axes.add_collection(LineCollection(sketch.lines, colors=LINK, linewidths=1.2 if count < 200 else 0.5, zorder=1))
     axes.add_collection(LineCollection(sketch.broken, colors=BROKEN, linewidths=2, linestyles="dashed", zorder=2))
-    size = _marker_size(sketch.places)
+    # Such that the nearest two nodes do not touch; the picture is about 350 points wide.
+    gaps = np.linalg.norm(sketch.places[:, None] - sketch.places[None, :MOST_CELLS], axis=2)
+    points = 350 * gaps[gaps > 0].min(initial=np.inf) / max(np.ptp(sketch.places, axis=0).max(), 1e-9)
+    size = float(np.clip((0.6 * points) ** 2, 4, 420))
     shapes = (slice(sketch.npus), NPU, sketch.marker), (slice(sketch.npus, None), sketch.others, "s")
     for shown, colour, marker in (*shapes, (sketch.dead, DEAD, "s")):
         column, row = sketch.places[shown].T
@@ -227,10 +230,3 @@ def _paint(axes: Axes, sketch: _Sketch) -> None:
     axes.set_aspect("equal" if np.ptp(sketch.places[:, 1]) > 0 else "auto", adjustable="datalim")
     axes.margins(0.12)
     axes.axis("off")
-
-
-def _marker_size(places: FloatArray) -> float:
-    """In square points, such that the nearest two nodes do not touch; the picture is about 350 points wide."""
-    gaps = np.linalg.norm(places[:, None] - places[None, :MOST_CELLS], axis=2)
-    nearest = gaps[gaps > 0].min(initial=np.inf)
-    return float(np.clip((0.6 * 350 * nearest / max(np.ptp(places, axis=0).max(), 1e-9)) ** 2, 4, 420))

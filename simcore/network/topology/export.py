@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from simcore.errors import InputError
-from simcore.network.topology.fat_tree import FatTree
+from simcore.network.topology.kinds import FatTree
 from simcore.network.topology.links import LinkGraph
 
 GIGABIT = 1e9 / 8

@@ -13,9 +13,8 @@ from msgspec import Struct
 from simcore.memory import check_room
 from simcore.network.topology.fabric import Fabric, FloatArray, IntArray, Routes
 from simcore.network.topology.graph import GraphFabric
-from simcore.network.topology.kinds import FABRICS
+from simcore.network.topology.kinds import FABRICS, Ring
 from simcore.network.topology.model import Topology
-from simcore.network.topology.ring import Ring
 from simcore.network.topology.twisted import TwistedTorus
 from simcore.network.topology.wafer import WaferMesh
 from simcore.timeline.events import LinkTable

@@ -50,9 +50,11 @@ def read_nccl(path: Path) -> Graph:
         gpu = gpus[dev][1]
         direct = (link for link in gpu.all("xgmi") if link.text("target").lower() in names)
         for link in (*gpu.all("nvlink"), *direct):
-            ends = f"gpu{dev}", names.get(link.text("target").lower(), SWITCH)
-            rate = link.integer("count", 1) * _direct_gb_per_s(gpu, nvlink=link.name == "nvlink")
-            links[ends] = links.get(ends, 0.0) + rate
+            ends, nvlink = (f"gpu{dev}", names.get(link.text("target").lower(), SWITCH)), link.name == "nvlink"
+            rates = NVLINK_GB_PER_S if nvlink else XGMI_GB_PER_S
+            what = gpu.integer("sm", 80) if nvlink else gpu.integer("gcn", 0, base=16)
+            each = next((rate for least, rate in rates if what >= least), rates[-1][1])
+            links[ends] = links.get(ends, 0.0) + link.integer("count", 1) * each
     edges += [Edge(ends, rate * GIGA, NVLINK_NS) for ends, rate in links.items()]
     edges += [Edge((SWITCH, ends[0]), rate * GIGA, NVLINK_NS) for ends, rate in links.items() if ends[1] == SWITCH]
     kinds = {f"gpu{dev}": True for dev in sorted(gpus)}
@@ -65,7 +67,10 @@ def _below(element: Element, name: str) -> Iterator[Edge]:
     for pci in element.all("pci"):
         gpu = next(iter(pci.all("gpu")), None)
         own = f"gpu{gpu.integer('dev')}" if gpu else f"pci {pci.text('busid')}"
-        yield from _both(name, own, _pci(pci), PCI_NS)
+        speed = pci.text("link_speed", "").split(" ")[0].removesuffix(".0")
+        units = PCI_UNITS.get(speed, USUAL_PCI_UNITS)  # as NCCL counts; usually 16 lanes of the third generation
+        lanes = pci.integer("link_width", USUAL_WIDTH) or USUAL_WIDTH
+        yield from _both(name, own, lanes * units / 80, PCI_NS)
         yield from _below(pci, own)
     for nic in element.all("nic"):
         for net in nic.all("net"):
@@ -76,17 +81,3 @@ def _below(element: Element, name: str) -> Iterator[Edge]:
 def _both(one: str, other: str, gb_per_s: float, latency_ns: float) -> Iterator[Edge]:
     for ends in ((one, other), (other, one)):
         yield Edge(ends, gb_per_s * GIGA, latency_ns)
-
-
-def _pci(pci: Element) -> float:
-    """GB/s of a slot, as NCCL counts it; what the file does not say is 16 lanes of the third generation."""
-    speed = pci.text("link_speed", "").split(" ")[0].removesuffix(".0")
-    units = PCI_UNITS.get(speed, USUAL_PCI_UNITS)
-    return (pci.integer("link_width", USUAL_WIDTH) or USUAL_WIDTH) * units / 80
-
-
-def _direct_gb_per_s(gpu: Element, *, nvlink: bool) -> float:
-    """Of one link between GPUs, by what the GPU is."""
-    rates = NVLINK_GB_PER_S if nvlink else XGMI_GB_PER_S
-    what = gpu.integer("sm", 80) if nvlink else gpu.integer("gcn", 0, base=16)
-    return next((rate for least, rate in rates if what >= least), rates[-1][1])

@@ -68,6 +68,12 @@ def read_packet_network(text: str, file: str, problems: Problems) -> Graph:
             raise ValueError(word)
         return f"{int(word)}"
 
+    def rate(word: str) -> float:
+        found = parse_bytes_per_s(re.sub("bps$", "b/s", _measure(word)))
+        if not 0 < found < inf:
+            raise ValueError(word)
+        return found
+
     known = f"a node, 0 to {nodes - 1}"
     switches = {lines.value(1, place, node, "", known) for place in range(num_switches)}
     used = [at for at in range(2, len(lines.words)) if lines.words[at]]
@@ -79,7 +85,7 @@ def read_packet_network(text: str, file: str, problems: Problems) -> Graph:
     edges = [
         Edge(
             (lines.value(line, 0, node, "0", known), lines.value(line, 1, node, "0", known)),
-            lines.value(line, 2, _rate, 1.0, "a rate above 0: 400Gbps"),
+            lines.value(line, 2, rate, 1.0, "a rate above 0: 400Gbps"),
             lines.value(line, 3, lambda word: parse_ns(_measure(word)), 0.0, "a delay: 0.0005ms"),
         )
         for line in used
@@ -92,10 +98,3 @@ def _measure(word: str) -> str:
     if not _MEASURE.fullmatch(word):
         raise ValueError(word)
     return word
-
-
-def _rate(word: str) -> float:
-    rate = parse_bytes_per_s(re.sub("bps$", "b/s", _measure(word)))
-    if not 0 < rate < inf:
-        raise ValueError(word)
-    return rate

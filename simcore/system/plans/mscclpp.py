@@ -101,7 +101,7 @@ class _Plan:
         """One operation, if what it waits for is there."""
         name = op["name"].text()
         if name in {"glres", "gstore"}:
-            hint = "all-reduce-implementation: [in-network] reduces in switches"
+            hint = "all-reduce-implementation: [inNetwork] reduces in switches"
             raise _wrong(op, "switches reduce and store here, which schedules cannot", "puts and gets", hint=hint)
         if name not in MOVES | REDUCES | ORDERS:
             raise _wrong(op["name"], "no such operation", expected=closest(name, MOVES | REDUCES | ORDERS))

@@ -64,9 +64,9 @@ WIDEST = {
     "lumos_figure7": 0.11,
     "lumos_replay": 0.12,
     "megatron_core_h100": 0.07,
-    "llama3_405b": 0.05,
+    "llama3_405b": 0.025,
     "megatron_bridge_llama": 0.055,
-    "megatron_bridge_moe": 0.092,
+    "megatron_bridge_moe": 0.095,  # once 0.092, with a factor on attention that makes sources left out worse
     "automodel_h100": 0.08,
     "simumax_b200": 0.08,
     "llm_foundry_mpt": 0.05,
@@ -79,12 +79,12 @@ WIDEST = {
     "mlperf_power": 0.15,
     "frameworks_megatron": 0.053,
     "frameworks_fsdp": 0.067,
-    "frameworks_xla": 0.088,
-    "frameworks_internevo": 0.042,  # once 0.03, with a constant that nothing but these rows fed
+    "frameworks_xla": 0.08,
+    "frameworks_internevo": 0.036,
     "mlperf_gpt3": 0.045,
     "mlperf_llama31_405b": 0.015,
-    "mlperf_llama31_8b": 0.04,
-    "mlperf_llama2_70b_lora": 0.055,
+    "mlperf_llama31_8b": 0.035,
+    "mlperf_llama2_70b_lora": 0.058,  # once 0.055, with a constant that one round alone fed
 }
 UNJUDGED = {"mlsys23_table4", "sc21_zero3", "frameworks_other", "mlperf_other"}
 

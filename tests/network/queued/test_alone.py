@@ -68,7 +68,7 @@ def test_of_two_long_messages_through_one_link_most_is_left_out(rules):
     assert skipped_ns > max(times[0]) / 2
 
 
-@pytest.mark.parametrize("law", ["dcqcn", "swift", "timely", "window"])
+@pytest.mark.parametrize("law", ["dcqcn", "hpcc", "swift", "timely", "window"])
 def test_a_law_that_has_settled_repeats_itself_too(law):
     links = machine(ports=replace(RULES["marks"], law=law))
     sent = [(0, 2, 8 * MIB, 0)]
