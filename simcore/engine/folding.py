@@ -18,6 +18,7 @@ from simcore.errors import InputError
 from simcore.network.parts import Part, parts
 from simcore.network.topology.fabric import Fabric
 from simcore.network.topology.links import LinkGraph
+from simcore.system.at_once import sends_at_once
 from simcore.system.flights import Site
 from simcore.system.groups import Delay, GroupDim, LogicalDim
 from simcore.system.plans.maker import Costs, Plans
@@ -26,7 +27,7 @@ from simcore.system.streams import Lane, StreamPhase
 from simcore.system.transport import class_of
 from simcore.workload.model import CollectiveKind
 
-SAMPLED_RANKS, LARGE_BYTES = 256, 1 << 30
+SAMPLED_RANKS, LARGE_BYTES, MOST_MESSAGES = 256, 1 << 30, 1 << 22
 GATHER, SCATTER = CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER
 
 Symmetries = Mapping[GroupDim, Symmetry]
@@ -143,22 +144,36 @@ class Traffic:
     def as_far(self, npus: int, delay: Delay) -> bool:
         """Whether all NPUs send as far as each other in every round, on links that nobody shares.
 
-        Where messages of no size and of a large one take as long, so do all.
+        Where all is sent at once it is enough that each sends, and receives, as far in any order. Where messages of no
+        size and of a large one take as long, so do all.
         """
         if min(self.may.values(), default=Symmetry.TURNS) == Symmetry.NONE:
             return False
         for kind, lane in self._plans:
-            dim, ids = lane.dim, np.arange(npus)
-            firsts = ids[ids // dim.stride % dim.size == 0] if isinstance(dim, LogicalDim) else ids[:1]
-            members = dim.members(0)
-            for part in (
-                part for plan in _samples(kind, lane, self._costs, dim.size) if plan for _, part in plan.parts
-            ):
-                for hop in {entry.hop for entry, _ in part.rounds}:
-                    src, dst = ((firsts[:, None] + own).ravel() for own in (members, members[part.peers(hop)]))
-                    if any(np.ptp(delay(src, dst, size_bytes)) for size_bytes in (0, LARGE_BYTES)):
+            costs = self._costs.of(lane.dim)
+            for plan in filter(None, _samples(kind, lane, self._costs, lane.dim.size)):
+                for _, part in plan.parts:
+                    hops = {entry.hop for entry, _ in part.rounds}
+                    if len(hops) * npus > MOST_MESSAGES:
+                        return False
+                    times = np.stack([_times(lane.dim, npus, delay, part.peers(hop)) for hop in hops])
+                    waits = part.half and costs.received_ns(part.rounds[0][0].reduce_bytes)
+                    as_large = len({entry.size_bytes for entry, _ in part.rounds}) == 1
+                    if as_large and sends_at_once(part, costs) and not waits:
+                        times.sort(axis=0)
+                    if (times != times[..., :1]).any():
                         return False
         return True
+
+
+def _times(dim: GroupDim, npus: int, delay: Delay, peers: Ints) -> NDArray[np.complex128]:
+    """Times of what each NPU sends, and receives, in a round: of nothing and, as imaginary part, of much."""
+    ids, members = np.arange(npus), dim.members(0)
+    firsts = ids[ids // dim.stride % dim.size == 0] if isinstance(dim, LogicalDim) else ids[:1]
+    src, dst = ((firsts[:, None] + own).ravel() for own in (members, members[peers]))
+    found = np.empty((2, npus), np.complex128)
+    found[0, src] = found[1, dst] = delay(src, dst, 0) + 1j * delay(src, dst, LARGE_BYTES)
+    return found
 
 
 def survey(setup: Setup, links: LinkGraph, traffic: Traffic, *, asks: bool) -> Ground:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from simcore.engine.circuits import choices_of, folded, parts_of, transport_of
@@ -21,12 +20,17 @@ from simcore.system.circuits import Switched
 from simcore.system.config import SystemConfig
 from simcore.system.remote_memory import RemoteMemory
 from simcore.system.scheduler import Scheduler
-from simcore.system.transport import MeetingError
 from simcore.timeline.events import EventBuffer, Timeline
 from simcore.workload.model import GraphSet, Workload
 
 if TYPE_CHECKING:
     from simcore.engine.graphs import GraphCase
+
+
+def _graphs(graphs: GraphSet, memory: RemoteMemory | None, setup: Setup) -> GraphCase:
+    from simcore.engine.graphs import GraphCase  # a text workload starts without it
+
+    return GraphCase.of(graphs, memory, setup)
 
 
 def simulate(
@@ -39,26 +43,12 @@ def simulate(
 ) -> Timeline:
     """Run a text workload, or one graph per NPU with a remote `memory`.
 
-    NPUs that do the same are one process. Phases are timed each by itself; where they turn out to meet and only
-    messages can tell, the run is repeated message by message.
+    NPUs that do the same are one process.
     Raises InputError when the content does not fit the machine or cannot run, DeadlockError when it cannot finish.
     """
     rows = content if isinstance(content, Workload) else Workload("", ())
     setup = prepare(rows, topology, system, profile, settings)
     case = LoopCase.of(content, setup) if isinstance(content, Workload) else _graphs(content, memory, setup)
-    try:
-        return _run(case)
-    except MeetingError:  # only the run shows that phases meet
-        return _run(replace(case, settings=replace(settings, meeting=True)))
-
-
-def _graphs(graphs: GraphSet, memory: RemoteMemory | None, setup: Setup) -> GraphCase:
-    from simcore.engine.graphs import GraphCase  # a text workload starts without it
-
-    return GraphCase.of(graphs, memory, setup)
-
-
-def _run(case: LoopCase | GraphCase) -> Timeline:
     choices = choices_of(case)
     kinds = case.kinds() if case.settings.folds else None
     classes = None if kinds is None else folded(choices, kinds)

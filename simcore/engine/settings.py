@@ -25,8 +25,7 @@ class Settings:
     delays. `stragglers` maps an NPU to the factor on its compute times. `fold` lets equal NPUs share a process.
     `schedule` names the pipeline schedule, "" = the workload's usual one. `noise` is that of
     compute times; noisy links are the topology's. `link_times` keeps when every link is occupied. `exact` = "messages"
-    sends every message of every NPU over its own links, whatever faster way there is. `meeting`: phases are known to
-    meet on their links, so that none can be timed by itself.
+    sends every message of every NPU over its own links, whatever faster way there is.
     """
 
     iterations: int = 1
@@ -42,7 +41,6 @@ class Settings:
     noise: Noise = QUIET
     link_times: bool = False
     exact: Exact = ""
-    meeting: bool = False
 
     @property
     def folds(self) -> bool:

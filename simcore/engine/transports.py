@@ -24,7 +24,6 @@ from simcore.system.config import NCCL
 from simcore.system.measured import Measured, in_equal_nodes
 from simcore.system.plans.maker import Costs
 from simcore.system.played import Played
-from simcore.system.scheduler import Transport
 from simcore.system.shared import Shared
 from simcore.system.transport import Solved
 
@@ -53,12 +52,11 @@ class Choice:
     def _survey(self, network: type[LinkNetwork]) -> Ground | None:
         """What phases stand on that are timed one by one; None where every message is played.
 
-        Those that meet can be played in columns, none can meet, or, as messages on queues take so long, it is worth a
-        try until they are known to.
+        Those that meet can be played in columns, none can meet, or, as messages on queues take so long, only those that
+        meet are played one by one.
         """
         setup = self._setup
-        known_to_meet = network.has_queues and setup.settings.meeting
-        if not setup.profile.gang or known_to_meet or setup.settings.exact or setup.topology.faults:
+        if not setup.profile.gang or setup.settings.exact or setup.topology.faults:
             return None
         ground = survey(setup, self._links, self._traffic, asks=self._costs.rendezvous)
         tried = network.has_queues or (ground.playable and network.in_columns)
@@ -187,6 +185,6 @@ def _check(setup: Setup, network: type[LinkNetwork] | None) -> None:
                 raise InputError.at(option, message, expected=f"another algorithm, or no {option}", found=name)
 
 
-def stuck_of(transport: Transport) -> list[str]:
+def stuck_of(transport: Wired) -> list[str]:
     """Why nothing moves any more, where that is the network's doing."""
-    return transport.stuck() if isinstance(transport, Played) else []
+    return transport.stuck() if isinstance(transport, Played | Shared) else []

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import simpy
 
-DECISION, TRANSMISSION = 2, 3  # SimPy: 0 urgent, 1 normal; everything else of an instant comes first
+DECISION, BEGINNING, TRANSMISSION = 2, 3, 4  # SimPy: 0 urgent, 1 normal; everything else of an instant comes first
 
 
 class Environment(simpy.Environment):
@@ -65,10 +65,15 @@ def after(env: simpy.Environment, delay_ns: int, callback: Callable[[simpy.Event
 
 
 def at_end_of_instant(
-    env: simpy.Environment, delay_ns: int, callback: Callable[[simpy.Event], None], *, transmits: bool = False
+    env: simpy.Environment,
+    delay_ns: int,
+    callback: Callable[[simpy.Event], None],
+    *,
+    begins: bool = False,
+    transmits: bool = False,
 ) -> None:
     """Call back in `delay_ns`, when everything else of that time has happened.
 
-    What `transmits` comes behind all decisions of the instant, which may have more to send.
+    What `transmits` comes behind all decisions of the instant, which may have more to send, and what these let begin.
     """
-    _EndOfInstant(env, delay_ns, callback, TRANSMISSION if transmits else DECISION)
+    _EndOfInstant(env, delay_ns, callback, TRANSMISSION if transmits else BEGINNING if begins else DECISION)

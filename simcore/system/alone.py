@@ -20,7 +20,6 @@ from simcore.system.plans.plan import Plan
 from simcore.system.played import Played
 from simcore.system.solver import PhaseTimes, solve_alone
 from simcore.system.streams import Dataset, Request, Stream, StreamPhase
-from simcore.system.transport import MeetingError
 from simcore.timeline.link_use import OccupiedLinks
 from simcore.workload.model import CollectiveKind
 
@@ -37,17 +36,21 @@ class Phases:
 
     def __init__(self, layouts: Layouts, network: type[LinkNetwork], costs: Costs, *, plain: bool):
         self._layouts, self.network, self._costs, self._plain = layouts, network, costs, plain
-        self._known: dict[Hashable, PhaseTimes] = {}
+        self._known: dict[Hashable, PhaseTimes | None] = {}
 
-    def times(self, shape: Shape, phase: StreamPhase, plans: Sequence[Plan], groups: Sequence[IntArray]) -> PhaseTimes:
-        """Of a phase whose groups begin together; `groups` are NPUs of a place, `plans` what each group sends."""
+    def times(
+        self, shape: Shape, phase: StreamPhase, plans: Sequence[Plan], groups: Sequence[IntArray]
+    ) -> PhaseTimes | None:
+        """Of a phase whose groups begin together; `groups` are NPUs of a place, `plans` what each group sends.
+
+        None where it cannot be told by itself: it ends in a deadlock, or leaves in queues what others would meet.
+        """
         costs = self._costs.of(phase.lane.dim)
         if costs.rendezvous or not (self._plain and all(plan.playable for plan in plans)):
             key = shape.name, *(_sent(plan, costs) for plan in plans), *(tuple(group.tolist()) for group in groups)
-            found = self._known.get(key)
-            if found is None:
-                found = self._known[key] = self._stepped(shape, phase, plans, groups, costs)
-            return found
+            if key not in self._known:
+                self._known[key] = self._stepped(shape, phase, plans, groups, costs)
+            return self._known[key]
         found = None
         if not shape.graph.timed:
             plain = all(plan.plain for plan in plans)
@@ -76,12 +79,12 @@ class Phases:
 
     def _stepped(
         self, shape: Shape, phase: StreamPhase, plans: Sequence[Plan], groups: Sequence[IntArray], costs: Costs
-    ) -> PhaseTimes:
+    ) -> PhaseTimes | None:
         """Message by message, in an environment of its own."""
 
         def begin(env: simpy.Environment, network: LinkNetwork, exits_ns: list[list[int]]) -> None:
-            npus = range(shape.graph.npus)
-            ranks = [npus] if shape.lone else [range(npu, npu + 1) for npu in npus]
+            everyone = [range(npu, npu + 1) for npu in range(shape.graph.npus)]
+            ranks: Sequence[Sequence[int]] = [group.tolist() for group in groups] if shape.lone else everyone
             transport = Played(env, ranks, network, costs)
 
             def leave(index: int, position: int, _: Stream) -> None:
@@ -94,17 +97,17 @@ class Phases:
                 dataset = Dataset(env, Request(CollectiveKind(phase.kind), phase.data_bytes, (here.lane,), 0))
                 for position, npu in enumerate(ids[:1] if shape.lone else ids):
                     stream = Stream(("", 0), dataset, (here,))
-                    transport.start({npu: stream}, partial(leave, index, position))
+                    transport.start({index if shape.lone else npu: stream}, partial(leave, index, position))
 
         times = self._told(shape, [1 if shape.lone else len(members) for members in groups], begin)
-        if not shape.lone:
+        if times is None or not shape.lone:
             return times
         return structs.replace(
             times, exits_ns=[[*exits] * len(members) for exits, members in zip(times.exits_ns, groups, strict=True)]
         )
 
-    def message(self, shape: Shape, src: int, dst: int, size_bytes: int) -> PhaseTimes:
-        """Of a message between two NPUs of a place, which leaves when it arrives."""
+    def message(self, shape: Shape, src: int, dst: int, size_bytes: int) -> PhaseTimes | None:
+        """Of a message between two NPUs of a place, which leaves when it arrives; None as of `times`."""
 
         def begin(env: simpy.Environment, network: LinkNetwork, exits_ns: list[list[int]]) -> None:
             def deliver() -> None:
@@ -114,8 +117,8 @@ class Phases:
 
         return self._told(shape, [1], begin)
 
-    def _told(self, shape: Shape, sizes: Sequence[int], begin: _Begin) -> PhaseTimes:
-        """What was played; MeetingError where it ended in a deadlock, or what it left in queues others would meet."""
+    def _told(self, shape: Shape, sizes: Sequence[int], begin: _Begin) -> PhaseTimes | None:
+        """What was played; None as of `times`."""
         env = Environment()
         network, exits_ns = self.network.alone()(env, shape.graph), [[-1] * size for size in sizes]
         begin(env, network, exits_ns)
@@ -123,9 +126,8 @@ class Phases:
         rows = network.times()
         occupied = None if rows is None else OccupiedLinks.of(rows)
         times = PhaseTimes(exits_ns, *network.counts(), occupied, network.queues())
-        if min(map(min, exits_ns)) < 0 or network.remembers(times.end_ns):
-            raise MeetingError
-        return times
+        told = min(map(min, exits_ns)) >= 0 and not network.remembers(times.end_ns)
+        return times if told else None
 
 
 def _sent(plan: Plan, costs: Costs) -> Hashable:

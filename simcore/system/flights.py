@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
 from operator import or_
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec import Struct, field
 
 from simcore.network.core import NEVER
+from simcore.network.folded import FoldedLinks
 from simcore.network.parts import Part
 from simcore.network.topology.fabric import IntArray
 from simcore.system.groups import GroupDim
@@ -17,6 +19,9 @@ from simcore.system.layouts import Shape
 from simcore.system.plans.plan import Symmetry
 from simcore.system.streams import Stream, StreamPhase
 from simcore.system.transport import Done
+
+if TYPE_CHECKING:
+    from simcore.system.live import Live
 
 Seat = tuple[int, int]
 """Which of some groups, and the position there."""
@@ -41,6 +46,8 @@ class Site(Struct, frozen=True):
 class Flight(Struct, eq=False):
     """What is on its way, a message or a phase; `bits` are its links. It is over at `end_ns`, where that is known.
 
+    `alone`, nobody else uses its links, and its times were told.
+
     Of what is played, `open` counts the positions of instances that are still in it, and `parts` those of each position
     of a group that is in several; `leave` tells those who wait for one.
     """
@@ -50,6 +57,7 @@ class Flight(Struct, eq=False):
     order: int
     leave: Callable[[Seat], None]
     end_ns: int = NEVER
+    alone: bool = False
     parts: dict[Seat, int] = field(default_factory=dict)
     open: int = 0
     instances: list[int] = field(default_factory=list)
@@ -72,19 +80,28 @@ class Together(Struct, eq=False):
 
 
 class PhaseFlight(Flight, kw_only=True):
-    """A phase of groups of a place; `alone`, nobody else uses their links. `told` says how many exits there were."""
+    """A phase of groups of a place, number `at` of its chunk; `told` says how many exits there were."""
 
     together: Together
     there: Mapping[int, Stream]
     done: Done
-    alone: bool = False
+    at: int
     told: int = 0
 
     @staticmethod
     def of(together: Together, begin_ns: int, order: int, there: Mapping[int, Stream], done: Done) -> PhaseFlight:
         """One that begins."""
         leave = partial(tell, together, there, done)
-        return PhaseFlight(together.bits, begin_ns, order, leave, together=together, there=there, done=done)
+        at = next(iter(there.values())).at
+        return PhaseFlight(together.bits, begin_ns, order, leave, together=together, there=there, done=done, at=at)
+
+
+class MessageFlight(Flight, kw_only=True):
+    """A message of no phase; `kind`: two NPUs of a place, and bytes; `begun` lists when such ones were alone."""
+
+    kind: tuple[int, int, int]
+    tag: int
+    begun: list[int]
 
 
 class WholeFlight(Flight, kw_only=True):
@@ -96,16 +113,18 @@ class WholeFlight(Flight, kw_only=True):
 class Place:
     """One copy of a part of the network: who is there, in which groups, and what is on its way.
 
-    `begun` lists when each kind of phase began alone, `sent` when each message (of ends and bytes) did.
+    `begun` lists when each kind of phase (of groups) or message (of ends and bytes) began alone. `lives` have played
+    what cannot be alone, where columns do not, the last one as long as `live` gives it.
     """
 
     def __init__(self, site: Site, base: int, shape: Shape, shift: int, class_of: IntArray):
         self.site, self.base, self.shape, self.shift = site, base, shape, shift
         self._class_of = class_of
         self.flights: list[Flight] = []
+        self._live: Live | None = None
+        self.lives: list[Live] = []
         self.starting: dict[tuple[object, int, StreamPhase], Starting] = {}
-        self.begun: dict[tuple[StreamPhase, tuple[int, ...]], list[int]] = {}
-        self.sent: dict[tuple[int, int, int], list[int]] = {}
+        self.begun: dict[tuple[Any, ...], list[int]] = {}
         self.seating: dict[tuple[StreamPhase, tuple[int, ...]], list[Together]] = {}
         self._groups: dict[GroupDim, tuple[list[IntArray], dict[int, list[tuple[int, int]]]]] = {}
 
@@ -114,6 +133,31 @@ class Place:
         now_ns, bits = flight.begin_ns, flight.bits
         self.flights = [other for other in self.flights if other.end_ns > now_ns]
         return [other for other in self.flights if other.bits & bits]
+
+    def live(self, now_ns: int) -> Live | None:
+        """Who plays the messages here, as long as some are on their way, or matter to others."""
+        if self._live and all(each.alone or each.end_ns <= now_ns for each in self.flights) and not self._live.matters:
+            self._live = None
+        return self._live
+
+    def play_from_now(self, live: Live) -> None:
+        """Somebody plays the messages here."""
+        self._live = live
+        self.lives.append(live)
+
+    def put(self, bases: IntArray, column: IntArray, own: IntArray) -> None:
+        """Write what the links here did for all places that did the same."""
+        part, graph = self.site.part, self.shape.graph
+        values = own[graph.stands_for] if isinstance(graph, FoldedLinks) else own
+        if part.whole:
+            column[:] = values
+            return
+        outside, inside = part.coordinates(bases)
+        at = 0
+        for view in part.views(column):
+            count = view.shape[1] * view.shape[3]
+            view[outside, :, inside] = values[at : at + count].reshape(view.shape[1], view.shape[3])
+            at += count
 
     def groups(self, dim: GroupDim) -> list[IntArray]:
         """The groups of a dimension, as NPUs of the place."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import simpy
 
@@ -12,26 +12,14 @@ from simcore.system.gates import Gate, Owner, Span
 from simcore.system.phases import PhaseMaker
 from simcore.system.precedence import Precedence
 from simcore.system.streams import Chunks, Dataset, Request, Stream, StreamPhase, Turns, through
-from simcore.timeline.events import EventBuffer, EventKind, LinkTable
+from simcore.timeline.events import EventBuffer, EventKind
 
 if TYPE_CHECKING:
     from simcore.system.ahead import Route
+    from simcore.system.circuits import Switched, Wired
 
 CHUNK, COLLECTIVE = int(EventKind.CHUNK), int(EventKind.COLLECTIVE)
 Row = tuple[int, ...]
-
-
-class Transport(Protocol):
-    """Plays phases of chunks and calls back when NPUs leave them."""
-
-    def start(self, streams: Mapping[int, Stream], done: Callable[[Stream], None]) -> None:
-        """Begin the phase that some classes' chunks are in; `done` is told of each of them that is through."""
-
-    def bytes_sent(self, npu_class: int, phase: StreamPhase) -> int:
-        """What one NPU sends in a phase."""
-
-    def links(self) -> LinkTable | None:
-        """What every link carried, where links are modelled."""
 
 
 class Scheduler:
@@ -42,7 +30,7 @@ class Scheduler:
         env: simpy.Environment,
         npu_class: int,
         phases: PhaseMaker,
-        transport: Transport,
+        transport: Wired | Switched,
         events: EventBuffer,
         gate: Callable[[int, Owner], Gate],
         precedence: Precedence | None = None,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial, reduce
-from operator import or_
+from operator import attrgetter, or_
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +26,7 @@ from simcore.network.topology.links import LinkGraph
 from simcore.system.alone import Phases
 from simcore.system.flights import (
     Flight,
+    MessageFlight,
     PhaseFlight,
     Place,
     Seat,
@@ -39,11 +40,12 @@ from simcore.system.flights import (
 )
 from simcore.system.groups import GroupDim
 from simcore.system.layouts import Layouts, Running, Shape
+from simcore.system.live import Live
 from simcore.system.plans.maker import Costs, Plans, uneven
 from simcore.system.plans.plan import Plan
 from simcore.system.solver import PhaseTimes
 from simcore.system.streams import Stream, StreamPhase, through
-from simcore.system.transport import Done, MeetingError, class_of
+from simcore.system.transport import Done, class_of
 from simcore.timeline.events import LinkTable, QueueTable
 from simcore.timeline.link_use import LinkUse, OccupiedLinks
 
@@ -58,7 +60,7 @@ class Shared:
 
     `ranks[c]` are the NPUs of class c. `sites` are the parts of the network, `shares` the sizes of the logical
     dimensions in each dimension of the topology. `names` are those of all communicators. `plays`: `network.core` can
-    play those that meet; where it can not, that raises MeetingError.
+    play those that meet; where it can not, a place is played message by message as long as that matters.
     """
 
     def __init__(
@@ -80,8 +82,7 @@ class Shared:
         self._phases, self._plays = phases(self._layouts), plays
         self._rank_of = {name: index for index, name in enumerate(sorted({"", *names}))}
         self._shapes: dict[Hashable, Shape] = {}
-        self._times: dict[tuple[Hashable, StreamPhase, tuple[int, ...]], PhaseTimes] = {}
-        self._message_times: dict[tuple[Hashable, tuple[int, int, int]], PhaseTimes] = {}
+        self._times: dict[tuple[Hashable, tuple[Any, ...]], PhaseTimes | None] = {}  # by shape and kind
         self._bits: dict[tuple[Hashable, StreamPhase, int], int] = {}
         self._laid: dict[tuple[Hashable, StreamPhase, int], list[tuple[int, int]]] = {}
         self._apart: dict[tuple[Hashable, StreamPhase, tuple[int, ...]], list[tuple[int, ...]]] = {}
@@ -133,7 +134,7 @@ class Shared:
 
     def taken(self) -> Taken | None:
         """What began when, on which links; None where messages met."""
-        if self._running.used:
+        if self._running.used or any(place.lives for place in self._places.values()):
             return None
         return [
             (key, reduce(or_, (self._links_of(place, *kind) for kind in place.begun), 0), place.begun)
@@ -148,7 +149,7 @@ class Shared:
             place = self._place_at(*key)
             if place.site.meets:
                 flight = WholeFlight(bits, now_ns, LAST, lambda _: None, end_ns, disturbed=disturbed)
-                if place.meeting(flight):
+                if place.meeting(flight) or place.live(now_ns):
                     return None
                 flights.append((place, flight))
         for place, flight in flights:
@@ -177,7 +178,7 @@ class Shared:
         order, now_ns = self._order((stream.key, stream.at)), int(self._env.now)
         for place, own in places.items():
             for together in self._seated(place, stream.phase, tuple(sorted(own))):
-                exits = [exit_ns for exit_ns, _ in self._exits(place, together)]
+                exits = [exit_ns for exit_ns, _ in self._exits(place, together) or ()]
                 told = sum(begin_ns + exit_ns < until_ns for exit_ns in exits)
                 if told < len(exits):
                     flight = PhaseFlight.of(together, begin_ns, order, streams, through)
@@ -192,7 +193,7 @@ class Shared:
     def _settle_later(self) -> None:
         if not self._settling:
             self._settling = True
-            at_end_of_instant(self._env, 0, self._settle, transmits=True)
+            at_end_of_instant(self._env, 0, self._settle, begins=True, transmits=self._plays)
 
     def _settle(self, _: simpy.Event) -> None:
         """Begin what begins, give links to the heads that are there, and play on while nobody else does anything."""
@@ -259,7 +260,7 @@ class Shared:
             if self._meets(place, flight):
                 self._enter(place, flight)
                 continue
-            exits = self._exits(place, flight.together)  # as nobody uses its links
+            exits = self._exits(place, flight.together) or ()  # as nobody uses its links
             flight.alone, flight.end_ns = True, now_ns + flight.together.end_ns
             flight.together.begun.append(now_ns)
             for exit_ns, classes in exits:
@@ -283,10 +284,12 @@ class Shared:
             place.seating[phase, classes] = found
         return found
 
-    def _exits(self, place: Place, together: Together) -> list[tuple[int, list[int]]]:
-        """Who leaves after what time, where nobody else is there."""
+    def _exits(self, place: Place, together: Together) -> list[tuple[int, list[int]]] | None:
+        """Who leaves after what time, where nobody else is there; None where that cannot be told."""
         if not together.exits:
             times = self._times_of(place, together.phase, together.groups)
+            if times is None:
+                return None
             exits: dict[int, list[int]] = {}
             for (group, position), classes in together.seats.items():
                 exits.setdefault(times.exits_ns[group][position], []).extend(classes)
@@ -301,8 +304,10 @@ class Shared:
             for npu_class in classes:
                 done(there[npu_class])
 
-    def _meets(self, place: Place, flight: Flight) -> bool:
+    def _meets(self, place: Place, flight: PhaseFlight | MessageFlight) -> bool:
         """Whether a flight meets others; those that were alone are played from here on."""
+        if not self._plays:
+            return self._goes_live(place, flight)
         if not place.site.meets:
             return False
         met = place.meeting(flight)
@@ -311,14 +316,54 @@ class Shared:
                 other.disturbed()
                 met = place.meeting(flight)
         place.flights.append(flight)
-        if met and not self._plays:
-            raise MeetingError
         for other in met:
             if isinstance(other, PhaseFlight) and other.alone:
                 other.alone, other.end_ns = False, NEVER
                 other.together.begun.remove(other.begin_ns)
                 self._enter(place, other)
         return bool(met)
+
+    def _goes_live(self, place: Place, flight: PhaseFlight | MessageFlight) -> bool:
+        """As `_meets`, where columns do not play: all that is alone in the place is played, from its beginning on.
+
+        What is on other links is, too, as it may be met later.
+        """
+        live, met = place.live(flight.begin_ns), place.meeting(flight)
+        told = (
+            self._exits(place, flight.together)
+            if isinstance(flight, PhaseFlight)
+            else self._message_of(place, flight.kind)
+        )
+        if told and not (live or met):
+            if place.site.meets:
+                place.flights.append(flight)
+            return False
+        if live is None:
+            for other in [*place.flights]:
+                if isinstance(other, WholeFlight):
+                    other.disturbed()
+            place.meeting(flight)  # those that are over are gone
+            others = sorted((other for other in place.flights if other.alone), key=attrgetter("begin_ns"))
+            begin_ns = min([flight.begin_ns, *(other.begin_ns for other in others)])
+            live = Live(self._phases.network, place, self._costs, begin_ns)
+            place.play_from_now(live)
+            for other in others:
+                other.alone, other.end_ns = False, NEVER
+                if isinstance(other, PhaseFlight):
+                    other.together.begun.remove(other.begin_ns)
+                    self._enter(place, other)
+                elif isinstance(other, MessageFlight):
+                    other.begun.remove(other.begin_ns)
+                    live.send(other)
+            live.env.join(self._env)
+        place.flights.append(flight)
+        return True
+
+    def _message_of(self, place: Place, kind: tuple[int, int, int]) -> PhaseTimes | None:
+        key = (place.shape.name, kind)
+        if key not in self._times:
+            self._times[key] = self._phases.message(place.shape, *kind)
+        return self._times[key]
 
     def _enter(self, place: Place, flight: PhaseFlight) -> None:
         """Play a phase from its beginning up to now; those who have left already do not do so again."""
@@ -328,6 +373,11 @@ class Shared:
         if gone:
             there = {npu_class: stream for npu_class, stream in flight.there.items() if npu_class not in gone}
             flight.leave = partial(tell, flight.together, there, flight.done)
+        live = place.live(flight.begin_ns)
+        if live:
+            for own, group in enumerate(flight.together.groups):
+                live.enter(flight, own, self._plan(place, phase, place.groups(phase.lane.dim)[group]))
+            return
         for own, group in enumerate(flight.together.groups):
             layouts = self._laid_out(place, phase, group, costs)
             for layout, base in layouts:
@@ -385,14 +435,13 @@ class Shared:
             raise uneven(phase)
         return plan
 
-    def _times_of(self, place: Place, phase: StreamPhase, groups: tuple[int, ...]) -> PhaseTimes:
-        key = (place.shape.name, phase, groups)
-        found = self._times.get(key)
-        if found is None:
+    def _times_of(self, place: Place, phase: StreamPhase, groups: tuple[int, ...]) -> PhaseTimes | None:
+        key = (place.shape.name, (phase, groups))
+        if key not in self._times:
             members = [place.groups(phase.lane.dim)[group] for group in groups]
             plans = [self._plan(place, phase, each) for each in members]
-            found = self._times[key] = self._phases.times(place.shape, phase, plans, members)
-        return found
+            self._times[key] = self._phases.times(place.shape, phase, plans, members)
+        return self._times[key]
 
     def _together(self, place: Place, phase: StreamPhase, begun: tuple[int, ...]) -> list[tuple[int, ...]]:
         """Groups that begin at once, those that share links together."""
@@ -432,16 +481,18 @@ class Shared:
         if way is None:
             way = self._ways[src, dst, size_bytes] = self._way(src, dst, size_bytes)
         place, bits, hop, sender, ends = way
-        flight = Flight(bits, int(self._env.now), LAST, lambda _: deliver())
-        self._meets(place, flight)
+        now_ns = int(self._env.now)
+        kind, begun = (*ends, size_bytes), place.begun.setdefault((*ends, size_bytes), [])
+        flight = MessageFlight(bits, now_ns, LAST, lambda _: deliver(), kind=kind, tag=tag, begun=begun)
+        met = self._meets(place, flight)
         if not self._plays:
-            key = (place.shape.name, (*ends, size_bytes))
-            if key not in self._message_times:
-                self._message_times[key] = self._phases.message(place.shape, *ends, size_bytes)
-            end_ns = self._message_times[key].end_ns
-            flight.end_ns = flight.begin_ns + end_ns
-            place.sent.setdefault(key[1], []).append(flight.begin_ns)
-            self._timers.after(end_ns, deliver)
+            times, live = None if met else self._message_of(place, kind), place.live(now_ns)
+            if times:
+                flight.alone, flight.end_ns = True, now_ns + times.end_ns
+                begun.append(now_ns)
+                self._timers.after(times.end_ns, lambda: deliver() if flight.alone else None)
+            elif live:
+                live.send(flight)
             return
         instance = self._running.send(LAST, tag, sender, hop, place.shift, flight.begin_ns)
         flight.instances, flight.open = [instance], 1
@@ -468,8 +519,8 @@ class Shared:
             for times, begins_ns in self._alone(place):
                 own_bytes += len(begins_ns) * times.size_bytes
                 own_ns += len(begins_ns) * times.busy_ns
-            _put(place, bases, size_bytes, own_bytes)
-            _put(place, bases, busy_ns, own_ns)
+            place.put(bases, size_bytes, own_bytes)
+            place.put(bases, busy_ns, own_ns)
         table = self._links.table(size_bytes, busy_ns)
         if self._phases.network.has_queues:
             queues = QueueTable.repeated([*self._queued()], self._running.links + 1)
@@ -480,11 +531,15 @@ class Shared:
         """What the network leaves out."""
         return self._phases.network.notes_on(sum(len(table.curves) * len(begun) for table, _, begun in self._queued()))
 
+    def stuck(self) -> list[str]:
+        """What of the network waits for each other, when nothing moves any more."""
+        return [line for place in self._places.values() for live in place.lives for line in live.stuck()]
+
     def _stands_for(self) -> IntArray:
         """Which of the links that were played each link stands for; the one behind them of those that were not."""
         found = np.full(len(self._links), self._running.links)
         for place, bases in self._copies():
-            _put(place, bases, found, np.arange(len(place.shape.graph)) + place.shift)
+            place.put(bases, found, np.arange(len(place.shape.graph)) + place.shift)
         return found
 
     def _queued(self) -> Iterator[tuple[QueueTable, int, Sequence[int]]]:
@@ -497,8 +552,9 @@ class Shared:
     def _alone(self, place: Place) -> Iterator[tuple[PhaseTimes, Sequence[int]]]:
         """What was alone in a place, and when it began."""
         name = place.shape.name
-        found = [(self._times[name, *kind], begins) for kind, begins in place.begun.items() if begins]
-        yield from found + [(self._message_times[name, kind], begins) for kind, begins in place.sent.items()]
+        found = [(self._times[name, kind], begins) for kind, begins in place.begun.items() if begins]
+        yield from [(times, begins) for times, begins in found if times]
+        yield from [(live.times, [0]) for live in place.lives]
 
     def _copies(self) -> Iterator[tuple[Place, IntArray]]:
         """Every place that was played, with the first NPUs of those that it stands for."""
@@ -532,18 +588,3 @@ class _Way(NamedTuple):
     hop: int
     sender: int
     ends: tuple[int, int]
-
-
-def _put(place: Place, bases: IntArray, column: IntArray, own: IntArray) -> None:
-    """Write what a place's links did for all places that did the same."""
-    part, graph = place.site.part, place.shape.graph
-    values = own[graph.stands_for] if isinstance(graph, FoldedLinks) else own
-    if part.whole:
-        column[:] = values
-        return
-    outside, inside = part.coordinates(bases)
-    at = 0
-    for view in part.views(column):
-        count = view.shape[1] * view.shape[3]
-        view[outside, :, inside] = values[at : at + count].reshape(view.shape[1], view.shape[3])
-        at += count

@@ -23,10 +23,6 @@ from simcore.units import transfer_ns
 Done = Callable[[Stream], None]
 
 
-class MeetingError(Exception):
-    """Phases that were timed each by itself meet: the run must be repeated message by message."""
-
-
 _Meeting = dict[int, tuple[float, Stream, Done]]
 """Who has entered a phase: class -> (arrival time, chunk, callback).
 

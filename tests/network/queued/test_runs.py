@@ -20,7 +20,7 @@ from simcore.report.queues import curve, deepest
 from simcore.report.text import render
 from simcore.system.config import Algorithm, SystemConfig
 from simcore.timeline.events import QueueTable
-from simcore.workload.model import CollectiveKind
+from simcore.workload.model import CollectiveKind, Layer, Parallelism, Phase, Workload
 from tests.queues import KIB, MIB
 from tests.runs import Run, micro, runs
 
@@ -65,6 +65,20 @@ def told_of_links(run, **changes):
 def test_phases_timed_alone_and_one_npu_for_all_meet_the_queues_that_all_messages_do(run, inner, outer):
     limited = with_ports(run, inner, outer)
     assert told_of_links(limited) == told_of_links(limited, exact="messages")
+
+
+@pytest.mark.parametrize("kind", ["Switch", "Mesh"])
+def test_a_pipeline_whose_transfers_meet_on_queues_is_the_one_of_all_messages(kind):
+    """Stages of four, whose collectives and handovers wait for each other in small buffers."""
+    exchange = Phase(3000, CollectiveKind.ALL_REDUCE, 100_000)
+    model = Workload(
+        "HYBRID_TRANSFORMER", (Layer("row", exchange, exchange, exchange),) * 4,
+        Parallelism(tp=2, pp=2, gradient_accumulation=2), pipeline_bytes=150_000,
+    )  # fmt: skip
+    ports = replace(PLAIN, segment_bytes=4 * KIB, buffer_bytes=32 * KIB)
+    run = Run(model, Topology((Dimension(kind, 8, 50e9, 500.0),)), settings=Settings(network="queued"))
+    run = with_ports(run, ports)
+    assert told_of_links(run) == told_of_links(run, exact="messages")
 
 
 @given(runs(modes=NATIVE))
