@@ -17,7 +17,7 @@ from simcore.network.topology.model import Topology
 from simcore.report.table import Table, columns
 from simcore.units import format_ns, format_rate
 
-OF_DIMENSION = ("kind", "npus", "bandwidth_bytes_per_s", "latency_ns", "links")
+OF_DIMENSION = ("kind", "npus", "bandwidth_bytes_per_s", "latency_ns")
 OF_NETWORK = ("npus", "devices", "links", "diameter_hops", "bisection_bytes_per_s", "bisection_how")
 OF_WAFER = ("columns", "rows", "dead_npus", "dead_links", "spare_rows")
 WORDS = {"link": "cables", "switch": "switches", "nic": "NICs"}
@@ -38,7 +38,7 @@ def show(topology: str, output: str | None) -> None:
         "name": loaded.name,
         "description": loaded.description,
         "degree": {"min": found.degree_min, "max": found.degree_max},
-        "dims": [_of(dim, OF_DIMENSION) for dim in loaded.dims],
+        "dims": [_of(dim, OF_DIMENSION) | {"links": dim.parallel_links} for dim in loaded.dims],
     } | _of(found, OF_NETWORK)
     document |= {"wafer": _of(loaded.wafer, OF_WAFER)} if loaded.wafer else {}
     emit(document, lambda: _text(loaded, found))
@@ -52,7 +52,7 @@ def _text(topology: Topology, found: Figures) -> str:
     """The figures for people."""
     rows = []
     for index, dim in enumerate(topology.dims):
-        links = f"{dim.links} x " if dim.links > 1 else ""
+        links = f"{dim.parallel_links} x " if dim.parallel_links > 1 else ""
         speed = f"{links}{format_rate(dim.bandwidth_bytes_per_s)}, {format_ns(dim.latency_ns)} a hop"
         rows.append((f"dimension {index}", f"{dim.kind} of {dim.npus}, {speed}"))
     if wafer := topology.wafer:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.network.topology.kinds import FABRICS
 from simcore.network.topology.model import Dimension, Topology
 from simcore.profiles.profile import Profile, hops_along, profiles, rings, rules_of
 from simcore.system.collectives import PlanOptions
@@ -24,13 +23,19 @@ REDUCTION_BUNDLE_BYTES = 500_000  # 3 memory accesses of 1 ns for every so many 
 
 
 def effective_bytes_per_ns(dim: Dimension) -> float:
-    """What a message gets: a ring's links both ways together, a switch's all, a full mesh's share of one neighbour."""
-    return dim.bandwidth_bytes_per_s / 1e9 * dim.links * (2 if dim.kind == "Ring" else 1)
+    """What a message gets: a ring's links both ways together, a switch's all, a full mesh's share of one neighbour.
+
+    Too few links would give upstream no bandwidth at all (it exits); here a message then has one link.
+    """
+    links = {"Ring": dim.links // 2 * 2, "FullyConnected": dim.links // max(1, dim.npus - 1)}.get(dim.kind, dim.links)
+    return dim.bandwidth_bytes_per_s / 1e9 * max(1, links)
 
 
 def dimension_bandwidth(dim: Dimension) -> float:
     """A dimension's bandwidth as Themis sees it: all links together, those of a full mesh too."""
-    return dim.bandwidth_bytes_per_s * dim.links * max(1, FABRICS.get(dim.kind).neighbours(dim.npus))
+    neighbours = max(1, dim.npus - 1)
+    links = {"Ring": dim.links // 2 * 2, "FullyConnected": dim.links // neighbours * neighbours}
+    return dim.bandwidth_bytes_per_s * max(1, links.get(dim.kind, dim.links))
 
 
 def delay(topology: Topology) -> Delay:

@@ -45,7 +45,7 @@ def test_dollars_are_those_of_astra_sims_formulas(shape, lanes, level):
     dims = []
     for kind, size in shape:
         links = lanes * {"Ring": 2, "FullyConnected": size - 1, "Switch": 1}[kind]
-        dims.append(Dimension(kind, size, 3 * GIB, 0.0, lanes, level=name))
+        dims.append(Dimension(kind, size, 3 * GIB, 0.0, links, links_per_npu=True, level=name))
         cables = {"Ring": size * links // 2, "FullyConnected": size * lanes * (size - 1) // 2, "Switch": size * links}
         count = npus // size * cables[kind]
         expected += 3 * count * (link + (switch + nic) * (kind == "Switch"))

@@ -63,7 +63,7 @@ def test_a_bare_bandwidth_is_in_the_gigabytes_asked_for_and_a_written_unit_is_ex
 def test_hierarchical_json_of_astra_sim_1_fills_the_extra_terms(tmp_path):
     topology = load(write(tmp_path, json.dumps(HIERARCHICAL), "net.json"))
     ring, switch = topology.dims
-    assert (ring.npus, ring.links, ring.bandwidth_bytes_per_s) == (4, 1, 25 * 2**30)
+    assert (ring.npus, ring.links, ring.bandwidth_bytes_per_s) == (4, 2, 25 * 2**30)
     assert (switch.nic_latency_ns, switch.router_latency_ns) == (100, 20)
     assert (ring.memory, switch.memory) == (Memory(500, 370, 1), Memory(1, 1, 0))
 

@@ -153,16 +153,16 @@ def _axis(index: int, axis: Axis, dim: Dimension, level: Level, prices: Prices) 
     """Cables, NICs and switches of one dimension; all of its groups are alike."""
     src, _ = axis.ends
     rates, npus = axis.fabric.bandwidths(), axis.fabric.npus
-    single = rates / dim.links
+    single = rates / dim.parallel_links
     item = partial(_items, index, level, prices)
     for rate in np.unique(single).tolist():
-        count = int((single == rate).sum()) * dim.links * axis.groups
+        count = int((single == rate).sum()) * dim.parallel_links * axis.groups
         yield from item("link", rate, -(-count // 2), 1)
         if axis.devices:
-            cards = int((src[single == rate] < npus).sum()) * dim.links * axis.groups
+            cards = int((src[single == rate] < npus).sum()) * dim.parallel_links * axis.groups
             yield from item("nic", rate, cards, 1)
     outward = src >= npus
-    ports = np.bincount(src[outward] - npus, minlength=len(axis.devices)) * dim.links
+    ports = np.bincount(src[outward] - npus, minlength=len(axis.devices)) * dim.parallel_links
     fastest = np.zeros(len(axis.devices))
     np.maximum.at(fastest, src[outward] - npus, single[outward])
     for (number, rate), alike in Counter(zip(ports.tolist(), fastest.tolist(), strict=True)).items():

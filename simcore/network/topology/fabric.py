@@ -98,11 +98,6 @@ class Fabric(ABC):
         """What the links out of NPU 0 carry together."""
         return float(self.bandwidths()[self.ends()[0] == 0].sum())
 
-    @classmethod
-    def neighbours(cls, npus: int) -> int:
-        """How many nodes an NPU is linked to, a switch among them."""
-        return 1
-
     @abstractmethod
     def bisection_bytes_per_s(self) -> float:
         """What two halves of the NPUs can send each other in one direction, for the worst halves."""
@@ -110,7 +105,7 @@ class Fabric(ABC):
     @property
     def bandwidth_bytes_per_s(self) -> float:
         """Of all parallel links of a neighbour together."""
-        return self.dim.bandwidth_bytes_per_s * self.dim.links
+        return self.dim.bandwidth_bytes_per_s * self.dim.parallel_links
 
     def bandwidths(self) -> FloatArray:
         """Bytes per second of every link."""

@@ -25,11 +25,6 @@ class Ring(Fabric):
     turns = True
     closed: ClassVar[bool] = True
 
-    @classmethod
-    def neighbours(cls, npus: int) -> int:
-        """The next and the one before, where it is closed."""
-        return 1 + cls.closed
-
     @property
     def _ups(self) -> int:
         """How many links go upwards."""
@@ -93,14 +88,9 @@ class FullyConnected(Fabric):
         """From every NPU to every other."""
         return self.npus * (self.npus - 1)
 
-    @classmethod
-    def neighbours(cls, npus: int) -> int:
-        """All others."""
-        return npus - 1
-
     def rate_bytes_per_s(self) -> float:
         """Without all the links of all the others."""
-        return self.neighbours(self.npus) * self.bandwidth_bytes_per_s
+        return (self.npus - 1) * self.bandwidth_bytes_per_s
 
     def ends(self) -> tuple[IntArray, IntArray]:
         """By source, then destination."""

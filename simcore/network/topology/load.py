@@ -187,7 +187,7 @@ def _with_ports(root: Node, dims: tuple[Dimension, ...]) -> tuple[Dimension, ...
     for dim, place, *row in zip(dims, root[given[0]].items, *columns.values(), strict=True):
         fabric = FABRICS.get(dim.kind) if dim.kind in FABRICS.names() else GraphFabric
         routing = ("", 0) if dim.routing in fabric.routings else (dim.routing, seed)  # its kind may do it itself
-        rate = dim.bandwidth_bytes_per_s * dim.links
+        rate = dim.bandwidth_bytes_per_s * dim.parallel_links
         ports = made_ports(dict(zip(columns, row, strict=True)), rate, dim.latency_ns, routing, place)
         found.append(replace(dim, ports=ports))
     return tuple(found)
@@ -377,7 +377,8 @@ def _hierarchical(root: Node) -> Topology:
     count = root["dimensions-count"].integer(1) if "dimensions-count" in root else -1
     rows = _rows(root, HIERARCHICAL, count)
     memories = _rows(root, MEMORY, len(rows) if count < 0 else count)
-    for row in rows:  # links of an NPU to all its neighbours
-        row["links"] = max(row["links"] // max(FABRICS.get(row["kind"]).neighbours(row["npus"]), 1), 1)
-    dims = (Dimension(**row, memory=Memory(**memory)) for row, memory in zip(rows, memories, strict=False))
+    dims = (
+        Dimension(**row, links_per_npu=True, memory=Memory(**memory))
+        for row, memory in zip(rows, memories, strict=False)
+    )
     return Topology(tuple(dims))

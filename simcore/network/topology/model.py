@@ -30,7 +30,7 @@ class Dimension:
     """One dimension: `npus` per group, joined as `kind` says.
 
     `bandwidth_bytes_per_s` is of one link in one direction, `latency_ns` per hop; `links` counts parallel links to a
-    neighbour.
+    neighbour or, with `links_per_npu`, the links of an NPU to all its neighbours of this dimension (ASTRA-sim 1.0).
     `nic_latency_ns`, `router_latency_ns` and `memory` are ASTRA-sim 1.0's extra terms. `oversubscription` belongs to a
     FatTree, `groups`, `global_links` (between two groups) and `routing` to a Dragonfly, `routers` to both (leaves;
     routers of a group). `level` says where the dimension is (inside a server, between servers, ...), for its price.
@@ -49,9 +49,16 @@ class Dimension:
     routers: int = 0
     global_links: int = 1
     routing: str = "minimal"
+    links_per_npu: bool = False
     memory: Memory = Memory()
     level: str = ""
     ports: Ports = PLAIN
+
+    @property
+    def parallel_links(self) -> int:
+        """Links to one neighbour, at least one."""
+        neighbours = {"Ring": 2, "FullyConnected": self.npus - 1}.get(self.kind, 1) if self.links_per_npu else 1
+        return max(self.links // max(neighbours, 1), 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,7 @@ class TwistedTorus(Fabric):
 
     def bandwidths(self) -> FloatArray:
         """Those of the dimension a link goes along."""
-        return self._of_links([dim.bandwidth_bytes_per_s * dim.links for dim in self.dims])
+        return self._of_links([dim.bandwidth_bytes_per_s * dim.parallel_links for dim in self.dims])
 
     def latencies(self) -> FloatArray:
         """Those of the dimension a link goes along."""

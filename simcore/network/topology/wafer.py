@@ -74,7 +74,7 @@ class WaferMesh(Fabric):
 
     def bandwidths(self) -> FloatArray:
         """Those of the dimension a link goes along."""
-        column, row = (dim.bandwidth_bytes_per_s * dim.links for dim in self.wafer.dims)
+        column, row = (dim.bandwidth_bytes_per_s * dim.parallel_links for dim in self.wafer.dims)
         return np.where(self._along_y, row, column)
 
     def latencies(self) -> FloatArray:
