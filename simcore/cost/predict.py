@@ -89,14 +89,15 @@ _WAITS = {
 def mean_bound_s(model: Model, plan: Plan, cluster: Cluster) -> float:
     """As `stage_bound_s` of a stage with its share of the work, which the busiest has at least: cheaper.
 
-    0 where the host keeps some layers; where some are computed again, as if none were.
+    0 where the host keeps some layers; where some are computed again, as if none were or all, whichever is shorter.
     """
     layers, *_, splits, sharing = cut_of(plan)
     if layers.offload_layers:
         return 0.0
+    kinds = [layers]
     if layers.recompute_layers:
-        layers = layers.but(recompute="none", recompute_layers=0)
-    each_ns = int(_passes_ns(model, Cut(layers, 1, (), splits, sharing), cluster).sum())
+        kinds = [layers.but(recompute=again, recompute_layers=0) for again in ("none", "full")]
+    each_ns = min(int(_passes_ns(model, Cut(one, 1, (), splits, sharing), cluster).sum()) for one in kinds)
     busy_s = 1e-9 * plan.micro_batches * each_ns / plan.pp
     return _with_rest_s(busy_s, busy_s, plan, cluster)
 

@@ -72,7 +72,7 @@ def test_the_end_of_memory_is_told_though_the_watch_interrupts_what_tells_it(mon
         raise MemoryError
 
     monkeypatch.setattr(Watch, "ended", interrupted)
-    monkeypatch.setattr("simcore.api.play", play)
+    monkeypatch.setattr("simcore.cli.run.play", play)
     assert "needs more memory than there is" in refused(capsys, f"{RUN} ring8")
 
 
