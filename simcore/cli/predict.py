@@ -75,8 +75,8 @@ def _write(answer: Answer, output: Path) -> None:
         write_step(answer.model, answer.plan, answer.cluster, output.with_suffix(""), force=forced())
     else:
         write_text(output, write(program(answer.model, answer.plan, answer.cluster)))
-        if answer.plan.schedule:
-            warn(f"a text does not say its schedule: run it with --schedule {answer.plan.schedule}")
+        if (name := answer.plan.schedule_name) != answer.plan.but(schedule="").schedule_name:
+            warn(f"a text does not say its schedule: run it with --schedule {name}")
 
 
 def _over_time(answer: Answer, path: Path) -> dict[str, Any]:

@@ -194,12 +194,9 @@ class Ahead(Struct, frozen=True, eq=False):
             if key not in courses:
                 chunks = routes[0].npu.scheduler.chunks_of(timed.request)
                 found = course_of(timed.request, chunks, came_ns) if timed.offsets is None else None
-                same = (
-                    found
-                    and not found[1]
-                    and all(found[0].kinds[b] == timed.course.kinds[a] for a, b in others.items())
-                )
-                if not found or not same or chunks != timed.chunks:
+                if not found or found[1] or chunks != timed.chunks:
+                    return None
+                if any(found[0].kinds[other] != timed.course.kinds[each] for each, other in others.items()):
                     return None
                 courses[key] = found[0]
             times = ({others[each]: time_ns for each, time_ns in own.items()} for own in timed[-5:])

@@ -254,11 +254,9 @@ class Wholes:
         known = self._aheads.setdefault((whole.classes[0], some.legs), [])
         told = next((each for each in known if each.fits(some.at, came_ns)), None)
         if told is None:
-            course_of, compute = (
-                partial(self._course_of, whole.classes),
-                sorted(routes, key=lambda each: each.npu.npu_class),
-            )
-            key = some.legs, some.at, tuple(came_ns.values()), *(id(each.npu.program.compute_ns) for each in compute)
+            course_of = partial(self._course_of, whole.classes)
+            npus = sorted((route.npu for route in routes), key=lambda npu: npu.npu_class)  # as times are
+            key = some.legs, some.at, tuple(came_ns.values()), *(id(npu.program.compute_ns) for npu in npus)
             like = self._like.get(key)
             told = (like and like.of_others(routes, came_ns, course_of)) or tell(routes, came_ns, course_of)
             if told:

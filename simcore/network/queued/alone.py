@@ -126,7 +126,7 @@ class Steady(Queued):
             )
         period_ns = seen.now_ns - base.now_ns
         again(self._curves, base.rows[0], times, (0, period_ns, 0), MOST_ROWS)
-        if self._times:
+        if self._times is not None:
             self._times.again(base.rows[1], times, period_ns)
         for own_senders in self._senders.values():
             for sender in own_senders.values():
@@ -145,7 +145,7 @@ class Steady(Queued):
         ]
         due = [(at_ns - now_ns, _of_instant(self._due[at_ns], now_ns)) for at_ns in sorted(self._due)]
         counts = np.array([*self.counts(), *zip(*map(_added_up, self.ports), strict=True)], np.int64).T
-        rows = len(self._curves) // 3, len(self._times) if self._times else 0
+        rows = len(self._curves) // 3, 0 if self._times is None else len(self._times)
         sent = {each: each.sent for each in self._active}
         return _Snapshot((ports, senders, messages, due), now_ns, sent, counts, rows)
 
