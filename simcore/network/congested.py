@@ -20,7 +20,7 @@ import simpy
 
 from simcore.network.clock import whole_steps
 from simcore.network.faults import Outlook
-from simcore.network.instant import after, at_end_of_instant
+from simcore.network.instant import after, at_end_of_instant, on_arrival
 from simcore.network.times import Times
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
@@ -200,7 +200,7 @@ class CountedLinks(LinkNetwork):
         batch = self._deliveries.get(message.tail_ns)
         if batch is None:
             self._deliveries[message.tail_ns] = [message]
-            after(self.env, message.tail_ns - now_ns, self._deliver)
+            on_arrival(self.env, message.tail_ns - now_ns, self._deliver)
         else:
             batch.append(message)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import simpy
 
-DECISION, BEGINNING, TRANSMISSION = 2, 3, 4  # SimPy: 0 urgent, 1 normal; everything else of an instant comes first
+ARRIVAL, DECISION, BEGINNING, TRANSMISSION = 2, 3, 4, 5  # SimPy: 0 urgent, 1 normal; they come before these
 
 
 class Environment(simpy.Environment):
@@ -62,6 +62,11 @@ TimersOfNpus = defaultdict[int, Timers]
 def after(env: simpy.Environment, delay_ns: int, callback: Callable[[simpy.Event], None]) -> None:
     """Call back in `delay_ns`; callbacks of one time run in the order of these calls."""
     env.timeout(delay_ns).callbacks.append(callback)
+
+
+def on_arrival(env: simpy.Environment, delay_ns: int, callback: Callable[[simpy.Event], None]) -> None:
+    """Call back in `delay_ns`, behind what ranks do by themselves then: a credit of that time allows nothing yet."""
+    _EndOfInstant(env, delay_ns, callback, ARRIVAL)
 
 
 def at_end_of_instant(

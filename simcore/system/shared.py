@@ -180,7 +180,7 @@ class Shared:
             for together in self._seated(place, stream.phase, tuple(sorted(own))):
                 exits = [exit_ns for exit_ns, _ in self._exits(place, together) or ()]
                 told = sum(begin_ns + exit_ns < until_ns for exit_ns in exits)
-                if told < len(exits):
+                if begin_ns + together.end_ns >= until_ns:  # a class has its seat in one of its groups, all use links
                     flight = PhaseFlight.of(together, begin_ns, order, streams, through)
                     flight.alone, flight.told, flight.end_ns = True, told, begin_ns + together.end_ns
                     if place.site.meets:

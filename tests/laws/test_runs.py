@@ -15,7 +15,7 @@ from simcore.network.topology.model import Dimension, Topology
 from simcore.system.collectives import PlanOptions, algorithms
 from simcore.system.config import Algorithm, SystemConfig
 from simcore.units import transfer_ns
-from simcore.workload.model import CollectiveKind, Layer, Phase, PhaseName, Workload
+from simcore.workload.model import CollectiveKind, Layer, Parallelism, Phase, PhaseName, Workload
 from tests.runs import KINDS, Run, machines, micro, runs
 
 ALL_REDUCE, ALL_GATHER = CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER
@@ -48,6 +48,25 @@ def test_ranks_paired_by_xor_are_folded_behind_a_switch_only():
         run = Run(micro(ALL_REDUCE, 1 << 20), Topology((Dimension(kind, 8, 50e9, 500.0),)), halving)
         assert len(run.timeline().ranks) == classes
         assert run.report() == run.report(exact="messages")
+
+
+def test_groups_that_cut_a_ring_share_its_links_with_those_of_their_class():
+    """An all-reduce of each half, told as a whole, is disturbed; the gradients' cross the ring of both halves."""
+    rows = (Phase(50_000, ALL_REDUCE, 1 << 20), Phase(20_000, ALL_REDUCE, 1 << 20), Phase(30_000, ALL_REDUCE, 3 << 20))
+    split = Parallelism(tp=8)
+    work = Workload("HYBRID_TRANSFORMER", (Layer("one", *rows),), parallelism=split)
+    system = SystemConfig(implementations=dict.fromkeys(KINDS, (Algorithm("ring"),)))
+    run = Run(work, Topology((Dimension("Ring", 16, 12.5e9, 100.0),)), system)
+    assert len(run.timeline().ranks) == 8
+    assert run.report() == run.report(exact="messages")
+
+
+@pytest.mark.parametrize("endpoint_ns", [5, 10, 15])
+def test_a_message_that_comes_with_a_credit_is_there_behind_it(endpoint_ns):
+    """Three messages of 5 ns come one behind the other; the last may come as the packet of an earlier one is paid."""
+    system = SystemConfig(endpoint_delay_ns=endpoint_ns)
+    run = Run(micro(ALL_REDUCE, 4 * 978), Topology((Dimension("Switch", 4, 50e9, 500.0),)), system)
+    assert run.report() == run.report(exact="messages")
 
 
 def by_diagonal(dims: tuple[Dimension, ...]) -> dict[int, float]:
