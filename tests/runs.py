@@ -44,9 +44,12 @@ class Run:
         return simulate(self.workload, self.topology, self.system, profiles.get(self.profile), settings)
 
     def report(self, **changes: object) -> dict[str, object]:
-        """Its report without the number of classes, which alone may depend on folding."""
-        document = dict(Report(self.timeline(**changes), self.profile, self.settings.network).to_dict())
+        """Its report with every link, without the number of classes, which alone may depend on folding."""
+        timeline = self.timeline(**changes)
+        document = dict(Report(timeline, self.profile, self.settings.network).to_dict())
         del document["classes"]
+        if timeline.links:
+            document["every link"] = timeline.links.size_bytes.tolist(), timeline.links.busy_ns.tolist()
         return document
 
 

@@ -86,6 +86,7 @@ class Shared:
         self._bits: dict[tuple[Hashable, StreamPhase, int], int] = {}
         self._laid: dict[tuple[Hashable, StreamPhase, int], list[tuple[int, int]]] = {}
         self._apart: dict[tuple[Hashable, StreamPhase, tuple[int, ...]], list[tuple[int, ...]]] = {}
+        self._alike: dict[tuple[int, bytes], int] = {}  # places of the same classes, by number of the site
         self._enter_env(env)
 
     def _enter_env(self, env: Environment) -> None:
@@ -408,9 +409,17 @@ class Shared:
         if found is None:
             parts = enumerate(site.part for site in self._sites)
             number = next(number for number, part in parts if part.first <= dim.index <= part.last)
-            base = self._sites[number].part.base(int(self._ranks[npu_class][0]))
-            found = self._place_of[npu_class, dim] = self._place_at(number, base)
+            found = self._place_of[npu_class, dim] = self._place_at(number, self._base(number, npu_class))
         return found
+
+    def _base(self, number: int, npu_class: int) -> int:
+        """The first NPU of the place of a class that is played: one for all of the same classes, whoever is where."""
+        site = self._sites[number]
+        base = site.part.base(int(self._ranks[npu_class][0]))
+        if site.placeless and 1 < len(self._ranks) < len(self._class_of):
+            classes = np.sort(self._class_of[site.part.members(base)])
+            return self._alike.setdefault((number, classes.tobytes()), base)
+        return base
 
     def _place_at(self, number: int, base: int) -> Place:
         found = self._places.get((number, base))
@@ -502,8 +511,7 @@ class Shared:
         """Where a message goes."""
         number = next(n for n, site in enumerate(self._sites) if site.part.base(src) == site.part.base(dst))
         part = self._sites[number].part
-        stands_in = self._ranks[int(self._class_of[part.base(src)])][0]  # the first NPU of the same class
-        place = self._place_at(number, part.base(int(stands_in)))
+        place = self._place_at(number, self._base(number, int(self._class_of[part.base(src)])))
         ends = np.array([part.local(src)]), np.array([part.local(dst)])
         hop = self._layouts.hops(place.shape, *ends, [size_bytes])[0]
         here, there = part.local(src), part.local(dst)
@@ -563,7 +571,7 @@ class Shared:
             ids = np.arange(self._links.npus)
             bases = ids[ids // part.stride % part.npus == 0] if not part.whole else np.zeros(1, np.int64)
             classes, which = np.unique(self._class_of[bases], return_inverse=True)
-            stands = np.array([part.base(int(self._ranks[each][0])) for each in classes.tolist()])[which]
+            stands = np.array([self._base(number, each) for each in classes.tolist()])[which]
             for base in sorted(set(stands.tolist())):
                 if (number, base) in self._places:
                     yield self._places[number, base], bases[stands == base]

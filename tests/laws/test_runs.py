@@ -54,7 +54,7 @@ def test_groups_that_cut_a_ring_share_its_links_with_those_of_their_class():
     """An all-reduce of each half, told as a whole, is disturbed; the gradients' cross the ring of both halves."""
     rows = (Phase(50_000, ALL_REDUCE, 1 << 20), Phase(20_000, ALL_REDUCE, 1 << 20), Phase(30_000, ALL_REDUCE, 3 << 20))
     split = Parallelism(tp=8)
-    work = Workload("HYBRID_TRANSFORMER", (Layer("one", *rows),), parallelism=split)
+    work = Workload("HYBRID_TRANSFORMER", (Layer("one", *rows),), split)
     system = SystemConfig(implementations=dict.fromkeys(KINDS, (Algorithm("ring"),)))
     run = Run(work, Topology((Dimension("Ring", 16, 12.5e9, 100.0),)), system)
     assert len(run.timeline().ranks) == 8
@@ -66,6 +66,17 @@ def test_a_message_that_comes_with_a_credit_is_there_behind_it(endpoint_ns):
     """Three messages of 5 ns come one behind the other; the last may come as the packet of an earlier one is paid."""
     system = SystemConfig(endpoint_delay_ns=endpoint_ns)
     run = Run(micro(ALL_REDUCE, 4 * 978), Topology((Dimension("Switch", 4, 50e9, 500.0),)), system)
+    assert run.report() == run.report(exact="messages")
+
+
+def test_groups_of_the_same_classes_are_one_whoever_is_where():
+    """The slow one of a pair is its second on NPUs 2 and 7, the first on 3 and 8: either's links count."""
+    dims = (Dimension("Mesh", 5, 50e9, 500.0), Dimension("Switch", 2, 50e9, 500.0))
+    slow = Settings(stragglers={7: 1.5, 3: 1.5})
+    run = Run(
+        Workload("HYBRID_MODEL_DATA", (Layer("one", Phase(1000, ALL_REDUCE, 4096)),)), Topology(dims), settings=slow
+    )
+    assert len(run.timeline().ranks) < 10
     assert run.report() == run.report(exact="messages")
 
 
