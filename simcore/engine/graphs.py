@@ -87,6 +87,21 @@ class GraphCase(Setup):
         return len(self.graphs.graphs) == 1 and not _tells_apart(self)
 
     @property
+    def uneven(self) -> bool:
+        """As `Setup.uneven`: not all members of a group have collectives of the same sizes."""
+        sent = [_sent(graph) for graph in self.graphs.graphs] if len(self.graphs.graphs) > 1 else []
+        if all(own == sent[0] for own in sent):
+            return False
+        found: dict[tuple[str, tuple[int, ...]], bytes] = {}
+        for rank, graph in enumerate(self.graphs.graph_of_rank.tolist()):
+            for (name, dims), sizes in sent[graph].items():
+                at = zip(self.topology.dims, self.topology.strides, strict=True)
+                outside = (rank // stride % dim.npus for index, (dim, stride) in enumerate(at) if not dims >> index & 1)
+                if found.setdefault((name, (dims, *outside)), sizes) != sizes:
+                    return True
+        return False
+
+    @property
     def in_turn(self) -> bool:
         """As `Setup.in_turn`."""
         return not self.profile.gang and self.shares_memory
@@ -95,6 +110,17 @@ class GraphCase(Setup):
     def shares_memory(self) -> bool:
         """Whether NPUs wait for each other's loads and stores."""
         return self.memory is not None and self.memory.npus_per_node != 0
+
+
+def _sent(graph: Graph) -> dict[tuple[str, int], bytes]:
+    """Kinds and sizes of a graph's collectives, sorted, by communicator and dimensions."""
+    found: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    rows = np.flatnonzero(graph.collective >= 0)
+    columns = (column[rows].tolist() for column in (graph.group, graph.dims, graph.collective, graph.size_bytes))
+    for group, dims, kind, size_bytes in zip(*columns, strict=True):
+        name = graph.group_names[group]
+        found.setdefault((name, ALL_DIMENSIONS if name else dims), []).append((kind, size_bytes))
+    return {key: np.array(sorted(sizes)).tobytes() for key, sizes in found.items()}
 
 
 def _tells_apart(case: GraphCase) -> bool:

@@ -71,6 +71,11 @@ class Setup:
         return True
 
     @property
+    def uneven(self) -> bool:
+        """Whether NPUs of a group may send a collective in sizes of their own, as of experts."""
+        return False
+
+    @property
     def in_turn(self) -> bool:
         """Whether NPUs share something beside links, and get it in the order in which they ask for it."""
         return False

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 import simpy
 from msgspec import Struct
@@ -17,10 +18,13 @@ from simcore.system.circuits import Switched
 from simcore.system.gates import GANG_ORDERS, Gang, Gate, LocalGate, Owner
 from simcore.system.inter_dimension import DimensionOrder
 from simcore.system.phases import PhaseMaker
+from simcore.system.played import Played
 from simcore.system.queues import INSERTION
 from simcore.system.shared import Shared
+from simcore.system.streams import Stream
 from simcore.system.whole import Wholes
 from simcore.timeline.events import EventBuffer
+from simcore.units import format_ranks
 from simcore.workload.model import CollectiveKind
 
 
@@ -47,10 +51,33 @@ def make_gates(
         key = "intra-dimension-scheduling"
         message = f"profile {profile.name} has no {key} '{policy}'"
         raise InputError.at(system.at(key), message, expected=", ".join(GANG_ORDERS), found=policy)
-    gang = Gang(env, limit, GANG_ORDERS[policy], GroupNames(ranks).of)
+    check = partial(_check_alike, ranks, isinstance(transport, Played))
+    gang = Gang(env, limit, GANG_ORDERS[policy], GroupNames(ranks).of, check)
     if isinstance(transport, Shared):
         gang.wholes = Wholes(env, gang, transport)
     return gang.gate
+
+
+def _check_alike(ranks: Sequence[Sequence[int]], played: bool, there: Mapping[int, Stream]) -> None:
+    """InputError where NPUs of a group send different collectives; if every message is `played`, sizes may differ."""
+    found: dict[tuple[str, int], list[int]] = {}
+    for npu_class, stream in there.items():
+        request = stream.dataset.request
+        said = request.kind, 0 if played else request.size_bytes
+        found.setdefault(said, []).extend(ranks[npu_class])
+    if len(found) == 1:
+        return
+    some = next(iter(there.values())).dataset.request
+    sent = (
+        f"{kind}{f' of {size_bytes:,} bytes' * bool(size_bytes)} on NPU {format_ranks(sorted(npus))}"
+        for (kind, size_bytes), npus in found.items()
+    )
+    raise InputError.at(
+        f"communicator {some.group}" if some.group else "collective",
+        "NPUs send different collectives where one is to begin on all of them",
+        expected="the same ones, of the same size, in the same order on all NPUs of a communicator",
+        found="; ".join(sent),
+    )
 
 
 def make_phases(npu: int, setup: Setup) -> PhaseMaker:

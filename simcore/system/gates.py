@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cache, partial
 from heapq import heapify, heappop, heappush
+from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
 
 import simpy
@@ -87,6 +88,7 @@ class LocalGate:
 
 
 Order = Callable[[Stream], tuple[int, ...]]
+_phase_of = attrgetter("phase")
 
 # Which of the chunks that could start goes first; equal ones by their number.
 GANG_ORDERS: dict[str, Order] = {
@@ -127,8 +129,9 @@ class Gang:
 
     Nobody holds a place while waiting for others, so no order of chunks can deadlock. Decisions fall at the end of an
     instant, in an order that does not depend on who came first, so folded and unfolded runs decide alike.
-    `group_of(class, dim)` gives a name of the group and the classes in it. `wholes` tells collectives as a whole where
-    that can be.
+    `group_of(class, dim)` gives a name of the group and the classes in it. `check` is asked about chunks of one number
+    that are not in the same phase, and raises where they cannot begin together. `wholes` tells collectives as a whole
+    where that can be.
     """
 
     def __init__(
@@ -137,8 +140,9 @@ class Gang:
         limit: int,
         order: Order,
         group_of: Callable[[int, GroupDim], tuple[Hashable, Sequence[int]]],
+        check: Callable[[Mapping[int, Stream]], None],
     ):
-        self.env, self.group_of, self._limit, self._order = env, group_of, limit, order
+        self.env, self.group_of, self._limit, self._order, self._check = env, group_of, limit, order, check
         self.gates: dict[int, GangGate] = {}
         self.wholes: Wholes | None = None
         self._places: dict[tuple[int, Hashable], _Place] = {}  # by queue and name of a group
@@ -154,7 +158,7 @@ class Gang:
 
     def empty(self, env: simpy.Environment) -> Gang:
         """One that decides as this one does, with nobody in it."""
-        return Gang(env, self._limit, self._order, self.group_of)
+        return Gang(env, self._limit, self._order, self.group_of, self._check)
 
     def at(self, npu_class: int, phase: StreamPhase) -> tuple[_Place, _Room]:
         """Where a class waits for a phase, and what it plays of that queue."""
@@ -177,6 +181,8 @@ class Gang:
         there[npu_class] = stream
         if len(there) == len(place.rooms):
             del place.there[key]
+            if len(set(map(_phase_of, there.values()))) > 1:
+                self._check(there)
             self._num_complete += 1
             rank = (*self._order(stream), stream.key, stream.at, place.first, self._num_complete)
             self._complete.append((place, rank, there))
