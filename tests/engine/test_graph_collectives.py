@@ -97,3 +97,37 @@ def test_a_rooted_collective_is_played_natively_and_the_peer_replays_a_broadcast
             simulate(graphs(kind, 4, duration_ns=77), switch(4), None, peer, Settings())
     replayed = simulate(graphs(kind, 4), switch(4), SystemConfig(replay_only=True), NATIVE, Settings())
     assert replayed.time_ns == 1000
+
+
+def sent(*others, npus=4):
+    """Collectives of the last NPU, and of the others; (kind, bytes) each."""
+    rows = [
+        Graph.of(
+            *(
+                {"kind": NodeKind.COLLECTIVE, "collective": list(CollectiveKind).index(kind), "size_bytes": size_bytes}
+                for kind, size_bytes in own
+            )
+        )
+        for own in others
+    ]
+    return GraphSet(tuple(rows), np.array([0] * (npus - 1) + [len(rows) - 1], np.int32))
+
+
+A_TO_A, REDUCE = CollectiveKind.ALL_TO_ALL, CollectiveKind.ALL_REDUCE
+
+
+@pytest.mark.parametrize("network", ["congested", "congestion-free", "fair"])
+def test_every_npu_sends_as_much_of_a_collective_as_its_trace_says(network):
+    uneven, system = sent([(A_TO_A, 1 << 16)], [(A_TO_A, 1 << 20)]), SystemConfig(preferred_dataset_splits=1)
+    usual, exact = (
+        simulate(uneven, switch(4), system, NATIVE, Settings(network=network, exact=exact))
+        for exact in ("", "messages")
+    )
+    assert usual.time_ns == exact.time_ns
+    assert usual.time_ns > 1 << 18, "the last NPU sends messages of a quarter MiB at 1 B/ns"
+
+
+def test_npus_that_send_different_collectives_are_told_of():
+    other = sent([(REDUCE, 4096), (A_TO_A, 4096)], [(A_TO_A, 4096), (REDUCE, 4096)])
+    with pytest.raises(InputError, match=r"all_reduce of 4,096 bytes on NPU 0-2; all_to_all of 4,096 bytes on NPU 3"):
+        simulate(other, switch(4), None, NATIVE, Settings())
