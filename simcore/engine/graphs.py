@@ -6,7 +6,7 @@ Nodes that a profile cannot run are refused. Collectives may be traces themselve
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 
@@ -189,7 +189,23 @@ def _program(case: GraphCase, events: EventBuffer, customs: Customs, number: int
             requests[row] = _request(case, graph, row, kind, groups[row], names[row])
     slots = map(rules.slot, kinds, graph.on_cpu.tolist(), graph.stream.tolist(), groups)
     durations, skipped = _durations(case, graph, factor), _skipped(case, graph)
-    return GraphProgram(graph, durations, list(slots), replayed, names, requests, played, skipped)
+    behind = _in_order(graph, requests) if rules.ordered else {}
+    return GraphProgram(graph, durations, list(slots), replayed, names, requests, played, skipped, behind)
+
+
+def _in_order(graph: Graph, rows: Iterable[int]) -> dict[int, int]:
+    """For collectives of a communicator, on no stream, the one before: NCCL's ranks all begin them in the same order.
+
+    That is the order of the trace. Where a node comes before one that it waits for, there is none.
+    """
+    if (graph.deps >= np.repeat(np.arange(len(graph)), np.diff(graph.dep_offsets))).any():
+        return {}
+    found, last = {}, dict[int, int]()
+    for row, group in ((row, int(graph.group[row])) for row in sorted(rows) if graph.stream[row] < 0):
+        if group in last:
+            found[row] = last[group]
+        last[group] = row
+    return found
 
 
 def _skipped(case: GraphCase, graph: Graph) -> frozenset[int]:

@@ -106,7 +106,9 @@ ASTRA_SIM_2 = profiles.register("astra-sim-2")(
         dimension_bandwidth=dimension_bandwidth,
         memory_bus=True,
         shared_links={"congested": StoreAndForward.on},
-        graph=GraphRules(slot, 1, GROUP_ENDPOINT_NS, chakra_durations=True, scales=False, refused=REFUSED, strict=True),
+        graph=GraphRules(
+            slot, 1, GROUP_ENDPOINT_NS, chakra_durations=True, scales=False, refused=REFUSED, strict=True, ordered=False
+        ),
         rules=rules_of("astra-sim-2"),
     )
 )

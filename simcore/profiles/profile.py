@@ -35,6 +35,7 @@ class GraphRules:
     With `chakra_durations` a node takes what Chakra's own field says where our attribute `duration_ns` contradicts it.
     `scales` says whether compute and communication scales apply (ASTRA-sim 2.x reads and ignores them). Collectives
     among `refused` cannot run; with `strict`, neither communication on the host nor a roofline without operations can.
+    Collectives of a communicator that are on no stream begin in the order of the trace where they are `ordered`.
     """
 
     slot: Callable[[int, bool, int, str], str]
@@ -44,6 +45,7 @@ class GraphRules:
     scales: bool = True
     refused: tuple[CollectiveKind, ...] = ()
     strict: bool = False
+    ordered: bool = True
 
     def durations_ns(self, graph: Graph) -> NDArray[np.int64]:
         """How long every node of a graph takes that is not sent."""

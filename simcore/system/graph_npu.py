@@ -29,7 +29,7 @@ class GraphProgram:
     `duration_ns[row]` is the time of a compute (or replayed) node, `slot[row]` the resource it holds while it runs (""
     = none): one node at a time. `replayed[row]` nodes just take their time. `names[row]` are numbers of event names.
     `requests[row]` are the collectives; `customs[row]` those that are programs themselves, one for every NPU. The rows
-    in `skipped` do nothing.
+    in `skipped` do nothing. `behind[row]` is one more row that a row waits for, the collective before it.
     """
 
     graph: Graph
@@ -40,6 +40,7 @@ class GraphProgram:
     requests: Mapping[int, Request]
     customs: Mapping[int, Sequence[GraphProgram]] = field(default_factory=dict)
     skipped: frozenset[int] = frozenset()
+    behind: Mapping[int, int] = field(default_factory=dict)
 
     @cached_property
     def successors(self) -> list[list[int]]:
@@ -48,12 +49,16 @@ class GraphProgram:
         waiting = np.repeat(np.arange(len(self.graph)), np.diff(self.graph.dep_offsets))
         for row, dependency in zip(waiting.tolist(), self.graph.deps.tolist(), strict=True):
             found[dependency].append(row)
+        for row, before in self.behind.items():
+            found[before].append(row)
         return found
 
     @cached_property
     def num_dependencies(self) -> list[int]:
         """How many rows each row waits for."""
         counts: list[int] = np.diff(self.graph.dep_offsets).tolist()
+        for row in self.behind:
+            counts[row] += 1
         return counts
 
     @cached_property
