@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from math import prod
@@ -21,9 +21,10 @@ from simcore.profiles import Profile
 from simcore.system.circuits import Switched
 from simcore.system.config import SystemConfig
 from simcore.system.inter_dimension import THEMIS
-from simcore.system.npu import Known, LoopProgram, Npu, Priorities
+from simcore.system.npu import Cell, Known, Npu, Priorities, Program
 from simcore.system.phases import in_trees
 from simcore.system.played import Played
+from simcore.system.point_to_point import Handovers
 from simcore.system.precedence import Precedence
 from simcore.system.scheduler import Scheduler
 from simcore.system.streams import Request
@@ -112,11 +113,34 @@ class _LoopPlayers:
         self._names = [scene.events.name(layer.name) for layer in case.workload.layers]
         self._requests = _requests(case, self._names)
         self._compute_times = _ComputeTimes(case)
-        self._steps = () if case.pipeline else self._effective(loops.get(case.workload.loop).steps(case.workload))
         self.precedence = _precedence(case, scene.transport)
-        legs: Known | None = {} if _steady(case) else None
-        self._make = _stage_npus(case, case.pipeline, scene, legs) if case.pipeline else partial(Npu, legs=legs)
+        self._legs: Known | None = {} if _steady(case) else None
+        self._handovers: Handovers | None = None
+        self._cells = self._in_stages(case.pipeline) if case.pipeline else self._in_loop()
         self._npus: list[Npu] = []
+
+    def _in_loop(self) -> list[list[Cell]]:
+        """What the NPUs of the only stage play: an iteration is a cell."""
+        workload = self._case.workload
+        steps = self._effective(loops.get(workload.loop).steps(workload))
+        return [[Cell(steps, np.arange(len(workload.layers)))] if steps else []]
+
+    def _in_stages(self, pipeline: Pipeline) -> list[list[Cell]]:
+        """What the NPUs of every stage play; they hand over to each other."""
+        from simcore.engine.stages import stage_cells
+
+        case, scene = self._case, self._scene
+        self._handovers = Handovers(
+            scene.env,
+            scene.ranks,
+            scene.transport.carry,
+            scene.events,
+            dims=[dim.npus for dim in case.topology.dims],
+            width=case.topology.npus // case.stages,
+            size_bytes=case.profile.scale(case.workload.pipeline_bytes, case.settings.comm_scale),
+            rendezvous=case.settings.rendezvous,
+        )
+        return stage_cells(case.workload, pipeline, scene.events)
 
     def _effective(self, steps: Sequence[Step]) -> Sequence[Step]:
         """Without steps that neither compute nor send nor wait, where they cost nothing; the last ends an iteration."""
@@ -134,11 +158,12 @@ class _LoopPlayers:
     def npu(self, scheduler: Scheduler) -> Npu:
         """The NPU of a class; they are made in the order of the classes."""
         profile, npu = self._case.profile, int(self._scene.ranks[scheduler.npu_class][0])
-        program = LoopProgram(
-            self._steps, self._compute_times.of(npu), self._requests, self._names, self._case.settings.iterations,
-            profile.step_ns, profile.first_layer_tail_only,
+        program = Program(
+            self._cells[npu * self._case.stages // self._case.topology.npus], self._compute_times.of(npu),
+            self._requests, self._names, self._case.settings.iterations, profile.step_ns, profile.first_layer_tail_only,
         )  # fmt: skip
-        self._npus.append(self._make(program, scheduler, Priorities(_order(self._case.system))))
+        priorities = Priorities(_order(self._case.system))
+        self._npus.append(Npu(program, scheduler, priorities, self._legs, self._handovers))
         return self._npus[-1]
 
     def stuck(self) -> list[str]:
@@ -175,34 +200,6 @@ def _steady(case: LoopCase) -> bool:
     trees = any(map(in_trees, case.placement.every_lane))
     in_order = case.settings.queues_per_dim == 1 and case.system.inter_dimension_scheduling == "ascending"
     return in_order and not (trees or case.settings.noise.compute or case.profile.step_ns)
-
-
-def _stage_npus(
-    case: LoopCase, pipeline: Pipeline, scene: Scene, legs: Known | None
-) -> Callable[[LoopProgram, Scheduler, Priorities], Npu]:
-    """Makes the processes of a pipeline's stages in place of plain ones."""
-    from simcore.engine.stages import stage_programs
-    from simcore.system.pipeline_npu import Handovers, PipelineNpu
-
-    ranks, events, transport = scene.ranks, scene.events, scene.transport
-    programs = stage_programs(case.workload, pipeline, events)
-    width = case.topology.npus // case.stages
-    handovers = Handovers(
-        scene.env,
-        ranks,
-        transport.carry,
-        events,
-        dims=[dim.npus for dim in case.topology.dims],
-        width=width,
-        size_bytes=case.profile.scale(case.workload.pipeline_bytes, case.settings.comm_scale),
-        rendezvous=case.settings.rendezvous,
-    )
-
-    def make(program: LoopProgram, scheduler: Scheduler, priorities: Priorities) -> Npu:
-        stage = programs[int(ranks[scheduler.npu_class][0]) // width]
-        return PipelineNpu(program, scheduler, priorities, stage, handovers, legs)
-
-    return make
 
 
 def _order(system: SystemConfig) -> Order:
@@ -288,8 +285,5 @@ def _gives_totals(case: LoopCase) -> bool:
 def _stages(case: LoopCase, pipeline: Pipeline, ranks: Sequence[Sequence[int]], npus: Sequence[Npu]) -> PipelineRun:
     """What the stages of a pipeline did."""
     from simcore.engine.stages import pipeline_run
-    from simcore.system.pipeline_npu import PipelineNpu
 
-    stages = [npu for npu in npus if isinstance(npu, PipelineNpu)]
-    width = case.topology.npus // case.stages
-    return pipeline_run(pipeline, stages, class_of(ranks)[::width].tolist())
+    return pipeline_run(pipeline, npus, class_of(ranks)[:: case.topology.npus // case.stages].tolist())

@@ -9,7 +9,7 @@ import numpy as np
 from simcore.engine.setup import Placement
 from simcore.errors import InputError
 from simcore.network.topology.model import Topology
-from simcore.system.pipeline_npu import PipelineNpu, StageCell, StageProgram
+from simcore.system.npu import Cell, Npu
 from simcore.timeline.events import EventBuffer, PipelineRun
 from simcore.workload.loops.pipeline import Passage, Pipeline, end_steps, steps_of
 from simcore.workload.model import Workload
@@ -33,16 +33,18 @@ def check_fits(workload: Workload, topology: Topology, placement: Placement) -> 
         raise InputError.at(across.location or "--system", message, expected="an algorithm for each dimension")
 
 
-def stage_programs(workload: Workload, pipeline: Pipeline, events: EventBuffer) -> list[StageProgram]:
-    """What every stage plays."""
+def stage_cells(workload: Workload, pipeline: Pipeline, events: EventBuffer) -> list[list[Cell]]:
+    """What every stage plays in an iteration: its cells, then what reduces and gathers, then what needs its results."""
     splits = pipeline.schedule.splits_backward
     made = []
     for passages, (head, tail) in zip(pipeline.stages, pipeline.ends, strict=True):
         cells = [
-            StageCell(each, np.array(each.rows), tuple(steps_of(each, splits=splits)), name, _content(workload, each))
+            Cell(list(steps_of(each, splits=splits)), np.array(each.rows), _content(workload, each), name, each)
             for each, name in ((each, events.name(str(each.cell))) for each in passages)
         ]
-        made.append(StageProgram(cells, *end_steps(head, tail)))
+        rows, (reducing, closing) = np.array(sorted(head + tail), np.int64), end_steps(head, tail)
+        ends = Cell(reducing, rows, ("reducing", head, tail)), Cell(closing, rows, ("closing", head, tail), drains=True)
+        made.append([*cells, *ends])
     return made
 
 
@@ -55,20 +57,20 @@ def _content(workload: Workload, passage: Passage) -> Hashable:
     return passage.cell.kind, tuple(each)
 
 
-def pipeline_run(pipeline: Pipeline, npus: Sequence[PipelineNpu], first: Sequence[int]) -> PipelineRun:
+def pipeline_run(pipeline: Pipeline, npus: Sequence[Npu], first: Sequence[int]) -> PipelineRun:
     """What the report says about the pipeline; `first` are the classes of the stages' first NPUs."""
     schedule = pipeline.schedule
-    cells = [
-        (stage, cell.passage.cell.kind, cell.passage.cell.micro_batch, cell.passage.cell.chunk, start_ns, end_ns)
-        for stage, npu_class in enumerate(first)
-        for cell, start_ns, end_ns in npus[npu_class].cells
-    ]
-    cells += [
-        (stage, "E", index, 0, start_ns, end_ns)
-        for stage, npu_class in enumerate(first)
-        for index, (start_ns, end_ns) in enumerate(npus[npu_class].ends)
-        if end_ns > start_ns
-    ]
+    cells: list[tuple[int, str, int, int, int, int]] = []
+    for stage, npu_class in enumerate(first):
+        for cell, start_ns, end_ns in npus[npu_class].played:
+            if cell.passage:
+                own = cell.passage.cell
+                cells.append((stage, own.kind, own.micro_batch, own.chunk, start_ns, end_ns))
+    for stage, npu_class in enumerate(first):
+        ends = [times_ns for cell, *times_ns in npus[npu_class].played if not cell.passage]
+        for index, ((start_ns, _), (_, end_ns)) in enumerate(zip(ends[::2], ends[1::2], strict=True)):
+            if end_ns > start_ns:
+                cells.append((stage, "E", index, 0, start_ns, end_ns))
     return PipelineRun(
         schedule.name, schedule.stages, schedule.micro_batches, schedule.chunks, tuple(first), tuple(cells)
     )
