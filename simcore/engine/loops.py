@@ -14,21 +14,18 @@ from numpy.typing import NDArray
 from simcore.engine.folding import kinds_of
 from simcore.engine.settings import Settings
 from simcore.engine.setup import Placement, Setup
-from simcore.engine.transports import Wired
 from simcore.engine.wiring import Scene
 from simcore.errors import InputError
 from simcore.profiles import Profile
-from simcore.system.circuits import Switched
 from simcore.system.config import SystemConfig
 from simcore.system.inter_dimension import THEMIS
 from simcore.system.npu import Cell, Known, Npu, Priorities, Program
 from simcore.system.phases import in_trees
-from simcore.system.played import Played
 from simcore.system.point_to_point import Handovers
 from simcore.system.precedence import Precedence
 from simcore.system.scheduler import Scheduler
 from simcore.system.streams import Request
-from simcore.system.transport import Solved, class_of
+from simcore.system.transport import Transport, class_of
 from simcore.timeline.events import PipelineRun, Timeline
 from simcore.units import format_ranks
 from simcore.workload.loops import Order, Ref, Span, Step, loops
@@ -186,10 +183,9 @@ class _LoopPlayers:
         )
 
 
-def _precedence(case: LoopCase, transport: Wired | Switched) -> Precedence | None:
+def _precedence(case: LoopCase, transport: Transport) -> Precedence | None:
     """Who acts first, for the profile and the policy that ask."""
-    asked = case.profile.late_clearing and case.system.inter_dimension_scheduling in THEMIS
-    if not asked or not isinstance(transport, Solved | Played):
+    if not case.profile.late_clearing or case.system.inter_dimension_scheduling not in THEMIS:
         return None
     topology = case.topology
     return Precedence(topology.npus, transport.plans, case.profile.delay(topology), case.settings.queues_per_dim)

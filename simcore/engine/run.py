@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from simcore.engine.circuits import choices_of, folded, parts_of, transport_of
 from simcore.engine.deadlock import deadlock
 from simcore.engine.loops import LoopCase
 from simcore.engine.settings import Settings
 from simcore.engine.setup import Setup, prepare
-from simcore.engine.transports import stuck_of
+from simcore.engine.transports import choices_of, folded, transport_of
 from simcore.engine.wiring import Scene, make_gates, make_phases, play
 from simcore.network.instant import Environment
 from simcore.network.topology.links import rates_bytes_per_s
 from simcore.network.topology.model import Topology
 from simcore.profiles import Profile
 from simcore.progress import meter
-from simcore.system.circuits import Switched
 from simcore.system.config import SystemConfig
 from simcore.system.remote_memory import RemoteMemory
 from simcore.system.scheduler import Scheduler
@@ -69,9 +67,10 @@ def simulate(
     play(env)
     finish_ns = tuple(npu.finish_ns for npu in npus)
     if min(finish_ns) < 0:
-        network = [line for each in parts_of(transport) for line in stuck_of(each)]
-        raise deadlock([*network, *players.stuck()], schedulers, ranks, events.table().names, gang=case.profile.gang)
-    notes = (note for choice, each in zip(choices, parts_of(transport), strict=True) for note in choice.notes(each))
+        raise deadlock(
+            [*transport.stuck(), *players.stuck()], schedulers, ranks, events.table().names, gang=case.profile.gang
+        )
+    notes = (note for choice, each in zip(choices, transport.parts, strict=True) for note in choice.notes(each))
     played = Timeline(
         events=events.table(),
         time_ns=max(finish_ns),
@@ -82,6 +81,6 @@ def simulate(
         rated_bytes_per_s=rates_bytes_per_s(case.topology),
         links=transport.links(),
         notes=tuple(dict.fromkeys(notes)),
-        circuits=transport.told() if isinstance(transport, Switched) else None,
+        circuits=transport.told(),
     )
     return players.told(played)

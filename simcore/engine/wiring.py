@@ -9,16 +9,15 @@ from msgspec import Struct
 
 from simcore.engine.folding import GroupNames
 from simcore.engine.setup import Setup
-from simcore.engine.transports import Wired
 from simcore.errors import InputError
 from simcore.memory import collection_paused
 from simcore.network.instant import Environment
-from simcore.system.circuits import Switched
 from simcore.system.gates import GANG_ORDERS, Gang, Gate, LocalGate, Owner
 from simcore.system.inter_dimension import DimensionOrder
 from simcore.system.phases import PhaseMaker
 from simcore.system.queues import INSERTION
 from simcore.system.shared import Shared
+from simcore.system.transport import Transport
 from simcore.system.whole import Wholes
 from simcore.timeline.events import EventBuffer
 from simcore.workload.model import CollectiveKind
@@ -30,11 +29,11 @@ class Scene(Struct, frozen=True):
     env: simpy.Environment
     ranks: Sequence[Sequence[int]]
     events: EventBuffer
-    transport: Wired | Switched
+    transport: Transport
 
 
 def make_gates(
-    env: Environment, ranks: Sequence[Sequence[int]], setup: Setup, transport: Wired | Switched
+    env: Environment, ranks: Sequence[Sequence[int]], setup: Setup, transport: Transport
 ) -> Callable[[int, Owner], Gate]:
     """Makes the gate of each class: for itself, or together with its partners."""
     system, profile = setup.system, setup.profile

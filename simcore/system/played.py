@@ -10,16 +10,15 @@ import simpy
 
 from simcore.network.congested import Network, TreeNetwork
 from simcore.network.congestion_free import CongestionFree
-from simcore.network.instant import Timers, TimersOfNpus
 from simcore.network.trees import Reduction
 from simcore.system.groups import GroupDim
 from simcore.system.packets import Packets
 from simcore.system.plans.automaton import RoundAutomaton, TransferAutomaton, at_endpoint, automata
-from simcore.system.plans.maker import Costs, Plans, uneven
+from simcore.system.plans.maker import Costs, uneven
 from simcore.system.plans.plan import Plan, Switch, Symmetry
 from simcore.system.point_to_point import RENDEZVOUS_BYTES, Pairs, later
-from simcore.system.streams import Stream, StreamPhase
-from simcore.system.transport import Done
+from simcore.system.streams import Stream
+from simcore.system.transport import Done, Transport
 from simcore.timeline.events import LinkTable
 
 LAST = ("~", 0)  # sorts behind the keys of chunks
@@ -28,7 +27,7 @@ _Player = list[tuple[int, RoundAutomaton | TransferAutomaton]]
 Send = Callable[[int, int, int, Any, Callable[[], None]], None]
 
 
-class Played:
+class Played(Transport):
     """Transport that sends every message: on links that are shared, or for packets that share a memory bus.
 
     With `barrier`, a chunk leaves a phase only when the whole machine has finished it (ASTRA-sim 1.0). On a folded
@@ -45,13 +44,12 @@ class Played:
         *,
         barrier: bool = False,
     ):
-        self._env, self._ranks, self._network, self._costs, self._barrier = env, ranks, network, costs, barrier
+        super().__init__(env, ranks, costs)
+        self._network, self._barrier = network, barrier
         self._folded = len(ranks) < sum(map(len, ranks))
         self._players: dict[tuple[object, int, int], _Player] = {}
         self._early: dict[tuple[object, int, int], list[int]] = {}
         self._groups: dict[tuple[GroupDim, int], list[int]] = {}
-        self.plans = Plans(costs)
-        self.timers = TimersOfNpus(partial(Timers, env))
         self._packets = Packets(env, self.timers, costs.bus) if costs.bus else None
         self._handshakes = Pairs(partial(later, env))
         self._through: dict[tuple[object, int], list[Callable[[], None]]] = {}
@@ -73,10 +71,6 @@ class Played:
     def notes(self) -> list[str]:
         """What the network leaves out."""
         return self._network.notes()
-
-    def bytes_sent(self, npu_class: int, phase: StreamPhase) -> int:
-        """What one NPU sends in a phase."""
-        return self.plans.bytes_of(phase, self._ranks[npu_class][0])
 
     def start(self, streams: Mapping[int, Stream], done: Done) -> None:
         """Begin a phase on some NPUs; messages that came before it are waiting."""

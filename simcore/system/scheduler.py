@@ -12,11 +12,11 @@ from simcore.system.gates import Gate, Owner, Span
 from simcore.system.phases import PhaseMaker
 from simcore.system.precedence import Precedence
 from simcore.system.streams import Chunks, Dataset, Request, Stream, StreamPhase, Turns, through
+from simcore.system.transport import Transport
 from simcore.timeline.events import EventBuffer, EventKind
 
 if TYPE_CHECKING:
     from simcore.system.ahead import Route
-    from simcore.system.circuits import Switched, Wired
 
 CHUNK, COLLECTIVE = int(EventKind.CHUNK), int(EventKind.COLLECTIVE)
 Row = tuple[int, ...]
@@ -30,7 +30,7 @@ class Scheduler:
         env: simpy.Environment,
         npu_class: int,
         phases: PhaseMaker,
-        transport: Wired | Switched,
+        transport: Transport,
         events: EventBuffer,
         gate: Callable[[int, Owner], Gate],
         precedence: Precedence | None = None,

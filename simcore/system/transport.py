@@ -1,8 +1,12 @@
-"""Phases solved at their last arrival: nothing leaves a collective before everybody is in it, so nothing is stepped."""
+"""Who says when an NPU leaves a phase, and the one that solves phases at their last arrival.
+
+Nothing leaves a collective before everybody is in it: without contention nothing has to be stepped.
+"""
 
 from __future__ import annotations
 
 import heapq
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from itertools import count
@@ -11,13 +15,14 @@ import numpy as np
 import simpy
 from numpy.typing import NDArray
 
-from simcore.network.instant import after
+from simcore.network.instant import Timers, TimersOfNpus, after
 from simcore.system.groups import Delay, GroupDim, RankGroup
 from simcore.system.plans.automaton import RoundAutomaton, at_endpoint
 from simcore.system.plans.maker import Costs, Plans, uneven
 from simcore.system.plans.plan import Plan, Round, Switch
 from simcore.system.solver import Idle, in_step, rounds
 from simcore.system.streams import Stream, StreamPhase
+from simcore.timeline.events import CircuitRun, LinkTable
 from simcore.units import transfer_ns
 
 Done = Callable[[Stream], None]
@@ -30,11 +35,51 @@ Times are whole but for ASTRA-sim 1.0's memory floor, which is a fraction that c
 """
 
 
-class Solved:
+class Transport(ABC):
+    """What says when NPUs leave phases; `ranks[c]` are the NPUs of class c, `timers` those of the NPUs."""
+
+    def __init__(self, env: simpy.Environment, ranks: Sequence[Sequence[int]], costs: Costs):
+        self._env, self._ranks, self._costs = env, ranks, costs
+        self.plans, self.timers = Plans(costs), TimersOfNpus(partial(Timers, env))
+
+    @abstractmethod
+    def start(self, streams: Mapping[int, Stream], done: Done) -> None:
+        """Begin a phase on some classes, which leave it when `done` is called."""
+
+    @abstractmethod
+    def carry(self, src: int, dst: int, size_bytes: int, key: tuple[int, ...], deliver: Callable[[], None]) -> None:
+        """Deliver a point-to-point message; of those of one time, that of the least `key` goes first."""
+
+    def bytes_sent(self, npu_class: int, phase: StreamPhase) -> int:
+        """What one NPU sends in a phase."""
+        return self.plans.bytes_of(phase, int(self._ranks[npu_class][0]))
+
+    def links(self) -> LinkTable | None:
+        """What every link carried, where links are modelled."""
+        return None
+
+    def notes(self) -> list[str]:
+        """What is to be said of how times were found."""
+        return []
+
+    def stuck(self) -> list[str]:
+        """What of the network waits for each other, when nothing moves any more."""
+        return []
+
+    @property
+    def parts(self) -> Sequence[Transport]:
+        """The transports that do the work."""
+        return [self]
+
+    def told(self) -> CircuitRun | None:
+        """Which circuits were in place when, where some are switched."""
+        return None
+
+
+class Solved(Transport):
     """Transport on a network without contention (or whose links a phase has for itself).
 
-    `ranks[c]` are the NPUs of class c. With `barrier`, a chunk leaves a phase only when the whole machine has finished
-    it (ASTRA-sim 1.0).
+    With `barrier`, a chunk leaves a phase only when the whole machine has finished it (ASTRA-sim 1.0).
     """
 
     def __init__(
@@ -46,15 +91,11 @@ class Solved:
         *,
         barrier: bool = False,
     ):
-        self._env, self._ranks, self._delay, self._costs, self._barrier = env, ranks, delay, costs, barrier
-        self.plans = Plans(costs)
+        super().__init__(env, ranks, costs)
+        self._delay, self._barrier = delay, barrier
         self._class_of = class_of(ranks)
         self._meetings: dict[tuple[object, ...], _Meeting] = {}
         self._groups: dict[tuple[GroupDim, int], _Group] = {}
-
-    def bytes_sent(self, npu_class: int, phase: StreamPhase) -> int:
-        """What one NPU sends in a phase."""
-        return self.plans.bytes_of(phase, self._ranks[npu_class][0])
 
     def start(self, streams: Mapping[int, Stream], done: Done) -> None:
         """Note arrivals; the last one settles the phase for all."""
@@ -68,16 +109,9 @@ class Solved:
                 self._settle(meeting, stream.phase)
 
     def carry(self, src: int, dst: int, size_bytes: int, key: tuple[int, ...], deliver: Callable[[], None]) -> None:
-        """Deliver a point-to-point message."""
+        """Deliver a point-to-point message, which meets nobody."""
         time_ns = int(self._delay(np.array([src]), np.array([dst]), size_bytes)[0])
         after(self._env, time_ns, lambda _: deliver())
-
-    def links(self) -> None:
-        """Links are not modelled."""
-
-    def notes(self) -> list[str]:
-        """Nothing to be said of how times were found."""
-        return []
 
     def _settle(self, meeting: _Meeting, phase: StreamPhase) -> None:
         """Work out when each class leaves, and call it back then."""
