@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.engine.folding import kinds_of
-from simcore.engine.setup import Setup, joined
-from simcore.engine.wiring import Scene
+from simcore.engine.setup import Scene, Setup, joined
 from simcore.errors import InputError, Location, Problem, Problems
 from simcore.network.instant import TimersOfNpus
 from simcore.noise import Noise

@@ -13,17 +13,15 @@ from numpy.typing import NDArray
 
 from simcore.engine.folding import kinds_of
 from simcore.engine.settings import Settings
-from simcore.engine.setup import Placement, Setup
-from simcore.engine.wiring import Scene
+from simcore.engine.setup import Placement, Scene, Setup
 from simcore.errors import InputError
 from simcore.profiles import Profile
 from simcore.system.config import SystemConfig
 from simcore.system.inter_dimension import THEMIS
 from simcore.system.npu import Cell, Known, Npu, Priorities, Program
-from simcore.system.phases import in_trees
 from simcore.system.point_to_point import Handovers
 from simcore.system.precedence import Precedence
-from simcore.system.scheduler import Scheduler
+from simcore.system.scheduler import Scheduler, in_trees
 from simcore.system.streams import Request
 from simcore.system.transport import Transport, class_of
 from simcore.timeline.events import PipelineRun, Timeline
