@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from math import prod
@@ -15,6 +15,7 @@ from simcore.engine.folding import kinds_of
 from simcore.engine.settings import Settings
 from simcore.engine.setup import Placement, Scene, Setup
 from simcore.errors import InputError
+from simcore.network.topology.model import Topology
 from simcore.profiles import Profile
 from simcore.system.config import SystemConfig
 from simcore.system.inter_dimension import THEMIS
@@ -24,14 +25,14 @@ from simcore.system.precedence import Precedence
 from simcore.system.scheduler import Scheduler, in_trees
 from simcore.system.streams import Request
 from simcore.system.transport import Transport, class_of
-from simcore.timeline.events import PipelineRun, Timeline
+from simcore.timeline.events import EventBuffer, PipelineRun, Timeline
 from simcore.units import format_ranks
 from simcore.workload.loops import Order, Ref, Span, Step, loops
 from simcore.workload.loops.step import column_group
 from simcore.workload.model import CollectiveKind, Group, Phase, PhaseName, Workload
 
 if TYPE_CHECKING:  # pipelines are imported where there are some
-    from simcore.workload.loops.pipeline import Pipeline
+    from simcore.workload.loops.pipeline import Passage, Pipeline
 
 PHASES = list(PhaseName)
 Column = tuple[int, PhaseName, Phase, CollectiveKind, Group | Span]
@@ -54,9 +55,7 @@ class LoopCase(Setup):
         placement = _used(columns, setup.placement)
         pipeline = _pipeline(workload, setup.profile, setup.settings)
         if pipeline:
-            from simcore.engine.stages import check_fits
-
-            check_fits(workload, setup.topology, placement)
+            _check_stages(workload, setup.topology, placement)
         return cls(setup.topology, setup.system, setup.profile, setup.settings, placement, workload, columns, pipeline)
 
     @property
@@ -122,8 +121,6 @@ class _LoopPlayers:
 
     def _in_stages(self, pipeline: Pipeline) -> list[list[Cell]]:
         """What the NPUs of every stage play; they hand over to each other."""
-        from simcore.engine.stages import stage_cells
-
         case, scene = self._case, self._scene
         self._handovers = Handovers(
             scene.env,
@@ -135,7 +132,7 @@ class _LoopPlayers:
             size_bytes=case.profile.scale(case.workload.pipeline_bytes, case.settings.comm_scale),
             rendezvous=case.settings.rendezvous,
         )
-        return stage_cells(case.workload, pipeline, scene.events)
+        return _stage_cells(case.workload, pipeline, scene.events)
 
     def _effective(self, steps: Sequence[Step]) -> Sequence[Step]:
         """Without steps that neither compute nor send nor wait, where they cost nothing; the last ends an iteration."""
@@ -176,8 +173,27 @@ class _LoopPlayers:
             iterations=tuple(self._npus[0].iterations),
             layers=tuple(layer.name for layer in layers),
             asked=[{name: (each.collective, each.size_bytes) for name, each in own} for own in phases],
-            pipeline=_stages(self._case, pipeline, self._scene.ranks, self._npus) if pipeline else None,
+            pipeline=self._pipeline_run(pipeline) if pipeline else None,
             notes=(*played.notes, *(pipeline.warnings if pipeline else ())),
+        )
+
+    def _pipeline_run(self, pipeline: Pipeline) -> PipelineRun:
+        """What the report says about the pipeline."""
+        schedule, width = pipeline.schedule, self._case.topology.npus // self._case.stages
+        first = class_of(self._scene.ranks)[::width].tolist()
+        cells: list[tuple[int, str, int, int, int, int]] = []
+        for stage, npu_class in enumerate(first):
+            for cell, start_ns, end_ns in self._npus[npu_class].played:
+                if cell.passage:
+                    own = cell.passage.cell
+                    cells.append((stage, own.kind, own.micro_batch, own.chunk, start_ns, end_ns))
+        for stage, npu_class in enumerate(first):
+            ends = [times_ns for cell, *times_ns in self._npus[npu_class].played if not cell.passage]
+            for index, ((start_ns, _), (_, end_ns)) in enumerate(zip(ends[::2], ends[1::2], strict=True)):
+                if end_ns > start_ns:
+                    cells.append((stage, "E", index, 0, start_ns, end_ns))
+        return PipelineRun(
+            schedule.name, schedule.stages, schedule.micro_batches, schedule.chunks, tuple(first), tuple(cells)
         )
 
 
@@ -276,8 +292,45 @@ def _gives_totals(case: LoopCase) -> bool:
     return case.profile.total_all_gather and case.workload.dialect == "simai"
 
 
-def _stages(case: LoopCase, pipeline: Pipeline, ranks: Sequence[Sequence[int]], npus: Sequence[Npu]) -> PipelineRun:
-    """What the stages of a pipeline did."""
-    from simcore.engine.stages import pipeline_run
+def _check_stages(workload: Workload, topology: Topology, placement: Placement) -> None:
+    """InputError when the stages are not equal parts of the machine, or some algorithm spans all of it."""
+    sizes = workload.parallelism
+    model = max(1, sizes.tp) * sizes.pp
+    if topology.npus % model:
+        raise InputError.at(
+            workload.location,
+            f"{sizes.pp} stages of groups of {max(1, sizes.tp)} do not fit the topology",
+            expected=f"a number of NPUs that {model} divides",
+            found=f"{topology.npus} NPUs",
+            hint="change pp: or model_parallel_NPU_group: in the header, or the topology",
+        )
+    across = next((lane.algorithm for lane in placement.every_lane if lane.algorithm.whole_machine), None)
+    if across:
+        message = f"{across.name} spans the whole machine, a pipeline's collectives stay within a stage"
+        raise InputError.at(across.location or "--system", message, expected="an algorithm for each dimension")
 
-    return pipeline_run(pipeline, npus, class_of(ranks)[:: case.topology.npus // case.stages].tolist())
+
+def _stage_cells(workload: Workload, pipeline: Pipeline, events: EventBuffer) -> list[list[Cell]]:
+    """What every stage plays in an iteration: its cells, then what reduces and gathers, then what needs its results."""
+    from simcore.workload.loops.pipeline import end_steps, steps_of
+
+    splits = pipeline.schedule.splits_backward
+    made = []
+    for passages, (head, tail) in zip(pipeline.stages, pipeline.ends, strict=True):
+        cells = [
+            Cell(list(steps_of(each, splits=splits)), np.array(each.rows), _content(workload, each), name, each)
+            for each, name in ((each, events.name(str(each.cell))) for each in passages)
+        ]
+        rows, (reducing, closing) = np.array(sorted(head + tail), np.int64), end_steps(head, tail)
+        ends = Cell(reducing, rows, ("reducing", head, tail)), Cell(closing, rows, ("closing", head, tail), drains=True)
+        made.append([*cells, *ends])
+    return made
+
+
+def _content(workload: Workload, passage: Passage) -> Hashable:
+    """Equal for cells that do the same: equal phases of a file are one object."""
+    layers = [workload.layers[row] for row in passage.rows]
+    if passage.cell.kind == "F":
+        return "F", tuple((id(layer.forward), layer.update_ns, layer.name) for layer in layers)
+    each = ((id(layer.input_grad), id(layer.weight_grad), layer.update_ns, layer.name) for layer in layers)
+    return passage.cell.kind, tuple(each)
