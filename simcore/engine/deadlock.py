@@ -45,13 +45,13 @@ class _Blocked:
     """
 
     def __init__(self, schedulers: Sequence[Scheduler], ranks: Sequence[Sequence[int]], names: Sequence[str]):
-        self._schedulers, self._ranks, self._names = schedulers, ranks, names
+        self._live, self._ranks, self._names = [scheduler.live for scheduler in schedulers], ranks, names
         self._class_of = class_of(ranks)
 
     def __iter__(self) -> Iterator[tuple[bool, str]]:
         seen = set()
-        for npu_class, scheduler in enumerate(self._schedulers):
-            for stream in scheduler.live.values():
+        for npu_class, live in enumerate(self._live):
+            for stream in live.values():
                 members = stream.phase.lane.dim.members(self._ranks[npu_class][0])
                 key = (stream.key, stream.at, int(members[0]))
                 states: dict[str, list[int]] = {}  # what the NPUs of the group do with the chunk
@@ -63,7 +63,7 @@ class _Blocked:
                     yield ABSENT in states, f"{self._name(stream)}, dimension {stream.phase.lane.dim.index}: {who}"
 
     def _state(self, stream: Stream, npu_class: int) -> str:
-        live = self._schedulers[npu_class].live
+        live = self._live[npu_class]
         here = live.get(stream.key)
         if here is None:
             return ABSENT

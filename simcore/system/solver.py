@@ -253,25 +253,60 @@ def _of_rounds(plan: Plan, group: RankGroup, arrivals_ns: NDArray[np.int64], cos
     if plan.window == 1:
         found = rounds(plan, arrivals_ns, costs, lambda entry, _: Idle(delays[entry]))
         return arrivals_ns if found is None else found
-    by_message = {(entry.hop, entry.size_bytes): column for entry, column in delays.items()}
+    count = 1 if alike else len(group)
+    times_ns, starts_ns = np.stack([delays[entry][:count] for entry in plan.expanded]), arrivals_ns[:count]
+    exits = _at_once(plan, starts_ns, times_ns, costs) if sends_at_once(plan, costs) else None
+    if exits is None:
+        listed: list[list[int]] = times_ns.tolist()
+        exits = stepped(plan, starts_ns, lambda rank, number: listed[number][rank], costs)
+    return np.repeat(exits, len(group) // count)
 
-    def delay_ns(rank: int, hop: int, size_bytes: int) -> int:
-        return by_message[hop, size_bytes][rank].item()  # type: ignore[no-any-return]
 
-    exits = stepped(plan, (arrivals_ns[:1] if alike else arrivals_ns).tolist(), delay_ns, costs)
-    return np.full(len(group), exits[0]) if alike else np.array(exits)
+def _at_once(plan: Plan, arrivals_ns: IntArray, times_ns: IntArray, costs: Costs) -> IntArray | None:
+    """As `stepped`, of a plan that `sends_at_once`; None where the order of events counts, or fractions are added."""
+    hops = np.array([[entry.hop] for entry in plan.expanded])
+    peers = plan.peers(hops) if len(arrivals_ns) > 1 else np.zeros_like(hops)
+    half = plan.half or len(hops)
+
+    def came_ns(sent_ns: IntArray, own: slice) -> IntArray:
+        """When ranks receive what each sends; what comes before a rank sends its own of that round waits for it."""
+        found = np.empty_like(sent_ns)
+        np.put_along_axis(found, peers[own], sent_ns + times_ns[own], axis=1)
+        return np.maximum(found, sent_ns)
+
+    first, other = (costs.received_ns(plan.expanded[at].reduce_bytes) for at in (0, -1))
+    sent_ns = np.tile(arrivals_ns + costs.endpoint_ns, (half, 1))
+    if (sent_ns + times_ns[:half]).dtype != np.int64:
+        return None
+    there_ns = came_ns(sent_ns, slice(half))
+    done_ns, last_ns = np.sort(there_ns + first, axis=0), there_ns.max(axis=0)
+    if not plan.half:
+        exits: IntArray = done_ns[-1]
+        return exits
+    # The other half begins with the first packet that is done when all are there, and goes on with each that follows.
+    begin_ns = np.where(done_ns > last_ns, done_ns, done_ns[-1]).min(axis=0)
+    paid_ns: IntArray = came_ns(np.maximum(done_ns, begin_ns), slice(half, None)) + other
+    ordered = not first or ((done_ns != last_ns).all() and (paid_ns.min(axis=0) >= done_ns[-1]).all())
+    return paid_ns.max(axis=0) if ordered else None
 
 
-def stepped(
-    plan: Plan, arrivals_ns: Sequence[int], delay_ns: Callable[[int, int, int], int], costs: Costs
-) -> list[int]:
+def sends_at_once(plan: Plan, costs: Costs) -> bool:
+    """Whether ranks wait for nothing but the end of the first half, and are done with all of a half in equal time."""
+    first = plan.half or plan.num_rounds
+    if plan.window < first or (plan.half and not plan.window == first == plan.num_rounds - first):
+        return False
+    pays_ns = [costs.received_ns(each.reduce_bytes) for each in plan.expanded]
+    return len(set(pays_ns[:first])) == 1 and len(set(pays_ns[first:])) <= 1
+
+
+def stepped(plan: Plan, arrivals_ns: IntArray, message_ns: Callable[[int, int], int], costs: Costs) -> IntArray:
     """When each rank leaves the phase, message by message on a network without contention.
 
-    `delay_ns(rank, hop, size_bytes)` is the time of a message that `rank` sends `hop` positions on. With a single
-    arrival time all ranks are alike: one of them is played, receiving what it sends.
+    `message_ns(rank, number)` is the time of a message that a rank sends. With a single arrival time all ranks are
+    alike: one of them is played, receiving what it sends.
     """
     queue: list[tuple[int, int, Callable[[], None]]] = []
-    order, now, exits = itertools.count(), 0, [*arrivals_ns]
+    order, now, exits = itertools.count(), 0, arrivals_ns.tolist()
 
     def after(delay_ns: int, callback: Callable[[], None]) -> None:
         heapq.heappush(queue, (now + delay_ns, next(order), callback))
@@ -279,7 +314,7 @@ def stepped(
     def automaton(rank: int) -> RoundAutomaton:
         def send(index: int, entry: Round) -> None:
             peer = automata[plan.peer(rank, entry.hop) if len(exits) > 1 else 0]
-            after(delay_ns(rank, entry.hop, entry.size_bytes), partial(peer.arrive, index))
+            after(message_ns(rank, index), partial(peer.arrive, index))
 
         def done() -> None:
             exits[rank] = now
@@ -287,12 +322,12 @@ def stepped(
         return RoundAutomaton(plan, at_endpoint(after, costs.endpoint_ns, costs.reduction_ns), after, send, done)
 
     automata = [automaton(rank) for rank in range(len(exits))]
-    for arrival_ns, own in zip(arrivals_ns, automata, strict=True):
+    for arrival_ns, own in zip(arrivals_ns.tolist(), automata, strict=True):
         after(arrival_ns, own.start)
     while queue:
         now, _, callback = heapq.heappop(queue)
         callback()
-    return exits
+    return np.array(exits)
 
 
 def transfers(plan: Plan, group: RankGroup, arrivals_ns: NDArray[np.int64], costs: Costs) -> NDArray[np.int64]:

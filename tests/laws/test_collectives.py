@@ -261,11 +261,12 @@ def test_a_solved_phase_is_the_one_played_message_by_message(problem, reduction_
     def reduction_ns(size_bytes: int) -> int:
         return size_bytes * reduction_per_byte // 100
 
-    def delay_ns(rank: int, hop: int, size_bytes: int) -> int:
-        return int(delay(np.array([rank]), np.array([plan.peer(rank, hop)]), size_bytes)[0])
+    def message_ns(rank: int, number: int) -> int:
+        entry = plan.expanded[number]
+        return int(delay(np.array([rank]), np.array([plan.peer(rank, entry.hop)]), entry.size_bytes)[0])
 
-    paid = costs(endpoint_ns, reduction_ns)
-    assert solve(plan, group, np.array(arrivals), paid).tolist() == stepped(plan, arrivals, delay_ns, paid)
+    paid, came_ns = costs(endpoint_ns, reduction_ns), np.array(arrivals)
+    assert solve(plan, group, came_ns, paid).tolist() == stepped(plan, came_ns, message_ns, paid).tolist()
 
 
 @settings(deadline=None)
