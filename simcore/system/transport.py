@@ -144,16 +144,19 @@ class Solved(Transport):
         return solve(plan, group, arrivals, self._costs.of(phase.lane.dim))
 
     def _group(self, dim: GroupDim, npu: int) -> _Group:
+        known = self._groups.get((dim, npu))
+        if known is not None:
+            return known
         members = dim.members(npu)
-        key = (dim, int(members[0]))
-        if key not in self._groups:
+        first = (dim, int(members[0]))
+        if first not in self._groups:
             classes = self._class_of[members]
             # Whichever way members go round, which two need not agree on, a group has one name. In a folded run groups
             # of equal classes are one: a class stands for members of all of them.
             unfolded = len(self._ranks) == len(self._class_of)
             name = int(members.min()) if unfolded else tuple(np.sort(classes).tolist())
-            self._groups[key] = _Group(members, self._delay, classes.tolist(), name)
-        return self._groups[key]
+            self._groups[first] = _Group(members, self._delay, classes.tolist(), name)
+        return self._groups.setdefault((dim, npu), self._groups[first])
 
 
 class _Group(RankGroup):
