@@ -10,8 +10,8 @@ import json
 import pytest
 
 from benchmarks.runs import simcore, topology
-from simcore.workload.chakra.schema import NodeType
 from simcore.workload.chakra.writer import encode, metadata, node
+from simcore.workload.model import NodeKind
 
 
 def bench_help_is_there_at_once(measure):
@@ -158,7 +158,7 @@ def bench_54_all_reduces_of_4_chunks_from_1024_identical_traces(measure, tmp_pat
     """ASTRA-sim 2.x: 1.08 CPU s at 64 NPUs."""
     nodes = [
         node(
-            index, f"gradient {index}", NodeType.COMM_COLL_NODE, data_deps=[index - 1] if index else [],
+            index, f"gradient {index}", NodeKind.COLLECTIVE, data_deps=[index - 1] if index else [],
             attributes={"is_cpu_op": False, "comm_type": 0, "comm_size": 1 << 20},
         )
         for index in range(54)
@@ -181,7 +181,7 @@ def bench_a_hundred_thousand_nodes_on_one_rank(measure, tmp_path):
     """A tenth of the million that the project promises in 12 s and 1.5 GB; see the README for the whole."""
     compute = {"is_cpu_op": False, "duration_ns": 3000}
     nodes = (
-        node(index, f"n{index}", NodeType.COMP_NODE, data_deps=[index - 1] if index else [], attributes=compute)
+        node(index, f"n{index}", NodeKind.COMPUTE, data_deps=[index - 1] if index else [], attributes=compute)
         for index in range(100_000)
     )
     (tmp_path / "one.0.et").write_bytes(encode(metadata(), nodes))

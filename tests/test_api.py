@@ -12,7 +12,7 @@ from simcore.errors import DeadlockError, InputError
 from simcore.network.topology.model import Dimension, Topology
 from simcore.report.document import ReportDocument
 from simcore.workload.chakra import writer
-from simcore.workload.chakra.schema import NodeType
+from simcore.workload.model import NodeKind
 
 MICRO = "MICRO\n1\nall -1 0 NONE 0 0 NONE 0 0 ALLREDUCE 4096 0\n"
 
@@ -113,7 +113,7 @@ def test_a_deadlock_of_astra_sim_s_queues_is_reported_as_such(tmp_path):
 
 def test_a_preset_computes_what_is_not_given_and_is_refused_where_all_is_given(tmp_path):
     """V100: 125 TFLOP/s, 0.9 TB/s; a product of 1e9 operations on 1e6 bytes is bound by arithmetic: 8 us."""
-    node = writer.node(0, "mm", NodeType.COMP_NODE, attributes={"num_ops": 10**9, "tensor_size": 10**6})
+    node = writer.node(0, "mm", NodeKind.COMPUTE, attributes={"num_ops": 10**9, "tensor_size": 10**6})
     (tmp_path / "t.0.et").write_bytes(writer.encode(writer.metadata(), [node]))
     preset = run(str(tmp_path / "t.0.et"), "ring8", npu="V100-SXM2-16GB")
     assert preset.to_dict()["time_ns"] == 8000

@@ -45,34 +45,39 @@ class _Blocked:
     """
 
     def __init__(self, schedulers: Sequence[Scheduler], ranks: Sequence[Sequence[int]], names: Sequence[str]):
-        self._schedulers, self._ranks, self._names = schedulers, ranks, names
+        self._live, self._ranks, self._names = [scheduler.live for scheduler in schedulers], ranks, names
         self._class_of = class_of(ranks)
+        self._plays: list[dict[int, Stream]] = [{} for _ in schedulers]  # what holds each queue of a class
+        for plays, live in zip(self._plays, self._live, strict=True):
+            for stream in live.values():
+                if stream.begun:
+                    plays.setdefault(stream.phase.queue, stream)
 
     def __iter__(self) -> Iterator[tuple[bool, str]]:
         seen = set()
-        for npu_class, scheduler in enumerate(self._schedulers):
-            for stream in scheduler.live.values():
+        for npu_class, live in enumerate(self._live):
+            for stream in live.values():
                 members = stream.phase.lane.dim.members(self._ranks[npu_class][0])
                 key = (stream.key, stream.at, int(members[0]))
-                states: dict[str, list[int]] = {}  # what the NPUs of the group do with the chunk
-                for each in sorted(set(self._class_of[members].tolist())):
-                    states.setdefault(self._state(stream, each), []).extend(self._ranks[each])
-                if key not in seen and len(states) > 1 and states.keys() & {PLAYS, READY}:
+                if key not in seen:
                     seen.add(key)
-                    who = "; ".join(f"NPU {format_ranks(sorted(npus))} {state}" for state, npus in states.items())
-                    yield ABSENT in states, f"{self._name(stream)}, dimension {stream.phase.lane.dim.index}: {who}"
+                    states: dict[str, list[int]] = {}  # what the NPUs of the group do with the chunk
+                    for each in sorted(set(self._class_of[members].tolist())):
+                        states.setdefault(self._state(stream, each), []).extend(self._ranks[each])
+                    if len(states) > 1 and states.keys() & {PLAYS, READY}:
+                        who = "; ".join(f"NPU {format_ranks(sorted(npus))} {state}" for state, npus in states.items())
+                        yield ABSENT in states, f"{self._name(stream)}, dimension {stream.phase.lane.dim.index}: {who}"
 
     def _state(self, stream: Stream, npu_class: int) -> str:
-        live = self._schedulers[npu_class].live
-        here = live.get(stream.key)
+        here = self._live[npu_class].get(stream.key)
         if here is None:
             return ABSENT
         if here.at != stream.at:
             return "is in another phase of it"
         if here.begun:
             return PLAYS
-        before = [other for other in live.values() if other.begun and other.phase.queue == stream.phase.queue]
-        return f"plays {self._name(before[0])} first" if before else READY
+        before = self._plays[npu_class].get(stream.phase.queue)
+        return f"plays {self._name(before)} first" if before else READY
 
     def _name(self, stream: Stream) -> str:
         request = stream.dataset.request

@@ -14,17 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.engine.folding import kinds_of
-from simcore.engine.setup import Setup, joined
-from simcore.engine.wiring import Scene
+from simcore.engine.setup import Scene, Setup, joined
 from simcore.errors import InputError, Location, Problem, Problems
-from simcore.network.instant import Timers, TimersOfNpus
+from simcore.network.instant import TimersOfNpus
 from simcore.noise import Noise
 from simcore.profiles import GraphRules, Profile
 from simcore.system.collectives import ROOTED
 from simcore.system.config import NCCL, Algorithm, SystemConfig
 from simcore.system.graph_npu import GraphNpu, GraphProgram
 from simcore.system.groups import Communicator
-from simcore.system.played import Played
 from simcore.system.point_to_point import Mailbox
 from simcore.system.remote_memory import RemoteMemory
 from simcore.system.scheduler import Scheduler
@@ -141,7 +139,7 @@ class _GraphPlayers:
     def __init__(self, case: GraphCase, scene: Scene):
         self._case, self._scene, transport = case, scene, scene.transport
         self._mailbox = Mailbox(scene.env, transport.carry, rendezvous=case.settings.rendezvous)
-        self._timers = transport.timers if isinstance(transport, Played) else TimersOfNpus(partial(Timers, scene.env))
+        self._timers = transport.timers
         self._access = _memory(self._timers, case.memory)
         customs = Customs(case.system, case.topology.npus, case.profile.graph)
         self._program_of = cache(partial(_program, case, scene.events, customs))

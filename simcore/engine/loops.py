@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from math import prod
@@ -13,29 +13,26 @@ from numpy.typing import NDArray
 
 from simcore.engine.folding import kinds_of
 from simcore.engine.settings import Settings
-from simcore.engine.setup import Placement, Setup
-from simcore.engine.transports import Wired
-from simcore.engine.wiring import Scene
+from simcore.engine.setup import Placement, Scene, Setup
 from simcore.errors import InputError
+from simcore.network.topology.model import Topology
 from simcore.profiles import Profile
-from simcore.system.circuits import Switched
 from simcore.system.config import SystemConfig
 from simcore.system.inter_dimension import THEMIS
-from simcore.system.npu import Known, LoopProgram, Npu, Priorities
-from simcore.system.phases import in_trees
-from simcore.system.played import Played
+from simcore.system.npu import Cell, Known, Npu, Priorities, Program
+from simcore.system.point_to_point import Handovers
 from simcore.system.precedence import Precedence
-from simcore.system.scheduler import Scheduler
+from simcore.system.scheduler import Scheduler, in_trees
 from simcore.system.streams import Request
-from simcore.system.transport import Solved, class_of
-from simcore.timeline.events import PipelineRun, Timeline
+from simcore.system.transport import Transport, class_of
+from simcore.timeline.events import EventBuffer, PipelineRun, Timeline
 from simcore.units import format_ranks
 from simcore.workload.loops import Order, Ref, Span, Step, loops
 from simcore.workload.loops.step import column_group
 from simcore.workload.model import CollectiveKind, Group, Phase, PhaseName, Workload
 
 if TYPE_CHECKING:  # pipelines are imported where there are some
-    from simcore.workload.loops.pipeline import Pipeline
+    from simcore.workload.loops.pipeline import Passage, Pipeline
 
 PHASES = list(PhaseName)
 Column = tuple[int, PhaseName, Phase, CollectiveKind, Group | Span]
@@ -58,9 +55,7 @@ class LoopCase(Setup):
         placement = _used(columns, setup.placement)
         pipeline = _pipeline(workload, setup.profile, setup.settings)
         if pipeline:
-            from simcore.engine.stages import check_fits
-
-            check_fits(workload, setup.topology, placement)
+            _check_stages(workload, setup.topology, placement)
         return cls(setup.topology, setup.system, setup.profile, setup.settings, placement, workload, columns, pipeline)
 
     @property
@@ -112,11 +107,32 @@ class _LoopPlayers:
         self._names = [scene.events.name(layer.name) for layer in case.workload.layers]
         self._requests = _requests(case, self._names)
         self._compute_times = _ComputeTimes(case)
-        self._steps = () if case.pipeline else self._effective(loops.get(case.workload.loop).steps(case.workload))
         self.precedence = _precedence(case, scene.transport)
-        legs: Known | None = {} if _steady(case) else None
-        self._make = _stage_npus(case, case.pipeline, scene, legs) if case.pipeline else partial(Npu, legs=legs)
+        self._legs: Known | None = {} if _steady(case) else None
+        self._handovers: Handovers | None = None
+        self._cells = self._in_stages(case.pipeline) if case.pipeline else self._in_loop()
         self._npus: list[Npu] = []
+
+    def _in_loop(self) -> list[list[Cell]]:
+        """What the NPUs of the only stage play: an iteration is a cell."""
+        workload = self._case.workload
+        steps = self._effective(loops.get(workload.loop).steps(workload))
+        return [[Cell(steps, np.arange(len(workload.layers)))] if steps else []]
+
+    def _in_stages(self, pipeline: Pipeline) -> list[list[Cell]]:
+        """What the NPUs of every stage play; they hand over to each other."""
+        case, scene = self._case, self._scene
+        self._handovers = Handovers(
+            scene.env,
+            scene.ranks,
+            scene.transport.carry,
+            scene.events,
+            dims=[dim.npus for dim in case.topology.dims],
+            width=case.topology.npus // case.stages,
+            size_bytes=case.profile.scale(case.workload.pipeline_bytes, case.settings.comm_scale),
+            rendezvous=case.settings.rendezvous,
+        )
+        return _stage_cells(case.workload, pipeline, scene.events)
 
     def _effective(self, steps: Sequence[Step]) -> Sequence[Step]:
         """Without steps that neither compute nor send nor wait, where they cost nothing; the last ends an iteration."""
@@ -134,11 +150,12 @@ class _LoopPlayers:
     def npu(self, scheduler: Scheduler) -> Npu:
         """The NPU of a class; they are made in the order of the classes."""
         profile, npu = self._case.profile, int(self._scene.ranks[scheduler.npu_class][0])
-        program = LoopProgram(
-            self._steps, self._compute_times.of(npu), self._requests, self._names, self._case.settings.iterations,
-            profile.step_ns, profile.first_layer_tail_only,
+        program = Program(
+            self._cells[npu * self._case.stages // self._case.topology.npus], self._compute_times.of(npu),
+            self._requests, self._names, self._case.settings.iterations, profile.step_ns, profile.first_layer_tail_only,
         )  # fmt: skip
-        self._npus.append(self._make(program, scheduler, Priorities(_order(self._case.system))))
+        priorities = Priorities(_order(self._case.system))
+        self._npus.append(Npu(program, scheduler, priorities, self._legs, self._handovers))
         return self._npus[-1]
 
     def stuck(self) -> list[str]:
@@ -156,15 +173,33 @@ class _LoopPlayers:
             iterations=tuple(self._npus[0].iterations),
             layers=tuple(layer.name for layer in layers),
             asked=[{name: (each.collective, each.size_bytes) for name, each in own} for own in phases],
-            pipeline=_stages(self._case, pipeline, self._scene.ranks, self._npus) if pipeline else None,
+            pipeline=self._pipeline_run(pipeline) if pipeline else None,
             notes=(*played.notes, *(pipeline.warnings if pipeline else ())),
         )
 
+    def _pipeline_run(self, pipeline: Pipeline) -> PipelineRun:
+        """What the report says about the pipeline."""
+        schedule, width = pipeline.schedule, self._case.topology.npus // self._case.stages
+        first = class_of(self._scene.ranks)[::width].tolist()
+        cells: list[tuple[int, str, int, int, int, int]] = []
+        for stage, npu_class in enumerate(first):
+            for cell, start_ns, end_ns in self._npus[npu_class].played:
+                if cell.passage:
+                    own = cell.passage.cell
+                    cells.append((stage, own.kind, own.micro_batch, own.chunk, start_ns, end_ns))
+        for stage, npu_class in enumerate(first):
+            ends = [times_ns for cell, *times_ns in self._npus[npu_class].played if not cell.passage]
+            for index, ((start_ns, _), (_, end_ns)) in enumerate(zip(ends[::2], ends[1::2], strict=True)):
+                if end_ns > start_ns:
+                    cells.append((stage, "E", index, 0, start_ns, end_ns))
+        return PipelineRun(
+            schedule.name, schedule.stages, schedule.micro_batches, schedule.chunks, tuple(first), tuple(cells)
+        )
 
-def _precedence(case: LoopCase, transport: Wired | Switched) -> Precedence | None:
+
+def _precedence(case: LoopCase, transport: Transport) -> Precedence | None:
     """Who acts first, for the profile and the policy that ask."""
-    asked = case.profile.late_clearing and case.system.inter_dimension_scheduling in THEMIS
-    if not asked or not isinstance(transport, Solved | Played):
+    if not case.profile.late_clearing or case.system.inter_dimension_scheduling not in THEMIS:
         return None
     topology = case.topology
     return Precedence(topology.npus, transport.plans, case.profile.delay(topology), case.settings.queues_per_dim)
@@ -175,34 +210,6 @@ def _steady(case: LoopCase) -> bool:
     trees = any(map(in_trees, case.placement.every_lane))
     in_order = case.settings.queues_per_dim == 1 and case.system.inter_dimension_scheduling == "ascending"
     return in_order and not (trees or case.settings.noise.compute or case.profile.step_ns)
-
-
-def _stage_npus(
-    case: LoopCase, pipeline: Pipeline, scene: Scene, legs: Known | None
-) -> Callable[[LoopProgram, Scheduler, Priorities], Npu]:
-    """Makes the processes of a pipeline's stages in place of plain ones."""
-    from simcore.engine.stages import stage_programs
-    from simcore.system.pipeline_npu import Handovers, PipelineNpu
-
-    ranks, events, transport = scene.ranks, scene.events, scene.transport
-    programs = stage_programs(case.workload, pipeline, events)
-    width = case.topology.npus // case.stages
-    handovers = Handovers(
-        scene.env,
-        ranks,
-        transport.carry,
-        events,
-        dims=[dim.npus for dim in case.topology.dims],
-        width=width,
-        size_bytes=case.profile.scale(case.workload.pipeline_bytes, case.settings.comm_scale),
-        rendezvous=case.settings.rendezvous,
-    )
-
-    def make(program: LoopProgram, scheduler: Scheduler, priorities: Priorities) -> Npu:
-        stage = programs[int(ranks[scheduler.npu_class][0]) // width]
-        return PipelineNpu(program, scheduler, priorities, stage, handovers, legs)
-
-    return make
 
 
 def _order(system: SystemConfig) -> Order:
@@ -285,11 +292,45 @@ def _gives_totals(case: LoopCase) -> bool:
     return case.profile.total_all_gather and case.workload.dialect == "simai"
 
 
-def _stages(case: LoopCase, pipeline: Pipeline, ranks: Sequence[Sequence[int]], npus: Sequence[Npu]) -> PipelineRun:
-    """What the stages of a pipeline did."""
-    from simcore.engine.stages import pipeline_run
-    from simcore.system.pipeline_npu import PipelineNpu
+def _check_stages(workload: Workload, topology: Topology, placement: Placement) -> None:
+    """InputError when the stages are not equal parts of the machine, or some algorithm spans all of it."""
+    sizes = workload.parallelism
+    model = max(1, sizes.tp) * sizes.pp
+    if topology.npus % model:
+        raise InputError.at(
+            workload.location,
+            f"{sizes.pp} stages of groups of {max(1, sizes.tp)} do not fit the topology",
+            expected=f"a number of NPUs that {model} divides",
+            found=f"{topology.npus} NPUs",
+            hint="change pp: or model_parallel_NPU_group: in the header, or the topology",
+        )
+    across = next((lane.algorithm for lane in placement.every_lane if lane.algorithm.whole_machine), None)
+    if across:
+        message = f"{across.name} spans the whole machine, a pipeline's collectives stay within a stage"
+        raise InputError.at(across.location or "--system", message, expected="an algorithm for each dimension")
 
-    stages = [npu for npu in npus if isinstance(npu, PipelineNpu)]
-    width = case.topology.npus // case.stages
-    return pipeline_run(pipeline, stages, class_of(ranks)[::width].tolist())
+
+def _stage_cells(workload: Workload, pipeline: Pipeline, events: EventBuffer) -> list[list[Cell]]:
+    """What every stage plays in an iteration: its cells, then what reduces and gathers, then what needs its results."""
+    from simcore.workload.loops.pipeline import end_steps, steps_of
+
+    splits = pipeline.schedule.splits_backward
+    made = []
+    for passages, (head, tail) in zip(pipeline.stages, pipeline.ends, strict=True):
+        cells = [
+            Cell(list(steps_of(each, splits=splits)), np.array(each.rows), _content(workload, each), name, each)
+            for each, name in ((each, events.name(str(each.cell))) for each in passages)
+        ]
+        rows, (reducing, closing) = np.array(sorted(head + tail), np.int64), end_steps(head, tail)
+        ends = Cell(reducing, rows, ("reducing", head, tail)), Cell(closing, rows, ("closing", head, tail), drains=True)
+        made.append([*cells, *ends])
+    return made
+
+
+def _content(workload: Workload, passage: Passage) -> Hashable:
+    """Equal for cells that do the same: equal phases of a file are one object."""
+    layers = [workload.layers[row] for row in passage.rows]
+    if passage.cell.kind == "F":
+        return "F", tuple((id(layer.forward), layer.update_ns, layer.name) for layer in layers)
+    each = ((id(layer.input_grad), id(layer.weight_grad), layer.update_ns, layer.name) for layer in layers)
+    return passage.cell.kind, tuple(each)

@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from simcore.engine.circuits import choices_of, folded, parts_of, transport_of
+import simpy
+
 from simcore.engine.deadlock import deadlock
+from simcore.engine.folding import GroupNames
 from simcore.engine.loops import LoopCase
 from simcore.engine.settings import Settings
-from simcore.engine.setup import Setup, prepare
-from simcore.engine.transports import stuck_of
-from simcore.engine.wiring import Scene, make_gates, make_phases, play
+from simcore.engine.setup import Scene, Setup, prepare
+from simcore.engine.transports import choices_of, folded, transport_of
+from simcore.errors import InputError
+from simcore.memory import collection_paused
 from simcore.network.instant import Environment
 from simcore.network.topology.links import rates_bytes_per_s
 from simcore.network.topology.model import Topology
 from simcore.profiles import Profile
 from simcore.progress import meter
-from simcore.system.circuits import Switched
 from simcore.system.config import SystemConfig
+from simcore.system.gates import GANG_ORDERS, Gang, Gate, LocalGate, Owner
+from simcore.system.inter_dimension import DimensionOrder
+from simcore.system.played import Played
+from simcore.system.queues import INSERTION
 from simcore.system.remote_memory import RemoteMemory
-from simcore.system.scheduler import Scheduler
+from simcore.system.scheduler import PhaseMaker, Scheduler
+from simcore.system.shared import Shared
+from simcore.system.streams import Stream
+from simcore.system.transport import Transport
+from simcore.system.whole import Wholes
 from simcore.timeline.events import EventBuffer, Timeline
-from simcore.workload.model import GraphSet, Workload
+from simcore.units import format_ranks
+from simcore.workload.model import CollectiveKind, GraphSet, Workload
 
 if TYPE_CHECKING:
     from simcore.engine.graphs import GraphCase
@@ -69,9 +82,10 @@ def simulate(
     play(env)
     finish_ns = tuple(npu.finish_ns for npu in npus)
     if min(finish_ns) < 0:
-        network = [line for each in parts_of(transport) for line in stuck_of(each)]
-        raise deadlock([*network, *players.stuck()], schedulers, ranks, events.table().names, gang=case.profile.gang)
-    notes = (note for choice, each in zip(choices, parts_of(transport), strict=True) for note in choice.notes(each))
+        raise deadlock(
+            [*transport.stuck(), *players.stuck()], schedulers, ranks, events.table().names, gang=case.profile.gang
+        )
+    notes = (note for choice, each in zip(choices, transport.parts, strict=True) for note in choice.notes(each))
     played = Timeline(
         events=events.table(),
         time_ns=max(finish_ns),
@@ -82,6 +96,91 @@ def simulate(
         rated_bytes_per_s=rates_bytes_per_s(case.topology),
         links=transport.links(),
         notes=tuple(dict.fromkeys(notes)),
-        circuits=transport.told() if isinstance(transport, Switched) else None,
+        circuits=transport.told(),
     )
     return players.told(played)
+
+
+def make_gates(
+    env: Environment, ranks: Sequence[Sequence[int]], setup: Setup, transport: Transport
+) -> Callable[[int, Owner], Gate]:
+    """Makes the gate of each class: for itself, or together with its partners."""
+    system, profile = setup.system, setup.profile
+    limit = -(-system.active_chunks_per_dimension // setup.settings.queues_per_dim)
+    policy = system.intra_dimension_scheduling
+    if not profile.gang:
+        insertion = INSERTION[policy]
+        return lambda npu_class, owner: LocalGate(npu_class, owner, limit, insertion)
+    if policy not in GANG_ORDERS:
+        key = "intra-dimension-scheduling"
+        message = f"profile {profile.name} has no {key} '{policy}'"
+        raise InputError.at(system.at(key), message, expected=", ".join(GANG_ORDERS), found=policy)
+    check = partial(_check_alike, ranks, isinstance(transport, Played))
+    gang = Gang(env, limit, GANG_ORDERS[policy], GroupNames(ranks).of, check)
+    if isinstance(transport, Shared):
+        gang.wholes = Wholes(env, gang, transport)
+    return gang.gate
+
+
+def _check_alike(ranks: Sequence[Sequence[int]], played: bool, there: Mapping[int, Stream]) -> None:
+    """InputError where NPUs of a group send different collectives; if every message is `played`, sizes may differ."""
+    found: dict[tuple[str, int], list[int]] = {}
+    for npu_class, stream in there.items():
+        request = stream.dataset.request
+        said = request.kind, 0 if played else request.size_bytes
+        found.setdefault(said, []).extend(ranks[npu_class])
+    if len(found) == 1:
+        return
+    some = next(iter(there.values())).dataset.request
+    sent = (
+        f"{kind}{f' of {size_bytes:,} bytes' * bool(size_bytes)} on NPU {format_ranks(sorted(npus))}"
+        for (kind, size_bytes), npus in found.items()
+    )
+    raise InputError.at(
+        f"communicator {some.group}" if some.group else "collective",
+        "NPUs send different collectives where one is to begin on all of them",
+        expected="the same ones, of the same size, in the same order on all NPUs of a communicator",
+        found="; ".join(sent),
+    )
+
+
+def make_phases(npu: int, setup: Setup) -> Callable[[str], PhaseMaker]:
+    """What cuts an NPU's collectives into chunks and phases, by communicator.
+
+    Where NPUs begin together, each communicator takes its own turns, as its members may have others in between.
+    """
+    if setup.profile.gang:
+        return cache(lambda _: _phase_maker(npu, setup))
+    one = _phase_maker(npu, setup)
+    return lambda _: one
+
+
+def _phase_maker(npu: int, setup: Setup) -> PhaseMaker:
+    topology, system, profile, dims = setup.topology, setup.system, setup.profile, setup.placement.dims
+    bandwidths = [profile.dimension_bandwidth(topology.dims[dim.index]) for dim in dims]
+
+    def chunks(kind: CollectiveKind, size_bytes: int, colours: int) -> Iterator[int]:
+        splits = -(-system.preferred_dataset_splits // colours) * colours
+        return profile.chunks(kind, size_bytes, splits, topology.npus)
+
+    return PhaseMaker(
+        npu=npu,
+        chunks=chunks,
+        order=DimensionOrder(
+            system.inter_dimension_scheduling, [dim.size for dim in dims], bandwidths, afresh=profile.gang
+        ),
+        decompose=system.collective_optimization == "localBWAware",
+        num_queues=setup.settings.queues_per_dim,
+        queue_choice=profile.queue_choice,
+    )
+
+
+def play(env: simpy.Environment) -> None:
+    """Run to the end, without the garbage collector: nothing here makes cycles worth collecting."""
+    with collection_paused():
+        try:
+            env.run()
+        except InputError as error:
+            if isinstance(error.__cause__, InputError):  # SimPy raises a copy made of the text of what a process raised
+                raise error.__cause__ from None
+            raise

@@ -12,7 +12,8 @@ from simcore.network.topology.model import Topology
 from simcore.noise import QUIET, Noise, parse_jitter
 from simcore.profiles import NetworkMode, Profile
 from simcore.units import parse_spans
-from simcore.workload.model import Parallelism
+from simcore.workload.loops.step import group_axes
+from simcore.workload.model import Group, Parallelism
 
 Exact = Literal["", "messages"]
 
@@ -121,9 +122,7 @@ def _axes(topology: Topology, parallelism: Parallelism | None) -> dict[str, tupl
     """
     dims = zip(topology.dims, topology.strides, strict=True)
     axes = {f"dim{index}": (dim.npus, stride) for index, (dim, stride) in enumerate(dims)}
-    if parallelism is None:
-        return axes
-    model, pipeline = max(1, parallelism.tp), max(1, parallelism.pp)
-    data = max(1, topology.npus // (model * pipeline))
-    groups = {"tp": (model, 1), "ep": (max(1, parallelism.ep), parallelism.expert_stride), "dp": (data, model)}
-    return axes | groups | {"pp": (pipeline, model * data)}
+    if parallelism:
+        spans = group_axes(parallelism, topology.npus)
+        axes |= {group.value: spans[group] for group in (Group.TP, Group.EP, Group.DP, Group.PP)}
+    return axes

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from msgspec import structs
+import simpy
+from msgspec import Struct, structs
 
 from simcore.engine.settings import Settings
 from simcore.errors import InputError, Location, Problem
@@ -20,6 +21,8 @@ from simcore.system.collectives import ROOTED
 from simcore.system.config import NCCL, Algorithm, SystemConfig
 from simcore.system.groups import Communicator, JointDim, LogicalDim, cut, logical_dims
 from simcore.system.streams import Lane
+from simcore.system.transport import Transport
+from simcore.timeline.events import EventBuffer
 from simcore.workload.loops import Span
 from simcore.workload.model import CollectiveKind, Group, Workload
 
@@ -79,6 +82,15 @@ class Setup:
     def in_turn(self) -> bool:
         """Whether NPUs share something beside links, and get it in the order in which they ask for it."""
         return False
+
+
+class Scene(Struct, frozen=True):
+    """What a run has before its NPUs; `ranks[c]` are the NPUs of class c."""
+
+    env: simpy.Environment
+    ranks: Sequence[Sequence[int]]
+    events: EventBuffer
+    transport: Transport
 
 
 def prepare(

@@ -18,16 +18,17 @@ from simcore.network.congestion_free import CongestionFree
 from simcore.network.folded import FoldedLinks
 from simcore.network.instant import Environment
 from simcore.network.topology.links import LinkGraph
+from simcore.network.topology.model import Topology
 from simcore.network.topology.ports import PLAIN
 from simcore.system.alone import Phases
+from simcore.system.circuits import Switched
 from simcore.system.config import NCCL
 from simcore.system.measured import Measured, in_equal_nodes
 from simcore.system.plans.maker import Costs
 from simcore.system.played import Played
 from simcore.system.shared import Shared
-from simcore.system.transport import Solved
+from simcore.system.transport import Solved, Transport, class_of
 
-Wired = Solved | Measured | Played | Shared
 Ints = NDArray[np.int64]
 
 IDLE_PORTS = "buffers, marks, congestion control and routing of the topology play no part: --network queued has them"
@@ -62,7 +63,7 @@ class Choice:
         tried = network.has_queues or (ground.playable and network.in_columns)
         return ground if tried or not ground.meets else None
 
-    def transport(self, env: Environment, ranks: Sequence[Sequence[int]]) -> Wired:
+    def transport(self, env: Environment, ranks: Sequence[Sequence[int]]) -> Transport:
         """The transport for classes that `fold` gives, or for everyone."""
         setup, links, costs, network, ground = self._setup, self._links, self._costs, self._network, self._ground
         topology, profile, folded = setup.topology, setup.profile, len(ranks) < setup.topology.npus
@@ -119,12 +120,53 @@ class Choice:
         instant = any(dim.kind == "Ring" and dim.npus > 3 and dim.latency_ns < 1 for dim in far)
         return not instant and self._traffic.looks_alike(self._setup.placement, self._links)
 
-    def notes(self, transport: Wired) -> tuple[str, ...]:
+    def notes(self, transport: Transport) -> tuple[str, ...]:
         """What the user should know of how collectives were timed."""
         queues = self._network and self._network.has_queues
         if not queues and any(dim.ports != PLAIN for dim in self._setup.topology.dims):
             return (IDLE_PORTS,)
         return tuple(transport.notes())
+
+
+def choices_of(setup: Setup) -> list[Choice]:
+    """What plays a run; over circuits that are switched, a choice for each configuration."""
+    return [Choice(each) for each in _configurations(setup)]
+
+
+def transport_of(
+    env: Environment, ranks: Sequence[Sequence[int]], choices: Sequence[Choice], topology: Topology
+) -> Transport:
+    """As `Choice.transport`; over circuits that are switched, with one for each configuration."""
+    transports = [choice.transport(env, ranks) for choice in choices]
+    return Switched(env, ranks, transports, topology, topology.circuits) if topology.circuits else transports[0]
+
+
+def folded(choices: Sequence[Choice], kinds: NDArray[np.int64]) -> list[Sequence[int]] | None:
+    """As `Choice.fold`, where that is the same on all configurations of the circuits."""
+    first, *others = [choice.fold(kinds) for choice in choices]
+    same = first and all(each and (class_of(each) == class_of(first)).all() for each in others)
+    return first if same else None
+
+
+def _configurations(setup: Setup) -> list[Setup]:
+    """The run on the topology itself, and on what its circuits make of it for the collectives that take them."""
+    topology, placement, circuits = setup.topology, setup.placement, setup.topology.circuits
+    if circuits is None:
+        return [setup]
+    if not setup.profile.gang or setup.system.fabric or topology.faults:
+        message = "circuits are switched between phases, which all NPUs of a group must begin together"
+        expected = "profile native, a system file with algorithms, and no --fault"
+        raise InputError.at(topology.path or "circuits", message, expected=expected)
+    switched, found = circuits.switched(topology), [replace(setup, topology=replace(topology, circuits=None))]
+    for number, other in enumerate(circuits.others, 1):
+        lanes = {
+            kind: tuple(lane for lane in lanes if lane.dim.index in switched)
+            for kind, lanes in placement.lanes.items()
+            if circuits.number(kind) == number
+        }
+        wires = replace(other, noise=topology.noise)
+        found.append(replace(setup, topology=wires, placement=replace(placement, lanes=lanes)))
+    return found
 
 
 def network_of(setup: Setup) -> type[LinkNetwork] | None:
@@ -183,8 +225,3 @@ def _check(setup: Setup, network: type[LinkNetwork] | None) -> None:
             for name in sorted({lane.algorithm.name for lane in lanes} & names):
                 message = f"the {kind} by {name} {what}"
                 raise InputError.at(option, message, expected=f"another algorithm, or no {option}", found=name)
-
-
-def stuck_of(transport: Wired) -> list[str]:
-    """Why nothing moves any more, where that is the network's doing."""
-    return transport.stuck() if isinstance(transport, Played | Shared) else []

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from simcore.workload.chakra import writer
-from simcore.workload.chakra.schema import ATTRIBUTE_KINDS, CommType, NodeType
-from simcore.workload.model import CollectiveKind
+from simcore.workload.chakra.schema import ATTRIBUTE_KINDS, NODE_TYPES, CommType
+from simcore.workload.model import CollectiveKind, NodeKind
 
 
 def collective(
@@ -37,11 +37,11 @@ def collective(
     attributes: dict[str, Any] = {"is_cpu_op": False, "comm_type": int(CommType[kind.name]), "comm_size": size_bytes}
     attributes |= {"involved_dim": tuple(involved)} if involved else {}
     attributes |= {"root": root} if root else {}
-    computing, steps = {"is_cpu_op": False, "duration_ns": compute_ns}, list[tuple[str, NodeType, dict[str, Any]]]()
+    computing, steps = {"is_cpu_op": False, "duration_ns": compute_ns}, list[tuple[str, NodeKind, dict[str, Any]]]()
     for index in range(repeat):
         if compute_ns:
-            steps.append((f"compute_{index}", NodeType.COMP_NODE, computing))
-        steps.append((f"{kind.value}_{index}", NodeType.COMM_COLL_NODE, attributes))
+            steps.append((f"compute_{index}", NodeKind.COMPUTE, computing))
+        steps.append((f"{kind.value}_{index}", NodeKind.COLLECTIVE, attributes))
     nodes = [
         writer.node(at, name, node, data_deps=[at - 1] if at else [], attributes=said)
         for at, (name, node, said) in enumerate(steps)
@@ -72,7 +72,7 @@ Sample = Callable[[int, dict[str, int]], list[Any]]
 
 
 def _nodes(
-    kind: NodeType, said: str = "", comm_type: CommType | None = None, count: int = 1, chain: bool = False
+    kind: NodeKind, said: str = "", comm_type: CommType | None = None, count: int = 1, chain: bool = False
 ) -> Sample:
     """Nodes called as their type, or their collective; `said` is the attribute that has their size."""
 
@@ -80,8 +80,8 @@ def _nodes(
         attributes: dict[str, Any] = {"is_cpu_op": False}
         attributes |= {} if comm_type is None else {"comm_type": int(comm_type)}
         attributes |= {said: 0 if comm_type == CommType.BARRIER else sizes[said]} if said else {}
-        micros = sizes["duration_micros"] if kind == NodeType.COMP_NODE else 0
-        name = (kind if comm_type is None else comm_type).name
+        micros = sizes["duration_micros"] if kind == NodeKind.COMPUTE else 0
+        name = NODE_TYPES[kind] if comm_type is None else comm_type.name
         waits = [[number + index - 1] if chain and index else [] for index in range(count)]
         made: dict[str, Any] = {"duration_micros": micros, "attributes": attributes}
         return [writer.node(number + index, name, kind, data_deps=after, **made) for index, after in enumerate(waits)]
@@ -105,7 +105,7 @@ _VALUES: dict[str, tuple[Any, Any]] = {
 
 def _every_attribute(number: int, sizes: dict[str, int]) -> list[Any]:
     """A METADATA node with an attribute of every kind."""
-    made = writer.node(number, "METADATA_NODE", NodeType.METADATA_NODE)
+    made = writer.node(number, "METADATA_NODE", NodeKind.METADATA)
     for kind in ATTRIBUTE_KINDS:
         one, several = _VALUES[kind]
         documented = "fixed" not in kind and kind != "bytes"  # these carry their name as documentation, too
@@ -117,13 +117,13 @@ def _every_attribute(number: int, sizes: dict[str, int]) -> list[Any]:
 _COLLECTIVES = "ALL_REDUCE ALL_TO_ALL ALL_GATHER REDUCE_SCATTER BROADCAST BARRIER"
 SAMPLES: dict[str, Sample] = {
     "one_metadata_node_all_types": _every_attribute,
-    "one_remote_mem_load_node": _nodes(NodeType.MEM_LOAD_NODE, "tensor_size"),
-    "one_remote_mem_store_node": _nodes(NodeType.MEM_STORE_NODE, "tensor_size"),
-    "one_comp_node": _nodes(NodeType.COMP_NODE),
-    "two_comp_nodes_independent": _nodes(NodeType.COMP_NODE, count=2),
-    "two_comp_nodes_dependent": _nodes(NodeType.COMP_NODE, count=2, chain=True),
-    **{name: _nodes(NodeType.COMM_COLL_NODE, "comm_size", CommType[name]) for name in _COLLECTIVES.split()},
-    "one_comm_send_node": _nodes(NodeType.COMM_SEND_NODE, "tensor_size"),
-    "one_comm_recv_node": _nodes(NodeType.COMM_RECV_NODE, "tensor_size"),
+    "one_remote_mem_load_node": _nodes(NodeKind.MEM_LOAD, "tensor_size"),
+    "one_remote_mem_store_node": _nodes(NodeKind.MEM_STORE, "tensor_size"),
+    "one_comp_node": _nodes(NodeKind.COMPUTE),
+    "two_comp_nodes_independent": _nodes(NodeKind.COMPUTE, count=2),
+    "two_comp_nodes_dependent": _nodes(NodeKind.COMPUTE, count=2, chain=True),
+    **{name: _nodes(NodeKind.COLLECTIVE, "comm_size", CommType[name]) for name in _COLLECTIVES.split()},
+    "one_comm_send_node": _nodes(NodeKind.SEND, "tensor_size"),
+    "one_comm_recv_node": _nodes(NodeKind.RECV, "tensor_size"),
 }
 """The traces in the order in which they take their ids; sends and receives name no peer, as in the original."""

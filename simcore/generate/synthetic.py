@@ -20,7 +20,7 @@ from simcore.generate import mixture
 from simcore.generate.mixture import Mixture
 from simcore.progress import meter
 from simcore.workload.chakra import writer
-from simcore.workload.chakra.schema import CommType, NodeType
+from simcore.workload.chakra.schema import CommType
 from simcore.workload.model import CollectiveKind, Graph, GraphSet, NodeKind
 from simcore.workload.order import waiting_order
 
@@ -224,15 +224,15 @@ def _rank(master: Master, rank: int, groups: Mapping[str, tuple[int, ...]], rank
         if event.group and place not in rank_sets[event.group]:
             continue
         if event.gap_ns:
-            _append(nodes, "compute", NodeType.COMP_NODE, {"duration_ns": event.gap_ns})
+            _append(nodes, "compute", NodeKind.COMPUTE, {"duration_ns": event.gap_ns})
         attributes: dict[str, Any] = {"comm_type": int(CommType[event.kind.name]), "comm_size": event.size_bytes}
         if event.group:
             attributes["pg_name"] = f"{event.group}_{block}"
-        _append(nodes, event.kind.value, NodeType.COMM_COLL_NODE, attributes)
+        _append(nodes, event.kind.value, NodeKind.COLLECTIVE, attributes)
     return writer.encode(writer.metadata(), nodes)
 
 
-def _append(nodes: list[Any], name: str, kind: NodeType, attributes: Mapping[str, Any]) -> None:
+def _append(nodes: list[Any], name: str, kind: NodeKind, attributes: Mapping[str, Any]) -> None:
     number = len(nodes)
     place = {"is_cpu_op": False, **attributes}
     nodes.append(writer.node(number, f"{name}_{number}", kind, data_deps=[number - 1], attributes=place))

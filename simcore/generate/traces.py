@@ -20,10 +20,10 @@ from simcore.generate.aicb.operations import Operation
 from simcore.generate.listing import listed_step
 from simcore.model.plan import Plan
 from simcore.model.steps import Axis
-from simcore.workload.chakra.schema import CommType, NodeType
+from simcore.workload.chakra.schema import CommType
 from simcore.workload.chakra.writer import check_free, frame, metadata, node, varint
 from simcore.workload.loops.pipeline import pipeline_of
-from simcore.workload.model import Layer, PhaseName, Role, Workload
+from simcore.workload.model import Layer, NodeKind, PhaseName, Role, Workload
 
 Skeleton = list[tuple[bytes, Operation]]
 """Of every node its encoded number and dependencies, and its operation."""
@@ -123,24 +123,24 @@ def _body(operation: Operation, rank: int, plan: Plan, groups: Groups) -> bytes:
     return encoded
 
 
-def _content(operation: Operation, rank: int, plan: Plan, groups: Groups) -> tuple[NodeType, dict[str, object]]:
+def _content(operation: Operation, rank: int, plan: Plan, groups: Groups) -> tuple[NodeKind, dict[str, object]]:
     """Type and attributes; an all-gather's size is one rank's part."""
     if operation.kind == "computation":
         time_ns = round((operation.elapsed_ms or 0.0) * 1e6)
-        return NodeType.COMP_NODE, {"is_cpu_op": False, "duration_ns": time_ns}
+        return NodeKind.COMPUTE, {"is_cpu_op": False, "duration_ns": time_ns}
     size = operation.size if isinstance(operation.size, int) else 0
     away, tag = plan.world_size // plan.pp * operation.away, operation.tag
     if operation.kind == "isend":
         attributes = {"comm_src": rank, "comm_dst": rank + away, "comm_size": size, "comm_tag": tag}
-        return NodeType.COMM_SEND_NODE, {"is_cpu_op": False, **attributes}
+        return NodeKind.SEND, {"is_cpu_op": False, **attributes}
     if operation.kind == "irecv":
         attributes = {"comm_src": rank + away, "comm_dst": rank, "comm_size": size, "comm_tag": tag}
-        return NodeType.COMM_RECV_NODE, {"is_cpu_op": False, **attributes}
+        return NodeKind.RECV, {"is_cpu_op": False, **attributes}
     if operation.kind == "all_gather":
         size = -(-size // (operation.group_size or 1))
     group = str(groups.of(operation.group or "", rank))
     named = {"comm_type": int(_TYPES[operation.kind]), "comm_size": size, "pg_name": group}
-    return NodeType.COMM_COLL_NODE, {"is_cpu_op": False, **named}
+    return NodeKind.COLLECTIVE, {"is_cpu_op": False, **named}
 
 
 # Ranks stand in Megatron-LM's order: tensor ranks innermost, then context, data and pipeline; of experts their tensor

@@ -20,7 +20,7 @@ from simcore.registry import Registry
 from simcore.system.collectives import EVERYBODY, PlanOptions
 from simcore.system.config import Algorithm, SystemConfig
 from simcore.system.groups import Delay
-from simcore.system.phases import QueueChoice
+from simcore.system.scheduler import QueueChoice
 from simcore.workload.model import CollectiveKind, Graph, NodeKind
 
 NetworkMode = Literal["congestion-free", "congested", "fair", "queued"]

@@ -119,7 +119,7 @@ def _titles(parts: Sequence[Sequence[str]]) -> Iterator[tuple[tuple[int, int], s
 
 @dataclass(slots=True)
 class _Rank:
-    """Walks through the steps of a rank, as `PipelineNpu` did, and finds the kernel of each."""
+    """Walks through the steps of a rank, as `Npu` did, and finds the kernel of each."""
 
     timeline: Timeline
     workload: Workload

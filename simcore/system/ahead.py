@@ -7,7 +7,7 @@ those before it are over and what lies between is computed. `whole` begins, and 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from msgspec import Struct, field
@@ -19,7 +19,7 @@ from simcore.workload.loops import Order, Ref, Step
 
 if TYPE_CHECKING:
     from simcore.system.gates import Span
-    from simcore.system.npu import Npu
+    from simcore.system.npu import Cell, Npu
     from simcore.system.shared import Taken
     from simcore.system.whole import Course, Offsets
 
@@ -62,22 +62,6 @@ class Legs(Struct, frozen=True, eq=False):
 
     rows: NDArray[np.int64]
     legs: list[Leg] = field(default_factory=list)
-
-
-class Cell(Protocol):
-    """Steps that an NPU plays one after the other; those of the same content do the same on their own rows."""
-
-    @property
-    def steps(self) -> Sequence[Step]:
-        """What is played."""
-
-    @property
-    def rows(self) -> NDArray[np.int64]:
-        """The rows of the workload that it is about, ascending."""
-
-    @property
-    def content(self) -> Hashable:
-        """Equal where the same is done."""
 
 
 class Route(NamedTuple):
@@ -159,7 +143,7 @@ class Timed(NamedTuple):
         """
         # Where all begin together (no offsets) a class that comes later only computes what is inside later. Unless it
         # is behind with that when the collective is done, what follows is the same; of the rows before that, those that
-        # depend on when it came are written from its own times (`PipelineNpu.tell`). With offsets, the course differs.
+        # depend on when it came are written from its own times (`Npu.tell`). With offsets, the course differs.
         late_ns = came_ns - self.came_ns[npu_class] + self.begin_ns
         done_ns = self.left_ns[npu_class] + self.request.update_ns
         over_ns = max(self.busy_ns[npu_class] + late_ns, done_ns)

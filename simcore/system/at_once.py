@@ -18,7 +18,7 @@ from simcore.network.topology.links import LinkGraph
 from simcore.network.windows import play_windows
 from simcore.system.plans.maker import Costs
 from simcore.system.plans.plan import Plan
-from simcore.system.solver import PhaseTimes
+from simcore.system.solver import PhaseTimes, sends_at_once
 
 MESSAGE_BYTES = 256  # of one of many messages that are worked out together
 
@@ -42,15 +42,6 @@ def all_at_once(
     exits = np.split(messages.exits_ns(batch.arrival_ns), np.cumsum(ranks)[:-1])
     full = [own.repeat(plan.size // len(own)).tolist() for own, plan in zip(exits, plans, strict=True)]
     return PhaseTimes(full, batch.size_bytes, batch.busy_ns)
-
-
-def sends_at_once(plan: Plan, costs: Costs) -> bool:
-    """Whether ranks wait for nothing but the end of the first half, and are done with all of a half in equal time."""
-    first = plan.half or plan.num_rounds
-    if plan.window < first or (plan.half and not plan.window == first == plan.num_rounds - first):
-        return False
-    pays_ns = [costs.received_ns(each.reduce_bytes) for each in plan.expanded]
-    return len(set(pays_ns[:first])) == 1 and len(set(pays_ns[first:])) <= 1
 
 
 class _Messages:

@@ -14,17 +14,13 @@ import simpy
 from simcore.errors import InputError, Location
 from simcore.network.instant import after, at_end_of_instant
 from simcore.network.topology.model import Circuits, Topology
-from simcore.system.played import Played
-from simcore.system.shared import Shared
 from simcore.system.streams import Stream, StreamPhase
-from simcore.system.transport import Done, Solved
+from simcore.system.transport import Done, Transport
 from simcore.timeline.events import CircuitRun, LinkTable
 from simcore.workload.model import CollectiveKind
 
-Wired = Solved | Played | Shared
 
-
-class Switched:
+class Switched(Transport):
     """Transport with a transport for each configuration of a topology's circuits, its own first.
 
     What crosses none of the dimensions that are switched never waits. All else asks for its configuration, first come,
@@ -36,11 +32,12 @@ class Switched:
         self,
         env: simpy.Environment,
         ranks: Sequence[Sequence[int]],
-        transports: Sequence[Wired],
+        transports: Sequence[Transport],
         topology: Topology,
         circuits: Circuits,
     ):
-        self._env, self._ranks, self.transports = env, ranks, transports
+        super().__init__(env, ranks, transports[0].plans.costs)
+        self._transports = transports
         self._topology, self._circuits = topology, circuits
         self.names = (topology.name, *(other.name for other in circuits.others))
         self._switched = circuits.switched(topology)
@@ -56,14 +53,14 @@ class Switched:
         npu_class, stream = next(iter(streams.items()))
         wanted = self._configuration(stream.phase, stream.dataset.request.kind, self._ranks[npu_class][0])
         if wanted is None:
-            self.transports[0].start(streams, done)
+            self._transports[0].start(streams, done)
         else:
-            begin = partial(self.transports[wanted].start, streams, partial(self._over, done))
+            begin = partial(self._transports[wanted].start, streams, partial(self._over, done))
             self._ask(wanted, len(streams), begin)
 
     def carry(self, src: int, dst: int, size_bytes: int, key: tuple[int, ...], deliver: Callable[[], None]) -> None:
         """Deliver a message between two NPUs, over the topology's own circuits where it crosses them."""
-        send = partial(self.transports[0].carry, src, dst, size_bytes, key)
+        send = partial(self._transports[0].carry, src, dst, size_bytes, key)
         if self._crossed([src, dst]) & self._switched:
             self._ask(0, 1, partial(send, partial(self._over, deliver)))
         else:
@@ -71,17 +68,26 @@ class Switched:
 
     def bytes_sent(self, npu_class: int, phase: StreamPhase) -> int:
         """What one NPU sends in a phase."""
-        return self.transports[self._first[phase]].bytes_sent(npu_class, phase)
+        return self._transports[self._first[phase]].bytes_sent(npu_class, phase)
 
     def links(self) -> LinkTable | None:
         """What every link of every configuration carried."""
-        own, *others = (transport.links() for transport in self.transports)
+        own, *others = (transport.links() for transport in self._transports)
         if own is None:
             return None
         tables = [(table, f" ({name})") for table, name in zip(others, self.names[1:], strict=True) if table]
         named = [replace(table, src=[end + name for end in table.src], dst=[end + name for end in table.dst])
                  for table, name in tables]  # fmt: skip
         return LinkTable.joined([own, *named])
+
+    def stuck(self) -> list[str]:
+        """As `Transport.stuck`, in any configuration."""
+        return [line for transport in self._transports for line in transport.stuck()]
+
+    @property
+    def parts(self) -> Sequence[Transport]:
+        """As `Transport.parts`."""
+        return self._transports
 
     def told(self) -> CircuitRun:
         """Which circuits were in place when."""

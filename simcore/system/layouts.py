@@ -25,9 +25,9 @@ from simcore.network.core import (
 )
 from simcore.network.topology.fabric import IntArray, Routes
 from simcore.network.topology.links import LinkGraph
-from simcore.system.at_once import sends_at_once
 from simcore.system.plans.maker import Costs
 from simcore.system.plans.plan import Plan
+from simcore.system.solver import sends_at_once
 
 MESSAGE = -1
 """The layout of a message of no phase."""

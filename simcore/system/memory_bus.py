@@ -1,7 +1,8 @@
 """The memory bus between an NPU and its network endpoint, shared by all its packets: ASTRA-sim's LogGP model.
 
 LogGP (Alexandrov et al., JPDC 44(1), 1997) prices a transfer with a latency L, an overhead o at both ends, a gap g
-between transfers and G per byte. The rules are those of ASTRA-sim's `model-shared-bus: 1` (versions 1.0 and 2.x).
+between transfers and G per byte. The rules are those of ASTRA-sim's `model-shared-bus: 1` (versions 1.0 and 2.x), as
+are the packets of a collective: how large they are, where they go, which are reduced.
 """
 
 from __future__ import annotations
@@ -10,13 +11,19 @@ from collections import deque
 from collections.abc import Callable
 from enum import Enum
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import simpy
 from msgspec import Struct
 from msgspec.structs import replace
 
-from simcore.network.instant import Timers
+from simcore.network.instant import Timers, TimersOfNpus
+from simcore.workload.model import CollectiveKind
+
+if TYPE_CHECKING:
+    from simcore.system.plans.automaton import Pay
+    from simcore.system.plans.plan import Plan
+    from simcore.system.streams import StreamPhase
 
 Done = Callable[[], None]
 After = Callable[[int, Done], None]
@@ -173,3 +180,74 @@ class _End:
         self._pass_on(self._reductions.popleft())
         self._reduce_next()
         self._go_on()
+
+
+Carry = Callable[[Route, int, Done], None]
+
+
+def routes(algorithm: str, kind: CollectiveKind, plan: Plan) -> list[Route]:
+    """Of all packets of a phase: `plan.window` are there from the start, every receive adds one.
+
+    Packets come in batches: `plan.window` go to the memory, those after them to the NPU and, but for the last
+    `plan.window`, back. A reduce-scatter reduces them, an all-reduce those of every other batch.
+    """
+    window = plan.window
+    behind = {"direct": window, "halvingDoubling": plan.size.bit_length() - 2}.get(algorithm, plan.size - 1)
+    found = []
+    for number in range(window + plan.num_rounds):
+        batch, place = divmod(number, window + behind)
+        to_memory = place < window
+        reduces = kind == CollectiveKind.REDUCE_SCATTER or (kind == CollectiveKind.ALL_REDUCE and batch % 2 == 0)
+        found.append(Route(to_memory, reduces and not to_memory, not to_memory and place < behind))
+    return found
+
+
+def packet_sizes(algorithm: str, kind: CollectiveKind, plan: Plan) -> list[int]:
+    """Of all packets of a phase; those that no message follows are as large as the message that would."""
+    sizes = [entry.size_bytes for entry in plan.expanded]
+    following = sizes[-1]
+    if algorithm == "halvingDoubling":
+        following = following // 2 if kind == CollectiveKind.REDUCE_SCATTER else following * 2
+    return sizes + [following] * plan.window
+
+
+class Packets:
+    """Takes packets over the buses of all NPUs."""
+
+    def __init__(self, env: simpy.Environment, timers: TimersOfNpus, costs: BusCosts):
+        self._env, self._timers, self._costs = env, timers, costs
+        self._known: dict[StreamPhase, list[tuple[Route, int]]] = {}
+        self._buses: dict[int, MemoryBus] = {}
+
+    def pay(self, npu: int, phase: StreamPhase, plan: Plan, reduction_ns: Callable[[int], int]) -> Pay:
+        """What the packets of a phase cost on one NPU; reductions cost as much again as without a bus."""
+        carry = partial(self._carry, npu, reduction_ns)
+        if plan.transfers:
+            return _of_transfers(plan, carry)
+        if phase not in self._known:
+            name, kind = phase.lane.algorithm.name, phase.kind
+            self._known[phase] = list(zip(routes(name, kind, plan), packet_sizes(name, kind, plan), strict=True))
+        packets = self._known[phase]
+        return lambda number, reduce_bytes, credit: carry(*packets[number], credit)
+
+    def _carry(self, npu: int, reduction_ns: Callable[[int], int], route: Route, size_bytes: int, credit: Done) -> None:
+        if npu not in self._buses:
+            self._buses[npu] = MemoryBus(self._env, self._timers[npu], self._costs)
+        then = partial(self._timers[npu].after, reduction_ns(size_bytes), credit) if route.reduced else credit
+        self._buses[npu].carry(route, size_bytes, then)
+
+
+def _of_transfers(plan: Plan, carry: Carry) -> Pay:
+    """Packets of an explicit plan: those that its sends begin with, and those it receives, sent back if it goes on."""
+    missing: dict[int, int] = {}
+
+    def pay(number: int, reduce_bytes: int, credit: Done) -> None:
+        if number < 0:
+            carry(Route(to_memory=True), plan.transfers[~number].size_bytes, credit)
+            return
+        for follower in plan.before[number]:
+            missing[follower] = missing.get(follower, len(plan.after[follower])) - 1
+        goes_on = any(missing[follower] == 0 for follower in plan.before[number])
+        carry(Route(False, reduce_bytes > 0, goes_on), plan.transfers[number].size_bytes, credit)
+
+    return pay

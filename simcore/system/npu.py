@@ -1,21 +1,28 @@
-"""The SimPy process of an NPU in a training loop: forward, weight gradient, input gradient, and the waits between."""
+"""The SimPy process of an NPU that plays cells: forward, weight gradient, input gradient, and the waits between.
+
+An iteration of a training loop is a cell; a stage of a pipeline has many, with transfers to the stages beside it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
-from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import simpy
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from simcore.system.ahead import LAYER, Ahead, Cell, Legs, Rejoin, Route, legs_of
+from simcore.system.ahead import LAYER, Ahead, Legs, Rejoin, Route, legs_of
+from simcore.system.point_to_point import Handovers
 from simcore.system.scheduler import Scheduler
 from simcore.system.streams import Dataset, Request, Turns
 from simcore.timeline.events import COMPUTE_STREAM, NO_LAYER, EventKind
 from simcore.workload.loops import Order, Ref, Step
 from simcore.workload.model import PhaseName
+
+if TYPE_CHECKING:  # pipelines are imported where there are some
+    from simcore.workload.loops.pipeline import Passage
 
 PHASES = list(PhaseName)
 HIGHEST_PRIORITY = 100_000_000
@@ -40,8 +47,24 @@ class Priorities:
         return value
 
 
-class LoopProgram(Struct, frozen=True, dict=True):
-    """What an NPU plays: the steps of an iteration, compute times by (phase, layer), and collectives to issue.
+class Cell(Struct, frozen=True):
+    """Steps that an NPU plays one after the other, and the rows of the workload that they are about, ascending.
+
+    Cells with the same `content` take as long and do the same on their own rows, which have the same names. A cell of a
+    pipeline has a `name` in the timeline, and a `passage`: what is received before and handed on behind. One that
+    `drains` begins when nothing is on its way any more.
+    """
+
+    steps: Sequence[Step]
+    rows: NDArray[np.int64]
+    content: Hashable = None
+    name: int = 0
+    passage: Passage | None = None
+    drains: bool = False
+
+
+class Program(Struct, frozen=True):
+    """What an NPU plays: the cells of an iteration, compute times by (phase, layer), and collectives to issue.
 
     `compute_ns` has an entry for every iteration, or one for all of them.
 
@@ -50,36 +73,39 @@ class LoopProgram(Struct, frozen=True, dict=True):
     `names` are event names by layer.
     """
 
-    steps: Sequence[Step]
+    cells: Sequence[Cell]
     compute_ns: Sequence[Mapping[tuple[PhaseName, int], int]]
     requests: Mapping[Ref, Request]
     names: Sequence[int]
     iterations: int = 1
     step_ns: int = 0
     first_layer_tail_only: bool = False
-    content: None = None
-
-    @cached_property
-    def rows(self) -> NDArray[np.int64]:
-        """What its steps are numbered by."""
-        return np.arange(len(self.names))
 
 
 class Npu:
-    """State of one NPU class: what it has sent and not yet seen complete.
+    """State of one NPU class: what it has sent and not yet seen complete, and the cells that it has `played`.
 
     `legs` keeps which collectives of cells may be told ahead, by content; None where what they do depends on more
-    than that.
+    than that. `handovers` are those of a pipeline.
     """
 
-    def __init__(self, program: LoopProgram, scheduler: Scheduler, priorities: Priorities, legs: Known | None = None):
+    def __init__(
+        self,
+        program: Program,
+        scheduler: Scheduler,
+        priorities: Priorities,
+        legs: Known | None = None,
+        handovers: Handovers | None = None,
+    ):
         self.env, self.npu_class, self._events = scheduler.env, scheduler.npu_class, scheduler.events
         self.program, self.scheduler, self._priorities, self._legs = program, scheduler, priorities, legs
+        self._handovers = handovers
         self._pending: dict[Ref, list[Dataset]] = {}
         self._order: Turns = ()
         self._route: Route | None = None
         self._rejoin: Rejoin | None = None
         self.iterations: list[tuple[int, int]] = []
+        self.played: list[tuple[Cell, int, int]] = []  # each with its beginning and end
         self.iteration, self._at = 0, 0
         self.finish_ns = -1
         self.waits_for: object = ""
@@ -87,22 +113,61 @@ class Npu:
     def run(self) -> Generator[simpy.Event, object, None]:
         """Play all iterations, then drain."""
         program = self.program
-        for self.iteration in range(program.iterations):
+        for self.iteration in range(program.iterations if program.cells else 0):
             start_ns = int(self.env.now)
-            yield from self._steps(program)
-            if program.steps:
-                self.iterations.append((start_ns, int(self.env.now)))
-                yield from self._move_on(program.steps[-1])
+            for cell in program.cells:
+                yield from self._cell(cell)
+            self.iterations.append((start_ns, int(self.env.now)))
+            if program.step_ns:
+                yield from self._move_on(program.cells[-1].steps[-1])
         yield from self._drain()
         self.finish_ns = int(self.env.now)
 
     def share(self) -> float:
-        """What share of its steps it has begun."""
-        return (self.iteration + self._at / max(len(self.program.steps), 1)) / max(self.program.iterations, 1)
+        """What share of its cells it has played, and of the steps of the one that it plays."""
+        cells, played = self.program.cells, len(self.played)
+        steps = cells[played % len(cells)].steps if cells else ()
+        return (played + self._at / max(len(steps), 1)) / max(len(cells) * self.program.iterations, 1)
+
+    def _cell(self, cell: Cell) -> Generator[simpy.Event, object, None]:
+        """What a cell waits for, its steps, and what it hands on."""
+        passage, handovers = cell.passage, self._handovers
+        if handovers and passage and passage.source:
+            self.waits_for = f"{passage.cell} of stage {passage.source.stage}"
+            yield from self._receive(handovers.receive(self.npu_class, passage.source), cell.name)
+        if cell.drains:
+            yield from self._drain()
+        start_ns = int(self.env.now)
+        if self._only_computes(cell):
+            busy_ns = self.computed(cell.steps, start_ns, self._events.append) - start_ns
+            if busy_ns:
+                yield self.env.timeout(busy_ns)
+        else:
+            yield from self._steps(cell)
+        self._at = 0
+        self.played.append((cell, start_ns, int(self.env.now)))
+        if handovers and passage and passage.target:
+            kind = 0 if passage.cell.kind == "F" else 1
+            handovers.send(self.npu_class, passage.target, cell.name, kind, self.iteration)
+
+    def _only_computes(self, cell: Cell) -> bool:
+        """Whether no step of a cell sends or waits, so that one event stands for all of them."""
+        sent, pending = self.program.requests, self._pending
+        return not self.program.step_ns and not any(
+            step.issue in sent or step.before in pending or step.after in pending for step in cell.steps
+        )
+
+    def _receive(self, arrival: simpy.Event, name: int) -> Generator[simpy.Event, object, None]:
+        start_ns = int(self.env.now)
+        yield arrival
+        self.waits_for = ""
+        if self.env.now > start_ns:
+            row = (self.npu_class, COMPUTE_STREAM, start_ns, int(self.env.now), EventKind.WAIT, name, NO_LAYER, -1)
+            self._events.append((*row, 0, self.iteration))
 
     def _steps(self, cell: Cell) -> Generator[simpy.Event, object, None]:
         """Step by step, but for what is told ahead."""
-        legs, self._at, computed = self._legs_of(cell), 0, False
+        legs, computed = self._legs_of(cell), False
         while self._at < len(cell.steps):
             if self.program.step_ns and self._at:
                 yield from self._move_on(cell.steps[self._at - 1])
@@ -114,7 +179,7 @@ class Npu:
 
     def _move_on(self, step: Step) -> Generator[simpy.Event, object, None]:
         """From a state of the loop to the next one."""
-        if self.program.step_ns and not step.instant:
+        if not step.instant:
             yield self.env.timeout(self.program.step_ns)
 
     def _legs_of(self, cell: Cell) -> dict[int, tuple[Legs, int]]:

@@ -4,31 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import NamedTuple
 
 import simpy
 
 from simcore.network.congested import Network, TreeNetwork
 from simcore.network.congestion_free import CongestionFree
-from simcore.network.instant import Timers, TimersOfNpus
 from simcore.network.trees import Reduction
 from simcore.system.groups import GroupDim
-from simcore.system.packets import Packets
+from simcore.system.memory_bus import Packets
 from simcore.system.plans.automaton import RoundAutomaton, TransferAutomaton, at_endpoint, automata
-from simcore.system.plans.maker import Costs, Plans, uneven
+from simcore.system.plans.maker import Costs, uneven
 from simcore.system.plans.plan import Plan, Switch, Symmetry
 from simcore.system.point_to_point import RENDEZVOUS_BYTES, Pairs, later
-from simcore.system.streams import Stream, StreamPhase
-from simcore.system.transport import Done
+from simcore.system.streams import Stream
+from simcore.system.transport import Done, Transport
 from simcore.timeline.events import LinkTable
 
 LAST = ("~", 0)  # sorts behind the keys of chunks
 _Player = list[tuple[int, RoundAutomaton | TransferAutomaton]]
 """The automata that play the parts of a plan, each with the number of its first message, the last part first."""
-Send = Callable[[int, int, int, Any, Callable[[], None]], None]
 
 
-class Played:
+class _Seat(NamedTuple):
+    """An NPU in a phase: the chunk and which of its phases it is, the group, the plan, and the place of the NPU."""
+
+    key: tuple[str, int]
+    at: int
+    npu: int
+    members: Sequence[int]
+    plan: Plan
+    position: int
+
+
+class Played(Transport):
     """Transport that sends every message: on links that are shared, or for packets that share a memory bus.
 
     With `barrier`, a chunk leaves a phase only when the whole machine has finished it (ASTRA-sim 1.0). On a folded
@@ -45,13 +54,12 @@ class Played:
         *,
         barrier: bool = False,
     ):
-        self._env, self._ranks, self._network, self._costs, self._barrier = env, ranks, network, costs, barrier
+        super().__init__(env, ranks, costs)
+        self._network, self._barrier = network, barrier
         self._folded = len(ranks) < sum(map(len, ranks))
         self._players: dict[tuple[object, int, int], _Player] = {}
         self._early: dict[tuple[object, int, int], list[int]] = {}
         self._groups: dict[tuple[GroupDim, int], list[int]] = {}
-        self.plans = Plans(costs)
-        self.timers = TimersOfNpus(partial(Timers, env))
         self._packets = Packets(env, self.timers, costs.bus) if costs.bus else None
         self._handshakes = Pairs(partial(later, env))
         self._through: dict[tuple[object, int], list[Callable[[], None]]] = {}
@@ -73,10 +81,6 @@ class Played:
     def notes(self) -> list[str]:
         """What the network leaves out."""
         return self._network.notes()
-
-    def bytes_sent(self, npu_class: int, phase: StreamPhase) -> int:
-        """What one NPU sends in a phase."""
-        return self.plans.bytes_of(phase, self._ranks[npu_class][0])
 
     def start(self, streams: Mapping[int, Stream], done: Done) -> None:
         """Begin a phase on some NPUs; messages that came before it are waiting."""
@@ -115,18 +119,16 @@ class Played:
 
     def _player(self, npu: int, stream: Stream, finished: Callable[[], None]) -> _Player:
         phase, costs = stream.phase, self._costs.of(stream.phase.lane.dim)
-        members = self._members(phase.lane.dim, npu)
-        position = phase.lane.dim.position(npu)
-        behind = partial(later, self._env)
-        plan = self.plans.of(phase, npu)
-        pay = at_endpoint(self.timers[npu].after, costs.endpoint_ns, costs.reduction_ns)
+        plan, timers = self.plans.of(phase, npu), self.timers[npu]
+        pay = at_endpoint(timers.after, costs.endpoint_ns, costs.reduction_ns)
         if self._packets and costs.bus:
             pay = self._packets.pay(npu, phase, plan, costs.reduction_ns)
         if self._folded and plan.symmetry == Symmetry.NONE:
             raise uneven(phase)
-        post = partial(self._post, stream, npu, members, plan, position)
-        self._ask(stream, npu, members, plan, position, -1)
-        return automata(plan, position, pay, behind, post, finished)
+        members, position = self._members(phase.lane.dim, npu), phase.lane.dim.position(npu)
+        seat = _Seat(stream.key, stream.at, npu, members, plan, position)
+        self._ask(seat, -1)
+        return automata(plan, position, pay, partial(later, self._env), partial(self._post, seat), finished)
 
     def _members(self, dim: GroupDim, npu: int) -> list[int]:
         """The NPUs of a group, in one list for all of them."""
@@ -136,39 +138,34 @@ class Played:
             self._groups[key] = found.tolist()
         return self._groups[key]
 
-    def _post(
-        self, stream: Stream, npu: int, members: Sequence[int], plan: Plan, position: int, number: int, peer: int,
-        size_bytes: int,
-    ) -> None:  # fmt: skip
+    def _post(self, seat: _Seat, number: int, peer: int, size_bytes: int) -> None:
         """Send a message of a plan to a position of the group, as it is sent there, and ask for what comes next."""
-        if plan.switch:
-            self._combine(stream, npu, members, size_bytes, plan.switch)
-        elif plan.multicast:
-            self._multicast(stream, npu, members, plan, number)
+        if seat.plan.switch:
+            self._combine(seat, size_bytes, seat.plan.switch)
+        elif seat.plan.multicast:
+            self._multicast(seat, number)
         else:
-            send = self._network.send if plan.rounds else self._in_turn
-            self._send_to(stream, npu, members[peer], size_bytes, number, send)
-            self._ask(stream, npu, members, plan, position, number)
+            self._send_to(seat, seat.members[peer], size_bytes, number)
+            self._ask(seat, number)
 
-    def _multicast(self, stream: Stream, npu: int, members: Sequence[int], plan: Plan, index: int) -> None:
+    def _multicast(self, seat: _Seat, index: int) -> None:
         """Send all copies with the first; the others are on their way with it."""
+        key, at, npu, members, plan, _ = seat
         together = {members[plan.transfers[copy].dst]: copy for copy in plan.copies.get(index, ())}
         if together:
-            key, at = stream.key, stream.at  # now: the stream moves on when this NPU is done
-            order = (key, at, index, npu)
 
             def deliver(target: int) -> None:
                 self._deliver((key, at, target), together[target])
 
-            self._trees.multicast(npu, list(together), plan.transfers[index].size_bytes, order, deliver)
+            self._trees.multicast(npu, list(together), plan.transfers[index].size_bytes, (key, at, index, npu), deliver)
 
-    def _combine(self, stream: Stream, npu: int, members: Sequence[int], size_bytes: int, switch: Switch) -> None:
+    def _combine(self, seat: _Seat, size_bytes: int, switch: Switch) -> None:
         """Send this NPU's part up to the switch of its group."""
+        key, at, npu, members, *_ = seat
         peer = next(member for member in members if member != npu)
-        name = (stream.key, stream.at, members[0])
-        reduction = Reduction(name, 1 if self._folded else len(members), *switch)
-        deliver = partial(self._deliver, (stream.key, stream.at, npu), 0)
-        self._trees.combine(npu, peer, size_bytes, (stream.key, stream.at, 0, npu), reduction, deliver)
+        reduction = Reduction((key, at, members[0]), 1 if self._folded else len(members), *switch)
+        deliver = partial(self._deliver, (key, at, npu), 0)
+        self._trees.combine(npu, peer, size_bytes, (key, at, 0, npu), reduction, deliver)
 
     @property
     def _trees(self) -> TreeNetwork:
@@ -177,24 +174,25 @@ class Played:
             return self._network
         raise NotImplementedError("profiles whose networks copy and reduce nothing refuse the algorithms that need it")
 
-    def _send_to(self, stream: Stream, npu: int, target: int, size_bytes: int, index: int, send: Send) -> None:
+    def _send_to(self, seat: _Seat, target: int, size_bytes: int, index: int) -> None:
         """Send message `index` of a chunk's phase to an NPU of its group."""
-        key = (stream.key, stream.at, npu if self._folded else target)
-        deliver = partial(self._deliver, key, index)
-        order = (stream.key, stream.at, index)
-        transmit = partial(send, npu, target, size_bytes, order, deliver)
+        key, at, npu, *_ = seat
+        send = self._network.send if seat.plan.rounds else self._in_turn
+        deliver = partial(self._deliver, (key, at, npu if self._folded else target), index)
+        transmit = partial(send, npu, target, size_bytes, (key, at, index), deliver)
         if self._costs.rendezvous:
-            self._handshakes.ready((stream.key, stream.at, npu, index), transmit)
+            self._handshakes.ready((key, at, npu, index), transmit)
         else:
             transmit()
 
-    def _ask(self, stream: Stream, npu: int, members: Sequence[int], plan: Plan, position: int, number: int) -> None:
+    def _ask(self, seat: _Seat, number: int) -> None:
         """Under rendezvous, ask for what an NPU listens for once it has sent message `number` (-1: from the start)."""
         if self._costs.rendezvous:
+            key, at, npu, members, plan, position = seat
             for peer, index in plan.asks(position, number):
                 source = members[peer]
-                asked = partial(self._handshakes.call, (stream.key, stream.at, npu if self._folded else source, index))
-                self._network.send(npu, source, RENDEZVOUS_BYTES, (stream.key, stream.at, index), asked)
+                asked = partial(self._handshakes.call, (key, at, npu if self._folded else source, index))
+                self._network.send(npu, source, RENDEZVOUS_BYTES, (key, at, index), asked)
 
     def _deliver(self, key: tuple[object, int, int], index: int) -> None:
         for first, automaton in self._players.get(key, ()):

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Hashable, Sequence
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import simpy
 from msgspec import Struct
 
 from simcore.network.instant import after
+from simcore.system.transport import class_of
+from simcore.timeline.events import COMPUTE_STREAM, NO_LAYER, EventBuffer, EventKind
+
+if TYPE_CHECKING:  # pipelines are imported where there are some
+    from simcore.workload.loops.pipeline import Transfer
 
 Done = Callable[[], None]
 Carry = Callable[[int, int, int, tuple[int, ...], Done], None]
@@ -113,3 +119,71 @@ def _next(posted: Counter[Mail], mail: Mail) -> tuple[Mail, int]:
     """A mail and how many of its kind one side has posted with it."""
     posted[mail] += 1
     return mail, posted[mail]
+
+
+class Handovers:
+    """Transfers of one run between the stages: every NPU hands over to those with its place in other stages.
+
+    `carry` is the network, `dims` are the sizes of its dimensions, `width` is how many NPUs a stage has. A transfer is
+    matched by the classes at its ends, and recorded on both when it arrives.
+    """
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        ranks: Sequence[Sequence[int]],
+        carry: Carry,
+        events: EventBuffer,
+        *,
+        dims: Sequence[int],
+        width: int,
+        size_bytes: int,
+        rendezvous: bool,
+    ):
+        self._env, self._ranks, self._events = env, ranks, events
+        self._width, self._size_bytes = width, size_bytes
+        self._crossed = cache(partial(_crossed, dims, width))
+        self._class_of = class_of(ranks)
+
+        def along(src: int, dst: int, size_bytes: int, key: tuple[int, ...], deliver: Done) -> None:
+            carry(src, src % width + dst // width * width, size_bytes, key, deliver)
+
+        self._mailbox = Mailbox(env, along, rendezvous=rendezvous)
+
+    def send(self, npu_class: int, transfer: Transfer, name: int, phase: int, iteration: int) -> None:
+        """Hand over to another stage what has a name in the timeline; nobody waits for the end of it."""
+        there = self._partner(npu_class, transfer.stage)
+        mail = self._mail(transfer, npu_class, there)
+        stream = COMPUTE_STREAM + 1 + self._crossed(mail.src // self._width, transfer.stage)
+        sent_ns = int(self._env.now)
+
+        def arrived() -> None:
+            for npu, kind in ((npu_class, EventKind.SEND), (there, EventKind.RECV)):
+                row = (npu, stream, sent_ns, int(self._env.now), kind, name, NO_LAYER, phase)
+                self._events.message(mail, sends=kind == EventKind.SEND)
+                self._events.append((*row, self._size_bytes, iteration))
+
+        self._mailbox.send(mail, arrived)
+
+    def receive(self, npu_class: int, transfer: Transfer) -> simpy.Event:
+        """What succeeds when the transfer is here."""
+        there = self._partner(npu_class, transfer.stage)
+        arrival = self._env.event()
+
+        def arrived() -> None:
+            arrival.succeed()
+
+        self._mailbox.receive(self._mail(transfer, there, npu_class), arrived)
+        return arrival
+
+    def _partner(self, npu_class: int, stage: int) -> int:
+        return int(self._class_of[int(self._ranks[npu_class][0]) % self._width + stage * self._width])
+
+    def _mail(self, transfer: Transfer, src: int, dst: int) -> Mail:
+        return Mail(transfer.tag, int(self._ranks[src][0]), int(self._ranks[dst][0]), self._size_bytes)
+
+
+def _crossed(dims: Sequence[int], width: int, *stages: int) -> int:
+    """The first dimension in which two stages lie apart."""
+    src, dst = np.array(np.unravel_index(np.array(stages) * width, dims[::-1])).T[:, ::-1]
+    return int((src != dst).argmax())

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from simcore.system.groups import Delay, RankGroup
 from simcore.system.plans.maker import Plans
 from simcore.system.plans.plan import Plan
+from simcore.system.solver import transfers
 from simcore.system.streams import StreamPhase, Turns
-from simcore.system.transport import exits_of
 
 
 class Precedence:
@@ -38,7 +38,7 @@ class Precedence:
                 # Places of a tree differ: who is through first.
                 dim = phase.lane.dim
                 group = RankGroup(dim.members(0), self._delay)
-                exits = exits_of(plan, group, np.zeros(len(group), np.int64), self._plans.costs)
+                exits = transfers(plan, group, np.zeros(len(group), np.int64), self._plans.costs)
                 times = exits[[dim.position(npu) for npu in found.tolist()]]
                 found = found[np.argsort(times, kind="stable")]
             elif not self._plans.costs.rendezvous:

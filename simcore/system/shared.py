@@ -41,11 +41,11 @@ from simcore.system.flights import (
 from simcore.system.groups import GroupDim
 from simcore.system.layouts import Layouts, Running, Shape
 from simcore.system.live import Live
-from simcore.system.plans.maker import Costs, Plans, uneven
+from simcore.system.plans.maker import Costs, uneven
 from simcore.system.plans.plan import Plan
 from simcore.system.solver import PhaseTimes
 from simcore.system.streams import Stream, StreamPhase, through
-from simcore.system.transport import Done, class_of
+from simcore.system.transport import Done, Transport, class_of
 from simcore.timeline.events import LinkTable, QueueTable
 from simcore.timeline.link_use import LinkUse, OccupiedLinks
 
@@ -55,13 +55,15 @@ Taken = Sequence[tuple[tuple[int, int], int, Mapping[tuple[StreamPhase, tuple[in
 """Some places, with their links that are used, a bit for each, and when which groups began which phase there."""
 
 
-class Shared:
+class Shared(Transport):
     """Transport on links that are shared, for groups that begin their phases together.
 
     `ranks[c]` are the NPUs of class c. `sites` are the parts of the network, `shares` the sizes of the logical
     dimensions in each dimension of the topology. `names` are those of all communicators. `plays`: `network.core` can
     play those that meet; where it can not, a place is played message by message as long as that matters.
     """
+
+    _env: Environment
 
     def __init__(
         self,
@@ -76,8 +78,8 @@ class Shared:
         names: Sequence[str] = ("",),
         plays: bool = True,
     ):
-        self._ranks, self._links, self._sites, self._shares = ranks, links, sites, shares
-        self._class_of, self._plans, self._costs = class_of(ranks), Plans(costs), costs
+        super().__init__(env, ranks, costs)
+        self._links, self._sites, self._shares, self._class_of = links, sites, shares, class_of(ranks)
         self._layouts = Layouts(timed=links.timed, share=lambda: env.share())  # noqa: PLW0108 - set later
         self._phases, self._plays = phases(self._layouts), plays
         self._rank_of = {name: index for index, name in enumerate(sorted({"", *names}))}
@@ -126,10 +128,6 @@ class Shared:
         """Deliver a message between two NPUs."""
         self._messages.append(partial(self._send, src, dst, size_bytes, key[0], deliver))
         self._settle_later()
-
-    def bytes_sent(self, npu_class: int, phase: StreamPhase) -> int:
-        """What one NPU sends in a phase."""
-        return self._plans.bytes_of(phase, int(self._ranks[npu_class][0]))
 
     # What is told as a whole.
 
@@ -439,7 +437,7 @@ class Shared:
 
     def _plan(self, place: Place, phase: StreamPhase, members: IntArray) -> Plan:
         """What a group sends; InputError where that makes NPUs differ that were taken to be alike."""
-        plan = self._plans.of(phase, place.base + int(members[0]) * place.site.part.stride)
+        plan = self.plans.of(phase, place.base + int(members[0]) * place.site.part.stride)
         if place.site.alike and plan.symmetry < place.site.least:
             raise uneven(phase)
         return plan

@@ -1,13 +1,17 @@
 """When every rank leaves a phase that has its links for itself: worked out where it need not be played.
 
-Two ways, the cheaper that holds: ranks that are all alike and wait for one message at a time (a sum), one message of
-every rank in flight (max-plus rounds). `at_once` has another. Anything else is played message by message, and all of it
-equals that to the nanosecond.
+A chain of ways, the cheapest that holds: ranks that are all alike and wait for one message at a time (a sum), one
+message of every rank in flight (max-plus rounds), transfers in their order, message by message. `solve_alone` answers
+for links that nobody else wants; `at_once` has another way, and `network.core` plays the rest. `solve` answers always,
+for networks without contention. All of it equals the messages to the nanosecond.
 """
 
 from __future__ import annotations
 
+import heapq
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 from msgspec import Struct
@@ -16,10 +20,13 @@ from numpy.typing import NDArray
 from simcore.network.clock import cross, idle_ns, occupied_ns, steps
 from simcore.network.topology.fabric import IntArray, Routes
 from simcore.network.topology.links import LinkGraph
+from simcore.system.groups import RankGroup
+from simcore.system.plans.automaton import RoundAutomaton, at_endpoint
 from simcore.system.plans.maker import Costs
-from simcore.system.plans.plan import Plan, Round
+from simcore.system.plans.plan import Plan, Round, Switch
 from simcore.timeline.events import QueueTable
 from simcore.timeline.link_use import OccupiedLinks
+from simcore.units import transfer_ns
 
 
 class PhaseTimes(Struct, frozen=True, eq=False):
@@ -209,3 +216,150 @@ def _hops(routes: Routes, step_ns: IntArray, spent_ns: IntArray) -> Iterator[_Ho
         sender = np.flatnonzero(routes.counts > hop)
         at = routes.offsets[sender] + hop
         yield _Hop(sender, routes.links[at], step_ns[at], spent_ns[at])
+
+
+def solve(plan: Plan, group: RankGroup, arrivals_ns: NDArray[np.int64], costs: Costs) -> NDArray[np.int64]:
+    """Exit times of a group's members without contention, given when each arrives."""
+    if not plan.rounds:
+        return transfers(plan, group, arrivals_ns, costs)
+    if plan.switch:
+        return _through_switch(plan.bytes_of(0), plan.switch, group, arrivals_ns, costs.endpoint_ns)
+    exits: NDArray[np.int64] = np.max([_of_rounds(part, group, arrivals_ns, costs) for _, part in plan.parts], axis=0)
+    return exits
+
+
+def _through_switch(
+    size_bytes: int, switch: Switch, group: RankGroup, arrivals: NDArray[np.int64], endpoint_ns: int
+) -> NDArray[np.int64]:
+    """From the last arrival up and down again, at the slowest of the links and the switch."""
+    on_links, empty = (np.roll(group.delays(1, False, sent_bytes), 1) for sent_bytes in (size_bytes, 0))
+    reduction_ns = transfer_ns(size_bytes, switch.bytes_per_s) if switch.bytes_per_s else 0
+    spent = np.maximum(on_links, empty + reduction_ns) + switch.latency_ns + 2 * endpoint_ns
+    exits: NDArray[np.int64] = arrivals.max() + spent
+    return exits
+
+
+def _of_rounds(plan: Plan, group: RankGroup, arrivals_ns: NDArray[np.int64], costs: Costs) -> NDArray[np.int64]:
+    """Of rounds that every rank does alike.
+
+    Fractions of a nanosecond (ASTRA-sim 1.0's memory) are added one message after the other, as that does: a sum of
+    floats depends on the order.
+    """
+    delays = {entry: group.delays(entry.hop, plan.exchange, entry.size_bytes) for entry, _ in plan.rounds}
+    columns = (arrivals_ns, *delays.values())
+    alike = all((column == column[0]).all() for column in columns)
+    if plan.window == 1 and alike and all(column.dtype == np.int64 for column in columns[1:]):
+        return arrivals_ns + in_step(plan, {entry: delay[0] for entry, delay in delays.items()}, costs)
+    if plan.window == 1:
+        found = rounds(plan, arrivals_ns, costs, lambda entry, _: Idle(delays[entry]))
+        return arrivals_ns if found is None else found
+    count = 1 if alike else len(group)
+    times_ns, starts_ns = np.stack([delays[entry][:count] for entry in plan.expanded]), arrivals_ns[:count]
+    exits = _at_once(plan, starts_ns, times_ns, costs) if sends_at_once(plan, costs) else None
+    if exits is None:
+        listed: list[list[int]] = times_ns.tolist()
+        exits = stepped(plan, starts_ns, lambda rank, number: listed[number][rank], costs)
+    return np.repeat(exits, len(group) // count)
+
+
+def _at_once(plan: Plan, arrivals_ns: IntArray, times_ns: IntArray, costs: Costs) -> IntArray | None:
+    """As `stepped`, of a plan that `sends_at_once`; None where the order of events counts, or fractions are added."""
+    hops = np.array([[entry.hop] for entry in plan.expanded])
+    peers = plan.peers(hops) if len(arrivals_ns) > 1 else np.zeros_like(hops)
+    half = plan.half or len(hops)
+
+    def came_ns(sent_ns: IntArray, own: slice) -> IntArray:
+        """When ranks receive what each sends; what comes before a rank sends its own of that round waits for it."""
+        found = np.empty_like(sent_ns)
+        np.put_along_axis(found, peers[own], sent_ns + times_ns[own], axis=1)
+        return np.maximum(found, sent_ns)
+
+    first, other = (costs.received_ns(plan.expanded[at].reduce_bytes) for at in (0, -1))
+    sent_ns = np.tile(arrivals_ns + costs.endpoint_ns, (half, 1))
+    if (sent_ns + times_ns[:half]).dtype != np.int64:
+        return None
+    there_ns = came_ns(sent_ns, slice(half))
+    done_ns, last_ns = np.sort(there_ns + first, axis=0), there_ns.max(axis=0)
+    if not plan.half:
+        exits: IntArray = done_ns[-1]
+        return exits
+    # The other half begins with the first packet that is done when all are there, and goes on with each that follows.
+    begin_ns = np.where(done_ns > last_ns, done_ns, done_ns[-1]).min(axis=0)
+    paid_ns: IntArray = came_ns(np.maximum(done_ns, begin_ns), slice(half, None)) + other
+    ordered = not first or ((done_ns != last_ns).all() and (paid_ns.min(axis=0) >= done_ns[-1]).all())
+    return paid_ns.max(axis=0) if ordered else None
+
+
+def sends_at_once(plan: Plan, costs: Costs) -> bool:
+    """Whether ranks wait for nothing but the end of the first half, and are done with all of a half in equal time."""
+    first = plan.half or plan.num_rounds
+    if plan.window < first or (plan.half and not plan.window == first == plan.num_rounds - first):
+        return False
+    pays_ns = [costs.received_ns(each.reduce_bytes) for each in plan.expanded]
+    return len(set(pays_ns[:first])) == 1 and len(set(pays_ns[first:])) <= 1
+
+
+def stepped(plan: Plan, arrivals_ns: IntArray, message_ns: Callable[[int, int], int], costs: Costs) -> IntArray:
+    """When each rank leaves the phase, message by message on a network without contention.
+
+    `message_ns(rank, number)` is the time of a message that a rank sends. With a single arrival time all ranks are
+    alike: one of them is played, receiving what it sends.
+    """
+    queue: list[tuple[int, int, Callable[[], None]]] = []
+    order, now, exits = itertools.count(), 0, arrivals_ns.tolist()
+
+    def after(delay_ns: int, callback: Callable[[], None]) -> None:
+        heapq.heappush(queue, (now + delay_ns, next(order), callback))
+
+    def automaton(rank: int) -> RoundAutomaton:
+        def send(index: int, entry: Round) -> None:
+            peer = automata[plan.peer(rank, entry.hop) if len(exits) > 1 else 0]
+            after(message_ns(rank, index), partial(peer.arrive, index))
+
+        def done() -> None:
+            exits[rank] = now
+
+        return RoundAutomaton(plan, at_endpoint(after, costs.endpoint_ns, costs.reduction_ns), after, send, done)
+
+    automata = [automaton(rank) for rank in range(len(exits))]
+    for arrival_ns, own in zip(arrivals_ns.tolist(), automata, strict=True):
+        after(arrival_ns, own.start)
+    while queue:
+        now, _, callback = heapq.heappop(queue)
+        callback()
+    return np.array(exits)
+
+
+def transfers(plan: Plan, group: RankGroup, arrivals_ns: NDArray[np.int64], costs: Costs) -> NDArray[np.int64]:
+    """When each rank leaves, without contention.
+
+    As `TransferAutomaton`, but of messages between the same two ranks the next begins when the bytes of the one before
+    are gone, as on a link of their own.
+    """
+    delays_ns, occupied_ns = _times(plan, group)
+    arrived_ns: list[int] = arrivals_ns.tolist()
+    leave = list(arrived_ns)
+    ready_ns = [arrival_ns + costs.endpoint_ns for arrival_ns in leave]
+    received_ns: list[int] = []
+    free_ns: dict[tuple[int, int], int] = {}
+    for index, entry in enumerate(plan.transfers):
+        pair = (entry.src, entry.dst)
+        sent_ns = max((received_ns[source] for source in plan.after[index]), default=ready_ns[entry.src])
+        start_ns = max(sent_ns, free_ns.get(pair, sent_ns))
+        free_ns[pair] = start_ns + occupied_ns[index]
+        here_ns = max(start_ns + delays_ns[index], arrived_ns[entry.dst]) + costs.endpoint_ns
+        received_ns.append(here_ns + (costs.reduction_ns(entry.charge_bytes) if entry.charge_bytes else 0))
+        leave[entry.src] = max(leave[entry.src], sent_ns)
+        leave[entry.dst] = max(leave[entry.dst], received_ns[-1])
+    return np.array(leave)
+
+
+def _times(plan: Plan, group: RankGroup) -> list[list[int]]:
+    """Of every transfer: its time, and the part of it that its bytes take."""
+    entries = [(entry.src, entry.dst, entry.size_bytes) for entry in plan.transfers]
+    src, dst, size_bytes = np.array(entries, np.int64).reshape(-1, 3).T
+    delays_ns = empty_ns = group.between(src, dst, 0) if entries else src
+    for size in set(size_bytes.tolist()):
+        same = size_bytes == size
+        delays_ns = np.where(same, group.between(src, dst, size), delays_ns)
+    return [delays_ns.tolist(), (delays_ns - empty_ns).tolist()]

@@ -172,7 +172,7 @@ class Workload:
 
 
 class NodeKind(IntEnum):
-    """What a graph node is; the numbers are Chakra's."""
+    """What a graph node is; the numbers are Chakra's. Readers make computations of those behind COLLECTIVE."""
 
     INVALID = 0
     METADATA = 1
@@ -182,6 +182,9 @@ class NodeKind(IntEnum):
     SEND = 5
     RECV = 6
     COLLECTIVE = 7
+    STORAGE = 8
+    BATCH = 9
+    CHECKPOINT = 10
 
 
 ALL_DIMENSIONS = -1

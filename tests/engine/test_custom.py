@@ -12,8 +12,7 @@ from simcore.system import config
 from simcore.timeline.events import EventKind
 from simcore.workload.chakra import writer
 from simcore.workload.chakra.reader import read_graphs
-from simcore.workload.chakra.schema import NodeType
-from simcore.workload.model import CollectiveKind
+from simcore.workload.model import CollectiveKind, NodeKind
 from tests.runs import micro
 
 NPUS, SIZE = 4, 4000
@@ -27,12 +26,12 @@ def ring_program(rank, reduce_micros):
     for step in range(2 * (NPUS - 1)):
         number = 3 * step
         ends = {"comm_dst": (rank + 1) % NPUS, "comm_src": rank}, {"comm_src": (rank - 1) % NPUS, "comm_dst": rank}
-        kinds = (NodeType.COMM_SEND_NODE, NodeType.COMM_RECV_NODE)
+        kinds = (NodeKind.SEND, NodeKind.RECV)
         for at, (kind, peers) in enumerate(zip(kinds, ends, strict=True)):
             attributes = {"comm_size": SIZE // NPUS, "comm_tag": step} | peers
             nodes.append(writer.node(number + at, f"{kind.name}_{step}", kind, data_deps=before, attributes=attributes))
         last = {"data_deps": [number + 1], "duration_micros": reduce_micros}
-        nodes.append(writer.node(number + 2, f"reduce_{step}", NodeType.COMP_NODE, **last))
+        nodes.append(writer.node(number + 2, f"reduce_{step}", NodeKind.COMPUTE, **last))
         before = [number + 2]
     return nodes
 

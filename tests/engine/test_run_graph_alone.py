@@ -3,15 +3,15 @@
 import pytest
 
 from simcore.api import run
-from simcore.workload.chakra.schema import NodeType
 from simcore.workload.chakra.writer import encode, metadata, node
+from simcore.workload.model import NodeKind
 
 
 @pytest.mark.parametrize("profile", ["native", "astra-sim-2"])
 def test_a_collective_of_one_npu_takes_no_time(tmp_path, profile):
     nodes = [
-        node(0, "a", NodeType.COMP_NODE, attributes={"is_cpu_op": False, "duration_ns": 3000}),
-        node(1, "b", NodeType.COMM_COLL_NODE, data_deps=[0], attributes={"comm_type": 0, "comm_size": 1 << 20}),
+        node(0, "a", NodeKind.COMPUTE, attributes={"is_cpu_op": False, "duration_ns": 3000}),
+        node(1, "b", NodeKind.COLLECTIVE, data_deps=[0], attributes={"comm_type": 0, "comm_size": 1 << 20}),
     ]
     (tmp_path / "one.0.et").write_bytes(encode(metadata(), nodes))
     place = tmp_path / "one.yaml"

@@ -12,7 +12,6 @@ from simcore.errors import InputError
 from simcore.generate import mixture, synthetic
 from simcore.generate.likeness import chi_square, kolmogorov_smirnov, likeness
 from simcore.workload.chakra import reader, writer
-from simcore.workload.chakra.schema import NodeType
 from simcore.workload.model import CollectiveKind, NodeKind
 
 COUNT = 600
@@ -29,17 +28,15 @@ def source(tmp_path_factory):
     ]
     for rank in range(4):
         group = next(name for name, ranks in GROUPS.items() if rank in ranks)
-        head = writer.node(0, "init", NodeType.METADATA_NODE)
+        head = writer.node(0, "init", NodeKind.METADATA)
         entries = ", ".join(f'{{"pg_name": "{name}", "ranks": {ranks}}}' for name, ranks in GROUPS.items())
         head.inputs.values = f"[{entries}]"
         nodes = [head]
         for kind, size, micros in plan:
             number = len(nodes)
-            gap = writer.node(number, "secret", NodeType.COMP_NODE, data_deps=[number - 1], duration_micros=micros)
+            gap = writer.node(number, "secret", NodeKind.COMPUTE, data_deps=[number - 1], duration_micros=micros)
             attributes = {"comm_type": kind, "comm_size": size} | ({"pg_name": group} if kind else {})
-            reduce = writer.node(
-                number + 1, "secret", NodeType.COMM_COLL_NODE, data_deps=[number], attributes=attributes
-            )
+            reduce = writer.node(number + 1, "secret", NodeKind.COLLECTIVE, data_deps=[number], attributes=attributes)
             nodes += [gap, reduce]
         (folder / f"s.{rank}.et").write_bytes(writer.encode(writer.metadata(), nodes))
     return str(folder / "s")
@@ -151,7 +148,7 @@ def test_the_number_of_ranks_must_be_a_multiple(master):
 
 def test_ranks_that_disagree_are_refused(tmp_path):
     for rank, size in enumerate((64, 128)):
-        node = writer.node(0, "c", NodeType.COMM_COLL_NODE, attributes={"comm_type": 0, "comm_size": size})
+        node = writer.node(0, "c", NodeKind.COLLECTIVE, attributes={"comm_type": 0, "comm_size": size})
         (tmp_path / f"s.{rank}.et").write_bytes(writer.encode(writer.metadata(), [node]))
     with pytest.raises(InputError, match="the other ranks of its group do not"):
         synthetic.merge(reader.read_graphs(str(tmp_path / "s"), 2))

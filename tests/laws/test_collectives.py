@@ -16,7 +16,7 @@ from simcore.system.plans.automaton import TransferAutomaton, at_endpoint
 from simcore.system.plans.flow import Claim, faults
 from simcore.system.plans.maker import Costs
 from simcore.system.plans.plan import Plan, Round, Transfer
-from simcore.system.transport import exits_of, solve, stepped
+from simcore.system.solver import solve, stepped, transfers
 from simcore.testing import check_plan
 from simcore.workload.model import CollectiveKind
 from tests.runs import KINDS
@@ -261,11 +261,12 @@ def test_a_solved_phase_is_the_one_played_message_by_message(problem, reduction_
     def reduction_ns(size_bytes: int) -> int:
         return size_bytes * reduction_per_byte // 100
 
-    def delay_ns(rank: int, hop: int, size_bytes: int) -> int:
-        return int(delay(np.array([rank]), np.array([plan.peer(rank, hop)]), size_bytes)[0])
+    def message_ns(rank: int, number: int) -> int:
+        entry = plan.expanded[number]
+        return int(delay(np.array([rank]), np.array([plan.peer(rank, entry.hop)]), entry.size_bytes)[0])
 
-    played = stepped(plan, arrivals, delay_ns, endpoint_ns, reduction_ns)
-    assert solve(plan, group, np.array(arrivals), costs(endpoint_ns, reduction_ns)).tolist() == played
+    paid, came_ns = costs(endpoint_ns, reduction_ns), np.array(arrivals)
+    assert solve(plan, group, came_ns, paid).tolist() == stepped(plan, came_ns, message_ns, paid).tolist()
 
 
 @settings(deadline=None)
@@ -341,7 +342,7 @@ def test_a_solved_explicit_plan_is_the_one_played_message_by_message(data, endpo
 
     played = play_explicit(plan, arrivals, delay_ns, endpoint_ns, lambda _: reduction_ns)
     group = RankGroup(np.arange(plan.size), delay_ns)
-    assert exits_of(plan, group, np.array(arrivals), costs(endpoint_ns, lambda _: reduction_ns)).tolist() == played
+    assert transfers(plan, group, np.array(arrivals), costs(endpoint_ns, lambda _: reduction_ns)).tolist() == played
 
 
 @pytest.mark.parametrize("ranks", [2, 4, 8, 64])

@@ -156,11 +156,18 @@ def rows_of_collectives(draw):
         for i in range(2)
     ]
     block = tuple(draw(st.lists(st.sampled_from(layers), min_size=2, max_size=4)))
+    ends = [replace(layer, role=role) for layer, role in zip(layers, (Role.REDUCE, Role.GATHER), strict=True)]
     name = draw(st.sampled_from(["gpipe", "1f1b", "interleaved", "zb-h1"]))
     handed, sized = draw(st.sampled_from([1000, 60_000])), Parallelism(tp, 1, stages, 1, 0, stages)
-    workload = Workload(LOOP, block * stages, sized, "simai", pipeline_bytes=handed)
+    end = draw(st.sampled_from([(), (), tuple(ends)]))
+    workload = Workload(LOOP, (*end, *block * stages), sized, "simai", pipeline_bytes=handed)
     slow = draw(st.dictionaries(st.integers(0, topology.npus - 1), st.just(1.5), max_size=1))
-    chosen = Settings(schedule=name, stragglers=slow, rendezvous=draw(st.sampled_from([False, False, True])))
+    chosen = Settings(
+        draw(st.sampled_from([1, 2])),
+        schedule=name,
+        stragglers=slow,
+        rendezvous=draw(st.sampled_from([False, False, True])),
+    )
     system = SystemConfig(
         preferred_dataset_splits=draw(st.sampled_from([1, 2])),
         active_chunks_per_dimension=draw(st.sampled_from([1, 2])),

@@ -17,8 +17,8 @@ from simcore.system.collectives import ROOTED, PlanOptions, algorithms
 from simcore.system.config import Algorithm, SystemConfig
 from simcore.system.groups import logical_dims
 from simcore.system.inter_dimension import DimensionOrder
-from simcore.system.phases import PhaseMaker
 from simcore.system.plans.flow import Claim, faults
+from simcore.system.scheduler import PhaseMaker
 from simcore.system.streams import IDLE, Lane, Request
 from simcore.units import transfer_ns
 from simcore.workload.chakra.reader import read_graphs

@@ -10,16 +10,16 @@ from typing import Any
 
 from simcore.workload.chakra import writer
 from simcore.workload.chakra.convert import conversion
-from simcore.workload.chakra.schema import NodeType
+from simcore.workload.model import NodeKind
 
 COLLECTIVES = {"ALL_REDUCE": 0, "ALL_GATHER": 2, "BROADCAST": 5, "ALL_TO_ALL": 6, "REDUCE_SCATTER": 7, "BARRIER": 9}
 TYPES = {
-    "COMP": NodeType.COMP_NODE,
-    "COMM_COLL": NodeType.COMM_COLL_NODE,
-    "COMM_SEND": NodeType.COMM_SEND_NODE,
-    "COMM_RECV": NodeType.COMM_RECV_NODE,
-    "MEM_LOAD": NodeType.MEM_LOAD_NODE,
-    "MEM_STORE": NodeType.MEM_STORE_NODE,
+    "COMP": NodeKind.COMPUTE,
+    "COMM_COLL": NodeKind.COLLECTIVE,
+    "COMM_SEND": NodeKind.SEND,
+    "COMM_RECV": NodeKind.RECV,
+    "MEM_LOAD": NodeKind.MEM_LOAD,
+    "MEM_STORE": NodeKind.MEM_STORE,
 }
 ATTRIBUTES = {
     "is_cpu_op": "is_cpu_op",

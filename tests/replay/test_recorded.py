@@ -10,7 +10,7 @@ from simcore.errors import InputError
 from simcore.replay.recorded import of_log, of_trace
 from simcore.timeline.events import EventKind
 from simcore.workload.chakra import summary, writer
-from simcore.workload.chakra.schema import NodeType
+from simcore.workload.model import NodeKind
 from tests.shared import shared
 
 LOG = """issue,npu_id=3,tick=100,node_id=3,node_name=COMM_a
@@ -24,7 +24,7 @@ def write(path, *nodes):
     """A trace of nodes with (id, duration in us, dependencies, attributes)."""
     made = [
         writer.node(
-            number, f"n{number}", NodeType.COMP_NODE, duration_micros=micros, data_deps=deps, attributes=attributes
+            number, f"n{number}", NodeKind.COMPUTE, duration_micros=micros, data_deps=deps, attributes=attributes
         )
         for number, micros, deps, attributes in nodes
     ]

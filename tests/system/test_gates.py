@@ -160,6 +160,6 @@ CHUNKS = st.lists(
 @settings(deadline=None, max_examples=200)
 @given(st.integers(1, 3), st.sampled_from(sorted(GANG_ORDERS)), CHUNKS)
 def test_what_begins_is_what_begins_when_all_that_waits_is_tried(limit, order, chunks):
-    usual = begun(lambda *given: Gang(*given, group_of), limit, order, chunks)
+    usual = begun(lambda *given: Gang(*given, group_of, lambda _: None), limit, order, chunks)
     assert usual == begun(AllThatWait, limit, order, chunks)
     assert len(usual) == WIDTH * HEIGHT * sum(len(visits) for *_, visits in chunks)

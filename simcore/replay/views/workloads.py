@@ -19,7 +19,8 @@ from simcore.replay.rank import RankView
 from simcore.replay.session import Replay, StepReplay
 from simcore.replay.views.report import typical_step
 from simcore.timeline.breakdown import union_ns
-from simcore.workload.chakra.schema import CommType, NodeType
+from simcore.workload import model
+from simcore.workload.chakra.schema import CommType
 from simcore.workload.chakra.writer import encode, groups, metadata, node
 from simcore.workload.kineto import Collective, KinetoTrace
 from simcore.workload.model import CollectiveKind, Layer, Phase, Workload, kind_of
@@ -137,7 +138,7 @@ class _Rank(Struct):
             attributes = {"comm_type": int(CommType.BARRIER), "comm_size": 0, "is_cpu_op": False}
             name = f"arrival {name}"
         if attributes:
-            return node(number, name, NodeType.COMM_COLL_NODE, data_deps=behind, attributes=attributes)
+            return node(number, name, model.NodeKind.COLLECTIVE, data_deps=behind, attributes=attributes)
         lane = int(graph.lane[row]) + (THREADS if graph.kind[row] == NodeKind.HOST else 0)
         return _lasting(number, name, int(graph.duration_ns[row]), lane, behind)
 
@@ -145,7 +146,7 @@ class _Rank(Struct):
 def _lasting(number: int, name: str, duration_ns: int, stream: int, behind: list[int]) -> Any:
     """A node that takes its time on a stream."""
     attributes = {"is_cpu_op": False, "duration_ns": duration_ns, "stream": stream}
-    return node(number, name, NodeType.COMP_NODE, data_deps=behind, attributes=attributes)
+    return node(number, name, model.NodeKind.COMPUTE, data_deps=behind, attributes=attributes)
 
 
 def to_workload_text(replay: Replay) -> str:

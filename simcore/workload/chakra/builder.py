@@ -15,8 +15,8 @@ from simcore.errors import InputError, closest
 from simcore.units import parse_bytes, parse_ns
 from simcore.workload.chakra import json_form, writer
 from simcore.workload.chakra.reader import of_ranks
-from simcore.workload.chakra.schema import CommType, NodeType
-from simcore.workload.model import CollectiveKind, GraphSet
+from simcore.workload.chakra.schema import CommType
+from simcore.workload.model import CollectiveKind, GraphSet, NodeKind
 
 Npus = int | Collection[int] | None
 Depends = Iterable["GraphNode"]
@@ -54,7 +54,7 @@ class GraphBuilder:
 
     def __init__(self, npus: int):
         self.npus = npus
-        self._nodes: list[tuple[GraphNode, NodeType, dict[str, Any], list[int]]] = []  # the last: what it waits for
+        self._nodes: list[tuple[GraphNode, NodeKind, dict[str, Any], list[int]]] = []  # the last: what it waits for
         self._groups: dict[tuple[int, ...], str] = {}
 
     def compute(
@@ -66,19 +66,19 @@ class GraphBuilder:
         attributes = {"is_cpu_op": False, "duration_ns": duration_ns}
         if operations:
             attributes |= {"num_ops": operations, "tensor_size": _quantity(parse_bytes, size, "size")}
-        return self._add(name, NodeType.COMP_NODE, attributes, depends, on)
+        return self._add(name, NodeKind.COMPUTE, attributes, depends, on)
 
     def send(
         self, src: int, dst: int, size: float | str, *, tag: int = 0, depends: Depends = (), name: str = "send"
     ) -> GraphNode:
         """A message from `src` to `dst`, where a `recv` of that tag must take it."""
-        return self._transfer(NodeType.COMM_SEND_NODE, src, src, dst, size, tag, depends, name)
+        return self._transfer(NodeKind.SEND, src, src, dst, size, tag, depends, name)
 
     def recv(
         self, src: int, dst: int, size: float | str, *, tag: int = 0, depends: Depends = (), name: str = "recv"
     ) -> GraphNode:
         """What `dst` waits for from `src`."""
-        return self._transfer(NodeType.COMM_RECV_NODE, dst, src, dst, size, tag, depends, name)
+        return self._transfer(NodeKind.RECV, dst, src, dst, size, tag, depends, name)
 
     def collective(
         self, kind: str, size: float | str = 0, *, depends: Depends = (), on: Npus = None, root: int | None = None,
@@ -95,7 +95,7 @@ class GraphBuilder:
             attributes["pg_name"] = self._groups.setdefault(ranks, str(len(self._groups) + 1))
         if root is not None:
             attributes["root"] = root
-        return self._add(name or kind, NodeType.COMM_COLL_NODE, attributes, depends, ranks)
+        return self._add(name or kind, NodeKind.COLLECTIVE, attributes, depends, ranks)
 
     def depends(self, node: GraphNode, *on: GraphNode) -> None:
         """Let `node` wait for others as well."""
@@ -122,13 +122,13 @@ class GraphBuilder:
         return list(files)
 
     def _transfer(
-        self, kind: NodeType, owner: int, src: int, dst: int, size: float | str, tag: int, depends: Depends, name: str
+        self, kind: NodeKind, owner: int, src: int, dst: int, size: float | str, tag: int, depends: Depends, name: str
     ) -> GraphNode:
         """A send or a receive."""
         ends = {"comm_src": src, "comm_dst": dst, "comm_size": _quantity(parse_bytes, size, "size"), "comm_tag": tag}
         return self._add(name, kind, {"is_cpu_op": False, **ends}, depends, owner)
 
-    def _add(self, name: str, kind: NodeType, attributes: dict[str, Any], depends: Depends, on: Npus) -> GraphNode:
+    def _add(self, name: str, kind: NodeKind, attributes: dict[str, Any], depends: Depends, on: Npus) -> GraphNode:
         node = GraphNode(len(self._nodes), name, frozenset(self._ranks(on)))
         self._nodes.append((node, kind, attributes, []))
         self.depends(node, *depends)

@@ -8,8 +8,9 @@ import numpy as np
 from msgspec import Struct
 
 from simcore.workload.chakra import wire
-from simcore.workload.chakra.schema import ATTRIBUTE_KINDS, ATTRIBUTES, REPEATED, NodeType, wires
+from simcore.workload.chakra.schema import ATTRIBUTE_KINDS, ATTRIBUTES, REPEATED, wires
 from simcore.workload.chakra.wire import Bytes, Fields, Integers, Unsigned, WireError
+from simcore.workload.model import NodeKind
 
 MISSING = int(np.iinfo(np.int64).min)
 """Value of an integer attribute that a node does not have."""
@@ -64,7 +65,7 @@ def decode(data: bytes, starts: Integers, ends: Integers) -> Columns:
         for number, part in parts.items():
             part.append(found.where(found.number == number))
     control, waits, said, given = (Fields.joined(part) for part in parts.values())
-    said = said.where(numbers[3][said.row] == NodeType.METADATA_NODE)
+    said = said.where(numbers[3][said.row] == NodeKind.METADATA)
     inputs = [
         (int(said.row[row]), _text(data, int(said.row[row]), start, length))
         for field in _inside(buffer, said, "IOInfo")

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from simcore.errors import InputError, Location, Problem, Problems
 from simcore.workload.chakra.columns import MISSING, Columns
-from simcore.workload.chakra.schema import CommType, NodeType, messages
-from simcore.workload.model import ALL_DIMENSIONS, NO_COLLECTIVE, CollectiveKind, Graph
+from simcore.workload.chakra.schema import NODE_TYPES, CommType, messages
+from simcore.workload.model import ALL_DIMENSIONS, NO_COLLECTIVE, CollectiveKind, Graph, NodeKind
 from simcore.workload.order import waiting_order
 
 Integers = NDArray[np.int64]
@@ -26,7 +26,7 @@ COLLECTIVES = {kind: CollectiveKind[kind.name] for kind in CommType if kind != C
 
 _COLLECTIVE_INDEX = np.array([list(CollectiveKind).index(COLLECTIVES[kind]) for kind in CommType], np.int8)
 _MAX_MICROS = (1 << 63) // 1000
-_MEMORY = (NodeType.MEM_LOAD_NODE, NodeType.MEM_STORE_NODE)
+_MEMORY = (NodeKind.MEM_LOAD, NodeKind.MEM_STORE)
 
 _NOT_NEGATIVE = {
     "comm_size": "size",
@@ -86,8 +86,8 @@ def to_graph(columns: Columns, path: str, *, callers: bool = False) -> Trace:
     # Collectives without type and size that are known by their duration, or are labels on the CPU side, count as
     # computation: the kernel of a label has its own node, a duration can only be replayed.
     nameless = (attributes["comm_type"] == MISSING) & (attributes["comm_size"] == MISSING)
-    unspecified = (kind == NodeType.COMM_COLL_NODE) & nameless & ((attributes["is_cpu_op"] > 0) | (micros > 0))
-    kind = np.where(unspecified, NodeType.COMP_NODE, kind)
+    unspecified = (kind == NodeKind.COLLECTIVE) & nameless & ((attributes["is_cpu_op"] > 0) | (micros > 0))
+    kind = np.where(unspecified, NodeKind.COMPUTE, kind)
     names = tuple([columns.names[row] for row in order.tolist()])
     places = Places(path, order + 1, columns.start[order], node_id, names)
     with Problems() as problems:
@@ -98,9 +98,9 @@ def to_graph(columns: Columns, path: str, *, callers: bool = False) -> Trace:
         data = _pairs(rank, node_id, columns.data, check, "data_deps")
         control = _pairs(rank, node_id, columns.control, None if callers else check, "ctrl_deps")
     warnings = []
-    on_host = kind > NodeType.COMM_COLL_NODE
+    on_host = kind > NodeKind.COLLECTIVE
     if on_host.any():
-        kind = np.where(on_host, NodeType.COMP_NODE, kind)
+        kind = np.where(on_host, NodeKind.COMPUTE, kind)
         attributes["is_cpu_op"] = np.where(on_host, 1, attributes["is_cpu_op"])
         text = f"{on_host.sum()} nodes of storage, batches and checkpoints take their recorded durations on the host"
         warnings.append(f"{path}: {text}")
@@ -143,11 +143,11 @@ def _check_nodes(
     twice = np.zeros(len(node_id), bool)
     twice[1:] = node_id[1:] == node_id[:-1]
     check(twice, "the id stands twice", "id", "one node per id", node_id)
-    known = ", ".join(f"{member.value} {member.name}" for member in NodeType)
-    check((kind < 0) | (kind > max(NodeType)), "unknown node type", "type", known, kind)
+    known = ", ".join(f"{number} {name}" for number, name in enumerate(NODE_TYPES))
+    check((kind < 0) | (kind > max(NodeKind)), "unknown node type", "type", known, kind)
     long = (micros < 0) | (micros >= _MAX_MICROS)
     check(long, "the duration is too long", "duration_micros", "below 2^63 ns", micros)
-    collective, comm_type, size = kind == NodeType.COMM_COLL_NODE, attributes["comm_type"], attributes["comm_size"]
+    collective, comm_type, size = kind == NodeKind.COLLECTIVE, attributes["comm_type"], attributes["comm_size"]
     check(collective & (comm_type == MISSING), "the collective has no type", "comm_type", "an integer attribute")
     unknown = (comm_type != MISSING) & ((comm_type < 0) | (comm_type > max(CommType)))
     known = ", ".join(f"{member.value} {member.name}" for member in CommType)
@@ -191,9 +191,9 @@ def _attribute_columns(kind: Integers, attributes: dict[str, Integers]) -> dict[
         return np.where(column == MISSING, default, column)
 
     comm_size, tensor_size = attributes["comm_size"], value("tensor_size", 0)
-    communicates = kind >= NodeType.COMM_SEND_NODE
-    collective = (kind == NodeType.COMM_COLL_NODE) & (attributes["comm_type"] != MISSING)
-    send = kind == NodeType.COMM_SEND_NODE
+    communicates = kind >= NodeKind.SEND
+    collective = (kind == NodeKind.COLLECTIVE) & (attributes["comm_type"] != MISSING)
+    send = kind == NodeKind.SEND
     root = np.where(attributes["root"] == MISSING, value("comm_src", -1), attributes["root"])
     peer = np.where(send, value("comm_dst", -1), np.where(collective, root, value("comm_src", -1)))
     int32 = np.iinfo(np.int32)

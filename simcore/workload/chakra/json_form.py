@@ -14,7 +14,8 @@ from simcore.documents import entry, read_json
 from simcore.errors import InputError, closest
 from simcore.workload.chakra import writer
 from simcore.workload.chakra.param_form import from_param, is_param
-from simcore.workload.chakra.schema import ATTRIBUTES, CommType, NodeType, messages, parsed
+from simcore.workload.chakra.schema import ATTRIBUTES, CommType, messages, parsed
+from simcore.workload.model import NodeKind
 
 # Key of the feeder's form, folded (lower case, no underscores) -> attribute.
 FEEDER_ATTRIBUTES = {name.replace("_", ""): name for name in ATTRIBUTES}
@@ -87,7 +88,7 @@ def _feeder_node(node: Any, index: int, path: str) -> Any:
         return writer.node(
             folded["id"],
             folded.get("name", ""),
-            NodeType(folded["nodetype"]),
+            NodeKind(folded["nodetype"]),
             ctrl_deps=folded.get("ctrldeps", ()),
             data_deps=folded.get("datadeps", ()),
             duration_micros=folded.get("runtime", folded.get("durationmicros", 0)),

@@ -13,7 +13,8 @@ from typing import Any
 
 from simcore.errors import InputError
 from simcore.workload.chakra import json_form, wire, writer
-from simcore.workload.chakra.schema import SCHEMAS, CommType, NodeType, messages
+from simcore.workload.chakra.schema import SCHEMAS, CommType, messages
+from simcore.workload.model import NodeKind
 
 USUAL_MHZ = 1000.0  # the 2023-01 files count cycles; nobody says of which clock
 SNIFFED = 64  # messages looked at to tell the schemas apart
@@ -94,15 +95,15 @@ def _known(version: str, kind: str, raw: bytes) -> bool:
     return bool(message.ByteSize() == size)
 
 
-def _node_type(number: int, shift: int) -> NodeType:
+def _node_type(number: int, shift: int) -> NodeKind:
     """Today's type of a node; the newest ones did not exist."""
-    if number + shift > NodeType.COMM_COLL_NODE:
+    if number + shift > NodeKind.COLLECTIVE:
         raise ValueError(f"{number} is no type of node")
-    return NodeType(number + shift if number else 0)
+    return NodeKind(number + shift if number else 0)
 
 
 def _from_2023(old: Any, npu_frequency_mhz: float) -> Any:
-    """A node of the first schema; its NodeType has no METADATA, so the numbers above 0 are one less."""
+    """A node of the first schema; its types have no METADATA, so the numbers above 0 are one less."""
     kind = _node_type(old.node_type, 1)
     duration_ns = round(old.simulated_run_time * 1000 / npu_frequency_mhz)
     attributes: dict[str, Any] = {"is_cpu_op": False, "duration_ns": duration_ns}
@@ -119,7 +120,7 @@ def _from_2023(old: Any, npu_frequency_mhz: float) -> Any:
 
 
 def _from_attributes(version: str, old: Any) -> Any:
-    """A node of 0.0.2 (whose NodeType has no METADATA yet) or 0.0.3."""
+    """A node of 0.0.2 (whose types have no METADATA yet) or 0.0.3."""
     new = writer.node(old.id, old.name, _node_type(old.type, int(version == "0.0.2")), data_deps=old.parent)
     for name in ("inputs", "outputs"):
         texts = (getattr(old, name), getattr(old, f"{name[:-1]}_shapes"), getattr(old, f"{name[:-1]}_types"))

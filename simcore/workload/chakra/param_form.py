@@ -19,7 +19,7 @@ from msgspec import Struct
 from simcore.documents import entry
 from simcore.errors import InputError
 from simcore.workload.chakra import writer
-from simcore.workload.chakra.schema import CommType, NodeType
+from simcore.workload.chakra.schema import CommType
 from simcore.workload.chakra.summary import finish_times
 from simcore.workload.kineto import ELEMENT_BYTES
 from simcore.workload.model import ALL_DIMENSIONS, SEND, CollectiveKind, Graph, GraphSet, NodeKind, kind_of
@@ -78,7 +78,7 @@ class _Replayed(Struct):
             m, k, n = (int(entry[side] if side in entry else entry["mm_dim"]) for side in sides)
             count, width = int(entry.get("count", 1)), _width(entry["dtype"])
             work = {"num_ops": 2 * count * m * k * n, "tensor_size": count * width * (m * k + k * n + m * n)}
-            self._issue(entry, "gemm", NodeType.COMP_NODE, ("compute",), work)
+            self._issue(entry, "gemm", NodeKind.COMPUTE, ("compute",), work)
         elif not kind_of(name):
             raise ValueError(f"'{name}' is not supported: init, wait, gemm, collectives, sends and receives are")
         else:
@@ -96,12 +96,12 @@ class _Replayed(Struct):
 
     def _hold(self, done: list[int]) -> None:
         if done:
-            self.host = [self._node("wait", NodeType.COMP_NODE, [*self.host, *done], ("wait", len(self.nodes)))]
+            self.host = [self._node("wait", NodeKind.COMPUTE, [*self.host, *done], ("wait", len(self.nodes)))]
 
     def _node(
         self,
         name: str,
-        kind: NodeType,
+        kind: NodeKind,
         after: list[int],
         stream: tuple[object, ...],
         said: Mapping[str, object] = EMPTY,
@@ -111,13 +111,13 @@ class _Replayed(Struct):
         return len(self.nodes)
 
     def _issue(
-        self, entry: Entry, name: str, kind: NodeType, stream: tuple[object, ...], said: Mapping[str, object]
+        self, entry: Entry, name: str, kind: NodeKind, stream: tuple[object, ...], said: Mapping[str, object]
     ) -> int:
         """A node at the time of an entry, behind what holds it back."""
         start_ns = int(entry.get("startTime_ns") or 0)
         if start_ns > self.clock_ns:
             lasting = {"duration_ns": start_ns - self.clock_ns}
-            self.clock = [self._node("time", NodeType.COMP_NODE, self.clock, ("clock",), lasting)]
+            self.clock = [self._node("time", NodeKind.COMPUTE, self.clock, ("clock",), lasting)]
             self.clock_ns = start_ns
         return self._node(name, kind, [*self.host, *self.clock], stream, said)
 
@@ -130,12 +130,12 @@ class _Replayed(Struct):
         said: Entry = {"comm_size": size}
         if kind == SEND:
             said |= {"comm_src": int(entry["src_rank"]), "comm_dst": int(entry["dst_rank"])}
-            one_way = NodeType.COMM_SEND_NODE if "send" in name else NodeType.COMM_RECV_NODE
+            one_way = NodeKind.SEND if "send" in name else NodeKind.RECV
             return self._issue(entry, name, one_way, (one_way, said["comm_src"], said["comm_dst"]), said)
         said["comm_type"] = CommType[kind.upper()]
         said |= {"root": int(entry["root"])} if entry.get("root") is not None else {}
         said |= {"pg_name": str(group)} if str(group) in self.groups and self.names(group) else {}
-        return self._issue(entry, name, NodeType.COMM_COLL_NODE, ("group", group), said)
+        return self._issue(entry, name, NodeKind.COLLECTIVE, ("group", group), said)
 
 
 def _width(dtype: object) -> int:

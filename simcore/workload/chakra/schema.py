@@ -16,13 +16,9 @@ from typing import Any
 from simcore.library import table
 from simcore.workload.chakra import wire
 
-NodeType = IntEnum(
-    "NodeType",
-    "INVALID_NODE METADATA_NODE MEM_LOAD_NODE MEM_STORE_NODE COMP_NODE COMM_SEND_NODE COMM_RECV_NODE COMM_COLL_NODE "
-    "STORAGE_NODE BATCH_NODE CHECKPOINT_NODE",
-    start=0,
-)
-"""Node types of today's schema."""
+_STEMS = "INVALID METADATA MEM_LOAD MEM_STORE COMP COMM_SEND COMM_RECV COMM_COLL STORAGE BATCH CHECKPOINT"
+NODE_TYPES = [f"{stem}_NODE" for stem in _STEMS.split()]
+"""What today's schema calls each `NodeKind`."""
 
 CommType = IntEnum(
     "CommType",
@@ -78,7 +74,7 @@ def messages(version: str = "") -> dict[str, Any]:
     """Message classes by name: those of today's schema, or of an older one."""
     if version:
         return _build(f"chakra_{re.sub('[.-]', '_', version)}", "proto2", SCHEMAS[version], {})
-    enums = {"NodeType": {kind.name: kind.value for kind in NodeType}} | {
+    enums = {"NodeType": {name: number for number, name in enumerate(NODE_TYPES)}} | {
         name: {f"{prefix}_{value}": number for number, value in enumerate(values.split()) if value != "-"}
         for name, (prefix, values) in _STORAGE.items()
     }

@@ -14,7 +14,8 @@ from typing import Any
 
 from simcore.errors import InputError
 from simcore.workload.chakra import groups, writer
-from simcore.workload.chakra.schema import ATTRIBUTES, NodeType, messages, parsed
+from simcore.workload.chakra.schema import ATTRIBUTES, NODE_TYPES, messages, parsed
+from simcore.workload.model import NodeKind
 
 Groups = Mapping[str, tuple[int, ...]]
 
@@ -42,7 +43,7 @@ def rescale(contents: Sequence[bytes], npus: int, known: Groups, growing: Collec
     names = []
     for _, *nodes in traces:
         own = dict(known)
-        for node in (node for node in nodes if node.type == NodeType.METADATA_NODE):
+        for node in (node for node in nodes if node.type == NodeKind.METADATA):
             own |= groups.of_metadata(node.inputs.values, traced, "")
         names.append(groups.distinct(own, found))
     unknown = sorted(set(growing) - {name for called in names for name in called})
@@ -71,7 +72,7 @@ def _moved(old: Any, block: int, traced: int, names: Mapping[str, str], grown: C
     """
     new = messages()["Node"]()
     new.CopyFrom(old)
-    if new.type == NodeType.METADATA_NODE:
+    if new.type == NodeKind.METADATA:
         new.inputs.values = ""
     named = next((attribute.string_val for attribute in new.attr if attribute.name == "pg_name"), "")
     group = names.get(named, named)
@@ -114,7 +115,7 @@ def _hidden(name: str, salt: bytes, prefix: str) -> str:
 def _node(old: Any, salt: bytes, keep_sizes: bool) -> Any:
     new = messages()["Node"](
         id=old.id,
-        name=_hidden(old.name, salt, NodeType(old.type).name.removesuffix("_NODE").lower()),
+        name=_hidden(old.name, salt, NODE_TYPES[old.type].removesuffix("_NODE").lower()),
         type=old.type,
         ctrl_deps=old.ctrl_deps,
         data_deps=old.data_deps,
@@ -129,7 +130,7 @@ def _node(old: Any, salt: bytes, keep_sizes: bool) -> Any:
                 copied.string_val = _group(attribute.string_val, salt)
             elif attribute.name in SIZES and not keep_sizes and field:
                 setattr(copied, field, _rounded(getattr(attribute, field)))
-    found = groups.of_metadata(old.inputs.values, MAX_RANKS, "") if old.type == NodeType.METADATA_NODE else {}
+    found = groups.of_metadata(old.inputs.values, MAX_RANKS, "") if old.type == NodeKind.METADATA else {}
     if found:  # the groups it defines, and nothing else of its values
         hidden = {_group(name, salt): ranks for name, ranks in found.items()}
         new.inputs.CopyFrom(writer.groups(0, hidden).inputs)

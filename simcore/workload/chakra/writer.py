@@ -9,7 +9,8 @@ from typing import Any
 
 from simcore.errors import InputError
 from simcore.files import write_all
-from simcore.workload.chakra.schema import ATTRIBUTE_KINDS, ATTRIBUTES, NodeType, messages
+from simcore.workload.chakra.schema import ATTRIBUTE_KINDS, ATTRIBUTES, messages
+from simcore.workload.model import NodeKind
 
 VERSION = "0.0.4"
 _ONE_BYTE = [bytes([value]) for value in range(128)]
@@ -18,7 +19,7 @@ _ONE_BYTE = [bytes([value]) for value in range(128)]
 def node(
     number: int,
     name: str,
-    kind: NodeType,
+    kind: NodeKind,
     *,
     data_deps: Iterable[int] = (),
     ctrl_deps: Iterable[int] = (),
@@ -46,7 +47,7 @@ def node(
 
 def groups(number: int, ranks_of: Mapping[str, Sequence[int]], name: str = "groups") -> Any:
     """A METADATA node that says which ranks are in each group."""
-    message = node(number, name, NodeType.METADATA_NODE)
+    message = node(number, name, NodeKind.METADATA)
     message.inputs.values = json.dumps([{"pg_name": group, "ranks": list(ranks)} for group, ranks in ranks_of.items()])
     return message
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from simcore.errors import InputError
 from simcore.workload.chakra import columns, groups, json_form, legacy, reader, wire, writer
-from simcore.workload.chakra.schema import ATTRIBUTE_KINDS, CommType, NodeType, messages
+from simcore.workload.chakra.schema import ATTRIBUTE_KINDS, CommType, messages
 from simcore.workload.model import CollectiveKind, NodeKind
 
 BOUNDS = {"int32": 31, "int64": 62, "uint32": 32, "uint64": 62, "sint32": 31, "sint64": 62, "fixed32": 32}
@@ -31,7 +31,7 @@ def nodes(draw):
 
 @st.composite
 def node(draw, number, deps):
-    kind = draw(st.sampled_from([NodeType.COMP_NODE, NodeType.COMM_COLL_NODE, NodeType.INVALID_NODE]))
+    kind = draw(st.sampled_from([NodeKind.COMPUTE, NodeKind.COLLECTIVE, NodeKind.INVALID]))
     message = writer.node(
         number,
         draw(st.text(max_size=8)),
@@ -40,7 +40,7 @@ def node(draw, number, deps):
         ctrl_deps=draw(deps),
         duration_micros=draw(st.integers(0, 1 << 40)),
     )
-    names = ["comm_type", "comm_size"] if kind == NodeType.COMM_COLL_NODE else ["num_ops"]
+    names = ["comm_type", "comm_size"] if kind == NodeKind.COLLECTIVE else ["num_ops"]
     for name in [*names, *draw(st.lists(st.sampled_from(["stream", "comm_priority", "comm_tag"]), unique=True))]:
         integer = draw(KINDS)
         top = max(CommType) if name == "comm_type" else (1 << BOUNDS[integer] - 1) - 1
@@ -113,14 +113,14 @@ def test_a_file_cut_anywhere_is_shorter_or_refused(made, data):
 @pytest.mark.parametrize("kind", sorted(set(ATTRIBUTE_KINDS) - {"double", "float", "string", "bytes", "bool"}))
 @pytest.mark.parametrize("value", [0, 7, (1 << 30) + 3])
 def test_an_integer_attribute_is_read_from_every_integer_kind(kind, value):
-    message = writer.node(1, "n", NodeType.COMP_NODE)
+    message = writer.node(1, "n", NodeKind.COMPUTE)
     writer.add_attribute(message, "num_ops", value, kind)
     assert columns_of([message]).attributes["num_ops"].tolist() == [value]
 
 
 @pytest.mark.parametrize("kind", ["int32", "int64", "sint32", "sint64", "sfixed32", "sfixed64"])
 def test_a_signed_attribute_keeps_its_sign(kind):
-    message = writer.node(1, "n", NodeType.COMP_NODE)
+    message = writer.node(1, "n", NodeKind.COMPUTE)
     writer.add_attribute(message, "comm_priority", -5, kind)
     assert columns_of([message]).attributes["comm_priority"].tolist() == [-5]
 
@@ -128,15 +128,15 @@ def test_a_signed_attribute_keeps_its_sign(kind):
 def collective(number=0, **attributes):
     attributes = {"comm_type": 0, "comm_size": 64} | attributes
     present = {key: value for key, value in attributes.items() if value is not None}
-    return writer.node(number, "c", NodeType.COMM_COLL_NODE, attributes=present)
+    return writer.node(number, "c", NodeKind.COLLECTIVE, attributes=present)
 
 
 def compute(number, deps=(), **more):
-    return writer.node(number, f"n{number}", NodeType.COMP_NODE, data_deps=deps, duration_micros=1, **more)
+    return writer.node(number, f"n{number}", NodeKind.COMPUTE, data_deps=deps, duration_micros=1, **more)
 
 
 def text_size():
-    message = writer.node(0, "c", NodeType.COMM_COLL_NODE, attributes={"comm_type": 0})
+    message = writer.node(0, "c", NodeKind.COLLECTIVE, attributes={"comm_type": 0})
     writer.add_attribute(message, "comm_size", "64", "string")
     return message
 
@@ -152,8 +152,8 @@ DEFECTS = {
     "unknown collective": [collective(comm_type=77)],
     "size is negative": [collective(comm_size=-1)],
     "attribute comm_size is not an integer": [text_size()],
-    "no rank": [writer.node(0, "s", NodeType.COMM_SEND_NODE, attributes={"comm_size": 1})],
-    "does not exist": [writer.node(0, "s", NodeType.COMM_SEND_NODE, attributes={"comm_size": 1, "comm_dst": 4})],
+    "no rank": [writer.node(0, "s", NodeKind.SEND, attributes={"comm_size": 1})],
+    "does not exist": [writer.node(0, "s", NodeKind.SEND, attributes={"comm_size": 1, "comm_dst": 4})],
     "unknown group '7'": [collective(pg_name="7")],
     "no member": [collective(pg_name="1")],
 }
@@ -179,7 +179,7 @@ def test_a_set_shares_equal_files_and_reads_gzip(tmp_path):
 
 def test_graphs_that_differ_in_their_ids_only_are_one(tmp_path):
     for rank in range(4):
-        made = [writer.node(10 * rank + i, "n", NodeType.COMP_NODE, data_deps=[10 * rank] * i) for i in range(2)]
+        made = [writer.node(10 * rank + i, "n", NodeKind.COMPUTE, data_deps=[10 * rank] * i) for i in range(2)]
         (tmp_path / f"w.{rank}.et").write_bytes(writer.encode(writer.metadata(), made))
     assert len(reader.read_graphs(str(tmp_path / "w"), 4).graphs) == 1
 
@@ -224,7 +224,7 @@ def test_group_zero_is_everybody():
 
 
 def test_metadata_nodes_define_groups(tmp_path):
-    meta = writer.node(0, "## process_group:init ##", NodeType.METADATA_NODE)
+    meta = writer.node(0, "## process_group:init ##", NodeKind.METADATA)
     meta.inputs.values = """['[{"pg_name": "5", "ranks": [2, 0]}, {"pg_name": "0", "ranks": []}]']"""
     path = tmp_path / "w.et"
     path.write_bytes(writer.encode(writer.metadata(), [meta]))
@@ -233,7 +233,7 @@ def test_metadata_nodes_define_groups(tmp_path):
 
 def test_ranks_that_give_one_name_to_different_groups_keep_both(tmp_path):
     for rank, ranks in enumerate(([0, 1], [0, 1], [2, 3], [2, 3])):
-        meta = writer.node(0, "g", NodeType.METADATA_NODE)
+        meta = writer.node(0, "g", NodeKind.METADATA)
         meta.inputs.values = f'[{{"pg_name": "5", "ranks": {ranks}}}]'
         content = writer.encode(writer.metadata(), [meta, collective(1, pg_name="5")])
         (tmp_path / f"w.{rank}.et").write_bytes(content)

@@ -10,8 +10,7 @@ from click.testing import CliRunner
 from simcore.cli import cli, main
 from simcore.generate import collectives
 from simcore.workload.chakra import json_form, reader, summary, variants, writer
-from simcore.workload.chakra.schema import NodeType
-from simcore.workload.model import CollectiveKind
+from simcore.workload.model import CollectiveKind, NodeKind
 from tests.shared import shared
 
 
@@ -19,13 +18,13 @@ def diamond():
     """Two chains of 5 and 7 us between a first and a last node, and a collective behind them."""
 
     def comp(number, deps, micros):
-        return writer.node(number, f"secret{number}", NodeType.COMP_NODE, data_deps=deps, duration_micros=micros)
+        return writer.node(number, f"secret{number}", NodeKind.COMPUTE, data_deps=deps, duration_micros=micros)
 
     size = {"comm_type": 0, "comm_size": 1000, "pg_name": "tensor", "is_cpu_op": False}
-    reduce = writer.node(9, "secret9", NodeType.COMM_COLL_NODE, data_deps=[4], attributes=size)
+    reduce = writer.node(9, "secret9", NodeKind.COLLECTIVE, data_deps=[4], attributes=size)
     reduce.inputs.values = "secret tensor"
     writer.add_attribute(reduce, "op_schema", "secret schema", "string")
-    group = writer.node(0, "g", NodeType.METADATA_NODE)
+    group = writer.node(0, "g", NodeKind.METADATA)
     group.inputs.values = '[{"pg_name": "tensor", "ranks": [1, 0], "pg_desc": "secret"}]'
     nodes = [group, comp(1, [], 1), comp(2, [1], 5), comp(3, [1], 7), comp(4, [2, 3], 2), reduce]
     return writer.encode(writer.metadata(author="secret me"), nodes)
@@ -42,7 +41,7 @@ def test_the_critical_path_is_the_longest_chain():
 
 def test_the_critical_path_does_not_depend_on_the_order_of_ids():
     nodes = [
-        writer.node(number, "n", NodeType.COMP_NODE, data_deps=[number + 1] if number < 5 else [], duration_micros=1)
+        writer.node(number, "n", NodeKind.COMPUTE, data_deps=[number + 1] if number < 5 else [], duration_micros=1)
         for number in range(6)
     ]
     graph = reader.decode(writer.encode(writer.metadata(), nodes), "x").graph
@@ -77,7 +76,7 @@ def test_pictures_and_json_are_those_of_chakras_tools(name):
 
 
 def test_graphviz_shows_data_as_arrows_and_control_as_bars(tmp_path):
-    nodes = [writer.node(0, 'a"b', NodeType.COMP_NODE), writer.node(1, "c", NodeType.COMP_NODE, ctrl_deps=[0])]
+    nodes = [writer.node(0, 'a"b', NodeKind.COMPUTE), writer.node(1, "c", NodeKind.COMPUTE, ctrl_deps=[0])]
     path = tmp_path / "x.et"
     path.write_bytes(writer.encode(writer.metadata(), nodes))
     text = summary.dot(reader.read_columns(str(path)))
@@ -119,18 +118,18 @@ def test_a_rescaled_trace_repeats_groups_and_messages_in_every_block(tmp_path):
     tensor = {"comm_type": 0, "comm_size": 64, "pg_name": "tensor"}
     data_parallel = {"comm_type": 0, "comm_size": 32, "pg_name": "dp"}
     for rank in range(2):
-        head = writer.node(5, "init", NodeType.METADATA_NODE)
+        head = writer.node(5, "init", NodeKind.METADATA)
         head.inputs.values = f'[{{"pg_name": "tensor", "ranks": [0, 1]}}, {{"pg_name": "dp", "ranks": [{rank}]}}]'
         ends = {"comm_src": rank, "comm_dst": 1 - rank} if rank == 0 else {"comm_src": 0, "comm_dst": 1}
         transfer = {"comm_size": 8, "comm_tag": 1, **ends}
-        kind = NodeType.COMM_SEND_NODE if rank == 0 else NodeType.COMM_RECV_NODE
+        kind = NodeKind.SEND if rank == 0 else NodeKind.RECV
         nodes = [
             head,
-            writer.node(6, "t", NodeType.COMM_COLL_NODE, attributes=tensor),
+            writer.node(6, "t", NodeKind.COLLECTIVE, attributes=tensor),
             writer.node(7, "p", kind, data_deps=[6], attributes=transfer),
         ]
         if rank == 0:
-            nodes.append(writer.node(8, "d", NodeType.COMM_COLL_NODE, data_deps=[7], attributes=data_parallel))
+            nodes.append(writer.node(8, "d", NodeKind.COLLECTIVE, data_deps=[7], attributes=data_parallel))
         (tmp_path / f"s.{rank}.et").write_bytes(writer.encode(writer.metadata(), nodes))
     big = str(tmp_path / "big")
     assert main(["trace", "rescale", str(tmp_path / "s"), big, "--npus", "6"]) == 0
@@ -148,13 +147,11 @@ def test_a_rescaled_trace_repeats_groups_and_messages_in_every_block(tmp_path):
 
 def test_the_root_of_a_group_of_a_block_moves_with_it_and_that_of_all_ranks_stays(tmp_path):
     for rank in range(2):
-        head = writer.node(1, "g", NodeType.METADATA_NODE)
+        head = writer.node(1, "g", NodeKind.METADATA)
         head.inputs.values = '[{"pg_name": "tensor", "ranks": [0, 1]}]'
         own = {"comm_type": 5, "comm_size": 64, "root": 1, "pg_name": "tensor"}
         everybody = {"comm_type": 5, "comm_size": 64, "root": 1}
-        nodes = [
-            writer.node(2 + at, "b", NodeType.COMM_COLL_NODE, attributes=a) for at, a in enumerate((own, everybody))
-        ]
+        nodes = [writer.node(2 + at, "b", NodeKind.COLLECTIVE, attributes=a) for at, a in enumerate((own, everybody))]
         (tmp_path / f"s.{rank}.et").write_bytes(writer.encode(writer.metadata(), [head, *nodes]))
     big = str(tmp_path / "big")
     assert main(["trace", "rescale", str(tmp_path / "s"), big, "--npus", "4"]) == 0

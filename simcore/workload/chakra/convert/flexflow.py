@@ -20,7 +20,8 @@ from msgspec import Struct
 from simcore.documents import read_text
 from simcore.errors import Location, Problem, Problems
 from simcore.workload.chakra import writer
-from simcore.workload.chakra.schema import NodeType
+from simcore.workload.chakra.schema import NODE_TYPES
+from simcore.workload.model import NodeKind
 from simcore.workload.tokens import MAX_INTEGER
 
 NS_PER_MS = 1_000_000
@@ -133,9 +134,9 @@ def _nodes(task: Task, tasks: Mapping[int, Task], device: int) -> Iterator[objec
     parents = [number for number in task.parents if device in (tasks[number].source, tasks[number].target)]
     if not task.is_transfer:
         lasts = {"is_cpu_op": False, "duration_ns": task.duration_ns}
-        yield writer.node(task.number, task.name, NodeType.COMP_NODE, data_deps=parents, attributes=lasts)
+        yield writer.node(task.number, task.name, NodeKind.COMPUTE, data_deps=parents, attributes=lasts)
         return
-    kind = NodeType.COMM_SEND_NODE if device == task.source else NodeType.COMM_RECV_NODE
+    kind = NodeKind.SEND if device == task.source else NodeKind.RECV
     transfer = {"comm_src": task.source, "comm_dst": task.target, "comm_size": task.size_bytes, "comm_tag": task.tag}
     attributes = {"is_cpu_op": False, **transfer}
-    yield writer.node(task.number, f"{kind.name}_{task.name}", kind, data_deps=parents, attributes=attributes)
+    yield writer.node(task.number, f"{NODE_TYPES[kind]}_{task.name}", kind, data_deps=parents, attributes=attributes)

@@ -17,10 +17,10 @@ from msgspec import Struct
 from simcore.errors import InputError
 from simcore.progress import meter
 from simcore.workload.chakra import writer
-from simcore.workload.chakra.schema import CommType, NodeType
+from simcore.workload.chakra.schema import CommType
 from simcore.workload.loops import Order, Ref, Span, Step, loops
 from simcore.workload.loops.step import column_group, group_axes
-from simcore.workload.model import CollectiveKind, Layer, PhaseName, Workload
+from simcore.workload.model import CollectiveKind, Layer, NodeKind, PhaseName, Workload
 
 HIGHEST_PRIORITY = 100_000_000
 SUFFIX = {PhaseName.FORWARD: "forward", PhaseName.INPUT_GRAD: "input_grad", PhaseName.WEIGHT_GRAD: "weight_grad"}
@@ -67,7 +67,7 @@ class _Unrolled(Struct):
         duration_ns = self.workload.layers[step.layer].phase(step.phase).compute_ns
         if step.computes and duration_ns:
             name = f"{self.workload.layers[step.layer].name}_{SUFFIX[step.phase]}"
-            self.cursor = [self._add(name, NodeType.COMP_NODE, duration_ns=duration_ns)]
+            self.cursor = [self._add(name, NodeKind.COMPUTE, duration_ns=duration_ns)]
         if step.issue:
             self._issue(step.issue, step.order)
             self._wait(step.issue if step.blocking else None)
@@ -77,7 +77,7 @@ class _Unrolled(Struct):
         if ref:
             self.cursor = sorted({*self.cursor, *self.pending.pop(ref, [])})
 
-    def _add(self, name: str, kind: NodeType, **attributes: Any) -> int:
+    def _add(self, name: str, kind: NodeKind, **attributes: Any) -> int:
         self.nodes.append({"name": name, "kind": kind, "deps": list(self.cursor), "attributes": attributes})
         return len(self.nodes) - 1
 
@@ -100,11 +100,11 @@ class _Unrolled(Struct):
         name = f"{layer.name}_{SUFFIX[ref.phase]}_{phase.collective.value}"
         kind = int(CommType[phase.collective.name])
         collective = {"comm_type": kind, "comm_size": size_bytes, "comm_priority": priority, "place": place}
-        tail = self._add(name, NodeType.COMM_COLL_NODE, stream=len(self.nodes), **collective)
+        tail = self._add(name, NodeKind.COLLECTIVE, stream=len(self.nodes), **collective)
         if layer.update_ns:
             before, self.cursor = self.cursor, [tail]
             delay = {"duration_ns": layer.update_ns, "stream": len(self.nodes)}
-            tail = self._add(f"{layer.name}_update", NodeType.COMP_NODE, **delay)
+            tail = self._add(f"{layer.name}_update", NodeKind.COMPUTE, **delay)
             self.cursor = before
         self.pending.setdefault(ref, []).append(tail)
 

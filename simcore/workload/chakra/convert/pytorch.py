@@ -17,8 +17,8 @@ from simcore.errors import InputError
 from simcore.workload.chakra import reader, writer
 from simcore.workload.chakra.convert.kineto_link import link
 from simcore.workload.chakra.pytorch_form import FLAT_ATTRIBUTES, Op, parse_host
-from simcore.workload.chakra.schema import ATTRIBUTES, CommType, NodeType
-from simcore.workload.model import SEND, CollectiveKind, kind_of
+from simcore.workload.chakra.schema import ATTRIBUTES, CommType
+from simcore.workload.model import SEND, CollectiveKind, NodeKind, kind_of
 
 THREAD_ROOTS = ("[pytorch|profiler|execution_trace|thread]", "[pytorch|profiler|execution_graph|thread]")
 KERNELS = ("nccldevkernel", "ncclkernel", "rccl")
@@ -102,21 +102,21 @@ def _node(op: Op, previous: list[int], callers: list[int], ops: Mapping[int, Op]
     return made
 
 
-def _kind(op: Op, ops: Mapping[int, Op], path: str) -> tuple[NodeType, CommType | None]:
+def _kind(op: Op, ops: Mapping[int, Op], path: str) -> tuple[NodeKind, CommType | None]:
     """Type of the node, and of the collective if it is one."""
     if "process_group:init" in op.name:
-        return NodeType.METADATA_NODE, None
+        return NodeKind.METADATA, None
     if not op.on_device or not op.name.lower().startswith(KERNELS):
-        return NodeType.COMP_NODE, None
+        return NodeKind.COMPUTE, None
     label = op.name.lower()
     if "sendrecv" in label:
         label = next((name for name in _callers(op, ops) if "all_to_all" in name or "alltoall" in name), "")
         point_to_point = next((name for name in _callers(op, ops) if "send" in name or "recv" in name), "")
         if not label and point_to_point:
-            return NodeType.COMM_SEND_NODE if "send" in point_to_point else NodeType.COMM_RECV_NODE, None
+            return NodeKind.SEND if "send" in point_to_point else NodeKind.RECV, None
     kind = kind_of(label)
     if kind and kind != SEND:
-        return NodeType.COMM_COLL_NODE, CommType[kind.upper()]
+        return NodeKind.COLLECTIVE, CommType[kind.upper()]
     message = f"operation {op.number}: cannot tell which collective the kernel '{op.name[:60]}' is"
     known = f"a name with {', '.join(CollectiveKind)}"
     raise InputError.at(path, message, expected=known, found=label or op.name[:60])

@@ -16,8 +16,8 @@ from msgspec import Struct
 
 from simcore.errors import InputError, Location, closest
 from simcore.workload.chakra import writer
-from simcore.workload.chakra.schema import CommType, NodeType
-from simcore.workload.model import CollectiveKind, Group, Layer, Workload
+from simcore.workload.chakra.schema import CommType
+from simcore.workload.model import CollectiveKind, Group, Layer, NodeKind, Workload
 from simcore.workload.text import SPELLINGS
 
 
@@ -144,7 +144,7 @@ def encode(made: Sequence[TextNode], *, first_id: int = 0, compat: bool = False,
     head = writer.metadata("", schema="1.0.2-chakra.1.0.0", input_file=source) if compat else writer.metadata()
     nodes = []
     for number, (name, waits, micros, collective) in enumerate(made, first_id):
-        kind = NodeType.COMM_COLL_NODE if collective else NodeType.COMP_NODE
+        kind = NodeKind.COLLECTIVE if collective else NodeKind.COMPUTE
         attributes = collective
         if not compat:  # the column's number is in ns; other readers take the absence of is_cpu_op for true
             attributes = {"is_cpu_op": False, **(collective or {"duration_ns": micros})}
