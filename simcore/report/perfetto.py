@@ -15,6 +15,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from simcore.report.model import Report
 from simcore.report.selection import View
 from simcore.report.tracks import Track, counters, lay_out, passed
 from simcore.timeline.events import NO_LAYER, Curve, EventKind, EventTable, Timeline
@@ -92,14 +93,15 @@ class _Strings:
         return nested(1, ON_SEQUENCE + number(13, STATE_CLEARED) + nested(12, table))
 
 
-def perfetto_trace(timeline: Timeline, view: View, about: str = "") -> bytes:
+def perfetto_trace(report: Report, view: View) -> bytes:
     """The view as the bytes of a `.pftrace` file; its root track says where it comes from and what is left out."""
+    timeline = report.timeline
     tracks = lay_out(timeline, view)
     strings = _Strings(timeline.layers)
     first = FIRST_CLASS + len(view.classes)
     uuids = range(first, first + len(tracks))
     figures = [*counters(timeline, view, tracks)] if tracks else []
-    packets = [strings.packet(view.events), *_structure(view, about)]
+    packets = [strings.packet(view.events), *_structure(view, report.provenance())]
     packets += [_describe(uuid, _parent(view, each), each.label, uuid) for uuid, each in enumerate(tracks, first)]
     packets += [_describe(LINKS, ROOT, "links", LINKS_RANK)] if any(each.npu_class < 0 for each in figures) else []
     packets += [

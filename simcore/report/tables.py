@@ -21,17 +21,7 @@ if TYPE_CHECKING:
 Figure = Literal["compute_ns", "comm_ns", "exposed_ns"]
 LAYER_COLUMNS = ("layer", "name", "phase", "compute_ns", "comm_ns", "exposed_ns", "collective", "bytes")
 
-SUMMED = (
-    "time_ns",
-    "compute_ns",
-    "exposed_comm_ns",
-    "breakdown",
-    "layers",
-    "ranks",
-    "dims",
-    "pipeline",
-    "what_would_help",
-)
+SUMMED = {"time_ns", "compute_ns", "exposed_comm_ns", "breakdown", "layers", "ranks", "dims", "pipeline", "what_would_help"}
 TABLES = ("layers", "ranks", "dims", "links", "iterations", "events", "what_would_help")
 
 
