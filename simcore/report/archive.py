@@ -1,6 +1,6 @@
 """events.npz: a report with its whole timeline in NumPy's archive format, written and read back.
 
-Columns are those of `EventTable`; `about` is JSON of what is no column. Nothing is pickled: `numpy.load` needs no trust.
+Columns are those of `EventTable`; `about` is JSON of all else. Nothing is pickled: `numpy.load` needs no trust.
 """
 
 from __future__ import annotations

@@ -36,9 +36,10 @@ def _image(report: Report, figure: Figure, kind: Kind) -> bytes:
     return image(titled(figure, report.title()), kind, report.provenance())
 
 
-def _by(module: str, name: str) -> Write:
-    """A function of a report and a view, in a module of this package that is imported when it writes."""
-    return lambda report, view: getattr(import_module(f"simcore.report.{module}"), name)(report, view)
+def _by(module: str, name: str, report: Report, view: View) -> bytes | str:
+    """What a function of another module of this package makes of a view; the module is imported here."""
+    made: bytes | str = getattr(import_module(f"simcore.report.{module}"), name)(report, view)
+    return made
 
 
 # Suffixes of pictures: maps of links, and timelines that show a pipelined run stage by stage unless ranks are asked for
@@ -48,13 +49,13 @@ MAPS: dict[str, Kind] = {".png": "png", ".svg": "svg"}
 TIMELINES: dict[str, tuple[Write, Limits]] = {
     ".png": (partial(_picture, kind="png"), Limits(num_classes=4, num_events=40_000)),
     ".svg": (partial(_picture, kind="svg"), Limits(num_classes=4, num_events=10_000)),
-    ".html": (_by("html", "page"), Limits(num_classes=1024, num_events=1_000_000)),
-    ".json": (_by("chrome", "chrome_json"), Limits(num_classes=16, num_events=1_000_000)),
-    ".json.gz": (_by("chrome", "chrome_json"), Limits(num_classes=16, num_events=1_000_000)),
-    ".pftrace": (_by("perfetto", "perfetto_trace"), Limits(num_classes=16, num_events=1_000_000)),
-    ".pftrace.gz": (_by("perfetto", "perfetto_trace"), Limits(num_classes=16, num_events=1_000_000)),
-    ".tar": (_by("kineto", "kineto_archive"), Limits(num_classes=1024, num_events=10_000_000)),
-    ".tar.gz": (_by("kineto", "kineto_archive"), Limits(num_classes=1024, num_events=10_000_000)),
+    ".html": (partial(_by, "html", "page"), Limits(num_classes=1024, num_events=1_000_000)),
+    ".json": (partial(_by, "chrome", "chrome_json"), Limits(num_classes=16, num_events=1_000_000)),
+    ".json.gz": (partial(_by, "chrome", "chrome_json"), Limits(num_classes=16, num_events=1_000_000)),
+    ".pftrace": (partial(_by, "perfetto", "perfetto_trace"), Limits(num_classes=16, num_events=1_000_000)),
+    ".pftrace.gz": (partial(_by, "perfetto", "perfetto_trace"), Limits(num_classes=16, num_events=1_000_000)),
+    ".tar": (partial(_by, "kineto", "kineto_archive"), Limits(num_classes=1024, num_events=10_000_000)),
+    ".tar.gz": (partial(_by, "kineto", "kineto_archive"), Limits(num_classes=1024, num_events=10_000_000)),
 }
 
 
@@ -114,10 +115,11 @@ def write_directory(
     """
     from simcore.report.archive import events_npz
     from simcore.report.plots import save
-    from simcore.report.tables import layer_table
+    from simcore.report.table import Table, columns
+    from simcore.report.tables import LAYER_COLUMNS, layer_rows
 
     with written_folder(folder, force=force) as target:
-        write_text(target / "layers.csv", layer_table(report.to_dict()).csv())
+        write_text(target / "layers.csv", Table("", columns(*LAYER_COLUMNS), layer_rows(report.to_dict())).csv())
         write_bytes(target / "events.npz", events_npz(report))
         save(report.plot(), target / "breakdown.png", report.provenance())
         if report.timeline.wafer:

@@ -38,6 +38,7 @@ Ints = NDArray[np.int64]
 PARTS = Path(__file__).parent / "page"
 SCRIPTS = ("summary.js", "timeline.js", "overview.js", "controls.js")
 NAMING = ("workload", "topology")  # inputs that name the run
+LINKS, NOBODY = -1, -2  # beside classes of NPUs
 MOST_OCCUPATIONS, MOST_OPERATIONS, MOST_BLOCKS = 500_000, 1000, 60
 _KIND_COLUMNS = ("kind", "name", "phase", "size_bytes", "iteration")
 
@@ -134,37 +135,27 @@ def _timeline(timeline: Timeline, view: View, tracks: list[Track], links: list[B
         "num_slices": sum(len(track.rows) for track in tracks) + sum(len(link.start_ns) for link in links),
         "num_messages": len(view.events.messages),
         "left_out": view.left_out,
-        "tracks": [*_track_rows(view, tracks), *_link_rows(links)],
+        "tracks": [*_rows(view, tracks, links)],
         "legend": [(colour, text) for colour, text in meanings(timeline, view) if colour in used],
         "inks": {colour: text_on(colour) for colour in sorted(used)},
     }
 
 
-def _track_rows(view: View, tracks: list[Track]) -> Iterator[dict[str, object]]:
-    """Titles of the tracks; the first of a class carries its ranks as a heading."""
+def _rows(view: View, tracks: list[Track], links: list[BusyLink]) -> Iterator[dict[str, object]]:
+    """Titles of tracks and of links; the first of a class carries its ranks as a heading, the first link one, too."""
     labels = dict(zip(view.classes, view.labels, strict=True))
-    for index, track in enumerate(tracks):
-        following = tracks[index + 1] if index + 1 < len(tracks) else None
-        first = index == 0 or tracks[index - 1].npu_class != track.npu_class
-        yield {
-            "title": track.title if not track.lane else "",
-            "group": labels[track.npu_class],
-            "heading": labels[track.npu_class] if first else "",
-            "last": following is None or following.npu_class != track.npu_class,
-            "count": len(track.rows),
-        }
-
-
-def _link_rows(links: list[BusyLink]) -> Iterator[dict[str, object]]:
-    """Titles of the tracks of links."""
-    for index, link in enumerate(links):
-        yield {
-            "title": f"{link.share:.1%}  {link.src} > {link.dst}",
-            "group": f"busy {link.share:.1%} of the run",
-            "heading": "hottest links" if index == 0 else "",
-            "last": index == len(links) - 1,
-            "count": len(link.start_ns),
-        }
+    rows = [
+        (each.npu_class, labels[each.npu_class], labels[each.npu_class], each.title * (not each.lane), len(each.rows))
+        for each in tracks
+    ]
+    for link in links:
+        busy = f"{link.share:.1%}"
+        group, title = f"busy {busy} of the run", f"{busy}  {link.src} > {link.dst}"
+        rows.append((LINKS, "hottest links", group, title, len(link.start_ns)))
+    classes = [NOBODY, *(row[0] for row in rows), NOBODY]
+    for before, (here, heading, group, title, count), after in zip(classes, rows, classes[2:], strict=False):
+        first = heading if before != here else ""
+        yield {"title": title, "group": group, "heading": first, "last": after != here, "count": count}
 
 
 def _kinds(timeline: Timeline, view: View, tracks: list[Track]) -> tuple[list[dict[str, object]], Ints]:

@@ -102,11 +102,7 @@ def choose(timeline: Timeline, selection: Selection, limits: Limits) -> View:
 
     Where nothing is asked: every class and iteration if they fit; else representative classes (NPU 0, slowest,
     fastest, median), then the last iteration, then the beginning of it.
-
-    Raises
-    ------
-    InputError
-        If a rank or an iteration does not exist or the window lies outside the run.
+    InputError for a rank or an iteration that does not exist, and a window outside the run.
     """
     _check(timeline, selection)
     classes = _classes(timeline, selection, limits)

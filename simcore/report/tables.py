@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 import numpy as np
 
 from simcore.errors import InputError, closest
-from simcore.report.document import LayerRow, PhaseRow, ReportDocument, layer_row
+from simcore.report.document import LayerRow, PhaseRow, ReportDocument, layer_row, phase_row
 from simcore.report.table import Table, columns
 from simcore.timeline.events import COLUMNS, EventKind, EventTable
 from simcore.workload.model import PhaseName
@@ -21,7 +21,17 @@ if TYPE_CHECKING:
 Figure = Literal["compute_ns", "comm_ns", "exposed_ns"]
 LAYER_COLUMNS = ("layer", "name", "phase", "compute_ns", "comm_ns", "exposed_ns", "collective", "bytes")
 
-SUMMED = {"time_ns", "compute_ns", "exposed_comm_ns", "breakdown", "layers", "ranks", "dims", "pipeline", "what_would_help"}
+SUMMED = {
+    "time_ns",
+    "compute_ns",
+    "exposed_comm_ns",
+    "breakdown",
+    "layers",
+    "ranks",
+    "dims",
+    "pipeline",
+    "what_would_help",
+}
 TABLES = ("layers", "ranks", "dims", "links", "iterations", "events", "what_would_help")
 
 
@@ -113,17 +123,9 @@ def _phase_rows(layer: LayerRow) -> tuple[PhaseRow, PhaseRow, PhaseRow]:
 
 def sum_of_phases(rows: Sequence[PhaseRow]) -> PhaseRow:
     """Phases added up; nothing of none."""
-
-    def total(figure: str) -> int:
-        return sum(map(itemgetter(figure), rows))
-
-    return {
-        "compute_ns": total("compute_ns"),
-        "comm_ns": total("comm_ns"),
-        "exposed_ns": total("exposed_ns"),
-        "collective": ", ".join(dict.fromkeys(filter(None, map(itemgetter("collective"), rows)))) or None,
-        "bytes": total("bytes"),
-    }
+    kinds = ", ".join(dict.fromkeys(filter(None, map(itemgetter("collective"), rows)))) or None
+    size, *times = (sum(map(itemgetter(figure), rows)) for figure in ("bytes", *get_args(Figure)))
+    return phase_row((kinds, size), *times)
 
 
 def layer_rows(document: ReportDocument) -> list[dict[str, object]]:
@@ -133,11 +135,6 @@ def layer_rows(document: ReportDocument) -> list[dict[str, object]]:
         for layer in document["layers"]
         for phase, figures in phases(layer)
     ]
-
-
-def layer_table(document: ReportDocument) -> Table:
-    """layers.csv: one row per layer and phase."""
-    return Table("", columns(*LAYER_COLUMNS), layer_rows(document))
 
 
 def share(part: float, whole: float) -> float:

@@ -83,7 +83,11 @@ def test_a_perfetto_trace_has_every_slice_in_order_and_no_overlap_on_a_track(tim
 @given(timelines())
 def test_a_chrome_trace_has_every_slice_with_exact_times_and_no_overlap_in_a_thread(timeline):
     view = choose(timeline, Selection(), EVERYTHING)
-    slices = [event for event in json.loads(chrome_json(Report(timeline, "native", "fair"), view))["traceEvents"] if event["ph"] == "X"]
+    slices = [
+        event
+        for event in json.loads(chrome_json(Report(timeline, "native", "fair"), view))["traceEvents"]
+        if event["ph"] == "X"
+    ]
     spans = sorted((round(event["ts"] * 1000), round(event["dur"] * 1000)) for event in slices)
     events = timeline.events
     assert spans == sorted(zip(events.start_ns.tolist(), (events.end_ns - events.start_ns).tolist(), strict=True))

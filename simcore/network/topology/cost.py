@@ -115,11 +115,7 @@ def clos(ports: int, radix: int) -> Clos:
 
 def cost_of(links: LinkGraph, prices: Prices, lengths_m: Sequence[float] = ()) -> list[Item]:
     """The parts of a network, dimension by dimension; `lengths_m` outdo the lengths of the price file.
-
-    Raises
-    ------
-    InputError
-        Where a dimension names a level that has no prices, or no model serves it.
+    InputError where a dimension names a level that has no prices, or no model serves it.
     """
     if links.topology.wafer:
         raise InputError.at(links.topology.name, "a wafer is made with its links: no table of prices has them")

@@ -102,13 +102,7 @@ class ShortestPaths:
         return self._next[target]
 
     def table(self, src: IntArray, dst: IntArray) -> IntArray:
-        """One row of links per message, padded with -1.
-
-        Raises
-        ------
-        ValueError
-            When a message has no path.
-        """
+        """One row of links per message, padded with -1; ValueError for a message that has no path."""
         targets, which = np.unique(dst, return_inverse=True)
         ahead = np.stack([self.toward(int(target)) for target in targets]) if len(targets) else np.zeros((0, 1))
         node, columns = src.copy(), []
