@@ -23,13 +23,7 @@ class ShortestPaths:
     """
 
     def __init__(
-        self,
-        nodes: int,
-        src: IntArray,
-        dst: IntArray,
-        preference: IntArray | None = None,
-        *,
-        spread: bool = False,
+        self, nodes: int, src: IntArray, dst: IntArray, preference: IntArray | None = None, *, spread: bool = False
     ):
         self._spread = spread
         self.nodes, self.src, self.dst = nodes, src, dst
