@@ -15,14 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simcore.files import suffix_of, write_bytes
 from simcore.report.document import LayerRow, ReportDocument
-from simcore.report.palette import BREAKDOWN, FAMILIES, INK, PHASES, text_on
+from simcore.report.palette import BREAKDOWN, FAMILIES, HEAT, INK, PHASES, text_on
 from simcore.report.table import shorten
 from simcore.report.tables import layer_total, layers_by_name, per_iteration, phases
 from simcore.report.text import PHASE_WORDS
-from simcore.units import largest_unit
+from simcore.units import SIZES, largest_unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -108,6 +109,14 @@ def canvas(
             yield figure, figure.subplots(len(height_ratios), height_ratios=height_ratios, squeeze=False, **more)[:, 0]
         else:
             yield figure, figure.subplots(rows, columns)
+
+
+def heat(figure: Figure, axes: Axes, size_bytes: NDArray[Any], label: str) -> None:
+    """A matrix of bytes from one (row) to another (column), white where there are none."""
+    scale, unit = largest_unit(float(size_bytes.max(initial=0)), SIZES)
+    shown = np.ma.masked_equal(size_bytes / scale, 0)
+    picture = axes.imshow(shown, cmap=HEAT, vmin=0, interpolation="nearest")
+    figure.colorbar(picture, ax=axes, label=f"{label} ({unit})", shrink=0.8)
 
 
 def name_front(axes: Axes, points: Sequence[tuple[float, float]], names: Sequence[str]) -> None:

@@ -276,6 +276,10 @@ def test_every_npu_s_times_lie_within_the_run_and_add_up(run):
     assert sum(parts.values()) == report["time_ns"]
     assert min(parts.values()) >= 0
     assert max(row["finish_ns"] for row in report["ranks"]) == report["time_ns"]
+    for row in report["ranks"]:
+        assert row["compute_ns"] + row["exposed_comm_ns"] == row["finish_ns"]
+        assert 0 <= row["idle_ns"] <= row["exposed_comm_ns"]
+    assert sum(layer[phase]["compute_ns"] for layer in report["layers"] for phase in PhaseName) == report["compute_ns"]
     ends = [span["end_ns"] for span in report["iterations"]]
     assert ends == sorted(ends)
     assert ends[-1] <= report["time_ns"]
