@@ -62,7 +62,9 @@ def _matrix(links: LinkTable) -> Figure:
     """A cell for every two nodes that a link joins: numbered nodes in order, then the others."""
     hottest = np.argsort(-links.size_bytes, kind="stable").tolist()
     ends = list(dict.fromkeys(end for link in hottest for end in (links.src[link], links.dst[link])))
-    nodes = sorted(ends[:MOST_NODES], key=lambda node: (not node.isdecimal(), int(node) if node.isdecimal() else 0, node))
+    nodes = sorted(
+        ends[:MOST_NODES], key=lambda node: (not node.isdecimal(), int(node) if node.isdecimal() else 0, node)
+    )
     place = {node: index for index, node in enumerate(nodes)}
     carried = np.zeros((len(nodes), len(nodes)), np.int64)
     for link in reversed(hottest):
