@@ -160,7 +160,7 @@ class Report:
 
     def provenance(self) -> str:
         """Where the figures come from, in a line for the metadata of pictures and traces."""
-        files = (f"{entry.role} {entry.path} sha256:{entry.sha256}" for entry in self.inputs)
+        files = (f"{one.role} {one.path}" + f" sha256:{one.sha256}" * bool(one.sha256) for one in self.inputs)
         made_by = f"simcore {__version__}, profile {self.profile}, network {self.network}"
         return "; ".join((made_by, *files))
 

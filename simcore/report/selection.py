@@ -107,7 +107,9 @@ def choose(timeline: Timeline, selection: Selection, limits: Limits) -> View:
     _check(timeline, selection)
     classes = _classes(timeline, selection, limits)
     mask = np.isin(timeline.events.npu_class, classes)
-    iteration = _iteration(timeline, selection, int(mask.sum()) > limits.num_events)
+    iteration, last = selection.iteration, len(timeline.iterations) - 1
+    if iteration is None and not selection.window_ns and last > 0 and int(mask.sum()) > limits.num_events:
+        iteration = last
     if iteration is not None:
         mask &= timeline.events.iteration == iteration
     if selection.window_ns:
@@ -138,13 +140,6 @@ def _check(timeline: Timeline, selection: Selection) -> None:
     if selection.window_ns and selection.window_ns[0] > timeline.time_ns:
         expected, found = f"a window that begins before {timeline.time_ns} ns", f"{selection.window_ns[0]} ns"
         raise InputError.at("--window", "the window is after the end of the run", expected=expected, found=found)
-
-
-def _iteration(timeline: Timeline, selection: Selection, crowded: bool) -> int | None:
-    """The only iteration to show: the one asked for, the last one where all are too many; None = all."""
-    if selection.iteration is not None or selection.window_ns or len(timeline.iterations) < 2:
-        return selection.iteration
-    return len(timeline.iterations) - 1 if crowded else None
 
 
 def _bounds(

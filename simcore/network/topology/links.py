@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from math import prod
-from typing import TypeVar, overload
+from typing import Any, TypeVar
 
 import numpy as np
 from msgspec import Struct
@@ -195,13 +195,7 @@ class _Ends(Sequence[str]):
     def __len__(self) -> int:
         return len(self._links)
 
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> tuple[str, ...]: ...
-
-    def __getitem__(self, index: int | slice) -> str | tuple[str, ...]:
+    def __getitem__(self, index: Any) -> Any:  # a name of a number, several of a slice
         if isinstance(index, slice):
             return tuple(self[at] for at in range(*index.indices(len(self))))
         return self._links.name_of(self._links.end_of(range(len(self))[index], self._end))
