@@ -10,7 +10,7 @@ import base64
 import json
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,13 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.report.document import ReportDocument
-from simcore.report.overview import overview
 from simcore.report.palette import BREAKDOWN, FAMILIES, text_on
-from simcore.report.selection import View
+from simcore.report.selection import View, rank_label
 from simcore.report.tables import helps, joined, layer_rows, per_iteration, top_layers
 from simcore.report.text import EXPOSED_DEFINITIONS, dominating, headline
 from simcore.report.tracks import BusyLink, Track, busiest_links, colours, lay_out, meanings
-from simcore.timeline.breakdown import operation_totals
+from simcore.timeline.breakdown import COMMUNICATION, COMPUTING, operation_totals, shares_of_time
 from simcore.timeline.events import NO_LAYER, EventKind, Timeline
 from simcore.units import SIZES, TIMES
 from simcore.workload.model import PhaseName
@@ -34,10 +33,12 @@ if TYPE_CHECKING:
     from simcore.report.model import Report
 
 Ints = NDArray[np.int64]
+Shares = NDArray[np.float64]
 
 PARTS = Path(__file__).parent / "page"
 SCRIPTS = ("summary.js", "timeline.js", "overview.js", "controls.js")
 NAMING = ("workload", "topology")  # inputs that name the run
+MOST_ROWS, NUM_BINS = 256, 400  # of the overview
 LINKS, NOBODY = -1, -2  # beside classes of NPUs
 MOST_OCCUPATIONS, MOST_OPERATIONS, MOST_BLOCKS = 500_000, 1000, 60
 _KIND_COLUMNS = ("kind", "name", "phase", "size_bytes", "iteration")
@@ -201,6 +202,50 @@ def _columns(view: View, tracks: list[Track], kind_of_slice: Ints, links: list[B
         slice_of_row[view.events.messages].astype("<u4"),
     )
     return base64.b64encode(zlib.compress(b"".join(part.tobytes() for part in parts), 6)).decode()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Overview:
+    """Shares of time by class and bin, each of shape (classes, bins), between 0 and 1.
+
+    `classes` are spread evenly where the timeline has more than `MOST_ROWS`. `edges_ns` are the bins' bounds.
+    """
+
+    classes: tuple[int, ...]
+    labels: tuple[str, ...]
+    edges_ns: NDArray[np.int64]
+    compute: Shares
+    exposed: Shares
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON for the page: shares as bytes (255 = the whole bin) in base64, row by row."""
+        return {
+            "labels": self.labels,
+            "edges_ns": self.edges_ns.tolist(),
+            "compute": _bytes(self.compute),
+            "exposed": _bytes(self.exposed),
+        }
+
+
+def overview(timeline: Timeline, names: Mapping[int, str] | None = None) -> Overview:
+    """Computing and exposed communication of every class of ranks in equal bins of the run's time.
+
+    `names` are of classes that are not called by their ranks.
+    """
+    num_rows = min(len(timeline.ranks), MOST_ROWS)
+    classes = np.unique(np.linspace(0, len(timeline.ranks) - 1, num_rows).round().astype(np.int64))
+    num_bins = min(NUM_BINS, max(timeline.time_ns, 1))
+    edges_ns = np.linspace(0, max(timeline.time_ns, 1), num_bins + 1).round().astype(np.int64)
+    busy = shares_of_time(timeline.events, (*COMPUTING, *COMMUNICATION), classes, edges_ns)
+    compute = shares_of_time(timeline.events, COMPUTING, classes, edges_ns)
+    known = names or {}
+    labels = tuple(known.get(each) or rank_label(timeline.ranks[each]) for each in classes.tolist())
+    return Overview(tuple(classes.tolist()), labels, edges_ns, compute, busy - compute)
+
+
+def _bytes(shares: Shares) -> str:
+    levels = np.clip(np.rint(255 * shares), 0, 255).astype(np.uint8)
+    return base64.b64encode(levels.tobytes()).decode()
 
 
 NUM_LAYERS = 15
