@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from simcore.files import write_text
 from simcore.report.palette import DIMENSIONS, INK
 from simcore.report.plots import canvas, heat, save
 from simcore.units import format_bytes
-from simcore.workload.wafer import CoreStep, Instruction
+from simcore.workload.wafer import CoreStep
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -74,22 +74,11 @@ def layers_of(step: CoreStep) -> dict[str, Moves]:
     for core, trace in enumerate(step.traces):
         for each in trace:
             layer = LAYER.match(each.comment)
-            for source, target, size_bytes in _moves(core, each) if layer else ():
-                if source != target and layer:
-                    found[layer[0]][source, target] += size_bytes
+            ends = each.ends(core) if layer else ()
+            for target in ends[1:]:
+                if target != ends[0] and layer:
+                    found[layer[0]][ends[0], target] += int(each.arguments[-1])
     return dict(found)
-
-
-def _moves(core: int, each: Instruction) -> Iterator[tuple[int, int, int]]:
-    """Source, target and bytes of what an instruction moves."""
-    numbers = [int(number) for number in each.arguments] if each.kind != "BARRIER" else []
-    if each.kind == "READ":
-        yield numbers[0], core, numbers[1]
-    elif each.kind == "WRITE":
-        yield core, numbers[0], numbers[1]
-    elif each.kind in {"COPY", "MULTICAST"}:
-        for target in numbers[1:-1]:
-            yield numbers[0], target, numbers[-1]
 
 
 def node_bytes(moves: Moves, nodes: int, cores: int) -> NDArray[np.int64]:
