@@ -73,10 +73,15 @@ def image(figure: Figure, kind: Literal["png", "svg", "pdf"], about: str = "") -
     return UNFIT_FOR_XML.sub(b"?", out.getvalue()) if kind == "svg" else out.getvalue()
 
 
+def plain(text: str, width: int) -> str:
+    """Text in at most so many characters, in which matplotlib sees no formula."""
+    return shorten(text, width).replace("$", r"\$")
+
+
 def titled(figure: Figure, title: str) -> Figure:
     """The figure under a line that says what it shows."""
     with styled():
-        figure.suptitle(shorten(title, 100).replace("$", r"\$"), fontsize=10, color=INK, x=0.01, ha="left")
+        figure.suptitle(plain(title, 100), fontsize=10, color=INK, x=0.01, ha="left")
     return figure
 
 
@@ -200,7 +205,7 @@ def _layer_bars(axes: Axes, layers: Sequence[LayerRow], left_out: int, *, staged
         axes.barh(places, lengths, left=left, color=colour, edgecolor="white", linewidth=0.4, label=label)
         left += lengths
     note = f"; {left_out} layers that cost less are left out" if left_out else ""
-    axes.set_yticks(places, [shorten(layer["name"], 28).replace("$", r"\$") for layer in layers])
+    axes.set_yticks(places, [plain(layer["name"], 28) for layer in layers])
     whose = "first ranks of all stages added up" if staged else "rank 0"
     axes.set(xlabel=f"time in an iteration, {whose} ({unit}){note}")
     axes.invert_yaxis()

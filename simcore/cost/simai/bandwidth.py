@@ -25,9 +25,9 @@ SCATTER, EXCHANGE = CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_TO_ALL
 # NVLink bandwidth of a GPU: links x GiB/s of one link. NIC bandwidth: GiB/s.
 GPUS = {"A100": 12 * 20.0, "A800": 8 * 20.0, "H100": 18 * 20.6, "H800": 8 * 20.6, "H20": 18 * 20.6}
 NICS = {"cx6": 23.5, "cx7": 48.5, "bf3": 48.5}
-# Of the efficiencies in `ratios.txt`.
+# Rows and columns of `ratios.txt`, efficiencies of collectives.
 SIZES = tuple(16 * MIB << step for step in range(11))
-MEASURED, MULTI_16 = (1, 2, 4, 8, 16, 32, 64, 128), "multi"  # numbers of servers, and a column of its own
+SERVERS, MULTI_16 = (1, 2, 4, 8, 16, 32, 64, 128), "multi"  # numbers of servers, and a column of its own
 # Any collective of 2 bytes to 1 MiB takes a time that depends on the ranks alone.
 SMALL_NS = {2: 10_000, 4: 12_000, 8: 15_000, 16: 66_000, 32: 135_000, 64: 200_000, 128: 320_000}
 
@@ -249,4 +249,4 @@ def column_of(servers: int) -> str:
 
     SimAI asks for the column "Multi 16" by the number 9, so a group of 9 servers gets it, too.
     """
-    return MULTI_16 if servers == 9 else str(servers) if servers in MEASURED else "16"
+    return MULTI_16 if servers == 9 else str(servers) if servers in SERVERS else "16"
