@@ -64,12 +64,8 @@ class Axis(Struct, frozen=True, eq=False):
 class LinkGraph:
     """Directed links as columns, numbered by dimension, group, and then as the dimension's kind does.
 
-    Nodes 0 to `npus` - 1 are the NPUs as the workload numbers them, further nodes are switches, routers, spares.
-    Several dimensions are crossed in order, dimension 0 first; every hop is paid.
-
-    Attributes
-    ----------
-    npus, nodes : how many there are
+    Nodes 0 to `npus` - 1 are the NPUs as the workload numbers them, further ones up to `nodes` - 1 switches, routers,
+    spares. Several dimensions are crossed in order, dimension 0 first; every hop is paid.
     """
 
     def __init__(self, topology: Topology, *, timed: bool = False):

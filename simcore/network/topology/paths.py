@@ -14,12 +14,8 @@ UNREACHED = np.iinfo(np.int32).max
 class ShortestPaths:
     """Paths of fewest links; among equals every node takes its first link in the order of `preference`.
 
-    Parameters
-    ----------
-    nodes : how many nodes there are
-    src, dst : the links
-    preference : the links from most to least wanted; by default in order of their numbers
-    spread : among equals the destination's number chooses, as in the tables of InfiniBand's fat trees
+    That has the links from most to least wanted, by default in order of their numbers. With `spread`, the destination's
+    number chooses among equals, as in the tables of InfiniBand's fat trees.
     """
 
     def __init__(
