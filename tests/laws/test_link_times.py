@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 import simcore
 from simcore.engine import loops
 from simcore.errors import DeadlockError
+from simcore.network import times
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Fault
-from simcore.timeline import link_use as times
 from simcore.timeline.breakdown import merge
 from tests.laws.test_pipelines import pipelines
 from tests.laws.test_transports import ANYWHERE, NATIVE

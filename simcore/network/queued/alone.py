@@ -15,11 +15,11 @@ from simcore.network.congested import Arriving, LinkNetwork
 from simcore.network.queued.flow import Message, Segment, Sender
 from simcore.network.queued.network import Instant, Queued
 from simcore.network.queued.ports import Port
+from simcore.network.times import again
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.ports import Ports
 from simcore.timeline.events import MOST_ROWS
-from simcore.timeline.link_use import again
 
 LEAST_SEGMENTS = 64  # of a message that is worth a look
 _lasting = attrgetter(
