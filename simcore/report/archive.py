@@ -118,7 +118,7 @@ def _strings(texts: Iterable[str]) -> NDArray[np.str_]:
 
 
 def read_archive(path: str | os.PathLike[str]) -> Report:
-    """The report of an `events.npz`, with its timeline; InputError for what is no such archive, or does not fit."""
+    """The report of an `events.npz`, with its timeline; InputError if it is no such file, or columns do not fit."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", UserWarning)  # NumPy guesses at headers that nobody writes today
@@ -133,7 +133,7 @@ def read_archive(path: str | os.PathLike[str]) -> Report:
 def read_report(path: str | os.PathLike[str]) -> ReportDocument:
     """A report from its file, from the folder of `simcore run -o`, or from the events.npz in it.
 
-    InputError names a file that is not there, or is no report of this schema.
+    InputError, which names the file, if there is none or it is no report of this schema.
     """
     given = Path(path)
     file = given / "report.json" if given.is_dir() else given

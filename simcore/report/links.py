@@ -31,8 +31,7 @@ def links_figure(timeline: Timeline) -> Figure:
     """Links coloured by the bytes they carried, the title names the hottest.
 
     Where the network lies flat (meshes, tori, wafers) links are arrows, row 0 on top; a torus's links around leave the
-    map at its edge. Of other networks a matrix shows them, of many nodes those with the hottest links. InputError
-    for a run that did not model links.
+    map at its edge. Of other networks a matrix shows them, of many nodes those with the hottest links.
     """
     links = timeline.links
     if links is None or not len(links.size_bytes):
