@@ -101,7 +101,8 @@ def choose(timeline: Timeline, selection: Selection, limits: Limits) -> View:
     """The part of a timeline that a selection and a viewer's limits leave; InputError where the run has no such part.
 
     Where nothing is asked: every class and iteration if they fit; else representative classes (NPU 0, slowest,
-    fastest, median), then the last iteration, then the beginning of it.    """
+    fastest, median), then the last iteration, then the beginning of it.
+    """
     _check(timeline, selection)
     classes = _classes(timeline, selection, limits)
     mask = np.isin(timeline.events.npu_class, classes)
