@@ -16,8 +16,7 @@ import numpy as np
 from simcore.engine.run import simulate
 from simcore.engine.settings import Settings
 from simcore.errors import InputError, SimcoreError
-from simcore.network.topology.figures import figures
-from simcore.network.topology.links import LinkGraph
+from simcore.network.topology.links import LinkGraph, figures
 from simcore.network.topology.model import Dimension, Topology
 from simcore.profiles import profiles
 from simcore.report.model import Report

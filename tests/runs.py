@@ -14,7 +14,7 @@ from simcore.profiles import profiles
 from simcore.report.model import Report
 from simcore.system.config import Algorithm, SystemConfig
 from simcore.workload.loops import loops
-from simcore.workload.model import CollectiveKind, Layer, Parallelism, Phase, Workload
+from simcore.workload.model import CollectiveKind, Layer, Parallelism, Phase, PhaseName, Workload
 
 KINDS = (
     CollectiveKind.ALL_REDUCE,
@@ -44,13 +44,34 @@ class Run:
         return simulate(self.workload, self.topology, self.system, profiles.get(self.profile), settings)
 
     def report(self, **changes: object) -> dict[str, object]:
-        """Its report with every link, without the number of classes, which alone may depend on folding."""
+        """Its report, which adds up, with every link; without the number of classes, which may depend on folding."""
         timeline = self.timeline(**changes)
         document = dict(Report(timeline, self.profile, self.settings.network).to_dict())
+        check_sums(document)
         del document["classes"]
         if timeline.links:
             document["every link"] = timeline.links.size_bytes.tolist(), timeline.links.busy_ns.tolist()
         return document
+
+
+SHARES = ("compute_ns", "overlapped_ns", "exposed_comm_ns", "idle_ns")
+
+
+def check_sums(report: dict[str, object]) -> None:
+    """Parts add up: of the run's time, of each stage's and rank's, and the layers' computation; none is negative."""
+    stages = report["pipeline"]["stages"] if "pipeline" in report else [report["breakdown"]]
+    for row in (report["breakdown"], *stages):
+        assert sum(row[name] for name in SHARES) == report["time_ns"]
+        assert min(row[name] for name in SHARES) >= 0
+    for row in report["ranks"]:
+        assert row["compute_ns"] + row["exposed_comm_ns"] == row["finish_ns"] <= report["time_ns"]
+        assert 0 <= row["idle_ns"] <= row["exposed_comm_ns"]
+    assert report["compute_ns"] + report["exposed_comm_ns"] == report["time_ns"]
+    if report["layers"]:
+        computed = sum(layer[phase]["compute_ns"] for layer in report["layers"] for phase in PhaseName)
+        assert computed == sum(row["compute_ns"] + row["overlapped_ns"] for row in stages)
+    for row in (*report["dims"], *report["links"]["hottest"]):
+        assert 0 <= row["busy_ns"] <= report["time_ns"]
 
 
 def micro(kind: CollectiveKind, size_bytes: int) -> Workload:

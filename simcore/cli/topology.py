@@ -9,11 +9,10 @@ from pathlib import Path
 from simcore.cli.command import emit
 from simcore.files import write_text
 from simcore.network.topology.cost import HOURS_PER_YEAR, Item, Prices, cost_of, read_prices, total_usd
-from simcore.network.topology.export import FORMATS
-from simcore.network.topology.figures import Figures, figures
-from simcore.network.topology.links import LinkGraph
+from simcore.network.topology.links import Figures, LinkGraph, figures
 from simcore.network.topology.load import load
 from simcore.network.topology.model import Topology
+from simcore.network.topology.packet import FORMATS
 from simcore.report.table import Table, columns
 from simcore.units import format_ns, format_rate
 

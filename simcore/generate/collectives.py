@@ -19,20 +19,11 @@ def collective(
     involved: Iterable[bool] = (),
     root: int = 0,
 ) -> bytes:
-    """A trace that every NPU runs: `repeat` collectives one after the other.
+    """A trace that every NPU runs: `repeat` collectives, each waiting for the one before and computing first.
 
-    Parameters
-    ----------
-    kind, size_bytes
-        The collective and its bytes, per rank as the trace's `comm_size` (an all-gather's is what each rank gives).
-    repeat
-        How many, each waiting for the one before.
-    compute_ns
-        Computation before each of them; 0 = none.
-    involved
-        Which topology dimensions take part; empty = all.
-    root
-        The NPU that a broadcast or scatter starts from, and a reduce or gather ends at.
+    `size_bytes` is per rank, as the trace's `comm_size` (an all-gather's is what each rank gives). `involved` says
+    which topology dimensions take part; empty = all. A broadcast or scatter starts from `root`, a reduce or gather
+    ends there.
     """
     attributes: dict[str, Any] = {"is_cpu_op": False, "comm_type": int(CommType[kind.name]), "comm_size": size_bytes}
     attributes |= {"involved_dim": tuple(involved)} if involved else {}

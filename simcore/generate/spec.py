@@ -29,11 +29,7 @@ def write(asked: Asked) -> str:
 @contextmanager
 def asked(path: str | Path, npu: str | None = None) -> Iterator[Asked]:
     """What a specification asks for, for accelerator `npu` if one is named.
-
-    Raises
-    ------
-    InputError
-        Which key is wrong and where; problems of options that come up while the step is made are placed as well.
+    InputError says which key is wrong and where, also for what comes up while the step is made.
     """
     with Problems() as problems:
         document = read(path, problems)

@@ -98,12 +98,9 @@ class Outlook:
         return [index for index in self._active(self._of_link.get(link, ()), now_ns) if not self._faults[index].factor]
 
     def around(self, way: Sequence[int], src: int, dst: int, now_ns: int) -> tuple[int, ...] | None:
-        """The way itself when all its links are up, else one from node to node around those that are down, if any.
+        """The way itself when all its links are up, else one around those that are down, if there is any now.
 
-        Raises
-        ------
-        InputError
-            When there is no way and never will be.
+        InputError when there is no way and never will be.
         """
         broken = {fault for link in way for fault in self.down(link, now_ns)}
         if not broken:

@@ -1,6 +1,6 @@
 """events.npz: a report with its whole timeline in NumPy's archive format, written and read back.
 
-Columns are those of `EventTable`; `about` is JSON, a `_About`. Nothing is pickled: `numpy.load` needs no trust.
+Columns are those of `EventTable`; `about` is JSON of all else. Nothing is pickled: `numpy.load` needs no trust.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, get_type_hints
 
 import msgspec
 import numpy as np
@@ -21,17 +22,15 @@ from numpy.typing import NDArray
 
 from simcore.errors import InputError
 from simcore.files import read_bytes
-from simcore.report.document import SCHEMA, HelpRow, NoiseRow, Option, ReportDocument, RuleRow, StepRow
-from simcore.report.model import Input, Report
+from simcore.report.document import SCHEMA, ReportDocument, StepRow
+from simcore.report.model import Report
 from simcore.timeline.events import (
     COLUMNS,
     NO_LAYER,
-    CircuitRun,
     EventKind,
     EventTable,
     FaultCount,
     LinkTable,
-    PipelineRun,
     QueueTable,
     Timeline,
     WaferRun,
@@ -50,28 +49,8 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest date a zip file can hold: same ti
 OF_REPORT = ("profile", "network", "inputs", "warnings", "noise", "helps", "rules", "options")
 OF_TIMELINE = ("notes", "asked", "streams", "pipeline", "circuits", "rated_bytes_per_s")
 Arrays = Mapping[str, NDArray[np.generic]]
-
-
-@dataclass(frozen=True, slots=True)
-class _About:
-    """What is no column; the fields are those of `Report` and `Timeline`."""
-
-    profile: str
-    network: str
-    inputs: tuple[Input, ...]
-    warnings: tuple[str, ...]
-    noise: NoiseRow | None
-    notes: tuple[str, ...]
-    streams: tuple[str, ...]
-    asked: tuple[dict[str, tuple[str | None, int]], ...]
-    pipeline: PipelineRun | None
-    faults: tuple[FaultCount, ...]
-    steps: list[StepRow] | None
-    circuits: CircuitRun | None = None
-    helps: tuple[HelpRow, ...] = ()
-    options: dict[str, Option] = field(default_factory=dict)
-    rules: tuple[RuleRow, ...] = ()
-    rated_bytes_per_s: tuple[float, ...] = ()
+Ints = NDArray[np.int64]
+About = Mapping[str, Any]  # what is no column, by the names of the fields of `Report` and `Timeline`
 
 
 def events_npz(report: Report) -> bytes:
@@ -94,6 +73,15 @@ def _about(report: Report) -> bytes:
     faults = timeline.links.faults if timeline.links else ()
     steps = list(timeline.wafer.steps) if timeline.wafer else None
     return msgspec.json.encode(said | {"faults": faults, "steps": steps}, order="sorted")
+
+
+def _read_about(said: bytes) -> About:
+    """What `_about` wrote, of the types of its fields; what earlier versions did not write is left out."""
+    kinds = get_type_hints(Report) | get_type_hints(Timeline)
+    kinds = {name: kinds[name] for name in (*OF_REPORT, *OF_TIMELINE)}
+    kinds |= {"faults": tuple[FaultCount, ...], "steps": list[StepRow] | None}
+    found = msgspec.json.decode(said, type=dict[str, msgspec.Raw])
+    return {name: msgspec.json.decode(found[name], type=kind) for name, kind in kinds.items() if name in found}
 
 
 def _arrays(report: Report) -> Arrays:
@@ -130,20 +118,13 @@ def _strings(texts: Iterable[str]) -> NDArray[np.str_]:
 
 
 def read_archive(path: str | os.PathLike[str]) -> Report:
-    """The report of an `events.npz`, with its timeline.
-
-    Raises
-    ------
-    InputError
-        If the file is missing, is no such archive, or its columns do not fit together.
-    """
+    """The report of an `events.npz`, with its timeline; InputError if it is no such file, or columns do not fit."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", UserWarning)  # NumPy guesses at headers that nobody writes today
             arrays = _unpack(read_bytes(path))
-            said = arrays["about"].astype(np.uint8, casting="safe").tobytes()
-            about = msgspec.json.decode(said, type=_About)
-            return Report(_timeline(arrays, about), **{name: getattr(about, name) for name in OF_REPORT})
+            about = _read_about(arrays["about"].astype(np.uint8, casting="safe").tobytes())
+            return Report(_timeline(arrays, about), **{name: about[name] for name in OF_REPORT if name in about})
     except _BROKEN as error:
         expected = "an events.npz of simcore run -o"
         raise InputError.at(str(path), "not an event table", expected=expected, found=str(error)) from error
@@ -152,10 +133,7 @@ def read_archive(path: str | os.PathLike[str]) -> Report:
 def read_report(path: str | os.PathLike[str]) -> ReportDocument:
     """A report from its file, from the folder of `simcore run -o`, or from the events.npz in it.
 
-    Raises
-    ------
-    InputError
-        If there is no such file or it is no report of this schema; it names the file.
+    InputError, which names the file, if there is none or it is no report of this schema.
     """
     given = Path(path)
     file = given / "report.json" if given.is_dir() else given
@@ -185,21 +163,18 @@ def _unpack(content: bytes) -> Arrays:
         return {name.removesuffix(".npy"): array for name, array in arrays}
 
 
-def _timeline(arrays: Arrays, about: _About) -> Timeline:
+def _ints(array: NDArray[np.generic]) -> Ints:
+    return array.astype(np.int64, casting="safe")
+
+
+def _timeline(arrays: Arrays, about: About) -> Timeline:
     """Put the arrays back together; ValueError or KeyError when they do not fit."""
-    columns = [arrays[column].astype(np.int64, casting="safe") for column in COLUMNS]
+    columns = [_ints(arrays[column]) for column in COLUMNS]
     if len({len(column) for column in columns}) != 1:
         raise ValueError("columns of different lengths")
-    messages = arrays["messages"].astype(np.int64, casting="safe").reshape(-1, 2)
+    messages = _ints(arrays["messages"]).reshape(-1, 2)
     _check(columns, arrays, about, messages)
     parts = np.split(arrays["ranks"], np.cumsum(arrays["ranks_per_class"])[:-1].astype(np.int64))
-    links = None
-    if "link_src" in arrays:
-        ends = (_texts(arrays["link_src"]), _texts(arrays["link_dst"]))
-        carried, busy_ns = arrays["link_bytes"].astype(np.int64), arrays["link_busy_ns"].astype(np.int64)
-        places = arrays["link_coordinates"].astype(np.int64) if "link_coordinates" in arrays else None
-        links = LinkTable(*ends, carried, busy_ns, places, about.faults, queues=_queues(arrays, len(busy_ns)))
-    wafer = None if about.steps is None else WaferRun(about.steps, arrays["load_ns"].astype(np.int64))
     return Timeline(
         events=replace(EventTable(_texts(arrays["names"]), *columns), messages=messages),
         time_ns=int(arrays["time_ns"]),
@@ -208,26 +183,27 @@ def _timeline(arrays: Arrays, about: _About) -> Timeline:
         finish_ns=tuple(arrays["finish_ns"].tolist()),
         layers=_texts(arrays["layers"]),
         dims=tuple(zip(_texts(arrays["dim_kinds"]), arrays["dim_npus"].tolist(), strict=True)),
-        links=links,
-        wafer=wafer,
-        **{name: getattr(about, name) for name in OF_TIMELINE},
+        links=_links(arrays, about) if "link_src" in arrays else None,
+        wafer=None if about["steps"] is None else WaferRun(about["steps"], arrays["load_ns"].astype(np.int64)),
+        **{name: about[name] for name in OF_TIMELINE if name in about},
     )
 
 
-def _queues(arrays: Arrays, count: int) -> QueueTable | None:
-    """What the queues of so many links did; ValueError when columns do not fit."""
-    if QUEUE + "curves" not in arrays:
-        return None
-    columns = {
-        name: arrays[QUEUE + name].astype(np.int64, casting="safe") for name in (*QueueTable.COLUMNS, "stands_for")
-    }
-    curves = arrays[QUEUE + "curves"].astype(np.int64, casting="safe").reshape(-1, 3)
-    if any(column.shape != (count,) for column in columns.values()):
-        raise ValueError("queues of other links")
-    return QueueTable(**columns, curves=curves)
+def _links(arrays: Arrays, about: About) -> LinkTable:
+    """What links and their queues did; ValueError when columns do not fit."""
+    ends = (_texts(arrays["link_src"]), _texts(arrays["link_dst"]))
+    carried, busy_ns = arrays["link_bytes"].astype(np.int64), arrays["link_busy_ns"].astype(np.int64)
+    places = arrays["link_coordinates"].astype(np.int64) if "link_coordinates" in arrays else None
+    queues = None
+    if QUEUE + "curves" in arrays:
+        columns = {name: _ints(arrays[QUEUE + name]) for name in (*QueueTable.COLUMNS, "stands_for")}
+        if any(column.shape != busy_ns.shape for column in columns.values()):
+            raise ValueError("queues of other links")
+        queues = QueueTable(**columns, curves=_ints(arrays[QUEUE + "curves"]).reshape(-1, 3))
+    return LinkTable(*ends, carried, busy_ns, places, about["faults"], queues=queues)
 
 
-def _check(columns: Sequence[NDArray[np.int64]], arrays: Arrays, about: _About, messages: NDArray[np.int64]) -> None:
+def _check(columns: Sequence[Ints], arrays: Arrays, about: About, messages: Ints) -> None:
     """ValueError when what a report looks up is not there."""
     of = dict(zip(COLUMNS, columns, strict=True))
     classes, layers = len(arrays["ranks_per_class"]), len(arrays["layers"])
@@ -240,9 +216,9 @@ def _check(columns: Sequence[NDArray[np.int64]], arrays: Arrays, about: _About, 
         raise ValueError("messages out of range")
     if not classes or len(arrays["finish_ns"]) != classes or arrays["ranks_per_class"].min() < 1:
         raise ValueError("not a class of NPUs for every time of finishing")
-    if about.asked and len(about.asked) != layers:
+    if about["asked"] and len(about["asked"]) != layers:
         raise ValueError("not what every layer asks for")
-    if about.pipeline and not all(0 <= each < classes for each in about.pipeline.classes):
+    if about["pipeline"] and not all(0 <= each < classes for each in about["pipeline"].classes):
         raise ValueError("a stage of a class that is not there")
 
 

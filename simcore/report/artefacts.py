@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Kind = Literal["png", "svg"]
+Write = Callable[[Report, View], bytes | str]
 
 
 def _picture(report: Report, view: View, kind: Kind, *, staged: bool = False) -> bytes:
@@ -34,44 +36,26 @@ def _image(report: Report, figure: Figure, kind: Kind) -> bytes:
     return image(titled(figure, report.title()), kind, report.provenance())
 
 
-def _html(report: Report, view: View) -> bytes:
-    from simcore.report.html import page
-
-    return page(report, view).encode()
-
-
-def _chrome(report: Report, view: View) -> bytes:
-    from simcore.report.chrome import chrome_json
-
-    return chrome_json(report.timeline, view, report.provenance())
-
-
-def _perfetto(report: Report, view: View) -> bytes:
-    from simcore.report.perfetto import perfetto_trace
-
-    return perfetto_trace(report.timeline, view, report.provenance())
-
-
-def _kineto(report: Report, view: View) -> bytes:
-    from simcore.report.kineto import kineto_archive
-
-    return kineto_archive(report, view)
+def _by(module: str, name: str, report: Report, view: View) -> bytes | str:
+    """What a function of another module of this package makes of a view; the module is imported here."""
+    made: bytes | str = getattr(import_module(f"simcore.report.{module}"), name)(report, view)
+    return made
 
 
 # Suffixes of pictures: maps of links, and timelines that show a pipelined run stage by stage unless ranks are asked for
 MAPS: dict[str, Kind] = {".png": "png", ".svg": "svg"}
 
 # Suffix of a timeline's name -> (who draws it, what its viewer can hold)
-TIMELINES: dict[str, tuple[Callable[[Report, View], bytes], Limits]] = {
+TIMELINES: dict[str, tuple[Write, Limits]] = {
     ".png": (partial(_picture, kind="png"), Limits(num_classes=4, num_events=40_000)),
     ".svg": (partial(_picture, kind="svg"), Limits(num_classes=4, num_events=10_000)),
-    ".html": (_html, Limits(num_classes=1024, num_events=1_000_000)),
-    ".json": (_chrome, Limits(num_classes=16, num_events=1_000_000)),
-    ".json.gz": (_chrome, Limits(num_classes=16, num_events=1_000_000)),
-    ".pftrace": (_perfetto, Limits(num_classes=16, num_events=1_000_000)),
-    ".pftrace.gz": (_perfetto, Limits(num_classes=16, num_events=1_000_000)),
-    ".tar": (_kineto, Limits(num_classes=1024, num_events=10_000_000)),
-    ".tar.gz": (_kineto, Limits(num_classes=1024, num_events=10_000_000)),
+    ".html": (partial(_by, "html", "page"), Limits(num_classes=1024, num_events=1_000_000)),
+    ".json": (partial(_by, "chrome", "chrome_json"), Limits(num_classes=16, num_events=1_000_000)),
+    ".json.gz": (partial(_by, "chrome", "chrome_json"), Limits(num_classes=16, num_events=1_000_000)),
+    ".pftrace": (partial(_by, "perfetto", "perfetto_trace"), Limits(num_classes=16, num_events=1_000_000)),
+    ".pftrace.gz": (partial(_by, "perfetto", "perfetto_trace"), Limits(num_classes=16, num_events=1_000_000)),
+    ".tar": (partial(_by, "kineto", "kineto_archive"), Limits(num_classes=1024, num_events=10_000_000)),
+    ".tar.gz": (partial(_by, "kineto", "kineto_archive"), Limits(num_classes=1024, num_events=10_000_000)),
 }
 
 
@@ -102,17 +86,8 @@ def _check_folder(path: str | os.PathLike[str]) -> None:
 def write_timeline(report: Report, path: str | os.PathLike[str], selection: Selection | None = None) -> tuple[str, ...]:
     """Write a timeline; the suffix says which: .png .svg .html .json(.gz) = Chrome trace, .pftrace(.gz) = Perfetto.
 
-    .tar(.gz) = a Kineto trace of every rank, for `simcore replay`.
-
-    Returns
-    -------
-    tuple of str
-        What the timeline leaves out, in words; empty when it shows everything.
-
-    Raises
-    ------
-    InputError
-        If the suffix is unknown, the file cannot be written or the selection names what the run does not have.
+    .tar(.gz) = a Kineto trace of every rank, for `simcore replay`. The answer is what it leaves out, in words.
+    InputError if the suffix is unknown, the file cannot be written or the run has no such part.
     """
     selection, suffix = selection or Selection(), check_timeline(path)
     draw, limits = TIMELINES[suffix]
@@ -120,7 +95,8 @@ def write_timeline(report: Report, path: str | os.PathLike[str], selection: Sele
     if suffix in MAPS and report.timeline.pipeline and selection.ranks is None:
         write_bytes(path, _picture(report, view, MAPS[suffix], staged=True))
         return ()
-    write_bytes(path, draw(report, view))
+    made = draw(report, view)
+    write_bytes(path, made if isinstance(made, bytes) else made.encode())
     return tuple(f"left out: {missing}" for missing in view.left_out)
 
 
@@ -134,24 +110,16 @@ def write_directory(
 ) -> tuple[str, ...]:
     """Write report.json, layers.csv, events.npz, breakdown.png, timeline.html and timeline.pftrace.gz into a folder.
 
-    The files, and `more` texts by name, come together or not at all.
-
-    Returns
-    -------
-    tuple of str
-        What the timelines leave out, each line beginning with the file's name.
-
-    Raises
-    ------
-    InputError
-        If the folder is not empty and `force` is not set, or cannot be written.
+    The files, and `more` texts by name, come together or not at all. The answer is what the timelines leave out, each
+    line beginning with the file's name. InputError if the folder cannot be written, or is not empty without `force`.
     """
     from simcore.report.archive import events_npz
     from simcore.report.plots import save
-    from simcore.report.tables import layer_table
+    from simcore.report.table import Table, columns
+    from simcore.report.tables import LAYER_COLUMNS, layer_rows
 
     with written_folder(folder, force=force) as target:
-        write_text(target / "layers.csv", layer_table(report.to_dict()).csv())
+        write_text(target / "layers.csv", Table("", columns(*LAYER_COLUMNS), layer_rows(report.to_dict())).csv())
         write_bytes(target / "events.npz", events_npz(report))
         save(report.plot(), target / "breakdown.png", report.provenance())
         if report.timeline.wafer:

@@ -10,14 +10,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 
+from simcore.report.model import Report
 from simcore.report.selection import View
 from simcore.report.tracks import Track, counters, lay_out, passed
 from simcore.timeline.events import NO_LAYER, EventKind, EventTable, Timeline
 from simcore.workload.model import PhaseName
 
 
-def chrome_json(timeline: Timeline, view: View, about: str = "") -> bytes:
+def chrome_json(report: Report, view: View) -> bytes:
     """The view as a JSON document; `otherData` says where it comes from and what it does not hold."""
+    timeline = report.timeline
     tracks = lay_out(timeline, view)
     lines = [*_names(view, tracks), *_iterations(timeline, view)]
     arrows = _arrows(view.events)
@@ -25,7 +27,7 @@ def chrome_json(timeline: Timeline, view: View, about: str = "") -> bytes:
         lines.extend(_slices(timeline, view, track, index))
         lines.extend(_flows(track, index, arrows))
     lines.extend(_counters(timeline, view, tracks))
-    other = json.dumps({"about": about, "left_out": list(view.left_out)})
+    other = json.dumps({"about": report.provenance(), "left_out": list(view.left_out)})
     head = '{"displayTimeUnit":"ns","otherData":' + other + ',"traceEvents":[\n'
     return (head + ",\n".join(lines) + "\n]}\n").encode()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from simcore.report.aligned import Comparison, Pair, both
 from simcore.report.document import Option, PhaseRow, ReportDocument
@@ -227,15 +227,13 @@ def _collectives(a: ReportDocument, b: ReportDocument) -> Iterable[CollectivePai
         yield CollectivePair(kind, *(_pair(sum_a, sum_b, figure) for figure in ("comm_ns", "exposed_ns", "bytes")))
 
 
-_OF_DIMENSION: tuple[Literal["bytes_per_npu", "busy_ns"], ...] = ("bytes_per_npu", "busy_ns")
-
-
 def _dims(a: ReportDocument, b: ReportDocument) -> Iterable[DimensionPair]:
     rows_a, rows_b = ({dim["index"]: dim for dim in report["dims"]} for report in (a, b))
     for index in sorted({*rows_a, *rows_b}):
         both_dims = rows_a.get(index), rows_b.get(index)
         names = [f"{dim['kind']} of {dim['npus']}" if dim else "none" for dim in both_dims]
-        size, busy = (Pair(*(dim[key] if dim else 0 for dim in both_dims)) for key in _OF_DIMENSION)
+        size = Pair(*(dim["bytes_per_npu"] if dim else 0 for dim in both_dims))
+        busy = Pair(*(dim["busy_ns"] if dim else 0 for dim in both_dims))
         yield DimensionPair(f"{index}: {_arrow(*names)}", size, busy)
 
 

@@ -51,19 +51,14 @@ class LayerRow(TypedDict):
 
 def phase_row(asked: tuple[str | None, int], compute_ns: int, comm_ns: int, exposed_ns: int) -> PhaseRow:
     """A phase that asked for a collective of so many bytes, or for None."""
-    return {
-        "compute_ns": compute_ns,
-        "comm_ns": comm_ns,
-        "exposed_ns": exposed_ns,
-        "collective": str(asked[0]) if asked[0] else None,
-        "bytes": int(asked[1]),
-    }
+    kind, size_bytes = str(asked[0]) if asked[0] else None, int(asked[1])
+    return PhaseRow(compute_ns=compute_ns, comm_ns=comm_ns, exposed_ns=exposed_ns, collective=kind, bytes=size_bytes)
 
 
 def layer_row(index: int, name: str, *phases: PhaseRow) -> LayerRow:
     """A layer with its phases, in the order of `PhaseName`."""
     forward, input_grad, weight_grad = phases
-    return {"index": index, "name": name, "forward": forward, "input_grad": input_grad, "weight_grad": weight_grad}
+    return LayerRow(index=index, name=name, forward=forward, input_grad=input_grad, weight_grad=weight_grad)
 
 
 class RankRow(TypedDict):
@@ -77,16 +72,12 @@ class RankRow(TypedDict):
     idle_ns: int
 
 
-class StageRow(TypedDict):
+class StageRow(BreakdownRow):
     """How the first NPU of a pipeline stage spends the run's time; the four shares add up to it, idle is the bubble."""
 
     stage: int
     ranks: str
     finish_ns: int
-    compute_ns: int
-    overlapped_ns: int
-    exposed_comm_ns: int
-    idle_ns: int
 
 
 class Pipeline(TypedDict):

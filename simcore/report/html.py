@@ -10,7 +10,7 @@ import base64
 import json
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,13 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.report.document import ReportDocument
-from simcore.report.overview import overview
 from simcore.report.palette import BREAKDOWN, FAMILIES, text_on
-from simcore.report.selection import View
+from simcore.report.selection import View, rank_label
 from simcore.report.tables import helps, joined, layer_rows, per_iteration, top_layers
 from simcore.report.text import EXPOSED_DEFINITIONS, dominating, headline
 from simcore.report.tracks import BusyLink, Track, busiest_links, colours, lay_out, meanings
-from simcore.timeline.breakdown import operation_totals
+from simcore.timeline.breakdown import COMMUNICATION, COMPUTING, operation_totals, shares_of_time
 from simcore.timeline.events import NO_LAYER, EventKind, Timeline
 from simcore.units import SIZES, TIMES
 from simcore.workload.model import PhaseName
@@ -34,10 +33,13 @@ if TYPE_CHECKING:
     from simcore.report.model import Report
 
 Ints = NDArray[np.int64]
+Shares = NDArray[np.float64]
 
 PARTS = Path(__file__).parent / "page"
 SCRIPTS = ("summary.js", "timeline.js", "overview.js", "controls.js")
 NAMING = ("workload", "topology")  # inputs that name the run
+MOST_ROWS, NUM_BINS = 256, 400  # of the overview
+LINKS, NOBODY = -1, -2  # beside classes of NPUs
 MOST_OCCUPATIONS, MOST_OPERATIONS, MOST_BLOCKS = 500_000, 1000, 60
 _KIND_COLUMNS = ("kind", "name", "phase", "size_bytes", "iteration")
 
@@ -134,37 +136,27 @@ def _timeline(timeline: Timeline, view: View, tracks: list[Track], links: list[B
         "num_slices": sum(len(track.rows) for track in tracks) + sum(len(link.start_ns) for link in links),
         "num_messages": len(view.events.messages),
         "left_out": view.left_out,
-        "tracks": [*_track_rows(view, tracks), *_link_rows(links)],
+        "tracks": [*_rows(view, tracks, links)],
         "legend": [(colour, text) for colour, text in meanings(timeline, view) if colour in used],
         "inks": {colour: text_on(colour) for colour in sorted(used)},
     }
 
 
-def _track_rows(view: View, tracks: list[Track]) -> Iterator[dict[str, object]]:
-    """Titles of the tracks; the first of a class carries its ranks as a heading."""
+def _rows(view: View, tracks: list[Track], links: list[BusyLink]) -> Iterator[dict[str, object]]:
+    """Titles of tracks and of links; the first of a class carries its ranks as a heading, the first link one, too."""
     labels = dict(zip(view.classes, view.labels, strict=True))
-    for index, track in enumerate(tracks):
-        following = tracks[index + 1] if index + 1 < len(tracks) else None
-        first = index == 0 or tracks[index - 1].npu_class != track.npu_class
-        yield {
-            "title": track.title if not track.lane else "",
-            "group": labels[track.npu_class],
-            "heading": labels[track.npu_class] if first else "",
-            "last": following is None or following.npu_class != track.npu_class,
-            "count": len(track.rows),
-        }
-
-
-def _link_rows(links: list[BusyLink]) -> Iterator[dict[str, object]]:
-    """Titles of the tracks of links."""
-    for index, link in enumerate(links):
-        yield {
-            "title": f"{link.share:.1%}  {link.src} > {link.dst}",
-            "group": f"busy {link.share:.1%} of the run",
-            "heading": "hottest links" if index == 0 else "",
-            "last": index == len(links) - 1,
-            "count": len(link.start_ns),
-        }
+    rows = [
+        (each.npu_class, labels[each.npu_class], labels[each.npu_class], each.title * (not each.lane), len(each.rows))
+        for each in tracks
+    ]
+    for link in links:
+        busy = f"{link.share:.1%}"
+        group, title = f"busy {busy} of the run", f"{busy}  {link.src} > {link.dst}"
+        rows.append((LINKS, "hottest links", group, title, len(link.start_ns)))
+    classes = [NOBODY, *(row[0] for row in rows), NOBODY]
+    for before, (here, heading, group, title, count), after in zip(classes, rows, classes[2:], strict=False):
+        first = heading if before != here else ""
+        yield {"title": title, "group": group, "heading": first, "last": after != here, "count": count}
 
 
 def _kinds(timeline: Timeline, view: View, tracks: list[Track]) -> tuple[list[dict[str, object]], Ints]:
@@ -210,6 +202,50 @@ def _columns(view: View, tracks: list[Track], kind_of_slice: Ints, links: list[B
         slice_of_row[view.events.messages].astype("<u4"),
     )
     return base64.b64encode(zlib.compress(b"".join(part.tobytes() for part in parts), 6)).decode()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Overview:
+    """Shares of time by class and bin, each of shape (classes, bins), between 0 and 1.
+
+    `classes` are spread evenly where the timeline has more than `MOST_ROWS`. `edges_ns` are the bins' bounds.
+    """
+
+    classes: tuple[int, ...]
+    labels: tuple[str, ...]
+    edges_ns: NDArray[np.int64]
+    compute: Shares
+    exposed: Shares
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON for the page: shares as bytes (255 = the whole bin) in base64, row by row."""
+        return {
+            "labels": self.labels,
+            "edges_ns": self.edges_ns.tolist(),
+            "compute": _bytes(self.compute),
+            "exposed": _bytes(self.exposed),
+        }
+
+
+def overview(timeline: Timeline, names: Mapping[int, str] | None = None) -> Overview:
+    """Computing and exposed communication of every class of ranks in equal bins of the run's time.
+
+    `names` are of classes that are not called by their ranks.
+    """
+    num_rows = min(len(timeline.ranks), MOST_ROWS)
+    classes = np.unique(np.linspace(0, len(timeline.ranks) - 1, num_rows).round().astype(np.int64))
+    num_bins = min(NUM_BINS, max(timeline.time_ns, 1))
+    edges_ns = np.linspace(0, max(timeline.time_ns, 1), num_bins + 1).round().astype(np.int64)
+    busy = shares_of_time(timeline.events, (*COMPUTING, *COMMUNICATION), classes, edges_ns)
+    compute = shares_of_time(timeline.events, COMPUTING, classes, edges_ns)
+    known = names or {}
+    labels = tuple(known.get(each) or rank_label(timeline.ranks[each]) for each in classes.tolist())
+    return Overview(tuple(classes.tolist()), labels, edges_ns, compute, busy - compute)
+
+
+def _bytes(shares: Shares) -> str:
+    levels = np.clip(np.rint(255 * shares), 0, 255).astype(np.uint8)
+    return base64.b64encode(levels.tobytes()).decode()
 
 
 NUM_LAYERS = 15

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import json
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from simcore.errors import InputError
@@ -117,11 +117,11 @@ class _Writer:
         self.opened += [(name, self.now_ns) for name in ranges[same:]]
 
     def _range(self, name: str, start_ns: int, end_ns: int) -> None:
-        self._event("user_annotation", name, "1", start_ns, end_ns)
+        self._event("user_annotation", name, "1", (start_ns, end_ns))
 
     def _call(self, name: str, span: tuple[int, int]) -> int:
         self.correlation += 1
-        self._event("cuda_runtime", name, "1", *span, {"correlation": self.correlation})
+        self._event("cuda_runtime", name, "1", span, {"correlation": self.correlation})
         return self.correlation
 
     def _stream(self, name: str) -> int:
@@ -139,7 +139,7 @@ class _Writer:
             "wait_on_stream": self._stream(source),
             "wait_on_cuda_event_record_corr_id": record,
         }
-        self._event("cuda_sync", "Stream Wait Event", str(self._stream(stream)), *span, arguments)
+        self._event("cuda_sync", "Stream Wait Event", str(self._stream(stream)), span, arguments)
 
     def _launch(self, kernel: Kernel) -> None:
         correlation = self._call("cudaLaunchKernel", span := self._stamp(kernel.start_ns))
@@ -150,27 +150,21 @@ class _Writer:
             name = f"ncclDevKernel_{OPERATIONS[kernel.said.operation][1]}(ncclDevKernelArgsStorage<4096ul>)"
             arguments |= _said(kernel.said)
         start_ns = max(kernel.start_ns, span[0])
-        self._event("kernel", name, str(stream), start_ns, max(kernel.end_ns, start_ns), arguments)
+        self._event("kernel", name, str(stream), (start_ns, max(kernel.end_ns, start_ns)), arguments)
 
     def _event(
-        self,
-        category: str,
-        name: str,
-        thread: str,
-        start_ns: int,
-        end_ns: int,
-        args: Mapping[str, object] | None = None,
+        self, category: str, name: str, thread: str, span: tuple[int, int], args: Mapping[str, object] | None = None
     ) -> None:
         more = f',"args":{json.dumps(args)}' if args else ""
-        times = f'"ts":{microseconds(start_ns)},"dur":{microseconds(end_ns - start_ns)}'
+        times = f'"ts":{microseconds(span[0])},"dur":{microseconds(span[1] - span[0])}'
         head = f'"ph":"X","cat":"{category}","name":{json.dumps(name)},"pid":{self.rank},"tid":{thread}'
         self.events.append(f"{{{head},{times}{more}}}")
 
 
-def _said(said: Said) -> Iterator[tuple[str, object]]:
+def _said(said: Said) -> dict[str, object]:
     """NCCL's arguments as the profiler writes them; sizes are counted in bytes."""
     pair = {"Src Rank": said.source, "Dst Rank": said.destination} if said.source >= 0 else {}
-    found: dict[str, object] = {
+    return {
         "Collective name": OPERATIONS[said.operation][0],
         "In msg nelems": said.size_bytes,
         "dtype": "Byte",
@@ -178,5 +172,5 @@ def _said(said: Said) -> Iterator[tuple[str, object]]:
         "Process Group Name": str(said.group),
         "Process Group Description": GROUPS[said.group],
         "Process Group Ranks": str(list(said.ranks)),
+        **pair,
     }
-    return iter((found | pair).items())

@@ -9,15 +9,16 @@ from numpy.typing import NDArray
 
 from simcore.errors import InputError
 from simcore.report.palette import HEAT, INK
-from simcore.report.plots import canvas, styled
+from simcore.report.plots import canvas, heat, styled
 from simcore.timeline.events import LinkTable, Timeline
+from simcore.units import SIZES, format_bytes, largest_unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Places = NDArray[np.float64]
-MEGA = 1e6
+CARRIED = "bytes over the link"
 ASIDE = 0.1  # how far a link lies beside the middle: its twin lies on the other side
 NEAR, FAR = 0.28, 0.72  # where arrows begin and end between two nodes
 SIDE = 0.4  # of a node's square
@@ -27,23 +28,18 @@ LARGEST_INCHES = 14.0
 
 
 def links_figure(timeline: Timeline) -> Figure:
-    """Links coloured by the bytes they carried, the title names the hottest.
+    """Links coloured by the bytes they carried, the title names the hottest; InputError when the run has no links.
 
     Where the network lies flat (meshes, tori, wafers) links are arrows, row 0 on top; a torus's links around leave the
     map at its edge. Of other networks a matrix shows them, of many nodes those with the hottest links.
-
-    Raises
-    ------
-    InputError
-        If the run did not model links.
     """
     links = timeline.links
     if links is None or not len(links.size_bytes):
         raise InputError.at("--links", "this run has no links", expected="a run with --network congested or fair")
     figure = _matrix(links) if links.coordinates is None else _map(timeline, links, links.coordinates.astype(float))
     hottest = int(links.size_bytes.argmax())
-    busy, carried = links.busy_ns[hottest] / max(timeline.time_ns, 1), links.size_bytes[hottest] / MEGA
-    told = f"hottest: {links.src[hottest]} to {links.dst[hottest]}, {carried:.4g} MB, busy {busy:.0%}"
+    busy, carried = links.busy_ns[hottest] / max(timeline.time_ns, 1), format_bytes(int(links.size_bytes[hottest]))
+    told = f"hottest: {links.src[hottest]} to {links.dst[hottest]}, {carried}, busy {busy:.0%}"
     with styled():
         figure.axes[0].set_title(told, fontsize=9, color=INK)
     return figure
@@ -64,34 +60,37 @@ def _map(timeline: Timeline, links: LinkTable, places: Places) -> Figure:
 def _matrix(links: LinkTable) -> Figure:
     """A cell for every two nodes that a link joins: numbered nodes in order, then the others."""
     hottest = np.argsort(-links.size_bytes, kind="stable").tolist()
-    chosen = list(dict.fromkeys(end for link in hottest for end in (links.src[link], links.dst[link])))[:MOST_NODES]
-    nodes = sorted(chosen, key=lambda node: (not node.isdecimal(), int(node) if node.isdecimal() else 0, node))
+    ends = list(dict.fromkeys(end for link in hottest for end in (links.src[link], links.dst[link])))
+    nodes = sorted(
+        ends[:MOST_NODES], key=lambda node: (not node.isdecimal(), int(node) if node.isdecimal() else 0, node)
+    )
     place = {node: index for index, node in enumerate(nodes)}
-    megabytes = np.full((len(nodes), len(nodes)), np.nan)
+    carried = np.zeros((len(nodes), len(nodes)), np.int64)
     for link in reversed(hottest):
         if links.src[link] in place and links.dst[link] in place:
-            megabytes[place[links.src[link]], place[links.dst[link]]] = links.size_bytes[link] / MEGA
+            carried[place[links.src[link]], place[links.dst[link]]] = links.size_bytes[link]
     side = min(max(3.5, 0.22 * len(nodes) + 2), 9)
     ticks = range(0, len(nodes), max(1, len(nodes) // 24))
     with canvas(side + 1, side) as (figure, axes):
-        shown = axes.imshow(np.ma.masked_invalid(megabytes), cmap=HEAT, vmin=0, interpolation="nearest")
+        heat(figure, axes, carried, CARRIED)
         axes.set_xticks(ticks, [nodes[tick] for tick in ticks], rotation=90)
         axes.set_yticks(ticks, [nodes[tick] for tick in ticks])
-        axes.set(xlabel="to", ylabel="from")
-        figure.colorbar(shown, ax=axes, label="bytes over the link (MB)", shrink=0.8)
+        left_out = f" ({len(nodes)} of {len(ends):,} nodes)" if len(ends) > len(nodes) else ""
+        axes.set(xlabel=f"to{left_out}", ylabel="from")
     return figure
 
 
 def _draw_links(figure: Figure, axes: Axes, links: LinkTable, places: Places) -> None:
     start, stop = _arrows(places)
-    megabytes = links.size_bytes / MEGA
-    order = np.argsort(megabytes, kind="stable")  # the hottest on top
+    scale, unit = largest_unit(float(links.size_bytes.max()), SIZES)
+    carried = links.size_bytes / scale
+    order = np.argsort(carried, kind="stable")  # the hottest on top
     arrows = axes.quiver(
-        *start[order].T, *(stop - start)[order].T, megabytes[order], cmap=HEAT, angles="xy", scale_units="xy", scale=1,
+        *start[order].T, *(stop - start)[order].T, carried[order], cmap=HEAT, angles="xy", scale_units="xy", scale=1,
         width=0.06, units="xy", headwidth=2.4, headlength=2.4, headaxislength=2.4,
     )  # fmt: skip
-    arrows.set_clim(0, max(float(megabytes.max()), 1e-9))
-    figure.colorbar(arrows, ax=axes, label="bytes over the link (MB)", shrink=0.8)
+    arrows.set_clim(0, max(float(carried.max()), 1e-9))
+    figure.colorbar(arrows, ax=axes, label=f"{CARRIED} ({unit})", shrink=0.8)
 
 
 def _arrows(places: Places) -> tuple[Places, Places]:

@@ -29,7 +29,6 @@ from simcore.report.document import (
     RuleRow,
     SpreadRow,
     StageRow,
-    StepRow,
     encode,
     layer_row,
     phase_row,
@@ -140,25 +139,20 @@ class Report:
             "warnings": list(self.warnings),
             "inputs": [cast(InputRow, asdict(entry)) for entry in self.inputs],
         }
-        pipeline = _pipeline(timeline)
-        if pipeline:
-            document["pipeline"] = pipeline
-        if timeline.wafer:
-            document["wafer"] = {"steps": cast(list[StepRow], timeline.wafer.steps)}
-        if self.noise is not None:
-            document["noise"] = self.noise
-        if self.options:
-            document["options"] = dict(self.options)
+        told: dict[str, object] = {
+            "pipeline": _pipeline(timeline),
+            "wafer": {"steps": timeline.wafer.steps} if timeline.wafer else None,
+            "noise": self.noise,
+            "options": dict(self.options),
+            "what_would_help": list(self.helps),
+            "profile_rules": list(self.rules),
+            **_network(timeline),
+        }
         if self.options.get("power"):
             from simcore.report.power import power_over_time
 
-            document["power"] = power_over_time(timeline, str(self.options["power"]))
-        if self.helps:
-            document["what_would_help"] = list(self.helps)
-        if self.rules:
-            document["profile_rules"] = list(self.rules)
-        _tell_network(document, timeline)
-        return document
+            told["power"] = power_over_time(timeline, str(self.options["power"]))
+        return cast(ReportDocument, document | {name: said for name, said in told.items() if said})
 
     def to_json(self) -> str:
         """The document as text: keys sorted, no NaN, a line break at the end."""
@@ -166,18 +160,13 @@ class Report:
 
     def provenance(self) -> str:
         """Where the figures come from, in a line for the metadata of pictures and traces."""
-        files = (f"{entry.role} {entry.path} sha256:{entry.sha256}" for entry in self.inputs)
+        files = (f"{one.role} {one.path}" + f" sha256:{one.sha256}" * bool(one.sha256) for one in self.inputs)
         made_by = f"simcore {__version__}, profile {self.profile}, network {self.network}"
         return "; ".join((made_by, *files))
 
     def to_pandas(self, table: str = "layers") -> pandas.DataFrame:
         """One table as a pandas frame: `layers` (a row per layer and phase), `ranks`, `dims`, `links`,
-        `iterations`, `events`, `what_would_help`.
-
-        Raises
-        ------
-        InputError
-            If there is no such table.
+        `iterations`, `events`, `what_would_help`; InputError for another.
         """
         return cast("pandas.DataFrame", self._frame("pandas", table))
 
@@ -204,11 +193,11 @@ def spread_of(seed: int, jitter: Sequence[str], times_ns: Sequence[int]) -> Nois
     return {"seed": seed, "jitter": list(jitter), "runs": runs, "time_ns": spread, "times_ns": listed}
 
 
-def _tell_network(document: ReportDocument, timeline: Timeline) -> None:
+def _network(timeline: Timeline) -> dict[str, object]:
     """What faults, queues and circuits did, where there were some."""
-    links, circuits = timeline.links, timeline.circuits
-    if links is not None and links.faults:
-        document["faults"] = [
+    links, circuits, told = timeline.links, timeline.circuits, dict[str, object]()
+    if links is not None:
+        told["faults"] = [
             {
                 "fault": one.fault,
                 "begin_ns": one.begin_ns,
@@ -219,11 +208,11 @@ def _tell_network(document: ReportDocument, timeline: Timeline) -> None:
             }
             for one in links.faults
         ]
-    if links is not None and links.queues is not None:
-        document["queues"] = queues_document(links, links.queues, timeline.time_ns)
+        told["queues"] = queues_document(links, links.queues, timeline.time_ns) if links.queues else None
     if circuits is not None:
         changes, names = len(circuits.changes) - 1, list(circuits.names)
-        document["circuits"] = {"configurations": names, "changes": changes, "changing_ns": changes * circuits.delay_ns}
+        told["circuits"] = {"configurations": names, "changes": changes, "changing_ns": changes * circuits.delay_ns}
+    return told
 
 
 def _layers(timeline: Timeline) -> list[LayerRow]:

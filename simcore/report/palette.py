@@ -8,7 +8,7 @@ two that show on white and on black.
 from __future__ import annotations
 
 PHASES = ("#0072B2", "#56B4E9", "#004B78")  # forward, input gradient, weight gradient
-DIMENSIONS = ("#E69F00", "#CC79A7", "#009E73", "#F0E442", "#882255", "#999933")
+DIMENSIONS = ("#E69F00", "#CC79A7", "#009E73", "#F0E442", "#882255", "#999933")  # they repeat
 FAMILIES = {
     "compute": PHASES[0],
     "host": "#7F8C8D",
@@ -26,11 +26,6 @@ BREAKDOWN = {
 }
 INK = "#222222"
 HEAT = "cividis_r"  # made for colour-vision deficiency; reversed: what is hot is dark on white paper
-
-
-def dimension(index: int) -> str:
-    """The colour of a dimension's communication; they repeat after six."""
-    return DIMENSIONS[index % len(DIMENSIONS)]
 
 
 def text_on(colour: str) -> str:

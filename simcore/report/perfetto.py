@@ -9,12 +9,12 @@ receive of every message.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
 
+from simcore.report.model import Report
 from simcore.report.selection import View
 from simcore.report.tracks import Track, counters, lay_out, passed
 from simcore.timeline.events import NO_LAYER, Curve, EventKind, EventTable, Timeline
@@ -64,42 +64,25 @@ BYTES, ITERATION, LAYER, PHASE = range(1, 5)  # their iids
 Stamped = tuple[int, bytes]  # a time in ns, and a packet without its timestamp
 
 
-@dataclass(frozen=True, slots=True)
-class _Strings:
-    """Everything a slice may say, by iid: first the layers' names, then the phases'."""
-
-    layers: tuple[str, ...]
-
-    def layer(self, index: int) -> int:
-        return 1 + index
-
-    def phase(self, index: int) -> int:
-        return 1 + len(self.layers) + index
-
-    def packet(self, events: EventTable) -> bytes:
-        """The first packet: interned strings, after which the others may refer to them."""
-        values = (*self.layers, *(phase.value for phase in PhaseName))
-        table = b"".join(
-            nested(field, number(1, iid) + text(2, each))
-            for field, texts in (
-                (1, [kind.name.lower() for kind in EventKind]),
-                (2, events.names),
-                (3, ARGUMENTS),
-                (29, values),
-            )
-            for iid, each in enumerate(texts, 1)
-        )
-        return nested(1, ON_SEQUENCE + number(13, STATE_CLEARED) + nested(12, table))
+def _interned(layers: Sequence[str], events: EventTable) -> bytes:
+    """The first packet: everything a slice may say, by iid from 1 on; among values layers' names, then phases'."""
+    kinds, phases = [kind.name.lower() for kind in EventKind], [phase.value for phase in PhaseName]
+    table = b"".join(
+        nested(field, number(1, iid) + text(2, each))
+        for field, texts in ((1, kinds), (2, events.names), (3, ARGUMENTS), (29, (*layers, *phases)))
+        for iid, each in enumerate(texts, 1)
+    )
+    return nested(1, ON_SEQUENCE + number(13, STATE_CLEARED) + nested(12, table))
 
 
-def perfetto_trace(timeline: Timeline, view: View, about: str = "") -> bytes:
+def perfetto_trace(report: Report, view: View) -> bytes:
     """The view as the bytes of a `.pftrace` file; its root track says where it comes from and what is left out."""
+    timeline = report.timeline
     tracks = lay_out(timeline, view)
-    strings = _Strings(timeline.layers)
     first = FIRST_CLASS + len(view.classes)
     uuids = range(first, first + len(tracks))
     figures = [*counters(timeline, view, tracks)] if tracks else []
-    packets = [strings.packet(view.events), *_structure(view, about)]
+    packets = [_interned(timeline.layers, view.events), *_structure(view, report.provenance())]
     packets += [_describe(uuid, _parent(view, each), each.label, uuid) for uuid, each in enumerate(tracks, first)]
     packets += [_describe(LINKS, ROOT, "links", LINKS_RANK)] if any(each.npu_class < 0 for each in figures) else []
     packets += [
@@ -109,7 +92,7 @@ def perfetto_trace(timeline: Timeline, view: View, about: str = "") -> bytes:
     stamped = list(_marks(timeline, view))
     arrows = _arrows(view.events)
     for uuid, track in zip(uuids, tracks, strict=True):
-        stamped += _slices(view, track, uuid, strings, arrows)
+        stamped += _slices(view, track, uuid, len(timeline.layers), arrows)
     for uuid, counter in enumerate(figures, uuids.stop):
         place = number(9, COUNTER) + number(11, uuid)
         stamped += [(time_ns, _event(place + double(44, value))) for time_ns, value in counter.values]
@@ -161,7 +144,7 @@ def _arrows(events: EventTable) -> Mapping[int, bytes]:
     return begins | {receive: fixed(FLOW_ENDS, 1 + index) for index, (_, receive) in enumerate(passed(events))}
 
 
-def _slices(view: View, track: Track, uuid: int, strings: _Strings, arrows: Mapping[int, bytes]) -> Iterator[Stamped]:
+def _slices(view: View, track: Track, uuid: int, num_layers: int, arrows: Mapping[int, bytes]) -> Iterator[Stamped]:
     """Begin and end of every slice of a track; slices alike share their bytes."""
     events, place = view.events, number(11, uuid)
     closing = _event(number(9, SLICE_END) + place)
@@ -171,12 +154,12 @@ def _slices(view: View, track: Track, uuid: int, strings: _Strings, arrows: Mapp
     for row, (start_ns, end_ns), key in zip(track.rows.tolist(), times, alike, strict=True):
         packet = opening.get(key)
         if packet is None:
-            packet = opening[key] = _event(number(9, SLICE_BEGIN) + place + _said(key, strings))
+            packet = opening[key] = _event(number(9, SLICE_BEGIN) + place + _said(key, num_layers))
         if row not in arrows:
             yield start_ns, packet
             yield end_ns, closing
         elif key[0] == EventKind.SEND:
-            yield start_ns, _event(number(9, SLICE_BEGIN) + place + _said(key, strings) + arrows[row])
+            yield start_ns, _event(number(9, SLICE_BEGIN) + place + _said(key, num_layers) + arrows[row])
             yield end_ns, closing
         else:  # a receive may begin before its send: the arrow comes with its end
             yield start_ns, packet
@@ -186,15 +169,15 @@ def _slices(view: View, track: Track, uuid: int, strings: _Strings, arrows: Mapp
 _SLICE_COLUMNS = ("kind", "name", "layer", "phase", "size_bytes", "iteration")
 
 
-def _said(key: tuple[int, ...], strings: _Strings) -> bytes:
+def _said(key: tuple[int, ...], num_layers: int) -> bytes:
     """Category, name and arguments of a slice."""
     kind, name, layer, phase, size_bytes, iteration = key
     said = number(3, 1 + kind) + number(10, 1 + name)
     said += _argument(BYTES, 3, max(size_bytes, 0)) + _argument(ITERATION, 3, max(iteration, 0))
-    if layer != NO_LAYER and layer < len(strings.layers):
-        said += _argument(LAYER, 17, strings.layer(layer))
+    if layer != NO_LAYER and layer < num_layers:
+        said += _argument(LAYER, 17, 1 + layer)
     if phase >= 0:
-        said += _argument(PHASE, 17, strings.phase(phase))
+        said += _argument(PHASE, 17, 1 + num_layers + phase)
     return said
 
 

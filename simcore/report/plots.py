@@ -15,14 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simcore.files import suffix_of, write_bytes
 from simcore.report.document import LayerRow, ReportDocument
-from simcore.report.palette import BREAKDOWN, FAMILIES, INK, PHASES, text_on
+from simcore.report.palette import BREAKDOWN, FAMILIES, HEAT, INK, PHASES, text_on
 from simcore.report.table import shorten
 from simcore.report.tables import layer_total, layers_by_name, per_iteration, phases
 from simcore.report.text import PHASE_WORDS
-from simcore.units import largest_unit
+from simcore.units import SIZES, largest_unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -72,10 +73,15 @@ def image(figure: Figure, kind: Literal["png", "svg", "pdf"], about: str = "") -
     return UNFIT_FOR_XML.sub(b"?", out.getvalue()) if kind == "svg" else out.getvalue()
 
 
+def plain(text: str, width: int) -> str:
+    """Text in at most so many characters, in which matplotlib sees no formula."""
+    return shorten(text, width).replace("$", r"\$")
+
+
 def titled(figure: Figure, title: str) -> Figure:
     """The figure under a line that says what it shows."""
     with styled():
-        figure.suptitle(shorten(title, 100).replace("$", r"\$"), fontsize=10, color=INK, x=0.01, ha="left")
+        figure.suptitle(plain(title, 100), fontsize=10, color=INK, x=0.01, ha="left")
     return figure
 
 
@@ -108,6 +114,14 @@ def canvas(
             yield figure, figure.subplots(len(height_ratios), height_ratios=height_ratios, squeeze=False, **more)[:, 0]
         else:
             yield figure, figure.subplots(rows, columns)
+
+
+def heat(figure: Figure, axes: Axes, size_bytes: NDArray[Any], label: str) -> None:
+    """A matrix of bytes from one (row) to another (column), white where there are none."""
+    scale, unit = largest_unit(float(size_bytes.max(initial=0)), SIZES)
+    shown = np.ma.masked_equal(size_bytes / scale, 0)
+    picture = axes.imshow(shown, cmap=HEAT, vmin=0, interpolation="nearest")
+    figure.colorbar(picture, ax=axes, label=f"{label} ({unit})", shrink=0.8)
 
 
 def name_front(axes: Axes, points: Sequence[tuple[float, float]], names: Sequence[str]) -> None:
@@ -191,7 +205,7 @@ def _layer_bars(axes: Axes, layers: Sequence[LayerRow], left_out: int, *, staged
         axes.barh(places, lengths, left=left, color=colour, edgecolor="white", linewidth=0.4, label=label)
         left += lengths
     note = f"; {left_out} layers that cost less are left out" if left_out else ""
-    axes.set_yticks(places, [shorten(layer["name"], 28).replace("$", r"\$") for layer in layers])
+    axes.set_yticks(places, [plain(layer["name"], 28) for layer in layers])
     whose = "first ranks of all stages added up" if staged else "rank 0"
     axes.set(xlabel=f"time in an iteration, {whose} ({unit}){note}")
     axes.invert_yaxis()

@@ -9,8 +9,7 @@ import numpy as np
 from simcore.compute.accelerators import accelerator
 from simcore.compute.power import board_w
 from simcore.report.document import PowerRow
-from simcore.report.overview import shares_of_time
-from simcore.timeline.breakdown import COMPUTING
+from simcore.timeline.breakdown import COMPUTING, shares_of_time
 from simcore.timeline.events import Timeline
 
 NUM_BINS = 200

@@ -62,13 +62,7 @@ class Program:
 
 
 def program_of(report: Report) -> Iterator[tuple[int, Program]]:
-    """The program of the first rank of every class, by class.
-
-    Raises
-    ------
-    InputError
-        When the run is none of a text workload in pipeline stages.
-    """
+    """The program of the first rank of every class, by class; InputError where no text workload ran in stages."""
     workload, run = report.workload, report.timeline.pipeline
     if workload is None or run is None:
         raise InputError.at(
@@ -180,10 +174,11 @@ class _Rank:
             for passage in passages
             if passage.target
         }
-        sources = [passage.source for passage in own if passage.source]
+        sources = [(passage.source.stage, passage.source.tag) for passage in own if passage.source]
+        arrivals = [(self.messages[EventKind.RECV, self.iteration, senders[source]], source) for source in sources]
         self.inbox = {other: [] for other in range(plan.stages)}
-        for times, source in sorted((self._arrival(senders, source), (source.stage, source.tag)) for source in sources):
-            self.inbox[source[0]].append((source[1], times))
+        for times, (stage, tag) in sorted(arrivals):
+            self.inbox[stage].append((tag, times))
         for passage in own:
             self._cell(passage, steps_of(passage, splits=plan.splits_backward))
         reducing, closing = end_steps(*self.pipeline.ends[self.stage])
@@ -191,10 +186,6 @@ class _Rank:
         self.awaited |= dict.fromkeys(self.pending.values())
         self.pending.clear()
         self._play(closing, ("end of step",))
-
-    def _arrival(self, senders: dict[tuple[int, int], str], source: Transfer) -> Times:
-        """When a transfer to this rank was sent and when it was here."""
-        return self.messages[EventKind.RECV, self.iteration, senders[source.stage, source.tag]]
 
     def _cell(self, passage: Passage, steps: Iterable[Step]) -> None:
         cell = passage.cell

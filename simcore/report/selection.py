@@ -98,20 +98,17 @@ def parse_window(text: str) -> tuple[int, int]:
 
 
 def choose(timeline: Timeline, selection: Selection, limits: Limits) -> View:
-    """The part of a timeline that a selection and a viewer's limits leave.
+    """The part of a timeline that a selection and a viewer's limits leave; InputError where the run has no such part.
 
     Where nothing is asked: every class and iteration if they fit; else representative classes (NPU 0, slowest,
     fastest, median), then the last iteration, then the beginning of it.
-
-    Raises
-    ------
-    InputError
-        If a rank or an iteration does not exist or the window lies outside the run.
     """
     _check(timeline, selection)
     classes = _classes(timeline, selection, limits)
     mask = np.isin(timeline.events.npu_class, classes)
-    iteration = _iteration(timeline, selection, int(mask.sum()) > limits.num_events)
+    iteration, last = selection.iteration, len(timeline.iterations) - 1
+    if iteration is None and not selection.window_ns and last > 0 and int(mask.sum()) > limits.num_events:
+        iteration = last
     if iteration is not None:
         mask &= timeline.events.iteration == iteration
     if selection.window_ns:
@@ -142,13 +139,6 @@ def _check(timeline: Timeline, selection: Selection) -> None:
     if selection.window_ns and selection.window_ns[0] > timeline.time_ns:
         expected, found = f"a window that begins before {timeline.time_ns} ns", f"{selection.window_ns[0]} ns"
         raise InputError.at("--window", "the window is after the end of the run", expected=expected, found=found)
-
-
-def _iteration(timeline: Timeline, selection: Selection, crowded: bool) -> int | None:
-    """The only iteration to show: the one asked for, the last one where all are too many; None = all."""
-    if selection.iteration is not None or selection.window_ns or len(timeline.iterations) < 2:
-        return selection.iteration
-    return len(timeline.iterations) - 1 if crowded else None
 
 
 def _bounds(

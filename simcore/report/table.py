@@ -82,17 +82,9 @@ def shorten(text: str, width: int) -> str:
 class Table:
     """Rows under columns, as text, HTML or CSV.
 
-    Parameters
-    ----------
-    title : str
-        The line above it; none where empty.
-    columns : sequence of Column
-    rows : sequence of sequences, or of mappings with the columns' keys
-        Bare figures, strings, or None where there is no figure.
-    total : int
-        Rows that there are in all, where `rows` are chosen of them.
-    noun, listed : str
-        What a row is, and where all of them are.
+    `title` is the line above it; none where empty. A row is a sequence, or a mapping with the columns' keys: bare
+    figures, strings, or None where there is no figure. `total` counts the rows that there are in all, where `rows` are
+    chosen of them; `noun` says what a row is, `listed` where all of them are.
     """
 
     title: str

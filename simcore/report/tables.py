@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
+from itertools import accumulate, pairwise
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import numpy as np
 
 from simcore.errors import InputError, closest
-from simcore.report.document import LayerRow, PhaseRow, ReportDocument, layer_row
+from simcore.report.document import BreakdownRow, LayerRow, PhaseRow, ReportDocument, layer_row, phase_row
 from simcore.report.table import Table, columns
 from simcore.timeline.events import COLUMNS, EventKind, EventTable
 from simcore.workload.model import PhaseName
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 Figure = Literal["compute_ns", "comm_ns", "exposed_ns"]
 LAYER_COLUMNS = ("layer", "name", "phase", "compute_ns", "comm_ns", "exposed_ns", "collective", "bytes")
 
-SUMMED = (
+SUMMED = {
     "time_ns",
     "compute_ns",
     "exposed_comm_ns",
@@ -31,7 +32,8 @@ SUMMED = (
     "dims",
     "pipeline",
     "what_would_help",
-)
+}
+SHARES = BreakdownRow.__annotations__
 TABLES = ("layers", "ranks", "dims", "links", "iterations", "events", "what_would_help")
 
 
@@ -93,10 +95,17 @@ def per_iteration(document: ReportDocument) -> ReportDocument:
 def _mean(value: Any, count: int, key: str = "") -> Any:
     """A part of the document with a mean for each time and each traffic of an NPU."""
     if isinstance(value, dict):
-        return {name: _mean(part, count, name) for name, part in value.items()}
+        means = {name: _mean(part, count, name) for name, part in value.items()}
+        return means | _mean_shares(value, count) if value.keys() >= SHARES.keys() else means
     if isinstance(value, list):
         return [_mean(part, count) for part in value]
     return round(value / count) if key.endswith(("_ns", "bytes_per_npu")) else value
+
+
+def _mean_shares(shares: Mapping[str, int], count: int) -> dict[str, int]:
+    """Means of the four shares that add up to the mean of their sum, which those rounded one by one need not do."""
+    ends = [round(end / count) for end in accumulate((shares[name] for name in SHARES), initial=0)]
+    return {name: end - begin for name, (begin, end) in zip(SHARES, pairwise(ends), strict=True)}
 
 
 def phases(layer: LayerRow) -> Iterable[tuple[PhaseName, PhaseRow]]:
@@ -123,17 +132,9 @@ def _phase_rows(layer: LayerRow) -> tuple[PhaseRow, PhaseRow, PhaseRow]:
 
 def sum_of_phases(rows: Sequence[PhaseRow]) -> PhaseRow:
     """Phases added up; nothing of none."""
-
-    def total(figure: str) -> int:
-        return sum(map(itemgetter(figure), rows))
-
-    return {
-        "compute_ns": total("compute_ns"),
-        "comm_ns": total("comm_ns"),
-        "exposed_ns": total("exposed_ns"),
-        "collective": ", ".join(dict.fromkeys(filter(None, map(itemgetter("collective"), rows)))) or None,
-        "bytes": total("bytes"),
-    }
+    kinds = ", ".join(dict.fromkeys(filter(None, map(itemgetter("collective"), rows)))) or None
+    size, *times = (sum(map(itemgetter(figure), rows)) for figure in ("bytes", *get_args(Figure)))
+    return phase_row((kinds, size), *times)
 
 
 def layer_rows(document: ReportDocument) -> list[dict[str, object]]:
@@ -143,11 +144,6 @@ def layer_rows(document: ReportDocument) -> list[dict[str, object]]:
         for layer in document["layers"]
         for phase, figures in phases(layer)
     ]
-
-
-def layer_table(document: ReportDocument) -> Table:
-    """layers.csv: one row per layer and phase."""
-    return Table("", columns(*LAYER_COLUMNS), layer_rows(document))
 
 
 def share(part: float, whole: float) -> float:

@@ -78,9 +78,7 @@ def _parts(
     yield _ranks(each, width, num_rows)
     yield _links(each, width)
     yield queues_text(whole, width)
-    yield wrapped(_circuits(whole), width)
-    yield wrapped(_faults(whole), width)
-    yield wrapped(_power(whole), width)
+    yield from (wrapped(note, width) for note in _notes(whole))
     yield from _wafer_steps(whole)
     yield _definitions(whole, width)
     yield "" if "what_would_help" in whole or not whole["time_ns"] else wrapped(ADVICE, width)
@@ -113,32 +111,20 @@ def _noise(document: ReportDocument) -> str:
     return f"Seeds {noise['seed']} to {last}: {spread}{each}; what follows is seed {noise['seed']}."
 
 
-def _circuits(document: ReportDocument) -> str:
-    """How often an optical switch changed its circuits."""
-    if "circuits" not in document:
-        return ""
-    row = document["circuits"]
-    among, took = ", ".join(row["configurations"]), format_ns(row["changing_ns"])
-    return f"Circuits ({among}) were changed {row['changes']:,} times, {took} in all."
-
-
-def _faults(document: ReportDocument) -> str:
-    """A line for every fault."""
-    return "\n".join(
+def _notes(document: ReportDocument) -> Iterator[str]:
+    """How often an optical switch changed its circuits, what each fault did, what the boards draw."""
+    if row := document.get("circuits"):
+        among, took = ", ".join(row["configurations"]), format_ns(row["changing_ns"])
+        yield f"Circuits ({among}) were changed {row['changes']:,} times, {took} in all."
+    yield "\n".join(
         f"Fault {row['fault']}: {row['transfers']:,} transfers slowed down ({format_bytes(row['bytes'])}), "
         f"{row['rerouted']:,} led around."
         for row in document.get("faults", ())
     )
-
-
-def _power(document: ReportDocument) -> str:
-    """What the boards draw."""
-    if "power" not in document:
-        return ""
-    row = document["power"]
-    name, npus = row["accelerator"], document["npus"]
-    drawn = f"{row['board_w']:,.0f} W on average, {format_joules(row['energy_j'] / npus)}"
-    return f"Power: a {name} draws {drawn}; all {npus:,} {format_joules(row['energy_j'])}."
+    if power := document.get("power"):
+        name, npus = power["accelerator"], document["npus"]
+        drawn = f"{power['board_w']:,.0f} W on average, {format_joules(power['energy_j'] / npus)}"
+        yield f"Power: a {name} draws {drawn}; all {npus:,} {format_joules(power['energy_j'])}."
 
 
 def _wafer_steps(document: ReportDocument) -> Iterator[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.report.palette import DIMENSIONS, FAMILIES, PHASES, dimension
+from simcore.report.palette import DIMENSIONS, FAMILIES, PHASES
 from simcore.report.queues import deepest, most_waiting
 from simcore.report.selection import View
 from simcore.report.text import PHASE_WORDS
@@ -125,7 +125,7 @@ def lanes(start_ns: Ints, end_ns: Ints) -> Ints:
 def colours(view: View, track: Track) -> list[str]:
     """The colour of each slice of a track."""
     if track.family == "dimension":
-        return [dimension(track.dim)] * len(track.rows)
+        return [DIMENSIONS[track.dim % len(DIMENSIONS)]] * len(track.rows)
     if track.family == "compute":
         return [
             PHASES[phase] if phase >= 0 else FAMILIES["compute"] for phase in view.events.phase[track.rows].tolist()

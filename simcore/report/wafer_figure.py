@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.files import write_text
-from simcore.report.palette import DIMENSIONS, HEAT, INK
-from simcore.report.plots import canvas, save
+from simcore.report.palette import DIMENSIONS, INK
+from simcore.report.plots import canvas, heat, save
 from simcore.units import format_bytes
-from simcore.workload.wafer import CoreStep, Instruction
+from simcore.workload.wafer import CoreStep
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,16 +23,13 @@ if TYPE_CHECKING:
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
-MEGA = 1e6
 MOST_MATRICES = 6  # pictures of single layers in a folder; traffic.csv has them all
 
 
 def matrix_figure(sent_bytes: IntArray, title: str = "") -> Figure:
     """Bytes from every node (rows) to every node (columns), with what each sends and receives in total."""
     with canvas(9, 8) as (figure, axes):
-        shown = np.ma.masked_equal(sent_bytes / MEGA, 0)
-        picture = axes.imshow(shown, cmap=HEAT, interpolation="nearest")
-        figure.colorbar(picture, ax=axes, label="bytes sent (MB)", shrink=0.8)
+        heat(figure, axes, sent_bytes, "bytes sent")
         sent, received = sent_bytes.sum(axis=1), sent_bytes.sum(axis=0)
         most = f"most sent {format_bytes(sent.max(initial=0))}, most received {format_bytes(received.max(initial=0))}"
         axes.set(xlabel="to node", ylabel="from node")
@@ -69,7 +66,6 @@ Moves = Mapping[tuple[int, int], int]
 """(Core or bank that sends, the one that receives), by the wafer's numbers -> bytes."""
 LAYER = re.compile(r"[a-z]+\d+|lm_head")
 MOST_LINES = 20_000
-KILO = 1e3
 
 
 def layers_of(step: CoreStep) -> dict[str, Moves]:
@@ -78,22 +74,11 @@ def layers_of(step: CoreStep) -> dict[str, Moves]:
     for core, trace in enumerate(step.traces):
         for each in trace:
             layer = LAYER.match(each.comment)
-            for source, target, size_bytes in _moves(core, each) if layer else ():
-                if source != target and layer:
-                    found[layer[0]][source, target] += size_bytes
+            ends = each.ends(core) if layer else ()
+            for target in ends[1:]:
+                if target != ends[0] and layer:
+                    found[layer[0]][ends[0], target] += int(each.arguments[-1])
     return dict(found)
-
-
-def _moves(core: int, each: Instruction) -> Iterator[tuple[int, int, int]]:
-    """Source, target and bytes of what an instruction moves."""
-    numbers = [int(number) for number in each.arguments] if each.kind != "BARRIER" else []
-    if each.kind == "READ":
-        yield numbers[0], core, numbers[1]
-    elif each.kind == "WRITE":
-        yield core, numbers[0], numbers[1]
-    elif each.kind in {"COPY", "MULTICAST"}:
-        for target in numbers[1:-1]:
-            yield numbers[0], target, numbers[-1]
 
 
 def node_bytes(moves: Moves, nodes: int, cores: int) -> NDArray[np.int64]:
@@ -113,8 +98,7 @@ def moves_figure(moves: Moves, title: str, node_grid: tuple[int, int], core_grid
     between = node_bytes(moves, nodes, cores)
     with canvas(13, 6, 1, 2) as (figure, (wafer, matrix)):
         _draw_wafer(wafer, moves, node_grid, core_grid)
-        shown = np.ma.masked_equal(between / KILO, 0)
-        figure.colorbar(matrix.imshow(shown, cmap=HEAT, interpolation="nearest"), ax=matrix, label="bytes (kB)")
+        heat(figure, matrix, between, "bytes")
         matrix.set(xlabel="to node", ylabel="from node", title="nodes; the diagonal stays inside")
         crossing = int(between.sum() - np.trace(between))
         head = f"{title}: {format_bytes(int(between.sum()))} between cores, {format_bytes(crossing)} between nodes"

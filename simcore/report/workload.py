@@ -19,6 +19,7 @@ from simcore.workload.model import PhaseName
 SCHEMA = "simcore.workload/1"
 SUMMARIES = (".html", ".png", ".svg", ".pdf", ".json")
 NUM_ROWS = 16
+PAGE = Path(__file__).parent / "page" / "workload.html"
 
 
 def document(contents: Contents) -> dict[str, object]:
@@ -94,26 +95,10 @@ def _work_table(work: Sequence[Work], roof: Roof) -> Table:
     return Table("Work of one layer", columns(("part", f"part, on {roof.device}"), "phase", *figures), rows)
 
 
-_PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>{title}</title>
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
-<style>
-body {{ font: 14px/1.5 system-ui, sans-serif; color: #222; max-width: 70rem; margin: 2rem auto; padding: 0 1rem }}
-svg {{ width: 100%; height: auto }}
-table {{ border-collapse: collapse; font-variant-numeric: tabular-nums }}
-th, td {{ text-align: right; padding: .15rem .8rem; border-bottom: 1px solid #ddd }}
-th:first-child, td:first-child {{ text-align: left; padding-left: 0 }}
-</style></head><body>
-<h1>{title}</h1><p>{headline}</p>
-{picture}
-{tables}
-</body></html>
-"""
-
-
 def _page(contents: Contents, picture: str) -> str:
     """The picture and every table in full; nothing is fetched and nothing runs."""
     tables = "".join(f"<h2>{table.title}</h2>{table.html()}" for table in _tables(contents) if table.rows)
     svg = picture[picture.index("<svg") :]
     title = escape(printable(contents.name or "workload"))
-    return _PAGE.format(title=title, headline=escape(printable(_headline(contents))), picture=svg, tables=tables)
+    page = PAGE.read_text(encoding="utf-8")
+    return page.format(title=title, headline=escape(printable(_headline(contents))), picture=svg, tables=tables)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simcore.report.palette import DIMENSIONS, FAMILIES, INK, PHASES
-from simcore.report.plots import canvas
+from simcore.report.plots import canvas, plain
 from simcore.report.table import shorten
 from simcore.report.text import PHASE_WORDS
 from simcore.units import SIZES, format_bytes, largest_unit
@@ -37,13 +37,8 @@ def contents_figure(contents: Contents) -> Figure:
         for place in axes.flat[len(panels) :]:
             place.set_axis_off()
         each = f", mean of {contents.num_ranks} ranks" if contents.num_ranks > 1 else ", one rank"
-        figure.suptitle(_plain(shorten(contents.name or "workload", 60)) + each + ", one step")
+        figure.suptitle(plain(contents.name or "workload", 60) + each + ", one step")
     return figure
-
-
-def _plain(text: str) -> str:
-    """Text in which matplotlib sees no formula."""
-    return text.replace("$", r"\$")
 
 
 def _traffic(axes: Axes, contents: Contents) -> None:
@@ -59,7 +54,7 @@ def _traffic(axes: Axes, contents: Contents) -> None:
     axes.barh(places, [size / scale for size in sizes], color=[COLOURS[kind] for (kind, _), _ in rows])
     for place, size in zip(places, sizes, strict=True):
         axes.text(size / scale, place, f" {format_bytes(size)}", va="center", fontsize=8)
-    axes.set_yticks(places, [_plain(f"{_words(kind)}, {shorten(group, 18)}") for (kind, group), _ in rows])
+    axes.set_yticks(places, [plain(f"{_words(kind)}, {shorten(group, 18)}", 60) for (kind, group), _ in rows])
     axes.set(xlabel=f"bytes of whole buffers ({unit})", xlim=(0, 1.22 * max(sizes) / scale or 1))
     axes.set_ylim(max(len(rows), LEAST_BARS) - 0.5, -0.5)
 
@@ -119,7 +114,7 @@ def _kinds(axes: Axes, contents: Contents) -> None:
         lengths = np.array([times.get(phase, 0) / contents.num_ranks / scale for _, times in rows])
         axes.barh(places, lengths, left=left, color=PHASE_COLOURS[phase], label=label)
         left += lengths
-    axes.set_yticks(places, [_plain(shorten(kind, 26)) for kind, _ in rows])
+    axes.set_yticks(places, [plain(kind, 26) for kind, _ in rows])
     axes.set(xlabel=f"time ({unit})")
     axes.set_ylim(max(len(rows), LEAST_BARS) - 0.5, -0.5)
     axes.legend(frameon=False, loc="lower right", handlelength=1)

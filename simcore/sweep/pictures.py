@@ -11,7 +11,7 @@ import numpy as np
 
 from simcore.errors import InputError
 from simcore.report.palette import DIMENSIONS, FAMILIES, HEAT, INK, PHASES
-from simcore.report.plots import canvas, name_front
+from simcore.report.plots import canvas, name_front, plain
 from simcore.report.table import shorten
 from simcore.sweep.run import FIGURES, Row
 from simcore.units import largest_unit, unit_of_key
@@ -69,7 +69,7 @@ def _axis_name(name: str, values: Sequence[object]) -> str:
 
 
 def _label(value: object) -> str:
-    return shorten(shown(value), 24).replace("$", r"\$")
+    return plain(shown(value), 24)
 
 
 def _heat_map(
@@ -107,7 +107,7 @@ def _by_setting(rows: Sequence[Row], names: Sequence[str]) -> dict[str, list[Row
     found: dict[str, list[Row]] = {}
     for row in rows:
         values = (f"{name} = {shown(row['options'].get(name))}" for name in names)
-        found.setdefault(shorten(", ".join(values), 60).replace("$", r"\$"), []).append(row)
+        found.setdefault(plain(", ".join(values), 60), []).append(row)
     return found if len(found) <= len(CURVES) else {"": list(rows)}
 
 

@@ -172,13 +172,9 @@ _FIELDS: dict[str, tuple[str, Parse]] = {
     "active-chunks-per-dimension": ("active_chunks_per_dimension", lambda node: node.integer(1)),
     "preferred-dataset-splits": ("preferred_dataset_splits", lambda node: node.integer(1, MOST_SPLITS)),
     "collective-optimization": (
-        "collective_optimization",
-        _choice("baseline", "localBWAware", blueConnect="localBWAware", rail="localBWAware"),
+        "collective_optimization", _choice("baseline", "localBWAware", blueConnect="localBWAware", rail="localBWAware")
     ),
-    "intra-dimension-scheduling": (
-        "intra_dimension_scheduling",
-        _choice(*INSERTION, smallestFirst="SCF"),
-    ),
+    "intra-dimension-scheduling": ("intra_dimension_scheduling", _choice(*INSERTION, smallestFirst="SCF")),
     "inter-dimension-scheduling": (
         "inter_dimension_scheduling",
         _choice(
@@ -208,6 +204,7 @@ _BUS_SWITCH = "model-shared-bus"
 _LISTS = {f"{kind.replace('_', '-')}-implementation": kind for kind in (*EVERYBODY, *ROOTED)}
 _CUSTOM = {f"{kind.replace('_', '-')}-implementation-custom": kind for kind in EVERYBODY}
 _NCCL = ("collectives", "nccl-fabric")
+_SCHEDULING = ("preferred-dataset-splits", "collective-optimization", "inter-dimension-scheduling", "endpoint-delay")
 KEYS = (*_NCCL, *_FIELDS, *_BUS, _BUS_SWITCH, *_LISTS, *_CUSTOM)
 
 
@@ -256,16 +253,6 @@ def _config(root: Node) -> SystemConfig:
     return SystemConfig(**values, locations=locations)  # type: ignore[arg-type]
 
 
-# What NCCL decides for itself.
-_NCCL_S_OWN = (
-    *_LISTS,
-    "preferred-dataset-splits",
-    "collective-optimization",
-    "inter-dimension-scheduling",
-    "endpoint-delay",
-)
-
-
 def _nccl(root: Node) -> dict[str, object]:
     """Settings with `collectives: nccl`: one chunk, as NCCL pipelines within it."""
     for key in _NCCL:
@@ -274,7 +261,7 @@ def _nccl(root: Node) -> dict[str, object]:
             return {}
     root["collectives"].choice([NCCL])
     for key, node in root.mapping():
-        if key in _NCCL_S_OWN:
+        if key in (*_LISTS, *_SCHEDULING):  # NCCL decides this for itself
             node.problem(f"'{key}' has no meaning with collectives: nccl", "the key left out")
     return {"fabric": read_fabric(root["nccl-fabric"]), "preferred_dataset_splits": 1}
 

@@ -211,3 +211,14 @@ def dimension_traffic(timeline: Timeline) -> tuple[DimensionTraffic, ...]:
     streams = range(COMPUTE_STREAM + 1, COMPUTE_STREAM + 1 + len(timeline.dims))
     each = (chunks.where(chunks.stream == stream) for stream in streams)
     return tuple(DimensionTraffic(int(c.size_bytes.sum()), union_ns(c.start_ns, c.end_ns)) for c in each)
+
+
+def shares_of_time(
+    events: EventTable, kinds: tuple[EventKind, ...], classes: Ints, edges_ns: Ints
+) -> NDArray[np.float64]:
+    """How much of each bin the union of a class's events of these kinds covers, class by class."""
+    chosen = of_kinds(events, kinds)
+    order = np.argsort(chosen.npu_class, kind="stable")
+    bounds = np.searchsorted(chosen.npu_class[order], [classes, classes + 1])
+    rows = (order[first:last] for first, last in bounds.T)
+    return np.array([coverage(chosen.start_ns[each], chosen.end_ns[each], edges_ns) for each in rows])

@@ -160,8 +160,7 @@ class _Fabric:
             (ends[0], other)
             for core, trace in enumerate(traces)
             for each in trace
-            if each.kind != "BARRIER" and each.kind not in COMPUTING
-            for ends in (_ends(each, core),)
+            for ends in (each.ends(core),)
             for other in ends[1:]
         }
         banks = len(self.places)
@@ -173,7 +172,7 @@ class _Fabric:
 
     def move(self, each: Instruction, core: int, start: int) -> int:
         """Take a move over its banks and links; when it is through."""
-        source, *targets = _ends(each, core)
+        source, *targets = each.ends(core)
         size = int(each.arguments[-1])
         bank_ns = whole_ns(size * self._bank_ns)
         head, tail = start, start
@@ -206,11 +205,3 @@ class _Fabric:
             head = max(head, self.banks[bank])
             self.banks[bank] = head + bank_ns
         return head
-
-
-def _ends(each: Instruction, core: int) -> tuple[int, ...]:
-    """Where the bytes come from, then where they go."""
-    banks = tuple(int(number) for number in each.arguments[:-1])
-    if each.kind == "READ":
-        return (banks[0], core)
-    return (core, banks[0]) if each.kind == "WRITE" else banks

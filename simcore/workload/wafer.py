@@ -58,6 +58,15 @@ class Instruction(NamedTuple):
     after: tuple[int, ...]
     comment: str
 
+    def ends(self, core: int) -> tuple[int, ...]:
+        """Where the bytes come from that an instruction of a core moves, then where they go; () where it moves none."""
+        if self.kind in {"GEMM", "ADD", "BARRIER"}:
+            return ()
+        banks = tuple(int(number) for number in self.arguments[:-1])
+        if self.kind == "READ":
+            return (banks[0], core)
+        return (core, banks[0]) if self.kind == "WRITE" else banks
+
 
 class CoreStep(Struct, frozen=True, eq=False):
     """One step as the instructions of all cores, in order of the wafer's numbers; a node has `cores` in a row."""

@@ -14,9 +14,8 @@ from simcore.network.batch import solve_batch
 from simcore.network.clock import idle_ns
 from simcore.network.congested import CutThrough, StoreAndForward
 from simcore.network.fair import FairShare, max_min_rates
-from simcore.network.topology.figures import figures
 from simcore.network.topology.kinds import FABRICS
-from simcore.network.topology.links import LinkGraph
+from simcore.network.topology.links import LinkGraph, figures
 from simcore.network.topology.model import Dimension, Graph, Topology, Wafer
 from simcore.network.topology.twisted import whole_dimension
 from simcore.testing import check_topology

@@ -300,11 +300,9 @@ def test_links_carry_what_the_plan_sends_over_every_hop(run, fold):
 @settings(deadline=None, max_examples=60)
 @given(runs())
 def test_every_npu_s_times_lie_within_the_run_and_add_up(run):
+    """The sums are checked with every report of a random run (`tests.runs.check_sums`)."""
     report = outcome(run)
     assume(report != "deadlock")
-    parts = report["breakdown"]
-    assert sum(parts.values()) == report["time_ns"]
-    assert min(parts.values()) >= 0
     assert max(row["finish_ns"] for row in report["ranks"]) == report["time_ns"]
     ends = [span["end_ns"] for span in report["iterations"]]
     assert ends == sorted(ends)

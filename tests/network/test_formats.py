@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 
 from simcore.cli import main
 from simcore.errors import InputError, Problems
-from simcore.network.topology.export import FORMATS
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.load import load
 from simcore.network.topology.model import Dimension, Topology
-from simcore.network.topology.packet import is_packet_network, read_packet_network
+from simcore.network.topology.packet import FORMATS, is_packet_network, read_packet_network
 
 SERVER = """\
 <system version="1">

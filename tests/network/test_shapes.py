@@ -5,8 +5,7 @@ import pytest
 
 import simcore
 from simcore.errors import InputError
-from simcore.network.topology.figures import figures
-from simcore.network.topology.links import LinkGraph, rates_bytes_per_s
+from simcore.network.topology.links import LinkGraph, figures, rates_bytes_per_s
 from simcore.network.topology.load import load
 from simcore.network.topology.model import Dimension, Topology
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import simcore
 from simcore.report.chrome import chrome_json
+from simcore.report.model import Report
 from simcore.report.selection import Limits, Selection, View, choose
 from simcore.report.tracks import busiest_links, samples
 from simcore.timeline.breakdown import union_ns
@@ -56,7 +57,7 @@ def test_folded_and_unfolded_runs_have_the_same_counters(runs):
 
 
 def chrome_counters(timeline, start="link "):
-    every = json.loads(chrome_json(timeline, shown(timeline)))["traceEvents"]
+    every = json.loads(chrome_json(Report(timeline, "native", "fair"), shown(timeline)))["traceEvents"]
     events = [each for each in every if each["name"].startswith(start)]
     return {
         name: [(each["ts"], *each["args"].values()) for each in events if each["ph"] == "C" and each["name"] == name]

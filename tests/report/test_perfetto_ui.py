@@ -11,6 +11,7 @@ import pytest
 
 import simcore
 from simcore.report.chrome import chrome_json
+from simcore.report.model import Report
 from simcore.report.perfetto import perfetto_trace
 from simcore.report.selection import Limits, Selection, choose
 from simcore.report.tracks import busiest_links, lay_out
@@ -65,7 +66,8 @@ def opened(address):
         tabs.set_default_timeout(PATIENCE_MS)
 
         def open_in_tab(timeline, written=perfetto_trace):
-            trace = written(timeline, choose(timeline, Selection(), Limits(16, 1_000_000)))
+            report = Report(timeline, "native", "fair")
+            trace = written(report, choose(timeline, Selection(), Limits(16, 1_000_000)))
             tab = tabs.new_page()
             tab.goto(address)
             tab.wait_for_function("typeof app !== 'undefined'")

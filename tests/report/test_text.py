@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from simcore.report.model import Report
 from simcore.report.table import Table, columns, shorten
-from simcore.report.tables import layer_total, layers_by_name
+from simcore.report.tables import layer_total, layers_by_name, per_iteration
 from simcore.report.text import EXPOSED_DEFINITIONS, headline, render, use_colour
 from simcore.timeline.breakdown import operation_totals
 from tests.timelines import report, timelines
@@ -21,6 +21,18 @@ def test_the_first_sentence_has_the_time_and_its_shares():
         "One iteration takes 1.648 ms (mean of 2; 3.296 ms in all) on 8 NPUs: "
         "89.1% compute (30.9% overlaps communication), 10.9% exposed communication, 0.0% idle."
     )
+
+
+@given(st.lists(st.integers(0, 99), min_size=4, max_size=4), st.integers(2, 7))
+def test_shares_of_a_mean_iteration_add_up_to_its_time(shares, iterations):
+    """Also those of a pipeline's stages; rounded one by one, halves would be lost or won."""
+    whole = dict(zip(("compute_ns", "overlapped_ns", "exposed_comm_ns", "idle_ns"), shares, strict=True))
+    stages = {"schedule": "1f1b", "micro_batches": 1, "chunks": 1, "stages": [{"stage": 0, "ranks": "0", **whole}]}
+    told = {"time_ns": sum(shares), "breakdown": whole, "iterations": [{}] * iterations, "pipeline": stages}
+    mean = per_iteration(report().to_dict() | told)
+    for row in (mean["breakdown"], mean["pipeline"]["stages"][0]):
+        assert sum(row[name] for name in whole) == mean["time_ns"]
+        assert min(row[name] for name in whole) >= 0
 
 
 def test_layers_and_the_dimension_that_dominate_are_named():

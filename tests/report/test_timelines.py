@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from simcore.errors import InputError
 from simcore.report.chrome import chrome_json
+from simcore.report.model import Report
 from simcore.report.perfetto import perfetto_trace
 from simcore.report.selection import Limits, Selection, choose, parse_ranks, parse_window
 from simcore.report.tracks import lanes, lay_out
@@ -67,7 +68,7 @@ def test_every_event_is_on_exactly_one_track(timeline):
 @given(timelines())
 def test_a_perfetto_trace_has_every_slice_in_order_and_no_overlap_on_a_track(timeline):
     view = choose(timeline, Selection(), EVERYTHING)
-    found = list(packets(perfetto_trace(timeline, view)))
+    found = list(packets(perfetto_trace(Report(timeline, "native", "fair"), view)))
     assert [time for time, _, _ in found] == sorted(time for time, _, _ in found)
     depth, slices = Counter(), 0
     for _, kind, track in found:
@@ -82,7 +83,11 @@ def test_a_perfetto_trace_has_every_slice_in_order_and_no_overlap_on_a_track(tim
 @given(timelines())
 def test_a_chrome_trace_has_every_slice_with_exact_times_and_no_overlap_in_a_thread(timeline):
     view = choose(timeline, Selection(), EVERYTHING)
-    slices = [event for event in json.loads(chrome_json(timeline, view))["traceEvents"] if event["ph"] == "X"]
+    slices = [
+        event
+        for event in json.loads(chrome_json(Report(timeline, "native", "fair"), view))["traceEvents"]
+        if event["ph"] == "X"
+    ]
     spans = sorted((round(event["ts"] * 1000), round(event["dur"] * 1000)) for event in slices)
     events = timeline.events
     assert spans == sorted(zip(events.start_ns.tolist(), (events.end_ns - events.start_ns).tolist(), strict=True))

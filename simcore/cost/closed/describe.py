@@ -22,11 +22,7 @@ def figures(cost: Pass) -> Figures:
 
 def columns(cost: Cost) -> dict[str, Figures]:
     """The figures of the forward pass, the backward pass and both."""
-    return {
-        "fwd": figures(cost.forward),
-        "bwd": figures(cost.backward),
-        "total": figures(cost.forward + cost.backward),
-    }
+    return {"fwd": figures(cost.forward), "bwd": figures(cost.backward), "total": figures(cost.forward + cost.backward)}
 
 
 def rates(run: RunCost, cluster_flop_rate: float, precision_bytes: float, *, forward_only: bool) -> Rates:

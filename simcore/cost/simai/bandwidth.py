@@ -7,11 +7,13 @@ GB/s and computes with as GiB/s.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
-from simcore.cost.simai import ratios
+from simcore import library
 from simcore.documents import read_text
 from simcore.errors import InputError, Location, Problem, Problems, closest
 from simcore.workload.model import CollectiveKind, Group
@@ -23,6 +25,9 @@ SCATTER, EXCHANGE = CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_TO_ALL
 # NVLink bandwidth of a GPU: links x GiB/s of one link. NIC bandwidth: GiB/s.
 GPUS = {"A100": 12 * 20.0, "A800": 8 * 20.0, "H100": 18 * 20.6, "H800": 8 * 20.6, "H20": 18 * 20.6}
 NICS = {"cx6": 23.5, "cx7": 48.5, "bf3": 48.5}
+# Rows and columns of `ratios.txt`, efficiencies of collectives.
+SIZES = tuple(16 * MIB << step for step in range(11))
+SERVERS, MULTI_16 = (1, 2, 4, 8, 16, 32, 64, 128), "multi"  # numbers of servers, and a column of its own
 # Any collective of 2 bytes to 1 MiB takes a time that depends on the ranks alone.
 SMALL_NS = {2: 10_000, 4: 12_000, 8: 15_000, 16: 66_000, 32: 135_000, 64: 200_000, 128: 320_000}
 
@@ -108,18 +113,18 @@ class Computed:
         tp, in_server = self.job.tp, self.job.gpus_per_server
         servers = max(1, tp // in_server)
         if group is Group.TP and kind in (GATHER, SCATTER):
-            table, column = "nvlink" if nvlink_bound else "nic", ratios.column(servers)
+            table, column = "nvlink" if nvlink_bound else "nic", column_of(servers)
         elif group is Group.TP and kind is EXCHANGE:
-            table, column = "all_to_all", ratios.column(servers)
+            table, column = "all_to_all", column_of(servers)
         elif group is Group.EP and kind is EXCHANGE:
-            table, column = "all_to_all", ratios.column(max(1, tp * ranks // in_server))
+            table, column = "all_to_all", column_of(max(1, tp * ranks // in_server))
             if tp >= in_server and tp * ranks > in_server:
-                column = ratios.MULTI_16
+                column = MULTI_16
         else:
             return 1.0
-        if size_bytes > ratios.SIZES[-1]:
+        if size_bytes > SIZES[-1]:
             self._warn("SimAI has no efficiency above 16 GiB; that of 16 GiB is taken")
-        return ratios.efficiency(table, column, size_bytes)
+        return efficiency(table, column, size_bytes)
 
     def _warn(self, text: str) -> None:
         self.warnings[text] = None
@@ -214,3 +219,34 @@ def _bandwidth(text: str, place: Location, line: str, problems: Problems) -> flo
         expected = "a number of GiB/s above 0, or null"
         problems.add(Problem(place, "not a bandwidth", expected, repr(text), source=line))
     return value
+
+
+@cache
+def _tables() -> dict[tuple[str, str], tuple[float, ...]]:
+    """(Table, column) -> the shares by size."""
+    rows = library.table(__file__, "ratios.txt", 3)
+    return {(table, servers): tuple(map(float, shares.split())) for table, servers, shares in rows}
+
+
+def efficiency(table: str, column: str, size_bytes: float) -> float:
+    """Share of the bandwidth reached at 16 GiB, between rows linear in the size; not measured or larger = 1.
+
+    >>> efficiency("nic", "1", 24 * MIB), efficiency("all_to_all", MULTI_16, 1)
+    (0.6172839506172839, 0.8958333333333334)
+    """
+    values = _tables().get((table, column))
+    above = bisect_right(SIZES, size_bytes)
+    if values is None or above == len(SIZES):
+        return 1.0
+    if above == 0:
+        return values[0] / values[-1]
+    share = (size_bytes - SIZES[above - 1]) / (SIZES[above] - SIZES[above - 1])
+    return (values[above - 1] + share * (values[above] - values[above - 1])) / values[-1]
+
+
+def column_of(servers: int) -> str:
+    """The column for a number of servers; one that was not measured takes that of 16.
+
+    SimAI asks for the column "Multi 16" by the number 9, so a group of 9 servers gets it, too.
+    """
+    return MULTI_16 if servers == 9 else str(servers) if servers in SERVERS else "16"

@@ -48,14 +48,73 @@ class SimaiReport:
 
     def to_dict(self) -> ReportDocument:
         """The document of schema `simcore.report/1`."""
-        return _document(self.result, self.profile, list(self.inputs))
+        result, shares = self.result, _breakdown(self.result)
+        compute_ns = shares["compute_ns"] + shares["overlapped_ns"]
+        rank: RankRow = {
+            "ranks": format_ranks(range(result.job.gpus)),
+            "finish_ns": self.time_ns,
+            "compute_ns": compute_ns,
+            "comm_ns": sum(phase.comm_ns for layer in result.layers for phase in layer.phases),
+            "exposed_comm_ns": shares["exposed_comm_ns"],
+            "idle_ns": shares["idle_ns"],
+        }
+        return {
+            "schema": SCHEMA,
+            "version": __version__,
+            "profile": self.profile,
+            "network": "closed form",
+            "time_ns": self.time_ns,
+            "iterations": [{"index": 0, "start_ns": 0, "end_ns": self.time_ns}],
+            "npus": result.job.gpus,
+            "classes": 1,
+            "compute_ns": compute_ns,
+            "exposed_comm_ns": self.time_ns - compute_ns,
+            "breakdown": shares,
+            "layers": [
+                layer_row(index, each.name, *map(_phase, each.phases)) for index, each in enumerate(result.layers)
+            ],
+            "ranks": [rank],
+            "dims": [],
+            "links": {"count": 0, "hottest": []},
+            "warnings": list(result.warnings),
+            "inputs": list(self.inputs),
+            "simai": asdict(result.summary),
+        }
 
     def to_json(self) -> str:
         """The document as text: keys sorted, no NaN, a line break at the end."""
         return encode(self.to_dict())
 
     def __str__(self) -> str:
-        return summary_text(self.result, self.profile)
+        """What a terminal shows: the iteration in a sentence, exposed communication by group, the dominating rows."""
+        result, summary, job = self.result, self.result.summary, self.result.job
+        parts = {
+            "compute": summary.compute_us,
+            "exposed communication": summary.exposed_us,
+            "pipeline bubble": summary.bubble_us,
+            "pipeline transfers": summary.exposed_pp_us,
+        }
+        shares = ", ".join(
+            f"{name} {format_ns(part_us * 1000)} ({part_us / summary.total_us:.1%})"
+            for name, part_us in parts.items()
+            if part_us
+        )
+        groups = {
+            f"tensor parallel ({job.tp})": summary.exposed_tp_us,
+            f"expert parallel ({job.ep})": summary.exposed_ep_us,
+            f"data parallel ({job.dp})": summary.exposed_dp_us,
+            f"data parallel of experts ({job.dp // job.ep})": summary.exposed_dp_ep_us,
+        }
+        exposed = [(name, part_us * 1000) for name, part_us in groups.items()]
+        lines = [
+            f"One iteration takes {format_ns(summary.total_us * 1000)} on {job.gpus:,} GPUs: {shares}.",
+            f"Profile {self.profile}: closed forms, each row once; nothing overlaps but by the ratios given.",
+            "",
+            Table("", columns("Exposed communication", "time_ns"), exposed).text(),
+            "",
+            _layer_table(result).text(),
+        ]
+        return "\n".join([*lines, *(f"warning: {warning}" for warning in result.warnings)]) + "\n"
 
 
 def estimate(workload: str | os.PathLike[str] | Workload, given: Mapping[str, Any]) -> SimaiReport:
@@ -84,39 +143,6 @@ def estimate(workload: str | os.PathLike[str] | Workload, given: Mapping[str, An
     return SimaiReport(profile, result, tuple(inputs))
 
 
-def _document(result: SimaiResult, profile: str, inputs: list[InputRow]) -> ReportDocument:
-    shares = _breakdown(result)
-    time_ns, compute_ns = round(result.summary.total_us * 1000), shares["compute_ns"] + shares["overlapped_ns"]
-    rank: RankRow = {
-        "ranks": format_ranks(range(result.job.gpus)),
-        "finish_ns": time_ns,
-        "compute_ns": compute_ns,
-        "comm_ns": sum(phase.comm_ns for layer in result.layers for phase in layer.phases),
-        "exposed_comm_ns": shares["exposed_comm_ns"],
-        "idle_ns": shares["idle_ns"],
-    }
-    return {
-        "schema": SCHEMA,
-        "version": __version__,
-        "profile": profile,
-        "network": "closed form",
-        "time_ns": time_ns,
-        "iterations": [{"index": 0, "start_ns": 0, "end_ns": time_ns}],
-        "npus": result.job.gpus,
-        "classes": 1,
-        "compute_ns": compute_ns,
-        "exposed_comm_ns": time_ns - compute_ns,
-        "breakdown": shares,
-        "layers": [layer_row(index, each.name, *map(_phase, each.phases)) for index, each in enumerate(result.layers)],
-        "ranks": [rank],
-        "dims": [],
-        "links": {"count": 0, "hottest": []},
-        "warnings": list(result.warnings),
-        "inputs": inputs,
-        "simai": asdict(result.summary),
-    }
-
-
 def _breakdown(result: SimaiResult) -> BreakdownRow:
     """Disjoint shares; the bubble is idle time, and pipeline transfers stand out like other communication."""
     summary = result.summary
@@ -134,38 +160,6 @@ def _breakdown(result: SimaiResult) -> BreakdownRow:
 
 def _phase(phase: PhaseFigures) -> PhaseRow:
     return phase_row((phase.collective, phase.size_bytes), phase.compute_ns, phase.comm_ns, round(phase.exposed_ns))
-
-
-def summary_text(result: SimaiResult, profile: str) -> str:
-    """What a terminal shows: the iteration in one sentence, exposed communication by group, the dominating rows."""
-    summary, job = result.summary, result.job
-    parts = {
-        "compute": summary.compute_us,
-        "exposed communication": summary.exposed_us,
-        "pipeline bubble": summary.bubble_us,
-        "pipeline transfers": summary.exposed_pp_us,
-    }
-    shares = ", ".join(
-        f"{name} {format_ns(part_us * 1000)} ({part_us / summary.total_us:.1%})"
-        for name, part_us in parts.items()
-        if part_us
-    )
-    groups = {
-        f"tensor parallel ({job.tp})": summary.exposed_tp_us,
-        f"expert parallel ({job.ep})": summary.exposed_ep_us,
-        f"data parallel ({job.dp})": summary.exposed_dp_us,
-        f"data parallel of experts ({job.dp // job.ep})": summary.exposed_dp_ep_us,
-    }
-    exposed = [(name, part_us * 1000) for name, part_us in groups.items()]
-    lines = [
-        f"One iteration takes {format_ns(summary.total_us * 1000)} on {job.gpus:,} GPUs: {shares}.",
-        f"Profile {profile}: closed forms, each row once; nothing overlaps but by the ratios given.",
-        "",
-        Table("", columns("Exposed communication", "time_ns"), exposed).text(),
-        "",
-        _layer_table(result).text(),
-    ]
-    return "\n".join([*lines, *(f"warning: {warning}" for warning in result.warnings)]) + "\n"
 
 
 def _layer_table(result: SimaiResult) -> Table:

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from importlib.resources import files
 from math import ceil, fsum, inf
 from pathlib import Path
 from typing import NamedTuple
@@ -29,6 +28,7 @@ COMPONENTS = ("link", "switch", "nic")
 MODEL_KEYS = ("ports", "usd", "watts", "usd_per_m", "up_to_m")
 RATE_KEYS = ("usd_per_gbyte_per_s", "watts_per_gbyte_per_s", "models")
 HOURS_PER_YEAR = 8760
+SHIPPED = Path(__file__).parent / "prices"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +115,7 @@ def clos(ports: int, radix: int) -> Clos:
 
 def cost_of(links: LinkGraph, prices: Prices, lengths_m: Sequence[float] = ()) -> list[Item]:
     """The parts of a network, dimension by dimension; `lengths_m` outdo the lengths of the price file.
-
-    Raises
-    ------
-    InputError
-        Where a dimension names a level that has no prices, or no model serves it.
+    InputError where a dimension names a level that has no prices, or no model serves it.
     """
     if links.topology.wafer:
         raise InputError.at(links.topology.name, "a wafer is made with its links: no table of prices has them")
@@ -214,14 +210,12 @@ def total_usd(items: Sequence[Item]) -> float:
 
 def shipped_prices() -> list[str]:
     """Names of the price files that come along."""
-    folder = files("simcore.network.topology") / "prices"
-    return sorted(Path(entry.name).stem for entry in folder.iterdir())
+    return sorted(file.stem for file in SHIPPED.iterdir())
 
 
 def read_prices(name: str) -> Prices:
     """A price file, or one that comes along by name; InputError with every fault and its place."""
-    shipped = files("simcore.network.topology") / "prices" / f"{name}.yaml"
-    path = Path(str(shipped)) if name in shipped_prices() else Path(name)
+    path = SHIPPED / f"{name}.yaml" if name in shipped_prices() else Path(name)
     if not path.exists():
         raise InputError.at(name, "there is no such price file", expected=closest(name, shipped_prices()))
     with Problems() as problems:

@@ -1,11 +1,11 @@
-"""All directed links of a topology, and the way a message takes over them."""
+"""All directed links of a topology, the way a message takes over them, and what they offer in figures."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from math import prod
-from typing import TypeVar, overload
+from typing import Any, TypeVar
 
 import numpy as np
 from msgspec import Struct
@@ -64,12 +64,8 @@ class Axis(Struct, frozen=True, eq=False):
 class LinkGraph:
     """Directed links as columns, numbered by dimension, group, and then as the dimension's kind does.
 
-    Nodes 0 to `npus` - 1 are the NPUs as the workload numbers them, further nodes are switches, routers, spares.
-    Several dimensions are crossed in order, dimension 0 first; every hop is paid.
-
-    Attributes
-    ----------
-    npus, nodes : how many there are
+    Nodes 0 to `npus` - 1 are the NPUs as the workload numbers them, further ones up to `nodes` - 1 switches, routers,
+    spares. Several dimensions are crossed in order, dimension 0 first; every hop is paid.
     """
 
     def __init__(self, topology: Topology, *, timed: bool = False):
@@ -195,13 +191,7 @@ class _Ends(Sequence[str]):
     def __len__(self) -> int:
         return len(self._links)
 
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> tuple[str, ...]: ...
-
-    def __getitem__(self, index: int | slice) -> str | tuple[str, ...]:
+    def __getitem__(self, index: Any) -> Any:  # a name of a number, several of a slice
         if isinstance(index, slice):
             return tuple(self[at] for at in range(*index.indices(len(self))))
         return self._links.name_of(self._links.end_of(range(len(self))[index], self._end))
@@ -258,3 +248,46 @@ def _joined(parts: list[Routes]) -> Routes:
         links[np.arange(len(part.links)) + np.repeat(start - own, part.counts)] = part.links
         start = start + part.counts
     return Routes(counts, links)
+
+
+class Figures(Struct, frozen=True):
+    """Of a whole topology.
+
+    `links` have one direction each; `degree_min` and `degree_max` count those out of one NPU; `diameter_hops` is the
+    most links that the shortest path between two NPUs has; `bisection_bytes_per_s` is what two halves of the NPUs
+    can send each other in one direction, `bisection_how` says how it was found.
+    """
+
+    npus: int
+    devices: int
+    links: int
+    degree_min: int
+    degree_max: int
+    diameter_hops: int
+    bisection_bytes_per_s: float
+    bisection_how: str
+
+
+def figures(links: LinkGraph) -> Figures:
+    """Count and work out the figures; formulas per kind of dimension, searches only on wafers and graphs.
+
+    The bisection is the smallest of the straight cuts across one dimension, which is the least of all cuts into equal
+    halves for dimensions of even size; across an odd dimension the halves differ by one layer.
+    """
+    degrees = np.bincount(links.src, minlength=links.nodes)[: links.npus]
+    cuts = [
+        (axis.groups * axis.fabric.bisection_bytes_per_s(), index)
+        for index, axis in enumerate(links.axes)
+        if axis.fabric.npus > 1
+    ]
+    bisection, across = min(cuts, default=(0.0, 0))
+    return Figures(
+        links.npus,
+        links.nodes - links.npus,
+        len(links),
+        int(degrees.min()),
+        int(degrees.max()),
+        sum(axis.fabric.diameter() for axis in links.axes),
+        bisection,
+        links.axes[across].fabric.bisection_how.format(dimension=across) if cuts else "a single NPU",
+    )

@@ -74,12 +74,7 @@ def load(
 
     `gigabyte_default` ("decimal" or "binary") is what GB means in a bare bandwidth when the file does not say;
     `gigabyte_forced` is what it means whatever the file says (the ASTRA-sim profiles force "binary").
-    ASTRA-sim 1.0's JSON always counts binary gigabytes.
-
-    Raises
-    ------
-    InputError
-        With everything that is wrong in the file, each with its line and column.
+    ASTRA-sim 1.0's JSON always counts binary gigabytes. InputError says everything that is wrong, and where.
     """
     path = resolve(name_or_path, "topologies")
     if is_markup(path):

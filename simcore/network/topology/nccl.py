@@ -27,13 +27,7 @@ NVLINK_NS, PCI_NS = 250.0, 500.0
 
 
 def read_nccl(path: Path) -> Graph:
-    """The graph of one server; NPUs are its GPUs by `dev`, cards end in nodes of their own.
-
-    Raises
-    ------
-    InputError
-        With line and column of what is missing or wrong.
-    """
+    """The graph of one server: NPUs are its GPUs by `dev`, cards end in nodes of their own. InputError says where."""
     root = read_markup(path)
     if root.name != "system":
         raise root.error("not a topology of NCCL", expected="<system version=...>", found=f"<{root.name}>")

@@ -14,22 +14,12 @@ UNREACHED = np.iinfo(np.int32).max
 class ShortestPaths:
     """Paths of fewest links; among equals every node takes its first link in the order of `preference`.
 
-    Parameters
-    ----------
-    nodes : how many nodes there are
-    src, dst : the links
-    preference : the links from most to least wanted; by default in order of their numbers
-    spread : among equals the destination's number chooses, as in the tables of InfiniBand's fat trees
+    That has the links from most to least wanted, by default in order of their numbers. With `spread`, the destination's
+    number chooses among equals, as in the tables of InfiniBand's fat trees.
     """
 
     def __init__(
-        self,
-        nodes: int,
-        src: IntArray,
-        dst: IntArray,
-        preference: IntArray | None = None,
-        *,
-        spread: bool = False,
+        self, nodes: int, src: IntArray, dst: IntArray, preference: IntArray | None = None, *, spread: bool = False
     ):
         self._spread = spread
         self.nodes, self.src, self.dst = nodes, src, dst
@@ -102,13 +92,7 @@ class ShortestPaths:
         return self._next[target]
 
     def table(self, src: IntArray, dst: IntArray) -> IntArray:
-        """One row of links per message, padded with -1.
-
-        Raises
-        ------
-        ValueError
-            When a message has no path.
-        """
+        """One row of links per message, padded with -1; ValueError for a message that has no path."""
         targets, which = np.unique(dst, return_inverse=True)
         ahead = np.stack([self.toward(int(target)) for target in targets]) if len(targets) else np.zeros((0, 1))
         node, columns = src.copy(), []

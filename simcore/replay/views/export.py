@@ -109,15 +109,16 @@ def write(replay: Replay, document: str, folder: Path, *, force: bool = False) -
     files = {folder / "replay.json": document.encode()}
     for number, prepared in enumerate(replay.ranks):
         shown, stem = timeline(replay, number), f"timeline-{prepared.view.trace.rank}"
-        files[folder / f"{stem}.json"] = chrome_json(shown, _view(shown))
-        files[folder / f"{stem}.pftrace.gz"] = perfetto_trace(shown, _view(shown))
+        inputs, notes = (Input("trace", prepared.view.trace.file, ""),), tuple(warnings(replay, number))
+        whole = Report(shown, "replay", "recorded", inputs, notes)
+        files[folder / f"{stem}.json"] = chrome_json(whole, _view(shown))
+        files[folder / f"{stem}.pftrace.gz"] = perfetto_trace(whole, _view(shown))
         lengths = (f"{side}: {format_ns(length)}" for side, length in zip(SIDES, shown.finish_ns, strict=True))
         drawn = timeline_figure(shown, replace(_view(shown), labels=tuple(lengths)))
         name, said = Path(prepared.view.trace.file).name, answer(replay, number)
         # The shares that the page tells are the device's.
         device = replace(shown, events=shown.events.where(shown.events.kind != EventKind.CPU))
-        inputs, notes = (Input("trace", prepared.view.trace.file, ""),), tuple(warnings(replay, number))
-        report = Report(device, "replay", "recorded", inputs, notes)
+        report = replace(whole, timeline=device)
         told = {"report": {**report.to_dict(), "ranks": [], "npus": 1}, "headline": said, "name": name}
         told["dominating"] = "The typical step, measured above predicted; the shares are those of the measured one."
         files[folder / f"{stem}.html"] = page(report, _view(shown), told).encode()

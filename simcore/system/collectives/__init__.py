@@ -1,11 +1,6 @@
 """Collective algorithms, by family: pure functions from (kind, ranks, bytes) to a plan."""
 
-from simcore.system.collectives import (  # noqa: F401 - each registers its algorithms
-    in_network,
-    rounds,
-    synthesised,
-    trees,
-)
+from simcore.system.collectives import in_network, rounds, synthesised, trees  # noqa: F401 - each registers its algorithms
 from simcore.system.collectives.registry import (
     EVERYBODY,
     ROOTED,
@@ -17,13 +12,4 @@ from simcore.system.collectives.registry import (
     traits_of,
 )
 
-__all__ = [
-    "EVERYBODY",
-    "ROOTED",
-    "PlanOptions",
-    "Traits",
-    "algorithms",
-    "collective",
-    "native",
-    "traits_of",
-]
+__all__ = ["EVERYBODY", "ROOTED", "PlanOptions", "Traits", "algorithms", "collective", "native", "traits_of"]

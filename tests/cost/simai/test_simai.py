@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simcore.cost.simai import ratios
+from simcore.cost.simai import bandwidth as ratios
 from simcore.cost.simai.bandwidth import BusBandwidths, Computed, Job, Measured, read_bus_bandwidths
 from simcore.cost.simai.rows import evaluate
 from simcore.errors import InputError
@@ -162,7 +162,7 @@ def test_a_larger_message_takes_longer_but_is_hardly_less_efficient(kind, group,
     assert small <= large <= 2.05 * small + 2  # the measured efficiencies fall by up to 1.3 % at the end
 
 
-COLUMNS = [*map(ratios.column, ratios.MEASURED), ratios.MULTI_16]
+COLUMNS = [*map(ratios.column_of, ratios.SERVERS), ratios.MULTI_16]
 
 
 @pytest.mark.parametrize("table", ["nvlink", "nic", "all_to_all"])
@@ -174,7 +174,7 @@ def test_an_efficiency_is_a_share_of_that_at_16_gib(table, column, size_bytes):
 
 
 def test_a_number_of_servers_that_was_not_measured_takes_another_column():
-    assert [ratios.column(servers) for servers in (1, 2, 128, 3, 256, 9)] == ["1", "2", "128", "16", "16", "multi"]
+    assert [ratios.column_of(servers) for servers in (1, 2, 128, 3, 256, 9)] == ["1", "2", "128", "16", "16", "multi"]
 
 
 def test_recomputation_doubles_the_forward_compute_between_checkpoint_and_initiator():
