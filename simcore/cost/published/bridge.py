@@ -69,8 +69,10 @@ def _row(name: str, row: Mapping[str, Any], model: Model, device: str) -> Row:
 
 
 def _recipe(one: Job, release: str, node_ranks: int) -> str:
-    """The software of a job. Of mixtures, recipes of DeepSeek-V3 and Kimi K2 with two sequences a micro-batch were left
-    alone; DeepSeek-V3's with experts over nodes exchanges tokens by DeepEP, beside another micro-batch.
+    """The software of a job.
+
+    From 26.06 on recipes of mixtures in 8 bits differ, but for those of DeepSeek-V3 and Kimi K2 with two sequences a
+    micro-batch. DeepSeek-V3's with experts over nodes exchanges tokens by DeepEP, beside another micro-batch.
     """
     plan, latent = one.plan, one.model.latent
     if one.model.experts and release < _ONE_GRAPH:
