@@ -20,8 +20,11 @@ ELEMENT_BYTES = {"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0,
 class Accelerator:
     """One device: peak FLOP/s per data type, memory, and how many cores a kernel's tiles are dealt out to.
 
+    `memory_bytes`: what a program may take, of what it finds there; where nobody told that, what is stated.
     `link_bytes_per_s`: one way, to its peers in the node (NVLink, Infinity Fabric, else PCIe). `power_w`: the limit
-    of the board. 0 = not stated.
+    of the board. 0 = not stated. `reach`: what long runs reach of the stated peak, over what those of devices with
+    measured tables do. `narrow_slowdown`: how many times as long products of 8 bits and fewer take in long runs as the
+    board's power says.
     """
 
     name: str
@@ -34,6 +37,8 @@ class Accelerator:
     link_bytes_per_s: float = 0.0
     power_w: float = 0.0
     maker: str = ""
+    reach: float = 1.0
+    narrow_slowdown: float = 1.0
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -47,16 +52,6 @@ class Accelerator:
     def preset(self) -> str:
         """Its name without what a site states otherwise."""
         return self.name.partition("@")[0]
-
-    @property
-    def reach(self) -> float:
-        """What long runs reach of the stated peak, over what those of devices with measured tables do."""
-        return _REACH.get(self.preset, 1.0)
-
-    @property
-    def narrow_slowdown(self) -> float:
-        """How many times as long products of 8 bits and fewer take in long runs as the board's power says."""
-        return _NARROW_SLOWDOWN.get(self.preset, 1.0)
 
     @property
     def deals_in_waves(self) -> bool:
@@ -77,24 +72,22 @@ _DTYPES = "bf16", "fp16", "tf32", "fp32", "fp8", "int8", "fp4"
 def _stated(maker: str, name: str, *cells: str) -> Accelerator:
     """A row of the table."""
     *numbers, source = cells
-    year, gigabytes, terabytes_per_s, cores, link, power_w, *rates = (
+    year, gigabytes, found, terabytes_per_s, cores, link, power_w, *rates, reach, narrow = (
         float(one.replace("-", "") or 0) for one in numbers
     )
     peaks = {dtype: rate * 1e12 for dtype, rate in zip(_DTYPES, rates, strict=True) if rate}
-    size, speed, link_bytes_per_s = int(gigabytes * 1e9), terabytes_per_s * 1e12, link * 1e9
-    return Accelerator(name, int(year), peaks, size, speed, int(cores), source, link_bytes_per_s, power_w, maker)
+    size = int(found * (1 << 30)) - _CONTEXT_BYTES if found else int(gigabytes * 1e9)
+    told = int(year), peaks, size, terabytes_per_s * 1e12, int(cores), source, link * 1e9, power_w, maker
+    return Accelerator(name, *told, reach or 1.0, narrow or 1.0)
+
+
+_CONTEXT_BYTES = 500_000_000  # that the driver takes for a program
 
 
 _TABLE = {row[1]: _stated(*row) for row in table(__file__, "accelerators.txt")}
-
-# From steps of MLPerf Training's 70B adapters in 8 bits by five submitters; 16-bit products (stas00/ml-engineering,
-# maximum achievable FLOPS) fall in the same order.
-_REACH = {"MI300X": 0.62, "MI325X": 0.84, "MI350X": 0.93}
-# From steps, too, as no long runs of it are published: each source alone says 1.21 (Megatron-Bridge's tables), 1.24
-# (MLPerf's 405B) and 1.27 (its 70B adapters, three submitters); steps in 16 bits, and the same jobs on B200, say 1.
-_NARROW_SLOWDOWN = {"GB200": 1.21}
 _SHORT = {name.partition("-SXM")[0]: name for name in _TABLE if "-SXM" in name}  # of several the last
-_SHORT |= {"A100-80GB": "A100-SXM-80GB", "A100-40GB": "A100-SXM-40GB", "H100": "H100-SXM-80GB"}
+_SHORT |= {"A100-80GB": "A100-SXM-80GB", "A100-40GB": "A100-SXM-40GB"}
+_SHORT |= dict.fromkeys(("H100", "H100-80GB"), "H100-SXM-80GB")
 
 
 def names() -> list[str]:
@@ -109,8 +102,8 @@ def accelerator(name: str) -> Accelerator:
     Behind an @ each, what a site states otherwise: the board's limit (W), its memory rate (TB/s), its clocks over the
     usual ones (x).
 
-    >>> accelerator("a100").name, accelerator("TPUv4").memory_bytes
-    ('A100-SXM-80GB', 32000000000)
+    >>> accelerator("a100").name, accelerator("A40").memory_bytes
+    ('A100-SXM-80GB', 48000000000)
     >>> accelerator("H100@500W@2.4TB/s").power_w
     500.0
     """

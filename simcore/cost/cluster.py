@@ -72,11 +72,6 @@ class Host:
     memory_bytes_per_s: float = 0.43 * 410e9 / 8
 
 
-def host_of(accelerator_name: str) -> Host:
-    """The host that an accelerator usually stands in."""
-    return _HOSTS.get(accelerator(accelerator_name).preset, Host())
-
-
 # PCIe 5.0 x16 and an eighth of 614 GB/s (DDR5-4800); NVLink-C2C's 450 GB/s and a Grace's 512 GB/s, for two devices.
 _PCIE_5, _GRACE = Host(55e9, 0.43 * 614e9 / 8), Host(225e9, 0.43 * 512e9 / 2)
 _HOSTS = {
@@ -87,7 +82,7 @@ _HOSTS = {
 
 @dataclass(frozen=True)
 class Cluster(Hashed):
-    """Accelerators, their interconnect, the software on them, their hosts; the topology the second came from.
+    """Accelerators, their interconnect, the software on them; hosts if not the usual; the second's topology, if any.
 
     `losses`: the share of a step that a run loses on top of it (stragglers, clocks, data, checkpoints beside the step);
     none in a benchmark.
@@ -99,19 +94,15 @@ class Cluster(Hashed):
     fabric: Fabric
     software: Software = field(default_factory=Software)
     losses: float = 0.0
-    host: Host = field(default_factory=Host)
+    own_host: Host | None = None
     topology: Topology | None = None
 
     @property
+    def host(self) -> Host:
+        """An accelerator's share of its host: as stated, or what it usually stands in."""
+        return self.own_host or _HOSTS.get(accelerator(self.accelerator).preset, Host())
+
+    @property
     def memory_bytes(self) -> int:
-        """Memory of one device that a step may take: what a program finds there less the driver's context and more."""
-        device = accelerator(self.accelerator)
-        found = int(_FOUND_GIB.get(device.preset, 0.0) * (1 << 30))
-        free = found - _CONTEXT_BYTES if found else device.memory_bytes
-        return max(0, free - self.software.reserved_bytes)
-
-
-# "GPU 0 has a total capacity of ... GiB" in PyTorch's errors and the driver's figure, in public issues:
-# TianheWu/CoSeR 10, wbfwonderful/Vad-R1 11, vllm-project/vllm 27508, pytorch/ao 4002. Of others what is stated.
-_FOUND_GIB = {"A100-SXM-40GB": 39.50, "A100-SXM-80GB": 79.25, "H100-SXM-80GB": 79.11, "B200-SXM": 178.35}
-_CONTEXT_BYTES = 500_000_000
+        """Memory of one device that a step may take, beside what software reserves of it."""
+        return max(0, accelerator(self.accelerator).memory_bytes - self.software.reserved_bytes)

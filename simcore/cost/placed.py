@@ -7,7 +7,8 @@ from dataclasses import replace
 from math import prod
 
 from simcore.compute.accelerators import Accelerator, accelerator, variant
-from simcore.cost.cluster import Cluster
+from simcore.cost.cluster import Cluster, Software
+from simcore.cost.systems import TABLE
 from simcore.cost.systems import software as profile_of
 from simcore.errors import InputError
 from simcore.library import table
@@ -44,10 +45,13 @@ def placed(
     cards = _CARDS.search(scale_out)
     if cards:
         fabric = fabric.with_cards(int(cards[1] or 1) * int(cards[2]) / gigabits)
-    profile = profile_of(software, known.maker)
-    if known.link_bytes_per_s < _FOR_PIECES:
-        profile = replace(profile, tiles=False)
-    return Cluster(known.name, fabric, profile)
+    return Cluster(known.name, fabric, software_on(known, software))
+
+
+def software_on(device: Accelerator, name: str = "") -> Software:
+    """A software profile on a device, without a name the usual one; nobody sends collectives in pieces over PCIe."""
+    profile = profile_of(name or TABLE["usual"].get(device.maker, "unknown"), device.maker)
+    return replace(profile, tiles=False) if 0 < device.link_bytes_per_s < _FOR_PIECES else profile
 
 
 def usual_fabric(device: Accelerator) -> Fabric:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from simcore.cost.cluster import Cluster, Software, host_of
+from simcore.cost.cluster import Cluster, Software
 from simcore.errors import InputError, closest
 from simcore.system.collectives.nccl import FABRICS, Fabric
 
@@ -44,7 +44,7 @@ def clusters(table: Mapping[str, Any] = TABLE) -> dict[str, Cluster]:
         losses = table["runs"][site.pop("run", "benchmark")]["losses"]
         site.pop("source", None)
         made = _with(profile(table["software"], software_name), site)
-        found[name] = Cluster(device, FABRICS[fabric_name], made, losses, host_of(device))
+        found[name] = Cluster(device, FABRICS[fabric_name], made, losses)
     return found
 
 

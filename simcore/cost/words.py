@@ -7,10 +7,10 @@ from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any
 
-from simcore.compute.accelerators import ELEMENT_BYTES, accelerator
-from simcore.cost.cluster import Cluster, Host, Software, host_of
-from simcore.cost.placed import fabric_of_topology, usual_fabric
-from simcore.cost.systems import CLUSTERS, RUNS, software
+from simcore.compute.accelerators import ELEMENT_BYTES, Accelerator, accelerator
+from simcore.cost.cluster import Cluster, Host, Software
+from simcore.cost.placed import fabric_of_topology, software_on, usual_fabric
+from simcore.cost.systems import CLUSTERS, RUNS
 from simcore.documents import Node, read
 from simcore.errors import InputError, Location, Problems, closest
 from simcore.model.plan import (
@@ -124,7 +124,7 @@ def cluster_of(name: str, place: str | Location = "--cluster") -> Cluster:
     except InputError as error:
         expected = f"a file, an accelerator (simcore list npus), or a cluster: {closest(name, CLUSTERS)}"
         raise InputError.at(place, "there is no such cluster", expected=expected, found=name) from error
-    return Cluster(device.name, usual_fabric(device), host=host_of(device.name))
+    return Cluster(device.name, usual_fabric(device), software_on(device))
 
 
 def read_cluster(node: Node) -> Cluster:
@@ -137,13 +137,13 @@ def read_cluster(node: Node) -> Cluster:
         raise InputError(node.problems.found)
     device = accelerator(node["accelerator"].text())
     run = node["run"].choice(list(RUNS)) if "run" in node else None
-    host = _built(node["host"], Host, {}) if "host" in node else host_of(device.name)
+    host = _built(node["host"], Host, {}) if "host" in node else None
     topology = load(node["topology"].text()) if joined == "topology" else None
     if topology:
         joins = fabric_of_topology(topology)
     else:
         joins = read_fabric(node["fabric"]) if "fabric" in node else usual_fabric(device)
-    return Cluster(device.name, joins, _software(node), RUNS.get(str(run), 0.0), host, topology)
+    return Cluster(device.name, joins, _software(node, device), RUNS.get(str(run), 0.0), host, topology)
 
 
 def under(conditions: str, cluster: Cluster) -> Cluster:
@@ -155,14 +155,14 @@ def under(conditions: str, cluster: Cluster) -> Cluster:
     return replace(cluster, losses=RUNS[conditions]) if conditions else cluster
 
 
-def _software(node: Node) -> Software:
-    """A profile by its name, or what differs from it (`like`) or from today's."""
+def _software(node: Node, device: Accelerator) -> Software:
+    """A profile by its name, or what differs from it (`like`) or from the usual one, which it is without a word."""
     if "software" not in node:
-        return Software()
+        return software_on(device)
     said = node["software"]
     if isinstance(said.value, str):
-        return software(said.text())
-    base = software(said["like"].text()) if "like" in said else Software()
+        return software_on(device, said.text())
+    base = software_on(device, said["like"].text() if "like" in said else "")
     made: Software = _built(said, Software, _fields_of(base), also=("like",))
     return made
 

@@ -14,6 +14,7 @@ from simcore.compute.duration import durations
 from simcore.compute.kernel import Attention, Product
 from simcore.compute.power import limited
 from simcore.cost.margins import kind_of
+from simcore.cost.placed import placed
 from simcore.cost.predict import predict
 from simcore.cost.systems import CLUSTERS, SOFTWARE
 from simcore.cost.words import cluster_of
@@ -63,6 +64,13 @@ def test_stating_what_a_device_has_anyway_changes_nothing_that_is_known_of_it(na
     assert (usual.memory_bytes, usual.host, usual.fabric) == (other.memory_bytes, other.host, other.fabric)
 
 
+def test_an_accelerator_alone_has_the_software_usual_for_its_maker_and_its_own_host():
+    assert cluster_of("H200").software == CLUSTERS["h100"].software
+    families = {name: cluster_of(name).software.family for name in ("MI300X", "TPUv5p", "Gaudi3")}
+    assert families == {"MI300X": "megatron", "TPUv5p": "xla", "Gaudi3": ""}
+    assert placed("GB300", "megatron-core", count=64).host == CLUSTERS["gb300"].host != cluster_of("L40S").host
+
+
 def test_a_launch_that_waits_takes_the_way_back_too():
     """A step of one pass after the other that nothing hides grows by as much as the launches alone take."""
     shape, plan = model("gpt-1.7b"), Plan(8, 2048, tp=8, global_batch=8, dtype="fp16")
@@ -91,4 +99,4 @@ def test_the_site_of_slower_products_says_what_its_own_products_measured():
         for product, seconds, taken, layout in zip(products, cold, table["time_us"], layouts, strict=True)
         if seconds > 2e-4
     ]
-    assert median(ratios) == pytest.approx(CLUSTERS["b200"].software.kernels.products, rel=0.02)
+    assert median(ratios) == pytest.approx(CLUSTERS["simumax-b200"].software.kernels.products, rel=0.02)

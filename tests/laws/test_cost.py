@@ -93,7 +93,7 @@ def test_a_pipeline_is_played_to_the_nanosecond(asked):
 @given(
     tp=st.sampled_from([2, 4, 8]),
     parallel=st.booleans(),
-    system=st.sampled_from(["selene", "selene-2021", "b200"]),
+    system=st.sampled_from(["selene", "selene-2021", "simumax-b200"]),
 )
 def test_collectives_that_kernels_wait_for_are_collectives_of_the_engine(tp, parallel, system):
     """And their bytes those that tensor parallelism sends, but for inputs gathered again beside other kernels."""

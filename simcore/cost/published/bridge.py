@@ -7,25 +7,25 @@ Left out, and why: fine-tuning (LoRA freezes weights, SFT packs sequences), Nemo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from simcore.compute.accelerators import accelerator
+from simcore.cost.placed import placed, usual_fabric
 from simcore.cost.published.megatron import MODERN
 from simcore.cost.published.rows import Job, Row, Step, job
 from simcore.cost.published.tables import number, spread, table_rows
-from simcore.cost.systems import CLUSTERS
 from simcore.model.memory import peak
 from simcore.model.presets import SHIPPED
+from simcore.model.shape import Model
 from simcore.model.steps import Module
 
-_DENSE = {
+_MODELS = {
     "LLAMA3_8B": "llama-3-8b",
     "LLAMA3_70B": "llama-3-70b",
     "LLAMA3.1_405B": "llama-3-405b",
-}
-_MIXTURES = {
     "DeepSeekV3": "deepseek-v3",
     "DeepSeekV3 (w/o MTP)": "deepseek-v3",
     "DeepSeekV3 (w/ MTP)": "deepseek-v3",
@@ -34,40 +34,51 @@ _MIXTURES = {
     "Qwen3_235B_a22B": "qwen3-235b-a22b",
 }
 _TYPES = {"FP8": "fp8", "MXFP8": "fp8", "FP8-CS": "fp8", "FP8-MX": "fp8", "NVFP4": "fp4", "BF16": "bf16"}
-_SYSTEMS = {
-    "DGX-H100": "h100",
-    "DGX-B200": "dgx-b200",
-    "DGX-B300": "dgx-b300",
-    "DGX-GB200": "gb200",
-    "DGX-GB300": "gb300",
-}
+# What the host keeps under FSDP (cpu_offloading_num_layers of scripts/performance/configs/llama).
+_LAYERS = {"GB200": 40, "GB300": 20}
+_KEPT_BY_HOST = {name: {"offload": ("activations",), "offload_layers": layers} for name, layers in _LAYERS.items()}
 _ONE_GRAPH = "26.06"  # the first release whose recipes have it
 
 
-def _rows(document: Mapping[str, Any], models: Mapping[str, str]) -> Iterator[Row]:
+def _rows(document: Mapping[str, Any], *, mixtures: bool) -> Iterator[Row]:
     for name, row in table_rows(document, "nemo_megatron_bridge"):
         heading = dict([str(row["heading"]).split(": ", 1)])
-        model, system = heading.get("Model", row["Model"]), heading.get("System", row["System"])
-        pretraining = str(row["kind"]).startswith("Pre")
-        if pretraining and model in models and system in _SYSTEMS and row["Precision"] in _TYPES:
-            yield _row(name.removeprefix("nemo_megatron_"), row, models[model], system)
+        model, system = heading.get("Model", row["Model"]), str(heading.get("System", row["System"]))
+        shape = SHIPPED[_MODELS[model]] if model in _MODELS and row["Precision"] in _TYPES else None
+        if shape and bool(shape.experts) == mixtures and str(row["kind"]).startswith("Pre"):
+            row_name = f"{name.removeprefix('nemo_megatron_')}-{system}-{row['Precision']}"
+            yield _row(row_name, row, shape, system.removeprefix("DGX-"))
 
 
-def _row(name: str, row: Mapping[str, Any], model: str, system: str) -> Row:
+def _row(name: str, row: Mapping[str, Any], model: Model, device: str) -> Row:
     """One row; FSDP where the table's column says over how many ranks.
 
     What mixtures compute again it leaves out: what Megatron-Core offers them, least first, until the job fits.
     """
     gpus, batch, seq = (int(row[key]) for key in ("#-GPUs", "GBS", "Sequence Length"))
-    choices = {**MODERN, "zero": 3 if number(row["FSDP"]) > 1 else 1, "dtype": _TYPES[row["Precision"]]}
-    one = job(SHIPPED[model], seq, batch, **spread(row, gpus), **choices, gradient_bytes=2)
+    choices = {**MODERN, "dtype": _TYPES[row["Precision"]]}
+    if number(row["FSDP"]) > 1:
+        choices |= {"zero": 3, **_KEPT_BY_HOST.get(device, {})}
+    one = job(model, seq, batch, **spread(row, gpus), **choices, gradient_bytes=2)
     measured_s = batch * seq / (float(row["Tokens / sec / GPU"]) * gpus)
-    cluster = _SYSTEMS[system]
-    if one.model.experts:
-        cluster += _recipe(one, str(row["release"]))
-        capacity = CLUSTERS[cluster].memory_bytes
-        one = next((job for job in _computed_again(one) if peak(*job).total <= capacity), one)
-    return Row(f"{name}-{system}-{row['Precision']}", measured_s, Step((one,), cluster))
+    node_ranks = usual_fabric(accelerator(device)).node_ranks
+    cluster = placed(device, _recipe(one, str(row["release"]), node_ranks), count=gpus)
+    if model.experts:
+        one = next((job for job in _computed_again(one) if peak(*job).total <= cluster.memory_bytes), one)
+    return Row(name, measured_s, Step((one,), cluster))
+
+
+def _recipe(one: Job, release: str, node_ranks: int) -> str:
+    """The software of a job.
+
+    From 26.06 on recipes of mixtures in 8 bits differ, but for those of DeepSeek-V3 and Kimi K2 with two sequences a
+    micro-batch. DeepSeek-V3's with experts over nodes exchanges tokens by DeepEP, beside another micro-batch.
+    """
+    plan, latent = one.plan, one.model.latent
+    if one.model.experts and release < _ONE_GRAPH:
+        return "megatron-core-deepep" if latent and plan.ep > node_ranks else "megatron-core-26.04"
+    changed = one.model.experts and plan.dtype == "fp8" and not (latent and plan.micro_batch > 1)
+    return "megatron-core-26.06" if changed else "megatron-core"
 
 
 def _computed_again(one: Job) -> Iterator[Job]:
@@ -79,17 +90,7 @@ def _computed_again(one: Job) -> Iterator[Job]:
         yield Job(one.model, replace(one.plan, recompute="selective", recompute_modules=again))
 
 
-def _recipe(one: Job, release: str) -> str:
-    """How mixtures were run; recipes of DeepSeek-V3 and Kimi K2 with two sequences a micro-batch were left alone."""
-    if release < _ONE_GRAPH:
-        return "-26.04"
-    kept = one.plan.dtype != "fp8" or (one.model.latent and one.plan.micro_batch > 1)
-    return "" if kept else "-26.06"
-
-
-Rows = Callable[[Mapping[str, Any]], Iterator[Row]]
-dense: Rows = partial(_rows, models=_DENSE)
-mixtures: Rows = partial(_rows, models=_MIXTURES)
+dense, mixtures = partial(_rows, mixtures=False), partial(_rows, mixtures=True)
 
 
 _AUTOMODEL = {

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from simcore.cost.placed import placed
 from simcore.cost.published.megatron import gpt
 from simcore.cost.published.rows import Held, Job, Row, Step, job
 from simcore.errors import InputError
@@ -76,7 +77,7 @@ def _simumax_job(case: str) -> Job:
 def simumax(document: Mapping[str, Any]) -> Iterator[Row]:
     """Steps on one node of 8 B200."""
     for _, row in table_rows(document, "simumax_b200"):
-        yield Row(row["case"], row["real_ms"] / 1e3, Step((_simumax_job(row["case"]),), "b200"))
+        yield Row(row["case"], row["real_ms"] / 1e3, Step((_simumax_job(row["case"]),), "simumax-b200"))
 
 
 def simumax_memory(document: Mapping[str, Any]) -> Iterator[Row]:
@@ -100,7 +101,6 @@ _MPT = {
 }
 _ZERO = {"FULL_SHARD": 3, "SHARD_GRAD_OP": 2}
 _DTYPES = {"amp_bf16": "bf16", "bf16": "bf16", "amp_fp8": "fp8"}
-_FOUNDRY = {"a100_80gb": "foundry-a100", "a100_40gb": "foundry-a100-40gb", "h100_80gb": "foundry-h100"}
 
 
 def foundry(document: Mapping[str, Any]) -> Iterator[Row]:
@@ -122,4 +122,4 @@ def foundry(document: Mapping[str, Any]) -> Iterator[Row]:
         )
         measured_s = batch * seq / (float(row["Throughput (T/s/GPU)"]) * gpus)
         label = f"{name}-{row['Model']}-{seq}-{gpus}-{row['GPU']}"
-        yield Row(label, measured_s, Step((one,), _FOUNDRY[row["GPU"]]))
+        yield Row(label, measured_s, Step((one,), placed(row["GPU"], "mosaicml", count=gpus)))

@@ -15,37 +15,13 @@ from typing import Any
 from simcore.compute.accelerators import ELEMENT_BYTES, Accelerator, accelerator, recognised
 from simcore.cost.placed import placed
 from simcore.cost.published.rows import Job, Step, job
+from simcore.cost.systems import SOFTWARE, TABLE
 from simcore.errors import InputError
 from simcore.model.plan import STORED_BYTES, check
 from simcore.model.shape import Experts, Model, Weights
 from simcore.model.steps import Module
 
 Stated = Mapping[str, Any]
-
-# The beginning of a stated framework -> its family and its profile in `simcore/cost/software.json`.
-_FRAMEWORKS = {
-    "Megatron-DeepSpeed": ("deepspeed", "deepspeed"),
-    "Megatron": ("megatron", "megatron-core"),
-    "NeMo": ("megatron", "megatron-core"),
-    "TorchTitan": ("fsdp", "torchtitan"),
-    "torchtune": ("fsdp", "torchtitan"),
-    "PyTorch FSDP": ("fsdp", "fsdp"),
-    "FSDP": ("fsdp", "fsdp"),
-    "PyTorch": ("fsdp", "torchtitan-eager"),
-    "Hugging Face": ("fsdp", "torchtitan-eager"),
-    "MosaicML": ("fsdp", "mosaicml"),
-    "llm-foundry": ("fsdp", "mosaicml"),
-    "InternEvo": ("internevo", "internevo"),
-    "MaxText": ("xla", "maxtext"),
-    "Pax": ("xla", "pax"),
-    "JAX": ("xla", "maxtext"),
-    "XLA": ("xla", "maxtext"),
-    "DeepSpeed": ("deepspeed", "deepspeed"),
-    "HAI-LLM": ("other", "hai-llm"),
-    "DeepSeek": ("other", "hai-llm"),
-    "Primus": ("megatron", "megatron-core"),
-}
-_ANY = ("other", "unknown")
 
 
 def family(row: Stated, known: Collection[str]) -> str:
@@ -55,9 +31,11 @@ def family(row: Stated, known: Collection[str]) -> str:
 
 
 def _software(row: Stated) -> tuple[str, str]:
-    """Family and profile of what ran a row."""
-    name = str(row.get("framework") or "")
-    return next((found for start, found in _FRAMEWORKS.items() if name.startswith(start)), _ANY)
+    """Family and profile of what ran a row, by the beginning of the stated framework."""
+    name = str(row.get("framework") or "").lower()
+    known = (profile for start, profile in TABLE["frameworks"].items() if name.startswith(start.lower()))
+    profile = next(known, "unknown")
+    return SOFTWARE[profile].family, profile
 
 
 def training(row: Stated) -> Step:

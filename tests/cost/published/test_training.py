@@ -156,7 +156,7 @@ def test_finding_eight_bit_scales_costs_hopper_a_wait_per_layer_and_blackwell_no
 def test_what_software_does_in_a_costlier_way_takes_longer(way, zero, cp):
     model = MODELS["llama-3-8b"]
     plan = Plan.of(8192, 256, dp=256 // cp, cp=cp, zero=zero, context="ring")
-    spread = replace(CLUSTERS["foundry-a100"], fabric=replace(CLUSTERS["foundry-a100"].fabric, node_ranks=1))
+    spread = placed("A100", "mosaicml", count=256, per_node=1)
     costly = replace(spread, software=replace(spread.software, **{way: not getattr(spread.software, way)}))
     times = sorted(predict(model, plan, one).step_s for one in (spread, costly))
     assert getattr(costly.software, way) == (predict(model, plan, costly).step_s == times[1])
