@@ -175,6 +175,9 @@ def plan_of(asked: Asked, model: Model) -> Plan:
         message = "heads of keys and values cannot be split over the tensor ranks"
         expected, found = f"a multiple of {options.tp}", str(model.key_heads)
         raise InputError.at("--num_query_groups", message, expected=expected, found=found)
+    if extra.schedule and options.pp < 2:
+        found = f"pp: {options.pp}"
+        raise InputError.at("--schedule", "there is no pipeline to schedule", expected="pp: 2 or more", found=found)
     reduced_in = extra.gradient_dtype or (options.dtype if deepspeed else "float32")
     return Plan(
         options.world_size,
@@ -198,6 +201,7 @@ def plan_of(asked: Asked, model: Model) -> Plan:
         capacity=extra.moe_expert_capacity_factor or 0.0,
         load=_load(options, extra, model.experts),
         shard=extra.shard_ranks or 0,
+        schedule=extra.schedule or "",
         fused_attention=options.use_flash_attn or model.norm == "rms",
         dropout=model.norm == "layer",
     )

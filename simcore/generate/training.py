@@ -56,8 +56,9 @@ def _rows(rows: Rows, parts: Iterable[int]) -> list[Layer]:
 
 def _workload(model: Model, plan: Plan, layers: Iterable[Layer]) -> Workload:
     handed = plan.tokens * model.hidden * plan.element_bytes // plan.apart if plan.pp > 1 else 0
-    told = tuple(unsaid(model, plan))
-    return Workload(LOOP, tuple(layers), plan.sizes, "simai", pipeline_bytes=handed, name=model.name, warnings=told)
+    told, schedule = tuple(unsaid(model, plan)), plan.schedule if plan.pp > 1 else ""
+    workload = Workload(LOOP, tuple(layers), plan.sizes, "simai", pipeline_bytes=handed, schedule=schedule)
+    return replace(workload, name=model.name, warnings=told)
 
 
 def unsaid(model: Model, plan: Plan) -> list[str]:

@@ -227,8 +227,8 @@ class Plan(Hashed):
         """Groups as the header of a text workload says them: ranks that share parameters stand in for expert ranks."""
         cp = self.cp if self.cp > 1 else 0
         split = self.expert_tp if self.ep > 1 and self.expert_tp != self.tp else 0
-        ranks, batches = self.shard or self.ep, self.micro_batches
-        return Parallelism(self.tp, ranks, self.pp, self.virtual_stages, cp, batches, self.world_size, split)
+        ranks, batches, parts = self.shard or self.ep, self.micro_batches, self.outline.parts // self.pp
+        return Parallelism(self.tp, ranks, self.pp, parts, cp, batches, self.world_size, split)
 
     @property
     def of_layer(self) -> Plan:

@@ -151,7 +151,8 @@ class Workload:
 
     `last_bottom_layer` belongs to the DLRM loops, `checkpoints` and `checkpoint_initiates` (layer indices) to
     HYBRID_TRANSFORMER_FWD_IN_BCKWD, `pipeline_bytes` is what one micro-batch hands to the next stage. `stage_rows` says
-    how many rows each part of a pipelined model has; without it the rows are those of any one stage.
+    how many rows each part of a pipelined model has; without it the rows are those of any one stage. `schedule` is the
+    order of the pipeline's cells, "" the usual one.
     """
 
     loop: str
@@ -163,6 +164,7 @@ class Workload:
     checkpoint_initiates: tuple[int, ...] = ()
     pipeline_bytes: int = 0
     stage_rows: tuple[int, ...] = ()
+    schedule: str = ""
     name: str = field(default="", compare=False)
     location: Location = field(default=Location(""), compare=False)
     warnings: tuple[str, ...] = field(default=(), compare=False)
