@@ -19,7 +19,8 @@ LOOP = "HYBRID_TRANSFORMER_FWD_IN_BCKWD"
 def stage_workload(model: Model, plan: Plan, durations: Timer, stage: int = 0) -> Workload:
     """Rows of one rank of a pipeline stage for one step; InputError names the options that do not fit each other."""
     check_rows(model, plan)
-    return _workload(model, plan, _rows(Rows(model, plan, durations), plan.parts(stage)))
+    parts = plan.parts(stage)  # where two pipelines meet, a micro-batch passes through half of them
+    return _workload(model, plan, _rows(Rows(model, plan, durations), parts[: len(parts) // plan.copies]))
 
 
 def pipeline_workload(model: Model, plan: Plan, durations: Timer) -> Workload:
