@@ -32,8 +32,8 @@ def listed_step(
     """Operations of a stage's step: cells with their transfers in the order of the schedule, then the end of the step.
 
     `workload` is the step of `simcore.generate.training`: the rows of all stages, or of any one. `tied_bytes` are
-    all-reduced between the first stage and the last, which rows cannot say. `pipeline` is that of the workload, where it
-    was made for another stage.
+    all-reduced between the first stage and the last, which rows cannot say. `pipeline` is the workload's, where it was
+    made for another stage.
     """
     pipeline = pipeline or pipeline_of(workload)
     first_or_last = stage in (0, plan.pp - 1)

@@ -87,9 +87,21 @@ class Phase:
 
 
 class Role(Enum):
-    """What a row is part of, those of a step's end in the order in which a framework gets to them."""
+    """What a row is part of: of a micro-batch, as far as its maker says it; those of a step's end stand in the order in
+    which a framework gets to them.
+    """
 
     MICRO_BATCH = "a micro-batch"
+    EMBEDDING = "embedding"
+    ATTENTION = "attention"
+    CONTEXT = "what context ranks exchange"
+    FEED_FORWARD = "feed-forward"
+    EXPERTS = "experts"
+    HEAD = "head"
+    ENTROPY = "the loss of every micro-batch"
+    FURTHER = "modules that predict further tokens"
+    SHARDS = "parameters gathered for a pass"
+    REPLICAS = "sums of gradients over replicas of what is sharded"
     REDUCE = "sums of gradients over replicas"
     REPLICATED = "sums of the gradients of weights that tensor ranks hold whole"
     NORM = "the norm of all gradients"
