@@ -137,7 +137,7 @@ class _Stage:
                 beside = kept_bytes(mtp_blocks(model, plan), plan)
                 yield layer, _whole((*beside, *layer_bytes(model, plan, model.kind(layer), again=plan.again(0)))), []
             loss, turned = head_bytes(model, plan)
-            turned = (*turned, self.needs.table_bytes(self.plan))
+            turned = (*turned, self.needs.beside_bytes(self.plan)[1])
             yield model.depth + model.mtp_layers, [], _whole(max(loss, turned, key=sum))
 
 
@@ -151,7 +151,7 @@ def occupancy(model: Model, plan: Plan, cluster: Cluster, stage: int = 0) -> Occ
     working = _Stage(model, plan, needs)
     lasting = dict(zip(_LASTING, states(needs.held, plan), strict=True))
     lasting["parameters"] -= states(needs.hosted, plan)[0]
-    lasting["gradients"] += needs.library_bytes(plan)
+    lasting["gradients"] += needs.beside_bytes(plan)[0]
     for size in filter(None, lasting.values()):
         working.allocator.take(size)
     order, played = plan.order, play(plan.order, part_times_ns(model, plan, cluster))

@@ -28,7 +28,7 @@ PEAK_MARGIN = 0.1
 class Memory(NamedTuple):
     """Bytes of one rank at the peak of a step.
 
-    `workspace` is what lives for a layer or two only, `library` what libraries keep (`Needs.library_bytes`).
+    `workspace` is what lives for a layer or two only, `library` what libraries keep (`Needs.beside_bytes`).
     """
 
     parameters: int
@@ -76,22 +76,24 @@ class Needs(NamedTuple):
         parameters, gradients, optimizer = states(self.held, plan)
         if self.hosted is not NOTHING:
             parameters -= states(self.hosted, plan)[0]
-        working = ceil(max(self.working, self.turning + self.table_bytes(plan)) + self.gathered_bytes(plan))
-        return Memory(parameters, gradients, optimizer, ceil(self.lasting), working, self.library_bytes(plan))
+        library, passing = self.beside_bytes(plan)
+        working = ceil(max(self.working, self.turning + passing) + self.gathered_bytes(plan))
+        return Memory(parameters, gradients, optimizer, ceil(self.lasting), working, library)
 
-    def library_bytes(self, plan: Plan) -> int:
-        """Gradients beside their sums.
+    def beside_bytes(self, plan: Plan) -> tuple[int, int]:
+        """Gradients beside their sums: those that stay, and those that live for the time of a layer.
 
         Products add to sums of more bits in place, but Transformer Engine hands autograd a tensor of the weight's shape
         and type all the same: one for all weights of a shape, which stays (`get_dummy_wgrad` in its `module/base.py`).
-        DeepSpeed keeps those of all weights until the step (`update_hp_grads` in its `bf16_optimizer.py`).
+        So does Megatron-LM for the head, and gives it back (`tensor_parallel/layers.py`). DeepSpeed keeps those of all
+        weights until the step (`update_hp_grads` in its `bf16_optimizer.py`).
         """
-        trained = self.held.trained + self.held.trained_experts
-        return _beside_bytes(plan) * (trained if plan.gradients_apart else self.shaped)
-
-    def table_bytes(self, plan: Plan) -> int:
-        """As these, of the head, whose does not stay (Megatron-LM's `tensor_parallel/layers.py`)."""
-        return 0 if plan.gradients_apart else _beside_bytes(plan) * self.table
+        size = plan.element_bytes
+        if plan.zero == 3 or plan.gradient_bytes <= size:
+            return 0, 0
+        if plan.gradients_apart:
+            return size * (self.held.trained + self.held.trained_experts), 0
+        return size * self.shaped, size * self.table
 
     def gathered_bytes(self, plan: Plan) -> int:
         """Parameters, where they come for the time of a layer: its own and the next one's.
@@ -102,11 +104,6 @@ class Needs(NamedTuple):
         if not shared and self.hosted is NOTHING:
             return 0
         return (2 * plan.parameter_bytes + shared * plan.gradient_bytes) * self.largest
-
-
-def _beside_bytes(plan: Plan) -> int:
-    """Bytes of an element of gradients beside their sums."""
-    return 0 if plan.zero == 3 or plan.gradient_bytes <= plan.element_bytes else plan.element_bytes
 
 
 def needs(model: Model, plan: Plan) -> tuple[Needs, ...]:
@@ -205,8 +202,9 @@ def kept_bytes(some: Iterable[Block], plan: Plan) -> tuple[float, ...]:
     return tuple(made)
 
 
+@lru_cache(maxsize=1024)
 def head_bytes(model: Model, plan: Plan) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """What the head needs for the loss, and for its gradients beside `Needs.table_bytes`, tensor by tensor.
+    """What the head needs for the loss, and for its gradients but for `Needs.beside_bytes`, tensor by tensor.
 
     Those of the logits, and of all hidden states before tensor ranks share them. Where they do, a buffer that stays has
     the gathered ones (Megatron-LM's `GlobalMemoryBuffer`).
@@ -224,7 +222,7 @@ def head_bytes(model: Model, plan: Plan) -> tuple[tuple[float, ...], tuple[float
 def _of_stage(
     model: Model, plan: Plan, layers: tuple[Layers, ...], embeds: bool, ends: bool
 ) -> tuple[float, int, int, int, float, float]:
-    """What a micro-batch leaves in some layers, with the embedding, with the head; then as `Needs` from `largest` on."""
+    """What a micro-batch leaves in some layers, with the embedding, the head; the rest as `Needs` from `largest` on."""
     working, table, turns = 0.0, 0, (0.0, 0.0)
     lasting = fsum(
         some.leaving * activation_bytes(model, plan, some.kind, again=some.again)
