@@ -1,6 +1,7 @@
 import json
 import shlex
 from dataclasses import replace
+from operator import attrgetter
 
 import pytest
 from hypothesis import given, settings
@@ -8,8 +9,9 @@ from hypothesis import strategies as st
 
 from simcore.cli import main
 from simcore.cost.predict import lower_bound_s, predict, stage_bound_s
-from simcore.cost.search import SLOWEST, Candidate, Study, axes, pareto, rivals, search, sized
+from simcore.cost.search import SLOWEST, Candidate, Study, axes, rivals, search, sized
 from simcore.cost.systems import CLUSTERS
+from simcore.front import front
 from simcore.model.memory import peak
 from simcore.model.plan import Plan, check
 from simcore.model.shape import Experts, Model
@@ -45,8 +47,11 @@ def test_pruning_finds_what_trying_everything_finds(model, gpus, top, share, wor
     times = sorted(one.step_s for one in everything)
     assert [one.step_s for one in found.best] == times[:top]
     assert found.simulated <= found.fitting == len(plans)
-    front = [one for one in pareto(everything) if one.step_s <= SLOWEST * times[0]]
-    assert [(one.step_s, one.memory_bytes) for one in found.front] == [(one.step_s, one.memory_bytes) for one in front]
+    unbeaten = front(everything, attrgetter("step_s"), attrgetter("memory_bytes"))
+    expected = [one for one in unbeaten if one.step_s <= SLOWEST * times[0]]
+    assert [(one.step_s, one.memory_bytes) for one in found.front] == [
+        (one.step_s, one.memory_bytes) for one in expected
+    ]
     choices = {choice for one in everything for choice in axes(one.plan).items()}
     assert {choice: one.step_s for choice, one in found.leaders.items()} == {
         choice: min(one.step_s for one in everything if choice in axes(one.plan).items()) for choice in choices
