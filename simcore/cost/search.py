@@ -302,7 +302,7 @@ def _simulate(found: Found, study: Study, fitting: Sequence[tuple[Plan, int]], t
     for plan, size in fitting:
         shared.setdefault(_UNSHARED(plan), []).append((plan, size))
     turn = count()
-    queue = [(mean_bound_s(model, some[0][0], cluster), 0, next(turn), some) for some in shared.values()]
+    queue = [(mean_bound_s(model, some[0][0], cluster, shared=False), 0, next(turn), some) for some in shared.values()]
     heapify(queue)
     meter().tell = lambda: 1 - len(queue) / len(shared)
     while queue:
@@ -313,7 +313,8 @@ def _simulate(found: Found, study: Study, fitting: Sequence[tuple[Plan, int]], t
                 found.add(Candidate(plan, size, bound_s, predict(model, plan, cluster)), top)
         elif level == _SHARED:
             for one in some:
-                heappush(queue, (max(bound_s, mean_bound_s(model, one[0], cluster)), _APART, next(turn), [one]))
+                alone_s = mean_bound_s(model, one[0], cluster, shared=True)
+                heappush(queue, (max(bound_s, alone_s), _APART, next(turn), [one]))
         elif some:
             bound = lower_bound_s if level == _APART else stage_bound_s
             heappush(queue, (bound(model, some[0][0], cluster), level + 1, next(turn), some))

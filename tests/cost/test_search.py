@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simcore.cli import main
-from simcore.cost.predict import lower_bound_s, predict, stage_bound_s
+from simcore.cost.predict import lower_bound_s, mean_bound_s, predict, stage_bound_s
 from simcore.cost.search import SLOWEST, Candidate, Study, axes, rivals, search, sized
 from simcore.cost.systems import CLUSTERS
 from simcore.front import front
@@ -77,14 +77,19 @@ def test_what_a_rival_loses_is_the_sum_of_its_parts():
     micro=st.sampled_from([1, 2]),
     zero=st.integers(0, 3),
     flags=st.tuples(st.booleans(), st.booleans()),
+    offload=st.sampled_from([(), ("weights",), ("activations", "weights")]),
 )
-def test_no_schedule_beats_its_bound(name, model, pp, micro, zero, flags):
+def test_no_schedule_beats_its_bounds(name, model, pp, micro, zero, flags, offload):
+    """Nor those of plans that share in another way: offloaded, a rank that shares its weights gets fewer."""
     chunks = 2 if name in {"interleaved", "zb-v", "dualpipe"} else 1
     choices = {"schedule": name, "virtual_stages": chunks, "overlap": flags[0], "overlap_pipeline": flags[1]}
-    plan = Plan.of(1024, 64, dp=2, micro_batch=micro, pp=pp, zero=zero, **choices)
-    bound_s = lower_bound_s(model, plan, CLUSTERS["selene"])
-    assert predict(model, plan, CLUSTERS["selene"]).step_s >= bound_s * (1 - 1e-12)
-    assert bound_s >= stage_bound_s(model, plan, CLUSTERS["selene"]) * (1 - 1e-12)
+    plan = Plan.of(1024, 64, dp=2, micro_batch=micro, pp=pp, zero=zero, offload=offload, **choices)
+    bound_s = lower_bound_s(model, plan, SELENE)
+    assert predict(model, plan, SELENE).step_s >= bound_s * (1 - 1e-12)
+    others = [plan.but(zero=other) for other in range(4)]
+    least = [stage_bound_s(model, other, SELENE) for other in others]
+    least += [mean_bound_s(model, other, SELENE, shared=False) for other in others]
+    assert bound_s >= max(least) * (1 - 1e-12)
 
 
 @pytest.mark.parametrize("name", schedules.names())
