@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import chain
 
 from simcore.errors import InputError
-from simcore.model.held import NOTHING, part_parameters, tied_gradient_bytes
+from simcore.model.held import part_parameters, tied_gradient_bytes
 from simcore.model.plan import Plan, check
 from simcore.model.rows import Rows, Timer
 from simcore.model.shape import Model
@@ -46,11 +46,9 @@ def check_rows(model: Model, plan: Plan) -> None:
             raise InputError.at(f"--{option}", message, hint="simcore predict takes such plans, and writes their steps")
 
 
-def _rows(rows: Rows, parts: Iterable[int]) -> list[Layer]:
+def _rows(rows: Rows, parts: tuple[int, ...]) -> list[Layer]:
     """The end of the step, then every micro-batch of some parts of the model."""
-    parts, held = tuple(parts), NOTHING
-    for part in parts:
-        held += part_parameters(rows.model, rows.plan, part)
+    held = part_parameters(rows.model, rows.plan, parts)
     first, later = ([row for part in parts for row in rows.micro_batch(part, last=last)] for last in (True, False))
     return [*rows.end(held), *first, *(later * (rows.plan.micro_batches - 1))]
 

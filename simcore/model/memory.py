@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from simcore.model.held import NOTHING, Held, held_parameters, layer_parameters, matrices
 from simcore.model.layer import LOSS_BYTES, blocks, embedding, head, mtp_blocks
-from simcore.model.plan import Layers, Plan, layers_of, stage_parts, unlike
+from simcore.model.plan import Layers, Plan, layers_of, unlike
 from simcore.model.shape import LayerKind, Model, Weights
 from simcore.model.steps import Block, dropped
 
@@ -118,8 +118,7 @@ def needs(model: Model, plan: Plan) -> tuple[Needs, ...]:
 
 def stage_needs(model: Model, plan: Plan, stage: int) -> Needs:
     """What one stage needs."""
-    outline = plan.outline
-    parts = stage_parts(outline)[stage]
+    outline, parts = plan.outline, plan.parts(stage)
     layers = layers_of(model, plan, outline.parts, plan.cuts, parts)
     lasting, largest, shaped, table, working, turning = _of_stage(
         model, plan.of_layer, layers, 0 in parts, outline.parts - 1 in parts

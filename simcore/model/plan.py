@@ -267,14 +267,9 @@ class Plan(Hashed):
         """Pipelines that run against each other on the same stages, each with weights of its own."""
         return 2 if self.outline.placement == "twoway" else 1
 
-    @property
-    def stage_parts(self) -> tuple[tuple[int, ...], ...]:
-        """Which parts of the model every stage holds."""
-        return stage_parts(self.outline)
-
     def parts(self, stage: int) -> tuple[int, ...]:
         """Which parts of the model a stage holds."""
-        return self.stage_parts[stage]
+        return stage_parts(self.outline)[stage]
 
     def layers(self, model: Model, part: int) -> range:
         """Layers of a part of the model, MTP modules left out."""
