@@ -10,10 +10,11 @@ from simcore.profiles import profiles
 
 PACKAGE = Path(__file__).parent.parent / "simcore"
 BASE = {"errors", "registry", "units", "documents", "library", "files", "memory", "noise", "options"}
-BASE |= {"hashed", "markup", "peers", "progress"}
+BASE |= {"front", "hashed", "markup", "peers", "progress"}
 ALLOWED = {
     "errors": set(),
     "units": set(),
+    "front": set(),
     "hashed": set(),
     "registry": {"errors"},
     "documents": {"errors", "files"},

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from simcore.api import predict
-from simcore.cli.command import emit, warn
+from simcore.cli.command import emit
 from simcore.cli.kinds import forced
 from simcore.cost.answer import Answer, remedies
 from simcore.cost.memory_views import occupancies, told, write_memory
@@ -75,8 +75,6 @@ def _write(answer: Answer, output: Path) -> None:
         write_step(answer.model, answer.plan, answer.cluster, output.with_suffix(""), force=forced())
     else:
         write_text(output, write(program(answer.model, answer.plan, answer.cluster)))
-        if (name := answer.plan.schedule_name) != answer.plan.but(schedule="").schedule_name:
-            warn(f"a text does not say its schedule: run it with --schedule {name}")
 
 
 def _over_time(answer: Answer, path: Path) -> dict[str, Any]:

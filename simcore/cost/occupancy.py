@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from simcore.cost.cluster import Cluster
 from simcore.cost.predict import part_times_ns
 from simcore.model.allocator import Allocator, Piece
-from simcore.model.layer import embedding, head, mtp_blocks
-from simcore.model.memory import Needs, kept_bytes, layer_bytes, stage_needs, states
+from simcore.model.layer import embedding, mtp_blocks
+from simcore.model.memory import Needs, head_bytes, kept_bytes, layer_bytes, stage_needs, states
 from simcore.model.plan import Plan
 from simcore.model.shape import Model
 from simcore.workload.loops.schedules import Cell
@@ -136,7 +136,9 @@ class _Stage:
             for layer in range(model.depth, model.depth + model.mtp_layers):
                 beside = kept_bytes(mtp_blocks(model, plan), plan)
                 yield layer, _whole((*beside, *layer_bytes(model, plan, model.kind(layer), again=plan.again(0)))), []
-            yield model.depth + model.mtp_layers, [], _whole(kept_bytes([head(model, plan)], plan))
+            loss, turned = head_bytes(model, plan)
+            turned = (*turned, self.needs.beside_bytes(self.plan)[1])
+            yield model.depth + model.mtp_layers, [], _whole(max(loss, turned, key=sum))
 
 
 def _whole(sizes: Iterable[float]) -> list[int]:
@@ -149,7 +151,7 @@ def occupancy(model: Model, plan: Plan, cluster: Cluster, stage: int = 0) -> Occ
     working = _Stage(model, plan, needs)
     lasting = dict(zip(_LASTING, states(needs.held, plan), strict=True))
     lasting["parameters"] -= states(needs.hosted, plan)[0]
-    lasting["gradients"] += needs.library_bytes(plan)
+    lasting["gradients"] += needs.beside_bytes(plan)[0]
     for size in filter(None, lasting.values()):
         working.allocator.take(size)
     order, played = plan.order, play(plan.order, part_times_ns(model, plan, cluster))

@@ -42,20 +42,18 @@ def network_ns(model: Model, plan: Plan, cluster: Cluster) -> int | None:
     """
     if cluster.topology is None or cluster.topology.npus != plan.world_size:
         return None
-    settings = Settings(schedule=plan.schedule_name if plan.pp > 1 else "")
     workload = program(model, plan, cluster)
-    return simulate(workload, cluster.topology, SystemConfig(), profiles.get("native"), settings).time_ns
+    return simulate(workload, cluster.topology, SystemConfig(), profiles.get("native"), Settings()).time_ns
 
 
 def run_ns(workload: Workload, plan: Plan, fabric: Fabric) -> int:
     """How long a workload takes on the ranks of a plan, with NCCL's collectives on `fabric`."""
     algorithms = dict.fromkeys(CollectiveKind, (Algorithm(NCCL),))
     system = SystemConfig(implementations=algorithms, fabric=fabric, preferred_dataset_splits=1)
-    settings = Settings(schedule=plan.schedule_name if plan.pp > 1 else "")
     # Tensor ranks, replicas, stages; NCCL's times count, not the links.
     sizes = [size for size in (plan.tp, plan.replicas, plan.pp) if size > 1] or [1]
     machine = Topology(tuple(Dimension("Switch", size, 1e9, 0.0) for size in sizes))
-    return simulate(workload, machine, system, profiles.get("native"), settings).time_ns
+    return simulate(workload, machine, system, profiles.get("native"), Settings()).time_ns
 
 
 def cells(plan: Plan) -> int:
@@ -68,7 +66,7 @@ def program(model: Model, plan: Plan, cluster: Cluster) -> Workload:
     count, ends = plan.micro_batches, _ends(model, plan, cluster)
     blocked_ns = 0 if plan.overlap_pipeline else max(messages_ns(model, plan, cluster))
     rows = [_rows(part_cells(model, plan, cluster, part), blocked_ns) for part in range(plan.outline.parts)]
-    sizes = replace(plan.sizes, ep=plan.ep, vpp=plan.outline.parts // plan.pp)
+    sizes = replace(plan.sizes, ep=plan.ep)
     if plan.pp == 1:
         return Workload("HYBRID_TRANSFORMER", (*ends, *chain.from_iterable(rows * count)), sizes, "simai")
     # A stage has one end: with its first chunk, or in its one part of the first half where two pipelines meet.
@@ -76,14 +74,16 @@ def program(model: Model, plan: Plan, cluster: Cluster) -> Workload:
     parts = [(ends if part < ending else ()) + row * count for part, row in enumerate(rows)]
     layers, lengths = tuple(chain.from_iterable(parts)), tuple(map(len, parts))
     handed = message_bytes(model, plan) if plan.overlap_pipeline else 0
-    return Workload("HYBRID_TRANSFORMER", layers, sizes, "simai", pipeline_bytes=handed, stage_rows=lengths)
+    return Workload(
+        "HYBRID_TRANSFORMER", layers, sizes, "simai", pipeline_bytes=handed, stage_rows=lengths, schedule=plan.schedule
+    )
 
 
 def write_step(model: Model, plan: Plan, cluster: Cluster, prefix: Path, *, force: bool) -> list[Path]:
     """Write the step as execution traces PREFIX.RANK.et of all ranks, and PREFIX.groups.json; the paths."""
     workload = program(model, plan, cluster)
     plan = plan.but(zero=0, shard=0)  # what is gathered and reduced in every pass is in the times of its rows
-    return write_set(workload, plan, prefix, force=force, schedule=plan.schedule_name if plan.pp > 1 else "")
+    return write_set(workload, plan, prefix, force=force)
 
 
 def _rows(some: Sequence[tuple[Cell, int]], waits_ns: int) -> tuple[Layer, ...]:

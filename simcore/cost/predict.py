@@ -86,12 +86,13 @@ _WAITS = {
 }
 
 
-def mean_bound_s(model: Model, plan: Plan, cluster: Cluster) -> float:
+def mean_bound_s(model: Model, plan: Plan, cluster: Cluster, *, shared: bool) -> float:
     """As `stage_bound_s` of a stage with its share of the work, which the busiest has at least: cheaper.
 
-    0 where the host keeps some layers; where some are computed again, as if none were or all, whichever is shorter.
+    `shared`: of this plan, not of all that share differently. 0 where the host keeps some layers; where some are
+    computed again, as if none were or all, whichever is shorter.
     """
-    layers, *_, splits, sharing = cut_of(plan)
+    layers, *_, splits, sharing = cut_of(plan) if shared else _unshared(plan)
     if layers.offload_layers:
         return 0.0
     kinds = [layers]
@@ -104,8 +105,17 @@ def mean_bound_s(model: Model, plan: Plan, cluster: Cluster) -> float:
 
 def stage_bound_s(model: Model, plan: Plan, cluster: Cluster) -> float:
     """As `lower_bound_s` without what replicas do for each other: the same for plans that share differently."""
-    pipeline_s, busy_s = _least_s(model, plan, cluster, cut_of(plan)._replace(sharing=()))
+    pipeline_s, busy_s = _least_s(model, plan, cluster, _unshared(plan))
     return _with_rest_s(pipeline_s, busy_s, plan, cluster)
+
+
+def _unshared(plan: Plan) -> Cut:
+    """A plan's cells without what replicas do for each other, nor weights from the host, of which sharers get less."""
+    cut = cut_of(plan)._replace(sharing=())
+    if "weights" not in plan.offload:
+        return cut
+    others = tuple(what for what in plan.offload if what != "weights")
+    return cut._replace(layers=cut.layers.but(offload=others))
 
 
 def lower_bound_s(model: Model, plan: Plan, cluster: Cluster) -> float:

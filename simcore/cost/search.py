@@ -20,6 +20,7 @@ from simcore.cost.closed.transformer import divisors
 from simcore.cost.cluster import Cluster
 from simcore.cost.predict import Prediction, busy_ns, lower_bound_s, mean_bound_s, predict, stage_bound_s
 from simcore.cost.step import Cut, cells_of, cut_of, edge, layer_plan
+from simcore.front import front
 from simcore.memory import collection_paused
 from simcore.model.memory import fullest, needs
 from simcore.model.plan import Plan, Recompute, divides, split
@@ -118,7 +119,8 @@ class Found:
         """Enter a simulated candidate."""
         self.simulated += 1
         self.best = nsmallest(top, [*self.best, done], key=lambda each: each.step_s)
-        self.front = [one for one in pareto([*self.front, done]) if one.step_s <= SLOWEST * self.best[0].step_s]
+        unbeaten = front([*self.front, done], attrgetter("step_s"), attrgetter("memory_bytes"))
+        self.front = [one for one in unbeaten if one.step_s <= SLOWEST * self.best[0].step_s]
         for choice in axes(done.plan).items():
             leader = self.leaders.get(choice)
             if leader is None or done.step_s < leader.step_s:
@@ -300,7 +302,7 @@ def _simulate(found: Found, study: Study, fitting: Sequence[tuple[Plan, int]], t
     for plan, size in fitting:
         shared.setdefault(_UNSHARED(plan), []).append((plan, size))
     turn = count()
-    queue = [(mean_bound_s(model, some[0][0], cluster), 0, next(turn), some) for some in shared.values()]
+    queue = [(mean_bound_s(model, some[0][0], cluster, shared=False), 0, next(turn), some) for some in shared.values()]
     heapify(queue)
     meter().tell = lambda: 1 - len(queue) / len(shared)
     while queue:
@@ -311,7 +313,8 @@ def _simulate(found: Found, study: Study, fitting: Sequence[tuple[Plan, int]], t
                 found.add(Candidate(plan, size, bound_s, predict(model, plan, cluster)), top)
         elif level == _SHARED:
             for one in some:
-                heappush(queue, (max(bound_s, mean_bound_s(model, one[0], cluster)), _APART, next(turn), [one]))
+                alone_s = mean_bound_s(model, one[0], cluster, shared=True)
+                heappush(queue, (max(bound_s, alone_s), _APART, next(turn), [one]))
         elif some:
             bound = lower_bound_s if level == _APART else stage_bound_s
             heappush(queue, (bound(model, some[0][0], cluster), level + 1, next(turn), some))
@@ -319,15 +322,6 @@ def _simulate(found: Found, study: Study, fitting: Sequence[tuple[Plan, int]], t
 
 _SHARED, _APART, _EXACT = 1, 2, 3  # levels of bounds: from the first plans are alone, behind the last simulated
 _ROUNDING = 1 - 1e-9  # a bound and its step add up the same times in another order
-
-
-def pareto(some: Sequence[Candidate]) -> Iterator[Candidate]:
-    """Those that nothing beats in both time and memory, fastest first."""
-    least = float("inf")
-    for one in sorted(some, key=lambda each: (each.step_s, each.memory_bytes)):
-        if one.memory_bytes < least:
-            least = one.memory_bytes
-            yield one
 
 
 @dataclass(frozen=True, slots=True)

@@ -494,7 +494,11 @@ def _exchanges(step: Collective) -> bool:
 def _longer(row: Layer, forward_s: float, backward_s: float, weight_s: float = 0.0) -> Layer:
     """The row with more to compute."""
     return Layer(
-        row.name, _more(row.forward, forward_s), _more(row.input_grad, backward_s), _more(row.weight_grad, weight_s)
+        row.name,
+        _more(row.forward, forward_s),
+        _more(row.input_grad, backward_s),
+        _more(row.weight_grad, weight_s),
+        role=row.role,
     )
 
 

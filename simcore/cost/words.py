@@ -18,6 +18,7 @@ from simcore.model.plan import (
     GRADIENT_BYTES,
     LINEAR,
     OFFLOADED,
+    OPTIONS,
     RECOMPUTED,
     ZERO_LEVELS,
     Plan,
@@ -227,21 +228,9 @@ def check_size(cluster: Cluster, accelerators: int) -> None:
         raise InputError.at("--accelerators", message, expected=f"at most {there}", found=str(accelerators))
 
 
-# Names of fields in the messages of `check`, which are those of options of the generators.
-_OPTIONS = {
-    "num_attention_heads": "tp",
-    "ffn_hidden_size": "tp",
-    "seq_length": "seq",
-    "num_experts": "ep",
-    "expert_model_parallel_size": "ep",
-    "pipeline_model_parallel": "pp",
-    "tensor_model_parallel_size": "tp",
-    "context_parallel_size": "cp",
-    "expert_tensor_parallel_size": "expert_tp",
-    "virtual_pipeline_model_parallel_size": "virtual_stages",
-    "stage": "zero",
-    "shard_ranks": "shard",
-}
+# What the messages of `check` name by options of the generators, and by what of a model does not divide.
+_OPTIONS = {option.name: option.field for option in OPTIONS if option.owner == "plan"}
+_OPTIONS |= {"num_attention_heads": "tp", "ffn_hidden_size": "tp", "num_experts": "ep"}
 
 
 def _check(model: Model, plan: Plan) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
-from dataclasses import dataclass, replace
+from collections.abc import Set
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from simcore.compute.accelerators import ELEMENT_BYTES
@@ -11,7 +11,7 @@ from simcore.errors import InputError
 from simcore.generate.aicb.options import Options
 from simcore.generate.aicb.presets import MODELS
 from simcore.generate.routing import busiest_load, expert_shares
-from simcore.model.plan import Plan, Recompute
+from simcore.model.plan import OPTIONS, Plan, Recompute
 from simcore.model.presets import model as named_model
 from simcore.model.shape import Experts, Latent, Model
 
@@ -61,7 +61,7 @@ def model_of(asked: Asked) -> Model:
     """The model `--model` or `-m` names, or one from the shape options; given options override either."""
     options, given, size = asked.options, asked.given, asked.size
     name = asked.extra.model or (MODELS[options.frame].get(size) if size else None)
-    base = named_model(name) if name else _described(options, asked.extra)
+    base = named_model(name) if name else _described(asked)
     changes = _changes(asked, base) if name else {}
     if asked.extra.untie_embeddings_and_output_weights:
         changes["tied"] = False
@@ -72,44 +72,33 @@ def model_of(asked: Asked) -> Model:
 
 def _changes(asked: Asked, base: Model) -> dict[str, Any]:
     """Fields of a named model that options change."""
-    options, extra, given = asked.options, asked.extra, asked.given
-    changes = _renamed(options, given, _FIELDS) | _renamed(extra, given, _EXTRA_FIELDS)
+    options, given = asked.options, asked.given
+    changes = _said(asked, "model", given)
     if given & {"swiglu", "hidden_size"} and "ffn_hidden_size" not in given:
         width, gated = changes.get("hidden", base.hidden), changes.get("gated", base.gated)
         changes["ffn"] = replace(options, hidden_size=width, swiglu=gated).ffn
-    routing = _renamed(options, given, _EXPERT_FIELDS)
+    routing = _said(asked, "experts", given)
     if routing and base.experts is None:
-        raise InputError.at(f"--{min(given & set(_EXPERT_FIELDS))}", "this model has no experts", found=base.name)
+        raise InputError.at(f"--{min(given & {*_NAMES['experts']})}", "this model has no experts", found=base.name)
     if base.experts is not None:
         changes |= _expert_changes(options, given, base, base.experts, routing)
     if base.latent is not None:
-        changes["latent"] = replace(base.latent, **_renamed(options, given, _LATENT_FIELDS))
+        changes["latent"] = replace(base.latent, **_said(asked, "latent", given))
     return changes
 
 
-_FIELDS = {
-    "num_layers": "layers",
-    "hidden_size": "hidden",
-    "num_attention_heads": "heads",
-    "ffn_hidden_size": "ffn",
-    "vocab_size": "vocab",
-    "swiglu": "gated",
-    "add_bias_linear": "linear_bias",
-}
-_EXTRA_FIELDS = {"num_query_groups": "kv_heads", "mtp_num_layers": "mtp_layers"}
-_EXPERT_FIELDS = {"num_experts": "count", "moe_router_topk": "top_k", "n_dense_layers": "dense_layers"}
-_LATENT_FIELDS = {
-    "q_lora_rank": "query_rank",
-    "kv_lora_rank": "key_value_rank",
-    "qk_rope_dim": "rope_size",
-    "qk_nope_dim": "nope_size",
-    "v_head_dim": "value_size",
-}
+# Whose fields -> options that say them, and the fields.
+_NAMES: dict[str, dict[str, str]] = {option.owner: {} for option in OPTIONS}
+for _option in OPTIONS:
+    _NAMES[_option.owner][_option.name] = _option.field
 
 
-def _renamed(options: Options | Extra, given: Set[str], names: Mapping[str, str]) -> dict[str, Any]:
-    """Given options under the names of fields."""
-    return {field: getattr(options, option) for option, field in names.items() if option in given}
+def _said(asked: Asked, owner: str, given: Set[str]) -> dict[str, Any]:
+    """What given options say of somebody's fields."""
+    values = asdict(asked.options) | asdict(asked.extra)
+    return {
+        field: 0 if values[name] is None else values[name] for name, field in _NAMES[owner].items() if name in given
+    }
 
 
 def _expert_changes(
@@ -124,25 +113,24 @@ def _expert_changes(
     return changed if base.ffn == experts.ffn else changed | {"ffn": base.ffn}
 
 
-def _described(options: Options, extra: Extra) -> Model:
+def _described(asked: Asked) -> Model:
     """The model AICB's options describe: GPT, with rotary positions and RMS norms where it is DeepSeek or LLaMA."""
+    options = asked.options
     gpt, deepseek = options.frame == "Megatron", options.frame == "DeepSeek"
     experts = Experts(options.num_experts, options.moe_router_topk, options.ffn)
     if deepseek:
         shared = options.n_shared_expert * options.ffn
         experts = replace(experts, shared_ffn=shared, dense_layers=options.n_dense_layers)
-    told = _renamed(options, {*_FIELDS}, _FIELDS)
+    told = _said(asked, "model", {*_NAMES["model"]})
     told |= {"heads": options.heads, "ffn": options.ffn, "gated": options.swiglu or not gpt}
     return Model(
         options.model_name or options.frame.lower(),
         **told,
-        kv_heads=extra.num_query_groups or 0,
         tied=gpt,
         positions=options.max_position_embeddings if gpt else 0,
         norm="layer" if gpt else "rms",
-        latent=Latent(**_renamed(options, {*_LATENT_FIELDS}, _LATENT_FIELDS)) if deepseek else None,
+        latent=Latent(**_said(asked, "latent", {*_NAMES["latent"]})) if deepseek else None,
         experts=experts if options.moe_enable else None,
-        mtp_layers=extra.mtp_num_layers or 0,
     )
 
 
@@ -175,6 +163,9 @@ def plan_of(asked: Asked, model: Model) -> Plan:
         message = "heads of keys and values cannot be split over the tensor ranks"
         expected, found = f"a multiple of {options.tp}", str(model.key_heads)
         raise InputError.at("--num_query_groups", message, expected=expected, found=found)
+    if extra.schedule and options.pp < 2:
+        found = f"pp: {options.pp}"
+        raise InputError.at("--schedule", "there is no pipeline to schedule", expected="pp: 2 or more", found=found)
     reduced_in = extra.gradient_dtype or (options.dtype if deepspeed else "float32")
     return Plan(
         options.world_size,
@@ -198,6 +189,7 @@ def plan_of(asked: Asked, model: Model) -> Plan:
         capacity=extra.moe_expert_capacity_factor or 0.0,
         load=_load(options, extra, model.experts),
         shard=extra.shard_ranks or 0,
+        schedule=extra.schedule or "",
         fused_attention=options.use_flash_attn or model.norm == "rms",
         dropout=model.norm == "layer",
     )
@@ -217,9 +209,10 @@ def _load(options: Options, extra: Extra, experts: Experts | None) -> float:
 
 def aicb_options(options: Options, model: Model) -> Options:
     """AICB's options for the same model, as far as they can say it."""
-    said: dict[str, Any] = {option: getattr(model, field) for option, field in _FIELDS.items()}
+    known = asdict(options)
+    said: dict[str, Any] = {name: getattr(model, field) for name, field in _NAMES["model"].items() if name in known}
     said |= {"num_experts": 1, "moe_router_topk": 1}
     if model.experts:
-        said |= {option: getattr(model.experts, field) for option, field in _EXPERT_FIELDS.items()}
+        said |= {name: getattr(model.experts, field) for name, field in _NAMES["experts"].items()}
         said["ffn_hidden_size"] = model.experts.ffn
     return replace(options, model_name=model.name, moe_enable=model.experts is not None, **said)

@@ -10,7 +10,7 @@ from simcore.errors import InputError
 from simcore.generate.aicb.operations import EPOCH_END
 from simcore.generate.aicb.options import Options
 from simcore.library import table
-from simcore.workload.model import Group, Layer
+from simcore.workload.model import Group, Layer, Phase, Role
 
 Bytes = Mapping[str, int]
 
@@ -31,12 +31,23 @@ class Deviation:
 
 REASONS = dict(table(__file__, "deviations.txt"))
 """Purpose -> why the bytes differ."""
-_PURPOSES = table(__file__, "purposes.txt")
+_AICB = {name: purposes for name, *purposes in table(__file__, "purposes.txt")}
+_GATHERED, _REDUCED, _WEIGHT_GRAD = "parameters gathered", "gradients reduced", 2
+# Purposes of roles that have one; those of others have one ahead and one back.
+_OF_ROLE = {
+    Role.CONTEXT: "context exchange",
+    Role.ENTROPY: "loss",
+    Role.FURTHER: "further tokens",
+    Role.REPLICATED: "replicated gradients",
+    Role.NORM: "optimizer",
+    Role.SHARDS: _GATHERED,
+    Role.REPLICAS: _REDUCED,
+}
 
 
 def deviations(options: Options, layers: Iterable[Layer]) -> list[Deviation]:
     """Purposes whose bytes differ between AICB's file of these options and the corrected rows, in a fixed order."""
-    ours = _row_bytes(layers)
+    ours = _sums((_purpose(layer, at), phase.size_bytes) for layer, at, phase in _sent(layers))
     try:
         theirs = _aicb_bytes(options)
     except InputError as error:
@@ -73,29 +84,41 @@ def _aicb_bytes(options: Options) -> Bytes:
 
         made = deepspeed_operations(replace(options, epoch_num=1))
         return _sums(
-            (one.stage.partition(".")[2], 0, False, one.size if isinstance(one.size, int) and one.group else 0)
+            (_of_aicb(one.stage.partition(".")[2], 0), one.size if isinstance(one.size, int) and one.group else 0)
             for one in made[made.index(EPOCH_END) :]  # behind the set-up
         )
     from simcore.generate.aicb.training import training_text
 
     # Bytes do not depend on times; AICB's DeepSeek has a file with times only.
     profiled = replace(options, aiob_enable=options.aiob_enable or options.frame == "DeepSeek")
-    return _row_bytes(training_text(profiled, times={}).layers)
+    sent = _sent(training_text(profiled, times={}).layers)
+    return _sums((_of_aicb(layer.name, at), phase.size_bytes) for layer, at, phase in sent)
 
 
-def _row_bytes(layers: Iterable[Layer]) -> Bytes:
-    return _sums(
-        (layer.name, at, phase.group is Group.DP_EP, phase.size_bytes)
-        for layer in layers
-        for at, phase in enumerate(layer.phases)
-        if phase.collective is not None
-    )
+def _sent(layers: Iterable[Layer]) -> Iterator[tuple[Layer, int, Phase]]:
+    """Rows with the numbers of their passes that end in a collective, and these."""
+    for layer in layers:
+        yield from ((layer, at, phase) for at, phase in enumerate(layer.phases) if phase.collective is not None)
 
 
-def _sums(some: Iterable[tuple[str, int, bool, int]]) -> Bytes:
-    """Bytes by purpose, of rows by name, the number of the pass, whether experts' replicas meet, and bytes."""
+def _of_aicb(name: str, at: int) -> str:
+    """What AICB's row or operation sends in a pass: it has no other mark than its name."""
+    return _AICB[name][at] if name in _AICB else name
+
+
+def _purpose(layer: Layer, at: int) -> str:
+    """What one of our rows sends in a pass."""
+    if layer.role in _OF_ROLE:
+        return _OF_ROLE[layer.role]
+    if layer.role is Role.GATHER or at == _WEIGHT_GRAD:
+        of_experts = layer.phases[at].group is Group.DP_EP  # their replicas
+        return "expert " * of_experts + (_GATHERED if layer.role is Role.GATHER else _REDUCED)
+    return f"{layer.role.value} {'backward' if at else 'forward'}"
+
+
+def _sums(some: Iterable[tuple[str, int]]) -> Bytes:
+    """Bytes by purpose."""
     sums = Counter[str]()
-    for name, at, of_experts, size in some:
-        what = next((purposes[at] for start, *purposes in _PURPOSES if name.startswith(start)), name)
-        sums[("expert " * of_experts + "gradients reduced") if what == "+" else what] += size
+    for what, size in some:
+        sums[what] += size
     return sums

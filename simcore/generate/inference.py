@@ -21,7 +21,7 @@ from simcore.model.plan import Plan, check
 from simcore.model.rows import IDLE, Rows
 from simcore.model.shape import LayerKind, Model
 from simcore.model.steps import Axis, Beside, Block, Collective, Kernel, Part, Step
-from simcore.workload.model import CollectiveKind, Layer, Phase, Workload
+from simcore.workload.model import CollectiveKind, Layer, Phase, Role, Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ def _served(block: Block, model: Model, request: Request, kind: LayerKind) -> Bl
     if mixed and request.tp > 1:
         size = request.tokens * model.hidden * request.plan.element_bytes
         summed = CollectiveKind.ALL_REDUCE
-        steps.append(Collective("moe_output", Axis.TENSOR, size, summed, beside=Beside.PRODUCTS))
+        steps.append(Collective("moe_output", Role.EXPERTS, Axis.TENSOR, size, summed, beside=Beside.PRODUCTS))
     return replace(block, steps=tuple(steps))
 
 

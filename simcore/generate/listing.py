@@ -25,7 +25,6 @@ def listed_step(
     workload: Workload,
     plan: Plan,
     stage: int,
-    schedule: str = "",
     *,
     tied_bytes: int = 0,
     pipeline: Pipeline | None = None,
@@ -33,10 +32,10 @@ def listed_step(
     """Operations of a stage's step: cells with their transfers in the order of the schedule, then the end of the step.
 
     `workload` is the step of `simcore.generate.training`: the rows of all stages, or of any one. `tied_bytes` are
-    all-reduced between the first stage and the last, which rows cannot say. `pipeline` is that of the workload and its
-    schedule, where it was made for another stage.
+    all-reduced between the first stage and the last, which rows cannot say. `pipeline` is the workload's, where it was
+    made for another stage.
     """
-    pipeline = pipeline or pipeline_of(workload, schedule)
+    pipeline = pipeline or pipeline_of(workload)
     first_or_last = stage in (0, plan.pp - 1)
     lister = _Lister(plan, workload, stage, pipeline.schedule.splits_backward, tied_bytes if first_or_last else 0)
     made: list[Operation] = []

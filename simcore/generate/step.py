@@ -103,9 +103,6 @@ def corrected_step(asked: Asked, form: str) -> Made:
     """The corrected workload as text, operation list or specification."""
     if (count := asked.options.epoch_num) < 1:
         raise InputError.at("--epoch_num", "a file has a step at least", expected="1 or more", found=f"{count}")
-    if asked.extra.schedule and form != "csv":
-        message = "rows are in no order of micro-batches; the schedule is an option of simcore run"
-        raise InputError.at("--schedule", message, expected="--format csv or chakra", found=form)
     step = make_step(asked)
     one = stage_workload(step.model, step.plan, step.durations, step.stage)
     found = [deviation.to_dict() for deviation in deviations(aicb_options(asked.options, step.model), one.layers)]
@@ -155,8 +152,8 @@ def write_traces(
 ) -> tuple[list[Path], tuple[str, ...]]:
     """Write PREFIX.RANK.et of the ranks (none given: all) and PREFIX.groups.json; the paths, and what to warn about."""
     step = make_step(asked)
-    tied, schedule = tied_gradient_bytes(step.model, step.plan), asked.extra.schedule or ""
-    paths = write_set(step.workload, step.plan, prefix, ranks, force=force, schedule=schedule, tied_bytes=tied)
+    tied = tied_gradient_bytes(step.model, step.plan)
+    paths = write_set(step.workload, step.plan, prefix, ranks, force=force, tied_bytes=tied)
     return paths, _of_lists(step)
 
 
@@ -173,7 +170,7 @@ def _text(step: Step, asked: Asked, form: str) -> str:
         return write(step.workload)
     whole = pipeline_workload(step.model, step.plan, step.durations)
     tied = tied_gradient_bytes(step.model, step.plan)
-    listed = listed_step(whole, step.plan, step.stage, asked.extra.schedule or "", tied_bytes=tied)
+    listed = listed_step(whole, step.plan, step.stage, tied_bytes=tied)
     return csv_text(listed * asked.options.epoch_num)
 
 

@@ -45,13 +45,12 @@ def write_set(
     ranks: Sequence[int] = (),
     *,
     force: bool,
-    schedule: str = "",
     tied_bytes: int = 0,
 ) -> list[Path]:
     """Write PREFIX.groups.json and PREFIX.RANK.et of the ranks (none given: all); the paths in this order.
 
-    InputError where a rank does not exist, or a file does and `force` is not set. `workload`, `schedule` and
-    `tied_bytes` are those of `listed_step`.
+    InputError where a rank does not exist, or a file does and `force` is not set. `workload` and `tied_bytes`
+    are those of `listed_step`.
     """
     for rank in ranks:
         if not 0 <= rank < plan.world_size:
@@ -60,7 +59,7 @@ def write_set(
     wanted = sorted(ranks or range(plan.world_size))
     files = [prefix.with_name(f"{prefix.name}.{what}") for what in ("groups.json", *(f"{rank}.et" for rank in wanted))]
     check_free(files, force=force)
-    groups, pipeline, paths = groups_of(plan), pipeline_of(workload, schedule), iter(files)
+    groups, pipeline, paths = groups_of(plan), pipeline_of(workload), iter(files)
     write_text(next(paths), json.dumps({str(number): list(group) for number, group in groups.members.items()}))
     for stage, ranks_of_stage in groupby(wanted, lambda rank: rank * plan.pp // plan.world_size):
         shared = skeleton(listed_step(workload, plan, stage, tied_bytes=tied_bytes, pipeline=pipeline))

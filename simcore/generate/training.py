@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import chain
 
 from simcore.errors import InputError
-from simcore.model.held import NOTHING, part_parameters, tied_gradient_bytes
+from simcore.model.held import part_parameters, tied_gradient_bytes
 from simcore.model.plan import Plan, check
 from simcore.model.rows import Rows, Timer
 from simcore.model.shape import Model
@@ -19,7 +19,8 @@ LOOP = "HYBRID_TRANSFORMER_FWD_IN_BCKWD"
 def stage_workload(model: Model, plan: Plan, durations: Timer, stage: int = 0) -> Workload:
     """Rows of one rank of a pipeline stage for one step; InputError names the options that do not fit each other."""
     check_rows(model, plan)
-    return _workload(model, plan, _rows(Rows(model, plan, durations), plan.parts(stage)))
+    parts = plan.parts(stage)  # where two pipelines meet, a micro-batch passes through half of them
+    return _workload(model, plan, _rows(Rows(model, plan, durations), parts[: len(parts) // plan.copies]))
 
 
 def pipeline_workload(model: Model, plan: Plan, durations: Timer) -> Workload:
@@ -45,19 +46,18 @@ def check_rows(model: Model, plan: Plan) -> None:
             raise InputError.at(f"--{option}", message, hint="simcore predict takes such plans, and writes their steps")
 
 
-def _rows(rows: Rows, parts: Iterable[int]) -> list[Layer]:
+def _rows(rows: Rows, parts: tuple[int, ...]) -> list[Layer]:
     """The end of the step, then every micro-batch of some parts of the model."""
-    parts, held = tuple(parts), NOTHING
-    for part in parts:
-        held += part_parameters(rows.model, rows.plan, part)
+    held = part_parameters(rows.model, rows.plan, parts)
     first, later = ([row for part in parts for row in rows.micro_batch(part, last=last)] for last in (True, False))
     return [*rows.end(held), *first, *(later * (rows.plan.micro_batches - 1))]
 
 
 def _workload(model: Model, plan: Plan, layers: Iterable[Layer]) -> Workload:
     handed = plan.tokens * model.hidden * plan.element_bytes // plan.apart if plan.pp > 1 else 0
-    told = tuple(unsaid(model, plan))
-    return Workload(LOOP, tuple(layers), plan.sizes, "simai", pipeline_bytes=handed, name=model.name, warnings=told)
+    told, schedule = tuple(unsaid(model, plan)), plan.schedule if plan.pp > 1 else ""
+    workload = Workload(LOOP, tuple(layers), plan.sizes, "simai", pipeline_bytes=handed, schedule=schedule)
+    return replace(workload, name=model.name, warnings=told)
 
 
 def unsaid(model: Model, plan: Plan) -> list[str]:

@@ -70,18 +70,18 @@ def _adapter(weight: Weight, plan: Plan) -> int:
     return plan.lora_rank * split
 
 
-def part_parameters(model: Model, plan: Plan, part: int) -> Held:
-    """Parameters a rank holds of a part of the model, the vocabulary padded as the plan says.
+def part_parameters(model: Model, plan: Plan, parts: tuple[int, ...]) -> Held:
+    """Parameters a rank holds of some parts of the model, the vocabulary padded as the plan says.
 
     The first part has the embedding, the last the head, MTP modules and, unless its stage has one, a word table for
     those that need it.
     """
-    return _parts(model, _shape(plan), (part,))
+    return _parts(model, _shape(plan), parts)
 
 
 def held_parameters(model: Model, plan: Plan, stage: int) -> Held:
     """Parameters a rank of a stage holds, of all its parts of the model."""
-    return _parts(model, _shape(plan), plan.parts(stage))
+    return part_parameters(model, plan, plan.parts(stage))
 
 
 def fullest_parameters(model: Model, plan: Plan) -> Held:

@@ -17,7 +17,7 @@ from simcore.compute.kernel import Attention, GroupedProduct, MemoryPass, Produc
 from simcore.model.plan import Plan
 from simcore.model.shape import Experts, Latent, LayerKind, Model, Weights, kinds
 from simcore.model.steps import Axis, Beside, Block, Collective, Kernel, Module, Part, Step
-from simcore.workload.model import CollectiveKind
+from simcore.workload.model import CollectiveKind, Role
 
 ALL_REDUCE, ALL_GATHER = CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER
 REDUCE_SCATTER, ALL_TO_ALL = CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_TO_ALL
@@ -121,7 +121,9 @@ class _Attention:
         # Under latent attention the split projections read low-rank vectors.
         latent = model.latent
         width = (latent.query_rank or model.hidden) + latent.key_value_rank + latent.rope_size if latent else 0
-        yield from _column(label, plan, plan.tokens * (width or model.hidden) * plan.element_bytes, column)
+        yield from _column(
+            label, Role.ATTENTION, plan, plan.tokens * (width or model.hidden) * plan.element_bytes, column
+        )
         if plan.cp > 1:
             yield self._context(label)
         if plan.fused_attention:
@@ -134,7 +136,7 @@ class _Attention:
         yield from _linear(out, plan, Weights.PROJECTION, (plan.tokens, model.hidden, width), kept, Module.OUT)
         if not model.parallel_block:
             yield _residual(out, model, plan)
-            yield from _output(label, plan, _hidden_bytes(model, plan))
+            yield from _output(label, Role.ATTENTION, plan, _hidden_bytes(model, plan))
 
     def _column(self, part: Part) -> Iterator[Kernel]:
         """Norm and projections to queries, keys and values."""
@@ -191,14 +193,14 @@ class _Attention:
         model, plan = self.model, self.plan
         widths = (model.head_dim + model.value_dim) * max(model.key_heads, plan.tp) // plan.tp
         size = plan.micro_batch * plan.seq * widths * plan.element_bytes
-        name, axis = f"{label}_context", Axis.CONTEXT
+        context = partial(Collective, f"{label}_context", Role.CONTEXT, Axis.CONTEXT)
         if plan.context == "all_to_all":
             # Queries, keys and values there, results back: twice what a rank has, all of it at once.
             queries = plan.tokens * model.heads * model.head_dim // plan.tp
             sent = 2 * plan.element_bytes * (queries + plan.tokens * widths)
-            return Collective(name, axis, sent, ALL_TO_ALL, ALL_TO_ALL)
+            return context(sent, ALL_TO_ALL, ALL_TO_ALL)
         beside = Beside.ATTENTION if plan.context == "ring" else Beside.NOTHING
-        return Collective(name, axis, size, ALL_GATHER, REDUCE_SCATTER, beside)
+        return context(size, ALL_GATHER, REDUCE_SCATTER, beside)
 
     @property
     def _sees(self) -> _Sight:
@@ -262,28 +264,28 @@ def _hidden_bytes(model: Model, plan: Plan) -> int:
     return plan.tokens * model.hidden * plan.element_bytes
 
 
-def _column(label: str, plan: Plan, size: int, kernels: Sequence[Kernel]) -> Iterator[Step]:
+def _column(label: str, role: Role, plan: Plan, size: int, kernels: Sequence[Kernel]) -> Iterator[Step]:
     """Column-split weights: the gradient of their input is summed.
 
     Under sequence parallelism the input is gathered, and for the weight gradient gathered again.
     """
     if plan.shards_sequence:
         beside = Beside.WEIGHT_GRADIENT
-        yield Collective(f"{label}_input", Axis.TENSOR, size, ALL_GATHER, REDUCE_SCATTER, beside)
+        yield Collective(f"{label}_input", role, Axis.TENSOR, size, ALL_GATHER, REDUCE_SCATTER, beside)
         yield from kernels
-        yield Collective(f"{label}_input_again", Axis.TENSOR, size, None, ALL_GATHER, Beside.INPUT_GRADIENT)
+        yield Collective(f"{label}_input_again", role, Axis.TENSOR, size, None, ALL_GATHER, Beside.INPUT_GRADIENT)
         return
     if plan.tp > 1:
-        yield Collective(f"{label}_input", Axis.TENSOR, size, None, ALL_REDUCE, Beside.WEIGHT_GRADIENT)
+        yield Collective(f"{label}_input", role, Axis.TENSOR, size, None, ALL_REDUCE, Beside.WEIGHT_GRADIENT)
     yield from kernels
 
 
-def _output(label: str, plan: Plan, size: int) -> Iterator[Collective]:
+def _output(label: str, role: Role, plan: Plan, size: int) -> Iterator[Collective]:
     """The output of row-split weights is summed; under sequence parallelism it is split, its gradient gathered."""
     if plan.shards_sequence:
-        yield Collective(f"{label}_output", Axis.TENSOR, size, REDUCE_SCATTER, ALL_GATHER, Beside.PRODUCTS)
+        yield Collective(f"{label}_output", role, Axis.TENSOR, size, REDUCE_SCATTER, ALL_GATHER, Beside.PRODUCTS)
     elif plan.tp > 1:
-        yield Collective(f"{label}_output", Axis.TENSOR, size, ALL_REDUCE, None, Beside.PRODUCTS)
+        yield Collective(f"{label}_output", role, Axis.TENSOR, size, ALL_REDUCE, None, Beside.PRODUCTS)
 
 
 # --- feed-forward
@@ -318,10 +320,12 @@ def _mlp(model: Model, plan: Plan) -> Iterator[Step]:
     if model.parallel_block:  # attention has normalised and gathered the input, and leaves its output to be summed here
         yield from into
     else:
-        yield from _column("mlp", plan, size, [_norm(Part.MLP_IN, _local(model, plan), plan, Weights.UP), *into])
+        yield from _column(
+            "mlp", Role.FEED_FORWARD, plan, size, [_norm(Part.MLP_IN, _local(model, plan), plan, Weights.UP), *into]
+        )
     yield from (kernel for kernel in kernels if kernel.part is Part.MLP_OUT)
     yield _residual(Part.MLP_OUT, model, plan)
-    yield from _output("mlp", plan, size)
+    yield from _output("mlp", Role.FEED_FORWARD, plan, size)
 
 
 def _mixture(model: Model, plan: Plan, experts: Experts) -> Iterator[Step]:
@@ -343,8 +347,8 @@ def _mixture(model: Model, plan: Plan, experts: Experts) -> Iterator[Step]:
         width = max(1, experts.shared_ffn // plan.tp)
         shared = list(_products(model, plan, width, (Part.SHARED, Part.SHARED), Module.SHARED))
         whole = _hidden_bytes(model, plan)
-        yield from _column("shared_expert", plan, whole, shared)
-        yield from _output("shared_expert", plan, whole)
+        yield from _column("shared_expert", Role.FEED_FORWARD, plan, whole, shared)
+        yield from _output("shared_expert", Role.FEED_FORWARD, plan, whole)
 
 
 def _grouped(model: Model, plan: Plan, experts: Experts, local: int, rows: int) -> Iterator[Kernel]:
@@ -369,15 +373,15 @@ def _exchanges(model: Model, plan: Plan, experts: Experts, kernels: Sequence[Ker
     gathered = routed // (plan.tp // plan.expert_tp if plan.shards_sequence else 1)
     counts = COUNT_BYTES * plan.ep * plan.expert_tp * experts.count
     if plan.ep > 1:
-        yield Collective("moe_counts", Axis.EXPERT, counts, ALL_GATHER)
-        yield Collective("moe_dispatch", Axis.EXPERT, exchanged, ALL_TO_ALL, ALL_TO_ALL)
+        yield Collective("moe_counts", Role.EXPERTS, Axis.EXPERT, counts, ALL_GATHER)
+        yield Collective("moe_dispatch", Role.EXPERTS, Axis.EXPERT, exchanged, ALL_TO_ALL, ALL_TO_ALL)
     if plan.expert_tp > 1:
-        yield Collective("moe_gather", Axis.TENSOR, gathered, ALL_GATHER, REDUCE_SCATTER)
+        yield Collective("moe_gather", Role.EXPERTS, Axis.TENSOR, gathered, ALL_GATHER, REDUCE_SCATTER)
     yield from kernels
     if plan.expert_tp > 1:
-        yield Collective("moe_scatter", Axis.TENSOR, gathered, REDUCE_SCATTER, ALL_GATHER)
+        yield Collective("moe_scatter", Role.EXPERTS, Axis.TENSOR, gathered, REDUCE_SCATTER, ALL_GATHER)
     if plan.ep > 1:
-        yield Collective("moe_combine", Axis.EXPERT, exchanged, ALL_TO_ALL, ALL_TO_ALL)
+        yield Collective("moe_combine", Role.EXPERTS, Axis.EXPERT, exchanged, ALL_TO_ALL, ALL_TO_ALL)
 
 
 # --- blocks
@@ -412,7 +416,9 @@ def embedding(model: Model, plan: Plan) -> Block:
     kept = _local(model, plan) * int(plan.dropout)
     growth = (size + 8) / (4 * size) if plan.trains(Weights.EMBEDDING) else 0.0
     kernel = Kernel(Part.EMBEDDING, work, 3, kept, input_growth=0.0, weight_growth=growth)
-    return Block("embedding", (kernel, *_output("embedding", plan, elements * size)), model.embedding_weights())
+    return Block(
+        "embedding", (kernel, *_output("embedding", Role.EMBEDDING, plan, elements * size)), model.embedding_weights()
+    )
 
 
 @lru_cache(maxsize=1024)
@@ -434,8 +440,10 @@ def head(model: Model, plan: Plan) -> Block:
         ),
         _pass(Part.HEAD, logits, 16, Touch.SOFTMAX, launches=8),
     ]
-    column = _column("head", plan, _hidden_bytes(model, plan), kernels)
-    loss = [Collective(f"cross_entropy{i}", Axis.TENSOR, LOSS_BYTES * tokens, ALL_REDUCE) for i in (1, 2, 3)]
+    column = _column("head", Role.HEAD, plan, _hidden_bytes(model, plan), kernels)
+    loss = [
+        Collective(f"cross_entropy{i}", Role.ENTROPY, Axis.TENSOR, LOSS_BYTES * tokens, ALL_REDUCE) for i in (1, 2, 3)
+    ]
     return Block("head", (*column, *(loss if plan.tp > 1 else ())), model.head_weights())
 
 
@@ -450,8 +458,10 @@ def mtp_blocks(model: Model, plan: Plan) -> tuple[Block, Block]:
     combine = [norms, *_linear(Part.MTP_COMBINE, plan, Weights.UP, (plan.tokens, width, 2 * model.hidden))]
     # Columns are gathered. Of whole gradients each rank cuts its own; parts of the sequence are gathered for that.
     back = ALL_GATHER if plan.shards_sequence else None
-    gathered = [Collective("mtp_combine_output", Axis.TENSOR, size, ALL_GATHER, back)] if plan.tp > 1 else []
-    steps = (*embedding(model, plan).steps, *_column("mtp_combine", plan, 2 * size, combine), *gathered)
+    gathered = (
+        [Collective("mtp_combine_output", Role.FURTHER, Axis.TENSOR, size, ALL_GATHER, back)] if plan.tp > 1 else []
+    )
+    steps = (*embedding(model, plan).steps, *_column("mtp_combine", Role.FURTHER, plan, 2 * size, combine), *gathered)
     return Block("mtp_combine", steps, weights[:3]), replace(head(model, plan), weights=weights[3:])
 
 

@@ -13,9 +13,9 @@ from math import ceil, fsum
 from typing import NamedTuple
 
 from simcore.model.held import NOTHING, Held, held_parameters, layer_parameters, matrices
-from simcore.model.layer import blocks, embedding, head, mtp_blocks
-from simcore.model.plan import Layers, Plan, layers_of, stage_parts, unlike
-from simcore.model.shape import LayerKind, Model
+from simcore.model.layer import LOSS_BYTES, blocks, embedding, head, mtp_blocks
+from simcore.model.plan import Layers, Plan, layers_of, unlike
+from simcore.model.shape import LayerKind, Model, Weights
 from simcore.model.steps import Block, dropped
 
 OPTIMIZER_BYTES = 12
@@ -28,7 +28,7 @@ PEAK_MARGIN = 0.1
 class Memory(NamedTuple):
     """Bytes of one rank at the peak of a step.
 
-    `workspace` is what lives for a layer or two only, `library` what libraries keep (`Needs.library_bytes`).
+    `workspace` is what lives for a layer or two only, `library` what libraries keep (`Needs.beside_bytes`).
     """
 
     parameters: int
@@ -53,20 +53,22 @@ class Needs(NamedTuple):
     """What a stage needs whatever its replicas share: plans that differ in ZeRO have the same.
 
     `held` and `hosted`, which the host keeps, are parameters, `largest` those of its largest layer, `shaped` those of
-    one matrix of every shape; `lasting` bytes stay from all micro-batches in flight, `working` bytes are for a layer or
-    the head at a time.
+    one matrix of every shape, `table` those of a trained head; `lasting` bytes stay from all micro-batches in flight,
+    `working` bytes are for a layer or the loss at a time, `turning` for a layer or the gradients of the head.
     """
 
     held: Held
     hosted: Held
     largest: int
     shaped: int
+    table: int
     lasting: float
     working: float
+    turning: float
 
     def covers(self, other: Needs) -> bool:
         """Whether another stage can need no more, whatever is shared."""
-        mine, theirs = ((*one.held, one.largest, one.shaped, one.lasting, one.working) for one in (self, other))
+        mine, theirs = ((*one.held, *one[2:]) for one in (self, other))
         return self.hosted is other.hosted and all(has >= needs for has, needs in zip(mine, theirs, strict=True))
 
     def memory(self, plan: Plan) -> Memory:
@@ -74,20 +76,24 @@ class Needs(NamedTuple):
         parameters, gradients, optimizer = states(self.held, plan)
         if self.hosted is not NOTHING:
             parameters -= states(self.hosted, plan)[0]
-        working = ceil(self.working + self.gathered_bytes(plan))
-        return Memory(parameters, gradients, optimizer, ceil(self.lasting), working, self.library_bytes(plan))
+        library, passing = self.beside_bytes(plan)
+        working = ceil(max(self.working, self.turning + passing) + self.gathered_bytes(plan))
+        return Memory(parameters, gradients, optimizer, ceil(self.lasting), working, library)
 
-    def library_bytes(self, plan: Plan) -> int:
-        """Gradients beside their sums.
+    def beside_bytes(self, plan: Plan) -> tuple[int, int]:
+        """Gradients beside their sums: those that stay, and those that live for the time of a layer.
 
         Products add to sums of more bits in place, but Transformer Engine hands autograd a tensor of the weight's shape
         and type all the same: one for all weights of a shape, which stays (`get_dummy_wgrad` in its `module/base.py`).
-        DeepSpeed keeps those of all weights until the step (`update_hp_grads` in its `bf16_optimizer.py`).
+        So does Megatron-LM for the head, and gives it back (`tensor_parallel/layers.py`). DeepSpeed keeps those of all
+        weights until the step (`update_hp_grads` in its `bf16_optimizer.py`).
         """
-        if plan.zero == 3 or plan.gradient_bytes <= plan.element_bytes:
-            return 0
-        trained = self.held.trained + self.held.trained_experts
-        return plan.element_bytes * (trained if plan.gradients_apart else self.shaped)
+        size = plan.element_bytes
+        if plan.zero == 3 or plan.gradient_bytes <= size:
+            return 0, 0
+        if plan.gradients_apart:
+            return size * (self.held.trained + self.held.trained_experts), 0
+        return size * self.shaped, size * self.table
 
     def gathered_bytes(self, plan: Plan) -> int:
         """Parameters, where they come for the time of a layer: its own and the next one's.
@@ -112,15 +118,17 @@ def needs(model: Model, plan: Plan) -> tuple[Needs, ...]:
 
 def stage_needs(model: Model, plan: Plan, stage: int) -> Needs:
     """What one stage needs."""
-    outline = plan.outline
-    parts = stage_parts(outline)[stage]
+    outline, parts = plan.outline, plan.parts(stage)
     layers = layers_of(model, plan, outline.parts, plan.cuts, parts)
-    lasting, working, largest, shaped = _of_stage(model, plan.of_layer, layers, 0 in parts, outline.parts - 1 in parts)
+    lasting, largest, shaped, table, working, turning = _of_stage(
+        model, plan.of_layer, layers, 0 in parts, outline.parts - 1 in parts
+    )
     flying = in_flight(plan, stage) / plan.copies
     hosted = NOTHING
     for some in layers if "weights" in plan.offload else ():
         hosted += layer_parameters(model, plan, some.kind) * (some.number * some.away)
-    return Needs(held_parameters(model, plan, stage), hosted, largest, shaped, lasting * flying, working)
+    held = held_parameters(model, plan, stage)
+    return Needs(held, hosted, largest, shaped, table, lasting * flying, working, turning)
 
 
 def fullest(some: Iterable[Needs], plan: Plan) -> Memory:
@@ -193,14 +201,28 @@ def kept_bytes(some: Iterable[Block], plan: Plan) -> tuple[float, ...]:
     return tuple(made)
 
 
+@lru_cache(maxsize=1024)
+def head_bytes(model: Model, plan: Plan) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """What the head needs for the loss, and for its gradients but for `Needs.beside_bytes`, tensor by tensor.
+
+    Those of the logits, and of all hidden states before tensor ranks share them. Where they do, a buffer that stays has
+    the gathered ones (Megatron-LM's `GlobalMemoryBuffer`).
+    """
+    block = head(model, plan)
+    kept, (_, product, _) = kept_bytes([block], plan), block.kernels
+    hidden = float(plan.tokens * model.hidden * plan.element_bytes)
+    gathered = (hidden,) * plan.shards_sequence
+    gradient = product.keeps_bytes * plan.element_bytes / (plan.element_bytes + LOSS_BYTES)
+    others = (size for size in kept if size != product.keeps_bytes)
+    return (*kept, *gathered), (*others, gradient, hidden, *gathered)
+
+
 @lru_cache(maxsize=8192)
 def _of_stage(
     model: Model, plan: Plan, layers: tuple[Layers, ...], embeds: bool, ends: bool
-) -> tuple[float, float, int, int]:
-    """What a micro-batch leaves in some layers, with the embedding, with the head, what one layer or the head needs at
-    a time, the parameters of the largest layer, and of one trained matrix of every shape.
-    """
-    working = 0.0
+) -> tuple[float, int, int, int, float, float]:
+    """What a micro-batch leaves in some layers, with the embedding, the head; the rest as `Needs` from `largest` on."""
+    working, table, turns = 0.0, 0, (0.0, 0.0)
     lasting = fsum(
         some.leaving * activation_bytes(model, plan, some.kind, again=some.again)
         for some in layers
@@ -214,17 +236,16 @@ def _of_stage(
     if plan.away("activations"):  # another layer's are on their way
         working += max(activation_bytes(model, plan, kind) for kind in held)
     if ends:
-        working += sum(kept_bytes([head(model, plan)], plan))
+        loss, turned = head_bytes(model, plan)
+        trained = plan.trains(Weights.EMBEDDING if model.tied else Weights.HEAD)
+        turns, table = (sum(loss), sum(turned)), trained * plan.padded_vocab(model.vocab) * model.hidden // plan.tp
         for layer in range(model.depth, model.depth + model.mtp_layers):
             lasting += sum(kept_bytes(mtp_blocks(model, plan), plan))
             lasting += activation_bytes(model, plan, model.kind(layer))
     largest = max((layer_parameters(model, plan, kind).whole for kind in held), default=0)
-    return (
-        lasting,
-        working,
-        largest,
-        sum(size for _, size in {one for kind in held for one in matrices(model, plan, kind)}),
-    )
+    shaped = sum(size for _, size in {one for kind in held for one in matrices(model, plan, kind)})
+    at_once, turning = (working + size for size in turns)
+    return lasting, largest, shaped, table, at_once, turning
 
 
 def kv_cache_bytes(model: Model, tokens: int, *, tp: int = 1, element_bytes: int = 2) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from itertools import accumulate, groupby, pairwise
@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 from simcore.compute.accelerators import ELEMENT_BYTES
 from simcore.errors import InputError, Location, Problem, Problems
 from simcore.hashed import Hashed
+from simcore.library import table
 from simcore.model.shape import LayerKind, Model, Weights, kinds
 from simcore.workload.loops.schedules import Schedule, make, outline, splits_backward
 from simcore.workload.model import Parallelism
@@ -227,8 +228,8 @@ class Plan(Hashed):
         """Groups as the header of a text workload says them: ranks that share parameters stand in for expert ranks."""
         cp = self.cp if self.cp > 1 else 0
         split = self.expert_tp if self.ep > 1 and self.expert_tp != self.tp else 0
-        ranks, batches = self.shard or self.ep, self.micro_batches
-        return Parallelism(self.tp, ranks, self.pp, self.virtual_stages, cp, batches, self.world_size, split)
+        ranks, batches, parts = self.shard or self.ep, self.micro_batches, self.outline.parts // self.pp
+        return Parallelism(self.tp, ranks, self.pp, parts, cp, batches, self.world_size, split)
 
     @property
     def of_layer(self) -> Plan:
@@ -266,14 +267,9 @@ class Plan(Hashed):
         """Pipelines that run against each other on the same stages, each with weights of its own."""
         return 2 if self.outline.placement == "twoway" else 1
 
-    @property
-    def stage_parts(self) -> tuple[tuple[int, ...], ...]:
-        """Which parts of the model every stage holds."""
-        return stage_parts(self.outline)
-
     def parts(self, stage: int) -> tuple[int, ...]:
         """Which parts of the model a stage holds."""
-        return self.stage_parts[stage]
+        return stage_parts(self.outline)[stage]
 
     def layers(self, model: Model, part: int) -> range:
         """Layers of a part of the model, MTP modules left out."""
@@ -290,12 +286,6 @@ class Plan(Hashed):
         """How many embeddings and how many heads a stage holds."""
         parts = self.parts(stage)
         return parts.count(0), parts.count(self.outline.parts - 1)
-
-    def tables(self, model: Model, stage: int) -> int:
-        """Word tables of a stage but for untied heads: its own, and the copy a tied head or an MTP module needs."""
-        embeddings, heads = self.ends(stage)
-        needed = heads if model.tied or model.mtp_layers else 0
-        return max(embeddings, needed) if self.copies == 1 else embeddings + needed
 
     def ties_stages(self, model: Model) -> bool:
         """Whether two stages hold the same word table and sum its gradients."""
@@ -411,6 +401,21 @@ def split(layers: int, parts: int, cuts: tuple[int, ...] = ()) -> tuple[range, .
     return tuple(range(start, end) for start, end in pairwise(accumulate(sizes, initial=0)))
 
 
+class Option(NamedTuple):
+    """What others call a field of a model, of its experts, of latent attention or of a plan; its least value."""
+
+    name: str
+    owner: str
+    field: str
+    least: int | None
+
+
+OPTIONS = [
+    Option(name, owner, field, None if least == "-" else int(least))
+    for name, owner, field, least in table(__file__, "options.txt")
+]
+
+
 def check(model: Model, plan: Plan) -> None:
     """Raise InputError, all problems at once, for degrees that do not divide what they split."""
     check_sizes(model)
@@ -470,43 +475,18 @@ def _refusals(model: Model, plan: Plan) -> Iterator[tuple[bool, str, str, int]]:
 
 def check_sizes(model: Model) -> None:
     """Raise InputError, all problems at once, for a model of which something has no size, or too much."""
-    experts, latent = model.experts, model.latent
-    needed = {
-        "num_layers": model.layers,
-        "hidden_size": model.hidden,
-        "num_attention_heads": model.heads,
-        "num_query_groups": model.key_heads,
-        "ffn_hidden_size": min(model.ffn, experts.ffn) if experts else model.ffn,
-        "vocab_size": model.vocab,
-    }
-    free = {"mtp_num_layers": model.mtp_layers}
-    if experts:
-        needed |= {"num_experts": experts.count, "moe_router_topk": experts.top_k}
-        free |= {"n_shared_expert": experts.shared_ffn, "n_dense_layers": experts.dense_layers}
-    if latent:
-        needed |= {"kv_lora_rank": latent.key_value_rank, "v_head_dim": latent.value_size}
-        free |= {"q_lora_rank": latent.query_rank, "qk_rope_dim": latent.rope_size, "qk_nope_dim": latent.nope_size}
     with Problems() as problems:
-        _within(problems, needed, 1)
-        _within(problems, free, 0)
+        _within(problems, model=model, experts=model.experts, latent=model.latent)
+        if model.experts:
+            _between(problems, "ffn_hidden_size", model.experts.ffn, 1)
+            _between(problems, "n_shared_expert", model.experts.shared_ffn, 0)
         if not problems.found and model.head_dim < 1:
-            option = "qk_nope_dim" if latent else "hidden_size"
+            option = "qk_nope_dim" if model.latent else "hidden_size"
             _note(problems, option, f"{model.heads} attention heads get no channel each", str(model.hidden))
 
 
 def _positive(problems: Problems, plan: Plan) -> None:
-    names = {
-        "world_size": plan.world_size,
-        "tensor_model_parallel_size": plan.tp,
-        "context_parallel_size": plan.cp,
-        "expert_model_parallel_size": plan.ep,
-        "pipeline_model_parallel": plan.pp,
-        "micro_batch": plan.micro_batch,
-        "global_batch": plan.global_batch,
-        "seq_length": plan.seq,
-        "make_vocab_size_divisible_by": plan.pad_vocab_to,
-    }
-    _within(problems, names, 1)
+    _within(problems, plan=plan)
     if not problems.found and plan.world_size < plan.tp * plan.cp * plan.pp:
         _note(
             problems,
@@ -520,12 +500,18 @@ def _positive(problems: Problems, plan: Plan) -> None:
         _note(problems, "dtype", f"unknown number format; known: {', '.join(ELEMENT_BYTES)}", plan.dtype)
 
 
-def _within(problems: Problems, values: Mapping[str, int], least: int) -> None:
-    for option, value in values.items():
-        if value < least:
-            _note(problems, option, f"the value must be {least} or more", str(value))
-        elif value > MOST:
-            _note(problems, option, f"the value must be {MOST:,} or less", str(value))
+def _within(problems: Problems, **owners: object) -> None:
+    """Whether numbers of a model, its parts or a plan are as large as they must be."""
+    for option in OPTIONS:
+        if option.least is not None and (owner := owners.get(option.owner)) is not None:
+            _between(problems, option.name, getattr(owner, option.field), option.least)
+
+
+def _between(problems: Problems, option: str, value: int, least: int) -> None:
+    if value < least:
+        _note(problems, option, f"the value must be {least} or more", str(value))
+    elif value > MOST:
+        _note(problems, option, f"the value must be {MOST:,} or less", str(value))
 
 
 def _note(problems: Problems, option: str, message: str, found: str) -> None:

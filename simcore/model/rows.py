@@ -71,7 +71,8 @@ class Rows:
         """Rows of a block, and which of them its experts are."""
         made: list[Layer] = []
         run: list[Kernel] = []
-        back, experts = IDLE, -1
+        back: Collective | None = None
+        experts = -1
 
         def flush() -> int:
             """Make a row of the run, if there is one; its number."""
@@ -81,7 +82,7 @@ class Rows:
             at = len(made)
             experts = at if run[0].part is Part.EXPERTS else experts
             made.extend(self._run(run, back, again=again))
-            run, back = [], IDLE
+            run, back = [], None
             return at
 
         for step in block.steps:
@@ -94,24 +95,25 @@ class Rows:
             at = flush()
             forward, backward = _phase(step, step.forward), _phase(step, step.backward)
             if step.beside is Beside.WEIGHT_GRADIENT:
-                backward, back = IDLE, backward
+                backward, back = IDLE, step
             if at >= 0 and backward == IDLE and step.beside is Beside.PRODUCTS:
-                made[at] = _with(made[at], forward)
+                made[at] = _with(made[at], step.role, forward)
             elif forward != IDLE or backward != IDLE:
-                made.append(Layer(step.name, forward, backward))
+                made.append(Layer(step.name, forward, backward, role=step.role))
         flush()
         if again:
             # The upward pass reads these first, from the last to the first.
-            more = (Layer(f"{row.name}_recompute", input_grad=row.forward) for row in reversed(made))
+            more = (Layer(f"{row.name}_recompute", input_grad=row.forward, role=row.role) for row in reversed(made))
             made += [row for row in more if row.input_grad != IDLE]
         return made, experts
 
-    def _run(self, kernels: Sequence[Kernel], back: Phase, *, again: bool) -> list[Layer]:
+    def _run(self, kernels: Sequence[Kernel], back: Collective | None, *, again: bool) -> list[Layer]:
         """The row of a run of kernels, and what of it selective recomputation does again just before its gradients."""
         if not kernels:
             return []
         forward, input_grad, weight_grad = (Phase(self._time(kernels, phase)) for phase in PhaseName)
-        made = [_with(Layer(_name(kernels), forward, input_grad, weight_grad), input_grad=back)]
+        row = Layer(_name(kernels), forward, input_grad, weight_grad)
+        made = [_with(row, back.role, input_grad=_phase(back, back.backward)) if back else row]
         repeated = () if again else dropped(kernels, self.plan)
         if repeated:
             made.append(Layer(f"{made[0].name}_recompute", input_grad=Phase(self._time(repeated, FORWARD))))
@@ -165,7 +167,8 @@ class Rows:
         # file without expert groups the data-parallel one; with hybrid sharding EP.
         gather = Phase(0, ALL_GATHER, plan.parameter_bytes * held.whole, Group.EP if plan.shard else Group.DP_EP)
         name = f"gather_{block.name}"
-        return [Layer(name, gather), *rows, Layer(f"{name}_again", input_grad=gather)]
+        back = Layer(f"{name}_again", input_grad=gather, role=Role.SHARDS)
+        return [Layer(name, gather, role=Role.SHARDS), *rows, back]
 
     def _reduced(self, block: Block, rows: list[Layer], experts: int, held: Held) -> list[Layer]:
         """Gradients of a block go out with its topmost row, the upward pass's last; those of experts with theirs."""
@@ -178,7 +181,11 @@ class Rows:
             rows[0] = _with(rows[0], weight_grad=near)
             summed = Phase(0, ALL_REDUCE, plan.gradient_bytes * -(-count // plan.shard), Group.DP_EP)
             # The upward pass comes to it after the row that reduces.
-            far = [Layer(f"replicas_{block.name}", weight_grad=summed)] if plan.shard < plan.replicas else []
+            far = (
+                [Layer(f"replicas_{block.name}", weight_grad=summed, role=Role.REPLICAS)]
+                if plan.shard < plan.replicas
+                else []
+            )
             return [*far, *rows]
         if plan.replicas > 1 and held.trained:
             rows[0] = _with(rows[0], weight_grad=self._gradient_phase(held.trained, Group.LOOP))
@@ -208,8 +215,8 @@ class Rows:
         if plan.zero < 2 and not plan.overlap:
             rows += self._both(Role.REDUCE, plan.gradient_bytes, REDUCE_SCATTER if plan.zero else ALL_REDUCE, held)
         if plan.shards_sequence:
-            summed = Collective("replicated_gradients", Axis.TENSOR, plan.gradient_bytes * held.replicated, ALL_REDUCE)
-            rows.append(Layer(summed.name, _phase(summed, summed.forward), role=Role.REPLICATED))
+            summed = Phase(0, ALL_REDUCE, plan.gradient_bytes * held.replicated)
+            rows.append(Layer("replicated_gradients", summed, role=Role.REPLICATED))
         owned = held.owned(plan) if plan.zero else held.trained + held.trained_experts
         return [*rows, Layer("optimizer", Phase(self.timer.optimizer(owned)), role=Role.OPTIMIZER)]
 
@@ -242,13 +249,20 @@ def _phase(collective: Collective, kind: CollectiveKind | None) -> Phase:
     return IDLE if kind is None else Phase(0, kind, collective.size_bytes, GROUPS[collective.axis])
 
 
-def _with(row: Layer, forward: Phase = IDLE, input_grad: Phase = IDLE, *, weight_grad: Phase = IDLE) -> Layer:
-    """The row with these collectives behind its computations."""
+def _with(
+    row: Layer,
+    role: Role | None = None,
+    forward: Phase = IDLE,
+    input_grad: Phase = IDLE,
+    weight_grad: Phase = IDLE,
+) -> Layer:
+    """The row with these collectives behind its computations, and the role they give it."""
     return Layer(
         row.name,
         _behind(row.forward, forward),
         _behind(row.input_grad, input_grad),
         _behind(row.weight_grad, weight_grad),
+        role=role or row.role,
     )
 
 

@@ -11,7 +11,7 @@ from simcore.compute.kernel import Attention, Gradient, GroupedProduct, MemoryPa
 from simcore.compute.kernel import Kernel as Work
 from simcore.model.plan import Plan
 from simcore.model.shape import Weight
-from simcore.workload.model import CollectiveKind, PhaseName
+from simcore.workload.model import CollectiveKind, PhaseName, Role
 
 
 class Part(StrEnum):
@@ -132,6 +132,7 @@ class Collective:
     """
 
     name: str
+    role: Role
     axis: Axis
     size_bytes: int
     forward: CollectiveKind | None = None

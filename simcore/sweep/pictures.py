@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from simcore.errors import InputError
+from simcore.front import front
 from simcore.report.palette import DIMENSIONS, FAMILIES, HEAT, INK, PHASES
 from simcore.report.plots import canvas, name_front, plain
 from simcore.report.table import shorten
@@ -152,20 +153,6 @@ def measure(rows: Sequence[Row], varied: Sequence[str], name: str) -> Measure:
         message = "no figure and no number that every run has"
         raise InputError.at("--pareto", message, expected=", ".join((*FIGURES, *numbers)), found=repr(name))
     return lambda row: float(str(row["options"][name]))
-
-
-def front(rows: Sequence[Row], across: Measure, up: Measure) -> list[Row]:
-    """The runs that none beats in both figures, less being better; ascending, one of equal runs.
-
-    >>> rows = [{"figures": {"npus": n, "time_ns": t}} for n, t in ((4, 9), (8, 9), (8, 5), (16, 6))]
-    >>> front(rows, lambda row: row["figures"]["npus"], lambda row: row["figures"]["time_ns"])
-    [{'figures': {'npus': 4, 'time_ns': 9}}, {'figures': {'npus': 8, 'time_ns': 5}}]
-    """
-    best: list[Row] = []
-    for row in sorted(rows, key=lambda row: (across(row), up(row))):
-        if not best or up(row) < up(best[-1]):
-            best.append(row)
-    return best
 
 
 def scaling_figure(rows: Sequence[Row], varied: Sequence[str]) -> Figure:

@@ -11,10 +11,11 @@ from typing import Any
 from simcore.documents import read
 from simcore.errors import InputError, Problems, printable
 from simcore.files import write_all
+from simcore.front import front
 from simcore.report.plots import image, titled
 from simcore.report.table import Table, columns
 from simcore.report.text import wrapped
-from simcore.sweep.pictures import front, measure, scaling_figure, shown, study_figure, trade_figure
+from simcore.sweep.pictures import measure, scaling_figure, shown, study_figure, trade_figure
 from simcore.sweep.run import FIGURES, Row
 from simcore.sweep.sweep import RESULTS, SCHEMA, STUDY, read_rows
 from simcore.units import format_ns

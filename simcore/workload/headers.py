@@ -10,19 +10,20 @@ from __future__ import annotations
 from simcore.errors import InputError, closest
 from simcore.library import table
 from simcore.peers import refuse_foreign
+from simcore.workload.loops import schedules
 from simcore.workload.model import Dialect, Parallelism, Workload
 from simcore.workload.tokens import Cursor, Source, Token, is_integer, unsigned
 
 GROUP, BOTTOM, CHECKPOINTS = "model_parallel_NPU_group", "DLRM_LAST_BOTTOM_LAYER", "checkpoints"
-INITIATES, PIPELINE, STAGES = "checkpoint_initiates", "pp_comm", "stage_rows"
+INITIATES, PIPELINE, STAGES, SCHEDULE = "checkpoint_initiates", "pp_comm", "stage_rows", "schedule"
 
 # Training loop -> the arguments that its header must give.
 LOOPS = {loop: tuple(said.replace("-", "").split()) for loop, said in table(__file__, "loops.txt")}
 # What the 13th column may say: every loop whose dimensions do not depend on header arguments it lacks.
 ROW_POLICIES = tuple(loop for loop in LOOPS if loop != "HYBRID_CUSTOMIZED" and GROUP not in LOOPS[loop])
 
-# Key -> field of Parallelism. `cp`, `etp` and `stage_rows` are ours: SimAI has neither context parallelism nor
-# pipelines, and splits experts like all else.
+# Key -> field of Parallelism. `cp`, `etp`, `stage_rows` and `schedule` are ours: SimAI, which passes over words that it
+# does not know, has neither context parallelism nor pipelines, and splits experts like all else.
 SIZES = {
     GROUP: "tp",
     "ep": "ep",
@@ -35,7 +36,7 @@ SIZES = {
 }
 LISTS = (CHECKPOINTS, INITIATES)
 # `mode` stands in AICB's inference files and means nothing to a simulator.
-KEYS = (*SIZES, *LISTS, STAGES, PIPELINE, BOTTOM, "mode")
+KEYS = (*SIZES, *LISTS, STAGES, SCHEDULE, PIPELINE, BOTTOM, "mode")
 
 
 def read_header(cursor: Cursor, dialect: Dialect | None) -> Header:
@@ -90,6 +91,7 @@ class Header:
     """
 
     dialect: Dialect
+    schedule: str = ""
     count: int | None
     count_place: Token
 
@@ -163,6 +165,11 @@ class Header:
             return
         self.cursor.take()
         places = [value]
+        if key == SCHEDULE:
+            if value.text not in schedules.names():
+                expected = closest(value.text, schedules.names())
+                self.source.problem(value, "there is no such schedule", expected, field=key)
+            self.schedule, places = value.text, []
         if key in (*LISTS, STAGES):  # `checkpoints: k c1 .. ck`
             length, places = self._number(key, value), []
             while len(places) < length and (entry := self.cursor.peek()) and _key(entry.text) not in KEYS:
@@ -218,6 +225,9 @@ def check_against_layers(source: Source, header: Header, layers: int) -> None:
 def _check_stages(source: Source, header: Header, layers: int) -> None:
     """The parts of a pipelined model: as many as there are stages, virtual ones counted, and together all rows."""
     rows, stages = header.values.get(STAGES, ()), header.value("pp", 1) * max(1, header.value("vpp", 1))
+    if header.schedule and header.value("pp", 1) < 2:
+        place = header.places[SCHEDULE]
+        source.problem(place, "there is no pipeline to schedule", "pp: 2 or more", field=SCHEDULE)
     if not rows:
         return
     place = header.places[STAGES]
@@ -264,7 +274,7 @@ def write_header(workload: Workload) -> str:
     if workload.dialect == "astra-sim":
         keys = list(LOOPS[workload.loop])
         sizes = {key: getattr(workload.parallelism, name) for key, name in SIZES.items() if key not in keys}
-        sizes |= {PIPELINE: workload.pipeline_bytes, STAGES: workload.stage_rows}
+        sizes |= {PIPELINE: workload.pipeline_bytes, STAGES: workload.stage_rows, SCHEDULE: workload.schedule}
         if lost := [key for key, value in sizes.items() if value]:
             message = f"ASTRA-sim 1.0's header of {workload.loop} cannot say {', '.join(lost)}"
             raise InputError.at(workload.name or "workload", message, hint="write it in the simai dialect")
@@ -272,7 +282,8 @@ def write_header(workload: Workload) -> str:
             return f"{workload.loop} {workload.last_bottom_layer}"
         return " ".join([workload.loop, *(word for key in keys for word in _words(workload, key))])
     keys = [key for key in SIZES if key not in _SAID or getattr(workload.parallelism, SIZES[key])] + list(LISTS)
-    keys = [BOTTOM] * (BOTTOM in LOOPS[workload.loop]) + keys + [STAGES] * bool(workload.stage_rows) + [PIPELINE]
+    more = [*[STAGES] * bool(workload.stage_rows), *[SCHEDULE] * bool(workload.schedule), PIPELINE]
+    keys = [BOTTOM] * (BOTTOM in LOOPS[workload.loop]) + keys + more
     return " ".join([workload.loop, *(word for key in keys for word in _words(workload, key))])
 
 
@@ -286,6 +297,8 @@ def _words(workload: Workload, key: str) -> list[str]:
     elif key in (*LISTS, STAGES):
         indices = getattr(workload, key)
         values = [len(indices), *indices]
+    elif key == SCHEDULE:
+        values = [workload.schedule]
     else:
         values = [workload.pipeline_bytes if key == PIPELINE else workload.last_bottom_layer]
     return [f"{key}:", *map(str, values)]

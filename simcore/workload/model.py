@@ -87,9 +87,21 @@ class Phase:
 
 
 class Role(Enum):
-    """What a row is part of, those of a step's end in the order in which a framework gets to them."""
+    """What a row is part of: of a micro-batch, as far as its maker says it; those of a step's end stand in the order in
+    which a framework gets to them.
+    """
 
     MICRO_BATCH = "a micro-batch"
+    EMBEDDING = "embedding"
+    ATTENTION = "attention"
+    CONTEXT = "what context ranks exchange"
+    FEED_FORWARD = "feed-forward"
+    EXPERTS = "experts"
+    HEAD = "head"
+    ENTROPY = "the loss of every micro-batch"
+    FURTHER = "modules that predict further tokens"
+    SHARDS = "parameters gathered for a pass"
+    REPLICAS = "sums of gradients over replicas of what is sharded"
     REDUCE = "sums of gradients over replicas"
     REPLICATED = "sums of the gradients of weights that tensor ranks hold whole"
     NORM = "the norm of all gradients"
@@ -151,7 +163,8 @@ class Workload:
 
     `last_bottom_layer` belongs to the DLRM loops, `checkpoints` and `checkpoint_initiates` (layer indices) to
     HYBRID_TRANSFORMER_FWD_IN_BCKWD, `pipeline_bytes` is what one micro-batch hands to the next stage. `stage_rows` says
-    how many rows each part of a pipelined model has; without it the rows are those of any one stage.
+    how many rows each part of a pipelined model has; without it the rows are those of any one stage. `schedule` is the
+    order of the pipeline's cells, "" the usual one.
     """
 
     loop: str
@@ -163,6 +176,7 @@ class Workload:
     checkpoint_initiates: tuple[int, ...] = ()
     pipeline_bytes: int = 0
     stage_rows: tuple[int, ...] = ()
+    schedule: str = ""
     name: str = field(default="", compare=False)
     location: Location = field(default=Location(""), compare=False)
     warnings: tuple[str, ...] = field(default=(), compare=False)

@@ -174,6 +174,7 @@ def parse(text: str, file: str, dialect: Dialect | None = None) -> Workload:
         checkpoint_initiates=header.values.get(headers.INITIATES, ()),
         pipeline_bytes=header.value(headers.PIPELINE, 0),
         stage_rows=header.values.get(headers.STAGES, ()),
+        schedule=header.schedule,
         name=Path(file).stem,
         location=source.location(header.place),
         warnings=(*headers.header_warnings(header, file), *_ignored_sizes(layers)),

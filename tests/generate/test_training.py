@@ -247,8 +247,9 @@ def test_the_five_executions_corrected_are_those_of_the_documentation(
 
 
 def test_deviations_add_up_to_the_difference_of_the_two_files():
-    """Sum of bytes: what is listed is all there is."""
-    for sequence_parallel in (False, True):
+    """Sum of bytes: what is listed is all there is, of cross-attention, too."""
+    encoded = replace(MODELS["gpt"], encoder_layers=2)
+    for model, sequence_parallel in ((MODELS["gpt"], False), (MODELS["gpt"], True), (encoded, True)):
         plan = Plan(16, 256, tp=2, global_batch=16, sequence_parallel=sequence_parallel, zero=1)
         options = Options(
             world_size=16,
@@ -262,7 +263,7 @@ def test_deviations_add_up_to_the_difference_of_the_two_files():
             vocab_size=1024,
             enable_sequence_parallel=sequence_parallel,
         )
-        ours, theirs = step(MODELS["gpt"], plan), Workload("", tuple(training_text(options).layers))
+        ours, theirs = step(model, plan), Workload("", tuple(training_text(options).layers))
         found = deviations(options, ours.layers)
         assert sum(item.bytes - item.aicb_bytes for item in found) == sent(ours) - sent(theirs)
         assert all(item.reason for item in found)

@@ -293,6 +293,18 @@ def test_parts_of_a_model_differ_in_length():
     assert Run(workload, machine(2)).timeline().time_ns == expected
 
 
+def test_a_text_says_its_schedule():
+    """As the option does, which comes first; profiles without pipelines pass over it."""
+    workload = replace(equal_stages(4, 8), schedule="zb-h1")
+    parsed = text.parse(text.write(workload), "made")
+    assert parsed == workload
+    asked = Run(equal_stages(4, 8), machine(4), settings=Settings(schedule="zb-h1"))
+    assert Run(parsed, machine(4)).timeline().time_ns == asked.timeline().time_ns
+    other = Run(parsed, machine(4), settings=Settings(schedule="gpipe"))
+    assert other.report()["pipeline"]["schedule"] == "gpipe"
+    assert "pipeline" not in Run(parsed, machine(4), profile="astra-sim-1.0").report()
+
+
 def test_ranks_that_split_no_expert_exchange_with_their_neighbours():
     """`etp: 1`: an expert group of four is as many NPUs side by side; without it, every second of eight."""
     row = Layer("row", Phase(0, CollectiveKind.ALL_TO_ALL, 1 << 20, Group.EP))
@@ -340,6 +352,9 @@ ROW = "{name}\t-1\t10\tNONE\t0\t10\tNONE\t0\t10\tNONE\t0\t0\n"
         ("abab", {"pp": 1, "ga": 2}, "1f1b", 0, "no pipeline to schedule"),
         ("abab", {"pp": 2, "ga": 2, "rows": "stage_rows: 3 1 1 2 "}, "", 1, "must count the rows of pp \\* vpp parts"),
         ("abab", {"pp": 2, "ga": 2, "rows": "stage_rows: 2 1 2 "}, "", 1, "are not those of the file"),
+        ("abab", {"pp": 1, "ga": 2, "rows": "schedule: zb-h1 "}, "", 1, "no pipeline to schedule"),
+        ("abab", {"pp": 2, "ga": 2, "rows": "schedule: 1f2b "}, "", 1, "no such schedule"),
+        ("abab", {"pp": 2, "ga": 2, "rows": "schedule: dualpipe "}, "", 1, "does not exist"),
     ],
 )
 def test_what_is_no_pipeline_is_an_error_with_its_place(names, sizes, schedule, line, said):

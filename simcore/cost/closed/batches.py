@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from simcore.cost.closed.executed import Axes, Axis, Batch
 from simcore.cost.closed.simple import Setup, SimpleRun
-from simcore.cost.closed.transformer import Cost, Grid, Matrix, Model, RunCost, Training, matrices
+from simcore.cost.closed.transformer import Cost, Grid, Matrix, Model, Part, RunCost, Training, matrices
 from simcore.errors import InputError
 from simcore.workload.model import CollectiveKind, Layer, Phase, Role
 
@@ -19,7 +19,7 @@ ALL_REDUCE, ALL_TO_ALL = CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_TO_ALL
 ALL_GATHER, REDUCE_SCATTER = CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER
 MIRRORED = {ALL_GATHER: REDUCE_SCATTER, REDUCE_SCATTER: ALL_GATHER}
 # Parts whose operands are both activations: no gradient of a weight can hide a collective there.
-WEIGHTLESS = frozenset(("scores", "softmax", "values", "attention residual", "residual"))
+WEIGHTLESS = {Part.SCORES, Part.SOFTMAX, Part.VALUES, Part.ATTENTION_RESIDUAL, Part.RESIDUAL}
 
 Sent = tuple[CollectiveKind, Axis, float]  # a collective and the elements of its buffer
 
@@ -56,28 +56,28 @@ def transformer_batch(
     sent = _sent(model, grid, tokens)
     weights = matrices(model, grid)
     split = _Split(axes, 1 / (clusters * per_stage * count), element_bytes, training.checkpointing, forward_only)
-    rows = [row for name, cost in run.parts[len(weights) :] for row in split.rows(name, cost, sent.get(name, ()))]
-    ends = replace(split, seconds_per_flop=1 / clusters).ends(run.parts[: len(weights)], weights, per_stage)
+    rows = [row for part, cost in run.of_tokens for row in split.rows(part, cost, sent.get(part, ()))]
+    ends = replace(split, seconds_per_flop=1 / clusters).ends(run.weights, weights, per_stage)
     handed = tokens * model.d_model / (grid.tensor_ext * grid.tensor_int) * element_bytes
     total = run.total.forward if forward_only else run.total.forward + run.total.backward
     return Batch(axes.workload(ends, rows * per_stage, count, handed), run.clusters, total.flop / clusters)
 
 
-def _sent(model: Model, grid: Grid, tokens: int) -> dict[str, tuple[Sent, ...]]:
-    """The collectives of a micro-batch behind the parts of a layer, by the part's name."""
+def _sent(model: Model, grid: Grid, tokens: int) -> dict[Part, tuple[Sent, ...]]:
+    """The collectives of a micro-batch behind the parts of a layer."""
     heads = model.heads * model.d_head / grid.tensor_int
     keys = 2 * (model.d_head if model.multi_query else heads)
     residual, hidden = tokens * model.d_model / grid.tensor_ext, tokens * model.d_ffn / grid.tensor_int
     read = tokens * grid.exp * grid.seq * keys / grid.tensor_ext
     queries = (ALL_REDUCE, Axis.OUTER, tokens * heads)
     return {
-        "queries": (queries,),
-        "keys and values": ((REDUCE_SCATTER, Axis.OUTER, tokens * keys), (ALL_GATHER, Axis.READERS, read)),
-        "softmax": ((ALL_REDUCE, Axis.OUTER, tokens * model.heads / grid.tensor_int),),
-        "values": (queries,),
-        "attention residual": ((ALL_REDUCE, Axis.INNER, residual),),
-        "FFN up": ((ALL_REDUCE, Axis.OUTER, hidden * (2 if model.glu else 1)),),
-        "residual": ((ALL_REDUCE, Axis.INNER, residual), (ALL_TO_ALL, Axis.EXPERT, residual / grid.tensor_int)),
+        Part.QUERIES: (queries,),
+        Part.KEYS: ((REDUCE_SCATTER, Axis.OUTER, tokens * keys), (ALL_GATHER, Axis.READERS, read)),
+        Part.SOFTMAX: ((ALL_REDUCE, Axis.OUTER, tokens * model.heads / grid.tensor_int),),
+        Part.VALUES: (queries,),
+        Part.ATTENTION_RESIDUAL: ((ALL_REDUCE, Axis.INNER, residual),),
+        Part.UP: ((ALL_REDUCE, Axis.OUTER, hidden * (2 if model.glu else 1)),),
+        Part.RESIDUAL: ((ALL_REDUCE, Axis.INNER, residual), (ALL_TO_ALL, Axis.EXPERT, residual / grid.tensor_int)),
     }
 
 
@@ -91,20 +91,20 @@ class _Split:
     recomputes: bool
     forward_only: bool
 
-    def rows(self, name: str, cost: Cost, sent: tuple[Sent, ...]) -> Iterator[Layer]:
+    def rows(self, part: Part, cost: Cost, sent: tuple[Sent, ...]) -> Iterator[Layer]:
         """A part: its arithmetic with the first collective, then a row for every other one.
 
         Backward, rows run from the last to the first, so that a repeated forward stands behind its part.
         """
-        weights_flop = 0.0 if name in WEIGHTLESS else cost.forward.flop
+        weights_flop = 0.0 if part in WEIGHTLESS else cost.forward.flop
         arithmetic = (cost.forward.flop, cost.backward.flop - weights_flop, weights_flop)
         for index, one in enumerate([one for one in sent if self.axes.size(one[1]) > 1] or [None]):
             flops = arithmetic if index == 0 else (0.0, 0.0, 0.0)
             forward, back = self._phase(flops[0], one), self._phase(flops[1], one, backward=True)
-            layer = Layer(name, forward, back, self._phase(flops[2]))
-            yield Layer(name, forward) if self.forward_only else layer
+            layer = Layer(part, forward, back, self._phase(flops[2]))
+            yield Layer(part, forward) if self.forward_only else layer
             if self.recomputes and not self.forward_only and forward.collective:
-                yield Layer(f"{name} again", input_grad=self._phase(0.0, one))
+                yield Layer(f"{part} again", input_grad=self._phase(0.0, one))
 
     def ends(self, parts: tuple[tuple[str, Cost], ...], weights: list[Matrix], layers: int) -> Iterator[Layer]:
         """Weights gathered and gradients scattered by who holds a part; those that tensor ranks share, there too."""

@@ -45,7 +45,7 @@ def transformer_document(
         "n_batches": run.batches,
         "batch_size": training.batch_size,
         "microbatch_sizes": None if run.microbatch_sizes is None else list(run.microbatch_sizes),
-        "parts": [{"name": name, **columns(cost)} for name, cost in run.parts],
+        "parts": [{"name": name, **columns(cost)} for name, cost in (*run.weights, *run.of_tokens)],
     }
     document |= {metric: {column: table[column][metric] for column in table} for metric in ("FLOP", "Tx", "Rx", "net")}
     if found is not None:

@@ -10,8 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from enum import StrEnum
 from functools import reduce as fold
 from operator import add
+from typing import TypeVar
 
 from simcore.errors import InputError, Location, Problem
 
@@ -100,11 +102,30 @@ class Cost:
         return Cost(self.forward.times(count), self.backward.times(count))
 
 
+Name = TypeVar("Name", str, "Part")
+
+
+class Part(StrEnum):
+    """What a layer does with tokens, in the order in which it does it."""
+
+    QUERIES = "queries"
+    KEYS = "keys and values"
+    SCORES = "scores"
+    SOFTMAX = "softmax"
+    VALUES = "values"
+    OUTPUT = "attention output"
+    ATTENTION_RESIDUAL = "attention residual"
+    UP = "FFN up"
+    DOWN = "FFN down"
+    RESIDUAL = "residual"
+
+
 @dataclass(frozen=True, slots=True)
 class RunCost:
     """The answer: parameters, tokens, clusters, and the cost of the run by part.
 
-    `microbatch_sizes` are those that keep the hardware efficient, None when that was not asked.
+    `weights` are moved once a batch, `of_tokens` is done for every sequence. `microbatch_sizes` are those that keep the
+    hardware efficient, None when that was not asked.
     """
 
     parameters: int
@@ -112,12 +133,13 @@ class RunCost:
     clusters: int
     batches: int
     microbatch_sizes: tuple[int, ...] | None
-    parts: tuple[tuple[str, Cost], ...]
+    weights: tuple[tuple[str, Cost], ...]
+    of_tokens: tuple[tuple[Part, Cost], ...]
 
     @property
     def total(self) -> Cost:
         """Sum of the parts."""
-        return fold(add, (cost for _, cost in self.parts), Cost())
+        return fold(add, (cost for _, cost in (*self.weights, *self.of_tokens)), Cost())
 
 
 def multiply(count: int) -> Cost:
@@ -175,46 +197,52 @@ def evaluate(model: Model, grid: Grid, training: Training, *, efficient: bool = 
     per_stage = model.layers // grid.pipe
     once, each = training.batches * per_stage, training.batches * (training.batch_size // grid.data) * per_stage
     weights = matrices(model, grid)
-    parts = [(w.name, broadcast(grid.pipe * w.parameters, 1, w.scattered).times(once)) for w in weights]
-    parts += [(name, cost.times(each)) for name, cost in _token_costs(model, grid, training)]
+    moved = [(w.name, broadcast(grid.pipe * w.parameters, 1, w.scattered).times(once)) for w in weights]
+    of_tokens = [(part, cost.times(each)) for part, cost in _token_costs(model, grid, training)]
     if training.checkpointing:
-        parts = [(name, Cost(cost.forward, cost.backward + cost.forward)) for name, cost in parts]
+        moved, of_tokens = _done_again(moved), _done_again(of_tokens)
     return RunCost(
         parameters=model.layers * sum(weight.parameters for weight in weights),
         tokens=training.batches * training.batch_size * training.seq_len,
         clusters=grid.clusters,
         batches=training.batches,
         microbatch_sizes=sizes,
-        parts=tuple(parts),
+        weights=tuple(moved),
+        of_tokens=tuple(of_tokens),
     )
 
 
-def _token_costs(model: Model, grid: Grid, training: Training) -> Iterator[tuple[str, Cost]]:
+def _done_again(parts: list[tuple[Name, Cost]]) -> list[tuple[Name, Cost]]:
+    """With the forward pass once more before the backward."""
+    return [(name, Cost(cost.forward, cost.backward + cost.forward)) for name, cost in parts]
+
+
+def _token_costs(model: Model, grid: Grid, training: Training) -> Iterator[tuple[Part, Cost]]:
     """The operations of one sequence per data replica on one layer per stage, in the order they run."""
     ext, inner, experts = grid.tensor_ext, grid.tensor_int, model.experts
     tokens = training.seq_len // experts
     d, f, h, c = model.d_model, model.d_ffn, model.heads, model.d_head
     x = grid.data * grid.pipe * training.seq_len
-    yield "queries", multiply(x * d * h * c) + reduce(x * h * c, d, ext) + broadcast(x * h * c, 1, ext)
+    yield Part.QUERIES, multiply(x * d * h * c) + reduce(x * h * c, d, ext) + broadcast(x * h * c, 1, ext)
     copies, repeated = (inner, inner) if model.multi_query else (h, 1)  # every inner rank repeats the projection
     keys = multiply(x * d * c * copies) + reduce(x * c * copies, d, ext)
     moved = x * c if model.multi_query else x * c * h
-    yield "keys and values", (keys + broadcast(moved, repeated, grid.seq * grid.exp)).times(2)
-    yield "scores", multiply(x * h * c * experts * tokens) + reduce(x * h * experts * tokens, c, 1)
+    yield Part.KEYS, (keys + broadcast(moved, repeated, grid.seq * grid.exp)).times(2)
+    yield Part.SCORES, multiply(x * h * c * experts * tokens) + reduce(x * h * experts * tokens, c, 1)
     normaliser = reduce(x * h * tokens, experts, 1) + reduce(x * h, tokens, ext) + broadcast(x * h, 1, ext)
-    yield "softmax", normaliser + multiply(x * h * experts * tokens)
+    yield Part.SOFTMAX, normaliser + multiply(x * h * experts * tokens)
     gathered = reduce(x * h * tokens * c, experts, 1) + reduce(x * h * c, tokens, ext)
-    yield "values", multiply(x * h * experts * tokens * c) + gathered + broadcast(x * h * c, 1, ext)
-    yield "attention output", multiply(x * d * h * c) + reduce(x * d * h, c, 1)
+    yield Part.VALUES, multiply(x * h * experts * tokens * c) + gathered + broadcast(x * h * c, 1, ext)
+    yield Part.OUTPUT, multiply(x * d * h * c) + reduce(x * d * h, c, 1)
     if model.consecutive:
-        yield "attention residual", reduce(x * d, h, inner) + broadcast(x * d, 1, inner)
+        yield Part.ATTENTION_RESIDUAL, reduce(x * d, h, inner) + broadcast(x * d, 1, inner)
     up = multiply(x * d * f) + reduce(x * f, d, ext) + broadcast(x * f, 1, ext)
-    yield "FFN up", up.times(2) + multiply(x * f * ext) if model.glu else up
-    yield "FFN down", multiply(x * d * f)
+    yield Part.UP, up.times(2) + multiply(x * f * ext) if model.glu else up
+    yield Part.DOWN, multiply(x * d * f)
     summands = f if model.consecutive else h + f
     # How likely a layer's output is needed on another stage or by an expert elsewhere.
     crossing = 1 - (1 - (grid.pipe - 1) / model.layers) / grid.exp
-    yield "residual", reduce(x * d, summands, inner) + broadcast(x * d, 1, inner, crossing)
+    yield Part.RESIDUAL, reduce(x * d, summands, inner) + broadcast(x * d, 1, inner, crossing)
 
 
 def _divisibility(model: Model, grid: Grid, training: Training) -> Iterator[Problem]:

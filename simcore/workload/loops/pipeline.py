@@ -60,9 +60,9 @@ class _Part(Struct, frozen=True):
 
 
 def pipeline_of(workload: Workload, schedule: str = "") -> Pipeline:
-    """The pipeline of a workload with `pp` > 1; `schedule` "" = interleaved with virtual stages, else 1f1b. InputError
-    if the training loop has no pipeline, the rows are not `ga` equal blocks, or the schedule does not exist for these
-    numbers.
+    """The pipeline of a workload with `pp` > 1; `schedule` "" = the workload's own, or interleaved with virtual stages,
+    else 1f1b. InputError if the training loop has no pipeline, the rows are not `ga` equal blocks, or the schedule does
+    not exist for these numbers.
     """
     _check_loop(workload)
     plan, warnings = _schedule(workload, schedule)
@@ -104,7 +104,10 @@ def _check_loop(workload: Workload) -> None:
 
 def _schedule(workload: Workload, name: str) -> tuple[Schedule, list[str]]:
     """The schedule asked for or usual, and what to say about the choice."""
-    sizes = workload.parallelism
+    sizes, place = workload.parallelism, Location("--schedule")
+    if not name and workload.location.file:
+        place = workload.location
+    name = name or workload.schedule
     virtual, count = max(1, sizes.vpp), max(1, sizes.gradient_accumulation)
     warnings = []
     if not name and virtual > 1 and count % sizes.pp:
@@ -117,7 +120,7 @@ def _schedule(workload: Workload, name: str) -> tuple[Schedule, list[str]]:
     try:
         return make(chosen, sizes.pp, count, virtual if chosen == "interleaved" and virtual > 1 else None), warnings
     except InputError as error:
-        problems = [replace(problem, location=Location("--schedule")) for problem in error.problems]
+        problems = [replace(problem, location=place) for problem in error.problems]
         raise InputError(problems) from error
 
 
