@@ -68,13 +68,11 @@ def beside(path: str | os.PathLike[str], ending: str) -> str:
 
 
 def read_bytes(path: str | os.PathLike[str], most_bytes: int = 1 << 38) -> bytes:
-    """A whole file; InputError if it is not there, cannot be read, is larger than `most_bytes`, or is a device, which may
-    never end.
-    """
+    """A whole file; InputError if it is not there, cannot be read, is larger than `most_bytes`, or is a device."""
     try:
         with Path(path).open("rb") as file:
             status = os.fstat(file.fileno())
-            if stat.S_ISCHR(status.st_mode):
+            if stat.S_ISCHR(status.st_mode):  # it may never end
                 raise InputError.at(str(path), "cannot read: this is a device", expected="a file")
             if account := _SESSION.get():
                 account.keep(str(path))

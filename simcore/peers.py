@@ -8,7 +8,7 @@ from simcore.errors import InputError, Location
 from simcore.library import table
 
 FOREIGN = table(__file__, "peers.txt", 3)
-OPTIONS = {theirs: ours for theirs, ours in table(__file__, "peers_options.txt")}
+OPTIONS = {row[0]: row[1] for row in table(__file__, "peers_options.txt")}
 
 
 def refuse_foreign(text: str, file: str) -> None:

@@ -25,15 +25,14 @@ from simcore.replay.kinds import categories
 from simcore.replay.pipelines.pipeline import NUMBERS, compiled, pipeline_dict, pipeline_text, rebuild
 from simcore.replay.run import Changes
 from simcore.replay.session import Replay, replay_prepared
+from simcore.replay.views.changed import helps
 from simcore.replay.views.export import write
-from simcore.replay.views.helps import helps
 from simcore.replay.views.report import to_dict
 from simcore.replay.views.screen import to_text
 from simcore.replay.views.trial import ablations
 from simcore.replay.views.workloads import to_chakra, to_workload_text
 from simcore.replay.whatif import changes
-from simcore.replay.whatif.changes import Edit, WhatIf
-from simcore.replay.whatif.host import HOST_TIMES, cuda_graphs, host, unsynchronised
+from simcore.replay.whatif.changes import HOST_TIMES, Edit, WhatIf, cuda_graphs, host, unsynchronised
 from simcore.replay.whatif.retiming import Degree, Retimed
 from simcore.replay.whatif.transfers import Interconnect
 from simcore.report.document import encode

@@ -13,12 +13,10 @@ import simcore
 from simcore.replay.kinds import SUSPECTED, plain
 from simcore.replay.session import Replay, StepReplay
 from simcore.replay.views import breakdown
-from simcore.replay.views.changed import changed_interval_ns, changes, headline
-from simcore.replay.views.helps import Help
+from simcore.replay.views.changed import Help, changed_interval_ns, changes, headline
 from simcore.replay.views.job import job
-from simcore.replay.views.origin import Origin, origin_of, pauses
 from simcore.replay.views.trial import Ablations
-from simcore.replay.views.work import work
+from simcore.replay.views.work import Origin, origin_of, pauses, work
 from simcore.replay.whatif.layers import layers_if_clear
 from simcore.replay.whatif.retiming import Retimed
 from simcore.timeline.breakdown import Breakdown

@@ -22,8 +22,8 @@ Groups = Mapping[str, tuple[int, ...]]
 def rescale(contents: Sequence[bytes], npus: int, known: Groups, growing: Collection[str] = ()) -> list[bytes]:
     """The traces of `npus` ranks, a multiple, from today's bytes of rank 0, 1, ...
 
-    To the groups `known` beside the traces those of METADATA nodes are added. Groups named in `growing` span all blocks,
-    such as the data-parallel ones.
+    To the groups `known` beside the traces those of METADATA nodes are added. Groups named in `growing` span all
+    blocks, such as the data-parallel ones.
     """
     traced = len(contents)
     if npus % traced or npus < traced:
