@@ -10,10 +10,10 @@ from msgspec import Struct
 
 from simcore.errors import SimulationError
 from simcore.replay.coupling import Estimate, Match, transfers
-from simcore.replay.device import Delays, LaunchQueue, explain, launch_queue
+from simcore.replay.device import Delays, LaunchQueue, launch_queue
 from simcore.replay.graph import EdgeKind, GraphBuilder, NodeKind, RankNodes, StepGraph
 from simcore.replay.host import SyncCall, add_host, find_syncs
-from simcore.replay.rank import NOWHERE, RankView, view
+from simcore.replay.rank import NOWHERE, RankView
 from simcore.workload.kineto import KinetoTrace
 
 
@@ -29,8 +29,8 @@ class Prepared(Struct, frozen=True, eq=False):
 
 def prepare(trace: KinetoTrace) -> Prepared:
     """Look for launches, waits, synchronisation and the launch queue's limit in a whole trace."""
-    rank = view(trace)
-    return Prepared(rank, explain(rank), launch_queue(rank), find_syncs(rank), transfers(rank))
+    rank = RankView(trace)
+    return Prepared(rank, Delays(rank), launch_queue(rank), find_syncs(rank), transfers(rank))
 
 
 def build_step(

@@ -19,7 +19,7 @@ from simcore.engine.settings import Settings
 from simcore.errors import InputError
 from simcore.profiles import profiles
 from simcore.replay.pipelines.cells import ModelPart, Rows, mixed_row
-from simcore.replay.pipelines.stages import PipelinePlan, Recorded, recorded
+from simcore.replay.pipelines.stages import PipelinePlan, Recorded
 from simcore.replay.session import Replay
 from simcore.replay.views.changed import batch
 from simcore.replay.whatif.layers import layer_number
@@ -164,7 +164,7 @@ def rebuild(
     `own` is the recorded run's; without it `machine` serves where it has as many NPUs. InputError when the traces do
     not say what is needed, or the machines do not fit.
     """
-    base = recorded(replay)
+    base = Recorded(replay)
     plan = target_of(base, changes)
     own = own or (machine if machine.topology.npus == base.plan.npus else None)
     again = played(compiled(base, base.plan), base.plan, own) if own else None

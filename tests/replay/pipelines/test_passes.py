@@ -6,7 +6,7 @@ import pytest
 
 from simcore import api
 from simcore.errors import InputError
-from simcore.replay.pipelines.passes import line_of, stages_of
+from simcore.replay.pipelines.passes import Line, stages_of
 from simcore.replay.pipelines.pipeline import rebuild
 from simcore.replay.run import Changes
 from simcore.replay.session import replay_traces
@@ -66,7 +66,7 @@ def test_another_pipeline_is_predicted_as_from_named_ranges(changes, tmp_path):
 
 def test_stages_follow_the_transfers(tmp_path):
     replay = replayed(written(tmp_path, pp=4, **PLAIN), named=False)
-    lines = [line_of(rank.view, 0) for rank in replay.ranks]
+    lines = [Line(rank.view, 0) for rank in replay.ranks]
     order = sorted(zip(stages_of(lines), (line.rank for line in lines), strict=True))
     assert [stage for stage, _ in order] == [0, 1, 2, 3]
     assert [rank for _, rank in order] == sorted(rank for _, rank in order)
