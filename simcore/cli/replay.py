@@ -20,9 +20,9 @@ from simcore.cli.kinds import forced
 from simcore.engine.settings import parse_straggler
 from simcore.errors import InputError
 from simcore.files import make_folder, write_text
-from simcore.replay.build import Prepared, prepare
+from simcore.replay.build import Prepared
 from simcore.replay.kinds import categories
-from simcore.replay.pipelines.pipeline import NUMBERS, compiled, pipeline_dict, pipeline_text, rebuild
+from simcore.replay.pipelines.pipeline import NUMBERS, Rebuilt, compiled, pipeline_dict, pipeline_text
 from simcore.replay.run import Changes
 from simcore.replay.session import Replay, replay_prepared
 from simcore.replay.views.changed import helps
@@ -164,7 +164,7 @@ def _replayed(asked: Asked) -> tuple[dict[str, object], Callable[[], str]]:
     for left in alone:
         warn(f"{left.file}: no trace here is of process {left.process}; this host trace is left out")
     _check_aims(profiles, asked.scales, asked.stragglers)
-    ranks = [prepare(trace) for trace in profiles]
+    ranks = [Prepared(trace) for trace in profiles]
     if not asked.assignments.keys().isdisjoint(PIPELINE):
         return _another_pipeline(asked, ranks)
     replay = replace(replay_prepared(ranks, asked.changes, _whats(asked)), tokens=asked.tokens)
@@ -222,7 +222,7 @@ def _another_pipeline(asked: Asked, ranks: list[Prepared]) -> tuple[dict[str, ob
         message = "another pipeline is compiled from layers and played on a machine"
         raise InputError.at("--set", message, expected=expected, found=", ".join(asked.assignments))
     replay = replace(replay_prepared(ranks, asked.changes), tokens=asked.tokens)
-    rebuilt = rebuild(replay, asked.assignments, machine, base)
+    rebuilt = Rebuilt(replay, asked.assignments, machine, base)
     if asked.text is not None:
         write_text(asked.text, workload_text(compiled(rebuilt.recorded, rebuilt.plan)))
     document = to_dict(replay) | {"pipeline": pipeline_dict(rebuilt)}

@@ -28,13 +28,13 @@ class Window(Struct, frozen=True):
         return self.end_ns - self.start_ns
 
 
-class Activity(Struct, frozen=True, eq=False):
+class Activity:
     """What a thread was seen doing: when each recorded interval ended, and the union of them all."""
 
-    ends_ns: Column
-    busy_start_ns: Column
-    busy_end_ns: Column
-    busy_before_ns: Column
+    def __init__(self, start_ns: Column, end_ns: Column):
+        self.ends_ns = np.sort(end_ns)
+        self.busy_start_ns, self.busy_end_ns = merge(start_ns, end_ns)
+        self.busy_before_ns = np.r_[0, np.cumsum(self.busy_end_ns - self.busy_start_ns)][:-1]
 
     def last_end(self, time_ns: int) -> int:
         """When the last interval that ended by `time_ns` ended; -1 when none did."""
@@ -122,6 +122,10 @@ class RankView:
         here: Column = rows[self.trace.calls.lane[self.launch[rows]] == thread]
         return here
 
+    def done_ns(self, time_ns: int) -> int:
+        """When the device was done with what had been launched by a time."""
+        return int(self.trace.tasks.end_ns[self.launch_ns < time_ns].max(initial=time_ns))
+
     def last_launched(self, lane: int, before_ns: int) -> int:
         """The task launched last on a stream before a time; -1 when there is none."""
         at = int(np.searchsorted(self.stream_launch_ns[lane], before_ns, side="left"))
@@ -202,9 +206,4 @@ def _activities(*some: Intervals) -> dict[int, Activity]:
     start, end, lane = (
         np.concatenate([getattr(rows, name) for rows in some]) for name in ("start_ns", "end_ns", "lane")
     )
-    found = {}
-    for one in np.unique(lane).tolist():
-        own = lane == one
-        begin, finish = merge(start[own], end[own])
-        found[one] = Activity(np.sort(end[own]), begin, finish, np.r_[0, np.cumsum(finish - begin)][:-1])
-    return found
+    return {one: Activity(start[lane == one], end[lane == one]) for one in np.unique(lane).tolist()}

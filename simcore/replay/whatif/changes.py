@@ -18,7 +18,7 @@ from simcore.replay.rank import RankView
 from simcore.replay.whatif.layers import LayerStack, find_layers
 from simcore.replay.whatif.products import width_factors
 from simcore.replay.whatif.repetition import Segment
-from simcore.replay.whatif.splice import Mask, block_of, spliced
+from simcore.replay.whatif.splice import Mask, Stretch, spliced
 from simcore.units import format_ranks
 
 Factors = NDArray[np.float64]
@@ -158,7 +158,7 @@ def layers(count: int) -> Edit:
             expected, found = f"layers >= {recorded - len(chosen)}", f"layers={count}"
             raise InputError.at("--set", what, expected=expected, found=found)
         parts = [block for number in chosen for block in _blocks(stacks, number)]
-        return spliced(graph, [block_of(graph, dict(enumerate(part))) for part in parts], max(count - recorded, -1) + 1)
+        return spliced(graph, [Stretch(graph, dict(enumerate(part))) for part in parts], max(count - recorded, -1) + 1)
 
     return Edit(f"layers = {count}", edit)
 
