@@ -9,7 +9,7 @@ import numpy as np
 
 from simcore.errors import SimulationError
 from simcore.replay.coupling import Match, transfers
-from simcore.replay.device import Delays, launch_queue
+from simcore.replay.device import Delays, LaunchQueue
 from simcore.replay.graph import EdgeKind, GraphBuilder, NodeKind, RankNodes, StepGraph
 from simcore.replay.host import HostNodes, find_syncs
 from simcore.replay.rank import NOWHERE, RankView
@@ -24,7 +24,7 @@ class Prepared:
 
     def __init__(self, trace: KinetoTrace):
         self.view = RankView(trace)
-        self.delays, self.queue = Delays(self.view), launch_queue(self.view)
+        self.delays, self.queue = Delays(self.view), LaunchQueue(self.view)
         self.syncs, self.transfers = find_syncs(self.view), transfers(self.view)
 
 

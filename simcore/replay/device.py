@@ -173,30 +173,22 @@ def _draining(rank: RankView, start: int, ready_ns: int, rows: Column) -> Iterat
             yield end, source
 
 
-class LaunchQueue(Struct, frozen=True, eq=False):
-    """How many launches may be outstanding (0: no limit was met), which calls it blocked, and what a call costs."""
+class LaunchQueue:
+    """How many launches may be outstanding (0: no limit was met), which calls it blocked, and what a call costs.
 
-    depth: int
-    blocked: frozenset[int]
-    usual_ns: int
-
-
-def launch_queue(rank: RankView) -> LaunchQueue:
-    """The driver's queue limit, seen where launch calls took long while as many tasks as ever were outstanding.
-
-    On a V100 (trace `ns_resolution`) all but a few of 985 long calls returned with 1019 to 1021 tasks outstanding.
+    The driver's limit is seen where launch calls took long while as many tasks as ever were outstanding: on a V100
+    (trace `ns_resolution`) all but a few of 985 long calls returned with 1019 to 1021 tasks outstanding.
     """
-    tasks, calls = rank.trace.tasks, rank.trace.calls
-    order = rank.launch_order[rank.launch[rank.launch_order] >= 0]
-    launch = rank.launch[order]
-    if not len(order):
-        return LaunchQueue(0, frozenset(), 0)
-    length = calls.end_ns[launch] - calls.start_ns[launch]
-    usual = int(np.median(length))
-    completed = np.searchsorted(np.sort(tasks.end_ns[order]), calls.end_ns[launch], side="right")
-    outstanding = np.arange(len(order)) - completed
-    depth = int(outstanding.max())
-    full = (length > max(LONG_CALL * usual, LONG_CALL_NS)) & (outstanding >= FULL_QUEUE * depth)
-    if depth < LEAST_DEPTH or full.sum() < LEAST_BLOCKED:
-        return LaunchQueue(0, frozenset(), usual)
-    return LaunchQueue(depth, frozenset(launch[full].tolist()), usual)
+
+    def __init__(self, rank: RankView):
+        calls = rank.trace.calls
+        order = rank.launch_order[rank.launch[rank.launch_order] >= 0]
+        launch = rank.launch[order]
+        length = calls.end_ns[launch] - calls.start_ns[launch]
+        self.depth, self.blocked, self.usual_ns = 0, frozenset[int](), int(np.median(length)) if len(order) else 0
+        completed = np.searchsorted(np.sort(rank.trace.tasks.end_ns[order]), calls.end_ns[launch], side="right")
+        outstanding = np.arange(len(order)) - completed
+        depth = int(outstanding.max(initial=0))
+        full = (length > max(LONG_CALL * self.usual_ns, LONG_CALL_NS)) & (outstanding >= FULL_QUEUE * depth)
+        if depth >= LEAST_DEPTH and full.sum() >= LEAST_BLOCKED:
+            self.depth, self.blocked = depth, frozenset(launch[full].tolist())
