@@ -72,7 +72,7 @@ def load_workload(
     Traces are those of `npus` NPUs; of as many as there are files where that is 0.
     """
     path = _find_workload(str(name_or_path))
-    asked = RunOptions(dialect=dialect, comm_groups=comm_groups or beside(path, "groups.json"))
+    asked = RunOptions.of({"dialect": dialect, "comm_groups": comm_groups or beside(path, "groups.json")})
     return _read_workload(path, npus or _ranks_of(path), asked).content
 
 
@@ -210,6 +210,9 @@ def play(
     machine = topology if isinstance(topology, Topology) else load_topology(topology, asked.profile)
     place = topology.path or "topology" if isinstance(topology, Topology) else str(topology)
     if not isinstance(workload, str | os.PathLike | Workload | GraphSet):
+        if not hasattr(workload, "graphs"):
+            expected = "a name, a path, what load_workload gives, or a graph made by hand"
+            raise InputError.at("--workload", "this is no workload", expected=expected, found=type(workload).__name__)
         workload = workload.graphs()
     if isinstance(workload, GraphSet) and len(workload.graph_of_rank) != machine.npus:
         found_npus = f"graphs of {len(workload.graph_of_rank)} NPUs"

@@ -68,17 +68,11 @@ def beside(path: str | os.PathLike[str], ending: str) -> str:
 
 
 def read_bytes(path: str | os.PathLike[str], most_bytes: int = 1 << 38) -> bytes:
-    """A whole file.
-
-    Raises
-    ------
-    InputError
-        If it is not there, cannot be read, is larger than `most_bytes`, or is a device, which may never end.
-    """
+    """A whole file; InputError if it is not there, cannot be read, is larger than `most_bytes`, or is a device."""
     try:
         with Path(path).open("rb") as file:
             status = os.fstat(file.fileno())
-            if stat.S_ISCHR(status.st_mode):
+            if stat.S_ISCHR(status.st_mode):  # it may never end
                 raise InputError.at(str(path), "cannot read: this is a device", expected="a file")
             if account := _SESSION.get():
                 account.keep(str(path))
@@ -99,10 +93,7 @@ def read_bytes(path: str | os.PathLike[str], most_bytes: int = 1 << 38) -> bytes
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
     """Write a file; compressed with gzip where its name ends in `.gz`, with the same bytes for the same content.
 
-    Raises
-    ------
-    InputError
-        If the file cannot be written, or the command has read it; an older file of that name stays as it was.
+    InputError if it cannot be written, or the command has read it; an older file of that name stays as it was.
     """
     write_all({Path(path): content})
 
@@ -151,13 +142,7 @@ def suffix_of(path: str | os.PathLike[str], known: Collection[str], what: str, o
 
 
 def make_folder(path: str | os.PathLike[str], *, force: bool = False) -> Path:
-    """Make a folder for results.
-
-    Raises
-    ------
-    InputError
-        If it holds files already and `force` is not set, or it cannot be made.
-    """
+    """Make a folder for results; InputError if it holds files already and `force` is not set, or it cannot be made."""
     folder = Path(path)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -180,10 +165,7 @@ def occupied(folder: Path) -> bool:
 def folder(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[Path]:
     """A place to write a folder's files to, which get their names together when the block ends well.
 
-    Raises
-    ------
-    InputError
-        As `make_folder`; if a file would overwrite what the command has read.
+    InputError as of `make_folder`, and if a file would overwrite what the command has read.
     """
     ours, account = not Path(path).exists(), _SESSION.get()
     target = make_folder(path, force=force)

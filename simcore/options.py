@@ -53,7 +53,7 @@ def factor(value: Any) -> float:
 
 def share(value: Any) -> float:
     """A number from 0 to 1."""
-    number = 0.0 if value in (0, "0", 0.0) and not isinstance(value, bool) else factor(value)
+    number = 0.0 if str(value) in ("0", "0.0") else factor(value)
     if number > 1:
         raise ValueError("a number from 0 to 1")
     return number

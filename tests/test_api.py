@@ -30,6 +30,7 @@ def refused(**changes):
         ({"profile": "astra-sim-3"}, ["no such profile", "did you mean 'astra-sim-2'", "simai-busbw"]),
         ({"topology": None}, ["--topology"]),
         ({"topology": "ring9"}, ["no such name in topologies", "ring8"]),
+        ({"workload": None}, ["--workload", "this is no workload", "NoneType"]),
         ({"workload": "micro_all_reduse"}, ["no such name in workloads", "micro_all_reduce"]),
         ({"network": "congestd"}, ["--network", "did you mean 'congested'"]),
         ({"network": "fair", "profile": "astra-sim-2"}, ["--network", "congestion-free"]),
@@ -182,6 +183,11 @@ def test_loaded_inputs_paths_and_plain_texts_are_taken():
     by_name = run("dlrm", "ring8", straggler=("5=2",)).to_dict()
     assert by_object["time_ns"] == by_name["time_ns"]
     assert by_object["ranks"] == by_name["ranks"]
+
+
+def test_a_dialect_that_does_not_exist_is_not_loaded():
+    with pytest.raises(InputError, match="astra-sim or simai"):
+        load_workload("micro_all_reduce", dialect="english")
 
 
 def test_what_is_loaded_says_shortly_what_it_is():

@@ -22,7 +22,7 @@ ALLOWED = {
     "files": {"errors"},
     "markup": {"errors", "documents"},
     "memory": set(),
-    "peers": {"errors"},
+    "peers": {"errors", "library"},
     "progress": set(),
     "options": {"errors"},
     "noise": {"errors"},

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import mean
 
-from simcore.replay.build import prepare
+from simcore.replay.build import Prepared
 from simcore.replay.run import Changes
 from simcore.replay.session import Replay, replay_prepared
 from simcore.replay.views.report import trust
 from simcore.replay.views.trial import foresight
-from simcore.replay.whatif.host import host
+from simcore.replay.whatif.changes import host
 from simcore.workload.kineto import read_ranks
 
 # Every public trace of more than two steps that is not sampled.
@@ -31,7 +31,7 @@ HEADER = "trace | steps | dependencies alone | null model | host share | tested 
 
 def tables(folder: Path) -> Iterator[str]:
     """Lines of both tables."""
-    ranks = {name: [prepare(trace) for trace in read_ranks([folder / place])] for name, place in TRACES.items()}
+    ranks = {name: [Prepared(trace) for trace in read_ranks([folder / place])] for name, place in TRACES.items()}
     yield from _header(HEADER)
     for name, prepared in ranks.items():
         found, (ahead,) = trust(replay_prepared(prepared, Changes()), 0), foresight(prepared)

@@ -16,8 +16,8 @@ from simcore.cli.command import emit
 from simcore.cost.closed.scaling import Model, Spread
 from simcore.cost.sensitivity import Sensitivity
 from simcore.network.topology.cost import Item
+from simcore.replay.views.changed import Help
 from simcore.replay.views.compare import TraceComparison
-from simcore.replay.views.helps import Help
 from simcore.replay.views.job import Job
 from simcore.replay.views.report import Utilisation
 from simcore.report.compare import ReportComparison

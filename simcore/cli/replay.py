@@ -20,20 +20,19 @@ from simcore.cli.kinds import forced
 from simcore.engine.settings import parse_straggler
 from simcore.errors import InputError
 from simcore.files import make_folder, write_text
-from simcore.replay.build import Prepared, prepare
+from simcore.replay.build import Prepared
 from simcore.replay.kinds import categories
-from simcore.replay.pipelines.pipeline import NUMBERS, compiled, pipeline_dict, pipeline_text, rebuild
+from simcore.replay.pipelines.pipeline import NUMBERS, Rebuilt, compiled, pipeline_dict, pipeline_text
 from simcore.replay.run import Changes
 from simcore.replay.session import Replay, replay_prepared
+from simcore.replay.views.changed import helps
 from simcore.replay.views.export import write
-from simcore.replay.views.helps import helps
 from simcore.replay.views.report import to_dict
 from simcore.replay.views.screen import to_text
 from simcore.replay.views.trial import ablations
 from simcore.replay.views.workloads import to_chakra, to_workload_text
 from simcore.replay.whatif import changes
-from simcore.replay.whatif.changes import Edit, WhatIf
-from simcore.replay.whatif.host import HOST_TIMES, cuda_graphs, host, unsynchronised
+from simcore.replay.whatif.changes import HOST_TIMES, Edit, WhatIf, cuda_graphs, host, unsynchronised
 from simcore.replay.whatif.retiming import Degree, Retimed
 from simcore.replay.whatif.transfers import Interconnect
 from simcore.report.document import encode
@@ -165,7 +164,7 @@ def _replayed(asked: Asked) -> tuple[dict[str, object], Callable[[], str]]:
     for left in alone:
         warn(f"{left.file}: no trace here is of process {left.process}; this host trace is left out")
     _check_aims(profiles, asked.scales, asked.stragglers)
-    ranks = [prepare(trace) for trace in profiles]
+    ranks = [Prepared(trace) for trace in profiles]
     if not asked.assignments.keys().isdisjoint(PIPELINE):
         return _another_pipeline(asked, ranks)
     replay = replace(replay_prepared(ranks, asked.changes, _whats(asked)), tokens=asked.tokens)
@@ -223,7 +222,7 @@ def _another_pipeline(asked: Asked, ranks: list[Prepared]) -> tuple[dict[str, ob
         message = "another pipeline is compiled from layers and played on a machine"
         raise InputError.at("--set", message, expected=expected, found=", ".join(asked.assignments))
     replay = replace(replay_prepared(ranks, asked.changes), tokens=asked.tokens)
-    rebuilt = rebuild(replay, asked.assignments, machine, base)
+    rebuilt = Rebuilt(replay, asked.assignments, machine, base)
     if asked.text is not None:
         write_text(asked.text, workload_text(compiled(rebuilt.recorded, rebuilt.plan)))
     document = to_dict(replay) | {"pipeline": pipeline_dict(rebuilt)}

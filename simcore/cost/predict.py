@@ -24,8 +24,7 @@ from simcore.model.steps import Axis
 from simcore.system.collectives.nccl import Fabric, collective_s, point_to_point_s
 from simcore.units import whole_ns
 from simcore.workload.loops.schedules import Schedule
-from simcore.workload.loops.steady import length
-from simcore.workload.loops.timing import Durations
+from simcore.workload.loops.timing import Durations, length
 from simcore.workload.model import CollectiveKind
 
 

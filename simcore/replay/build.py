@@ -6,31 +6,26 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from msgspec import Struct
 
 from simcore.errors import SimulationError
-from simcore.replay.coupling import Estimate, Match, transfers
-from simcore.replay.device import Delays, LaunchQueue, explain, launch_queue
+from simcore.replay.coupling import Match, transfers
+from simcore.replay.device import Delays, LaunchQueue
 from simcore.replay.graph import EdgeKind, GraphBuilder, NodeKind, RankNodes, StepGraph
-from simcore.replay.host import SyncCall, add_host, find_syncs
-from simcore.replay.rank import NOWHERE, RankView, view
+from simcore.replay.host import HostNodes, find_syncs
+from simcore.replay.rank import NOWHERE, RankView
 from simcore.workload.kineto import KinetoTrace
 
 
-class Prepared(Struct, frozen=True, eq=False):
-    """A rank's trace with everything found in it that does not depend on a step."""
+class Prepared:
+    """A rank's trace with everything found in it that does not depend on a step.
 
-    view: RankView
-    delays: Delays
-    queue: LaunchQueue
-    syncs: dict[int, SyncCall]
-    transfers: dict[int, Estimate]
+    Launches, waits between streams, the launch queue's limit, calls that wait for the device, how long transfers last.
+    """
 
-
-def prepare(trace: KinetoTrace) -> Prepared:
-    """Look for launches, waits, synchronisation and the launch queue's limit in a whole trace."""
-    rank = view(trace)
-    return Prepared(rank, explain(rank), launch_queue(rank), find_syncs(rank), transfers(rank))
+    def __init__(self, trace: KinetoTrace):
+        self.view = RankView(trace)
+        self.delays, self.queue = Delays(self.view), LaunchQueue(self.view)
+        self.syncs, self.transfers = find_syncs(self.view), transfers(self.view)
 
 
 def build_step(
@@ -84,7 +79,7 @@ class _RankStep:
         self.builder, self.number, self.prepared, self.step = builder, number, prepared, step
         self.rank, self.trace = prepared.view, prepared.view.trace
         self.tasks: list[int] = np.flatnonzero(self.rank.task_step == step).tolist()
-        self.host = add_host(builder, number, self.rank, step, prepared.queue, prepared.syncs)
+        self.host = HostNodes(builder, number, self.rank, step, prepared.queue, prepared.syncs)
         self.arrival: dict[int, int] = {}
         self.finish: dict[int, int] = {}
         self.on_stream: dict[int, list[int]] = defaultdict(list)

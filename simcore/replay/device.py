@@ -35,60 +35,47 @@ class StreamWait(Struct, frozen=True):
     recorded: bool
 
 
-class Delays(Struct, frozen=True, eq=False):
-    """Columns over tasks: lags after the launch call's start and after the previous task's end, and what is left over.
+class Delays:
+    """Why every task started when it did, by the measured times of its neighbours.
+
+    Columns over tasks: lags after the launch call's start and after the previous task's end, and what is left over.
 
     `unrecorded_ns` is the time in which a graph ran nothing that was recorded, kept as if it were work.
     `late_ns` is how long after its launch and its stream would allow the task started, `unexplained_ns` the part of it
     that no other dependency explains either; `waits[task]` are its waits for other streams.
     """
 
-    launch_lag_ns: Column
-    stream_lag_ns: Column
-    unrecorded_ns: Column
-    late_ns: Column
-    unexplained_ns: Column
-    bound_by_launch: NDArray[np.bool_]
-    waits: dict[int, list[StreamWait]]
-
-
-def explain(rank: RankView) -> Delays:
-    """Find the reason of every task's start in the measured times of its neighbours."""
-    tasks = rank.trace.tasks
-    start, launched = tasks.start_ns, rank.launch >= 0
-    called = np.where(launched, rank.launch_ns, np.iinfo(np.int64).min >> 1)
-    # What nothing launched and nothing precedes could have begun with the trace.
-    nothing = np.where(launched, np.iinfo(np.int64).min >> 1, rank.windows[0].start_ns)
-    previous_end = np.where(rank.previous >= 0, tasks.end_ns[rank.previous], nothing)
-    latency, gap = start - called, start - previous_end
-    unqueued = launched & (previous_end <= called)
-    sources, waited = _recorded_sources(rank), np.zeros(len(tasks), dtype=bool)
-    for task, some in sources.items():  # a recorded wait held it, after its launch and the task before it
-        last_ns, ready_ns = int(tasks.end_ns[some].max()), max(called[task], previous_end[task])
-        waited[task] = ready_ns < last_ns <= start[task] <= last_ns + WAKE_NS
-    usual_latency = _usual(latency[unqueued & ~waited & (latency >= 0)], LATENCY_PERCENTILE, DEFAULT_LATENCY_NS)
-    usual_gap = _usual(gap[~unqueued & ~waited & (gap >= 0) & (gap <= SHORT_GAP_NS)], 50, DEFAULT_GAP_NS)
-    # A graph may run kernels that the profiler does not record: what passes on its stream before a task is its work.
-    in_graph = _in_graph(rank)
-    own = unqueued & (in_graph | (latency <= usual_latency + LAUNCH_JITTER_NS)) & ~waited
-    launch_lag = np.where(own, latency, np.minimum(latency, usual_latency))
-    stream_lag = np.where((unqueued | waited | (gap > SHORT_GAP_NS)) & ~in_graph, np.minimum(gap, usual_gap), gap)
-    # Tasks of one stream may overlap by rounding or by early launch; none may start before the one ahead of it.
-    ahead_ns = np.where(rank.previous >= 0, (tasks.end_ns - start)[rank.previous], 0)
-    stream_lag = np.maximum(stream_lag, -ahead_ns)
-    by_launch, by_stream = called + launch_lag, previous_end + stream_lag
-    waits = _recorded_waits(rank, sources, waited, usual_gap)
-    late = np.maximum(start - np.maximum(by_launch, by_stream), 0)
-    left = _infer_waits(rank, start - late, late, waits)
-    return Delays(
-        launch_lag_ns=np.where(launched, launch_lag, 0),
-        stream_lag_ns=np.where(rank.previous >= 0, stream_lag, usual_gap),
-        unrecorded_ns=np.where(in_graph, np.maximum(np.minimum(latency, gap) - SHORT_GAP_NS, 0), 0),
-        late_ns=late,
-        unexplained_ns=left,
-        bound_by_launch=launched & (by_launch >= by_stream),
-        waits=waits,
-    )
+    def __init__(self, rank: RankView):
+        tasks = rank.trace.tasks
+        start, launched = tasks.start_ns, rank.launch >= 0
+        called = np.where(launched, rank.launch_ns, np.iinfo(np.int64).min >> 1)
+        # What nothing launched and nothing precedes could have begun with the trace.
+        nothing = np.where(launched, np.iinfo(np.int64).min >> 1, rank.windows[0].start_ns)
+        previous_end = np.where(rank.previous >= 0, tasks.end_ns[rank.previous], nothing)
+        latency, gap = start - called, start - previous_end
+        unqueued = launched & (previous_end <= called)
+        sources, waited = _recorded_sources(rank), np.zeros(len(tasks), dtype=bool)
+        for task, some in sources.items():  # a recorded wait held it, after its launch and the task before it
+            last_ns, ready_ns = int(tasks.end_ns[some].max()), max(called[task], previous_end[task])
+            waited[task] = ready_ns < last_ns <= start[task] <= last_ns + WAKE_NS
+        usual_latency = _usual(latency[unqueued & ~waited & (latency >= 0)], LATENCY_PERCENTILE, DEFAULT_LATENCY_NS)
+        usual_gap = _usual(gap[~unqueued & ~waited & (gap >= 0) & (gap <= SHORT_GAP_NS)], 50, DEFAULT_GAP_NS)
+        # A graph may run kernels that nobody records: what passes on its stream before a task is its work.
+        in_graph = _in_graph(rank)
+        own = unqueued & (in_graph | (latency <= usual_latency + LAUNCH_JITTER_NS)) & ~waited
+        launch_lag = np.where(own, latency, np.minimum(latency, usual_latency))
+        stream_lag = np.where((unqueued | waited | (gap > SHORT_GAP_NS)) & ~in_graph, np.minimum(gap, usual_gap), gap)
+        # Tasks of one stream may overlap by rounding or by early launch; none may start before the one ahead of it.
+        ahead_ns = np.where(rank.previous >= 0, (tasks.end_ns - start)[rank.previous], 0)
+        stream_lag = np.maximum(stream_lag, -ahead_ns)
+        by_launch, by_stream = called + launch_lag, previous_end + stream_lag
+        self.launch_lag_ns = np.where(launched, launch_lag, 0)
+        self.stream_lag_ns = np.where(rank.previous >= 0, stream_lag, usual_gap)
+        self.unrecorded_ns = np.where(in_graph, np.maximum(np.minimum(latency, gap) - SHORT_GAP_NS, 0), 0)
+        self.late_ns = np.maximum(start - np.maximum(by_launch, by_stream), 0)
+        self.bound_by_launch = launched & (by_launch >= by_stream)
+        self.waits = _recorded_waits(rank, sources, waited, usual_gap)
+        self.unexplained_ns = _infer_waits(rank, start - self.late_ns, self.late_ns, self.waits)
 
 
 def _in_graph(rank: RankView) -> NDArray[np.bool_]:
@@ -186,30 +173,22 @@ def _draining(rank: RankView, start: int, ready_ns: int, rows: Column) -> Iterat
             yield end, source
 
 
-class LaunchQueue(Struct, frozen=True, eq=False):
-    """How many launches may be outstanding (0: no limit was met), which calls it blocked, and what a call costs."""
+class LaunchQueue:
+    """How many launches may be outstanding (0: no limit was met), which calls it blocked, and what a call costs.
 
-    depth: int
-    blocked: frozenset[int]
-    usual_ns: int
-
-
-def launch_queue(rank: RankView) -> LaunchQueue:
-    """The driver's queue limit, seen where launch calls took long while as many tasks as ever were outstanding.
-
-    On a V100 (trace `ns_resolution`) all but a few of 985 long calls returned with 1019 to 1021 tasks outstanding.
+    The driver's limit is seen where launch calls took long while as many tasks as ever were outstanding: on a V100
+    (trace `ns_resolution`) all but a few of 985 long calls returned with 1019 to 1021 tasks outstanding.
     """
-    tasks, calls = rank.trace.tasks, rank.trace.calls
-    order = rank.launch_order[rank.launch[rank.launch_order] >= 0]
-    launch = rank.launch[order]
-    if not len(order):
-        return LaunchQueue(0, frozenset(), 0)
-    length = calls.end_ns[launch] - calls.start_ns[launch]
-    usual = int(np.median(length))
-    completed = np.searchsorted(np.sort(tasks.end_ns[order]), calls.end_ns[launch], side="right")
-    outstanding = np.arange(len(order)) - completed
-    depth = int(outstanding.max())
-    full = (length > max(LONG_CALL * usual, LONG_CALL_NS)) & (outstanding >= FULL_QUEUE * depth)
-    if depth < LEAST_DEPTH or full.sum() < LEAST_BLOCKED:
-        return LaunchQueue(0, frozenset(), usual)
-    return LaunchQueue(depth, frozenset(launch[full].tolist()), usual)
+
+    def __init__(self, rank: RankView):
+        calls = rank.trace.calls
+        order = rank.launch_order[rank.launch[rank.launch_order] >= 0]
+        launch = rank.launch[order]
+        length = calls.end_ns[launch] - calls.start_ns[launch]
+        self.depth, self.blocked, self.usual_ns = 0, frozenset[int](), int(np.median(length)) if len(order) else 0
+        completed = np.searchsorted(np.sort(rank.trace.tasks.end_ns[order]), calls.end_ns[launch], side="right")
+        outstanding = np.arange(len(order)) - completed
+        depth = int(outstanding.max(initial=0))
+        full = (length > max(LONG_CALL * self.usual_ns, LONG_CALL_NS)) & (outstanding >= FULL_QUEUE * depth)
+        if depth >= LEAST_DEPTH and full.sum() >= LEAST_BLOCKED:
+            self.depth, self.blocked = depth, frozenset(launch[full].tolist())

@@ -159,46 +159,34 @@ class Reached(NamedTuple):
     end_ns: int
 
 
-def add_host(
-    builder: GraphBuilder, number: int, rank: RankView, step: int, queue: LaunchQueue, syncs: dict[int, SyncCall]
-) -> HostNodes:
-    """Add the chains of all threads that launch or wait in a step of rank `number`."""
-    threads = HostNodes(builder, number, rank, step, queue, syncs)
-    items = threads.calls()
-    wakes = find_wakes(rank, rank.windows[step], items)
-    for wake in wakes:
-        items[wake.thread].append(Item(wake.at_ns, What.WAKE, wake.since_ns))
-        items[wake.source_thread].append(Item(wake.source_ns, What.MARK, 0))
-    ends = [threads.add_chain(thread, sorted(set(items[thread]))) for thread in sorted(items)]
-    for wake in wakes:
-        threads.hand_over(wake)
-    threads.begin, threads.end = next(marks for marks in ends if marks is not None)
-    if not rank.marked:
-        threads.join(threads.end)
-    return threads
+class HostNodes:
+    """The chains of all threads that launch or wait in a step of rank `number`.
 
-
-class HostNodes(Struct):
-    """The chains of the threads; `points` are their wakes and marks by time, `begin` and `end` the step's marks.
-
-    `launcher[call]` is the node behind which a call's tasks are released, `returned[call]` the one that ends with the
-    call.
+    `points` are their wakes and marks by time, `begin` and `end` the step's marks. `launcher[call]` is the node behind
+    which a call's tasks are released, `returned[call]` the one that ends with the call.
     """
 
-    builder: GraphBuilder
-    number: int
-    rank: RankView
-    step: int
-    queue: LaunchQueue
-    syncs: dict[int, SyncCall]
-    launcher: dict[int, Reached] = {}
-    returned: dict[int, int] = {}
-    points: dict[tuple[int, What, int], Reached] = {}
-    lasts: dict[int, Reached] = {}
-    begin: int = NOWHERE
-    end: int = NOWHERE
+    def __init__(
+        self, builder: GraphBuilder, number: int, rank: RankView, step: int, queue: LaunchQueue,
+        syncs: dict[int, SyncCall],
+    ):  # fmt: skip
+        self.builder, self.number, self.rank, self.step = builder, number, rank, step
+        self.queue, self.syncs = queue, syncs
+        self.launcher, self.returned = dict[int, Reached](), dict[int, int]()
+        self.points, self.lasts = dict[tuple[int, What, int], Reached](), dict[int, Reached]()
+        items = self._calls()
+        wakes = find_wakes(rank, rank.windows[step], items)
+        for wake in wakes:
+            items[wake.thread].append(Item(wake.at_ns, What.WAKE, wake.since_ns))
+            items[wake.source_thread].append(Item(wake.source_ns, What.MARK, 0))
+        ends = [self._add_chain(thread, sorted(set(items[thread]))) for thread in sorted(items)]
+        for wake in wakes:
+            self._hand_over(wake)
+        self.begin, self.end = next(marks for marks in ends if marks is not None)
+        if not rank.marked:
+            self._join(self.end)
 
-    def calls(self) -> dict[int, list[Item]]:
+    def _calls(self) -> dict[int, list[Item]]:
         """Launching and waiting calls of each thread; the driving thread is always there."""
         rank, found = self.rank, dict[int, list[Item]]()
         found[rank.windows[self.step].thread] = []
@@ -209,7 +197,7 @@ class HostNodes(Struct):
             found.setdefault(int(rank.trace.calls.lane[call]), []).append(item)
         return found
 
-    def add_chain(self, thread: int, items: list[Item]) -> tuple[int, int] | None:
+    def _add_chain(self, thread: int, items: list[Item]) -> tuple[int, int] | None:
         """One thread from item to item; the first and the last node of the driving thread, which are the marks."""
         rank, window = self.rank, self.rank.windows[self.step]
         driving = thread == window.thread
@@ -233,7 +221,7 @@ class HostNodes(Struct):
         own = self.rank.activities.get(thread)
         return max(last.end_ns, own.last_end(self.rank.windows[self.step].end_ns) if own is not None else 0)
 
-    def join(self, end: int) -> None:
+    def _join(self, end: int) -> None:
         """Without marks a step ends when every thread is still."""
         for thread, last in self.lasts.items():
             if last.node not in (NOWHERE, end):
@@ -286,7 +274,7 @@ class HostNodes(Struct):
         idle_ns = max(lag - max(busy, loader_ns), 0)
         self.builder.edge(EdgeKind.PROGRAM_ORDER, last.node, node, lag, idle_ns=idle_ns, loader_ns=loader_ns)
 
-    def hand_over(self, wake: Wake) -> None:
+    def _hand_over(self, wake: Wake) -> None:
         """Let a thread resume after another one got to a point, by the recorded time in between."""
         source = self.points[wake.source_thread, What.MARK, wake.source_ns]
         target = self.points[wake.thread, What.WAKE, wake.at_ns]

@@ -28,13 +28,13 @@ class Window(Struct, frozen=True):
         return self.end_ns - self.start_ns
 
 
-class Activity(Struct, frozen=True, eq=False):
+class Activity:
     """What a thread was seen doing: when each recorded interval ended, and the union of them all."""
 
-    ends_ns: Column
-    busy_start_ns: Column
-    busy_end_ns: Column
-    busy_before_ns: Column
+    def __init__(self, start_ns: Column, end_ns: Column):
+        self.ends_ns = np.sort(end_ns)
+        self.busy_start_ns, self.busy_end_ns = merge(start_ns, end_ns)
+        self.busy_before_ns = np.r_[0, np.cumsum(self.busy_end_ns - self.busy_start_ns)][:-1]
 
     def last_end(self, time_ns: int) -> int:
         """When the last interval that ended by `time_ns` ended; -1 when none did."""
@@ -65,8 +65,8 @@ class Activity(Struct, frozen=True, eq=False):
         return list(zip(opens[wide].tolist(), closes[wide].tolist(), strict=True))
 
 
-class RankView(Struct, frozen=True, eq=False):
-    """A trace and what follows from it directly; columns are parallel to `trace.calls` or `trace.tasks`.
+class RankView:
+    """A trace and what follows from it for all steps; columns are parallel to `trace.calls` or `trace.tasks`.
 
     `outermost[call]` is the call that contains a nested one, itself otherwise. `launch[task]` is the outermost call
     that launched it or -1, `launch_ns` when, `launch_order` the tasks in that order. `previous[task]` ran before it on
@@ -75,21 +75,29 @@ class RankView(Struct, frozen=True, eq=False):
     latest. `categories` are those of kinds.txt for each of the trace's names, `loading` a thread's times in the loader.
     """
 
-    trace: KinetoTrace
-    windows: tuple[Window, ...]
-    outermost: Column
-    launch: Column
-    launch_ns: Column
-    launch_order: Column
-    previous: Column
-    call_step: Column
-    task_step: Column
-    categories: tuple[str, ...]
-    communication: NDArray[np.bool_]
-    activities: dict[int, Activity]
-    loading: dict[int, Activity]
-    stream_tasks: tuple[Column, ...]
-    stream_launch_ns: tuple[Column, ...]
+    def __init__(self, trace: KinetoTrace):
+        self.trace, self.windows, calls, tasks = trace, _windows(trace), trace.calls, trace.tasks
+        self.outermost = _outermost(calls)
+        by_correlation = dict(zip(calls.correlation.tolist(), self.outermost.tolist(), strict=True))
+        by_correlation[NOWHERE] = NOWHERE
+        launch = [by_correlation.get(one, NOWHERE) for one in tasks.correlation.tolist()]
+        self.launch = np.array(launch, dtype=np.int64)
+        self.stream_tasks = tuple(np.flatnonzero(tasks.lane == lane) for lane in range(len(trace.streams)))
+        self.launch_ns = _launch_times(calls, tasks, self.launch, self.stream_tasks)
+        self.launch_order = np.lexsort((tasks.start_ns, self.launch_ns))
+        self.stream_launch_ns = tuple(np.maximum.accumulate(self.launch_ns[rows]) for rows in self.stream_tasks)
+        self.previous = np.full(len(tasks), NOWHERE)
+        for rows in self.stream_tasks:
+            self.previous[rows[1:]] = rows[:-1]
+        self.call_step = _step_at(self.windows, calls.start_ns)
+        self.task_step = _task_steps(self.launch, self.call_step, self.windows, tasks, self.stream_tasks)
+        self.categories = tuple(kind_of_name(name).category for name in trace.names)
+        loads, talks = (
+            np.array([one == kind for one in self.categories], dtype=bool) for kind in (LOADER, COMMUNICATION)
+        )
+        self.communication = talks[tasks.name]
+        self.activities = _activities(calls, trace.operators)
+        self.loading = _activities(*(rows.where(loads[rows.name]) for rows in (trace.operators, trace.annotations)))
 
     @property
     def marked(self) -> bool:
@@ -114,44 +122,14 @@ class RankView(Struct, frozen=True, eq=False):
         here: Column = rows[self.trace.calls.lane[self.launch[rows]] == thread]
         return here
 
+    def done_ns(self, time_ns: int) -> int:
+        """When the device was done with what had been launched by a time."""
+        return int(self.trace.tasks.end_ns[self.launch_ns < time_ns].max(initial=time_ns))
+
     def last_launched(self, lane: int, before_ns: int) -> int:
         """The task launched last on a stream before a time; -1 when there is none."""
         at = int(np.searchsorted(self.stream_launch_ns[lane], before_ns, side="left"))
         return int(self.stream_tasks[lane][at - 1]) if at else NOWHERE
-
-
-def view(trace: KinetoTrace) -> RankView:
-    """Derive everything that does not depend on a step."""
-    calls, tasks = trace.calls, trace.tasks
-    outermost = _outermost(calls)
-    windows = _windows(trace)
-    by_correlation = dict(zip(calls.correlation.tolist(), outermost.tolist(), strict=True)) | {NOWHERE: NOWHERE}
-    launch = np.array([by_correlation.get(one, NOWHERE) for one in tasks.correlation.tolist()], dtype=np.int64)
-    stream_tasks = tuple(np.flatnonzero(tasks.lane == lane) for lane in range(len(trace.streams)))
-    launch_ns = _launch_times(calls, tasks, launch, stream_tasks)
-    previous = np.full(len(tasks), NOWHERE)
-    for rows in stream_tasks:
-        previous[rows[1:]] = rows[:-1]
-    call_step = _step_at(windows, calls.start_ns)
-    categories = tuple(kind_of_name(name).category for name in trace.names)
-    loads, talks = (np.array([one == kind for one in categories], dtype=bool) for kind in (LOADER, COMMUNICATION))
-    return RankView(
-        trace=trace,
-        windows=windows,
-        outermost=outermost,
-        launch=launch,
-        launch_ns=launch_ns,
-        launch_order=np.lexsort((tasks.start_ns, launch_ns)),
-        previous=previous,
-        call_step=call_step,
-        task_step=_task_steps(launch, call_step, windows, tasks, stream_tasks),
-        categories=categories,
-        communication=talks[tasks.name],
-        activities=_activities(trace.calls, trace.operators),
-        loading=_activities(*(rows.where(loads[rows.name]) for rows in (trace.operators, trace.annotations))),
-        stream_tasks=stream_tasks,
-        stream_launch_ns=tuple(np.maximum.accumulate(launch_ns[rows]) for rows in stream_tasks),
-    )
 
 
 def _windows(trace: KinetoTrace) -> tuple[Window, ...]:
@@ -228,9 +206,4 @@ def _activities(*some: Intervals) -> dict[int, Activity]:
     start, end, lane = (
         np.concatenate([getattr(rows, name) for rows in some]) for name in ("start_ns", "end_ns", "lane")
     )
-    found = {}
-    for one in np.unique(lane).tolist():
-        own = lane == one
-        begin, finish = merge(start[own], end[own])
-        found[one] = Activity(np.sort(end[own]), begin, finish, np.r_[0, np.cumsum(finish - begin)][:-1])
-    return found
+    return {one: Activity(start[lane == one], end[lane == one]) for one in np.unique(lane).tolist()}

@@ -10,7 +10,7 @@ from operator import attrgetter
 from msgspec import Struct
 
 from simcore.progress import meter
-from simcore.replay.build import Prepared, build_step, prepare
+from simcore.replay.build import Prepared, build_step
 from simcore.replay.coupling import Estimate, clock_offsets_ns, match_collectives
 from simcore.replay.graph import StepGraph
 from simcore.replay.rank import Window
@@ -41,7 +41,10 @@ class StreamOrder(Enum):
     UNSETTLED = "threads that launch on one stream find no lasting order; the recorded one is kept"
 
 
-class StepReplay(Struct, frozen=True, eq=False):
+Played = tuple[StepGraph, Timing]
+
+
+class StepReplay:
     """One step of one rank, measured and predicted.
 
     `source` is the step of all ranks that recorded it, `number` this one's position among them. The span [`from_ns`,
@@ -50,19 +53,18 @@ class StepReplay(Struct, frozen=True, eq=False):
     `unaided` what dependencies alone give, `null` what the null model does.
     """
 
-    source: RecordedStep
-    number: int
-    graph: StepGraph
-    timing: Timing
-    period: Period
-    baseline: Period
-    unaided: Period
-    null: Period
-    from_ns: int
-    to_ns: int
-    device_span_ns: tuple[int, int]
-    stream_order: StreamOrder
-    steady: bool
+    def __init__(self, source: RecordedStep, number: int, order: StreamOrder, played: Played, others: Sequence[Played]):
+        self.source, self.number, self.stream_order = source, number, order
+        self.graph, self.timing = played
+        self.period, self.baseline, self.unaided, self.null = (
+            source.period(*each, number) for each in (played, *others)
+        )
+        self.device_span_ns, marked_ns = source.device_spans[number], self.window.length_ns
+        self.steady = abs(self.device_ns - marked_ns) <= BACKLOG_SHARE * marked_ns
+        self.from_ns, self.to_ns = _span(*played, number)
+        if self.timing.copies == 1 and not self.steady:
+            self.from_ns += self.device_span_ns[0] - self.window.start_ns
+            self.to_ns = max(int(self.timing.latest_ns(self.graph.rank == number)[0]), self.from_ns)
 
     @property
     def prepared(self) -> Prepared:
@@ -151,7 +153,7 @@ def replay_traces(traces: Sequence[KinetoTrace], changes: Changes, whats: Sequen
     """Predict every step of every trace; traces are ranks of one job, each rank once. SimulationError when the traces
     contradict each other.
     """
-    return replay_prepared([prepare(trace) for trace in traces], changes, whats)
+    return replay_prepared([Prepared(trace) for trace in traces], changes, whats)
 
 
 def replay_prepared(ranks: Sequence[Prepared], changes: Changes, whats: Sequence[WhatIf] = ()) -> Replay:
@@ -194,13 +196,8 @@ class RecordedStep:
         self.graph = self._graph(changes)
         self.copies = 1 if all(len(view.windows) == 1 for view in self.views) else 0
         # When each device was done with what was launched by the start and by the end of the step.
-        self.device_spans = [
-            tuple(
-                int(view.trace.tasks.end_ns[view.launch_ns < time].max(initial=time))
-                for time in (window.start_ns, window.end_ns)
-            )
-            for view, window in zip(self.views, self.windows, strict=True)
-        ]
+        spans = zip(self.views, self.windows, strict=True)
+        self.device_spans = [(view.done_ns(window.start_ns), view.done_ns(window.end_ns)) for view, window in spans]
 
     def _graph(self, changes: Changes) -> StepGraph:
         return build_step(self.ranks, self.steps, self.matches, coupled=changes.coupling, alone_ns=self.alone_ns)
@@ -281,19 +278,8 @@ class RecordedStep:
         if edited is not self.graph:
             graph, timing, order = self.ordered(edited, self.changes)
         references = (recorded if changes == self.changes else self.reference(changes) for changes in (UNAIDED, NULL))
-        sides = (graph, timing), recorded, *references
-        made = []
-        for number, window in enumerate(self.windows):
-            done_before_ns, done_ns = self.device_spans[number]
-            steady = abs(done_ns - done_before_ns - window.length_ns) <= BACKLOG_SHARE * window.length_ns
-            start, end = _span(graph, timing, number)
-            if timing.copies == 1 and not steady:
-                start += done_before_ns - window.start_ns
-                end = max(int(timing.latest_ns(graph.rank == number)[0]), start)
-            period, baseline, unaided, null = (self.period(*side, number) for side in sides)
-            periods, device_span_ns = (period, baseline, unaided, null), (done_before_ns, done_ns)
-            made.append(StepReplay(self, number, graph, timing, *periods, start, end, device_span_ns, order, steady))
-        return made
+        others = (recorded, *references)
+        return [StepReplay(self, number, order, (graph, timing), others) for number in range(len(self.ranks))]
 
 
 def _span(graph: StepGraph, timing: Timing, number: int) -> tuple[int, int]:

@@ -139,12 +139,8 @@ Measure = Callable[[Row], float]
 
 
 def measure(rows: Sequence[Row], varied: Sequence[str], name: str) -> Measure:
-    """What reads a figure, or an option that varies and is a number in every run, off a row.
-
-    Raises
-    ------
-    InputError
-        If there is no such figure or option, or it is not always a number.
+    """What reads a figure, or an option that varies and is a number in every run, off a row; InputError if there is no
+    such figure or option, or it is not always a number.
     """
     if name in FIGURES:
         return lambda row: row["figures"][name]

@@ -20,15 +20,18 @@ from simcore.sweep.space import Configuration, Space, check_names, read_space, v
 MOST_RUNS = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
 class Search:
-    """An Optuna search: a sampler that learns from the runs before, `num_runs` of them, for the least `figure`."""
+    """The section `random`: `num_runs` are drawn, or sought by an Optuna sampler that learns from the runs before, for
+    the least `figure`.
+    """
 
-    base: Configuration
-    space: Space
-    num_runs: int
-    seed: int
-    figure: str
+    def __init__(self, root: Node, base: Configuration):
+        node, self.base = root["random"], base
+        node.keys(required=("samples", "values"), optional=("seed",))
+        self.num_runs = node["samples"].integer(1, MOST_RUNS) if "samples" in node else 1
+        self.seed = node["seed"].integer() if "seed" in node else 0
+        self.space = read_space(node["values"]) if "values" in node else {}
+        self.figure = str(root["minimize"].choice([*FIGURES])) if "minimize" in root else "time_ns"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,7 @@ def read_study(path: str | Path) -> Study:
         configurations = [*_grid(root, base), *(base | _configuration(item) for item in listed)]
         varying = [*([root["grid"]] if "grid" in root else []), *listed]
         varied = [name for node in varying for name, _ in node.mapping()]
-        search = _random(root, base) if "random" in root else None
+        search = Search(root, base) if "random" in root else None
         learns = _learns(root)
     if search:
         varied += search.space
@@ -92,18 +95,6 @@ def _grid(root: Node, base: Configuration) -> Iterator[Configuration]:
         root["grid"].problem("the grid is too large", expected=f"at most {MOST_RUNS:,} runs")
         return iter(())
     return grid(base, axes)
-
-
-def _random(root: Node, base: Configuration) -> Search:
-    node = root["random"]
-    node.keys(required=("samples", "values"), optional=("seed",))
-    samples = node["samples"].integer(1) if "samples" in node else 1
-    if samples > MOST_RUNS:
-        node["samples"].problem("too many samples", expected=f"at most {MOST_RUNS:,}")
-    seed = node["seed"].integer() if "seed" in node else 0
-    space = read_space(node["values"]) if "values" in node else {}
-    figure = root["minimize"].choice([*FIGURES]) if "minimize" in root else "time_ns"
-    return Search(base, space, samples, seed, str(figure))
 
 
 def _learns(root: Node) -> bool:

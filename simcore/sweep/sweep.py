@@ -41,20 +41,10 @@ def sweep(
 ) -> list[Row]:
     """Do what is missing of a study and return its rows in order.
 
-    Parameters
-    ----------
-    study : Study
-        From `read_study`.
-    folder : Path
-        Where results are and will be; a new or an empty folder, or one of an earlier sweep.
-    jobs : int
-        Local processes; the rows do not depend on it.
-    scheduler : str, optional
-        Address of a Dask scheduler, instead of local processes.
-    retry : bool
-        Do failed runs again.
-    shard : (int, int), optional
-        The part (from 1) and of how many parts this sweep does; its rows go to a file of its own for `merge`.
+    Results are and will be in `folder`: a new or an empty one, or one of an earlier sweep. The rows do not depend on
+    `jobs`, the number of local processes; `scheduler`, the address of a Dask scheduler, takes their place. With `retry`
+    failed runs are done again. A `shard` is the part (from 1) that this sweep does and of how many parts; its rows go
+    to a file of its own for `merge`.
     """
     results = folder / (RESULTS if shard is None else SHARD.format(*shard))
     if not any(folder.glob("results*.jsonl")):
@@ -108,10 +98,7 @@ def _describe(study: Study, folder: Path, keys: Sequence[str]) -> None:
 def read_rows(path: Path) -> dict[str, Row]:
     """Key -> row, the last of equal keys; no rows where there is no file.
 
-    Raises
-    ------
-    InputError
-        If a line that ends is not a row: somebody else wrote to the file.
+    InputError if a line that ends is not a row: somebody else wrote to the file.
     """
     if not path.exists():
         return {}
@@ -131,10 +118,7 @@ def read_rows(path: Path) -> dict[str, Row]:
 def appending(path: Path) -> Iterator[Callable[[Row], None]]:
     """A function that adds a row and returns when it is on the disk; one process at a time.
 
-    Raises
-    ------
-    InputError
-        If another sweep writes to the file, or it cannot be written.
+    InputError if another sweep writes to the file, or it cannot be written.
     """
     try:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o666)

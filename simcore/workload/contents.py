@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from simcore.workload.loops import Span, loops
+from simcore.workload.loops.step import Span, column_group
 from simcore.workload.model import SEND, CollectiveKind, Graph, Group, Layer, NodeKind, Phase, PhaseName, Workload
 
 PIPELINE = "pp"
@@ -157,19 +157,14 @@ def of_workload(workload: Workload) -> Contents:
     return _contents(workload.name, num_ranks, traffic, compute, runs)
 
 
-_SPANS = {Span.MODEL: "tp", Span.DATA: "dp"}
+_SPANS: dict[Group | Span, str] = {Span.MODEL: "tp", Span.DATA: "dp"}
 
 
 def _message(workload: Workload, layer: Layer, name: PhaseName, phase: Phase) -> Message:
     """Collective, group, its size (0 where the header does not tell) and bytes."""
-    group = str(phase.group)
-    if phase.group is Group.LOOP:
-        loop = loops.get(layer.loop or workload.loop)
-        span = loop.gradients if name is PhaseName.WEIGHT_GRAD else loop.activations
-        if span is Span.ALL and workload.parallelism.tp and name is not PhaseName.WEIGHT_GRAD:
-            span = Span.MODEL  # as SimAI's headers mean it
-        group = _SPANS.get(span, span.value)
-    sizes = workload.parallelism
+    sizes, first, ahead = workload.parallelism, layer is workload.layers[0], name is not PhaseName.WEIGHT_GRAD
+    span = column_group(workload, layer.loop, first, name, phase.group, from_header=ahead)  # as SimAI's headers mean it
+    group = _SPANS.get(span, span.value)
     replicas = sizes.all_gpus // (max(1, sizes.tp) * max(1, sizes.pp))
     known = {"tp": sizes.tp, "ep": sizes.ep, "cp": sizes.cp, "pp": sizes.pp, "all": sizes.all_gpus, "dp": replicas}
     known["dp_ep"] = replicas * max(1, sizes.tp) // (max(1, sizes.ep) * sizes.expert_stride)

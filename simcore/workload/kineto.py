@@ -471,9 +471,11 @@ def read_kineto(content: bytes, file: str) -> KinetoTrace:
         )
     in_name = RANK_IN_NAME.search(Path(file).name)
     named = document.distributed.rank if document.distributed else None
-    rank = _whole(named) if named is not None else int(in_name[1]) if in_name else None
+    rank = _whole(named) if named is not None else -1
+    if rank < 0:  # none, or no number of a rank
+        rank = _whole(in_name[1]) if in_name else -1
     devices = [device.name or "" for device in document.devices or ()]
-    return collector.trace(file, rank, devices[0] if devices else "")
+    return collector.trace(file, rank if rank >= 0 else None, devices[0] if devices else "")
 
 
 def _document(content: bytes) -> _Document:

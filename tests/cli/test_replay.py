@@ -94,6 +94,14 @@ def test_a_scale_that_is_none_is_refused_with_the_option_named(trace, capsys, va
     assert "--scale" in capsys.readouterr().err
 
 
+def test_a_step_that_takes_no_time_has_an_answer_and_pictures(tmp_path, capsys):
+    document = recorded(PROGRAM).document()
+    document["traceEvents"] = [event | {"ts": 1, "dur": 0} for event in document["traceEvents"] if event["ph"] == "X"]
+    (tmp_path / "still.json").write_text(json.dumps(document))
+    assert main(["replay", str(tmp_path / "still.json"), "-o", str(tmp_path / "out")]) == 0
+    assert capsys.readouterr().out.startswith("Rank 0 does nothing that is recorded in the 0 ns that a step takes.")
+
+
 @pytest.fixture
 def reducing(tmp_path):
     """Two data parallel ranks reduce 32 MiB in 300 us."""

@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from simcore.api import load_workload
 from simcore.cli import main
 from simcore.generate.contents import read_contents
 from simcore.report.workload_compare import compare_contents
@@ -150,6 +151,12 @@ def test_a_workload_that_is_not_there_is_an_error(step, tmp_path, monkeypatch, n
     monkeypatch.chdir(tmp_path)
     assert main(["trace", "summary", name]) == 2
     assert main(["compare", step("step.txt"), name]) == 2
+
+
+def test_a_recommender_s_embeddings_are_exchanged_by_all():
+    found = of_workload(load_workload("dlrm")).by_group()
+    assert ("all_to_all", "all") in found
+    assert not any(group == "none" for _, group in found)
 
 
 def test_shipped_workloads_are_known_by_name(capsys):

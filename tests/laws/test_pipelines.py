@@ -345,6 +345,7 @@ ROW = "{name}\t-1\t10\tNONE\t0\t10\tNONE\t0\t10\tNONE\t0\t0\n"
     [
         ("aaaaa", {"pp": 2, "ga": 3}, "", 3, "5 rows are not ga: 3 equal micro-batches"),
         ("abac", {"pp": 2, "ga": 2}, "", 6, "'c' is the first that differs"),
+        ("aa", {"pp": 2, "ga": 10**12}, "", 1, "more than there are rows"),
         ("abab", {"pp": 8, "ga": 2}, "", 1, "do not fit the topology"),
         ("abab", {"pp": 2, "ga": 2}, "dualpipe", 0, "does not exist"),
         ("abab", {"pp": 2, "ga": 2, "rows": "etp: 2 ep: 4 "}, "", 1, "expert ranks reach over stages"),

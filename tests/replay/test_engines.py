@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simcore.replay.build import build_step, prepare
+from simcore.replay.build import Prepared, build_step
 from simcore.replay.coupling import match_collectives
 from simcore.replay.graph import EdgeKind, GraphBuilder, NodeKind, RankNodes
 from simcore.replay.run import Changes, reordered, replay
@@ -30,7 +30,7 @@ def scaled(graph, percent):
 @settings(deadline=None, max_examples=40)
 @given(programs, st.integers(0, 300), st.sets(st.sampled_from(ABLATIONS)))
 def test_the_pass_gives_the_times_of_an_event_driven_run(program, percent, left_out):
-    graph = build_step([prepare(traced(program))], [1], [])
+    graph = build_step([Prepared(traced(program))], [1], [])
     agree(graph, Changes(**dict.fromkeys(left_out, False)), scaled(graph, percent), 3)
 
 
@@ -46,7 +46,7 @@ PUBLIC = {
 @pytest.mark.parametrize("place", PUBLIC.values(), ids=PUBLIC.keys())
 @pytest.mark.parametrize("percent", [100, 50])
 def test_public_traces_replay_alike_on_both_engines(place, percent):
-    ranks = [prepare(trace) for trace in recording(*place)]
+    ranks = [Prepared(trace) for trace in recording(*place)]
     steps = [min(1, len(rank.view.windows) - 1) for rank in ranks]
     matches = match_collectives([rank.view for rank in ranks], steps)
     graph = build_step(ranks, steps, matches)

@@ -7,7 +7,7 @@ import pytest
 
 from simcore.cli import main
 from simcore.errors import InputError
-from simcore.replay.rank import view
+from simcore.replay.rank import RankView
 from simcore.replay.run import Changes
 from simcore.replay.session import replay_traces
 from simcore.replay.views.workloads import to_chakra, to_workload_text
@@ -26,9 +26,9 @@ def test_widths_of_a_profile_without_shapes_change_by_the_host_traces():
     """PARAM's linear: layers of 1024 x 1024 floats, which fill a V100 better at twice the width."""
     (plain,) = recording("param", "linear_kineto.json.gz")
     with pytest.raises(InputError, match="no matrix product says its shape"):
-        width_factors(view(plain), "hidden", 2048)
+        width_factors(RankView(plain), "hidden", 2048)
     (trace,), _ = read_recorded([public("linear_kineto.json.gz")], [public("linear_et.json.gz")])
-    factors = width_factors(view(trace), "hidden", 2048)
+    factors = width_factors(RankView(trace), "hidden", 2048)
     gemm = np.array(["gemm" in name for name in trace.names])[trace.tasks.name]
     assert np.median(factors[~gemm]) == 1.0
     assert np.median(factors[gemm]) == pytest.approx(2.8, rel=0.15)

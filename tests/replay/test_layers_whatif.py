@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from simcore.errors import InputError
 from simcore.replay.device import SHORT_GAP_NS
-from simcore.replay.rank import view
+from simcore.replay.rank import RankView
 from simcore.replay.run import Changes
 from simcore.replay.session import replay_traces
 from simcore.replay.views.report import to_dict
@@ -188,16 +188,16 @@ def test_public_models_have_as_many_blocks_as_layers(file):
     """Without their module names; in the last one two layers follow each other in turn, 36 in all."""
     (trace,) = read_ranks([shared("data", "traces", "tracelens", f"{file}.json.gz")])
     nameless = replace(trace, annotations=read_kineto(recorded([("launch", "gemm", 9)]).content(), "").annotations)
-    stack = find_layers(view(nameless), 0)
+    stack = find_layers(RankView(nameless), 0)
     assert (stack.count, stack.kernels, stack.title) == (*PUBLIC_LAYERS[file], "")
-    assert find_layers(view(trace), 0).title.startswith("nn.Module: ")
+    assert find_layers(RankView(trace), 0).title.startswith("nn.Module: ")
 
 
 @pytest.mark.parametrize("place", [("kineto", "r50_w4.pt.trace"), ("hta", "nccl_parser_config__nccl_data")])
 def test_blocks_that_are_not_most_of_a_step_or_not_alike_are_no_layers(place):
     (trace,) = read_ranks([shared("data", "traces", place[0], f"{place[1]}.json.gz")])
     with pytest.raises(InputError, match="does not say which calls and kernels are a layer"):
-        find_layers(view(trace), 1)
+        find_layers(RankView(trace), 1)
 
 
 def test_public_models_grow_by_their_layers():

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from simcore.replay.build import build_step, prepare
+from simcore.replay.build import Prepared, build_step
 from simcore.replay.coupling import match_collectives
 from simcore.replay.graph import EdgeKind, GraphBuilder, NodeKind, RankNodes
 from simcore.replay.run import MOST_COPIES, Changes, replay, steady
@@ -85,7 +85,7 @@ PUBLIC = (
 @cache
 def public(*place):
     """The first step of a public trace on all its ranks, coupled."""
-    ranks = [prepare(trace) for trace in read_ranks([shared("data", "traces", *place)])]
+    ranks = [Prepared(trace) for trace in read_ranks([shared("data", "traces", *place)])]
     steps = [0] * len(ranks)
     return build_step(ranks, steps, match_collectives([rank.view for rank in ranks], steps) if len(ranks) > 1 else [])
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from simcore.api import run
 from simcore.errors import InputError, SimcoreError
-from simcore.replay.build import build_step, prepare
+from simcore.replay.build import Prepared, build_step
 from simcore.replay.run import Changes, replay
 from simcore.replay.session import replay_traces
 from simcore.replay.views.report import to_dict
@@ -57,7 +57,7 @@ def test_shorter_tasks_never_lengthen_the_period(program, percent):
 @settings(deadline=None, max_examples=40)
 @given(programs, st.sampled_from(ABLATIONS))
 def test_leaving_out_dependencies_never_delays_anything(program, left_out):
-    rank = prepare(traced(program))
+    rank = Prepared(traced(program))
     graph = build_step([rank], [1], [])
     whole = replay(graph, Changes(), copies=4)
     part = replay(graph, Changes(**{left_out: False}), copies=4)
@@ -202,7 +202,7 @@ def test_a_data_parallel_degree_needs_to_know_the_group():
 def test_a_wait_between_streams_is_inferred_and_its_removal_shortens_the_step():
     program = [("launch", "gemm", 400), ("launch", "ncclAllReduce", 300, 21, 7), ("launch", "adam", 40, 7, 21)]
     trace = traced([*program, ("synchronise",)])
-    rank = prepare(trace)
+    rank = Prepared(trace)
     assert build_step([rank], [1], []).edge_counts(0)["interstream_inferred"] == 2
     assert periods(trace, Changes(interstream=False))[1] < periods(trace)[1] - 200_000
 
@@ -261,7 +261,7 @@ def test_what_a_graph_ran_unrecorded_is_kept_as_its_work_and_said():
 
 
 def test_the_launch_queue_of_a_v100_holds_1021_tasks():
-    rank = prepare(recording(*RAMP)[0])
+    rank = Prepared(recording(*RAMP)[0])
     assert rank.queue.depth == 1021
     assert len(rank.queue.blocked) > 900
 
@@ -286,7 +286,7 @@ def test_eight_coupled_ranks_keep_their_step_times():
 
 
 def test_the_ablation_table_says_what_each_kind_of_dependency_is_worth():
-    table = ablations([prepare(trace) for trace in recording(*CONTROL)])
+    table = ablations([Prepared(trace) for trace in recording(*CONTROL)])
     assert list(table)[: len(VARIANTS)] == list(VARIANTS)
     assert table["null_model"][0] > 0.1 > table["next_step_as_this"][0]
     assert table["no_residual"][0] < 0.01 < 0.1 < min(table["no_interstream"][0], table["no_sync"][0])

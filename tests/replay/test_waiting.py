@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from simcore.replay.build import prepare
+from simcore.replay.build import Prepared
 from simcore.replay.run import Changes
 from simcore.replay.session import replay_traces
 from simcore.replay.views.breakdown import critical_path
@@ -34,7 +34,7 @@ def trace_of(lengths_us, device="made to order", arguments=()):
 
 
 def estimates(trace):
-    return list(prepare(trace).transfers.values())
+    return list(Prepared(trace).transfers.values())
 
 
 def test_a_transfer_takes_at_most_what_it_took_in_the_quickest_step():

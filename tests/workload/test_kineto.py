@@ -100,9 +100,9 @@ def test_an_archive_holds_one_trace_per_rank_in_order_of_rank(tmp_path):
     assert [trace.rank for trace in read_ranks([tmp_path / "ranks.tar.gz"])] == [0, 1, 2]
 
 
-def test_without_distributed_info_the_file_name_tells_the_rank(tmp_path):
-    document = recorded(PROGRAM).document()
-    del document["distributedInfo"]
+@pytest.mark.parametrize("said", [{}, {"rank": -5}, {"rank": 1e300}])
+def test_where_no_rank_is_said_the_file_name_tells_it(said, tmp_path):
+    document = recorded(PROGRAM).document() | {"distributedInfo": said}
     for rank in (11, 3):
         (tmp_path / f"worker{rank}_step_12.json.gz").write_bytes(gzip.compress(json.dumps(document).encode()))
     assert [trace.rank for trace in read_ranks([tmp_path])] == [3, 11]

@@ -32,7 +32,7 @@ from simcore.model.shape import Model
 from simcore.network.topology.model import Dimension, Topology
 from simcore.profiles import profiles
 from simcore.replay.pipelines.pipeline import compiled, played, target_of
-from simcore.replay.pipelines.stages import Recorded, recorded
+from simcore.replay.pipelines.stages import Recorded
 from simcore.replay.run import Changes
 from simcore.replay.session import replay_traces
 from simcore.replay.whatif.transfers import Interconnect
@@ -95,7 +95,7 @@ def _base(shape: Shape) -> Recorded:
     )
     timeline = simulate(workload, _machine(plan.world_size), _system(), profiles.get("native"), Settings())
     traces = kineto_traces(Report(timeline, "native", "", workload=workload)).values()
-    return recorded(replay_traces([read_kineto(content, f"rank{rank}.json") for rank, content in traces], Changes()))
+    return Recorded(replay_traces([read_kineto(content, f"rank{rank}.json") for rank, content in traces], Changes()))
 
 
 def _machine(npus: int) -> Topology:

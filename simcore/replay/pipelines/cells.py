@@ -22,7 +22,6 @@ import numpy as np
 from msgspec import Struct
 
 from simcore.errors import InputError
-from simcore.replay.build import Prepared
 from simcore.replay.device import SHORT_GAP_NS
 from simcore.replay.session import StepReplay
 from simcore.replay.views.workloads import collectives
@@ -52,28 +51,18 @@ class Operation(Struct, frozen=True):
     stream: int = -1
 
 
-class Cells(Struct, eq=False):
+class Cells:
     """One step of one rank by its named ranges; InputError when communication does not say what it does.
 
     `tasks` are those launched, in that order. `passes` are (part of the model, "forward" or "backward") -> operations
     of every micro-batch, `sizes` those of the groups met, `able` launches (place, stream) that could wait.
     """
 
-    prepared: Prepared
-    step: StepReplay
-    ranges: Sequence[NamedRange]
-    tasks: list[int] = []
-    waiters: dict[int, int] = {}
-    passes: dict[tuple[str, str], list[list[Operation]]] = {}
-    end: list[Operation] = []
-    sizes: dict[Group, int] = {}
-    sent_bytes: set[int] = set()
-    able: list[tuple[int, int]] = []
-
-    def __post_init__(self) -> None:
-        view, ranges = self.prepared.view, self.ranges
-        order = view.launch_order
-        self.tasks = order[view.task_step[order] == self.step.position].tolist()
+    def __init__(self, step: StepReplay, ranges: Sequence[NamedRange]):
+        self.prepared, self.ranges, view = step.prepared, ranges, step.prepared.view
+        order, lane = view.launch_order, view.trace.tasks.lane
+        self.sizes, self.sent_bytes = dict[Group, int](), set[int]()
+        self.tasks: list[int] = order[view.task_step[order] == step.position].tolist()
         self.waiters = self._waiters()
         held = self._owners(ranges)
         counts: dict[tuple[str, str], int] = {}
@@ -85,7 +74,6 @@ class Cells(Struct, eq=False):
         }
         self.end = self._operations(held.get(END, []))
         said = [(at, task, view.trace.collectives.get(task)) for at, task in enumerate(self.tasks)]
-        lane = view.trace.tasks.lane
         self.able = [(at, int(lane[task])) for at, task, one in said if not one or _operation(one) != "recv"]
 
     @property

@@ -23,45 +23,30 @@ Piece = tuple[str, str, int, int]  # part of the model, pass (F or B), place of 
 WAYS = {"F": "forward", "B": "backward"}
 
 
-class Line(Struct, frozen=True, eq=False):
+class Line:
     """What a rank launched in a step, in order: names of kernels, and (place among them, other rank) of receives.
 
     `cuts` are the places of all transfers; `before` and `behind` the ranks of the neighbouring stages. Data parallel
-    collectives come with one micro-batch only and are left out.
+    collectives come with one micro-batch only and are left out. The first transfer tells a rank's place: who receives
+    first has a stage before it.
     """
 
-    rank: int
-    names: Names
-    launch_ns: list[int]
-    lanes: list[int]
-    received: list[tuple[int, int]]
-    cuts: frozenset[int]
-    before: int | None
-    behind: int | None
-
-
-def line_of(view: RankView, step: int) -> Line:
-    """One step of a rank; its first transfer tells its place: who receives first has a stage before it."""
-    trace, kept, moved = view.trace, list[int](), list[tuple[int, int, bool]]()
-    for task in view.launch_order[view.task_step[view.launch_order] == step].tolist():
-        said = trace.collectives.get(task)
-        if said is None or not (said.ends or role_of(said) == "dp"):
-            kept.append(task)
-        elif said.ends and kind_of(said.operation) == SEND:
-            receives = said.ends[1] == trace.rank
-            moved.append((len(kept), said.ends[1 - receives], receives))
-    before = moved[0][1] if moved and moved[0][2] else None
-    behind = next((rank for _, rank, receives in moved if not receives and rank != before), None)
-    return Line(
-        rank=trace.rank,
-        names=tuple(trace.names[name] for name in trace.tasks.name[kept].tolist()),
-        launch_ns=view.launch_ns[kept].tolist(),
-        lanes=[int(trace.calls.lane[call]) if call >= 0 else -1 for call in view.launch[kept].tolist()],
-        received=[(place, rank) for place, rank, receives in moved if receives],
-        cuts=frozenset(place for place, _, _ in moved),
-        before=before,
-        behind=behind,
-    )
+    def __init__(self, view: RankView, step: int):
+        trace, kept, moved = view.trace, list[int](), list[tuple[int, int, bool]]()
+        for task in view.launch_order[view.task_step[view.launch_order] == step].tolist():
+            said = trace.collectives.get(task)
+            if said is None or not (said.ends or role_of(said) == "dp"):
+                kept.append(task)
+            elif said.ends and kind_of(said.operation) == SEND:
+                receives = said.ends[1] == trace.rank
+                moved.append((len(kept), said.ends[1 - receives], receives))
+        self.rank, self.launch_ns = trace.rank, view.launch_ns[kept].tolist()
+        self.names: Names = tuple(trace.names[name] for name in trace.tasks.name[kept].tolist())
+        self.lanes = [int(trace.calls.lane[call]) if call >= 0 else -1 for call in view.launch[kept].tolist()]
+        self.received = [(place, rank) for place, rank, receives in moved if receives]
+        self.cuts = frozenset(place for place, _, _ in moved)
+        self.before = moved[0][1] if moved and moved[0][2] else None
+        self.behind = next((rank for _, rank, receives in moved if not receives and rank != self.before), None)
 
 
 def stages_of(lines: Sequence[Line]) -> list[int]:

@@ -12,14 +12,14 @@ from itertools import accumulate, pairwise
 from math import fsum
 from statistics import mean
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from simcore.engine.run import simulate
 from simcore.engine.settings import Settings
 from simcore.errors import InputError
 from simcore.profiles import profiles
 from simcore.replay.pipelines.cells import ModelPart, Rows, mixed_row
-from simcore.replay.pipelines.stages import PipelinePlan, Recorded, recorded
+from simcore.replay.pipelines.stages import PipelinePlan, Recorded
 from simcore.replay.session import Replay
 from simcore.replay.views.changed import batch
 from simcore.replay.whatif.layers import layer_number
@@ -138,38 +138,28 @@ def _mixed(stages: Sequence[Rows], shares: Sequence[float], faster: float, file:
     return [mixed_row(rows, mixed) for rows in zip(*stages, strict=True)]
 
 
-class Rebuilt(Struct, frozen=True, eq=False):
-    """Another pipeline played, and the recorded one compiled and played alike, where a machine of its size is known.
+class Rebuilt:
+    """Another pipeline played on a machine: the recorded step compiled with changes (of `PipelinePlan`).
 
-    `period_ns` is the replayed period of the slowest rank.
+    `base` is the recorded one compiled and played alike, where a machine of its size is known: `own`, or `machine`
+    where it has as many NPUs. `period_ns` is the replayed period of the slowest rank. InputError when the traces do not
+    say what is needed, or the machines do not fit.
     """
 
-    recorded: Recorded
-    plan: PipelinePlan
-    report: Report
-    base: Report | None
-    period_ns: float
+    def __init__(
+        self, replay: Replay, changes: dict[str, int | str], machine: Interconnect, own: Interconnect | None = None
+    ):
+        self.recorded = base = Recorded(replay)
+        self.plan = target_of(base, changes)
+        own = own or (machine if machine.topology.npus == base.plan.npus else None)
+        self.base = played(compiled(base, base.plan), base.plan, own) if own else None
+        self.period_ns = max(mean(step.predicted_ns for step in replay.scored(at)) for at in range(len(replay.ranks)))
+        self.report = played(compiled(base, self.plan), self.plan, machine)
 
     @property
     def base_error(self) -> float | None:
         """How far the compiled recorded step is from the replayed period; relative."""
         return self.base.timeline.time_ns / self.period_ns - 1 if self.base else None
-
-
-def rebuild(
-    replay: Replay, changes: dict[str, int | str], machine: Interconnect, own: Interconnect | None = None
-) -> Rebuilt:
-    """Compile the recorded step with changes (of `PipelinePlan`) and play it on a machine.
-
-    `own` is the recorded run's; without it `machine` serves where it has as many NPUs. InputError when the traces do
-    not say what is needed, or the machines do not fit.
-    """
-    base = recorded(replay)
-    plan = target_of(base, changes)
-    own = own or (machine if machine.topology.npus == base.plan.npus else None)
-    again = played(compiled(base, base.plan), base.plan, own) if own else None
-    period_ns = max(mean(step.predicted_ns for step in replay.scored(number)) for number in range(len(replay.ranks)))
-    return Rebuilt(base, plan, played(compiled(base, plan), plan, machine), again, period_ns)
 
 
 def played(workload: Workload, plan: PipelinePlan, machine: Interconnect) -> Report:

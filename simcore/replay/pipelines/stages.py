@@ -9,8 +9,8 @@ from statistics import median_low
 from msgspec import Struct
 
 from simcore.errors import InputError
-from simcore.replay.pipelines.cells import Cells, ModelPart, StepEnd, part_of, step_end
-from simcore.replay.pipelines.passes import found_ranges, line_of
+from simcore.replay.pipelines.cells import Cells, ModelPart, part_of, step_end
+from simcore.replay.pipelines.passes import Line, found_ranges
 from simcore.replay.session import Replay, StepReplay
 from simcore.replay.views.report import typical_step
 from simcore.replay.whatif.layers import NamedRange, layer_number, named_ranges
@@ -43,19 +43,35 @@ class PipelinePlan(Struct, frozen=True):
         return schedules.outline(self.schedule, self.pp, self.micro_batches, self.vpp if self.vpp > 1 else None)
 
 
-class Recorded(Struct, frozen=True, eq=False):
-    """A recorded step by its parts, each with the stage that recorded it; layers stand in the order of the model."""
+class Recorded:
+    """A recorded step by its parts, each with the stage that recorded it; layers stand in the order of the model.
 
-    plan: PipelinePlan
-    layers: Placed
-    before: Placed
-    behind: Placed
-    ends: tuple[StepEnd, ...]
-    counts: tuple[int, ...]
-    pipeline_bytes: int
-    sharded: bool
-    splits: bool
-    file: str
+    InputError when the traces do not say what is needed: layers, all stages, groups, sizes of transfers.
+    """
+
+    def __init__(self, replay: Replay):
+        steps = [typical_step(replay, number) for number in range(len(replay.ranks))]
+        found = [Cells(step, own) for step, own in zip(steps, _ranges(steps), strict=True)]
+        by_layers = sorted(found, key=lambda cells: (_layer_numbers(cells), cells.rank))
+        stages = [next(same) for _, same in groupby(by_layers, key=_layer_numbers)]
+        numbers = sorted(number for cells in stages for number in _layer_numbers(cells))
+        sizes = {group: size for cells in stages for group, size in cells.sizes.items()}
+        _check_stages(stages, numbers, sizes)
+        chunks = max(len(_runs(cells)) for cells in stages)
+        runs = sorted((run, stage) for stage, cells in enumerate(stages) for run in _runs(cells, chunks))
+        layers = [(part_of(stages[stage], f"layer {n}"), stage) for run, stage in runs for n in range(run[0], run[1])]
+        micro_batches = max(len(some) for some in stages[0].passes.values())
+        degrees = sizes.get(Group.TP, 1), len(stages), sizes.get(Group.DP, 1)
+        schedule = _schedule(stages, micro_batches, chunks)
+        self.plan = PipelinePlan(*degrees, micro_batches, len(layers), schedule, chunks)
+        self.layers, self.counts = tuple(layers), tuple(run[1] - run[0] for run, _ in runs)
+        self.before, self.behind = _others(stages, runs[0][1], runs[-1][1])
+        self.ends, self.file = tuple(map(step_end, stages)), stages[0].file
+        self.pipeline_bytes = max((size for cells in stages for size in cells.sent_bytes), default=0)
+        reduced = chain.from_iterable((*(part.last for part, _ in layers), *(end.reducing for end in self.ends)))
+        scatter = Group.DP, CollectiveKind.REDUCE_SCATTER
+        self.sharded = any((row.weight_grad.group, row.weight_grad.collective) == scatter for row in reduced)
+        self.splits = any(one.weight for c in stages for some in c.passes.values() for ops in some for one in ops)
 
     def chosen(self, count: int) -> Placed:
         """So many layers: the ordinary ones, nearest to the median computation, are repeated or left out."""
@@ -68,50 +84,13 @@ class Recorded(Struct, frozen=True, eq=False):
         return (*self.layers[:at], *(self.layers[at],) * (count - len(self.layers)), *self.layers[at:])
 
 
-def recorded(replay: Replay) -> Recorded:
-    """The recorded step by its parts; InputError when the traces do not say what is needed: layers, all stages, groups,
-    sizes of transfers.
-    """
-    steps = [typical_step(replay, number) for number in range(len(replay.ranks))]
-    found = [Cells(step.prepared, step, own) for step, own in zip(steps, _ranges(steps), strict=True)]
-    by_layers = sorted(found, key=lambda cells: (_layer_numbers(cells), cells.rank))
-    stages = [next(same) for _, same in groupby(by_layers, key=_layer_numbers)]
-    numbers = sorted(number for cells in stages for number in _layer_numbers(cells))
-    sizes = {group: size for cells in stages for group, size in cells.sizes.items()}
-    _check_stages(stages, numbers, sizes)
-    chunks = max(len(_runs(cells)) for cells in stages)
-    runs = sorted((run, stage) for stage, cells in enumerate(stages) for run in _runs(cells, chunks))
-    layers = [(part_of(stages[stage], f"layer {n}"), stage) for run, stage in runs for n in range(run[0], run[1])]
-    before, behind = _others(stages, runs[0][1], runs[-1][1])
-    micro_batches = max(len(some) for some in stages[0].passes.values())
-    schedule = _schedule(stages, micro_batches, chunks)
-    plan = PipelinePlan(
-        sizes.get(Group.TP, 1), len(stages), sizes.get(Group.DP, 1), micro_batches, len(layers), schedule, chunks
-    )
-    ends = tuple(map(step_end, stages))
-    reduced = chain.from_iterable((*(part.last for part, _ in layers), *(end.reducing for end in ends)))
-    scatter = Group.DP, CollectiveKind.REDUCE_SCATTER
-    return Recorded(
-        plan=plan,
-        layers=tuple(layers),
-        before=before,
-        behind=behind,
-        ends=ends,
-        counts=tuple(run[1] - run[0] for run, _ in runs),
-        pipeline_bytes=max((size for cells in stages for size in cells.sent_bytes), default=0),
-        sharded=any((row.weight_grad.group, row.weight_grad.collective) == scatter for row in reduced),
-        splits=any(one.weight for c in stages for some in c.passes.values() for ops in some for one in ops),
-        file=stages[0].file,
-    )
-
-
 def _ranges(steps: Sequence[StepReplay]) -> list[list[NamedRange]]:
     """As the program named them; of a pipeline that names no layers, as transfers and repetition tell."""
     named = [named_ranges(step.prepared.view.trace, step.window) for step in steps]
     if all(any(layer_number(one.part) >= 0 for one in ranges) for ranges in named):
         return named
     try:
-        return found_ranges([line_of(step.prepared.view, step.position) for step in steps])
+        return found_ranges([Line(step.prepared.view, step.position) for step in steps])
     except UnclearError as unclear:
         names = ", ".join(sorted({one.part for ranges in named for one in ranges})[:5])
         raise InputError.at(

@@ -54,7 +54,7 @@ def timeline(replay: Replay, rank: int) -> Timeline:
     threads = tuple(f"thread {thread.rpartition('/')[2]}" for thread in prepared.view.trace.threads)
     return Timeline(
         events=buffer.table(),
-        time_ns=max(lengths),
+        time_ns=max(*lengths, 1),  # a step that takes no time has an axis, too
         iterations=((0, max(lengths)),),
         ranks=((MEASURED,), (PREDICTED,)),
         finish_ns=lengths,

@@ -8,7 +8,7 @@ from statistics import mean, median
 
 from msgspec import Struct
 
-from simcore.replay.pipelines.passes import line_of, stages_of
+from simcore.replay.pipelines.passes import Line, stages_of
 from simcore.replay.session import Replay
 from simcore.replay.views.breakdown import measured
 from simcore.replay.whatif.retiming import role_of
@@ -74,7 +74,7 @@ def job(replay: Replay) -> Job:
         for number, length in zip(numbers, lengths, strict=True):
             waits[number, late] += length - match.intrinsic_ns
     steps, ranks = max(len(replay.scored(0)), 1), []
-    stages = stages_of([line_of(one.view, replay.scored(at)[0].position) for at, one in enumerate(replay.ranks)])
+    stages = stages_of([Line(one.view, replay.scored(at)[0].position) for at, one in enumerate(replay.ranks)])
     for number, prepared in enumerate(replay.ranks):
         rank, shares = prepared.view.trace.rank, [measured(step) for step in replay.scored(number)]
         own = {late: waited for (waiting, late), waited in waits.items() if waiting == rank and waited}

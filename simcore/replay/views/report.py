@@ -13,12 +13,10 @@ import simcore
 from simcore.replay.kinds import SUSPECTED, plain
 from simcore.replay.session import Replay, StepReplay
 from simcore.replay.views import breakdown
-from simcore.replay.views.changed import changed_interval_ns, changes, headline
-from simcore.replay.views.helps import Help
+from simcore.replay.views.changed import Help, changed_interval_ns, changes, headline
 from simcore.replay.views.job import job
-from simcore.replay.views.origin import Origin, origin_of, pauses
 from simcore.replay.views.trial import Ablations
-from simcore.replay.views.work import work
+from simcore.replay.views.work import Origin, origin_of, pauses, work
 from simcore.replay.whatif.layers import layers_if_clear
 from simcore.replay.whatif.retiming import Retimed
 from simcore.timeline.breakdown import Breakdown
@@ -136,9 +134,11 @@ def answer(replay: Replay, number: int) -> str:
     shares = sorted(breakdown.sides(breakdown.critical_path(typical)).items(), key=lambda side: -side[1])
     listed = ", ".join(f"{share:.0%} {side}" for side, share in shares if share >= LEAST_SHARE)
     time_ns = mean(step.measured_ns for step in replay.scored(number))
+    if not shares[0][1]:
+        return f"Rank {rank} does nothing that is recorded in the {format_ns(time_ns)} that a step takes."
     first = shares[0][0] if shares[0][0].startswith("delays") else f"the {shares[0][0]}"
-    bound = f"is bound by {first}" if shares[0][1] else "does nothing that is recorded"
-    return f"Rank {rank} {bound}: of the {format_ns(time_ns)} that a step takes, the critical path is {listed}."
+    said = f"of the {format_ns(time_ns)} that a step takes, the critical path is {listed}."
+    return f"Rank {rank} is bound by {first}: {said}"
 
 
 def waiting(step: StepReplay) -> dict[str, int]:

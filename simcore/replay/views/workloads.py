@@ -15,7 +15,6 @@ from msgspec.structs import replace
 
 from simcore.errors import InputError
 from simcore.replay.graph import NodeKind
-from simcore.replay.rank import RankView
 from simcore.replay.session import Replay, StepReplay
 from simcore.replay.views.report import typical_step
 from simcore.timeline.breakdown import union_ns
@@ -53,7 +52,7 @@ def to_chakra(replay: Replay) -> Exported:
             for member in match.members
             if member.rank == step.number and len(match.members) == len(replay.ranks) > 1
         }
-        made[prepared.view.trace.rank] = _Rank(prepared.view, step, together)
+        made[prepared.view.trace.rank] = _Rank(step, together)
     world = max((c.size for rank in made.values() for c in rank.collectives.values()), default=len(made))
     ranks = range(max(world, 1)) if len(made) == 1 else sorted(made)
     only = next(iter(made.values()))
@@ -68,32 +67,20 @@ def collectives(trace: KinetoTrace) -> dict[int, tuple[CollectiveKind, Collectiv
     return {task: (CollectiveKind(kind), said) for task, (kind, said) in found.items() if kind in KINDS}
 
 
-class _Rank(Struct):
-    """One rank's part of a graph; `collectives` are its nodes that the network is to time."""
+class _Rank:
+    """One rank's part of a graph; `collectives` are its nodes that the network is to time, `kept` counts the others."""
 
-    view: RankView
-    step: StepReplay
-    together: Mapping[int, tuple[int, ...]]
-    collectives: dict[int, Collective] = {}
-    kept: int = 0
-
-    @property
-    def trace(self) -> KinetoTrace:
-        """What was recorded on the rank."""
-        return self.view.trace
-
-    def __post_init__(self) -> None:
-        nodes = self.step.graph.ranks[self.step.number]
-        known, view = collectives(self.trace), self.view
-        for row, end in zip(nodes.tasks, nodes.ends, strict=True):
+    def __init__(self, step: StepReplay, together: Mapping[int, tuple[int, ...]]):
+        self.step, self.trace, self.kept = step, step.prepared.view.trace, 0
+        self.collectives, known = dict[int, Collective](), collectives(self.trace)
+        for row, end in zip(step.tasks, step.graph.ranks[step.number].ends, strict=True):
             said = known[row][1] if row in known else None
-            if said is not None and not said.ranks and row in self.together:
-                group = list(self.together[row])
-                said = replace(said, group=json.dumps(group), size=len(group))
+            if said is not None and not said.ranks and row in together:
+                said = replace(said, group=json.dumps(list(together[row])), size=len(together[row]))
             if said is not None and said.ranks:
                 self.collectives[end] = said
             else:
-                self.kept += bool(view.communication[row])
+                self.kept += bool(step.prepared.view.communication[row])
 
     def content(self, world: int) -> bytes:
         """The file: nodes in an order in which every one comes behind what it waits for."""

@@ -22,18 +22,31 @@ NUMBERED = re.compile(r"(.*?)(\d+)(\D*)$", re.DOTALL)
 AUTOGRAD = "autograd::engine"
 
 
-class LayerStack(Struct, frozen=True):
+class LayerStack:
     """The layers of a step under one name; without one they were found by repetition.
 
-    `alike` are the numbers of those that launch the same kernels, `kernels` of them each, from the most ordinary
-    kernel time outwards; `segments` are all parts (forward, backward, per micro-batch) of each layer.
+    `alike` are the numbers of those that launch what most of them launch, `kernels` of them each, from the most
+    ordinary kernel time outwards; `segments` are all parts (forward, backward, per micro-batch) of each layer.
     """
 
-    title: str
-    segments: dict[int, tuple[Segment, ...]]
-    alike: tuple[int, ...]
-    kernels: int
-    kernel_ns: int
+    def __init__(self, rank: RankView, step: int, title: str, segments: dict[int, tuple[Segment, ...]]):
+        length_ns, own = rank.trace.tasks.end_ns - rank.trace.tasks.start_ns, rank.task_step == step
+        launched = {
+            number: [rank.launched(part.thread, part.start_ns, part.end_ns, own) for part in parts]
+            for number, parts in segments.items()
+        }
+        kernels = {number: tuple(map(len, rows)) for number, rows in launched.items()}
+        usual, _ = Counter(kernels.values()).most_common(1)[0]
+        times = {
+            number: int(sum(length_ns[each].sum() for each in rows))
+            for number, rows in launched.items()
+            if kernels[number] == usual
+        }
+        ordinary = median_low(times.values())
+        middle = median_low(times)  # the first and the last layer border on something else
+        order = sorted(times, key=lambda number: (abs(times[number] - ordinary), abs(number - middle), number))
+        self.title, self.segments, self.alike = title.strip(" _:-"), segments, tuple(order)
+        self.kernels, self.kernel_ns = sum(usual), sum(times.values())
 
     @property
     def count(self) -> int:
@@ -48,7 +61,7 @@ def find_layers(rank: RankView, step: int) -> LayerStack:
     hold layers that launch the same kernels, or only forward passes are named, and nothing repeats clearly.
     """
     groups = _numbered(rank, step)
-    stacks = [_stack(rank, step, title, segments) for title, segments in groups.items() if len(segments) > 1]
+    stacks = [LayerStack(rank, step, title, segments) for title, segments in groups.items() if len(segments) > 1]
     found = [stack for stack in stacks if len(stack.alike) > 1 and stack.kernel_ns]
     if not found:
         return _repeated(rank, step, "no numbered annotations or modules launch the same kernels")
@@ -72,7 +85,7 @@ def layers_if_clear(rank: RankView, step: int) -> dict[str, object] | None:
 def _repeated(rank: RankView, step: int, unnamed: str) -> LayerStack:
     """The layers by repetition; `unnamed` says why names do not tell."""
     try:
-        stack = _stack(rank, step, "", repeated_segments(rank, step))
+        stack = LayerStack(rank, step, "", repeated_segments(rank, step))
     except UnclearError as unclear:
         raise _unnamed(rank, f"{unnamed}; {unclear}") from unclear
     own = (rank.task_step == step) & ~rank.communication
@@ -109,27 +122,6 @@ def _numbered(rank: RankView, step: int) -> dict[str, dict[int, tuple[Segment, .
         reach[part[1], thread] = end
         groups[part[1]][int(part[2])].append(Segment(thread, start, end))
     return {title: {number: tuple(parts) for number, parts in group.items()} for title, group in groups.items()}
-
-
-def _stack(rank: RankView, step: int, title: str, segments: dict[int, tuple[Segment, ...]]) -> LayerStack:
-    """The layers that launch what most of them launch."""
-    tasks = rank.trace.tasks
-    own = rank.task_step == step
-    launched = {
-        number: [rank.launched(part.thread, part.start_ns, part.end_ns, own) for part in parts]
-        for number, parts in segments.items()
-    }
-    kernels = {number: tuple(map(len, rows)) for number, rows in launched.items()}
-    usual, _ = Counter(kernels.values()).most_common(1)[0]
-    times = {
-        number: int(sum((tasks.end_ns - tasks.start_ns)[each].sum() for each in rows))
-        for number, rows in launched.items()
-        if kernels[number] == usual
-    }
-    ordinary = median_low(times.values())
-    middle = median_low(times)  # the first and the last layer border on something else
-    alike = tuple(sorted(times, key=lambda number: (abs(times[number] - ordinary), abs(number - middle), number)))
-    return LayerStack(title.strip(" _:-"), segments, alike, sum(usual), sum(times.values()))
 
 
 def _backward_outside(rank: RankView, step: int, stack: LayerStack) -> bool:

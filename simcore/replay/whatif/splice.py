@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
@@ -17,35 +16,29 @@ Mask = NDArray[np.bool_]
 CHAINS = (EdgeKind.PROGRAM_ORDER, EdgeKind.STREAM)
 
 
-class Stretch(Struct, frozen=True, eq=False):
-    """A stretch of a step: its nodes, and per rank its host time before the first and behind the last of them."""
+class Stretch:
+    """A stretch of a step: its nodes, and per rank its host time before the first and behind the last of them.
 
-    inside: Mask
-    head_ns: dict[int, int]
-    tail_ns: dict[int, int]
+    What each rank, by its position, did in its part, and the tasks launched in it.
+    """
 
-
-def block_of(graph: StepGraph, parts: Mapping[int, Segment]) -> Stretch:
-    """What each rank, by its position, did in its part of a stretch, and the tasks launched in it."""
-    inside = np.zeros(len(graph.kind), dtype=bool)
-    for number, part in parts.items():
-        here = (graph.rank == number) & (graph.kind == NodeKind.HOST) & (graph.lane == part.thread)
-        inside |= here & (graph.measured_ns >= part.start_ns) & (graph.measured_ns < part.end_ns)
-    launches = (graph.edge_kind == EdgeKind.LAUNCH) & inside[graph.source]
-    inside[graph.target[launches]] = True
-    halves = (graph.edge_kind == EdgeKind.STREAM) & (graph.kind[graph.source] == NodeKind.ARRIVAL)
-    inside[graph.target[halves]] |= inside[graph.source[halves]]
-    host = (graph.edge_kind == EdgeKind.PROGRAM_ORDER) & (graph.back == 0)
-    head, tail = dict.fromkeys(parts, 0), dict.fromkeys(parts, 0)
-    for edge in np.flatnonzero(host & (inside[graph.source] != inside[graph.target])).tolist():
-        target, lag = int(graph.target[edge]), max(int(graph.lag_ns[edge]), 0)
-        number = int(graph.rank[target])
-        before_ns = int(graph.measured_ns[target]) - (
-            parts[number].start_ns if inside[target] else parts[number].end_ns
-        )
-        within = before_ns if inside[target] else lag - before_ns
-        (head if inside[target] else tail)[number] = min(max(within, 0), lag)
-    return Stretch(inside, head, tail)
+    def __init__(self, graph: StepGraph, parts: Mapping[int, Segment]):
+        self.inside = inside = np.zeros(len(graph.kind), dtype=bool)
+        for number, part in parts.items():
+            here = (graph.rank == number) & (graph.kind == NodeKind.HOST) & (graph.lane == part.thread)
+            inside |= here & (graph.measured_ns >= part.start_ns) & (graph.measured_ns < part.end_ns)
+        launches = (graph.edge_kind == EdgeKind.LAUNCH) & inside[graph.source]
+        inside[graph.target[launches]] = True
+        halves = (graph.edge_kind == EdgeKind.STREAM) & (graph.kind[graph.source] == NodeKind.ARRIVAL)
+        inside[graph.target[halves]] |= inside[graph.source[halves]]
+        host = (graph.edge_kind == EdgeKind.PROGRAM_ORDER) & (graph.back == 0)
+        self.head_ns, self.tail_ns = dict.fromkeys(parts, 0), dict.fromkeys(parts, 0)
+        for edge in np.flatnonzero(host & (inside[graph.source] != inside[graph.target])).tolist():
+            target, lag = int(graph.target[edge]), max(int(graph.lag_ns[edge]), 0)
+            number, enters = int(graph.rank[target]), bool(inside[target])
+            before_ns = int(graph.measured_ns[target]) - (parts[number].start_ns if enters else parts[number].end_ns)
+            within = before_ns if enters else lag - before_ns
+            (self.head_ns if enters else self.tail_ns)[number] = min(max(within, 0), lag)
 
 
 def spliced(graph: StepGraph, blocks: Sequence[Stretch], times: int) -> StepGraph:

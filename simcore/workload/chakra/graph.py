@@ -25,6 +25,7 @@ COLLECTIVES = {kind: CollectiveKind[kind.name] for kind in CommType if kind != C
 """Chakra's collectives as ours; the block variant moves the same bytes."""
 
 _COLLECTIVE_INDEX = np.array([list(CollectiveKind).index(COLLECTIVES[kind]) for kind in CommType], np.int8)
+MOST_DIMENSIONS = 62  # of a bit mask; no machine has a further one
 _MAX_MICROS = (1 << 63) // 1000
 _MEMORY = (NodeKind.MEM_LOAD, NodeKind.MEM_STORE)
 
@@ -220,7 +221,8 @@ def _text_columns(attributes: dict[str, Integers], texts: list[bytes]) -> dict[s
         return index.setdefault("" if name == "0" else name, len(index))
 
     def mask(text: bytes) -> int:
-        return sum(1 << place for place, value in enumerate(messages()["BoolList"].FromString(text).values) if value)
+        values = enumerate(messages()["BoolList"].FromString(text).values)
+        return sum({1 << min(place, MOST_DIMENSIONS) for place, value in values if value})
 
     made = {}
     for name, read, usual in (("pg_name", number, 0), ("involved_dim", mask, ALL_DIMENSIONS)):

@@ -34,23 +34,12 @@ _RANK_FILE = re.compile(r"((?P<prefix>.*)\.)?(?P<rank>\d+)(?P<suffix>\.e[tg](\.g
 
 
 def read_graphs(path: str, npus: int, communicators: Groups | None = None) -> GraphSet:
-    """The graphs that `npus` NPUs run.
+    """The graphs that the `npus` NPUs of a topology run.
 
-    Parameters
-    ----------
-    path
-        A prefix (of PREFIX.RANK.et), a folder holding one such set, or one file that every NPU runs; .et of any schema,
-        gzip too, or the feeder's JSON.
-    npus
-        How many NPUs the topology has.
-    communicators
-        Ranks of the groups known from elsewhere (`groups.read_groups`); those of METADATA nodes are added.
-
-    Raises
-    ------
-    InputError
-        Names file, message index, byte offset, node and field of whatever is wrong, files of ranks that are missing,
-        peers and groups that do not exist.
+    `path` is a prefix (of PREFIX.RANK.et), a folder holding one such set, or one file that every NPU runs: .et of any
+    schema, gzip too, or the feeder's JSON. `communicators` are the ranks of groups known from elsewhere
+    (`groups.read_groups`); those of METADATA nodes are added. InputError names file, message index, byte offset, node
+    and field of whatever is wrong, files of ranks that are missing, peers and groups that do not exist.
     """
     traces, graph_of_rank = _distinct(rank_files(path, npus))
     warnings = [text for trace in traces for text in trace.warnings]

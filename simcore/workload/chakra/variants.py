@@ -21,18 +21,10 @@ Groups = Mapping[str, tuple[int, ...]]
 
 
 def rescale(contents: Sequence[bytes], npus: int, known: Groups, growing: Collection[str] = ()) -> list[bytes]:
-    """The traces of `npus` ranks from those of fewer.
+    """The traces of `npus` ranks, a multiple, from today's bytes of rank 0, 1, ...
 
-    Parameters
-    ----------
-    contents
-        Today's bytes of rank 0, 1, ...; one alone stands for every rank of a block of one.
-    npus
-        A multiple of their number.
-    known
-        Groups given beside the traces; those of METADATA nodes are added.
-    growing
-        Names of groups that span all blocks, such as the data-parallel ones.
+    To the groups `known` beside the traces those of METADATA nodes are added. Groups named in `growing` span all
+    blocks, such as the data-parallel ones.
     """
     traced = len(contents)
     if npus % traced or npus < traced:

@@ -117,8 +117,13 @@ def _schedule(workload: Workload, name: str) -> tuple[Schedule, list[str]]:
         read = f"vpp: {virtual} is read as virtual stages; AICB writes the layers of a stage there"
         warnings.append(f"{read} (--schedule 1f1b runs them as one)")
     chosen = name or ("interleaved" if virtual > 1 else "1f1b")
+    chunks, rows = virtual if chosen == "interleaved" and virtual > 1 else None, len(workload.layers)
+    for key, number in (("ga", count), ("vpp", chunks or 1)):  # a schedule of so many cells would take for ever
+        if number > rows:
+            message, expected = f"{key}: {number} is more than there are rows", f"{key}: at most {rows}"
+            raise InputError.at(workload.location, message, expected=expected, found=str(number))
     try:
-        return make(chosen, sizes.pp, count, virtual if chosen == "interleaved" and virtual > 1 else None), warnings
+        return make(chosen, sizes.pp, count, chunks), warnings
     except InputError as error:
         problems = [replace(problem, location=place) for problem in error.problems]
         raise InputError(problems) from error

@@ -1,4 +1,7 @@
-"""Schedules in time: when every cell runs, where each stage runs its order as soon as inputs are there."""
+"""Schedules in time: when every cell runs, where each stage runs its order as soon as inputs are there.
+
+How long a schedule takes as a whole is known without playing all of its micro-batches (`length`).
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,12 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from simcore.errors import SimulationError
-from simcore.workload.loops.schedules import Cell, Schedule, needs
+from simcore.workload.loops.schedules import Cell, Schedule, family, make, needs, outline
 
 Floats = NDArray[np.float64]
 Places = NDArray[np.intp]
 _KINDS = "FBW"
+_EXACT = 1e-11  # of the pace of a steady state: what rounding leaves
 
 
 class Durations(Struct, frozen=True):
@@ -159,3 +163,48 @@ def show(schedule: Schedule) -> str:
     digits = len(str(schedule.stages - 1))
     body = [f"{i:>{digits}} | " + " ".join(f"{text:<{width}}" for text in row).rstrip() for i, row in enumerate(rows)]
     return "\n".join([head, *body]) + "\n"
+
+
+def length(name: str, stages: int, micro_batches: int, chunks: int | None, durations: Durations) -> float:
+    """`play(make(...), durations).makespan` up to rounding, in time that hardly depends on `micro_batches`.
+
+    Between filling and draining every stage repeats itself: `period` more micro-batches insert the same cells again.
+    Once the ends of a window of micro-batches, longer than any cell waits back, all lie one constant pace behind those
+    a period before, so do the next, each being the latest of cells that do (max-plus periodicity, Baccelli et al. 1992,
+    chapter 3). What a longer schedule takes more is then its periods times the pace. A schedule without a steady state
+    within half its micro-batches is played whole: looking further costs more.
+    """
+    shape, repeats = outline(name, stages, micro_batches, chunks), family(name).period(stages)
+    enough = 2 * shape.ways * stages * (family(name).reach + 1)
+    short = enough + (micro_batches - enough) % repeats
+    while 2 * short <= micro_batches:
+        whole, ends = _finish(waves_of(make(name, stages, short, chunks)), durations)
+        pace = _pace(shape, ends, repeats)
+        if pace is not None:
+            return whole + pace * ((micro_batches - short) // repeats)
+        short += repeats * -(-short // repeats)
+    return _finish(waves_of(make(name, stages, micro_batches, chunks)), durations)[0]
+
+
+def _pace(schedule: Schedule, ends: Floats, repeats: int) -> float | None:
+    """What a period adds, None while the ends of a window before the drain do not repeat.
+
+    The window reaches as far as cells wait back, and ends as far before the last.
+    """
+    known, step, paces = family(schedule.name), repeats // schedule.ways, []
+    window = known.reach * schedule.stages
+    for rows in ends.reshape(2, schedule.ways, -1, schedule.parts):  # of forwards, of backwards
+        gaps = rows[:, -2 * window : -window] - rows[:, -2 * window - step : -window - step]
+        paces.append(float(gaps.mean()))
+        if float(np.ptp(gaps)) > _EXACT * paces[-1]:
+            return None
+    forward, backward = paces
+    if known.apart:
+        return forward + backward
+    return forward if abs(forward - backward) <= _EXACT * forward else None
+
+
+def _finish(waves: Waves, durations: Durations) -> tuple[float, Floats]:
+    """The length of a schedule, and when every F and every B ends."""
+    _, ends = waves.times(durations)
+    return float(ends.max()), ends[waves.ends]

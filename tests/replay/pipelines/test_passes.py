@@ -6,8 +6,8 @@ import pytest
 
 from simcore import api
 from simcore.errors import InputError
-from simcore.replay.pipelines.passes import line_of, stages_of
-from simcore.replay.pipelines.pipeline import rebuild
+from simcore.replay.pipelines.passes import Line, stages_of
+from simcore.replay.pipelines.pipeline import Rebuilt
 from simcore.replay.run import Changes
 from simcore.replay.session import replay_traces
 from simcore.replay.whatif.transfers import Interconnect
@@ -46,7 +46,7 @@ def written(folder, schedule="1f1b", pp=2, **more):
 )
 def test_without_ranges_a_step_takes_what_it_took(schedule, pp, threads, more, tmp_path):
     run = written(tmp_path, schedule, pp, **more)
-    found = rebuild(
+    found = Rebuilt(
         replayed(run, named=False, other_thread=threads > 1),
         {},
         Interconnect(api.load_topology(machine(tmp_path, pp=pp))),
@@ -59,14 +59,14 @@ def test_without_ranges_a_step_takes_what_it_took(schedule, pp, threads, more, t
 def test_another_pipeline_is_predicted_as_from_named_ranges(changes, tmp_path):
     run, sizes = written(tmp_path, **SEQUENCE), {"pp": 2, "dp": 4} | changes
     there = Interconnect(api.load_topology(machine(tmp_path, pp=sizes["pp"], dp=sizes["dp"])))
-    times = [rebuild(replayed(run, named), changes, there).report.timeline.time_ns for named in (False, True)]
+    times = [Rebuilt(replayed(run, named), changes, there).report.timeline.time_ns for named in (False, True)]
     # The first stage's last gradients end the step here; as a range of the embedding they stay with that.
     assert times[0] == pytest.approx(times[1], rel=0.004)
 
 
 def test_stages_follow_the_transfers(tmp_path):
     replay = replayed(written(tmp_path, pp=4, **PLAIN), named=False)
-    lines = [line_of(rank.view, 0) for rank in replay.ranks]
+    lines = [Line(rank.view, 0) for rank in replay.ranks]
     order = sorted(zip(stages_of(lines), (line.rank for line in lines), strict=True))
     assert [stage for stage, _ in order] == [0, 1, 2, 3]
     assert [rank for _, rank in order] == sorted(rank for _, rank in order)
@@ -78,7 +78,7 @@ def test_passes_that_are_not_told_apart_are_refused(schedule, tmp_path):
     virtual = {"virtual_pipeline_model_parallel_size": 2} if schedule == "interleaved" else {}
     replay = replayed(written(tmp_path, schedule, **PLAIN, **virtual), named=False)
     with pytest.raises(InputError, match="where layers and micro-batches begin"):
-        rebuild(replay, {}, Interconnect(api.load_topology(machine(tmp_path))))
+        Rebuilt(replay, {}, Interconnect(api.load_topology(machine(tmp_path))))
 
 
 def test_one_device_without_layers_lists_its_ranges(tmp_path):
@@ -86,4 +86,4 @@ def test_one_device_without_layers_lists_its_ranges(tmp_path):
     recorder.annotate("block forward", [("launch", "gemm", 10)])
     replay = replay_traces([read_kineto(recorder.content(), "one.json")], Changes())
     with pytest.raises(InputError, match="ranges block; no transfer says which stage rank 0 is"):
-        rebuild(replay, {"pp": 2}, Interconnect(api.load_topology(machine(tmp_path))))
+        Rebuilt(replay, {"pp": 2}, Interconnect(api.load_topology(machine(tmp_path))))

@@ -13,7 +13,7 @@ from simcore.engine.settings import Settings
 from simcore.errors import InputError
 from simcore.generate.step import load_step
 from simcore.profiles import profiles
-from simcore.replay.pipelines.pipeline import rebuild
+from simcore.replay.pipelines.pipeline import Rebuilt
 from simcore.replay.run import Changes
 from simcore.replay.session import replay_traces
 from simcore.replay.whatif.transfers import Interconnect
@@ -69,7 +69,7 @@ def without_optimizer(workload):
 def test_compiled_at_its_own_degrees_a_step_takes_what_it_took(schedule, more, tmp_path):
     virtual = {"virtual_pipeline_model_parallel_size": 2} if schedule in ("interleaved", "zb-v") else {}
     run = api.run(step(tmp_path, layers=8, **more, **virtual), machine(tmp_path), schedule=schedule)
-    again = rebuild(recorded(run), {}, Interconnect(api.load_topology(machine(tmp_path))))
+    again = Rebuilt(recorded(run), {}, Interconnect(api.load_topology(machine(tmp_path))))
     assert again.plan.schedule == schedule
     assert again.report.timeline.time_ns == again.base.timeline.time_ns == run.timeline.time_ns
     assert again.base_error == 0
@@ -82,7 +82,7 @@ def test_another_pipeline_takes_what_the_generated_step_takes(changes, more, tmp
     there = machine(tmp_path, pp=target["pp"], dp=target["dp"])
     wanted = without_optimizer(load_step(step(tmp_path, **target, **more)).workload)
     base = based(tuple(more.items()), folder, optimizer=False)
-    predicted = rebuild(base, changes, Interconnect(api.load_topology(there)))
+    predicted = Rebuilt(base, changes, Interconnect(api.load_topology(there)))
     # What ends a step is shared out by the gradients of each layer, and cut to whole bytes on every rank.
     assert predicted.report.timeline.time_ns == pytest.approx(run_ns(wanted, there).timeline.time_ns, abs=200)
 
@@ -93,14 +93,14 @@ def test_with_an_optimizer_its_launches_are_what_is_missed(changes, tmp_path, fo
     there = machine(tmp_path, pp=target["pp"], dp=target["dp"])
     wanted = api.run(step(tmp_path, **target, **SEQUENCE), there)
     base = based(tuple(SEQUENCE.items()), folder, optimizer=True)
-    predicted = rebuild(base, changes, Interconnect(api.load_topology(there))).report
+    predicted = Rebuilt(base, changes, Interconnect(api.load_topology(there))).report
     assert predicted.timeline.time_ns == pytest.approx(wanted.timeline.time_ns, rel=LAUNCHES)
 
 
 @pytest.mark.parametrize("schedule", ["gpipe", "zb-h1", "dualpipe"])
 def test_another_schedule_takes_what_the_run_under_it_takes(schedule, tmp_path):
     given = step(tmp_path, layers=8, **SEQUENCE), machine(tmp_path)
-    predicted = rebuild(recorded(api.run(*given)), {"schedule": schedule}, Interconnect(api.load_topology(given[1])))
+    predicted = Rebuilt(recorded(api.run(*given)), {"schedule": schedule}, Interconnect(api.load_topology(given[1])))
     assert predicted.report.timeline.time_ns == api.run(*given, schedule=schedule).timeline.time_ns
 
 
@@ -146,7 +146,7 @@ def test_what_cannot_be_compiled_is_said(words, why, tmp_path, capsys):
 def test_a_trace_that_lacks_a_stage_is_refused(tmp_path):
     found = traces(api.run(step(tmp_path), machine(tmp_path)))
     with pytest.raises(InputError, match="a rank of each of the 2 stages"):
-        rebuild(replay_traces(found[:1], Changes()), {}, Interconnect(api.load_topology(machine(tmp_path))))
+        Rebuilt(replay_traces(found[:1], Changes()), {}, Interconnect(api.load_topology(machine(tmp_path))))
 
 
 def test_forward_passes_alone_have_no_gradients_to_know_of(tmp_path):
@@ -162,7 +162,7 @@ def test_forward_passes_alone_have_no_gradients_to_know_of(tmp_path):
         for sizes in (start, start | {"pp": 4})
     )
     there = machine(tmp_path, pp=4)
-    predicted = rebuild(
+    predicted = Rebuilt(
         recorded(run_ns(base, machine(tmp_path))), {"pp": 4, "dp": 4}, Interconnect(api.load_topology(there))
     )
     assert predicted.report.timeline.time_ns == run_ns(wanted, there).timeline.time_ns

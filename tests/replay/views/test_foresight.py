@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from simcore.replay.build import prepare
+from simcore.replay.build import Prepared
 from simcore.replay.views.trial import foresight
 from simcore.workload.kineto import read_kineto
 from tests.profiles_of_steps import Recorder
@@ -26,7 +26,7 @@ def trace_of(lengths_us):
 
 
 def test_known_kernel_times_tell_a_device_bound_step_exactly():
-    (found,) = foresight([prepare(trace_of([300, 400, 800, 600]))])
+    (found,) = foresight([Prepared(trace_of([300, 400, 800, 600]))])
     assert found.steps == 2
     assert found.graph < 0.01 < found.null
     assert found.persistence == pytest.approx((400 / 965 + 200 / 765) / 2, rel=0.05)
@@ -37,7 +37,7 @@ def test_steps_that_run_other_kernels_are_not_compared():
     for name in ("gemm", "gemm", "norm"):
         recorder.launch(name, 100)
         recorder.mark()
-    (found,) = foresight([prepare(read_kineto(recorder.content(), "made.json"))])
+    (found,) = foresight([Prepared(read_kineto(recorder.content(), "made.json"))])
     assert found.steps == 0
 
 

@@ -218,6 +218,11 @@ def test_columns_of_a_collective(tmp_path):
     assert graph.group_names[graph.group[0]] == "1"
 
 
+def test_more_dimensions_than_any_machine_has_are_read():
+    made = collective(3, comm_type=8, is_cpu_op=False, involved_dim=[True] + [False] * 70 + [True])
+    assert reader.decode(writer.encode(writer.metadata(), [made]), "x").graph.dims[0] == 1 | 1 << 62
+
+
 def test_group_zero_is_everybody():
     graph = reader.decode(writer.encode(writer.metadata(), [collective(pg_name="0")]), "x").graph
     assert graph.group_names == ("",)

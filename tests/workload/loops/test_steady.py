@@ -2,10 +2,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import simcore.workload.loops.steady as steady
+from simcore.workload.loops import timing
 from simcore.workload.loops.schedules import family, make, names, outline
-from simcore.workload.loops.steady import length
-from simcore.workload.loops.timing import Durations, play
+from simcore.workload.loops.timing import Durations, length, play
 
 
 @st.composite
@@ -90,9 +89,9 @@ def common(one, other):
 
 def test_many_micro_batches_are_played_by_few(monkeypatch):
     played = []
-    finish = steady._finish
+    finish = timing._finish
     monkeypatch.setattr(
-        steady, "_finish", lambda waves, times: played.append(waves.ends.shape[1] // 8) or finish(waves, times)
+        timing, "_finish", lambda waves, times: played.append(waves.ends.shape[1] // 8) or finish(waves, times)
     )
     durations = Durations([1.0] * 8, [2.0] * 8)
     assert length("1f1b", 8, 100_000, None, durations) == pytest.approx(3.0 * (100_000 + 7))
