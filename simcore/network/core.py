@@ -5,14 +5,13 @@ Links carry one message at a time, first come, first served; a message's head go
 time the lowest (order of the phase, message in it, links behind it, sender) is served first: an order that
 stays when all NPUs move on along a ring, so that what is symmetric remains so.
 
-The tables are lists of rows here. `network.compiled` compiles the same functions for arrays of records in their place,
-where runs are large; what calendars and lists of tuples can do is therefore called by the few names below.
+The tables are lists of rows here, heads and timers heaps. Other modules make the same functions work on other things:
+`network.lists` on calendars of heads, where there are many, `network.compiled` on arrays of records, where runs are
+large. What heads, timers and lists of tuples can do is therefore called by the few names below.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush, heappushpop
 from typing import Any
@@ -29,7 +28,9 @@ Head = tuple[int, int, int, int, int, int, int, int, int]
 """A message before a link: (time, order, number, links behind, sender, instance, receiver, hop, last byte's time)."""
 Timer = tuple[int, int, int, int]
 """(time, instance, number of the message or what else, position or transfer)."""
-append, length, push, pop_head, pop_timer, swap = list.append, len, heappush, heappop, heappop, heappushpop
+append, length, swap = list.append, len, heappushpop
+push = push_head = heappush
+pop_timer = pop_head = heappop
 
 
 def first(heap: list[Any]) -> int:
@@ -219,35 +220,6 @@ class Columns:
         return np.concatenate(parts[::-1], axis=1)
 
 
-class Lists:
-    """A state whose tables are lists, which follow the columns; `compiled.Arrays` has others."""
-
-    def __init__(self, state: State, columns: Mapping[str, Columns]):
-        self.core, self.state, self._columns = sys.modules[__name__], state, columns
-
-    def add(self, name: str, rows: list[Any]) -> None:
-        """More rows of a table."""
-        getattr(self.state, name).extend(rows)
-
-    def follow(self, entries: int) -> None:
-        """All that is known by now, and room in the heaps, which lists do not need."""
-        for name, columns in self._columns.items():
-            rows = getattr(self.state, name)
-            if len(rows) < columns.length:
-                rows.extend(map(ROWS[name], *columns.since(len(rows)).tolist()))
-
-    @property
-    def leaving(self) -> bool:
-        """Whether somebody leaves."""
-        return bool(self.state.left)
-
-    def left(self) -> list[tuple[int, int, int]]:
-        """Who leaves; they are told once."""
-        entries = self.state.left[:]
-        self.state.left.clear()
-        return entries
-
-
 def begin(s: State, number: int, now: int) -> None:
     """All ranks of an instance begin."""
     instance = s.instances[number]
@@ -310,7 +282,7 @@ def serve(s: State, now: int, limit: int) -> int:
     while True:
         time, order, number, behind, sender, instance, receiver, at, tail = head
         if time >= until and time != now:
-            push(heads, head)
+            push_head(heads, head)
             return min(time, first(s.timers))
         hop, phase = hops[at], instances[instance]
         link, step = hop.link + phase.shift, hop.step
@@ -385,7 +357,7 @@ def _next(s: State, instance: Instance, number: int, message: int, position: int
             until = min(time, until)
         else:
             head = (time, instance.order, instance.base + sent, NONE, name, number, entry.peer, entry.hop, time)
-            push(s.heads, head)
+            push_head(s.heads, head)
         came = s.early[mark + sent]
         sent += 1
         if not came:
@@ -481,7 +453,7 @@ def _send(
     if hop < 0:
         push(s.timers, (now, number, message, receiver))
     else:
-        push(s.heads, (now, instance.order, instance.base + message, NONE, sender, number, receiver, hop, now))
+        push_head(s.heads, (now, instance.order, instance.base + message, NONE, sender, number, receiver, hop, now))
 
 
 def _transfer(s: State, number: int, what: int, position: int, now: int) -> None:

@@ -16,13 +16,13 @@ from simcore.network.core import (
     Columns,
     Instance,
     Layout,
-    Lists,
     Rank,
     Round,
     Slot,
     State,
     Transfer,
 )
+from simcore.network.lists import Lists
 from simcore.network.topology.fabric import IntArray, Routes
 from simcore.network.topology.links import LinkGraph
 from simcore.system.at_once import sends_at_once
