@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 
 NEVER = 1 << 62
 NONE = 0
+IN_TURN, AT_ONCE = 1, 2
+"""How ranks send whose messages are foreseen: one at a time, or all of a half at once."""
 START, CREDIT, RELEASE, LEAVE, RECEIVED = -1, -2, -3, -4, 1 << 40
 """What a timer may be, beside the number of a message that arrives; RECEIVED is added to a transfer's number."""
 
@@ -57,7 +59,7 @@ class Layout:
     From `round_at` on are its rounds, from `message_at` on the messages of an entry by position, from `rank_at` on its
     ranks. One with `window` 0 is a list of transfers, from `transfer_at` on (with one behind the last); their senders
     and the packets of their receives are in the rounds, hops and receivers in the messages. Where it is `foreseen`,
-    what ranks do is known when messages are on their last links: they send one at a time, or all of a half at once.
+    what ranks do is known when messages are on their last links (`IN_TURN`, `AT_ONCE`; 0: it is not).
     """
 
     ranks: int
@@ -230,9 +232,9 @@ def begin(s: State, number: int, now: int) -> None:
         slot.sent, slot.credits, slot.packets = 0, 0, 0 if instance.foreseen else layout.window
         slot.received = s.ranks[layout.rank_at + position].tasks
         slot.ready = then
-        if instance.foreseen and layout.window == 1:
+        if instance.foreseen == IN_TURN:
             _next(s, instance, number, -1, position, then)
-        elif instance.foreseen:
+        elif instance.foreseen == AT_ONCE:
             _burst(s, instance, number, position, 0, layout.half or layout.rounds, then)
         elif layout.window:
             push(s.timers, (then, number, START, position))
@@ -298,8 +300,10 @@ def serve(s: State, now: int, limit: int) -> int:
         if hop.left:
             head = swap(heads, (begins + step, order, number, behind + 1, sender, instance, receiver, at + 1, ends))
             continue
-        if phase.foreseen and ends > time:
+        if phase.foreseen == IN_TURN and ends > time:
             ends = _next(s, phase, instance, number - phase.base, receiver, ends)
+        elif phase.foreseen == AT_ONCE and ends > time:
+            ends = _gathered(s, phase, instance, number - phase.base, receiver, ends)
         else:
             push(s.timers, (ends, instance, number - phase.base, receiver))
         if ends < until:
@@ -317,7 +321,10 @@ def happen(s: State, now: int) -> None:
             append(s.left, (now, number, position))
             continue
         if instance.foreseen and what >= 0:
-            _next(s, instance, number, what, position, now)
+            if instance.foreseen == IN_TURN:
+                _next(s, instance, number, what, position, now)
+            else:
+                _gathered(s, instance, number, what, position, now)
             continue
         layout = layouts[instance.layout]
         if not layout.window:
@@ -339,8 +346,6 @@ def _next(s: State, instance: Instance, number: int, message: int, position: int
     """
     slot, layout = s.slots[instance.slot + position], s.layouts[instance.layout]
     mark, sent, until = instance.mark + position * layout.rounds, slot.sent, NEVER
-    if layout.window > 1:
-        return _gathered(s, instance, number, message, position, time)
     if message + 1 != sent:
         s.early[mark + message] = time + 1
         return until
@@ -378,12 +383,14 @@ def _gathered(s: State, instance: Instance, number: int, message: int, position:
     half, until = layout.half or layout.rounds, NEVER
     if message < half:
         slot.received += 1
-        slot.ready = max(slot.ready, time)
+        if slot.ready < time:
+            slot.ready = time
         if slot.received == half:
             until = _burst(s, instance, number, position, half, layout.rounds, slot.ready)
     else:
         slot.credits += 1
-        slot.packets = max(slot.packets, time)
+        if slot.packets < time:
+            slot.packets = time
     if slot.received + slot.credits == layout.rounds:
         leaves = max(slot.ready, slot.packets) + s.rounds[layout.round_at + layout.rounds - 1].pay
         push(s.timers, (leaves, number, LEAVE, position))
@@ -393,14 +400,16 @@ def _gathered(s: State, instance: Instance, number: int, message: int, position:
 
 def _burst(s: State, instance: Instance, number: int, position: int, first_one: int, end: int, time: int) -> int:
     """A rank sends some messages; returns when the first is there that needs no link."""
-    layout, until = s.layouts[instance.layout], NEVER
-    name = s.ranks[layout.rank_at + position].name
+    layout, until, order, base = s.layouts[instance.layout], NEVER, instance.order, instance.base
+    name, at, ranks = s.ranks[layout.rank_at + position].name, layout.message_at + position, layout.ranks
+    heads, rounds, messages = s.heads, s.rounds, s.messages
     for sent in range(first_one, end):
-        entry = s.rounds[layout.round_at + sent].entry
-        message = s.messages[layout.message_at + entry * layout.ranks + position]
-        _send(s, instance, number, sent, name, message.hop, message.peer, time)
+        message = messages[at + rounds[layout.round_at + sent].entry * ranks]
         if message.hop < 0:
+            push(s.timers, (time, number, sent, message.peer))
             until = time
+        else:
+            push_head(heads, (time, order, base + sent, NONE, name, number, message.peer, message.hop, time))
     return until
 
 

@@ -12,6 +12,8 @@ from msgspec import Struct, field
 from simcore.network.clock import occupied_ns, steps
 from simcore.network.compiled import Arrays, Known, installed, kept
 from simcore.network.core import (
+    AT_ONCE,
+    IN_TURN,
     NEVER,
     Columns,
     Instance,
@@ -158,7 +160,10 @@ class Layouts:
         for number, (entry, count) in enumerate(plan.rounds):
             s.rounds.extend(Round(number, costs.received_ns(entry.reduce_bytes)) for _ in range(count))
         waits = plan.half and s.rounds[-plan.num_rounds].pay
-        s.layouts[layout].foreseen = int(plan.window == 1 or (sends_at_once(plan, costs) and not waits))
+        if plan.window == 1:
+            s.layouts[layout].foreseen = IN_TURN
+        elif sends_at_once(plan, costs) and not waits:
+            s.layouts[layout].foreseen = AT_ONCE
         most = max(1, MESSAGES_AT_ONCE // len(senders))
         for first in range(0, len(plan.rounds), most):
             entries = [entry for entry, _ in plan.rounds[first : first + most]]
