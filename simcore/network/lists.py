@@ -77,15 +77,14 @@ def _push(calendar: Calendar, head: Head) -> None:
         heads.append(head)
         return
     now, time = calendar.now, head[0]
-    if now and now[0][0] == time:
-        insort(now, head, key=_backwards)
-        return
-    calendar.later[time] = [head]
-    heappush(calendar.times, time)
-    if now and now[0][0] > time:  # it is not their turn after all
+    if now and now[0][0] >= time:  # it is not their turn after all, or they are not all
         calendar.now = []
         calendar.later[now[0][0]] = now
         heappush(calendar.times, now[0][0])
+        _push(calendar, head)
+        return
+    calendar.later[time] = [head]
+    heappush(calendar.times, time)
 
 
 def _backwards(head: Head) -> list[int]:
@@ -101,7 +100,11 @@ def _pop(calendar: Calendar) -> Head:
 
 
 def _swap(calendar: Calendar, head: Head) -> Head:
-    _push(calendar, head)
+    now = calendar.now
+    if now and now[0][0] == head[0]:  # over a link without latency
+        insort(now, head, key=_backwards)
+    else:
+        _push(calendar, head)
     return _pop(calendar)
 
 
