@@ -164,13 +164,13 @@ MOVING = ("links", "instances", "slots", "early")
 class State:
     """All tables; of links, when each is free.
 
-    `heads` (of `Head`) and `timers` are heaps; `left` takes (time, instance, position) of who leaves a phase, and of messages of
+    `heads` and `timers` are heaps; `left` takes (time, instance, position) of who leaves a phase, and of messages of
     no phase that arrive; `rows` takes (link, start, end) of every occupation where `timed` is true. `early` says by
     mark that a message came before it was listened for, of a rank that sends one at a time 1 + when (in lists of
     transfers: for how many things it still waits).
     """
 
-    heads: Any
+    heads: list[Head]
     timers: list[Timer]
     left: list[tuple[int, int, int]]
     rows: list[tuple[int, int, int]]

@@ -32,7 +32,8 @@ class Lists:
     def follow(self, entries: int) -> None:
         """All that is known by now, and room for so many heads and timers."""
         if entries > CROWDED and self.core is core:
-            self.core, self.state.heads = _crowded_core(), Calendar.of(self.state.heads)
+            heads: Any = Calendar.of(self.state.heads)  # what the functions of that core take for a heap
+            self.core, self.state.heads = _crowded_core(), heads
         for name, columns in self._columns.items():
             rows = getattr(self.state, name)
             if len(rows) < columns.length:
