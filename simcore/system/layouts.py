@@ -84,7 +84,8 @@ class Layouts:
     """The columns of `State` that do not change in a run, filled as phases and messages come along.
 
     `begun` counts messages of instances and the links that they cross, `work` those of each layout; `known`: the same
-    columns as arrays, where compiled functions can play. `share` says how much of the run is over, 0 where nobody knows.
+    columns as arrays, where compiled functions can play. `share` says how much of the run is over, 0 where nobody
+    knows.
     """
 
     def __init__(self, *, timed: bool, share: Callable[[], float] = lambda: 0.0):

@@ -18,7 +18,7 @@ from msgspec import Struct, field
 from simcore.network.instant import Environment, Timers, after, at_end_of_instant
 from simcore.system.ahead import Ahead, Legs, Timed, tell
 from simcore.system.gates import Gang, GangGate, Span
-from simcore.system.shared import LAST, Shared, Taken
+from simcore.system.shared import Shared, Taken
 from simcore.system.streams import Chunks, Dataset, Request, Stream
 
 MOST_KNOWN = 8
@@ -287,8 +287,11 @@ class Wholes:
             return
         if len(whole.there) == 1:
             self._disturbed[whole.classes[0]] = 0
+            begins_ns: dict[Course, list[int]] = {}
             for leg in ahead.told.legs[ahead.first :]:
-                self._transport.count(leg.course.taken, ahead.zero_ns + leg.begin_ns, LAST)
+                begins_ns.setdefault(leg.course, []).append(ahead.zero_ns + leg.begin_ns)
+            for course, firsts_ns in begins_ns.items():
+                self._transport.count(course.taken, firsts_ns)
         del self._of[npu_class]
         self._go_on_behind(whole.there.pop(npu_class), ahead, npu_class, len(ahead.told.legs) - 1)
 
@@ -312,7 +315,7 @@ class Wholes:
             if at in under_way:
                 self._resume(whole, leg, under_way[at], ahead.zero_ns)
             elif leg.begin_ns <= since_ns:
-                self._transport.count(leg.course.taken, ahead.zero_ns + leg.begin_ns, since_ns + 1 - leg.begin_ns)
+                self._transport.count(leg.course.taken, [ahead.zero_ns + leg.begin_ns], since_ns + 1 - leg.begin_ns)
 
     def _resume(self, whole: _Whole, leg: Timed, there: dict[int, Dataset], zero_ns: int) -> None:
         """A collective under way, or one that waits for others, goes on by itself."""
@@ -350,7 +353,7 @@ class Wholes:
             return
         if len(classes) == len(whole.there) and len(whole.came) == len(whole.classes):
             self._disturbed[whole.classes[0]] = 0
-            self._transport.count(whole.course.taken, whole.begin_ns, LAST)
+            self._transport.count(whole.course.taken, [whole.begin_ns])
         for npu_class in classes:
             del self._of[npu_class]
             spans = whole.course.spans[npu_class]
@@ -383,7 +386,7 @@ class Wholes:
     def _go_on(self, course: Course, there: Mapping[int, Dataset], begin_ns: int, until_ns: int) -> None:
         """Let chunks do what they do from a time on; all before has happened as it was told."""
         until = until_ns - begin_ns
-        self._transport.count(course.taken, begin_ns, until)
+        self._transport.count(course.taken, [begin_ns], until)
         flying: dict[tuple[int, int, int], dict[int, Stream]] = {}
         waiting = []
         for npu_class, dataset in there.items():
