@@ -32,7 +32,8 @@ def play_windows(
     Of those that come to a link at one time the lowest (round, links behind, source) is served first. None where
     windows are too short: the messages are then better played one by one.
     """
-    spent_ns, sizes, kind = _spent(links, size_bytes)
+    sizes, kind = np.unique(size_bytes, return_inverse=True)
+    spent_ns = occupied_ns(sizes[:, None], links.bandwidth_bytes_per_s)  # by size and link
     crossed = np.bincount(np.repeat(kind * len(links), routes.counts) + routes.links, minlength=spent_ns.size)
     crossed = crossed.reshape(spent_ns.shape)
     carried, busy_ns, free_ns = sizes @ crossed, (spent_ns * crossed).sum(axis=0), np.zeros(len(links), np.int64)
@@ -52,8 +53,7 @@ def play_windows(
         while (now_ns := int((heads_ns := head_ns[soon]).min())) < until_ns:
             message = soon[heads_ns < min(now_ns + width_ns, until_ns)]
             hop = place[message]
-            number = routes.links[hop] * a_link + order[message] + (hop - first[message]) * sources
-            together = np.argsort(number)
+            together = np.argsort(routes.links[hop] * a_link + order[message] + (hop - first[message]) * sources)
             message, hop = message[together], hop[together]
             link = routes.links[hop]
             spent = spent_ns[kind[message], link]
@@ -70,9 +70,3 @@ def play_windows(
                 head_ns[sent] = tail_ns[sent] = sent_ns
                 soon = np.concatenate([soon, sent])
     return Batch(tail_ns, carried, busy_ns, free_ns)
-
-
-def _spent(links: LinkGraph, size_bytes: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-    """For how long each link is occupied by a message of each size; the sizes, and which of them each message has."""
-    sizes, kind = np.unique(size_bytes, return_inverse=True)
-    return occupied_ns(sizes[:, None], links.bandwidth_bytes_per_s), sizes, kind

@@ -85,18 +85,15 @@ class _Messages:
             ways = routes if whole else links.routes(self._src[own], self._dst[own])
             return solve_batch(links, ways, self._size[own], self._start_ns[own], rounds=self._round[own])
 
-        def played() -> Batch | None:
-            return play_windows(links, routes, self._src, self._size, self._start_ns, self._round, self._arrived)
-
         found = solved(first)
-        if found is None or whole:
-            return found or played()
-        sent, start_ns = self._arrived(first, found.arrival_ns)
-        if start_ns.min() < found.arrival_ns.max():
+        if found and not whole:
+            sent, start_ns = self._arrived(first, found.arrival_ns)
+            if start_ns.min() >= found.arrival_ns.max():
+                other = solved(sent)
+                return other and found.then(other, first, sent)
             self._begin()
-            return played()
-        other = solved(sent)
-        return other and found.then(other, first, sent)
+            found = None
+        return found or play_windows(links, routes, self._src, self._size, self._start_ns, self._round, self._arrived)
 
     def _arrived(self, messages: IntArray, times_ns: IntArray) -> tuple[IntArray, IntArray]:
         """As `windows.Arrived`: a rank sends the other half as it is done with the first, once all of that is there."""
