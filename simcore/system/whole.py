@@ -213,9 +213,9 @@ class Wholes:
         if whole.free:  # its own links, which it takes again, with those of the legs where these are free
             whole.free()
         now_ns = int(self._env.now)
-        if ahead and self._take(whole, ahead.told.taken, ahead.zero_ns + max(ahead.told.legs[-1].left_ns.values())):
+        if ahead and self._take(whole, ahead.told.taken, ahead.zero_ns + max(ahead.told.legs[-1].left_ns)):
             whole.ahead = ahead
-            for npu_class, then_ns in ahead.told.legs[-1].then_ns.items():
+            for npu_class, then_ns in zip(ahead.told.places, ahead.told.legs[-1].then_ns, strict=True):
                 self._timers.after(ahead.zero_ns + then_ns - now_ns, partial(self._past, whole, ahead, npu_class))
         elif not self._take(whole, course.taken, whole.begin_ns + course.exits[-1][0]):
             return False
@@ -303,8 +303,9 @@ class Wholes:
         since_ns = now_ns - ahead.zero_ns
         under_way: dict[int, dict[int, Dataset]] = {}
         for npu_class, dataset in there.items():
-            at = bisect(legs, since_ns, ahead.first, key=lambda leg: leg.came_ns[npu_class]) - 1
-            if legs[at].left_ns[npu_class] <= since_ns:
+            place = ahead.told.places[npu_class]
+            at = bisect(legs, since_ns, ahead.first, key=lambda leg: leg.came_ns[place]) - 1
+            if legs[at].left_ns[place] <= since_ns:
                 self._go_on_behind(dataset, ahead, npu_class, at)
             else:
                 route, own = dataset.route, under_way.setdefault(at, {})
@@ -313,14 +314,15 @@ class Wholes:
                     own[npu_class] = route.npu.send_again(dataset, route, ahead.told, at, ahead.zero_ns)
         for at, leg in enumerate(legs[ahead.first :], ahead.first):
             if at in under_way:
-                self._resume(whole, leg, under_way[at], ahead.zero_ns)
+                self._resume(whole, ahead, leg, under_way[at])
             elif leg.begin_ns <= since_ns:
                 self._transport.count(leg.course.taken, [ahead.zero_ns + leg.begin_ns], since_ns + 1 - leg.begin_ns)
 
-    def _resume(self, whole: _Whole, leg: Timed, there: dict[int, Dataset], zero_ns: int) -> None:
+    def _resume(self, whole: _Whole, ahead: _Ahead, leg: Timed, there: dict[int, Dataset]) -> None:
         """A collective under way, or one that waits for others, goes on by itself."""
-        now_ns, begin_ns = int(self._env.now), zero_ns + leg.begin_ns
-        came_ns = {each: zero_ns + when_ns for each, when_ns in leg.came_ns.items() if zero_ns + when_ns <= now_ns}
+        now_ns, begin_ns = int(self._env.now), ahead.zero_ns + leg.begin_ns
+        all_ns = zip(ahead.told.places, (ahead.zero_ns + when_ns for when_ns in leg.came_ns), strict=True)
+        came_ns = {npu_class: when_ns for npu_class, when_ns in all_ns if when_ns <= now_ns}
         begun = begin_ns <= now_ns
         # Who has not come yet computes and will look for the others: as for any collective that is under way or waits.
         alone = _Whole(whole.classes, leg.offsets, {} if begun else there, came_ns, begun)
@@ -336,7 +338,7 @@ class Wholes:
         """A class has a leg behind it, and goes on by itself when it has computed what follows."""
         told, route, leg = ahead.told, dataset.route, ahead.told.legs[at]
         if route and leg.leg.rejoin:
-            then_ns = ahead.zero_ns + leg.then_ns[npu_class]
+            then_ns = ahead.zero_ns + leg.then_ns[told.places[npu_class]]
             route.npu.tell(dataset, route, told, at + 1, ahead.zero_ns)
             route.npu.sends(route.cell.steps[leg.leg.rejoin.step] if leg.leg.rejoin.computed else None, then_ns)
             self._timers.after(then_ns - int(self._env.now), partial(route.npu.go_on, dataset, leg.leg.rejoin))
