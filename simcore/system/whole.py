@@ -7,7 +7,6 @@ that: its chunks go on, each for itself, from where they are then.
 from __future__ import annotations
 
 from bisect import bisect
-from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -26,11 +25,6 @@ MOST_KNOWN = 8
 
 Classes come apart by other times in other cells (stragglers, transfers between stages), and each such case is told
 anew. Few come back; where none does, the bound keeps the list that is looked through short.
-"""
-
-LONGEST_REST, REPAID = 8, 4
-"""Who is disturbed twice in a row plays 1 collective before the next is told; who is again 2, and so on to 64.
-So many collectives that went by as they were told repay telling them.
 """
 
 
@@ -80,11 +74,6 @@ class _Ahead(NamedTuple):
     first: int
     zero_ns: int
 
-    def repaid(self, now_ns: int) -> bool:
-        """Whether enough legs have gone by as they were told."""
-        legs = self.told.legs[self.first + REPAID : self.first + REPAID + 1]
-        return any(leg.begin_ns <= now_ns - self.zero_ns for leg in legs)
-
 
 class Wholes:
     """The collectives of a run that are told as a whole; `gang` and `transport` play those that are not.
@@ -103,8 +92,6 @@ class Wholes:
         self._like: dict[tuple[Hashable, ...], Ahead] = {}  # by what makes classes of several groups alike
         self._coming: dict[tuple[str, int, int], _Whole] = {}
         self._of: dict[int, _Whole] = {}  # what a class is in
-        self._disturbed: Counter[int] = Counter()  # how often in a row, by first class
-        self._rests: Counter[int] = Counter()  # how many of its collectives are not told until it tries again
         self._ready: list[_Whole] = []
 
     def send(self, npu_class: int, dataset: Dataset, *, idle: bool) -> None:
@@ -181,10 +168,7 @@ class Wholes:
         return found
 
     def _begin(self, whole: _Whole) -> bool:
-        """Whether it is known what a collective will do; who is disturbed again and again tries ever more rarely."""
-        if self._rests[whole.classes[0]]:
-            self._rests[whole.classes[0]] -= 1
-            return False
+        """Whether it is known what a collective will do."""
         some = next(iter(whole.there.values()))
         if not self._classes_of(whole.classes[0], some.chunks)[1]:
             whole.offsets = self._expected(whole)
@@ -286,7 +270,6 @@ class Wholes:
         if whole.broken:
             return
         if len(whole.there) == 1:
-            self._disturbed[whole.classes[0]] = 0
             begins_ns: dict[Course, list[int]] = {}
             for leg in ahead.told.legs[ahead.first :]:
                 begins_ns.setdefault(leg.course, []).append(ahead.zero_ns + leg.begin_ns)
@@ -354,7 +337,6 @@ class Wholes:
         if whole.broken or whole.ahead or whole.course is None:
             return
         if len(classes) == len(whole.there) and len(whole.came) == len(whole.classes):
-            self._disturbed[whole.classes[0]] = 0
             self._transport.count(whole.course.taken, [whole.begin_ns])
         for npu_class in classes:
             del self._of[npu_class]
@@ -368,10 +350,6 @@ class Wholes:
         for npu_class in there:
             self._of.pop(npu_class, None)
         course, whole.course = whole.course, None
-        if whole.free:
-            first, now_ns = whole.classes[0], int(self._env.now)
-            self._disturbed[first] = 0 if whole.ahead and whole.ahead.repaid(now_ns) else self._disturbed[first] + 1
-            self._rests[first] = (1 << min(self._disturbed[first], LONGEST_REST)) // 4
         if whole.ahead and whole.free:
             whole.free()
             self._leave(whole, whole.ahead, there)
