@@ -201,7 +201,7 @@ class Ahead(Struct, frozen=True, eq=False):
                 if any(found[0].kinds[other] != timed.course.kinds[each] for each, other in others.items()):
                     return None
                 courses[key] = found[0]
-            legs.append(Timed(*timed[:3], courses[key], *timed[4:]))
+            legs.append(timed._replace(course=courses[key]))
         return Ahead(self.at, legs, self.rows, self.cuts, _links(legs), _places(others.values()))
 
 

@@ -68,7 +68,9 @@ def test_multicasts_solved_at_once_arrive_as_those_of_the_network(calls):
         env.process(send(number, source, others, size, start))
     env.run()
     source, target, size, start, tree = np.array(rows, np.int64).reshape(-1, 5).T
-    batch = solve_batch(graph, graph.routes(source, target), size, start, tree=tree, free_ns=np.zeros(len(graph), np.int64))
+    batch = solve_batch(
+        graph, graph.routes(source, target), size, start, tree=tree, free_ns=np.zeros(len(graph), np.int64)
+    )
     assert dict(zip(zip(tree.tolist(), target.tolist(), strict=True), batch.arrival_ns.tolist(), strict=True)) == found
     assert batch.size_bytes.tolist() == network.counts()[0].tolist()
 
