@@ -106,7 +106,8 @@ def bench_rings_in_the_rows_and_columns_of_a_mesh_of_64_by_64(measure, tmp_path)
     assert measure("run", "--workload", "micro_all_reduce", "--topology", mesh).cpu_s < 2
 
 
-def bench_a_gigabyte_all_to_all_on_a_mesh_of_32_by_32(measure, tmp_path):
+@pytest.mark.parametrize("kind", ["Mesh", "Ring"])
+def bench_a_gigabyte_all_to_all_among_32_by_32(measure, tmp_path, kind):
     """Everybody to everybody over shared links, 1,047,552 messages."""
     rows = tmp_path / "rows.txt"
     rows.write_text("MICRO\n1\nall -1 0 NONE 0 0 NONE 0 0 ALLTOALL 1073741824 1\n")
@@ -114,8 +115,8 @@ def bench_a_gigabyte_all_to_all_on_a_mesh_of_32_by_32(measure, tmp_path):
     system = tmp_path / "system.json"
     rules: dict[str, object] = {f"{kind}-implementation": ["oneDirect"] for kind in kinds}
     system.write_text(json.dumps(rules | {"preferred-dataset-splits": 1}))
-    mesh = topology(tmp_path / "mesh.yaml", ("Mesh", 32), ("Mesh", 32))
-    arguments = ("run", "--workload", str(rows), "--topology", mesh, "--system", str(system))
+    place = topology(tmp_path / "place.yaml", (kind, 32), (kind, 32))
+    arguments = ("run", "--workload", str(rows), "--topology", place, "--system", str(system))
     assert measure(*arguments, rounds=1).cpu_s < 6
 
 
@@ -152,6 +153,24 @@ def bench_a_straggler_behind_a_switch_that_groups_share(measure, tmp_path):
     cost = measure("run", "--workload", str(rows), "--topology", place, "--straggler", "5=1.5", "--json")
     assert json.loads(cost.said)["classes"] < 10
     assert cost.cpu_s < 1
+
+
+def bench_a_straggler_where_groups_meet_on_a_switch(measure, tmp_path):
+    """As above with gradients reduced behind the backward: 573,440 messages that meet."""
+    rows = tmp_path / "rows.txt"
+    layer = "{} -1 1000 ALLREDUCE 1048576 900 ALLREDUCE 1048576 900 ALLREDUCE 4194304 100\n"
+    rows.write_text("HYBRID_TRANSFORMER model_parallel_NPU_group: 8\n2\n" + layer.format("a") + layer.format("b"))
+    place = topology(tmp_path / "switch.yaml", ("Switch", 512))
+    assert measure("run", "--workload", str(rows), "--topology", place, "--straggler", "5=1.5").cpu_s < 3
+
+
+@pytest.mark.parametrize("npus", [64, 256])
+def bench_npus_that_compute_for_different_times_on_a_congested_ring(measure, tmp_path, npus):
+    rows = tmp_path / "rows.txt"
+    rows.write_text("MICRO\n1\nall -1 0 NONE 0 0 NONE 0 100000 ALLREDUCE 16777216 1\n")
+    ring = topology(tmp_path / "ring.yaml", ("Ring", npus))
+    jitter = ("--jitter", "compute=normal:0.02")
+    assert measure("run", "--workload", str(rows), "--topology", ring, *jitter).cpu_s < 1
 
 
 def bench_54_all_reduces_of_4_chunks_from_1024_identical_traces(measure, tmp_path):

@@ -40,8 +40,7 @@ class Batch(Struct, frozen=True, eq=False):
 
 def solve_batch(
     links: LinkGraph,
-    src: IntArray,
-    dst: IntArray,
+    routes: Routes,
     size_bytes: IntArray | int,
     start_ns: IntArray | int,
     *,
@@ -49,7 +48,7 @@ def solve_batch(
     free_ns: IntArray | None = None,
     rounds: IntArray | None = None,
 ) -> Batch | None:
-    """Send all messages at their times and serve them first come, first served.
+    """Send all messages over their routes at their times and serve them first come, first served.
 
     Of messages that reach a link at one time the one that stands first in the columns is served first; with `rounds`,
     of equal rounds the one with fewer links behind it (`congested.CutThrough`). `size_bytes` and
@@ -57,7 +56,6 @@ def solve_batch(
     several of them take is crossed once, for all. Links serve nobody before `free_ns`. None when links wait for each
     other in a circle (rings, tori): step those (`wafer.rounds.step_batch`, `CutThrough`).
     """
-    routes = links.routes(src, dst)
     size = np.broadcast_to(np.asarray(size_bytes, np.int64), routes.counts.shape)
     head = np.array(np.broadcast_to(np.asarray(start_ns, np.int64), routes.counts.shape))
     levels = _levels(routes, len(links))

@@ -45,7 +45,7 @@ def _compiled_core() -> ModuleType:
     """The functions of `core`, with heaps that are arrays."""
     names = ("push", "pop_head", "pop_timer", "swap", "first", "append", "length")
     rows = _compiled(heaps, {"Heap": Heap})
-    return _compiled(core, {name: getattr(rows, name) for name in names})
+    return _compiled(core, {name: getattr(rows, name) for name in names} | {"push_head": rows.push})
 
 
 def _compiled(source: ModuleType, given: Mapping[str, object] = MappingProxyType({})) -> ModuleType:

@@ -5,14 +5,13 @@ Links carry one message at a time, first come, first served; a message's head go
 time the lowest (order of the phase, message in it, links behind it, sender) is served first: an order that
 stays when all NPUs move on along a ring, so that what is symmetric remains so.
 
-The tables are lists of rows here. `network.compiled` compiles the same functions for arrays of records in their place,
-where runs are large; what calendars and lists of tuples can do is therefore called by the few names below.
+The tables are lists of rows here, heads and timers heaps. Other modules make the same functions work on other things:
+`network.lists` on calendars of heads, where there are many, `network.compiled` on arrays of records, where runs are
+large. What heads, timers and lists of tuples can do is therefore called by the few names below.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush, heappushpop
 from typing import Any
@@ -22,6 +21,8 @@ from numpy.typing import NDArray
 
 NEVER = 1 << 62
 NONE = 0
+IN_TURN, AT_ONCE = 1, 2
+"""How ranks send whose messages are foreseen: one at a time, or all of a half at once."""
 START, CREDIT, RELEASE, LEAVE, RECEIVED = -1, -2, -3, -4, 1 << 40
 """What a timer may be, beside the number of a message that arrives; RECEIVED is added to a transfer's number."""
 
@@ -29,7 +30,9 @@ Head = tuple[int, int, int, int, int, int, int, int, int]
 """A message before a link: (time, order, number, links behind, sender, instance, receiver, hop, last byte's time)."""
 Timer = tuple[int, int, int, int]
 """(time, instance, number of the message or what else, position or transfer)."""
-append, length, push, pop_head, pop_timer, swap = list.append, len, heappush, heappop, heappop, heappushpop
+append, length, swap = list.append, len, heappushpop
+push = push_head = heappush
+pop_timer = pop_head = heappop
 
 
 def first(heap: list[Any]) -> int:
@@ -56,7 +59,7 @@ class Layout:
     From `round_at` on are its rounds, from `message_at` on the messages of an entry by position, from `rank_at` on its
     ranks. One with `window` 0 is a list of transfers, from `transfer_at` on (with one behind the last); their senders
     and the packets of their receives are in the rounds, hops and receivers in the messages. Where it is `foreseen`,
-    what ranks do is known when messages are on their last links: they send one at a time, or all of a half at once.
+    what ranks do is known when messages are on their last links (`IN_TURN`, `AT_ONCE`; 0: it is not).
     """
 
     ranks: int
@@ -219,35 +222,6 @@ class Columns:
         return np.concatenate(parts[::-1], axis=1)
 
 
-class Lists:
-    """A state whose tables are lists, which follow the columns; `compiled.Arrays` has others."""
-
-    def __init__(self, state: State, columns: Mapping[str, Columns]):
-        self.core, self.state, self._columns = sys.modules[__name__], state, columns
-
-    def add(self, name: str, rows: list[Any]) -> None:
-        """More rows of a table."""
-        getattr(self.state, name).extend(rows)
-
-    def follow(self, entries: int) -> None:
-        """All that is known by now, and room in the heaps, which lists do not need."""
-        for name, columns in self._columns.items():
-            rows = getattr(self.state, name)
-            if len(rows) < columns.length:
-                rows.extend(map(ROWS[name], *columns.since(len(rows)).tolist()))
-
-    @property
-    def leaving(self) -> bool:
-        """Whether somebody leaves."""
-        return bool(self.state.left)
-
-    def left(self) -> list[tuple[int, int, int]]:
-        """Who leaves; they are told once."""
-        entries = self.state.left[:]
-        self.state.left.clear()
-        return entries
-
-
 def begin(s: State, number: int, now: int) -> None:
     """All ranks of an instance begin."""
     instance = s.instances[number]
@@ -258,9 +232,9 @@ def begin(s: State, number: int, now: int) -> None:
         slot.sent, slot.credits, slot.packets = 0, 0, 0 if instance.foreseen else layout.window
         slot.received = s.ranks[layout.rank_at + position].tasks
         slot.ready = then
-        if instance.foreseen and layout.window == 1:
+        if instance.foreseen == IN_TURN:
             _next(s, instance, number, -1, position, then)
-        elif instance.foreseen:
+        elif instance.foreseen == AT_ONCE:
             _burst(s, instance, number, position, 0, layout.half or layout.rounds, then)
         elif layout.window:
             push(s.timers, (then, number, START, position))
@@ -310,7 +284,7 @@ def serve(s: State, now: int, limit: int) -> int:
     while True:
         time, order, number, behind, sender, instance, receiver, at, tail = head
         if time >= until and time != now:
-            push(heads, head)
+            push_head(heads, head)
             return min(time, first(s.timers))
         hop, phase = hops[at], instances[instance]
         link, step = hop.link + phase.shift, hop.step
@@ -326,8 +300,10 @@ def serve(s: State, now: int, limit: int) -> int:
         if hop.left:
             head = swap(heads, (begins + step, order, number, behind + 1, sender, instance, receiver, at + 1, ends))
             continue
-        if phase.foreseen and ends > time:
+        if phase.foreseen == IN_TURN and ends > time:
             ends = _next(s, phase, instance, number - phase.base, receiver, ends)
+        elif phase.foreseen == AT_ONCE and ends > time:
+            ends = _gathered(s, phase, instance, number - phase.base, receiver, ends)
         else:
             push(s.timers, (ends, instance, number - phase.base, receiver))
         if ends < until:
@@ -345,7 +321,10 @@ def happen(s: State, now: int) -> None:
             append(s.left, (now, number, position))
             continue
         if instance.foreseen and what >= 0:
-            _next(s, instance, number, what, position, now)
+            if instance.foreseen == IN_TURN:
+                _next(s, instance, number, what, position, now)
+            else:
+                _gathered(s, instance, number, what, position, now)
             continue
         layout = layouts[instance.layout]
         if not layout.window:
@@ -367,8 +346,6 @@ def _next(s: State, instance: Instance, number: int, message: int, position: int
     """
     slot, layout = s.slots[instance.slot + position], s.layouts[instance.layout]
     mark, sent, until = instance.mark + position * layout.rounds, slot.sent, NEVER
-    if layout.window > 1:
-        return _gathered(s, instance, number, message, position, time)
     if message + 1 != sent:
         s.early[mark + message] = time + 1
         return until
@@ -385,7 +362,7 @@ def _next(s: State, instance: Instance, number: int, message: int, position: int
             until = min(time, until)
         else:
             head = (time, instance.order, instance.base + sent, NONE, name, number, entry.peer, entry.hop, time)
-            push(s.heads, head)
+            push_head(s.heads, head)
         came = s.early[mark + sent]
         sent += 1
         if not came:
@@ -406,12 +383,14 @@ def _gathered(s: State, instance: Instance, number: int, message: int, position:
     half, until = layout.half or layout.rounds, NEVER
     if message < half:
         slot.received += 1
-        slot.ready = max(slot.ready, time)
+        if slot.ready < time:
+            slot.ready = time
         if slot.received == half:
             until = _burst(s, instance, number, position, half, layout.rounds, slot.ready)
     else:
         slot.credits += 1
-        slot.packets = max(slot.packets, time)
+        if slot.packets < time:
+            slot.packets = time
     if slot.received + slot.credits == layout.rounds:
         leaves = max(slot.ready, slot.packets) + s.rounds[layout.round_at + layout.rounds - 1].pay
         push(s.timers, (leaves, number, LEAVE, position))
@@ -421,14 +400,16 @@ def _gathered(s: State, instance: Instance, number: int, message: int, position:
 
 def _burst(s: State, instance: Instance, number: int, position: int, first_one: int, end: int, time: int) -> int:
     """A rank sends some messages; returns when the first is there that needs no link."""
-    layout, until = s.layouts[instance.layout], NEVER
-    name = s.ranks[layout.rank_at + position].name
+    layout, until, order, base = s.layouts[instance.layout], NEVER, instance.order, instance.base
+    name, at, ranks = s.ranks[layout.rank_at + position].name, layout.message_at + position, layout.ranks
+    heads, rounds, messages = s.heads, s.rounds, s.messages
     for sent in range(first_one, end):
-        entry = s.rounds[layout.round_at + sent].entry
-        message = s.messages[layout.message_at + entry * layout.ranks + position]
-        _send(s, instance, number, sent, name, message.hop, message.peer, time)
+        message = messages[at + rounds[layout.round_at + sent].entry * ranks]
         if message.hop < 0:
+            push(s.timers, (time, number, sent, message.peer))
             until = time
+        else:
+            push_head(heads, (time, order, base + sent, NONE, name, number, message.peer, message.hop, time))
     return until
 
 
@@ -481,7 +462,7 @@ def _send(
     if hop < 0:
         push(s.timers, (now, number, message, receiver))
     else:
-        push(s.heads, (now, instance.order, instance.base + message, NONE, sender, number, receiver, hop, now))
+        push_head(s.heads, (now, instance.order, instance.base + message, NONE, sender, number, receiver, hop, now))
 
 
 def _transfer(s: State, number: int, what: int, position: int, now: int) -> None:

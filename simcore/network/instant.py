@@ -20,14 +20,14 @@ class Environment(simpy.Environment):
         self._now = now_ns
 
 
-class _EndOfInstant(simpy.Event):
-    """A triggered event behind all others of its time, those not yet scheduled included."""
+class _Call:
+    """As much of an event as calls back, made in a fraction of the time."""
 
-    def __init__(self, env: simpy.Environment, delay_ns: int, callback: Callable[[simpy.Event], None], priority: int):
-        super().__init__(env)
-        self._ok, self._value = True, None
-        self.callbacks.append(callback)
-        env.schedule(self, priority=priority, delay=delay_ns)  # type: ignore[arg-type]
+    __slots__ = ("callbacks",)
+    _ok = True
+
+    def __init__(self, callback: Callable[[simpy.Event], None]):
+        self.callbacks = [callback]
 
 
 class Timers:
@@ -45,7 +45,7 @@ class Timers:
         due = self._due.get(self._env.now + delay_ns)
         if due is None:
             self._due[self._env.now + delay_ns] = [callback]
-            self._env.timeout(delay_ns).callbacks.append(self._ring)
+            after(self._env, delay_ns, self._ring)
         else:
             due.append(callback)
 
@@ -59,9 +59,9 @@ TimersOfNpus = defaultdict[int, Timers]
 """The timers of every NPU, by its number."""
 
 
-def after(env: simpy.Environment, delay_ns: int, callback: Callable[[simpy.Event], None]) -> None:
+def after(env: simpy.Environment, delay_ns: float, callback: Callable[[simpy.Event], None]) -> None:
     """Call back in `delay_ns`; callbacks of one time run in the order of these calls."""
-    env.timeout(delay_ns).callbacks.append(callback)
+    env.schedule(_Call(callback), delay=delay_ns)  # type: ignore[arg-type]
 
 
 def on_arrival(env: simpy.Environment, delay_ns: int, callback: Callable[[simpy.Event], None]) -> None:
@@ -81,4 +81,5 @@ def at_end_of_instant(
 
     What `transmits` comes behind all decisions of the instant, which may have more to send, and what these let begin.
     """
-    _EndOfInstant(env, delay_ns, callback, TRANSMISSION if transmits else BEGINNING if begins else DECISION)
+    priority = TRANSMISSION if transmits else BEGINNING if begins else DECISION
+    env.schedule(_Call(callback), priority, delay_ns)  # type: ignore[arg-type]

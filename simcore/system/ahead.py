@@ -6,7 +6,7 @@ those before it are over and what lies between is computed. `whole` begins, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -120,8 +120,8 @@ def _legs_of(cell: Cell, first: int, end: int, requests: Mapping[Ref, Request]) 
 class Timed(NamedTuple):
     """A leg with the course of its collective, which begins at `begin_ns`.
 
-    By class: when it is sent, until when is computed what lies inside, when all chunks are there, when the NPU has that
-    behind it, and when it comes to the next leg.
+    By place of the class among all: when it is sent, until when is computed what lies inside, when all chunks are
+    there, when the NPU has that behind it, and when it comes to the next leg.
     """
 
     leg: Leg
@@ -130,13 +130,13 @@ class Timed(NamedTuple):
     course: Course
     offsets: Offsets | None
     begin_ns: int
-    came_ns: dict[int, int]
-    busy_ns: dict[int, int]
-    left_ns: dict[int, int]
-    over_ns: dict[int, int]
-    then_ns: dict[int, int]
+    came_ns: list[int]
+    busy_ns: list[int]
+    left_ns: list[int]
+    over_ns: list[int]
+    then_ns: list[int]
 
-    def fits(self, npu_class: int, came_ns: int) -> bool:
+    def fits(self, place: int, came_ns: int) -> bool:
         """Whether a class that comes then, counted from the beginning, goes on when this one does.
 
         How early it comes is no matter where all wait for the last, and longer than they compute.
@@ -144,33 +144,35 @@ class Timed(NamedTuple):
         # Where all begin together (no offsets) a class that comes later only computes what is inside later. Unless it
         # is behind with that when the collective is done, what follows is the same; of the rows before that, those that
         # depend on when it came are written from its own times (`Npu.tell`). With offsets, the course differs.
-        late_ns = came_ns - self.came_ns[npu_class] + self.begin_ns
-        done_ns = self.left_ns[npu_class] + self.request.update_ns
-        over_ns = max(self.busy_ns[npu_class] + late_ns, done_ns)
-        return not late_ns or (self.offsets is None and over_ns == self.over_ns[npu_class])
+        late_ns = came_ns - self.came_ns[place] + self.begin_ns
+        done_ns = self.left_ns[place] + self.request.update_ns
+        over_ns = max(self.busy_ns[place] + late_ns, done_ns)
+        return not late_ns or (self.offsets is None and over_ns == self.over_ns[place])
 
 
 class Ahead(Struct, frozen=True, eq=False):
     """Legs from number `at` on, in nanoseconds from the beginning of the first; `taken` are their links.
 
-    `rows` are the events by class, those of a leg cut where its computation inside, its chunks, its own end and the
-    computation behind it begin.
+    `places` say where each class stands. `rows` are the events by place, those of a leg cut where its computation
+    inside, its chunks, its own end and the computation behind it begin.
     """
 
     at: int
     legs: Sequence[Timed]
-    rows: Mapping[int, NDArray[np.int64]]
-    cuts: Mapping[int, Sequence[tuple[int, int, int, int]]]
+    rows: Sequence[NDArray[np.int64]]
+    cuts: Sequence[Sequence[tuple[int, int, int, int]]]
     taken: Taken
+    places: Mapping[int, int]
 
     def fits(self, at: int, came_ns: Mapping[int, int]) -> bool:
         """Whether what follows leg number `at` is told here, where classes send it at times from its beginning."""
         first = at - self.at
-        return 0 <= first < len(self.legs) and all(self.legs[first].fits(*each) for each in came_ns.items())
+        came = ((self.places[npu_class], time_ns) for npu_class, time_ns in came_ns.items())
+        return 0 <= first < len(self.legs) and all(self.legs[first].fits(*each) for each in came)
 
     def of_others(self, routes: Sequence[Route], came_ns: dict[int, int], course_of: CourseOf) -> Ahead | None:
         """The same of other classes, as fast and sent at the same times; None where their collectives differ."""
-        others = dict(zip(sorted(self.legs[0].came_ns), sorted(came_ns), strict=True))
+        others = dict(zip(self.places, sorted(came_ns), strict=True))
         courses: dict[tuple[int, int], Course] = {}
         legs = []
         for timed in self.legs:
@@ -183,10 +185,8 @@ class Ahead(Struct, frozen=True, eq=False):
                 if any(found[0].kinds[other] != timed.course.kinds[each] for each, other in others.items()):
                     return None
                 courses[key] = found[0]
-            times = ({others[each]: time_ns for each, time_ns in own.items()} for own in timed[-5:])
-            legs.append(Timed(*timed[:3], courses[key], None, timed.begin_ns, *times))
-        rows = {others[each]: own for each, own in self.rows.items()}
-        return Ahead(self.at, legs, rows, {others[each]: own for each, own in self.cuts.items()}, _links(legs))
+            legs.append(timed._replace(course=courses[key]))
+        return Ahead(self.at, legs, self.rows, self.cuts, _links(legs), _places(others.values()))
 
 
 CourseOf = Callable[[Request, Chunks, Mapping[int, int]], "tuple[Course, Offsets | None] | None"]
@@ -196,7 +196,8 @@ CourseOf = Callable[[Request, Chunks, Mapping[int, int]], "tuple[Course, Offsets
 def tell(routes: Sequence[Route], came_ns: dict[int, int], course_of: CourseOf) -> Ahead | None:
     """What NPUs do that send a collective of their legs at times from its beginning; None where that is not known."""
     some, told = routes[0], list[Timed]()
-    played: dict[int, list[_Played]] = {npu_class: [] for npu_class in came_ns}
+    npus = sorted((route.npu for route in routes), key=lambda npu: npu.npu_class)
+    played: list[list[_Played]] = [[] for _ in npus]
     for leg in some.legs.legs[some.at :]:
         request = some.npu.program.requests[leg.ref]
         chunks = some.npu.scheduler.chunks_of(request)
@@ -204,22 +205,26 @@ def tell(routes: Sequence[Route], came_ns: dict[int, int], course_of: CourseOf) 
         if found is None:
             break
         begin_ns = (max if found[1] is None else min)(came_ns.values())
-        timed = Timed(leg, request, chunks, *found, begin_ns, came_ns, {}, {}, {}, {})
-        for npu, *_ in routes:
-            own = _play(npu, timed)
-            played[npu.npu_class].append(own)
-            for times, time_ns in zip(timed[-4:], own.times_ns, strict=True):
-                times[npu.npu_class] = begin_ns + time_ns
+        timed = Timed(leg, request, chunks, *found, begin_ns, [came_ns[npu.npu_class] for npu in npus], [], [], [], [])
+        for npu, came, legs in zip(npus, timed.came_ns, played, strict=True):
+            legs.append(_play(npu, timed, came - begin_ns))
+            for times, time_ns in zip(timed[-4:], legs[-1].times_ns, strict=True):
+                times.append(begin_ns + time_ns)
         told.append(timed)
-        came_ns = timed.then_ns
+        came_ns = {npu.npu_class: time_ns for npu, time_ns in zip(npus, timed.then_ns, strict=True)}
     if not told:
         return None
     begins_ns = [timed.begin_ns for timed in told]
-    tables = {each: _table(own, begins_ns) for each, own in played.items()}
-    cuts = {each: _cuts(own) for each, own in played.items()}
-    for table in tables.values():
+    tables = [_table(own, begins_ns) for own in played]
+    for table in tables:
         table[:, LAYER] = np.searchsorted(some.legs.rows, table[:, LAYER])
-    return Ahead(some.at, told, tables, cuts, _links(told))
+    places = _places(npu.npu_class for npu in npus)
+    return Ahead(some.at, told, tables, [*map(_cuts, played)], _links(told), places)
+
+
+def _places(classes: Iterable[int]) -> dict[int, int]:
+    """Where each class stands."""
+    return {npu_class: place for place, npu_class in enumerate(classes)}
 
 
 def _links(legs: Sequence[Timed]) -> Taken:
@@ -255,9 +260,8 @@ def _cuts(played: Sequence[_Played]) -> list[tuple[int, int, int, int]]:
     return [(at, at + leg.cuts[0], at + leg.cuts[1], at + leg.cuts[2]) for at, leg in zip(firsts, played, strict=False)]
 
 
-def _play(npu: Npu, timed: Timed) -> _Played:
-    """What an NPU does in a leg; who is as fast and has the same times does the same."""
-    late_ns = timed.came_ns[npu.npu_class] - timed.begin_ns
+def _play(npu: Npu, timed: Timed, late_ns: int) -> _Played:
+    """What an NPU does in a leg that it comes to then; who is as fast and has the same times does the same."""
     key = late_ns, id(npu.program.compute_ns), timed.course.kinds[npu.npu_class]
     found = timed.leg.played.get(key)
     if found is None:

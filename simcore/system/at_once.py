@@ -69,16 +69,22 @@ class _Messages:
 
     def batch(self, links: LinkGraph) -> Batch | None:
         """What becomes of all of them, half by half where the first is over when the other begins."""
-        columns, first = (self._src, self._dst, self._size, self._start_ns), np.flatnonzero(self._first)
-        found = solve_batch(links, *(column[first] for column in columns), rounds=self._round[first])
-        if found is None or len(first) == len(self._first):
-            return found or play_windows(links, *columns, self._round, self._arrived)
-        sent, start_ns = self._arrived(first, found.arrival_ns)
-        if start_ns.min() < found.arrival_ns.max():
+        routes, first = links.routes(self._src, self._dst), np.flatnonzero(self._first)
+        whole = len(first) == len(self._first)
+
+        def solved(own: IntArray) -> Batch | None:
+            ways = routes if whole else links.routes(self._src[own], self._dst[own])
+            return solve_batch(links, ways, self._size[own], self._start_ns[own], rounds=self._round[own])
+
+        found = solved(first)
+        if found and not whole:
+            sent, start_ns = self._arrived(first, found.arrival_ns)
+            if start_ns.min() >= found.arrival_ns.max():
+                other = solved(sent)
+                return other and found.then(other, first, sent)
             self._begin()
-            return play_windows(links, *columns[:-1], self._start_ns, self._round, self._arrived)
-        other = solve_batch(links, *(column[sent] for column in columns), rounds=self._round[sent])
-        return other and found.then(other, first, sent)
+            found = None
+        return found or play_windows(links, routes, self._src, self._size, self._start_ns, self._round, self._arrived)
 
     def _arrived(self, messages: IntArray, times_ns: IntArray) -> tuple[IntArray, IntArray]:
         """As `windows.Arrived`: a rank sends the other half as it is done with the first, once all of that is there."""

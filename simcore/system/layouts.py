@@ -12,17 +12,19 @@ from msgspec import Struct, field
 from simcore.network.clock import occupied_ns, steps
 from simcore.network.compiled import Arrays, Known, installed, kept
 from simcore.network.core import (
+    AT_ONCE,
+    IN_TURN,
     NEVER,
     Columns,
     Instance,
     Layout,
-    Lists,
     Rank,
     Round,
     Slot,
     State,
     Transfer,
 )
+from simcore.network.lists import Lists
 from simcore.network.topology.fabric import IntArray, Routes
 from simcore.network.topology.links import LinkGraph
 from simcore.system.plans.maker import Costs
@@ -32,8 +34,12 @@ from simcore.system.solver import sends_at_once
 MESSAGE = -1
 """The layout of a message of no phase."""
 MESSAGES_AT_ONCE = 1 << 16
-ENOUGH = {True: 200_000, False: 2_000_000}
-"""So many messages take Python (5 us each) as long as loading what is compiled (1 s), and as compiling it (10 s)."""
+ENOUGH = {True: 800_000, False: 10_000_000}
+"""So many messages and links that they cross take Python as long as loading what is compiled, and as compiling it.
+
+Loading takes 0.5 s, compiling 6.5 s. Each message and each link takes 0.5 to 0.8 us, measured on rings, meshes, tori
+and switches, where ranks send in turn or all at once.
+"""
 
 
 class Shape(Struct, frozen=True):
@@ -70,7 +76,6 @@ class Extent(NamedTuple):
     """
 
     ranks: int
-    messages: int
     marks: int
     entries: int
 
@@ -78,8 +83,9 @@ class Extent(NamedTuple):
 class Layouts:
     """The columns of `State` that do not change in a run, filled as phases and messages come along.
 
-    `begun` counts messages of instances; `known`: the same columns as arrays, where compiled functions can play.
-    `share` says how much of the run is over, 0 where nobody knows.
+    `begun` counts messages of instances and the links that they cross, `work` those of each layout; `known`: the same
+    columns as arrays, where compiled functions can play. `share` says how much of the run is over, 0 where nobody
+    knows.
     """
 
     def __init__(self, *, timed: bool, share: Callable[[], float] = lambda: 0.0):
@@ -88,13 +94,15 @@ class Layouts:
         self._compiles, self._asks_from = False, ENOUGH[kept()] / 4
         self.columns = {"hops": Columns(5), "messages": Columns(3)}
         self.known = Known(self.state, self.columns) if installed() and not timed else None
+        self.work: list[int] = []
         self._hops: dict[Shape, dict[tuple[int, int, int], int]] = {}
+        self._work: dict[int, int] = {-1: 1}  # of messages, by first hops
 
     @property
     def compiles(self) -> bool:
-        """Whether so many messages are still to come that compiled functions repay loading them.
+        """Whether so much is still to come that compiled functions repay loading them.
 
-        As many are taken to come as there were, where nobody knows how much of the run is over.
+        As much is taken to come as there was, where nobody knows how much of the run is over.
         """
         if not self._compiles and self.begun > self._asks_from:
             share, self._asks_from = self._share(), 1.25 * self.begun
@@ -104,12 +112,12 @@ class Layouts:
     def extent(self, layout: int) -> Extent:
         """The size of an instance."""
         if layout == MESSAGE:
-            return Extent(0, 1, 0, 1)
+            return Extent(0, 0, 1)
         own = self.state.layouts[layout]
         ranks, rounds = own.ranks, own.rounds
         if own.window:
-            return Extent(ranks, ranks * rounds, ranks * rounds, ranks * (min(own.window, rounds) + 1))
-        return Extent(ranks, rounds, rounds, ranks + rounds)
+            return Extent(ranks, ranks * rounds, ranks * (min(own.window, rounds) + 1))
+        return Extent(ranks, rounds, ranks + rounds)
 
     def hops(self, shape: Shape, src: IntArray, dst: IntArray, size_bytes: Sequence[int]) -> list[int]:
         """The first hops of messages between NPUs of a place; -1 of one to itself."""
@@ -129,7 +137,12 @@ class Layouts:
         left -= np.arange(len(sizes))
         self.columns["hops"].add(routes.links, steps(graph.latency_ns, routes), spent_ns, sizes, left)
         found: list[int] = np.where(routes.counts > 0, first + routes.offsets[:-1], -1).tolist()
+        self._work.update(zip(found, (routes.counts + 1).tolist(), strict=True))
         return found
+
+    def work_of(self, hops: Sequence[int]) -> list[int]:
+        """Of messages, how much is played: themselves and the links that they cross."""
+        return [self._work[hop] for hop in hops]
 
     def of(self, shape: Shape, plan: Plan, members: IntArray, costs: Costs) -> list[tuple[int, int]]:
         """Of a playable plan among some NPUs of a place: its layouts, and the number of the first message of each."""
@@ -158,7 +171,10 @@ class Layouts:
         for number, (entry, count) in enumerate(plan.rounds):
             s.rounds.extend(Round(number, costs.received_ns(entry.reduce_bytes)) for _ in range(count))
         waits = plan.half and s.rounds[-plan.num_rounds].pay
-        s.layouts[layout].foreseen = int(plan.window == 1 or (sends_at_once(plan, costs) and not waits))
+        if plan.window == 1:
+            s.layouts[layout].foreseen = IN_TURN
+        elif sends_at_once(plan, costs) and not waits:
+            s.layouts[layout].foreseen = AT_ONCE
         most = max(1, MESSAGES_AT_ONCE // len(senders))
         for first in range(0, len(plan.rounds), most):
             entries = [entry for entry, _ in plan.rounds[first : first + most]]
@@ -167,6 +183,7 @@ class Layouts:
             hops = self.hops(shape, np.tile(members[senders], len(entries)), members[peers], sizes.tolist())
             counts = np.repeat([count for _, count in plan.rounds[first : first + most]], len(senders))
             self.columns["messages"].add(np.array(hops), peers * (not shape.lone), counts)
+            self.work[layout] += int(np.dot(self.work_of(hops), counts))
         return layout
 
     def _transfers(self, shape: Shape, plan: Plan, members: IntArray, costs: Costs) -> int:
@@ -175,6 +192,7 @@ class Layouts:
         src, dst = (np.array([getattr(entry, end) for entry in entries], np.int64) for end in ("src", "dst"))
         hops = self.hops(shape, members[src], members[dst], [entry.size_bytes for entry in entries])
         self.columns["messages"].add(np.array(hops, np.int64), dst, np.ones_like(dst))
+        self.work[layout] = sum(self.work_of(hops))
         s.rounds.extend(Round(entry.src, costs.received_ns(entry.charge_bytes)) for entry in entries)
         behind = _lines(plan)
         followers = set(behind.values())
@@ -192,6 +210,7 @@ class Layouts:
         firsts = [len(s.rounds), self.columns["messages"].length, len(s.ranks), len(s.transfers)]
         s.layouts.append(Layout(len(members), rounds, window, half, endpoint_ns, *firsts))
         s.ranks.extend(Rank(name, 0) for name in members.tolist())
+        self.work.append(0)
         return len(s.layouts) - 1
 
 
@@ -246,6 +265,7 @@ class Running:
         """Begin a phase of a group; the instance."""
         instance = self._instance(layout, order, base, shift)
         self._played[shift][layout] += 1
+        self._layouts.begun += self._layouts.work[layout]
         self._columns.core.begin(self._columns.state, instance, now_ns)
         return instance
 
@@ -253,6 +273,7 @@ class Running:
         """Send a message of no phase; the instance."""
         instance = self._instance(MESSAGE, order, number, shift)
         self._sent[shift][hop] += 1
+        self._layouts.begun += self._layouts.work_of([hop])[0]
         self._columns.core.hand_over(self._columns.state, instance, sender, hop, now_ns)
         return instance
 
@@ -286,7 +307,6 @@ class Running:
 
     def _instance(self, layout: int, order: int, base: int, shift: int) -> int:
         extent = self._layouts.extent(layout)
-        self._layouts.begun += extent.messages
         self._entries += extent.entries
         idle = self._idle.get(layout)
         instance = idle.pop() if idle else self._instances

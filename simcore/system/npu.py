@@ -308,7 +308,7 @@ class Npu:
 
     def tell(self, dataset: Dataset, route: Route, ahead: Ahead, last: int, zero_ns: int) -> None:
         """Legs went by as was told, from that of `dataset` up to number `last`; they are counted from `zero_ns`."""
-        first, own = route.at - ahead.at, self.npu_class
+        first, own = route.at - ahead.at, ahead.places[self.npu_class]
         leg, cuts, rows = ahead.legs[first], ahead.cuts[own], ahead.rows[own]
         _, chunks, ended, after = cuts[first]
         self._write(rows[chunks:ended], route, zero_ns)
@@ -325,7 +325,7 @@ class Npu:
     def send_again(self, dataset: Dataset, route: Route, ahead: Ahead, at: int, zero_ns: int) -> Dataset:
         """A collective that was told ahead is under way from now on, in the place of the one that it was told with."""
         self.tell(dataset, route, ahead, at, zero_ns)
-        own, timed = self.npu_class, ahead.legs[at]
+        own, timed = ahead.places[self.npu_class], ahead.legs[at]
         inside, chunks, *_ = ahead.cuts[own][at]
         self._write(ahead.rows[own][inside:chunks], route, zero_ns)
         ref = route.cell.steps[timed.leg.step].issue or timed.leg.ref

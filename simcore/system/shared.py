@@ -160,13 +160,13 @@ class Shared(Transport):
 
         return free
 
-    def count(self, taken: Taken, begin_ns: int, until_ns: int) -> None:
-        """Count what has begun before a time, both counted from the beginning."""
+    def count(self, taken: Taken, firsts_ns: Sequence[int], until_ns: int = LAST) -> None:
+        """Count what has begun from each of some beginnings on, before a time that is counted from there."""
         for key, _, begun in taken:
             place = self._place_at(*key)
             for kind, begins_ns in begun.items():
-                past = [begin_ns + each for each in begins_ns if each < until_ns]
-                place.begun.setdefault(kind, []).extend(past)
+                past = [each for each in begins_ns if each < until_ns]
+                place.begun.setdefault(kind, []).extend(first_ns + each for first_ns in firsts_ns for each in past)
 
     def resume(self, classes: Sequence[int], streams: Mapping[int, Stream], begin_ns: int, until_ns: int) -> None:
         """Go on with a phase that classes began, and is counted; those of `streams` are in it at `until_ns`."""

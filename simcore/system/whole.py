@@ -7,7 +7,6 @@ that: its chunks go on, each for itself, from where they are then.
 from __future__ import annotations
 
 from bisect import bisect
-from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -18,7 +17,7 @@ from msgspec import Struct, field
 from simcore.network.instant import Environment, Timers, after, at_end_of_instant
 from simcore.system.ahead import Ahead, Legs, Timed, tell
 from simcore.system.gates import Gang, GangGate, Span
-from simcore.system.shared import LAST, Shared, Taken
+from simcore.system.shared import Shared, Taken
 from simcore.system.streams import Chunks, Dataset, Request, Stream
 
 MOST_KNOWN = 8
@@ -26,11 +25,6 @@ MOST_KNOWN = 8
 
 Classes come apart by other times in other cells (stragglers, transfers between stages), and each such case is told
 anew. Few come back; where none does, the bound keeps the list that is looked through short.
-"""
-
-LONGEST_REST, REPAID = 8, 4
-"""Who is disturbed twice in a row plays 1 collective before the next is told; who is again 2, and so on to 64.
-So many collectives that went by as they were told repay telling them.
 """
 
 
@@ -80,11 +74,6 @@ class _Ahead(NamedTuple):
     first: int
     zero_ns: int
 
-    def repaid(self, now_ns: int) -> bool:
-        """Whether enough legs have gone by as they were told."""
-        legs = self.told.legs[self.first + REPAID : self.first + REPAID + 1]
-        return any(leg.begin_ns <= now_ns - self.zero_ns for leg in legs)
-
 
 class Wholes:
     """The collectives of a run that are told as a whole; `gang` and `transport` play those that are not.
@@ -103,8 +92,6 @@ class Wholes:
         self._like: dict[tuple[Hashable, ...], Ahead] = {}  # by what makes classes of several groups alike
         self._coming: dict[tuple[str, int, int], _Whole] = {}
         self._of: dict[int, _Whole] = {}  # what a class is in
-        self._disturbed: Counter[int] = Counter()  # how often in a row, by first class
-        self._rests: Counter[int] = Counter()  # how many of its collectives are not told until it tries again
         self._ready: list[_Whole] = []
 
     def send(self, npu_class: int, dataset: Dataset, *, idle: bool) -> None:
@@ -181,10 +168,7 @@ class Wholes:
         return found
 
     def _begin(self, whole: _Whole) -> bool:
-        """Whether it is known what a collective will do; who is disturbed again and again tries ever more rarely."""
-        if self._rests[whole.classes[0]]:
-            self._rests[whole.classes[0]] -= 1
-            return False
+        """Whether it is known what a collective will do."""
         some = next(iter(whole.there.values()))
         if not self._classes_of(whole.classes[0], some.chunks)[1]:
             whole.offsets = self._expected(whole)
@@ -213,9 +197,9 @@ class Wholes:
         if whole.free:  # its own links, which it takes again, with those of the legs where these are free
             whole.free()
         now_ns = int(self._env.now)
-        if ahead and self._take(whole, ahead.told.taken, ahead.zero_ns + max(ahead.told.legs[-1].left_ns.values())):
+        if ahead and self._take(whole, ahead.told.taken, ahead.zero_ns + max(ahead.told.legs[-1].left_ns)):
             whole.ahead = ahead
-            for npu_class, then_ns in ahead.told.legs[-1].then_ns.items():
+            for npu_class, then_ns in zip(ahead.told.places, ahead.told.legs[-1].then_ns, strict=True):
                 self._timers.after(ahead.zero_ns + then_ns - now_ns, partial(self._past, whole, ahead, npu_class))
         elif not self._take(whole, course.taken, whole.begin_ns + course.exits[-1][0]):
             return False
@@ -286,9 +270,11 @@ class Wholes:
         if whole.broken:
             return
         if len(whole.there) == 1:
-            self._disturbed[whole.classes[0]] = 0
+            begins_ns: dict[Course, list[int]] = {}
             for leg in ahead.told.legs[ahead.first :]:
-                self._transport.count(leg.course.taken, ahead.zero_ns + leg.begin_ns, LAST)
+                begins_ns.setdefault(leg.course, []).append(ahead.zero_ns + leg.begin_ns)
+            for course, firsts_ns in begins_ns.items():
+                self._transport.count(course.taken, firsts_ns)
         del self._of[npu_class]
         self._go_on_behind(whole.there.pop(npu_class), ahead, npu_class, len(ahead.told.legs) - 1)
 
@@ -300,8 +286,9 @@ class Wholes:
         since_ns = now_ns - ahead.zero_ns
         under_way: dict[int, dict[int, Dataset]] = {}
         for npu_class, dataset in there.items():
-            at = bisect(legs, since_ns, ahead.first, key=lambda leg: leg.came_ns[npu_class]) - 1
-            if legs[at].left_ns[npu_class] <= since_ns:
+            place = ahead.told.places[npu_class]
+            at = bisect(legs, since_ns, ahead.first, key=lambda leg: leg.came_ns[place]) - 1
+            if legs[at].left_ns[place] <= since_ns:
                 self._go_on_behind(dataset, ahead, npu_class, at)
             else:
                 route, own = dataset.route, under_way.setdefault(at, {})
@@ -310,14 +297,15 @@ class Wholes:
                     own[npu_class] = route.npu.send_again(dataset, route, ahead.told, at, ahead.zero_ns)
         for at, leg in enumerate(legs[ahead.first :], ahead.first):
             if at in under_way:
-                self._resume(whole, leg, under_way[at], ahead.zero_ns)
+                self._resume(whole, ahead, leg, under_way[at])
             elif leg.begin_ns <= since_ns:
-                self._transport.count(leg.course.taken, ahead.zero_ns + leg.begin_ns, since_ns + 1 - leg.begin_ns)
+                self._transport.count(leg.course.taken, [ahead.zero_ns + leg.begin_ns], since_ns + 1 - leg.begin_ns)
 
-    def _resume(self, whole: _Whole, leg: Timed, there: dict[int, Dataset], zero_ns: int) -> None:
+    def _resume(self, whole: _Whole, ahead: _Ahead, leg: Timed, there: dict[int, Dataset]) -> None:
         """A collective under way, or one that waits for others, goes on by itself."""
-        now_ns, begin_ns = int(self._env.now), zero_ns + leg.begin_ns
-        came_ns = {each: zero_ns + when_ns for each, when_ns in leg.came_ns.items() if zero_ns + when_ns <= now_ns}
+        now_ns, begin_ns = int(self._env.now), ahead.zero_ns + leg.begin_ns
+        all_ns = zip(ahead.told.places, (ahead.zero_ns + when_ns for when_ns in leg.came_ns), strict=True)
+        came_ns = {npu_class: when_ns for npu_class, when_ns in all_ns if when_ns <= now_ns}
         begun = begin_ns <= now_ns
         # Who has not come yet computes and will look for the others: as for any collective that is under way or waits.
         alone = _Whole(whole.classes, leg.offsets, {} if begun else there, came_ns, begun)
@@ -333,7 +321,7 @@ class Wholes:
         """A class has a leg behind it, and goes on by itself when it has computed what follows."""
         told, route, leg = ahead.told, dataset.route, ahead.told.legs[at]
         if route and leg.leg.rejoin:
-            then_ns = ahead.zero_ns + leg.then_ns[npu_class]
+            then_ns = ahead.zero_ns + leg.then_ns[told.places[npu_class]]
             route.npu.tell(dataset, route, told, at + 1, ahead.zero_ns)
             route.npu.sends(route.cell.steps[leg.leg.rejoin.step] if leg.leg.rejoin.computed else None, then_ns)
             self._timers.after(then_ns - int(self._env.now), partial(route.npu.go_on, dataset, leg.leg.rejoin))
@@ -349,8 +337,7 @@ class Wholes:
         if whole.broken or whole.ahead or whole.course is None:
             return
         if len(classes) == len(whole.there) and len(whole.came) == len(whole.classes):
-            self._disturbed[whole.classes[0]] = 0
-            self._transport.count(whole.course.taken, whole.begin_ns, LAST)
+            self._transport.count(whole.course.taken, [whole.begin_ns])
         for npu_class in classes:
             del self._of[npu_class]
             spans = whole.course.spans[npu_class]
@@ -363,10 +350,6 @@ class Wholes:
         for npu_class in there:
             self._of.pop(npu_class, None)
         course, whole.course = whole.course, None
-        if whole.free:
-            first, now_ns = whole.classes[0], int(self._env.now)
-            self._disturbed[first] = 0 if whole.ahead and whole.ahead.repaid(now_ns) else self._disturbed[first] + 1
-            self._rests[first] = (1 << min(self._disturbed[first], LONGEST_REST)) // 4
         if whole.ahead and whole.free:
             whole.free()
             self._leave(whole, whole.ahead, there)
@@ -383,7 +366,7 @@ class Wholes:
     def _go_on(self, course: Course, there: Mapping[int, Dataset], begin_ns: int, until_ns: int) -> None:
         """Let chunks do what they do from a time on; all before has happened as it was told."""
         until = until_ns - begin_ns
-        self._transport.count(course.taken, begin_ns, until)
+        self._transport.count(course.taken, [begin_ns], until)
         flying: dict[tuple[int, int, int], dict[int, Stream]] = {}
         waiting = []
         for npu_class, dataset in there.items():

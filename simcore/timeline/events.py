@@ -70,11 +70,20 @@ class EventBuffer:
 
     def table(self) -> EventTable:
         """Everything written so far, as columns, ordered by start, class and stream."""
-        rows = np.asarray(self._rows, np.int64).reshape(-1, len(COLUMNS))
-        order = np.lexsort((rows[:, 3], rows[:, 1], rows[:, 0], rows[:, 2]))
+        columns = np.ascontiguousarray(np.asarray(self._rows, np.int64).reshape(-1, len(COLUMNS)).T)
+        order = _in_order(*columns[:4])
         messages = np.array(self._messages, dtype=np.int64).reshape(-1, 2)
-        table = EventTable(tuple(self._names), *rows[order].T.copy())
-        return replace(table, messages=_renumbered(messages, order, len(rows)))
+        table = EventTable(tuple(self._names), *columns.take(order, axis=1))
+        return replace(table, messages=_renumbered(messages, order, len(order)))
+
+
+def _in_order(*columns: NDArray[np.int64]) -> NDArray[np.intp]:
+    """Rows of (class, stream, start, end) by start, class, stream and end; two keys are sorted faster than four."""
+    npu_class, stream, start_ns, end_ns = columns
+    classes, streams, starts = (int(column.max(initial=0)) + 1 for column in columns[:3])
+    if starts * classes * streams >= 1 << 63:
+        return np.lexsort((end_ns, stream, npu_class, start_ns))
+    return np.lexsort((end_ns, (start_ns * classes + npu_class) * streams + stream))
 
 
 def _renumbered(messages: NDArray[np.int64], kept: NDArray[np.intp], num_rows: int) -> NDArray[np.int64]:

@@ -102,7 +102,7 @@ def send_all(
     free_ns: IntArray,
 ) -> Batch:  # fmt: skip
     """`solve_batch` where it has an answer, otherwise `step_batch`."""
-    solved = solve_batch(links, src, dst, size_bytes, start_ns, tree=tree, free_ns=free_ns)
+    solved = solve_batch(links, links.routes(src, dst), size_bytes, start_ns, tree=tree, free_ns=free_ns)
     return solved or step_batch(links, src, dst, size_bytes, start_ns, tree, free_ns)
 
 

@@ -353,7 +353,7 @@ def test_a_multicast_reaches_all_and_on_plain_dimensions_it_is_a_tree(topology, 
 def test_a_batch_is_served_as_by_the_simulation_to_the_nanosecond(case):
     links, messages = case
     time, src, dst, size = (np.array(column) for column in zip(*messages, strict=True))
-    batch = solve_batch(links, src, dst, size, time)
+    batch = solve_batch(links, links.routes(src, dst), size, time)
     if batch is None:
         return
     arrived, made = run(CutThrough, links, messages)
@@ -367,10 +367,10 @@ def test_only_rings_and_dragonflies_need_stepping(dim):
     links = LinkGraph(Topology((dim,)))
     ids, away = all_pairs(links)
     if dim.kind in {"Mesh", "FullyConnected", "Switch", "FatTree"}:
-        assert solve_batch(links, ids, away, 1000, 0) is not None
+        assert solve_batch(links, links.routes(ids, away), 1000, 0) is not None
 
 
 @pytest.mark.parametrize(("kind", "solved"), [("Mesh", True), ("Ring", False)])
 def test_an_all_to_all_is_solved_on_a_mesh_and_refused_on_a_torus(kind, solved):
     links = LinkGraph(Topology((Dimension(kind, 5, 1e9, 1.0), Dimension(kind, 5, 1e9, 1.0))))
-    assert (solve_batch(links, *all_pairs(links), 1000, 0) is not None) == solved
+    assert (solve_batch(links, links.routes(*all_pairs(links)), 1000, 0) is not None) == solved

@@ -45,7 +45,7 @@ def test_bytes_hops_and_hottest_link_are_those_of_the_reference(flows):
     assert len(combine) * VECTOR_BYTES == pytest.approx(129.0e6, rel=1e-3)
     links = LinkGraph(Topology((Dimension("Mesh", 8, 100e9, 1.0), Dimension("Mesh", 7, 100e9, 1.0))))
     src, dst = np.concatenate(flows).T
-    batch = solve_batch(links, src, dst, VECTOR_BYTES, 0)
+    batch = solve_batch(links, links.routes(src, dst), VECTOR_BYTES, 0)
     assert np.count_nonzero(batch.size_bytes) == 194
     assert batch.size_bytes.max() == pytest.approx(11.9e6, rel=5e-3)
     assert batch.size_bytes.mean() == pytest.approx(6.27e6, rel=1e-3)

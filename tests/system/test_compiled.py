@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import simcore
-from simcore.network import core, heaps
+from simcore.network import core, heaps, lists
 from simcore.network.core import NEVER, State
 from simcore.network.heaps import Heap
+from simcore.network.lists import Calendar, _crowded_core
 from simcore.system import layouts
 from tests.system.test_alone import SYSTEMS, TOPOLOGIES, WORKLOAD
 
@@ -49,6 +50,37 @@ def test_heaps_in_arrays_and_in_lists_give_entries_in_order_also_those_that_come
     assert found[0] == found[1]
     assert found[0] == sorted(found[0])
     assert len(found[0]) == len(entries) + sum(entry[0] == late and entry[1] < 2 for entry in entries)
+
+
+@given(st.lists(st.tuples(*[st.integers(0, 3)] * 4), max_size=40), st.integers(0, 3))
+def test_a_calendar_gives_heads_in_order_also_those_that_come_meanwhile_or_before(entries, late):
+    """A head may come again at the same time, as over a link without latency, or while later ones have their turn."""
+    heap, told = [(NEVER, 0, 0, 0)], []
+    calendar: Any = Calendar.of(heap)
+    given = _crowded_core()
+    for number, entry in enumerate(entries):
+        core.push(heap, entry)
+        given.push_head(calendar, entry)
+        if number % 5 == 4:
+            again = (late, *entry[1:])
+            told.append((core.swap(heap, again), given.swap(calendar, again)))
+        elif number % 3 == 2:
+            told.append((core.pop_head(heap), given.pop_head(calendar)))
+    told += [(core.pop_head(heap), given.pop_head(calendar)) for _ in range(len(heap))]
+    assert all(one == other for one, other in told)
+    assert not [*calendar]
+
+
+@pytest.mark.parametrize("algorithm", SYSTEMS)
+def test_a_calendar_answers_as_a_heap_does(tmp_path, monkeypatch, algorithm):
+    topology, dims = TOPOLOGIES["dragonfly"]
+    system = {key: value[:dims] for key, value in SYSTEMS[algorithm].items()} | {"preferred-dataset-splits": 3}
+    for file, text in {"w.txt": WORKLOAD, "net.yml": topology, "sys.json": json.dumps(system)}.items():
+        (tmp_path / file).write_text(text)
+    paths = [str(tmp_path / file) for file in ("w.txt", "net.yml", "sys.json")]
+    heap = simcore.run(*paths, straggler="3=1.5", no_fold=True).to_dict()
+    monkeypatch.setattr(lists, "CROWDED", 0)
+    assert simcore.run(*paths, straggler="3=1.5", no_fold=True).to_dict() == heap
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.4, 0.6, 0.9])

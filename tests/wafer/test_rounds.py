@@ -38,7 +38,7 @@ def test_stepping_and_solving_agree_on_a_mesh(messages, free):
     graph = mesh()
     source, target, size, start, tree = columns(messages)
     busy = np.arange(len(graph)) % 3 * free
-    solved = solve_batch(graph, source, target, size, start, tree=tree, free_ns=busy)
+    solved = solve_batch(graph, graph.routes(source, target), size, start, tree=tree, free_ns=busy)
     stepped = step_batch(graph, source, target, size, start, tree, busy)
     for name in ("arrival_ns", "size_bytes", "busy_ns", "free_ns"):
         assert getattr(solved, name).tolist() == getattr(stepped, name).tolist(), name
@@ -68,7 +68,9 @@ def test_multicasts_solved_at_once_arrive_as_those_of_the_network(calls):
         env.process(send(number, source, others, size, start))
     env.run()
     source, target, size, start, tree = np.array(rows, np.int64).reshape(-1, 5).T
-    batch = solve_batch(graph, source, target, size, start, tree=tree, free_ns=np.zeros(len(graph), np.int64))
+    batch = solve_batch(
+        graph, graph.routes(source, target), size, start, tree=tree, free_ns=np.zeros(len(graph), np.int64)
+    )
     assert dict(zip(zip(tree.tolist(), target.tolist(), strict=True), batch.arrival_ns.tolist(), strict=True)) == found
     assert batch.size_bytes.tolist() == network.counts()[0].tolist()
 
@@ -79,7 +81,7 @@ def test_a_torus_is_stepped():
     ids = np.arange(5)
     source, target = np.tile(ids, 2), np.concatenate([(ids + 2) % 5, (ids + 1) % 5])
     size, start, free = np.full(10, 100), np.zeros(10, np.int64), np.zeros(len(graph), np.int64)
-    assert solve_batch(graph, source, target, size, start) is None
+    assert solve_batch(graph, graph.routes(source, target), size, start) is None
     batch = send_all(graph, source, target, size, start, np.full(10, -1), free)
     assert (batch.busy_ns <= batch.arrival_ns.max()).all()
     assert batch.size_bytes.sum() == 100 * sum(len(graph.route(a, b)) for a, b in zip(source, target, strict=True))
