@@ -66,7 +66,7 @@ def after(env: simpy.Environment, delay_ns: float, callback: Callable[[simpy.Eve
 
 def on_arrival(env: simpy.Environment, delay_ns: int, callback: Callable[[simpy.Event], None]) -> None:
     """Call back in `delay_ns`, behind what ranks do by themselves then: a credit of that time allows nothing yet."""
-    _EndOfInstant(env, delay_ns, callback, ARRIVAL)
+    env.schedule(_Call(callback), ARRIVAL, delay_ns)  # type: ignore[arg-type]
 
 
 def at_end_of_instant(
