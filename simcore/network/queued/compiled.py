@@ -17,6 +17,7 @@ from simcore.network.heaps import Heap
 from simcore.network.queued import core, laws
 from simcore.network.queued.core import CHANGES, FREE_READING, FREE_SEGMENT, READINGS, ROWS, SEGMENTS, TABLES
 from simcore.network.queued.core import Port, Reading, Segment, State
+from simcore.network.topology.fabric import IntArray
 
 WIDTHS = {"heads": 9, "timers": 4}
 NOTED = ("left", "curves", "times")
@@ -39,12 +40,12 @@ class Lists:
         rows.append(row)
         return len(rows) - 1
 
-    def take(self, name: str) -> Sequence[tuple[int, int, int]]:
+    def take(self, name: str) -> IntArray:
         """What was noted."""
         rows = getattr(self.state, name)
-        found = rows[:]
+        found = np.array(rows, np.int64).reshape(-1, 3)
         rows.clear()
-        return cast("Sequence[tuple[int, int, int]]", found)
+        return found
 
     def ports(self) -> list[Port]:
         """As they stand."""
@@ -103,12 +104,12 @@ class Arrays(Lists):
         table[before:now] = _records(name, rows)
         self.state = self.state._replace(**{name: table})
 
-    def take(self, name: str) -> Sequence[tuple[int, int, int]]:
+    def take(self, name: str) -> IntArray:
         """As `Lists.take`."""
         rows = getattr(self.state, name)
-        found = rows[1 : rows[0, 0] + 1].tolist()
+        found: IntArray = rows[1 : rows[0, 0] + 1].copy()
         rows[0, 0] = 0
-        return cast("Sequence[tuple[int, int, int]]", found)
+        return found
 
     def grow(self) -> None:
         """As `Lists.grow`, and more room in the heaps."""

@@ -26,12 +26,12 @@ KINDS = 8
 """What a change may be. It is ordered by its number, of which the kind is the last part."""
 UNLIMITED, CREDITS, PFC, DROP = range(4)
 """How the buffer behind a link is guarded."""
-NUMBER, PENDING, ALIVE, READ, FREE_SEGMENT, FREE_READING, SETTLED, GUIDE, LOOK_AT, NOW, TIMED, SEGMENTS, READINGS, CHANGES, ROWS = (
-    range(15)
+NUMBER, PENDING, ALIVE, READ, FREE_SEGMENT, FREE_READING, SETTLED, GUIDE, LOOK_AT, NOW, CURVED, TIMED, SEGMENTS, READINGS, CHANGES, ROWS = (
+    range(16)
 )
 """Of `State.counts`: events so far, changes to come, segments and readings in use, the first row that is free of each,
 when credits or pauses were last heard of, the message to be looked at when it has sent so much, the time, whether
-occupations of links are noted, and the room there is.
+curves and occupations of links are noted, and the room there is.
 """
 GOLDEN_RATIO = (5**0.5 - 1) / 2
 append, length, push, pop_head, pop_timer = list.append, len, heappush, heappop, heappop
@@ -223,7 +223,7 @@ class State:
     left: list[tuple[int, int, int]] = field(default_factory=list)
     curves: list[tuple[int, int, int]] = field(default_factory=list)
     times: list[tuple[int, int, int]] = field(default_factory=list)
-    counts: list[int] = field(default_factory=lambda: [0, 0, 0, 0, -1, -1, 0, -1, 0, 0, 0, 0, 0, NEVER, NEVER])
+    counts: list[int] = field(default_factory=lambda: [0, 0, 0, 0, -1, -1, 0, -1, 0, 0, 1, 0, 0, 0, NEVER, NEVER])
     hops: list[Hop] = field(default_factory=list)
     ways: list[Way] = field(default_factory=list)
     routes: list[int] = field(default_factory=list)
@@ -684,4 +684,5 @@ def _curve(s: State, port: Port, now: int) -> None:
     """Note how much waits for a link, as that has changed."""
     port.noted_bytes = port.queued_bytes
     port.peak_bytes = max(port.peak_bytes, port.queued_bytes)
-    append(s.curves, (port.link, now, port.queued_bytes))
+    if s.counts[CURVED]:
+        append(s.curves, (port.link, now, port.queued_bytes))

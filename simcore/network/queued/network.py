@@ -204,14 +204,14 @@ class Queued(CountedLinks):
 
     def _drain(self) -> None:
         """Note what has happened."""
-        tables, skipped_ns = self._tables, self.skipped_ns
-        room = max(MOST_ROWS - len(self._curves) // 3, 0)
-        for link, at_ns, size_bytes in tables.take("curves")[:room]:
-            self._curves.extend((link, at_ns + skipped_ns, size_bytes))
+        tables, skipped_ns, counts = self._tables, self.skipped_ns, self._state.counts
+        if counts[core.CURVED]:
+            room = MOST_ROWS - len(self._curves) // 3
+            self._curves.frombytes((tables.take("curves")[:room] + [0, skipped_ns, 0]).tobytes())
+            counts[core.CURVED] = int(len(self._curves) < 3 * MOST_ROWS)
         if self._times is not None:
-            for link, start_ns, end_ns in tables.take("times"):
-                self._times.add(link, start_ns + skipped_ns, end_ns + skipped_ns)
-        for now_ns, number, tail_ns in tables.take("left"):
+            self._times.extend(tables.take("times") + [0, skipped_ns, skipped_ns])
+        for now_ns, number, tail_ns in tables.take("left").tolist():
             if isinstance(self.env, Environment):
                 self.env.move_on(now_ns)
             self._arrived(number, now_ns, tail_ns)
