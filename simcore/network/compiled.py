@@ -44,7 +44,9 @@ def kept() -> bool:
 def compiled_heaps() -> dict[str, Any]:
     """What a core needs of `heaps` in place of lists and their heaps."""
     rows = compiled(heaps, (), {"Heap": Heap})
-    return {name: getattr(rows, name) for name in ("push", "pop_head", "pop_timer", "swap", "first", "append", "length")}
+    return {
+        name: getattr(rows, name) for name in ("push", "pop_head", "pop_timer", "swap", "first", "append", "length")
+    }
 
 
 @cache

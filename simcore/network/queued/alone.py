@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from fractions import Fraction
 from math import lcm
 from operator import attrgetter
@@ -14,8 +13,8 @@ import simpy
 from simcore.network.congested import LinkNetwork
 from simcore.network.queued import core
 from simcore.network.queued.compiled import Arrays, Lists
-from simcore.network.queued.core import NOBODY, Message, Segment, Sender
 from simcore.network.queued.network import Queued
+from simcore.network.queued.tables import NOBODY, Message, Port, Segment, Sender
 from simcore.network.times import again
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
@@ -59,15 +58,15 @@ class Steady(Queued):
     def _enter(self, message: Message, ends: tuple[int, int], rules: Ports) -> tuple[int, int]:
         number, sender = super()._enter(message, ends, rules)
         self._active[number] = sender
-        guide = self._state.counts[core.GUIDE]
+        guide = self._state.counts[0].guide
         if guide < 0 or message.count > self._state.messages[guide].count:
             self._follow(number)
         return number, sender
 
     def _arrived(self, number: int, now_ns: int, tail_ns: int) -> None:
         del self._active[number]
-        if number == self._state.counts[core.GUIDE]:
-            self._state.counts[core.GUIDE] = NOBODY
+        if number == self._state.counts[0].guide:
+            self._state.counts[0].guide = NOBODY
             if self._active:
                 self._follow(max(self._active, key=self._unsent))
         super()._arrived(number, now_ns, tail_ns)
@@ -78,9 +77,9 @@ class Steady(Queued):
 
     def _follow(self, number: int) -> None:
         """Look each time that a message has sent a stride, if it is long enough."""
-        counts, unsent, stride = self._state.counts, self._unsent(number), self._stride(number)
+        counts, unsent, stride = self._state.counts[0], self._unsent(number), self._stride(number)
         if type(self._tables) is Lists and unsent >= max(LEAST_SEGMENTS, 4 * stride):
-            counts[core.GUIDE], counts[core.LOOK_AT] = number, self._state.messages[number].sent + stride
+            counts.guide, counts.look_at = number, self._state.messages[number].sent + stride
             self._base, self._looks = None, 0
 
     def _stride(self, number: int) -> int:
@@ -96,14 +95,14 @@ class Steady(Queued):
 
     def _drain(self) -> None:
         super()._drain()
-        counts = self._state.counts
-        guide = counts[core.GUIDE]
-        if guide >= 0 and self._state.messages[guide].sent >= counts[core.LOOK_AT]:
-            counts[core.LOOK_AT] = self._state.messages[guide].sent + self._stride(guide)
+        counts = self._state.counts[0]
+        guide = counts.guide
+        if guide >= 0 and self._state.messages[guide].sent >= counts.look_at:
+            counts.look_at = self._state.messages[guide].sent + self._stride(guide)
             if len(self.env._queue) == len(self._wakes):  # nothing but the network goes on
-                self._look(counts[core.NOW])
+                self._look(counts.now_ns)
         if type(self._tables) is Lists and Arrays.repaid(self._state, [each.key for each in self._arrivals.values()]):
-            counts[core.GUIDE] = NOBODY
+            counts.guide = NOBODY
             self._tables, self._idle = Arrays(self._tables), []
 
     def _look(self, now_ns: int) -> None:
@@ -187,7 +186,17 @@ class Steady(Queued):
         lost = [(state.segments[each].message, self._number_of(state.segments[each])) for each in self._chain(own.lost)]
         times = max(own.free_ns - now_ns, 0), max(own.alarm_ns - now_ns, 0)
         law = state.laws[own.law].state(now_ns, since_ns) if own.law >= 0 else None
-        return number, own.ready, *times, own.under_way_bytes, own.current, own.waiting, lost, law, self._read(own, now_ns)
+        return (
+            number,
+            own.ready,
+            *times,
+            own.under_way_bytes,
+            own.current,
+            own.waiting,
+            lost,
+            law,
+            self._read(own, now_ns),
+        )
 
     def _number_of(self, segment: Segment) -> int:
         """Counted from what its message has sent."""
@@ -196,7 +205,8 @@ class Steady(Queued):
     def _read(self, whose: Segment | Sender, now_ns: int) -> list[tuple[int, ...]]:
         """Readings of links, relative to now and to what the links have sent since."""
         rows, ports = self._state.readings, self._state.ports
-        found, number = [], whose.reading
+        found: list[tuple[int, ...]] = []
+        number = whose.reading
         while number >= 0:
             own = rows[number]
             found.append((own.link, own.queue_bytes, ports[own.link].sent_bytes - own.sent_bytes, now_ns - own.now_ns))
@@ -208,7 +218,7 @@ class Steady(Queued):
         return super().remembers(since_ns - self.skipped_ns)
 
 
-def _of_port(port: core.Port, now_ns: int) -> tuple[object, ...]:
+def _of_port(port: Port, now_ns: int) -> tuple[object, ...]:
     times = max(port.free_ns - now_ns, 0), max(port.alarm_ns - now_ns, 0)
     return (*times, now_ns - port.still_since_ns if port.still_since_ns >= 0 else None, _lasting(port))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -15,8 +15,7 @@ import numpy as np
 from simcore.network.compiled import compiled, compiled_heaps, installed, longer
 from simcore.network.heaps import Heap
 from simcore.network.queued import core, laws
-from simcore.network.queued.core import CHANGES, FREE_READING, FREE_SEGMENT, READINGS, ROWS, SEGMENTS, TABLES
-from simcore.network.queued.core import Port, Reading, Segment, State
+from simcore.network.queued.tables import TABLES, Port, Reading, Segment, State
 from simcore.network.topology.fabric import IntArray
 
 WIDTHS = {"heads": 9, "timers": 4}
@@ -53,14 +52,17 @@ class Lists:
 
     def grow(self) -> None:
         """Make room for twice as many segments and readings."""
-        segments = self._longer("segments", Segment, FREE_SEGMENT, SEGMENTS, 64)
-        self._longer("readings", Reading, FREE_READING, READINGS, 4 * segments)
+        segments = self._longer("segments", Segment, 64)
+        self._longer("readings", Reading, 4 * segments)
 
-    def _longer(self, name: str, kind: Any, free: int, room: int, least: int) -> int:
-        counts, before = self.state.counts, int(self.state.counts[room])
+    def _longer(self, name: str, kind: Any, least: int) -> int:
+        counts, free, room = self.state.counts[0], f"free_{name}", f"room_of_{name}"
+        before = int(getattr(counts, room))
         after = max(2 * before, least)
         rows = [kind(number + 1) for number in range(before, after)]
-        rows[-1].next, counts[free], counts[room] = int(counts[free]), before, after
+        rows[-1].next = int(getattr(counts, free))
+        setattr(counts, free, before)
+        setattr(counts, room, after)
         self.extend(name, rows)
         return after
 
@@ -78,16 +80,19 @@ class Arrays(Lists):
         self._lengths = {name: len(getattr(state, name)) for name in (*TABLES, "laws")}
         tables = {name: _records(name, getattr(state, name)) for name in self._lengths}
         heads = [(*head[:1], head[1][-1], *head[2:]) for head in state.heads if len(head) > 1]
-        heaps = {"heads": Heap.of(sorted(heads), WIDTHS["heads"]), "timers": Heap.of(sorted(state.timers)[:-1], WIDTHS["timers"])}
+        heaps = {
+            "heads": Heap.of(sorted(heads), WIDTHS["heads"]),
+            "timers": Heap.of(sorted(state.timers)[:-1], WIDTHS["timers"]),
+        }
         noted = {name: np.zeros((1, 3), np.int64) for name in NOTED}
-        self.state = _Arrayed(counts=np.array(state.counts), **tables, **heaps, **noted)
+        self.state = _Arrayed(**tables, **heaps, **noted)
         self._follow()
 
     @staticmethod
     def repaid(state: State, keys: Sequence[tuple[Any, ...]]) -> bool:
         """Whether so much has been played that more of the same had better be compiled, and can be."""
         kept = any(Path(core.__file__).with_name("__pycache__").glob("core.play-*.nbi"))
-        if state.counts[core.NUMBER] < (MOST_EVENTS_WHERE_KEPT if kept else MOST_EVENTS) or not installed():
+        if state.counts[0].events < (MOST_EVENTS_WHERE_KEPT if kept else MOST_EVENTS) or not installed():
             return False
         return len({key[:-1] for key in keys}) == 1 and all(pair.ways for pair in state.pairs)
 
@@ -118,8 +123,9 @@ class Arrays(Lists):
 
     def _follow(self) -> None:
         """Room in the heaps and for what is noted, in proportion to the segments."""
-        state, segments = self.state, int(self.state.counts[SEGMENTS])
-        state.counts[CHANGES], state.counts[ROWS] = 16 * segments, 64 * segments
+        state, segments = self.state, int(self.state.counts[0].room_of_segments)
+        counts = state.counts[0]
+        counts.room_of_changes, counts.room_of_rows = 16 * segments, 64 * segments
         heaps = {"heads": state.heads.with_room(segments), "timers": state.timers.with_room(16 * segments)}
         noted = {name: longer(getattr(state, name), 64 * segments + 1) for name in NOTED}
         self.state = state._replace(**heaps, **noted)
@@ -151,7 +157,9 @@ def _records(name: str, rows: list[Any]) -> Any:
     if name == "routes":
         return np.array(rows, np.int64)
     kinds = [laws.LAWS.get(each) for each in laws.LAWS.names()] if name == "laws" else [TABLES[name]]
-    types = {each.name: np.float64 if "float" in str(each.type) else np.int64 for kind in kinds for each in fields(kind)}
+    types = {
+        each.name: np.float64 if "float" in str(each.type) else np.int64 for kind in kinds for each in fields(kind)
+    }
     found = np.zeros(len(rows), [*types.items()])
     for at, row in enumerate(rows):
         for each in fields(row):

@@ -11,228 +11,22 @@ makes new ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from math import ceil, inf
 from typing import Any
 
-from simcore.network.core import NEVER, first
+from simcore.network.core import first
 from simcore.network.queued.laws import HPCC, acknowledged, lost, measured, sends
+from simcore.network.queued.tables import NOBODY, Message, Port, Segment, Sender, State
 
-ROOM, NOBODY = -1, -1
+ROOM = -1
 PUMP, ACKNOWLEDGED, LOST, CREDIT, GET_UP, PAUSE, RESUME, SERVE = range(8)
 KINDS = 8
 """What a change may be. It is ordered by its number, of which the kind is the last part."""
 UNLIMITED, CREDITS, PFC, DROP = range(4)
 """How the buffer behind a link is guarded."""
-NUMBER, PENDING, ALIVE, READ, FREE_SEGMENT, FREE_READING, SETTLED, GUIDE, LOOK_AT, NOW, CURVED, TIMED, SEGMENTS, READINGS, CHANGES, ROWS = (
-    range(16)
-)
-"""Of `State.counts`: events so far, changes to come, segments and readings in use, the first row that is free of each,
-when credits or pauses were last heard of, the message to be looked at when it has sent so much, the time, whether
-curves and occupations of links are noted, and the room there is.
-"""
 GOLDEN_RATIO = (5**0.5 - 1) / 2
 append, length, push, pop_head, pop_timer = list.append, len, heappush, heappop, heappop
-
-
-@dataclass(slots=True)
-class Port:
-    """The sending end of a link: a queue waits for it (`head` to `tail`); what it has sent lies in the buffer behind.
-
-    `taken_bytes` of that buffer are taken from the sender's point of view, where it goes by credits; `lying_bytes`
-    are in it, where what finds no room is dropped or the sender paused. `kmax_bytes` 0: nothing is marked.
-    """
-
-    link: int
-    bytes_per_s: float
-    latency_ns: int
-    control: int
-    buffer_bytes: int
-    xoff_bytes: int
-    xon_bytes: int
-    kmin_bytes: int
-    kmax_bytes: int
-    pmax: float
-    packet_bytes: int
-    head: int = NOBODY
-    tail: int = NOBODY
-    free_ns: int = 0
-    alarm_ns: int = -1
-    waiting_bytes: int = 0
-    queued_bytes: int = 0  # of those that come from elsewhere: an NPU's own data wait in its memory
-    lying_bytes: int = 0
-    taken_bytes: int = 0
-    asked_to_pause: int = 0
-    paused: int = 0
-    still_since_ns: int = -1
-    chances: int = 0  # of marks, in the phase of a chunk that came last
-    phase: int = 0
-    # What is reported.
-    sent_bytes: int = 0
-    busy_ns: int = 0
-    peak_bytes: int = 0
-    noted_bytes: int = 0  # the last row of its curve
-    still_ns: int = 0
-    stops: int = 0
-    marks: int = 0
-    drops: int = 0
-    dropped_bytes: int = 0
-
-
-@dataclass(slots=True)
-class Hop:
-    """Of a way: a link, ns of the head, the link's rate."""
-
-    link: int
-    step_ns: int
-    bytes_per_s: float
-
-
-@dataclass(slots=True)
-class Way:
-    """Its `hops`, from number `at` on, and the latency of the way back in whole nanoseconds."""
-
-    at: int
-    hops: int
-    back_ns: int
-
-
-@dataclass(slots=True)
-class Pair:
-    """Two NPUs: the `ways` between them stand in `routes` from `at` on, 0 = in several dimensions (`several`).
-
-    The first one is `hashed`; each turn moves on by `step`. Where it is `adaptive` the one with the least queue.
-    """
-
-    at: int = 0
-    ways: int = 0
-    hashed: int = 0
-    step: int = 0
-    adaptive: int = 0
-
-
-@dataclass(slots=True)
-class Message:
-    """Of `count` segments, all of `segment_bytes` but for the last; `sent` have left, `missing` have not arrived.
-
-    `order` and `ends` order who comes at one time. It is of a chunk's `phase`, 0 = of none. Its segments go over the
-    ways of its `pair` in turn, from number `turn` on, which is that of the message in its phase: so nothing that was
-    sent before matters. `next` is the one that its sender sends after it.
-    """
-
-    order: Any
-    ends: int
-    pair: int
-    size_bytes: int
-    segment_bytes: int
-    count: int
-    phase: int
-    turn: int
-    begin_ns: int
-    missing: int = 0
-    sent: int = 0
-    tail_ns: int = 0
-    next: int = NOBODY
-
-
-@dataclass(slots=True)
-class Segment:
-    """On its way: `hop` counts the links behind it, `held` is the link in whose buffer it lies, -1 at its source.
-
-    On links of `bytes_per_s` it takes `takes_ns`. Its readings of links are chained from the last one, `reading`, on.
-    `next` is behind it in a queue.
-    """
-
-    next: int
-    sender: int = 0
-    message: int = 0
-    index: int = 0
-    way: int = 0
-    hop: int = 0
-    held: int = NOBODY
-    marked: int = 0
-    tail_ns: int = 0
-    sent_ns: int = 0
-    first_byte: int = 0
-    size_bytes: int = 0
-    takes_ns: int = 0
-    reading: int = NOBODY
-    readings: int = 0
-    bytes_per_s: float = 0.0
-
-
-@dataclass(slots=True)
-class Reading:
-    """What a segment saw when a link took it: bytes waiting, bytes that the link had sent, the time."""
-
-    next: int
-    link: int = 0
-    queue_bytes: int = 0
-    sent_bytes: int = 0
-    now_ns: int = 0
-
-
-@dataclass(slots=True)
-class Sender:
-    """Messages that go one after the other: those of two NPUs in a phase under one law, else each by itself.
-
-    The next segment is ready when the one before has begun (`ready`), the window has room and it is time. What was
-    lost goes first, segments from `lost` to `last_lost`. The readings that came back last are kept.
-    """
-
-    law: int = NOBODY
-    ready: int = 1
-    free_ns: int = 0
-    alarm_ns: int = -1
-    under_way_bytes: int = 0
-    current: int = NOBODY
-    waiting: int = NOBODY
-    lost: int = NOBODY
-    last_lost: int = NOBODY
-    reading: int = NOBODY
-    readings: int = 0
-
-
-TABLES: dict[str, Any] = {
-    "ports": Port,
-    "hops": Hop,
-    "ways": Way,
-    "routes": int,
-    "pairs": Pair,
-    "messages": Message,
-    "segments": Segment,
-    "readings": Reading,
-    "senders": Sender,
-}
-"""What the rows of each table are; those of `laws` are `queued.laws.Law`."""
-
-
-@dataclass(slots=True)
-class State:
-    """All tables. `heads` are (time, order, links behind, ends, index, number, segment) of those that come to links,
-    `timers` (time, number and kind, of whom, bytes) of changes. `left` takes (time, message, last byte's time) of
-    messages that are through, `curves` (link, time, bytes that wait), `times` (link, start, end) of occupations.
-    """
-
-    ports: list[Port]
-    choose: Callable[[int, int, int], int]
-    heads: list[Any] = field(default_factory=lambda: [(NEVER,)])
-    timers: list[tuple[int, ...]] = field(default_factory=lambda: [(NEVER,)])
-    left: list[tuple[int, int, int]] = field(default_factory=list)
-    curves: list[tuple[int, int, int]] = field(default_factory=list)
-    times: list[tuple[int, int, int]] = field(default_factory=list)
-    counts: list[int] = field(default_factory=lambda: [0, 0, 0, 0, -1, -1, 0, -1, 0, 0, 1, 0, 0, 0, NEVER, NEVER])
-    hops: list[Hop] = field(default_factory=list)
-    ways: list[Way] = field(default_factory=list)
-    routes: list[int] = field(default_factory=list)
-    pairs: list[Pair] = field(default_factory=list)
-    messages: list[Message] = field(default_factory=list)
-    segments: list[Segment] = field(default_factory=list)
-    readings: list[Reading] = field(default_factory=list)
-    senders: list[Sender] = field(default_factory=list)
-    laws: list[Any] = field(default_factory=list)
 
 
 def several(s: State, pair: int, turn: int, now: int) -> int:
@@ -249,7 +43,7 @@ def play(s: State, limit: int) -> int:
         now = min(first(s.timers), first(s.heads))
         if now >= limit:
             return now
-        s.counts[NOW] = now
+        s.counts[0].now_ns = now
         while first(s.timers) == now or first(s.heads) == now:
             if _crowded(s):
                 return ROOM
@@ -257,33 +51,33 @@ def play(s: State, limit: int) -> int:
                 _change(s, now)
             else:
                 _arrive(s, pop_head(s.heads)[6], now)
-        guide = s.counts[GUIDE]
-        if length(s.left) or (guide >= 0 and s.messages[guide].sent >= s.counts[LOOK_AT]):
+        guide = s.counts[0].guide
+        if length(s.left) or (guide >= 0 and s.messages[guide].sent >= s.counts[0].look_at):
             return min(first(s.timers), first(s.heads))
 
 
 def _crowded(s: State) -> bool:
     """Whether tables may overflow in one event: each segment begins at most once, and each lets one more begin."""
-    counts = s.counts
-    segments = counts[SEGMENTS]
+    counts = s.counts[0]
+    segments = counts.room_of_segments
     return (
-        2 * counts[ALIVE] + 2 > segments
-        or counts[READ] + segments > counts[READINGS]
-        or counts[PENDING] + 4 * segments > counts[CHANGES]
-        or max(length(s.curves), length(s.times)) + 3 * segments > counts[ROWS]
+        2 * counts.segments + 2 > segments
+        or counts.readings + segments > counts.room_of_readings
+        or counts.changes + 4 * segments > counts.room_of_changes
+        or max(length(s.curves), length(s.times)) + 3 * segments > counts.room_of_rows
     )
 
 
 def at(s: State, time: int, kind: int, whom: int, size_bytes: int) -> None:
     """Something is to change."""
-    s.counts[NUMBER] += 1
-    s.counts[PENDING] += 1
-    push(s.timers, (time, s.counts[NUMBER] * KINDS + kind, whom, size_bytes))
+    s.counts[0].events += 1
+    s.counts[0].changes += 1
+    push(s.timers, (time, s.counts[0].events * KINDS + kind, whom, size_bytes))
 
 
 def _change(s: State, now: int) -> None:
     _, kind, whom, size_bytes = pop_timer(s.timers)
-    s.counts[PENDING] -= 1
+    s.counts[0].changes -= 1
     kind %= KINDS
     if kind == PUMP:
         _pump(s, whom, now)
@@ -301,7 +95,7 @@ def _change(s: State, now: int) -> None:
 
 def _told(s: State, port: Port, kind: int, size_bytes: int, now: int) -> None:
     """A credit, a pause or its end has come back to the sending end of a link."""
-    s.counts[SETTLED] = now
+    s.counts[0].settled_ns = now
     if kind == CREDIT:
         port.taken_bytes -= size_bytes
         _serve(s, port, now)
@@ -361,10 +155,10 @@ def _take(s: State, sender: int, size_bytes: int) -> int:
         segment = s.segments[number]
         own.lost = segment.next
     else:
-        number = s.counts[FREE_SEGMENT]
+        number = s.counts[0].free_segments
         segment = s.segments[number]
-        s.counts[FREE_SEGMENT] = segment.next
-        s.counts[ALIVE] += 1
+        s.counts[0].free_segments = segment.next
+        s.counts[0].segments += 1
         message = s.messages[own.current]
         segment.sender, segment.message, segment.index = sender, own.current, message.sent
         segment.first_byte, segment.size_bytes = message.sent * message.segment_bytes, size_bytes
@@ -434,8 +228,8 @@ def _free(s: State, number: int) -> None:
     """The row of a segment, and of its readings, may be used again."""
     segment = s.segments[number]
     _forget(s, segment)
-    segment.next, s.counts[FREE_SEGMENT] = s.counts[FREE_SEGMENT], number
-    s.counts[ALIVE] -= 1
+    segment.next, s.counts[0].free_segments = s.counts[0].free_segments, number
+    s.counts[0].segments -= 1
 
 
 def _forget(s: State, segment: Segment) -> None:
@@ -443,8 +237,8 @@ def _forget(s: State, segment: Segment) -> None:
     while reading >= 0:
         own = s.readings[reading]
         after = own.next
-        own.next, s.counts[FREE_READING] = s.counts[FREE_READING], reading
-        s.counts[READ] -= 1
+        own.next, s.counts[0].free_readings = s.counts[0].free_readings, reading
+        s.counts[0].readings -= 1
         reading = after
     segment.reading, segment.readings = NOBODY, 0
 
@@ -473,8 +267,8 @@ def _head(s: State, number: int, time: int) -> None:
     """The head of a segment comes to its next link."""
     segment = s.segments[number]
     message = s.messages[segment.message]
-    s.counts[NUMBER] += 1
-    push(s.heads, (time, message.order, segment.hop, message.ends, segment.index, s.counts[NUMBER], number, 0, 0))
+    s.counts[0].events += 1
+    push(s.heads, (time, message.order, segment.hop, message.ends, segment.index, s.counts[0].events, number, 0, 0))
 
 
 def _arrive(s: State, number: int, now: int) -> None:
@@ -553,7 +347,7 @@ def _start(s: State, port: Port, number: int, now: int) -> None:
     port.queued_bytes -= size_bytes if segment.hop else 0
     port.sent_bytes += size_bytes
     port.busy_ns += segment.takes_ns
-    if s.counts[TIMED]:
+    if s.counts[0].timed:
         append(s.times, (port.link, now, ends))
     if port.queued_bytes != port.noted_bytes:
         _curve(s, port, now)
@@ -600,10 +394,10 @@ def _begun(s: State, segment: Segment, now: int) -> None:
 
 
 def _read(s: State, segment: Segment, port: Port, now: int) -> None:
-    number = s.counts[FREE_READING]
+    number = s.counts[0].free_readings
     reading = s.readings[number]
-    s.counts[FREE_READING] = reading.next
-    s.counts[READ] += 1
+    s.counts[0].free_readings = reading.next
+    s.counts[0].readings += 1
     reading.link, reading.queue_bytes, reading.sent_bytes = port.link, port.waiting_bytes, port.sent_bytes
     reading.now_ns, reading.next = now, segment.reading
     segment.reading = number
@@ -629,7 +423,8 @@ def _through(s: State, number: int, now: int) -> None:
 
 def _backlog(port: Port, now: int) -> float:
     """In front of the link: what waits, and what is left of the one that is being sent."""
-    return port.waiting_bytes + max(port.free_ns - now, 0) * port.bytes_per_s * 1e-9
+    backlog: float = port.waiting_bytes + max(port.free_ns - now, 0) * port.bytes_per_s * 1e-9
+    return backlog
 
 
 def admits(s: State, port: Port) -> bool:
@@ -663,7 +458,8 @@ def _chance(port: Port, waiting: float, size_bytes: int) -> float:
     if waiting > port.kmax_bytes:
         return 1.0
     share = (waiting - port.kmin_bytes) / (port.kmax_bytes - port.kmin_bytes)
-    return 1 - (1 - port.pmax * share) ** float(ceil(size_bytes / port.packet_bytes))
+    none: float = (1 - port.pmax * share) ** float(ceil(size_bytes / port.packet_bytes))
+    return 1 - none
 
 
 def _stop(port: Port, now: int) -> None:
@@ -684,5 +480,5 @@ def _curve(s: State, port: Port, now: int) -> None:
     """Note how much waits for a link, as that has changed."""
     port.noted_bytes = port.queued_bytes
     port.peak_bytes = max(port.peak_bytes, port.queued_bytes)
-    if s.counts[CURVED]:
+    if s.counts[0].curved:
         append(s.curves, (port.link, now, port.queued_bytes))

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import simpy
 
 from simcore.network.clock import whole_latency
 from simcore.network.congested import CountedLinks, CutThrough, Deliver, LinkNetwork
+from simcore.network.core import NEVER
 from simcore.network.folded import FoldedLinks
 from simcore.network.instant import Environment, at_end_of_instant
 from simcore.network.queued import core
 from simcore.network.queued.compiled import Lists
-from simcore.network.queued.core import NEVER, NOBODY, ROOM, Hop, Message, Pair, Port, Segment, Sender, State, Way
 from simcore.network.queued.routing import STEPS, Ways
+from simcore.network.queued.tables import NOBODY, Hop, Message, Pair, Port, Sender, State, Way
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
@@ -32,7 +33,8 @@ NOTE = (
 )
 
 
-class Arrival(NamedTuple):
+@dataclass(slots=True)
+class Arrival:
     """A message that is through, as `CountedLinks` delivers it."""
 
     key: Any
@@ -67,7 +69,7 @@ class Queued(CountedLinks):
         columns = zip(self._rates, self._latencies, self._dims, strict=True)
         ports = [_port(link, rate, latency_ns, rules[dim]) for link, (rate, latency_ns, dim) in enumerate(columns)]
         self._tables = Lists(State(ports, self._choose))
-        self._state.counts[core.TIMED] = int(self._times is not None)
+        self._state.counts[0].timed = int(self._times is not None)
         self._ways: dict[tuple[int, ...], int] = {}
         self._pairs: dict[tuple[int, int], tuple[int, int, Ports]] = {}
         self._senders: dict[tuple[int, int], dict[int, int]] = {}
@@ -146,7 +148,7 @@ class Queued(CountedLinks):
         return sender
 
     def _pair(self, src: int, dst: int) -> tuple[int, int, Ports]:
-        """Number of two NPUs, how large segments are between them, and whose law they obey: the outermost that has one."""
+        """Number of two NPUs, how large segments between them are, whose law they obey: the outermost that has one."""
         found = self._pairs.get((src, dst))
         if found is None:
             crossed = [self._rules[self._dims[link]] for link in self.links.route(src, dst)] or [PLAIN]
@@ -195,7 +197,7 @@ class Queued(CountedLinks):
         while due_ns < until_ns:
             due_ns = self._tables.core.play(self._state, until_ns)
             self._drain()
-            if due_ns == ROOM:
+            if due_ns == core.ROOM:
                 self._tables.grow()
             elif isinstance(env, Environment):
                 until_ns = int(min(env.peek(), NEVER))
@@ -204,13 +206,13 @@ class Queued(CountedLinks):
 
     def _drain(self) -> None:
         """Note what has happened."""
-        tables, skipped_ns, counts = self._tables, self.skipped_ns, self._state.counts
-        if counts[core.CURVED]:
+        tables, skipped_ns, counts = self._tables, self.skipped_ns, self._state.counts[0]
+        if counts.curved:
             room = MOST_ROWS - len(self._curves) // 3
-            self._curves.frombytes((tables.take("curves")[:room] + [0, skipped_ns, 0]).tobytes())
-            counts[core.CURVED] = int(len(self._curves) < 3 * MOST_ROWS)
+            self._curves.frombytes((tables.take("curves")[:room] + np.array([0, skipped_ns, 0])).tobytes())
+            counts.curved = int(len(self._curves) < 3 * MOST_ROWS)
         if self._times is not None:
-            self._times.extend(tables.take("times") + [0, skipped_ns, skipped_ns])
+            self._times.extend(tables.take("times") + np.array([0, skipped_ns, skipped_ns]))
         for now_ns, number, tail_ns in tables.take("left").tolist():
             if isinstance(self.env, Environment):
                 self.env.move_on(now_ns)
@@ -221,7 +223,8 @@ class Queued(CountedLinks):
         arrival = self._arrivals.pop(number)
         if arrival.sender >= 0 and type(self._tables) is Lists:
             self._idle.append((number, arrival.sender))
-        self._finish(arrival._replace(tail_ns=tail_ns), now_ns)
+        arrival.tail_ns = tail_ns
+        self._finish(arrival, now_ns)
 
     # What is reported.
 
@@ -261,7 +264,7 @@ class Queued(CountedLinks):
 
     def remembers(self, since_ns: int) -> bool:
         """As `LinkNetwork.remembers`: credits, pauses still under way, chances of marks of messages of no phase."""
-        late = self._state.counts[core.SETTLED] > since_ns
+        late = self._state.counts[0].settled_ns > since_ns
         return late or any(port.chances and not port.phase for port in self.ports)
 
     def stuck(self) -> list[str]:
@@ -306,6 +309,9 @@ def _port(link: int, bytes_per_s: float, latency_ns: float, rules: Ports) -> Por
     limited = rules.buffer_bytes < UNLIMITED
     control = FLOW_CONTROLS.index(rules.flow_control) + core.CREDITS if limited else core.UNLIMITED
     marking = rules.marking
-    marks = (marking.kmin_bytes, marking.kmax_bytes, marking.pmax, marking.packet_bytes) if marking else (0, 0, 0.0, 1)
     sizes = rules.buffer_bytes, rules.xoff_bytes, rules.xon_bytes
-    return Port(link, bytes_per_s, whole_latency(latency_ns), control, *sizes, *marks)
+    port = Port(link, bytes_per_s, whole_latency(latency_ns), control, *sizes)
+    if marking:
+        port.kmin_bytes, port.kmax_bytes = marking.kmin_bytes, marking.kmax_bytes
+        port.pmax, port.packet_bytes = marking.pmax, marking.packet_bytes
+    return port
