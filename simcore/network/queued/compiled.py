@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Sequence
-from dataclasses import fields
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -20,7 +20,7 @@ from simcore.network.topology.fabric import IntArray
 
 WIDTHS = {"heads": 9, "timers": 4}
 NOTED = ("left", "curves", "times")
-MOST_EVENTS, MOST_EVENTS_WHERE_KEPT = 3_000_000, 300_000
+MOST_EVENTS, MOST_EVENTS_WHERE_KEPT = 3_000_000, 100_000
 """So many are played before compiling is repaid, and before loading what was compiled is."""
 _Arrayed = cast("Any", namedtuple("_Arrayed", [name for name in State.__slots__ if name != "choose"]))
 
@@ -152,17 +152,19 @@ def _nowhere(_s: Any, _pair: int, _turn: int, _now: int) -> int:
     return -1
 
 
+@cache
+def _types(name: str) -> Mapping[str, Any]:
+    """Of the columns of a table: whole numbers or not. A law has those of all laws."""
+    kinds = [laws.LAWS.get(each) for each in laws.LAWS.names()] if name == "laws" else [TABLES[name]]
+    return {each.name: np.float64 if "float" in str(each.type) else np.int64 for kind in kinds for each in fields(kind)}
+
+
 def _records(name: str, rows: list[Any]) -> Any:
-    """Rows of a table as an array; its records have the attributes of the rows, those of laws of all laws."""
+    """Rows of a table as an array; its records have the attributes of the rows. Of keys the last part orders."""
     if name == "routes":
         return np.array(rows, np.int64)
-    kinds = [laws.LAWS.get(each) for each in laws.LAWS.names()] if name == "laws" else [TABLES[name]]
-    types = {
-        each.name: np.float64 if "float" in str(each.type) else np.int64 for kind in kinds for each in fields(kind)
-    }
-    found = np.zeros(len(rows), [*types.items()])
-    for at, row in enumerate(rows):
-        for each in fields(row):
-            value = getattr(row, each.name)
-            found[at][each.name] = value[-1] if isinstance(value, tuple) else value
-    return found.view(np.recarray)
+    types = _types(name)
+    if name == "messages":
+        rows = [replace(row, order=row.order[-1]) for row in rows]
+    values = [tuple(getattr(row, each, 0) for each in types) for row in rows]
+    return np.array(values, [*types.items()]).view(np.recarray)
