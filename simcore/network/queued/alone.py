@@ -101,9 +101,13 @@ class Steady(Queued):
             counts.look_at = self._state.messages[guide].sent + self._stride(guide)
             if len(self.env._queue) == len(self._wakes):  # nothing but the network goes on
                 self._look(counts.now_ns)
-        if type(self._tables) is Lists and Arrays.repaid(self._state, [each.key for each in self._arrivals.values()]):
-            counts.guide = NOBODY
-            self._tables, self._idle = Arrays(self._tables), []
+        if type(self._tables) is Lists and Arrays.repaid(self._state, self._arrivals.values()):
+            self._compile()
+
+    def _compile(self) -> None:
+        """Play on without looks."""
+        self._state.counts[0].guide = NOBODY
+        self._tables, self._idle = Arrays(self._tables), []
 
     def _look(self, now_ns: int) -> None:
         """Compare with a state before, which is taken anew after ever more looks (Brent's algorithm)."""

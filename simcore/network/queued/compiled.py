@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any, cast
 import numpy as np
 
 from simcore.network.compiled import compiled, compiled_heaps, installed, longer
+from simcore.network.congested import Arriving
 from simcore.network.heaps import Heap
 from simcore.network.queued import core, laws
 from simcore.network.queued.tables import TABLES, Port, Reading, Segment, State
@@ -89,12 +90,14 @@ class Arrays(Lists):
         self._follow()
 
     @staticmethod
-    def repaid(state: State, keys: Sequence[tuple[Any, ...]]) -> bool:
+    def repaid(state: State, arrivals: Iterable[Arriving]) -> bool:
         """Whether so much has been played that more of the same had better be compiled, and can be."""
         kept = any(Path(core.__file__).with_name("__pycache__").glob("core.play-*.nbi"))
         if state.counts[0].events < (MOST_EVENTS_WHERE_KEPT if kept else MOST_EVENTS) or not installed():
             return False
-        return len({key[:-1] for key in keys}) == 1 and all(pair.ways for pair in state.pairs)
+        keys = [arrival.key for arrival in arrivals]
+        whole = all(isinstance(key[-1], int) for key in keys) and all(pair.ways for pair in state.pairs)
+        return whole and len({key[:-1] for key in keys}) == 1
 
     def add(self, name: str, row: Any) -> int:
         """As `Lists.add`."""
