@@ -21,6 +21,7 @@ from simcore.network.topology.fabric import IntArray
 
 WIDTHS = {"heads": 9, "timers": 4}
 NOTED = ("left", "curves", "times")
+NOTHING = np.zeros((0, 3), np.int64)
 MOST_EVENTS, MOST_EVENTS_WHERE_KEPT = 3_000_000, 100_000
 """So many are played before compiling is repaid, and before loading what was compiled is."""
 _Arrayed = cast("Any", namedtuple("_Arrayed", [name for name in State.__slots__ if name != "choose"]))
@@ -43,7 +44,9 @@ class Lists:
     def take(self, name: str) -> IntArray:
         """What was noted."""
         rows = getattr(self.state, name)
-        found = np.array(rows, np.int64).reshape(-1, 3)
+        if not rows:
+            return NOTHING
+        found = np.array(rows, np.int64)
         rows.clear()
         return found
 

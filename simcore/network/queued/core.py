@@ -227,12 +227,13 @@ def _measure(s: State, law: Any, sender: Sender, segment: Segment, now: int) -> 
 def _free(s: State, number: int) -> None:
     """The row of a segment, and of its readings, may be used again."""
     segment = s.segments[number]
-    _forget(s, segment)
+    forget(s, segment)
     segment.next, s.counts[0].free_segments = s.counts[0].free_segments, number
     s.counts[0].segments -= 1
 
 
-def _forget(s: State, segment: Segment) -> None:
+def forget(s: State, segment: Segment | Sender) -> None:
+    """The rows of its readings may be used again."""
     reading = segment.reading
     while reading >= 0:
         own = s.readings[reading]
@@ -250,7 +251,7 @@ def _lost(s: State, number: int, now: int) -> None:
     if sender.law >= 0:
         sender.under_way_bytes -= segment.size_bytes
         lost(s.laws[sender.law], now)
-    _forget(s, segment)
+    forget(s, segment)
     segment.next = NOBODY
     if sender.lost < 0:
         sender.lost = number

@@ -142,10 +142,27 @@ class Queued(CountedLinks):
             slowest = min(hop.bytes_per_s for hop in hops)
             rtt_ns = idle_ns + transfer_ns(message.segment_bytes, slowest)
             law.begin(hops[0].bytes_per_s, rtt_ns, message.segment_bytes)
-            sender = self._tables.add("senders", Sender(self._tables.add("laws", law)))
+            sender = self._unused(own, message.begin_ns)
+            if sender < 0:
+                sender = self._tables.add("senders", Sender(self._tables.add("laws", law)))
+            else:
+                core.forget(state, state.senders[sender])
+                number = state.senders[sender].law
+                state.laws[number], state.senders[sender] = law, Sender(number)
             if message.phase:
                 own[message.phase] = sender
         return sender
+
+    def _unused(self, own: dict[int, int], now_ns: int) -> int:
+        """A sender of a phase that is over, whose row may be used again, where there are lists."""
+        senders = self._state.senders
+        for phase, number in own.items() if type(self._tables) is Lists else ():
+            each = senders[number]
+            waits = max(each.current, each.waiting, each.lost) >= 0 or each.alarm_ns > now_ns
+            if not (each.under_way_bytes or waits):
+                del own[phase]
+                return number
+        return NOBODY
 
     def _pair(self, src: int, dst: int) -> tuple[int, int, Ports]:
         """Number of two NPUs, how large segments between them are, whose law they obey: the outermost that has one."""
