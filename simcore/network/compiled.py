@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections import namedtuple
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import fields
 from functools import cache
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from inspect import isfunction
 from operator import attrgetter
 from pathlib import Path
-from types import MappingProxyType, ModuleType
+from types import ModuleType
 from typing import Any, cast
 
 import numpy as np
@@ -41,15 +41,24 @@ def kept() -> bool:
 
 
 @cache
+def compiled_heaps() -> dict[str, Any]:
+    """What a core needs of `heaps` in place of lists and their heaps."""
+    rows = compiled(heaps, (), {"Heap": Heap})
+    names = ("push", "pop_head", "pop_timer", "swap", "first", "append", "length")
+    return {name: getattr(rows, name) for name in names} | {"push_head": rows.push}
+
+
+@cache
 def _compiled_core() -> ModuleType:
     """The functions of `core`, with heaps that are arrays."""
-    names = ("push", "pop_head", "pop_timer", "swap", "first", "append", "length")
-    rows = _compiled(heaps, {"Heap": Heap})
-    return _compiled(core, {name: getattr(rows, name) for name in names} | {"push_head": rows.push})
+    return compiled(core, ENTRIES, compiled_heaps())
 
 
-def _compiled(source: ModuleType, given: Mapping[str, object] = MappingProxyType({})) -> ModuleType:
-    """A copy of a module whose functions are compiled when they are first called, and kept for later runs."""
+def compiled(source: ModuleType, entries: Collection[str], given: Mapping[str, object]) -> ModuleType:
+    """A copy of a module whose functions are compiled when they are first called, and kept for later runs.
+
+    Python calls the `entries`; what is `given` takes the place of what the module has.
+    """
     import numba
 
     njit: Any = numba.njit  # whose types know some of its options
@@ -63,7 +72,7 @@ def _compiled(source: ModuleType, given: Mapping[str, object] = MappingProxyType
         if type(value) is int:  # a literal would be a type of its own, with functions of its own
             setattr(copy, name, np.int64(value))
         if isfunction(value) and value.__module__ == source.__name__ and name not in given:
-            options: dict[str, Any] = {"no_cpython_wrapper": name not in ENTRIES, "no_cfunc_wrapper": True}
+            options: dict[str, Any] = {"no_cpython_wrapper": name not in entries, "no_cfunc_wrapper": True}
             # All arrays are Python's: to count who refers to them at every call takes longer than the calls.
             setattr(copy, name, njit(cache=True, _nrt=False, **options)(getattr(copy, name)))
     return copy
@@ -84,7 +93,7 @@ class Known:
             before, own = self._lengths[name], self._columns.get(name)
             self._lengths[name] = now = own.length if own else len(rows)
             if now > before:
-                table = self._arrays[name] = _longer(self._arrays[name], now)
+                table = self._arrays[name] = longer(self._arrays[name], now)
                 if own is None:
                     table[before:now] = _records(name, rows[before:])
                     continue
@@ -108,7 +117,7 @@ class Arrays:
     def add(self, name: str, rows: list[Any]) -> None:
         """More rows of a table."""
         before, now = self._lengths[name], self._lengths[name] + len(rows)
-        table = _longer(getattr(self.state, name), now)
+        table = longer(getattr(self.state, name), now)
         table[before:now] = _records(name, rows)
         self._lengths[name] = now
         self.state = self.state._replace(**{name: table})
@@ -116,7 +125,7 @@ class Arrays:
     def follow(self, entries: int) -> None:
         """All that is known by now, and room in the heaps."""
         heaps = {name: getattr(self.state, name).with_room(entries) for name in WIDTHS}
-        left = _longer(self.state.left, entries + 1)
+        left = longer(self.state.left, entries + 1)
         self.state = self.state._replace(left=left, **heaps, **self._known.arrays())
 
     @property
@@ -141,7 +150,7 @@ def _records(name: str, rows: list[Any]) -> Table:
     return np.array([*map(attrgetter(*names), rows)], [(each, np.int64) for each in names]).view(np.recarray)
 
 
-def _longer(table: Table, length: int) -> Table:
+def longer(table: Table, length: int) -> Table:
     """A table with room for more than what is asked for, so that it is copied seldom."""
     if len(table) >= length:
         return table

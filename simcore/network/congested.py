@@ -131,7 +131,10 @@ class Arriving(Protocol):
     key: Any
     ends: tuple[int, int]
     tail_ns: int
-    deliver: Deliver
+
+    @property
+    def deliver(self) -> Deliver:
+        """What is called then."""
 
 
 class _Message:

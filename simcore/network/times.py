@@ -22,6 +22,11 @@ class Times:
         if len(self._rows) <= 3 * MOST_TIMES:
             self._rows.extend((link, start_ns, end_ns))
 
+    def extend(self, rows: IntArray) -> None:
+        """More of them."""
+        room = MOST_TIMES + 1 - len(self)
+        self._rows.frombytes(rows[: max(room, 0)].tobytes())
+
     def __len__(self) -> int:
         return len(self._rows) // 3
 

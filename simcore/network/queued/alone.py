@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from fractions import Fraction
 from math import lcm
 from operator import attrgetter
@@ -11,16 +10,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import simpy
 
-from simcore.network.congested import Arriving, LinkNetwork
-from simcore.network.queued.flow import Message, Segment, Sender
-from simcore.network.queued.network import Instant, Queued
-from simcore.network.queued.ports import Port
+from simcore.network.congested import LinkNetwork
+from simcore.network.queued import core
+from simcore.network.queued.compiled import Arrays, Lists
+from simcore.network.queued.network import Queued
+from simcore.network.queued.tables import NOBODY, Message, Port, Segment, Sender
 from simcore.network.times import again
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.ports import Ports
 from simcore.timeline.events import MOST_ROWS
 
+OF_SEGMENTS = (core.ACKNOWLEDGED, core.LOST)
 LEAST_SEGMENTS = 64  # of a message that is worth a look
 _lasting = attrgetter(
     *("waiting_bytes", "queued_bytes", "lying_bytes", "taken_bytes", "asked_to_pause", "paused", "chances", "phase"),
@@ -34,7 +35,7 @@ class _Snapshot(NamedTuple):
 
     state: tuple[list[Any], ...]
     now_ns: int
-    sent: dict[Message, int]
+    sent: dict[int, int]
     counts: IntArray
     rows: tuple[int, int]
 
@@ -43,58 +44,70 @@ class Steady(Queued):
     """Leaves out what repeats itself: once all is as it was a while ago, it goes on like that until a message ends.
 
     As many such periods as every message has room for are taken out of the messages, and their time, counts and
-    curves are added. The environment's clock knows nothing of that: it is behind by `skipped_ns`.
+    curves are added. The environment's clock knows nothing of that: it is behind by `skipped_ns`. What goes on for
+    long and does not repeat itself is compiled.
     """
 
     def __init__(self, env: simpy.Environment, links: LinkGraph):
         super().__init__(env, links)
-        self._active: dict[Message, Sender] = {}
-        self._strides: dict[tuple[int, int], int] = {}
-        self._guide: Message | None = None  # is looked at each time that it has sent a stride
-        self._look_at = 0
+        self._active: dict[int, int] = {}  # senders of messages
+        self._strides: dict[int, int] = {}
         self._base: _Snapshot | None = None
         self._looks = 0
 
-    def _sender(self, message: Message, rules: Ports) -> Sender:
-        sender = self._active[message] = super()._sender(message, rules)
-        if self._guide is None or message.count > self._guide.count:
-            self._follow(message)
-        return sender
+    def _enter(self, message: Message, ends: tuple[int, int], rules: Ports) -> tuple[int, int]:
+        number, sender = super()._enter(message, ends, rules)
+        self._active[number] = sender
+        guide = self._state.counts[0].guide
+        if guide < 0 or message.count > self._state.messages[guide].count:
+            self._follow(number)
+        return number, sender
 
-    def _finish(self, message: Arriving, now_ns: int) -> None:
-        if isinstance(message, Message):
-            self._active.pop(message, None)
-        if message is self._guide:
-            self._guide = None
+    def _arrived(self, number: int, now_ns: int, tail_ns: int) -> None:
+        del self._active[number]
+        if number == self._state.counts[0].guide:
+            self._state.counts[0].guide = NOBODY
             if self._active:
-                self._follow(max(self._active, key=lambda other: other.count - other.sent))
-        super()._finish(message, now_ns)
+                self._follow(max(self._active, key=self._unsent))
+        super()._arrived(number, now_ns, tail_ns)
 
-    def _follow(self, message: Message) -> None:
+    def _unsent(self, number: int) -> int:
+        message = self._state.messages[number]
+        return int(message.count - message.sent)
+
+    def _follow(self, number: int) -> None:
         """Look each time that a message has sent a stride, if it is long enough."""
-        if message.count - message.sent >= LEAST_SEGMENTS:
-            stride = self._stride(message)
-            if 4 * stride <= message.count - message.sent:
-                self._guide, self._look_at = message, message.sent + stride
-                self._base, self._looks = None, 0
+        counts, unsent, stride = self._state.counts[0], self._unsent(number), self._stride(number)
+        if type(self._tables) is Lists and unsent >= max(LEAST_SEGMENTS, 4 * stride):
+            counts.guide, counts.look_at = number, self._state.messages[number].sent + stride
+            self._base, self._looks = None, 0
 
-    def _stride(self, message: Message) -> int:
+    def _stride(self, number: int) -> int:
         """After how many segments the times of the next are rounded alike, on ways that are chosen alike."""
+        message = self._state.messages[number]
         found = self._strides.get(message.ends)
         if found is None:
-            turns, links = self._routing.turns(*message.ends)
-            rates = {self.ports[link].bytes_per_s for link in links}
+            turns, links = self._routing.turns(*divmod(message.ends, self.links.npus))
+            rates = {self._rates[link] for link in links}
             takes_ns = (Fraction(message.segment_bytes * 10**9) / Fraction(rate) for rate in rates)
             found = self._strides[message.ends] = lcm(turns, *(each.denominator for each in takes_ns))
         return found
 
-    def _play(self, now_ns: int) -> None:
-        super()._play(now_ns)
-        guide = self._guide
-        if guide and guide.sent >= self._look_at:
-            self._look_at = guide.sent + self._stride(guide)
+    def _drain(self) -> None:
+        super()._drain()
+        counts = self._state.counts[0]
+        guide = counts.guide
+        if guide >= 0 and self._state.messages[guide].sent >= counts.look_at:
+            counts.look_at = self._state.messages[guide].sent + self._stride(guide)
             if len(self.env._queue) == len(self._wakes):  # nothing but the network goes on
-                self._look(now_ns)
+                self._look(counts.now_ns)
+        if type(self._tables) is Lists and Arrays.repaid(self._state, self._arrivals.values()):
+            self._compile()
+
+    def _compile(self) -> None:
+        """Play on without looks."""
+        self._state.counts[0].guide = NOBODY
+        self._tables, self._idle = Arrays(self._tables), []
 
     def _look(self, now_ns: int) -> None:
         """Compare with a state before, which is taken anew after ever more looks (Brent's algorithm)."""
@@ -108,12 +121,14 @@ class Steady(Queued):
 
     def _skip(self, base: _Snapshot, seen: _Snapshot) -> None:
         """Take as many periods out of all messages as leave two segments of each."""
-        moved = {message: sent - base.sent[message] for message, sent in seen.sent.items()}
-        room = [(message.count - 2 - message.sent) // each for message, each in moved.items() if each]
+        messages, senders, laws = self._state.messages, self._state.senders, self._state.laws
+        moved = {number: sent - base.sent[number] for number, sent in seen.sent.items()}
+        room = [(self._unsent(number) - 2) // each for number, each in moved.items() if each]
         times = min(room, default=0)
         if times < 1:
             return
-        for message, each in moved.items():
+        for number, each in moved.items():
+            message = messages[number]
             message.count -= times * each
             message.missing -= times * each
             message.size_bytes -= times * each * message.segment_bytes
@@ -128,34 +143,79 @@ class Steady(Queued):
         again(self._curves, base.rows[0], times, (0, period_ns, 0), MOST_ROWS)
         if self._times is not None:
             self._times.again(base.rows[1], times, period_ns)
-        for own_senders in self._senders.values():
-            for sender in own_senders.values():
-                if sender.law:
-                    sender.law.idle(times * period_ns)
+        for number in dict.fromkeys(self._active.values()):
+            if senders[number].law >= 0:
+                laws[senders[number].law].idle(times * period_ns)
         self.skipped_ns += times * period_ns
 
     def _snapshot(self, now_ns: int) -> _Snapshot:
         """As things stand."""
-        before_ns = min((segment.sent_ns for segment in self._under_way()), default=now_ns) - 1
-        ports = [_of_port(port, now_ns) for port in self.ports]
-        senders = [sender.state(now_ns, before_ns) for sender in dict.fromkeys(self._active.values())]
-        messages = [
-            (each, each.missing - each.count + each.sent, each.tail_ns - now_ns, each.sent % self._stride(each))
-            for each in self._active
+        state = self._state
+        heads, timers = sorted(state.heads)[:-1], sorted(state.timers)[:-1]
+        due = [(time, kind % core.KINDS, whom, size_bytes) for time, kind, whom, size_bytes in timers]
+        flying = [head[6] for head in heads] + [whom for _, kind, whom, _ in due if kind in OF_SEGMENTS]
+        queues = [[*self._chain(port.head)] for port in state.ports]
+        under_way = [state.segments[number].sent_ns for number in sum(queues, flying)]
+        before_ns = min(under_way, default=now_ns) - 1
+        ports = [
+            (_of_port(port, now_ns), [self._of_segment(number, now_ns) for number in queue])
+            for port, queue in zip(state.ports, queues, strict=True)
         ]
-        due = [(at_ns - now_ns, _of_instant(self._due[at_ns], now_ns)) for at_ns in sorted(self._due)]
-        counts = np.array([*self.counts(), *zip(*map(_added_up, self.ports), strict=True)], np.int64).T
+        senders = [self._of_sender(number, now_ns, before_ns) for number in dict.fromkeys(self._active.values())]
+        messages = [(number, *self._of_message(number, now_ns)) for number in self._active]
+        changes = [
+            (time - now_ns, kind, self._of_segment(whom, now_ns) if kind in OF_SEGMENTS else whom, size_bytes)
+            for time, kind, whom, size_bytes in due
+        ]
+        coming = [(head[0] - now_ns, self._of_segment(head[6], now_ns)) for head in heads]
+        counts = np.array([*self.counts(), *zip(*map(_added_up, state.ports), strict=True)], np.int64).T
         rows = len(self._curves) // 3, 0 if self._times is None else len(self._times)
-        sent = {each: each.sent for each in self._active}
-        return _Snapshot((ports, senders, messages, due), now_ns, sent, counts, rows)
+        sent = {number: state.messages[number].sent for number in self._active}
+        return _Snapshot((ports, senders, messages, changes, coming), now_ns, sent, counts, rows)
 
-    def _under_way(self) -> Iterator[Segment]:
-        """All that are somewhere."""
-        for port in self.ports:
-            yield from port.queue
-        for instant in self._due.values():
-            yield from (head[-1] for head in instant.heads)
-            yield from (what for _, what in instant.changes if isinstance(what, Segment))
+    def _of_message(self, number: int, now_ns: int) -> tuple[int, ...]:
+        own = self._state.messages[number]
+        return own.missing - own.count + own.sent, own.tail_ns - now_ns, own.sent % self._stride(number)
+
+    def _of_segment(self, number: int, now_ns: int) -> tuple[object, ...]:
+        """Relative to now, and to what its message has sent."""
+        own = self._state.segments[number]
+        times = own.tail_ns - now_ns, own.sent_ns - now_ns
+        place = own.hop, own.held, own.way, own.marked, own.size_bytes
+        return own.message, self._number_of(own), self._read(own, now_ns), *times, *place
+
+    def _of_sender(self, number: int, now_ns: int, since_ns: int) -> tuple[object, ...]:
+        """What decides when it sends, relative to now; its law looks back as far as `since_ns`."""
+        own, state = self._state.senders[number], self._state
+        lost = [(state.segments[each].message, self._number_of(state.segments[each])) for each in self._chain(own.lost)]
+        times = max(own.free_ns - now_ns, 0), max(own.alarm_ns - now_ns, 0)
+        law = state.laws[own.law].state(now_ns, since_ns) if own.law >= 0 else None
+        return (
+            number,
+            own.ready,
+            *times,
+            own.under_way_bytes,
+            own.current,
+            own.waiting,
+            lost,
+            law,
+            self._read(own, now_ns),
+        )
+
+    def _number_of(self, segment: Segment) -> int:
+        """Counted from what its message has sent."""
+        return int(segment.index - self._state.messages[segment.message].sent)
+
+    def _read(self, whose: Segment | Sender, now_ns: int) -> list[tuple[int, ...]]:
+        """Readings of links, relative to now and to what the links have sent since."""
+        rows, ports = self._state.readings, self._state.ports
+        found: list[tuple[int, ...]] = []
+        number = whose.reading
+        while number >= 0:
+            own = rows[number]
+            found.append((own.link, own.queue_bytes, ports[own.link].sent_bytes - own.sent_bytes, now_ns - own.now_ns))
+            number = own.next
+        return found
 
     def remembers(self, since_ns: int) -> bool:
         """As `LinkNetwork.remembers`."""
@@ -164,23 +224,7 @@ class Steady(Queued):
 
 def _of_port(port: Port, now_ns: int) -> tuple[object, ...]:
     times = max(port.free_ns - now_ns, 0), max(port.alarm_ns - now_ns, 0)
-    still_ns = now_ns - port.still_since_ns if port.still_since_ns >= 0 else None
-    return (*times, still_ns, _lasting(port), [_of_segment(segment, now_ns) for segment in port.queue])
-
-
-def _of_instant(instant: Instant, now_ns: int) -> tuple[object, ...]:
-    due = instant.changes
-    changes = [(change, _of_segment(what, now_ns) if isinstance(what, Segment) else what) for change, what in due]
-    return changes, [_of_segment(head[-1], now_ns) for head in sorted(instant.heads)]
-
-
-def _of_segment(segment: Segment, now_ns: int) -> tuple[object, ...]:
-    """Relative to now, and to what its message has sent."""
-    message = segment.message
-    times = segment.tail_ns - now_ns, segment.sent_ns - now_ns
-    place = segment.hop, segment.held, segment.way, segment.marked, segment.size_bytes
-    readings = [reading.state(now_ns) for reading in segment.readings]
-    return message, segment.index - message.sent, readings, *times, *place
+    return (*times, now_ns - port.still_since_ns if port.still_since_ns >= 0 else None, _lasting(port))
 
 
 class QueuedLinks(Queued):

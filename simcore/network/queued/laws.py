@@ -1,98 +1,54 @@
-"""Laws of congestion control: how fast a sender may send, from what comes back to it. One class each.
+"""Laws of congestion control: how fast a sender may send, from what comes back to it. A class of figures each.
 
 The rules follow the papers that are named. Where they settle was compared with the papers' equations (docs/queues.md),
 with no measurement of a network card.
 
-A law has two figures: a rate, at which segments follow one another, and a window of bytes that may be under way.
+A law has two figures: a rate, at which segments follow one another, and a window of bytes that may be under way. What
+happens to them are functions, which are compiled with `queued.core`.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass, field, fields
 from math import inf
-from typing import ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar
 
 from simcore.registry import Registry
 
-
-class Path(NamedTuple):
-    """What a sender knows of its way: the rate of its own link, the round trip when idle, what it sends as one."""
-
-    bytes_per_s: float
-    rtt_ns: int
-    segment_bytes: int
-
-
-class Link(Protocol):
-    """What a reading tells of a link."""
-
-    bytes_per_s: float
-    sent_bytes: int
-
-
-class Reading(NamedTuple):
-    """What a segment saw when a link took it: bytes waiting, bytes that the link had sent, the time."""
-
-    queue_bytes: float
-    sent_bytes: int
-    now_ns: int
-    link: Link
-
-    def state(self, now_ns: int) -> tuple[float, ...]:
-        """Relative to now, and to what the link has sent since."""
-        return self.queue_bytes, self.link.sent_bytes - self.sent_bytes, now_ns - self.now_ns
-
-
-class Ack(NamedTuple):
-    """An acknowledgement as the sender gets it."""
-
-    now_ns: int
-    sent_ns: int
-    size_bytes: int
-    marked: bool
-    readings: Sequence[Reading]
+DCQCN, HPCC, TIMELY, SWIFT, WINDOW = range(5)
 
 
 @dataclass
-class Law(ABC):
+class Law:
     """The state of one sender. Parameters are the fields that are given, their units are in their names."""
 
     needs_marks: ClassVar[bool] = False
-    needs_readings: ClassVar[bool] = False
+    kind: int = field(init=False, default=-1)
     rate_bytes_per_s: float = field(init=False, default=inf)
     window_bytes: float = field(init=False, default=inf)
-    path: Path = field(init=False, default=Path(inf, 1, 1))
-    _reacted_ns: float = field(init=False, default=-inf)
+    line_bytes_per_s: float = field(init=False, default=inf)
+    rtt_ns: float = field(init=False, default=1)
+    segment_bytes: float = field(init=False, default=1)
+    reacted_ns: float = field(init=False, default=-inf)
 
-    def begin(self, path: Path) -> None:
-        """At the rate of the sender's own link."""
-        self.path, self.rate_bytes_per_s = path, path.bytes_per_s
+    def begin(self, bytes_per_s: float, rtt_ns: int, segment_bytes: int) -> None:
+        """At the rate of the sender's own link; `rtt_ns` is the round trip when idle."""
+        self.line_bytes_per_s = self.rate_bytes_per_s = bytes_per_s
+        self.rtt_ns, self.segment_bytes = rtt_ns, segment_bytes
 
-    def sends(self, now_ns: int, size_bytes: int) -> None:  # noqa: B027 - most laws do nothing then
-        """A segment is about to be sent: what time and bytes sent change."""
-
-    @abstractmethod
-    def acknowledged(self, ack: Ack) -> None:
-        """A segment has arrived."""
-
-    def lost(self, now_ns: int) -> None:  # noqa: B027
-        """A segment was dropped."""
+    @property
+    def product(self) -> float:
+        """Of bandwidth and round trip, in bytes."""
+        return self.line_bytes_per_s * self.rtt_ns * 1e-9
 
     def state(self, now_ns: int, since_ns: int) -> Hashable:
         """What decides how it goes on, relative to now, as long as nothing is marked; nobody asks before `since_ns`."""
         state = {each.name: getattr(self, each.name) for each in fields(self) if not each.init}
-        reacted_ns = max(state.pop("_reacted_ns"), since_ns)
-        return reacted_ns - now_ns, *state.values()
+        return max(state.pop("reacted_ns"), since_ns) - now_ns, *state.values()
 
-    def idle(self, time_ns: int) -> None:  # noqa: B027
+    def idle(self, time_ns: int) -> None:
         """So much time has gone by in which nothing changed its `state`."""
-
-    def _limit(self, least: float) -> None:
-        """Never faster than the link, never slower than `least` of it: a sender that stands still learns nothing."""
-        line = self.path.bytes_per_s
-        self.rate_bytes_per_s = min(max(self.rate_bytes_per_s, least * line), line)
 
 
 LAWS: Registry[type[Law]] = Registry("congestion control")
@@ -109,6 +65,7 @@ class Dcqcn(Law):
     """
 
     needs_marks = True
+    kind: int = field(init=False, default=DCQCN)
     g: float = 1 / 256
     notification_interval_ns: float = 50_000
     alpha_interval_ns: float = 55_000
@@ -117,78 +74,29 @@ class Dcqcn(Law):
     fast_recovery: float = 5
     additive_bytes_per_s: float = 40 * MEGABIT
     hyper_bytes_per_s: float = 400 * MEGABIT
-    _alpha: float = field(init=False, default=1.0)
-    _target: float = field(init=False, default=inf)
-    _alpha_ns: float = field(init=False, default=0)
-    _timer_ns: float = field(init=False, default=0)
-    _sent_bytes: float = field(init=False, default=0)
-    _rounds: list[int] = field(init=False, default_factory=lambda: [0, 0])  # of the timer, of the byte counter
+    alpha: float = field(init=False, default=1.0)
+    target: float = field(init=False, default=inf)
+    alpha_at_ns: float = field(init=False, default=0)
+    timer_at_ns: float = field(init=False, default=0)
+    counted_bytes: float = field(init=False, default=0)
+    timer_rounds: float = field(init=False, default=0)
+    counter_rounds: float = field(init=False, default=0)
 
-    def begin(self, path: Path) -> None:
+    def begin(self, bytes_per_s: float, rtt_ns: int, segment_bytes: int) -> None:
         """At line rate, as the paper does."""
-        super().begin(path)
-        self._target = path.bytes_per_s
-
-    def sends(self, now_ns: int, size_bytes: int) -> None:
-        """Recover when timer or byte counter say so."""
-        self._recover(now_ns)
-        self._sent_bytes += size_bytes
-        while self._sent_bytes >= self.byte_counter_bytes:
-            self._sent_bytes -= self.byte_counter_bytes
-            self._increase(1)
-
-    def acknowledged(self, ack: Ack) -> None:
-        """A notification, at most one in each interval."""
-        self._recover(ack.now_ns)
-        if ack.marked:
-            self.lost(ack.now_ns)
-
-    def lost(self, now_ns: int) -> None:
-        """Cut by half of alpha; recovery begins anew."""
-        if now_ns - self._reacted_ns < self.notification_interval_ns:
-            return
-        self._reacted_ns = self._alpha_ns = self._timer_ns = now_ns
-        self._target = self.rate_bytes_per_s
-        self.rate_bytes_per_s *= 1 - self._alpha / 2
-        self._alpha = (1 - self.g) * self._alpha + self.g
-        self._rounds, self._sent_bytes = [0, 0], 0
-        self._limit(LEAST_RATE)
+        super().begin(bytes_per_s, rtt_ns, segment_bytes)
+        self.target = bytes_per_s
 
     def state(self, now_ns: int, since_ns: int) -> Hashable:
         """At line rate only marks and losses change it: what else there is to know is caught up with when one comes."""
-        settled = self.rate_bytes_per_s == self._target == self.path.bytes_per_s
-        return self.path if settled else object()
+        line = self.line_bytes_per_s
+        return (line, self.rtt_ns, self.segment_bytes) if self.rate_bytes_per_s == self.target == line else object()
 
     def idle(self, time_ns: int) -> None:
         """As if what was noted had been so much earlier."""
-        self._reacted_ns, self._alpha_ns, self._timer_ns = (
-            noted_ns - time_ns for noted_ns in (self._reacted_ns, self._alpha_ns, self._timer_ns)
-        )
-
-    def _recover(self, now_ns: int) -> None:
-        """Catch up with the timers, which run from the first notification on, whether or not anything is sent."""
-        if self._reacted_ns == -inf:
-            return
-        ticks = (now_ns - self._alpha_ns) // self.alpha_interval_ns
-        self._alpha *= (1 - self.g) ** ticks
-        self._alpha_ns += ticks * self.alpha_interval_ns
-        while now_ns - self._timer_ns >= self.timer_ns:
-            self._timer_ns += self.timer_ns
-            self._increase(0)
-            if self.rate_bytes_per_s >= self.path.bytes_per_s:
-                self._timer_ns += (now_ns - self._timer_ns) // self.timer_ns * self.timer_ns
-
-    def _increase(self, which: int) -> None:
-        """One round more: halve the way to the target, which moves on after the fast recovery."""
-        self._rounds[which] += 1
-        if min(self._rounds) > self.fast_recovery:
-            self._target += self.hyper_bytes_per_s
-        elif max(self._rounds) > self.fast_recovery:
-            self._target += self.additive_bytes_per_s
-        self._target = min(self._target, self.path.bytes_per_s)
-        self.rate_bytes_per_s = (self.rate_bytes_per_s + self._target) / 2
-        if self._target - self.rate_bytes_per_s < 1.0:
-            self.rate_bytes_per_s = self._target
+        self.reacted_ns -= time_ns
+        self.alpha_at_ns -= time_ns
+        self.timer_at_ns -= time_ns
 
 
 @LAWS.register("hpcc")
@@ -199,61 +107,18 @@ class Hpcc(Law):
     Readings of the links (INT) come back with every acknowledgement.
     """
 
-    needs_readings = True
+    kind: int = field(init=False, default=HPCC)
     eta: float = 0.95
     max_stage: float = 5
     flows: float = 10  # expected on a link: sets the additive step
-    _reference: float = field(init=False, default=inf)
-    _use: float = field(init=False, default=0.0)
-    _stage: int = field(init=False, default=0)
-    _last: Sequence[Reading] = field(init=False, default=())
+    reference: float = field(init=False, default=inf)
+    use: float = field(init=False, default=0.0)
+    stage: float = field(init=False, default=0)
 
-    def begin(self, path: Path) -> None:
+    def begin(self, bytes_per_s: float, rtt_ns: int, segment_bytes: int) -> None:
         """With a whole product of bandwidth and round trip."""
-        super().begin(path)
-        self._product = path.bytes_per_s * path.rtt_ns * 1e-9
-        self._reference = self.window_bytes = self._product
-
-    def acknowledged(self, ack: Ack) -> None:
-        """Measure the busiest link, and follow it; the reference moves once in a round trip."""
-        if len(self._last) == len(ack.readings):
-            self._measure(ack.readings)
-            new_round = ack.sent_ns > self._reacted_ns
-            self._react(move=new_round)
-            if new_round:
-                self._reacted_ns = ack.now_ns
-        self._last = ack.readings
-
-    def state(self, now_ns: int, since_ns: int) -> Hashable:
-        """With the last readings relative to now."""
-        last, self._last = self._last, ()
-        own, self._last = super().state(now_ns, since_ns), last
-        return own, *(reading.state(now_ns) for reading in last)
-
-    def _measure(self, readings: Sequence[Reading]) -> None:
-        most, span = 0.0, 0.0
-        rtt_ns = self.path.rtt_ns
-        for new, old in zip(readings, self._last, strict=True):
-            elapsed_ns = new.now_ns - old.now_ns
-            if elapsed_ns <= 0:
-                continue
-            waiting = min(new.queue_bytes, old.queue_bytes) / (new.link.bytes_per_s * rtt_ns * 1e-9)
-            use = waiting + (new.sent_bytes - old.sent_bytes) / (elapsed_ns * 1e-9) / new.link.bytes_per_s
-            if use > most:
-                most, span = use, elapsed_ns
-        share = min(span, rtt_ns) / rtt_ns
-        self._use = (1 - share) * self._use + share * most
-
-    def _react(self, *, move: bool) -> None:
-        step = self._product * (1 - self.eta) / self.flows
-        multiplies = self._use >= self.eta or self._stage >= self.max_stage
-        wanted = self._reference / max(self._use / self.eta, 1e-3) + step if multiplies else self._reference + step
-        self.window_bytes = round(min(max(wanted, step), self._product))  # a part of a byte is none
-        self.rate_bytes_per_s = self.window_bytes / (self.path.rtt_ns * 1e-9)
-        self._limit(LEAST_RATE)
-        if move:
-            self._reference = self.window_bytes
-            self._stage = 0 if multiplies else self._stage + 1
+        super().begin(bytes_per_s, rtt_ns, segment_bytes)
+        self.reference = self.window_bytes = self.product
 
 
 @LAWS.register("timely")
@@ -264,72 +129,26 @@ class Timely(Law):
     The thresholds are counted from the idle round trip, so that they mean waiting on any network.
     """
 
+    kind: int = field(init=False, default=TIMELY)
     weight: float = 0.875
     beta: float = 0.8
     low_ns: float = 20_000
     high_ns: float = 500_000
     additive_bytes_per_s: float = 10 * MEGABIT
     hyper_after: float = 5
-    _before_ns: float = field(init=False, default=-1)
-    _slope_ns: float = field(init=False, default=0.0)
-    _falling: float = field(init=False, default=0)
-
-    def acknowledged(self, ack: Ack) -> None:
-        """One reaction in a round trip."""
-        rtt_ns = ack.now_ns - ack.sent_ns
-        if ack.sent_ns <= self._reacted_ns:
-            return
-        self._reacted_ns = ack.now_ns
-        change_ns = rtt_ns - self._before_ns if self._before_ns >= 0 else 0
-        self._before_ns = rtt_ns
-        self._slope_ns = (1 - self.weight) * self._slope_ns + self.weight * change_ns
-        self._react(rtt_ns, rtt_ns - self.path.rtt_ns)
-        self._limit(LEAST_RATE)
-
-    def _react(self, rtt_ns: int, waited_ns: int) -> None:
-        if waited_ns < self.low_ns:
-            self.rate_bytes_per_s += self.additive_bytes_per_s
-        elif waited_ns > self.high_ns:
-            self.rate_bytes_per_s *= 1 - self.beta * (1 - (self.high_ns + self.path.rtt_ns) / rtt_ns)
-        elif self._slope_ns <= 0:
-            self._falling = min(self._falling + 1, self.hyper_after)
-            steps = self.hyper_after if self._falling >= self.hyper_after else 1
-            self.rate_bytes_per_s += steps * self.additive_bytes_per_s
-            return
-        else:
-            self.rate_bytes_per_s *= 1 - self.beta * min(self._slope_ns / self.path.rtt_ns, 1.0)
-        self._falling = 0
-
-    def lost(self, now_ns: int) -> None:
-        """As far down as a slope leads at once."""
-        self.rate_bytes_per_s *= 1 - self.beta / 2
-        self._limit(LEAST_RATE)
+    before_ns: float = field(init=False, default=-1)
+    slope_ns: float = field(init=False, default=0.0)
+    falling: float = field(init=False, default=0)
 
 
 @dataclass
 class _Windowed(Law):
     """A window that grows by steps and is cut at most once in a round trip; segments are paced over it."""
 
-    def begin(self, path: Path) -> None:
+    def begin(self, bytes_per_s: float, rtt_ns: int, segment_bytes: int) -> None:
         """With a whole product of bandwidth and round trip."""
-        super().begin(path)
-        self.window_bytes = max(path.bytes_per_s * path.rtt_ns * 1e-9, path.segment_bytes)
-
-    def _grow(self, step_bytes: float, acked_bytes: int) -> None:
-        """By a step for every window that is acknowledged."""
-        self._set(self.window_bytes + step_bytes * min(acked_bytes / self.window_bytes, 1.0))
-
-    def _cut(self, factor: float, now_ns: int, sent_ns: int) -> None:
-        if sent_ns > self._reacted_ns:
-            self._reacted_ns = now_ns
-            self._set(self.window_bytes * factor)
-
-    def _set(self, window_bytes: float) -> None:
-        line, rtt_ns = self.path.bytes_per_s, self.path.rtt_ns
-        most = 2 * max(line * rtt_ns * 1e-9, self.path.segment_bytes)
-        self.window_bytes = min(max(window_bytes, LEAST_RATE * self.path.segment_bytes), most)
-        self.rate_bytes_per_s = self.window_bytes / (rtt_ns * 1e-9)
-        self._limit(LEAST_RATE)
+        super().begin(bytes_per_s, rtt_ns, segment_bytes)
+        self.window_bytes = max(self.product, segment_bytes)
 
 
 @LAWS.register("swift")
@@ -340,24 +159,11 @@ class Swift(_Windowed):
     The window grows while segments wait less than `target_ns`, and is cut by how much longer they wait.
     """
 
+    kind: int = field(init=False, default=SWIFT)
     target_ns: float = 10_000
     beta: float = 0.8
     most_cut: float = 0.5
     additive_bytes: float = 4096
-
-    def acknowledged(self, ack: Ack) -> None:
-        """Compare how long the segment waited with the target."""
-        delay_ns = ack.now_ns - ack.sent_ns
-        target_ns = self.path.rtt_ns + self.target_ns
-        if delay_ns < target_ns:
-            self._grow(self.additive_bytes, ack.size_bytes)
-        else:
-            excess = (delay_ns - target_ns) / delay_ns
-            self._cut(max(1 - self.beta * excess, 1 - self.most_cut), ack.now_ns, ack.sent_ns)
-
-    def lost(self, now_ns: int) -> None:
-        """As far down as it goes at once."""
-        self._cut(1 - self.most_cut, now_ns, now_ns)
 
 
 @LAWS.register("window")
@@ -365,16 +171,159 @@ class Swift(_Windowed):
 class Window(_Windowed):
     """Additive increase, multiplicative decrease: a step more each round trip, half on a mark or a loss."""
 
+    kind: int = field(init=False, default=WINDOW)
     additive_bytes: float = 4096
     cut: float = 0.5
 
-    def acknowledged(self, ack: Ack) -> None:
-        """Marked: less; else more."""
-        if ack.marked:
-            self._cut(self.cut, ack.now_ns, ack.sent_ns)
-        else:
-            self._grow(self.additive_bytes, ack.size_bytes)
 
-    def lost(self, now_ns: int) -> None:
-        """As a mark on what is sent now."""
-        self._cut(self.cut, now_ns, now_ns - self.path.rtt_ns)
+# What happens to a law. `law` is one of the above, or a record with the fields of all of them.
+
+
+def sends(law: Any, now: int, size_bytes: int) -> None:
+    """A segment is about to be sent: what time and bytes sent change."""
+    if law.kind != DCQCN:
+        return
+    _recover(law, now)
+    law.counted_bytes += size_bytes
+    while law.counted_bytes >= law.byte_counter_bytes:
+        law.counted_bytes -= law.byte_counter_bytes
+        law.counter_rounds += 1
+        _increase(law)
+
+
+def acknowledged(law: Any, now: int, sent: int, size_bytes: int, marked: int) -> None:
+    """A segment has arrived, which left at `sent`."""
+    if law.kind == DCQCN:
+        _recover(law, now)
+        if marked:
+            lost(law, now)
+    elif law.kind == TIMELY:
+        _follow_slope(law, now, sent)
+    elif law.kind == SWIFT:
+        delay, target = now - sent, law.rtt_ns + law.target_ns
+        if delay < target:
+            _grow(law, size_bytes)
+        else:
+            _cut(law, max(1 - law.beta * ((delay - target) / delay), 1 - law.most_cut), now, sent)
+    elif law.kind == WINDOW:
+        if marked:
+            _cut(law, law.cut, now, sent)
+        else:
+            _grow(law, size_bytes)
+
+
+def lost(law: Any, now: int) -> None:
+    """A segment was dropped."""
+    if law.kind == DCQCN:
+        _notified(law, now)
+    elif law.kind == TIMELY:  # as far down as a slope leads at once
+        law.rate_bytes_per_s *= 1 - law.beta / 2
+        _limit(law)
+    elif law.kind == SWIFT:
+        _cut(law, 1 - law.most_cut, now, now)
+    elif law.kind == WINDOW:
+        _cut(law, law.cut, now, now - law.rtt_ns)
+
+
+def measured(law: Any, now: int, sent: int, most: float, span: float) -> None:
+    """HPCC: the busiest link's use over a span of time. Follow it; the reference moves once in a round trip."""
+    share = min(span, law.rtt_ns) / law.rtt_ns
+    law.use = (1 - share) * law.use + share * most
+    product = law.line_bytes_per_s * law.rtt_ns * 1e-9
+    step = product * (1 - law.eta) / law.flows
+    multiplies = law.use >= law.eta or law.stage >= law.max_stage
+    wanted = law.reference / max(law.use / law.eta, 1e-3) + step if multiplies else law.reference + step
+    law.window_bytes = round(min(max(wanted, step), product))  # a part of a byte is none
+    law.rate_bytes_per_s = law.window_bytes / (law.rtt_ns * 1e-9)
+    _limit(law)
+    if sent > law.reacted_ns:
+        law.reference = law.window_bytes
+        law.stage = 0 if multiplies else law.stage + 1
+        law.reacted_ns = now
+
+
+def _limit(law: Any) -> None:
+    """Never faster than the link, never so slow that a sender stands still and learns nothing."""
+    line = law.line_bytes_per_s
+    law.rate_bytes_per_s = min(max(law.rate_bytes_per_s, LEAST_RATE * line), line)
+
+
+def _notified(law: Any, now: int) -> None:
+    """DCQCN: cut by half of alpha, at most once in each interval; recovery begins anew."""
+    if now - law.reacted_ns < law.notification_interval_ns:
+        return
+    law.reacted_ns = law.alpha_at_ns = law.timer_at_ns = now
+    law.target = law.rate_bytes_per_s
+    law.rate_bytes_per_s *= 1 - law.alpha / 2
+    law.alpha = (1 - law.g) * law.alpha + law.g
+    law.timer_rounds = law.counter_rounds = law.counted_bytes = 0
+    _limit(law)
+
+
+def _recover(law: Any, now: int) -> None:
+    """DCQCN: catch up with the timers, which run from the first notification on, whether or not anything is sent."""
+    if law.reacted_ns == -inf:
+        return
+    ticks = (now - law.alpha_at_ns) // law.alpha_interval_ns
+    law.alpha *= (1 - law.g) ** float(ticks)
+    law.alpha_at_ns += ticks * law.alpha_interval_ns
+    while now - law.timer_at_ns >= law.timer_ns:
+        law.timer_at_ns += law.timer_ns
+        law.timer_rounds += 1
+        _increase(law)
+        if law.rate_bytes_per_s >= law.line_bytes_per_s:
+            law.timer_at_ns += (now - law.timer_at_ns) // law.timer_ns * law.timer_ns
+
+
+def _increase(law: Any) -> None:
+    """DCQCN, one round more: halve the way to the target, which moves on after the fast recovery."""
+    if min(law.timer_rounds, law.counter_rounds) > law.fast_recovery:
+        law.target += law.hyper_bytes_per_s
+    elif max(law.timer_rounds, law.counter_rounds) > law.fast_recovery:
+        law.target += law.additive_bytes_per_s
+    law.target = min(law.target, law.line_bytes_per_s)
+    law.rate_bytes_per_s = (law.rate_bytes_per_s + law.target) / 2
+    if law.target - law.rate_bytes_per_s < 1.0:
+        law.rate_bytes_per_s = law.target
+
+
+def _follow_slope(law: Any, now: int, sent: int) -> None:
+    """TIMELY: one reaction in a round trip."""
+    if sent <= law.reacted_ns:
+        return
+    rtt, before = now - sent, law.before_ns
+    law.reacted_ns, law.before_ns = now, rtt
+    change = rtt - before if before >= 0 else 0.0
+    law.slope_ns = (1 - law.weight) * law.slope_ns + law.weight * change
+    waited, steps = rtt - law.rtt_ns, 0.0
+    falls = law.low_ns <= waited <= law.high_ns and law.slope_ns <= 0
+    law.falling = min(law.falling + 1, law.hyper_after) if falls else 0.0
+    if waited < law.low_ns:
+        steps = 1.0
+    elif waited > law.high_ns:
+        law.rate_bytes_per_s *= 1 - law.beta * (1 - (law.high_ns + law.rtt_ns) / rtt)
+    elif falls:
+        steps = law.hyper_after if law.falling >= law.hyper_after else 1.0
+    else:
+        law.rate_bytes_per_s *= 1 - law.beta * min(law.slope_ns / law.rtt_ns, 1.0)
+    law.rate_bytes_per_s += steps * law.additive_bytes_per_s
+    _limit(law)
+
+
+def _grow(law: Any, acked_bytes: int) -> None:
+    """By a step for every window that is acknowledged."""
+    _set(law, law.window_bytes + law.additive_bytes * min(acked_bytes / law.window_bytes, 1.0))
+
+
+def _cut(law: Any, factor: float, now: int, sent: float) -> None:
+    if sent > law.reacted_ns:
+        law.reacted_ns = now
+        _set(law, law.window_bytes * factor)
+
+
+def _set(law: Any, window_bytes: float) -> None:
+    line = law.line_bytes_per_s
+    most = 2 * max(line * law.rtt_ns * 1e-9, law.segment_bytes)
+    law.window_bytes = min(max(window_bytes, LEAST_RATE * law.segment_bytes), most)
+    law.rate_bytes_per_s = law.window_bytes / (law.rtt_ns * 1e-9)
+    _limit(law)

@@ -1,33 +1,28 @@
-"""Messages in segments through links with queues: `congested.CutThrough` with buffers that end somewhere.
-
-A segment crosses a link as a message does there: its head goes on as soon as the next link is its own. What waits for a
-link lies in the buffer of the link that it came over, as a whole and from its first byte on. Acknowledgements, credits
-and pauses take the latency of the way back and none of its bandwidth.
-"""
+"""Messages in segments through links with queues: `congested.CutThrough` with buffers that end somewhere."""
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
-from dataclasses import replace
-from functools import lru_cache
-from heapq import heappop, heappush
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import simpy
 
 from simcore.network.clock import whole_latency
 from simcore.network.congested import CountedLinks, CutThrough, Deliver, LinkNetwork
+from simcore.network.core import NEVER
 from simcore.network.folded import FoldedLinks
 from simcore.network.instant import Environment, at_end_of_instant
-from simcore.network.queued.flow import Message, Segment, Sender, Way
-from simcore.network.queued.laws import Ack, Path, Reading
-from simcore.network.queued.ports import Port, waits_in_a_circle
-from simcore.network.queued.routing import Ways
+from simcore.network.queued import core
+from simcore.network.queued.compiled import Lists
+from simcore.network.queued.routing import STEPS, Ways
+from simcore.network.queued.tables import NOBODY, Hop, Message, Pair, Port, Sender, State, Way
+from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
-from simcore.network.topology.ports import PLAIN, Ports
+from simcore.network.topology.ports import FLOW_CONTROLS, PLAIN, UNLIMITED, Ports
 from simcore.timeline.events import MOST_ROWS, LinkTable, QueueTable
 from simcore.units import transfer_ns
 
@@ -38,11 +33,15 @@ NOTE = (
 )
 
 
-class Instant(NamedTuple):
-    """What happens at one time: changes of links and senders, then heads of segments that come to links."""
+@dataclass(slots=True)
+class Arrival:
+    """A message that is through, as `CountedLinks` delivers it."""
 
-    changes: list[tuple[Callable[..., None], Any]]
-    heads: list[tuple[Any, ...]]
+    key: Any
+    ends: tuple[int, int]
+    deliver: Deliver
+    tail_ns: int
+    sender: int = NOBODY  # where it is the message's own
 
 
 class Queued(CountedLinks):
@@ -64,304 +63,199 @@ class Queued(CountedLinks):
         rules = [dim.ports for dim in links.topology.dims]
         counts = [axis.groups * axis.links for axis in links.axes]
         numbers = np.repeat(np.arange(len(counts)), counts)
-        numbers = numbers[links.kept] if isinstance(links, FoldedLinks) else numbers
-        columns = zip(self._rates, self._latencies, numbers.tolist(), strict=True)
-        self.ports = [
-            Port(link, rate, whole_latency(latency_ns), rules[dim])
-            for link, (rate, latency_ns, dim) in enumerate(columns)
-        ]
-        self._occupied_ns = lru_cache(maxsize=1 << 16)(transfer_ns)
+        self._dims = (numbers[links.kept] if isinstance(links, FoldedLinks) else numbers).tolist()
+        self._rules = rules
         self._routing = Ways(links)
-        self._ways: dict[tuple[int, ...], Way] = {}
-        self._segments: dict[tuple[int, int], tuple[int, Ports]] = {}
-        self._senders: dict[tuple[int, int], dict[Any, Sender]] = {}
-        self._due: dict[int, Instant] = {}
-        self._times_due: list[int] = []
+        columns = zip(self._rates, self._latencies, self._dims, strict=True)
+        ports = [_port(link, rate, latency_ns, rules[dim]) for link, (rate, latency_ns, dim) in enumerate(columns)]
+        self._tables = Lists(State(ports, self._choose))
+        self._state.counts[0].timed = int(self._times is not None)
+        self._ways: dict[tuple[int, ...], int] = {}
+        self._pairs: dict[tuple[int, int], tuple[int, int, Ports]] = {}
+        self._senders: dict[tuple[int, int], dict[int, int]] = {}
+        self._phases: dict[Any, int] = {None: 0}
+        self._arrivals: dict[int, Arrival] = {}
+        self._idle: list[tuple[int, int]] = []  # rows of messages, and of their senders, that may be used again
         self._wakes: set[int] = set()
-        self._runs = False
-        self._number = self._settled_ns = 0
         self._curves = array("q")
+
+    @property
+    def _state(self) -> Any:
+        return self._tables.state
+
+    @property
+    def ports(self) -> list[Port]:
+        """Every link's."""
+        return self._tables.ports()
 
     # Messages come and go.
 
     def send(self, src: int, dst: int, size_bytes: int, key: Any, deliver: Deliver) -> None:
         """As `Network.send`."""
         now_ns = int(self.env.now)
-        segment_bytes, rules = self._cut(src, dst)
-        message = Message(key, (src, dst), size_bytes, segment_bytes, deliver)
         if src == dst:
-            message.tail_ns = now_ns
-            self._finish(message, now_ns)
+            self._finish(Arrival(key, (src, dst), deliver, now_ns), now_ns)
             return
-        sender = self._sender(message, rules)
-        sender.add(message, now_ns)
-        self._at(now_ns, now_ns, self._pump, sender)
+        pair, segment_bytes, rules = self._pair(src, dst)
+        of_phase = len(key) == len(("chunk", "phase", "number"))
+        phase = self._phases.setdefault(key[:2], len(self._phases)) if of_phase else 0
+        ends, turn = src * self.links.npus + dst, key[2] if of_phase else 0
+        count = max(-(-size_bytes // segment_bytes), 1)
+        message = Message(key, ends, pair, size_bytes, segment_bytes, count, phase, turn, now_ns, count)
+        number, sender = self._enter(message, (src, dst), rules)
+        self._arrivals[number] = Arrival(key, (src, dst), deliver, now_ns, NOBODY if rules.law else sender)
+        self._tables.core.at(self._state, now_ns, core.PUMP, sender, 0)
+        self._wake(now_ns)
 
-    def _sender(self, message: Message, rules: Ports) -> Sender:
+    def _enter(self, message: Message, ends: tuple[int, int], rules: Ports) -> tuple[int, int]:
+        """Numbers of a new message and of its sender, which sends it behind those that came before."""
+        tables = self._tables
+        if self._idle and not rules.law:
+            number, sender = self._idle.pop()
+            self._state.messages[number], self._state.senders[sender] = message, Sender()
+        else:
+            number = tables.add("messages", message)
+            sender = self._lawful(message, ends, rules) if rules.law else tables.add("senders", Sender())
+        self._stand_in_line(self._state.senders[sender], number)
+        return number, sender
+
+    def _stand_in_line(self, sender: Sender, number: int) -> None:
+        """Behind those that came before, of one time in the order of the keys."""
+        messages, before, after = self._state.messages, NOBODY, sender.waiting
+        own = messages[number]
+        while after >= 0 and (messages[after].begin_ns, messages[after].order) <= (own.begin_ns, own.order):
+            before, after = after, messages[after].next
+        own.next = after
+        if before < 0:
+            sender.waiting = number
+        else:
+            messages[before].next = number
+
+    def _lawful(self, message: Message, ends: tuple[int, int], rules: Ports) -> int:
         """What two NPUs send each other in a phase obeys one law, a message of no phase a law of its own."""
-        if not rules.law:
-            return Sender(None)
-        own = self._senders.get(message.ends, {})
-        sender = own.get(message.phase)
-        if sender is None:
-            sender = Sender(law := rules.new_law())
-            way = self._way(message, 0)
-            rtt_ns = sum(way.steps_ns) + way.back_ns + transfer_ns(message.segment_bytes, min(way.rates))
-            law.begin(Path(self.ports[way.links[0]].bytes_per_s, rtt_ns, message.segment_bytes))
+        state, own = self._state, self._senders.setdefault(ends, {})
+        sender = own.get(message.phase, NOBODY) if message.phase else NOBODY
+        if sender < 0:
+            law, way = rules.new_law(), state.ways[core.way_of(state, message, 0, message.begin_ns)]
+            hops = state.hops[way.at : way.at + way.hops]
+            idle_ns = sum(hop.step_ns for hop in hops) + way.back_ns
+            slowest = min(hop.bytes_per_s for hop in hops)
+            rtt_ns = idle_ns + transfer_ns(message.segment_bytes, slowest)
+            law.begin(hops[0].bytes_per_s, rtt_ns, message.segment_bytes)
+            sender = self._unused(own, message.begin_ns)
+            if sender < 0:
+                sender = self._tables.add("senders", Sender(self._tables.add("laws", law)))
+            else:
+                core.forget(state, state.senders[sender])
+                number = state.senders[sender].law
+                state.laws[number], state.senders[sender] = law, Sender(number)
             if message.phase:
-                busy = {phase: each for phase, each in own.items() if each.busy}
-                self._senders[message.ends] = busy | {message.phase: sender}
+                own[message.phase] = sender
         return sender
 
-    def _way(self, message: Message, index: int) -> Way:
-        """The way of a segment."""
-        if self._routing.several:
-            route = self._routing.choose(*message.ends, message.turn + index, self._backlog)
-        else:
-            route = self.links.route(*message.ends)
-        way = self._ways.get(route)
-        if way is None:
-            path = self._along(route)
-            back_ns = whole_latency(sum(self._latencies[link] for link in route))
-            way = self._ways[route] = Way(path.links, path.steps_ns, path.rates, back_ns)
-        return way
+    def _unused(self, own: dict[int, int], now_ns: int) -> int:
+        """A sender of a phase that is over, whose row may be used again, where there are lists."""
+        senders = self._state.senders
+        for phase, number in own.items() if type(self._tables) is Lists else ():
+            each = senders[number]
+            waits = max(each.current, each.waiting, each.lost) >= 0 or each.alarm_ns > now_ns
+            if not (each.under_way_bytes or waits):
+                del own[phase]
+                return number
+        return NOBODY
 
-    def _backlog(self, link: int) -> float:
-        return self.ports[link].backlog_bytes(int(self.env.now))
-
-    def _cut(self, src: int, dst: int) -> tuple[int, Ports]:
-        """How large segments between two NPUs are, and whose law they obey: the outermost dimension's that has one."""
-        found = self._segments.get((src, dst))
+    def _pair(self, src: int, dst: int) -> tuple[int, int, Ports]:
+        """Number of two NPUs, how large segments between them are, whose law they obey: the outermost that has one."""
+        found = self._pairs.get((src, dst))
         if found is None:
-            crossed = [self.ports[link].rules for link in self.links.route(src, dst)] or [PLAIN]
+            crossed = [self._rules[self._dims[link]] for link in self.links.route(src, dst)] or [PLAIN]
             lawful = [rules for rules in crossed if rules.law] or crossed
-            found = self._segments[src, dst] = min(rules.segment_bytes for rules in crossed), lawful[-1]
+            parts = self._routing.found(src, dst)
+            pair = Pair()
+            if len(parts) == 1:
+                how, hashed, ways = parts[0]
+                routes = [self._tables.add("routes", self._way(way)) for way in ways]
+                pair = Pair(routes[0], len(ways), hashed % len(ways), STEPS[how], int(how == "adaptive"))
+            number, size_bytes = self._tables.add("pairs", pair), min(rules.segment_bytes for rules in crossed)
+            found = self._pairs[src, dst] = number, size_bytes, lawful[-1]
         return found
+
+    def _way(self, route: tuple[int, ...]) -> int:
+        """The number of a way."""
+        found = self._ways.get(route)
+        if found is None:
+            back_ns = whole_latency(sum(self._latencies[link] for link in route))
+            hops = [self._tables.add("hops", Hop(*hop)) for hop in zip(*self._along(route), strict=True)]
+            found = self._ways[route] = self._tables.add("ways", Way(hops[0], len(hops), back_ns))
+        return found
+
+    def _choose(self, pair: int, turn: int, now_ns: int) -> int:
+        """The way of a segment through several dimensions."""
+        ends = [*self._pairs][pair]
+
+        def fullest(way: tuple[int, ...]) -> float:
+            return core.fullest(self._state, self._way(way), now_ns)
+
+        return self._way(self._routing.choose(*ends, turn, fullest))
 
     # Instants.
 
-    def _instant(self, at_ns: int, now_ns: int) -> Instant:
-        found = self._due.get(at_ns)
-        if found is None:
-            found = self._due[at_ns] = Instant([], [])
-            heappush(self._times_due, at_ns)
-            if not self._runs and at_ns == self._times_due[0]:
-                self._wake(at_ns, now_ns)
-        return found
-
-    def _wake(self, at_ns: int, now_ns: int) -> None:
+    def _wake(self, at_ns: int) -> None:
         """Go on then, unless that is known already."""
         if at_ns not in self._wakes:
             self._wakes.add(at_ns)
-            at_end_of_instant(self.env, at_ns - now_ns, self._happen, transmits=True)
-
-    def _at(self, at_ns: int, now_ns: int, change: Callable[..., None], what: Any) -> None:
-        self._instant(at_ns, now_ns).changes.append((change, what))
-
-    def _head(self, segment: Segment, at_ns: int, now_ns: int) -> None:
-        """The head of a segment comes to its next link."""
-        message = segment.message
-        self._number += 1
-        entry = (message.key, segment.hop, message.ends, segment.index, self._number, segment)
-        heappush(self._instant(at_ns, now_ns).heads, entry)
+            at_end_of_instant(self.env, at_ns - int(self.env.now), self._happen, transmits=True)
 
     def _happen(self, _: simpy.Event) -> None:
         """One instant, and those that follow before anything else happens: the clock moves on without an event."""
-        env, self._runs = self.env, True
-        self._wakes.remove(int(env.now))
-        self._play(heappop(self._times_due))
-        while self._times_due and isinstance(env, Environment) and env.peek() > self._times_due[0]:
-            env.move_on(self._times_due[0])
-            self._play(heappop(self._times_due))
-        self._runs = False
-        if self._times_due:
-            self._wake(self._times_due[0], int(env.now))
+        env, now_ns = self.env, int(self.env.now)
+        self._wakes.remove(now_ns)
+        due_ns, until_ns = now_ns, now_ns + 1
+        while due_ns < until_ns:
+            due_ns = self._tables.core.play(self._state, until_ns)
+            self._drain()
+            if due_ns == core.ROOM:
+                self._tables.grow()
+            elif isinstance(env, Environment):
+                until_ns = int(min(env.peek(), NEVER))
+        if due_ns < NEVER:
+            self._wake(due_ns)
 
-    def _play(self, now_ns: int) -> None:
-        """All changes of an instant, then heads one by one, as long as they bring new ones about."""
-        instant = self._due[now_ns]
-        while instant.changes or instant.heads:
-            for change, what in instant.changes:  # grows while it runs
-                change(what, now_ns)
-            instant.changes.clear()
-            if instant.heads:
-                self._arrive(heappop(instant.heads)[-1], now_ns)
-        del self._due[now_ns]
+    def _drain(self) -> None:
+        """Note what has happened."""
+        tables, skipped_ns, counts = self._tables, self.skipped_ns, self._state.counts[0]
+        if counts.curved:
+            room = MOST_ROWS - len(self._curves) // 3
+            self._curves.frombytes((tables.take("curves")[:room] + np.array([0, skipped_ns, 0])).tobytes())
+            counts.curved = int(len(self._curves) < 3 * MOST_ROWS)
+        if self._times is not None:
+            self._times.extend(tables.take("times") + np.array([0, skipped_ns, skipped_ns]))
+        for now_ns, number, tail_ns in tables.take("left").tolist():
+            if isinstance(self.env, Environment):
+                self.env.move_on(now_ns)
+            self._arrived(number, now_ns, tail_ns)
 
-    # Senders.
-
-    def _pump(self, sender: Sender, now_ns: int) -> None:
-        """Send what may be sent."""
-        segment = self._next(sender, now_ns)
-        if segment:
-            self._head(segment, now_ns, now_ns)
-
-    def _next(self, sender: Sender, now_ns: int) -> Segment | None:
-        """The segment that may be sent now; where it is too early, look again in time."""
-        wanted = sender.peek()
-        if wanted is None or not sender.ready:
-            return None
-        message, index = wanted
-        first, end = message.span(index)
-        if sender.law:
-            sender.law.sends(now_ns, 0)
-        if not sender.may_send(end - first):
-            return None
-        if sender.free_ns > now_ns:
-            if sender.alarm_ns != sender.free_ns:
-                sender.alarm_ns = sender.free_ns
-                self._at(sender.free_ns, now_ns, self._pump, sender)
-            return None
-        sender.take()
-        sender.ready = False
-        if sender.law:
-            sender.under_way_bytes += end - first
-            sender.law.sends(now_ns, end - first)
-        return Segment(sender, message, index, self._way(message, index), now_ns)
-
-    def _acknowledged(self, segment: Segment, now_ns: int) -> None:
-        sender = segment.sender
-        if sender.law:
-            sender.under_way_bytes -= segment.size_bytes
-            ack = Ack(now_ns, segment.sent_ns, segment.size_bytes, segment.marked, segment.readings)
-            sender.law.acknowledged(ack)
-        self._pump(sender, now_ns)
-
-    def _lost(self, segment: Segment, now_ns: int) -> None:
-        """The sender learns that a segment was dropped."""
-        sender = segment.sender
-        if sender.law:
-            sender.under_way_bytes -= segment.size_bytes
-            sender.law.lost(now_ns)
-        sender.again(segment)
-        self._pump(sender, now_ns)
-
-    # Links.
-
-    def _arrive(self, segment: Segment, now_ns: int) -> None:
-        """The head comes to its next link, through the buffer of the link behind it."""
-        port = self.ports[segment.way.links[segment.hop]]
-        if segment.held >= 0:
-            behind = self.ports[segment.held]
-            if behind.by_room and not self._lie_down(segment, behind, now_ns):
-                return
-        size_bytes = segment.size_bytes
-        segment.marked |= port.mark(segment, now_ns)
-        port.queue.append(segment)
-        port.waiting_bytes += size_bytes
-        port.queued_bytes += size_bytes if segment.hop else 0
-        self._serve(port, now_ns)
-        if port.queued_bytes != port.noted_bytes:
-            self._curve(port, now_ns)
-
-    def _lie_down(self, segment: Segment, port: Port, now_ns: int) -> bool:
-        """Take room in the buffer behind a link; False where it is dropped."""
-        rules, size_bytes = port.rules, segment.size_bytes
-        if rules.flow_control == "drop" and port.lying_bytes + size_bytes > rules.buffer_bytes:
-            port.drops += 1
-            port.dropped_bytes += size_bytes
-            self._at(now_ns + segment.way.back_ns, now_ns, self._lost, segment)
-            return False
-        port.lying_bytes += size_bytes
-        if port.lying_bytes > rules.xoff_bytes and not port.asked_to_pause:
-            port.asked_to_pause = True
-            self._at(now_ns + port.latency_ns, now_ns, self._pause, port)
-        return True
-
-    def _get_up(self, what: tuple[Port, int], now_ns: int) -> None:
-        """A segment has left the buffer behind a link."""
-        port, size_bytes = what
-        port.lying_bytes -= size_bytes
-        if port.asked_to_pause and port.lying_bytes <= port.rules.xon_bytes:
-            port.asked_to_pause = False
-            self._at(now_ns + port.latency_ns, now_ns, self._resume, port)
-
-    def _credit(self, what: tuple[Port, int], now_ns: int) -> None:
-        port, size_bytes = what
-        self._settled_ns = now_ns
-        port.taken_bytes -= size_bytes
-        self._serve(port, now_ns)
-
-    def _pause(self, port: Port, now_ns: int) -> None:
-        self._settled_ns = now_ns
-        port.paused = True
-        port.stop(now_ns)
-
-    def _resume(self, port: Port, now_ns: int) -> None:
-        self._settled_ns = now_ns
-        port.paused = False
-        self._serve(port, now_ns)
-        port.go(now_ns)
-
-    def _serve(self, port: Port, now_ns: int) -> None:
-        """Send what waits, one after the other."""
-        while port.queue and port.free_ns <= now_ns:
-            segment = port.queue[0]
-            if not port.admits(segment):
-                port.stop(now_ns)
-                return
-            if port.still_since_ns >= 0:
-                port.go(now_ns)
-            port.queue.popleft()
-            self._start(port, segment, now_ns)
-        if port.queue and port.alarm_ns != port.free_ns:
-            port.alarm_ns = port.free_ns
-            self._at(port.free_ns, now_ns, self._serve, port)
-
-    def _start(self, port: Port, segment: Segment, now_ns: int) -> None:
-        """A link takes a segment."""
-        hop, way = segment.hop, segment.way
-        # Ends of a message's segments are rounded as parts of a whole, so that cutting it costs nothing.
-        rate, size_bytes = way.rates[hop], segment.size_bytes
-        if rate != segment.rate:
-            segment.rate = rate
-            segment.takes_ns = self._occupied_ns(segment.end_byte, rate) - self._occupied_ns(segment.first_byte, rate)
-        end_ns = now_ns + segment.takes_ns
-        port.free_ns = end_ns
-        port.waiting_bytes -= size_bytes
-        port.queued_bytes -= size_bytes if hop else 0
-        port.sent_bytes += size_bytes
-        self._count(port.link, size_bytes, now_ns + self.skipped_ns, end_ns + self.skipped_ns)
-        if port.queued_bytes != port.noted_bytes:
-            self._curve(port, now_ns)
-        if segment.held >= 0:
-            behind = self.ports[segment.held]
-            if behind.by_credits:
-                self._at(end_ns + behind.latency_ns, now_ns, self._credit, (behind, size_bytes))
-            elif behind.by_room:
-                self._at(end_ns, now_ns, self._get_up, (behind, size_bytes))
-        else:
-            segment.sent_ns = now_ns
-            segment.sender.begun(size_bytes, now_ns)
-            self._pump(segment.sender, now_ns)
-        if segment.sender.law and segment.sender.law.needs_readings:
-            segment.readings.append(Reading(port.waiting_bytes, port.sent_bytes, now_ns, port))
-        segment.tail_ns = max(segment.tail_ns, end_ns) + way.steps_ns[hop]
-        segment.hop += 1
-        if segment.hop == len(way.links):
-            self._arrived(segment, now_ns)
-            return
-        segment.held = port.link
-        if port.by_credits:
-            port.taken_bytes += size_bytes
-        self._head(segment, now_ns + way.steps_ns[hop], now_ns)
-
-    def _arrived(self, segment: Segment, now_ns: int) -> None:
-        """The last link has taken a segment."""
-        message = segment.message
-        message.missing -= 1
-        message.tail_ns = max(message.tail_ns, segment.tail_ns)
-        if segment.sender.law:
-            self._at(segment.tail_ns + segment.way.back_ns, now_ns, self._acknowledged, segment)
-        if not message.missing:
-            self._finish(message, now_ns)
+    def _arrived(self, number: int, now_ns: int, tail_ns: int) -> None:
+        """A message is through."""
+        arrival = self._arrivals.pop(number)
+        if arrival.sender >= 0 and type(self._tables) is Lists:
+            self._idle.append((number, arrival.sender))
+        arrival.tail_ns = tail_ns
+        self._finish(arrival, now_ns)
 
     # What is reported.
+
+    def counts(self) -> tuple[IntArray, IntArray]:
+        """As `LinkNetwork.counts`."""
+        size_bytes, busy_ns = super().counts()
+        rows = [(port.sent_bytes, port.busy_ns) for port in self.ports]
+        sent_bytes, own_ns = np.array(rows, np.int64).reshape(-1, 2).T
+        return size_bytes + sent_bytes, busy_ns + own_ns
 
     def queues(self) -> QueueTable:
         """As `LinkNetwork.queues`, of the links of a folded machine that stand for all."""
         for port in self.ports:
-            port.go(int(self.env.now))
+            core.go(port, int(self.env.now))
         columns = {
             name: np.array([getattr(port, name) for port in self.ports], np.int64) for name in QueueTable.COLUMNS
         }
@@ -375,13 +269,6 @@ class Queued(CountedLinks):
             queues = queues.on(self.links.stands_for)
         return replace(super().table(), queues=queues)
 
-    def _curve(self, port: Port, now_ns: int) -> None:
-        """Note how much waits for a link, as that has changed."""
-        port.noted_bytes = port.queued_bytes
-        port.peak_bytes = max(port.peak_bytes, port.queued_bytes)
-        if len(self._curves) < 3 * MOST_ROWS:
-            self._curves.extend((port.link, now_ns + self.skipped_ns, port.queued_bytes))
-
     @classmethod
     def notes_on(cls, curve_rows: int) -> list[str]:
         """As `LinkNetwork.notes_on`."""
@@ -394,11 +281,12 @@ class Queued(CountedLinks):
 
     def remembers(self, since_ns: int) -> bool:
         """As `LinkNetwork.remembers`: credits, pauses still under way, chances of marks of messages of no phase."""
-        return self._settled_ns > since_ns or any(port.chances and port.phase is None for port in self.ports)
+        late = self._state.counts[0].settled_ns > since_ns
+        return late or any(port.chances and not port.phase for port in self.ports)
 
     def stuck(self) -> list[str]:
         """Why nothing moves any more: the links that wait for each other."""
-        circle, links = waits_in_a_circle(self.ports), self.links
+        circle, links = self._circle(), self.links
         if circle and isinstance(links, FoldedLinks):
             circle, links = links.unfolded(circle), links.whole
         names, src, dst = links.names, links.src, links.dst
@@ -409,3 +297,38 @@ class Queued(CountedLinks):
         ]
         hint = "hint: more buffer, or routes that take links in one order (a Mesh in place of a Ring) break the circle"
         return [f"the buffers of {len(ends)} links wait for each other in a circle", *lines, hint] if ends else []
+
+    def _circle(self) -> list[int]:
+        """Links each of which waits for room behind it, taken by what waits for the next; [] where there is none."""
+        import networkx
+
+        state = self._state
+        blocked = {port.link: port for port in self.ports if port.head >= 0 and not core.admits(state, port)}
+        waits = networkx.DiGraph(
+            (state.segments[number].held, link)
+            for link, port in blocked.items()
+            for number in self._chain(port.head)
+            if state.segments[number].held in blocked
+        )
+        try:
+            return [link for link, _ in networkx.find_cycle(waits)]
+        except networkx.NetworkXNoCycle:
+            return []
+
+    def _chain(self, number: int) -> Iterator[int]:
+        """Numbers of segments, one behind the other."""
+        while number >= 0:
+            yield number
+            number = self._state.segments[number].next
+
+
+def _port(link: int, bytes_per_s: float, latency_ns: float, rules: Ports) -> Port:
+    limited = rules.buffer_bytes < UNLIMITED
+    control = FLOW_CONTROLS.index(rules.flow_control) + core.CREDITS if limited else core.UNLIMITED
+    marking = rules.marking
+    sizes = rules.buffer_bytes, rules.xoff_bytes, rules.xon_bytes
+    port = Port(link, bytes_per_s, whole_latency(latency_ns), control, *sizes)
+    if marking:
+        port.kmin_bytes, port.kmax_bytes = marking.kmin_bytes, marking.kmax_bytes
+        port.pmax, port.packet_bytes = marking.pmax, marking.packet_bytes
+    return port

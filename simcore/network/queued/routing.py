@@ -26,25 +26,26 @@ class Ways:
         self.several = any(rules.routing for rules in self._rules)
         self._known: dict[tuple[int, int], list[tuple[str, int, list[Links]]]] = {}
 
-    def choose(self, src: int, dst: int, turn: int, backlog: Callable[[int], float]) -> Links:
+    def choose(self, src: int, dst: int, turn: int, fullest: Callable[[Links], float]) -> Links:
         """The links of a segment, whose turn it is."""
         route: Links = ()
-        for how, hashed, ways in self._found(src, dst):
+        for how, hashed, ways in self.found(src, dst):
             first = (hashed + STEPS[how] * turn) % len(ways)
             if how == "adaptive":  # the way whose fullest queue is the least, of equal ones in turn
                 turned = [*ways[first:], *ways[:first]]
-                route += min(turned, key=lambda way: max(map(backlog, way), default=0.0))
+                route += min(turned, key=fullest)
             else:
                 route += ways[first]
         return route
 
     def turns(self, src: int, dst: int) -> tuple[int, set[int]]:
         """After how many turns the choice is the same again, and the links among which it chooses."""
-        found = self._found(src, dst)
+        found = self.found(src, dst)
         links = {link for _, _, ways in found for way in ways for link in way}
         return lcm(*(len(ways) if STEPS[how] else 1 for how, _, ways in found)), links
 
-    def _found(self, src: int, dst: int) -> list[tuple[str, int, list[Links]]]:
+    def found(self, src: int, dst: int) -> list[tuple[str, int, list[Links]]]:
+        """How each dimension that is crossed chooses, from which on, and among which ways."""
         if (src, dst) not in self._known:
             self._known[src, dst] = [*self._parts(src, dst)]
         return self._known[src, dst]

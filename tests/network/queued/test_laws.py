@@ -6,7 +6,7 @@ from functools import cache
 import pytest
 import simpy
 
-from simcore.network.queued.laws import LAWS, Ack, Path
+from simcore.network.queued.laws import LAWS, acknowledged, sends
 from simcore.network.queued.network import Queued
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Dimension, Topology
@@ -86,50 +86,50 @@ def test_hpcc_keeps_nearly_no_queue_at_its_share_of_the_rate():
 
 def begun(law, **parameters):
     made = LAWS.get(law)(**parameters)
-    made.begin(Path(RATE, 8_000, 1000))
+    made.begin(RATE, 8_000, 1000)
     return made
 
 
-def ack(now_ns, sent_ns=0, size_bytes=1000, *, marked=False, readings=()):
-    return Ack(now_ns, sent_ns, size_bytes, marked, readings)
+def ack(law, now_ns, sent_ns=0, *, marked=False):
+    acknowledged(law, now_ns, sent_ns, 1000, marked)
 
 
 def test_dcqcn_halves_at_first_and_recovers_half_of_what_it_lost_each_time():
     """Alpha is 1 until the first notification, which so cuts by a half; then five rounds of fast recovery."""
     law = begun("dcqcn")
-    law.acknowledged(ack(100_000, marked=True))
+    ack(law, 100_000, marked=True)
     assert law.rate_bytes_per_s == RATE / 2
-    law.acknowledged(ack(120_000, marked=True))
+    ack(law, 120_000, marked=True)
     assert law.rate_bytes_per_s == RATE / 2  # one notification in 50 us
     for rounds in range(1, 6):
-        law.sends(100_000 + rounds * 55_000, 0)
+        sends(law, 100_000 + rounds * 55_000, 0)
         assert law.rate_bytes_per_s == RATE * (1 - 2 ** -(rounds + 1))
 
 
 def test_dcqcns_cut_shrinks_with_alpha():
     law = begun("dcqcn")
-    law.acknowledged(ack(0, marked=True))
+    ack(law, 0, marked=True)
     before = law.rate_bytes_per_s = RATE
-    law.acknowledged(ack(100 * 55_000, marked=True))
+    ack(law, 100 * 55_000, marked=True)
     assert law.rate_bytes_per_s == pytest.approx(before * (1 - (1 - 1 / 256) ** 100 / 2))
 
 
 def test_swift_cuts_by_the_share_of_delay_above_its_target_and_once_a_round_trip():
     law = begun("swift", target_ns=10_000, beta=0.8)
     window = law.window_bytes
-    law.acknowledged(ack(20_000, sent_ns=0))
+    ack(law, 20_000, sent_ns=0)
     assert law.window_bytes == pytest.approx(window * (1 - 0.8 * 2_000 / 20_000))
-    law.acknowledged(ack(20_500, sent_ns=500))
+    ack(law, 20_500, sent_ns=500)
     assert law.window_bytes == pytest.approx(window * (1 - 0.8 * 2_000 / 20_000))
 
 
 def test_timely_adds_below_its_low_threshold_and_shrinks_above_its_high_one():
     law = begun("timely", low_ns=20_000, high_ns=100_000)
     law.rate_bytes_per_s = RATE / 4
-    law.acknowledged(ack(10_000, sent_ns=0))
+    ack(law, 10_000, sent_ns=0)
     assert law.rate_bytes_per_s == RATE / 4 + law.additive_bytes_per_s
     before = law.rate_bytes_per_s
-    law.acknowledged(ack(300_000, sent_ns=20_000))
+    ack(law, 300_000, sent_ns=20_000)
     assert law.rate_bytes_per_s == pytest.approx(before * (1 - 0.8 * (1 - 108_000 / 280_000)))
 
 
@@ -137,8 +137,8 @@ def test_a_window_takes_a_step_a_round_trip_and_halves_on_marks():
     law = begun("window", additive_bytes=1000)
     window = law.window_bytes
     for number in range(int(window / 1000)):
-        law.acknowledged(ack(8_000 + number, sent_ns=number))
+        ack(law, 8_000 + number, sent_ns=number)
     assert law.window_bytes == pytest.approx(window + 1000, rel=0.01)
     grown = law.window_bytes
-    law.acknowledged(ack(20_000, sent_ns=12_000, marked=True))
+    ack(law, 20_000, sent_ns=12_000, marked=True)
     assert law.window_bytes == grown / 2

@@ -1,0 +1,176 @@
+"""The tables of `queued.core`: as lists, and as arrays for its functions compiled, where there is much to play."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, replace
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any, cast
+
+import numpy as np
+
+from simcore.network.compiled import compiled, compiled_heaps, installed, longer
+from simcore.network.congested import Arriving
+from simcore.network.heaps import Heap
+from simcore.network.queued import core, laws
+from simcore.network.queued.tables import TABLES, Port, Reading, Segment, State
+from simcore.network.topology.fabric import IntArray
+
+WIDTHS = {"heads": 9, "timers": 4}
+NOTED = ("left", "curves", "times")
+NOTHING = np.zeros((0, 3), np.int64)
+MOST_EVENTS, MOST_EVENTS_WHERE_KEPT = 3_000_000, 100_000
+"""So many are played before compiling is repaid, and before loading what was compiled is."""
+_Arrayed = cast("Any", namedtuple("_Arrayed", [name for name in State.__slots__ if name != "choose"]))
+
+
+class Lists:
+    """A state whose tables are lists."""
+
+    core: Any = core
+
+    def __init__(self, state: State):
+        self.state: Any = state
+
+    def add(self, name: str, row: object) -> int:
+        """The number of a new row."""
+        rows = getattr(self.state, name)
+        rows.append(row)
+        return len(rows) - 1
+
+    def take(self, name: str) -> IntArray:
+        """What was noted."""
+        rows = getattr(self.state, name)
+        if not rows:
+            return NOTHING
+        found = np.array(rows, np.int64)
+        rows.clear()
+        return found
+
+    def ports(self) -> list[Port]:
+        """As they stand."""
+        return cast("list[Port]", self.state.ports)
+
+    def grow(self) -> None:
+        """Make room for twice as many segments and readings."""
+        segments = self._longer("segments", Segment, 64)
+        self._longer("readings", Reading, 4 * segments)
+
+    def _longer(self, name: str, kind: Any, least: int) -> int:
+        counts, free, room = self.state.counts[0], f"free_{name}", f"room_of_{name}"
+        before = int(getattr(counts, room))
+        after = max(2 * before, least)
+        rows = [kind(number + 1) for number in range(before, after)]
+        rows[-1].next = int(getattr(counts, free))
+        setattr(counts, free, before)
+        setattr(counts, room, after)
+        self.extend(name, rows)
+        return after
+
+    def extend(self, name: str, rows: list[Any]) -> None:
+        """More rows."""
+        getattr(self.state, name).extend(rows)
+
+
+class Arrays(Lists):
+    """The same tables as arrays; `order` is of a key among those of all messages."""
+
+    def __init__(self, lists: Lists):
+        self.core = _compiled_core()
+        state = lists.state
+        self._lengths = {name: len(getattr(state, name)) for name in (*TABLES, "laws")}
+        tables = {name: _records(name, getattr(state, name)) for name in self._lengths}
+        heads = [(*head[:1], head[1][-1], *head[2:]) for head in state.heads if len(head) > 1]
+        heaps = {
+            "heads": Heap.of(sorted(heads), WIDTHS["heads"]),
+            "timers": Heap.of(sorted(state.timers)[:-1], WIDTHS["timers"]),
+        }
+        noted = {name: np.zeros((1, 3), np.int64) for name in NOTED}
+        self.state = _Arrayed(**tables, **heaps, **noted)
+        self._follow()
+
+    @staticmethod
+    def repaid(state: State, arrivals: Iterable[Arriving]) -> bool:
+        """Whether so much has been played that more of the same had better be compiled, and can be."""
+        kept = any(Path(core.__file__).with_name("__pycache__").glob("core.play-*.nbi"))
+        if state.counts[0].events < (MOST_EVENTS_WHERE_KEPT if kept else MOST_EVENTS) or not installed():
+            return False
+        keys = [arrival.key for arrival in arrivals]
+        whole = all(isinstance(key[-1], int) for key in keys) and all(pair.ways for pair in state.pairs)
+        return whole and len({key[:-1] for key in keys}) == 1
+
+    def add(self, name: str, row: Any) -> int:
+        """As `Lists.add`."""
+        self.extend(name, [row])
+        return self._lengths[name] - 1
+
+    def extend(self, name: str, rows: list[Any]) -> None:
+        """As `Lists.extend`."""
+        before = self._lengths[name]
+        now = self._lengths[name] = before + len(rows)
+        table = longer(getattr(self.state, name), now)
+        table[before:now] = _records(name, rows)
+        self.state = self.state._replace(**{name: table})
+
+    def take(self, name: str) -> IntArray:
+        """As `Lists.take`."""
+        rows = getattr(self.state, name)
+        found: IntArray = rows[1 : rows[0, 0] + 1].copy()
+        rows[0, 0] = 0
+        return found
+
+    def grow(self) -> None:
+        """As `Lists.grow`, and more room in the heaps."""
+        super().grow()
+        self._follow()
+
+    def _follow(self) -> None:
+        """Room in the heaps and for what is noted, in proportion to the segments."""
+        state, segments = self.state, int(self.state.counts[0].room_of_segments)
+        counts = state.counts[0]
+        counts.room_of_changes, counts.room_of_rows = 16 * segments, 64 * segments
+        heaps = {"heads": state.heads.with_room(segments), "timers": state.timers.with_room(16 * segments)}
+        noted = {name: longer(getattr(state, name), 64 * segments + 1) for name in NOTED}
+        self.state = state._replace(**heaps, **noted)
+
+    def ports(self) -> list[Port]:
+        """As `Lists.ports`."""
+        return [Port(*row) for row in self.state.ports[: self._lengths["ports"]].tolist()]
+
+
+@cache
+def _compiled_core() -> ModuleType:
+    """The functions of `core`, with those of `laws` and with heaps that are arrays."""
+    import numba
+
+    rules = compiled(laws, (), {})
+    names = ("sends", "acknowledged", "lost", "measured")
+    given = {name: getattr(rules, name) for name in names} | compiled_heaps()
+    njit: Any = numba.njit
+    return compiled(core, ("at", "play"), given | {"several": njit(_nrt=False, cache=True)(_nowhere)})
+
+
+def _nowhere(_s: Any, _pair: int, _turn: int, _now: int) -> int:
+    """In place of `core.several`: what crosses several dimensions is played in lists."""
+    return -1
+
+
+@cache
+def _types(name: str) -> Mapping[str, Any]:
+    """Of the columns of a table: whole numbers or not. A law has those of all laws."""
+    kinds = [laws.LAWS.get(each) for each in laws.LAWS.names()] if name == "laws" else [TABLES[name]]
+    return {each.name: np.float64 if "float" in str(each.type) else np.int64 for kind in kinds for each in fields(kind)}
+
+
+def _records(name: str, rows: list[Any]) -> Any:
+    """Rows of a table as an array; its records have the attributes of the rows. Of keys the last part orders."""
+    if name == "routes":
+        return np.array(rows, np.int64)
+    types = _types(name)
+    if name == "messages":
+        rows = [replace(row, order=row.order[-1]) for row in rows]
+    values = [tuple(getattr(row, each, 0) for each in types) for row in rows]
+    return np.array(values, [*types.items()]).view(np.recarray)

@@ -1,0 +1,236 @@
+"""The tables of queued links: what their rows are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from simcore.network.core import NEVER
+
+NOBODY = -1
+
+
+@dataclass(slots=True)
+class Port:
+    """The sending end of a link: a queue waits for it (`head` to `tail`); what it has sent lies in the buffer behind.
+
+    `taken_bytes` of that buffer are taken from the sender's point of view, where it goes by credits; `lying_bytes`
+    are in it, where what finds no room is dropped or the sender paused. `kmax_bytes` 0: nothing is marked.
+    """
+
+    link: int
+    bytes_per_s: float
+    latency_ns: int
+    control: int
+    buffer_bytes: int
+    xoff_bytes: int
+    xon_bytes: int
+    kmin_bytes: int = 0
+    kmax_bytes: int = 0
+    pmax: float = 0.0
+    packet_bytes: int = 1
+    head: int = NOBODY
+    tail: int = NOBODY
+    free_ns: int = 0
+    alarm_ns: int = -1
+    waiting_bytes: int = 0
+    queued_bytes: int = 0  # of those that come from elsewhere: an NPU's own data wait in its memory
+    lying_bytes: int = 0
+    taken_bytes: int = 0
+    asked_to_pause: int = 0
+    paused: int = 0
+    still_since_ns: int = -1
+    chances: int = 0  # of marks, in the phase of a chunk that came last
+    phase: int = 0
+    # What is reported.
+    sent_bytes: int = 0
+    busy_ns: int = 0
+    peak_bytes: int = 0
+    noted_bytes: int = 0  # the last row of its curve
+    still_ns: int = 0
+    stops: int = 0
+    marks: int = 0
+    drops: int = 0
+    dropped_bytes: int = 0
+
+
+@dataclass(slots=True)
+class Hop:
+    """Of a way: a link, ns of the head, the link's rate."""
+
+    link: int
+    step_ns: int
+    bytes_per_s: float
+
+
+@dataclass(slots=True)
+class Way:
+    """Its `hops`, from number `at` on, and the latency of the way back in whole nanoseconds."""
+
+    at: int
+    hops: int
+    back_ns: int
+
+
+@dataclass(slots=True)
+class Pair:
+    """Two NPUs: the `ways` between them stand in `routes` from `at` on, 0 = in several dimensions (`several`).
+
+    The first one is `hashed`; each turn moves on by `step`. Where it is `adaptive` the one with the least queue.
+    """
+
+    at: int = 0
+    ways: int = 0
+    hashed: int = 0
+    step: int = 0
+    adaptive: int = 0
+
+
+@dataclass(slots=True)
+class Message:
+    """Of `count` segments, all of `segment_bytes` but for the last; `sent` have left, `missing` have not arrived.
+
+    `order` and `ends` order who comes at one time. It is of a chunk's `phase`, 0 = of none. Its segments go over the
+    ways of its `pair` in turn, from number `turn` on, which is that of the message in its phase: so nothing that was
+    sent before matters. `next` is the one that its sender sends after it.
+    """
+
+    order: Any
+    ends: int
+    pair: int
+    size_bytes: int
+    segment_bytes: int
+    count: int
+    phase: int
+    turn: int
+    begin_ns: int
+    missing: int = 0
+    sent: int = 0
+    tail_ns: int = 0
+    next: int = NOBODY
+
+
+@dataclass(slots=True)
+class Segment:
+    """On its way: `hop` counts the links behind it, `held` is the link in whose buffer it lies, -1 at its source.
+
+    On links of `bytes_per_s` it takes `takes_ns`. Its readings of links are chained from the last one, `reading`, on.
+    `next` is behind it in a queue.
+    """
+
+    next: int
+    sender: int = 0
+    message: int = 0
+    index: int = 0
+    way: int = 0
+    hop: int = 0
+    held: int = NOBODY
+    marked: int = 0
+    tail_ns: int = 0
+    sent_ns: int = 0
+    first_byte: int = 0
+    size_bytes: int = 0
+    takes_ns: int = 0
+    reading: int = NOBODY
+    readings: int = 0
+    bytes_per_s: float = 0.0
+
+
+@dataclass(slots=True)
+class Reading:
+    """What a segment saw when a link took it: bytes waiting, bytes that the link had sent, the time."""
+
+    next: int
+    link: int = 0
+    queue_bytes: int = 0
+    sent_bytes: int = 0
+    now_ns: int = 0
+
+
+@dataclass(slots=True)
+class Sender:
+    """Messages that go one after the other: those of two NPUs in a phase under one law, else each by itself.
+
+    The next segment is ready when the one before has begun (`ready`), the window has room and it is time. What was
+    lost goes first, segments from `lost` to `last_lost`. The readings that came back last are kept.
+    """
+
+    law: int = NOBODY
+    ready: int = 1
+    free_ns: int = 0
+    alarm_ns: int = -1
+    under_way_bytes: int = 0
+    current: int = NOBODY
+    waiting: int = NOBODY
+    lost: int = NOBODY
+    last_lost: int = NOBODY
+    reading: int = NOBODY
+    readings: int = 0
+
+
+@dataclass(slots=True)
+class Counts:
+    """Events so far; changes to come, segments and readings in use, the first row that is free of each, and room.
+
+    When credits or pauses were last heard of; the message to be looked at when it has sent so much (`guide`); whether
+    curves and occupations of links are noted.
+    """
+
+    events: int = 0
+    changes: int = 0
+    segments: int = 0
+    readings: int = 0
+    free_segments: int = NOBODY
+    free_readings: int = NOBODY
+    room_of_changes: int = NEVER
+    room_of_segments: int = 0
+    room_of_readings: int = 0
+    room_of_rows: int = NEVER
+    settled_ns: int = 0
+    now_ns: int = 0
+    guide: int = NOBODY
+    look_at: int = 0
+    curved: int = 1
+    timed: int = 0
+
+
+TABLES: dict[str, Any] = {
+    "counts": Counts,
+    "ports": Port,
+    "hops": Hop,
+    "ways": Way,
+    "routes": int,
+    "pairs": Pair,
+    "messages": Message,
+    "segments": Segment,
+    "readings": Reading,
+    "senders": Sender,
+}
+"""What the rows of each table are; those of `laws` are `queued.laws.Law`."""
+
+
+@dataclass(slots=True)
+class State:
+    """All tables. `heads` are (time, order, links behind, ends, index, number, segment) of those that come to links,
+    `timers` (time, number and kind, of whom, bytes) of changes. `left` takes (time, message, last byte's time) of
+    messages that are through, `curves` (link, time, bytes that wait), `times` (link, start, end) of occupations.
+    """
+
+    ports: list[Port]
+    choose: Callable[[int, int, int], int]
+    heads: list[Any] = field(default_factory=lambda: [(NEVER,)])
+    timers: list[tuple[int, ...]] = field(default_factory=lambda: [(NEVER,)])
+    left: list[tuple[int, int, int]] = field(default_factory=list)
+    curves: list[tuple[int, int, int]] = field(default_factory=list)
+    times: list[tuple[int, int, int]] = field(default_factory=list)
+    counts: list[Counts] = field(default_factory=lambda: [Counts()])
+    hops: list[Hop] = field(default_factory=list)
+    ways: list[Way] = field(default_factory=list)
+    routes: list[int] = field(default_factory=list)
+    pairs: list[Pair] = field(default_factory=list)
+    messages: list[Message] = field(default_factory=list)
+    segments: list[Segment] = field(default_factory=list)
+    readings: list[Reading] = field(default_factory=list)
+    senders: list[Sender] = field(default_factory=list)
+    laws: list[Any] = field(default_factory=list)

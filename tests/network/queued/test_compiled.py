@@ -1,0 +1,43 @@
+"""Queues of which much is to be played are compiled: the answer is that of the lists, and of every segment."""
+
+from dataclasses import replace
+
+import pytest
+
+from simcore.network.queued import compiled
+from simcore.network.queued.alone import Steady
+from simcore.network.queued.network import Queued
+from simcore.network.topology.ports import Marking
+from simcore.timeline.events import QueueTable
+from tests.queues import KIB, MIB, machine, pfc, play, segments
+
+MARKING = Marking(8 * KIB, 64 * KIB, 0.5, 1000)
+RULES = [
+    ("dcqcn", segments(4 * KIB, 16 * KIB, "drop")),
+    ("hpcc", segments(4 * KIB, 16 * KIB, "credits")),
+    ("swift", pfc()),
+    ("timely", segments(4 * KIB, MIB, "credits", routing="adaptive")),
+    ("window", segments(4 * KIB, 64 * KIB, "drop", routing="spray")),
+]
+
+
+def told(links, messages, network):
+    """Arrivals, and all that is said of links."""
+    arrived, played = play(links, messages, network)
+    queues = played.queues()
+    columns = [*played.counts(), *(getattr(queues, name) for name in QueueTable.COLUMNS), queues.curves]
+    return arrived, [column.tolist() for column in columns]
+
+
+@pytest.mark.parametrize(("law", "ports"), RULES)
+def test_compiled_queues_are_those_of_all_segments_in_lists(monkeypatch, law, ports):
+    """Three send to one, and one more message comes later."""
+    pytest.importorskip("numba", reason="the compiled core needs simcore[fast]")
+    monkeypatch.setattr(compiled, "MOST_EVENTS", 500)
+    monkeypatch.setattr(compiled, "MOST_EVENTS_WHERE_KEPT", 500)
+    made = []
+    monkeypatch.setattr(Steady, "_compile", lambda self, go=Steady._compile: (made.append(law), go(self)))
+    links = machine("FatTree", 8, 700.0, replace(ports, law=law, marking=MARKING), routers=2, oversubscription=2)
+    messages = [(1, 0, 401 * KIB, 0), (2, 0, 300 * KIB + 5, 0), (5, 0, 401 * KIB, 700), (6, 1, 64 * KIB, 300_000)]
+    assert told(links, messages, Steady) == told(links, messages, Queued)
+    assert made == [law]
