@@ -1,0 +1,82 @@
+"""Laws of native graphs: drawn ones end, and take what their messages take."""
+
+import warnings
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import simcore
+from simcore.network.topology.model import Topology
+from simcore.workload.chakra.builder import GraphBuilder, GraphNode
+from tests.runs import machines
+
+WHOLE = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier", "broadcast", "gather"]
+SIZES = st.sampled_from([1, 64, 5000, 65536])
+
+
+@st.composite
+def graphs(draw, topology: Topology):
+    """Computations, collectives of communicators along a dimension or of all, and messages, in an order that can be."""
+    npus, made = topology.npus, simcore.graph(topology.npus)
+    nodes: list[GraphNode] = []
+
+    def before(on: set[int]) -> list[GraphNode]:
+        fitting = [node for node in nodes if on <= node.npus]
+        return draw(st.lists(st.sampled_from(fitting), max_size=2)) if fitting else []
+
+    for tag in range(draw(st.integers(2, 8))):
+        what = draw(st.sampled_from(["compute", "compute", "collective", "collective", "message"]))
+        if what == "compute":
+            on = draw(st.sets(st.integers(0, npus - 1), min_size=1))
+            nodes.append(made.compute(draw(st.sampled_from([0, 10, 1000, 50_000])), on=on, depends=before(on)))
+        elif what == "collective":
+            kind, size = draw(st.sampled_from(WHOLE)), draw(SIZES)
+            for ranks in draw(st.sampled_from([*_rows(topology), [range(npus)]])):
+                root = ranks[-1] if kind in {"broadcast", "gather"} else None
+                moved = 0 if kind == "barrier" else size
+                nodes.append(made.collective(kind, moved, on=ranks, depends=before({*ranks}), root=root))
+        elif npus > 1:
+            src, dst = draw(st.permutations(range(npus)))[:2]
+            size = draw(SIZES)
+            nodes.append(made.send(src, dst, size, tag=tag, depends=before({src})))
+            nodes.append(made.recv(src, dst, size, tag=tag, depends=before({dst})))
+    return made
+
+
+def _rows(topology: Topology) -> list[list[range]]:
+    """The communicators along each dimension."""
+    found = []
+    for dim, stride in zip(topology.dims, topology.strides, strict=True):
+        firsts = [npu for npu in range(topology.npus) if npu // stride % dim.npus == 0]
+        found.append([range(npu, npu + dim.npus * stride, stride) for npu in firsts])
+    return found
+
+
+@st.composite
+def runs(draw):
+    """A graph, a machine, and options of the run."""
+    topology = draw(machines(("Ring", "Switch", "FullyConnected", "Mesh"), most_npus=12))
+    options = {
+        "network": draw(st.sampled_from(["congested", "congested", "congestion-free", "queued"])),
+        "queues_per_dim": draw(st.sampled_from([1, 2])),
+        "straggler": draw(st.sampled_from([None, f"{topology.npus - 1}=3"])),
+    }
+    return draw(graphs(topology)), topology, options
+
+
+def finished(made: GraphBuilder, topology: Topology, **options: object) -> dict[str, object]:
+    """What a run comes to, NPU by NPU."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        report = simcore.run(made, topology, **{name: value for name, value in options.items() if value})
+    table = report.timeline.links
+    carried = table and (table.size_bytes.tolist(), table.busy_ns.tolist())
+    return {"time_ns": report.time_ns, "shares": report.to_dict()["breakdown"], "carried": carried}
+
+
+@settings(deadline=None, max_examples=40)
+@given(runs())
+def test_a_graph_ends_and_takes_what_its_messages_take(run):
+    """No order in which nodes become ready is a deadlock: members of a communicator agree, whatever they compute."""
+    made, topology, options = run
+    assert finished(made, topology, **options) == finished(made, topology, **options, exact="messages")
