@@ -24,7 +24,7 @@ def graphs(draw, topology: Topology):
         fitting = [node for node in nodes if on <= node.npus]
         return draw(st.lists(st.sampled_from(fitting), max_size=2)) if fitting else []
 
-    for tag in range(draw(st.integers(2, 8))):
+    for tag in range(draw(st.integers(4, 14))):
         what = draw(st.sampled_from(["compute", "compute", "collective", "collective", "message"]))
         if what == "compute":
             on = draw(st.sets(st.integers(0, npus - 1), min_size=1))
@@ -74,7 +74,7 @@ def finished(made: GraphBuilder, topology: Topology, **options: object) -> dict[
     return {"time_ns": report.time_ns, "shares": report.to_dict()["breakdown"], "carried": carried}
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=120)
 @given(runs())
 def test_a_graph_ends_and_takes_what_its_messages_take(run):
     """No order in which nodes become ready is a deadlock: members of a communicator agree, whatever they compute."""
