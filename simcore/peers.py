@@ -1,38 +1,16 @@
-"""What other simulators' files and options are called here: those that cannot be read say what to write instead."""
+"""What other simulators' options are called here, and what a file is that was given in place of another."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
+from functools import cache
 
 from simcore.errors import InputError, Location
+from simcore.library import table
 
-FOREIGN = (
-    (
-        re.compile(r"\s*(#.*\n\s*)*(ENABLE_QCN|USE_DYNAMIC_PFC_THRESHOLD|ENABLE_TRACE|TOPOLOGY_FILE|FLOW_FILE)\s"),
-        "the settings of ns-3's switches (SimAI.conf, HPCC's config.txt)",
-        "keys of the topology (buffer, flow_control, ecn, ..) and --network queued; the list of links is --topology",
-    ),
-    (
-        re.compile(r"\s*(#.*\n\s*)*Nodes\s+[0-9]+\s*\n\s*Tiers\s+[0-9]+", re.IGNORECASE),
-        "htsim's fat tree",
-        "a topology [FatTree] with npus_count, bandwidth, latency, routers (its leaves) and oversubscription",
-    ),
-    (
-        re.compile(r"\s*(#.*\n\s*)*Nodes\s+[0-9]+\s*\n\s*Connections\s+[0-9]+", re.IGNORECASE),
-        "htsim's list of connections",
-        "a workload of collectives: simcore generate collective, or execution traces with sends",
-    ),
-    (
-        re.compile(r'\s*\{\s*"(version|status)"[^{]*"(server_list|server_count|group_list)"'),
-        "a rank table",
-        "groups follow from the workload's header; --comm-groups takes a JSON of name: [ranks]",
-    ),
-    (
-        re.compile(r'\s*\{.{0,2000}?"traceEvents"', re.DOTALL),
-        "a profiler's timeline (Chrome trace)",
-        "simcore replay FILE plays it, with --export-chakra DIR it becomes a workload",
-    ),
-)
+HEAD = 1 << 14  # characters in which a file says what it is
+
 OPTIONS = {
     "-w": "--workload",
     "-g": "--gpus",
@@ -56,12 +34,33 @@ OPTIONS = {
 """ASTRA-sim's and SimAI's options."""
 
 
-def refuse_foreign(text: str, file: str) -> None:
-    """InputError for a file that another simulator reads and simcore does not: what it is, what to write instead."""
-    for pattern, what, instead in FOREIGN:
-        if found := pattern.match(text):
-            line = text.count("\n", 0, found.end() - 1) + 1
-            raise InputError.at(Location(file, line, 1), f"this is {what}", expected="a file of simcore", hint=instead)
+@cache
+def _kinds() -> list[tuple[frozenset[str], re.Pattern[str], str, str]]:
+    """Keys, pattern, what it is and what to do with it of every row of foreign.txt."""
+    kinds = []
+    for begins, what, instead in table(__file__, "foreign.txt", 3):
+        keys = [word[1:] for word in begins.split()] if begins.startswith(":") else []
+        pattern = rf"""(?ms).*?(^|[{{,])\s*["']?({"|".join(keys)})["']?\s*:""" if keys else begins
+        kinds.append((frozenset(keys), re.compile(pattern), what, instead))
+    return kinds
+
+
+def foreign(text: str, own: Collection[str] = ()) -> tuple[str, str, int]:
+    """What a file is, what to do with it, and the line that says so; empty where it is not known.
+
+    `own` are keys, or what a kind is called, that the reader knows itself.
+    """
+    for keys, pattern, what, instead in _kinds():
+        if what not in own and keys.isdisjoint(own) and (found := pattern.match(text, 0, HEAD)):
+            return what, instead, text.count("\n", 0, max(found.end() - 1, 0)) + 1
+    return "", "", 0
+
+
+def refuse_foreign(text: str, file: str, own: Collection[str] = ()) -> None:
+    """InputError for a file of another kind: what it is, and what to do with it."""
+    what, instead, line = foreign(text, own)
+    if what:
+        raise InputError.at(Location(file, line, 1), f"this is {what}", expected="another kind of file", hint=instead)
 
 
 def option_here(name: str) -> str:

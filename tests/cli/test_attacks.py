@@ -247,7 +247,7 @@ def test_nothing_typed_prints_the_help(words, capsys):
     [
         ("rnu", "did you mean 'run'?"),
         ("topology shw ring8", "did you mean 'show'?"),
-        ("data get x", "There are: add, list, predict"),
+        ("data get x", "one of: add, list, predict"),
         ("run --jitter", "try 'simcore run --help'"),
     ],
 )
