@@ -52,6 +52,7 @@ def _sections() -> dict[str, _Section]:
     return found
 
 
+@cache
 def command(path: str) -> click.Command:
     """The command that some words call, `topology show`; the whole command line where there are none."""
     section, name = _sections()[path], path.rpartition(" ")[2] or None
