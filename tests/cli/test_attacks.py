@@ -138,8 +138,8 @@ def test_a_name_cannot_steer_the_terminal(tmp_path, capsys):
 
 
 def test_a_name_cannot_become_a_spreadsheets_formula():
-    assert Table("", columns("name"), [["=cmd|' /C calc'!A0"], ["-1.5"], [None], [-2]]).csv() == (
-        "name\n'=cmd|' /C calc'!A0\n-1.5\n\"\"\n-2\n"
+    assert Table("", columns("name"), [["=cmd|' /C calc'!A0"], ["-1.5"], [None], [-2], ["a\x1b[2J"]]).csv() == (
+        "name\n'=cmd|' /C calc'!A0\n-1.5\n\"\"\n-2\na?[2J\n"
     )
 
 
