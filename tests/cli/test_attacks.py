@@ -137,6 +137,16 @@ def test_a_name_cannot_steer_the_terminal(tmp_path, capsys):
     assert "\x1b" not in refused(capsys, f"run --workload {tmp_path}/w.txt --topology ring8")
 
 
+def test_an_output_that_is_full_is_an_error_and_no_traceback(monkeypatch, capsys):
+    class Full(io.StringIO):
+        def write(self, _):
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(sys, "stdout", Full())
+    assert main(["list", "profiles", "--json"]) == 2
+    assert capsys.readouterr().err == "simcore list: error: No space left on device\n"
+
+
 def test_a_name_cannot_become_a_spreadsheets_formula():
     assert Table("", columns("name"), [["=cmd|' /C calc'!A0"], ["-1.5"], [None], [-2], ["a\x1b[2J"]]).csv() == (
         "name\n'=cmd|' /C calc'!A0\n-1.5\n\"\"\n-2\na?[2J\n"
@@ -151,6 +161,7 @@ def test_digits_of_other_scripts_are_no_numbers(words, capsys, tmp_path, monkeyp
 
 def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path):
     import gzip
+import io
 
     bomb = 512 * gzip.compress(bytes(1 << 20), compresslevel=1)
     unpacked = []
