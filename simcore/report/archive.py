@@ -131,13 +131,7 @@ def _strings(texts: Iterable[str]) -> NDArray[np.str_]:
 
 
 def read_archive(path: str | os.PathLike[str]) -> Report:
-    """The report of an `events.npz`, with its timeline.
-
-    Raises
-    ------
-    InputError
-        If the file is missing, is no such archive, or its columns do not fit together.
-    """
+    """The report of an `events.npz`, with its timeline; InputError if it is no such file, or columns do not fit."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", UserWarning)  # NumPy guesses at headers that nobody writes today
@@ -153,10 +147,7 @@ def read_archive(path: str | os.PathLike[str]) -> Report:
 def read_report(path: str | os.PathLike[str]) -> ReportDocument:
     """A report from its file, from the folder of `simcore run -o`, or from the events.npz in it.
 
-    Raises
-    ------
-    InputError
-        If there is no such file or it is no report of this schema; it names the file.
+    InputError, which names the file, if there is none or it is no report of this schema.
     """
     given = Path(path)
     file = given / "report.json" if given.is_dir() else given

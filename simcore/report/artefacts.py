@@ -102,17 +102,8 @@ def _check_folder(path: str | os.PathLike[str]) -> None:
 def write_timeline(report: Report, path: str | os.PathLike[str], selection: Selection | None = None) -> tuple[str, ...]:
     """Write a timeline; the suffix says which: .png .svg .html .json(.gz) = Chrome trace, .pftrace(.gz) = Perfetto.
 
-    .tar(.gz) = a Kineto trace of every rank, for `simcore replay`.
-
-    Returns
-    -------
-    tuple of str
-        What the timeline leaves out, in words; empty when it shows everything.
-
-    Raises
-    ------
-    InputError
-        If the suffix is unknown, the file cannot be written or the selection names what the run does not have.
+    .tar(.gz) = a Kineto trace of every rank, for `simcore replay`. The answer is what it leaves out, in words.
+    InputError if the suffix is unknown, the file cannot be written or the run has no such part.
     """
     selection, suffix = selection or Selection(), check_timeline(path)
     draw, limits = TIMELINES[suffix]
@@ -134,17 +125,8 @@ def write_directory(
 ) -> tuple[str, ...]:
     """Write report.json, layers.csv, events.npz, breakdown.png, timeline.html and timeline.pftrace.gz into a folder.
 
-    The files, and `more` texts by name, come together or not at all.
-
-    Returns
-    -------
-    tuple of str
-        What the timelines leave out, each line beginning with the file's name.
-
-    Raises
-    ------
-    InputError
-        If the folder is not empty and `force` is not set, or cannot be written.
+    The files, and `more` texts by name, come together or not at all. The answer is what the timelines leave out, each
+    line beginning with the file's name. InputError if the folder cannot be written, or is not empty without `force`.
     """
     from simcore.report.archive import events_npz
     from simcore.report.plots import save

@@ -172,12 +172,7 @@ class Report:
 
     def to_pandas(self, table: str = "layers") -> pandas.DataFrame:
         """One table as a pandas frame: `layers` (a row per layer and phase), `ranks`, `dims`, `links`,
-        `iterations`, `events`, `what_would_help`.
-
-        Raises
-        ------
-        InputError
-            If there is no such table.
+        `iterations`, `events`, `what_would_help`; InputError for another.
         """
         return cast("pandas.DataFrame", self._frame("pandas", table))
 

@@ -62,13 +62,7 @@ class Program:
 
 
 def program_of(report: Report) -> Iterator[tuple[int, Program]]:
-    """The program of the first rank of every class, by class.
-
-    Raises
-    ------
-    InputError
-        When the run is none of a text workload in pipeline stages.
-    """
+    """The program of the first rank of every class, by class; InputError where no text workload ran in stages."""
     workload, run = report.workload, report.timeline.pipeline
     if workload is None or run is None:
         raise InputError.at(

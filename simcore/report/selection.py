@@ -98,15 +98,10 @@ def parse_window(text: str) -> tuple[int, int]:
 
 
 def choose(timeline: Timeline, selection: Selection, limits: Limits) -> View:
-    """The part of a timeline that a selection and a viewer's limits leave.
+    """The part of a timeline that a selection and a viewer's limits leave; InputError where the run has no such part.
 
     Where nothing is asked: every class and iteration if they fit; else representative classes (NPU 0, slowest,
     fastest, median), then the last iteration, then the beginning of it.
-
-    Raises
-    ------
-    InputError
-        If a rank or an iteration does not exist or the window lies outside the run.
     """
     _check(timeline, selection)
     classes = _classes(timeline, selection, limits)

@@ -1,5 +1,6 @@
 """What somebody hostile, careless or short of memory types: every one ends soon, with a message and no traceback."""
 
+import io
 import json
 import os
 import resource
@@ -161,7 +162,6 @@ def test_digits_of_other_scripts_are_no_numbers(words, capsys, tmp_path, monkeyp
 
 def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path):
     import gzip
-import io
 
     bomb = 512 * gzip.compress(bytes(1 << 20), compresslevel=1)
     unpacked = []
