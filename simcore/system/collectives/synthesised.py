@@ -87,9 +87,9 @@ def wires(graph: LinkGraph, npus: IntArray) -> list[Wire]:
     passed = np.zeros(len(src), np.int64)
     owner = np.repeat(np.arange(len(src)), routes.counts)
     np.add.at(passed, owner, inner & np.isin(graph.dst[routes.links], npus))
-    found = []
+    found, offsets = [], routes.offsets.tolist()
     for pair in np.flatnonzero((src != dst) & (passed == 0)).tolist():
-        links = routes.links[routes.offsets[pair] : routes.offsets[pair + 1]]
+        links = routes.links[offsets[pair] : offsets[pair + 1]]
         latency_ns = whole_latency(float(graph.latency_ns[links].sum()))
         rates = tuple(graph.bandwidth_bytes_per_s[links].tolist())
         found.append(Wire(int(src[pair]), int(dst[pair]), tuple(links.tolist()), rates, latency_ns))
