@@ -16,11 +16,13 @@ from typing import Any, TypeVar
 
 from simcore.errors import InputError, Location, Problem, Problems, SimcoreError, closest
 from simcore.files import read_bytes
+from simcore.peers import refuse_foreign
 
 T = TypeVar("T")
 MAX_DOCUMENT_BYTES = 64 << 20
 MAX_DEPTH = 64
 MAX_VALUES = 10_000_000
+ROOT = "document"
 
 
 class Node:
@@ -55,10 +57,12 @@ class Node:
 
     def keys(self, *, required: tuple[str, ...] = (), optional: tuple[str, ...] = ()) -> None:
         """Check that this is a mapping with all of `required` and nothing besides `optional`."""
-        if not isinstance(self.value, dict):
-            self.problem(f"{self.name} must be a mapping", expected=f"the keys {', '.join(required + optional)}")
-            return
         known = required + optional
+        if self.name == ROOT and 2 * len([key for key in self._keys if key in known]) <= len(self._keys):
+            refuse_foreign("\n".join(self.source), self.file, known)
+        if not isinstance(self.value, dict):
+            self.problem(f"{self.name} must be a mapping", expected=f"the keys {', '.join(known)}")
+            return
         for key, (line, column) in self._keys.items():
             if key not in known:
                 hint = closest(key, known)
@@ -159,10 +163,11 @@ def _finite(value: float | str) -> float:
 
 def read_text(path: str | Path) -> str:
     """A whole text file; InputError when it is not there, not a file, too large or not UTF-8."""
-    place = str(path)
+    place, content = str(path), read_bytes(path, MAX_DOCUMENT_BYTES)
     try:
-        return read_bytes(path, MAX_DOCUMENT_BYTES).decode("utf-8-sig")
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
+        refuse_foreign(content.decode("latin-1"), place)
         raise InputError.at(
             place,
             "this is not a text file",
@@ -218,6 +223,7 @@ def parse(text: str, file: str, problems: Problems) -> Node:
     try:
         return _Composer(text, file, source, problems).document()
     except yaml.MarkedYAMLError as error:
+        refuse_foreign(text, file)
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
         shown = source[line - 1] if 0 < line <= len(source) else ""
@@ -251,7 +257,7 @@ class _Composer:
         self.event()
         if not isinstance(self.event(), DocumentStartEvent):
             raise InputError.at(Location(self.file, 1, 1), "the file is empty", expected="a YAML or JSON document")
-        root = self._node("document", self.event(), 0)
+        root = self._node(ROOT, self.event(), 0)
         self.event()
         following = self.event()
         if not isinstance(following, StreamEndEvent):

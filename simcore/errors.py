@@ -124,14 +124,14 @@ def closest(name: str, candidates: Iterable[str]) -> str:
     """A hint naming what exists, the nearest first.
 
     >>> closest("Rng", ["Switch", "Ring"])
-    "did you mean 'Ring'? There are: Ring, Switch"
+    "did you mean 'Ring'? one of: Ring, Switch"
     """
     known = sorted(set(candidates))
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     if not near:
         folded = {candidate.lower(): candidate for candidate in known}
         near = [folded[match] for match in difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.5)]
-    there = f"There are: {', '.join(known)}" if known else "There are none"
+    there = f"one of: {', '.join(known)}" if known else "there are none"
     return f"did you mean '{near[0]}'? {there}" if near else there
 
 

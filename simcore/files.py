@@ -81,6 +81,8 @@ def read_bytes(path: str | os.PathLike[str], most_bytes: int = 1 << 38) -> bytes
             while left > 0 and (piece := file.read(min(left, PIECE_BYTES))):
                 pieces.append(piece)
                 left -= len(piece)
+    except IsADirectoryError as error:
+        raise InputError.at(str(path), "this is a folder", expected="a file") from error
     except OSError as error:
         raise InputError.at(str(path), f"cannot read: {error.strerror or error}", hint="check the path") from error
     except ValueError as error:

@@ -1,22 +1,46 @@
-"""What other simulators' files and options are called here: those that cannot be read say what to write instead."""
+"""What other simulators' options are called here, and what a file is that was given in place of another."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
+from functools import cache
 
 from simcore.errors import InputError, Location
 from simcore.library import table
 
-FOREIGN = table(__file__, "peers.txt", 3)
+HEAD = 1 << 14  # characters in which a file says what it is
+
 OPTIONS = {row[0]: row[1] for row in table(__file__, "peers_options.txt")}
 
 
-def refuse_foreign(text: str, file: str) -> None:
-    """InputError for a file that another simulator reads and simcore does not: what it is, what to write instead."""
-    for pattern, what, instead in FOREIGN:
-        if found := re.match(pattern, text):
-            line = text.count("\n", 0, found.end() - 1) + 1
-            raise InputError.at(Location(file, line, 1), f"this is {what}", expected="a file of simcore", hint=instead)
+@cache
+def _kinds() -> list[tuple[frozenset[str], re.Pattern[str], str, str]]:
+    """Keys, pattern, what it is and what to do with it of every row of foreign.txt."""
+    kinds = []
+    for begins, what, instead in table(__file__, "foreign.txt", 3):
+        keys = [word[1:] for word in begins.split()] if begins.startswith(":") else []
+        pattern = rf"""(?ms).*?(^|[{{,])\s*["']?({"|".join(keys)})["']?\s*:""" if keys else begins
+        kinds.append((frozenset(keys), re.compile(pattern), what, instead))
+    return kinds
+
+
+def foreign(text: str, own: Collection[str] = ()) -> tuple[str, str, int]:
+    """What a file is, what to do with it, and the line that says so; empty where it is not known.
+
+    `own` are keys, or what a kind is called, that the reader knows itself.
+    """
+    for keys, pattern, what, instead in _kinds():
+        if what not in own and keys.isdisjoint(own) and (found := pattern.match(text, 0, HEAD)):
+            return what, instead, text.count("\n", 0, max(found.end() - 1, 0)) + 1
+    return "", "", 0
+
+
+def refuse_foreign(text: str, file: str, own: Collection[str] = ()) -> None:
+    """InputError for a file of another kind: what it is, and what to do with it."""
+    what, instead, line = foreign(text, own)
+    if what:
+        raise InputError.at(Location(file, line, 1), f"this is {what}", expected="another kind of file", hint=instead)
 
 
 def option_here(name: str) -> str:

@@ -21,7 +21,7 @@ class Registry(Generic[T]):
     Traceback (most recent call last):
     ...
     simcore.errors.InputError: sqare: error: no such shape
-      expected: did you mean 'square'? There are: square
+      expected: did you mean 'square'? one of: square
       found:    'sqare'
     """
 

@@ -19,6 +19,7 @@ _RATES = {
     for prefix, factor in (_PREFIX | _BINARY).items()
     for unit, share in (("B/s", 1.0), ("b/s", 0.125), ("bps", 0.125), ("Bps", 1.0))
 }
+EXAMPLES = {"a time": "1.5 us", "a size": "64 MiB", "a bandwidth": "400 Gb/s"}
 
 
 def _parse(value: float | str, units: dict[str, float], bare: float, what: str) -> float:
@@ -33,7 +34,7 @@ def _parse(value: float | str, units: dict[str, float], bare: float, what: str) 
             raise ValueError(f"expected {what}, found {value!r}")
         number, unit = float(match[1]), match[2]
         if unit and unit not in units:
-            raise ValueError(f"expected {what} in one of {', '.join(units)}, found the unit {unit!r}")
+            raise ValueError(f"expected {what}, for example {EXAMPLES[what]!r}, found the unit {unit!r}")
         factor = units[unit] if unit else bare
     if not math.isfinite(number * factor):
         raise ValueError(f"expected {what}, found {value!r}")

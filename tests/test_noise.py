@@ -52,8 +52,8 @@ def test_widths_of_zero_are_no_noise():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("compute=gauss:0.1", "There are: exponential, lognormal, normal, uniform"),
-        ("memory=normal:0.1", "There are: compute, links"),
+        ("compute=gauss:0.1", "one of: exponential, lognormal, normal, uniform"),
+        ("memory=normal:0.1", "one of: compute, links"),
         ("compute=normal", "a width from 0 to 1"),
         ("compute=normal:nan", "a width from 0 to 1"),
         ("compute=normal:2", "a width from 0 to 1"),

@@ -6,6 +6,7 @@ import gc
 import json
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 import click
 
@@ -84,7 +85,8 @@ def _failure(error: SimcoreError, words: Sequence[str]) -> int:
     click.echo(printable(text if "error:" in text else f"error: {text}"), err=True)
     if "--json" in words:
         problems = error.problems if isinstance(error, InputError) else [Problem(Location(""), text)]
-        click.echo(json.dumps({"error": [problem.to_dict() for problem in problems]}, sort_keys=True, indent=1))
+        with suppress(OSError):  # the output itself may be what fails
+            click.echo(json.dumps({"error": [problem.to_dict() for problem in problems]}, sort_keys=True, indent=1))
     return error.exit_status
 
 

@@ -230,13 +230,7 @@ def _another_pipeline(asked: Asked, ranks: list[Prepared]) -> tuple[dict[str, ob
 
 
 def _check_aims(profiles: list[KinetoTrace], scales: tuple[Edit, ...], stragglers: tuple[Edit, ...]) -> None:
-    """Refuse changes of what is not there.
-
-    Raises
-    ------
-    InputError
-        When a pattern matches no task of any trace, or a straggler is none of the ranks.
-    """
+    """InputError when a pattern matches no task of any trace, or a straggler is none of the ranks."""
     names = sorted({trace.names[name] for trace in profiles for name in np.unique(trace.tasks.name).tolist()})
     for pattern in (scale.pattern for scale in scales if scale.pattern):
         if not any(pattern.search(name) for name in names):

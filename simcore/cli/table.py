@@ -52,6 +52,7 @@ def _sections() -> dict[str, _Section]:
     return found
 
 
+@cache
 def command(path: str) -> click.Command:
     """The command that some words call, `topology show`; the whole command line where there are none."""
     section, name = _sections()[path], path.rpartition(" ")[2] or None
@@ -134,8 +135,11 @@ def _type(name: str, kind: str) -> click.ParamType[Any] | None:
         return Target(kind[1:])
     if "," in kind:
         return click.Choice([one for one in kind.split(",") if one])
-    place = kind.removeprefix("of:")
-    return Named(lambda: named("simcore.cost.words:CHOICES")[name] if kind == "word" else named(place))
+    if kind == "word":
+        return Named(lambda: named("simcore.cost.words:CHOICES")[name])
+    if not kind.startswith("of:"):
+        raise ValueError(f"commands.txt: '{kind}' of '{name}' is no kind")
+    return Named(lambda: named(kind[3:]))
 
 
 def _described(options: Any) -> Iterator[Option]:

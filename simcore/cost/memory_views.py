@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import base64
-import csv
 import html
-import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +15,7 @@ from simcore.files import write_bytes
 from simcore.model.plan import unlike
 from simcore.report.palette import DIMENSIONS, FAMILIES, INK, PHASES
 from simcore.report.plots import KINDS, canvas, image, titled
+from simcore.report.table import Table, columns
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -104,17 +103,15 @@ def _panel(axes: Axes, one: Occupancy, capacity: float) -> None:
 def _csv(some: Sequence[Occupancy], answer: Answer) -> str:
     """A row for every moment; bytes."""
     del answer
-    out = io.StringIO()
-    lasting = ["parameters", "gradients", "optimizer"]
-    writer = csv.writer(out, lineterminator="\n")
-    head = ["stage", "time_s", "cause", *lasting, "activations", "micro_batches", "workspace", "allocated", "reserved"]
-    writer.writerow(head)
-    for one in some:
-        held = [one.lasting[name] for name in lasting]
-        for now in one.moments:
-            flying = [now.activations, len(now.flying), now.workspace, now.allocated, now.reserved]
-            writer.writerow([one.stage, repr(now.time_s), now.cause, *held, *flying])
-    return out.getvalue()
+    lasting, held = ("parameters", "gradients", "optimizer"), ("activations", "workspace", "allocated", "reserved")
+    rows = [
+        {"stage": one.stage, "time_s": now.time_s, "cause": now.cause, "micro_batches": len(now.flying)}
+        | one.lasting
+        | {name: getattr(now, name) for name in held}
+        for one in some
+        for now in one.moments
+    ]
+    return Table("", columns("stage", "time_s", "cause", *lasting, held[0], "micro_batches", *held[1:]), rows).csv()
 
 
 def _chrome(some: Sequence[Occupancy], answer: Answer) -> str:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from simcore.errors import InputError
 from simcore.files import read_bytes
+from simcore.peers import HEAD, refuse_foreign
 from simcore.report.document import SCHEMA, ReportDocument, StepRow
 from simcore.report.model import Report
 from simcore.timeline.events import (
@@ -139,12 +140,13 @@ def read_report(path: str | os.PathLike[str]) -> ReportDocument:
     file = given / "report.json" if given.is_dir() else given
     if file.suffix == ".npz":
         return read_archive(file).to_dict()
+    if not file.is_file():
+        raise InputError.at(str(file), "no report there", expected="report.json, or the folder of simcore run -o")
+    content = read_bytes(file)
     try:
-        document = msgspec.json.decode(file.read_bytes(), type=ReportDocument)
-    except OSError as error:
-        what = f"no report there: {error.strerror}"
-        raise InputError.at(str(file), what, expected="report.json, or the folder of simcore run -o") from error
+        document = msgspec.json.decode(content, type=ReportDocument)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        refuse_foreign(content[:HEAD].decode("latin-1"), str(file), ("breakdown",))
         raise InputError.at(str(file), "not a report", expected=f"JSON of {SCHEMA}", found=str(error)) from error
     if document["schema"] != SCHEMA:
         found = repr(document["schema"])

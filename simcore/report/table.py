@@ -12,7 +12,7 @@ from simcore.errors import printable
 from simcore.units import format_bytes, format_ns, format_rate
 
 LEAST_WIDTH = 8  # of a column that gives way
-FORMULAS = tuple("=+-@\t\r")
+FORMULAS = tuple("=+-@")
 FORMS: Mapping[str, Callable[[Any], str]] = {
     "bytes_per_s": format_rate,
     "bytes": format_bytes,
@@ -193,11 +193,12 @@ def _html_row(element: str, cells: Iterable[str]) -> str:
 
 
 def _field(value: object) -> object:
-    """A name that a spreadsheet would run gets a quote."""
-    if not isinstance(value, str) or not value.startswith(FORMULAS):
+    """A name without control characters; one that a spreadsheet would run gets a quote."""
+    if not isinstance(value, str):
         return value
+    name = printable(value)
     try:
-        float(value)
+        float(name)
     except ValueError:
-        return f"'{value}"
-    return value
+        return f"'{name}" if name.startswith(FORMULAS) else name
+    return name

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from simcore.files import write_text
 from simcore.report.palette import DIMENSIONS, INK
 from simcore.report.plots import canvas, heat, save
+from simcore.report.table import Table, columns
 from simcore.units import format_bytes
 from simcore.workload.wafer import CoreStep
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
+UNFIT = re.compile(r"[^\w.-]")  # in the name of a file
 MOST_MATRICES = 6  # pictures of single layers in a folder; traffic.csv has them all
 
 
@@ -39,16 +41,14 @@ def matrix_figure(sent_bytes: IntArray, title: str = "") -> Figure:
 
 def write_wafer(traffic: Mapping[str, IntArray], folder: Path) -> None:
     """traffic.csv: bytes from node to node per layer; matrix.png of all layers, and of the first few of each own."""
-    lines = ["layer,source,target,bytes"]
+    rows: list[tuple[object, ...]] = []
     for layer, sent in traffic.items():
         at = np.nonzero(sent)
-        lines += [
-            f"{layer},{a},{b},{c}" for a, b, c in zip(*(column.tolist() for column in (*at, sent[at])), strict=True)
-        ]
-    write_text(folder / "traffic.csv", "\n".join(lines) + "\n")
+        rows += [(layer, *row) for row in zip(*(column.tolist() for column in (*at, sent[at])), strict=True)]
+    write_text(folder / "traffic.csv", Table("", columns("layer", "source", "target", "bytes"), rows).csv())
     save(matrix_figure(np.sum(list(traffic.values()), axis=0), "all layers"), folder / "matrix.png")
     for layer in list(traffic)[:MOST_MATRICES] if len(traffic) > 1 else ():
-        save(matrix_figure(traffic[layer], layer), folder / f"matrix_{layer}.png")
+        save(matrix_figure(traffic[layer], layer), folder / f"matrix_{UNFIT.sub('_', layer)}.png")
 
 
 def slowdown_figure(faults: Sequence[int], slowdown: Sequence[FloatArray], what: str) -> Figure:

@@ -221,7 +221,7 @@ def read(path: str | Path) -> SystemConfig:
 
 def _key_values(text: str, file: str, problems: Problems) -> Node:
     """ASTRA-sim 1.0's `key: value` lines; a list of algorithms is written with underscores."""
-    refuse_foreign(text, file)
+    refuse_foreign(text, file, ("scheduling-policy",))
     lines = text.splitlines()
     if not text.strip():
         raise InputError.at(Location(file, 1, 1), "the file is empty", expected="key: value lines")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import io
-import re
 import tarfile
 import zlib
 from collections.abc import Iterator
@@ -12,14 +11,12 @@ from pathlib import Path
 
 from simcore.errors import InputError
 from simcore.files import read_bytes
-from simcore.library import table
 
 GZIP = b"\x1f\x8b"
 LEAST_LIMIT_BYTES, MOST_GROWTH = 1 << 26, 200
 """Real traces shrink to a twentieth; a gzip bomb grows a thousandfold. Small files may grow to 64 MiB."""
 PIECE_BYTES = 1 << 24
 SUFFIXES = (".json", ".json.gz")
-HEAD_BYTES = 1 << 14  # in which files of other tools say so
 
 
 def _is_trace(name: str) -> bool:
@@ -89,9 +86,3 @@ def _members(content: bytes, file: str, most_bytes: int) -> Iterator[tuple[str, 
         raise InputError.at(file, "the archive is broken", expected="a tar file", found=str(error)) from error
     if not members:
         raise InputError.at(file, "no trace in this archive", expected="members named *.json or *.json.gz")
-
-
-def foreign(content: bytes) -> str:
-    """What other tool's file this is; "" when it is not known."""
-    head = content[:HEAD_BYTES]
-    return next((what for pattern, what in table(__file__, "foreign.txt", 2) if re.match(pattern.encode(), head)), "")

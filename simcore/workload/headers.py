@@ -53,7 +53,7 @@ def read_header(cursor: Cursor, dialect: Dialect | None) -> Header:
     if loop.text in LOOPS:
         header.read()
     else:
-        refuse_foreign("\n".join(source.lines[:20]), source.file)
+        refuse_foreign("\n".join(source.lines), source.file, ("a text workload",))
         hint = "the loop and its arguments are separate words: HYBRID_DLRM 4" if loop.text[-1].isdigit() else ""
         source.problem(loop, "unknown training loop", closest(loop.text, LOOPS), hint=hint, field="loop")
         while (token := cursor.peek()) and token.line == loop.line:
@@ -63,6 +63,8 @@ def read_header(cursor: Cursor, dialect: Dialect | None) -> Header:
     keyed = bool(header.entries.get(BOTTOM)) if usual is None or order == usual else bool(order)
     header.dialect, header.count_place = dialect or ("simai" if keyed else "astra-sim"), cursor.peek() or source.end()
     header.count = _count(cursor)
+    if loop.text not in LOOPS and header.count is None:
+        raise InputError(source.problems.found)  # no text workload at all: what its rows lack says nothing
     return header
 
 

@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 from simcore.errors import InputError
 from simcore.library import table
 from simcore.memory import collection_paused
-from simcore.workload.archives import documents, foreign
+from simcore.peers import HEAD, foreign
+from simcore.workload.archives import documents
 
 Column = NDArray[np.int64]
 UNREADABLE = msgspec.DecodeError, ValueError, OverflowError, RecursionError
@@ -454,21 +455,17 @@ def read_kineto(content: bytes, file: str) -> KinetoTrace:
             for event in _complete(document.events or []):
                 collector.add(event)
     except UNREADABLE as error:
-        found = "an empty file" if not content.strip() else foreign(content) or str(error)
-        raise InputError.at(
-            file, "this is not a profiler trace", expected="Kineto's JSON with traceEvents", found=found
-        ) from error
+        found = str(error) if content.strip() else "an empty file"
+        raise _unfit(content, file, "this is not a profiler trace", "Kineto's JSON with traceEvents", found) from error
     if document.events is None:
         what, hint = "there is no list of events", ""
         if document.nodes is not None:
             what = "a host execution trace says what ran, but not when on the GPU"
             hint = "record a profiler trace beside it: torch.profiler's export_chrome_trace"
-        raise InputError.at(file, what, expected='the key "traceEvents"', found=foreign(content), hint=hint)
+        raise _unfit(content, file, what, 'the key "traceEvents"', hint=hint)
     if not collector.tasks.start_us:
         hint = "record with ProfilerActivity.CUDA on a machine with a GPU"
-        raise InputError.at(
-            file, "nothing in this trace ran on a GPU", expected="kernel events", found=foreign(content), hint=hint
-        )
+        raise _unfit(content, file, "nothing in this trace ran on a GPU", "kernel events", hint=hint)
     in_name = RANK_IN_NAME.search(Path(file).name)
     named = document.distributed.rank if document.distributed else None
     rank = _whole(named) if named is not None else -1
@@ -476,6 +473,12 @@ def read_kineto(content: bytes, file: str) -> KinetoTrace:
         rank = _whole(in_name[1]) if in_name else -1
     devices = [device.name or "" for device in document.devices or ()]
     return collector.trace(file, rank if rank >= 0 else None, devices[0] if devices else "")
+
+
+def _unfit(content: bytes, file: str, message: str, expected: str, found: str = "", hint: str = "") -> InputError:
+    """The error for a file that cannot be replayed, which says what it is where that is known."""
+    what, instead, _ = foreign(content[:HEAD].decode("latin-1"), ("traceEvents",))
+    return InputError.at(file, message, expected=expected, found=what or found, hint=hint or instead)
 
 
 def _document(content: bytes) -> _Document:

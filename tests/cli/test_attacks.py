@@ -1,5 +1,6 @@
 """What somebody hostile, careless or short of memory types: every one ends soon, with a message and no traceback."""
 
+import io
 import json
 import os
 import resource
@@ -137,9 +138,19 @@ def test_a_name_cannot_steer_the_terminal(tmp_path, capsys):
     assert "\x1b" not in refused(capsys, f"run --workload {tmp_path}/w.txt --topology ring8")
 
 
+def test_an_output_that_is_full_is_an_error_and_no_traceback(monkeypatch, capsys):
+    class Full(io.StringIO):
+        def write(self, _):
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(sys, "stdout", Full())
+    assert main(["list", "profiles", "--json"]) == 2
+    assert capsys.readouterr().err == "simcore list: error: No space left on device\n"
+
+
 def test_a_name_cannot_become_a_spreadsheets_formula():
-    assert Table("", columns("name"), [["=cmd|' /C calc'!A0"], ["-1.5"], [None], [-2]]).csv() == (
-        "name\n'=cmd|' /C calc'!A0\n-1.5\n\"\"\n-2\n"
+    assert Table("", columns("name"), [["=cmd|' /C calc'!A0"], ["-1.5"], [None], [-2], ["a\x1b[2J"]]).csv() == (
+        "name\n'=cmd|' /C calc'!A0\n-1.5\n\"\"\n-2\na?[2J\n"
     )
 
 
@@ -247,7 +258,7 @@ def test_nothing_typed_prints_the_help(words, capsys):
     [
         ("rnu", "did you mean 'run'?"),
         ("topology shw ring8", "did you mean 'show'?"),
-        ("data get x", "There are: add, list, predict"),
+        ("data get x", "one of: add, list, predict"),
         ("run --jitter", "try 'simcore run --help'"),
     ],
 )

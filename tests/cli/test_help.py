@@ -14,7 +14,7 @@ import pytest
 from simcore.cli import cli, main
 from simcore.cli.command import Command, Option
 from simcore.cli.kinds import Target
-from simcore.cli.table import options_of
+from simcore.cli.table import _parameter, options_of
 from simcore.cost.closed.scaling import CHIPS
 from simcore.cost.closed.simple import Variant
 from simcore.cost.words import CHOICES
@@ -136,6 +136,11 @@ def test_help_needs_none_of_the_heavy_libraries():
     code += "print([name for name in ('numpy', 'simpy', 'matplotlib', 'networkx', 'scipy') if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code, *paths], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_kind_that_the_table_of_commands_does_not_know_is_an_error():
+    with pytest.raises(ValueError, match="'cuont' of 'npus' is no kind"):
+        _parameter("", [], "--npus", "cuont!", "How many.")
 
 
 def test_the_words_of_a_plan_that_the_help_shows_are_those_that_are_taken():

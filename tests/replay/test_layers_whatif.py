@@ -16,9 +16,9 @@ from simcore.replay.session import replay_traces
 from simcore.replay.views.report import to_dict
 from simcore.replay.whatif import changes
 from simcore.replay.whatif.layers import find_layers
-from simcore.workload.kineto import read_kineto, read_ranks
+from simcore.workload.kineto import read_kineto
 from tests.profiles_of_steps import recorded
-from tests.shared import shared
+from tests.shared import recording
 
 operations = st.one_of(
     st.tuples(st.just("work"), st.integers(1, 100)),
@@ -186,7 +186,7 @@ PUBLIC_LAYERS = {
 @pytest.mark.parametrize("file", PUBLIC_LAYERS)
 def test_public_models_have_as_many_blocks_as_layers(file):
     """Without their module names; in the last one two layers follow each other in turn, 36 in all."""
-    (trace,) = read_ranks([shared("data", "traces", "tracelens", f"{file}.json.gz")])
+    (trace,) = recording("tracelens", f"{file}.json.gz")
     nameless = replace(trace, annotations=read_kineto(recorded([("launch", "gemm", 9)]).content(), "").annotations)
     stack = find_layers(RankView(nameless), 0)
     assert (stack.count, stack.kernels, stack.title) == (*PUBLIC_LAYERS[file], "")
@@ -195,14 +195,14 @@ def test_public_models_have_as_many_blocks_as_layers(file):
 
 @pytest.mark.parametrize("place", [("kineto", "r50_w4.pt.trace"), ("hta", "nccl_parser_config__nccl_data")])
 def test_blocks_that_are_not_most_of_a_step_or_not_alike_are_no_layers(place):
-    (trace,) = read_ranks([shared("data", "traces", place[0], f"{place[1]}.json.gz")])
+    (trace,) = recording(place[0], f"{place[1]}.json.gz")
     with pytest.raises(InputError, match="does not say which calls and kernels are a layer"):
         find_layers(RankView(trace), 1)
 
 
 def test_public_models_grow_by_their_layers():
     """Inference on an H100 with PyTorch's module stack: Qwen1.5-0.5B has 24 layers, 47.15 ms a pass."""
-    traces = read_ranks([shared("data", "traces", "tracelens", "h100__Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz")])
+    traces = recording("tracelens", "h100__Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz")
     times = [
         replay_traces(traces, Changes(), [changes.layers(count)]).steps[0][0].predicted_ns for count in (23, 24, 25, 26)
     ]

@@ -14,8 +14,7 @@ from simcore.replay.graph import EdgeKind, GraphBuilder, NodeKind, RankNodes
 from simcore.replay.run import MOST_COPIES, Changes, replay, steady
 from simcore.replay.session import replay_traces
 from simcore.replay.views.breakdown import critical_path, critical_tasks, idle_causes, predicted, taken
-from simcore.workload.kineto import read_ranks
-from tests.shared import shared
+from tests.shared import recording
 
 COPIES = 4
 generators = st.integers(0, 2**32).map(np.random.default_rng)
@@ -85,7 +84,7 @@ PUBLIC = (
 @cache
 def public(*place):
     """The first step of a public trace on all its ranks, coupled."""
-    ranks = [Prepared(trace) for trace in read_ranks([shared("data", "traces", *place)])]
+    ranks = [Prepared(trace) for trace in recording(*place)]
     steps = [0] * len(ranks)
     return build_step(ranks, steps, match_collectives([rank.view for rank in ranks], steps) if len(ranks) > 1 else [])
 
@@ -103,7 +102,7 @@ def test_public_traces_with_some_tasks_of_half_the_time_and_some_edges_less(plac
 @pytest.mark.parametrize("place", PUBLIC, ids=[name[:24] for _, name in PUBLIC])
 def test_what_a_step_consists_of_adds_up_to_it(place):
     """The critical path to the step; idle time by cause to the idle time, and to what the curve leaves free."""
-    found = replay_traces(read_ranks([shared("data", "traces", *place)]), Changes())
+    found = replay_traces(recording(*place), Changes())
     for steps in found.steps:
         for step in steps:
             length_ns, idle_ns = step.to_ns - step.from_ns, predicted(step).idle_ns

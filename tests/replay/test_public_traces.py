@@ -9,7 +9,7 @@ from simcore.replay.run import Changes
 from simcore.replay.session import replay_traces
 from simcore.replay.views.report import to_dict
 from simcore.workload.kineto import read_ranks
-from tests.shared import shared
+from tests.shared import recording, shared
 
 NO_MARKS, NO_LAUNCH = "no ProfilerStep marks", "have no recorded launch"
 IN_GRAPH, AHEAD = "inside graphs", "no step is steady"
@@ -65,7 +65,7 @@ def test_a_public_trace_replays_or_is_refused_with_the_reason(place):
         with pytest.raises(InputError, match=re.escape(outcome)):
             read_ranks([path])
         return
-    document = to_dict(replay_traces(read_ranks([path]), Changes(residual=False)))
+    document = to_dict(replay_traces(recording(*place.split("/")), Changes(residual=False)))
     ranks, steps, error, warnings = outcome
     assert [len(rank["steps"]) for rank in document["ranks"]] == [steps] * ranks
     assert max(rank["period_error"] for rank in document["ranks"]) <= error

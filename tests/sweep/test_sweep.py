@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 import time
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -16,8 +16,8 @@ from simcore.cli import main
 from simcore.errors import InputError, SimulationError
 from simcore.sweep.run import execute, tasks
 from simcore.sweep.study import Study, read_study
-from simcore.sweep.sweep import RESULTS, appending, read_rows, sweep
-from simcore.sweep.workers import workers
+from simcore.sweep.sweep import RESULTS, _lock, appending, read_rows, sweep
+from simcore.sweep.workers import cores, workers
 
 STUDY = """\
 run: {workload: micro_all_reduce}
@@ -282,3 +282,25 @@ def test_parts_of_a_study_merge_to_the_whole(study, tmp_path, finished, capsys):
 def test_a_part_that_is_none_is_refused(study, tmp_path, shard, capsys):
     assert main(["sweep", str(study), "-o", str(tmp_path / "x"), "--shard", shard]) == 2
     assert "--shard" in capsys.readouterr().err
+
+
+def test_where_nobody_says_which_cores_are_ours_all_are(monkeypatch):
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)  # as on macOS and Windows
+    assert cores() == os.cpu_count()
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_windows_locks_results_with_its_own_function(monkeypatch, tmp_path, taken):
+    class Msvcrt:
+        LK_NBLCK = 2
+
+        @staticmethod
+        def locking(*_):
+            if taken:
+                raise OSError
+
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    monkeypatch.setitem(sys.modules, "msvcrt", Msvcrt)
+    monkeypatch.setattr(sys, "platform", "win32")
+    with pytest.raises(InputError, match="another sweep") if taken else nullcontext():
+        _lock(0, tmp_path)

@@ -22,7 +22,6 @@ from simcore.network.topology.packet import is_packet_network, read_packet_netwo
 from simcore.network.topology.ports import PLAIN, PORT_KEYS, made_ports
 from simcore.network.topology.twisted import can_twist, whole_dimension
 from simcore.network.topology.wafer import WaferMesh
-from simcore.peers import refuse_foreign
 from simcore.units import parse_bytes_per_s, parse_ns
 from simcore.workload.model import CollectiveKind
 
@@ -87,7 +86,6 @@ def load(
             if problems.found:
                 raise InputError(problems.found)
             return _of_graph(graph, path.stem, "as ns-3 reads it", str(path))
-        refuse_foreign(text, str(path))
         root = parse(text, str(path), problems)
         if "topologies-per-dim" in root or "topology-name" in root:
             topology = _hierarchical(root)

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 from msgspec import Struct
+from numpy.typing import NDArray
 
 from simcore.network.clock import whole_latency
 from simcore.network.topology.fabric import IntArray
@@ -23,6 +25,7 @@ from simcore.units import transfer_ns
 from simcore.workload.model import CollectiveKind
 
 MOST_TRANSFERS = 1 << 18
+FEW = 8  # ways, of which it is not worth while to look again which are free
 
 
 @native(
@@ -84,9 +87,9 @@ def wires(graph: LinkGraph, npus: IntArray) -> list[Wire]:
     passed = np.zeros(len(src), np.int64)
     owner = np.repeat(np.arange(len(src)), routes.counts)
     np.add.at(passed, owner, inner & np.isin(graph.dst[routes.links], npus))
-    found = []
+    found, offsets = [], routes.offsets.tolist()
     for pair in np.flatnonzero((src != dst) & (passed == 0)).tolist():
-        links = routes.links[routes.offsets[pair] : routes.offsets[pair + 1]]
+        links = routes.links[offsets[pair] : offsets[pair + 1]]
         latency_ns = whole_latency(float(graph.latency_ns[links].sum()))
         rates = tuple(graph.bandwidth_bytes_per_s[links].tolist())
         found.append(Wire(int(src[pair]), int(dst[pair]), tuple(links.tolist()), rates, latency_ns))
@@ -112,29 +115,34 @@ class _State:
     def __init__(self, wires: Sequence[Wire], size: int, pieces: int, chunk_bytes: int, *, nearby: bool):
         count, own = size * pieces, (1 << pieces) - 1
         self._wires = wires
-        self._own_ns = [[transfer_ns(chunk_bytes, rate) for rate in wire.rates] for wire in wires]
-        self._out: list[list[int]] = [[] for _ in range(size)]
-        self._users: dict[int, list[int]] = {}
+        times_ns = {rate: transfer_ns(chunk_bytes, rate) for rate in {rate for wire in wires for rate in wire.rates}}
+        self._own_ns = [[max(times_ns[rate], 1) for rate in wire.rates] for wire in wires]
+        self._whole_ns = [max(max(times_ns[rate] for rate in wire.rates) + wire.latency_ns, 1) for wire in wires]
+        out: list[list[int]] = [[] for _ in range(size)]
+        users: dict[int, list[int]] = {}
         self._sources = np.zeros((size, count), np.int64)  # neighbours that hold a chunk
         for index, wire in enumerate(wires):
-            self._out[wire.src].append(index)
+            out[wire.src].append(index)
             self._sources[wire.dst, wire.src * pieces : (wire.src + 1) * pieces] += 1
             for link in wire.links:
-                self._users.setdefault(link, []).append(index)
+                users.setdefault(link, []).append(index)
         # Sets of chunks as bits of a number: most looks at two ranks find nothing to send, and these are quick.
         self._held = [own << rank * pieces for rank in range(size)]
         self._lacked = [((1 << count) - 1) ^ held for held in self._held]  # neither there nor on its way
         self._copies = np.ones(count, np.int64)  # there or on their way
-        ends = [np.array([wires[index].dst for index in out], np.int64) for out in self._out]
+        self._out = [np.array(each, np.int64) for each in out]
+        self._users = {link: np.array(each, np.int64) for link, each in users.items()}
+        ends = [np.array([wires[index].dst for index in each], np.int64) for each in out]
         self._reached = [np.unique(each, return_counts=True) for each in ends]
         self._nearby = nearby
         most = max((len(wire.links) for wire in wires), default=0)
         same = [wire.links + wire.links[:1] * (most - len(wire.links)) for wire in wires]  # as many links for each
         self._links = np.array(same, dtype=np.int64).reshape(len(wires), most)
-        self._free_ns = np.zeros(max(self._users, default=0) + 1, np.int64)
+        self._free_ns = np.zeros(max(users, default=0) + 1, np.int64)
         self._now_ns = self.end_ns = 0
-        self._awake = set(range(len(wires)))
-        self._events: list[tuple[int, int, int, int]] = []  # time, 0 = a chunk arrives 1 = a link is free, what, where
+        self._awake = [np.arange(len(wires))]
+        self._times_ns: list[int] = []  # at which something happens: a chunk arrives at a rank, or (-1) a link is free
+        self._happens: dict[int, list[tuple[int, int]]] = {}
         self._missing = count * (size - 1)
         self.sent: list[tuple[int, Wire, int]] = []
 
@@ -146,48 +154,67 @@ class _State:
                 raise ValueError("not every rank can be reached from every other")
 
     def _match(self) -> None:
-        """Send what can be sent now, over the ways that something has changed for."""
-        awake, self._awake, taken = np.array(sorted(self._awake), dtype=np.int64), set(), set[int]()
-        free = (self._free_ns[self._links[awake]] <= self._now_ns).all(axis=1)
-        for index in awake[free].tolist():
-            wire = self._wires[index]
-            if (wanted := self._held[wire.src] & self._lacked[wire.dst]) and taken.isdisjoint(wire.links):
-                self._send(index, wire, self._rarest(wanted, wire.dst))
-                taken.update(wire.links)
+        """Send what can be sent now, over the ways that something has changed for.
+
+        Of ways that begin with one link, which follow each other, one sends: the first that has what its end lacks.
+        """
+        changed = np.zeros(len(self._wires), bool)
+        changed[np.concatenate(self._awake)] = True
+        awake, taken, self._awake = np.flatnonzero(changed), set[int](), []
+        awake = awake[self._free(awake)]
+        begins = np.flatnonzero(np.diff(self._links[awake, :1], axis=0)) + 1
+        for begin, end in pairwise((0, *begins.tolist(), len(awake))):
+            together = awake[begin:end]
+            for index in (together[self._free(together)] if len(together) > FEW else together).tolist():
+                wire = self._wires[index]
+                if (wanted := self._held[wire.src] & self._lacked[wire.dst]) and taken.isdisjoint(wire.links):
+                    self._send(index, wire, self._rarest(wanted, wire.dst))
+                    taken.update(wire.links)
+                    break
+
+    def _free(self, wires: IntArray) -> NDArray[np.bool_]:
+        """Which ways have no link that is busy."""
+        free: NDArray[np.bool_] = np.all(self._free_ns[self._links[wires]] <= self._now_ns, axis=1)
+        return free
 
     def _rarest(self, chunks: int, dst: int) -> int:
         """The rarest of a set of chunks; the next behind the receiver's own of those that are as rare."""
         copies = self._sources[dst] if self._nearby else self._copies
         bits = np.frombuffer(chunks.to_bytes(len(copies) // 8 + 1, "little"), np.uint8)
-        wanted = np.flatnonzero(np.unpackbits(bits, bitorder="little"))
-        behind = (wanted - dst * len(self._copies) // len(self._out)) % len(self._copies)
-        return int(wanted[np.lexsort((behind, copies[wanted]))[0]])
+        wanted = np.unpackbits(bits, bitorder="little").nonzero()[0]
+        behind = (wanted - dst * len(copies) // len(self._out)) % len(copies)
+        return int(wanted[(copies[wanted] * len(copies) + behind).argmin()])
 
     def _send(self, index: int, wire: Wire, chunk: int) -> None:
         self._lacked[wire.dst] &= ~(1 << chunk)
         self._copies[chunk] += 1
         self._missing -= 1
         self.sent.append((self._now_ns, wire, chunk))
-        slowest_ns = max(self._own_ns[index])
-        arrival_ns = max(self._now_ns + wire.latency_ns + slowest_ns, self._now_ns + 1)
+        arrival_ns = self._now_ns + self._whole_ns[index]
         self.end_ns = max(self.end_ns, arrival_ns)
-        heapq.heappush(self._events, (arrival_ns, 0, wire.dst, chunk))
+        self._note(arrival_ns, chunk, wire.dst)
         for link, own_ns in zip(wire.links, self._own_ns[index], strict=True):
-            self._free_ns[link] = self._now_ns + max(own_ns, 1)
-            heapq.heappush(self._events, (self._free_ns[link], 1, link, 0))
+            self._free_ns[link] = self._now_ns + own_ns
+            self._note(self._now_ns + own_ns, -1, link)
+
+    def _note(self, time_ns: int, chunk: int, place: int) -> None:
+        if time_ns not in self._happens:
+            heapq.heappush(self._times_ns, time_ns)
+            self._happens[time_ns] = []
+        self._happens[time_ns].append((chunk, place))
 
     def _advance(self) -> bool:
         """Go to the next time at which something arrives or a link is free; False when nothing is under way."""
-        if not self._events:
+        if not self._times_ns:
             return False
-        self._now_ns = self._events[0][0]
-        while self._events and self._events[0][0] == self._now_ns:
-            _, frees, place, chunk = heapq.heappop(self._events)
-            if frees:
-                self._awake.update(self._users[place])
-            else:
-                self._held[place] |= 1 << chunk
-                self._awake.update(self._out[place])
+        self._now_ns = heapq.heappop(self._times_ns)
+        for chunk, place in self._happens.pop(self._now_ns):
+            if chunk < 0:
+                self._awake.append(self._users[place])
+                continue
+            self._held[place] |= 1 << chunk
+            self._awake.append(self._out[place])
+            if self._nearby:
                 ends, ways = self._reached[place]
                 self._sources[ends, chunk] += ways
         return True

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from simcore.errors import InputError
 from simcore.files import read_bytes
-from simcore.peers import refuse_foreign
+from simcore.peers import HEAD, refuse_foreign
 from simcore.progress import meter
 from simcore.units import format_ranks
 from simcore.workload.archives import unpacked
@@ -94,8 +94,11 @@ def _distinct(files: list[Path]) -> tuple[list[Trace], NDArray[np.int32]]:
         data = content(file)
         key = hashlib.sha256(data).digest()
         if key not in by_content:
-            refuse_foreign(data[:4096].decode(errors="replace"), str(file))
-            trace = decode(to_current(data, str(file)), str(file))
+            try:
+                trace = decode(to_current(data, str(file)), str(file))
+            except InputError:
+                refuse_foreign(data[:HEAD].decode("latin-1"), str(file), ("workload_graph",))
+                raise
             # Equal is also what differs only in ids, which Chakra's converters count on from rank to rank.
             does = hashlib.blake2b(repr((trace.graph.names, trace.graph.group_names, trace.metadata)).encode())
             for column in dataclass_fields(trace.graph) if len(different) > 1 else ():

@@ -9,9 +9,9 @@ from simcore.replay.run import Changes
 from simcore.replay.session import replay_traces
 from simcore.replay.whatif.changes import width
 from simcore.replay.whatif.products import widths
-from simcore.workload.kineto import Product, read_kineto, read_ranks
+from simcore.workload.kineto import Product, read_kineto
 from tests.profiles_of_steps import Recorder
-from tests.shared import shared
+from tests.shared import recording
 
 HIDDEN, FFN, TOKENS = 4096, 16384, 8192
 LAYER = [(TOKENS, HIDDEN, HIDDEN), (TOKENS, HIDDEN, FFN), (TOKENS, FFN, HIDDEN)]
@@ -80,5 +80,5 @@ def test_a_vocabulary_is_no_feed_forward_size():
 )
 def test_the_widths_of_public_models_are_those_of_their_configuration(name, hidden, ffn):
     """Qwen1.5-0.5B, BERT small and ViT base, as their published configurations state them."""
-    (trace,) = read_ranks([shared("data", "traces", "tracelens", name)])
+    (trace,) = recording("tracelens", name)
     assert widths(trace.products.values()) == {"hidden": hidden, "ffn": ffn}

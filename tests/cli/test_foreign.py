@@ -1,0 +1,46 @@
+"""A file given in place of another: every reader says at once what it is and what to do with it."""
+
+import json
+
+import pytest
+
+from simcore.cli import main
+from simcore.library import folder
+
+GIVEN = {
+    "report.json": (json.dumps({"breakdown": {"exposed_comm_ns": 1}, "network": "x"}).encode(), "a report of simcore"),
+    "net.yaml": ((folder("topologies") / "ring8.yaml").read_bytes(), "a topology"),
+    "w.txt": ((folder("workloads") / "dlrm.txt").read_bytes(), "a text workload"),
+    "page.html": (b"<!doctype html>\n<title>x</title>", "a page"),
+    "picture.png": (b"\x89PNG\r\n\x1a\n\x00", "a picture"),
+    "events.npz": (b"PK\x03\x04\xe7", "events.npz of simcore run"),
+    "layers.csv": (b"layer,name,phase,compute_ns\n0,a,forward,1\n", "the table of layers"),
+    "study.yaml": (b"grid: {topology: [ring8]}\n", "a study of simcore sweep"),
+    "run.yaml": (b"options: {}\nprovenance: {}\n", "the options of a run"),
+}
+READERS = {
+    "convert {}": ("x", {"w.txt"}),
+    "run --workload {}": ("--topology ring8", {"w.txt"}),
+    "run --topology {}": ("--workload dlrm", {"net.yaml"}),
+    "run --config {}": ("--workload dlrm --topology ring8", {"run.yaml"}),
+    "run {}": ("", set()),
+    "sweep {}": ("", {"study.yaml"}),
+    "search {}": ("", set()),
+    "replay {}": ("", set()),
+    "compare {}": ("r.json", {"report.json", "events.npz"}),
+    "run --workload dlrm --topology ring8 --system {}": ("", set()),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_file_of_another_kind_is_named_with_what_takes_it(reader, tmp_path, capsys):
+    more, own = READERS[reader]
+    for name, (content, what) in GIVEN.items():
+        if name in own:
+            continue
+        (tmp_path / name).write_bytes(content)
+        assert main(f"{reader.format(tmp_path / name)} {more}".split()) == 2
+        said = capsys.readouterr().err
+        assert what in said, name
+        assert "hint:" in said, name
+        assert said.count("error:") == 1, name
