@@ -43,12 +43,6 @@ class Curves:
         return self.along[self.first[:-1]], self.along[self.first[1:] - 1]
 
     @cached_property
-    def squares(self) -> Floats:
-        """Of the places' distances from the origin."""
-        found: Floats = (self.places**2).sum(1)
-        return found
-
-    @cached_property
     def of(self) -> dict[tuple[float, ...], int]:
         """Which curve has a configuration, its sizes in their order."""
         rows = zip(*(values.tolist() for values in self.sizes.values()), strict=True)

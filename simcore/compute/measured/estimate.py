@@ -357,11 +357,14 @@ def _between(question: Question, there: Curves, known: _Known) -> tuple[Floats, 
     operation, along, asked = question.operation, question.along[:, None], question.places
     low, high = there.ends
     beyond = _REACH * (along - np.minimum(np.maximum(along, low), high))
-    apart = np.sqrt((asked**2).sum(1)[:, None] + there.squares - 2 * asked @ there.places.T + beyond**2 + 1e-9)
+    squares = beyond**2
+    for own, others in zip(asked.T, there.places.T, strict=True):  # in order: a product of matrices sums as machines do
+        squares = squares + (own[:, None] - others) ** 2
+    apart = np.sqrt(squares + 1e-9)
     if question.without_exact:
         apart[_forbidden(question, there)] = np.inf
     count, rows = min(_KRIGING.neighbours, len(there.places)), np.arange(len(asked))[:, None]
-    near = apart.argpartition(count - 1, axis=1)[:, :count]
+    near = nearest(apart, count)
     offsets = np.concatenate([there.places[near] - asked[:, None], beyond[rows, near][..., None]], axis=2)
     if question.without_exact:
         offsets[np.isinf(apart[rows, near])] = _FAR
@@ -377,6 +380,13 @@ def _between(question: Question, there: Curves, known: _Known) -> tuple[Floats, 
         table[nearer], spread[nearer] = base.table[nearer], np.maximum(spread, base.spread)[nearer]
         distance = np.where(nearer, np.maximum(base.distance, 1e-3), distance)
     return log_us, distance, spread, table
+
+
+def nearest(apart: Floats, count: int) -> Integers:
+    """The so many nearest of each row, ascending; of those as far the first, on any machine."""
+    # The last digits are the machine's: what is as far but for these counts as far, and its place decides.
+    ranked = np.round(apart, 7) + np.arange(apart.shape[1]) * 1e-12
+    return np.sort(ranked.argpartition(count - 1, axis=1)[:, :count], axis=1)
 
 
 def _without_outliers(residual: Floats) -> Floats:
