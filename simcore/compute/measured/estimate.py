@@ -364,7 +364,7 @@ def _between(question: Question, there: Curves, known: _Known) -> tuple[Floats, 
     if question.without_exact:
         apart[_forbidden(question, there)] = np.inf
     count, rows = min(_KRIGING.neighbours, len(there.places)), np.arange(len(asked))[:, None]
-    near = closest(apart, count)
+    near = nearest_places(apart, count)
     offsets = np.concatenate([there.places[near] - asked[:, None], beyond[rows, near][..., None]], axis=2)
     if question.without_exact:
         offsets[np.isinf(apart[rows, near])] = _FAR
@@ -382,7 +382,7 @@ def _between(question: Question, there: Curves, known: _Known) -> tuple[Floats, 
     return log_us, distance, spread, table
 
 
-def closest(apart: Floats, count: int) -> Integers:
+def nearest_places(apart: Floats, count: int) -> Integers:
     """The so many nearest of each row, ascending; of those as far the first, on any machine."""
     # The last digits are the machine's: what is as far but for these counts as far, and its place decides.
     ranked = np.round(apart, 7) + np.arange(apart.shape[1]) * 1e-12

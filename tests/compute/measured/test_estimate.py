@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from simcore.compute.kernel import Source
 from simcore.compute.measured import parametric
-from simcore.compute.measured.estimate import Question, answer, closest, machine
+from simcore.compute.measured.estimate import Question, answer, machine, nearest_places
 from simcore.compute.measured.operations import OPERATIONS
 from simcore.compute.measured.own import add_table
 from simcore.compute.measured.tables import curves, entries, forget
@@ -164,7 +164,7 @@ def test_which_configurations_are_nearest_does_not_hang_on_a_machine_s_last_digi
     """Grids have many at one distance; sums in another order differ by some 1e-16."""
     generator = np.random.default_rng(1)
     apart = np.sqrt(generator.integers(1, 4, (50, 400)).astype(float))
-    found = closest(apart, 16)
-    assert (found == closest(apart * (1 + generator.uniform(-1e-14, 1e-14, apart.shape)), 16)).all()
+    found = nearest_places(apart, 16)
+    assert (found == nearest_places(apart * (1 + generator.uniform(-1e-14, 1e-14, apart.shape)), 16)).all()
     assert (np.take_along_axis(apart, found, 1) == 1).all()
     assert (found[0] == np.flatnonzero(apart[0] == 1)[:16]).all()
