@@ -37,7 +37,7 @@ def all_at_once(
     check_room(count * MESSAGE_BYTES, f"the messages of a collective of {sum(map(len, groups)):,} NPUs")
     messages = _Messages(plans, groups, ranks, costs)
     batch = messages.batch(links)
-    if batch is None:
+    if batch is None or messages.hurries(batch.arrival_ns):
         return None
     exits = np.split(messages.exits_ns(batch.arrival_ns), np.cumsum(ranks)[:-1])
     full = [own.repeat(plan.size // len(own)).tolist() for own, plan in zip(exits, plans, strict=True)]
@@ -99,6 +99,13 @@ class _Messages:
             self._start_ns[self._by[rank]] = np.maximum(done_ns, begin_ns)[: len(self._by[rank])]
         sent = np.concatenate([self._src[:0], *(self._by[rank] for rank in over)])
         return sent, self._start_ns[sent]
+
+    def hurries(self, arrival_ns: IntArray) -> bool:
+        """Whether a packet of the other half is done at a rank that still waits for one of the first to send more."""
+        other = ~self._first
+        last_ns = np.zeros(len(self._to), np.int64)
+        np.maximum.at(last_ns, self._sender[other], self._start_ns[other])
+        return bool((arrival_ns + self._pay < last_ns[self._receiver])[other].any())
 
     def exits_ns(self, arrival_ns: IntArray) -> IntArray:
         """When each rank is done with all that it sent and received."""

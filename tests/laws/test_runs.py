@@ -80,6 +80,13 @@ def test_groups_of_the_same_classes_are_one_whoever_is_where():
     assert run.report() == run.report(exact="messages")
 
 
+def test_packets_of_the_other_half_let_a_rank_go_on_before_those_of_the_first():
+    """Reductions take longer than messages: who has sent one of the other half may be paid for that before."""
+    system = SystemConfig(preferred_dataset_splits=1, local_memory_bytes_per_s=50e9)
+    run = Run(micro(ALL_REDUCE, 1024), Topology((Dimension("FatTree", 4, 100e9, 0.0),)), system)
+    assert run.report() == run.report(exact="messages")
+
+
 def by_diagonal(dims: tuple[Dimension, ...]) -> dict[int, float]:
     """Stragglers of a Latin square: in every row and column each factor once, everywhere at another place."""
     width, height = (dim.npus for dim in dims)
