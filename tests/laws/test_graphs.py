@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import simcore
-from simcore.network.topology.model import Topology
+from simcore.network.topology.model import Dimension, Topology
 from simcore.workload.chakra.builder import GraphBuilder, GraphNode
 from tests.runs import machines
 
@@ -80,3 +80,15 @@ def test_a_graph_ends_and_takes_what_its_messages_take(run):
     """No order in which nodes become ready is a deadlock: members of a communicator agree, whatever they compute."""
     made, topology, options = run
     assert finished(made, topology, **options) == finished(made, topology, **options, exact="messages")
+
+
+def test_rounds_that_take_no_time_come_between_those_of_others():
+    """A scatter of shares of no byte, on links without latency, while a collective that takes time begins."""
+    made, topology = simcore.graph(4), Topology((Dimension("FullyConnected", 4, 12.5e9, 0.0),))
+    pairs = [made.collective("barrier", on=pair) for pair in ((0, 1), (2, 3))]
+    reduced = made.collective("reduce", 0, root=3)
+    shared = made.collective("reduce_scatter", 1, depends=[reduced])
+    made.compute(on=[0, 2, 3])
+    made.compute(10, on=3, depends=pairs[1:])
+    made.collective("all_gather", 1, depends=[shared])
+    assert finished(made, topology) == finished(made, topology, exact="messages")
