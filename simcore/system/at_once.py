@@ -101,11 +101,17 @@ class _Messages:
         return sent, self._start_ns[sent]
 
     def hurries(self, arrival_ns: IntArray) -> bool:
-        """Whether a packet of the other half is done at a rank that still waits for one of the first to send more."""
+        """Whether a packet of the other half is done at a rank that still waits for one of the first to send more.
+
+        What comes before a rank sends its own of that round waits for it.
+        """
         other = ~self._first
-        last_ns = np.zeros(len(self._to), np.int64)
-        np.maximum.at(last_ns, self._sender[other], self._start_ns[other])
-        return bool((arrival_ns + self._pay < last_ns[self._receiver])[other].any())
+        if not other.any():
+            return False
+        start_ns = np.zeros((self._round.max() + 1, len(self._to)), np.int64)
+        start_ns[self._round, self._sender] = self._start_ns
+        paid_ns = np.maximum(arrival_ns, start_ns[self._round, self._receiver]) + self._pay
+        return bool((paid_ns < start_ns.max(axis=0)[self._receiver])[other].any())
 
     def exits_ns(self, arrival_ns: IntArray) -> IntArray:
         """When each rank is done with all that it sent and received."""
