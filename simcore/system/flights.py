@@ -62,10 +62,6 @@ class Flight(Struct, eq=False):
     open: int = 0
     instances: list[int] = field(default_factory=list)
 
-    def lasts(self, now_ns: int) -> bool:
-        """Whether it is not over."""
-        return self.end_ns > now_ns
-
 
 class Together(Struct, eq=False):
     """Groups of a place that begin a phase together and share links, which are `bits`.
@@ -91,10 +87,6 @@ class PhaseFlight(Flight, kw_only=True):
     done: Done
     at: int
     told: int = 0
-
-    def lasts(self, now_ns: int) -> bool:
-        """Or takes no time but several rounds, between which others that begin at this instant come."""
-        return self.end_ns > now_ns or (self.alone and not self.told and self.begin_ns == now_ns)
 
     @staticmethod
     def of(together: Together, begin_ns: int, order: int, there: Mapping[int, Stream], done: Done) -> PhaseFlight:
@@ -139,7 +131,7 @@ class Place:
     def meeting(self, flight: Flight) -> list[Flight]:
         """What is on its way on links of a flight that begins."""
         now_ns, bits = flight.begin_ns, flight.bits
-        self.flights = [other for other in self.flights if other.lasts(now_ns)]
+        self.flights = [other for other in self.flights if other.end_ns > now_ns]
         return [other for other in self.flights if other.bits & bits]
 
     def live(self, now_ns: int) -> Live | None:

@@ -256,10 +256,10 @@ class Shared(Transport):
         order, there, done = self._order(key[:2]), starting.there, starting.done
         groups = self._seated(place, starting.phase, tuple(sorted(there)))
         for flight in [PhaseFlight.of(each, now_ns, order, there, done) for each in groups]:
-            if self._meets(place, flight):
-                self._enter(place, flight)
+            exits = None if self._meets(place, flight) else self._exits(place, flight.together)
+            if exits is None or (place.site.meets and not flight.together.end_ns):
+                self._enter(place, flight)  # between rounds that take no time come those of others that begin now
                 continue
-            exits = self._exits(place, flight.together) or ()  # as nobody uses its links
             flight.alone, flight.end_ns = True, now_ns + flight.together.end_ns
             flight.together.begun.append(now_ns)
             for exit_ns, classes in exits:
