@@ -112,13 +112,14 @@ class GraphCase(Setup):
 
 def _sent(graph: Graph) -> dict[tuple[str, int], bytes]:
     """Kinds and sizes of a graph's collectives, sorted, by communicator and dimensions."""
-    found: dict[tuple[str, int], list[tuple[int, int]]] = {}
     rows = np.flatnonzero(graph.collective >= 0)
-    columns = (column[rows].tolist() for column in (graph.group, graph.dims, graph.collective, graph.size_bytes))
-    for group, dims, kind, size_bytes in zip(*columns, strict=True):
-        name = graph.group_names[group]
-        found.setdefault((name, ALL_DIMENSIONS if name else dims), []).append((kind, size_bytes))
-    return {key: np.array(sorted(sizes)).tobytes() for key, sizes in found.items()}
+    named = np.array([bool(name) for name in graph.group_names])[graph.group[rows]]
+    dims = np.where(named, ALL_DIMENSIONS, graph.dims[rows])
+    table = np.stack([graph.group[rows], dims, graph.collective[rows], graph.size_bytes[rows]]).astype(np.int64)
+    table = table[:, np.lexsort(table[::-1])]
+    begins = np.flatnonzero((np.diff(table[:2]) != 0).any(axis=0)) + 1
+    parts = np.split(table, begins, axis=1) if len(rows) else []
+    return {(graph.group_names[int(own[0, 0])], int(own[1, 0])): own[2:].tobytes() for own in parts}
 
 
 def _tells_apart(case: GraphCase) -> bool:

@@ -21,10 +21,10 @@ from simcore.network.topology.links import rates_bytes_per_s
 from simcore.network.topology.model import Topology
 from simcore.profiles import Profile
 from simcore.progress import meter
+from simcore.system.collectives import ROOTED
 from simcore.system.config import SystemConfig
 from simcore.system.gates import GANG_ORDERS, Gang, Gate, LocalGate, Owner
 from simcore.system.inter_dimension import DimensionOrder
-from simcore.system.played import Played
 from simcore.system.queues import INSERTION
 from simcore.system.remote_memory import RemoteMemory
 from simcore.system.scheduler import PhaseMaker, Scheduler
@@ -115,26 +115,27 @@ def make_gates(
         key = "intra-dimension-scheduling"
         message = f"profile {profile.name} has no {key} '{policy}'"
         raise InputError.at(system.at(key), message, expected=", ".join(GANG_ORDERS), found=policy)
-    check = partial(_check_alike, ranks, isinstance(transport, Played))
+    check = partial(_check_alike, ranks, setup)
     gang = Gang(env, limit, GANG_ORDERS[policy], GroupNames(ranks).of, check)
     if isinstance(transport, Shared):
         gang.wholes = Wholes(env, gang, transport)
     return gang.gate
 
 
-def _check_alike(ranks: Sequence[Sequence[int]], played: bool, there: Mapping[int, Stream]) -> None:
-    """InputError where NPUs of a group send different collectives; if every message is `played`, sizes may differ."""
-    found: dict[tuple[str, int], list[int]] = {}
+def _check_alike(ranks: Sequence[Sequence[int]], setup: Setup, there: Mapping[int, Stream]) -> None:
+    """InputError where NPUs of a group send different collectives; of uneven ones, all played, sizes may differ."""
+    found: dict[tuple[str, int, int], list[int]] = {}
     for npu_class, stream in there.items():
         request = stream.dataset.request
-        said = request.kind, 0 if played else request.size_bytes
+        said = request.kind, request.root, 0 if setup.uneven else request.size_bytes
         found.setdefault(said, []).extend(ranks[npu_class])
     if len(found) == 1:
         return
     some = next(iter(there.values())).dataset.request
     sent = (
-        f"{kind}{f' of {size_bytes:,} bytes' * bool(size_bytes)} on NPU {format_ranks(sorted(npus))}"
-        for (kind, size_bytes), npus in found.items()
+        f"{kind}{f' with root {root}' * (kind in ROOTED)}{f' of {size_bytes:,} bytes' * bool(size_bytes)}"
+        f" on NPU {format_ranks(sorted(npus))}"
+        for (kind, root, size_bytes), npus in found.items()
     )
     raise InputError.at(
         f"communicator {some.group}" if some.group else "collective",

@@ -47,7 +47,8 @@ class Choice:
         self._links = LinkGraph(setup.topology, timed=setup.settings.link_times)
         self._costs = costs_of(setup, self._links)
         self._traffic = Traffic(setup.placement, self._costs)
-        self._in_turn = setup.settings.rendezvous or setup.system.bus is not None or setup.in_turn or setup.uneven
+        self._uneven = setup.uneven
+        self._in_turn = setup.settings.rendezvous or setup.system.bus is not None or setup.in_turn or self._uneven
         self._ground = self._survey(self._network) if self._network else None
 
     def _survey(self, network: type[LinkNetwork]) -> Ground | None:
@@ -57,7 +58,7 @@ class Choice:
         meet are played one by one.
         """
         setup = self._setup
-        if not setup.profile.gang or setup.settings.exact or setup.topology.faults or setup.uneven:
+        if not setup.profile.gang or setup.settings.exact or setup.topology.faults or self._uneven:
             return None
         ground = survey(setup, self._links, self._traffic, asks=self._costs.rendezvous)
         tried = network.has_queues or (ground.playable and network.in_columns)

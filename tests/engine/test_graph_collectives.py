@@ -131,3 +131,14 @@ def test_npus_that_send_different_collectives_are_told_of():
     other = sent([(REDUCE, 4096), (A_TO_A, 4096)], [(A_TO_A, 4096), (REDUCE, 4096)])
     with pytest.raises(InputError, match=r"all_reduce of 4,096 bytes on NPU 0-2; all_to_all of 4,096 bytes on NPU 3"):
         simulate(other, switch(4), None, NATIVE, Settings())
+
+
+def test_npus_that_name_different_roots_are_told_of():
+    rows = [
+        Graph.of({"kind": NodeKind.COLLECTIVE, "collective": list(CollectiveKind).index(CollectiveKind.BROADCAST),
+                  "size_bytes": 4096, "peer": root})
+        for root in (0, 2)
+    ]  # fmt: skip
+    other = GraphSet(tuple(rows), np.array([0, 0, 0, 1], np.int32))
+    with pytest.raises(InputError, match=r"with root 0 of 4,096 bytes on NPU 0-2; broadcast with root 2 .* on NPU 3"):
+        simulate(other, switch(4), None, NATIVE, Settings())
