@@ -256,14 +256,14 @@ def hand_over(s: State, instance: int, sender: int, hop: int, now: int) -> None:
 def play(s: State, limit: int, now: int = -1) -> int:
     """Play all that happens before `limit`, but stop where somebody leaves, before the heads of that instant move.
 
-    `now` is an instant whose heads move in any case; what happens in it after that is left for another call.
+    What happens in the instant `now` after its heads have moved is left for another call.
     Returns when something happens next.
     """
     if first(s.timers) == now:
         happen(s, now)
-    then = serve(s, now, now)
     if now >= 0 and length(s.left):
         return now
+    then = serve(s, now, now)
     while now < then < limit:
         if first(s.timers) == then:
             happen(s, then)
@@ -286,6 +286,7 @@ def serve(s: State, now: int, limit: int) -> int:
         if time >= until and time != now:
             push_head(heads, head)
             return min(time, first(s.timers))
+        now = time
         hop, phase = hops[at], instances[instance]
         link, step = hop.link + phase.shift, hop.step
         begins = links[link]

@@ -9,6 +9,7 @@ import numpy as np
 import simpy
 from msgspec import structs
 
+from simcore.network.clock import occupied_ns
 from simcore.network.congested import LinkNetwork
 from simcore.network.instant import Environment
 from simcore.network.topology.fabric import IntArray
@@ -43,8 +44,11 @@ class Phases:
     ) -> PhaseTimes | None:
         """Of a phase whose groups begin together; `groups` are NPUs of a place, `plans` what each group sends.
 
-        None where it cannot be told by itself: it ends in a deadlock, or leaves in queues what others would meet.
+        None where it cannot be told by itself: it ends in a deadlock, leaves in queues what others would meet, or a
+        message takes no time.
         """
+        if _hurries(shape, min(plan.least_bytes for plan in plans)):
+            return None
         costs = self._costs.of(phase.lane.dim)
         if costs.rendezvous or not (self._plain and all(plan.playable for plan in plans)):
             key = shape.name, *(_sent(plan, costs) for plan in plans), *(tuple(group.tolist()) for group in groups)
@@ -108,6 +112,8 @@ class Phases:
 
     def message(self, shape: Shape, src: int, dst: int, size_bytes: int) -> PhaseTimes | None:
         """Of a message between two NPUs of a place, which leaves when it arrives; None as of `times`."""
+        if _hurries(shape, size_bytes):
+            return None
 
         def begin(env: simpy.Environment, network: LinkNetwork, exits_ns: list[list[int]]) -> None:
             def deliver() -> None:
@@ -128,6 +134,12 @@ class Phases:
         times = PhaseTimes(exits_ns, *network.counts(), occupied, network.queues())
         told = min(map(min, exits_ns)) >= 0 and not network.remembers(times.end_ns)
         return times if told else None
+
+
+def _hurries(shape: Shape, size_bytes: int) -> bool:
+    """Whether a message may cross some link in no time: what it brings about comes behind all else of that instant."""
+    graph = shape.graph
+    return bool(((graph.latency_ns < 1) & (occupied_ns(size_bytes, graph.bandwidth_bytes_per_s) == 0)).any())
 
 
 def _sent(plan: Plan, costs: Costs) -> Hashable:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
 from operator import or_
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from msgspec import Struct, field
@@ -22,9 +22,14 @@ from simcore.system.transport import Done
 
 if TYPE_CHECKING:
     from simcore.system.live import Live
+    from simcore.system.solver import PhaseTimes
 
 Seat = tuple[int, int]
 """Which of some groups, and the position there."""
+LAST = NEVER
+"""Orders messages of no phase behind all phases."""
+Taken = Sequence[tuple[tuple[int, int], int, Mapping[tuple[StreamPhase, tuple[int, ...]], Sequence[int]]]]
+"""Some places, with their links that are used, a bit for each, and when which groups began which phase there."""
 
 
 class Site(Struct, frozen=True):
@@ -46,7 +51,7 @@ class Site(Struct, frozen=True):
 class Flight(Struct, eq=False):
     """What is on its way, a message or a phase; `bits` are its links. It is over at `end_ns`, where that is known.
 
-    `alone`, nobody else uses its links, and its times were told.
+    `alone`, nobody else uses its links, and its times were told; `begun` lists when that was so of such ones.
 
     Of what is played, `open` counts the positions of instances that are still in it, and `parts` those of each position
     of a group that is in several; `leave` tells those who wait for one.
@@ -56,11 +61,22 @@ class Flight(Struct, eq=False):
     begin_ns: int
     order: int
     leave: Callable[[Seat], None]
+    begun: list[int]
     end_ns: int = NEVER
     alone: bool = False
     parts: dict[Seat, int] = field(default_factory=dict)
     open: int = 0
     instances: list[int] = field(default_factory=list)
+
+    def fly(self, lasts_ns: int) -> None:
+        """Be alone, for so long."""
+        self.alone, self.end_ns = True, self.begin_ns + lasts_ns
+        self.begun.append(self.begin_ns)
+
+    def land(self) -> None:
+        """Be no longer alone: it is played, from its beginning on."""
+        self.alone, self.end_ns = False, NEVER
+        self.begun.remove(self.begin_ns)
 
 
 class Together(Struct, eq=False):
@@ -78,6 +94,13 @@ class Together(Struct, eq=False):
     exits: list[tuple[int, list[int]]] = field(default_factory=list)
     end_ns: int = 0
 
+    def learn(self, times: PhaseTimes) -> None:
+        """It is known how long it takes."""
+        exits: dict[int, list[int]] = {}
+        for (group, position), classes in self.seats.items():
+            exits.setdefault(times.exits_ns[group][position], []).extend(classes)
+        self.exits, self.end_ns = sorted(exits.items()), times.end_ns
+
 
 class PhaseFlight(Flight, kw_only=True):
     """A phase of groups of a place, number `at` of its chunk; `told` says how many exits there were."""
@@ -93,15 +116,25 @@ class PhaseFlight(Flight, kw_only=True):
         """One that begins."""
         leave = partial(tell, together, there, done)
         at = next(iter(there.values())).at
-        return PhaseFlight(together.bits, begin_ns, order, leave, together=together, there=there, done=done, at=at)
+        flight = together.bits, begin_ns, order, leave, together.begun
+        return PhaseFlight(*flight, together=together, there=there, done=done, at=at)
 
 
 class MessageFlight(Flight, kw_only=True):
-    """A message of no phase; `kind`: two NPUs of a place, and bytes; `begun` lists when such ones were alone."""
+    """A message of no phase; `kind`: two NPUs of a place, and bytes."""
 
     kind: tuple[int, int, int]
     tag: int
-    begun: list[int]
+
+
+class Way(NamedTuple):
+    """Where a message goes: the place, its links there, its first hop, the sender's number; the message's `kind`."""
+
+    place: Place
+    bits: int
+    hop: int
+    sender: int
+    kind: tuple[int, int, int]
 
 
 class WholeFlight(Flight, kw_only=True):

@@ -43,9 +43,11 @@ class Past(simpy.Environment):
         if until_ns > self.now:
             self.run(until=until_ns)
 
-    def join(self, env: simpy.Environment) -> None:
-        """Go on as a part of an environment."""
+    def join(self, env: simpy.Environment, *, moved: bool) -> None:
+        """Go on as a part of an environment; the heads of this instant may have `moved` there."""
         self.catch_up(int(env.now))
+        while moved and self.peek() <= env.now:
+            self.step()
         for at_ns, priority, _, event in sorted(self._queue):
             env.schedule(event, priority, at_ns - env.now)
         self._queue.clear()

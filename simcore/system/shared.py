@@ -13,7 +13,7 @@ from copy import copy
 from dataclasses import replace
 from functools import partial, reduce
 from operator import attrgetter, or_
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import simpy
@@ -25,6 +25,7 @@ from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
 from simcore.system.alone import Phases
 from simcore.system.flights import (
+    LAST,
     Flight,
     MessageFlight,
     PhaseFlight,
@@ -32,7 +33,9 @@ from simcore.system.flights import (
     Seat,
     Site,
     Starting,
+    Taken,
     Together,
+    Way,
     WholeFlight,
     components,
     link_bits,
@@ -48,11 +51,6 @@ from simcore.system.streams import Stream, StreamPhase, through
 from simcore.system.transport import Done, Transport, class_of
 from simcore.timeline.events import LinkTable, QueueTable
 from simcore.timeline.link_use import LinkUse, OccupiedLinks
-
-LAST = NEVER
-"""Orders messages of no phase behind all phases."""
-Taken = Sequence[tuple[tuple[int, int], int, Mapping[tuple[StreamPhase, tuple[int, ...]], Sequence[int]]]]
-"""Some places, with their links that are used, a bit for each, and when which groups began which phase there."""
 
 
 class Shared(Transport):
@@ -96,11 +94,12 @@ class Shared(Transport):
         self._env, self._timers, self._running = env, Timers(env), Running(self._layouts)
         self._places: dict[tuple[int, int], Place] = {}
         self._place_of: dict[tuple[int, GroupDim], Place] = {}
-        self._ways: dict[tuple[int, int, int], _Way] = {}
+        self._ways: dict[tuple[int, int, int], Way] = {}
         self._flight_of: dict[int, tuple[Flight, int]] = {}
         self._beginning: dict[Place, None] = {}
-        self._messages: list[Callable[[], None]] = []
-        self._settling = False
+        self._messages: list[tuple[Way, MessageFlight]] = []
+        self._settling = self._leaves_at_once = False
+        self._moved_ns = -1
         self._due: set[int] = set()
 
     def empty(self, env: Environment) -> Shared:
@@ -126,7 +125,12 @@ class Shared(Transport):
 
     def carry(self, src: int, dst: int, size_bytes: int, key: tuple[int, ...], deliver: Callable[[], None]) -> None:
         """Deliver a message between two NPUs."""
-        self._messages.append(partial(self._send, src, dst, size_bytes, key[0], deliver))
+        way = self._ways.get((src, dst, size_bytes))
+        if way is None:
+            way = self._ways[src, dst, size_bytes] = self._way(src, dst, size_bytes)
+        begun, now_ns = way.place.begun.setdefault(way.kind, []), int(self._env.now)
+        flight = MessageFlight(way.bits, now_ns, LAST, lambda _: deliver(), begun, kind=way.kind, tag=key[0])
+        self._messages.append((way, flight))
         self._settle_later()
 
     # What is told as a whole.
@@ -147,7 +151,7 @@ class Shared(Transport):
         for key, bits, _ in taken:
             place = self._place_at(*key)
             if place.site.meets:
-                flight = WholeFlight(bits, now_ns, LAST, lambda _: None, end_ns, disturbed=disturbed)
+                flight = WholeFlight(bits, now_ns, LAST, lambda _: None, [], end_ns, disturbed=disturbed)
                 if place.meeting(flight) or place.live(now_ns):
                     return None
                 flights.append((place, flight))
@@ -198,15 +202,28 @@ class Shared(Transport):
         """Begin what begins, give links to the heads that are there, and play on while nobody else does anything."""
         self._settling = False
         now_ns = int(self._env.now)
-        places, self._beginning = self._beginning, {}
-        for place in places:
-            starting, place.starting = place.starting, {}
-            for key, each in starting.items():
-                self._begin(place, key, each, now_ns)
+        flights = [*self._new_flights(now_ns)]
         messages, self._messages = self._messages, []
-        for send in messages:
-            send()
-        self._play_on()
+        if self._moved_ns == now_ns and self._plays:
+            begin = (*flights, *((way.place, message) for way, message in messages))
+            alone = [self._uncover(place, flight) for place, flight in begin]
+            while any(alone) and self._running.play(now_ns, now_ns) == now_ns and self._running.leaving:
+                self._leave()  # their heads have moved in this instant, too
+        for place, flight in flights:
+            self._begin(place, flight)
+        for way, message in messages:
+            self._send(way, message)
+        if self._leaves_at_once:  # what begins behind it may send in this instant, too
+            self._leaves_at_once = False
+            self._settle_later()
+        elif self._plays:
+            self._play_on()
+        else:
+            at_end_of_instant(self._env, 0, self._moved, transmits=True)
+
+    def _moved(self, _: simpy.Event) -> None:
+        """The heads of this instant have moved."""
+        self._moved_ns = int(self._env.now)
 
     def _play_on(self) -> None:
         """Play until something else happens; who leaves before that may be the cause of it."""
@@ -214,6 +231,8 @@ class Shared(Transport):
         while True:
             now_ns, limit_ns = int(env.now), int(min(env.peek(), NEVER))
             next_ns = running.play(limit_ns, now_ns)
+            if next_ns > now_ns or not running.leaving:
+                self._moved_ns = now_ns
             if next_ns >= limit_ns or not running.leaving:
                 break
             env.move_on(next_ns)
@@ -252,18 +271,24 @@ class Shared(Transport):
 
     # A phase begins.
 
-    def _begin(self, place: Place, key: tuple[Any, int, StreamPhase], starting: Starting, now_ns: int) -> None:
-        order, there, done = self._order(key[:2]), starting.there, starting.done
-        groups = self._seated(place, starting.phase, tuple(sorted(there)))
-        for flight in [PhaseFlight.of(each, now_ns, order, there, done) for each in groups]:
-            exits = None if self._meets(place, flight) else self._exits(place, flight.together)
-            if exits is None or (place.site.meets and not flight.together.end_ns):
-                self._enter(place, flight)  # between rounds that take no time come those of others that begin now
-                continue
-            flight.alone, flight.end_ns = True, now_ns + flight.together.end_ns
-            flight.together.begun.append(now_ns)
-            for exit_ns, classes in exits:
-                self._timers.after(exit_ns, partial(self._through, flight, classes))
+    def _new_flights(self, now_ns: int) -> Iterator[tuple[Place, PhaseFlight]]:
+        places, self._beginning = self._beginning, {}
+        for place in places:
+            begins, place.starting = place.starting, {}
+            for key, starting in begins.items():
+                order, there, done = self._order(key[:2]), starting.there, starting.done
+                for together in self._seated(place, starting.phase, tuple(sorted(there))):
+                    yield place, PhaseFlight.of(together, now_ns, order, there, done)
+
+    def _begin(self, place: Place, flight: PhaseFlight) -> None:
+        exits = None if self._meets(place, flight) else self._exits(place, flight.together)
+        if exits is None:
+            self._enter(place, flight)
+            return
+        flight.fly(flight.together.end_ns)
+        for exit_ns, classes in exits:
+            self._leaves_at_once |= not exit_ns
+            self._timers.after(exit_ns, partial(self._through, flight, classes))
 
     def _seated(self, place: Place, phase: StreamPhase, classes: tuple[int, ...]) -> list[Together]:
         """Which groups begin when some classes do, and where in them each class is."""
@@ -289,73 +314,68 @@ class Shared(Transport):
             times = self._times_of(place, together.phase, together.groups)
             if times is None:
                 return None
-            exits: dict[int, list[int]] = {}
-            for (group, position), classes in together.seats.items():
-                exits.setdefault(times.exits_ns[group][position], []).extend(classes)
-            together.exits, together.end_ns = sorted(exits.items()), times.end_ns
+            together.learn(times)
         return together.exits
 
     def _through(self, flight: PhaseFlight, classes: Sequence[int]) -> None:
         """The time of a phase that was alone is over, if it still is alone."""
         if flight.alone:
             flight.told += 1
-            there, done = flight.there, flight.done
             for npu_class in classes:
-                done(there[npu_class])
+                flight.done(flight.there[npu_class])
 
     def _meets(self, place: Place, flight: PhaseFlight | MessageFlight) -> bool:
-        """Whether a flight meets others; those that were alone are played from here on."""
+        """Whether a flight meets others, which it is now one of."""
         if not self._plays:
             return self._goes_live(place, flight)
         if not place.site.meets:
             return False
-        met = place.meeting(flight)
+        self._uncover(place, flight)
+        met = bool(place.meeting(flight))
+        place.flights.append(flight)
+        return met
+
+    def _uncover(self, place: Place, flight: Flight) -> bool:
+        """Play from their beginning those that were alone until a flight came; whether there were some."""
+        met = place.meeting(flight) if place.site.meets else []
         for other in met:
             if isinstance(other, WholeFlight):
                 other.disturbed()
                 met = place.meeting(flight)
-        place.flights.append(flight)
-        for other in met:
-            if isinstance(other, PhaseFlight) and other.alone:
-                other.alone, other.end_ns = False, NEVER
-                other.together.begun.remove(other.begin_ns)
-                self._enter(place, other)
-        return bool(met)
+        alone = [other for other in met if isinstance(other, PhaseFlight) and other.alone]
+        for other in alone:
+            other.land()
+            self._enter(place, other)
+        return bool(alone)
 
-    def _goes_live(self, place: Place, flight: PhaseFlight | MessageFlight) -> bool:
+    def _goes_live(self, place: Place, new: PhaseFlight | MessageFlight) -> bool:
         """As `_meets`, where columns do not play: all that is alone in the place is played, from its beginning on.
 
         What is on other links is, too, as it may be met later.
         """
-        live, met = place.live(flight.begin_ns), place.meeting(flight)
-        told = (
-            self._exits(place, flight.together)
-            if isinstance(flight, PhaseFlight)
-            else self._message_of(place, flight.kind)
-        )
+        live, met = place.live(new.begin_ns), place.meeting(new)
+        told = self._message_of(place, new.kind) if isinstance(new, MessageFlight) else self._exits(place, new.together)
         if told and not (live or met):
             if place.site.meets:
-                place.flights.append(flight)
+                place.flights.append(new)
             return False
         if live is None:
             for other in [*place.flights]:
                 if isinstance(other, WholeFlight):
                     other.disturbed()
-            place.meeting(flight)  # those that are over are gone
+            place.meeting(new)  # those that are over are gone
             others = sorted((other for other in place.flights if other.alone), key=attrgetter("begin_ns"))
-            begin_ns = min([flight.begin_ns, *(other.begin_ns for other in others)])
+            begin_ns = min([new.begin_ns, *(other.begin_ns for other in others)])
             live = Live(self._phases.network, place, self._costs, begin_ns)
             place.play_from_now(live)
             for other in others:
-                other.alone, other.end_ns = False, NEVER
+                other.land()
                 if isinstance(other, PhaseFlight):
-                    other.together.begun.remove(other.begin_ns)
                     self._enter(place, other)
                 elif isinstance(other, MessageFlight):
-                    other.begun.remove(other.begin_ns)
                     live.send(other)
-            live.env.join(self._env)
-        place.flights.append(flight)
+            live.env.join(self._env, moved=self._moved_ns == new.begin_ns)
+        place.flights.append(new)
         return True
 
     def _message_of(self, place: Place, kind: tuple[int, int, int]) -> PhaseTimes | None:
@@ -482,30 +502,23 @@ class Shared(Transport):
         (name, number), at = key
         return int((self._rank_of[name] << 46) + (number << 6) + at)
 
-    def _send(self, src: int, dst: int, size_bytes: int, tag: int, deliver: Callable[[], None]) -> None:
+    def _send(self, way: Way, flight: MessageFlight) -> None:
         """A message of no phase is always played, where messages are; others that use its links are, too."""
-        way = self._ways.get((src, dst, size_bytes))
-        if way is None:
-            way = self._ways[src, dst, size_bytes] = self._way(src, dst, size_bytes)
-        place, bits, hop, sender, ends = way
-        now_ns = int(self._env.now)
-        kind, begun = (*ends, size_bytes), place.begun.setdefault((*ends, size_bytes), [])
-        flight = MessageFlight(bits, now_ns, LAST, lambda _: deliver(), kind=kind, tag=tag, begun=begun)
+        place = way.place
         met = self._meets(place, flight)
         if not self._plays:
-            times, live = None if met else self._message_of(place, kind), place.live(now_ns)
+            times, live = None if met else self._message_of(place, flight.kind), place.live(flight.begin_ns)
             if times:
-                flight.alone, flight.end_ns = True, now_ns + times.end_ns
-                begun.append(now_ns)
-                self._timers.after(times.end_ns, lambda: deliver() if flight.alone else None)
+                flight.fly(times.end_ns)
+                self._timers.after(times.end_ns, lambda: flight.leave((0, 0)) if flight.alone else None)
             elif live:
                 live.send(flight)
             return
-        instance = self._running.send(LAST, tag, sender, hop, place.shift, flight.begin_ns)
+        instance = self._running.send(LAST, flight.tag, way.sender, way.hop, place.shift, flight.begin_ns)
         flight.instances, flight.open = [instance], 1
         self._flight_of[instance] = (flight, 0)
 
-    def _way(self, src: int, dst: int, size_bytes: int) -> _Way:
+    def _way(self, src: int, dst: int, size_bytes: int) -> Way:
         """Where a message goes."""
         number = next(n for n, site in enumerate(self._sites) if site.part.base(src) == site.part.base(dst))
         part = self._sites[number].part
@@ -513,7 +526,7 @@ class Shared(Transport):
         ends = np.array([part.local(src)]), np.array([part.local(dst)])
         hop = self._layouts.hops(place.shape, *ends, [size_bytes])[0]
         here, there = part.local(src), part.local(dst)
-        return _Way(place, link_bits(place.shape, *ends), hop, here * part.npus + there, (here, there))
+        return Way(place, link_bits(place.shape, *ends), hop, here * part.npus + there, (here, there, size_bytes))
 
     # What links carried.
 
@@ -584,13 +597,3 @@ class Shared(Transport):
                     return None
                 parts.append(times.occupied.again(place.shift, begins_ns))
         return LinkUse(parts, self._stands_for())
-
-
-class _Way(NamedTuple):
-    """Where a message goes: the place, its links there, its first hop, the sender's number, and its ends there."""
-
-    place: Place
-    bits: int
-    hop: int
-    sender: int
-    ends: tuple[int, int]

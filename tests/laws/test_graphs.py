@@ -1,7 +1,9 @@
 """Laws of native graphs: drawn ones end, and take what their messages take."""
 
 import warnings
+from itertools import product
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -69,9 +71,11 @@ def finished(made: GraphBuilder, topology: Topology, **options: object) -> dict[
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         report = simcore.run(made, topology, **{name: value for name, value in options.items() if value})
-    table = report.timeline.links
+    timeline = report.timeline
+    table, ends = timeline.links, zip(timeline.ranks, timeline.finish_ns, strict=True)
     carried = table and (table.size_bytes.tolist(), table.busy_ns.tolist())
-    return {"time_ns": report.time_ns, "shares": report.to_dict()["breakdown"], "carried": carried}
+    finish_ns = {int(npu): end_ns for npus, end_ns in ends for npu in npus}
+    return {"shares": report.to_dict()["breakdown"], "finish_ns": finish_ns, "carried": carried}
 
 
 @settings(deadline=None, max_examples=120)
@@ -92,3 +96,37 @@ def test_rounds_that_take_no_time_come_between_those_of_others():
     made.compute(10, on=3, depends=pairs[1:])
     made.collective("all_gather", 1, depends=[shared])
     assert finished(made, topology) == finished(made, topology, exact="messages")
+
+
+PAIRS = [(0, 2, 6, 8, 9, 10, 12, 13, 14, 15), (10, 4, 0, 1, 6, 7, 2, 3, 5, 11, 13)]
+MOMENTS = {
+    "a root is through at once": ("FullyConnected8 FatTree3", [("scatter", 4096, 0), ("all_gather", 1, (0, 8, 16))]),
+    "the last link takes no time": (
+        "Ring4 Switch3",
+        [("scatter", 1, 7), ("all_to_all", 1), ("all_gather", 12, (0, 4, 8))],
+    ),
+    "alone in the first round": (
+        "Ring5",
+        [("scatter", 1, 1), ("broadcast", 1, (3, 0)), ("all_gather", 1, (4, 0, 3, 2, 1))],
+    ),
+    "in the same round": ("Mesh5", [("all_to_all", 1, (0, 1, 2, 3, 4)), ("all_gather", 1), ("all_gather", 1, (2, 3))]),
+    "foreseen": ("Ring4 Mesh4", [("all_reduce", 1, PAIRS[0]), ("all_gather", 1, PAIRS[1])]),
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_what_takes_no_time_happens_in_the_order_of_its_messages(moment, tmp_path):
+    """Within a nanosecond: ranks that leave without a message come before heads move, heads of one round together."""
+    dims, sent = MOMENTS[moment]
+    sizes = [(dim[:-1], int(dim[-1])) for dim in dims.split()]
+    topology = Topology(tuple(Dimension(kind, npus, 50e9, 0.5 * (npus == 4)) for kind, npus in sizes))
+    made = simcore.graph(topology.npus)
+    for kind, size, *where in sent:
+        root = next((place for place in where if isinstance(place, int)), None)
+        on = next((place for place in where if isinstance(place, tuple)), None)
+        made.collective(kind, size, on=on, root=on[0] if on and kind == "broadcast" else root)
+    system = tmp_path / "system.yaml"
+    system.write_text("active-chunks-per-dimension: 2\ninter-dimension-scheduling: roundRobin\n")
+    for queues, file in product((1, 2), (None, system)):
+        options = {"system": file, "queues_per_dim": queues}
+        assert finished(made, topology, **options) == finished(made, topology, **options, exact="messages")

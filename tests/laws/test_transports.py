@@ -124,7 +124,7 @@ def test_a_phase_that_is_solved_ends_as_the_one_that_is_stepped(case, endpoint_n
     columns = Phases(Layouts(timed=False), CutThrough, costs, plain=True)
     messages = Phases(Layouts(timed=False), CutThrough, costs, plain=False)
     shape = Shape("all", links)
-    stepped = messages.times(shape, phase, [plan], [members])
+    stepped = messages._stepped(shape, phase, [plan], [members], costs)
     one_by_one = replace(plan, rounds=tuple((entry, 1) for entry in plan.expanded))
     solved = [solve_alone(each, members, links, costs, lone=False) for each in (plan, one_by_one)]
     for hops in (0, windows.HOPS_A_WINDOW):

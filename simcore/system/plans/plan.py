@@ -140,6 +140,12 @@ class Plan:
             return sum(self.transfers[index].size_bytes for index in self.sends[rank])
         return sum(entry.size_bytes * count for _, part in self.parts for entry, count in part.rounds)
 
+    @property
+    def least_bytes(self) -> int:
+        """The size of its smallest message."""
+        sizes = [entry.size_bytes for _, part in self.parts for entry, _ in part.rounds]
+        return min([*sizes, *(entry.size_bytes for entry in self.transfers)], default=0)
+
     @cached_property
     def expanded(self) -> list[Round]:
         """Every round, in order."""
