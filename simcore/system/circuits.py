@@ -130,7 +130,7 @@ class Switched(Transport):
     def _settle_later(self) -> None:
         if not self._settling:
             self._settling = True
-            at_end_of_instant(self._env, 0, self._settle, transmits=True)
+            at_end_of_instant(self._env, 0, self._settle, begins=True)
 
     def _settle(self, _: simpy.Event) -> None:
         """Begin what has its circuits, up to the first that has not; change them for that one when nobody sends."""

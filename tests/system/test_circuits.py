@@ -71,6 +71,21 @@ def test_what_crosses_no_switched_dimension_does_not_wait_for_circuits():
     assert time_ns(graph, own) > 10**9
 
 
+@pytest.mark.parametrize("options", [{"no_fold": True}, {"exact": "messages"}])
+def test_who_needs_no_other_circuits_is_served_as_if_there_were_none(options):
+    """Chunks begin while others' messages reach the same links: those of a chunk that begins are there in time."""
+    dims = Dimension("Mesh", 5, 53.3e9, 500.0), Dimension("FullyConnected", 2, 37.5e9, 0.0)
+    ring = Topology((Dimension("Ring", 5, 12.5e9, 500.0), dims[1]), "ring")
+    circuits = Circuits(100, (ring,), (("reduce_scatter", 1),))
+    graph = simcore.graph(10)
+    graph.collective("all_reduce", 1_763_093)
+    plain, switch = (
+        simcore.run(graph, Topology(dims, circuits=each), queues_per_dim=2, **options).timeline.events
+        for each in (None, circuits)
+    )
+    assert (plain.start_ns.tolist(), plain.end_ns.tolist()) == (switch.start_ns.tolist(), switch.end_ns.tolist())
+
+
 def test_messages_between_npus_wait_until_the_topologys_own_circuits_are_back():
     graph = simcore.graph(8)
     first = graph.collective("all_to_all", 8000)
