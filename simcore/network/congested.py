@@ -97,6 +97,11 @@ class LinkNetwork(Network, Protocol):
         """The class that costs least for what has the network for itself."""
         return cls
 
+    @classmethod
+    def detours(cls, links: LinkGraph, src: IntArray, dst: IntArray) -> Sequence[int]:
+        """Links beside those of their routes that messages may take."""
+        return ()
+
     def counts(self) -> tuple[IntArray, IntArray]:
         """Bytes carried by every link, and how long it was occupied."""
 

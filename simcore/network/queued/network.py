@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -57,6 +57,13 @@ class Queued(CountedLinks):
     def on(cls, topology: Topology) -> type[LinkNetwork]:
         """Where no port says anything, links without queues."""
         return CutThrough.on(topology) if all(dim.ports == PLAIN for dim in topology.dims) else cls
+
+    @classmethod
+    def detours(cls, links: LinkGraph, src: IntArray, dst: IntArray) -> Sequence[int]:
+        """Those of all ways: which one is taken depends on who came before."""
+        ways = Ways(links)
+        ends = set(zip(src.tolist(), dst.tolist(), strict=True)) if ways.several else set()
+        return list({link for each in ends for link in ways.turns(*each)[1]})
 
     def __init__(self, env: simpy.Environment, links: LinkGraph):
         super().__init__(env, links)

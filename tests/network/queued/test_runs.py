@@ -81,6 +81,18 @@ def test_a_pipeline_whose_transfers_meet_on_queues_is_the_one_of_all_messages(ki
     assert told_of_links(run) == told_of_links(run, exact="messages")
 
 
+@pytest.mark.parametrize(("kind", "routing"), [("Switch", "valiant"), ("FatTree", "ecmp"), ("FatTree", "spray")])
+def test_others_are_met_on_ways_that_are_not_the_usual_ones(kind, routing):
+    """Collectives of NPUs apart: who shares no link on usual routes may do so on others."""
+    ports = replace(PLAIN, segment_bytes=16 * KIB, routing=routing)
+    topology = Topology((Dimension(kind, 8, 12.5e9, 100.0, ports=ports),))
+    graph = simcore.graph(8)
+    for members in ((0, 1, 3), (2, 6), (4, 7, 5)):
+        graph.collective("all_gather", 65_536, on=members)
+    usual, messages = (simcore.run(graph, topology, network="queued", exact=exact) for exact in ("", "messages"))
+    assert usual.timeline.finish_ns == messages.timeline.finish_ns
+
+
 @given(runs(modes=NATIVE))
 @settings(max_examples=40)
 def test_a_run_without_limits_is_a_run_on_shared_links(run):
