@@ -5,7 +5,7 @@ Nodes that a profile cannot run are refused. Collectives may be traces themselve
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -296,7 +296,7 @@ def _group_algorithm(case: GraphCase, kind: CollectiveKind) -> Algorithm:
 
 def _memory(timers: TimersOfNpus, memory: RemoteMemory | None) -> Callable[[int, int, Callable[[], None]], None]:
     """Loads and stores: one at a time at every port, first come, first served."""
-    lines: dict[int, deque[tuple[int, int, Callable[[], None]]]] = {}
+    lines: dict[int, deque[Callable[[], None]]] = defaultdict(deque)
 
     def access(npu: int, size_bytes: int, done: Callable[[], None]) -> None:
         if memory is None:
@@ -305,24 +305,21 @@ def _memory(timers: TimersOfNpus, memory: RemoteMemory | None) -> Callable[[int,
         if 0 < memory.max_npus <= npu:
             message = f"NPU {npu} loads or stores remote memory, but its node has none"
             raise InputError.at("--remote-memory", message, expected="nodes for all NPUs", found=str(memory.max_npus))
+        serve = partial(timers[npu].after, memory.transfer_ns(size_bytes))
         if not memory.npus_per_node:
-            timers[npu].after(memory.transfer_ns(size_bytes), done)
+            serve(done)
             return
-        line = lines.setdefault(memory.port(npu), deque())
-        line.append((npu, size_bytes, done))
-        if len(line) == 1:
-            serve(line, memory)
-
-    def serve(line: deque[tuple[int, int, Callable[[], None]]], memory: RemoteMemory) -> None:
-        npu, size_bytes, done = line[0]
+        line = lines[memory.port(npu)]
 
         def served() -> None:
             done()
             line.popleft()
             if line:
-                serve(line, memory)
+                line[0]()
 
-        timers[npu].after(memory.transfer_ns(size_bytes), served)
+        line.append(partial(serve, served))
+        if len(line) == 1:
+            line[0]()
 
     return access
 
