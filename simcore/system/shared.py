@@ -206,7 +206,7 @@ class Shared(Transport):
         messages, self._messages = self._messages, []
         if self._moved_ns == now_ns and self._plays:
             begin = (*flights, *((way.place, message) for way, message in messages))
-            alone = [self._uncover(place, flight) for place, flight in begin]
+            alone = [self._uncover(place, flight)[1] for place, flight in begin]
             while any(alone) and self._running.play(now_ns, now_ns) == now_ns and self._running.leaving:
                 self._leave()  # their heads have moved in this instant, too
         for place, flight in flights:
@@ -330,13 +330,12 @@ class Shared(Transport):
             return self._goes_live(place, flight)
         if not place.site.meets:
             return False
-        self._uncover(place, flight)
-        met = bool(place.meeting(flight))
+        met, _ = self._uncover(place, flight)
         place.flights.append(flight)
-        return met
+        return bool(met)
 
-    def _uncover(self, place: Place, flight: Flight) -> bool:
-        """Play from their beginning those that were alone until a flight came; whether there were some."""
+    def _uncover(self, place: Place, flight: Flight) -> tuple[list[Flight], bool]:
+        """Whom a flight meets; those that were alone are played from their beginning on. Whether there were some."""
         met = place.meeting(flight) if place.site.meets else []
         for other in met:
             if isinstance(other, WholeFlight):
@@ -346,7 +345,7 @@ class Shared(Transport):
         for other in alone:
             other.land()
             self._enter(place, other)
-        return bool(alone)
+        return met, bool(alone)
 
     def _goes_live(self, place: Place, new: PhaseFlight | MessageFlight) -> bool:
         """As `_meets`, where columns do not play: all that is alone in the place is played, from its beginning on.
