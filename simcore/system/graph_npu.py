@@ -29,8 +29,8 @@ class GraphProgram:
     `duration_ns[row]` is the time of a compute (or replayed) node, `slot[row]` the resource it holds while it runs (""
     = none): one node at a time. `replayed[row]` nodes just take their time. `names[row]` are numbers of event names.
     `requests[row]` are the collectives; `customs[row]` those that are programs themselves, one for every NPU. The rows
-    in `skipped` do nothing; nobody looks for what those in `unseen` make ready until something else has finished, though
-    it be never (ASTRA-sim 2.x). `behind[row]` is one more row that a row waits for, the collective before it.
+    in `skipped` do nothing; nobody looks for what those in `unseen` make ready until something else has finished, be it
+    never (ASTRA-sim 2.x). `behind[row]` is one more row that a row waits for, the collective before it.
     """
 
     graph: Graph
