@@ -1,7 +1,6 @@
 """A naive model of ASTRA-sim 1.0, written from its description alone; cases are dictionaries as of its oracle.
 
-It has no memory bus. Where another NPU than the first issues first within a nanosecond, Themis' loads are what nobody
-knows (`Simulation.late`).
+It has no memory bus.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from functools import cache, partial
 from math import prod
 from struct import pack, unpack
 
-from tests.oracles.packets import GIBIBYTE, Clock, Network, Port, Queues, RefusalError, algorithm, alone
+from tests.oracles.packets import GIBIBYTE, Clock, Network, Port, Queues, RefusalError, algorithm, alone, play
 
 KINDS = {
     "ALLREDUCE": "ALL_REDUCE",
@@ -79,7 +78,7 @@ class Themis:
 
     def __init__(self, sim, *, flexible):
         self._sim, self._flexible, self._cleared, self._plans = sim, flexible, -1, {}
-        self._sizes, self.late = [n for _, n, _ in sim.dims], False
+        self._sizes = [n for _, n, _ in sim.dims]
         weights = [sim.network.links(d, in_all=True) * sim.net["link-bandwidth"][d] for d, _, _ in sim.dims]
         self._speeds = [weight / weights[0] for weight in weights]
         self._clear()
@@ -93,7 +92,6 @@ class Themis:
         if npu == 0 and now > self._cleared:
             self._cleared = now
             self._clear()
-        self.late |= now > self._cleared
 
     def plan(self, number, left, full, usable, *, gather):
         """Size and dimensions of a chunk, worked out for the first NPU that asks, forgotten with the last."""
@@ -135,11 +133,11 @@ class Themis:
 
 
 class Stream:
-    """A chunk: `phases` have kind, data before and after; `at` numbers the one it is in."""
+    """A chunk on an NPU: `phases` have kind, data before and after."""
 
-    def __init__(self, number, priority, phases, dataset):
-        self.id, self.priority, self.phases, self.dataset = number, priority, phases, dataset
-        self.plan, self.at = deque(), -1
+    def __init__(self, number, npu, priority, phases, dataset):
+        self.id, self.npu, self.priority, self.phases, self.dataset = number, npu, priority, phases, dataset
+        self.plan = deque()
         self.queue = self.make = None
         self.started = False
 
@@ -190,7 +188,7 @@ class Npu:
     def __init__(self, sim, number):
         self.sim, self.id, self.clock, self.endpoint_delay = sim, number, sim.clock, sim.endpoint_delay
         self.port = Port(number, sim.network, sim.rendezvous)
-        self.queues = Queues(sim.concurrency, insertion(sim.intra))
+        self.queues = Queues(sim.concurrency, insertion(sim.intra), sim.begin)
         self._priority, self._chunks, self._turn = 0, 0, 0
         self._queue, self._trees = defaultdict(int), defaultdict(int)
         self._pending, self._waiting, self._issued, self._over = defaultdict(list), {}, 0, False
@@ -278,6 +276,7 @@ class Npu:
             dataset["left"] += 1
             stream = self._stream(kind, chunk, order, priority, dataset)
             self.queues.enter(stream)
+            self.sim.issued(stream)
 
     def _order(self, kind, left, full, usable):
         """The size of the next chunk and the dimensions that it visits."""
@@ -299,7 +298,7 @@ class Npu:
             down = order if sim.balances else order[:-1]
             visits = [("REDUCE_SCATTER", d) for d in down] + [(kind, d) for d in order[len(down) :]]
             visits += [("ALL_GATHER", d) for d in down[::-1]]
-        stream = Stream(self._chunks, priority, phases, dataset)
+        stream = Stream(self._chunks, self.id, priority, phases, dataset)
         self._chunks += 1
         for part, d in visits:
             members, name = sim.members(self.id, d, names), names[d]
@@ -359,12 +358,8 @@ class Simulation:
         self.decomposes = self.system["collective-optimization"] == "localBWAware"
         self.rendezvous, self._passes = run.get("rendezvous_protocol", False), run["num_passes"]
         self.themis, self._through = Themis(self, flexible=self.inter.endswith("Flex")), defaultdict(list)
+        self._issued, self._held = defaultdict(int), defaultdict(list)
         self.npus = [Npu(self, number) for number in range(self.total)]
-
-    @property
-    def late(self):
-        """Whether Themis' answer hangs on who comes first within a nanosecond."""
-        return self.balances and self.themis.late
 
     def names(self, kind):
         """The algorithms of the logical dimensions, or the one of the whole machine."""
@@ -393,6 +388,20 @@ class Simulation:
 
         sizes = [self.total] if names[0].startswith("one") else [n for _, n, _ in self.dims]
         return {d for d in range(min(len(names), len(sizes))) if takes(d) and sizes[d] > 1}
+
+    def begin(self, stream):
+        """A chunk begins when all NPUs have issued it."""
+        if self._issued[stream.id] == self.total:
+            play(stream)
+        else:
+            self._held[stream.id].append(stream)
+
+    def issued(self, stream):
+        """The last NPU to issue a chunk lets it begin, in the order of the NPUs."""
+        self._issued[stream.id] += 1
+        if self._issued[stream.id] == self.total:
+            for each in sorted(self._held.pop(stream.id, ()), key=lambda each: each.npu):
+                play(each)
 
     def through(self, npu, stream):
         """A chunk leaves a phase when it is through on all NPUs."""

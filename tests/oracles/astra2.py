@@ -9,7 +9,7 @@ from collections import defaultdict, deque
 from functools import partial
 from math import prod
 
-from tests.oracles.packets import GIBIBYTE, TAGS, Clock, Network, Port, Queues, RefusalError, algorithm, alone
+from tests.oracles.packets import GIBIBYTE, TAGS, Clock, Network, Port, Queues, RefusalError, algorithm, alone, play
 
 SLOTS = {"COMP": "gpu", "COMM_RECV": None}
 
@@ -95,7 +95,7 @@ class Npu:
     def __init__(self, sim, number, nodes):
         self.sim, self.id, self.clock, self.endpoint_delay = sim, number, sim.clock, sim.endpoint_delay
         self.port = Port(number, sim.network, sim.rendezvous)
-        self.queues = Queues(sim.concurrency, in_order)
+        self.queues = Queues(sim.concurrency, in_order, play)
         self._priority, self._streams = 0, {}
         self._trees, self._turns = defaultdict(int), defaultdict(int)
         self._nodes = {node["id"]: node for node in nodes}

@@ -304,11 +304,12 @@ def tree(n, highest):
 class Queues:
     """The queues of an NPU's dimensions: chunks begin in order while fewer than `concurrency` run.
 
-    `insert(queue, stream)` puts a chunk into its place; a stream has `plan`, a deque of (queue, what makes the phase).
+    `insert(queue, stream)` puts a chunk into its place, `begin(stream)` lets it begin; a stream has `plan`, a deque of
+    (queue, what makes the phase).
     """
 
-    def __init__(self, concurrency, insert):
-        self._concurrency, self._insert = concurrency, insert
+    def __init__(self, concurrency, insert, begin):
+        self._concurrency, self._insert, self._begin = concurrency, insert, begin
         self._queues, self._running = defaultdict(list), defaultdict(int)
 
     def enter(self, stream):
@@ -339,7 +340,12 @@ class Queues:
             stream = queue[self._running[name]]
             self._running[name] += 1
             stream.started = True
-            stream.make().start()
+            self._begin(stream)
+
+
+def play(stream):
+    """Begin the phase that a chunk waits for."""
+    stream.make().start()
 
 
 def algorithm(name, mirrored):
