@@ -74,6 +74,11 @@ class _Blocked:
             return ABSENT
         if here.at != stream.at:
             return "is in another phase of it"
+        mine, other = here.dataset.request, stream.dataset.request
+        if (mine.kind, mine.size_bytes) != (other.kind, other.size_bytes):
+            return f"has {mine.kind} '{self._names[mine.name]}' of {mine.size_bytes:,} bytes in its place"
+        if here.phase.lane.dim != stream.phase.lane.dim:
+            return "goes another way round, or in another dimension"
         if here.begun:
             return PLAYS
         before = self._plays[npu_class].get(stream.phase.queue)

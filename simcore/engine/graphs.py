@@ -35,6 +35,7 @@ from simcore.workload.model import ALL_DIMENSIONS, CollectiveKind, Graph, GraphS
 SHOWN_STUCK = 10
 KINDS = list(CollectiveKind)
 _ALLOWED = (NodeKind.INVALID, NodeKind.METADATA, NodeKind.COMPUTE, NodeKind.SEND, NodeKind.RECV)
+OVERLOOKED = "it looks for ready nodes when one finishes, and what made these ready does nothing (ASTRA-sim 2.x)"
 BARRIER_BYTES = 1  # of a message that says nothing but that it was sent
 
 
@@ -158,8 +159,10 @@ class _GraphPlayers:
         """Who waits for which nodes, and the messages that are missing."""
         lines = []
         for npu in [npu for npu in self._npus if npu.finish_ns < 0][:SHOWN_STUCK]:
-            nodes = ", ".join(npu.running()) or "nothing that runs"
-            lines.append(f"NPU {npu.npu} ({Location(npu.program.graph.path)}) waits for {nodes}")
+            place = f"NPU {npu.npu} ({Location(npu.program.graph.path)})"
+            lines.append(f"{place} waits for {', '.join(npu.running()) or 'nothing that runs'}")
+            if nodes := npu.overlooked():
+                lines.append(f"{place} never starts {', '.join(nodes)}: {OVERLOOKED}")
         for mail, sent in self._mailbox.waiting()[:SHOWN_STUCK]:
             fault = f"NPU {mail.dst} does not receive it" if sent else f"NPU {mail.src} does not send it"
             lines.append(f"message with tag {mail.tag} from NPU {mail.src} to {mail.dst}, {mail.size_bytes} B: {fault}")
@@ -189,7 +192,8 @@ def _program(case: GraphCase, events: EventBuffer, customs: Customs, number: int
     slots = map(rules.slot, kinds, graph.on_cpu.tolist(), graph.stream.tolist(), groups)
     durations, skipped = _durations(case, graph, factor), _skipped(case, graph)
     behind = _in_order(graph, requests) if rules.ordered else {}
-    return GraphProgram(graph, durations, list(slots), replayed, names, requests, played, skipped, behind)
+    unseen = frozenset(row for row in skipped if rules.strict and kinds[row] != NodeKind.METADATA)
+    return GraphProgram(graph, durations, list(slots), replayed, names, requests, played, skipped, behind, unseen)
 
 
 def _in_order(graph: Graph, rows: Iterable[int]) -> dict[int, int]:

@@ -25,9 +25,9 @@ from simcore.system.circuits import Switched
 from simcore.system.config import NCCL
 from simcore.system.measured import Measured, in_equal_nodes
 from simcore.system.plans.maker import Costs
-from simcore.system.played import Played
+from simcore.system.played import Played, SolvedOrPlayed
 from simcore.system.shared import Shared
-from simcore.system.transport import Solved, Transport, class_of
+from simcore.system.transport import Transport, class_of
 
 Ints = NDArray[np.int64]
 
@@ -72,11 +72,13 @@ class Choice:
             return Measured(env, ranks, setup.system.fabric, costs)
         if network is None:
             if setup.settings.exact or self._in_turn:
-                return Played(env, ranks, CongestionFree(env, profile.delay(topology)), costs, barrier=profile.barrier)
-            return Solved(env, ranks, profile.delay(topology), costs, barrier=profile.barrier)
+                free = CongestionFree(env, profile.delay(topology))
+                return Played(env, ranks, free, costs, barrier=profile.barrier, by_size=not profile.gang)
+            return SolvedOrPlayed(env, ranks, profile.delay(topology), costs, barrier=profile.barrier)
         shares = [[dim.size for dim in setup.placement.dims if dim.index == at] for at in range(len(topology.dims))]
         if ground is None:
-            return Played(env, ranks, network(env, FoldedLinks(links, shares) if folded else links), costs)
+            shared = network(env, FoldedLinks(links, shares) if folded else links)
+            return Played(env, ranks, shared, costs, by_size=not profile.gang)
         lone = network.foldable and folded
         sites = [site if lone else structs.replace(site, lone=0) for site in ground.sites]
         plays = ground.playable and network.in_columns

@@ -41,14 +41,14 @@ def dimension_bandwidth(dim: Dimension) -> float:
 def delay(topology: Topology) -> Delay:
     """Time of messages."""
     speeds = [effective_bytes_per_ns(dim) for dim in topology.dims]
-    fixed = [2 * dim.nic_latency_ns + (dim.router_latency_ns if dim.kind == "Switch" else 0) for dim in topology.dims]
 
     def times(src: NDArray[np.int64], dst: NDArray[np.int64], size_bytes: int) -> NDArray[np.int64]:
         found = np.zeros(len(src), dtype=np.float64)
         for index, (dim, hops) in enumerate(hops_along(topology, src, dst)):
+            router_ns = dim.router_latency_ns if dim.kind == "Switch" else 0
             time = (hops * dim.latency_ns).astype(np.int64)
-            time = (time + size_bytes / speeds[index]).astype(np.int64)
-            time = (time + fixed[index]).astype(np.int64)
+            for term in (size_bytes / speeds[index], 2 * dim.nic_latency_ns, router_ns):
+                time = (time + term).astype(np.int64)
             found = np.where(hops, np.maximum(time, dim.memory.floor_ns(size_bytes)), found)
         whole: NDArray[np.int64] = found.astype(np.int64)
         return whole if (whole == found).all() else found  # type: ignore[return-value]  # the one that has fractions

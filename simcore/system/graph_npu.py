@@ -29,7 +29,8 @@ class GraphProgram:
     `duration_ns[row]` is the time of a compute (or replayed) node, `slot[row]` the resource it holds while it runs (""
     = none): one node at a time. `replayed[row]` nodes just take their time. `names[row]` are numbers of event names.
     `requests[row]` are the collectives; `customs[row]` those that are programs themselves, one for every NPU. The rows
-    in `skipped` do nothing. `behind[row]` is one more row that a row waits for, the collective before it.
+    in `skipped` do nothing; nobody looks for what those in `unseen` make ready until something else has finished, be it
+    never (ASTRA-sim 2.x). `behind[row]` is one more row that a row waits for, the collective before it.
     """
 
     graph: Graph
@@ -41,6 +42,7 @@ class GraphProgram:
     customs: Mapping[int, Sequence[GraphProgram]] = field(default_factory=dict)
     skipped: frozenset[int] = frozenset()
     behind: Mapping[int, int] = field(default_factory=dict)
+    unseen: frozenset[int] = frozenset()
 
     @cached_property
     def successors(self) -> list[list[int]]:
@@ -134,6 +136,11 @@ class GraphNpu:
         """Names of the nodes that have started and not finished."""
         return [self.program.graph.names[row] for row in sorted(self._running)]
 
+    def overlooked(self) -> list[str]:
+        """Names of the nodes that are ready and whose slot is free, but nobody looks."""
+        free = (row for slot, rows in self._ready.items() if slot not in self._taken for row in rows)
+        return [self.program.graph.names[row] for row in sorted(free)]
+
     def _make_ready(self, row: int) -> None:
         heappush(self._ready.setdefault(self.program.slot[row], []), row)
 
@@ -150,7 +157,10 @@ class GraphNpu:
                 heappop(self._ready[slot])
                 self._start(row, slot)
             elif self._skipped and not self._running:
+                unseen = self.program.unseen.issuperset(self._skipped)
                 self._release_skipped()
+                if unseen:
+                    break
             else:
                 break
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -10,6 +11,7 @@ import simpy
 
 from simcore.network.congested import Network, TreeNetwork
 from simcore.network.congestion_free import CongestionFree
+from simcore.network.instant import Environment
 from simcore.network.trees import Reduction
 from simcore.system.groups import GroupDim
 from simcore.system.memory_bus import Packets
@@ -17,8 +19,8 @@ from simcore.system.plans.automaton import RoundAutomaton, TransferAutomaton, at
 from simcore.system.plans.maker import Costs, uneven
 from simcore.system.plans.plan import Plan, Switch, Symmetry
 from simcore.system.point_to_point import RENDEZVOUS_BYTES, Pairs, later
-from simcore.system.streams import Stream
-from simcore.system.transport import Done, Transport
+from simcore.system.streams import Stream, StreamPhase
+from simcore.system.transport import Done, Exits, Group, Meeting, Solved, Transport
 from simcore.timeline.events import LinkTable
 
 LAST = ("~", 0)  # sorts behind the keys of chunks
@@ -27,7 +29,10 @@ _Player = list[tuple[int, RoundAutomaton | TransferAutomaton]]
 
 
 class _Seat(NamedTuple):
-    """An NPU in a phase: the chunk and which of its phases it is, the group, the plan, and the place of the NPU."""
+    """An NPU in a phase: the chunk and which of its phases it is, the group, the plan, and the place of the NPU.
+
+    `turns` counts under rendezvous the messages to every NPU, and those that it was asked for (~ the NPU).
+    """
 
     key: tuple[str, int]
     at: int
@@ -35,13 +40,27 @@ class _Seat(NamedTuple):
     members: Sequence[int]
     plan: Plan
     position: int
+    turns: Counter[int]
+
+    def expected(self) -> dict[tuple[int, int], deque[int]]:
+        """The numbers of the messages that come from an NPU in a size, in order."""
+        found: dict[tuple[int, int], deque[int]] = {}
+        for peer, size_bytes, number in self.plan.comes(self.position):
+            found.setdefault((self.members[peer], size_bytes), deque()).append(number)
+        return found
+
+    def turn(self, who: int) -> int:
+        """How often this was asked about somebody."""
+        self.turns[who] += 1
+        return self.turns[who]
 
 
 class Played(Transport):
     """Transport that sends every message: on links that are shared, or for packets that share a memory bus.
 
-    With `barrier`, a chunk leaves a phase only when the whole machine has finished it (ASTRA-sim 1.0). On a folded
-    machine, whose classes meet themselves only in their groups, the NPU that is played receives what it sends;
+    With `barrier`, a chunk leaves a phase only when the whole machine has finished it (ASTRA-sim 1.0). With `by_size`
+    a message is the next of its size that its receiver expects from there, whatever the sender plays, or lost. On a
+    folded machine, whose classes meet themselves only in their groups, the NPU that is played receives what it sends;
     `network` must then run on `FoldedLinks`.
     """
 
@@ -53,12 +72,14 @@ class Played(Transport):
         costs: Costs,
         *,
         barrier: bool = False,
+        by_size: bool = False,
     ):
         super().__init__(env, ranks, costs)
-        self._network, self._barrier = network, barrier
+        self._network, self._barrier, self._by_size = network, barrier, by_size
         self._folded = len(ranks) < sum(map(len, ranks))
         self._players: dict[tuple[object, int, int], _Player] = {}
-        self._early: dict[tuple[object, int, int], list[int]] = {}
+        self._seats: dict[tuple[object, int, int], tuple[_Seat, dict[tuple[int, int], deque[int]]]] = {}
+        self._early: dict[tuple[object, int, int], list[Callable[[], None]]] = {}
         self._groups: dict[tuple[GroupDim, int], list[int]] = {}
         self._packets = Packets(env, self.timers, costs.bus) if costs.bus else None
         self._handshakes = Pairs(partial(later, env))
@@ -96,13 +117,13 @@ class Played(Transport):
             nonlocal running
             running -= 1
             if not running:
-                del self._players[key]
+                del self._players[key], self._seats[key]
                 self._leave(stream, partial(done, stream))
 
         player = self._players[key] = self._player(npu, stream, finished)
         running = len(player)
-        for index in self._early.pop(key, []):
-            self._deliver(key, index)
+        for deliver in self._early.pop(key, []):
+            deliver()
         for _, automaton in reversed(player):
             automaton.start()
 
@@ -126,7 +147,8 @@ class Played(Transport):
         if self._folded and plan.symmetry == Symmetry.NONE:
             raise uneven(phase)
         members, position = self._members(phase.lane.dim, npu), phase.lane.dim.position(npu)
-        seat = _Seat(stream.key, stream.at, npu, members, plan, position)
+        seat = _Seat(stream.key, stream.at, npu, members, plan, position, Counter())
+        self._seats[stream.key, stream.at, npu] = seat, {}
         self._ask(seat, -1)
         return automata(plan, position, pay, partial(later, self._env), partial(self._post, seat), finished)
 
@@ -150,7 +172,7 @@ class Played(Transport):
 
     def _multicast(self, seat: _Seat, index: int) -> None:
         """Send all copies with the first; the others are on their way with it."""
-        key, at, npu, members, plan, _ = seat
+        key, at, npu, members, plan, *_ = seat
         together = {members[plan.transfers[copy].dst]: copy for copy in plan.copies.get(index, ())}
         if together:
 
@@ -178,25 +200,69 @@ class Played(Transport):
         """Send message `index` of a chunk's phase to an NPU of its group."""
         key, at, npu, *_ = seat
         send = self._network.send if seat.plan.rounds else self._in_turn
-        deliver = partial(self._deliver, (key, at, npu if self._folded else target), index)
+        there = npu if self._folded else target
+        deliver = partial(self._deliver, (key, at, there), index)
+        if self._by_size:
+            deliver = partial(self._match, seat, there, index, size_bytes)
         transmit = partial(send, npu, target, size_bytes, (key, at, index), deliver)
         if self._costs.rendezvous:
-            self._handshakes.ready((key, at, npu, index), transmit)
+            self._handshakes.ready((key, at, npu, there, seat.turn(there)), transmit)
         else:
             transmit()
 
     def _ask(self, seat: _Seat, number: int) -> None:
         """Under rendezvous, ask for what an NPU listens for once it has sent message `number` (-1: from the start)."""
         if self._costs.rendezvous:
-            key, at, npu, members, plan, position = seat
+            key, at, npu, members, plan, position, _ = seat
             for peer, index in plan.asks(position, number):
                 source = members[peer]
-                asked = partial(self._handshakes.call, (key, at, npu if self._folded else source, index))
+                there = npu if self._folded else source
+                asked = partial(self._handshakes.call, (key, at, there, npu, seat.turn(~there)))
                 self._network.send(npu, source, RENDEZVOUS_BYTES, (key, at, index), asked)
+
+    def _match(self, sender: _Seat, target: int, index: int, size_bytes: int) -> None:
+        """Deliver message `index` of a sender, or where the receiver plays something else, what it takes that for."""
+        key = (sender.key, sender.at, target)
+        if key not in self._seats:
+            self._early.setdefault(key, []).append(partial(self._match, sender, target, index, size_bytes))
+            return
+        seat, expected = self._seats[key]
+        if seat.plan is not sender.plan or seat.members is not sender.members:
+            if not expected:
+                expected.update(seat.expected())
+            numbers = expected.get((sender.npu, size_bytes))
+            if not numbers:
+                return
+            index = numbers.popleft()
+        self._deliver(key, index)
 
     def _deliver(self, key: tuple[object, int, int], index: int) -> None:
         for first, automaton in self._players.get(key, ()):
             if index >= first:
                 automaton.arrive(index - first)
                 return
-        self._early.setdefault(key, []).append(index)
+        self._early.setdefault(key, []).append(partial(self._deliver, key, index))
+
+
+class SolvedOrPlayed(Solved):
+    """As `Solved`; what the members of a group take for different phases is played message by message.
+
+    Each of them may go round its own way, and those whose messages do not come stay in the phase for ever (ASTRA-sim).
+    """
+
+    def _exits(self, group: Group, meeting: Meeting, phase: StreamPhase) -> Exits:
+        phases = {meeting[npu_class][1].phase for npu_class in group.classes}
+        if len({(each.kind, each.lane, each.data_bytes, each.mirrored, each.root) for each in phases}) == 1:
+            return super()._exits(group, meeting, phase)
+        env, left = Environment(), dict[int, float]()
+        npus = [range(npu, npu + 1) for npu in range(len(self._class_of))]
+        played = Played(env, npus, CongestionFree(env, self._delay), self._costs, by_size=True)
+        for npu, npu_class in zip(group.ids, group.classes, strict=True):
+            arrival, stream, _ = meeting[npu_class]
+
+            def leave(_: Stream, npu_class: int = npu_class) -> None:
+                left[npu_class] = env.now
+
+            later(env, int(arrival), partial(played.start, {npu: stream}, leave))
+        env.run()
+        return left

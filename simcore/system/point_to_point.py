@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import simpy
 from msgspec import Struct
+from msgspec.structs import replace
 
 from simcore.network.instant import after
 from simcore.system.transport import class_of
@@ -71,6 +72,9 @@ class Mailbox:
         self._carry, self._rendezvous = carry, rendezvous
         self._sent: Counter[Mail] = Counter()
         self._received: Counter[Mail] = Counter()
+        self._held: Counter[Mail] = Counter()  # until they are asked for, whatever their sizes
+        self._asked: Counter[Mail] = Counter()
+        self._unasked: dict[tuple[Mail, int], Mail] = {}
         behind = partial(later, env)
         self._receives, self._sends = Pairs(behind), Pairs(behind)  # until they are delivered, until they are asked for
 
@@ -83,11 +87,17 @@ class Mailbox:
             self._receives.call(key)
 
         order = (mail.tag, mail.src, mail.dst, 0)
-        transmit = partial(self._carry, mail.src, mail.dst, mail.size_bytes, order, deliver)
-        if self._rendezvous:
-            self._sends.ready(key, transmit)
-        else:
-            transmit()
+        if not self._rendezvous:
+            self._carry(mail.src, mail.dst, mail.size_bytes, order, deliver)
+            return key
+
+        def transmit() -> None:
+            del self._unasked[asked]
+            self._carry(mail.src, mail.dst, mail.size_bytes, order, deliver)
+
+        asked = _next(self._held, _any(mail))
+        self._unasked[asked] = mail
+        self._sends.ready(asked, transmit)
         return key
 
     def receive(self, mail: Mail, done: Done) -> tuple[Mail, int]:
@@ -96,9 +106,10 @@ class Mailbox:
 
         def ask() -> None:
             self._receives.ready(key, done)
-            self._sends.call(key)
+            self._sends.call(asked)
 
         if self._rendezvous:
+            asked = _next(self._asked, _any(mail))
             self._carry(mail.dst, mail.src, RENDEZVOUS_BYTES, (mail.tag, mail.dst, mail.src, 1), ask)
         else:
             self._receives.ready(key, done)
@@ -107,12 +118,17 @@ class Mailbox:
     def waiting(self) -> list[tuple[Mail, bool]]:
         """Messages that one side waits for in vain, and whether it is the sender."""
         received = [(mail, False) for mail, _ in self._receives.waiting]
-        return received + [(mail, True) for mail, _ in self._sends.waiting]
+        return received + [(mail, True) for mail in self._unasked.values()]
 
 
 def later(env: simpy.Environment, delay_ns: int, done: Done) -> None:
     """Call back after a delay, behind what was called for before."""
     after(env, delay_ns, lambda _: done())
+
+
+def _any(mail: Mail) -> Mail:
+    """A mail of any size: what a receiver asks with says no size."""
+    return replace(mail, size_bytes=RENDEZVOUS_BYTES)
 
 
 def _next(posted: Counter[Mail], mail: Mail) -> tuple[Mail, int]:

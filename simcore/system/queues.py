@@ -12,7 +12,8 @@ from simcore.workload.model import CollectiveKind
 if TYPE_CHECKING:
     from simcore.system.streams import Stream
 
-Insertion = Callable[[Sequence["Stream"], "Stream"], int]
+Insertion = Callable[["ChunkQueue", "Stream"], int]
+"""Behind how many of those that wait a new chunk goes."""
 _GATHER, _SCATTER = CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER
 
 
@@ -27,7 +28,12 @@ class ChunkQueue(Struct):
         """Let a chunk wait; all-reduce and all-to-all phases always by priority."""
         reorderable = stream.phase.kind in {_GATHER, _SCATTER}
         rule = insertion if reorderable else by_priority
-        self.streams.insert(self.running + rule(self.streams[self.running :], stream), stream)
+        self.streams.insert(self.running + rule(self, stream), stream)
+
+    @property
+    def waiting(self) -> list[Stream]:
+        """Those that do not play yet."""
+        return self.streams[self.running :]
 
     def remove(self, stream: Stream) -> None:
         """Take out a chunk that has played."""
@@ -47,26 +53,27 @@ def _first(waiting: Sequence[Stream], stays_behind: Callable[[Stream], bool]) ->
     return next((index for index, other in enumerate(waiting) if stays_behind(other)), len(waiting))
 
 
-def by_priority(waiting: Sequence[Stream], new: Stream) -> int:
+def by_priority(queue: ChunkQueue, new: Stream) -> int:
     """Higher priority first, equal ones in order of arrival."""
-    return _first(waiting, lambda other: other.priority < new.priority)
+    return _first(queue.waiting, lambda other: other.priority < new.priority)
 
 
-def smallest_first(waiting: Sequence[Stream], new: Stream) -> int:
+def smallest_first(queue: ChunkQueue, new: Stream) -> int:
     """Smaller phases first; a chunk with one more phase behind this one goes last."""
     if new.remaining == 1:
-        return len(waiting)
-    return _first(waiting, lambda other: other.phase.largest_bytes >= new.phase.largest_bytes)
+        return len(queue.waiting)
+    return _first(queue.waiting, lambda other: other.phase.largest_bytes >= new.phase.largest_bytes)
 
 
-def fewest_phases_first(waiting: Sequence[Stream], new: Stream) -> int:
+def fewest_phases_first(queue: ChunkQueue, new: Stream) -> int:
     """Chunks with fewer phases left first."""
-    return _first(waiting, lambda other: other.remaining >= new.remaining)
+    return _first(queue.waiting, lambda other: other.remaining >= new.remaining)
 
 
-def alternate(waiting: Sequence[Stream], new: Stream) -> int:
-    """Reduce-scatter and all-gather in turn: not behind the first waiting one, past higher priority and past turns."""
-    position = min(1, len(waiting))
+def alternate(queue: ChunkQueue, new: Stream) -> int:
+    """Reduce-scatter and all-gather in turn: past the first behind those that play, higher priority and turns."""
+    waiting = queue.waiting
+    position = min(1, queue.running, len(waiting))
     while position < len(waiting):
         before = {other.phase.kind for other in waiting[max(0, position - 1) : position + 1]}
         if waiting[position].priority <= new.priority and before != {_GATHER, _SCATTER}:

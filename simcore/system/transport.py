@@ -23,11 +23,13 @@ from simcore.timeline.events import CircuitRun, LinkTable
 Done = Callable[[Stream], None]
 
 
-_Meeting = dict[int, tuple[float, Stream, Done]]
+Meeting = dict[int, tuple[float, Stream, Done]]
 """Who has entered a phase: class -> (arrival time, chunk, callback).
 
 Times are whole but for ASTRA-sim 1.0's memory floor, which is a fraction that carries on.
 """
+Exits = dict[int, float]
+"""When each class leaves."""
 
 
 class Transport(ABC):
@@ -89,8 +91,8 @@ class Solved(Transport):
         super().__init__(env, ranks, costs)
         self._delay, self._barrier = delay, barrier
         self._class_of = class_of(ranks)
-        self._meetings: dict[tuple[object, ...], _Meeting] = {}
-        self._groups: dict[tuple[GroupDim, int], _Group] = {}
+        self._meetings: dict[tuple[object, ...], Meeting] = {}
+        self._groups: dict[tuple[GroupDim, int], Group] = {}
 
     def start(self, streams: Mapping[int, Stream], done: Done) -> None:
         """Note arrivals; the last one settles the phase for all."""
@@ -108,19 +110,20 @@ class Solved(Transport):
         time_ns = int(self._delay(np.array([src]), np.array([dst]), size_bytes)[0])
         after(self._env, time_ns, lambda _: deliver())
 
-    def _settle(self, meeting: _Meeting, phase: StreamPhase) -> None:
+    def _settle(self, meeting: Meeting, phase: StreamPhase) -> None:
         """Work out when each class leaves, and call it back then."""
-        leave: dict[int, float] = {}
+        leave: Exits = {}
         for npu_class in meeting:
             if npu_class not in leave:
                 leave |= self._exits(self._group(phase.lane.dim, self._ranks[npu_class][0]), meeting, phase)
         if self._barrier:
             leave = dict.fromkeys(leave, max(leave.values()))
         for npu_class, (_, stream, done) in meeting.items():
-            timer = self._env.timeout(leave[npu_class] - self._env.now)
-            timer.callbacks.append(partial(_leave, done, stream))
+            if npu_class in leave:
+                timer = self._env.timeout(max(leave[npu_class] - self._env.now, 0))
+                timer.callbacks.append(partial(_leave, done, stream))
 
-    def _exits(self, group: _Group, meeting: _Meeting, phase: StreamPhase) -> dict[int, float]:
+    def _exits(self, group: Group, meeting: Meeting, phase: StreamPhase) -> Exits:
         """When each class of a group leaves."""
         arrivals = np.array([meeting[npu_class][0] for npu_class in group.classes])
         if (arrivals == arrivals[0]).all():
@@ -131,7 +134,7 @@ class Solved(Transport):
             exits = arrivals + lockstep if lockstep.dtype == np.int64 else self._solve(group, arrivals, phase)
         else:
             exits = self._solve(group, arrivals, phase)
-        leave: dict[int, float] = {}
+        leave: Exits = {}
         for npu_class, exit_ns in zip(group.classes, exits.tolist(), strict=True):
             if leave.setdefault(npu_class, exit_ns) != exit_ns:
                 if not self._barrier:
@@ -143,7 +146,7 @@ class Solved(Transport):
         plan = self.plans.of(phase, group.ids[0])
         return solve(plan, group, arrivals, self._costs.of(phase.lane.dim))
 
-    def _group(self, dim: GroupDim, npu: int) -> _Group:
+    def _group(self, dim: GroupDim, npu: int) -> Group:
         known = self._groups.get((dim, npu))
         if known is not None:
             return known
@@ -154,12 +157,12 @@ class Solved(Transport):
             # Whichever way members go round, which two need not agree on, a group has one name. In a folded run groups
             # of equal classes are one: a class stands for members of all of them.
             unfolded = len(self._ranks) == len(self._class_of)
-            name = int(members.min()) if unfolded else tuple(np.sort(classes).tolist())
-            self._groups[first] = _Group(members, self._delay, classes.tolist(), name)
+            name = (int(members.min()), int(members.max())) if unfolded else tuple(np.sort(classes).tolist())
+            self._groups[first] = Group(members, self._delay, classes.tolist(), name)
         return self._groups.setdefault((dim, npu), self._groups[first])
 
 
-class _Group(RankGroup):
+class Group(RankGroup):
     """A group with the classes of its members, and the times of phases that they enter together."""
 
     def __init__(self, members: NDArray[np.int64], delay: Delay, classes: Sequence[int], name: Hashable):

@@ -2,7 +2,11 @@
 
 from math import prod
 
+import pytest
+
 from simcore.api import run
+from simcore.errors import DeadlockError
+from tests.oracles.astra2 import Simulation
 from tests.published.peers import second_generation
 from tests.published.test_astra_sim import ranks_of
 
@@ -94,3 +98,35 @@ def test_two_npus_meet_whichever_way_they_go_round(tmp_path):
     case = case_of([("Switch", 4)], nodes.__getitem__, queues=2) | {"comm_groups": groups}
     once = 10 + int(2 * 500 + 65536 / (50 * 2**30 / 1e9)) + 10
     assert finishes(case, tmp_path) == [once, once + 10 + 10, 2 * once, 1000]  # NPU 2's message is there already
+
+
+def test_what_only_an_invalid_node_makes_ready_never_starts(tmp_path):
+    nodes = [node("INVALID"), node("COMP", 1, [0], duration_micros=1)]
+    with pytest.raises(DeadlockError, match="never starts node_1"):
+        finishes(case_of([("Switch", 2)], lambda _: nodes), tmp_path)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_npus_that_send_another_collective_first_wait_for_ever(tmp_path, shared):
+    both = [collective("ALL_GATHER", 64), collective("ALL_REDUCE", 64, 1)]
+    swapped = [collective("ALL_REDUCE", 64), collective("ALL_GATHER", 64, 1)]
+    case = case_of([("Switch", 2)], lambda npu: swapped if npu else both, shared=shared)
+    with pytest.raises(DeadlockError, match="NPU 1 has all_reduce 'node_0' of 64 bytes in its place"):
+        finishes(case, tmp_path)
+
+
+@pytest.mark.parametrize("rendezvous", [False, True])
+def test_members_that_come_with_different_turns_go_round_different_ways(tmp_path, rendezvous):
+    late_turn = [node("COMM_COLL", collective="ALL_GATHER", bytes=64, pg_name="1")]
+    common = [node("COMM_COLL", 1, collective="ALL_TO_ALL", bytes=4096, pg_name="2")]
+    nodes = [common, [*late_turn, *common], common, late_turn]
+    case = case_of([("Switch", 4)], lambda npu: nodes[npu], queues=2, rendezvous=rendezvous, algorithm="direct")
+    case["comm_groups"] = {"1": [3, 1], "2": [0, 1, 2]}
+    assert finishes(case, tmp_path) == Simulation(case).run()["finish_ns"]
+
+
+def test_under_rendezvous_a_receiver_asks_for_a_message_of_any_size(tmp_path):
+    sends = [node("COMM_SEND", at, src=0, dst=1, tag=0, bytes=size) for at, size in enumerate((1 << 20, 64))]
+    takes = [node("COMM_RECV", at, src=0, dst=1, tag=0, bytes=size) for at, size in enumerate((64, 1 << 20))]
+    case = case_of([("Switch", 2)], lambda npu: takes if npu else sends, shared=True, rendezvous=True)
+    assert finishes(case, tmp_path) == Simulation(case).run()["finish_ns"]

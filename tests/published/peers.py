@@ -14,6 +14,7 @@ from simcore.workload.model import NodeKind
 
 COLLECTIVES = {"ALL_REDUCE": 0, "ALL_GATHER": 2, "BROADCAST": 5, "ALL_TO_ALL": 6, "REDUCE_SCATTER": 7, "BARRIER": 9}
 TYPES = {
+    "INVALID": NodeKind.INVALID,
     "COMP": NodeKind.COMPUTE,
     "COMM_COLL": NodeKind.COLLECTIVE,
     "COMM_SEND": NodeKind.SEND,

@@ -173,6 +173,14 @@ class Plan:
             found += [np.stack([np.arange(count), part.peers(hop, count)]) for hop in hops]
         return np.concatenate(found, axis=1)
 
+    def comes(self, rank: int) -> Iterator[tuple[int, int, int]]:
+        """From whom a rank receives a message of which size, and its number, in the order of the numbers."""
+        for index in self.receives[rank] if self.transfers else ():
+            yield self.transfers[index].src, self.transfers[index].size_bytes, index
+        for first, part in self.parts:
+            for number, entry in enumerate(part.expanded, first):
+                yield part.source(rank, entry.hop), entry.size_bytes, number
+
     def asks(self, rank: int, number: int) -> Iterator[tuple[int, int]]:
         """Whom a rank asks for which messages under rendezvous once it has sent message `number` (-1: at first)."""
         for index in self.receives[rank] if self.transfers else ():

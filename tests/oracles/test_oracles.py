@@ -1,0 +1,119 @@
+"""Random cases through the profiles of ASTRA-sim and through naive models that know nothing of simcore."""
+
+from math import prod
+from random import Random
+
+import pytest
+
+from simcore.api import run
+from simcore.errors import DeadlockError, InputError
+from tests.laws.cases_astra_sim_1 import random_case
+from tests.oracles import astra1, astra2
+from tests.oracles.packets import RefusalError
+from tests.published.peers import PHASES, first_generation, second_generation
+from tests.published.test_astra_sim import ranks_of
+
+KINDS = ("ALL_REDUCE", "ALL_GATHER", "REDUCE_SCATTER", "ALL_TO_ALL")
+SIZES = (8, 67, 1000, 4096, 65536, 1_000_003)
+
+
+def draw(seed):
+    """A case of ASTRA-sim 2.x: on every NPU computations, collectives and messages that wait for some of the others."""
+    draw = Random(seed)  # noqa: S311 - a seed gives the same case everywhere
+    aware = draw.random() < 0.4
+    dims = [_dim(draw, aware) for _ in range(1 if aware else draw.choice((1, 2, 2)))]
+    npus = prod(dim["npus"] for dim in dims)
+    system = {
+        "scheduling-policy": draw.choice(("LIFO", "FIFO", "EXPLICIT")),
+        "endpoint-delay": draw.choice((1, 10, 47)),
+        "active-chunks-per-dimension": draw.choice((1, 2, 4)),
+        "preferred-dataset-splits": draw.choice((1, 2, 3)),
+        "collective-optimization": draw.choice(("baseline", "localBWAware")),
+        "local-mem-bw": draw.choice((50, 1600)),
+    }
+    for kind in KINDS:
+        names = [_algorithm(draw, dim["npus"], kind) for dim in dims]
+        system[f"{kind.lower().replace('_', '-')}-implementation"] = names
+    groups = {str(number): draw.sample(range(npus), draw.randint(2, npus)) for number in (1, 2)}
+    per_npu = [[] for _ in range(npus)]
+    for _ in range(draw.randint(1, 6)):
+        _event(draw, per_npu, groups)
+    for nodes in per_npu:
+        _add(draw, nodes, {"type": "COMP", "duration_micros": draw.choice((0, 1, 7))})
+    cli = {"num-queues-per-dim": draw.choice((1, 2, 3)), "rendezvous-protocol": draw.random() < 0.2}
+    return {
+        "backend": "congestion_aware" if aware else "congestion_unaware",
+        "topology": {"dims": dims}, "system": system, "cli": cli, "comm_groups": groups,
+        "workload": {"kind": "nodes", "per_npu": per_npu},
+    }  # fmt: skip
+
+
+def _dim(draw, aware):
+    kind = draw.choice(("Ring", "FullyConnected", "Switch"))
+    npus = draw.choice((3, 4, 5, 8) if aware else (2, 3, 4))
+    bandwidth, latency = draw.choice((1, 12.5, 50, 308.36)), draw.choice((1, 1.5, 30, 500, 936.25))
+    return {"type": kind, "npus": npus, "bandwidth_GBps": bandwidth, "latency_ns": latency}
+
+
+def _algorithm(draw, npus, kind):
+    powers = [] if npus & (npus - 1) else ["doubleBinaryTree"] + ["halvingDoubling"] * (kind != "ALL_TO_ALL")
+    return draw.choice(["ring", "direct", f"direct{draw.randint(1, npus)}", *powers])
+
+
+def _event(draw, per_npu, groups):
+    kind, size, npus = draw.choice(("COMP", "COMM_COLL", "COMM_COLL", "COMM_SEND")), draw.choice(SIZES), len(per_npu)
+    if kind == "COMP":
+        for npu in draw.sample(range(npus), draw.randint(1, npus)):
+            host = {"is_cpu_op": True} if draw.random() < 0.2 else {}
+            _add(draw, per_npu[npu], {"type": kind, "duration_micros": draw.choice((0, 1, 3, 50))} | host)
+    elif kind == "COMM_COLL":
+        group = draw.choice(("", "", *groups))
+        details = {"type": kind, "collective": draw.choice(KINDS), "bytes": size, "priority": draw.randint(0, 2)}
+        for npu in groups.get(group, range(npus)):
+            _add(draw, per_npu[npu], details | ({"pg_name": group} if group else {}))
+    else:
+        src, dst = draw.sample(range(npus), 2)
+        # What takes no time at time 0 aborts the original.
+        details = {"src": src, "dst": dst, "bytes": max(size, 1000), "tag": draw.randint(0, 1)}
+        _add(draw, per_npu[src], {"type": "COMM_SEND"} | details)
+        _add(draw, per_npu[dst], {"type": "COMM_RECV"} | details)
+
+
+def _add(draw, nodes, details):
+    deps = [node["id"] for node in nodes if draw.random() < 0.6]
+    nodes.append({"id": len(nodes) + draw.choice((1, 1, 100)), "data_deps": deps} | details)
+
+
+def of_model(simulation):
+    """The figures that a naive model gives, None where the original does not."""
+    try:
+        return simulation.run()
+    except RefusalError:
+        return None
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_every_npu_of_2_x_is_done_when_the_naive_model_says(seed, tmp_path):
+    case = draw(seed)
+    expected = of_model(astra2.Simulation(case))
+    try:
+        rows = run(**second_generation(case, tmp_path)).to_dict()["ranks"]
+    except (DeadlockError, InputError):
+        assert expected is None, "what the original runs"
+        return
+    found = {rank: row for row in rows for rank in ranks_of(row["ranks"])}
+    assert expected == {key: [found[rank][key] for rank in range(len(found))] for key in ("finish_ns", "compute_ns")}
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_every_figure_of_1_0_is_that_of_the_naive_model(seed, tmp_path):
+    case = random_case(seed, most_npus=8)
+    case["system"].pop("model-shared-bus", None)
+    expected = of_model(astra1.Simulation(case))
+    report = run(**first_generation(case, tmp_path)).to_dict()
+    layers = [
+        {(short, figure): layer[phase][f"{figure}_ns"] for short, phase in PHASES.items() for figure in astra1.FIGURES}
+        for layer in report["layers"]
+    ]
+    ends = [each["end_ns"] for each in report["iterations"]][: len(expected["pass_end_ns"])]
+    assert expected == {"finish_ns": report["time_ns"], "pass_end_ns": ends, "layers": layers}
