@@ -206,7 +206,7 @@ class RecordedStep:
         """A graph of this step, replayed; a trace's only step once, from where it was recorded to begin."""
         offsets = clock_offsets_ns(self.views, self.matches)
         times = [
-            round(view.trace.base_us * 1e3) + window.start_ns - offset
+            view.trace.base_ns + window.start_ns - offset
             for view, window, offset in zip(self.views, self.windows, offsets, strict=True)
         ]  # on one clock, which starts with the earliest of them
         begins = {nodes.begin: time - min(times) for nodes, time in zip(graph.ranks, times, strict=True)}

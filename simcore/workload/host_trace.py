@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from simcore.errors import InputError
+from simcore.workload import kineto
 from simcore.workload.archives import documents
 from simcore.workload.chakra.convert.sequences import matches
 from simcore.workload.chakra.pytorch_form import Op, is_host_trace, parse_host
@@ -30,8 +31,6 @@ Column = NDArray[np.int64]
 ENOUGH = 0.8  # share of the operations that must be operators of the profile
 USER_SCOPE = 7  # ranges that the program names; the profiler keeps them apart from operators
 GROUPS = "## process_group:init ##"
-COMMUNICATION = "record_param_comms"
-COMMUNICATION_KERNEL = re.compile("nccl|rccl", re.IGNORECASE)
 NUMBER = re.compile(r"\d+")
 
 
@@ -218,29 +217,13 @@ def _collectives(trace: KinetoTrace, host: HostTrace, pairs: Mapping[int, Op]) -
 
     A kernel belongs to the innermost `record_param_comms` around its launch, if that launched no other one.
     """
-    said = {row: op for row, op in pairs.items() if op.name == COMMUNICATION and _operation(op) not in ("", "wait")}
-    names = np.array([bool(COMMUNICATION_KERNEL.search(name)) for name in trace.names], dtype=bool)
-    kernels = [row for row in np.flatnonzero(names[trace.tasks.name]).tolist() if row not in trace.collectives]
-    around = {kernel: _around(trace, said, kernel) for kernel in kernels}
-    alone = {row for row in around.values() if list(around.values()).count(row) == 1} - {-1}
-    found = {kernel: _collective(said[row], host) for kernel, row in around.items() if row in alone}
+    said = {
+        row: op for row, op in pairs.items() if op.name == kineto.COMMUNICATION and _operation(op) not in ("", "wait")
+    }
+    around = kineto.launched_by(trace, said)
+    found = {kernel: _collective(said[row], host) for kernel, row in around.items() if row >= 0}
     sized = {kernel: collective for kernel, collective in found.items() if collective.size_bytes}
-    return sized, len(kernels) - len(sized)
-
-
-def _around(trace: KinetoTrace, said: Iterable[int], kernel: int) -> int:
-    """The last of some operators that began before a task's launch on its thread and had not ended; -1 without one."""
-    calls, operators = trace.calls, trace.operators
-    launches = np.flatnonzero(calls.correlation == trace.tasks.correlation[kernel])
-    if not len(launches):
-        return -1
-    launch, inside = int(launches[0]), -1
-    for row in said:
-        if operators.lane[row] == calls.lane[launch] and (
-            operators.start_ns[row] <= calls.start_ns[launch] <= operators.end_ns[row]
-        ):
-            inside = row if inside < 0 or operators.start_ns[row] >= operators.start_ns[inside] else inside
-    return inside
+    return sized, len(around) - len(sized)
 
 
 def _operation(op: Op) -> str:
