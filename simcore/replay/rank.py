@@ -99,12 +99,9 @@ class RankView:
         )
         self.communication = talks[tasks.name]
         self.activities = _activities(calls, trace.operators)
+        # Whether a host that was recorded marked the steps; else nothing says that they outlast their work.
+        self.marked = bool(trace.steps and self.activities)
         self.loading = _activities(*(rows.where(loads[rows.name]) for rows in (trace.operators, trace.annotations)))
-
-    @property
-    def marked(self) -> bool:
-        """Whether a host that was recorded marked the steps; else nothing says that they outlast their work."""
-        return bool(self.trace.steps and self.activities)
 
     def communicating(self, step: int) -> list[int]:
         """The communication kernels of a step in the order of their launch."""
