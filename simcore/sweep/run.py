@@ -18,10 +18,8 @@ from simcore.documents import read
 from simcore.errors import InputError, Problems, SimcoreError
 from simcore.files import read_bytes
 from simcore.progress import metered
-from simcore.sweep.space import Configuration, steps
+from simcore.sweep.study import Configuration, steps
 
-FIGURES = ("npus", "time_ns", "compute_ns", "overlapped_ns", "exposed_comm_ns", "idle_ns", "network_usd")
-"""Figures of a row: docs/report.md defines them (`breakdown` of rank 0); docs/topologies.md what a network costs."""
 USUAL_PRICES = "400g-2024"
 INPUTS: dict[str, library.Shelf | None] = {
     "workload": "workloads",
