@@ -113,12 +113,9 @@ def _place(traces: Sequence[KinetoTrace], host: HostTrace, *, given: bool) -> in
         return chosen[0]
     if given:
         processes = sorted({process for place in free for process in _processes(traces[place])})
-        raise InputError.at(
-            host.file,
-            "this host execution trace belongs to no trace here",
-            expected=f"one of process {', '.join(processes)}" if processes else "one for each trace",
-            found=f"process {host.process}",
-        )
+        message, found = "this host execution trace belongs to no trace here", f"process {host.process}"
+        expected = f"one of process {', '.join(processes)}" if processes else "one for each trace"
+        raise InputError.at(host.file, message, expected=expected, found=found)
     return -1
 
 
@@ -143,14 +140,11 @@ def joined(trace: KinetoTrace, host: HostTrace) -> KinetoTrace:
         by, pairs = "names in order", _by_name(trace, host)
     found = len({op.number for op in pairs.values()})
     if found < ENOUGH * len(host.operations) or not found:
-        raise InputError.at(
-            host.file,
-            f"this host execution trace is not of the run in {trace.file}",
-            expected=f"at least {ENOUGH:.0%} of its operations among the profiler's operators, by "
-            f"{trace.operator_ids.lower()} or by names in order",
-            found=f"{found} of {len(host.operations)}",
-            hint="record both in one run",
-        )
+        expected = f"at least {ENOUGH:.0%} of its operations among the profiler's operators, by "
+        expected += f"{trace.operator_ids.lower()} or by names in order"
+        message, hint = f"this host execution trace is not of the run in {trace.file}", "record both in one run"
+        told = f"{found} of {len(host.operations)}"
+        raise InputError.at(host.file, message, expected=expected, found=told, hint=hint)
     # Matrix products whose shapes the profile does not say; types of inputs without the word Tensor around them.
     products = {
         row: product
