@@ -430,7 +430,7 @@ class _Collector:
         """Everything as columns on one clock; the file's own begins at `base_ns`."""
         rows = (self.calls, self.operators, self.tasks)
         starts = [min(part.start_us) for part in rows if part.start_us] + [mark.ts for mark, _ in self.marks.values()]
-        base_us = float(np.floor(min(starts, default=0.0)))
+        base_us = float(np.floor(min(starts)))
         (calls, _), (operators, asked), (tasks, ran) = (part.intervals(base_us) for part in rows)
         steps = []
         for index, (event, thread) in sorted(self.marks.items()):
@@ -457,8 +457,9 @@ class _Collector:
             **asked,
             **ran,
         )
-        described = {kernel: said[row] for kernel, row in launched_by(made, said).items() if row >= 0}
-        for row, one in (described := made.collectives | described).items():
+        around = launched_by(made, said).items()
+        described = made.collectives | {kernel: said[row] for kernel, row in around if row >= 0}
+        for row, one in described.items():
             group, _, ends = one.group.rpartition(" ")
             source, separator, destination = ends.partition(">")
             if separator and not (source and destination):  # the end that is not named is this rank, if that is known
@@ -477,7 +478,8 @@ def launched_by(trace: KinetoTrace, rows: Iterable[int]) -> dict[int, int]:
     starts, ends, lanes = (column[chosen] for column in (operators.start_ns, operators.end_ns, operators.lane))
     launches = dict(zip(calls.correlation[::-1].tolist(), range(len(calls))[::-1], strict=True))
     found = dict[int, int]()
-    for kernel in set(np.flatnonzero(communicate[tasks.name]).tolist()) - set(trace.collectives):
+    launches.pop(NO_CORRELATION, None)
+    for kernel in sorted(set(np.flatnonzero(communicate[tasks.name]).tolist()) - set(trace.collectives)):
         found[kernel], call = -1, launches.get(int(tasks.correlation[kernel]), -1)
         if call >= 0:
             time_ns = int(calls.start_ns[call])

@@ -174,6 +174,13 @@ def test_where_no_rank_is_said_the_file_name_tells_it(said, tmp_path):
     assert [trace.rank for trace in read_ranks([tmp_path])] == [3, 11]
 
 
+def test_a_folder_whose_folders_have_the_traces_names_one(tmp_path):
+    (tmp_path / "iteration_10").mkdir()
+    (tmp_path / "iteration_10" / "rank0.json").write_bytes(recorded(PROGRAM).content())
+    with pytest.raises(InputError, match="iteration_10"):
+        read_ranks([tmp_path])
+
+
 def test_the_same_rank_twice_is_refused(tmp_path):
     for name in ("a.json", "b.json"):
         (tmp_path / name).write_bytes(recorded(PROGRAM).content())
