@@ -16,7 +16,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -29,6 +29,9 @@ from simcore.memory import collection_paused
 from simcore.peers import HEAD, foreign
 from simcore.workload.archives import documents
 from simcore.workload.model import kind_of
+
+if TYPE_CHECKING:
+    from simcore.workload.host_trace import HostUse
 
 Column = NDArray[np.int64]
 T = TypeVar("T")
@@ -48,6 +51,7 @@ KERNEL, MEMCPY, MEMSET, CALL, OPERATOR, ANNOTATION, SYNC, PYTHON = range(8)
 CATEGORIES = {name: kind for kind, row in enumerate(table(__file__, "categories.txt")) for name in row[1].split()}
 NOTHING = msgspec.Raw(b"null")
 NO_NUMBER = re.compile(rb"([:,\[]\s*)[-+]?(?:nan|inf(?:inity)?)(?=\s*[,}\]])", re.IGNORECASE)  # as some versions write
+ESCAPE = re.compile(rb'\\(["\\/bfnrtu]?)')  # in paths of Windows it is none
 SOURCE_LINE = re.compile(r"\.py\(\d+\): ")  # in the names of Python functions of a trace with stacks
 MODULE = "nn.Module: "  # how the names of modules begin among the Python functions of a trace with stacks
 _ELEMENTS = table(__file__, "elements.txt")
@@ -132,24 +136,6 @@ class Product(msgspec.Struct, frozen=True):
     k: int
     n: int
     dtype: str
-
-
-class HostUse(msgspec.Struct, frozen=True):
-    """What a host execution trace gave: `found` of its `operations` are `operators` of the profile.
-
-    There are more operators than operations found where an iteration that it recorded repeats, in so many `stretches`.
-    `products` and `collectives` got shapes and sizes from it; of the `unsized` communication kernels none is known.
-    """
-
-    file: str
-    matched_by: str
-    operations: int
-    found: int
-    operators: int
-    stretches: int
-    products: int = 0
-    collectives: int = 0
-    unsized: int = 0
 
 
 class StreamSync(msgspec.Struct, frozen=True):
@@ -543,10 +529,10 @@ def _document(content: bytes) -> _Document:
     try:
         return _outer(content)
     except msgspec.DecodeError:
-        without = NO_NUMBER.sub(rb"\1null", content)
-        if without == content:
+        mended = ESCAPE.sub(lambda found: found[0] if found[1] else rb"\\", NO_NUMBER.sub(rb"\1null", content))
+        if mended == content:
             raise
-        return _outer(without)
+        return _outer(mended)
 
 
 def _outer(content: bytes) -> _Document:

@@ -76,7 +76,9 @@ def test_a_head_of_another_form_a_byte_order_mark_and_numbers_that_are_none_do_n
     document = recorded(PROGRAM).document()
     strange = document | {"distributedInfo": [], "deviceProperties": {"0": 1}, "baseTimeNanoseconds": "?"}
     strange["traceEvents"] = [event | {"args": event["args"] | {"x": 7.5}} for event in document["traceEvents"]]
-    content = b"\xef\xbb\xbf" + json.dumps(strange).replace('"x": 7.5', '"x": -nan').encode()
+    strange |= {"traceName": "C:"}
+    said = json.dumps(strange).replace('"x": 7.5', '"x": -nan').replace("C:", r"C:\Users\q.json")
+    content = b"\xef\xbb\xbf" + said.encode()
     assert kept(None, content)[:4] == kept(document)[:4]
 
 
