@@ -50,8 +50,10 @@ EXTERNAL_ID, RECORD_ID = "External id", "Record function id"
 KERNEL, MEMCPY, MEMSET, CALL, OPERATOR, ANNOTATION, SYNC, PYTHON = range(8)
 CATEGORIES = {name: kind for kind, row in enumerate(table(__file__, "categories.txt")) for name in row[1].split()}
 NOTHING = msgspec.Raw(b"null")
-NO_NUMBER = re.compile(rb"([:,\[]\s*)[-+]?(?:nan|inf(?:inity)?)(?=\s*[,}\]])", re.IGNORECASE)  # as some versions write
-ESCAPE = re.compile(rb'\\(["\\/bfnrtu]?)')  # in paths of Windows it is none
+# What some versions write that is no JSON: nan and inf, commas in numbers (locales), paths of Windows as they are.
+NO_NUMBER = re.compile(rb"([:,\[]\s*)[-+]?(?:nan|inf(?:inity)?)(?=\s*[,}\]])", re.IGNORECASE)
+COMMA = re.compile(rb'("\s*:\s*-?\d+),(?=\d)')
+ESCAPE = re.compile(rb'\\(["\\/bfnrtu]?)')
 SOURCE_LINE = re.compile(r"\.py\(\d+\): ")  # in the names of Python functions of a trace with stacks
 MODULE = "nn.Module: "  # how the names of modules begin among the Python functions of a trace with stacks
 _ELEMENTS = table(__file__, "elements.txt")
@@ -527,9 +529,14 @@ def _document(content: bytes) -> _Document:
     """The outer layer only; every event stays undecoded."""
     content = content.removeprefix(codecs.BOM_UTF8)
     try:
+        content.decode()
+    except UnicodeDecodeError:  # in names that were freed before they were written
+        content = content.decode(errors="replace").encode()
+    try:
         return _outer(content)
     except msgspec.DecodeError:
-        mended = ESCAPE.sub(lambda found: found[0] if found[1] else rb"\\", NO_NUMBER.sub(rb"\1null", content))
+        mended = COMMA.sub(rb"\1.", NO_NUMBER.sub(rb"\1null", content))
+        mended = ESCAPE.sub(lambda found: found[0] if found[1] else rb"\\", mended)
         if mended == content:
             raise
         return _outer(mended)
