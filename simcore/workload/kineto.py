@@ -495,9 +495,8 @@ def read_kineto(content: bytes, file: str) -> KinetoTrace:
         raise _unfit(content, file, what, 'the key "traceEvents"', hint=hint)
     if not collector.tasks.start_us:
         hint = "record with ProfilerActivity.CUDA on a machine with a GPU"
-        found = (
-            f"{len(collector.operators.start_us)} operators and {len(collector.calls.start_us)} calls of the runtime"
-        )
+        operators, calls = (len(rows.start_us) for rows in (collector.operators, collector.calls))
+        found = f"{operators} operators and {calls} calls of the runtime"
         raise _unfit(content, file, "nothing in this trace ran on a GPU", "kernel events", found, hint)
     in_name = RANK_IN_NAME.search(Path(file).name)
     named = _told(document.distributed, _Distributed, _Distributed()).rank
@@ -506,6 +505,7 @@ def read_kineto(content: bytes, file: str) -> KinetoTrace:
         rank = _whole(in_name[1]) if in_name else -1
     devices = [device.name or "" for device in _told(document.devices, list[_Device], [])]
     base_ns = _told(document.base, int, 0)
+    base_ns = base_ns if abs(base_ns) < MOST_US * 1e3 else 0
     return collector.trace(file, rank if rank >= 0 else None, devices[0] if devices else "", base_ns)
 
 
@@ -528,10 +528,6 @@ def _unfit(content: bytes, file: str, message: str, expected: str, found: str = 
 def _document(content: bytes) -> _Document:
     """The outer layer only; every event stays undecoded."""
     content = content.removeprefix(codecs.BOM_UTF8)
-    try:
-        content.decode()
-    except UnicodeDecodeError:  # in names that were freed before they were written
-        content = content.decode(errors="replace").encode()
     try:
         return _outer(content)
     except msgspec.DecodeError:
@@ -561,7 +557,10 @@ def _complete(events: Iterable[msgspec.Raw]) -> Iterator[Event]:
     decode = msgspec.json.Decoder(Event, strict=False).decode  # times may be texts
     for number, raw in enumerate(events):
         try:
-            event = decode(raw)
+            try:
+                event = decode(raw)
+            except UnicodeDecodeError:  # in names that were freed before they were written
+                event = decode(bytes(raw).decode(errors="replace"))
         except msgspec.DecodeError as error:
             raise ValueError(f"event {number}: {error}") from error
         if event.ph == "X":
