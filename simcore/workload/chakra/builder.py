@@ -90,18 +90,17 @@ class GraphBuilder:
         """A collective among the NPUs it is `on`, in that order; of an all-gather the size is what each one gives."""
         known = [each.value for each in CollectiveKind]
         if kind not in known:
-            raise InputError.at(
-                "collective", "no such collective", expected=closest(str(kind), known), found=repr(kind)
-            )
+            expected = closest(str(kind), known)
+            raise InputError.at("collective", "no such collective", expected=expected, found=repr(kind))
         said = {"comm_type": int(CommType[kind.upper()]), "comm_size": SIZE.of(size, "size")}
         attributes: dict[str, Any] = {"is_cpu_op": False, **said}
         ranks = self._ranks(on)
-        if len(ranks) < self.npus:
-            attributes["pg_name"] = self._groups.setdefault(ranks, str(len(self._groups) + 1))
         if root is not None:
             attributes["root"] = self._npu("root", root)
             if root not in ranks:
                 raise InputError.at("root", "not in the collective", expected=f"one of {list(ranks)}", found=str(root))
+        if len(ranks) < self.npus:
+            attributes["pg_name"] = self._groups.setdefault(ranks, str(len(self._groups) + 1))
         return self._add(name or kind, NodeKind.COLLECTIVE, attributes, depends, ranks)
 
     def depends(self, node: GraphNode, *on: GraphNode) -> None:
