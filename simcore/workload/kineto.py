@@ -198,6 +198,7 @@ class _Arguments(msgspec.Struct, gc=False):
     correlation: Number = NO_CORRELATION
     device: Number = 0
     stream: Number = None
+    queue: Number = msgspec.field(default=None, name="sycl queue")
     sync_kind: str | None = msgspec.field(default="", name="cuda_sync_kind")
     wait_stream: Number = msgspec.field(default=-1, name="wait_on_stream")
     record: Number = msgspec.field(default=NO_CORRELATION, name="wait_on_cuda_event_record_corr_id")
@@ -389,8 +390,10 @@ class _Collector:
         rows.add(event, self._thread(event), self._name(name), number, kind, **told)
 
     def _add_task(self, event: Event, name: str, kind: int, arguments: _Arguments) -> None:
-        lane = re.findall(r"\d+", str(event.tid))[-1:] if arguments.stream is None else [arguments.stream]
-        key = _whole(arguments.device), _whole(*lane) if lane else 0
+        lane = arguments.queue if arguments.stream is None else arguments.stream
+        if lane is None:  # nor a queue, as on XPU: the row of the timeline is one
+            lane = next(iter(re.findall(r"\d+", str(event.tid))[-1:]), 0)
+        key = _whole(arguments.device), _whole(lane)
         stream, said = self.streams.setdefault(key, len(self.streams)), dict[str, object]()
         if arguments.operation or arguments.group:
             said["collectives"] = self._collective(arguments)

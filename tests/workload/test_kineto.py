@@ -57,10 +57,15 @@ def stream_as_thread(event):
     return event | {"tid": f"stream {event['args']['stream']}", "args": said}
 
 
+def renamed(arguments, old, new):
+    return {new if key == old else key: value for key, value in arguments.items()}
+
+
 @pytest.mark.parametrize(
     "change",
     [
         stream_as_thread,
+        lambda event: event | {"args": renamed(event["args"], "stream", "sycl queue")},
         lambda event: event | {"ts": str(event["ts"]), "dur": str(event["dur"])},
         lambda event: event | {"pid": str(event["pid"]), "cat": event["cat"].replace("cuda_", "privateuse1_")},
         lambda event: event | {"cat": event["cat"].replace("cuda_", "xpu_").upper()},
