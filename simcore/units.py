@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from numbers import Real
 
 _NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*?)\s*", re.ASCII)
 _TIME_NS = {"ps": 1e-3, "ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9, "min": 60e9, "h": 3600e9}
@@ -24,9 +25,9 @@ EXAMPLES = {"a time": "1.5 us", "a size": "64 MiB", "a bandwidth": "400 Gb/s"}
 
 def _parse(value: float | str, units: dict[str, float], bare: float, what: str) -> float:
     """`value` times its unit's factor; a bare number is in the unit whose factor is `bare`."""
-    if isinstance(value, bool):
+    if isinstance(value, bool) or not isinstance(value, str | Real):
         raise TypeError(f"expected {what}, found {value!r}")
-    if isinstance(value, int | float):
+    if isinstance(value, Real):
         number, factor = float(value), bare
     else:
         match = _NUMBER.fullmatch(value)

@@ -20,6 +20,7 @@ from simcore.errors import InputError
 from simcore.model.plan import Plan
 from simcore.report.plots import save
 from simcore.report.table import Table, columns
+from simcore.sweep.run import network_usd
 from simcore.units import format_ns
 
 
@@ -39,7 +40,8 @@ def command(study: str, top: int, explain: bool, plot: str | None) -> None:
         save(front_figure(found, job), Path(plot))
     best = Answer(asked.model, found.best[0].plan, asked.cluster)
     explained = _explained(best) if explain else {}
-    told = _document(found) | {"predict": " ".join(_words(asked, best.plan))} | explained
+    price = network_usd(asked.cluster.topology) if asked.cluster.topology else {}
+    told = _document(found) | price | {"predict": " ".join(_words(asked, best.plan))} | explained
     emit(told, lambda: "\n".join(_lines(found, best, told, explained=explain)))
 
 
@@ -108,6 +110,8 @@ def _lines(found: Found, best: Answer, document: dict[str, Any], *, explained: b
     speed = f"{best.tokens_per_s:,.0f} tokens/s on each accelerator, {best.mfu:.1%} of its peak (MFU)"
     yield f"The fastest step takes {format_ns(1e9 * best.step_s)} with {best.plan.degrees}: {speed}."
     yield f"Of {found.tried:,} candidates {found.fitting:,} fit; {found.simulated:,} were simulated."
+    if "network_usd" in document:
+        yield f"The network costs ${document['network_usd']:,}, for any of them."
     yield "\n" + _plans("", found.best).text(120)
     yield f"\nthe fastest, run by the engine: {document['predict']}"
     if not explained:

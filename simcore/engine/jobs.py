@@ -83,6 +83,7 @@ class JobRuns:
         settings: Settings,
     ):
         self.jobs, self.places, self.topology = tuple(jobs), tuple(places), topology
+        self.everyone = frozenset(range(len(jobs)))  # by number
         self._system, self._profile, self._settings = system, profile, settings
         self._known: dict[tuple[frozenset[int], int], Timeline] = {}
 
@@ -120,11 +121,6 @@ class JobRuns:
             for rule, number, runs in tried
         ]
         return sorted(found, key=lambda trial: trial.worst)
-
-    @property
-    def everyone(self) -> frozenset[int]:
-        """The numbers of all jobs."""
-        return frozenset(range(len(self.jobs)))
 
     @property
     def together(self) -> Timeline:

@@ -67,7 +67,7 @@ def clock_offsets_ns(ranks: Sequence[RankView], matches: Sequence[Match]) -> lis
     All ranks end a collective together, so the median difference of their ends is that of their clocks. Ranks without
     a common collective keep their own clock.
     """
-    bases = [round(rank.trace.base_us * 1e3) for rank in ranks]
+    bases = [rank.trace.base_ns for rank in ranks]
     differences: list[list[int]] = [[] for _ in ranks]
     for match in matches:
         ends = {m.rank: bases[m.rank] + int(ranks[m.rank].trace.tasks.end_ns[m.task]) for m in match.members}

@@ -14,9 +14,10 @@ from simcore.replay.device import LaunchQueue
 from simcore.replay.graph import EdgeKind, GraphBuilder, NodeKind
 from simcore.replay.rank import NOWHERE, RankView, Window
 
+# As CUDA, HIP, and Intel's unified runtime and Level Zero call them.
 DEVICE_SYNC = re.compile(r"(cuda|hip)DeviceSynchronize|(cu|hip)CtxSynchronize")
-STREAM_SYNC = re.compile(r"(cuda|hip|cu)StreamSynchronize")
-EVENT_SYNC = re.compile(r"(cuda|hip|cu)EventSynchronize")
+STREAM_SYNC = re.compile(r"(cuda|hip|cu)StreamSynchronize|urQueueFinish|zeCommandQueueSynchronize")
+EVENT_SYNC = re.compile(r"(cuda|hip|cu)EventSynchronize|urEventWait|ze(Event|Fence)HostSynchronize")
 COPY = re.compile(r"(cuda|hip|cu)Memcpy")
 ASYNC = "Async"
 PINNED = re.compile(r"Pinned|DtoD|Device -> Device|PtoP|P2P")

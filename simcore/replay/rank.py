@@ -78,9 +78,11 @@ class RankView:
     def __init__(self, trace: KinetoTrace):
         self.trace, self.windows, calls, tasks = trace, _windows(trace), trace.calls, trace.tasks
         self.outermost = _outermost(calls)
-        by_correlation = dict(zip(calls.correlation.tolist(), self.outermost.tolist(), strict=True))
-        by_correlation[NOWHERE] = NOWHERE
-        launch = [by_correlation.get(one, NOWHERE) for one in tasks.correlation.tolist()]
+        numbers, owners = calls.correlation.tolist(), self.outermost.tolist()
+        first, last = dict(zip(numbers[::-1], owners[::-1], strict=True)), dict(zip(numbers, owners, strict=True))
+        # A number that several calls have, as 0 in some versions, names none.
+        known = {number: owner for number, owner in last.items() if first[number] == owner and number != NOWHERE}
+        launch = [known.get(one, NOWHERE) for one in tasks.correlation.tolist()]
         self.launch = np.array(launch, dtype=np.int64)
         self.stream_tasks = tuple(np.flatnonzero(tasks.lane == lane) for lane in range(len(trace.streams)))
         self.launch_ns = _launch_times(calls, tasks, self.launch, self.stream_tasks)
@@ -97,12 +99,9 @@ class RankView:
         )
         self.communication = talks[tasks.name]
         self.activities = _activities(calls, trace.operators)
+        # Whether a host that was recorded marked the steps; else nothing says that they outlast their work.
+        self.marked = bool(trace.steps and self.activities)
         self.loading = _activities(*(rows.where(loads[rows.name]) for rows in (trace.operators, trace.annotations)))
-
-    @property
-    def marked(self) -> bool:
-        """Whether a host that was recorded marked the steps; else nothing says that they outlast their work."""
-        return bool(self.trace.steps and self.activities)
 
     def communicating(self, step: int) -> list[int]:
         """The communication kernels of a step in the order of their launch."""

@@ -13,7 +13,6 @@ from simcore.progress import meter
 from simcore.replay.build import Prepared, build_step
 from simcore.replay.coupling import Estimate, clock_offsets_ns, match_collectives
 from simcore.replay.graph import StepGraph
-from simcore.replay.rank import Window
 from simcore.replay.run import NULL, UNAIDED, Changes, Timing, reordered, replay, steady
 from simcore.replay.whatif.changes import WhatIf
 from simcore.replay.whatif.retiming import Retimed
@@ -47,44 +46,34 @@ Played = tuple[StepGraph, Timing]
 class StepReplay:
     """One step of one rank, measured and predicted.
 
-    `source` is the step of all ranks that recorded it, `number` this one's position among them. The span [`from_ns`,
+    `source` is the step of all ranks that recorded it, `number` this one's position among them, `prepared` its trace,
+    `position` that of the step among the trace's windows, `tasks` the rows of what it launched. The span [`from_ns`,
     `to_ns`) of the timing is one predicted period. `device_span_ns` are the times at which the device was
-    done with what had been launched by the step's start and by its end. `baseline` is `period` without changes,
-    `unaided` what dependencies alone give, `null` what the null model does.
+    done with what had been launched by the step's start and by its end, which `device_ns` are apart: the measured time
+    and what it fell behind. `measured_span_ns` is what the period is compared with: between marks, or the device's own
+    where that is not `steady`. `baseline` is `period` without changes, `unaided` what dependencies alone give, `null`
+    what the null model does; `predicted_ns` and `baseline_ns` are what they give for the time between marks.
     """
 
     def __init__(self, source: RecordedStep, number: int, order: StreamOrder, played: Played, others: Sequence[Played]):
         self.source, self.number, self.stream_order = source, number, order
+        self.prepared, self.position, self.window = source.ranks[number], source.steps[number], source.windows[number]
         self.graph, self.timing = played
+        self.tasks: list[int] = self.graph.ranks[number].tasks
         self.period, self.baseline, self.unaided, self.null = (
             source.period(*each, number) for each in (played, *others)
         )
         self.device_span_ns, marked_ns = source.device_spans[number], self.window.length_ns
+        self.device_ns = self.device_span_ns[1] - self.device_span_ns[0]
         self.steady = abs(self.device_ns - marked_ns) <= BACKLOG_SHARE * marked_ns
+        self.measured_span_ns = (self.window.start_ns, self.window.end_ns) if self.steady else self.device_span_ns
+        self.measured_ns = self.measured_span_ns[1] - self.measured_span_ns[0]
+        self.predicted_ns, self.baseline_ns = map(self.between_marks_ns, (self.period, self.baseline))
+        self.error = self.predicted_ns / marked_ns - 1 if marked_ns else 0.0
         self.from_ns, self.to_ns = _span(*played, number)
         if self.timing.copies == 1 and not self.steady:
             self.from_ns += self.device_span_ns[0] - self.window.start_ns
             self.to_ns = max(int(self.timing.latest_ns(self.graph.rank == number)[0]), self.from_ns)
-
-    @property
-    def prepared(self) -> Prepared:
-        """The rank's trace."""
-        return self.source.ranks[self.number]
-
-    @property
-    def position(self) -> int:
-        """Which of the rank's windows the step is."""
-        return self.source.steps[self.number]
-
-    @property
-    def window(self) -> Window:
-        """The step as it was marked."""
-        return self.source.windows[self.number]
-
-    @property
-    def tasks(self) -> list[int]:
-        """Rows in the trace of what the step launched."""
-        return self.graph.ranks[self.number].tasks
 
     def between_marks_ns(self, period: Period) -> int:
         """What a period gives for the time that was measured between marks.
@@ -94,38 +83,8 @@ class StepReplay:
         """
         return period.device_ns if self.steady and self.timing.copies > 1 else period.marks_ns
 
-    @property
-    def predicted_ns(self) -> int:
-        """What the replay gives for the time that was measured."""
-        return self.between_marks_ns(self.period)
-
-    @property
-    def baseline_ns(self) -> int:
-        """As `predicted_ns`, without changes."""
-        return self.between_marks_ns(self.baseline)
-
-    @property
-    def device_ns(self) -> int:
-        """How long the device took for what the step launched: the measured time and what it fell behind."""
-        return self.device_span_ns[1] - self.device_span_ns[0]
-
-    @property
-    def measured_span_ns(self) -> tuple[int, int]:
-        """The recorded span that the predicted period is compared with: between marks, or the device's own."""
-        return (self.window.start_ns, self.window.end_ns) if self.steady else self.device_span_ns
-
-    @property
-    def measured_ns(self) -> int:
-        """The length of that span."""
-        return self.measured_span_ns[1] - self.measured_span_ns[0]
-
-    @property
-    def error(self) -> float:
-        """Predicted / measured - 1 between marks; 0 when nothing was measured."""
-        return self.predicted_ns / self.window.length_ns - 1 if self.window.length_ns else 0.0
-
     def error_of(self, period: Period) -> float:
-        """As `error`, but of the device's own time where it falls behind its marks."""
+        """Predicted / measured - 1, of the device's own time where it falls behind its marks."""
         found = self.between_marks_ns(period) if self.steady else period.device_ns
         return found / self.measured_ns - 1 if self.measured_ns else 0.0
 
@@ -206,7 +165,7 @@ class RecordedStep:
         """A graph of this step, replayed; a trace's only step once, from where it was recorded to begin."""
         offsets = clock_offsets_ns(self.views, self.matches)
         times = [
-            round(view.trace.base_us * 1e3) + window.start_ns - offset
+            view.trace.base_ns + window.start_ns - offset
             for view, window, offset in zip(self.views, self.windows, offsets, strict=True)
         ]  # on one clock, which starts with the earliest of them
         begins = {nodes.begin: time - min(times) for nodes, time in zip(graph.ranks, times, strict=True)}

@@ -14,7 +14,8 @@ from simcore.front import front
 from simcore.report.palette import DIMENSIONS, FAMILIES, HEAT, INK, PHASES
 from simcore.report.plots import canvas, name_front, plain
 from simcore.report.table import shorten
-from simcore.sweep.run import FIGURES, Row
+from simcore.sweep.run import Row
+from simcore.sweep.study import FIGURES
 from simcore.units import largest_unit, unit_of_key
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ from simcore.report.plots import image, titled
 from simcore.report.table import Table, columns
 from simcore.report.text import wrapped
 from simcore.sweep.pictures import measure, scaling_figure, shown, study_figure, trade_figure
-from simcore.sweep.run import FIGURES, Row
+from simcore.sweep.run import Row
+from simcore.sweep.study import FIGURES
 from simcore.sweep.sweep import RESULTS, SCHEMA, STUDY, read_rows
 from simcore.units import format_ns
 

@@ -17,11 +17,10 @@ from simcore import library
 from simcore.documents import read
 from simcore.errors import InputError, Problems, SimcoreError
 from simcore.files import read_bytes
+from simcore.network.topology.model import Topology
 from simcore.progress import metered
-from simcore.sweep.space import Configuration, steps
+from simcore.sweep.study import Configuration, steps
 
-FIGURES = ("npus", "time_ns", "compute_ns", "overlapped_ns", "exposed_comm_ns", "idle_ns", "network_usd")
-"""Figures of a row: docs/report.md defines them (`breakdown` of rank 0); docs/topologies.md what a network costs."""
 USUAL_PRICES = "400g-2024"
 INPUTS: dict[str, library.Shelf | None] = {
     "workload": "workloads",
@@ -91,7 +90,8 @@ def execute(task: Task) -> Row:
             arguments = _arguments(task.configuration, Path(folder))
             document = simcore.run(**arguments).to_dict()
             shares = cast("dict[str, int]", document["breakdown"])
-            figures = {"npus": document["npus"], "time_ns": document["time_ns"], **shares, **_price(arguments)}
+            figures = {"npus": document["npus"], "time_ns": document["time_ns"], **shares}
+            figures |= network_usd(simcore.load_topology(arguments["topology"]))
         except SimcoreError as failure:
             error = str(failure).replace(folder, "varied")
         except Exception as failure:  # noqa: BLE001 - one run must not end the others; its row tells what happened
@@ -107,13 +107,13 @@ def row_of(task: Task, figures: dict[str, int], error: str) -> Row:
     )  # fmt: skip
 
 
-def _price(arguments: dict[str, Any]) -> dict[str, int]:
-    """What the network costs; nothing where no table has a price for it."""
+def network_usd(topology: Topology) -> dict[str, int]:
+    """What a network costs; nothing where no table has a price for it."""
     from simcore.network.topology.cost import cost_of, read_prices, total_usd
     from simcore.network.topology.links import LinkGraph
 
     try:
-        items = cost_of(LinkGraph(simcore.load_topology(arguments["topology"])), read_prices(USUAL_PRICES))
+        items = cost_of(LinkGraph(topology), read_prices(USUAL_PRICES))
     except InputError:
         return {}
     return {"network_usd": round(total_usd(items))}

@@ -19,8 +19,7 @@ from simcore.errors import InputError, Location, SimulationError
 from simcore.files import make_folder, write_text
 from simcore.progress import meter
 from simcore.sweep.run import Row, tasks
-from simcore.sweep.space import Choice, Configuration, Range
-from simcore.sweep.study import Search, Study
+from simcore.sweep.study import Choice, Configuration, Range, Search, Study
 from simcore.sweep.workers import workers
 
 RESULTS = "results.jsonl"

@@ -32,7 +32,9 @@ def documents(path: str | Path) -> Iterator[tuple[str, bytes]]:
     if folder.is_dir():
         files = sorted(file for file in folder.iterdir() if _is_trace(file.name))
         if not files:
-            raise InputError.at(str(path), "no trace in this folder", expected="files named *.json or *.json.gz")
+            inside = sorted({file.parent for file in folder.glob("*/*") if _is_trace(file.name)})
+            hint, expected = f"there are some in {inside[0]}" if inside else "", "files named *.json or *.json.gz"
+            raise InputError.at(str(path), "no trace in this folder", expected=expected, hint=hint)
         for file in files:
             yield from documents(file)
         return

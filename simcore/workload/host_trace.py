@@ -21,18 +21,35 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from simcore.errors import InputError
+from simcore.workload import kineto
 from simcore.workload.archives import documents
 from simcore.workload.chakra.convert.sequences import matches
 from simcore.workload.chakra.pytorch_form import Op, is_host_trace, parse_host
-from simcore.workload.kineto import PRODUCTS, TYPES, Collective, HostUse, KinetoTrace, product_of, ranked, read_kineto
+from simcore.workload.kineto import PRODUCTS, TYPES, Collective, KinetoTrace, product_of, ranked, read_kineto
 
 Column = NDArray[np.int64]
 ENOUGH = 0.8  # share of the operations that must be operators of the profile
 USER_SCOPE = 7  # ranges that the program names; the profiler keeps them apart from operators
 GROUPS = "## process_group:init ##"
-COMMUNICATION = "record_param_comms"
-COMMUNICATION_KERNEL = re.compile("nccl|rccl", re.IGNORECASE)
 NUMBER = re.compile(r"\d+")
+
+
+class HostUse(Struct, frozen=True):
+    """What a host execution trace gave: `found` of its `operations` are `operators` of the profile.
+
+    There are more operators than operations found where an iteration that it recorded repeats, in so many `stretches`.
+    `products` and `collectives` got shapes and sizes from it; of the `unsized` communication kernels none is known.
+    """
+
+    file: str
+    matched_by: str
+    operations: int
+    found: int
+    operators: int
+    stretches: int
+    products: int = 0
+    collectives: int = 0
+    unsized: int = 0
 
 
 class HostTrace(Struct, frozen=True, eq=False):
@@ -114,12 +131,9 @@ def _place(traces: Sequence[KinetoTrace], host: HostTrace, *, given: bool) -> in
         return chosen[0]
     if given:
         processes = sorted({process for place in free for process in _processes(traces[place])})
-        raise InputError.at(
-            host.file,
-            "this host execution trace belongs to no trace here",
-            expected=f"one of process {', '.join(processes)}" if processes else "one for each trace",
-            found=f"process {host.process}",
-        )
+        message, found = "this host execution trace belongs to no trace here", f"process {host.process}"
+        expected = f"one of process {', '.join(processes)}" if processes else "one for each trace"
+        raise InputError.at(host.file, message, expected=expected, found=found)
     return -1
 
 
@@ -144,14 +158,11 @@ def joined(trace: KinetoTrace, host: HostTrace) -> KinetoTrace:
         by, pairs = "names in order", _by_name(trace, host)
     found = len({op.number for op in pairs.values()})
     if found < ENOUGH * len(host.operations) or not found:
-        raise InputError.at(
-            host.file,
-            f"this host execution trace is not of the run in {trace.file}",
-            expected=f"at least {ENOUGH:.0%} of its operations among the profiler's operators, by "
-            f"{trace.operator_ids.lower()} or by names in order",
-            found=f"{found} of {len(host.operations)}",
-            hint="record both in one run",
-        )
+        expected = f"at least {ENOUGH:.0%} of its operations among the profiler's operators, by "
+        expected += f"{trace.operator_ids.lower()} or by names in order"
+        message, hint = f"this host execution trace is not of the run in {trace.file}", "record both in one run"
+        told = f"{found} of {len(host.operations)}"
+        raise InputError.at(host.file, message, expected=expected, found=told, hint=hint)
     # Matrix products whose shapes the profile does not say; types of inputs without the word Tensor around them.
     products = {
         row: product
@@ -218,29 +229,13 @@ def _collectives(trace: KinetoTrace, host: HostTrace, pairs: Mapping[int, Op]) -
 
     A kernel belongs to the innermost `record_param_comms` around its launch, if that launched no other one.
     """
-    said = {row: op for row, op in pairs.items() if op.name == COMMUNICATION and _operation(op) not in ("", "wait")}
-    names = np.array([bool(COMMUNICATION_KERNEL.search(name)) for name in trace.names], dtype=bool)
-    kernels = [row for row in np.flatnonzero(names[trace.tasks.name]).tolist() if row not in trace.collectives]
-    around = {kernel: _around(trace, said, kernel) for kernel in kernels}
-    alone = {row for row in around.values() if list(around.values()).count(row) == 1} - {-1}
-    found = {kernel: _collective(said[row], host) for kernel, row in around.items() if row in alone}
+    said = {
+        row: op for row, op in pairs.items() if op.name == kineto.COMMUNICATION and _operation(op) not in ("", "wait")
+    }
+    around = kineto.launched_by(trace, said)
+    found = {kernel: _collective(said[row], host) for kernel, row in around.items() if row >= 0}
     sized = {kernel: collective for kernel, collective in found.items() if collective.size_bytes}
-    return sized, len(kernels) - len(sized)
-
-
-def _around(trace: KinetoTrace, said: Iterable[int], kernel: int) -> int:
-    """The last of some operators that began before a task's launch on its thread and had not ended; -1 without one."""
-    calls, operators = trace.calls, trace.operators
-    launches = np.flatnonzero(calls.correlation == trace.tasks.correlation[kernel])
-    if not len(launches):
-        return -1
-    launch, inside = int(launches[0]), -1
-    for row in said:
-        if operators.lane[row] == calls.lane[launch] and (
-            operators.start_ns[row] <= calls.start_ns[launch] <= operators.end_ns[row]
-        ):
-            inside = row if inside < 0 or operators.start_ns[row] >= operators.start_ns[inside] else inside
-    return inside
+    return sized, len(around) - len(sized)
 
 
 def _operation(op: Op) -> str:

@@ -8,13 +8,15 @@ kept as objects.
 
 from __future__ import annotations
 
+import codecs
+import math
 import re
 from array import array
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -26,13 +28,20 @@ from simcore.library import table
 from simcore.memory import collection_paused
 from simcore.peers import HEAD, foreign
 from simcore.workload.archives import documents
+from simcore.workload.model import kind_of
+
+if TYPE_CHECKING:
+    from simcore.workload.host_trace import HostUse
 
 Column = NDArray[np.int64]
+T = TypeVar("T")
 UNREADABLE = msgspec.DecodeError, ValueError, OverflowError, RecursionError
 NO_CORRELATION = -1
 MOST_RANKS = 1 << 24  # a larger group is none
 MOST_US = 4e15  # a hundred years; in ns still a number of 64 bits
 PRODUCTS = {"aten::mm", "aten::addmm"}  # operators of one matrix product: inputs are matrices [m, k] and [k, n]
+COMMUNICATION = "record_param_comms"  # the operator around a collective's launch
+COMMUNICATION_KERNEL = re.compile("nccl|rccl", re.IGNORECASE)
 STEP_NAME = re.compile(r"ProfilerStep\s*#\s*(\d+)")
 ENDS = re.compile(r" (\d+)>(\d+)$")
 RANK_IN_NAME = re.compile(r"(?:rank|worker)[-_ ]?(\d+)", re.IGNORECASE)
@@ -40,6 +49,11 @@ EXTERNAL_ID, RECORD_ID = "External id", "Record function id"
 # What an event is, by the rows of categories.txt; the first three run on a stream.
 KERNEL, MEMCPY, MEMSET, CALL, OPERATOR, ANNOTATION, SYNC, PYTHON = range(8)
 CATEGORIES = {name: kind for kind, row in enumerate(table(__file__, "categories.txt")) for name in row[1].split()}
+NOTHING = msgspec.Raw(b"null")
+# What some versions write that is no JSON: nan and inf, commas in numbers (locales), paths of Windows as they are.
+NO_NUMBER = re.compile(rb"([:,\[]\s*)[-+]?(?:nan|inf(?:inity)?)(?=\s*[,}\]])", re.IGNORECASE)
+COMMA = re.compile(rb'("\s*:\s*-?\d+),(?=\d)')
+ESCAPE = re.compile(rb'\\(["\\/bfnrtu]?)')
 SOURCE_LINE = re.compile(r"\.py\(\d+\): ")  # in the names of Python functions of a trace with stacks
 MODULE = "nn.Module: "  # how the names of modules begin among the Python functions of a trace with stacks
 _ELEMENTS = table(__file__, "elements.txt")
@@ -126,24 +140,6 @@ class Product(msgspec.Struct, frozen=True):
     dtype: str
 
 
-class HostUse(msgspec.Struct, frozen=True):
-    """What a host execution trace gave: `found` of its `operations` are `operators` of the profile.
-
-    There are more operators than operations found where an iteration that it recorded repeats, in so many `stretches`.
-    `products` and `collectives` got shapes and sizes from it; of the `unsized` communication kernels none is known.
-    """
-
-    file: str
-    matched_by: str
-    operations: int
-    found: int
-    operators: int
-    stretches: int
-    products: int = 0
-    collectives: int = 0
-    unsized: int = 0
-
-
 class StreamSync(msgspec.Struct, frozen=True):
     """One event of category cuda_sync: which call waited, on which stream or recorded event; -1 = not said."""
 
@@ -154,7 +150,7 @@ class StreamSync(msgspec.Struct, frozen=True):
 
 
 class KinetoTrace(msgspec.Struct, frozen=True, eq=False):
-    """One rank's trace. Times are ns since `base_us`; `tasks` run on `streams` (device, stream), the rest on `threads`.
+    """One rank's trace. Times are ns since `base_ns`; `tasks` run on `streams` (device, stream), the rest on `threads`.
 
     `collectives` maps a row of `tasks`, `syncs` a call's correlation to what the profiler says of it.
     `annotations` are the program's own ranges without the step marks, and PyTorch modules where stacks were recorded;
@@ -168,7 +164,7 @@ class KinetoTrace(msgspec.Struct, frozen=True, eq=False):
     file: str
     rank: int
     rank_known: bool
-    base_us: float
+    base_ns: int
     device: str
     names: tuple[str, ...]
     threads: tuple[str, ...]
@@ -201,7 +197,8 @@ Number = int | float | str | None  # what the versions of the profiler write whe
 class _Arguments(msgspec.Struct, gc=False):
     correlation: Number = NO_CORRELATION
     device: Number = 0
-    stream: Number = 0
+    stream: Number = None
+    queue: Number = msgspec.field(default=None, name="sycl queue")
     sync_kind: str | None = msgspec.field(default="", name="cuda_sync_kind")
     wait_stream: Number = msgspec.field(default=-1, name="wait_on_stream")
     record: Number = msgspec.field(default=NO_CORRELATION, name="wait_on_cuda_event_record_corr_id")
@@ -240,9 +237,9 @@ class Event(msgspec.Struct, gc=False):
     name: str | int | None = ""
     pid: int | str | None = 0
     tid: int | str | None = 0
-    ts: int | float = 0
+    ts: int | float = math.nan
     dur: int | float | None = 0
-    args: msgspec.Raw = msgspec.Raw(b"")
+    args: msgspec.Raw = msgspec.Raw(b"{}")
 
 
 class _Group(msgspec.Struct, gc=False):
@@ -253,7 +250,7 @@ class _Group(msgspec.Struct, gc=False):
 
 class _Distributed(msgspec.Struct, gc=False):
     rank: Number = None
-    groups: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"[]"), name="pg_config")
+    groups: msgspec.Raw = msgspec.field(default=NOTHING, name="pg_config")
 
 
 class _Device(msgspec.Struct, gc=False):
@@ -263,8 +260,9 @@ class _Device(msgspec.Struct, gc=False):
 class _Document(msgspec.Struct, gc=False):
     events: list[msgspec.Raw] | None = msgspec.field(default=None, name="traceEvents")
     nodes: list[msgspec.Raw] | None = None
-    distributed: _Distributed | None = msgspec.field(default=None, name="distributedInfo")
-    devices: list[_Device] | None = msgspec.field(default=None, name="deviceProperties")
+    distributed: msgspec.Raw = msgspec.field(default=NOTHING, name="distributedInfo")
+    devices: msgspec.Raw = msgspec.field(default=NOTHING, name="deviceProperties")
+    base: msgspec.Raw = msgspec.field(default=NOTHING, name="baseTimeNanoseconds")
 
 
 class _Rows:
@@ -322,14 +320,18 @@ def product_of(shapes: object, types: object) -> Product | None:
     return Product(m, k, n, said.pop() if len(said) == 1 else "")
 
 
-class _Collector:
-    """Sorts decoded events into columns; process groups are those of the head, none where that has another form."""
+def _told(raw: msgspec.Raw, form: type[T], usual: T) -> T:
+    """A part of the head, where it has the usual form."""
+    with suppress(msgspec.DecodeError):
+        return msgspec.json.decode(raw, type=form)
+    return usual
 
-    def __init__(self, head: _Distributed | None) -> None:
-        self.groups: dict[str, _Group] = {}
-        with suppress(msgspec.DecodeError):
-            groups = msgspec.json.decode(head.groups, type=list[_Group]) if head else []
-            self.groups = {str(group.name): group for group in groups}
+
+class _Collector:
+    """Sorts decoded events into columns; process groups are those of the head."""
+
+    def __init__(self, groups: list[_Group]) -> None:
+        self.groups = {str(group.name): group for group in groups}
         self.names: dict[str, int] = {}
         self.threads: dict[str, int] = {}
         self.streams: dict[tuple[int, int], int] = {}
@@ -351,7 +353,7 @@ class _Collector:
             elif SOURCE_LINE.search(name):
                 self.frames.add(event, self._thread(event), self._name(name), NO_CORRELATION, kind)
             return
-        arguments = self.arguments.decode(event.args) if len(bytes(event.args)) > 2 else _Arguments()
+        arguments = self.arguments.decode(event.args)
         if kind == SYNC:
             numbers = map(_whole, (arguments.stream, arguments.wait_stream, arguments.record))
             stream, waited, record = (-1 if number == 0xFFFFFFFF else number for number in numbers)
@@ -375,58 +377,62 @@ class _Collector:
             return
         rows, number, told = self.annotations, NO_CORRELATION, dict[str, object]()
         if kind == OPERATOR:
-            ids = self.ids.decode(event.args) if len(bytes(event.args)) > 2 else _Ids()
+            ids = self.ids.decode(event.args)
             rows, number = self.operators, _whole(ids.external if ids.record is None else ids.record)
             self.operator_ids = self.operator_ids if ids.record is None else RECORD_ID
-            if name in PRODUCTS and len(bytes(event.args)) > 2:
+            if name in PRODUCTS:
                 inputs = msgspec.json.decode(event.args, type=_Inputs)
                 product = product_of(*(msgspec.json.decode(each) for each in (inputs.shapes, inputs.types)))
                 told |= {} if product is None else {"products": product}
             told |= {} if ids.sequence is None else {"sequences": _whole(ids.sequence)}
+            if name == COMMUNICATION and kind_of((asked := self.arguments.decode(event.args)).operation or ""):
+                told["said"] = self._collective(asked)
         rows.add(event, self._thread(event), self._name(name), number, kind, **told)
 
     def _add_task(self, event: Event, name: str, kind: int, arguments: _Arguments) -> None:
-        key = _whole(arguments.device), _whole(arguments.stream)
+        lane = arguments.queue if arguments.stream is None else arguments.stream
+        if lane is None:  # nor a queue, as on XPU: the row of the timeline is one
+            lane = next(iter(re.findall(r"\d+", str(event.tid))[-1:]), 0)
+        key = _whole(arguments.device), _whole(lane)
         stream, said = self.streams.setdefault(key, len(self.streams)), dict[str, object]()
         if arguments.operation or arguments.group:
-            known = self.groups.get(arguments.group or "", _Group())
-            told = bytes(arguments.group_ranks).decode()
-            group = str(known.ranks) if known.ranks and (not told or "..." in told) else told or arguments.group or ""
-            ends = ["" if end is None else str(end) for end in (arguments.source, arguments.destination)]
-            group += f" {ends[0]}>{ends[1]}" if any(ends) else ""
-            numbers = (arguments.elements, arguments.size, arguments.first, arguments.stride)
-            elements, size, first, stride = map(_whole, numbers)
-            size = size if size <= MOST_RANKS else 0
-            size = size or len(known.ranks or ())
-            texts = arguments.description or known.description or "", arguments.dtype or ""
-            said["collectives"] = Collective(arguments.operation or "", group, elements, size, *texts, first, stride)
+            said["collectives"] = self._collective(arguments)
         elif kind == MEMCPY and arguments.copied:
             said["copied"] = _whole(arguments.copied)
         if arguments.blocks is not None:
             said["multiprocessors"] = _share(arguments.blocks, 1), _share(arguments.occupancy, 100)
         self.tasks.add(event, stream, self._name(name), _whole(arguments.correlation), kind, **said)
 
-    def trace(self, file: str, rank: int | None, device: str) -> KinetoTrace:
-        """Everything as columns on one clock."""
+    def _collective(self, arguments: _Arguments) -> Collective:
+        """What NCCL's arguments say, and the file's head of their group."""
+        known = self.groups.get(arguments.group or "", _Group())
+        told = bytes(arguments.group_ranks).decode()
+        group = str(known.ranks) if known.ranks and (not told or "..." in told) else told or arguments.group or ""
+        ends = ["" if end is None else str(end) for end in (arguments.source, arguments.destination)]
+        group += f" {ends[0]}>{ends[1]}" if any(ends) else ""
+        numbers = (arguments.elements, arguments.size, arguments.first, arguments.stride)
+        elements, size, first, stride = map(_whole, numbers)
+        size = size if size <= MOST_RANKS else 0
+        size = size or len(known.ranks or ())
+        texts = arguments.description or known.description or "", arguments.dtype or ""
+        return Collective(arguments.operation or "", group, elements, size, *texts, first, stride)
+
+    def trace(self, file: str, rank: int | None, device: str, base_ns: int) -> KinetoTrace:
+        """Everything as columns on one clock; the file's own begins at `base_ns`."""
         rows = (self.calls, self.operators, self.tasks)
         starts = [min(part.start_us) for part in rows if part.start_us] + [mark.ts for mark, _ in self.marks.values()]
-        base_us = float(np.floor(min(starts, default=0.0)))
+        base_us = float(np.floor(min(starts)))
         (calls, _), (operators, asked), (tasks, ran) = (part.intervals(base_us) for part in rows)
         steps = []
         for index, (event, thread) in sorted(self.marks.items()):
             start = round((event.ts - base_us) * 1e3)
             steps.append(StepMark(index, start, start + round((event.dur or 0) * 1e3), thread))
-        for row, said in ran.setdefault("collectives", {}).items():
-            group, _, ends = said.group.rpartition(" ")
-            source, separator, destination = ends.partition(">")
-            if separator and not (source and destination):  # the end that is not named is this rank, if that is known
-                own = "" if rank is None else f" {source or rank}>{destination or rank}"
-                ran["collectives"][row] = replace(said, group=group + own)
-        return KinetoTrace(
+        said = asked.pop("said", {})
+        made = KinetoTrace(
             file=file,
             rank=rank or 0,
             rank_known=rank is not None,
-            base_us=base_us,
+            base_ns=base_ns + round(base_us * 1e3),
             device=device,
             names=tuple(self.names),
             threads=tuple(self.threads),
@@ -442,6 +448,36 @@ class _Collector:
             **asked,
             **ran,
         )
+        around = launched_by(made, said).items()
+        described = made.collectives | {kernel: said[row] for kernel, row in around if row >= 0}
+        for row, one in described.items():
+            group, _, ends = one.group.rpartition(" ")
+            source, separator, destination = ends.partition(">")
+            if separator and not (source and destination):  # the end that is not named is this rank, if that is known
+                own = "" if rank is None else f" {source or rank}>{destination or rank}"
+                described[row] = replace(one, group=group + own)
+        return replace(made, collectives=described)
+
+
+def launched_by(trace: KinetoTrace, rows: Iterable[int]) -> dict[int, int]:
+    """Of the communication kernels that do not say what they do the innermost of some operators around their launch;
+    -1 where there is none, or it launched another one, too.
+    """
+    calls, operators, tasks = trace.calls, trace.operators, trace.tasks
+    communicate = np.array([bool(COMMUNICATION_KERNEL.search(name)) for name in trace.names], dtype=bool)
+    chosen = np.array(sorted(rows), dtype=np.int64)
+    starts, ends, lanes = (column[chosen] for column in (operators.start_ns, operators.end_ns, operators.lane))
+    launches = dict(zip(calls.correlation[::-1].tolist(), range(len(calls))[::-1], strict=True))
+    found = dict[int, int]()
+    launches.pop(NO_CORRELATION, None)
+    for kernel in sorted(set(np.flatnonzero(communicate[tasks.name]).tolist()) - set(trace.collectives)):
+        found[kernel], call = -1, launches.get(int(tasks.correlation[kernel]), -1)
+        if call >= 0:
+            time_ns = int(calls.start_ns[call])
+            inside = np.flatnonzero((lanes == calls.lane[call]) & (starts <= time_ns) & (time_ns <= ends))
+            found[kernel] = int(chosen[inside[-1]]) if len(inside) else -1
+    often = Counter(found.values())
+    return {kernel: row if often[row] == 1 else -1 for kernel, row in found.items()}
 
 
 def read_kineto(content: bytes, file: str) -> KinetoTrace:
@@ -450,10 +486,7 @@ def read_kineto(content: bytes, file: str) -> KinetoTrace:
     """
     try:
         with collection_paused():
-            document = _document(content)
-            collector = _Collector(document.distributed)
-            for event in _complete(document.events or []):
-                collector.add(event)
+            document, collector = _collected(content)
     except UNREADABLE as error:
         found = str(error) if content.strip() else "an empty file"
         raise _unfit(content, file, "this is not a profiler trace", "Kineto's JSON with traceEvents", found) from error
@@ -465,24 +498,50 @@ def read_kineto(content: bytes, file: str) -> KinetoTrace:
         raise _unfit(content, file, what, 'the key "traceEvents"', hint=hint)
     if not collector.tasks.start_us:
         hint = "record with ProfilerActivity.CUDA on a machine with a GPU"
-        raise _unfit(content, file, "nothing in this trace ran on a GPU", "kernel events", hint=hint)
+        operators, calls = (len(rows.start_us) for rows in (collector.operators, collector.calls))
+        found = f"{operators} operators and {calls} calls of the runtime"
+        raise _unfit(content, file, "nothing in this trace ran on a GPU", "kernel events", found, hint)
     in_name = RANK_IN_NAME.search(Path(file).name)
-    named = document.distributed.rank if document.distributed else None
+    named = _told(document.distributed, _Distributed, _Distributed()).rank
     rank = _whole(named) if named is not None else -1
     if rank < 0:  # none, or no number of a rank
         rank = _whole(in_name[1]) if in_name else -1
-    devices = [device.name or "" for device in document.devices or ()]
-    return collector.trace(file, rank if rank >= 0 else None, devices[0] if devices else "")
+    devices = [device.name or "" for device in _told(document.devices, list[_Device], [])]
+    base_ns = _told(document.base, int, 0)
+    base_ns = base_ns if abs(base_ns) < MOST_US * 1e3 else 0
+    return collector.trace(file, rank if rank >= 0 else None, devices[0] if devices else "", base_ns)
+
+
+def _collected(content: bytes) -> tuple[_Document, _Collector]:
+    document = _document(content)
+    distributed = _told(document.distributed, _Distributed, _Distributed())
+    collector = _Collector(_told(distributed.groups, list[_Group], []))
+    for event in _complete(document.events or []):
+        collector.add(event)
+    return document, collector
 
 
 def _unfit(content: bytes, file: str, message: str, expected: str, found: str = "", hint: str = "") -> InputError:
     """The error for a file that cannot be replayed, which says what it is where that is known."""
-    what, instead, _ = foreign(content[:HEAD].decode("latin-1"), ("traceEvents",))
+    ours = b'"traceEvents"' in content or b'"ph"' in content[:HEAD]
+    what, instead, _ = ("", "", 0) if ours else foreign(content[:HEAD].decode("latin-1"), ("traceEvents",))
     return InputError.at(file, message, expected=expected, found=what or found, hint=hint or instead)
 
 
 def _document(content: bytes) -> _Document:
     """The outer layer only; every event stays undecoded."""
+    content = content.removeprefix(codecs.BOM_UTF8)
+    try:
+        return _outer(content)
+    except msgspec.DecodeError:
+        mended = COMMA.sub(rb"\1.", NO_NUMBER.sub(rb"\1null", content))
+        mended = ESCAPE.sub(lambda found: found[0] if found[1] else rb"\\", mended)
+        if mended == content:
+            raise
+        return _outer(mended)
+
+
+def _outer(content: bytes) -> _Document:
     if content.lstrip()[:1] == b"[":
         return _Document(events=msgspec.json.decode(content, type=list[msgspec.Raw]))
     return msgspec.json.decode(content, type=_Document)
@@ -498,9 +557,15 @@ def complete_events(content: bytes) -> Iterator[Event]:
 
 def _complete(events: Iterable[msgspec.Raw]) -> Iterator[Event]:
     """Complete events (phase X), decoded one by one; flows, metadata and instants carry nothing for a replay."""
-    decode = msgspec.json.Decoder(Event).decode
-    for raw in events:
-        event = decode(raw)
+    decode = msgspec.json.Decoder(Event, strict=False).decode  # times may be texts
+    for number, raw in enumerate(events):
+        try:
+            try:
+                event = decode(raw)
+            except UnicodeDecodeError:  # in names that were freed before they were written
+                event = decode(bytes(raw).decode(errors="replace"))
+        except msgspec.DecodeError as error:
+            raise ValueError(f"event {number}: {error}") from error
         if event.ph == "X":
             if not (-MOST_US < event.ts < MOST_US and (event.dur or 0) < MOST_US):
                 raise ValueError(f"the time of '{event.name}' is beyond all clocks: {event.ts} + {event.dur} us")

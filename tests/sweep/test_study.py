@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from simcore import api
 from simcore.errors import InputError
 from simcore.sweep.run import replaced, tasks
-from simcore.sweep.space import OPTIONS, Choice, Range, steps
-from simcore.sweep.study import grid, random, read_study
+from simcore.sweep.study import OPTIONS, Choice, Range, grid, random, read_study, steps
 
 VALUES = st.lists(st.integers(), min_size=1, max_size=4, unique=True)
 AXES = st.dictionaries(st.sampled_from([*OPTIONS]), VALUES, max_size=4)

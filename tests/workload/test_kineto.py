@@ -42,12 +42,86 @@ def test_the_old_spelling_reads_as_the_new_one():
     assert [step.index for step in old.steps] == [0, 1, 2]
 
 
+def kept(document, content=b""):
+    """All that a replay uses of a document."""
+    trace = read_kineto(content or json.dumps(document).encode(), "t.json")
+    said = [(row, one.operation, one.elements) for row, one in trace.collectives.items()]
+    return lengths(trace), trace.tasks.lane.tolist(), trace.calls.correlation.tolist(), said, trace.device
+
+
+def stream_as_thread(event):
+    """A kernel of a version that does not say its stream: the row of the timeline is the stream."""
+    if event["cat"] != "kernel":
+        return event
+    said = {key: value for key, value in event["args"].items() if key != "stream"}
+    return event | {"tid": f"stream {event['args']['stream']}", "args": said}
+
+
+def renamed(arguments, old, new):
+    return {new if key == old else key: value for key, value in arguments.items()}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        stream_as_thread,
+        lambda event: event | {"args": renamed(event["args"], "stream", "sycl queue")},
+        lambda event: event | {"ts": str(event["ts"]), "dur": str(event["dur"])},
+        lambda event: event | {"pid": str(event["pid"]), "cat": event["cat"].replace("cuda_", "privateuse1_")},
+        lambda event: event | {"cat": event["cat"].replace("cuda_", "xpu_").upper()},
+    ],
+)
+def test_events_as_other_versions_and_makers_write_them_say_the_same(change):
+    document = recorded(PROGRAM).document()
+    other = document | {"traceEvents": [change(event) for event in document["traceEvents"]]}
+    assert kept(other) == kept(document)
+
+
+def test_a_head_of_another_form_a_byte_order_mark_and_numbers_that_are_none_do_no_harm():
+    document = recorded(PROGRAM).document()
+    strange = document | {"distributedInfo": [], "deviceProperties": {"0": 1}, "baseTimeNanoseconds": "?"}
+    strange["traceEvents"] = [event | {"args": event["args"] | {"x": 7.5}} for event in document["traceEvents"]]
+    strange |= {"traceName": "C:"}
+    said = json.dumps(strange).replace('"x": 7.5', '"x": -nan', 1).replace("C:", r"C:\Users\q.json")
+    content = b"\xef\xbb\xbf" + said.replace('"x": 7.5', '"blocks per SM": 7,5').encode()
+    content = content.replace(b'"gemm"', b'"g\xffmm"')
+    assert kept(None, content)[:4] == kept(document)[:4]
+
+
+def test_ranks_whose_clocks_count_from_other_times_are_compared_on_one():
+    document = recorded(PROGRAM).document()
+    later = document | {"baseTimeNanoseconds": 5_000_000}
+    later["traceEvents"] = [event | {"ts": event["ts"] - 5_000} for event in document["traceEvents"]]
+    one, other = (read_kineto(json.dumps(each).encode(), "t.json") for each in (document, later))
+    assert one.base_ns + one.tasks.start_ns[0] == other.base_ns + other.tasks.start_ns[0]
+
+
+def test_what_only_the_operator_around_a_launch_says_of_a_collective_is_its_kernels():
+    """PyTorch 2.2 writes NCCL's arguments on the operator, later versions on the kernel, too."""
+    document = recorded(PROGRAM, steps=1).document()
+    launch = next(event for event in document["traceEvents"] if event["args"].get("correlation") == 2)
+    said = {"Collective name": "allreduce", "In msg nelems": 1024, "Group size": 2, "dtype": "Float"}
+    operator = launch | {"cat": "cpu_op", "name": "record_param_comms", "args": said}
+    assert kept(document)[3] == []
+    (found,) = kept(document | {"traceEvents": [*document["traceEvents"], operator]})[3]
+    assert found[1:] == ("allreduce", 1024)
+
+
+def test_a_trace_that_breaks_off_is_called_one(tmp_path):
+    """Kernels have a grid, and so have studies of a sweep."""
+    document = recorded(PROGRAM).document()
+    document["traceEvents"][0]["args"]["grid"] = [1, 1, 1]
+    with pytest.raises(InputError, match="truncated") as caught:
+        read_kineto(json.dumps(document).encode()[:-9], "t.json")
+    assert "sweep" not in str(caught.value)
+
+
 def test_fractions_of_a_microsecond_are_kept_beside_a_large_base():
     """4458676416788.066 us is a real time stamp of an H100 trace."""
     event = {"ph": "X", "cat": "kernel", "name": "k", "ts": 4458676416788.066, "dur": 1.281, "args": {"stream": 7}}
     trace = read_kineto(json.dumps({"traceEvents": [event]}).encode(), "t.json")
     assert (trace.tasks.start_ns[0], trace.tasks.end_ns[0]) == (66, 1347)
-    assert trace.base_us == 4458676416788
+    assert trace.base_ns == 4458676416788 * 1000
 
 
 def test_what_a_collective_says_of_itself_is_kept_with_its_kernel():
@@ -106,6 +180,13 @@ def test_where_no_rank_is_said_the_file_name_tells_it(said, tmp_path):
     for rank in (11, 3):
         (tmp_path / f"worker{rank}_step_12.json.gz").write_bytes(gzip.compress(json.dumps(document).encode()))
     assert [trace.rank for trace in read_ranks([tmp_path])] == [3, 11]
+
+
+def test_a_folder_whose_folders_have_the_traces_names_one(tmp_path):
+    (tmp_path / "iteration_10").mkdir()
+    (tmp_path / "iteration_10" / "rank0.json").write_bytes(recorded(PROGRAM).content())
+    with pytest.raises(InputError, match="iteration_10"):
+        read_ranks([tmp_path])
 
 
 def test_the_same_rank_twice_is_refused(tmp_path):

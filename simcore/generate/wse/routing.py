@@ -6,8 +6,10 @@ A routing array has shape [choice, sequence, position]; no token visits an exper
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from math import log, sqrt
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -29,22 +31,12 @@ VARIATION = 0.55
 def draw(
     model: Model, routing: str, shape: tuple[int, int], step: int, counts: Ints | None = None, seed: int = SEED
 ) -> Routing:
-    """The routing of every expert layer of one step; layers are drawn even when they are not asked for.
+    """The routing of every expert layer of one step, "decode{layer}_moe" -> array [choice, sequence, position]; layers
+    are drawn even when they are not asked for.
 
-    Parameters
-    ----------
-    routing : str
-        "identical", "uniform" or "empirical_mmlu".
-    shape : (sequences, positions)
-    step : int
-        Number of the step: it seeds the generator together with `seed` and the layer.
-    counts : int array, shape [expert layers, experts], optional
-        Tokens seen per expert, for "empirical_mmlu"; a log-normal substitute otherwise.
-
-    Returns
-    -------
-    dict
-        "decode{layer}_moe" -> array [choice, sequence, position].
+    `routing` is "identical", "uniform" or "empirical_mmlu": from `counts`, the tokens seen per expert, of shape [expert
+    layers, experts], else a log-normal substitute. `shape` is (sequences, positions). The number of the step seeds the
+    generator together with `seed` and the layer.
     """
     experts = model.experts
     if experts is None:
@@ -115,14 +107,19 @@ def _identical(model: Model, experts: Experts, shape: tuple[int, int], step: int
     return {f"decode{layer}_moe": array for layer in layers}
 
 
-def _located(path: str | Path, text: str, error: msgspec.MsgspecError) -> InputError:
-    """A reading error with its line and column where the decoder tells a byte."""
-    message, data = str(error), text.encode()
-    if isinstance(error, msgspec.ValidationError):
-        return InputError.at(Location(str(path), 1, 1), f"not a file of this form: {message}")
-    head, _, offset = message.partition("(byte ")
-    before = data[: int(offset.rstrip(")")) if offset else len(data)].decode(errors="ignore")
-    return InputError.at(location_of(text, len(before), str(path)), f"not well-formed: {head.strip()}", expected="JSON")
+def _decoded(path: str | Path, form: Any) -> Any:
+    """A JSON file of some form; InputError with line and column where the decoder tells a byte."""
+    text = read_text(path)
+    try:
+        return msgspec.json.decode(text, type=form)
+    except msgspec.ValidationError as error:
+        raise InputError.at(Location(str(path), 1, 1), f"not a file of this form: {error}") from error
+    except msgspec.MsgspecError as error:
+        head, _, offset = str(error).partition("(byte ")
+        data = text.encode()
+        before = data[: int(offset.rstrip(")")) if offset else len(data)].decode(errors="ignore")
+        place = location_of(text, len(before), str(path))
+        raise InputError.at(place, f"not well-formed: {head.strip()}", expected="JSON") from error
 
 
 def read_counts(path: str | Path, model: Model) -> Ints:
@@ -132,11 +129,7 @@ def read_counts(path: str | Path, model: Model) -> Ints:
     """
     if model.experts is None:
         raise InputError.at("--expert-counts", "this model has no experts")
-    text, start = read_text(path), Location(str(path), 1, 1)
-    try:
-        given = msgspec.json.decode(text, type=list[list[float]] | dict[str, list[float]])
-    except msgspec.MsgspecError as error:
-        raise _located(path, text, error) from error
+    given, start = _decoded(path, list[list[float]] | dict[str, list[float]]), Location(str(path), 1, 1)
     counts = given if isinstance(given, list) else [given.get(str(place), []) for place in range(len(given))]
     shape = (len(expert_layers(model)), model.experts.count)
     found = sorted({len(layer) for layer in counts})
@@ -160,16 +153,10 @@ def read_routing(path: str | Path, model: Model, batch: int, steps: Mapping[str,
 
     `steps` gives the positions per step that may appear. Every problem names the step and the layer.
     """
-    text = read_text(path)
-    try:
-        document = msgspec.json.decode(text, type=dict[str, dict[str, list[list[list[int]]]]])
-    except msgspec.MsgspecError as error:
-        raise _located(path, text, error) from error
+    document, start = _decoded(path, dict[str, dict[str, list[list[list[int]]]]]), Location(str(path), 1, 1)
 
     def refuse(field: str, message: str, expected: str, found: str) -> InputError:
-        return InputError.at(
-            Location(str(path), 1, 1), f"{field}: {message}", expected=expected, found=found, field=field
-        )
+        return InputError.at(start, f"{field}: {message}", expected=expected, found=found, field=field)
 
     names = {f"decode{layer}_moe" for layer in expert_layers(model)}
     for step, layers in document.items():
@@ -180,38 +167,32 @@ def read_routing(path: str | Path, model: Model, batch: int, steps: Mapping[str,
                 raise refuse(f"{step}.{layer}", "there is no such expert layer", "decode{layer}_moe", repr(layer))
     return {
         step: {
-            layer: _checked(array, model, (batch, steps[step]), f"{step}.{layer}", refuse)
+            layer: _checked(array, model.experts, (batch, steps[step]), partial(refuse, f"{step}.{layer}"))
             for layer, array in layers.items()
+            if model.experts  # without them no layer is known above
         }
         for step, layers in document.items()
     }
 
 
-def _checked(
-    nested: list[list[list[int]]],
-    model: Model,
-    shape: tuple[int, int],
-    field: str,
-    refuse: Callable[[str, str, str, str], InputError],
-) -> Ints:
+Refuse = Callable[[str, str, str], InputError]
+
+
+def _checked(nested: list[list[list[int]]], experts: Experts, shape: tuple[int, int], refuse: Refuse) -> Ints:
     """One routing array, checked against the model: shape, numbers of experts, no expert twice."""
-    experts = model.experts
-    if experts is None:
-        raise refuse(field, "this model has no experts", "", "")
     expected = (experts.top_k, *shape)
     try:
         array = np.array(nested, dtype=np.int64)
     except OverflowError:
-        raise refuse(field, "no such expert", f"0 ... {experts.count - 1}", "a number of more than 64 bits") from None
+        raise refuse("no such expert", f"0 ... {experts.count - 1}", "a number of more than 64 bits") from None
     except ValueError:
-        raise refuse(field, "the lists differ in length", f"shape {expected}", "a ragged list") from None
+        raise refuse("the lists differ in length", f"shape {expected}", "a ragged list") from None
     if array.shape != expected:
-        raise refuse(
-            field, "the routing has another shape", f"{expected} = [choice, sequence, position]", str(array.shape)
-        )
+        said = f"{expected} = [choice, sequence, position]"
+        raise refuse("the routing has another shape", said, str(array.shape))
     if array.size and not 0 <= array.min() <= array.max() < experts.count:
-        raise refuse(field, "no such expert", f"0 ... {experts.count - 1}", f"{array.min()} ... {array.max()}")
+        raise refuse("no such expert", f"0 ... {experts.count - 1}", f"{array.min()} ... {array.max()}")
     ordered = np.sort(array, axis=0)
     if (ordered[1:] == ordered[:-1]).any():
-        raise refuse(field, "a token visits an expert twice", "different experts per token", "a repeated number")
+        raise refuse("a token visits an expert twice", "different experts per token", "a repeated number")
     return array

@@ -54,12 +54,16 @@ class Operation(Struct, frozen=True):
 class Cells:
     """One step of one rank by its named ranges; InputError when communication does not say what it does.
 
-    `tasks` are those launched, in that order. `passes` are (part of the model, "forward" or "backward") -> operations
-    of every micro-batch, `sizes` those of the groups met, `able` launches (place, stream) that could wait.
+    `rank` is its number, `file` where it was recorded. `order` are the ranges as they came, (F, B or W, part,
+    micro-batch), `parts` those of the model in its order, `tasks` what was launched, in that order. `passes` are (part,
+    "forward" or "backward") -> operations of every micro-batch, `sizes` those of the groups met, `able` launches
+    (place, stream) that could wait.
     """
 
     def __init__(self, step: StepReplay, ranges: Sequence[NamedRange]):
-        self.prepared, self.ranges, view = step.prepared, ranges, step.prepared.view
+        self.prepared, view = step.prepared, step.prepared.view
+        self.rank, self.file, self.parts = view.trace.rank, view.trace.file, model_order(ranges)
+        self.order = [(one.kind, one.part, one.micro_batch) for one in ranges if one.kind]
         order, lane = view.launch_order, view.trace.tasks.lane
         self.sizes, self.sent_bytes = dict[Group, int](), set[int]()
         self.tasks: list[int] = order[view.task_step[order] == step.position].tolist()
@@ -75,26 +79,6 @@ class Cells:
         self.end = self._operations(held.get(END, []))
         said = [(at, task, view.trace.collectives.get(task)) for at, task in enumerate(self.tasks)]
         self.able = [(at, int(lane[task])) for at, task, one in said if not one or _operation(one) != "recv"]
-
-    @property
-    def rank(self) -> int:
-        """The number of the rank."""
-        return self.prepared.view.trace.rank
-
-    @property
-    def file(self) -> str:
-        """Where it was recorded."""
-        return self.prepared.view.trace.file
-
-    @property
-    def order(self) -> list[tuple[str, str, int]]:
-        """The ranges as they came: (F, B or W, part, micro-batch)."""
-        return [(one.kind, one.part, one.micro_batch) for one in self.ranges if one.kind]
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """The parts of the model in its order."""
-        return model_order(self.ranges)
 
     def following(self, one: Operation, place: int) -> int:
         """The first launch behind `place` that would wait for a collective: on another stream, and no receive.

@@ -10,11 +10,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
+import numpy as np
 from msgspec import Struct
 
 from simcore.replay.rank import RankView
 from simcore.replay.whatif.layers import NamedRange
-from simcore.replay.whatif.repetition import UnclearError
+from simcore.replay.whatif.repetition import UnclearError, repetitions
 from simcore.replay.whatif.retiming import role_of
 from simcore.workload.model import SEND, kind_of
 
@@ -96,11 +97,9 @@ def _block(stretches: Sequence[tuple[Line, int]]) -> Names:
     most: tuple[int, int, Names] = 0, 0, ()
     for line, place in stretches:
         names = line.names[place : min((cut for cut in line.cuts if cut > place), default=len(line.names))]
-        for period in range(1, len(names) // 2 + 1):
-            count = 1
-            while names[count * period : (count + 1) * period] == names[:period]:
-                count += 1
-            most = max(most, (count * period, -period, names[:period])) if count > 1 else most
+        for start, length, period in repetitions(np.array(names), len(names)):
+            if start == 0:
+                most = max(most, (length // period * period, -period, names[:period]))
     if not most[0]:
         raise UnclearError("no block of kernels repeats behind a transfer")
     return most[2]

@@ -142,8 +142,8 @@ class Rebuilt:
     """Another pipeline played on a machine: the recorded step compiled with changes (of `PipelinePlan`).
 
     `base` is the recorded one compiled and played alike, where a machine of its size is known: `own`, or `machine`
-    where it has as many NPUs. `period_ns` is the replayed period of the slowest rank. InputError when the traces do not
-    say what is needed, or the machines do not fit.
+    where it has as many NPUs. `period_ns` is the replayed period of the slowest rank, `base_error` how far the compiled
+    step is from it. InputError when the traces do not say what is needed, or the machines do not fit.
     """
 
     def __init__(
@@ -154,12 +154,8 @@ class Rebuilt:
         own = own or (machine if machine.topology.npus == base.plan.npus else None)
         self.base = played(compiled(base, base.plan), base.plan, own) if own else None
         self.period_ns = max(mean(step.predicted_ns for step in replay.scored(at)) for at in range(len(replay.ranks)))
+        self.base_error = self.base.timeline.time_ns / self.period_ns - 1 if self.base else None
         self.report = played(compiled(base, self.plan), self.plan, machine)
-
-    @property
-    def base_error(self) -> float | None:
-        """How far the compiled recorded step is from the replayed period; relative."""
-        return self.base.timeline.time_ns / self.period_ns - 1 if self.base else None
 
 
 def played(workload: Workload, plan: PipelinePlan, machine: Interconnect) -> Report:

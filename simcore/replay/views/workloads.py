@@ -148,14 +148,12 @@ def to_workload_text(replay: Replay) -> str:
     wanted = rank.communicating(step.position)
     found = [task for task in wanted if task in known]
     if wanted and not found:
-        raise InputError.at(
-            "--export-text",
-            "the rows of the text cannot be cut: no collective says its kind and size",
-            expected=f"NCCL arguments of communication kernels in {trace.file}",
-            found=f"{len(wanted)} communication kernels without them",
-            hint="recent PyTorch versions record them, a host execution trace has them (--host); "
-            "--export-chakra keeps the recorded times instead",
-        )
+        message = "the rows of the text cannot be cut: no collective says its kind and size"
+        expected = f"NCCL arguments of communication kernels in {trace.file}"
+        hint = "recent PyTorch versions record them, a host execution trace has them (--host); "
+        hint += "--export-chakra keeps the recorded times instead"
+        told = f"{len(wanted)} communication kernels without them"
+        raise InputError.at("--export-text", message, expected=expected, found=told, hint=hint)
     working = [task for task in rows if not rank.communication[task]]
     layers, since = [], -(1 << 62)
     for number, task in enumerate([*found, None]):

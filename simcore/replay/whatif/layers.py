@@ -23,7 +23,7 @@ AUTOGRAD = "autograd::engine"
 
 
 class LayerStack:
-    """The layers of a step under one name; without one they were found by repetition.
+    """The layers of a step under one name, so many as `count`; without a name they were found by repetition.
 
     `alike` are the numbers of those that launch what most of them launch, `kernels` of them each, from the most
     ordinary kernel time outwards; `segments` are all parts (forward, backward, per micro-batch) of each layer.
@@ -46,12 +46,7 @@ class LayerStack:
         middle = median_low(times)  # the first and the last layer border on something else
         order = sorted(times, key=lambda number: (abs(times[number] - ordinary), abs(number - middle), number))
         self.title, self.segments, self.alike = title.strip(" _:-"), segments, tuple(order)
-        self.kernels, self.kernel_ns = sum(usual), sum(times.values())
-
-    @property
-    def count(self) -> int:
-        """How many layers there are, the unlike ones included."""
-        return len(self.segments)
+        self.count, self.kernels, self.kernel_ns = len(segments), sum(usual), sum(times.values())
 
 
 def find_layers(rank: RankView, step: int) -> LayerStack:

@@ -5,9 +5,11 @@ The counterpart of Chakra's generator in C++ (``addNode``, ``assignDep``, ``flus
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
+from operator import index
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
@@ -19,7 +21,8 @@ from simcore.workload.chakra.schema import CommType
 from simcore.workload.model import CollectiveKind, GraphSet, NodeKind
 
 Npus = int | Collection[int] | None
-Depends = Iterable["GraphNode"]
+MOST = (1 << 62) - 1  # of a number in a trace
+MOST_NPUS = 1 << 24
 
 
 class GraphNode(Struct, frozen=True, eq=False):
@@ -28,6 +31,9 @@ class GraphNode(Struct, frozen=True, eq=False):
     number: int
     name: str
     npus: frozenset[int]
+
+
+Depends = Iterable[GraphNode] | GraphNode
 
 
 def graph(npus: int) -> GraphBuilder:
@@ -39,17 +45,15 @@ def graph(npus: int) -> GraphBuilder:
     >>> made.graphs().graphs[0].duration_ns.tolist()
     [5, 5]
     """
-    if npus < 1:
-        raise InputError.at("graph", "a graph needs an NPU to run on", expected="npus >= 1", found=str(npus))
-    return GraphBuilder(npus)
+    return GraphBuilder(NPUS.of(npus, "npus", least=1, most=MOST_NPUS))
 
 
 class GraphBuilder:
     """Nodes and what they wait for.
 
-    Every method that makes a node takes `depends` (nodes of the same NPUs that must be done before), `on` (an NPU,
-    several, None = all) and a `name`, and gives back the node. Times are nanoseconds, sizes bytes, or texts
-    such as "3 us" and "4 MiB".
+    Every method that makes a node takes `depends` (a node or several, of the same NPUs, that must be done before),
+    `on` (an NPU, several, None = all) and a `name`, and gives back the node. Times are nanoseconds, sizes bytes, or
+    texts such as "3 us" and "4 MiB". InputError for what is no such thing; the graph is then as it was.
     """
 
     def __init__(self, npus: int):
@@ -62,10 +66,9 @@ class GraphBuilder:
         on: Npus = None, name: str = "compute",
     ) -> GraphNode:  # fmt: skip
         """Computation that takes `duration`; with an accelerator given to the run, what its `operations` take."""
-        duration_ns = _quantity(parse_ns, duration, "duration")
-        attributes = {"is_cpu_op": False, "duration_ns": duration_ns}
-        if operations:
-            attributes |= {"num_ops": operations, "tensor_size": _quantity(parse_bytes, size, "size")}
+        attributes = {"is_cpu_op": False, "duration_ns": TIME.of(duration, "duration")}
+        if num_ops := WHOLE.of(operations, "operations"):
+            attributes |= {"num_ops": num_ops, "tensor_size": SIZE.of(size, "size")}
         return self._add(name, NodeKind.COMPUTE, attributes, depends, on)
 
     def send(
@@ -87,24 +90,23 @@ class GraphBuilder:
         """A collective among the NPUs it is `on`, in that order; of an all-gather the size is what each one gives."""
         known = [each.value for each in CollectiveKind]
         if kind not in known:
-            raise InputError.at("collective", "no such collective", expected=closest(kind, known), found=repr(kind))
-        said = {"comm_type": int(CommType[kind.upper()]), "comm_size": _quantity(parse_bytes, size, "size")}
+            expected = closest(str(kind), known)
+            raise InputError.at("collective", "no such collective", expected=expected, found=repr(kind))
+        said = {"comm_type": int(CommType[kind.upper()]), "comm_size": SIZE.of(size, "size")}
         attributes: dict[str, Any] = {"is_cpu_op": False, **said}
         ranks = self._ranks(on)
+        if root is not None:
+            attributes["root"] = self._npu("root", root)
+            if root not in ranks:
+                raise InputError.at("root", "not in the collective", expected=f"one of {list(ranks)}", found=str(root))
         if len(ranks) < self.npus:
             attributes["pg_name"] = self._groups.setdefault(ranks, str(len(self._groups) + 1))
-        if root is not None:
-            attributes["root"] = root
         return self._add(name or kind, NodeKind.COLLECTIVE, attributes, depends, ranks)
 
     def depends(self, node: GraphNode, *on: GraphNode) -> None:
         """Let `node` wait for others as well."""
-        for other in on:
-            if not node.npus <= other.npus:
-                lost = min(node.npus - other.npus)
-                message = f"{_shown(node)} cannot wait for {_shown(other)}, which NPU {lost} does not have"
-                raise InputError.at("depends", message, expected="a node of the same NPU", hint="send it a message")
-            self._nodes[node.number][-1].append(other.number)
+        self._own(node)
+        self._nodes[node.number][-1].extend(self._awaited(_shown(node), node.npus, on))
 
     def graphs(self) -> GraphSet:
         """What `simcore.run` plays; InputError for cycles, peers that do not exist and whatever a file may not hold."""
@@ -113,7 +115,10 @@ class GraphBuilder:
     def save(self, target: str | Path, *, force: bool = False) -> list[Path]:
         """Write TARGET.RANK.et for every NPU, or TARGET.RANK.json for a target that ends in .json; the paths."""
         self.graphs()
-        path = Path(target)
+        try:
+            path = Path(target)
+        except TypeError as error:
+            raise InputError.at("target", "no place to write to", expected="a path", found=repr(target)) from error
         as_json = path.suffix == ".json"
         prefix, suffix = (path.with_suffix(""), "json") if as_json else (path, "et")
         made = (json_form.to_json(data).encode() if as_json else data for data in map(self._encoded, range(self.npus)))
@@ -125,23 +130,50 @@ class GraphBuilder:
         self, kind: NodeKind, owner: int, src: int, dst: int, size: float | str, tag: int, depends: Depends, name: str
     ) -> GraphNode:
         """A send or a receive."""
-        ends = {"comm_src": src, "comm_dst": dst, "comm_size": _quantity(parse_bytes, size, "size"), "comm_tag": tag}
-        return self._add(name, kind, {"is_cpu_op": False, **ends}, depends, owner)
+        ends = {"comm_src": self._npu("src", src), "comm_dst": self._npu("dst", dst)}
+        said = {"comm_size": SIZE.of(size, "size"), "comm_tag": WHOLE.of(tag, "tag", least=-MOST)}
+        return self._add(name, kind, {"is_cpu_op": False, **ends, **said}, depends, owner)
 
     def _add(self, name: str, kind: NodeKind, attributes: dict[str, Any], depends: Depends, on: Npus) -> GraphNode:
-        node = GraphNode(len(self._nodes), name, frozenset(self._ranks(on)))
-        self._nodes.append((node, kind, attributes, []))
-        self.depends(node, *depends)
+        try:
+            name.encode()
+        except (AttributeError, UnicodeError) as error:
+            raise InputError.at("name", "no name of a node", expected="a text", found=repr(name)) from error
+        npus = frozenset(self._ranks(on))
+        awaited = self._awaited(f"node {len(self._nodes)} '{name}'", npus, depends)
+        node = GraphNode(len(self._nodes), name, npus)
+        self._nodes.append((node, kind, attributes, awaited))
         return node
+
+    def _own(self, node: GraphNode) -> GraphNode:
+        """The node, if it is one of this graph."""
+        known = [one for one, *_ in self._nodes[node.number : node.number + 1]] if isinstance(node, GraphNode) else []
+        if node not in known:
+            hint = "give nodes that this graph's compute, send, recv or collective gave back"
+            raise InputError.at("depends", "no node of this graph", expected="a GraphNode", found=repr(node), hint=hint)
+        return node
+
+    def _awaited(self, who: str, npus: frozenset[int], depends: Depends) -> list[int]:
+        """The numbers of what somebody on some NPUs waits for."""
+        others = [self._own(each) for each in (depends if isinstance(depends, Iterable) else (depends,))]
+        for other in others:
+            if not npus <= other.npus:
+                message = f"{who} cannot wait for {_shown(other)}, which NPU {min(npus - other.npus)} does not have"
+                raise InputError.at("depends", message, expected="a node of the same NPU", hint="send it a message")
+        return [other.number for other in others]
+
+    def _npu(self, what: str, npu: int) -> int:
+        return NPU.of(npu, what, most=self.npus - 1)
 
     def _ranks(self, on: Npus) -> tuple[int, ...]:
         """The NPUs that are meant, in their order."""
-        ranks: Sequence[int] = range(self.npus) if on is None else (on,) if isinstance(on, int) else tuple(on)
-        wrong = [rank for rank in ranks if not 0 <= rank < self.npus]
-        if wrong or not ranks or len(set(ranks)) < len(ranks):
+        if on is None:
+            return tuple(range(self.npus))
+        ranks = tuple(self._npu("on", rank) for rank in (on if isinstance(on, Iterable) else (on,)))
+        if not ranks or len(set(ranks)) < len(ranks):
             expected = f"each of 0 to {self.npus - 1} at most once"
             raise InputError.at("on", "not NPUs of this graph", expected=expected, found=str(list(ranks)))
-        return tuple(ranks)
+        return ranks
 
     def _encoded(self, rank: int) -> bytes:
         """The trace of a rank; a first node tells the communicators."""
@@ -155,15 +187,26 @@ class GraphBuilder:
         return writer.encode(writer.metadata(), messages)
 
 
-def _quantity(parse: Callable[[float | str], float], value: float | str, what: str) -> int:
-    """A time in ns or a size in bytes."""
-    try:
-        found = round(parse(value))
-    except (ValueError, TypeError) as error:
-        raise InputError.at(what, f"no {what}: {error}", found=repr(value)) from error
-    if found < 0:
-        raise InputError.at(what, f"the {what} is negative", expected=f"a {what} >= 0", found=repr(value))
-    return found
+class _Number(NamedTuple):
+    """A number that somebody gives: what it is called, how it is read, and how it may look."""
+
+    noun: str
+    read: Callable[[Any], float] = index
+    example: str = ""
+
+    def of(self, value: object, what: str, *, least: int = 0, most: int = MOST) -> int:
+        """The number; InputError when it is none, or out of range."""
+        with suppress(ValueError, TypeError, OverflowError):
+            found = round(self.read(value))
+            if least <= found <= most and not isinstance(value, bool):
+                return found
+        expected = f"{least:,} to {most:,}{self.example}"
+        raise InputError.at(what, f"this is not {self.noun}", expected=expected, found=repr(value)[:80])
+
+
+WHOLE, NPU, NPUS = (_Number(noun) for noun in ("a whole number", "an NPU of the graph", "a number of NPUs"))
+TIME = _Number("a time", parse_ns, ", as 5 (ns) or '1.5 us'")
+SIZE = _Number("a size", parse_bytes, ", as 5 (bytes) or '64 MiB'")
 
 
 def _shown(node: GraphNode) -> str:

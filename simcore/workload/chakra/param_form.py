@@ -26,6 +26,7 @@ from simcore.workload.model import ALL_DIMENSIONS, SEND, CollectiveKind, Graph, 
 from simcore.workload.order import waiting_order
 
 Entry = dict[str, Any]
+Stream = tuple[object, ...]
 EMPTY: Mapping[str, object] = {}
 
 
@@ -55,7 +56,7 @@ class _Replayed(Struct):
     nodes: list[Any] = []
     groups: dict[str, list[int]] = {}
     ranks: set[int] = set()
-    streams: dict[tuple[object, ...], int] = {}
+    streams: dict[Stream, int] = {}
     issued: dict[str, list[int]] = {}
     batch: list[int] = []
     host: list[int] = []
@@ -99,20 +100,13 @@ class _Replayed(Struct):
             self.host = [self._node("wait", NodeKind.COMPUTE, [*self.host, *done], ("wait", len(self.nodes)))]
 
     def _node(
-        self,
-        name: str,
-        kind: NodeKind,
-        after: list[int],
-        stream: tuple[object, ...],
-        said: Mapping[str, object] = EMPTY,
+        self, name: str, kind: NodeKind, after: list[int], stream: Stream, said: Mapping[str, object] = EMPTY
     ) -> int:
         own = {"is_cpu_op": False, "stream": self.streams.setdefault(stream, len(self.streams)), **said}
         self.nodes.append(writer.node(len(self.nodes) + 1, name, kind, data_deps=after, attributes=own))
         return len(self.nodes)
 
-    def _issue(
-        self, entry: Entry, name: str, kind: NodeKind, stream: tuple[object, ...], said: Mapping[str, object]
-    ) -> int:
+    def _issue(self, entry: Entry, name: str, kind: NodeKind, stream: Stream, said: Mapping[str, object]) -> int:
         """A node at the time of an entry, behind what holds it back."""
         start_ns = int(entry.get("startTime_ns") or 0)
         if start_ns > self.clock_ns:

@@ -177,21 +177,15 @@ def rank_files(path: str, npus: int) -> list[Path]:
         if len(alone) == 1:
             return alone * npus
     if not ranks:
-        raise InputError.at(
-            path,
-            "there is no execution trace",
-            expected=f"{path}.0.et{f' to {path}.{npus - 1}.et' if npus > 1 else ''}, a folder of them, or one file",
-            found="an empty folder" if place.is_dir() else "nothing",
-        )
+        expected = f"{path}.0.et{f' to {path}.{npus - 1}.et' if npus > 1 else ''}, a folder of them, or one file"
+        found = "an empty folder" if place.is_dir() else "nothing"
+        raise InputError.at(path, "there is no execution trace", expected=expected, found=found)
     missing = [rank for rank in range(npus) if rank not in ranks]
     if missing:
-        raise InputError.at(
-            path,
-            f"the traces of {len(missing)} of {npus} ranks are missing",
-            expected=f"the files of ranks {', '.join(map(str, missing[:4]))}" + (" ..." if missing[4:] else ""),
-            found=f"traces of {len(ranks)} ranks",
-            hint="give one file itself to let every NPU run it",
-        )
+        message, found = f"the traces of {len(missing)} of {npus} ranks are missing", f"traces of {len(ranks)} ranks"
+        expected = f"the files of ranks {', '.join(map(str, missing[:4]))}" + (" ..." if missing[4:] else "")
+        hint = "give one file itself to let every NPU run it"
+        raise InputError.at(path, message, expected=expected, found=found, hint=hint)
     return [ranks[rank] for rank in range(npus)]
 
 

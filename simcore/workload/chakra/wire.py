@@ -62,13 +62,8 @@ class Fields(Struct, frozen=True):
     def joined(cls, parts: Sequence[Fields]) -> Fields:
         """All of them, one behind the other."""
         types = dict.fromkeys(cls.__struct_fields__, np.int64) | {"value": np.uint64}
-        none = ([np.zeros(0, kind)] for kind in types.values())
-        return cls(
-            *(
-                np.concatenate(empty + [getattr(p, name) for p in parts])
-                for name, empty in zip(types, none, strict=True)
-            )
-        )
+        columns = ([np.zeros(0, kind), *(getattr(part, name) for part in parts)] for name, kind in types.items())
+        return cls(*map(np.concatenate, columns))
 
 
 def frames(data: bytes) -> tuple[Integers, Integers]:
@@ -175,6 +170,5 @@ def repeated(buffer: Bytes, found: Fields) -> tuple[Integers, Integers]:
     begins = np.ones(len(position), bool)
     begins[1:] = last[:-1]
     value, _ = varints(buffer, position[begins], owner[begins])
-    return np.concatenate([found.row[single], owner[begins]]), np.concatenate([found.value[single], value]).view(
-        np.int64
-    )
+    values: Integers = np.concatenate([found.value[single], value]).view(np.int64)
+    return np.concatenate([found.row[single], owner[begins]]), values

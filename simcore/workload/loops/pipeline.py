@@ -84,22 +84,14 @@ def pipeline_of(workload: Workload, schedule: str = "") -> Pipeline:
 def _check_loop(workload: Workload) -> None:
     if not loops.get(workload.loop).staged:
         *others, last = sorted(name for name in loops if loops.get(name).staged)
-        raise InputError.at(
-            workload.location,
-            f"pp: {workload.parallelism.pp}: {workload.loop} has no pipeline",
-            expected=f"{', '.join(others)} or {last}, whose groups stay within a stage",
-            found=workload.loop,
-            hint="pp: 1 runs the rows as one stage",
-        )
+        message = f"pp: {workload.parallelism.pp}: {workload.loop} has no pipeline"
+        hint = "pp: 1 runs the rows as one stage"
+        expected = f"{', '.join(others)} or {last}, whose groups stay within a stage"
+        raise InputError.at(workload.location, message, expected=expected, found=workload.loop, hint=hint)
     if workload.checkpoints or workload.checkpoint_initiates:
-        message = "a pipeline does not recompute from checkpoints"
-        raise InputError.at(
-            workload.location,
-            message,
-            expected="checkpoints: 0",
-            found=f"checkpoints: {len(workload.checkpoints)}",
-            hint="give what is recomputed rows of its own, as simcore generate does",
-        )
+        message, found = "a pipeline does not recompute from checkpoints", f"checkpoints: {len(workload.checkpoints)}"
+        hint = "give what is recomputed rows of its own, as simcore generate does"
+        raise InputError.at(workload.location, message, expected="checkpoints: 0", found=found, hint=hint)
 
 
 def _schedule(workload: Workload, name: str) -> tuple[Schedule, list[str]]:
@@ -139,12 +131,9 @@ def _parts(workload: Workload, plan: Schedule) -> list[_Part]:
     if plan.parts % len(made) == 0:
         return [piece for part in made for piece in _cut(workload, part, plan.parts // len(made))]
     if len(made) % plan.parts:
-        raise InputError.at(
-            workload.location,
-            f"{plan.name} runs the model in {plan.parts} parts, the file has {len(made)}",
-            expected=f"stage_rows: {plan.parts}, or a multiple or a divisor of it",
-            found=f"stage_rows: {len(made)}",
-        )
+        message = f"{plan.name} runs the model in {plan.parts} parts, the file has {len(made)}"
+        expected = f"stage_rows: {plan.parts}, or a multiple or a divisor of it"
+        raise InputError.at(workload.location, message, expected=expected, found=f"stage_rows: {len(made)}")
     each = len(made) // plan.parts
     return [_joined(made[i : i + each]) for i in range(0, len(made), each)]
 
@@ -161,15 +150,14 @@ def _section(workload: Workload, rows: range, count: int) -> _Part:
     odd = next((at for at in range(first + size, last) if names[at] != names[at - size]), -1)
     if rest or not size or odd >= 0:
         layer = workload.layers[rows[odd if odd >= 0 else first if first < len(names) else 0]]
-        raise InputError.at(
-            layer.location,
-            f"the rows are not those of ga: {count} equal micro-batches; '{layer.name}' is the first that differs"
-            if odd >= 0
-            else f"{last - first} rows are not ga: {count} equal micro-batches",
-            expected=f"rows of the end of a step, then the same rows {count} times",
-            found=f"{first} rows before '{layer.name}', {last - first} from there",
-            hint="ga: in the header is the number of micro-batches, pp: 1 runs the rows as one stage",
-        )
+        message = f"{last - first} rows are not ga: {count} equal micro-batches"
+        if odd >= 0:
+            equal = f"those of ga: {count} equal micro-batches"
+            message = f"the rows are not {equal}; '{layer.name}' is the first that differs"
+        expected = f"rows of the end of a step, then the same rows {count} times"
+        found = f"{first} rows before '{layer.name}', {last - first} from there"
+        hint = "ga: in the header is the number of micro-batches, pp: 1 runs the rows as one stage"
+        raise InputError.at(layer.location, message, expected=expected, found=found, hint=hint)
     blocks = tuple(tuple(rows[at : at + size]) for at in range(first, last, size))
     return _Part(tuple(rows[:first]), blocks, tuple(rows[last:]))
 
@@ -178,12 +166,8 @@ def _cut(workload: Workload, part: _Part, pieces: int) -> list[_Part]:
     """A part in pieces of equally many rows of a micro-batch; the end of the step goes with the first."""
     size = len(part.blocks[0])
     if size < pieces:
-        raise InputError.at(
-            workload.location,
-            f"{size} rows of a micro-batch cannot be cut into {pieces} virtual stages",
-            expected=f"at least {pieces} rows",
-            found=str(size),
-        )
+        message = f"{size} rows of a micro-batch cannot be cut into {pieces} virtual stages"
+        raise InputError.at(workload.location, message, expected=f"at least {pieces} rows", found=str(size))
     marks = [size * at // pieces for at in range(pieces + 1)]
     made = [_Part((), tuple(block[a:b] for block in part.blocks)) for a, b in pairwise(marks)]
     return [structs.replace(made[0], head=part.head, tail=part.tail), *made[1:]]

@@ -273,14 +273,16 @@ STORAGE = [
 @given(st.lists(st.sampled_from(STORAGE), min_size=1, max_size=5), st.integers(0, 1 << 30))
 def test_storage_nodes_of_the_newest_schema_are_kept_as_they_are_and_take_their_recorded_time(details, micros):
     entries = [
-        {"id": str(number), "name": f"s{number}", "type": kind, "duration_micros": str(micros + 1), "storage": detail}
+        {"id": str(number), "name": f"s{number}", "type": kind, "duration_micros": str(micros + 1), "storage": detail,
+         "inputs": {"values": "[]", "strides": "[[1]]"}}
         for number, (kind, detail) in enumerate(zip(["STORAGE_NODE"] * len(details), details, strict=True))
-    ]
+    ]  # fmt: skip
     entries += [{"id": "9", "type": "BATCH_NODE", "data_deps": ["0"]}, {"id": "10", "type": "CHECKPOINT_NODE"}]
     text = json.dumps({"meta": {"version": "0.0.4"}, "nodes": entries}).encode()
     data = json_form.from_json(text, "x.json")
     again = json.loads(json_form.to_json(data))["nodes"]
     assert [entry.get("storage") for entry in again[:-2]] == details
+    assert [entry["inputs"]["strides"] for entry in again[:-2]] == ["[[1]]"] * len(details)
     assert json_form.from_json(json.dumps(json.loads(json_form.to_json(data))).encode(), "x.json") == data
     trace = reader.decode(data, "x.et")
     assert set(trace.graph.kind.tolist()) == {NodeKind.COMPUTE}
