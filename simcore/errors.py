@@ -98,6 +98,11 @@ class InputError(SimcoreError):
         return cls(Problem(place, message, **details))  # type: ignore[arg-type]
 
 
+def wrong(place: str, expected: str, found: object) -> InputError:
+    """The error for a value of an option, or an argument of a function, that is not what is expected."""
+    return InputError.at(place, "wrong value", expected=expected, found=repr(found))
+
+
 class Problems:
     """Collects the problems of one input; leaving the `with` block raises them all together."""
 

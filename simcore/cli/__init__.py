@@ -11,6 +11,7 @@ from contextlib import suppress
 import click
 
 from simcore import __version__
+from simcore.cli.kinds import place
 from simcore.cli.table import command
 from simcore.errors import InputError, Location, Problem, SimcoreError, printable
 from simcore.files import session
@@ -82,10 +83,11 @@ def _out_of_memory(verb: str, memory: Watch, asked: str = "") -> InputError:
 def _failure(error: SimcoreError, words: Sequence[str]) -> int:
     """Print an error of ours; its exit status."""
     text = str(error)
-    click.echo(printable(text if "error:" in text else f"error: {text}"), err=True)
+    with suppress(OSError):  # the output itself may be what fails
+        click.echo(printable(text if "error:" in text else f"error: {text}"), err=True)
     if "--json" in words:
         problems = error.problems if isinstance(error, InputError) else [Problem(Location(""), text)]
-        with suppress(OSError):  # the output itself may be what fails
+        with suppress(OSError):
             click.echo(json.dumps({"error": [problem.to_dict() for problem in problems]}, sort_keys=True, indent=1))
     return error.exit_status
 
@@ -94,9 +96,14 @@ def _usage(error: click.ClickException, words: Sequence[str]) -> InputError:
     """A wrong use of the command line as one of our errors."""
     context = getattr(error, "ctx", None)
     where = context.command_path if context else f"simcore {words[0]}"
-    option = getattr(error, "option_name", None) or getattr(getattr(error, "param", None), "opts", [where])[0]
-    here = option_here(str(option)) if isinstance(error, click.NoSuchOption) else ""
-    hint = f"it is called {here} here" if here else f"try '{where} --help'"
-    own = isinstance(error, click.BadParameter) and not isinstance(error, click.MissingParameter)
-    message = error.message if own else error.format_message()
-    return InputError(Problem(Location(str(option)), message, hint=hint))
+    hint = f"try '{where} --help'"
+    if isinstance(error, click.NoSuchOption):
+        here = option_here(error.option_name)
+        near = f"{here}, as it is called here" if here else " or ".join(error.possibilities or ())
+        return InputError.at(error.option_name, "there is no such option", expected=near, hint=hint)
+    if isinstance(error, click.MissingParameter) and error.param and context:
+        name, kind = place(error.param), error.param.param_type_name
+        shown = [name, error.param.make_metavar(context)]
+        typed = " ".join(shown if kind == "option" else [where, *context.command.collect_usage_pieces(context)])
+        return InputError.at(name, f"the {kind} is missing", expected=typed, hint=hint)
+    return InputError.at(getattr(error, "option_name", where), error.format_message(), hint=hint)

@@ -6,11 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields, replace
 from typing import Any, TypeVar
 
-import click
-
 from simcore.api import load_topology
 from simcore.cli.command import emit, option_of
-from simcore.cli.kinds import POSITIVE
 from simcore.compute.accelerators import accelerator
 from simcore.compute.kernel import Product
 from simcore.compute.power import node_w, watts
@@ -20,7 +17,8 @@ from simcore.cost.closed.executed import Executed, execute
 from simcore.cost.closed.transformer import Grid, Model, RunCost, Training
 from simcore.cost.utilised import utilised
 from simcore.cost.words import cluster_of
-from simcore.errors import InputError, Location, Problem
+from simcore.errors import InputError, Location, Problem, wrong
+from simcore.options import factor
 
 Made = TypeVar("Made")
 
@@ -34,7 +32,7 @@ def built(shape: type[Made], values: Mapping[str, Any], **more: Any) -> Made:
 def require(values: dict[str, Any], *names: str) -> None:
     """All missing options at once."""
     if missing := [option_of(name) for name in names if values[name] is None]:
-        raise InputError(Problem(Location(one), f"the option '{one}' is missing", field=one[2:]) for one in missing)
+        raise InputError(Problem(Location(one), "the option is missing", field=one[2:]) for one in missing)
 
 
 def operated(values: dict[str, Any], chips: int) -> operation.Operation | None:
@@ -62,11 +60,10 @@ def operated(values: dict[str, Any], chips: int) -> operation.Operation | None:
 def _watts(text: str | None) -> float | None:
     """Watts as stated, or those of an accelerator at work with its share of a node, as measured."""
     try:
-        return None if text is None else float(POSITIVE.convert(text, None, None))
-    except click.BadParameter as error:
+        return None if text is None else factor(text)
+    except ValueError as error:
         if not str(text)[:1].isalpha():
-            expected = "watts above 0, or an accelerator"
-            raise InputError.at("--chip_watts", error.message, expected=expected, found=str(text)) from error
+            raise wrong("--chip_watts", "watts above 0, or an accelerator", text) from error
         device = accelerator(str(text))
     return node_w(watts(Product(1, 1, 1), device, "bf16"), device.power_w)
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import click
-
 from simcore import library
 from simcore.cli.command import emit
 from simcore.cli.kinds import named
-from simcore.errors import closest
+from simcore.errors import InputError, closest
 from simcore.network.topology.load import load
 from simcore.options import SimaiOptions
 from simcore.report.table import Table, columns
@@ -137,7 +135,8 @@ SHELVES: dict[str, tuple[str, Callable[[], Lines]]] = {
 def command(what: str | None) -> None:
     """List what there is of a kind, one line each; without a kind the kinds."""
     if what is not None and what not in SHELVES:
-        raise click.BadParameter(f"there is nothing called '{what}' to list; {closest(what, SHELVES)}")
+        expected = closest(what, SHELVES)
+        raise InputError.at("simcore list", "there is nothing of this kind", expected=expected, found=repr(what))
     lines = [*SHELVES[what][1]()] if what else [(kind, said) for kind, (said, _) in SHELVES.items()]
     entries = [{"name": name, "description": text} for name, text in lines]
     emit({what or "lists": entries}, lambda: Table("", columns(("name", ""), ("description", "")), lines).text(500))

@@ -154,7 +154,7 @@ def test_a_name_cannot_become_a_spreadsheets_formula():
     )
 
 
-@pytest.mark.parametrize("words", ["--straggler ٣=2", "--ranks ٣ --timeline t.svg"])
+@pytest.mark.parametrize("words", ["--straggler ٣=2", "--ranks ٣ --timeline t.svg", "--iteration ٣ --timeline t.svg"])
 def test_digits_of_other_scripts_are_no_numbers(words, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     refused(capsys, f"{RUN} ring8 {words}")
@@ -260,6 +260,12 @@ def test_nothing_typed_prints_the_help(words, capsys):
         ("topology shw ring8", "did you mean 'show'?"),
         ("data get x", "one of: add, list, predict"),
         ("run --jitter", "try 'simcore run --help'"),
+        ("run --num-passes 3", "expected: --iterations, as it is called here"),
+        ("predict", "--model: error: the option is missing\n  expected: --model"),
+        ("replay", "TRACE...: error: the argument is missing\n  expected: simcore replay [OPTIONS] TRACE..."),
+        ("cost scaling --chip b100", "--chip: error: wrong value\n  expected: one of: A100, H100"),
+        ("replay x --set zz=3", "--set: error: wrong value\n  expected: one of dp, tp,"),
+        ("replay x --scale", "--scale: error:"),
     ],
 )
 def test_a_wrong_word_is_told_with_the_right_ones(words, said, capsys):
@@ -269,7 +275,8 @@ def test_a_wrong_word_is_told_with_the_right_ones(words, said, capsys):
 @pytest.mark.parametrize("given", ["0", "two"])
 def test_a_number_out_of_its_range_is_told_with_what_is_expected(given, capsys):
     assert main(["search", "study.yaml", "--top", given]) == 2
-    assert f"must be a whole number of at least 1, found '{given}'" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert told == f"--top: error: wrong value\n  expected: a whole number of at least 1\n  found:    '{given}'\n"
 
 
 def test_two_outputs_of_one_name_are_refused_before_anything_is_written(tmp_path, monkeypatch, capsys):
