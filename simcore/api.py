@@ -83,15 +83,21 @@ def _ranks_of(path: Path) -> int:
 
 
 def predict(
-    model: str | Model, cluster: str | Cluster, accelerators: int, seq: int, *, conditions: str = "", **words: Any
+    model: str | os.PathLike[str] | Model,
+    cluster: str | os.PathLike[str] | Cluster,
+    accelerators: int,
+    seq: int,
+    *,
+    conditions: str = "",
+    **words: Any,
 ) -> Answer:
     """One training step predicted.
 
     Parameters
     ----------
-    model : str or Model
+    model : str, path or Model
         A shipped model's name, a Hugging Face config.json, a YAML file of the fields of `Model`, or one itself.
-    cluster : str or Cluster
+    cluster : str, path or Cluster
         A known cluster's name, a file that describes one, or one itself.
     accelerators, seq : int
         How many there are; tokens of a sequence.
@@ -101,10 +107,15 @@ def predict(
         Fields of `simcore.model.plan.Plan`: `tp`, `pp`, `micro_batch`, `global_batch`, ...; `dp` is what is left of the
         accelerators unless it is given, and must agree.
 
+    Returns
+    -------
+    Answer
+        `step_s` and `interval_s` in seconds, `memory` of every stage in bytes, `to_dict()` all of it.
+
     Raises
     ------
     InputError
-        Where degrees do not multiply to the accelerators, or do not divide what they split.
+        Where a word is not one of a plan's, or degrees do not multiply to the accelerators or divide what they split.
 
     >>> found = predict("llama-3-8b", "h100", 8, 8192, tp=8, global_batch=8, zero=1)
     >>> found.memory[0].total < found.cluster.memory_bytes
@@ -113,8 +124,7 @@ def predict(
     from simcore.cost.answer import Answer
     from simcore.cost.words import cluster_of, model_of, plan_of, under
 
-    shape = model_of(model) if isinstance(model, str) else model
-    system = under(conditions, cluster_of(cluster) if isinstance(cluster, str) else cluster)
+    shape, system = model_of(model), under(conditions, cluster_of(cluster))
     return Answer(shape, plan_of(shape, system, accelerators, {"seq": seq, **words}), system)
 
 

@@ -13,7 +13,7 @@ import click
 from simcore import files
 from simcore.errors import InputError, closest, wrong
 from simcore.options import Reader, count, factor, number, seed
-from simcore.units import EXAMPLES, parse_bytes, parse_bytes_per_s, parse_ns
+from simcore.units import parse_bytes, parse_bytes_per_s, parse_ns
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -55,20 +55,21 @@ class Kind(click.ParamType):  # type: ignore[type-arg]  # generic in new version
 class Quantity(Kind):
     """A number with a unit, as everywhere in simcore, in the option's own unit."""
 
-    def __init__(self, parse: Callable[[Any], float], what: str, factor: float = 1.0):
+    def __init__(self, parse: Callable[[Any], float], expected: str, factor: float = 1.0):
         def read(value: Any) -> float:
             try:
                 number = float(parse(value)) * factor
             except (ValueError, TypeError):
                 number = -1.0
             if not 0 <= number < MOST:
-                raise ValueError(f"{what} of at least 0, for example {EXAMPLES[what]!r}")
+                raise ValueError(expected)
             return number
 
         super().__init__(read, "QUANTITY")
 
 
 MOST = 2.0**63
+TIME = "a time, for example '1.5 us' or '54 h'"
 
 
 class Choice(click.Choice):  # type: ignore[type-arg]
@@ -161,8 +162,8 @@ KINDS: dict[str, click.ParamType[Any]] = {
     "text": click.STRING,
     "topologies": Shipped("topologies"),
     "workloads": Shipped("workloads"),
-    "seconds": Quantity(parse_ns, "a time", 1e-9),
-    "nanoseconds": Quantity(parse_ns, "a time"),
-    "bytes": Quantity(parse_bytes, "a size"),
-    "rate": Quantity(parse_bytes_per_s, "a bandwidth"),
+    "seconds": Quantity(parse_ns, TIME, 1e-9),
+    "nanoseconds": Quantity(parse_ns, TIME),
+    "bytes": Quantity(parse_bytes, "whole bytes, for example '64 MiB'"),
+    "rate": Quantity(parse_bytes_per_s, "a bandwidth, for example '400 Gb/s'"),
 }

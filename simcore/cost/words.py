@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from simcore.cost.cluster import Cluster, Host, Software
 from simcore.cost.placed import fabric_of_topology, software_on, usual_fabric
 from simcore.cost.systems import CLUSTERS, RUNS
 from simcore.documents import Node, read
-from simcore.errors import InputError, Location, Problems, closest
+from simcore.errors import InputError, Location, Problem, Problems, closest, wrong
 from simcore.model.plan import (
     CONTEXTS,
     GRADIENT_BYTES,
@@ -30,6 +31,7 @@ from simcore.model.shape import Experts, Latent, Model, Weights
 from simcore.model.steps import Module
 from simcore.model.timing import Loop
 from simcore.network.topology.load import load
+from simcore.options import spelled
 from simcore.system.collectives.nccl import read_fabric
 from simcore.workload.loops import schedules
 
@@ -49,8 +51,11 @@ CHOICES: dict[str, list[str]] = {
 }
 
 
-def model_of(name: str) -> Model:
+def model_of(given: str | os.PathLike[str] | Model) -> Model:
     """A shipped model, or the one that a Hugging Face config.json or a YAML file of fields describes."""
+    if isinstance(given, Model):
+        return given
+    name = _named(given, "--model", "a shipped model's name, a file, or a Model")
     if Path(name).suffix in (".yaml", ".yml"):
         with Problems() as problems:
             model: Model = read_model(read(name, problems))
@@ -100,10 +105,10 @@ def plan_word(name: str, node: Node, choices: list[str] | None = None) -> Any:
     """What a plan's field of this name is to be: among its choices, or of its type, from 1 on where that is usual."""
     field, choices = _PLAN[name], choices or CHOICES.get(name)
     if str(field.type).startswith("tuple"):
-        return tuple(item.choice(choices or []) for item in node.sequence())
+        return tuple(item.choice(choices) if choices else item.integer(1) for item in node.sequence())
     if choices:
         return node.choice(choices) or choices[0]
-    number = _value(node, str(field.type), None, needed=field.default == 1)
+    number = _value(node, str(field.type), None, needed=field.default in (1, MISSING))
     if number not in _NUMBERS.get(name, (number,)):
         node.problem("there is no such choice", expected=", ".join(map(str, _NUMBERS[name])))
     return number
@@ -113,8 +118,17 @@ _PLAN = {field.name: field for field in fields(Plan)}
 _NUMBERS: dict[str, Sequence[object]] = {"gradient_bytes": GRADIENT_BYTES, "zero": ZERO_LEVELS}
 
 
-def cluster_of(name: str, place: str | Location = "--cluster") -> Cluster:
+def _named(given: object, place: str, expected: str) -> str:
+    if not isinstance(given, str | os.PathLike):
+        raise wrong(place, expected, given)
+    return str(given)
+
+
+def cluster_of(given: str | os.PathLike[str] | Cluster, place: str | Location = "--cluster") -> Cluster:
     """A cluster by its name, from a file, or of accelerators with what usually joins them; InputError names others."""
+    if isinstance(given, Cluster):
+        return given
+    name = _named(given, "--cluster", "a known cluster's name, a file, or a Cluster")
     if name.lower() in CLUSTERS:
         return CLUSTERS[name.lower()]
     if Path(name).suffix in (".yaml", ".yml", ".json"):
@@ -183,6 +197,7 @@ def plan_of(model: Model, cluster: Cluster, accelerators: int, words: Mapping[st
     InputError
         Where degrees do not multiply to the accelerators, or do not divide what they split.
     """
+    _check_words({"world_size": accelerators, **words})
     chosen = {"dtype": accelerator(cluster.accelerator).wide_dtype, **words}
     asked = chosen.pop("dp", None)
     plan = Plan(accelerators, chosen.pop("seq"), **chosen)
@@ -204,6 +219,18 @@ def plan_of(model: Model, cluster: Cluster, accelerators: int, words: Mapping[st
             option = f"--{name.replace('_', '-')}"
             raise InputError.at(option, "has no effect here", expected=needed, found=str(words[name]))
     return plan
+
+
+def _check_words(words: Mapping[str, Any]) -> None:
+    """InputError for words that are none of a plan's, or say what they cannot."""
+    with Problems() as problems:
+        for name, value in words.items():
+            place = spelled("accelerators" if name == "world_size" else name)
+            if name not in _PLAN and name != "dp":
+                expected = closest(name, [*_PLAN, "dp"])
+                problems.add(Problem(Location(place), "there is no such option", expected=expected))
+            elif value is not None:
+                plan_word("tp" if name == "dp" else name, Node.given(place[2:], value, place, problems))
 
 
 def acting(model: Model, plan: Plan) -> Iterator[tuple[str, bool, str]]:

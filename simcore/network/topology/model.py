@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
+from typing import Any
 
-from simcore.errors import InputError
+from simcore.errors import InputError, wrong
 from simcore.network.topology.ports import PLAIN, Ports
 from simcore.noise import QUIET, Noise
 from simcore.units import parse_bytes_per_s, parse_ns
@@ -203,16 +204,16 @@ class Topology:
         ):
             if given is None:
                 continue
-            values = [given] * len(dims) if isinstance(given, int | float | str) else list(given)
+            values: list[Any] = [*given] if isinstance(given, list | tuple) else [given] * len(dims)
             if len(values) != len(dims):
                 expected = f"one value, or {len(dims)}"
                 raise InputError.at(name, "not a value for every dimension", expected=expected, found=str(len(values)))
             try:
                 parsed = [parse(value) for value in values]
-            except ValueError as error:
-                raise InputError.at(name, str(error)) from error
+            except (TypeError, ValueError) as error:
+                raise wrong(name, "numbers, or texts with a unit", given) from error
             if min(parsed) < 0 or (name.startswith("bandwidth") and not all(parsed)):
-                raise InputError.at(name, "not above 0", found=repr(given))
+                raise wrong(name, "above 0", given)
             dims = tuple(
                 replace(dim, **{name: value})  # type: ignore[arg-type]  # both are floats
                 for dim, value in zip(dims, parsed, strict=True)
