@@ -56,7 +56,20 @@ MOST_STEPS = 20_000_000
 
 
 def load_topology(name_or_path: str | os.PathLike[str], profile: str = "native") -> Topology:
-    """A topology file or a shipped name; `profile` decides what its gigabytes are."""
+    """Read a network.
+
+    Parameters
+    ----------
+    name_or_path : str or path
+        A file in a form of docs/topologies.md, or the name of a shipped example.
+    profile : str
+        Whose timing rules will play it: they decide whether a gigabyte of the file is 10^9 or 2^30 bytes.
+
+    Raises
+    ------
+    InputError
+        If there is no such file or something in it is wrong; it lists every problem with its place.
+    """
     return topology_file.load(str(name_or_path), gigabyte_forced=profiles.get(profile).gigabyte)
 
 
@@ -67,9 +80,28 @@ def load_workload(
     dialect: Dialect | None = None,
     comm_groups: str | None = None,
 ) -> Workload | GraphSet:
-    """A 12-column text, a set of execution traces, a shipped name, or - for text on standard input.
+    """Read a workload.
 
-    Traces are those of `npus` NPUs; of as many as there are files where that is 0.
+    Parameters
+    ----------
+    name_or_path : str or path
+        A text with 12 columns, a set of execution traces, a shipped name, or - for a text on standard input.
+    npus : int
+        How many NPUs traces are of; 0 takes as many as there are files.
+    dialect : "astra-sim", "simai" or None
+        Whose text it is, where its header does not tell.
+    comm_groups : str or None
+        A file of the communicators of traces (ASTRA-sim 2.x JSON); None takes PREFIX.groups.json where it is there.
+
+    Returns
+    -------
+    Workload or GraphSet
+        The rows of a text, or the graphs of traces. `run` takes either, as often as you like.
+
+    Raises
+    ------
+    InputError
+        If there is no such file or something in it is wrong; it lists every problem with its place.
     """
     path = _find_workload(str(name_or_path))
     asked = RunOptions.of({"dialect": dialect, "comm_groups": comm_groups or beside(path, "groups.json")})

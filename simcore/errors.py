@@ -80,7 +80,11 @@ class Problem:
 
 
 class InputError(SimcoreError):
-    """What the user gave is wrong; `problems` lists everything found, at most `MAX_PROBLEMS`."""
+    """What the user gave is wrong; the command exits with 2.
+
+    `problems` lists everything found, at most `MAX_PROBLEMS`. Each `Problem` has a place (file, line and column, or the
+    option), a message, what was expected, what was found and a hint. As text it is what the command line shows.
+    """
 
     exit_status = 2
 

@@ -151,7 +151,10 @@ class Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions(Options):
-    """What a run may be given beside workload, topology and system; docs/commands.md is made of them."""
+    """What a run may be given beside workload, topology and system; docs/commands.md lists them with their help.
+
+    Factors are above 0, counts at least 1. InputError says what an option takes when it is given something else.
+    """
 
     profile: str = _option("native", text, "Timing", "Timing rules; simcore list profiles.", "P")
     network: str = _option(

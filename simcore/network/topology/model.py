@@ -159,12 +159,13 @@ class Circuits:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """Dimensions (0 innermost: NPU ids count it first), as the workload sees them.
+    """A network as the workload sees it: `dims`, of which NPU ids count the first first.
 
-    With a `graph` one dimension of kind "Graph" stands for it. On a `wafer` the dimensions are the logical mesh without
-    the spare rows; when dead NPUs have no spare, one dimension of kind "Wafer" counts those that live. One of kind
-    "TwistedTorus" stands for the sides of a `twisted` one. `circuits` are those of an optical switch, where the file
-    names some. `noise` and `faults` are what a run adds to its links.
+    `name`, `description` and `path` say where it comes from. With a `graph` one dimension of kind "Graph" stands for
+    it. On a `wafer` the dimensions are the logical mesh without the spare rows; when dead NPUs have no spare, one
+    dimension of kind "Wafer" counts those that live. One of kind "TwistedTorus" stands for the sides of a `twisted`
+    one. `circuits` are those of an optical switch, where the file names some. `noise` and `faults` are what a run adds
+    to its links.
     """
 
     dims: tuple[Dimension, ...]
@@ -189,6 +190,7 @@ class Topology:
         """The same network with other links, for studies without files.
 
         `bandwidth` in GB/s or as "400 Gb/s", `latency` in ns or as "1.5 us"; one for all dimensions, or one each.
+        InputError for what is no such number, and for networks whose links are written one by one (graphs, wafers).
 
         >>> Topology((Dimension("Ring", 8, 50e9, 500.0),)).replace(bandwidth="400 Gb/s").dims[0].bandwidth_bytes_per_s
         50000000000.0
