@@ -12,7 +12,7 @@ import click
 
 from simcore import files
 from simcore.errors import InputError, closest, wrong
-from simcore.options import Reader, count, factor, number, seed
+from simcore.options import Reader, count, factor, number, seed, whole
 from simcore.units import parse_bytes, parse_bytes_per_s, parse_ns
 
 if TYPE_CHECKING:
@@ -154,8 +154,18 @@ def forced() -> bool:
     return bool(click.get_current_context().meta.get("simcore.force"))
 
 
+def numbers(value: Any) -> tuple[int, ...]:
+    """Whole numbers with commas between them."""
+    parts = (each.strip() for each in value.split(",")) if isinstance(value, str) else value
+    try:
+        return tuple(whole(each, 0, 10**9) for each in parts)
+    except ValueError:
+        raise ValueError("whole numbers with commas between them, for example 0,2,4") from None
+
+
 KINDS: dict[str, click.ParamType[Any]] = {
     "int": Kind(seed, "N"),
+    "numbers": Kind(numbers, "N,N"),
     "count": Kind(count, "N"),
     "positive": Kind(factor),
     "size": Kind(partial(number, least=0)),

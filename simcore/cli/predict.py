@@ -13,10 +13,8 @@ from simcore.cost.answer import Answer, remedies
 from simcore.cost.memory_views import occupancies, told, write_memory
 from simcore.cost.picture import step_figure
 from simcore.cost.played import program, write_step
-from simcore.errors import wrong
 from simcore.files import write_text
 from simcore.model.memory import room
-from simcore.options import count
 from simcore.report.plots import save
 from simcore.report.table import Table, columns
 from simcore.units import format_bytes, format_ns
@@ -62,11 +60,6 @@ def _given(words: dict[str, Any]) -> dict[str, Any]:
     said = {name: value for name, value in words.items() if value is not None and value != ()}
     if said.pop("unfused_attention", False):
         said["fused_attention"] = False
-    if "cuts" in said:
-        try:
-            said["cuts"] = tuple(count(number.strip()) for number in said["cuts"].split(","))
-        except ValueError as error:
-            raise wrong("--cuts", "layers of each part, for example 7,8,8,7", said["cuts"]) from error
     return said
 
 
