@@ -101,9 +101,16 @@ def _usage(error: click.ClickException, words: Sequence[str]) -> InputError:
         here = option_here(error.option_name)
         near = f"{here}, as it is called here" if here else " or ".join(error.possibilities or ())
         return InputError.at(error.option_name, "there is no such option", expected=near, hint=hint)
-    if isinstance(error, click.MissingParameter) and error.param and context:
-        name, kind = place(error.param), error.param.param_type_name
-        shown = [name, error.param.make_metavar(context)]
-        typed = " ".join(shown if kind == "option" else [where, *context.command.collect_usage_pieces(context)])
-        return InputError.at(name, f"the {kind} is missing", expected=typed, hint=hint)
+    if isinstance(error, click.MissingParameter) and context:
+        typed = {word.partition("=")[0].replace("_", "-") for word in words}
+        needed = (one for one in context.command.params if one.required)
+        left = (one for one in needed if typed.isdisjoint(name.replace("_", "-") for name in one.opts))
+        return InputError([_missing(one, context, hint) for one in left if one is error.param or place(one)[0] == "-"])
     return InputError.at(getattr(error, "option_name", where), error.format_message(), hint=hint)
+
+
+def _missing(one: click.Parameter, context: click.Context, hint: str) -> Problem:
+    name, kind = place(one), one.param_type_name
+    usage = [context.command_path, *context.command.collect_usage_pieces(context)]
+    expected = " ".join([name, one.make_metavar(context)] if kind == "option" else usage)
+    return Problem(Location(name), f"the {kind} is missing", expected, hint=hint)

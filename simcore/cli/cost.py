@@ -7,7 +7,7 @@ from dataclasses import asdict, fields, replace
 from typing import Any, TypeVar
 
 from simcore.api import load_topology
-from simcore.cli.command import emit, option_of
+from simcore.cli.command import emit
 from simcore.compute.accelerators import accelerator
 from simcore.compute.kernel import Product
 from simcore.compute.power import node_w, watts
@@ -17,7 +17,7 @@ from simcore.cost.closed.executed import Executed, execute
 from simcore.cost.closed.transformer import Grid, Model, RunCost, Training
 from simcore.cost.utilised import utilised
 from simcore.cost.words import cluster_of
-from simcore.errors import InputError, Location, Problem, wrong
+from simcore.errors import InputError, wrong
 from simcore.options import factor
 
 Made = TypeVar("Made")
@@ -27,12 +27,6 @@ def built(shape: type[Made], values: Mapping[str, Any], **more: Any) -> Made:
     """The dataclass whose fields options set, and `more`."""
     known = {field.name: values[field.name] for field in fields(shape) if field.name in values}  # type: ignore[arg-type]
     return shape(**known | more)
-
-
-def require(values: dict[str, Any], *names: str) -> None:
-    """All missing options at once."""
-    if missing := [option_of(name) for name in names if values[name] is None]:
-        raise InputError(Problem(Location(one), "the option is missing", field=one[2:]) for one in missing)
 
 
 def operated(values: dict[str, Any], chips: int) -> operation.Operation | None:
@@ -87,7 +81,6 @@ def print_result(
 
 def transformer_run(**values: Any) -> None:
     """FLOP, Tx and Rx of a GPT-like run on a grid of clusters (training-run-cost's transformer.py)."""
-    require(values, "layers", "d_model", "dataset_tokens")
     model = _model(values)
     grid, training = built(Grid, values), built(Training, values)
     run = transformer.evaluate(model, grid, training, efficient=not values["skip_efficiency_check"])
@@ -166,7 +159,6 @@ def _operated(values: dict[str, Any], run: RunCost, rates: describe.Rates | None
 
 def simple_run(variant: simple.Variant, **values: Any) -> None:
     """Batch and run time from matrix products, pipeline and ideal collectives (simple_transformer.py)."""
-    require(values, "layers", "d_model")
     name, hardware, utilization = _hardware(values, variant)
     setup = built(simple.Setup, values)
     run = simple.evaluate(setup, hardware, variant, utilization)

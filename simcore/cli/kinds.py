@@ -31,7 +31,7 @@ def place(param: click.Parameter | None) -> str:
     """What errors call a parameter: an option as it is typed, an argument as the help shows it."""
     if param is None:
         return ""
-    return param.opts[-1] if isinstance(param, click.Option) else (param.metavar or param.human_readable_name)
+    return max(param.opts, key=len) if isinstance(param, click.Option) else (param.metavar or param.human_readable_name)
 
 
 class Kind(click.ParamType):  # type: ignore[type-arg]  # generic in new versions only
@@ -129,7 +129,7 @@ class Target(click.ParamType):  # type: ignore[type-arg]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """The name as it was given."""
-        path, spelling = Path(value), param.opts[-1] if param else "--output"
+        path, spelling = Path(value), place(param) or "--output"
         known = self.suffixes()
         if known and not path.name.lower().endswith(known):
             found = "".join(path.suffixes[-2:]) or path.name

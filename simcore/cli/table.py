@@ -107,6 +107,7 @@ def _parameter(group: str, shapes: list[str], names: str, kind: str, text: str =
     known = {each.name: each for shape in shapes for each in fields(named(shape))} if what == "-" or sign == "?" else {}
     if what == "-":
         what, usual = OF_FIELDS.get(str(known[name].type), "positive"), known[name].default
+        must = must or usual is MISSING
         sign, default = ("", "") if usual in (MISSING, None, False) else ("=", usual)
     about: dict[str, Any] = {"metavar": metavar or None, "required": bool(must), "type": _type(name, what)}
     about |= {"default": default} if sign in ("=", "~") else {}
