@@ -58,7 +58,7 @@ def _npus() -> Lines:
 
 
 def _named(place: str, said: str | Callable[[Any], str]) -> Lines:
-    """What is in a registry or a table, which is imported when it is listed, and what `said`, perhaps a template, says."""
+    """What is in a registry or a table, imported when it is listed, and what a function or a template says of it."""
     some = named(place)
     return ((name, (said.format if isinstance(said, str) else said)(some.get(name))) for name in some)
 
