@@ -76,7 +76,8 @@ def _cluster(one: Any) -> str:
 def _suite(one: Any) -> str:
     allowed = f", {one.tolerance:.1%} mean error allowed" if one.tolerance else ""
     measured: dict[str, str] = {"s": "times", "bytes": "memory", "w": "power"}
-    return measured[one.unit] + allowed + f"; best of others: {one.peer}" * (one.peer != "none")
+    others = f"; best of others: {one.peer}" if one.peer != "none" else ""
+    return measured[one.unit] + allowed + others
 
 
 LOOP = "activations over {0.activations.value}, weight gradients over {0.gradients.value}"
