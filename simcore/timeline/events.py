@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import ClassVar, NamedTuple
@@ -128,6 +128,10 @@ class EventTable:
         rows = np.flatnonzero(mask) if mask.dtype == np.bool_ else mask.astype(np.intp)
         columns = (getattr(self, column)[rows] for column in COLUMNS)
         return replace(EventTable(self.names, *columns), messages=_renumbered(self.messages, rows, len(self)))
+
+    def rows(self, *columns: str, of: NDArray[np.int64] | slice = slice(None)) -> Iterator[tuple[int, ...]]:
+        """What these columns hold, event by event, of those events."""
+        return zip(*(getattr(self, column)[of].tolist() for column in columns), strict=True)
 
 
 class FaultCount(Struct, frozen=True):
