@@ -118,6 +118,18 @@ class Node:
         self.problem(f"{self.name} must be a text")
         return ""
 
+    def meant(self, find: Callable[[str], T]) -> T:
+        """What `find` makes of this text; InputError at this place where the name leads nowhere."""
+        name = self.text()
+        try:
+            return find(name)
+        except InputError as error:
+            first = error.problems[0]
+            if first.location.line:  # a place in the file that is named
+                raise
+            told = (first.message, first.expected, first.found or repr(name), first.hint, len(name))
+            raise InputError(self._problem_at(self.line, self.column, *told)) from error
+
     def choice(self, choices: dict[str, T] | list[str]) -> T | str | None:
         """One of `choices`: the value of a dict, the text itself of a list; a problem gives None."""
         if isinstance(self.value, str) and self.value in choices:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ def model_of(given: str | os.PathLike[str] | Model) -> Model:
 def read_model(node: Node) -> Model:
     """A model by its name, its config.json, or the fields of `Model`."""
     if isinstance(node.value, str):
-        return named_model(node.text())
+        return node.meant(named_model)
     model: Model = _built(node, Model, {"name": "model"})
     return model
 
@@ -150,10 +151,10 @@ def read_cluster(node: Node) -> Cluster:
     node.keys(required=("accelerator",), optional=(joined, "software", "run", "host"))
     if node.problems.found:
         raise InputError(node.problems.found)
-    device = accelerator(node["accelerator"].text())
+    device = node["accelerator"].meant(accelerator)
     run = node["run"].choice(list(RUNS)) if "run" in node else None
     host = _built(node["host"], Host, {}) if "host" in node else None
-    topology = load(node["topology"].text()) if joined == "topology" else None
+    topology = node["topology"].meant(load) if joined == "topology" else None
     if topology:
         joins = fabric_of_topology(topology)
     else:
@@ -176,8 +177,8 @@ def _software(node: Node, device: Accelerator) -> Software:
         return software_on(device)
     said = node["software"]
     if isinstance(said.value, str):
-        return software_on(device, said.text())
-    base = software_on(device, said["like"].text() if "like" in said else "")
+        return said.meant(partial(software_on, device))
+    base = said["like"].meant(partial(software_on, device)) if "like" in said else software_on(device)
     made: Software = _built(said, Software, _fields_of(base), also=("like",))
     return made
 

@@ -292,3 +292,27 @@ def test_files_that_are_written_are_named_with_how_to_open_them(tmp_path, capsys
     told = capsys.readouterr().err
     assert f"written: {tmp_path}/out/" in told
     assert "https://ui.perfetto.dev" in told
+
+
+STUDY = "\naccelerators: 8\nseq: 64\nglobal_batch: 8\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "content", "place"),
+    [
+        (
+            "search",
+            "model: llama-3-8bb\ncluster: h100\naccelerators: 8\nseq: 64\nglobal_batch: 8\n",
+            "1:8: error: there",
+        ),
+        (
+            "search",
+            "cluster: {accelerator: H1000}\nmodel: gpt-1.7b\naccelerators: 8\nseq: 64\nglobal_batch: 8\n",
+            "1:24:",
+        ),
+        ("run", "topology: ring8\njobs: [{workload: dlrmm, npus: 4}]\n", "2:19: error: there is no such file"),
+    ],
+)
+def test_a_name_in_a_file_that_leads_nowhere_is_told_where_it_stands(words, content, place, tmp_path, capsys):
+    (tmp_path / "f.yaml").write_text(content)
+    assert f"f.yaml:{place}" in refused(capsys, [words, f"{tmp_path}/f.yaml"])
