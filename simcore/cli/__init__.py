@@ -20,6 +20,8 @@ from simcore.peers import option_here
 
 __all__ = ["main"]
 
+VALUES = {1: "a value", 2: "two values"}  # of an option
+
 cli = command("")
 click.version_option(__version__, message="%(prog)s %(version)s")(cli)
 cli.params.reverse()  # --debug is last
@@ -106,11 +108,22 @@ def _usage(error: click.ClickException, words: Sequence[str]) -> InputError:
         needed = (one for one in context.command.params if one.required)
         left = (one for one in needed if typed.isdisjoint(name.replace("_", "-") for name in one.opts))
         return InputError([_missing(one, context, hint) for one in left if one is error.param or place(one)[0] == "-"])
-    return InputError.at(getattr(error, "option_name", where), error.format_message(), hint=hint)
+    if isinstance(error, click.BadOptionUsage) and context:
+        plain = {name.replace("_", "-"): one for one in context.command.params for name in one.opts}
+        one = plain[error.option_name.replace("_", "-")]
+        message = "takes no value" if getattr(one, "is_flag", False) else f"needs {VALUES[one.nargs]}"
+        return InputError.at(place(one), message, expected=_typed(one, context), hint=hint)
+    message, _, extra = error.format_message().partition(" (")
+    expected = " ".join([where, *context.command.collect_usage_pieces(context)]) if context else ""
+    return InputError.at(where, message, expected=expected, found=extra.rstrip(")"), hint=hint)
 
 
 def _missing(one: click.Parameter, context: click.Context, hint: str) -> Problem:
-    name, kind = place(one), one.param_type_name
-    usage = [context.command_path, *context.command.collect_usage_pieces(context)]
-    expected = " ".join([name, one.make_metavar(context)] if kind == "option" else usage)
-    return Problem(Location(name), f"the {kind} is missing", expected, hint=hint)
+    return Problem(Location(place(one)), f"the {one.param_type_name} is missing", _typed(one, context), hint=hint)
+
+
+def _typed(one: click.Parameter, context: click.Context) -> str:
+    """How a parameter is typed: an option with its value, an argument in its place."""
+    if one.param_type_name == "option":
+        return place(one) + f" {one.make_metavar(context)}" * (not getattr(one, "is_flag", False))
+    return " ".join([context.command_path, *context.command.collect_usage_pieces(context)])

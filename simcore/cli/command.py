@@ -92,7 +92,11 @@ class Command(click.Command):
             word = _spelled(arg, known) if self.abbreviated else arg
             follows = len(words) > 1 and words[-2] in greedy and ASSIGNMENT.fullmatch(word) and not Path(word).exists()
             words += [words[-2], word] if follows else [word]
-        return super().parse_args(ctx, words)
+        try:
+            return super().parse_args(ctx, words)
+        except click.UsageError as error:
+            error.ctx = ctx  # some have none
+            raise
 
     def _keep_inputs(self, context: click.Context, account: files.Session) -> None:
         """What other options name is an input: no target may be one, not even before it is read."""
