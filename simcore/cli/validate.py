@@ -36,7 +36,11 @@ def command(
     if plot:
         save(predictions_figure(found), Path(plot))
     shown = validate.suites_table(found).markdown() if markdown else validate.text(found, rows=rows)
-    told = (shown, validate.scaling(found, markdown=markdown), "" if markdown else COLUMNS)
+    told = (
+        shown,
+        validate.scaling(found, markdown=markdown),
+        COLUMNS if any(one.rows for one in found) and not markdown else "",
+    )
     emit(validate.document(found), "\n\n".join(filter(None, told)))
     missed = [one.suite.name for one in found if one.missed]
     if missed:
