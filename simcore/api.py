@@ -56,7 +56,20 @@ MOST_STEPS = 20_000_000
 
 
 def load_topology(name_or_path: str | os.PathLike[str], profile: str = "native") -> Topology:
-    """A topology file or a shipped name; `profile` decides what its gigabytes are."""
+    """Read a network.
+
+    Parameters
+    ----------
+    name_or_path : str or path
+        A file in a form of docs/topologies.md, or the name of a shipped example.
+    profile : str
+        Whose timing rules will play it: they decide whether a gigabyte of the file is 10^9 or 2^30 bytes.
+
+    Raises
+    ------
+    InputError
+        If there is no such file or something in it is wrong; it lists every problem with its place.
+    """
     return topology_file.load(str(name_or_path), gigabyte_forced=profiles.get(profile).gigabyte)
 
 
@@ -67,9 +80,28 @@ def load_workload(
     dialect: Dialect | None = None,
     comm_groups: str | None = None,
 ) -> Workload | GraphSet:
-    """A 12-column text, a set of execution traces, a shipped name, or - for text on standard input.
+    """Read a workload.
 
-    Traces are those of `npus` NPUs; of as many as there are files where that is 0.
+    Parameters
+    ----------
+    name_or_path : str or path
+        A text with 12 columns, a set of execution traces, a shipped name, or - for a text on standard input.
+    npus : int
+        How many NPUs traces are of; 0 takes as many as there are files.
+    dialect : "astra-sim", "simai" or None
+        Whose text it is, where its header does not tell.
+    comm_groups : str or None
+        A file of the communicators of traces (ASTRA-sim 2.x JSON); None takes PREFIX.groups.json where it is there.
+
+    Returns
+    -------
+    Workload or GraphSet
+        The rows of a text, or the graphs of traces. `run` takes either, as often as you like.
+
+    Raises
+    ------
+    InputError
+        If there is no such file or something in it is wrong; it lists every problem with its place.
     """
     path = _find_workload(str(name_or_path))
     asked = RunOptions.of({"dialect": dialect, "comm_groups": comm_groups or beside(path, "groups.json")})
@@ -83,15 +115,21 @@ def _ranks_of(path: Path) -> int:
 
 
 def predict(
-    model: str | Model, cluster: str | Cluster, accelerators: int, seq: int, *, conditions: str = "", **words: Any
+    model: str | os.PathLike[str] | Model,
+    cluster: str | os.PathLike[str] | Cluster,
+    accelerators: int,
+    seq: int,
+    *,
+    conditions: str = "",
+    **words: Any,
 ) -> Answer:
     """One training step predicted.
 
     Parameters
     ----------
-    model : str or Model
+    model : str, path or Model
         A shipped model's name, a Hugging Face config.json, a YAML file of the fields of `Model`, or one itself.
-    cluster : str or Cluster
+    cluster : str, path or Cluster
         A known cluster's name, a file that describes one, or one itself.
     accelerators, seq : int
         How many there are; tokens of a sequence.
@@ -101,10 +139,15 @@ def predict(
         Fields of `simcore.model.plan.Plan`: `tp`, `pp`, `micro_batch`, `global_batch`, ...; `dp` is what is left of the
         accelerators unless it is given, and must agree.
 
+    Returns
+    -------
+    Answer
+        `step_s` and `interval_s` in seconds, `memory` of every stage in bytes, `to_dict()` all of it.
+
     Raises
     ------
     InputError
-        Where degrees do not multiply to the accelerators, or do not divide what they split.
+        Where a word is not one of a plan's, or degrees do not multiply to the accelerators or divide what they split.
 
     >>> found = predict("llama-3-8b", "h100", 8, 8192, tp=8, global_batch=8, zero=1)
     >>> found.memory[0].total < found.cluster.memory_bytes
@@ -113,8 +156,7 @@ def predict(
     from simcore.cost.answer import Answer
     from simcore.cost.words import cluster_of, model_of, plan_of, under
 
-    shape = model_of(model) if isinstance(model, str) else model
-    system = under(conditions, cluster_of(cluster) if isinstance(cluster, str) else cluster)
+    shape, system = model_of(model), under(conditions, cluster_of(cluster))
     return Answer(shape, plan_of(shape, system, accelerators, {"seq": seq, **words}), system)
 
 

@@ -38,6 +38,14 @@ class Node:
         self.items: list[Node] = []
         self._keys: dict[str, tuple[int, int]] = {}
 
+    @classmethod
+    def given(cls, name: str, value: object, place: str, problems: Problems) -> Node:
+        """A value that stands in no file but was given in Python or typed, where `place` says."""
+        several = isinstance(value, list | tuple)
+        node = cls(name, [*value] if several else value, 0, 0, place, [], problems)  # type: ignore[misc]
+        node.items = [cls.given(name, item, place, problems) for item in node.value] if several else []  # type: ignore[attr-defined]
+        return node
+
     @property
     def location(self) -> Location:
         """Where the value starts."""
@@ -110,6 +118,18 @@ class Node:
         self.problem(f"{self.name} must be a text")
         return ""
 
+    def meant(self, find: Callable[[str], T]) -> T:
+        """What `find` makes of this text; InputError at this place where the name leads nowhere."""
+        name = self.text()
+        try:
+            return find(name)
+        except InputError as error:
+            first = error.problems[0]
+            if first.location.line:  # a place in the file that is named
+                raise
+            told = (first.message, first.expected, first.found or repr(name), first.hint, len(name))
+            raise InputError(self._problem_at(self.line, self.column, *told)) from error
+
     def choice(self, choices: dict[str, T] | list[str]) -> T | str | None:
         """One of `choices`: the value of a dict, the text itself of a list; a problem gives None."""
         if isinstance(self.value, str) and self.value in choices:
@@ -130,9 +150,9 @@ class Node:
             self.value = int(self.value)
         if isinstance(self.value, int) and not isinstance(self.value, bool) and minimum <= self.value <= maximum:
             return self.value
-        bound = f" and at most {maximum:,}" if isinstance(self.value, int) and self.value > maximum else ""
-        expected = f"an integer >= {minimum}"
-        self.problem(f"{self.name} must be a whole number of at least {minimum}{bound}", expected=expected)
+        too_large = isinstance(self.value, int) and self.value > maximum
+        expected = f"a whole number {f'from {minimum:,} to {maximum:,}' if too_large else f'of at least {minimum:,}'}"
+        self.problem(f"{self.name} must be {expected}", expected=expected)
         return minimum
 
     def number(self, minimum: float = 0.0, *, above: bool = False) -> float:

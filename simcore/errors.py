@@ -80,7 +80,11 @@ class Problem:
 
 
 class InputError(SimcoreError):
-    """What the user gave is wrong; `problems` lists everything found, at most `MAX_PROBLEMS`."""
+    """What the user gave is wrong; the command exits with 2.
+
+    `problems` lists everything found, at most `MAX_PROBLEMS`. Each `Problem` has a place (file, line and column, or the
+    option), a message, what was expected, what was found and a hint. As text it is what the command line shows.
+    """
 
     exit_status = 2
 
@@ -96,6 +100,11 @@ class InputError(SimcoreError):
         """Make an error with a single problem; a string is a file or an option without a position."""
         place = Location(location) if isinstance(location, str) else location
         return cls(Problem(place, message, **details))  # type: ignore[arg-type]
+
+
+def wrong(place: str, expected: str, found: object) -> InputError:
+    """The error for a value of an option, or an argument of a function, that is not what is expected."""
+    return InputError.at(place, "wrong value", expected=expected, found=repr(found))
 
 
 class Problems:

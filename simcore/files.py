@@ -195,6 +195,5 @@ def folder(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[Pat
 
 def _unwritable(path: Path, error: OSError) -> InputError:
     path = path.parent.parent / path.name if path.parent.suffix == PART else path  # by the name it would get
-    return InputError.at(
-        str(path), "cannot be written", expected="a place to write", found=error.strerror or str(error)
-    )
+    expected = "a folder that exists" if isinstance(error, FileNotFoundError) else "a place to write"
+    return InputError.at(str(path), "cannot be written", expected=expected, found=error.strerror or str(error))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, ClassVar, Self
 
-from simcore.errors import InputError, closest
+from simcore.errors import InputError, closest, wrong
 
 MOST_COUNT = 10**9
 LEAST_FACTOR, MOST_FACTOR = 1e-12, 1e30  # no product of a few factors leaves the range of a float
@@ -20,43 +20,52 @@ Reader = Callable[[Any], Any]
 """A value as it was given -> what it means; ValueError says what is expected."""
 
 
-def count(value: Any) -> int:
-    """A whole number of at least 1."""
-    return _whole(value, 1, MOST_COUNT)
-
-
-def seed(value: Any) -> int:
-    """A whole number of at least 0."""
-    return _whole(value, 0, MOST_SEED)
-
-
-def _whole(value: Any, least: int, most: int) -> int:
+def whole(value: Any, least: int, most: int | None = None) -> int:
+    """A whole number in a range."""
     text = str(value)
-    number = int(text) if text.isascii() and text.isdecimal() and not isinstance(value, bool) else -1
+    number = int(text) if text.isascii() and text.isdecimal() and len(text) < 20 and not isinstance(value, bool) else -1
     if isinstance(value, float) and value.is_integer():
         number = int(value)
-    if not least <= number <= most:
-        raise ValueError(f"a whole number from {least} to {most:,}")
+    if not least <= number <= (MOST_SEED if most is None else most):
+        raise ValueError(f"a whole number {_range(least, most)}")
     return number
 
 
-def factor(value: Any) -> float:
-    """A number above 0."""
+def number(value: Any, least: float, most: float | None = None) -> float:
+    """A number in a range, which is neither infinite nor NaN."""
     try:
         number = math.nan if isinstance(value, bool) or not str(value).isascii() else float(value)
     except (TypeError, ValueError, OverflowError):
         number = math.nan
-    if not LEAST_FACTOR <= number <= MOST_FACTOR:
-        raise ValueError(f"a number above 0, at most {MOST_FACTOR:g}, for example 1.5")
+    if not least <= number <= (MOST_FACTOR if most is None else most):
+        raise ValueError(f"a number {_range(least, most)}")
     return number
+
+
+def _range(least: float, most: float | None) -> str:
+    if 0 < least < 1:
+        return "above 0" + ("" if most is None else f", at most {most:,}")
+    return f"of at least {least:,}" if most is None else f"from {least:,} to {most:,}"
+
+
+def count(value: Any) -> int:
+    """A whole number of at least 1."""
+    return whole(value, 1, MOST_COUNT)
+
+
+def seed(value: Any) -> int:
+    """A whole number of at least 0."""
+    return whole(value, 0)
+
+
+def factor(value: Any) -> float:
+    """A number above 0."""
+    return number(value, LEAST_FACTOR)
 
 
 def share(value: Any) -> float:
     """A number from 0 to 1."""
-    number = 0.0 if str(value) in ("0", "0.0") else factor(value)
-    if number > 1:
-        raise ValueError("a number from 0 to 1")
-    return number
+    return number(value, 0, 1)
 
 
 def flag(value: Any) -> bool:
@@ -125,9 +134,7 @@ class Options:
         try:
             return known[name].metadata["read"](value)
         except ValueError as error:
-            raise InputError.at(
-                spelled(name), f"{name} must be {error}", expected=str(error), found=repr(value)
-            ) from error
+            raise wrong(spelled(name), str(error), value) from error
 
     @classmethod
     def named(cls, **marks: object) -> list[Field[Any]]:
@@ -144,7 +151,10 @@ class Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions(Options):
-    """What a run may be given beside workload, topology and system; docs/commands.md is made of them."""
+    """What a run may be given beside workload, topology and system; docs/commands.md lists them with their help.
+
+    Factors are above 0, counts at least 1. InputError says what an option takes when it is given something else.
+    """
 
     profile: str = _option("native", text, "Timing", "Timing rules; simcore list profiles.", "P")
     network: str = _option(

@@ -11,6 +11,7 @@ from contextlib import suppress
 import click
 
 from simcore import __version__
+from simcore.cli.kinds import place
 from simcore.cli.table import command
 from simcore.errors import InputError, Location, Problem, SimcoreError, printable
 from simcore.files import session
@@ -18,6 +19,8 @@ from simcore.memory import Watch, watched
 from simcore.peers import option_here
 
 __all__ = ["main"]
+
+VALUES = {1: "a value", 2: "two values"}  # of an option
 
 cli = command("")
 click.version_option(__version__, message="%(prog)s %(version)s")(cli)
@@ -82,10 +85,11 @@ def _out_of_memory(verb: str, memory: Watch, asked: str = "") -> InputError:
 def _failure(error: SimcoreError, words: Sequence[str]) -> int:
     """Print an error of ours; its exit status."""
     text = str(error)
-    click.echo(printable(text if "error:" in text else f"error: {text}"), err=True)
+    with suppress(OSError):  # the output itself may be what fails
+        click.echo(printable(text if "error:" in text else f"error: {text}"), err=True)
     if "--json" in words:
         problems = error.problems if isinstance(error, InputError) else [Problem(Location(""), text)]
-        with suppress(OSError):  # the output itself may be what fails
+        with suppress(OSError):
             click.echo(json.dumps({"error": [problem.to_dict() for problem in problems]}, sort_keys=True, indent=1))
     return error.exit_status
 
@@ -94,9 +98,32 @@ def _usage(error: click.ClickException, words: Sequence[str]) -> InputError:
     """A wrong use of the command line as one of our errors."""
     context = getattr(error, "ctx", None)
     where = context.command_path if context else f"simcore {words[0]}"
-    option = getattr(error, "option_name", None) or getattr(getattr(error, "param", None), "opts", [where])[0]
-    here = option_here(str(option)) if isinstance(error, click.NoSuchOption) else ""
-    hint = f"it is called {here} here" if here else f"try '{where} --help'"
-    own = isinstance(error, click.BadParameter) and not isinstance(error, click.MissingParameter)
-    message = error.message if own else error.format_message()
-    return InputError(Problem(Location(str(option)), message, hint=hint))
+    hint = f"try '{where} --help'"
+    if isinstance(error, click.NoSuchOption):
+        here = option_here(error.option_name)
+        near = f"{here}, as it is called here" if here else " or ".join(error.possibilities or ())
+        return InputError.at(error.option_name, "there is no such option", expected=near, hint=hint)
+    if isinstance(error, click.MissingParameter) and context:
+        typed = {word.partition("=")[0].replace("_", "-") for word in words}
+        needed = (one for one in context.command.params if one.required)
+        left = (one for one in needed if typed.isdisjoint(name.replace("_", "-") for name in one.opts))
+        return InputError([_missing(one, context, hint) for one in left if one is error.param or place(one)[0] == "-"])
+    if isinstance(error, click.BadOptionUsage) and context:
+        plain = {name.replace("_", "-"): one for one in context.command.params for name in one.opts}
+        one = plain[error.option_name.replace("_", "-")]
+        message = "takes no value" if getattr(one, "is_flag", False) else f"needs {VALUES[one.nargs]}"
+        return InputError.at(place(one), message, expected=_typed(one, context), hint=hint)
+    message, _, extra = error.format_message().partition(" (")
+    expected = " ".join([where, *context.command.collect_usage_pieces(context)]) if context else ""
+    return InputError.at(where, message, expected=expected, found=extra.rstrip(")"), hint=hint)
+
+
+def _missing(one: click.Parameter, context: click.Context, hint: str) -> Problem:
+    return Problem(Location(place(one)), f"the {one.param_type_name} is missing", _typed(one, context), hint=hint)
+
+
+def _typed(one: click.Parameter, context: click.Context) -> str:
+    """How a parameter is typed: an option with its value, an argument in its place."""
+    if one.param_type_name == "option":
+        return place(one) + f" {one.make_metavar(context)}" * (not getattr(one, "is_flag", False))
+    return " ".join([context.command_path, *context.command.collect_usage_pieces(context)])

@@ -43,17 +43,6 @@ class Option(click.Option):
         super().__init__(*arguments, **more)
         self.group, self.greedy = group, greedy
 
-    def get_help_extra(self, ctx: click.Context) -> click.types.OptionHelpExtra:
-        """Without ranges: what is out of them is told when it is typed."""
-        extra = super().get_help_extra(ctx)
-        extra.pop("range", None)
-        return extra
-
-    def make_metavar(self, ctx: click.Context) -> str:
-        """A letter for a number: what it may be is told when it is not."""
-        short = {"integer": "N", "integer range": "N", "float": "X", "float range": "X"}.get(self.type.name)
-        return short if short and not self.metavar else super().make_metavar(ctx)
-
 
 def _keep(context: click.Context, parameter: click.Parameter, value: bool) -> None:
     context.meta[f"simcore.{parameter.name}"] = value
@@ -103,7 +92,11 @@ class Command(click.Command):
             word = _spelled(arg, known) if self.abbreviated else arg
             follows = len(words) > 1 and words[-2] in greedy and ASSIGNMENT.fullmatch(word) and not Path(word).exists()
             words += [words[-2], word] if follows else [word]
-        return super().parse_args(ctx, words)
+        try:
+            return super().parse_args(ctx, words)
+        except click.UsageError as error:
+            error.ctx = ctx  # some have none
+            raise
 
     def _keep_inputs(self, context: click.Context, account: files.Session) -> None:
         """What other options name is an input: no target may be one, not even before it is read."""
@@ -189,7 +182,8 @@ class Group(click.Group):
         wrong = not args[0].startswith("-") and self.get_command(ctx, args[0]) is None
         if wrong and not ctx.resilient_parsing:  # as when a shell completes words
             known = self.list_commands(ctx)
-            raise click.UsageError(f"no such command '{args[0]}'; {closest(args[0], known)}", ctx)
+            expected = closest(args[0], known)
+            raise InputError.at(ctx.command_path, "no such command", expected=expected, found=repr(args[0]))
         return super().resolve_command(ctx, args)
 
 

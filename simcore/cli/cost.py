@@ -6,11 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields, replace
 from typing import Any, TypeVar
 
-import click
-
 from simcore.api import load_topology
-from simcore.cli.command import emit, option_of
-from simcore.cli.kinds import POSITIVE
+from simcore.cli.command import emit
 from simcore.compute.accelerators import accelerator
 from simcore.compute.kernel import Product
 from simcore.compute.power import node_w, watts
@@ -20,7 +17,8 @@ from simcore.cost.closed.executed import Executed, execute
 from simcore.cost.closed.transformer import Grid, Model, RunCost, Training
 from simcore.cost.utilised import utilised
 from simcore.cost.words import cluster_of
-from simcore.errors import InputError, Location, Problem
+from simcore.errors import InputError, wrong
+from simcore.options import factor
 
 Made = TypeVar("Made")
 
@@ -29,12 +27,6 @@ def built(shape: type[Made], values: Mapping[str, Any], **more: Any) -> Made:
     """The dataclass whose fields options set, and `more`."""
     known = {field.name: values[field.name] for field in fields(shape) if field.name in values}  # type: ignore[arg-type]
     return shape(**known | more)
-
-
-def require(values: dict[str, Any], *names: str) -> None:
-    """All missing options at once."""
-    if missing := [option_of(name) for name in names if values[name] is None]:
-        raise InputError(Problem(Location(one), f"the option '{one}' is missing", field=one[2:]) for one in missing)
 
 
 def operated(values: dict[str, Any], chips: int) -> operation.Operation | None:
@@ -62,11 +54,10 @@ def operated(values: dict[str, Any], chips: int) -> operation.Operation | None:
 def _watts(text: str | None) -> float | None:
     """Watts as stated, or those of an accelerator at work with its share of a node, as measured."""
     try:
-        return None if text is None else float(POSITIVE.convert(text, None, None))
-    except click.BadParameter as error:
+        return None if text is None else factor(text)
+    except ValueError as error:
         if not str(text)[:1].isalpha():
-            expected = "watts above 0, or an accelerator"
-            raise InputError.at("--chip_watts", error.message, expected=expected, found=str(text)) from error
+            raise wrong("--chip_watts", "watts above 0, or an accelerator", text) from error
         device = accelerator(str(text))
     return node_w(watts(Product(1, 1, 1), device, "bf16"), device.power_w)
 
@@ -90,7 +81,6 @@ def print_result(
 
 def transformer_run(**values: Any) -> None:
     """FLOP, Tx and Rx of a GPT-like run on a grid of clusters (training-run-cost's transformer.py)."""
-    require(values, "layers", "d_model", "dataset_tokens")
     model = _model(values)
     grid, training = built(Grid, values), built(Training, values)
     run = transformer.evaluate(model, grid, training, efficient=not values["skip_efficiency_check"])
@@ -169,7 +159,6 @@ def _operated(values: dict[str, Any], run: RunCost, rates: describe.Rates | None
 
 def simple_run(variant: simple.Variant, **values: Any) -> None:
     """Batch and run time from matrix products, pipeline and ideal collectives (simple_transformer.py)."""
-    require(values, "layers", "d_model")
     name, hardware, utilization = _hardware(values, variant)
     setup = built(simple.Setup, values)
     run = simple.evaluate(setup, hardware, variant, utilization)

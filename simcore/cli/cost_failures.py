@@ -76,7 +76,7 @@ def _text(asked: Failures, found: list[FailureRun], document: dict[str, Any]) ->
     lost = Table(
         "", columns("lost to", ("share", "share", ".2%")), [(WORDS[name], document["lost"][name]) for name in LOSSES]
     )
-    every = f"every {document['interval_s']:.4g} s of work; some node fails every {document['machine_mtbf_s']:.4g} s"
+    stopped, every, mtbf = (_clock(document[name]) for name in ("checkpoint_s", "interval_s", "machine_mtbf_s"))
     stops = f"stops {document['stops']:.1f} times (mean of {len(found)} draws)"
     lines = [
         f"The run trains {good['mean']:.2%} of {days:g} days on {asked.nodes:,} nodes and {stops}.",
@@ -84,10 +84,16 @@ def _text(asked: Failures, found: list[FailureRun], document: dict[str, Any]) ->
         "",
         lost.text(),
         "",
-        f"a checkpoint stops {document['checkpoint_s']:.3g} s, {every}",
+        f"A checkpoint stops the run for {stopped}, after every {every} of work. Some node fails every {mtbf}.",
     ]
     if document["daly_goodput"] is not None:
-        lines.append(f"Daly's formula, a node always at hand: {document['daly_goodput']:.2%}")
+        lines.append(f"Goodput by Daly's formula, were a node always at hand: {document['daly_goodput']:.2%}.")
     if document["smallest_nodes"] < asked.nodes:
-        lines.append(f"at the worst {document['smallest_nodes']:,} nodes ran")
+        lines.append(f"At the worst {document['smallest_nodes']:,} nodes ran.")
     return "\n".join(lines)
+
+
+def _clock(seconds: float) -> str:
+    """Seconds up to some minutes, then minutes and hours."""
+    scale, unit = next((pair for pair in ((3600, "h"), (60, "min")) if seconds >= 2 * pair[0]), (1, "s"))
+    return f"{seconds / scale:.3g} {unit}"

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from simcore.cli.command import emit
-from simcore.cli.cost import built, require
+from simcore.cli.cost import built
 from simcore.cost.closed import scaling
 from simcore.cost.closed.describe import DAY_S, duration
 from simcore.cost.closed.simple import Chip
@@ -16,7 +16,6 @@ from simcore.report.table import Table, columns
 
 def command(**values: Any) -> None:
     """Fastest degrees for every number of devices, of a model that its arithmetic trains best (run_optimizer2)."""
-    require(values, "training_flop")
     model, device = scaling.model_for(values["training_flop"]), _device(values)
     if values["fixed"]:
         degrees = built(scaling.Degrees, values)

@@ -12,7 +12,7 @@ import numpy as np
 from simcore import files
 from simcore.cli.command import emit, warn
 from simcore.cli.kinds import forced
-from simcore.errors import InputError
+from simcore.errors import InputError, wrong
 from simcore.generate import collectives
 from simcore.generate.likeness import learnt, likeness
 from simcore.generate.synthetic import learn, merge, project, sample, together
@@ -28,13 +28,15 @@ from simcore.units import format_bytes, format_ns
 from simcore.workload.chakra import reader, writer
 from simcore.workload.model import CollectiveKind
 
+MOST_DIMENSION = 31
+
 
 def collective(
     kind: str | None,
     size: float,
     repeat: int,
     compute: float,
-    dims: str,
+    dims: tuple[int, ...] | None,
     root: int,
     samples: bool,
     npus: int | None,
@@ -66,15 +68,11 @@ def collective(
     writer.write_files(files, force=forced())
 
 
-def _involved(dims: str) -> list[bool]:
+def _involved(dims: tuple[int, ...] | None) -> list[bool]:
     """Flags of the dimensions that a list of their numbers names."""
-    if not dims:
-        return []
-    numbers = [part.strip() for part in dims.split(",")]
-    if not all(number.isascii() and number.isdecimal() and len(number) < 3 and int(number) < 32 for number in numbers):
-        raise InputError.at("--dims", "not a list of dimensions", expected="numbers like 0,2", found=dims)
-    named = {int(number) for number in numbers}
-    return [dimension in named for dimension in range(max(named) + 1)]
+    if dims and max(dims) > MOST_DIMENSION:
+        raise wrong("--dims", f"dimensions up to {MOST_DIMENSION}", ",".join(map(str, dims)))
+    return [dimension in dims for dimension in range(max(dims) + 1)] if dims else []
 
 
 def synthetic(sources: tuple[str, ...], npus: int | None, length: int | None, seed: int, output: str) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from simcore import files
-from simcore.errors import InputError, closest
+from simcore.errors import InputError, closest, wrong
+from simcore.options import Reader, count, factor, number, seed, whole
 from simcore.units import parse_bytes, parse_bytes_per_s, parse_ns
 
 if TYPE_CHECKING:
@@ -26,58 +27,60 @@ def named(place: str) -> Any:
     return getattr(import_module(module if "." in module else f"simcore.cli.{module}"), name)
 
 
-class _Bounded(click.ParamType):  # type: ignore[type-arg]  # generic in new versions only
-    """A number in a range, and no NaN; what it may be is told in words."""
+def place(param: click.Parameter | None) -> str:
+    """What errors call a parameter: an option as it is typed, an argument as the help shows it."""
+    if param is None:
+        return ""
+    return max(param.opts, key=len) if isinstance(param, click.Option) else (param.metavar or param.human_readable_name)
 
-    noun = "a number"
-    min: Any
-    max: Any
-    min_open: bool
+
+class Kind(click.ParamType):  # type: ignore[type-arg]  # generic in new versions only
+    """A value as a reader takes it, whose ValueError says what is expected; `name` is what the help shows for it."""
+
+    def __init__(self, read: Reader, name: str = "X"):
+        self.read, self.name = read, name
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str | None:
+        """A letter for a number: what it may be is told when it is not."""
+        return self.name
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The number; a usage error says what is expected and what was found."""
+        """What the value means; InputError says what is expected and what was found."""
         try:
-            number = super().convert(value, param, ctx)
-        except click.BadParameter:
-            number = math.nan
-        if not math.isfinite(number):
-            above = "above" if self.min_open else "of at least" if self.max is None else "from"
-            high = "" if self.max is None else f" to {self.max:,}"
-            self.fail(f"must be {self.noun} {above} {self.min:g}{high}, found {value!r}", param, ctx)
-        return number
+            return self.read(value)
+        except (ValueError, TypeError) as error:
+            raise wrong(place(param), str(error), value) from error
 
 
-class Finite(_Bounded, click.FloatRange):
-    """A float in a range."""
+class Quantity(Kind):
+    """A number with a unit, as everywhere in simcore, in the option's own unit."""
 
+    def __init__(self, parse: Callable[[Any], float], expected: str, factor: float = 1.0):
+        def read(value: Any) -> float:
+            try:
+                number = float(parse(value)) * factor
+            except (ValueError, TypeError):
+                number = -1.0
+            if not 0 <= number < MOST:
+                raise ValueError(expected)
+            return number
 
-class Whole(_Bounded, click.IntRange):
-    """A whole number in a range."""
-
-    noun = "a whole number"
+        super().__init__(read, "QUANTITY")
 
 
 MOST = 2.0**63
-POSITIVE = Finite(1e-12, 1e30)  # bounded so that no product of a few numbers leaves the range of a float
+TIME = "a time, for example '1.5 us' or '54 h'"
 
 
-class Quantity(click.ParamType):  # type: ignore[type-arg]
-    """A number with a unit, as everywhere in simcore."""
+class Choice(click.Choice):  # type: ignore[type-arg]
+    """One of a few words."""
 
-    name = "quantity"
-
-    def __init__(self, parse: Callable[[Any], float], factor: float = 1.0):
-        self._parse, self._factor = parse, factor
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The number in the option's own unit; a usage error says what is expected."""
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The word; InputError names the nearest."""
         try:
-            number = float(self._parse(value)) * self._factor
-        except (ValueError, TypeError) as error:
-            self.fail(str(error), param, ctx)
-        if not 0 <= number < MOST:
-            self.fail(f"must be from 0 to 2^63 - 1, found {value!r}", param, ctx)
-        return number
+            return super().convert(value, param, ctx)
+        except click.BadParameter as error:
+            raise wrong(place(param), closest(str(value), map(str, self.choices)), value) from error
 
 
 class Shipped(click.types.StringParamType):
@@ -96,20 +99,15 @@ class Shipped(click.types.StringParamType):
         return found or [CompletionItem(incomplete, type="file")]
 
 
-class Named(click.ParamType):  # type: ignore[type-arg]
+def named_one(names: Callable[[], Collection[str]]) -> Reader:
     """One of some names, which are looked up when one is given, not for the help."""
 
-    name = "name"
-
-    def __init__(self, names: Callable[[], Collection[str]]):
-        self._names = names
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The name; a usage error tells the nearest."""
-        known = self._names()
-        if value not in known:
-            self.fail(f"no such name '{value}'; {closest(str(value), known)}", param, ctx)
+    def read(value: Any) -> str:
+        if value not in (known := names()):
+            raise ValueError(closest(str(value), known))
         return str(value)
+
+    return read
 
 
 class Target(click.ParamType):  # type: ignore[type-arg]
@@ -131,7 +129,7 @@ class Target(click.ParamType):  # type: ignore[type-arg]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """The name as it was given."""
-        path, spelling = Path(value), param.opts[-1] if param else "--output"
+        path, spelling = Path(value), place(param) or "--output"
         known = self.suffixes()
         if known and not path.name.lower().endswith(known):
             found = "".join(path.suffixes[-2:]) or path.name
@@ -156,17 +154,26 @@ def forced() -> bool:
     return bool(click.get_current_context().meta.get("simcore.force"))
 
 
+def numbers(value: Any) -> tuple[int, ...]:
+    """Whole numbers with commas between them."""
+    parts = (each.strip() for each in value.split(",")) if isinstance(value, str) else value
+    try:
+        return tuple(whole(each, 0, 10**9) for each in parts)
+    except ValueError:
+        raise ValueError("whole numbers with commas between them, for example 0,2,4") from None
+
+
 KINDS: dict[str, click.ParamType[Any]] = {
-    "count": Whole(1, 10**9),
-    "positive": POSITIVE,
-    ">0": Finite(0, min_open=True),
-    "size": Finite(0, 1e30),
-    "int": click.INT,
+    "int": Kind(seed, "N"),
+    "numbers": Kind(numbers, "N,N"),
+    "count": Kind(count, "N"),
+    "positive": Kind(factor),
+    "size": Kind(partial(number, least=0)),
     "text": click.STRING,
     "topologies": Shipped("topologies"),
     "workloads": Shipped("workloads"),
-    "seconds": Quantity(parse_ns, 1e-9),
-    "nanoseconds": Quantity(parse_ns),
-    "bytes": Quantity(parse_bytes),
-    "rate": Quantity(parse_bytes_per_s),
+    "seconds": Quantity(parse_ns, TIME, 1e-9),
+    "nanoseconds": Quantity(parse_ns, TIME),
+    "bytes": Quantity(parse_bytes, "whole bytes, for example '64 MiB'"),
+    "rate": Quantity(parse_bytes_per_s, "a bandwidth, for example '400 Gb/s'"),
 }

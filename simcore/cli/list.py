@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
-
-import click
 
 from simcore import library
 from simcore.cli.command import emit
 from simcore.cli.kinds import named
-from simcore.errors import closest
+from simcore.errors import InputError, closest
 from simcore.network.topology.load import load
 from simcore.options import SimaiOptions
 from simcore.report.table import Table, columns
@@ -48,12 +47,6 @@ def _profiles() -> Lines:
         yield name, "SimAI's closed forms; nothing is simulated"
 
 
-def _suite(suite: Any) -> str:
-    measures = {"s": "times", "bytes": "memory", "w": "power"}
-    allowed = f", {suite.tolerance:.1%} mean error allowed" if suite.tolerance else ""
-    return measures[suite.unit] + allowed + (f"; best of others: {suite.peer}" if suite.peer != "none" else "")
-
-
 def _npus() -> Lines:
     from simcore.compute.accelerators import accelerator, names
 
@@ -64,12 +57,31 @@ def _npus() -> Lines:
         yield name, f"{npu.year}, {peak}, {memory} ({npu.source})"
 
 
-def _named(place: str, said: Callable[[Any], str]) -> Lines:
-    """What is in a registry or a table, which is imported when it is listed, and what is said of it."""
+def _named(place: str, said: str | Callable[[Any], str]) -> Lines:
+    """What is in a registry or a table, imported when it is listed, and what a function or a template says of it."""
     some = named(place)
-    return ((name, said(some.get(name))) for name in some)
+    return ((name, (said.format if isinstance(said, str) else said)(some.get(name))) for name in some)
 
 
+def _fabric(one: Any) -> str:
+    inside, between = format_rate(one.ring_bytes_per_s), format_rate(one.across_bytes_per_s)
+    return f"nodes of {one.node_ranks}, rings carry {inside} inside a node and {between} between nodes"
+
+
+def _cluster(one: Any) -> str:
+    loses = f", loses {one.losses:.1%} of a step" * bool(one.losses)
+    return f"{one.accelerator}, nodes of {one.fabric.node_ranks}, fabric {one.fabric.name}{loses}"
+
+
+def _suite(one: Any) -> str:
+    allowed = f", {one.tolerance:.1%} mean error allowed" if one.tolerance else ""
+    measured: dict[str, str] = {"s": "times", "bytes": "memory", "w": "power"}
+    others = f"; best of others: {one.peer}" if one.peer != "none" else ""
+    return measured[one.unit] + allowed + others
+
+
+LOOP = "activations over {0.activations.value}, weight gradients over {0.gradients.value}"
+MODEL = "{0.layers} layers of {0.hidden}, {0.heads} heads, vocabulary of {0.vocab:,}"
 FORMATS = {
     "text": "read, written: 12-column workload of ASTRA-sim 1.0 or SimAI/AICB (header, count, one row a layer)",
     "chakra": "read, written: execution traces PREFIX.<rank>.et; older schemas are converted",
@@ -86,50 +98,23 @@ SHELVES: dict[str, tuple[str, Callable[[], Lines]]] = {
     "topologies": ("Shipped machines, for --topology", _topologies),
     "workloads": ("Shipped steps, for --workload", _workloads),
     "collectives": ("Algorithms of collectives, for system files", _collectives),
-    "loops": (
-        "Training loops of text workloads",
-        lambda: _named(
-            "simcore.workload.loops:loops",
-            lambda one: f"activations over {one.activations.value}, weight gradients over {one.gradients.value}",
-        ),
-    ),
+    "loops": ("Training loops of text workloads", partial(_named, "simcore.workload.loops:loops", LOOP)),
     "formats": ("Files that are read and written", lambda: iter(FORMATS.items())),
     "npus": ("Accelerators, for --npu and --power", _npus),
-    "models": (
-        "Shapes of models, for --model",
-        lambda: _named(
-            "simcore.model.presets:SHIPPED",
-            lambda one: f"{one.layers} layers of {one.hidden}, {one.heads} heads, vocabulary of {one.vocab:,}",
-        ),
-    ),
+    "models": ("Shapes of models, for --model", partial(_named, "simcore.model.presets:SHIPPED", MODEL)),
     "profiles": ("Timing rules, for --profile", _profiles),
     "kinds": (
         "Kinds of networks, for topology files",
-        lambda: _named("simcore.network.topology.kinds:FABRICS", lambda one: one.description),
+        partial(_named, "simcore.network.topology.kinds:FABRICS", "{0.description}"),
     ),
     "fabrics": (
         "Fabrics with measured collectives, for nccl-fabric in system files",
-        lambda: _named(
-            "simcore.system.collectives.nccl:FABRICS",
-            lambda one: (
-                f"nodes of {one.node_ranks}, rings carry {format_rate(one.ring_bytes_per_s)} inside a node"
-                f" and {format_rate(one.across_bytes_per_s)} between nodes"
-            ),
-        ),
+        partial(_named, "simcore.system.collectives.nccl:FABRICS", _fabric),
     ),
-    "systems": (
-        "Known clusters, for --cluster",
-        lambda: _named(
-            "simcore.cost.systems:CLUSTERS",
-            lambda one: (
-                f"{one.accelerator}, nodes of {one.fabric.node_ranks}, fabric {one.fabric.name}"
-                + f", loses {one.losses:.1%} of a step" * bool(one.losses)
-            ),
-        ),
-    ),
+    "systems": ("Known clusters, for --cluster", partial(_named, "simcore.cost.systems:CLUSTERS", _cluster)),
     "suites": (
         "Published measurements, for simcore validate",
-        lambda: _named("simcore.cost.published.suites:SUITES", _suite),
+        partial(_named, "simcore.cost.published.suites:SUITES", _suite),
     ),
 }
 
@@ -137,7 +122,8 @@ SHELVES: dict[str, tuple[str, Callable[[], Lines]]] = {
 def command(what: str | None) -> None:
     """List what there is of a kind, one line each; without a kind the kinds."""
     if what is not None and what not in SHELVES:
-        raise click.BadParameter(f"there is nothing called '{what}' to list; {closest(what, SHELVES)}")
+        expected = closest(what, SHELVES)
+        raise InputError.at("simcore list", "there is nothing of this kind", expected=expected, found=repr(what))
     lines = [*SHELVES[what][1]()] if what else [(kind, said) for kind, (said, _) in SHELVES.items()]
     entries = [{"name": name, "description": text} for name, text in lines]
     emit({what or "lists": entries}, lambda: Table("", columns(("name", ""), ("description", "")), lines).text(500))

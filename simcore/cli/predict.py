@@ -13,7 +13,6 @@ from simcore.cost.answer import Answer, remedies
 from simcore.cost.memory_views import occupancies, told, write_memory
 from simcore.cost.picture import step_figure
 from simcore.cost.played import program, write_step
-from simcore.errors import InputError
 from simcore.files import write_text
 from simcore.model.memory import room
 from simcore.report.plots import save
@@ -61,11 +60,6 @@ def _given(words: dict[str, Any]) -> dict[str, Any]:
     said = {name: value for name, value in words.items() if value is not None and value != ()}
     if said.pop("unfused_attention", False):
         said["fused_attention"] = False
-    if "cuts" in said:
-        numbers = said["cuts"].split(",")
-        if not all(number.strip().isdecimal() for number in numbers):
-            raise InputError.at("--cuts", "is no list of layers", expected="7,8,8,7", found=said["cuts"])
-        said["cuts"] = tuple(map(int, numbers))
     return said
 
 
@@ -118,7 +112,7 @@ def _lines(answer: Answer, document: dict[str, Any]) -> Iterator[str]:
     ]
     sizes = [(name, name, "bytes") for name in ("memory", *names)]
     yield ""
-    title = f"memory of each stage, of {format_bytes(capacity)}:"
+    title = f"Memory of each stage, of {format_bytes(capacity)}"
     yield Table(title, columns("stage", *sizes, ("room", "")), kept).text(120)
     yield from document.get("memory_over_time", [])
     if "would_fit" in document:
@@ -143,7 +137,7 @@ def _basis(document: dict[str, Any]) -> Iterator[str]:
         if sources[f"{name}_share"] >= LEAST_SHARE
     )
     away = f"mean distance to a measurement {sources['mean_distance'] or 0:.1f} octaves (factors of two)"
-    yield f"times rest on {shares}; {away}; what decides:"
+    yield f"\nTimes rest on {shares}; {away}. These kernels decide:\n"
     known = ("over_short_run", "of a short run", ".0%"), ("spread", "off by", ".0%")
     shown = ("share", "of all"), "kernel", "time_ns", *known, "source", "table", ("distance", "octaves", ".1f")
     rows = [{**one, "time_ns": one["seconds"] * 1e9} for one in sources["deciding"]]
@@ -151,6 +145,6 @@ def _basis(document: dict[str, Any]) -> Iterator[str]:
     if document["power"]:
         power = document["power"]
         yield (
-            f"{power['board_w']:,.0f} W and {power['board_j'] / 1e3:,.1f} kJ a step on each board,"
+            f"\nPower: {power['board_w']:,.0f} W and {power['board_j'] / 1e3:,.1f} kJ a step on each board,"
             f" {power['tokens_per_j']:.3g} tokens/J"
         )

@@ -10,7 +10,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
-import click
 import numpy as np
 from msgspec.structs import replace
 
@@ -18,8 +17,9 @@ from simcore.api import load_topology
 from simcore.cli.command import emit, note, option_of, warn
 from simcore.cli.kinds import forced
 from simcore.engine.settings import parse_straggler
-from simcore.errors import InputError
+from simcore.errors import InputError, wrong
 from simcore.files import make_folder, write_text
+from simcore.options import count
 from simcore.replay.build import Prepared
 from simcore.replay.kinds import categories
 from simcore.replay.pipelines.pipeline import NUMBERS, Rebuilt, compiled, pipeline_dict, pipeline_text
@@ -54,15 +54,15 @@ def _parse_scale(value: str) -> Edit:
     try:
         factor, pattern = float(number), re.compile(name)
     except (re.error, ValueError) as error:
-        raise click.BadParameter(f"expected NAME=FACTOR, for example 'gemm=0.5', found {value!r}: {error}") from error
+        raise wrong("--scale", "a regular expression and a number, gemm=0.5", value) from error
     if not (separator and name and 0 <= factor < float("inf")):
-        raise click.BadParameter(f"expected NAME=FACTOR with a factor of at least 0, found {value!r}")
+        raise wrong("--scale", "NAME=FACTOR with a factor of at least 0", value)
     which, at, ranks = name.partition("@")
     if which in HOST_TIMES:
         return host(which, factor, tuple(parse_straggler(f"{ranks}={number}")[0]) if at else ())
     if name == "synchronisation":
         if factor:
-            raise click.BadParameter(f"a wait takes what it waits for; expected synchronisation=0, found {value!r}")
+            raise wrong("--scale", "synchronisation=0, for a wait takes what it waits for", value)
         return unsynchronised()
     return changes.kinds(name, factor) if name in categories() else changes.scale(pattern, factor)
 
@@ -72,7 +72,7 @@ def fused(values: tuple[str, ...]) -> tuple[Edit, ...]:
     try:
         return tuple(changes.fused(re.compile(value)) for value in values)
     except re.error as error:
-        raise click.BadParameter(f"expected a regular expression: {error}") from error
+        raise wrong("--fuse", f"a regular expression ({error})", " ".join(values)) from error
 
 
 def stragglers(values: tuple[str, ...]) -> tuple[Edit, ...]:
@@ -86,7 +86,7 @@ def assignments(values: tuple[str, ...]) -> dict[str, int | str]:
     found = [_assignment(value) for value in values]
     for name, same in groupby(sorted(name for name, _ in found)):
         if len(list(same)) > 1:
-            raise click.BadParameter(f"{name} is set more than once: {' '.join(values)}")
+            raise wrong("--set", f"{name} once", " ".join(values))
     return dict(found)
 
 
@@ -105,12 +105,13 @@ NAMES = (*CHANGES, *PIPELINE)
 def _assignment(value: str) -> tuple[str, int | str]:
     name, _, number = value.partition("=")
     if name not in NAMES:
-        raise click.BadParameter(f"expected one of {', '.join(NAMES)}, for example dp=8, found {value!r}")
+        raise wrong("--set", f"one of {', '.join(NAMES)}, for example dp=8", value)
     if name == "schedule" and number:
         return name, number
-    if not (number.isdecimal() and int(number) > 0):
-        raise click.BadParameter(f"expected {name}=N with a whole number of at least 1, found {value!r}")
-    return name, int(number)
+    try:
+        return name, count(number)
+    except ValueError as error:
+        raise wrong("--set", f"{name}=N with {error}", value) from error
 
 
 def groups(values: tuple[str, ...]) -> dict[str, re.Pattern[str]]:
@@ -119,11 +120,11 @@ def groups(values: tuple[str, ...]) -> dict[str, re.Pattern[str]]:
     for value in values:
         role, _, pattern = value.partition("=")
         if role not in ("dp", "tp") or not pattern or role in found:
-            raise click.BadParameter(f"expected dp=REGEX or tp=REGEX, each once, found {value!r}")
+            raise wrong("--group", "dp=REGEX or tp=REGEX, each once", value)
         try:
             found[role] = re.compile(pattern)
         except re.error as error:
-            raise click.BadParameter(f"expected {role}=REGEX, found {value!r}: {error}") from error
+            raise wrong("--group", f"{role}=REGEX ({error})", value) from error
     return found
 
 
@@ -188,9 +189,9 @@ def _whats(asked: Asked) -> tuple[WhatIf, ...]:
     network = _interconnect(asked.topology, asked.system, "")
     recorded = _interconnect(asked.recorded_topology, asked.recorded_system, "recorded-")
     if recorded and not network:
-        raise click.UsageError("--recorded-topology needs --topology: a ratio has two sides")
+        raise InputError.at("--recorded-topology", "a ratio has two sides", expected="--topology T, too")
     if lost := sorted(asked.groups.keys() - {degree.role for degree in degrees}):
-        raise click.UsageError(f"--group {lost[0]} needs --set {lost[0]}=N")
+        raise InputError.at("--group", f"the degree of {lost[0]} does not change", expected=f"--set {lost[0]}=N, too")
     retimed = (Retimed(tuple(degrees), network, recorded),) if degrees or network else ()
     others = [one for one in changed if not isinstance(one, Degree)]
     overlaps = (changes.overlap(asked.overlap),) if asked.overlap else ()
@@ -201,7 +202,7 @@ def _whats(asked: Asked) -> tuple[WhatIf, ...]:
 def _interconnect(topology: str | None, system: str | None, prefix: str) -> Interconnect | None:
     """What a topology and a system file describe."""
     if topology is None and system is not None:
-        raise click.UsageError(f"--{prefix}system needs --{prefix}topology")
+        raise InputError.at(f"--{prefix}system", "belongs to a topology", expected=f"--{prefix}topology T, too")
     if topology is None:
         return None
     return Interconnect(load_topology(topology), config.read(system) if system else None)

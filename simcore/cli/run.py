@@ -146,6 +146,4 @@ def _fits(context: click.Context, parameter: click.Parameter | None, node: Node)
             parameter.type_cast_value(context, node.value)
     except InputError as error:
         node.problem(error.problems[0].message, expected=error.problems[0].expected)
-    except click.ClickException as error:
-        node.problem(error.format_message())
     return parameter is not None

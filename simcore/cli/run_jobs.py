@@ -10,7 +10,7 @@ from simcore.options import RunOptions, spelled
 from simcore.progress import meter
 from simcore.report.model import Input, Report
 from simcore.report.table import Table, columns
-from simcore.units import format_bytes, format_ns, format_ranks
+from simcore.units import format_ns, format_ranks
 
 if TYPE_CHECKING:
     from simcore.engine.jobs import JobRuns, Trial
@@ -103,12 +103,14 @@ def _text(runs: JobRuns, trials: list[Trial], network: str) -> str:
     ]
     parts.append(f"Network {network}; fairness {runs.fairness:.3f} (Jain).\n")
     parts.append(Table("", shown, rows).text(120) + "\n")
-    for link in runs.shared_links:
-        shares = [
-            f"{job} {format_bytes(size)}, {format_ns(link.gain_ns[job])}" for job, size in link.size_bytes.items()
-        ]
-        head = f"shared link {link.src} > {link.dst} (bytes, what a wider one would save)"
-        parts.append(f"{head}: {', '.join(shares)}")
+    shared = [
+        (f"{link.src} -> {link.dst}", job, size, link.gain_ns[job])
+        for link in runs.shared_links
+        for job, size in link.size_bytes.items()
+    ]
+    if shared:
+        told = columns("shared link", "job", ("bytes", "carried"), ("gain_ns", "a wider link saves"))
+        parts.append(Table("", told, shared).text(120))
     for trial in trials:
         seed = f" (seed {trial.seed})" if trial.rule == "random" else ""
         parts.append(f"placed {trial.rule}{seed}: the worst job takes {trial.worst:.3f} times its least")

@@ -113,15 +113,15 @@ def _lines(found: Found, best: Answer, document: dict[str, Any], *, explained: b
     if "network_usd" in document:
         yield f"The network costs ${document['network_usd']:,}, for any of them."
     yield "\n" + _plans("", found.best).text(120)
-    yield f"\nthe fastest, run by the engine: {document['predict']}"
+    yield f"\nTo play the fastest with the engine: {document['predict']}"
     if not explained:
-        yield "--explain: why the winner wins, and the fastest at each memory"
+        yield "--explain says why the winner wins, and the fastest at each memory."
         return
-    yield from ("", *_reasons(rivals(found)), "", _plans("fastest at each memory:", found.front).text(120))
+    yield from ("", *_reasons(rivals(found)), "", _plans("Fastest at each memory", found.front).text(120))
     low, high = document["interval_s"]
-    yield f"\nthe best takes {low:.3f} to {high:.3f} s, if it is as near as nine in ten measured steps"
+    yield f"\nThe best takes {low:.3f} to {high:.3f} s, if it is as near as nine in ten measured steps are."
     told = ", ".join(f"{one['constant']} {one['elasticity']:+.2f}" for one in document["sensitivities"])
-    yield f"follows most (change of time per change of constant): {told}"
+    yield f"It depends most on (change of time per change of constant): {told}."
 
 
 _PLAN = ("tp", "pp", "cp", "ep", "dp", ("virtual_stages", "chunks"), ("micro_batch", "micro"), "recompute", "zero")
@@ -160,9 +160,9 @@ def _reasons(others: Sequence[Rival]) -> list[str]:
     rows = [(one.choice, one.step_s, *(one.parts_s[name] for name in names), one.memory_bytes) for one in others]
     figures = [(name, _SHORT.get(name, name), "+.3f") for name in ("step", *names)]
     shown = columns(("choice", ""), *figures, ("memory", "memory", "+bytes"))
-    title = "why the winner wins: seconds and memory that the best with another choice takes more"
+    title = "Why the winner wins: seconds and memory that the best with another choice takes more"
     lines = [Table(title, shown, rows).text(WIDE)]
-    return [*lines, f"more than {SLOWEST:g} times as slow: {', '.join(slow)}"] if slow else lines
+    return [*lines, f"More than {SLOWEST:g} times as slow: {', '.join(slow)}."] if slow else lines
 
 
 _SHOWN_S, WIDE = 0.0005, 400

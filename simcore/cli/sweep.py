@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from simcore.cli.command import emit, terminal_width
-from simcore.errors import InputError
+from simcore.errors import InputError, wrong
 from simcore.progress import meter
 from simcore.sweep.report import read_results, render, unbeaten, write_files
 from simcore.sweep.study import Study, read_study
@@ -38,7 +38,7 @@ def _shard(text: str, study: Study) -> tuple[int, int]:
     found = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", text)
     part, parts = (int(number) for number in found.groups()) if found else (0, 0)
     if not 1 <= part <= parts:
-        raise InputError.at("--shard", "not a part of a study", expected="I/N, for example 1/8", found=repr(text))
+        raise wrong("--shard", "I/N, for example 1/8", text)
     if study.search:
         raise InputError.at("--shard", "Optuna draws each run from those before", expected="a grid or a list")
     return part, parts

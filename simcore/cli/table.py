@@ -15,7 +15,8 @@ from typing import Any
 import click
 
 from simcore.cli.command import Command, Group, Option
-from simcore.cli.kinds import KINDS, Finite, Named, Target, Whole, named
+from simcore.cli.kinds import KINDS, Choice, Kind, Target, named, named_one
+from simcore.options import flag, number, spelled, texts, whole
 
 HEAD = re.compile(r"\[(.*)\](?: (\S+)(?:  (.*))?)?")
 KIND = re.compile(r"^(\S+?)(\*[2+]?)?(!)?(\^)?(?:@(\S+))?(?: <(.+)>)?(?: ([=~?])(.*))?$")
@@ -106,6 +107,7 @@ def _parameter(group: str, shapes: list[str], names: str, kind: str, text: str =
     known = {each.name: each for shape in shapes for each in fields(named(shape))} if what == "-" or sign == "?" else {}
     if what == "-":
         what, usual = OF_FIELDS.get(str(known[name].type), "positive"), known[name].default
+        must = must or usual is MISSING
         sign, default = ("", "") if usual in (MISSING, None, False) else ("=", usual)
     about: dict[str, Any] = {"metavar": metavar or None, "required": bool(must), "type": _type(name, what)}
     about |= {"default": default} if sign in ("=", "~") else {}
@@ -129,23 +131,22 @@ def _type(name: str, kind: str) -> click.ParamType[Any] | None:
         return KINDS.get(kind)
     if found := RANGE.fullmatch(kind):
         low, high, real = found.groups()
-        most = float(high) if high else None
-        return Finite(float(low), most) if real else Whole(int(low), None if most is None else int(most))
+        if real:
+            return Kind(partial(number, least=float(low), most=float(high)))
+        return Kind(partial(whole, least=int(low), most=int(high) if high else None), "N")
     if kind.startswith(">"):
         return Target(kind[1:])
     if "," in kind:
-        return click.Choice([one for one in kind.split(",") if one])
+        return Choice([one for one in kind.split(",") if one])
     if kind == "word":
-        return Named(lambda: named("simcore.cost.words:CHOICES")[name])
+        return Kind(named_one(lambda: named("simcore.cost.words:CHOICES")[name]), "NAME")
     if not kind.startswith("of:"):
         raise ValueError(f"commands.txt: '{kind}' of '{name}' is no kind")
-    return Named(lambda: named(kind[3:]))
+    return Kind(named_one(lambda: named(kind[3:])), "NAME")
 
 
 def _described(options: Any) -> Iterator[Option]:
     """The options that a class of `simcore.options` describes; values are read there."""
-    from simcore.options import flag, spelled, texts
-
     for each in fields(options):
         about = each.metadata
         kind = {"is_flag": True} if about["read"] is flag else {"metavar": about["metavar"] or None}

@@ -44,7 +44,6 @@ def graph(trace: str, output: str) -> None:
 
 def timeline(trace: str, output: str, ranks: str | None, window: str | None, npu_frequency: float) -> None:
     """A trace's recorded durations, or ASTRA-sim's log of issued and completed nodes, as a timeline."""
-    artefacts.check_timeline(output)
     is_log = Path(trace).is_file() and not trace.endswith(reader.SUFFIXES)
     report = recorded.of_log(trace, npu_frequency) if is_log else recorded.of_trace(trace)
     for text in (*report.warnings, *artefacts.write_timeline(report, output, parse_selection(ranks, window, None))):

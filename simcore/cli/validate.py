@@ -13,6 +13,13 @@ from simcore.errors import InputError
 from simcore.progress import meter
 from simcore.report.plots import save
 
+COLUMNS = """\
+mean, p90, largest   how far predictions are off, whatever the direction; bias: the mean with its sign
+tolerance            the mean that a suite may have; above it the exit status is 3
+noise floor          how far runs of one job, or repeats of one configuration, differ by themselves
+source left out      the mean when nothing is fitted to the row's source
+intervals hold       rows inside the 90% interval of their prediction"""
+
 
 def command(
     suite: str | None, data: str | None, markdown: bool, rows: bool, explain: bool, engine: bool, plot: str | None
@@ -29,8 +36,12 @@ def command(
     if plot:
         save(predictions_figure(found), Path(plot))
     shown = validate.suites_table(found).markdown() if markdown else validate.text(found, rows=rows)
-    scaling = validate.scaling(found, markdown=markdown)
-    emit(validate.document(found), f"{shown}\n\n{scaling}" if scaling else shown)
+    told = (
+        shown,
+        validate.scaling(found, markdown=markdown),
+        COLUMNS if any(one.rows for one in found) and not markdown else "",
+    )
+    emit(validate.document(found), "\n\n".join(filter(None, told)))
     missed = [one.suite.name for one in found if one.missed]
     if missed:
         note(f"outside the tolerance: {', '.join(missed)}")

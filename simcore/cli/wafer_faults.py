@@ -104,30 +104,19 @@ def _slowdowns(
     return whole, [np.array(each) / max(whole, 1) for each in times]
 
 
-def _counts(text: str) -> list[int]:
-    """The numbers of faults."""
-    try:
-        counts = [int(part) for part in text.split(",")]
-    except ValueError:
-        counts = [-1]
-    if min(counts) < 0:
-        raise InputError.at("--counts", "not a list of numbers", expected="0,2,4,8", found=repr(text))
-    return counts
-
-
 def faults(
-    workload: str, topology: str, dead: str, counts: str, samples: int, seed: int, npu: str | None, output: str | None
+    workload: str, topology: str, dead: str, counts: tuple[int, ...], samples: int, seed: int, npu: str | None,
+    output: str | None,
 ) -> None:  # fmt: skip
     """Slowdown of a wafer's steps against the number of dead links or NPUs; spare rows take the place of dead NPUs."""
-    numbers = _counts(counts)
-    whole, ratios = _slowdowns(workload, topology, npu, dead, numbers, samples, seed)
+    whole, ratios = _slowdowns(workload, topology, npu, dead, counts, samples, seed)
     if output:
-        most = f"{numbers[-1]} dead {dead}: {median(ratios[-1].tolist()):.3f} times as long (median)"
+        most = f"{counts[-1]} dead {dead}: {median(ratios[-1].tolist()):.3f} times as long (median)"
         title = f"{Path(workload).stem} on {Path(topology).stem}; {most}"
-        save(titled(slowdown_figure(numbers, ratios, f"dead {dead}"), title), Path(output))
+        save(titled(slowdown_figure(counts, ratios, f"dead {dead}"), title), Path(output))
     rows = [
         {"dead": count, "slowdown": median(each.tolist()), "most": float(each.max())}
-        for count, each in zip(numbers, ratios, strict=True)
+        for count, each in zip(counts, ratios, strict=True)
     ]
     lines = (
         f"{row['dead']:>4} dead {dead}: {row['slowdown']:.3f} times as long (median), {row['most']:.3f} at most"

@@ -40,7 +40,7 @@ PARTS = {
 
 @dataclass(frozen=True)
 class Answer:
-    """A model's training step under a plan on a cluster."""
+    """The training step of a `model` under a `plan` on a `cluster`; `simcore.predict` gives it."""
 
     model: Model
     plan: Plan
@@ -58,7 +58,7 @@ class Answer:
 
     @property
     def interval_s(self) -> tuple[float, float]:
-        """What nine in ten measured steps of such jobs would lie in."""
+        """The seconds, from and to, in which nine of ten measured steps of such jobs would lie."""
         return interval(self.step_s, self.margin.share)
 
     @property

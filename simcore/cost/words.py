@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from simcore.cost.cluster import Cluster, Host, Software
 from simcore.cost.placed import fabric_of_topology, software_on, usual_fabric
 from simcore.cost.systems import CLUSTERS, RUNS
 from simcore.documents import Node, read
-from simcore.errors import InputError, Location, Problems, closest
+from simcore.errors import InputError, Location, Problem, Problems, closest, wrong
 from simcore.model.plan import (
     CONTEXTS,
     GRADIENT_BYTES,
@@ -30,6 +32,7 @@ from simcore.model.shape import Experts, Latent, Model, Weights
 from simcore.model.steps import Module
 from simcore.model.timing import Loop
 from simcore.network.topology.load import load
+from simcore.options import spelled
 from simcore.system.collectives.nccl import read_fabric
 from simcore.workload.loops import schedules
 
@@ -49,8 +52,11 @@ CHOICES: dict[str, list[str]] = {
 }
 
 
-def model_of(name: str) -> Model:
+def model_of(given: str | os.PathLike[str] | Model) -> Model:
     """A shipped model, or the one that a Hugging Face config.json or a YAML file of fields describes."""
+    if isinstance(given, Model):
+        return given
+    name = _named(given, "--model", "a shipped model's name, a file, or a Model")
     if Path(name).suffix in (".yaml", ".yml"):
         with Problems() as problems:
             model: Model = read_model(read(name, problems))
@@ -61,7 +67,7 @@ def model_of(name: str) -> Model:
 def read_model(node: Node) -> Model:
     """A model by its name, its config.json, or the fields of `Model`."""
     if isinstance(node.value, str):
-        return named_model(node.text())
+        return node.meant(named_model)
     model: Model = _built(node, Model, {"name": "model"})
     return model
 
@@ -100,10 +106,10 @@ def plan_word(name: str, node: Node, choices: list[str] | None = None) -> Any:
     """What a plan's field of this name is to be: among its choices, or of its type, from 1 on where that is usual."""
     field, choices = _PLAN[name], choices or CHOICES.get(name)
     if str(field.type).startswith("tuple"):
-        return tuple(item.choice(choices or []) for item in node.sequence())
+        return tuple(item.choice(choices) if choices else item.integer(1) for item in node.sequence())
     if choices:
         return node.choice(choices) or choices[0]
-    number = _value(node, str(field.type), None, needed=field.default == 1)
+    number = _value(node, str(field.type), None, needed=field.default in (1, MISSING))
     if number not in _NUMBERS.get(name, (number,)):
         node.problem("there is no such choice", expected=", ".join(map(str, _NUMBERS[name])))
     return number
@@ -113,8 +119,17 @@ _PLAN = {field.name: field for field in fields(Plan)}
 _NUMBERS: dict[str, Sequence[object]] = {"gradient_bytes": GRADIENT_BYTES, "zero": ZERO_LEVELS}
 
 
-def cluster_of(name: str, place: str | Location = "--cluster") -> Cluster:
+def _named(given: object, place: str, expected: str) -> str:
+    if not isinstance(given, str | os.PathLike):
+        raise wrong(place, expected, given)
+    return str(given)
+
+
+def cluster_of(given: str | os.PathLike[str] | Cluster, place: str | Location = "--cluster") -> Cluster:
     """A cluster by its name, from a file, or of accelerators with what usually joins them; InputError names others."""
+    if isinstance(given, Cluster):
+        return given
+    name = _named(given, "--cluster", "a known cluster's name, a file, or a Cluster")
     if name.lower() in CLUSTERS:
         return CLUSTERS[name.lower()]
     if Path(name).suffix in (".yaml", ".yml", ".json"):
@@ -136,10 +151,10 @@ def read_cluster(node: Node) -> Cluster:
     node.keys(required=("accelerator",), optional=(joined, "software", "run", "host"))
     if node.problems.found:
         raise InputError(node.problems.found)
-    device = accelerator(node["accelerator"].text())
+    device = node["accelerator"].meant(accelerator)
     run = node["run"].choice(list(RUNS)) if "run" in node else None
     host = _built(node["host"], Host, {}) if "host" in node else None
-    topology = load(node["topology"].text()) if joined == "topology" else None
+    topology = node["topology"].meant(load) if joined == "topology" else None
     if topology:
         joins = fabric_of_topology(topology)
     else:
@@ -162,8 +177,8 @@ def _software(node: Node, device: Accelerator) -> Software:
         return software_on(device)
     said = node["software"]
     if isinstance(said.value, str):
-        return software_on(device, said.text())
-    base = software_on(device, said["like"].text() if "like" in said else "")
+        return said.meant(partial(software_on, device))
+    base = said["like"].meant(partial(software_on, device)) if "like" in said else software_on(device)
     made: Software = _built(said, Software, _fields_of(base), also=("like",))
     return made
 
@@ -183,6 +198,7 @@ def plan_of(model: Model, cluster: Cluster, accelerators: int, words: Mapping[st
     InputError
         Where degrees do not multiply to the accelerators, or do not divide what they split.
     """
+    _check_words({"world_size": accelerators, **words})
     chosen = {"dtype": accelerator(cluster.accelerator).wide_dtype, **words}
     asked = chosen.pop("dp", None)
     plan = Plan(accelerators, chosen.pop("seq"), **chosen)
@@ -204,6 +220,18 @@ def plan_of(model: Model, cluster: Cluster, accelerators: int, words: Mapping[st
             option = f"--{name.replace('_', '-')}"
             raise InputError.at(option, "has no effect here", expected=needed, found=str(words[name]))
     return plan
+
+
+def _check_words(words: Mapping[str, Any]) -> None:
+    """InputError for words that are none of a plan's, or say what they cannot."""
+    with Problems() as problems:
+        for name, value in words.items():
+            place = spelled("accelerators" if name == "world_size" else name)
+            if name not in _PLAN and name != "dp":
+                expected = closest(name, [*_PLAN, "dp"])
+                problems.add(Problem(Location(place), "there is no such option", expected=expected))
+            elif value is not None:
+                plan_word("tp" if name == "dp" else name, Node.given(place[2:], value, place, problems))
 
 
 def acting(model: Model, plan: Plan) -> Iterator[tuple[str, bool, str]]:

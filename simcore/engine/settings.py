@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Literal
 
-from simcore.errors import InputError, closest
+from simcore.errors import InputError, closest, wrong
 from simcore.network.topology.model import Topology
 from simcore.noise import QUIET, Noise, parse_jitter
 from simcore.profiles import NetworkMode, Profile
@@ -75,12 +75,7 @@ def parse_straggler(text: str) -> tuple[list[range], float]:
         value, spans = -1.0, []
     if 0 < value < float("inf"):
         return spans, value
-    raise InputError.at(
-        "--straggler",
-        "a straggler is RANKS=FACTOR",
-        expected="ranks and a factor above 0, for example 0-3,7=1.5",
-        found=repr(text),
-    )
+    raise wrong("--straggler", "RANKS=FACTOR with a factor above 0, for example 0-3,7=1.5", text)
 
 
 def straggler_factors(

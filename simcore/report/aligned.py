@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from simcore.errors import printable
 from simcore.report.table import Table
 from simcore.report.text import wrapped
+
+K = TypeVar("K")
+V = TypeVar("V")
+W = TypeVar("W")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,11 @@ class Pair:
     def sides(self) -> tuple[int, int, int]:
         """Cells of the columns of `both`."""
         return self.a, self.b, self.difference
+
+
+def align(a: Mapping[K, V], b: Mapping[K, V], missing: W) -> Iterator[tuple[K, V | W, V | W]]:
+    """Both sides of every key: those of A in its order, then what only B has."""
+    return ((key, a.get(key, missing), b.get(key, missing)) for key in dict.fromkeys([*a, *b]))
 
 
 def both(unit: str, what: str = "") -> tuple[tuple[str, str, str], ...]:

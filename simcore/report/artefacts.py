@@ -6,11 +6,9 @@ import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import import_module
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
-from simcore.errors import InputError
 from simcore.files import folder as written_folder
 from simcore.files import suffix_of, write_bytes, write_text
 from simcore.report.model import Report
@@ -59,28 +57,12 @@ TIMELINES: dict[str, tuple[Write, Limits]] = {
 }
 
 
-def check_timeline(path: str | os.PathLike[str]) -> str:
-    """The suffix of a timeline.
-
-    InputError when none can be written there: unknown suffix, or no such folder. To be asked before a run.
-    """
-    _check_folder(path)
-    return suffix_of(path, TIMELINES, "timeline", "--timeline")
-
-
 def write_links(report: Report, path: str | os.PathLike[str]) -> None:
     """Write a picture of what the links carried; InputError when the run has no links."""
     from simcore.report.links import links_figure
 
-    _check_folder(path)
     kind = MAPS[suffix_of(path, MAPS, "picture of links", "--links")]
     write_bytes(path, _image(report, links_figure(report.timeline), kind))
-
-
-def _check_folder(path: str | os.PathLike[str]) -> None:
-    folder = Path(path).parent
-    if not folder.is_dir():
-        raise InputError.at(str(path), "the folder does not exist", expected="a folder that exists", found=str(folder))
 
 
 def write_timeline(report: Report, path: str | os.PathLike[str], selection: Selection | None = None) -> tuple[str, ...]:
@@ -89,7 +71,7 @@ def write_timeline(report: Report, path: str | os.PathLike[str], selection: Sele
     .tar(.gz) = a Kineto trace of every rank, for `simcore replay`. The answer is what it leaves out, in words.
     InputError if the suffix is unknown, the file cannot be written or the run has no such part.
     """
-    selection, suffix = selection or Selection(), check_timeline(path)
+    selection, suffix = selection or Selection(), suffix_of(path, TIMELINES, "timeline", "--timeline")
     draw, limits = TIMELINES[suffix]
     view = choose(report.timeline, selection, limits)
     if suffix in MAPS and report.timeline.pipeline and selection.ranks is None:

@@ -99,9 +99,7 @@ def _slices(timeline: Timeline, view: View, track: Track, thread: int) -> Iterat
     phases = [phase.value for phase in PhaseName]
     place = f'"pid":{track.npu_class},"tid":{thread}'
     columns = ("start_ns", "end_ns", "kind", "name", "layer", "phase", "size_bytes", "iteration")
-    for start, end, kind, name, layer, phase, size, iteration in zip(
-        *(getattr(events, column).tolist() for column in columns), strict=True
-    ):
+    for start, end, kind, name, layer, phase, size, iteration in events.rows(*columns):
         args = f'"iteration":{iteration},"bytes":{size}'
         if layer != NO_LAYER and layer < len(layers):
             args += f',"layer":{layers[layer]}'

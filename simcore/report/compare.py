@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from simcore.report.aligned import Comparison, Pair, both
+from simcore.report.aligned import Comparison, Pair, align, both
 from simcore.report.document import Option, PhaseRow, ReportDocument
 from simcore.report.table import Table, columns, signed
 from simcore.report.tables import per_iteration, phases, sum_of_phases
@@ -177,12 +177,11 @@ def _settings(a: ReportDocument, b: ReportDocument) -> Iterable[tuple[str, str, 
         if plain_a[key] != plain_b[key]:
             yield key, plain_a[key], plain_b[key]
     options_a, options_b = (report.get("options", {}) for report in (a, b))
-    for key in sorted({*options_a, *options_b}):
-        if options_a.get(key) != options_b.get(key):
-            yield key, _given(options_a.get(key)), _given(options_b.get(key))
+    for key, given_a, given_b in sorted(align(options_a, options_b, None)):
+        if given_a != given_b:
+            yield key, _given(given_a), _given(given_b)
     files_a, files_b = ({entry["role"]: entry for entry in report["inputs"]} for report in (a, b))
-    for role in dict.fromkeys([*files_a, *files_b]):
-        file_a, file_b = files_a.get(role), files_b.get(role)
+    for role, file_a, file_b in align(files_a, files_b, None):
         if (file_a and file_a["sha256"]) != (file_b and file_b["sha256"]):
             yield role, file_a["path"] if file_a else "none", file_b["path"] if file_b else "none"
 
@@ -206,8 +205,7 @@ def _by_key(report: ReportDocument) -> dict[tuple[str, int, PhaseName], PhaseRow
 
 def _layers(a: ReportDocument, b: ReportDocument) -> Iterable[LayerPair]:
     rows_a, rows_b = _by_key(a), _by_key(b)
-    for key in dict.fromkeys([*rows_a, *rows_b]):
-        row_a, row_b = (rows.get(key) or sum_of_phases(()) for rows in (rows_a, rows_b))
+    for key, row_a, row_b in align(rows_a, rows_b, sum_of_phases(())):
         only = "b" if key not in rows_a else "a" if key not in rows_b else ""
         kinds = [row["collective"] or "" for row in (row_a, row_b)]  # with an arrow where it changed
         kind = "".join(kinds) if only or not any(kinds) else _arrow(*(each or "none" for each in kinds))
@@ -229,8 +227,7 @@ def _collectives(a: ReportDocument, b: ReportDocument) -> Iterable[CollectivePai
 
 def _dims(a: ReportDocument, b: ReportDocument) -> Iterable[DimensionPair]:
     rows_a, rows_b = ({dim["index"]: dim for dim in report["dims"]} for report in (a, b))
-    for index in sorted({*rows_a, *rows_b}):
-        both_dims = rows_a.get(index), rows_b.get(index)
+    for index, *both_dims in align(rows_a, rows_b, None):
         names = [f"{dim['kind']} of {dim['npus']}" if dim else "none" for dim in both_dims]
         size = Pair(*(dim["bytes_per_npu"] if dim else 0 for dim in both_dims))
         busy = Pair(*(dim["busy_ns"] if dim else 0 for dim in both_dims))

@@ -62,7 +62,10 @@ class _Drawing:
 
 
 def timeline_figure(timeline: Timeline, view: View) -> Figure:
-    """A Gantt chart of a view: slices coloured by what they are, named where the name fits."""
+    """A Gantt chart of the `view` of a `timeline` that `simcore.report.selection.choose` gives.
+
+    Slices are coloured by what they are, and named where the name fits.
+    """
     rows = tuple(_rows(lay_out(timeline, view)))
     scale, unit = largest_unit(view.end_ns - view.start_ns)
     curves = [curve for curve in timeline.curves if curve.npu_class in view.classes]

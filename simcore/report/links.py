@@ -28,10 +28,11 @@ LARGEST_INCHES = 14.0
 
 
 def links_figure(timeline: Timeline) -> Figure:
-    """Links coloured by the bytes they carried, the title names the hottest; InputError when the run has no links.
+    """Links coloured by the bytes they carried in a `timeline` (`Report.timeline`); the title names the hottest.
 
     Where the network lies flat (meshes, tori, wafers) links are arrows, row 0 on top; a torus's links around leave the
     map at its edge. Of other networks a matrix shows them, of many nodes those with the hottest links.
+    InputError when the run has no links.
     """
     links = timeline.links
     if links is None or not len(links.size_bytes):

@@ -63,12 +63,12 @@ class Input:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Report:
-    """What a run found.
+    """What a run found; docs/report.md defines every figure. Times are whole nanoseconds, sizes bytes.
 
-    `profile` and `network` are the names of the timing rules.
+    `timeline` has every event. `profile` and `network` are the names of the timing rules, `inputs` the files that were
+    read, with their hashes, and `warnings` what the user should know.
     `noise` is what many seeds gave, `helps` what changes of the run would save, `rules` what those of the profile add,
-    `workload` what was run where it is one of rows, `options` those that were given and change figures. docs/report.md
-    defines every figure.
+    `workload` what was run where it is one of rows, `options` those that were given and change figures.
     """
 
     timeline: Timeline
@@ -165,13 +165,13 @@ class Report:
         return "; ".join((made_by, *files))
 
     def to_pandas(self, table: str = "layers") -> pandas.DataFrame:
-        """One table as a pandas frame: `layers` (a row per layer and phase), `ranks`, `dims`, `links`,
+        """The `table` as a pandas frame: `layers` (a row per layer and phase), `ranks`, `dims`, `links`,
         `iterations`, `events`, `what_would_help`; InputError for another.
         """
         return cast("pandas.DataFrame", self._frame("pandas", table))
 
     def to_polars(self, table: str = "layers") -> polars.DataFrame:
-        """One table as a polars frame; the tables are those of `to_pandas`."""
+        """The `table` as a polars frame; the tables are those of `to_pandas`."""
         return cast("polars.DataFrame", self._frame("polars", table))
 
     def _frame(self, package: str, table: str) -> object:

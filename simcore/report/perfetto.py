@@ -149,8 +149,7 @@ def _slices(view: View, track: Track, uuid: int, num_layers: int, arrows: Mappin
     events, place = view.events, number(11, uuid)
     closing = _event(number(9, SLICE_END) + place)
     opening: dict[tuple[int, ...], bytes] = {}
-    alike = zip(*(getattr(events, column)[track.rows].tolist() for column in _SLICE_COLUMNS), strict=True)
-    times = zip(events.start_ns[track.rows].tolist(), events.end_ns[track.rows].tolist(), strict=True)
+    alike, times = events.rows(*_SLICE_COLUMNS, of=track.rows), events.rows("start_ns", "end_ns", of=track.rows)
     for row, (start_ns, end_ns), key in zip(track.rows.tolist(), times, alike, strict=True):
         packet = opening.get(key)
         if packet is None:

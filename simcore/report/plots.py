@@ -55,7 +55,7 @@ LEAST_SHARE = 0.045  # of a bar; narrower parts have no room for their figure
 
 
 def image(figure: Figure, kind: Literal["png", "svg", "pdf"], about: str = "") -> bytes:
-    """The figure as a file's bytes, without dates, so that equal figures give equal bytes.
+    """The `figure` as a file's bytes, of a `kind`: "png", "svg" or "pdf". Equal figures give equal bytes (no dates).
 
     `about` goes into the file's metadata, for instance `Report.provenance`.
     """
@@ -143,7 +143,7 @@ def name_front(axes: Axes, points: Sequence[tuple[float, float]], names: Sequenc
 
 
 def breakdown_figure(document: ReportDocument) -> Figure:
-    """Where rank 0's time goes, and the layers that cost most."""
+    """Where rank 0's time goes, and the layers that cost most, of a `document` that `Report.to_dict` gives."""
     document = per_iteration(document)
     layers = layers_by_name(document)
     chosen = [layer for layer in sorted(layers, key=lambda layer: -_cost(layer))[:NUM_LAYERS] if _cost(layer)]

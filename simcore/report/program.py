@@ -157,9 +157,7 @@ class _Rank:
 
     def _read(self, events: EventTable) -> None:
         columns = ("start_ns", "end_ns", "kind", "name", "layer", "phase", "size_bytes", "iteration")
-        for start, end, kind, name, layer, phase, size, iteration in zip(
-            *(getattr(events, column).tolist() for column in columns), strict=True
-        ):
+        for start, end, kind, name, layer, phase, size, iteration in events.rows(*columns):
             if kind in (EventKind.COMPUTE, EventKind.COLLECTIVE):
                 self.times[kind, iteration, phase, layer] = start, end
                 self.sizes[phase, layer] = max(size, self.sizes.get((phase, layer), 0))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simcore.errors import InputError
+from simcore.errors import InputError, wrong
 from simcore.report.table import shorten
 from simcore.timeline.breakdown import class_figures
 from simcore.timeline.events import EventTable, Timeline
@@ -76,7 +76,7 @@ def parse_ranks(text: str) -> tuple[int, ...]:
     except ValueError:
         spans = []
     if not spans or any(span.stop - span.start > MOST_RANKS for span in spans):
-        raise InputError.at("--ranks", "not a list of ranks", expected="for example 0-3,7", found=repr(text))
+        raise wrong("--ranks", "a list of ranks, for example 0-3,7", text)
     return tuple(sorted({rank for span in spans for rank in span}))
 
 
@@ -92,8 +92,7 @@ def parse_window(text: str) -> tuple[int, int]:
     except ValueError:
         window = (0, 0)
     if not colon or window[1] <= window[0]:
-        expected = "begin:end with begin < end, for example 1ms:2.5ms (bare numbers are ns)"
-        raise InputError.at("--window", "not a window of time", expected=expected, found=repr(text))
+        raise wrong("--window", "begin:end with begin < end, for example 1ms:2.5ms (bare numbers are ns)", text)
     return window
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from simcore.report.aligned import Comparison, Pair, both
+from simcore.report.aligned import Comparison, Pair, align, both
 from simcore.report.table import Table, columns
 from simcore.report.text import PHASE_WORDS
 from simcore.units import format_bytes, format_ns
@@ -92,18 +92,9 @@ def compare_contents(a: Contents, b: Contents) -> WorkloadComparison:
     phased = all(row.phase for row in (*a.compute, *b.compute))
     groups, kinds = (a.by_group(), b.by_group()), (_times(a, phased), _times(b, phased))
     ranks = (a.num_ranks, b.num_ranks)
-    traffic = (
-        TrafficPair(
-            *key,
-            _pair([group.get(key, (0, 0))[0] for group in groups], ranks),
-            _pair([group.get(key, (0, 0))[1] for group in groups], ranks),
-        )
-        for key in dict.fromkeys([*groups[0], *groups[1]])
-    )
-    compute = (
-        ComputePair(*key, _pair([kind.get(key, 0) for kind in kinds], ranks))
-        for key in dict.fromkeys([*kinds[0], *kinds[1]])
-    )
+    sent = align(*groups, (0, 0))
+    traffic = (TrafficPair(*key, *(_pair(both, ranks) for both in zip(*sides, strict=True))) for key, *sides in sent)
+    compute = (ComputePair(kind, phase, _pair(times, ranks)) for (kind, phase), *times in align(*kinds, 0))
     return WorkloadComparison(
         (a.name, b.name),
         Pair(*ranks),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import ClassVar, NamedTuple
@@ -128,6 +128,10 @@ class EventTable:
         rows = np.flatnonzero(mask) if mask.dtype == np.bool_ else mask.astype(np.intp)
         columns = (getattr(self, column)[rows] for column in COLUMNS)
         return replace(EventTable(self.names, *columns), messages=_renumbered(self.messages, rows, len(self)))
+
+    def rows(self, *columns: str, of: NDArray[np.int64] | slice = slice(None)) -> Iterator[tuple[int, ...]]:
+        """What these columns hold, event by event, of those events."""
+        return zip(*(getattr(self, column)[of].tolist() for column in columns), strict=True)
 
 
 class FaultCount(Struct, frozen=True):
@@ -281,8 +285,10 @@ class Curve(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Timeline:
-    """All that a run left: events, when iterations began and ended, which NPUs each class stands for.
+    """All that a run left, in whole nanoseconds and bytes: what every report and picture is made of.
 
+    `events` is a table of columns, one row for everything that took time; `time_ns` is when the last of it was over.
+    `iterations` are (begin, end) of each, `links` what each link carried, `pipeline` and `wafer` what such runs add.
     `ranks[c]` are the NPUs of class c, ascending; class 0 holds NPU 0. `finish_ns[c]` is when the class was done.
     `layers` names the workload's rows, `asked` what each asks for: phase -> (collective, bytes); `dims` are the
     topology's dimensions as (kind, npus), `rated_bytes_per_s` what NPU 0 can send at in each, `streams` the names

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -183,7 +184,7 @@ def _job(node: Node, name: str) -> Job:
 
 def _graphs(node: Node, npus: int, repeats: int) -> GraphSet:
     """The graphs of a text workload's loop, or of traces, run so many times."""
-    path = library.resolve(node.text(), "workloads")
+    path = node.meant(partial(library.resolve, shelf="workloads"))
     if reader.is_trace(str(path)):
         found = reader.read_graphs(str(path), npus)
         for graph in found.graphs:

@@ -113,9 +113,12 @@ class Role(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One row: a layer's three phases, the delay after each of its collectives, and where it stands in its file.
+    """One row of a text workload: a layer by its `name`.
 
-    `loop` is the row's own training loop (13th column of HYBRID_CUSTOMIZED), '' elsewhere.
+    `forward`, `input_grad` and `weight_grad` say what each phase computes (nanoseconds) and sends (bytes). `update_ns`
+    is the delay after each of its collectives, `reserved` the file's second column, which nothing reads. `loop` is the
+    row's own training loop (13th column of HYBRID_CUSTOMIZED), '' elsewhere. `location` is its line in the file,
+    `role` whether it belongs to a micro-batch or to the end of a step.
     """
 
     name: str
@@ -159,12 +162,13 @@ class Parallelism:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Layers and the loop that drives them.
+    """A text workload: its rows, the `layers`, and the training `loop` that drives them (docs/workload-text.md).
 
-    `last_bottom_layer` belongs to the DLRM loops, `checkpoints` and `checkpoint_initiates` (layer indices) to
-    HYBRID_TRANSFORMER_FWD_IN_BCKWD, `pipeline_bytes` is what one micro-batch hands to the next stage. `stage_rows` says
-    how many rows each part of a pipelined model has; without it the rows are those of any one stage. `schedule` is the
-    order of the pipeline's cells, "" the usual one.
+    `parallelism` are the sizes of the groups in the header, `dialect` whose text it is. `name`, `location` and
+    `warnings` say where it comes from and what was odd there. `last_bottom_layer` belongs to the DLRM loops,
+    `checkpoints` and `checkpoint_initiates` (layer indices) to HYBRID_TRANSFORMER_FWD_IN_BCKWD, `pipeline_bytes` is
+    what one micro-batch hands to the next stage. `stage_rows` says how many rows each part of a pipelined model has;
+    without it the rows are those of any one stage. `schedule` is the order of the pipeline's cells, "" the usual one.
     """
 
     loop: str

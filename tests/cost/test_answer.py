@@ -6,6 +6,7 @@ import pytest
 
 import simcore
 from simcore.cli import main
+from simcore.errors import InputError
 from simcore.model.presets import model
 from simcore.model.shape import total_parameters
 
@@ -38,6 +39,25 @@ def test_utilisation_counts_six_flops_a_parameter_and_token_and_attention():
     attention = 6 * tokens * 2048 * shape.layers * shape.hidden
     flops = found.mfu * found.step_s * 1024 * 312e12
     assert flops == pytest.approx(weights + attention, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ({"tp": "two"}, "--tp: error: tp must be a whole number of at least 1"),
+        ({"tpp": 2}, "--tpp: error: there is no such option\n  expected: did you mean 'tp'?"),
+        ({"accelerators": 0}, "--accelerators: error: accelerators must be"),
+        ({"cuts": ("a", 2)}, "cuts must be"),
+        ({"model": 5}, "--model: error: wrong value\n  expected: a shipped model's name, a file, or a Model"),
+        ({"cluster": None}, "--cluster: error: wrong value"),
+    ],
+    ids=str,
+)
+def test_what_python_gives_is_checked_as_what_is_typed(words, told):
+    given = {"model": "llama-3-8b", "cluster": "h100", "accelerators": 8, "seq": 4096}
+    with pytest.raises(InputError) as caught:
+        simcore.predict(**given | words)
+    assert told in str(caught.value)
 
 
 @pytest.mark.parametrize("suffix", ["txt", "et"])

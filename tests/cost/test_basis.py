@@ -51,4 +51,4 @@ def test_the_first_screen_names_three_kernels_and_the_watts(capsys):
     told = capsys.readouterr().out
     assert told.count("aic_h100_") >= 3
     assert "tokens/J" in told
-    assert "times rest on" in told
+    assert "Times rest on" in told

@@ -180,7 +180,7 @@ def test_given_tiles_are_kept_for_every_kind(tmp_path):
         ({"defaults": {"Linear": [1, 2]}}, "\\[M, K, N\\]"),
         ({"layer": {}}, "unknown key"),
         ({"layers": {"decode*_wo": 3}}, "list of sizes"),
-        ({"layers": {"decode*_wo": [0, 1, 1]}}, ">= 1"),
+        ({"layers": {"decode*_wo": [0, 1, 1]}}, "of at least 1"),
     ],
 )
 def test_wrong_tiles_are_refused_with_their_place(tmp_path, document, words):

@@ -272,10 +272,9 @@ def _verdict(scored: Sequence[Scored]) -> str:
         return "None of these measurements can be predicted."
     mean = fsum(abs(error) for one in scored for error in one.errors) / count
     held = fsum(one.held * len(one.rows) for one in scored) / count
-    judged = f"{missed or 'no'} suite{'s' * (missed != 1)} outside the tolerance"
-    return (
-        f"{count:,} measurements are predicted with a mean error of {mean:.1%}, {held:.0%} in their interval; {judged}."
-    )
+    verdict = f"{count:,} measurements are predicted with a mean error of {mean:.1%}; {held:.0%} lie in their interval."
+    above = f"The mean of {missed} suite{'s' * (missed > 1)} is above" if missed else "No suite's mean is above"
+    return f"{verdict} {above} the tolerance."
 
 
 def _details(scored: Scored, *, rows: bool) -> Iterator[str]:

@@ -44,7 +44,7 @@ class _Sketch:
 
 
 def draw(links: LinkGraph) -> Figure:
-    """A picture of the topology; numbers are NPU ids, as a workload counts them."""
+    """A picture of `links` (`LinkGraph(topology)`); numbers are NPU ids, as a workload counts them."""
     from matplotlib.figure import Figure
 
     sketches = _sketches(links)

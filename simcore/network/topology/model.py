@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
+from typing import Any
 
-from simcore.errors import InputError
+from simcore.errors import InputError, wrong
 from simcore.network.topology.ports import PLAIN, Ports
 from simcore.noise import QUIET, Noise
 from simcore.units import parse_bytes_per_s, parse_ns
@@ -158,12 +159,13 @@ class Circuits:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """Dimensions (0 innermost: NPU ids count it first), as the workload sees them.
+    """A network as the workload sees it: `dims`, of which NPU ids count the first first.
 
-    With a `graph` one dimension of kind "Graph" stands for it. On a `wafer` the dimensions are the logical mesh without
-    the spare rows; when dead NPUs have no spare, one dimension of kind "Wafer" counts those that live. One of kind
-    "TwistedTorus" stands for the sides of a `twisted` one. `circuits` are those of an optical switch, where the file
-    names some. `noise` and `faults` are what a run adds to its links.
+    `name`, `description` and `path` say where it comes from. With a `graph` one dimension of kind "Graph" stands for
+    it. On a `wafer` the dimensions are the logical mesh without the spare rows; when dead NPUs have no spare, one
+    dimension of kind "Wafer" counts those that live. One of kind "TwistedTorus" stands for the sides of a `twisted`
+    one. `circuits` are those of an optical switch, where the file names some. `noise` and `faults` are what a run adds
+    to its links.
     """
 
     dims: tuple[Dimension, ...]
@@ -188,6 +190,7 @@ class Topology:
         """The same network with other links, for studies without files.
 
         `bandwidth` in GB/s or as "400 Gb/s", `latency` in ns or as "1.5 us"; one for all dimensions, or one each.
+        InputError for what is no such number, and for networks whose links are written one by one (graphs, wafers).
 
         >>> Topology((Dimension("Ring", 8, 50e9, 500.0),)).replace(bandwidth="400 Gb/s").dims[0].bandwidth_bytes_per_s
         50000000000.0
@@ -203,16 +206,16 @@ class Topology:
         ):
             if given is None:
                 continue
-            values = [given] * len(dims) if isinstance(given, int | float | str) else list(given)
+            values: list[Any] = [*given] if isinstance(given, list | tuple) else [given] * len(dims)
             if len(values) != len(dims):
                 expected = f"one value, or {len(dims)}"
                 raise InputError.at(name, "not a value for every dimension", expected=expected, found=str(len(values)))
             try:
                 parsed = [parse(value) for value in values]
-            except ValueError as error:
-                raise InputError.at(name, str(error)) from error
+            except (TypeError, ValueError) as error:
+                raise wrong(name, "numbers, or texts with a unit", given) from error
             if min(parsed) < 0 or (name.startswith("bandwidth") and not all(parsed)):
-                raise InputError.at(name, "not above 0", found=repr(given))
+                raise wrong(name, "above 0", given)
             dims = tuple(
                 replace(dim, **{name: value})  # type: ignore[arg-type]  # both are floats
                 for dim, value in zip(dims, parsed, strict=True)

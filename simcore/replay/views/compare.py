@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from simcore.replay.kinds import plain
-from simcore.report.aligned import Comparison, Pair, both
+from simcore.report.aligned import Comparison, Pair, align, both
 from simcore.report.table import Table, columns, shorten
 from simcore.timeline.breakdown import union_ns
 from simcore.units import format_ns
@@ -83,10 +83,10 @@ def compare_traces(a: KinetoTrace, b: KinetoTrace) -> TraceComparison:
     """Align two traces; kernels that changed most come first."""
     (figures_a, first), (figures_b, second) = _side(a), _side(b)
     steps, step_ns, busy_ns = (Pair(*both) for both in zip(figures_a, figures_b, strict=True))
-    rows = []
-    for name in sorted({*first, *second}):
-        (count_a, time_a), (count_b, time_b) = (kernels.get(name, (0, 0.0)) for kernels in (first, second))
-        rows.append(KernelPair(name, Pair(count_a, count_b), Pair(round(time_a), round(time_b))))
+    rows = [
+        KernelPair(name, Pair(count_a, count_b), Pair(round(time_a), round(time_b)))
+        for name, (count_a, time_a), (count_b, time_b) in align(first, second, (0, 0.0))
+    ]
     rows.sort(key=lambda row: (-abs(row.time_ns.difference), row.name))
     return TraceComparison((a.file, b.file), steps, step_ns, busy_ns, tuple(rows))
 

@@ -29,10 +29,10 @@ function drawHeat() {
   byId("heat-legend").replaceChildren(...words.map((word, at) => legendEntry(swatches[at], word)), between);
 }
 
-// Every rank's name where there is room, otherwise those of the first and the last row.
+// Every rank's name where there is room, otherwise those of the first and the last row; on a phone without the word.
 function nameRows() {
   const { labels } = heat, names = labels.length <= 22 ? labels : [labels[0], labels[labels.length - 1]];
-  byId("heat-ranks").append(...names.map((name) => element("span", name)));
+  byId("heat-ranks").append(...names.map((name) => element("span", innerWidth < 600 ? name.replace("ranks ", "") : name)));
 }
 
 function heatCell(event) {

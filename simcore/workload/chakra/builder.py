@@ -37,7 +37,7 @@ Depends = Iterable[GraphNode] | GraphNode
 
 
 def graph(npus: int) -> GraphBuilder:
-    """An empty graph for so many NPUs.
+    """An empty graph for `npus` NPUs, to be filled by its methods and given to `run`; InputError for none.
 
     >>> made = graph(npus=2)
     >>> first = made.compute(5)
@@ -65,7 +65,10 @@ class GraphBuilder:
         self, duration: float | str = 0, *, operations: int = 0, size: float | str = 0, depends: Depends = (),
         on: Npus = None, name: str = "compute",
     ) -> GraphNode:  # fmt: skip
-        """Computation that takes `duration`; with an accelerator given to the run, what its `operations` take."""
+        """Computation that takes `duration`.
+
+        In a run with an accelerator (`npu=`) it takes as long as `operations` FLOPs on `size` bytes take there.
+        """
         attributes = {"is_cpu_op": False, "duration_ns": TIME.of(duration, "duration")}
         if num_ops := WHOLE.of(operations, "operations"):
             attributes |= {"num_ops": num_ops, "tensor_size": SIZE.of(size, "size")}
@@ -74,20 +77,24 @@ class GraphBuilder:
     def send(
         self, src: int, dst: int, size: float | str, *, tag: int = 0, depends: Depends = (), name: str = "send"
     ) -> GraphNode:
-        """A message from `src` to `dst`, where a `recv` of that tag must take it."""
+        """A message of `size` bytes from NPU `src` to NPU `dst`, where a `recv` of the same `tag` must take it."""
         return self._transfer(NodeKind.SEND, src, src, dst, size, tag, depends, name)
 
     def recv(
         self, src: int, dst: int, size: float | str, *, tag: int = 0, depends: Depends = (), name: str = "recv"
     ) -> GraphNode:
-        """What `dst` waits for from `src`."""
+        """NPU `dst` waits for the message of `size` bytes and this `tag` that NPU `src` sends."""
         return self._transfer(NodeKind.RECV, dst, src, dst, size, tag, depends, name)
 
     def collective(
         self, kind: str, size: float | str = 0, *, depends: Depends = (), on: Npus = None, root: int | None = None,
         name: str = "",
     ) -> GraphNode:  # fmt: skip
-        """A collective among the NPUs it is `on`, in that order; of an all-gather the size is what each one gives."""
+        """A collective of a `kind` ("all_reduce", ...) among the NPUs it is `on`, in that order.
+
+        `size` is what each of them holds; of an all-gather, what each gives. `root` is the NPU of a broadcast, reduce,
+        gather or scatter.
+        """
         known = [each.value for each in CollectiveKind]
         if kind not in known:
             expected = closest(str(kind), known)
@@ -104,7 +111,7 @@ class GraphBuilder:
         return self._add(name or kind, NodeKind.COLLECTIVE, attributes, depends, ranks)
 
     def depends(self, node: GraphNode, *on: GraphNode) -> None:
-        """Let `node` wait for others as well."""
+        """Let `node` wait for the nodes `on` as well; InputError where one of them is not of its NPUs."""
         self._own(node)
         self._nodes[node.number][-1].extend(self._awaited(_shown(node), node.npus, on))
 
@@ -113,7 +120,10 @@ class GraphBuilder:
         return of_ranks([self._encoded(rank) for rank in range(self.npus)], "graph")
 
     def save(self, target: str | Path, *, force: bool = False) -> list[Path]:
-        """Write TARGET.RANK.et for every NPU, or TARGET.RANK.json for a target that ends in .json; the paths."""
+        """Write TARGET.RANK.et for every NPU, or TARGET.RANK.json for a `target` that ends in .json; the paths.
+
+        InputError where a file is there already, unless you `force` it.
+        """
         self.graphs()
         try:
             path = Path(target)
