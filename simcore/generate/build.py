@@ -79,7 +79,7 @@ def _changes(asked: Asked, base: Model) -> dict[str, Any]:
         changes["ffn"] = replace(options, hidden_size=width, swiglu=gated).ffn
     routing = _said(asked, "experts", given)
     if routing and base.experts is None:
-        raise InputError.at(f"--{min(given & {*_NAMES['experts']})}", "this model has no experts", found=base.name)
+        raise InputError.at(f"--{min(given & {*NAMES['experts']})}", "this model has no experts", found=base.name)
     if base.experts is not None:
         changes |= _expert_changes(options, given, base, base.experts, routing)
     if base.latent is not None:
@@ -88,17 +88,15 @@ def _changes(asked: Asked, base: Model) -> dict[str, Any]:
 
 
 # Whose fields -> options that say them, and the fields.
-_NAMES: dict[str, dict[str, str]] = {option.owner: {} for option in OPTIONS}
+NAMES: dict[str, dict[str, str]] = {option.owner: {} for option in OPTIONS}
 for _option in OPTIONS:
-    _NAMES[_option.owner][_option.name] = _option.field
+    NAMES[_option.owner][_option.name] = _option.field
 
 
 def _said(asked: Asked, owner: str, given: Set[str]) -> dict[str, Any]:
     """What given options say of somebody's fields."""
     values = asdict(asked.options) | asdict(asked.extra)
-    return {
-        field: 0 if values[name] is None else values[name] for name, field in _NAMES[owner].items() if name in given
-    }
+    return {field: 0 if values[name] is None else values[name] for name, field in NAMES[owner].items() if name in given}
 
 
 def _expert_changes(
@@ -121,7 +119,7 @@ def _described(asked: Asked) -> Model:
     if deepseek:
         shared = options.n_shared_expert * options.ffn
         experts = replace(experts, shared_ffn=shared, dense_layers=options.n_dense_layers)
-    told = _said(asked, "model", {*_NAMES["model"]})
+    told = _said(asked, "model", {*NAMES["model"]})
     told |= {"heads": options.heads, "ffn": options.ffn, "gated": options.swiglu or not gpt}
     return Model(
         options.model_name or options.frame.lower(),
@@ -129,7 +127,7 @@ def _described(asked: Asked) -> Model:
         tied=gpt,
         positions=options.max_position_embeddings if gpt else 0,
         norm="layer" if gpt else "rms",
-        latent=Latent(**_said(asked, "latent", {*_NAMES["latent"]})) if deepseek else None,
+        latent=Latent(**_said(asked, "latent", {*NAMES["latent"]})) if deepseek else None,
         experts=experts if options.moe_enable else None,
     )
 
@@ -167,29 +165,16 @@ def plan_of(asked: Asked, model: Model) -> Plan:
         found = f"pp: {options.pp}"
         raise InputError.at("--schedule", "there is no pipeline to schedule", expected="pp: 2 or more", found=found)
     reduced_in = extra.gradient_dtype or (options.dtype if deepspeed else "float32")
+    values = asdict(options) | asdict(extra)
+    said = {one.field: values[one.name] for one in OPTIONS if one.owner == "plan" and (values[one.name] or one.least)}
+    if deepspeed:
+        said |= {"gradients_apart": True, "pad_vocab_to": 1}
     return Plan(
-        options.world_size,
-        options.seq_length,
-        tp=options.tp,
-        cp=options.context_parallel_size,
-        ep=options.ep,
-        pp=options.pp,
-        expert_tp=extra.expert_tensor_parallel_size or options.tp,
-        virtual_stages=extra.virtual_pipeline_model_parallel_size or 1,
-        micro_batch=options.micro_batch,
-        global_batch=options.global_batch,
-        sequence_parallel=options.enable_sequence_parallel,
+        **{"expert_tp": options.tp, "recompute": "selective" if options.recompute_activations else "none"} | said,
         zero=zero,
-        recompute=extra.recompute or ("selective" if options.recompute_activations else "none"),
         dtype=number_format(options.dtype),
         gradient_bytes=max(2, int(ELEMENT_BYTES[number_format(reduced_in)])),
-        gradients_apart=deepspeed,
-        overlap=bool(extra.overlap_grad_reduce),
-        pad_vocab_to=1 if deepspeed else options.make_vocab_size_divisible_by,
-        capacity=extra.moe_expert_capacity_factor or 0.0,
         load=_load(options, extra, model.experts),
-        shard=extra.shard_ranks or 0,
-        schedule=extra.schedule or "",
         fused_attention=options.use_flash_attn or model.norm == "rms",
         dropout=model.norm == "layer",
     )
@@ -210,9 +195,9 @@ def _load(options: Options, extra: Extra, experts: Experts | None) -> float:
 def aicb_options(options: Options, model: Model) -> Options:
     """AICB's options for the same model, as far as they can say it."""
     known = asdict(options)
-    said: dict[str, Any] = {name: getattr(model, field) for name, field in _NAMES["model"].items() if name in known}
+    said: dict[str, Any] = {name: getattr(model, field) for name, field in NAMES["model"].items() if name in known}
     said |= {"num_experts": 1, "moe_router_topk": 1}
     if model.experts:
-        said |= {name: getattr(model.experts, field) for name, field in _NAMES["experts"].items()}
+        said |= {name: getattr(model.experts, field) for name, field in NAMES["experts"].items()}
         said["ffn_hidden_size"] = model.experts.ffn
     return replace(options, model_name=model.name, moe_enable=model.experts is not None, **said)

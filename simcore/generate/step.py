@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -58,6 +58,16 @@ class Step:
     gpu: str
     warnings: tuple[str, ...]
 
+    def document(self, memory: Document, warnings: Iterable[str]) -> Document:
+        """What `--json` prints of any step."""
+        return {
+            "deviations": [],
+            "header": write_header(self.workload),
+            "memory": memory,
+            "rows": [row_document(layer) for layer in self.workload.layers],
+            "warnings": [*warnings],
+        }
+
 
 def make_step(asked: Asked) -> Step:
     """Build the corrected step; times come from `comp_filepath`, otherwise from the accelerator `gpu_type`."""
@@ -112,21 +122,14 @@ def corrected_step(asked: Asked, form: str) -> Made:
     if ignored:
         under = "--compat or --format csv" if ignored == ["epoch_num"] else "--compat"
         warnings.append(f"without effect but under {under}: {', '.join(f'--{name}' for name in ignored)}")
-    document: Document = {
-        "deviations": found,
-        "header": write_header(step.workload),
-        "memory": memory,
-        "model": {
-            "name": step.model.name,
-            "parameters": total_parameters(step.model),
-            "active_parameters": total_parameters(step.model, active=True),
-            **({"mtp_parameters": mtp_parameters(step.model)} if step.model.mtp_layers else {}),
-        },
-        "rows": [row_document(layer) for layer in step.workload.layers],
-        "stage": step.stage,
-        "warnings": [*told, *warnings],
+    counted = {
+        "name": step.model.name,
+        "parameters": total_parameters(step.model),
+        "active_parameters": total_parameters(step.model, active=True),
+        **({"mtp_parameters": mtp_parameters(step.model)} if step.model.mtp_layers else {}),
     }
-
+    document = step.document(memory, (*told, *warnings))
+    document |= {"deviations": found, "model": counted, "stage": step.stage}
     plan, parts = step.plan, parts_of(block for block, _ in model_blocks(step.model, step.plan))
     shape = f"sequence {plan.seq}, micro-batch {plan.micro_batch}, tp {plan.tp}, {plan.dtype}"
     about = f"simcore: {step.model.name} on {step.gpu}, {shape}"
