@@ -9,8 +9,7 @@ from typing import Any
 
 from simcore.compute.accelerators import ELEMENT_BYTES, Accelerator, accelerator
 from simcore.cost.cluster import Cluster, Host, Software
-from simcore.cost.placed import fabric_of_topology, software_on, usual_fabric
-from simcore.cost.systems import CLUSTERS, RUNS
+from simcore.cost.systems import CLUSTERS, RUNS, fabric_of_topology, software_on, usual_fabric
 from simcore.documents import Node, read
 from simcore.errors import InputError, Location, Problems, closest
 from simcore.model.plan import (
