@@ -3,44 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, fields, replace
+from dataclasses import MISSING, fields, is_dataclass, replace
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from simcore.compute.accelerators import ELEMENT_BYTES, Accelerator, accelerator
 from simcore.cost.cluster import Cluster, Host, Software
 from simcore.cost.systems import CLUSTERS, RUNS, fabric_of_topology, software_on, usual_fabric
 from simcore.documents import Node, read
 from simcore.errors import InputError, Location, Problems, closest
-from simcore.model.plan import (
-    CONTEXTS,
-    GRADIENT_BYTES,
-    LINEAR,
-    OFFLOADED,
-    OPTIONS,
-    RECOMPUTED,
-    ZERO_LEVELS,
-    Plan,
-    check,
-    check_sizes,
-)
+from simcore.model.plan import GRADIENT_BYTES, LINEAR, OFFLOADED, OPTIONS, ZERO_LEVELS, Plan, check, check_sizes
 from simcore.model.presets import model as named_model
-from simcore.model.shape import Experts, Latent, Model, Weights
+from simcore.model.shape import Model, Weights
 from simcore.model.steps import Module
-from simcore.model.timing import Loop
 from simcore.network.topology.load import load
 from simcore.system.collectives.nccl import read_fabric
 from simcore.workload.loops import schedules
 
+
+@cache
+def _types(kind: Any) -> dict[str, Any]:
+    """Of a dataclass's fields."""
+    return get_type_hints(kind)
+
+
 # What a word may say, where not any number or yes and no.
 CHOICES: dict[str, list[str]] = {
-    "recompute": list(RECOMPUTED),
-    "recompute_method": ["block", "uniform"],
+    **{name: [*get_args(kind)] for name, kind in _types(Plan).items() if get_origin(kind) is Literal},
     "recompute_modules": [str(module) for module in Module],
     "lora_modules": list(LINEAR),
     "frozen": [str(weights) for weights in Weights],
     "offload": list(OFFLOADED),
-    "context": list(CONTEXTS),
     "attention_dtype": ["fp8"],
     "parameter_dtype": ["fp8"],
     "dtype": list(ELEMENT_BYTES),
@@ -65,7 +59,7 @@ def read_model(node: Node) -> Model:
     return model
 
 
-def _built(node: Node, kind: type[Any], given: Mapping[str, object], *, also: tuple[str, ...] = ()) -> Any:
+def _built(node: Node, kind: Any, given: Mapping[str, object], *, also: tuple[str, ...] = ()) -> Any:
     """A dataclass of numbers, flags, choices and other dataclasses from a mapping of its fields.
 
     `given`: values of fields that are not stated; `also`: words that are none.
@@ -76,39 +70,35 @@ def _built(node: Node, kind: type[Any], given: Mapping[str, object], *, also: tu
     values = dict(given)
     for name, item in node.mapping():
         if name in known:
-            values[name] = _value(item, str(known[name].type), given.get(name), needed=name in needed)
+            values[name] = _value(item, _types(kind)[name], given.get(name), needed=name in needed)
     if not set(needed) <= set(values):
         raise InputError(node.problems.found)
     return kind(**values)
 
 
-def _value(node: Node, kind: str, otherwise: object, *, needed: bool) -> object:
-    inner = {"Latent | None": Latent, "Experts | None": Experts, "Loop": Loop}.get(kind)
+def _value(node: Node, kind: Any, otherwise: object, *, needed: bool) -> object:
+    inner: Any = next(filter(is_dataclass, (kind, *get_args(kind))), None)
     if inner:
         return _built(node, inner, _fields_of(otherwise) if isinstance(otherwise, inner) else {})
-    if kind == "bool":
-        return node.flag()
-    if kind == "str":
-        return node.text()
-    if kind.startswith("Literal"):
-        return node.choice([word.strip(" \"'") for word in kind[len("Literal[") : -1].split(",")])
-    return node.number() if kind == "float" else node.integer(1 if needed else 0)
+    if get_origin(kind) is Literal:
+        return node.choice([*get_args(kind)])
+    simple = {bool: node.flag, str: node.text, float: node.number}
+    return simple[kind]() if kind in simple else node.integer(1 if needed else 0)
 
 
 def plan_word(name: str, node: Node, choices: list[str] | None = None) -> Any:
     """What a plan's field of this name is to be: among its choices, or of its type, from 1 on where that is usual."""
-    field, choices = _PLAN[name], choices or CHOICES.get(name)
-    if str(field.type).startswith("tuple"):
+    kind, choices = _types(Plan)[name], choices or CHOICES.get(name)
+    if get_origin(kind) is tuple:
         return tuple(item.choice(choices or []) for item in node.sequence())
     if choices:
         return node.choice(choices) or choices[0]
-    number = _value(node, str(field.type), None, needed=field.default == 1)
+    number = _value(node, kind, None, needed=getattr(Plan, name) == 1)
     if number not in _NUMBERS.get(name, (number,)):
         node.problem("there is no such choice", expected=", ".join(map(str, _NUMBERS[name])))
     return number
 
 
-_PLAN = {field.name: field for field in fields(Plan)}
 _NUMBERS: dict[str, Sequence[object]] = {"gradient_bytes": GRADIENT_BYTES, "zero": ZERO_LEVELS}
 
 
@@ -175,12 +165,8 @@ def _fields_of(made: Any) -> dict[str, object]:
 def plan_of(model: Model, cluster: Cluster, accelerators: int, words: Mapping[str, Any]) -> Plan:
     """The plan that the words say; degrees left out are 1, `dp` what is left of the accelerators.
 
-    The batch, where it is left out, is a micro-batch for every replica and stage.
-
-    Raises
-    ------
-    InputError
-        Where degrees do not multiply to the accelerators, or do not divide what they split.
+    The batch, where it is left out, is a micro-batch for every replica and stage. InputError where degrees do not
+    multiply to the accelerators, or do not divide what they split.
     """
     chosen = {"dtype": accelerator(cluster.accelerator).wide_dtype, **words}
     asked = chosen.pop("dp", None)

@@ -145,7 +145,7 @@ def _served(
     seq_length: int,
     fp8_dispatch: bool,
     dtype: str | None,
-    **sizes: int,
+    **sizes: Any,
 ) -> tuple[Serving, str, tuple[str, ...]]:
     """What AICB's options ask for, of a shipped or read model; the accelerator's name and what to warn about."""
     chosen = replace(named_model(config or model), mtp_layers=0)  # what predicts further tokens serves training
