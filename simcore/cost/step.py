@@ -493,13 +493,8 @@ def _exchanges(step: Collective) -> bool:
 
 def _longer(row: Layer, forward_s: float, backward_s: float, weight_s: float = 0.0) -> Layer:
     """The row with more to compute."""
-    return Layer(
-        row.name,
-        _more(row.forward, forward_s),
-        _more(row.input_grad, backward_s),
-        _more(row.weight_grad, weight_s),
-        role=row.role,
-    )
+    ahead, back, apart = map(_more, row.phases, (forward_s, backward_s, weight_s))
+    return Layer(row.name, ahead, back, apart, role=row.role)
 
 
 def _more(phase: Phase, seconds_: float) -> Phase:

@@ -133,16 +133,11 @@ class Rescaled:
 
 
 def rescaled(file: Measured, source: Roofline, source_elements: int, target: Roofline) -> Rescaled:
-    """Times of a file for another shape or accelerator.
+    """Times of a file for another shape or accelerator, that of `target`.
 
-    Parameters
-    ----------
-    file : Measured
-        Forward times, measured at the shape and on the accelerator that `source` is the roofline of.
-    source_elements : int
-        Parameters whose optimizer step the file has.
-    target : Roofline
-        What to correct. Parts that the file does not have stay as they are; gradients are as much slower as forward.
+    Those of the file are forward times, measured at the shape and on the accelerator that `source` is the roofline of,
+    and of the optimizer step of `source_elements` parameters. Parts that it does not have stay as they are; gradients
+    are as much slower as forward.
     """
     ratios: dict[Part, float] = {}
     for parts in _WRITTEN.values():

@@ -28,12 +28,6 @@ from simcore.workload.model import Layer, NodeKind, PhaseName, Role, Workload
 Skeleton = list[tuple[bytes, Operation]]
 """Of every node its encoded number and dependencies, and its operation."""
 
-_TYPES = {
-    "all_reduce": CommType.ALL_REDUCE,
-    "all_gather": CommType.ALL_GATHER,
-    "reduce_scatter": CommType.REDUCE_SCATTER,
-    "all_to_all": CommType.ALL_TO_ALL,
-}
 _JOINING = (Role.REPLICATED, Role.OPTIMIZER)  # rows that need the sums of gradients
 _BEHIND = ("isend", "dp_group", "ep_dp_group", "shard_group", "replica_group")
 
@@ -138,7 +132,7 @@ def _content(operation: Operation, rank: int, plan: Plan, groups: Groups) -> tup
     if operation.kind == "all_gather":
         size = -(-size // (operation.group_size or 1))
     group = str(groups.of(operation.group or "", rank))
-    named = {"comm_type": int(_TYPES[operation.kind]), "comm_size": size, "pg_name": group}
+    named = {"comm_type": int(CommType[operation.kind.upper()]), "comm_size": size, "pg_name": group}
     return NodeKind.COLLECTIVE, {"is_cpu_op": False, **named}
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from simcore.model.held import Held, of_weights
 from simcore.model.layer import blocks, embedding, head, mtp_blocks
@@ -97,7 +97,7 @@ class Rows:
             if step.beside is Beside.WEIGHT_GRADIENT:
                 backward, back = IDLE, step
             if at >= 0 and backward == IDLE and step.beside is Beside.PRODUCTS:
-                made[at] = _with(made[at], step.role, forward)
+                made[at] = _with(made[at], step.role, forward=forward)
             elif forward != IDLE or backward != IDLE:
                 made.append(Layer(step.name, forward, backward, role=step.role))
         flush()
@@ -249,22 +249,9 @@ def _phase(collective: Collective, kind: CollectiveKind | None) -> Phase:
     return IDLE if kind is None else Phase(0, kind, collective.size_bytes, GROUPS[collective.axis])
 
 
-def _with(
-    row: Layer,
-    role: Role | None = None,
-    forward: Phase = IDLE,
-    input_grad: Phase = IDLE,
-    weight_grad: Phase = IDLE,
-) -> Layer:
+def _with(row: Layer, role: Role | None = None, **sent: Phase) -> Layer:
     """The row with these collectives behind its computations, and the role they give it."""
-    return Layer(
-        row.name,
-        _behind(row.forward, forward),
-        _behind(row.input_grad, input_grad),
-        _behind(row.weight_grad, weight_grad),
-        role=role or row.role,
-    )
-
-
-def _behind(computed: Phase, added: Phase) -> Phase:
-    return computed if added == IDLE else replace(added, compute_ns=computed.compute_ns)
+    behind: dict[str, Any] = {
+        name: replace(phase, compute_ns=getattr(row, name).compute_ns) for name, phase in sent.items() if phase != IDLE
+    }
+    return replace(row, role=role or row.role, **behind)
