@@ -69,17 +69,16 @@ class Study:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One way to run the step, with its memory and, once simulated, its time."""
+    """One way to run the step, with its memory and its time."""
 
     plan: Plan
     memory_bytes: float
-    bound_s: float
-    prediction: Prediction | None = None
+    prediction: Prediction
 
     @property
     def step_s(self) -> float:
-        """The simulated step, the bound before that."""
-        return self.prediction.step_s if self.prediction else self.bound_s
+        """The simulated step."""
+        return self.prediction.step_s
 
 
 SLOWEST = 3.0  # steps slower than so many times the best are no trade for memory that anyone makes
@@ -310,7 +309,7 @@ def _simulate(found: Found, study: Study, fitting: Sequence[tuple[Plan, int]], t
         some = [(plan, size) for plan, size in some if found.misses(plan, size, bound_s, top)]
         if level == len(_BOUNDS):
             for plan, size in some:
-                found.add(Candidate(plan, size, bound_s, predict(model, plan, cluster)), top)
+                found.add(Candidate(plan, size, predict(model, plan, cluster)), top)
             continue
         bound = _BOUNDS[level]
         for together in [[one] for one in some] if bound is lower_bound_s else filter(None, [some]):
@@ -346,8 +345,7 @@ def rivals(found: Found) -> list[Rival]:
         told.setdefault(one.plan, (one, []))[1].append(choice)
     made, winner = [], found.best[0]
     for one, choices in told.values():
-        mine, theirs = (each.prediction.parts if each.prediction else {} for each in (winner, one))
-        parts = {name: theirs[name] - mine[name] for name in mine}
+        parts = {name: one.prediction.parts[name] - took for name, took in winner.prediction.parts.items()}
         more = one.step_s - winner.step_s, one.memory_bytes - winner.memory_bytes
         made.append(Rival(", ".join(choices), one, *more, parts))
     return made

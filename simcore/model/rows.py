@@ -210,26 +210,53 @@ class Rows:
         plan, rows = self.plan, list[Layer]()
         if plan.replicas > 1:
             rows.append(Layer("gradient_norm", weight_grad=Phase(0, ALL_REDUCE, NORM_BYTES), role=Role.NORM))
-        if plan.zero in (1, 2):
-            rows += self._both(Role.GATHER, plan.parameter_bytes, ALL_GATHER, held)
-        if plan.zero < 2 and not plan.overlap:
-            rows += self._both(Role.REDUCE, plan.gradient_bytes, REDUCE_SCATTER if plan.zero else ALL_REDUCE, held)
+        meeting = [one.row for one in sums(held, plan) if one.axis.layout(plan)[0] > 1]
+        rows += (row for row in meeting if row.role is Role.GATHER)
+        rows += (row for row in meeting if row.role is Role.REDUCE and not plan.overlap)
         if plan.shards_sequence:
             summed = Phase(0, ALL_REDUCE, plan.gradient_bytes * held.replicated)
             rows.append(Layer("replicated_gradients", summed, role=Role.REPLICATED))
         owned = held.owned(plan) if plan.zero else held.trained + held.trained_experts
         return [*rows, Layer("optimizer", Phase(self.timer.optimizer(owned)), role=Role.OPTIMIZER)]
 
-    def _both(self, role: Role, each_bytes: int, kind: CollectiveKind, held: Held) -> Iterator[Layer]:
-        """A row for ordinary parameters and one for experts, each unless its group is one rank."""
-        name = "parameter_gather" if role is Role.GATHER else "gradient_reduce"
-        groups = (
-            (name, held.trained, self.plan.replicas, Group.LOOP),
-            (f"{name}_experts", held.trained_experts, self.plan.expert_replicas, Group.DP_EP),
-        )
-        for row, count, ranks, group in groups:
-            if ranks > 1 and count:
-                yield Layer(row, weight_grad=Phase(0, kind, each_bytes * count, group), role=role)
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """Collectives that end a step, `calls` of them in turn, each of whole buffers of `size_bytes`."""
+
+    kind: CollectiveKind
+    size_bytes: int
+    axis: Axis
+    calls: int = 1
+
+    @property
+    def row(self) -> Layer:
+        """It as a row of its own."""
+        gathers = self.kind is ALL_GATHER
+        name, role = ("parameter_gather", Role.GATHER) if gathers else ("gradient_reduce", Role.REDUCE)
+        experts, group = ("_experts", Group.DP_EP) if self.axis is Axis.EXPERT_DATA else ("", Group.LOOP)
+        return Layer(f"{name}{experts}", weight_grad=Phase(0, self.kind, self.size_bytes, group), role=role)
+
+
+def sums(held: Held, plan: Plan, *, whole: bool = False, by_owners: bool = False) -> Iterator[Sum]:
+    """What ends a step for the replicated parameters, then for the experts'; nothing with ZeRO 3.
+
+    ZeRO 1 scatters the sums of the gradients (some software sends all of them to everybody: `whole`), hybrid sharding
+    sums what a rank owns over replicas; then new weights are gathered, or every owner broadcasts its own. ZeRO 2 has
+    scattered the sums before, ZeRO 3 gathers weights in the next step (Rajbhandari et al. 2020, section 7).
+    """
+    for count, axis, copies in (
+        (held.trained, Axis.DATA, Axis.REPLICAS),
+        (held.trained_experts, Axis.EXPERT_DATA, Axis.EXPERT_REPLICAS),
+    ):
+        summed, calls = count * plan.gradient_bytes, plan.sharing if by_owners else 1
+        if count and plan.zero <= 1:
+            yield Sum(ALL_REDUCE if whole or not plan.zero else REDUCE_SCATTER, summed, axis)
+        if count and plan.zero == 1 and copies.layout(plan)[0] > 1:
+            yield Sum(ALL_REDUCE, -(-summed // axis.layout(plan)[0]), copies)
+        if count and plan.zero in (1, 2):
+            kind = CollectiveKind.BROADCAST if by_owners else ALL_GATHER
+            yield Sum(kind, count * plan.parameter_bytes // calls, axis, calls)
 
 
 def _name(kernels: Sequence[Kernel]) -> str:
