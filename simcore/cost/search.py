@@ -19,7 +19,7 @@ from typing import Any
 from simcore.cost.closed.transformer import divisors
 from simcore.cost.cluster import Cluster
 from simcore.cost.predict import Prediction, busy_ns, lower_bound_s, mean_bound_s, predict, stage_bound_s
-from simcore.cost.step import Cut, cells_of, cut_of, edge, layer_plan
+from simcore.cost.step import Cut, cell_of, cells_of, cut_of, layer_plan
 from simcore.front import front
 from simcore.memory import collection_paused
 from simcore.model.memory import fullest, needs
@@ -287,7 +287,7 @@ def _balanced(study: Study, plan: Plan) -> tuple[int, ...]:
 def _each_ns(model: Model, cut: Cut, cluster: Cluster) -> list[int]:
     """How long a stage works on each kind of layer, nothing where no end of the model takes longer than all others."""
     each = [cell.busy_ns for cell, _ in cells_of(model, cut, cluster, 0)]
-    ends = (edge(model, layer_plan(cut), cluster, last=last).busy_ns for last in (False, True))
+    ends = (cell_of(model, layer_plan(cut), cluster, last).busy_ns for last in (False, True))
     return [] if len(each) == 1 and max(ends) <= each[0] else each
 
 

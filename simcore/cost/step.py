@@ -19,7 +19,7 @@ from simcore.compute.accelerators import Accelerator, accelerator
 from simcore.compute.duration import expert_exchange
 from simcore.compute.kernel import Attention
 from simcore.cost.cluster import Cluster, Software
-from simcore.model.held import NOTHING, Held, layer_parameters, of_weights
+from simcore.model.held import NOTHING, Held, of_weights
 from simcore.model.layer import accumulation, blocks, embedding, head, mtp_blocks
 from simcore.model.memory import activation_bytes, states
 from simcore.model.plan import Plan, layers_of
@@ -163,7 +163,7 @@ def cells_of(model: Model, cut: Cut, cluster: Cluster, part: int) -> list[tuple[
     """Cells of the layers of a part of the model, and how many there are of each."""
     plan = layer_plan(cut)
     return [
-        (layer(model, plan, cluster, some.kind, again=some.again, away=some.away), some.number)
+        (cell_of(model, plan, cluster, some.kind, again=some.again, away=some.away), some.number)
         for some in layers_of(model, cut.layers, cut.parts, cut.cuts, (part,))
     ]
 
@@ -171,36 +171,25 @@ def cells_of(model: Model, cut: Cut, cluster: Cluster, part: int) -> list[tuple[
 _SPLITTING = "zb-h1"  # any schedule with cells for weight gradients
 
 
-@lru_cache(maxsize=8192)
-def layer(model: Model, plan: Plan, cluster: Cluster, kind: LayerKind, *, again: bool, away: bool = False) -> Cell:
-    """A layer under a `layer_plan`, or with full recomputation done `again` before its gradients.
+_Place = LayerKind | bool
+"""A kind of layer; or an end of the model, the embedding, or if it is the last the head with the MTP modules."""
 
-    The host keeps activations and weights of those that are `away`, and moves them beside the layer's kernels.
+
+@lru_cache(maxsize=8192)
+def cell_of(
+    model: Model, plan: Plan, cluster: Cluster, place: _Place, *, again: bool = False, away: bool = False
+) -> Cell:
+    """A place under a `layer_plan`, or with full recomputation done `again` before its gradients.
+
+    The host keeps activations and weights of layers that are `away`, and moves them beside the layer's kernels.
     """
-    held, moved = layer_parameters(model, plan, kind), (0.0, 0.0)
-    if away:
-        made = activation_bytes(model, plan, kind, again=again) if plan.away("activations") else 0.0
+    held, moved = _held(_blocks(model, plan, place), plan), (0.0, 0.0)
+    if away and isinstance(place, LayerKind):
+        made = activation_bytes(model, plan, place, again=again) if plan.away("activations") else 0.0
         there = states(held, plan)[0] if plan.away("weights") else 0
         moved = max(made, there), made + there  # out and in are ways of their own
-    cell = _unsharded(model, _alone(plan), cluster, kind, again=again, moved_bytes=moved)
-    return _sharded(cell, held, plan, cluster)
-
-
-@lru_cache(maxsize=4096)
-def edge(model: Model, plan: Plan, cluster: Cluster, *, last: bool) -> Cell:
-    """The embedding, or the head with the MTP modules."""
-    held = sum((of_weights(block.weights, plan) for block in _blocks(model, plan, last)), NOTHING)
-    return _sharded(_unsharded(model, _alone(plan), cluster, last), held, plan, cluster)
-
-
-@lru_cache(maxsize=8192)
-def _alone(plan: Plan) -> Plan:
-    """The plan with nothing sharded."""
-    return plan.of_layer.but(schedule=plan.schedule)
-
-
-_Place = LayerKind | bool
-"""A kind of layer, or an end of the model: whether it is the last."""
+    alone = plan.of_layer.but(schedule=plan.schedule)  # nothing sharded
+    return _sharded(_unsharded(model, alone, cluster, place, again=again, moved_bytes=moved), held, plan, cluster)
 
 
 @lru_cache(maxsize=8192)
@@ -230,8 +219,12 @@ def _prepared(model: Model, plan: Plan, cluster: Cluster) -> Machine:
 
 def _summed(some: Sequence[Block], machine: Machine) -> tuple[Kernel, ...]:
     """Adding the gradients of blocks to those of micro-batches before."""
-    held = sum((of_weights(block.weights, machine.plan) for block in some), NOTHING)
+    held = _held(some, machine.plan)
     return accumulation(held.trained + held.trained_experts, machine.cluster.software.accumulation_bytes)
+
+
+def _held(some: Iterable[Block], plan: Plan) -> Held:
+    return sum((of_weights(block.weights, plan) for block in some), NOTHING)
 
 
 def _blocks(model: Model, plan: Plan, place: _Place) -> tuple[Block, ...]:
