@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from itertools import product
 from math import fsum
 
 from simcore.compute.accelerators import accelerator
@@ -138,12 +140,13 @@ class Answer:
     def kernels(self) -> tuple[Timed, ...]:
         """Those of a micro-batch, in all passes."""
         device, dtype, loop = accelerator(self.cluster.accelerator), self.plan.dtype, self.cluster.software.kernels
+        counts = Counter[tuple[Kernel, PhaseName]]()  # equal ones of layers of several kinds are one
+        for block, count in model_blocks(self.model, self.plan):
+            for kernel, phase in product(block.kernels, PhaseName):
+                counts.update({(one, phase): count for one in in_phase(kernel, phase)})
         return tuple(
             Timed(one, phase, count, duration(one, device, dtype, loop), computed_in(one, device, dtype))
-            for block, count in model_blocks(self.model, self.plan)
-            for kernel in block.kernels
-            for phase in PhaseName
-            for one in in_phase(kernel, phase)
+            for (one, phase), count in counts.items()
         )
 
     def deciding(self, most: int = 3) -> list[tuple[Timed, float]]:
