@@ -18,6 +18,7 @@ from simcore.cost.margins import Margin, interval, kind_of, margin_of
 from simcore.cost.played import engine_ns, network_ns
 from simcore.cost.predict import Prediction, part_cells, predict
 from simcore.errors import InputError
+from simcore.library import table
 from simcore.model.layer import blocks, head, model_blocks
 from simcore.model.memory import PEAK_MARGIN, Memory, peak, stage_memory
 from simcore.model.plan import OFFLOADED, Plan, check, seen_by
@@ -26,22 +27,7 @@ from simcore.model.steps import Block, Kernel, in_phase
 from simcore.model.timing import COLD, computed_in, duration
 from simcore.workload.model import PhaseName
 
-# Parts of a prediction -> their names in the document.
-PARTS = {
-    "compute": "compute_s",
-    "tensor_parallel": "exposed_tp_s",
-    "context_parallel": "exposed_cp_s",
-    "expert_parallel": "exposed_ep_s",
-    "sharding": "exposed_sharding_s",
-    "offload": "exposed_offload_s",
-    "pipeline_parallel": "exposed_pp_s",
-    "gradients": "exposed_dp_s",
-    "bubble": "bubble_s",
-    "optimizer": "optimizer_s",
-    "stragglers": "stragglers_s",
-    "other": "software_s",
-    "losses": "losses_s",
-}
+PARTS = dict(table(__file__, "parts.txt"))
 
 
 @dataclass(frozen=True, slots=True)

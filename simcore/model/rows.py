@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 from typing import Any, Protocol
 
+from simcore.library import table
 from simcore.model.held import Held, of_weights
 from simcore.model.layer import blocks, embedding, head, mtp_blocks
 from simcore.model.plan import Plan
@@ -26,20 +28,8 @@ NORM_BYTES = 4
 IDLE = Phase()
 GROUPS = {Axis.TENSOR: Group.LOOP, Axis.CONTEXT: Group.CP, Axis.EXPERT: Group.EP}
 
-# How a row is called: by its first part. Where tensor ranks do not meet inside a block it is one row.
-NAMES = {
-    Part.EMBEDDING: "embedding_layer",
-    Part.ATTENTION_IN: "attention_column",
-    Part.ATTENTION_CORE: "attention_row",
-    Part.CROSS_IN: "cross_column",
-    Part.CROSS_CORE: "cross_row",
-    Part.MLP_IN: "mlp_column",
-    Part.MLP_OUT: "mlp_row",
-    Part.ROUTER: "moe_router",
-    Part.EXPERTS: "moe_experts",
-    Part.COMBINE: "moe_output",
-    Part.SHARED: "shared_expert",
-}
+NAMES = dict(table(__file__, "rows.txt"))
+"""Parts of a model, by which a run of their kernels begins or between which it lies -> what its row is called."""
 
 
 class Timer(Protocol):
@@ -260,16 +250,10 @@ def sums(held: Held, plan: Plan, *, whole: bool = False, by_owners: bool = False
 
 
 def _name(kernels: Sequence[Kernel]) -> str:
-    """What a run of kernels is called."""
-    parts = {kernel.part for kernel in kernels}
-    for into, out, name in (
-        (Part.ATTENTION_IN, Part.ATTENTION_OUT, "attention_layer"),
-        (Part.CROSS_IN, Part.CROSS_OUT, "cross_layer"),
-        (Part.MLP_IN, Part.MLP_OUT, "mlp_layer"),
-    ):
-        if {into, out} <= parts:
-            return name
-    return NAMES.get(kernels[0].part, str(kernels[0].part))
+    """What a run of kernels is called: by both ends of a block where tensor ranks do not meet inside, or its first."""
+    parts = dict.fromkeys(kernel.part for kernel in kernels)
+    both = (NAMES.get(f"{one} {other}") for one, other in combinations(parts, 2))
+    return next(filter(None, both), NAMES.get(kernels[0].part, str(kernels[0].part)))
 
 
 def _phase(collective: Collective, kind: CollectiveKind | None) -> Phase:
