@@ -1,15 +1,22 @@
-"""From command line options to a model and a plan: a shipped or read model, changed by the shape options given."""
+"""From options to a model and a plan: a shipped or read model, changed by the shape options given.
+
+Options are those of a command line, or of a specification: a YAML file, made into a step when it is run.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Set
-from dataclasses import asdict, dataclass, replace
+import json
+from collections.abc import Iterator, Set
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
 from typing import Any
 
 from simcore.compute.accelerators import ELEMENT_BYTES
-from simcore.errors import InputError
-from simcore.generate.aicb.options import Options
-from simcore.generate.aicb.presets import MODELS
+from simcore.documents import Node, read
+from simcore.errors import InputError, Problem, Problems
+from simcore.generate.aicb.options import FRAMES, Options
+from simcore.generate.aicb.presets import MODELS, preset
 from simcore.generate.routing import busiest_load, expert_shares
 from simcore.model.plan import OPTIONS, Plan, Recompute
 from simcore.model.presets import model as named_model
@@ -55,6 +62,11 @@ class Asked:
     extra: Extra = Extra()
     given: Set[str] = frozenset()
     size: str | None = None
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """All options."""
+        return asdict(self.options) | asdict(self.extra)
 
 
 def model_of(asked: Asked) -> Model:
@@ -165,7 +177,7 @@ def plan_of(asked: Asked, model: Model) -> Plan:
         found = f"pp: {options.pp}"
         raise InputError.at("--schedule", "there is no pipeline to schedule", expected="pp: 2 or more", found=found)
     reduced_in = extra.gradient_dtype or (options.dtype if deepspeed else "float32")
-    values = asdict(options) | asdict(extra)
+    values = asked.values
     said = {one.field: values[one.name] for one in OPTIONS if one.owner == "plan" and (values[one.name] or one.least)}
     if deepspeed:
         said |= {"gradients_apart": True, "pad_vocab_to": 1}
@@ -201,3 +213,68 @@ def aicb_options(options: Options, model: Model) -> Options:
         said |= {name: getattr(model.experts, field) for name, field in NAMES["experts"].items()}
         said["ffn_hidden_size"] = model.experts.ffn
     return replace(options, model_name=model.name, moe_enable=model.experts is not None, **said)
+
+
+# --- specifications
+
+
+def specification(asked: Asked) -> str:
+    """The file of what was given; everything else keeps its default."""
+    names, values = {frame: name for name, frame in FRAMES.items()}, asked.values
+    chosen = {name: values[name] for name in sorted(asked.given)}
+    if asked.size:
+        chosen = {"model_size": asked.size} | chosen
+    lines = [f"generator: {names[asked.options.frame]}", "options:"]
+    return "\n".join([*lines, *(f"  {name}: {json.dumps(value)}" for name, value in chosen.items()), ""])
+
+
+@contextmanager
+def asked_in(path: str | Path, npu: str | None = None) -> Iterator[Asked]:
+    """What a specification asks for, for accelerator `npu` if one is named.
+    InputError says which key is wrong and where, also for what comes up while the step is made.
+    """
+    with Problems() as problems:
+        document = read(path, problems)
+        document.keys(required=("generator", "options"))
+        frame, values = _read(document)
+    values |= {"gpu_type": npu} if npu else {}
+    size, own = values.pop("model_size", None), {field.name for field in fields(Options)}
+    try:
+        chosen: dict[str, object] = dict(preset(frame, str(size))) if size else {}
+        chosen |= {name: value for name, value in values.items() if name in own}
+        extra = Extra(**{name: value for name, value in values.items() if name not in own})  # type: ignore[arg-type]
+        options = Options(frame=frame, **chosen)  # type: ignore[arg-type]
+        yield Asked(options, extra, set(values), str(size) if size else None)
+    except InputError as error:
+        raise InputError([_placed(problem, document) for problem in error.problems]) from error
+
+
+def _placed(problem: Problem, document: Node) -> Problem:
+    """A problem of an option, at the key that gives it; of an option that is not given, at the list of options."""
+    if problem.location.line:
+        return problem
+    options = document["options"]
+    named = problem.location.file.removeprefix("--").replace("-", "_")
+    at = next((node for key, node in options.mapping() if named in (key, str(node.value))), options)
+    name = at.name if at is not options else named
+    return replace(problem, location=at.location, message=f"{name}: {problem.message}", field=name)
+
+
+def _read(document: Node) -> tuple[str, dict[str, object]]:
+    """Framework and options; kinds are checked against the options' types."""
+    if "generator" not in document or "options" not in document:
+        return "", {}
+    frame = document["generator"].choice(FRAMES)
+    kinds = {field.name: str(field.type) for owner in (Options, Extra) for field in fields(owner)}
+    kinds = {name: kind for name, kind in kinds.items() if name != "frame"} | {"model_size": "str"}
+    document["options"].keys(optional=tuple(kinds))
+    values = {name: _read_value(node, kinds[name]) for name, node in document["options"].mapping() if name in kinds}
+    return str(frame), values
+
+
+def _read_value(node: Node, kind: str) -> object:
+    if kind.startswith("bool"):
+        return node.flag()
+    if kind.startswith("int"):
+        return node.integer(-1)
+    return node.number() if kind.startswith("float") else str(node.value)

@@ -9,9 +9,8 @@ from pathlib import Path
 
 from simcore.compute.accelerators import accelerator
 from simcore.errors import InputError
-from simcore.generate import spec
 from simcore.generate.aicb.operations import csv_text
-from simcore.generate.build import Asked, aicb_options, model_of, plan_of
+from simcore.generate.build import Asked, aicb_options, asked_in, model_of, plan_of, specification
 from simcore.generate.deviations import deviations
 from simcore.generate.durations import (
     Roofline,
@@ -95,7 +94,7 @@ def make_step(asked: Asked) -> Step:
 
 def load_step(path: str | Path, npu: str | None = None) -> Step:
     """The step of a specification, for accelerator `npu` if one is named; InputError says which key is wrong, where."""
-    with spec.asked(path, npu) as asked:
+    with asked_in(path, npu) as asked:
         return make_step(asked)
 
 
@@ -168,7 +167,7 @@ def _of_lists(step: Step) -> tuple[str, ...]:
 
 def _text(step: Step, asked: Asked, form: str) -> str:
     if form == "spec":
-        return spec.write(asked)
+        return specification(asked)
     if form == "text":
         return write(step.workload)
     whole = pipeline_workload(step.model, step.plan, step.durations)

@@ -17,9 +17,8 @@ from pathlib import Path
 from simcore.errors import InputError
 from simcore.files import write_bytes, write_text
 from simcore.generate.aicb.operations import Operation
-from simcore.generate.listing import listed_step
+from simcore.generate.listing import layout, listed_step
 from simcore.model.plan import Plan
-from simcore.model.steps import Axis
 from simcore.workload.chakra.schema import CommType
 from simcore.workload.chakra.writer import check_free, frame, metadata, node, varint
 from simcore.workload.loops.pipeline import pipeline_of
@@ -161,7 +160,7 @@ def groups_of(plan: Plan) -> Groups:
     """
     members: dict[int, tuple[int, ...]] = {}
     number: dict[tuple[str, int], int] = {}
-    for kind, (size, stride) in _layout(plan).items():
+    for kind, (size, stride) in layout(plan).items():
         for rank in range(plan.world_size if size > 1 else 0):
             if (kind, rank) in number or rank + stride * (size - 1) >= plan.world_size:
                 continue
@@ -169,19 +168,3 @@ def groups_of(plan: Plan) -> Groups:
             members[len(members) + 1] = group
             number |= {(kind, member): len(members) for member in group}
     return Groups(members, number)
-
-
-def _layout(plan: Plan) -> dict[str, tuple[int, int]]:
-    """Number of ranks and distance of neighbours of each kind of group."""
-    whole = plan.but(shard=0)
-    return {
-        "tp_group": Axis.TENSOR.layout(plan),
-        "cp_group": Axis.CONTEXT.layout(plan),
-        "dp_group": Axis.DATA.layout(whole),
-        "ep_group": Axis.EXPERT.layout(plan),
-        "ep_dp_group": Axis.EXPERT_DATA.layout(whole),
-        "shard_group": Axis.DATA.layout(plan) if plan.shard else (1, 1),
-        "replica_group": Axis.REPLICAS.layout(plan),
-        # Ranks of the first stage with those in their place in the last: both hold a tied word table.
-        "embedding_group": (min(plan.pp, 2), plan.world_size // plan.pp * (plan.pp - 1)),
-    }
