@@ -28,6 +28,7 @@ from simcore.model.timing import COLD, computed_in, duration
 from simcore.workload.model import PhaseName
 
 PARTS = dict(table(__file__, "parts.txt"))
+"""Parts of a prediction -> their names in the document."""
 
 
 @dataclass(frozen=True, slots=True)

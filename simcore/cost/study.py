@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from simcore.compute.accelerators import accelerator
-from simcore.cost.search import EVEN, SCHEDULES, UNEVEN, Study
+from simcore.cost.search import AXES, EVEN, SCHEDULES, UNEVEN, Study
 from simcore.cost.words import acting, check_size, plan_word, read_cluster, read_model
 from simcore.documents import read
 from simcore.errors import InputError, Problems
@@ -67,9 +67,6 @@ def read_study(path: str | Path) -> Study:
 
 # Where a study may say less than a plan, or other words.
 _CHOICES = {"schedule": list(SCHEDULES), "cuts": [EVEN, UNEVEN]}
-_VARY = (
-    *("tp", "pp", "cp", "ep", "micro_batch", "virtual_stages", "shard", "recompute_layers", "zero", "recompute"),
-    *_CHOICES,
-)
+_VARY = tuple(name for name in AXES if name != "dp")  # that follows
 _GIVEN = ("world_size", "seq", "global_batch", "sequence_parallel", "expert_tp")
 _FIXED = [field.name for field in fields(Plan) if field.name not in (*_VARY, *_GIVEN)]
