@@ -9,7 +9,6 @@ from functools import cached_property
 from itertools import product
 from math import fsum
 
-from simcore.compute.accelerators import accelerator
 from simcore.compute.kernel import Attention, Duration, GroupedProduct, Product, Source
 from simcore.compute.kernel import Kernel as Work
 from simcore.compute.power import energy_j as drawn_j
@@ -106,7 +105,7 @@ class Answer:
 
         Causal attention counts the tokens a query sees.
         """
-        device, plan = accelerator(self.cluster.accelerator), self.plan
+        device, plan = self.cluster.device, self.plan
         return model_flops(self.model, plan) / (self.step_s * plan.world_size * device.peak(plan.dtype))
 
     @cached_property
@@ -126,7 +125,7 @@ class Answer:
     @cached_property
     def kernels(self) -> tuple[Timed, ...]:
         """Those of a micro-batch, in all passes."""
-        device, dtype, loop = accelerator(self.cluster.accelerator), self.plan.dtype, self.cluster.software.kernels
+        device, dtype, loop = self.cluster.device, self.plan.dtype, self.cluster.software.kernels
         counts = Counter[tuple[Kernel, PhaseName]]()  # equal ones of layers of several kinds are one
         for block, count in model_blocks(self.model, self.plan):
             for kernel, phase in product(block.kernels, PhaseName):
@@ -148,7 +147,7 @@ class Answer:
         Collectives lie on lines through measured curves. `over_short_run`: how many times as long a kernel takes in a
         training loop of this software and site as in a short run from cold.
         """
-        device = accelerator(self.cluster.accelerator)
+        device = self.cluster.device
         sums, distances, tables = dict.fromkeys(Source, 0.0), [], set[str]()
         for one in self.kernels:
             sums[one.known.source] += one.seconds
@@ -182,7 +181,7 @@ class Answer:
     @property
     def energy_j(self) -> float | None:
         """Joules of one accelerator's board in a step, the mean over stages; None where it states no power limit."""
-        device, plan = accelerator(self.cluster.accelerator), self.plan
+        device, plan = self.cluster.device, self.plan
         if not device.power_w:
             return None
         runs = plan.micro_batches / plan.pp

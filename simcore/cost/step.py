@@ -15,7 +15,6 @@ from itertools import chain, takewhile
 from math import ceil, fsum
 from typing import NamedTuple
 
-from simcore.compute.accelerators import Accelerator, accelerator
 from simcore.compute.duration import expert_exchange
 from simcore.compute.kernel import Attention
 from simcore.cost.cluster import Cluster, Software
@@ -43,21 +42,16 @@ class Machine(KernelTimer):
     plan: Plan
     cluster: Cluster
 
-    @property
-    def device(self) -> Accelerator:
-        """What kernels run on."""
-        return accelerator(self.cluster.accelerator)
-
     def kernel_s(self, kernel: Kernel) -> float:
         """As software runs it."""
-        return duration(kernel, self.device, self.plan.dtype, self.cluster.software.kernels).seconds
+        return duration(kernel, self.cluster.device, self.plan.dtype, self.cluster.software.kernels).seconds
 
     def prepare(self, some: Iterable[Sequence[Kernel]]) -> None:
         """Look up all passes of kernels together."""
         kernels = [
             one for kernel in chain.from_iterable(some) for phase in PhaseName for one in in_phase(kernel, phase)
         ]
-        prepare(kernels, self.device, self.plan.dtype)
+        prepare(kernels, self.cluster.device, self.plan.dtype)
 
     def optimizer_s(self, elements: int) -> float:
         """Seconds of the optimizer; on the host gradients go there and the new weights back."""
@@ -304,7 +298,7 @@ class _Placed:
         self._expert_launches(kernels, charges, again=again)
         # Delayed 8-bit scales follow the largest values of all ranks; Blackwell scales blocks by themselves.
         attends = any(isinstance(kernel.work, Attention) for kernel in kernels)
-        if attends and plan.dtype == "fp8" and self.machine.device.year < _SCALES_BLOCKS:
+        if attends and plan.dtype == "fp8" and self.machine.cluster.device.year < _SCALES_BLOCKS:
             charges.add(Axis.DATA, self._software.scales_s, self._software.scales_s)
         rows[0] = _longer(rows[0], *charges.totals, self.machine.seconds(summed))
         rows[0] = _longer(rows[0], *self._host_s(rows, kernels, [*repeated, *summed]))
@@ -402,7 +396,7 @@ class _Placed:
         both = (
             expert_exchange(
                 stage,
-                machine.device,
+                machine.cluster.device,
                 tokens=plan.tokens // (plan.tp if plan.shards_sequence else 1),
                 hidden=self.model.hidden,
                 top_k=experts.top_k,

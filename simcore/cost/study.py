@@ -17,7 +17,6 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from simcore.compute.accelerators import accelerator
 from simcore.cost.search import AXES, EVEN, SCHEDULES, UNEVEN, Study
 from simcore.cost.words import acting, check_size, plan_word, read_cluster, read_model
 from simcore.documents import read
@@ -43,7 +42,7 @@ def read_study(path: str | Path) -> Study:
         usual: dict[str, Any] = {
             "scatter_pipeline": True,
             "context": "ring",
-            "dtype": accelerator(cluster.accelerator).wide_dtype,
+            "dtype": cluster.device.wide_dtype,
         }
         plan = Plan(count, seq, global_batch=batch, **(usual | fixed))
         for name, acts, meant in acting(model, plan):
@@ -60,7 +59,7 @@ def read_study(path: str | Path) -> Study:
         )
         names = model_name, cluster_name
         study = Study(model, plan, count, cluster, memory_bytes=limit, names=names, **varying)
-    accelerator(cluster.accelerator).peak(plan.dtype)
+    cluster.device.peak(plan.dtype)
     check_size(cluster, count)
     return study
 

@@ -168,7 +168,7 @@ def plan_of(model: Model, cluster: Cluster, accelerators: int, words: Mapping[st
     The batch, where it is left out, is a micro-batch for every replica and stage. InputError where degrees do not
     multiply to the accelerators, or do not divide what they split.
     """
-    chosen = {"dtype": accelerator(cluster.accelerator).wide_dtype, **words}
+    chosen = {"dtype": cluster.device.wide_dtype, **words}
     asked = chosen.pop("dp", None)
     plan = Plan(accelerators, chosen.pop("seq"), **chosen)
     product = plan.tp * plan.cp * plan.pp
@@ -181,7 +181,7 @@ def plan_of(model: Model, cluster: Cluster, accelerators: int, words: Mapping[st
         plan = replace(plan, global_batch=plan.dp * plan.micro_batch * plan.pp)
     if model.experts and plan.expert_tp == 1 and "sequence_parallel" not in words and plan.tp > 1:
         plan = replace(plan, sequence_parallel=True)
-    accelerator(cluster.accelerator).peak(plan.dtype)
+    cluster.device.peak(plan.dtype)
     check_size(cluster, accelerators)
     _check(model, plan)
     for name, acts, needed in acting(model, plan):

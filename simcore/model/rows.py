@@ -222,7 +222,7 @@ class Sum:
     @property
     def row(self) -> Layer:
         """It as a row of its own."""
-        gathers = self.kind is ALL_GATHER
+        gathers = self.kind not in (ALL_REDUCE, REDUCE_SCATTER)
         name, role = ("parameter_gather", Role.GATHER) if gathers else ("gradient_reduce", Role.REDUCE)
         experts, group = ("_experts", Group.DP_EP) if self.axis is Axis.EXPERT_DATA else ("", Group.LOOP)
         return Layer(f"{name}{experts}", weight_grad=Phase(0, self.kind, self.size_bytes, group), role=role)

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from simcore.compute.accelerators import accelerator
 from simcore.compute.power import node_w
 from simcore.cost.answer import Answer
 from simcore.cost.predict import Prediction
@@ -26,7 +25,7 @@ class Drawn(Question):
         cluster, one = self.step.system(), self.step.chosen()
         answer = Answer(*one, cluster)
         boards_w = self.boards * (answer.energy_j or 0.0) / answer.step_s
-        whole_w = node_w(boards_w, self.boards * accelerator(cluster.accelerator).power_w)
+        whole_w = node_w(boards_w, self.boards * cluster.device.power_w)
         return Prediction(whole_w, {"boards": boards_w, "rest": whole_w - boards_w})
 
 
