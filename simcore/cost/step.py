@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import chain, takewhile
+from itertools import chain, product, takewhile
 from math import ceil, fsum
 from typing import NamedTuple
 
@@ -22,16 +22,16 @@ from simcore.model.held import NOTHING, Held, of_weights
 from simcore.model.layer import accumulation, blocks, embedding, head, mtp_blocks
 from simcore.model.memory import activation_bytes, states
 from simcore.model.plan import Plan, layers_of
-from simcore.model.rows import Rows
+from simcore.model.rows import GROUPS, Rows
 from simcore.model.shape import LayerKind, Model, kinds
 from simcore.model.steps import Axis, Beside, Block, Collective, Kernel, Part, Step, dropped, in_phase
 from simcore.model.timing import KernelTimer, duration, prepare
 from simcore.system.collectives.nccl import collective_s
 from simcore.units import whole_ns
-from simcore.workload.model import CollectiveKind, Group, Layer, Phase, PhaseName
+from simcore.workload.model import CollectiveKind, Layer, Phase, PhaseName
 
 FORWARD, INPUT_GRAD, WEIGHT_GRAD = PhaseName.FORWARD, PhaseName.INPUT_GRAD, PhaseName.WEIGHT_GRAD
-AXES = {Group.LOOP: Axis.TENSOR, Group.CP: Axis.CONTEXT, Group.EP: Axis.EXPERT}
+AXES = {group: axis for axis, group in GROUPS.items()}
 _SHARDS_EVERY_PASS = 2  # the ZeRO level from which every micro-batch communicates
 
 
@@ -45,13 +45,6 @@ class Machine(KernelTimer):
     def kernel_s(self, kernel: Kernel) -> float:
         """As software runs it."""
         return duration(kernel, self.cluster.device, self.plan.dtype, self.cluster.software.kernels).seconds
-
-    def prepare(self, some: Iterable[Sequence[Kernel]]) -> None:
-        """Look up all passes of kernels together."""
-        kernels = [
-            one for kernel in chain.from_iterable(some) for phase in PhaseName for one in in_phase(kernel, phase)
-        ]
-        prepare(kernels, self.cluster.device, self.plan.dtype)
 
     def optimizer_s(self, elements: int) -> float:
         """Seconds of the optimizer; on the host gradients go there and the new weights back."""
@@ -207,7 +200,9 @@ def _prepared(model: Model, plan: Plan, cluster: Cluster) -> Machine:
     places: list[_Place] = [*(kind for kind, _ in layers), False, True]
     some = [_blocks(model, plan, place) for place in places]
     summed = (_summed(each, machine) for each in some)
-    machine.prepare([*summed, *(block.kernels for each in some for block in each)])
+    kernels = chain(*summed, *(block.kernels for each in some for block in each))
+    passes = [one for kernel, phase in product(kernels, PhaseName) for one in in_phase(kernel, phase)]
+    prepare(passes, cluster.device, plan.dtype)
     return machine
 
 

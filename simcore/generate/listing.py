@@ -13,14 +13,8 @@ from simcore.workload.loops.pipeline import Passage, Pipeline, Transfer, pipelin
 from simcore.workload.model import Group, Layer, Phase, PhaseName, Role, Workload
 
 FORWARD, INPUT_GRAD, WEIGHT_GRAD = PhaseName.FORWARD, PhaseName.INPUT_GRAD, PhaseName.WEIGHT_GRAD
-PHASES = {
-    ("F", False): (FORWARD,),
-    ("B", False): (INPUT_GRAD, WEIGHT_GRAD),
-    ("F", True): (FORWARD,),
-    ("B", True): (INPUT_GRAD,),
-    ("W", True): (WEIGHT_GRAD,),
-}
-"""Kind of a cell, and whether weight gradients have cells of their own -> what it computes of every row."""
+PHASES = {"F": (FORWARD,), "B": (INPUT_GRAD, WEIGHT_GRAD), "W": (WEIGHT_GRAD,)}
+"""Kind of a cell -> what it computes of every row; where weight gradients have cells of their own, the first."""
 
 
 def listed_step(
@@ -66,8 +60,9 @@ class _Lister:
     def cell(self, passage: Passage) -> Iterator[Operation]:
         """A micro-batch's rows downwards, or upwards with their gradients, the last row first."""
         kind = passage.cell.kind
+        phases = PHASES[kind][:1] if self.splits else PHASES[kind]
         for row in passage.rows if kind == "F" else reversed(passage.rows):
-            for name in PHASES[kind, self.splits]:
+            for name in phases:
                 yield from self._phase(self.workload.layers[row], name)
 
     def end(self, rows: Sequence[int]) -> Iterator[Operation]:
