@@ -13,7 +13,7 @@ from simcore.cost.cluster import Cluster, Host, Software
 from simcore.cost.systems import CLUSTERS, RUNS, fabric_of_topology, software_on, usual_fabric
 from simcore.documents import Node, read
 from simcore.errors import InputError, Location, Problems, closest
-from simcore.model.plan import GRADIENT_BYTES, LINEAR, OFFLOADED, OPTIONS, ZERO_LEVELS, Plan, check, check_sizes
+from simcore.model.plan import GRADIENT_BYTES, LINEAR, OFFLOADED, OPTIONS, ZERO_LEVELS, Plan, check
 from simcore.model.presets import model as named_model
 from simcore.model.shape import Model, Weights
 from simcore.model.steps import Module
@@ -183,7 +183,9 @@ def plan_of(model: Model, cluster: Cluster, accelerators: int, words: Mapping[st
         plan = replace(plan, sequence_parallel=True)
     cluster.device.peak(plan.dtype)
     check_size(cluster, accelerators)
-    _check(model, plan)
+    check(model, plan, _OPTIONS)
+    if plan.pp > 1:
+        _ = plan.order  # schedules that do not exist are refused, too
     for name, acts, needed in acting(model, plan):
         if name in words and not acts:
             option = f"--{name.replace('_', '-')}"
@@ -216,19 +218,3 @@ def check_size(cluster: Cluster, accelerators: int) -> None:
 # What the messages of `check` name by options of the generators, and by what of a model does not divide.
 _OPTIONS = {option.name: option.field for option in OPTIONS if option.owner == "plan"}
 _OPTIONS |= {"num_attention_heads": "tp", "ffn_hidden_size": "tp", "num_experts": "ep"}
-
-
-def _check(model: Model, plan: Plan) -> None:
-    """As `check`, with the words of this command in its messages; schedules that do not exist are refused, too."""
-    check_sizes(model)
-    try:
-        check(model, plan)
-    except InputError as error:
-        renamed = []
-        for problem in error.problems:
-            name = _OPTIONS.get(problem.field or "", problem.field or "")
-            place = Location(f"--{name.replace('_', '-')}")
-            renamed.append(replace(problem, location=place, field=name) if name else problem)
-        raise InputError(renamed) from error
-    if plan.pp > 1:
-        _ = plan.order

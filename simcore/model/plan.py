@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from itertools import accumulate, groupby, pairwise
@@ -415,15 +415,18 @@ OPTIONS = [
 ]
 
 
-def check(model: Model, plan: Plan) -> None:
-    """Raise InputError, all problems at once, for degrees that do not divide what they split."""
+def check(model: Model, plan: Plan, words: Mapping[str, str] | None = None) -> None:
+    """Raise InputError, all problems at once, for degrees that do not divide what they split.
+
+    `words`: what a command calls the options of a plan, if not as the generators do.
+    """
     check_sizes(model)
-    _refuse(_plan_sizes(plan))
+    _refuse(_plan_sizes(plan), words)
     divisions = (
         (divisor < 1 or value % divisor > 0, option, f"{value} is not divisible by {divisor}, {by}", value)
         for option, value, divisor, by in _divisions(model, plan)
     )
-    _refuse((*divisions, *_refusals(model, plan)))
+    _refuse((*divisions, *_refusals(model, plan)), words)
 
 
 def divides(model: Model, plan: Plan) -> bool:
@@ -504,9 +507,11 @@ def _between(option: str, value: int, least: int) -> Iterator[Rule]:
     yield value > MOST, option, f"the value must be {MOST:,} or less", value
 
 
-def _refuse(rules: Iterable[Rule]) -> None:
+def _refuse(rules: Iterable[Rule], words: Mapping[str, str] | None = None) -> None:
     """InputError with all rules that are broken."""
     with Problems() as problems:
         for broken, option, message, found in rules:
             if broken:
-                problems.add(Problem(Location(f"--{option}"), message, found=str(found), field=option))
+                name = (words or {}).get(option, option)
+                place = Location(f"--{name.replace('_', '-') if words else name}")
+                problems.add(Problem(place, message, found=str(found), field=name))
