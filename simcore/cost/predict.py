@@ -86,12 +86,13 @@ _WAITS = {
 }
 
 
-def mean_bound_s(model: Model, plan: Plan, cluster: Cluster) -> float:
+def mean_bound_s(model: Model, plan: Plan, cluster: Cluster, *, shared: bool) -> float:
     """As `stage_bound_s` of a stage with its share of the work, which the busiest has at least: cheaper.
 
-    0 where the host keeps some layers; where some are computed again, as if none were or all, whichever is shorter.
+    `shared`: of this plan, not of all that share differently. 0 where the host keeps some layers; where some are
+    computed again, as if none were or all, whichever is shorter.
     """
-    layers, *_, splits, sharing = _unshared(plan)
+    layers, *_, splits, sharing = cut_of(plan) if shared else _unshared(plan)
     if layers.offload_layers:
         return 0.0
     kinds = [layers]

@@ -301,22 +301,25 @@ def _simulate(found: Found, study: Study, fitting: Sequence[tuple[Plan, int]], t
     for plan, size in fitting:
         shared.setdefault(_UNSHARED(plan), []).append((plan, size))
     turn = count()
-    queue = [(mean_bound_s(model, some[0][0], cluster), 0, next(turn), some) for some in shared.values()]
+    queue = [(mean_bound_s(model, some[0][0], cluster, shared=False), 0, next(turn), some) for some in shared.values()]
     heapify(queue)
     meter().tell = lambda: 1 - len(queue) / len(shared)
     while queue:
         bound_s, level, _, some = heappop(queue)
         some = [(plan, size) for plan, size in some if found.misses(plan, size, bound_s, top)]
-        if level == len(_BOUNDS):
+        if level == _EXACT:
             for plan, size in some:
                 found.add(Candidate(plan, size, predict(model, plan, cluster)), top)
-            continue
-        bound = _BOUNDS[level]
-        for together in [[one] for one in some] if bound is lower_bound_s else filter(None, [some]):
-            heappush(queue, (bound(model, together[0][0], cluster), level + 1, next(turn), together))
+        elif level == _SHARED:
+            for one in some:
+                alone_s = mean_bound_s(model, one[0], cluster, shared=True)
+                heappush(queue, (max(bound_s, alone_s), _APART, next(turn), [one]))
+        elif some:
+            bound = lower_bound_s if level == _APART else stage_bound_s
+            heappush(queue, (bound(model, some[0][0], cluster), level + 1, next(turn), some))
 
 
-_BOUNDS = mean_bound_s, stage_bound_s, lower_bound_s  # each above the one before; the last of a plan by itself
+_SHARED, _APART, _EXACT = 1, 2, 3  # levels of bounds: from the first plans are alone, behind the last simulated
 _ROUNDING = 1 - 1e-9  # a bound and its step add up the same times in another order
 
 
