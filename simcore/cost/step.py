@@ -18,7 +18,7 @@ from typing import NamedTuple
 from simcore.compute.duration import expert_exchange
 from simcore.compute.kernel import Attention
 from simcore.cost.cluster import Cluster, Software
-from simcore.model.held import NOTHING, Held, of_weights
+from simcore.model.held import NOTHING, Held, layer_parameters, of_weights
 from simcore.model.layer import accumulation, blocks, embedding, head, mtp_blocks
 from simcore.model.memory import activation_bytes, states
 from simcore.model.plan import Plan, layers_of
@@ -170,9 +170,10 @@ def cell_of(
 
     The host keeps activations and weights of layers that are `away`, and moves them beside the layer's kernels.
     """
-    held, moved = _held(_blocks(model, plan, place), plan), (0.0, 0.0)
-    if away and isinstance(place, LayerKind):
-        made = activation_bytes(model, plan, place, again=again) if plan.away("activations") else 0.0
+    moved, kind = (0.0, 0.0), place if isinstance(place, LayerKind) else None
+    held = layer_parameters(model, plan, kind) if kind else _held(_blocks(model, plan, place), plan)
+    if away and kind:
+        made = activation_bytes(model, plan, kind, again=again) if plan.away("activations") else 0.0
         there = states(held, plan)[0] if plan.away("weights") else 0
         moved = max(made, there), made + there  # out and in are ways of their own
     alone = plan.of_layer.but(schedule=plan.schedule)  # nothing sharded
