@@ -18,8 +18,8 @@ from simcore.generate.aicb.inference import InferenceOptions
 from simcore.generate.aicb.options import FRAMES, Options
 from simcore.generate.aicb.presets import preset
 from simcore.generate.build import Asked, Extra
+from simcore.generate.inference import inference_step, inference_traces
 from simcore.generate.made import Made
-from simcore.generate.serving import inference_step, inference_traces
 from simcore.generate.step import contents_of_step, corrected_step, make_step, write_traces
 from simcore.report.selection import parse_ranks
 from simcore.report.workload import write_summary

@@ -13,6 +13,7 @@ from simcore import files
 from simcore.cli.command import emit, warn
 from simcore.cli.kinds import forced
 from simcore.errors import InputError, wrong
+from simcore.files import beside
 from simcore.generate import collectives
 from simcore.generate.likeness import learnt, likeness
 from simcore.generate.synthetic import learn, merge, project, sample, together
@@ -26,7 +27,8 @@ from simcore.system.plans.plan import Plan
 from simcore.system.plans.schedule import to_text
 from simcore.units import format_bytes, format_ns
 from simcore.workload.chakra import reader, writer
-from simcore.workload.model import CollectiveKind
+from simcore.workload.chakra.groups import read_groups
+from simcore.workload.model import CollectiveKind, GraphSet
 
 MOST_DIMENSION = 31
 
@@ -78,8 +80,7 @@ def _involved(dims: tuple[int, ...] | None) -> list[bool]:
 def synthetic(sources: tuple[str, ...], npus: int | None, length: int | None, seed: int, output: str) -> None:
     """Traces statistically similar to given ones, without their names and sizes; what was learnt, and how alike."""
     counts = [1 if Path(source).is_file() else len(reader.files_of_set(source)) or 1 for source in sources]
-    graphs = [reader.read_graphs(source, count) for source, count in zip(sources, counts, strict=True)]
-    masters = together([merge(graph) for graph in graphs], sources)
+    masters = together([merge(_graphs(*source)) for source in zip(sources, counts, strict=True)], sources)
     model = learn(*masters, path=sources[0])
     made = sample(model, length=length or 0, seed=seed)
     files = {Path(f"{output}.{rank}.et"): data for rank, data in enumerate(project(made, npus or 0))}
@@ -87,6 +88,12 @@ def synthetic(sources: tuple[str, ...], npus: int | None, length: int | None, se
     scores = [{"source": source} | likeness(each, made) for source, each in zip(sources, masters, strict=True)]
     known = learnt(model, masters)
     emit({"schema": "simcore.synthesis/1", "learnt": known, "sources": scores}, lambda: _synthesis(known, scores))
+
+
+def _graphs(source: str, npus: int) -> GraphSet:
+    """The traces of a set, with the groups that stand beside them."""
+    groups = beside(source, "groups.json")
+    return reader.read_graphs(source, npus, read_groups(groups, npus) if groups else {})
 
 
 def _synthesis(known: dict[str, Any], scores: list[dict[str, Any]]) -> str:

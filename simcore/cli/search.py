@@ -96,7 +96,7 @@ def _entries(some: Sequence[Candidate]) -> list[dict[str, Any]]:
         {
             "step_s": one.step_s,
             "memory_bytes": int(one.memory_bytes),
-            "parts_s": one.prediction.parts if one.prediction else {},
+            "parts_s": one.prediction.parts,
             **axes(one.plan),
             "recompute_layers": one.plan.recompute_layers,
             "layers": list(one.plan.cuts),

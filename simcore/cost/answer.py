@@ -1,41 +1,68 @@
-"""The answer of `simcore predict`: time, its parts, rates, memory and what would fit, and what it all rests on."""
+"""The answer of `simcore predict`: time, its parts, rates, memory and what would fit; kernels on which it all rests."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from itertools import product
 from math import fsum
 
-from simcore.compute.accelerators import accelerator
-from simcore.cost.basis import Basis
+from simcore.compute.kernel import Attention, Duration, GroupedProduct, Product, Source
+from simcore.compute.kernel import Kernel as Work
+from simcore.compute.power import energy_j as drawn_j
 from simcore.cost.cluster import Cluster
 from simcore.cost.margins import Margin, interval, kind_of, margin_of
 from simcore.cost.played import engine_ns, network_ns
-from simcore.cost.predict import Prediction, predict
+from simcore.cost.predict import Prediction, part_cells, predict
 from simcore.errors import InputError
-from simcore.model.layer import blocks, head
+from simcore.library import table
+from simcore.model.layer import blocks, head, model_blocks
 from simcore.model.memory import PEAK_MARGIN, Memory, peak, stage_memory
 from simcore.model.plan import OFFLOADED, Plan, check, seen_by
 from simcore.model.shape import Model, kinds
-from simcore.model.steps import Block
+from simcore.model.steps import Block, Kernel, in_phase
+from simcore.model.timing import COLD, computed_in, duration
+from simcore.workload.model import PhaseName
 
-# Parts of a prediction -> their names in the document.
-PARTS = {
-    "compute": "compute_s",
-    "tensor_parallel": "exposed_tp_s",
-    "context_parallel": "exposed_cp_s",
-    "expert_parallel": "exposed_ep_s",
-    "sharding": "exposed_sharding_s",
-    "offload": "exposed_offload_s",
-    "pipeline_parallel": "exposed_pp_s",
-    "gradients": "exposed_dp_s",
-    "bubble": "bubble_s",
-    "optimizer": "optimizer_s",
-    "stragglers": "stragglers_s",
-    "other": "software_s",
-    "losses": "losses_s",
-}
+PARTS = dict(table(__file__, "parts.txt"))
+"""Parts of a prediction -> their names in the document."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """A kernel of a micro-batch in one pass, how often the model has it, what one takes and in which type."""
+
+    kernel: Kernel
+    phase: PhaseName
+    count: int
+    known: Duration
+    dtype: str
+
+    @property
+    def seconds(self) -> float:
+        """Of all of them."""
+        return self.count * self.known.seconds
+
+    def __str__(self) -> str:
+        return f"{self.kernel.part.replace('_', ' ')}: {told(self.kernel.work)}, {self.phase.value.replace('_', ' ')}"
+
+
+def told(work: Work) -> str:
+    """A kernel's work in a few words.
+
+    >>> told(Product(4096, 1024, 512)), told(Attention(1, 32, 8, 4096, 4096, 128))
+    ('4096 x 1024 x 512', '1 x 32 heads, 4096 tokens')
+    """
+    if isinstance(work, Product):
+        return f"{work.batch} of " * (work.batch > 1) + f"{work.m} x {work.n} x {work.k}"
+    if isinstance(work, GroupedProduct):
+        return f"{work.experts} of {work.tokens // work.experts} x {work.n} x {work.k}"
+    if isinstance(work, Attention):
+        queries = f"{work.queries} of " * (work.queries < work.keys)
+        return f"{work.batch} x {work.heads} heads, {queries}{work.keys} tokens"
+    return f"{work.operation.value} pass over {work.bytes / 1e6:.0f} MB"
 
 
 @dataclass(frozen=True)
@@ -78,7 +105,7 @@ class Answer:
 
         Causal attention counts the tokens a query sees.
         """
-        device, plan = accelerator(self.cluster.accelerator), self.plan
+        device, plan = self.cluster.device, self.plan
         return model_flops(self.model, plan) / (self.step_s * plan.world_size * device.peak(plan.dtype))
 
     @cached_property
@@ -96,17 +123,77 @@ class Answer:
         return None if found_ns is None else found_ns * 1e-9
 
     @cached_property
-    def basis(self) -> Basis:
-        """The kernels, and what their times rest on."""
-        return Basis(self.model, self.plan, self.cluster)
+    def kernels(self) -> tuple[Timed, ...]:
+        """Those of a micro-batch, in all passes."""
+        device, dtype, loop = self.cluster.device, self.plan.dtype, self.cluster.software.kernels
+        counts = Counter[tuple[Kernel, PhaseName]]()  # equal ones of layers of several kinds are one
+        for block, count in model_blocks(self.model, self.plan):
+            for kernel, phase in product(block.kernels, PhaseName):
+                counts.update({(one, phase): count for one in in_phase(kernel, phase)})
+        return tuple(
+            Timed(one, phase, count, duration(one, device, dtype, loop), computed_in(one, device, dtype))
+            for (one, phase), count in counts.items()
+        )
+
+    def deciding(self, most: int = 3) -> list[tuple[Timed, float]]:
+        """The kernels that take longest in all, with their share of all kernels' time."""
+        whole = fsum(one.seconds for one in self.kernels)
+        first = sorted(self.kernels, key=lambda one: -one.seconds)[:most]
+        return [(one, one.seconds / whole) for one in first]
 
     def sources(self) -> dict[str, object]:
-        """What times of kernels and collectives rest on, as shares of their sum."""
-        return self.basis.sources()
+        """What times of kernels and collectives rest on, as shares of their sum.
+
+        Collectives lie on lines through measured curves. `over_short_run`: how many times as long a kernel takes in a
+        training loop of this software and site as in a short run from cold.
+        """
+        device = self.cluster.device
+        sums, distances, tables = dict.fromkeys(Source, 0.0), [], set[str]()
+        for one in self.kernels:
+            sums[one.known.source] += one.seconds
+            tables |= {one.known.table} - {""}
+            if one.known.source is not Source.ROOFLINE:
+                distances.append((one.seconds, one.known.distance))
+        parts = range(self.plan.outline.parts)
+        cells = (each for part in parts for each in part_cells(self.model, self.plan, self.cluster, part))
+        exposed_s = fsum(count * fsum(cell.waits.values()) for cell, count in cells)
+        if exposed_s:
+            sums[Source.INTERPOLATED] += exposed_s
+            tables.add(f"nccl {self.cluster.fabric.name}")
+        whole, known_s = fsum(sums.values()), fsum(seconds for seconds, _ in distances)
+        mean = fsum(seconds * distance for seconds, distance in distances) / known_s if known_s else None
+        shares: dict[str, object] = {f"{source.value}_share": seconds / whole for source, seconds in sums.items()}
+        return shares | {
+            "mean_distance": mean,
+            "tables": sorted(tables),
+            "deciding": [
+                {
+                    "kernel": str(one),
+                    "share": share,
+                    **asdict(one.known),
+                    "source": one.known.source.value,
+                    "over_short_run": one.known.seconds / duration(one.kernel, device, self.plan.dtype, COLD).seconds,
+                }
+                for one, share in self.deciding()
+            ],
+        }
+
+    @property
+    def energy_j(self) -> float | None:
+        """Joules of one accelerator's board in a step, the mean over stages; None where it states no power limit."""
+        device, plan = self.cluster.device, self.plan
+        if not device.power_w:
+            return None
+        runs = plan.micro_batches / plan.pp
+        again = {PhaseName.FORWARD: 2.0} if plan.recompute == "full" else {}
+        made = [(one.kernel.work, runs * again.get(one.phase, 1.0) * one.seconds, one.dtype) for one in self.kernels]
+        busy_s = fsum(seconds for _, seconds, _ in made)
+        shrunk = min(1.0, self.step_s / busy_s)  # layers computed again only in part
+        return drawn_j([(work, seconds * shrunk, dtype) for work, seconds, dtype in made], self.step_s, device)
 
     def power(self) -> dict[str, float] | None:
         """Watts and joules of a board in a step, and tokens per joule; None where no power limit is stated."""
-        energy_j = self.basis.energy_j(self.step_s)
+        energy_j = self.energy_j
         if energy_j is None:
             return None
         watts = energy_j / self.step_s

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from simcore.compute.accelerators import accelerator
+from simcore.compute.accelerators import Accelerator, accelerator
 from simcore.hashed import Hashed
 from simcore.model.timing import LOOP, Loop
 from simcore.network.topology.model import Topology
@@ -98,11 +98,16 @@ class Cluster(Hashed):
     topology: Topology | None = None
 
     @property
+    def device(self) -> Accelerator:
+        """One of the accelerators."""
+        return accelerator(self.accelerator)
+
+    @property
     def host(self) -> Host:
         """An accelerator's share of its host: as stated, or what it usually stands in."""
-        return self.own_host or _HOSTS.get(accelerator(self.accelerator).preset, Host())
+        return self.own_host or _HOSTS.get(self.device.preset, Host())
 
     @property
     def memory_bytes(self) -> int:
         """Memory of one device that a step may take, beside what software reserves of it."""
-        return max(0, accelerator(self.accelerator).memory_bytes - self.software.reserved_bytes)
+        return max(0, self.device.memory_bytes - self.software.reserved_bytes)

@@ -15,7 +15,7 @@ from itertools import accumulate
 from math import log, log2
 from pathlib import Path
 
-from simcore.compute.accelerators import ELEMENT_BYTES, accelerator
+from simcore.compute.accelerators import ELEMENT_BYTES
 from simcore.cost.cluster import Cluster
 from simcore.model.plan import Plan
 from simcore.model.shape import Model
@@ -78,7 +78,7 @@ class Margin:
 
 def kind_of(model: Model, plan: Plan, cluster: Cluster) -> Kind:
     """What kind of job it is."""
-    device = accelerator(cluster.accelerator)
+    device = cluster.device
     sort = "lora" if plan.lora_rank else "experts" if model.experts else "dense"
     bits = round(8 * ELEMENT_BYTES[plan.dtype])
     return Kind(cluster.software.family, device.preset, device.maker, bits, round(log2(plan.world_size)), sort)

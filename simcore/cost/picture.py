@@ -79,5 +79,4 @@ def front_figure(found: Found, asked: str = "") -> Figure:
 
 
 def _settings(one: Candidate) -> str:
-    degrees = ((name, getattr(one.plan, name)) for name in ("tp", "pp", "cp", "ep", "dp"))
-    return " ".join(f"{name} {value}" for name, value in degrees if value > 1) + f" {one.plan.schedule_name}"
+    return f"{one.plan.degrees.replace(',', '')} {one.plan.schedule_name}"

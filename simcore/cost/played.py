@@ -15,7 +15,7 @@ from math import fsum
 from pathlib import Path
 
 from simcore.cost.cluster import Cluster
-from simcore.cost.predict import gradient_sums, message_bytes, messages_ns, part_cells, predict
+from simcore.cost.predict import gradient_sums, message_bytes, messages_ns, part_cells, predict, sum_s
 from simcore.cost.step import Cell
 from simcore.engine.run import simulate
 from simcore.engine.settings import Settings
@@ -102,12 +102,9 @@ def _ends(model: Model, plan: Plan, cluster: Cluster) -> tuple[Layer, ...]:
     apart = plan.overlap or plan.sharing == 1 or plan.sharing < plan.replicas
     sums = [] if apart else gradient_sums(model, plan, cluster.software)
     shown = [one for one in sums if one.axis is Axis.DATA and one.calls == 1]
-    after_s -= fsum(one.seconds(plan, cluster) for one in shown)
-    gather, reduce = ("parameter_gather", Role.GATHER), ("gradient_reduce", Role.REDUCE)
+    after_s -= fsum(sum_s(one, plan, cluster) for one in shown)
     # The upward pass comes to the last row first.
-    rows = [
-        Layer(name, weight_grad=Phase(0, one.kind, one.size_bytes), role=role)
-        for one in reversed(shown)
-        for name, role in (gather if one.kind is CollectiveKind.ALL_GATHER else reduce,)
-    ]
-    return (*rows, Layer("optimizer", Phase(whole_ns(1e9 * after_s)), role=Role.OPTIMIZER))
+    return (
+        *(one.row for one in reversed(shown)),
+        Layer("optimizer", Phase(whole_ns(1e9 * after_s)), role=Role.OPTIMIZER),
+    )

@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.cost.cluster import Cluster, Software
-from simcore.cost.step import Cell, Cut, Machine, cells_of, cut_of, edge, layer_plan
+from simcore.cost.step import Cell, Cut, Machine, cell_of, cells_of, cut_of, layer_plan
 from simcore.model.held import fullest_parameters, tied_gradient_bytes
 from simcore.model.plan import Plan, alike, stage_parts
+from simcore.model.rows import Sum, sums
 from simcore.model.shape import Model
 from simcore.model.steps import Axis
 from simcore.system.collectives.nccl import Fabric, collective_s, point_to_point_s
@@ -175,8 +176,8 @@ def part_cells(model: Model, plan: Plan, cluster: Cluster, part: int) -> list[tu
 
 
 def _cells(model: Model, cut: Cut, cluster: Cluster, part: int) -> list[tuple[Cell, int]]:
-    first = [(edge(model, layer_plan(cut), cluster, last=False), 1)] if part == 0 else []
-    ends = [(edge(model, layer_plan(cut), cluster, last=True), 1)] if part == cut.parts - 1 else []
+    first = [(cell_of(model, layer_plan(cut), cluster, False), 1)] if part == 0 else []
+    ends = [(cell_of(model, layer_plan(cut), cluster, True), 1)] if part == cut.parts - 1 else []
     return [*first, *cells_of(model, cut, cluster, part), *ends]
 
 
@@ -251,44 +252,15 @@ _BACKWARD_SHARE = 2 / 3  # of a micro-batch's time: two products against the for
 _BUCKETS = 8  # gradient buckets of a stage, the last of which nothing can hide
 
 
-@dataclass(frozen=True, slots=True)
-class GradientSum:
-    """Collectives that end a step, `calls` of them in turn, each of whole buffers of `size_bytes`."""
-
-    kind: CollectiveKind
-    size_bytes: int
-    axis: Axis
-    calls: int = 1
-
-    def seconds(self, plan: Plan, cluster: Cluster) -> float:
-        """What they take by themselves."""
-        return self.calls * Machine(plan, cluster).collective_s(self.kind, self.size_bytes, self.axis)
-
-
-def gradient_sums(model: Model, plan: Plan, software: Software) -> list[GradientSum]:
-    """What ends a step for the replicated parameters, then for the experts'; nothing with ZeRO 3.
-
-    ZeRO 1 scatters the sums of the gradients (some software sends all of them to everybody), hybrid sharding sums what
-    a rank owns over replicas; then new weights are gathered, or every owner broadcasts its own. ZeRO 2 has scattered
-    the sums before, ZeRO 3 gathers weights in the next step (Rajbhandari et al. 2020, section 7).
-    """
+def gradient_sums(model: Model, plan: Plan, software: Software) -> list[Sum]:
+    """What ends a step."""
     held = fullest_parameters(model, plan)
-    found = list[GradientSum]()
-    for count, axis, copies in (
-        (held.trained, Axis.DATA, Axis.REPLICAS),
-        (held.trained_experts, Axis.EXPERT_DATA, Axis.EXPERT_REPLICAS),
-    ):
-        summed, calls = count * plan.gradient_bytes, plan.sharing if software.owners_broadcast else 1
-        whole = not plan.zero or software.sums_whole
-        if count and plan.zero <= 1:
-            kind = CollectiveKind.ALL_REDUCE if whole else CollectiveKind.REDUCE_SCATTER
-            found.append(GradientSum(kind, summed, axis))
-        if count and plan.zero == 1 and copies.layout(plan)[0] > 1:
-            found.append(GradientSum(CollectiveKind.ALL_REDUCE, -(-summed // axis.layout(plan)[0]), copies))
-        if count and plan.zero in (1, 2):
-            kind = CollectiveKind.BROADCAST if software.owners_broadcast else CollectiveKind.ALL_GATHER
-            found.append(GradientSum(kind, count * plan.parameter_bytes // calls, axis, calls))
-    return found
+    return list(sums(held, plan, whole=software.sums_whole, by_owners=software.owners_broadcast))
+
+
+def sum_s(one: Sum, plan: Plan, cluster: Cluster) -> float:
+    """What it takes by itself."""
+    return one.calls * Machine(plan, cluster).collective_s(one.kind, one.size_bytes, one.axis)
 
 
 _COPIES = (Axis.REPLICAS, Axis.EXPERT_REPLICAS)
@@ -302,7 +274,7 @@ def _gradients_s(model: Model, plan: Plan, cluster: Cluster, pipeline_s: float) 
     exposed. An approximation: sums over replicas of a shard hide behind all of the backward, for nothing (the one
     system that was measured grows by 2.7 % from 16 to 512 accelerators).
     """
-    taken = [(one, one.seconds(plan, cluster)) for one in gradient_sums(model, plan, cluster.software)]
+    taken = [(one, sum_s(one, plan, cluster)) for one in gradient_sums(model, plan, cluster.software)]
     copies = fsum(took for one, took in taken if one.axis in _COPIES)
     whole, after = (fsum(took for one, took in taken if (one.calls > 1) == turns) for turns in (0, 1))
     if plan.overlap:

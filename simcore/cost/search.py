@@ -19,7 +19,7 @@ from typing import Any
 from simcore.cost.closed.transformer import divisors
 from simcore.cost.cluster import Cluster
 from simcore.cost.predict import Prediction, busy_ns, lower_bound_s, mean_bound_s, predict, stage_bound_s
-from simcore.cost.step import Cut, cells_of, cut_of, edge, layer_plan
+from simcore.cost.step import Cut, cell_of, cells_of, cut_of, layer_plan
 from simcore.front import front
 from simcore.memory import collection_paused
 from simcore.model.memory import fullest, needs
@@ -69,17 +69,16 @@ class Study:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One way to run the step, with its memory and, once simulated, its time."""
+    """One way to run the step, with its memory and its time."""
 
     plan: Plan
     memory_bytes: float
-    bound_s: float
-    prediction: Prediction | None = None
+    prediction: Prediction
 
     @property
     def step_s(self) -> float:
-        """The simulated step, the bound before that."""
-        return self.prediction.step_s if self.prediction else self.bound_s
+        """The simulated step."""
+        return self.prediction.step_s
 
 
 SLOWEST = 3.0  # steps slower than so many times the best are no trade for memory that anyone makes
@@ -288,7 +287,7 @@ def _balanced(study: Study, plan: Plan) -> tuple[int, ...]:
 def _each_ns(model: Model, cut: Cut, cluster: Cluster) -> list[int]:
     """How long a stage works on each kind of layer, nothing where no end of the model takes longer than all others."""
     each = [cell.busy_ns for cell, _ in cells_of(model, cut, cluster, 0)]
-    ends = (edge(model, layer_plan(cut), cluster, last=last).busy_ns for last in (False, True))
+    ends = (cell_of(model, layer_plan(cut), cluster, last).busy_ns for last in (False, True))
     return [] if len(each) == 1 and max(ends) <= each[0] else each
 
 
@@ -310,7 +309,7 @@ def _simulate(found: Found, study: Study, fitting: Sequence[tuple[Plan, int]], t
         some = [(plan, size) for plan, size in some if found.misses(plan, size, bound_s, top)]
         if level == _EXACT:
             for plan, size in some:
-                found.add(Candidate(plan, size, bound_s, predict(model, plan, cluster)), top)
+                found.add(Candidate(plan, size, predict(model, plan, cluster)), top)
         elif level == _SHARED:
             for one in some:
                 alone_s = mean_bound_s(model, one[0], cluster, shared=True)
@@ -349,8 +348,7 @@ def rivals(found: Found) -> list[Rival]:
         told.setdefault(one.plan, (one, []))[1].append(choice)
     made, winner = [], found.best[0]
     for one, choices in told.values():
-        mine, theirs = (each.prediction.parts if each.prediction else {} for each in (winner, one))
-        parts = {name: theirs[name] - mine[name] for name in mine}
+        parts = {name: one.prediction.parts[name] - took for name, took in winner.prediction.parts.items()}
         more = one.step_s - winner.step_s, one.memory_bytes - winner.memory_bytes
         made.append(Rival(", ".join(choices), one, *more, parts))
     return made

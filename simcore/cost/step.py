@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import chain, takewhile
+from itertools import chain, product, takewhile
 from math import ceil, fsum
 from typing import NamedTuple
 
-from simcore.compute.accelerators import Accelerator, accelerator
 from simcore.compute.duration import expert_exchange
 from simcore.compute.kernel import Attention
 from simcore.cost.cluster import Cluster, Software
@@ -23,16 +22,16 @@ from simcore.model.held import NOTHING, Held, layer_parameters, of_weights
 from simcore.model.layer import accumulation, blocks, embedding, head, mtp_blocks
 from simcore.model.memory import activation_bytes, states
 from simcore.model.plan import Plan, layers_of
-from simcore.model.rows import Rows
+from simcore.model.rows import GROUPS, Rows
 from simcore.model.shape import LayerKind, Model, kinds
 from simcore.model.steps import Axis, Beside, Block, Collective, Kernel, Part, Step, dropped, in_phase
 from simcore.model.timing import KernelTimer, duration, prepare
 from simcore.system.collectives.nccl import collective_s
 from simcore.units import whole_ns
-from simcore.workload.model import CollectiveKind, Group, Layer, Phase, PhaseName
+from simcore.workload.model import CollectiveKind, Layer, Phase, PhaseName
 
 FORWARD, INPUT_GRAD, WEIGHT_GRAD = PhaseName.FORWARD, PhaseName.INPUT_GRAD, PhaseName.WEIGHT_GRAD
-AXES = {Group.LOOP: Axis.TENSOR, Group.CP: Axis.CONTEXT, Group.EP: Axis.EXPERT}
+AXES = {group: axis for axis, group in GROUPS.items()}
 _SHARDS_EVERY_PASS = 2  # the ZeRO level from which every micro-batch communicates
 
 
@@ -43,21 +42,9 @@ class Machine(KernelTimer):
     plan: Plan
     cluster: Cluster
 
-    @property
-    def device(self) -> Accelerator:
-        """What kernels run on."""
-        return accelerator(self.cluster.accelerator)
-
     def kernel_s(self, kernel: Kernel) -> float:
         """As software runs it."""
-        return duration(kernel, self.device, self.plan.dtype, self.cluster.software.kernels).seconds
-
-    def prepare(self, some: Iterable[Sequence[Kernel]]) -> None:
-        """Look up all passes of kernels together."""
-        kernels = [
-            one for kernel in chain.from_iterable(some) for phase in PhaseName for one in in_phase(kernel, phase)
-        ]
-        prepare(kernels, self.device, self.plan.dtype)
+        return duration(kernel, self.cluster.device, self.plan.dtype, self.cluster.software.kernels).seconds
 
     def optimizer_s(self, elements: int) -> float:
         """Seconds of the optimizer; on the host gradients go there and the new weights back."""
@@ -163,7 +150,7 @@ def cells_of(model: Model, cut: Cut, cluster: Cluster, part: int) -> list[tuple[
     """Cells of the layers of a part of the model, and how many there are of each."""
     plan = layer_plan(cut)
     return [
-        (layer(model, plan, cluster, some.kind, again=some.again, away=some.away), some.number)
+        (cell_of(model, plan, cluster, some.kind, again=some.again, away=some.away), some.number)
         for some in layers_of(model, cut.layers, cut.parts, cut.cuts, (part,))
     ]
 
@@ -171,36 +158,26 @@ def cells_of(model: Model, cut: Cut, cluster: Cluster, part: int) -> list[tuple[
 _SPLITTING = "zb-h1"  # any schedule with cells for weight gradients
 
 
-@lru_cache(maxsize=8192)
-def layer(model: Model, plan: Plan, cluster: Cluster, kind: LayerKind, *, again: bool, away: bool = False) -> Cell:
-    """A layer under a `layer_plan`, or with full recomputation done `again` before its gradients.
+_Place = LayerKind | bool
+"""A kind of layer; or an end of the model, the embedding, or if it is the last the head with the MTP modules."""
 
-    The host keeps activations and weights of those that are `away`, and moves them beside the layer's kernels.
+
+@lru_cache(maxsize=8192)
+def cell_of(
+    model: Model, plan: Plan, cluster: Cluster, place: _Place, *, again: bool = False, away: bool = False
+) -> Cell:
+    """A place under a `layer_plan`, or with full recomputation done `again` before its gradients.
+
+    The host keeps activations and weights of layers that are `away`, and moves them beside the layer's kernels.
     """
-    held, moved = layer_parameters(model, plan, kind), (0.0, 0.0)
-    if away:
+    moved, kind = (0.0, 0.0), place if isinstance(place, LayerKind) else None
+    held = layer_parameters(model, plan, kind) if kind else _held(_blocks(model, plan, place), plan)
+    if away and kind:
         made = activation_bytes(model, plan, kind, again=again) if plan.away("activations") else 0.0
         there = states(held, plan)[0] if plan.away("weights") else 0
         moved = max(made, there), made + there  # out and in are ways of their own
-    cell = _unsharded(model, _alone(plan), cluster, kind, again=again, moved_bytes=moved)
-    return _sharded(cell, held, plan, cluster)
-
-
-@lru_cache(maxsize=4096)
-def edge(model: Model, plan: Plan, cluster: Cluster, *, last: bool) -> Cell:
-    """The embedding, or the head with the MTP modules."""
-    held = sum((of_weights(block.weights, plan) for block in _blocks(model, plan, last)), NOTHING)
-    return _sharded(_unsharded(model, _alone(plan), cluster, last), held, plan, cluster)
-
-
-@lru_cache(maxsize=8192)
-def _alone(plan: Plan) -> Plan:
-    """The plan with nothing sharded."""
-    return plan.of_layer.but(schedule=plan.schedule)
-
-
-_Place = LayerKind | bool
-"""A kind of layer, or an end of the model: whether it is the last."""
+    alone = plan.of_layer.but(schedule=plan.schedule)  # nothing sharded
+    return _sharded(_unsharded(model, alone, cluster, place, again=again, moved_bytes=moved), held, plan, cluster)
 
 
 @lru_cache(maxsize=8192)
@@ -224,14 +201,20 @@ def _prepared(model: Model, plan: Plan, cluster: Cluster) -> Machine:
     places: list[_Place] = [*(kind for kind, _ in layers), False, True]
     some = [_blocks(model, plan, place) for place in places]
     summed = (_summed(each, machine) for each in some)
-    machine.prepare([*summed, *(block.kernels for each in some for block in each)])
+    kernels = chain(*summed, *(block.kernels for each in some for block in each))
+    passes = [one for kernel, phase in product(kernels, PhaseName) for one in in_phase(kernel, phase)]
+    prepare(passes, cluster.device, plan.dtype)
     return machine
 
 
 def _summed(some: Sequence[Block], machine: Machine) -> tuple[Kernel, ...]:
     """Adding the gradients of blocks to those of micro-batches before."""
-    held = sum((of_weights(block.weights, machine.plan) for block in some), NOTHING)
+    held = _held(some, machine.plan)
     return accumulation(held.trained + held.trained_experts, machine.cluster.software.accumulation_bytes)
+
+
+def _held(some: Iterable[Block], plan: Plan) -> Held:
+    return sum((of_weights(block.weights, plan) for block in some), NOTHING)
 
 
 def _blocks(model: Model, plan: Plan, place: _Place) -> tuple[Block, ...]:
@@ -311,7 +294,7 @@ class _Placed:
         self._expert_launches(kernels, charges, again=again)
         # Delayed 8-bit scales follow the largest values of all ranks; Blackwell scales blocks by themselves.
         attends = any(isinstance(kernel.work, Attention) for kernel in kernels)
-        if attends and plan.dtype == "fp8" and self.machine.device.year < _SCALES_BLOCKS:
+        if attends and plan.dtype == "fp8" and self.machine.cluster.device.year < _SCALES_BLOCKS:
             charges.add(Axis.DATA, self._software.scales_s, self._software.scales_s)
         rows[0] = _longer(rows[0], *charges.totals, self.machine.seconds(summed))
         rows[0] = _longer(rows[0], *self._host_s(rows, kernels, [*repeated, *summed]))
@@ -409,7 +392,7 @@ class _Placed:
         both = (
             expert_exchange(
                 stage,
-                machine.device,
+                machine.cluster.device,
                 tokens=plan.tokens // (plan.tp if plan.shards_sequence else 1),
                 hidden=self.model.hidden,
                 top_k=experts.top_k,
@@ -493,13 +476,8 @@ def _exchanges(step: Collective) -> bool:
 
 def _longer(row: Layer, forward_s: float, backward_s: float, weight_s: float = 0.0) -> Layer:
     """The row with more to compute."""
-    return Layer(
-        row.name,
-        _more(row.forward, forward_s),
-        _more(row.input_grad, backward_s),
-        _more(row.weight_grad, weight_s),
-        role=row.role,
-    )
+    ahead, back, apart = map(_more, row.phases, (forward_s, backward_s, weight_s))
+    return Layer(row.name, ahead, back, apart, role=row.role)
 
 
 def _more(phase: Phase, seconds_: float) -> Phase:

@@ -17,8 +17,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from simcore.compute.accelerators import accelerator
-from simcore.cost.search import EVEN, SCHEDULES, UNEVEN, Study
+from simcore.cost.search import AXES, EVEN, SCHEDULES, UNEVEN, Study
 from simcore.cost.words import acting, check_size, plan_word, read_cluster, read_model
 from simcore.documents import read
 from simcore.errors import InputError, Problems
@@ -43,7 +42,7 @@ def read_study(path: str | Path) -> Study:
         usual: dict[str, Any] = {
             "scatter_pipeline": True,
             "context": "ring",
-            "dtype": accelerator(cluster.accelerator).wide_dtype,
+            "dtype": cluster.device.wide_dtype,
         }
         plan = Plan(count, seq, global_batch=batch, **(usual | fixed))
         for name, acts, meant in acting(model, plan):
@@ -60,16 +59,13 @@ def read_study(path: str | Path) -> Study:
         )
         names = model_name, cluster_name
         study = Study(model, plan, count, cluster, memory_bytes=limit, names=names, **varying)
-    accelerator(cluster.accelerator).peak(plan.dtype)
+    cluster.device.peak(plan.dtype)
     check_size(cluster, count)
     return study
 
 
 # Where a study may say less than a plan, or other words.
 _CHOICES = {"schedule": list(SCHEDULES), "cuts": [EVEN, UNEVEN]}
-_VARY = (
-    *("tp", "pp", "cp", "ep", "micro_batch", "virtual_stages", "shard", "recompute_layers", "zero", "recompute"),
-    *_CHOICES,
-)
+_VARY = tuple(name for name in AXES if name != "dp")  # that follows
 _GIVEN = ("world_size", "seq", "global_batch", "sequence_parallel", "expert_tp")
 _FIXED = [field.name for field in fields(Plan) if field.name not in (*_VARY, *_GIVEN)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simcore.compute.accelerators import accelerator
 from simcore.cost.closed.transformer import Grid, RunCost, Training
 from simcore.cost.closed.transformer import Model as Counted
 from simcore.cost.cluster import Cluster
@@ -50,5 +49,5 @@ def utilised(
     step_s = predict(shape, plan, cluster).step_s
     runtime_s = step_s * run.batches
     flop = run.total.forward.flop + run.total.backward.flop
-    peak = grid.clusters * accelerator(cluster.accelerator).peak(plan.dtype)
+    peak = grid.clusters * cluster.device.peak(plan.dtype)
     return Utilised(step_s, runtime_s, flop / (runtime_s * peak))

@@ -4,47 +4,47 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, fields, replace
-from functools import partial
+from dataclasses import MISSING, fields, is_dataclass, replace
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from simcore.compute.accelerators import ELEMENT_BYTES, Accelerator, accelerator
 from simcore.cost.cluster import Cluster, Host, Software
-from simcore.cost.placed import fabric_of_topology, software_on, usual_fabric
-from simcore.cost.systems import CLUSTERS, RUNS
+from simcore.cost.systems import CLUSTERS, RUNS, fabric_of_topology, software_on, usual_fabric
 from simcore.documents import Node, read
 from simcore.errors import InputError, Location, Problem, Problems, closest, wrong
 from simcore.model.plan import (
-    CONTEXTS,
     GRADIENT_BYTES,
     LINEAR,
     OFFLOADED,
     OPTIONS,
-    RECOMPUTED,
     ZERO_LEVELS,
     Plan,
     check,
-    check_sizes,
 )
 from simcore.model.presets import model as named_model
-from simcore.model.shape import Experts, Latent, Model, Weights
+from simcore.model.shape import Model, Weights
 from simcore.model.steps import Module
-from simcore.model.timing import Loop
 from simcore.network.topology.load import load
 from simcore.options import spelled
 from simcore.system.collectives.nccl import read_fabric
 from simcore.workload.loops import schedules
 
+
+@cache
+def _types(kind: Any) -> dict[str, Any]:
+    """Of a dataclass's fields."""
+    return get_type_hints(kind)
+
+
 # What a word may say, where not any number or yes and no.
 CHOICES: dict[str, list[str]] = {
-    "recompute": list(RECOMPUTED),
-    "recompute_method": ["block", "uniform"],
+    **{name: [*get_args(kind)] for name, kind in _types(Plan).items() if get_origin(kind) is Literal},
     "recompute_modules": [str(module) for module in Module],
     "lora_modules": list(LINEAR),
     "frozen": [str(weights) for weights in Weights],
     "offload": list(OFFLOADED),
-    "context": list(CONTEXTS),
     "attention_dtype": ["fp8"],
     "parameter_dtype": ["fp8"],
     "dtype": list(ELEMENT_BYTES),
@@ -72,7 +72,7 @@ def read_model(node: Node) -> Model:
     return model
 
 
-def _built(node: Node, kind: type[Any], given: Mapping[str, object], *, also: tuple[str, ...] = ()) -> Any:
+def _built(node: Node, kind: Any, given: Mapping[str, object], *, also: tuple[str, ...] = ()) -> Any:
     """A dataclass of numbers, flags, choices and other dataclasses from a mapping of its fields.
 
     `given`: values of fields that are not stated; `also`: words that are none.
@@ -83,39 +83,35 @@ def _built(node: Node, kind: type[Any], given: Mapping[str, object], *, also: tu
     values = dict(given)
     for name, item in node.mapping():
         if name in known:
-            values[name] = _value(item, str(known[name].type), given.get(name), needed=name in needed)
+            values[name] = _value(item, _types(kind)[name], given.get(name), needed=name in needed)
     if not set(needed) <= set(values):
         raise InputError(node.problems.found)
     return kind(**values)
 
 
-def _value(node: Node, kind: str, otherwise: object, *, needed: bool) -> object:
-    inner = {"Latent | None": Latent, "Experts | None": Experts, "Loop": Loop}.get(kind)
+def _value(node: Node, kind: Any, otherwise: object, *, needed: bool) -> object:
+    inner: Any = next(filter(is_dataclass, (kind, *get_args(kind))), None)
     if inner:
         return _built(node, inner, _fields_of(otherwise) if isinstance(otherwise, inner) else {})
-    if kind == "bool":
-        return node.flag()
-    if kind == "str":
-        return node.text()
-    if kind.startswith("Literal"):
-        return node.choice([word.strip(" \"'") for word in kind[len("Literal[") : -1].split(",")])
-    return node.number() if kind == "float" else node.integer(1 if needed else 0)
+    if get_origin(kind) is Literal:
+        return node.choice([*get_args(kind)])
+    simple = {bool: node.flag, str: node.text, float: node.number}
+    return simple[kind]() if kind in simple else node.integer(1 if needed else 0)
 
 
 def plan_word(name: str, node: Node, choices: list[str] | None = None) -> Any:
     """What a plan's field of this name is to be: among its choices, or of its type, from 1 on where that is usual."""
-    field, choices = _PLAN[name], choices or CHOICES.get(name)
-    if str(field.type).startswith("tuple"):
+    kind, choices = _types(Plan)[name], choices or CHOICES.get(name)
+    if get_origin(kind) is tuple:
         return tuple(item.choice(choices) if choices else item.integer(1) for item in node.sequence())
     if choices:
         return node.choice(choices) or choices[0]
-    number = _value(node, str(field.type), None, needed=field.default in (1, MISSING))
+    number = _value(node, kind, None, needed=getattr(Plan, name, 1) == 1)
     if number not in _NUMBERS.get(name, (number,)):
         node.problem("there is no such choice", expected=", ".join(map(str, _NUMBERS[name])))
     return number
 
 
-_PLAN = {field.name: field for field in fields(Plan)}
 _NUMBERS: dict[str, Sequence[object]] = {"gradient_bytes": GRADIENT_BYTES, "zero": ZERO_LEVELS}
 
 
@@ -191,15 +187,11 @@ def _fields_of(made: Any) -> dict[str, object]:
 def plan_of(model: Model, cluster: Cluster, accelerators: int, words: Mapping[str, Any]) -> Plan:
     """The plan that the words say; degrees left out are 1, `dp` what is left of the accelerators.
 
-    The batch, where it is left out, is a micro-batch for every replica and stage.
-
-    Raises
-    ------
-    InputError
-        Where degrees do not multiply to the accelerators, or do not divide what they split.
+    The batch, where it is left out, is a micro-batch for every replica and stage. InputError where degrees do not
+    multiply to the accelerators, or do not divide what they split.
     """
     _check_words({"world_size": accelerators, **words})
-    chosen = {"dtype": accelerator(cluster.accelerator).wide_dtype, **words}
+    chosen = {"dtype": cluster.device.wide_dtype, **words}
     asked = chosen.pop("dp", None)
     plan = Plan(accelerators, chosen.pop("seq"), **chosen)
     product = plan.tp * plan.cp * plan.pp
@@ -212,9 +204,11 @@ def plan_of(model: Model, cluster: Cluster, accelerators: int, words: Mapping[st
         plan = replace(plan, global_batch=plan.dp * plan.micro_batch * plan.pp)
     if model.experts and plan.expert_tp == 1 and "sequence_parallel" not in words and plan.tp > 1:
         plan = replace(plan, sequence_parallel=True)
-    accelerator(cluster.accelerator).peak(plan.dtype)
+    cluster.device.peak(plan.dtype)
     check_size(cluster, accelerators)
-    _check(model, plan)
+    check(model, plan, _OPTIONS)
+    if plan.pp > 1:
+        _ = plan.order  # schedules that do not exist are refused, too
     for name, acts, needed in acting(model, plan):
         if name in words and not acts:
             option = f"--{name.replace('_', '-')}"
@@ -227,8 +221,8 @@ def _check_words(words: Mapping[str, Any]) -> None:
     with Problems() as problems:
         for name, value in words.items():
             place = spelled("accelerators" if name == "world_size" else name)
-            if name not in _PLAN and name != "dp":
-                expected = closest(name, [*_PLAN, "dp"])
+            if name not in _types(Plan) and name != "dp":
+                expected = closest(name, [*_types(Plan), "dp"])
                 problems.add(Problem(Location(place), "there is no such option", expected=expected))
             elif value is not None:
                 plan_word("tp" if name == "dp" else name, Node.given(place[2:], value, place, problems))
@@ -259,19 +253,3 @@ def check_size(cluster: Cluster, accelerators: int) -> None:
 # What the messages of `check` name by options of the generators, and by what of a model does not divide.
 _OPTIONS = {option.name: option.field for option in OPTIONS if option.owner == "plan"}
 _OPTIONS |= {"num_attention_heads": "tp", "ffn_hidden_size": "tp", "num_experts": "ep"}
-
-
-def _check(model: Model, plan: Plan) -> None:
-    """As `check`, with the words of this command in its messages; schedules that do not exist are refused, too."""
-    check_sizes(model)
-    try:
-        check(model, plan)
-    except InputError as error:
-        renamed = []
-        for problem in error.problems:
-            name = _OPTIONS.get(problem.field or "", problem.field or "")
-            place = Location(f"--{name.replace('_', '-')}")
-            renamed.append(replace(problem, location=place, field=name) if name else problem)
-        raise InputError(renamed) from error
-    if plan.pp > 1:
-        _ = plan.order

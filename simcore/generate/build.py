@@ -1,15 +1,22 @@
-"""From command line options to a model and a plan: a shipped or read model, changed by the shape options given."""
+"""From options to a model and a plan: a shipped or read model, changed by the shape options given.
+
+Options are those of a command line, or of a specification: a YAML file, made into a step when it is run.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Set
-from dataclasses import asdict, dataclass, replace
+import json
+from collections.abc import Iterator, Set
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
 from typing import Any
 
 from simcore.compute.accelerators import ELEMENT_BYTES
-from simcore.errors import InputError
-from simcore.generate.aicb.options import Options
-from simcore.generate.aicb.presets import MODELS
+from simcore.documents import Node, read
+from simcore.errors import InputError, Problem, Problems
+from simcore.generate.aicb.options import FRAMES, Options
+from simcore.generate.aicb.presets import MODELS, preset
 from simcore.generate.routing import busiest_load, expert_shares
 from simcore.model.plan import OPTIONS, Plan, Recompute
 from simcore.model.presets import model as named_model
@@ -56,6 +63,11 @@ class Asked:
     given: Set[str] = frozenset()
     size: str | None = None
 
+    @property
+    def values(self) -> dict[str, Any]:
+        """All options."""
+        return asdict(self.options) | asdict(self.extra)
+
 
 def model_of(asked: Asked) -> Model:
     """The model `--model` or `-m` names, or one from the shape options; given options override either."""
@@ -79,7 +91,7 @@ def _changes(asked: Asked, base: Model) -> dict[str, Any]:
         changes["ffn"] = replace(options, hidden_size=width, swiglu=gated).ffn
     routing = _said(asked, "experts", given)
     if routing and base.experts is None:
-        raise InputError.at(f"--{min(given & {*_NAMES['experts']})}", "this model has no experts", found=base.name)
+        raise InputError.at(f"--{min(given & {*NAMES['experts']})}", "this model has no experts", found=base.name)
     if base.experts is not None:
         changes |= _expert_changes(options, given, base, base.experts, routing)
     if base.latent is not None:
@@ -88,17 +100,15 @@ def _changes(asked: Asked, base: Model) -> dict[str, Any]:
 
 
 # Whose fields -> options that say them, and the fields.
-_NAMES: dict[str, dict[str, str]] = {option.owner: {} for option in OPTIONS}
+NAMES: dict[str, dict[str, str]] = {option.owner: {} for option in OPTIONS}
 for _option in OPTIONS:
-    _NAMES[_option.owner][_option.name] = _option.field
+    NAMES[_option.owner][_option.name] = _option.field
 
 
 def _said(asked: Asked, owner: str, given: Set[str]) -> dict[str, Any]:
     """What given options say of somebody's fields."""
     values = asdict(asked.options) | asdict(asked.extra)
-    return {
-        field: 0 if values[name] is None else values[name] for name, field in _NAMES[owner].items() if name in given
-    }
+    return {field: 0 if values[name] is None else values[name] for name, field in NAMES[owner].items() if name in given}
 
 
 def _expert_changes(
@@ -121,7 +131,7 @@ def _described(asked: Asked) -> Model:
     if deepseek:
         shared = options.n_shared_expert * options.ffn
         experts = replace(experts, shared_ffn=shared, dense_layers=options.n_dense_layers)
-    told = _said(asked, "model", {*_NAMES["model"]})
+    told = _said(asked, "model", {*NAMES["model"]})
     told |= {"heads": options.heads, "ffn": options.ffn, "gated": options.swiglu or not gpt}
     return Model(
         options.model_name or options.frame.lower(),
@@ -129,7 +139,7 @@ def _described(asked: Asked) -> Model:
         tied=gpt,
         positions=options.max_position_embeddings if gpt else 0,
         norm="layer" if gpt else "rms",
-        latent=Latent(**_said(asked, "latent", {*_NAMES["latent"]})) if deepseek else None,
+        latent=Latent(**_said(asked, "latent", {*NAMES["latent"]})) if deepseek else None,
         experts=experts if options.moe_enable else None,
     )
 
@@ -167,29 +177,16 @@ def plan_of(asked: Asked, model: Model) -> Plan:
         found = f"pp: {options.pp}"
         raise InputError.at("--schedule", "there is no pipeline to schedule", expected="pp: 2 or more", found=found)
     reduced_in = extra.gradient_dtype or (options.dtype if deepspeed else "float32")
+    values = asked.values
+    said = {one.field: values[one.name] for one in OPTIONS if one.owner == "plan" and (values[one.name] or one.least)}
+    if deepspeed:
+        said |= {"gradients_apart": True, "pad_vocab_to": 1}
     return Plan(
-        options.world_size,
-        options.seq_length,
-        tp=options.tp,
-        cp=options.context_parallel_size,
-        ep=options.ep,
-        pp=options.pp,
-        expert_tp=extra.expert_tensor_parallel_size or options.tp,
-        virtual_stages=extra.virtual_pipeline_model_parallel_size or 1,
-        micro_batch=options.micro_batch,
-        global_batch=options.global_batch,
-        sequence_parallel=options.enable_sequence_parallel,
+        **{"expert_tp": options.tp, "recompute": "selective" if options.recompute_activations else "none"} | said,
         zero=zero,
-        recompute=extra.recompute or ("selective" if options.recompute_activations else "none"),
         dtype=number_format(options.dtype),
         gradient_bytes=max(2, int(ELEMENT_BYTES[number_format(reduced_in)])),
-        gradients_apart=deepspeed,
-        overlap=bool(extra.overlap_grad_reduce),
-        pad_vocab_to=1 if deepspeed else options.make_vocab_size_divisible_by,
-        capacity=extra.moe_expert_capacity_factor or 0.0,
         load=_load(options, extra, model.experts),
-        shard=extra.shard_ranks or 0,
-        schedule=extra.schedule or "",
         fused_attention=options.use_flash_attn or model.norm == "rms",
         dropout=model.norm == "layer",
     )
@@ -210,9 +207,74 @@ def _load(options: Options, extra: Extra, experts: Experts | None) -> float:
 def aicb_options(options: Options, model: Model) -> Options:
     """AICB's options for the same model, as far as they can say it."""
     known = asdict(options)
-    said: dict[str, Any] = {name: getattr(model, field) for name, field in _NAMES["model"].items() if name in known}
+    said: dict[str, Any] = {name: getattr(model, field) for name, field in NAMES["model"].items() if name in known}
     said |= {"num_experts": 1, "moe_router_topk": 1}
     if model.experts:
-        said |= {name: getattr(model.experts, field) for name, field in _NAMES["experts"].items()}
+        said |= {name: getattr(model.experts, field) for name, field in NAMES["experts"].items()}
         said["ffn_hidden_size"] = model.experts.ffn
     return replace(options, model_name=model.name, moe_enable=model.experts is not None, **said)
+
+
+# --- specifications
+
+
+def specification(asked: Asked) -> str:
+    """The file of what was given; everything else keeps its default."""
+    names, values = {frame: name for name, frame in FRAMES.items()}, asked.values
+    chosen = {name: values[name] for name in sorted(asked.given)}
+    if asked.size:
+        chosen = {"model_size": asked.size} | chosen
+    lines = [f"generator: {names[asked.options.frame]}", "options:"]
+    return "\n".join([*lines, *(f"  {name}: {json.dumps(value)}" for name, value in chosen.items()), ""])
+
+
+@contextmanager
+def asked_in(path: str | Path, npu: str | None = None) -> Iterator[Asked]:
+    """What a specification asks for, for accelerator `npu` if one is named.
+    InputError says which key is wrong and where, also for what comes up while the step is made.
+    """
+    with Problems() as problems:
+        document = read(path, problems)
+        document.keys(required=("generator", "options"))
+        frame, values = _read(document)
+    values |= {"gpu_type": npu} if npu else {}
+    size, own = values.pop("model_size", None), {field.name for field in fields(Options)}
+    try:
+        chosen: dict[str, object] = dict(preset(frame, str(size))) if size else {}
+        chosen |= {name: value for name, value in values.items() if name in own}
+        extra = Extra(**{name: value for name, value in values.items() if name not in own})  # type: ignore[arg-type]
+        options = Options(frame=frame, **chosen)  # type: ignore[arg-type]
+        yield Asked(options, extra, set(values), str(size) if size else None)
+    except InputError as error:
+        raise InputError([_placed(problem, document) for problem in error.problems]) from error
+
+
+def _placed(problem: Problem, document: Node) -> Problem:
+    """A problem of an option, at the key that gives it; of an option that is not given, at the list of options."""
+    if problem.location.line:
+        return problem
+    options = document["options"]
+    named = problem.location.file.removeprefix("--").replace("-", "_")
+    at = next((node for key, node in options.mapping() if named in (key, str(node.value))), options)
+    name = at.name if at is not options else named
+    return replace(problem, location=at.location, message=f"{name}: {problem.message}", field=name)
+
+
+def _read(document: Node) -> tuple[str, dict[str, object]]:
+    """Framework and options; kinds are checked against the options' types."""
+    if "generator" not in document or "options" not in document:
+        return "", {}
+    frame = document["generator"].choice(FRAMES)
+    kinds = {field.name: str(field.type) for owner in (Options, Extra) for field in fields(owner)}
+    kinds = {name: kind for name, kind in kinds.items() if name != "frame"} | {"model_size": "str"}
+    document["options"].keys(optional=tuple(kinds))
+    values = {name: _read_value(node, kinds[name]) for name, node in document["options"].mapping() if name in kinds}
+    return str(frame), values
+
+
+def _read_value(node: Node, kind: str) -> object:
+    if kind.startswith("bool"):
+        return node.flag()
+    if kind.startswith("int"):
+        return node.integer(-1)
+    return node.number() if kind.startswith("float") else str(node.value)

@@ -9,6 +9,9 @@ from simcore import library
 from simcore.errors import InputError
 from simcore.files import beside
 from simcore.generate.step import contents_of_step, load_step
+from simcore.workload import text
+from simcore.workload.chakra.groups import of_metadata, read_groups
+from simcore.workload.chakra.reader import SUFFIXES, distinct_ranks, files_of_set
 from simcore.workload.contents import Contents, of_graphs, of_workload
 
 _SPECIFICATIONS = (".yaml", ".yml")
@@ -20,8 +23,6 @@ def read_contents(path: str) -> Contents:
 
     Groups of traces are read from PREFIX.groups.json where that exists, and from the traces themselves.
     """
-    from simcore.workload.chakra.reader import SUFFIXES, files_of_set
-
     place = Path(path)
     if not place.is_file() and not files_of_set(place):
         place = library.resolve(path, "workloads")
@@ -30,23 +31,18 @@ def read_contents(path: str) -> Contents:
     if place.suffix in _SPECIFICATIONS:
         return replace(contents_of_step(load_step(place)), name=place.stem)
     if place.is_file() and not place.name.endswith(SUFFIXES):
-        from simcore.workload import text
-
         return replace(of_workload(text.read(place)), name=place.stem)
     return _read_traces(path)
 
 
 def _read_traces(path: str) -> Contents:
-    from simcore.workload.chakra.groups import of_metadata, read_groups
-    from simcore.workload.chakra.reader import distinct_ranks
-
     place = Path(path)
     file = beside(path, "groups.json")
     groups = read_groups(file, _LARGEST_RANK) if file else {}
     traces, number_of_rank = distinct_ranks(path)
     for trace in traces:
-        for text in trace.metadata:
-            groups |= of_metadata(text, _LARGEST_RANK, trace.graph.path)
+        for stated in trace.metadata:
+            groups |= of_metadata(stated, _LARGEST_RANK, trace.graph.path)
     numbers = list(number_of_rank.values())
     counted = [(numbers.count(number), trace.graph) for number, trace in enumerate(traces)]
     return of_graphs(place.name, counted, groups, len(number_of_rank))

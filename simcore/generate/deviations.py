@@ -63,18 +63,11 @@ def deviations(options: Options, layers: Iterable[Layer]) -> list[Deviation]:
 
 def _other(options: Options) -> Iterator[Deviation]:
     """What differs without changing bytes."""
-    times = (
-        "AICB takes one profile of whatever shape and GPU, the same for forward and both gradients"
-        if options.aiob_enable
-        else "AICB writes 1 ns for every computation"
-    )
-    yield Deviation("computation times", 0, 0, times)
-    if options.enable_sequence_parallel and options.tp > 1:
-        reason = "AICB all-reduces the embedding's output where sequence parallelism reduce-scatters the same buffer"
-        yield Deviation("embedding collective", 0, 0, reason)
-    if options.pp > 1:
-        reason = "AICB's stages are all alike, with embedding and head, and a remainder of the layers is dropped"
-        yield Deviation("pipeline stages", 0, 0, reason)
+    profiled, splits = options.aiob_enable, options.enable_sequence_parallel and options.tp > 1
+    applies = {"profiled times": profiled, "embedding collective": splits, "pipeline stages": options.pp > 1}
+    for which, what, reason in table(__file__, "others.txt"):
+        if applies.get(which, not profiled):
+            yield Deviation(what, 0, 0, reason)
 
 
 def _aicb_bytes(options: Options) -> Bytes:

@@ -133,16 +133,11 @@ class Rescaled:
 
 
 def rescaled(file: Measured, source: Roofline, source_elements: int, target: Roofline) -> Rescaled:
-    """Times of a file for another shape or accelerator.
+    """Times of a file for another shape or accelerator, that of `target`.
 
-    Parameters
-    ----------
-    file : Measured
-        Forward times, measured at the shape and on the accelerator that `source` is the roofline of.
-    source_elements : int
-        Parameters whose optimizer step the file has.
-    target : Roofline
-        What to correct. Parts that the file does not have stay as they are; gradients are as much slower as forward.
+    Those of the file are forward times, measured at the shape and on the accelerator that `source` is the roofline of,
+    and of the optimizer step of `source_elements` parameters. Parts that it does not have stay as they are; gradients
+    are as much slower as forward.
     """
     ratios: dict[Part, float] = {}
     for parts in _WRITTEN.values():
@@ -154,16 +149,7 @@ def rescaled(file: Measured, source: Roofline, source_elements: int, target: Roo
     return Rescaled(target, ratios, file.step_ns / step_ns if file.step_ns and step_ns else 1.0)
 
 
-_WRITTEN: Mapping[str, tuple[Part, ...]] = {
-    "Emb": (Part.EMBEDDING,),
-    "atten_qkv": (Part.ATTENTION_DOWN, Part.ATTENTION_IN),
-    "atten_flash": (Part.ATTENTION_CORE,),
-    "atten_linear": (Part.ATTENTION_OUT,),
-    "mlp_linear_1": (Part.MLP_IN,),
-    "mlp_linear_2": (Part.MLP_OUT,),
-    "mlp_moe": (Part.ROUTER, Part.EXPERTS, Part.COMBINE, Part.SHARED),
-    "logit_time": (Part.HEAD,),
-}
+_WRITTEN = {name: tuple(map(Part, parts)) for name, *parts in table(__file__, "written.txt")}
 
 
 def profile(durations: Timer, parts: Parts, elements: int, about: str) -> str:

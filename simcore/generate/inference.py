@@ -6,145 +6,184 @@ reads the keys and values of the whole context (Pope et al. 2022, section 2.1).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from functools import partial
+from pathlib import Path
+from typing import Any
 
-from simcore.compute.accelerators import ELEMENT_BYTES, Accelerator
+from simcore.compute.accelerators import ELEMENT_BYTES, Accelerator, accelerator
 from simcore.compute.kernel import Attention, LatentAttention
+from simcore.errors import InputError
+from simcore.generate.aicb.operations import csv_text
 from simcore.generate.aicb.training import FP8_SHARE
-from simcore.generate.durations import Roofline, parts_of
+from simcore.generate.build import NAMES, number_format
+from simcore.generate.durations import Roofline, chosen_gpu, parts_of
+from simcore.generate.listing import listed_step
+from simcore.generate.made import Made
+from simcore.generate.step import Step, contents_of_step
+from simcore.generate.traces import write_set
 from simcore.model.held import held_parameters
 from simcore.model.layer import blocks, embedding, head
 from simcore.model.memory import kv_cache_bytes
 from simcore.model.plan import Plan, check
+from simcore.model.presets import model as named_model
 from simcore.model.rows import IDLE, Rows
 from simcore.model.shape import LayerKind, Model
-from simcore.model.steps import Axis, Beside, Block, Collective, Kernel, Part, Step
+from simcore.model.steps import Axis, Beside, Block, Collective, Kernel, Part
+from simcore.model.steps import Step as Done
 from simcore.workload.model import CollectiveKind, Layer, Phase, Role, Workload
+from simcore.workload.text import write
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """What is served at once: `batch` sequences of `context` tokens, in prefill all new, in decode one new each.
+class Serving:
+    """What is served at once: sequences of `context` tokens, in prefill all new, in decode one new each.
 
-    `dtype` is that of products and of the weights they read; what is sent and cached has 16 bits or more.
+    The plan is that of the forward pass: its type is that of products and of the weights they read; what is sent and
+    cached has 16 bits or more.
     """
 
-    phase: Literal["prefill", "decode"]
-    batch: int
+    model: Model
+    plan: Plan
     context: int
-    world_size: int = 1
-    tp: int = 1
-    ep: int = 1
-    pp: int = 1
-    fp8_dispatch: bool = False
-    dtype: str = "bf16"
+    decodes: bool
+    fp8_dispatch: bool
+    device: Accelerator
 
     @property
-    def tokens(self) -> int:
-        """New tokens of a step."""
-        return self.batch * (self.context if self.phase == "prefill" else 1)
+    def durations(self) -> Roofline:
+        """Forward times."""
+        every = (block for stage in range(self.plan.pp) for block in self._blocks(stage))
+        return Roofline(self.device, self.plan.dtype, parts_of(every))
 
-    @property
-    def plan(self) -> Plan:
-        """The request as a forward pass."""
-        seq = self.context if self.phase == "prefill" else 1
-        replicas = max(1, self.world_size // (self.tp * self.pp))
-        return Plan(
-            self.world_size,
-            seq,
-            tp=self.tp,
-            ep=self.ep,
-            pp=self.pp,
-            expert_tp=self.tp,
-            micro_batch=self.batch,
-            global_batch=self.batch * replicas,
-            dtype=self.dtype,
-        )
+    def workload(self, stage: int) -> Workload:
+        """Rows of one rank of a stage for one step; InputError names the options that do not fit each other."""
+        model, plan = self.model, self.plan
+        check(model, plan)
+        if stage >= plan.pp:
+            expected = f"0 to {plan.pp - 1}"
+            raise InputError.at("--pp_rank", "there is no such stage", expected=expected, found=str(stage))
+        rows, made = Rows(model, plan, self.durations), list[Layer]()
+        for block in self._blocks(stage):
+            made += (Layer(row.name, row.forward) for row in rows.block(block) if row.forward != IDLE)
+        if stage == plan.pp - 1 and plan.tp > 1:
+            size = plan.micro_batch * plan.padded_vocab(model.vocab) * plan.element_bytes
+            made.append(Layer("logits", Phase(0, CollectiveKind.ALL_GATHER, size)))
+        handed = plan.tokens * model.hidden * plan.element_bytes if plan.pp > 1 else 0
+        layers = tuple(made)
+        return Workload("DISTRIBUTED_INFERENCE", layers, plan.sizes, "simai", pipeline_bytes=handed, name=model.name)
 
+    def pipeline(self) -> Workload:
+        """Rows of one rank of every stage."""
+        stages = [self.workload(stage) for stage in range(max(self.plan.pp, 1))]
+        rows = tuple(row for stage in stages for row in stage.layers)
+        return replace(stages[0], layers=rows, stage_rows=tuple(len(stage.layers) for stage in stages))
 
-def inference_workload(model: Model, request: Request, device: Accelerator, stage: int = 0) -> Workload:
-    """Rows of one rank of a stage for one step; InputError names the options that do not fit each other."""
-    plan = request.plan
-    check(model, plan)
-    rows, made = Rows(model, plan, durations_of(model, request, device)), list[Layer]()
-    for block in _blocks(model, request, stage):
-        made += (Layer(row.name, row.forward) for row in rows.block(block) if row.forward != IDLE)
-    if stage == request.pp - 1 and request.tp > 1:
-        size = request.batch * plan.padded_vocab(model.vocab) * plan.element_bytes
-        made.append(Layer("logits", Phase(0, CollectiveKind.ALL_GATHER, size)))
-    handed = request.tokens * model.hidden * plan.element_bytes if request.pp > 1 else 0
-    layers = tuple(made)
-    return Workload("DISTRIBUTED_INFERENCE", layers, plan.sizes, "simai", pipeline_bytes=handed, name=model.name)
+    def held_bytes(self, stage: int) -> dict[str, int]:
+        """Bytes of parameters and of the cache on a rank of a stage."""
+        plan, held = self.plan, held_parameters(self.model, self.plan, stage)
+        here = replace(self.model, layers=len(plan.stage_layers(self.model, stage)))
+        tokens, width = plan.micro_batch * self.context, plan.element_bytes
+        cache = kv_cache_bytes(here, tokens, tp=plan.tp, element_bytes=width)
+        return {"parameter_bytes": int(ELEMENT_BYTES[plan.dtype] * held.whole), "kv_cache_bytes": cache}
 
+    def _blocks(self, stage: int) -> Iterator[Block]:
+        """What a stage does: of the head every sequence's last logits; in decode an encoder has done its."""
+        model, plan = self.model, self.plan
+        if stage == 0:
+            yield embedding(model, plan)
+        known: dict[LayerKind, tuple[Block, ...]] = {}
+        for kind in map(model.kind, plan.stage_layers(model, stage)):
+            if kind not in known:
+                some = blocks(model, plan, kind) if not (self.decodes and kind.encoder) else ()
+                known[kind] = tuple(self._served(block, kind) for block in some)
+            yield from known[kind]
+        if stage == plan.pp - 1:
+            block = head(model, plan.but(seq=1))
+            yield replace(block, steps=block.kernels)
 
-def inference_pipeline(model: Model, request: Request, device: Accelerator) -> Workload:
-    """Rows of one rank of every stage; InputError as `inference_workload`."""
-    stages = [inference_workload(model, request, device, stage) for stage in range(request.pp)]
-    rows = tuple(row for stage in stages for row in stage.layers)
-    return replace(stages[0], layers=rows, stage_rows=tuple(len(stage.layers) for stage in stages))
+    def _served(self, block: Block, kind: LayerKind) -> Block:
+        """A block of a forward pass as it is served.
 
+        Tensor ranks all see all tokens, whose experts' partial sums they add up at the end. Dispatch may be in fp8.
+        """
+        steps, share = list[Done](), FP8_SHARE if self.fp8_dispatch else 1.0
+        mixed = any(isinstance(step, Kernel) and step.part is Part.EXPERTS for step in block.steps)
+        for step in block.steps:
+            if isinstance(step, Kernel):
+                steps.append(self._cached(step, kind))
+            elif step.axis is Axis.EXPERT and step.forward is CollectiveKind.ALL_TO_ALL:
+                steps.append(replace(step, size_bytes=int(step.size_bytes * share)))
+                share = 1.0
+            elif step.axis is Axis.TENSOR and not mixed:
+                steps.append(step)
+        if mixed and self.plan.tp > 1:
+            size = self.plan.tokens * self.model.hidden * self.plan.element_bytes
+            summed = CollectiveKind.ALL_REDUCE
+            steps.append(Collective("moe_output", Role.EXPERTS, Axis.TENSOR, size, summed, beside=Beside.PRODUCTS))
+        return replace(block, steps=tuple(steps))
 
-def held_bytes(model: Model, request: Request, stage: int = 0) -> dict[str, int]:
-    """Bytes of parameters and of the cache on a rank of a stage."""
-    held = held_parameters(model, request.plan, stage)
-    layers = len(request.plan.stage_layers(model, stage))
-    tokens, width = request.batch * request.context, request.plan.element_bytes
-    cache = kv_cache_bytes(replace(model, layers=layers), tokens, tp=request.tp, element_bytes=width)
-    return {"parameter_bytes": int(ELEMENT_BYTES[request.dtype] * held.whole), "kv_cache_bytes": cache}
-
-
-def durations_of(model: Model, request: Request, device: Accelerator) -> Roofline:
-    """Forward times."""
-    every = (block for stage in range(request.pp) for block in _blocks(model, request, stage))
-    return Roofline(device, request.dtype, parts_of(every))
-
-
-def _blocks(model: Model, request: Request, stage: int) -> Iterator[Block]:
-    """What a stage does: of the head the last token's logits of every sequence; in decode an encoder has done its."""
-    plan, decodes = request.plan, request.phase == "decode"
-    if stage == 0:
-        yield embedding(model, plan)
-    known: dict[LayerKind, tuple[Block, ...]] = {}
-    for kind in map(model.kind, plan.stage_layers(model, stage)):
-        if kind not in known:
-            some = blocks(model, plan, kind) if not (decodes and kind.encoder) else ()
-            known[kind] = tuple(_served(block, model, request, kind) for block in some)
-        yield from known[kind]
-    if stage == request.pp - 1:
-        block = head(model, plan.but(seq=1))
-        yield replace(block, steps=block.kernels)
-
-
-def _served(block: Block, model: Model, request: Request, kind: LayerKind) -> Block:
-    """A block of a forward pass as it is served.
-
-    Tensor ranks all see all tokens, whose experts' partial sums they add up at the end. Dispatch may be in fp8.
-    """
-    steps, share = list[Step](), FP8_SHARE if request.fp8_dispatch else 1.0
-    mixed = any(isinstance(step, Kernel) and step.part is Part.EXPERTS for step in block.steps)
-    for step in block.steps:
-        if isinstance(step, Kernel):
-            steps.append(_cached(step, model, request, kind))
-        elif step.axis is Axis.EXPERT and step.forward is CollectiveKind.ALL_TO_ALL:
-            steps.append(replace(step, size_bytes=int(step.size_bytes * share)))
-            share = 1.0
-        elif step.axis is Axis.TENSOR and not mixed:
-            steps.append(step)
-    if mixed and request.tp > 1:
-        size = request.tokens * model.hidden * request.plan.element_bytes
-        summed = CollectiveKind.ALL_REDUCE
-        steps.append(Collective("moe_output", Role.EXPERTS, Axis.TENSOR, size, summed, beside=Beside.PRODUCTS))
-    return replace(block, steps=tuple(steps))
+    def _cached(self, kernel: Kernel, kind: LayerKind) -> Kernel:
+        """In decode one query per sequence and head over a layer's cache; latent attention in its absorbed form."""
+        work, latent, keys = kernel.work, self.model.latent, min(self.context, kind.window or self.context)
+        if not self.decodes or not isinstance(work, Attention):
+            return kernel
+        if latent:
+            width = latent.key_value_rank + latent.rope_size
+            absorbed = LatentAttention(work.batch, work.heads, 1, 1, keys, width, latent.key_value_rank)
+            return replace(kernel, work=absorbed)
+        return replace(kernel, work=replace(work, keys=keys, causal=True))
 
 
-def _cached(kernel: Kernel, model: Model, request: Request, kind: LayerKind) -> Kernel:
-    """In decode one query per sequence and head over the cache of a layer; latent attention in its absorbed form."""
-    work, latent, keys = kernel.work, model.latent, min(request.context, kind.window or request.context)
-    if request.phase != "decode" or not isinstance(work, Attention):
-        return kernel
-    if latent:
-        width = latent.key_value_rank + latent.rope_size
-        return replace(kernel, work=LatentAttention(work.batch, work.heads, 1, 1, keys, width, latent.key_value_rank))
-    return replace(kernel, work=replace(work, keys=keys, causal=True))
+def _served(
+    model: str,
+    config: str | None,
+    gpu_type: str | None,
+    *,
+    phase: str,
+    seq_length: int,
+    fp8_dispatch: bool,
+    dtype: str | None,
+    **sizes: Any,
+) -> tuple[Serving, str, tuple[str, ...]]:
+    """What AICB's options ask for, of a shipped or read model; the accelerator's name and what to warn about."""
+    chosen = replace(named_model(config or model), mtp_layers=0)  # what predicts further tokens serves training
+    gpu, warnings = chosen_gpu(gpu_type)
+    decodes, told = phase == "decode", {NAMES["plan"][name]: size for name, size in sizes.items()}
+    plan = Plan(seq=1 if decodes else seq_length, expert_tp=told["tp"], dtype=number_format(dtype or "bf16"), **told)
+    accelerator(gpu).peak(plan.dtype)  # refused where the accelerator has none
+    plan = plan.but(global_batch=plan.micro_batch * max(1, plan.world_size // max(1, plan.tp * plan.pp)))
+    return Serving(chosen, plan, seq_length, decodes, fp8_dispatch, accelerator(gpu)), gpu, tuple(warnings)
+
+
+def inference_step(
+    model: str,
+    config: str | None,
+    form: str = "text",
+    *,
+    comp_filepath: str | None,
+    gpu_type: str | None,
+    pp_rank: int,
+    **values: Any,
+) -> Made:
+    """The corrected inference step of a shipped or read model; the names of `values` are AICB's."""
+    if comp_filepath:
+        raise InputError.at("--comp_filepath", "a time file is read under --compat only", found=comp_filepath)
+    serving, gpu, warnings = _served(model, config, gpu_type, **values)
+    step = Step(serving.model, serving.plan, pp_rank, serving.workload(pp_rank), serving.durations, gpu, warnings)
+    held, device = serving.held_bytes(pp_rank), serving.device
+    lacking = sum(held.values()) - device.memory_bytes
+    if lacking > 0:
+        warnings += (f"stage {pp_rank} on {device.name}: does not fit: {lacking / 1e9:.1f} GB too much",)
+    document = step.document(held | {"device": device.name, "device_bytes": device.memory_bytes}, warnings)
+    text = csv_text(listed_step(serving.pipeline(), step.plan, pp_rank)) if form == "csv" else write(step.workload)
+    return Made(text, document, warnings, contents=partial(contents_of_step, step))
+
+
+def inference_traces(
+    model: str, config: str | None, prefix: Path, ranks: Sequence[int], force: bool, gpu_type: str | None, **values: Any
+) -> tuple[list[Path], tuple[str, ...]]:
+    """Write the traces of an inference step; as `write_traces`, values as those of `inference_step`."""
+    serving, _, warnings = _served(model, config, gpu_type, **values)
+    return write_set(serving.pipeline(), serving.plan, prefix, ranks, force=force), warnings

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from simcore.generate.aicb.operations import EPOCH_END, Operation
 from simcore.model.plan import Plan
+from simcore.model.steps import Axis
 from simcore.workload.loops.pipeline import Passage, Pipeline, Transfer, pipeline_of
 from simcore.workload.model import Group, Layer, Phase, PhaseName, Role, Workload
 
 FORWARD, INPUT_GRAD, WEIGHT_GRAD = PhaseName.FORWARD, PhaseName.INPUT_GRAD, PhaseName.WEIGHT_GRAD
-PHASES = {
-    ("F", False): (FORWARD,),
-    ("B", False): (INPUT_GRAD, WEIGHT_GRAD),
-    ("F", True): (FORWARD,),
-    ("B", True): (INPUT_GRAD,),
-    ("W", True): (WEIGHT_GRAD,),
-}
-"""Kind of a cell, and whether weight gradients have cells of their own -> what it computes of every row."""
+PHASES = {"F": (FORWARD,), "B": (INPUT_GRAD, WEIGHT_GRAD), "W": (WEIGHT_GRAD,)}
+"""Kind of a cell -> what it computes of every row; where weight gradients have cells of their own, the first."""
 
 
 def listed_step(
@@ -64,8 +60,9 @@ class _Lister:
     def cell(self, passage: Passage) -> Iterator[Operation]:
         """A micro-batch's rows downwards, or upwards with their gradients, the last row first."""
         kind = passage.cell.kind
+        phases = PHASES[kind][:1] if self.splits else PHASES[kind]
         for row in passage.rows if kind == "F" else reversed(passage.rows):
-            for name in PHASES[kind, self.splits]:
+            for name in phases:
                 yield from self._phase(self.workload.layers[row], name)
 
     def end(self, rows: Sequence[int]) -> Iterator[Operation]:
@@ -99,14 +96,27 @@ class _Lister:
     def _group(self, phase: Phase, name: PhaseName) -> tuple[str, int]:
         """Name and size of a phase's group; the column decides where none is given."""
         plan = self.plan
-        if phase.group is Group.EP and plan.shard:
-            return "shard_group", plan.shard
-        if phase.group is Group.DP_EP and plan.zero == 3:
-            return ("replica_group", plan.replicas // plan.shard) if plan.shard else ("dp_group", plan.replicas)
-        usual = ("dp_group", plan.replicas) if name is WEIGHT_GRAD else ("tp_group", plan.tp)
-        groups = {
-            Group.EP: ("ep_group", plan.ep),
-            Group.DP_EP: ("ep_dp_group", plan.expert_replicas),
-            Group.CP: ("cp_group", plan.cp),
-        }
-        return groups.get(phase.group, usual)
+        kinds = {Group.EP: "ep_group", Group.DP_EP: "ep_dp_group", Group.CP: "cp_group"}
+        kind = kinds.get(phase.group, "dp_group" if name is WEIGHT_GRAD else "tp_group")
+        if plan.shard and kind == "ep_group":
+            kind = "shard_group"
+        elif plan.zero == 3 and kind == "ep_dp_group":
+            kind = "replica_group" if plan.shard else "dp_group"
+        return kind, layout(plan)[kind][0]
+
+
+@lru_cache(maxsize=64)
+def layout(plan: Plan) -> dict[str, tuple[int, int]]:
+    """Number of ranks and distance of neighbours of each kind of group."""
+    whole = plan.but(shard=0)
+    return {
+        "tp_group": Axis.TENSOR.layout(plan),
+        "cp_group": Axis.CONTEXT.layout(plan),
+        "dp_group": Axis.DATA.layout(whole),
+        "ep_group": Axis.EXPERT.layout(plan),
+        "ep_dp_group": Axis.EXPERT_DATA.layout(whole),
+        "shard_group": Axis.DATA.layout(plan) if plan.shard else (1, 1),
+        "replica_group": Axis.REPLICAS.layout(plan),
+        # Ranks of the first stage with those in their place in the last: both hold a tied word table.
+        "embedding_group": (min(plan.pp, 2), plan.world_size // plan.pp * (plan.pp - 1)),
+    }

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from simcore.compute.accelerators import accelerator
 from simcore.errors import InputError
-from simcore.generate import spec
 from simcore.generate.aicb.operations import csv_text
-from simcore.generate.build import Asked, aicb_options, model_of, plan_of
+from simcore.generate.build import Asked, aicb_options, asked_in, model_of, plan_of, specification
 from simcore.generate.deviations import deviations
 from simcore.generate.durations import (
     Roofline,
@@ -58,6 +57,16 @@ class Step:
     gpu: str
     warnings: tuple[str, ...]
 
+    def document(self, memory: Document, warnings: Iterable[str]) -> Document:
+        """What `--json` prints of any step."""
+        return {
+            "deviations": [],
+            "header": write_header(self.workload),
+            "memory": memory,
+            "rows": [row_document(layer) for layer in self.workload.layers],
+            "warnings": [*warnings],
+        }
+
 
 def make_step(asked: Asked) -> Step:
     """Build the corrected step; times come from `comp_filepath`, otherwise from the accelerator `gpu_type`."""
@@ -85,7 +94,7 @@ def make_step(asked: Asked) -> Step:
 
 def load_step(path: str | Path, npu: str | None = None) -> Step:
     """The step of a specification, for accelerator `npu` if one is named; InputError says which key is wrong, where."""
-    with spec.asked(path, npu) as asked:
+    with asked_in(path, npu) as asked:
         return make_step(asked)
 
 
@@ -112,21 +121,14 @@ def corrected_step(asked: Asked, form: str) -> Made:
     if ignored:
         under = "--compat or --format csv" if ignored == ["epoch_num"] else "--compat"
         warnings.append(f"without effect but under {under}: {', '.join(f'--{name}' for name in ignored)}")
-    document: Document = {
-        "deviations": found,
-        "header": write_header(step.workload),
-        "memory": memory,
-        "model": {
-            "name": step.model.name,
-            "parameters": total_parameters(step.model),
-            "active_parameters": total_parameters(step.model, active=True),
-            **({"mtp_parameters": mtp_parameters(step.model)} if step.model.mtp_layers else {}),
-        },
-        "rows": [row_document(layer) for layer in step.workload.layers],
-        "stage": step.stage,
-        "warnings": [*told, *warnings],
+    counted = {
+        "name": step.model.name,
+        "parameters": total_parameters(step.model),
+        "active_parameters": total_parameters(step.model, active=True),
+        **({"mtp_parameters": mtp_parameters(step.model)} if step.model.mtp_layers else {}),
     }
-
+    document = step.document(memory, (*told, *warnings))
+    document |= {"deviations": found, "model": counted, "stage": step.stage}
     plan, parts = step.plan, parts_of(block for block, _ in model_blocks(step.model, step.plan))
     shape = f"sequence {plan.seq}, micro-batch {plan.micro_batch}, tp {plan.tp}, {plan.dtype}"
     about = f"simcore: {step.model.name} on {step.gpu}, {shape}"
@@ -165,7 +167,7 @@ def _of_lists(step: Step) -> tuple[str, ...]:
 
 def _text(step: Step, asked: Asked, form: str) -> str:
     if form == "spec":
-        return spec.write(asked)
+        return specification(asked)
     if form == "text":
         return write(step.workload)
     whole = pipeline_workload(step.model, step.plan, step.durations)

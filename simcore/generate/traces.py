@@ -17,9 +17,8 @@ from pathlib import Path
 from simcore.errors import InputError
 from simcore.files import write_bytes, write_text
 from simcore.generate.aicb.operations import Operation
-from simcore.generate.listing import listed_step
+from simcore.generate.listing import layout, listed_step
 from simcore.model.plan import Plan
-from simcore.model.steps import Axis
 from simcore.workload.chakra.schema import CommType
 from simcore.workload.chakra.writer import check_free, frame, metadata, node, varint
 from simcore.workload.loops.pipeline import pipeline_of
@@ -28,12 +27,6 @@ from simcore.workload.model import Layer, NodeKind, PhaseName, Role, Workload
 Skeleton = list[tuple[bytes, Operation]]
 """Of every node its encoded number and dependencies, and its operation."""
 
-_TYPES = {
-    "all_reduce": CommType.ALL_REDUCE,
-    "all_gather": CommType.ALL_GATHER,
-    "reduce_scatter": CommType.REDUCE_SCATTER,
-    "all_to_all": CommType.ALL_TO_ALL,
-}
 _JOINING = (Role.REPLICATED, Role.OPTIMIZER)  # rows that need the sums of gradients
 _BEHIND = ("isend", "dp_group", "ep_dp_group", "shard_group", "replica_group")
 
@@ -138,7 +131,7 @@ def _content(operation: Operation, rank: int, plan: Plan, groups: Groups) -> tup
     if operation.kind == "all_gather":
         size = -(-size // (operation.group_size or 1))
     group = str(groups.of(operation.group or "", rank))
-    named = {"comm_type": int(_TYPES[operation.kind]), "comm_size": size, "pg_name": group}
+    named = {"comm_type": int(CommType[operation.kind.upper()]), "comm_size": size, "pg_name": group}
     return NodeKind.COLLECTIVE, {"is_cpu_op": False, **named}
 
 
@@ -167,7 +160,7 @@ def groups_of(plan: Plan) -> Groups:
     """
     members: dict[int, tuple[int, ...]] = {}
     number: dict[tuple[str, int], int] = {}
-    for kind, (size, stride) in _layout(plan).items():
+    for kind, (size, stride) in layout(plan).items():
         for rank in range(plan.world_size if size > 1 else 0):
             if (kind, rank) in number or rank + stride * (size - 1) >= plan.world_size:
                 continue
@@ -175,19 +168,3 @@ def groups_of(plan: Plan) -> Groups:
             members[len(members) + 1] = group
             number |= {(kind, member): len(members) for member in group}
     return Groups(members, number)
-
-
-def _layout(plan: Plan) -> dict[str, tuple[int, int]]:
-    """Number of ranks and distance of neighbours of each kind of group."""
-    whole = plan.but(shard=0)
-    return {
-        "tp_group": Axis.TENSOR.layout(plan),
-        "cp_group": Axis.CONTEXT.layout(plan),
-        "dp_group": Axis.DATA.layout(whole),
-        "ep_group": Axis.EXPERT.layout(plan),
-        "ep_dp_group": Axis.EXPERT_DATA.layout(whole),
-        "shard_group": Axis.DATA.layout(plan) if plan.shard else (1, 1),
-        "replica_group": Axis.REPLICAS.layout(plan),
-        # Ranks of the first stage with those in their place in the last: both hold a tied word table.
-        "embedding_group": (min(plan.pp, 2), plan.world_size // plan.pp * (plan.pp - 1)),
-    }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +52,11 @@ def configuration(path: str | Path) -> Model:
         fields: dict[str, Any] = {}
         for field, origin in FAMILIES[_family(entries, problems)].items():
             fields[field] = _read(origin, entries, fields)
-        model = Model(name, **fields)
+        own: dict[str, Any] = {field: value for field, value in fields.items() if "." not in field}
+        for part, kind in (("experts", Experts), ("latent", Latent)):
+            inner = {field.partition(".")[2]: value for field, value in fields.items() if field.startswith(part)}
+            own |= {part: kind(**inner)} if inner else {}
+        model = Model(name, **own)
         if model.head_dim < 1 or model.heads % model.key_heads:
             message = "heads have no channels" if model.head_dim < 1 else "heads do not share keys and values evenly"
             found = f"{model.heads} of {model.hidden} elements, {model.key_heads} of keys"
@@ -99,48 +102,24 @@ def _read(origin: str, entries: _Entries, found: Fields) -> Any:
     return entries.integer(key, int(times) * found.get(field, 1) if default else None)
 
 
-def _local_experts(entries: _Entries, found: Fields, top_k: int = 2, *, bias: bool = False) -> Experts:
-    """Experts in every layer, as wide as other feed-forward blocks."""
-    count, used = entries.integer("num_local_experts"), entries.integer("num_experts_per_tok", top_k)
-    return Experts(count, used, found["ffn"], router_bias=bias)
+def _sparse(entries: _Entries, _: Fields) -> int:
+    """Every how manyth layer has experts."""
+    node = entries.nodes.get("mlp_only_layers")
+    if node is not None and node.value:
+        node.problem("only models with experts in every so manyth layer can be read", expected="[]")
+    return max(1, entries.integer("decoder_sparse_step", 1))
 
 
-def _sparse_experts(entries: _Entries, _: Fields, *, shared: bool = False) -> Experts:
-    """Experts in every layer, or in the last of every few; a shared one has a gate of its own."""
-    if "mlp_only_layers" in entries.nodes and entries.nodes["mlp_only_layers"].value:
-        message = "only models with experts in every so manyth layer can be read"
-        entries.nodes["mlp_only_layers"].problem(message, expected="[]")
-    every, width = max(1, entries.integer("decoder_sparse_step", 1)), entries.integer("moe_intermediate_size")
-    count, top_k = entries.integer("num_experts"), entries.integer("num_experts_per_tok")
-    wide = entries.integer("shared_expert_intermediate_size") if shared else 0
-    return Experts(count, top_k, width, wide, every - 1, shared_gate=wide > 0, every=every)
+def _dense(entries: _Entries, found: Fields) -> int:
+    """Layers without experts ahead of the first that has some, of every so manyth."""
+    every: int = found["experts.every"]
+    return every * -(-entries.integer("first_k_dense_replace", 0) // every)
 
 
-def _shared_experts(entries: _Entries, _: Fields, *, biased: bool = False) -> Experts:
-    """Experts beside some that every token has, behind layers without any."""
-    width, every = entries.integer("moe_intermediate_size"), max(1, entries.integer("moe_layer_freq", 1))
+def _balanced(entries: _Entries, _: Fields) -> bool:
+    """Whether a bias balances the loads of experts."""
     method = entries.nodes.get("topk_method")
-    return Experts(
-        entries.integer("n_routed_experts"),
-        entries.integer("num_experts_per_tok"),
-        width,
-        width * entries.integer("n_shared_experts", 0),
-        every * -(-entries.integer("first_k_dense_replace", 0) // every),
-        router_bias=biased or (method is not None and method.value == "noaux_tc"),
-        every=every,
-    )
-
-
-def _interleaved_experts(entries: _Entries, found: Fields) -> Experts:
-    """Experts beside a shared one, in the last of every few layers."""
-    every, width = max(1, entries.integer("interleave_moe_layer_step", 1)), entries.integer("intermediate_size")
-    count, top_k = entries.integer("num_local_experts"), entries.integer("num_experts_per_tok", 1)
-    return Experts(count, top_k, width, width, every - 1, every=every)
-
-
-def _latent(entries: _Entries, _: Fields) -> Latent:
-    keys = "kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim"
-    return Latent(entries.integer("q_lora_rank", 0), *map(entries.integer, keys))
+    return method is not None and method.value == "noaux_tc"
 
 
 def _falcon_keys(entries: _Entries, found: Fields) -> int:
@@ -158,14 +137,13 @@ def _t5_gated(entries: _Entries, _: Fields) -> bool:
 
 
 _READERS: Mapping[str, Callable[[_Entries, Fields], Any]] = {
-    "local": _local_experts,
-    "biased_local": partial(_local_experts, top_k=4, bias=True),
-    "sparse": _sparse_experts,
-    "gated_sparse": partial(_sparse_experts, shared=True),
-    "shared": _shared_experts,
-    "biased_shared": partial(_shared_experts, biased=True),
-    "interleaved": _interleaved_experts,
-    "latent": _latent,
+    "sparse": _sparse,
+    "frequency": lambda entries, _: max(1, entries.integer("moe_layer_freq", 1)),
+    "interleaved": lambda entries, _: max(1, entries.integer("interleave_moe_layer_step", 1)),
+    "ahead": lambda _, found: found["experts.every"] - 1,
+    "dense": _dense,
+    "shared": lambda entries, found: found["experts.ffn"] * entries.integer("n_shared_experts", 0),
+    "balanced": _balanced,
     "falcon_keys": _falcon_keys,
     "falcon_parallel": lambda one, _: one.flag("new_decoder_architecture") or one.flag("parallel_attn", default=True),
     "opt_positions": lambda entries, _: 2 + entries.integer("max_position_embeddings"),

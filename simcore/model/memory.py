@@ -120,15 +120,12 @@ def stage_needs(model: Model, plan: Plan, stage: int) -> Needs:
     """What one stage needs."""
     outline, parts = plan.outline, plan.parts(stage)
     layers = layers_of(model, plan, outline.parts, plan.cuts, parts)
-    lasting, largest, shaped, table, working, turning = _of_stage(
-        model, plan.of_layer, layers, 0 in parts, outline.parts - 1 in parts
-    )
-    flying = in_flight(plan, stage) / plan.copies
+    each = _of_stage(model, plan.of_layer, layers, 0 in parts, outline.parts - 1 in parts)
     hosted = NOTHING
     for some in layers if "weights" in plan.offload else ():
         hosted += layer_parameters(model, plan, some.kind) * (some.number * some.away)
-    held = held_parameters(model, plan, stage)
-    return Needs(held, hosted, largest, shaped, table, lasting * flying, working, turning)
+    lasting = each.lasting * (in_flight(plan, stage) / plan.copies)
+    return each._replace(held=held_parameters(model, plan, stage), hosted=hosted, lasting=lasting)
 
 
 def fullest(some: Iterable[Needs], plan: Plan) -> Memory:
@@ -218,10 +215,8 @@ def head_bytes(model: Model, plan: Plan) -> tuple[tuple[float, ...], tuple[float
 
 
 @lru_cache(maxsize=8192)
-def _of_stage(
-    model: Model, plan: Plan, layers: tuple[Layers, ...], embeds: bool, ends: bool
-) -> tuple[float, int, int, int, float, float]:
-    """What a micro-batch leaves in some layers, with the embedding, the head; the rest as `Needs` from `largest` on."""
+def _of_stage(model: Model, plan: Plan, layers: tuple[Layers, ...], embeds: bool, ends: bool) -> Needs:
+    """What some layers need of a micro-batch, with the embedding, the head; what they hold is left out."""
     working, table, turns = 0.0, 0, (0.0, 0.0)
     lasting = fsum(
         some.leaving * activation_bytes(model, plan, some.kind, again=some.again)
@@ -245,7 +240,7 @@ def _of_stage(
     largest = max((layer_parameters(model, plan, kind).whole for kind in held), default=0)
     shaped = sum(size for _, size in {one for kind in held for one in matrices(model, plan, kind)})
     at_once, turning = (working + size for size in turns)
-    return lasting, largest, shaped, table, at_once, turning
+    return Needs(NOTHING, NOTHING, largest, shaped, table, lasting, at_once, turning)
 
 
 def kv_cache_bytes(model: Model, tokens: int, *, tp: int = 1, element_bytes: int = 2) -> int:

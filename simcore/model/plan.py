@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from itertools import accumulate, groupby, pairwise
@@ -20,7 +20,6 @@ from simcore.workload.model import Parallelism
 
 Recompute = Literal["none", "selective", "full"]
 Context = Literal["gather", "ring", "all_to_all"]
-RECOMPUTED, CONTEXTS = ("none", "selective", "full"), ("gather", "ring", "all_to_all")
 LINEAR = tuple(map(str, (Weights.QKV, Weights.PROJECTION, Weights.UP, Weights.DOWN)))  # what adapters stand beside
 OFFLOADED = ("activations", "weights", "optimizer")
 STORED_BYTES = 2  # of a parameter or activation where products are narrower
@@ -416,18 +415,18 @@ OPTIONS = [
 ]
 
 
-def check(model: Model, plan: Plan) -> None:
-    """Raise InputError, all problems at once, for degrees that do not divide what they split."""
+def check(model: Model, plan: Plan, words: Mapping[str, str] | None = None) -> None:
+    """Raise InputError, all problems at once, for degrees that do not divide what they split.
+
+    `words`: what a command calls the options of a plan, if not as the generators do.
+    """
     check_sizes(model)
-    with Problems() as problems:
-        _positive(problems, plan)
-    with Problems() as problems:
-        for option, value, divisor, by in _divisions(model, plan):
-            if divisor < 1 or value % divisor:
-                _note(problems, option, f"{value} is not divisible by {divisor}, {by}", str(value))
-        for refused, option, message, found in _refusals(model, plan):
-            if refused:
-                _note(problems, option, message, str(found))
+    _refuse(_plan_sizes(plan), words)
+    divisions = (
+        (divisor < 1 or value % divisor > 0, option, f"{value} is not divisible by {divisor}, {by}", value)
+        for option, value, divisor, by in _divisions(model, plan)
+    )
+    _refuse((*divisions, *_refusals(model, plan)), words)
 
 
 def divides(model: Model, plan: Plan) -> bool:
@@ -450,8 +449,11 @@ def _divisions(model: Model, plan: Plan) -> Iterator[tuple[str, int, int, str]]:
         yield "shard_ranks", plan.replicas, plan.shard, "the ranks that share the parameters"
 
 
-def _refusals(model: Model, plan: Plan) -> Iterator[tuple[bool, str, str, int]]:
-    """Whether it is wrong, the option, what is wrong with it, and what was found."""
+Rule = tuple[bool, str, str, object]
+"""Whether it is broken, the option, what is wrong with it, and what was found."""
+
+
+def _refusals(model: Model, plan: Plan) -> Iterator[Rule]:
     rows = model.depth * (plan.global_batch // (max(plan.dp, 1) * plan.micro_batch))
     yield rows > MOST_ROWS, "global_batch", f"{rows:,} layers of micro-batches are too many", plan.global_batch
     yield model.depth > MOST_LAYERS, "num_layers", f"at most {MOST_LAYERS:,} can be timed one by one", model.layers
@@ -475,44 +477,41 @@ def _refusals(model: Model, plan: Plan) -> Iterator[tuple[bool, str, str, int]]:
 
 def check_sizes(model: Model) -> None:
     """Raise InputError, all problems at once, for a model of which something has no size, or too much."""
-    with Problems() as problems:
-        _within(problems, model=model, experts=model.experts, latent=model.latent)
-        if model.experts:
-            _between(problems, "ffn_hidden_size", model.experts.ffn, 1)
-            _between(problems, "n_shared_expert", model.experts.shared_ffn, 0)
-        if not problems.found and model.head_dim < 1:
-            option = "qk_nope_dim" if model.latent else "hidden_size"
-            _note(problems, option, f"{model.heads} attention heads get no channel each", str(model.hidden))
+    sizes, experts = [*_within(model=model, experts=model.experts, latent=model.latent)], model.experts
+    if experts:
+        sizes += (*_between("ffn_hidden_size", experts.ffn, 1), *_between("n_shared_expert", experts.shared_ffn, 0))
+    _refuse(sizes)
+    option, message = "qk_nope_dim" if model.latent else "hidden_size", "attention heads get no channel each"
+    _refuse([(model.head_dim < 1, option, f"{model.heads} {message}", model.hidden)])
 
 
-def _positive(problems: Problems, plan: Plan) -> None:
-    _within(problems, plan=plan)
-    if not problems.found and plan.world_size < plan.tp * plan.cp * plan.pp:
-        _note(
-            problems,
-            "world_size",
-            f"fewer GPUs than tp * cp * pp = {plan.tp * plan.cp * plan.pp}",
-            str(plan.world_size),
-        )
-    if not 0 <= plan.capacity <= MOST_CAPACITY:
-        _note(problems, "moe_expert_capacity_factor", f"at most {MOST_CAPACITY:,}", str(plan.capacity))
-    if plan.dtype not in ELEMENT_BYTES:
-        _note(problems, "dtype", f"unknown number format; known: {', '.join(ELEMENT_BYTES)}", plan.dtype)
+def _plan_sizes(plan: Plan) -> Iterator[Rule]:
+    yield from _within(plan=plan)
+    least = plan.tp * plan.cp * plan.pp if min(plan.tp, plan.cp, plan.pp) > 0 else 0
+    yield 0 < plan.world_size < least, "world_size", f"fewer GPUs than tp * cp * pp = {least}", plan.world_size
+    outside = not 0 <= plan.capacity <= MOST_CAPACITY
+    yield outside, "moe_expert_capacity_factor", f"at most {MOST_CAPACITY:,}", plan.capacity
+    known = ", ".join(ELEMENT_BYTES)
+    yield plan.dtype not in ELEMENT_BYTES, "dtype", f"unknown number format; known: {known}", plan.dtype
 
 
-def _within(problems: Problems, **owners: object) -> None:
+def _within(**owners: object) -> Iterator[Rule]:
     """Whether numbers of a model, its parts or a plan are as large as they must be."""
     for option in OPTIONS:
         if option.least is not None and (owner := owners.get(option.owner)) is not None:
-            _between(problems, option.name, getattr(owner, option.field), option.least)
+            yield from _between(option.name, getattr(owner, option.field), option.least)
 
 
-def _between(problems: Problems, option: str, value: int, least: int) -> None:
-    if value < least:
-        _note(problems, option, f"the value must be {least} or more", str(value))
-    elif value > MOST:
-        _note(problems, option, f"the value must be {MOST:,} or less", str(value))
+def _between(option: str, value: int, least: int) -> Iterator[Rule]:
+    yield value < least, option, f"the value must be {least} or more", value
+    yield value > MOST, option, f"the value must be {MOST:,} or less", value
 
 
-def _note(problems: Problems, option: str, message: str, found: str) -> None:
-    problems.add(Problem(Location(f"--{option}"), message, found=found, field=option))
+def _refuse(rules: Iterable[Rule], words: Mapping[str, str] | None = None) -> None:
+    """InputError with all rules that are broken."""
+    with Problems() as problems:
+        for broken, option, message, found in rules:
+            if broken:
+                name = (words or {}).get(option, option)
+                place = Location(f"--{name.replace('_', '-') if words else name}")
+                problems.add(Problem(place, message, found=str(found), field=name))

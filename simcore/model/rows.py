@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from itertools import combinations
+from typing import Any, Protocol
 
+from simcore.library import table
 from simcore.model.held import Held, of_weights
 from simcore.model.layer import blocks, embedding, head, mtp_blocks
 from simcore.model.plan import Plan
@@ -26,20 +28,8 @@ NORM_BYTES = 4
 IDLE = Phase()
 GROUPS = {Axis.TENSOR: Group.LOOP, Axis.CONTEXT: Group.CP, Axis.EXPERT: Group.EP}
 
-# How a row is called: by its first part. Where tensor ranks do not meet inside a block it is one row.
-NAMES = {
-    Part.EMBEDDING: "embedding_layer",
-    Part.ATTENTION_IN: "attention_column",
-    Part.ATTENTION_CORE: "attention_row",
-    Part.CROSS_IN: "cross_column",
-    Part.CROSS_CORE: "cross_row",
-    Part.MLP_IN: "mlp_column",
-    Part.MLP_OUT: "mlp_row",
-    Part.ROUTER: "moe_router",
-    Part.EXPERTS: "moe_experts",
-    Part.COMBINE: "moe_output",
-    Part.SHARED: "shared_expert",
-}
+NAMES = dict(table(__file__, "rows.txt"))
+"""Parts of a model, by which a run of their kernels begins or between which it lies -> what its row is called."""
 
 
 class Timer(Protocol):
@@ -97,7 +87,7 @@ class Rows:
             if step.beside is Beside.WEIGHT_GRADIENT:
                 backward, back = IDLE, step
             if at >= 0 and backward == IDLE and step.beside is Beside.PRODUCTS:
-                made[at] = _with(made[at], step.role, forward)
+                made[at] = _with(made[at], step.role, forward=forward)
             elif forward != IDLE or backward != IDLE:
                 made.append(Layer(step.name, forward, backward, role=step.role))
         flush()
@@ -210,61 +200,69 @@ class Rows:
         plan, rows = self.plan, list[Layer]()
         if plan.replicas > 1:
             rows.append(Layer("gradient_norm", weight_grad=Phase(0, ALL_REDUCE, NORM_BYTES), role=Role.NORM))
-        if plan.zero in (1, 2):
-            rows += self._both(Role.GATHER, plan.parameter_bytes, ALL_GATHER, held)
-        if plan.zero < 2 and not plan.overlap:
-            rows += self._both(Role.REDUCE, plan.gradient_bytes, REDUCE_SCATTER if plan.zero else ALL_REDUCE, held)
+        meeting = [one.row for one in sums(held, plan) if one.axis.layout(plan)[0] > 1]
+        rows += (row for row in meeting if row.role is Role.GATHER)
+        rows += (row for row in meeting if row.role is Role.REDUCE and not plan.overlap)
         if plan.shards_sequence:
             summed = Phase(0, ALL_REDUCE, plan.gradient_bytes * held.replicated)
             rows.append(Layer("replicated_gradients", summed, role=Role.REPLICATED))
         owned = held.owned(plan) if plan.zero else held.trained + held.trained_experts
         return [*rows, Layer("optimizer", Phase(self.timer.optimizer(owned)), role=Role.OPTIMIZER)]
 
-    def _both(self, role: Role, each_bytes: int, kind: CollectiveKind, held: Held) -> Iterator[Layer]:
-        """A row for ordinary parameters and one for experts, each unless its group is one rank."""
-        name = "parameter_gather" if role is Role.GATHER else "gradient_reduce"
-        groups = (
-            (name, held.trained, self.plan.replicas, Group.LOOP),
-            (f"{name}_experts", held.trained_experts, self.plan.expert_replicas, Group.DP_EP),
-        )
-        for row, count, ranks, group in groups:
-            if ranks > 1 and count:
-                yield Layer(row, weight_grad=Phase(0, kind, each_bytes * count, group), role=role)
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """Collectives that end a step, `calls` of them in turn, each of whole buffers of `size_bytes`."""
+
+    kind: CollectiveKind
+    size_bytes: int
+    axis: Axis
+    calls: int = 1
+
+    @property
+    def row(self) -> Layer:
+        """It as a row of its own."""
+        gathers = self.kind not in (ALL_REDUCE, REDUCE_SCATTER)
+        name, role = ("parameter_gather", Role.GATHER) if gathers else ("gradient_reduce", Role.REDUCE)
+        experts, group = ("_experts", Group.DP_EP) if self.axis is Axis.EXPERT_DATA else ("", Group.LOOP)
+        return Layer(f"{name}{experts}", weight_grad=Phase(0, self.kind, self.size_bytes, group), role=role)
+
+
+def sums(held: Held, plan: Plan, *, whole: bool = False, by_owners: bool = False) -> Iterator[Sum]:
+    """What ends a step for the replicated parameters, then for the experts'; nothing with ZeRO 3.
+
+    ZeRO 1 scatters the sums of the gradients (some software sends all of them to everybody: `whole`), hybrid sharding
+    sums what a rank owns over replicas; then new weights are gathered, or every owner broadcasts its own. ZeRO 2 has
+    scattered the sums before, ZeRO 3 gathers weights in the next step (Rajbhandari et al. 2020, section 7).
+    """
+    for count, axis, copies in (
+        (held.trained, Axis.DATA, Axis.REPLICAS),
+        (held.trained_experts, Axis.EXPERT_DATA, Axis.EXPERT_REPLICAS),
+    ):
+        summed, calls = count * plan.gradient_bytes, plan.sharing if by_owners else 1
+        if count and plan.zero <= 1:
+            yield Sum(ALL_REDUCE if whole or not plan.zero else REDUCE_SCATTER, summed, axis)
+        if count and plan.zero == 1 and copies.layout(plan)[0] > 1:
+            yield Sum(ALL_REDUCE, -(-summed // axis.layout(plan)[0]), copies)
+        if count and plan.zero in (1, 2):
+            kind = CollectiveKind.BROADCAST if by_owners else ALL_GATHER
+            yield Sum(kind, count * plan.parameter_bytes // calls, axis, calls)
 
 
 def _name(kernels: Sequence[Kernel]) -> str:
-    """What a run of kernels is called."""
-    parts = {kernel.part for kernel in kernels}
-    for into, out, name in (
-        (Part.ATTENTION_IN, Part.ATTENTION_OUT, "attention_layer"),
-        (Part.CROSS_IN, Part.CROSS_OUT, "cross_layer"),
-        (Part.MLP_IN, Part.MLP_OUT, "mlp_layer"),
-    ):
-        if {into, out} <= parts:
-            return name
-    return NAMES.get(kernels[0].part, str(kernels[0].part))
+    """What a run of kernels is called: by both ends of a block where tensor ranks do not meet inside, or its first."""
+    parts = dict.fromkeys(kernel.part for kernel in kernels)
+    both = (NAMES.get(f"{one} {other}") for one, other in combinations(parts, 2))
+    return next(filter(None, both), NAMES.get(kernels[0].part, str(kernels[0].part)))
 
 
 def _phase(collective: Collective, kind: CollectiveKind | None) -> Phase:
     return IDLE if kind is None else Phase(0, kind, collective.size_bytes, GROUPS[collective.axis])
 
 
-def _with(
-    row: Layer,
-    role: Role | None = None,
-    forward: Phase = IDLE,
-    input_grad: Phase = IDLE,
-    weight_grad: Phase = IDLE,
-) -> Layer:
+def _with(row: Layer, role: Role | None = None, **sent: Phase) -> Layer:
     """The row with these collectives behind its computations, and the role they give it."""
-    return Layer(
-        row.name,
-        _behind(row.forward, forward),
-        _behind(row.input_grad, input_grad),
-        _behind(row.weight_grad, weight_grad),
-        role=role or row.role,
-    )
-
-
-def _behind(computed: Phase, added: Phase) -> Phase:
-    return computed if added == IDLE else replace(added, compute_ns=computed.compute_ns)
+    behind: dict[str, Any] = {
+        name: replace(phase, compute_ns=getattr(row, name).compute_ns) for name, phase in sent.items() if phase != IDLE
+    }
+    return replace(row, role=role or row.role, **behind)

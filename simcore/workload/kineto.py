@@ -489,7 +489,8 @@ def read_kineto(content: bytes, file: str) -> KinetoTrace:
             document, collector = _collected(content)
     except UNREADABLE as error:
         found = str(error) if content.strip() else "an empty file"
-        raise _unfit(content, file, "this is not a profiler trace", "Kineto's JSON with traceEvents", found) from error
+        ours = b'"traceEvents"' in content or b'"ph"' in content[:HEAD]  # broken, but no file of another kind
+        raise _unfit(b"" if ours else content, file, "this is not a profiler trace", "Kineto's JSON with traceEvents", found) from error
     if document.events is None:
         what, hint = "there is no list of events", ""
         if document.nodes is not None:
@@ -523,8 +524,7 @@ def _collected(content: bytes) -> tuple[_Document, _Collector]:
 
 def _unfit(content: bytes, file: str, message: str, expected: str, found: str = "", hint: str = "") -> InputError:
     """The error for a file that cannot be replayed, which says what it is where that is known."""
-    ours = b'"traceEvents"' in content or b'"ph"' in content[:HEAD]
-    what, instead, _ = ("", "", 0) if ours else foreign(content[:HEAD].decode("latin-1"), ("traceEvents",))
+    what, instead, _ = foreign(content[:HEAD].decode("latin-1"), ("traceEvents",))
     return InputError.at(file, message, expected=expected, found=what or found, hint=hint or instead)
 
 

@@ -1,10 +1,17 @@
 """What predictions rest on, and what they draw."""
 
+from dataclasses import replace
+
 import pytest
 
 import simcore
 from simcore.cli import main
 from simcore.compute.accelerators import accelerator
+from simcore.cost.answer import Answer
+from simcore.cost.systems import CLUSTERS
+from simcore.model.plan import Plan
+from simcore.model.presets import model
+from simcore.model.steps import Part
 
 WORDS = {"tp": 2, "pp": 2, "global_batch": 16, "zero": 1}
 
@@ -15,7 +22,7 @@ def answer():
 
 
 def test_the_kernels_that_decide_are_the_longest_and_say_where_their_times_come_from(answer):
-    shares = [share for _, share in answer.basis.deciding(1000)]
+    shares = [share for _, share in answer.deciding(1000)]
     assert shares == sorted(shares, reverse=True)
     assert sum(shares) == pytest.approx(1)
     first = answer.sources()["deciding"][0]
@@ -52,3 +59,13 @@ def test_the_first_screen_names_three_kernels_and_the_watts(capsys):
     assert told.count("aic_h100_") >= 3
     assert "tokens/J" in told
     assert "Times rest on" in told
+
+
+def test_equal_kernels_of_layers_of_several_kinds_are_one():
+    """Layers with a window and without differ in attention only."""
+    shape = replace(model("llama-3-8b"), layers=4, window=512, full_every=2)
+    kernels = Answer(shape, Plan.of(1024, 1), CLUSTERS["h100"]).kernels
+    told = [(one.kernel, one.phase) for one in kernels]
+    assert len(told) == len(set(told))
+    counts = {part: {one.count for one in kernels if one.kernel.part is part} for part in Part}
+    assert counts[Part.MLP_IN] == {4} and counts[Part.ATTENTION_CORE] == {2}

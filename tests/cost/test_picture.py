@@ -2,6 +2,7 @@ import pytest
 
 from simcore.cli import main
 from simcore.cost.picture import front_figure
+from simcore.cost.predict import Prediction
 from simcore.cost.search import Candidate, Found
 from simcore.model.plan import Plan
 
@@ -37,7 +38,7 @@ def test_no_label_of_a_front_runs_over_the_frame():
 
 def fake(step_s: float, memory_bytes: float) -> Candidate:
     plan = Plan.of(2048, 1536, tp=4, pp=32, dp=8, schedule="dualpipe", virtual_stages=2)
-    return Candidate(plan, memory_bytes, step_s)
+    return Candidate(plan, memory_bytes, Prediction(step_s, {}))
 
 
 def test_an_unknown_kind_of_picture_names_the_known(tmp_path, capsys):

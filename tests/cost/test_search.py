@@ -43,7 +43,7 @@ def test_pruning_finds_what_trying_everything_finds(model, gpus, top, share, wor
     study = Study(model, plan, gpus, CLUSTERS["selene"], **axes_, memory_bytes=limit)
     found = search(study, top)
     plans = [one for one, size in sized(study).items() if size <= limit]
-    everything = [Candidate(one, peak(model, one).total, 0.0, predict(model, one, study.cluster)) for one in plans]
+    everything = [Candidate(one, peak(model, one).total, predict(model, one, study.cluster)) for one in plans]
     times = sorted(one.step_s for one in everything)
     assert [one.step_s for one in found.best] == times[:top]
     assert found.simulated <= found.fitting == len(plans)

@@ -14,9 +14,8 @@ from simcore.compute.duration import durations
 from simcore.compute.kernel import Attention, Product
 from simcore.compute.power import limited
 from simcore.cost.margins import kind_of
-from simcore.cost.placed import placed
 from simcore.cost.predict import predict
-from simcore.cost.systems import CLUSTERS, SOFTWARE
+from simcore.cost.systems import CLUSTERS, SOFTWARE, placed
 from simcore.cost.words import cluster_of
 from simcore.model.plan import Plan
 from simcore.model.presets import model

@@ -40,10 +40,12 @@ def transformer_batch(
     The smallest efficient one is taken where none is given, one sequence a replica where none was looked for. Raises
     InputError where it does not divide or the axes need more groups than there are.
     """
-    axes = Axes(grid.tensor_int, grid.tensor_ext, grid.exp, grid.seq, grid.data, grid.pipe)
+    axes = Axes(grid)
     if axes.both_tensor and grid.exp * grid.seq > 1:
         message = "--topology executes both tensor axes, or one of them with experts and sequence"
-        raise InputError.at("--p_tensor_ext", message, expected="1, or --p_exp 1 and --p_seq 1", found=str(axes.outer))
+        raise InputError.at(
+            "--p_tensor_ext", message, expected="1, or --p_exp 1 and --p_seq 1", found=str(grid.tensor_ext)
+        )
     size = microbatch_size or (run.microbatch_sizes or (grid.data,))[0]
     if training.batch_size % size or size % grid.data:
         expected = f"a divisor of {training.batch_size} that is a multiple of p_data = {grid.data}"
@@ -108,7 +110,7 @@ class _Split:
 
     def ends(self, parts: tuple[tuple[str, Cost], ...], weights: list[Matrix], layers: int) -> Iterator[Layer]:
         """Weights gathered and gradients scattered by who holds a part; those that tensor ranks share, there too."""
-        inner, outside = self.axes.inner, self.axes.size(Axis.WEIGHTS)
+        inner, outside = self.axes.size(Axis.INNER), self.axes.size(Axis.WEIGHTS)
         shared = sum(each.local for each in weights if each.scattered > outside) * layers
         full = sum(each.local for each in weights) * layers - shared
         flop = sum(cost.backward.flop for _, cost in parts)
@@ -133,7 +135,8 @@ def simple_batch(setup: Setup, run: SimpleRun) -> Batch:
     if setup.routed > 1:
         message = "--topology executes routing to one expert"
         raise InputError.at("--n_routed_experts", message, expected="1", found=str(setup.routed))
-    axes = Axes(setup.tp, setup.tp2, setup.experts, 1, setup.dp, setup.pp, setup.interleaving)
+    grid = Grid(setup.tp2, setup.dp, setup.tp, exp=setup.experts, pipe=setup.pp)
+    axes = Axes(grid, setup.interleaving)
     if axes.both_tensor and setup.experts > 1:
         message = "--topology executes experts beside one tensor axis"
         raise InputError.at("--tp2", message, expected="--tp, --tp2 or --n_experts of 1", found=str(setup.tp2))

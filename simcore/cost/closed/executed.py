@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from simcore.cost.closed.transformer import Grid
 from simcore.engine.run import simulate
 from simcore.engine.settings import Settings
 from simcore.errors import InputError
@@ -32,41 +33,24 @@ class Axis(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Axes:
-    """Degrees of a grid on the machine: tensor ranks innermost, then experts, sequence, data and pipeline."""
+    """A grid on the machine: tensor ranks innermost, then experts, sequence, data and pipeline."""
 
-    inner: int = 1
-    outer: int = 1
-    expert: int = 1
-    sequence: int = 1
-    data: int = 1
-    pipe: int = 1
+    grid: Grid
     interleaving: int = 1
-
-    @property
-    def npus(self) -> int:
-        """Size of the machine."""
-        return self.inner * self.outer * self.expert * self.sequence * self.data * self.pipe
 
     @property
     def both_tensor(self) -> bool:
         """Whether tensor ranks form a plane."""
-        return self.inner > 1 and self.outer > 1
+        return self.grid.tensor_int > 1 and self.grid.tensor_ext > 1
 
     def header(self, micro_batches: int) -> Parallelism:
         """The axes as the groups of a text workload.
 
         A header nests CP and EP in the rest of DP: here CP holds EP, so that DP without EP is who holds a weight.
         """
-        tensor = self.inner if self.both_tensor else self.inner * self.outer
-        near = self.outer if self.both_tensor else self.expert
-        return Parallelism(
-            tp=tensor,
-            ep=near,
-            cp=near * self.sequence,
-            pp=self.pipe,
-            vpp=self.interleaving,
-            gradient_accumulation=micro_batches,
-        )
+        inner, outer = self.grid.tensor_int, self.grid.tensor_ext
+        tensor, near = (inner, outer) if self.both_tensor else (inner * outer, self.grid.exp)
+        return Parallelism(tensor, near, self.grid.pipe, self.interleaving, near * self.grid.seq, micro_batches)
 
     def group(self, axis: Axis) -> Group:
         """The group of an axis in the header."""
@@ -76,9 +60,9 @@ class Axes:
 
     def size(self, axis: Axis) -> int:
         """Ranks along an axis."""
-        readers = self.expert * self.sequence
-        sizes = {Axis.INNER: self.inner, Axis.OUTER: self.outer, Axis.EXPERT: self.expert, Axis.READERS: readers}
-        return sizes.get(axis, self.data * self.sequence)
+        grid = self.grid
+        sizes = {Axis.INNER: grid.tensor_int, Axis.OUTER: grid.tensor_ext, Axis.EXPERT: grid.exp}
+        return sizes.get(axis, grid.seq * (grid.exp if axis is Axis.READERS else grid.data))
 
     def phase(self, compute_s: float, kind: CollectiveKind, axis: Axis, size_bytes: float) -> Phase:
         """A computation and the collective behind it, where the axis has more than one rank."""
@@ -88,7 +72,7 @@ class Axes:
 
     def workload(self, end: Iterable[Layer], stage: Iterable[Layer], count: int, handed_bytes: float) -> Workload:
         """A step of `count` micro-batches: rows of its end, those of a stage, and what it hands to the next."""
-        handed, rows = round(handed_bytes) if self.pipe > 1 else 0, tuple(stage)
+        handed, rows = round(handed_bytes) if self.grid.pipe > 1 else 0, tuple(stage)
         if len(rows) * count > MOST_ROWS:
             message = f"--topology executes {count} micro-batches of {len(rows)} rows one by one"
             most = f"at most {MOST_ROWS} rows"

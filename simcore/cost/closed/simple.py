@@ -7,7 +7,7 @@ scales the hardware by a base utilisation. Times are seconds, rates bytes or FLO
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -257,6 +257,14 @@ class _Step:
         return layers * (self.flop_s + self.inner_s + self.outer_s) + crossings
 
 
+def indivisible(pairs: Iterable[tuple[str, int, str, int]]) -> Iterator[Problem]:
+    """Of what, its size, an axis (the first word is its option) and its degree, those that do not divide."""
+    for what, size, axis, degree in pairs:
+        if size % degree:
+            message, option = f"{what} = {size} does not divide by {axis} = {degree}", axis.split(" ")[0]
+            yield Problem(Location(f"--{option}"), message, f"a divisor of {size}", str(degree), field=option)
+
+
 def _divisibility(setup: Setup) -> Iterator[Problem]:
     """What must divide what."""
     routed_tokens = setup.microbatch_tokens * setup.routed
@@ -269,11 +277,7 @@ def _divisibility(setup: Setup) -> Iterator[Problem]:
         ("internal width", setup.d_internal, "tp", setup.tp),
         ("d_model", setup.d_model, "tp2", setup.tp2),
     )
-    for what, size, axis, degree in pairs:
-        if size % degree:
-            message = f"{what} = {size} does not divide by {axis} = {degree}"
-            option = axis.split(" ")[0]
-            yield Problem(Location(f"--{option}"), message, f"a divisor of {size}", str(degree), field=option)
+    yield from indivisible(pairs)
     if setup.pp == 1 and setup.interleaving > 1:
         message = "a single pipeline stage cannot be interleaved"
         yield Problem(

@@ -15,6 +15,7 @@ from functools import reduce as fold
 from operator import add
 from typing import TypeVar
 
+from simcore.cost.closed.simple import indivisible
 from simcore.errors import InputError, Location, Problem
 
 # Thresholds of the source, for an A100 or better: tokens and widths of a matrix product that keep its units busy, and
@@ -259,9 +260,8 @@ def _divisibility(model: Model, grid: Grid, training: Training) -> Iterator[Prob
         ("d_ffn", model.d_ffn, "p_tensor_int", grid.tensor_int),
         ("num_heads", model.heads, "p_tensor_int", grid.tensor_int),
     )
-    wrong = [pair for pair in pairs if pair[1] % pair[3]]
-    for what, size, axis, degree in wrong:
-        yield _problem(axis, f"{what} = {size} does not divide by {axis} = {degree}", f"a divisor of {size}", degree)
+    wrong = [*indivisible(pairs)]
+    yield from wrong
     if training.batches < 1:
         least = training.batch_size * training.seq_len
         yield _problem("dataset_size", "the data set is less than half a batch", f"at least {least}", 0)

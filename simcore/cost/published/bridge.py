@@ -13,10 +13,10 @@ from functools import partial
 from typing import Any
 
 from simcore.compute.accelerators import accelerator
-from simcore.cost.placed import placed, usual_fabric
 from simcore.cost.published.megatron import MODERN
 from simcore.cost.published.rows import Job, Row, Step, job
 from simcore.cost.published.tables import number, spread, table_rows
+from simcore.cost.systems import placed, usual_fabric
 from simcore.model.memory import peak
 from simcore.model.presets import SHIPPED
 from simcore.model.shape import Model

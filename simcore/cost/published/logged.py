@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from simcore.compute.accelerators import accelerator
 from simcore.compute.power import node_w
-from simcore.cost.basis import Basis
-from simcore.cost.predict import Prediction, predict
+from simcore.cost.answer import Answer
+from simcore.cost.predict import Prediction
 from simcore.cost.published.rows import Held, Question, Row, Step
 from simcore.cost.published.training import training
 
@@ -24,9 +23,9 @@ class Drawn(Question):
     def explained(self) -> Prediction:
         """The watts of the boards, and what the rest of the node and its supplies add."""
         cluster, one = self.step.system(), self.step.chosen()
-        step_s = predict(*one, cluster).step_s
-        boards_w = self.boards * (Basis(*one, cluster).energy_j(step_s) or 0.0) / step_s
-        whole_w = node_w(boards_w, self.boards * accelerator(cluster.accelerator).power_w)
+        answer = Answer(*one, cluster)
+        boards_w = self.boards * (answer.energy_j or 0.0) / answer.step_s
+        whole_w = node_w(boards_w, self.boards * cluster.device.power_w)
         return Prediction(whole_w, {"boards": boards_w, "rest": whole_w - boards_w})
 
 

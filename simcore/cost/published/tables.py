@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from simcore.cost.placed import placed
 from simcore.cost.published.megatron import gpt
 from simcore.cost.published.rows import Held, Job, Row, Step, job
+from simcore.cost.systems import placed
 from simcore.errors import InputError
 from simcore.model.presets import SHIPPED
 

@@ -13,9 +13,8 @@ from dataclasses import replace
 from typing import Any
 
 from simcore.compute.accelerators import ELEMENT_BYTES, Accelerator, accelerator, recognised
-from simcore.cost.placed import placed
 from simcore.cost.published.rows import Job, Step, job
-from simcore.cost.systems import SOFTWARE, TABLE
+from simcore.cost.systems import SOFTWARE, TABLE, placed
 from simcore.errors import InputError
 from simcore.model.plan import STORED_BYTES, check
 from simcore.model.shape import Experts, Model, Weights

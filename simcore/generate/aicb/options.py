@@ -1,6 +1,6 @@
 """AICB's command line options as data: parsed, checked, and what AICB derives from them."""
 
-from __future__ import annotations  # types are read as texts (simcore.generate.spec)
+from __future__ import annotations  # types are read as texts (simcore.generate.build)
 
 from dataclasses import dataclass
 

@@ -8,13 +8,12 @@ import pytest
 from simcore.cli import main
 from simcore.cost.answer import Answer
 from simcore.cost.cluster import Software
-from simcore.cost.placed import placed
 from simcore.cost.predict import gradient_sums, predict, slowest_of
 from simcore.cost.published.reading import sort_rows
 from simcore.cost.published.suites import SUITES
 from simcore.cost.published.training import training
 from simcore.cost.published.validate import default_documents, document, score
-from simcore.cost.systems import CLUSTERS
+from simcore.cost.systems import CLUSTERS, placed
 from simcore.model.memory import peak
 from simcore.model.plan import LINEAR, Plan
 from simcore.model.presets import SHIPPED as MODELS
