@@ -88,7 +88,7 @@ def test_an_operation_no_table_has_for_the_type_falls_back_to_the_stated_rates()
 
 
 def test_a_device_that_does_not_exist_is_named():
-    with pytest.raises(InputError, match="no such device"):
+    with pytest.raises(InputError, match="no such accelerator"):
         machine("h1000")
 
 
