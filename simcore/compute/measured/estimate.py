@@ -273,16 +273,17 @@ def _near_devices(
 
 
 def _apart(operation: Operation, dtype: str, device: Machine, other: Machine) -> float:
-    """Octaves between two devices' peak and memory rates."""
+    """Octaves between two devices' peak and memory rates, limits and links: boards without are of another class."""
     here, there = device.accelerator, other.accelerator
     later = 0.05 * abs(here.year - there.year) + _FOREIGN * (here.maker != there.maker)
+    links = here.link_bytes_per_s, there.link_bytes_per_s
     if operation.borrows:
-        rewired = _REWIRED * (device.site != other.site)
-        return _octaves(here.link_bytes_per_s, there.link_bytes_per_s) + rewired + later
+        return _octaves(*links) + _REWIRED * (device.site != other.site) + later
     pairs = (
         [parametric.stated_peak(one, dtype) for one in (here, there)],
         (here.memory_bytes_per_s, there.memory_bytes_per_s),
         (here.power_w, there.power_w),
+        links,
     )
     same = _RESTATED if here.preset == there.preset else 1.0
     return same * float(np.hypot.reduce([_octaves(*pair) for pair in pairs])) + later
