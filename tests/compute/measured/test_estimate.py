@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from simcore.compute.kernel import Source
 from simcore.compute.measured import parametric
 from simcore.compute.measured.estimate import Question, answer, machine, nearest_places
+from simcore.compute.measured.files import add_table
 from simcore.compute.measured.operations import OPERATIONS
-from simcore.compute.measured.own import add_table
 from simcore.compute.measured.tables import curves, entries, forget
 from simcore.errors import InputError
 
