@@ -12,7 +12,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from operator import attrgetter
@@ -34,10 +34,7 @@ from simcore.cost.published.validate import default_documents, quantile, score
 FITTED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     family: (tuple(entry["parameters"]), tuple(entry["suites"])) for family, entry in systems.TABLE["fitted"].items()
 }
-Rows = Mapping[str, Sequence[Row]]
 Floats = NDArray[np.float64]
-Errors = Mapping[str, Sequence[tuple[Row, float]]]
-Table = dict[str, Any]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -94,16 +91,10 @@ def write_errors(errors: Mapping[tuple[str, Kind], Sequence[float]]) -> None:
     FILE.write_text("[\n" + ",\n".join(map(json.dumps, entries)) + "\n]\n", encoding="utf-8")
 
 
-def rows_by_suite(names: Sequence[str]) -> Rows:
-    """The shipped steps of some suites."""
-    known = sort_rows(default_documents(), [SUITES[name] for name in names])
-    return {one.suite.name: [row for row in one.rows if isinstance(row.question, Step)] for one in known}
-
-
 @contextmanager
 def using(values: Mapping[str, float]) -> Iterator[None]:
     """The shipped profiles with other values of some parameters."""
-    table: Table = deepcopy(dict(systems.TABLE))
+    table: dict[str, Any] = deepcopy(dict(systems.TABLE))
     for path, value in values.items():
         profiles, _, field = path.partition("/")
         *inner, last = field.split(".")
@@ -117,17 +108,14 @@ def using(values: Mapping[str, float]) -> Iterator[None]:
         yield
 
 
-def errors(values: Mapping[str, float], names: Sequence[str]) -> dict[str, list[tuple[Row, float]]]:
-    """The rows of some suites with their signed relative errors under other values."""
+def errors(values: Mapping[str, float], names: Sequence[str]) -> Iterator[tuple[str, Row, float]]:
+    """The shipped steps of some suites with their signed relative errors under other values."""
     with using(values):
-        found: dict[str, list[tuple[Row, float]]] = {}
-        for name, rows in rows_by_suite(names).items():
-            for row in rows:
-                try:
-                    found.setdefault(name, []).append((row, row.question.seconds() / row.measured - 1))
-                except READING_ERRORS:
-                    continue
-    return found
+        for one in sort_rows(default_documents(), [SUITES[name] for name in names]):
+            for row in one.rows:
+                if isinstance(row.question, Step):
+                    with suppress(*READING_ERRORS):
+                        yield one.suite.name, row, row.question.seconds() / row.measured - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,15 +160,11 @@ def moved(family: str) -> Tried:
     """Every parameter of a family moved once, on all of its suites."""
     paths, names = FITTED[family]
     start = dict(_starts(paths))
-    base = errors(start, names)
-    rows = tuple((name, row) for name, some in base.items() for row, _ in some)
-    before = _logs(base)
-    slopes = [(_logs(errors({**start, path: start[path] * math.exp(_MOVE)}, names)) - before) / _MOVE for path in paths]
-    return Tried(paths, rows, before, np.array(slopes).T)
-
-
-def _logs(found: Errors) -> Floats:
-    return np.log1p([error for some in found.values() for _, error in some])
+    base = [*errors(start, names)]
+    changed = [errors({**start, path: start[path] * math.exp(_MOVE)}, names) for path in paths]
+    before, *after = (np.log1p([error for *_, error in some]) for some in (base, *changed))
+    slopes = (np.array(after) - before) / _MOVE
+    return Tried(paths, tuple((name, row) for name, row, _ in base), before, slopes.T)
 
 
 def left_out(tried: Tried) -> Floats:

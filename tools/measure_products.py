@@ -1,8 +1,14 @@
-"""Time matrix products on this machine's GPU (needs PyTorch): python tools/measure_products.py > own_h100_gemm.csv."""
+"""Time matrix products on this machine's GPU: python tools/measure_products.py > own_h100_gemm.csv."""
 
-import torch
-from torch.utils.benchmark import Timer
+import sys
 
+try:
+    import torch
+    from torch.utils.benchmark import Timer
+
+    torch.cuda.init()
+except (ImportError, AssertionError, RuntimeError) as error:
+    sys.exit(f"{sys.argv[0]}: error: needs PyTorch and a GPU that it can use: {error}")
 print("dtype,n,k,m,time_us")
 for n, k in [(4096, 4096), (14336, 4096), (4096, 14336), (8192, 8192), (28672, 8192), (8192, 28672)]:
     for m in (256, 512, 1024, 2048, 4096, 8192, 16384):

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from simcore.cli.command import emit
-from simcore.compute.measured.files import columns_of, read_table
-from simcore.compute.measured.own import add_table
+from simcore.compute.measured.files import add_table, columns_of, read_table
 from simcore.compute.measured.rows import predicted
 from simcore.compute.measured.tables import entries
 from simcore.files import write_bytes

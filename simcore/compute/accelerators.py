@@ -85,9 +85,23 @@ _CONTEXT_BYTES = 500_000_000  # that the driver takes for a program
 
 
 _TABLE = {row[1]: _stated(*row) for row in table(__file__, "accelerators.txt")}
-_SHORT = {name.partition("-SXM")[0]: name for name in _TABLE if "-SXM" in name}  # of several the last
-_SHORT |= {"A100-80GB": "A100-SXM-80GB", "A100-40GB": "A100-SXM-40GB"}
-_SHORT |= dict.fromkeys(("H100", "H100-80GB"), "H100-SXM-80GB")
+_FORM = re.compile(r"-?\b(SXM|PCIe|NVL)\d?\b", re.IGNORECASE)  # of a board
+_SIZE = re.compile(r"-?\b(\d+) ?G(?:i?B)?\b", re.IGNORECASE)  # of its memory
+_AS_STATED = 0.08  # that sizes of one memory differ by: as sold, as found, in 10^9 and 2^30 bytes
+_KINDS = {name: _SIZE.sub("", _FORM.sub("", name)) for name in _TABLE}
+# Other names of a kind.
+_ALSO = {"Trillium": "TPUv6e", "Ironwood": "TPU7x", "TPU v7": "TPU7x", "v5lite": "TPUv5e", "v5litepod": "TPUv5e"}
+_ALSO |= {"v5e": "TPUv5e", "v5p": "TPUv5p", "v6e": "TPUv6e", "trn1": "Trainium1", "Trainium": "Trainium1"}
+_ALSO |= {"trn2": "Trainium2", "Grace Hopper": "GH200"}
+
+
+def _spelt(kind: str) -> re.Pattern[str]:
+    """A kind's name as a word, its letters and numbers together or apart."""
+    parts = re.findall(r"[A-Z]+|[a-z]+|\d+", kind)
+    return re.compile(rf"(?<![a-z0-9]){r'[ _-]*'.join(parts)}(?![a-z0-9])", re.IGNORECASE)
+
+
+_SPELLINGS = [(_spelt(said), kind) for said, kind in ({kind: kind for kind in _KINDS.values()} | _ALSO).items()]
 
 
 def names() -> list[str]:
@@ -97,7 +111,7 @@ def names() -> list[str]:
 
 @lru_cache(maxsize=1024)
 def accelerator(name: str) -> Accelerator:
-    """The preset called `name`, full or short, in any case; InputError names the nearest.
+    """The preset that `name` means, in any case and as publications write it; InputError names the nearest.
 
     Behind an @ each, what a site states otherwise: the board's limit (W), its memory rate (TB/s), its clocks over the
     usual ones (x).
@@ -110,11 +124,12 @@ def accelerator(name: str) -> Accelerator:
     name, *stated = name.split("@")
     if stated:
         return _stated_otherwise(accelerator(name), stated)
-    wanted = name.lower().replace("_", "-")
-    found = next((known for known in (*_TABLE, *_SHORT) if known.lower() == wanted), "")
-    if found:
-        return _TABLE[_SHORT.get(found, found)]
-    raise InputError.at(name, "no such accelerator", expected=closest(name, [*_TABLE, *_SHORT]), found=repr(name))
+    found = recognised(name)
+    if found and not _apart(found, name):
+        return found
+    raise InputError.at(
+        name, "no such accelerator", expected=closest(name, [*_TABLE, *_KINDS.values()]), found=repr(name)
+    )
 
 
 def _stated_otherwise(device: Accelerator, stated: list[str]) -> Accelerator:
@@ -144,12 +159,32 @@ def variant(device: Accelerator, memory_bytes_per_s: float) -> Accelerator:
 
 
 def recognised(device: str) -> Accelerator | None:
-    """The preset that a driver's name of a device says, the one that agrees in most words; None without one.
+    """The preset that a vendor, a driver or a publication means by a device; None where it names none.
 
-    >>> recognised("NVIDIA A100-SXM4-40GB").name, recognised("Tesla V100-SXM2-16GB").name, recognised("NVIDIA K80")
-    ('A100-SXM-40GB', 'V100-SXM2-16GB', None)
+    Of several boards of a kind the one in the form and with the memory that it says, else the usual one.
+
+    >>> recognised("NVIDIA A100-SXM4-40GB").name, recognised("H100 SXM5 80GB").name, recognised("NVIDIA K80")
+    ('A100-SXM-40GB', 'H100-SXM-80GB', None)
+    >>> recognised("TPU v5p-128").name, recognised("AMD Instinct MI300X OAM").name, recognised("A100 PCIe").name
+    ('TPUv5p', 'MI300X', 'A100-PCIe-80GB')
     """
-    words = set(re.split(r"[\s-]+", device.lower()))
-    known = {name: set(name.lower().split("-")) for name in (*_TABLE, *_SHORT)}
-    found = [name for name, parts in known.items() if parts <= words]
-    return accelerator(max(found, key=lambda name: len(known[name]))) if found else None
+    device = device.replace("_", " ")
+    said = ((len(found[0]), kind) for spelling, kind in _SPELLINGS if (found := spelling.search(device)))
+    kind, forms = max(said, default=(0, ""))[1], _forms(device)
+    alike = [one for name, one in _TABLE.items() if _KINDS[name] == kind]
+
+    def fit(one: Accelerator) -> tuple[bool, float, bool]:
+        return bool(forms & _forms(one.name)), -_apart(one, device), "SXM" in one.name
+
+    return max(reversed(alike), key=fit, default=None)  # of boards alike the last
+
+
+def _forms(name: str) -> set[str]:
+    return {found.lower() for found in _FORM.findall(name)}
+
+
+def _apart(one: Accelerator, name: str) -> float:
+    """By what share a device's memory and what a name says of it differ, where that is more than a way of counting."""
+    said = _SIZE.search(name)
+    share = abs(float(said[1]) * 1e9 / one.memory_bytes - 1) if said else 0.0
+    return share if share > _AS_STATED else 0.0

@@ -136,7 +136,7 @@ class Answer:
         )
 
     def deciding(self, most: int = 3) -> list[tuple[Timed, float]]:
-        """The kernels that take longest in all, with their share of all kernels' time."""
+        """The `most` kernels that take longest in all, with their share of all kernels' time."""
         whole = fsum(one.seconds for one in self.kernels)
         first = sorted(self.kernels, key=lambda one: -one.seconds)[:most]
         return [(one, one.seconds / whole) for one in first]

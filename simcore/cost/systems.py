@@ -69,8 +69,11 @@ def fabric_of(hardware: str) -> Fabric:
     return replace(FABRICS[name], multicast_ranks=1 << 30) if "forced to ring" in hardware else FABRICS[name]
 
 
-_USUAL = {start: (fabric, int(gigabits)) for start, fabric, gigabits in table(__file__, "usual.txt")}
-_ELSE = "L40S"  # what others with links of PCIe's rate are taken for
+_USUAL = {
+    start: (fabric, int(rate), float(link.strip("-") or 0))
+    for start, fabric, rate, link in table(__file__, "usual.txt")
+}
+_ON_PCIE = "l40s", 800, 32.0  # of others with links of PCIe's rate
 _FOR_PIECES = 100e9  # bytes/s of links to peers below which nobody sends collectives in pieces (PCIe)
 _CARDS = re.compile(r"(?:(\d+) x )?(\d+) Gb(?:/s)?(?: \w+)? per node")
 _RATE = re.compile(r"([\d.]+) TB/s")
@@ -88,12 +91,11 @@ def placed(
     rate = _RATE.search(remarks)
     if rate:
         known = variant(known, float(rate[1]) * 1e12)
-    name, gigabits = _usual(known)
-    fabric = FABRICS[name]
-    if name == "nvl72":
+    fabric, gigabits = _usual(known)
+    if fabric.name == "nvl72":
         ranks = 72 if count % 72 == 0 or count < fabric.node_ranks else 64
         fabric = replace(fabric, node_ranks=ranks)
-    elif per_node and not name.startswith("tpu"):
+    elif per_node and not fabric.name.startswith("tpu"):
         fabric = replace(fabric, node_ranks=per_node)
     cards = _CARDS.search(scale_out)
     if cards:
@@ -118,17 +120,20 @@ def software_on(device: Accelerator, name: str = "") -> Software:
 
 def usual_fabric(device: Accelerator) -> Fabric:
     """The interconnect usual for a device; InputError where none is known."""
-    return FABRICS[_usual(device)[0]]
+    return _usual(device)[0]
 
 
-def _usual(device: Accelerator) -> tuple[str, int]:
+def _usual(device: Accelerator) -> tuple[Fabric, int]:
+    """The fabric, and the Gb/s of its network cards."""
+    link = device.link_bytes_per_s * 1e-9
     found = next((entry for start, entry in _USUAL.items() if device.name.startswith(start)), None)
-    if found is None and 0 < device.link_bytes_per_s < _FOR_PIECES:
-        return _USUAL[_ELSE]
+    if 0 < link < _FOR_PIECES * 1e-9 and not (found and found[2] == link):
+        found = _ON_PCIE
     if found is None:
         hint = f"state a fabric ({', '.join(FABRICS)}) or a topology"
         raise InputError.at(device.name, "no interconnect is known", expected=", ".join(_USUAL), hint=hint)
-    return found
+    name, gigabits, told = found
+    return FABRICS[name].with_links(link / told if told else 1.0), gigabits
 
 
 _MESSAGE_S = 10e-6

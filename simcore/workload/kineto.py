@@ -490,7 +490,9 @@ def read_kineto(content: bytes, file: str) -> KinetoTrace:
     except UNREADABLE as error:
         found = str(error) if content.strip() else "an empty file"
         ours = b'"traceEvents"' in content or b'"ph"' in content[:HEAD]  # broken, but no file of another kind
-        raise _unfit(b"" if ours else content, file, "this is not a profiler trace", "Kineto's JSON with traceEvents", found) from error
+        raise _unfit(
+            b"" if ours else content, file, "this is not a profiler trace", "Kineto's JSON with traceEvents", found
+        ) from error
     if document.events is None:
         what, hint = "there is no list of events", ""
         if document.nodes is not None:

@@ -67,7 +67,7 @@ def test_own_measurements_win_where_they_are_and_pull_their_neighbours(tmp_path,
         ("mine_h100_gemm.csv", HEADING + "bf16,8,8,8,0\n", "column time_us, row 1"),
         ("mine_h100_gemm.csv", "", "the file is empty"),
         ("mine_h100_gem.csv", HEADING, "the name says no operation"),
-        ("mine_x9000_gemm.csv", HEADING + "bf16,8,8,8,5\n", "no such device"),
+        ("mine_x9000_gemm.csv", HEADING + "bf16,8,8,8,5\n", "no such accelerator"),
         ("mine_h100_gemm.npz", "not an archive", "this is not a table"),
     ],
 )

@@ -20,13 +20,31 @@ def test_narrower_numbers_are_never_slower(name):
     assert [peak[dtype] for dtype in widths] == sorted(peak[dtype] for dtype in widths)
 
 
-def test_short_names_in_any_case_mean_the_usual_device():
-    assert accelerator("h100") is accelerator("H100-SXM-80GB")
-    assert accelerator("a100_40gb").name == "A100-SXM-40GB"
+@pytest.mark.parametrize(
+    ("said", "name"),
+    [
+        ("h100", "H100-SXM-80GB"),
+        ("NVIDIA H100 80GB HBM3", "H100-SXM-80GB"),
+        ("H100 NVL", "H100-NVL"),
+        ("a100_40gb", "A100-SXM-40GB"),
+        ("A100-PCIe", "A100-PCIe-80GB"),
+        ("GB200 NVL72", "GB200"),
+        ("AMD Instinct MI355X 288GB HBM3e", "MI355X"),
+        ("TPU v5p-128", "TPUv5p"),
+        ("TPU v5litepod-256", "TPUv5e"),
+        ("Intel Gaudi 2", "Gaudi2"),
+        *((name, name) for name in names()),
+    ],
+)
+def test_a_name_means_a_device_as_publications_write_it(said, name):
+    assert accelerator(said) is accelerator(name)
+    assert accelerator(name).name == name
 
 
 def test_an_unknown_name_or_data_type_names_the_nearest():
     with pytest.raises(InputError, match="H100"):
         accelerator("H10O")
+    with pytest.raises(InputError, match="A100-SXM-80GB"):
+        accelerator("A100 64GB")
     with pytest.raises(InputError, match="fp16"):
         accelerator("V100").peak("bf16")

@@ -81,7 +81,7 @@ def test_a_launch_that_waits_takes_the_way_back_too():
 
 def test_a_file_without_a_fabric_takes_the_usual_one(tmp_path):
     path = tmp_path / "site.yaml"
-    for name, fabric in (("H800", "hgx-h800"), ("H20", "hgx-h100"), ("MI300X", "mi300x"), ("TPUv5p", "tpu-v5p")):
+    for name, fabric in (("H800", "hgx-h100"), ("H20", "hgx-h100"), ("MI300X", "mi300x"), ("TPUv5p", "tpu-v5p")):
         path.write_text(f"accelerator: {name}\nsoftware: megatron-core\n")
         assert cluster_of(str(path)).fabric.name == fabric
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.compute.accelerators import Accelerator, names, recognised
+from simcore.compute.accelerators import Accelerator
 from simcore.compute.accelerators import accelerator as preset
 from simcore.compute.kernel import Source
 from simcore.compute.measured import parametric
@@ -24,7 +24,6 @@ from simcore.compute.measured.curves import Columns, Curves, Floats, Integers
 from simcore.compute.measured.kriging import Kriging
 from simcore.compute.measured.operations import OPERATIONS, Operation, Work
 from simcore.compute.measured.tables import Entry, Word, curves, entries, own_folder, remembered
-from simcore.errors import InputError, closest
 
 _KRIGING = Kriging()
 _FADING = Kriging(range_octaves=32.0, level=0.0)  # upon other measurements of the same: corrects them, less far off
@@ -59,13 +58,7 @@ def machine(name: str) -> Machine:
     >>> machine("h100_dgx").accelerator.name
     'H100-SXM-80GB'
     """
-    try:
-        return Machine(name, preset(name))
-    except InputError:
-        found = recognised(name.replace("_", " "))
-    if found is None:
-        raise InputError.at(name, "no such device", expected=closest(name, names()), found=repr(name))
-    return Machine(name, found)
+    return Machine(name, preset(name))
 
 
 @dataclass(frozen=True, eq=False)
@@ -280,16 +273,17 @@ def _near_devices(
 
 
 def _apart(operation: Operation, dtype: str, device: Machine, other: Machine) -> float:
-    """Octaves between two devices' peak and memory rates."""
+    """Octaves between two devices' peak and memory rates, limits and links: boards without are of another class."""
     here, there = device.accelerator, other.accelerator
     later = 0.05 * abs(here.year - there.year) + _FOREIGN * (here.maker != there.maker)
+    links = here.link_bytes_per_s, there.link_bytes_per_s
     if operation.borrows:
-        rewired = _REWIRED * (device.site != other.site)
-        return _octaves(here.link_bytes_per_s, there.link_bytes_per_s) + rewired + later
+        return _octaves(*links) + _REWIRED * (device.site != other.site) + later
     pairs = (
         [parametric.stated_peak(one, dtype) for one in (here, there)],
         (here.memory_bytes_per_s, there.memory_bytes_per_s),
         (here.power_w, there.power_w),
+        links,
     )
     same = _RESTATED if here.preset == there.preset else 1.0
     return same * float(np.hypot.reduce([_octaves(*pair) for pair in pairs])) + later

@@ -1,9 +1,13 @@
-"""A user's table of measurements: a numpy file or CSV of the documented columns, checked with located errors."""
+"""A user's tables of measurements: numpy files or CSV of the documented columns, checked with located errors.
+
+They are kept beside the shipped ones, and asked before them.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
+import json
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,10 +15,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from simcore.compute.measured.estimate import machine
 from simcore.compute.measured.operations import OPERATIONS, Operation
-from simcore.compute.measured.tables import split_name
+from simcore.compute.measured.tables import Entry, forget, own_folder, pack, split_name
 from simcore.errors import InputError, Location, Problem, Problems, closest
-from simcore.files import read_bytes
+from simcore.files import read_bytes, write_bytes, write_text
 
 Table = dict[str, NDArray[np.generic]]
 _MOST_BYTES = 1 << 30
@@ -138,3 +143,31 @@ def _unspelt(place: Location, name: str, table: Mapping[str, NDArray[np.generic]
         yield Problem(place, f"column {name} holds no codes", "whole numbers", str(codes.dtype))
     elif spelt is not None and not (codes.min(initial=0) >= 0 and codes.astype(int).max(initial=-1) < len(spelt)):
         yield Problem(place, f"column {name}: a code without its word", f"0 to {len(spelt) - 1}", str(codes.max()))
+
+
+def add_table(path: Path, device: str = "") -> Entry:
+    """Check a table and keep it; one of the same name is replaced.
+
+    Raises
+    ------
+    InputError
+        If the file's name, its device or its columns are wrong, or the folder cannot be written.
+    """
+    source, where, operation = columns_of(path, device)
+    machine(where)
+    table = read_table(path, operation, answers=True)
+    packed = pack(operation, table)
+    types = [str(word) for word in table.get(f"{operation.type_column}_names", np.array([]))]
+    name = f"{source}_{where}_{operation.name}"
+    entry = Entry(name, where, operation.name, tuple(types), len(packed["level"]), str(path), "your own", own_folder())
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **packed)  # type: ignore[arg-type]
+    own_folder().mkdir(parents=True, exist_ok=True)
+    write_bytes(entry.path, buffer.getvalue())
+    index = own_folder() / "index.json"
+    lines = json.loads(index.read_text(encoding="utf-8")) if index.exists() else []
+    kept = [line for line in lines if line["name"] != name]
+    fields = {key: getattr(entry, key) for key in ("name", "device", "operation", "types", "rows", "source", "licence")}
+    write_text(index, json.dumps([*kept, fields], indent=1))
+    forget()
+    return entry

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from simcore.compute.measured.curves import Columns, Floats
+from simcore.library import table
 
 Axis = Mapping[str, float]
 
@@ -39,7 +40,7 @@ class Operation:
 
     `borrows`: few curves a device, so that near devices' say what they have in common.
 
-    `noise`: variance of one measurement over that of points far apart. Clocks of a training loop drift from row to row.
+    `noise`: variance of one measurement over that of points far apart.
 
     `rests_on` names a better known operation that does nearly the same work; `there` gives its columns.
     """
@@ -191,14 +192,15 @@ def _exchange(c: Columns, _: float) -> Work:
     return Work(link_bytes=2 * tokens * hidden * np.maximum(copies, _NETWORK_SHARE * away), steps=np.log2(ranks))
 
 
-_PRODUCT = "n k"
-_HEADS = "heads^0.3 heads^0.5*kv_heads^-0.5 head_dim^6 heads^1.5*batch^1.5"
-_MODEL = "hidden^2.3 inter^0.4*tp^-0.4 experts^0.7*ep^-0.7 topk^12 inter^4.5"
-_SPREAD = "ep^0.3 experts^0.7 tp^0.7 topk^1.1*experts^-1.1"
-_TRAINED_HEADS = "heads^0.7 heads^0.5*kv_heads^-0.5 qk_head_dim^3 v_head_dim^3 batch^0.7"
-_FEED = ("dtype", "gated", "distribution")
-_GRADIENT = ("dtype", "layout", "out_dtype", "accumulate")
-_LOOP = 0.3
+_ATTENTION = (_prefill, _bidirectional, _decode, _causal, _latent_prefill, _latent_decode, _latent_product)
+_WORKS = (_product, _grouped, _experts, *_ATTENTION, _pass, _quantise, _collective, _exchange)
+_WORK = {work.__name__[1:]: work for work in _WORKS}
+# Clocks of a training loop drift from row to row.
+_TRAITS: Mapping[str, Mapping[str, Any]] = {
+    "loop": {"noise": 0.3, "rests_on": "gemm", "there": _whole},
+    "points": {"by_point": True, "borrows": True},
+    "-": {},
+}
 _LONG_RUNS = ("gemm", "attention_prefill", "attention_bidirectional")  # measured at the power limit, too
 
 
@@ -207,65 +209,13 @@ def _sustained(short: Operation) -> Operation:
     return replace(short, name=f"{short.name}_sustained", words=("dtype", "framework"), rests_on=short.name)
 
 
-def _measured(
-    name: str, swept: str, words: tuple[str, ...], axes: str, work: _Work, *more: str, **others: Any
-) -> Operation:
-    """An operation with its axes as products of powers of sizes; `more`: sizes that are repeated."""
+def _measured(name: str, work: str, swept: str, words: str, repeated: str, traits: str, axes: str) -> Operation:
+    """A row of the table."""
     pairs = [[size.partition("^") for size in axis.split("*")] for axis in axes.split()]
     weighed = tuple({size: float(weight or 1) for size, _, weight in axis} for axis in pairs)
-    return Operation(name, swept, words, weighed, work, more, **others)
+    again = tuple(repeated.strip("-").split())
+    return Operation(name, swept, tuple(words.split()), weighed, _WORK[work], again, **_TRAITS[traits])
 
 
-_ALL = (
-    _measured("gemm", "m", ("dtype",), _PRODUCT, _product),
-    _measured("gemm_fp32", "m", ("dtype", "op"), f"batch {_PRODUCT}", _product),
-    _measured(
-        "gemm_gradients", "m", _GRADIENT, f"batch {_PRODUCT}", _product, noise=_LOOP, rests_on="gemm", there=_whole
-    ),
-    _measured(
-        "grouped_gemm",
-        "m",
-        ("dtype", "stage", "accumulate"),
-        f"groups {_PRODUCT}",
-        _grouped,
-        noise=_LOOP,
-        rests_on="gemm",
-        there=_whole,
-    ),
-    _measured("moe", "tokens", _FEED, f"{_MODEL} {_SPREAD}", _experts),
-    _measured("attention_prefill", "seq", ("dtype",), f"{_HEADS} window", _prefill, "batch"),
-    _measured(
-        "attention_bidirectional",
-        "seq",
-        ("dtype",),
-        "heads^0.3 head_dim^6 heads^1.5*batch^1.5",
-        _bidirectional,
-        "batch",
-    ),
-    _measured("attention_decode", "context", ("kv_dtype",), f"{_HEADS} window", _decode, "batch"),
-    _measured("attention_causal", "seq", ("dtype", "stage", "contiguous"), _TRAINED_HEADS, _causal, "batch"),
-    _measured("mla_prefill", "seq", ("dtype",), "heads batch prefix^0.5", _latent_prefill, "batch", "prefix"),
-    _measured("mla_decode", "context", ("dtype",), "heads batch", _latent_decode, "batch"),
-    _measured("mla_bmm", "tokens", ("dtype", "op"), "heads", _latent_product),
-    _measured("memory", "rows", ("dtype", "op", "gated"), "columns", _pass),
-    _measured("memory_fp32", "rows", ("dtype", "op"), "columns", _pass),
-    _measured("quantize_scale_matrix", "m", ("dtype",), "k", _quantise),
-    _measured("quantize_computescale", "m", ("dtype",), "k", _quantise),
-    _measured(
-        "nccl", "size_bytes", ("dtype", "op"), "ranks ranks_per_node^4", _collective, by_point=True, borrows=True
-    ),
-    _measured(
-        "expert_exchange", "tokens", ("dtype", "mode", "stage"), "nodes^3 ranks hidden topk experts^0.3 sms", _exchange
-    ),
-    _measured(
-        "custom_all_reduce",
-        "size_bytes",
-        ("dtype", "framework", "launch"),
-        "ranks",
-        _collective,
-        by_point=True,
-        borrows=True,
-    ),
-)
-OPERATIONS: dict[str, Operation] = {one.name: one for one in _ALL}
+OPERATIONS: dict[str, Operation] = {row[0]: _measured(*row) for row in table(__file__, "operations.txt")}
 OPERATIONS |= {one.name: one for one in map(_sustained, [OPERATIONS[name] for name in _LONG_RUNS])}

@@ -11,26 +11,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from simcore.cost.published.megatron import CLASSIC, gpt
-from simcore.cost.published.rows import Job, Row, Step, job
+from simcore.cost.published.rows import Job, Row, Step, job, named
 from simcore.cost.published.tables import table_rows
 
 _WORDS, _SEQ = 250_880, 2048
-# Size -> (layers, width) of models the chronicle tries. Until 20 February the width was 14,400 and layers were made to
-# fit the stages; how many there were follows from the rate it prints, 40.8 TFLOP a layer and sequence.
-_SHAPES = {
-    "187B": ((80, 13824),),
-    "181B": ((72, 14336),),
-    "196B": ((84, 13824),),
-    "177B": ((96, 12288),),
-    "182B": ((78, 13824), (84, 13312)),
-    "195B": ((106, 12288),),
-    "184B": ((100, 12288),),
-    "178B": ((82, 13312),),
-    "203B": ((94, 13312),),
-    "176B": ((70, 14336),),
-    "18B": ((6, 14336), (10, 14336)),
-}
-_EARLY = {"200B": 80, "191B": 77, "205B": 81, "195B": 77, "194B": 78, "183B": 72}
+# Size -> (layers, width) of models that were tried.
+_SHAPES, _EARLY = (
+    {size: [(int(layers), int(hidden)) for layers, hidden in some] for size, some in named(source).items()}
+    for source in ("bigscience", "bigscience-early")
+)
 _EARLY_WIDTH, _EARLY_HEADS, _HEADS = 14400, 96, 64
 _SUMS_IN_32_BITS = "02-28"  # from that day gradients are summed in 32 bits
 _ONE_NODE_BATCH = 512  # stated over the table of single nodes, whose column says otherwise
@@ -56,7 +45,7 @@ def _shape(row: Mapping[str, Any]) -> tuple[int, int] | None:
     if not row["Sec/it"] or row["Sec/it"] == "x":
         return None
     size, early = row["Size"] or "", str(row["Notes"]).startswith("02-20")
-    shapes = ((_EARLY[size], _EARLY_WIDTH),) if early and size in _EARLY else _SHAPES.get(size, ())
+    shapes = _EARLY[size] if early and size in _EARLY else _SHAPES.get(size, [])
     return min(shapes, key=lambda shape: _misfit(row, *shape), default=None)
 
 

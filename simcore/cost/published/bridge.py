@@ -14,7 +14,7 @@ from typing import Any
 
 from simcore.compute.accelerators import accelerator
 from simcore.cost.published.megatron import MODERN
-from simcore.cost.published.rows import Job, Row, Step, job
+from simcore.cost.published.rows import Job, Row, Step, job, named
 from simcore.cost.published.tables import number, spread, table_rows
 from simcore.cost.systems import placed, usual_fabric
 from simcore.model.memory import peak
@@ -22,17 +22,7 @@ from simcore.model.presets import SHIPPED
 from simcore.model.shape import Model
 from simcore.model.steps import Module
 
-_MODELS = {
-    "LLAMA3_8B": "llama-3-8b",
-    "LLAMA3_70B": "llama-3-70b",
-    "LLAMA3.1_405B": "llama-3-405b",
-    "DeepSeekV3": "deepseek-v3",
-    "DeepSeekV3 (w/o MTP)": "deepseek-v3",
-    "DeepSeekV3 (w/ MTP)": "deepseek-v3",
-    "Kimi_K2": "kimi-k2",
-    "Qwen3_30B_a3B": "qwen3-30b-a3b",
-    "Qwen3_235B_a22B": "qwen3-235b-a22b",
-}
+_MODELS = {name: SHIPPED[preset] for name, ((preset,),) in named("bridge").items()}
 _TYPES = {"FP8": "fp8", "MXFP8": "fp8", "FP8-CS": "fp8", "FP8-MX": "fp8", "NVFP4": "fp4", "BF16": "bf16"}
 # What the host keeps under FSDP (cpu_offloading_num_layers of scripts/performance/configs/llama).
 _LAYERS = {"GB200": 40, "GB300": 20}
@@ -44,8 +34,13 @@ def _rows(document: Mapping[str, Any], *, mixtures: bool) -> Iterator[Row]:
     for name, row in table_rows(document, "nemo_megatron_bridge"):
         heading = dict([str(row["heading"]).split(": ", 1)])
         model, system = heading.get("Model", row["Model"]), str(heading.get("System", row["System"]))
-        shape = SHIPPED[_MODELS[model]] if model in _MODELS and row["Precision"] in _TYPES else None
-        if shape and bool(shape.experts) == mixtures and str(row["kind"]).startswith("Pre"):
+        shape = _MODELS.get(model)
+        if (
+            shape
+            and row["Precision"] in _TYPES
+            and bool(shape.experts) == mixtures
+            and str(row["kind"]).startswith("Pre")
+        ):
             row_name = f"{name.removeprefix('nemo_megatron_')}-{system}-{row['Precision']}"
             yield _row(row_name, row, shape, system.removeprefix("DGX-"))
 
@@ -93,12 +88,7 @@ def _computed_again(one: Job) -> Iterator[Job]:
 dense, mixtures = partial(_rows, mixtures=False), partial(_rows, mixtures=True)
 
 
-_AUTOMODEL = {
-    "DeepSeek V3 671B": "deepseek-v3",
-    "Kimi K2": "kimi-k2",
-    "Llama3 70B": "llama-3-70b",
-    "Qwen3 MoE 30B": "qwen3-30b-a3b",
-}
+_AUTOMODEL = {name: SHIPPED[preset] for name, ((preset,),) in named("automodel").items()}
 
 
 def automodel(document: Mapping[str, Any]) -> Iterator[Row]:
@@ -110,7 +100,7 @@ def automodel(document: Mapping[str, Any]) -> Iterator[Row]:
     for name, row in table_rows(document, "nemo_automodel_h100"):
         if row["Model"] in _AUTOMODEL and str(row["kind"]).startswith("Pre"):
             local = int(row["GA"]) if int(row["PP"]) > 1 else 1
-            model, batch = SHIPPED[_AUTOMODEL[row["Model"]]], int(row["GBS"]) // local
+            model, batch = _AUTOMODEL[row["Model"]], int(row["GBS"]) // local
             one = job(model, int(row["Seq Length"]), batch, **spread(row, int(row["#GPUs"])), zero=3)
             jobs = tuple(Job(model, replace(one.plan, recompute=kind)) for kind in ("none", "full"))
             measured_s = float(row["Time per Global Step (s)"]) / local

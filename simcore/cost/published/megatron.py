@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from simcore.cost.published.rows import Held, Job, Row, Step, from_rate, job, selected, stated, step_s
+from simcore.cost.published.rows import Held, Job, Row, Step, from_rate, job, named, selected, stated, step_s
 from simcore.model.plan import Recompute
 from simcore.model.presets import SHIPPED
 from simcore.model.shape import Model
@@ -161,20 +161,14 @@ def lumos(document: Mapping[str, Any]) -> Iterator[Row]:
         yield Row(row["id"], measured_s, Step((one,), "h100-production"))
 
 
-# Korthikanti et al. 2023, table 3: layers, width, heads, stages, chunks, sequences in a micro-batch.
-_FIGURE_1 = {
-    "22B": (48, 6144, 64, 1, 1, 4),
-    "175B": (96, 12288, 96, 8, 3, 1),
-    "530B": (105, 20480, 128, 35, 3, 1),
-    "1T": (128, 25600, 160, 64, 1, 1),
-}
 _GIB = 2.0**30
 
 
 def activations(document: Mapping[str, Any]) -> Iterator[Row]:
     """MLSys'23 figure 1 as Calculon's authors read it: the first stage's activations, and its weights and states."""
+    shapes = named("mlsys23")
     for row in selected(document, "mlsys23-fig1-mem-"):
-        layers, hidden, heads, stages, chunks, micro = _FIGURE_1[row["model"]["name"]]
+        layers, hidden, heads, stages, chunks, micro = map(int, *shapes[row["model"]["name"]])
         model = gpt({"layers": layers, "hidden": hidden, "heads": heads, "seq": 2048})
         degrees = {"tp": row["parallel"]["tp"], "pp": stages, "virtual_stages": chunks}
         plain = job(model, 2048, 512 * micro, micro_batch=micro, **degrees, **CLASSIC)

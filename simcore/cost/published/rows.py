@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from simcore.cost.cluster import Cluster
 from simcore.cost.predict import Prediction, predict, predict_layer
 from simcore.cost.systems import CLUSTERS
+from simcore.library import table
 from simcore.model.memory import peak
 from simcore.model.plan import Plan
 from simcore.model.shape import Model
@@ -129,6 +130,15 @@ class Row:
     peer: float = 0.0
     source: str = ""
     spread: float = 0.0
+
+
+def named(source: str) -> dict[str, list[list[str]]]:
+    """What a source's tables call their models -> what these may be, in words of the table of shapes."""
+    found: dict[str, list[list[str]]] = {}
+    for whose, name, words in table(__file__, "shapes.txt"):
+        if whose == source:
+            found.setdefault(name, []).append(words.split())
+    return found
 
 
 def step_of(row: Row) -> Step | None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from simcore.cost.published.megatron import gpt
-from simcore.cost.published.rows import Held, Job, Row, Step, job
+from simcore.cost.published.rows import Held, Job, Row, Step, job, named
 from simcore.cost.systems import placed
 from simcore.errors import InputError
 from simcore.model.presets import SHIPPED
@@ -36,13 +36,7 @@ def number(cell: object) -> int:
     return int(str(cell)) if str(cell).isdigit() else 1
 
 
-# SimuMax: the models behind the names, with what its runs changed (one dense layer ahead of the experts).
-_SIMUMAX = {
-    "llama3_70b": ("llama-3-70b", 0),
-    "llama3_405b": ("llama-3-405b", 0),
-    "deepseekv2": ("deepseek-v2", 1),
-    "deepseekv3": ("deepseek-v3", 1),
-}
+_SIMUMAX = {name: (SHIPPED[preset], int(dense)) for name, ((preset, dense),) in named("simumax").items()}
 _FIELD = re.compile(r"(tp|pp|dp|cp|ep|mbc|seq|l)(\d+)")
 
 
@@ -56,7 +50,7 @@ def _simumax_job(case: str) -> Job:
         raise InputError.at(case, "no such model", expected=", ".join(_SIMUMAX), found=case)
     found = {key: int(value) for key, value in _FIELD.findall(case.removeprefix(name))}
     known, dense = _SIMUMAX[name]
-    model = replace(SHIPPED[known], layers=found["l"])
+    model = replace(known, layers=found["l"])
     if model.experts:
         model = replace(model, experts=replace(model.experts, dense_layers=dense))
     return job(
@@ -86,27 +80,18 @@ def simumax_memory(document: Mapping[str, Any]) -> Iterator[Row]:
         yield Row(f"{row['case']}-memory", row["real_alloc_gib"] * 2**30, Held(_simumax_job(row["case"])))
 
 
-# mosaicml/llm-foundry, scripts/train/yamls/pretrain/mpt-*.yaml: layers, width, heads; 50,368 words, 4 h wide, positions
-# learned.
-_MPT = {
-    "125m": (12, 768, 12),
-    "350m": (24, 1024, 16),
-    "760m": (24, 1536, 12),
-    "1b": (24, 2048, 16),
-    "3b": (32, 2560, 20),
-    "7b": (32, 4096, 32),
-    "13b": (40, 5120, 40),
-    "30b": (48, 7168, 56),
-    "70b": (80, 8192, 64),
-}
 _ZERO = {"FULL_SHARD": 3, "SHARD_GRAD_OP": 2}
 _DTYPES = {"amp_bf16": "bf16", "bf16": "bf16", "amp_fp8": "fp8"}
 
 
 def foundry(document: Mapping[str, Any]) -> Iterator[Row]:
-    """FSDP: weights gathered and gradients reduced in every micro-batch; reduced in 32 bits unless all is in 16."""
+    """FSDP: weights gathered and gradients reduced in every micro-batch; reduced in 32 bits unless all is in 16.
+
+    The models have 50,368 words, a feed-forward of 4 h and learned positions.
+    """
+    shapes = named("foundry")
     for name, row in table_rows(document, "llm_foundry_mpt"):
-        layers, hidden, heads = _MPT[row["Model"]]
+        layers, hidden, heads = map(int, *shapes[row["Model"]])
         gpus, seq, batch = int(row["# GPUs"]), int(row["SeqLen (T)"]), int(row["GlobalBatchSize"])
         model = gpt({"layers": layers, "hidden": hidden, "heads": heads, "vocab": 50368, "seq": seq}, linear_bias=False)
         one = job(

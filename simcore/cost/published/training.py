@@ -30,11 +30,14 @@ def family(row: Stated, known: Collection[str]) -> str:
 
 
 def _software(row: Stated) -> tuple[str, str]:
-    """Family and profile of what ran a row, by the beginning of the stated framework."""
-    name = str(row.get("framework") or "").lower()
-    known = (profile for start, profile in TABLE["frameworks"].items() if name.startswith(start.lower()))
-    profile = next(known, "unknown")
+    """Family and profile of what ran a row, by the first of the frameworks that it names."""
+    found = _FRAMEWORKS.search(str(row.get("framework") or ""))
+    profile = _PROFILES[found[0].lower()] if found else "unknown"
     return SOFTWARE[profile].family, profile
+
+
+_PROFILES: dict[str, str] = {name.lower(): profile for name, profile in TABLE["frameworks"].items()}
+_FRAMEWORKS = re.compile(rf"(?<![a-z])({'|'.join(sorted(map(re.escape, _PROFILES), reverse=True))})", re.IGNORECASE)
 
 
 def training(row: Stated) -> Step:
@@ -146,13 +149,13 @@ def _framework(row: Stated) -> Step:
 
 
 def _dtype(stated: str) -> str:
-    """The number format that a stated one is a kind of.
+    """The number format that a stated one is a kind of, of several the narrowest.
 
-    >>> _dtype("MXFP8"), _dtype("bfloat16")
-    ('fp8', 'bf16')
+    >>> _dtype("MXFP8"), _dtype("bfloat16"), _dtype("BF16, FP8 products")
+    ('fp8', 'bf16', 'fp8')
     """
     word = stated.lower().replace("float", "fp").replace("bfp", "bf")
-    return next((known for known in ELEMENT_BYTES if known in word), stated)
+    return min((known for known in ELEMENT_BYTES if known in word), key=ELEMENT_BYTES.__getitem__, default=stated)
 
 
 _WAYS = {"async TP": "-async", "eager": "-eager"}  # words of a source -> how its software was run
@@ -203,7 +206,7 @@ def _mlperf(row: Stated) -> Step:
         **degrees,
         "zero": 1,
         "sequence_parallel": bool(row["parallel"].get("sequence_parallel")) or degrees["tp"] > 1,
-        "dtype": precision.get("compute", "bf16"),
+        "dtype": _dtype(str(precision.get("compute", "bf16"))),
         # Over context ranks Transformer Engine's attention stays in 16 bits.
         "attention_dtype": "fp8" if _yes(precision.get("fp8_attention")) and degrees["cp"] == 1 else "",
         "recompute": "full" if full else "none",

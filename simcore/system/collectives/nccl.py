@@ -64,6 +64,11 @@ class Fabric(Hashed):
         across, nic = self.across_bytes_per_s * share, self.nic_bytes_per_s * share
         return replace(self, across_bytes_per_s=across, nic_bytes_per_s=nic)
 
+    def with_links(self, share: float) -> Fabric:
+        """With links inside a node of so many times the rate, which nobody measured."""
+        ring, nvls = self.ring_bytes_per_s * share, self.nvls_bytes_per_s * share
+        return replace(self, ring_bytes_per_s=ring, nvls_bytes_per_s=nvls, device="") if share != 1 else self
+
     @property
     def sharing_ranks(self) -> int:
         """Ranks of a node whose cards together reach the rate across nodes."""

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from simcore.compute.kernel import Source
 from simcore.compute.measured import parametric
 from simcore.compute.measured.estimate import Question, answer, machine, nearest_places
+from simcore.compute.measured.files import add_table
 from simcore.compute.measured.operations import OPERATIONS
-from simcore.compute.measured.own import add_table
 from simcore.compute.measured.tables import curves, entries, forget
 from simcore.errors import InputError
 
@@ -88,7 +88,7 @@ def test_an_operation_no_table_has_for_the_type_falls_back_to_the_stated_rates()
 
 
 def test_a_device_that_does_not_exist_is_named():
-    with pytest.raises(InputError, match="no such device"):
+    with pytest.raises(InputError, match="no such accelerator"):
         machine("h1000")
 
 
