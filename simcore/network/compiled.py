@@ -128,17 +128,11 @@ class Arrays:
         left = longer(self.state.left, entries + 1)
         self.state = self.state._replace(left=left, **heaps, **self._known.arrays())
 
-    @property
-    def leaving(self) -> bool:
-        """Whether somebody leaves."""
-        return bool(self.state.left[0, 0])
-
     def left(self) -> list[tuple[int, ...]]:
         """Who leaves; they are told once."""
         left = self.state.left
-        entries = left[1 : left[0, 0] + 1].tolist()
-        left[0, 0] = 0
-        return entries  # type: ignore[no-any-return]
+        count, left[0, 0] = int(left[0, 0]), 0
+        return left[1 : count + 1].tolist() if count else []
 
 
 def _records(name: str, rows: list[Any]) -> Table:

@@ -39,15 +39,11 @@ class Lists:
             if len(rows) < columns.length:
                 rows.extend(map(ROWS[name], *columns.since(len(rows)).tolist()))
 
-    @property
-    def leaving(self) -> bool:
-        """Whether somebody leaves."""
-        return bool(self.state.left)
-
     def left(self) -> list[tuple[int, int, int]]:
         """Who leaves; they are told once."""
-        entries = self.state.left[:]
-        self.state.left.clear()
+        entries = self.state.left
+        if entries:
+            self.state.left = []
         return entries
 
 

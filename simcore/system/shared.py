@@ -211,14 +211,12 @@ class Shared(Transport):
     def _play_on(self) -> None:
         """Play until something else happens; who leaves before that may be the cause of it."""
         env, running = self._env, self._running
-        while True:
-            now_ns, limit_ns = int(env.now), int(min(env.peek(), NEVER))
-            next_ns = running.play(limit_ns, now_ns)
-            if next_ns >= limit_ns or not running.leaving:
-                break
+        now_ns, limit_ns = int(env.now), min(env.peek(), NEVER)
+        while (next_ns := running.play(limit_ns, now_ns)) < limit_ns and (left := running.left()):
             env.move_on(next_ns)
-            self._leave()
-            if env.peek() <= next_ns:
+            self._leave(left)
+            now_ns, limit_ns = next_ns, min(env.peek(), NEVER)
+            if limit_ns <= now_ns:
                 self._settle_later()
                 return
         if next_ns < NEVER and next_ns not in self._due:
@@ -230,23 +228,23 @@ class Shared(Transport):
         now_ns = int(self._env.now)
         self._due.discard(now_ns)
         self._running.happen(now_ns)
-        self._leave()
+        self._leave(self._running.left())
         self._settle_later()
 
-    def _leave(self) -> None:
+    def _leave(self, left: Sequence[Sequence[int]]) -> None:
         """Tell those who wait for ranks that have left."""
-        for _, instance, position in self._running.left():
+        for _, instance, position in left:
             flight, group = self._flight_of[instance]
-            seat = (group, position)
+            seat, parts = (group, position), flight.parts
             flight.open -= 1
             if not flight.open:
                 flight.end_ns = int(self._env.now)
                 for over in flight.instances:
                     del self._flight_of[over]
                     self._running.end(over)
-            if seat in flight.parts:
-                flight.parts[seat] -= 1
-                if flight.parts[seat]:
+            if parts and seat in parts:
+                parts[seat] -= 1
+                if parts[seat]:
                     continue
             flight.leave(seat)
 
@@ -388,8 +386,10 @@ class Shared(Transport):
                 if len(layouts) > 1:
                     flight.parts |= {(own, position): len(layouts) for position in range(ranks)}
         now_ns = int(self._env.now)
-        while self._running.play(now_ns) < now_ns or self._running.leaving:
-            self._leave()
+        self._running.play(now_ns)
+        while left := self._running.left():
+            self._leave(left)
+            self._running.play(now_ns)
 
     # What phases are.
 
