@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections import namedtuple
 from collections.abc import Collection, Mapping
-from dataclasses import fields
 from functools import cache
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from inspect import isfunction
@@ -140,7 +139,7 @@ def _records(name: str, rows: list[Any]) -> Table:
     kind = ROWS[name]
     if kind is int:
         return np.array(rows, np.int64)
-    names = [each.name for each in fields(kind)]
+    names: tuple[str, ...] = kind.__match_args__
     return np.array([*map(attrgetter(*names), rows)], [(each, np.int64) for each in names]).view(np.recarray)
 
 

@@ -17,6 +17,7 @@ from heapq import heappop, heappush, heappushpop
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 NEVER = 1 << 62
@@ -43,8 +44,7 @@ def first(heap: list[Any]) -> int:
     return time
 
 
-@dataclass(slots=True)
-class Hop:
+class Hop(Struct, eq=False):
     """Of messages that have ends and size in common: a link, ns of the head and of the whole, how many hops follow."""
 
     link: int
@@ -54,8 +54,7 @@ class Hop:
     left: int
 
 
-@dataclass(slots=True)
-class Layout:
+class Layout(Struct, eq=False):
     """What equal phases of equal groups share: `window` and `half` as in `plan.Plan`, a packet's `endpoint` ns.
 
     From `round_at` on are its rounds, from `message_at` on the messages of an entry by position, from `rank_at` on its
@@ -76,16 +75,14 @@ class Layout:
     foreseen: int = 0
 
 
-@dataclass(slots=True)
-class Round:
+class Round(Struct, eq=False):
     """Which entry's messages it sends, and ns of the packet of the receive of that number."""
 
     entry: int
     pay: int
 
 
-@dataclass(slots=True)
-class Message:
+class Message(Struct, eq=False):
     """Its first hop, -1 where it needs none, the receiver's position, and how often a phase sends it."""
 
     hop: int
@@ -93,8 +90,7 @@ class Message:
     count: int
 
 
-@dataclass(slots=True)
-class Transfer:
+class Transfer(Struct, eq=False):
     """Whether it waits for its first packet only, for how many things, which one waits for its departure (-1: none).
 
     Those that wait for its receive are in `then` from `then_at` on, to the next one's.
@@ -106,8 +102,7 @@ class Transfer:
     then_at: int
 
 
-@dataclass(slots=True)
-class Rank:
+class Rank(Struct, eq=False):
     """Its `name` orders senders; `tasks` are its sends and receives in a list of transfers."""
 
     name: int
