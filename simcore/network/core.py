@@ -308,7 +308,9 @@ def serve(s: State, now: int, limit: int) -> int:
                 head = swap(heads, head)
                 continue
         elif phase.foreseen == AT_ONCE and ends > time:
-            _gathered(s, phase, instance, number - phase.base, receiver, ends)
+            if not _gathered(s, phase, instance, number - phase.base, receiver, ends):
+                head = pop_head(heads)
+                continue
         else:
             push(timers, (ends, instance, number - phase.base, receiver))
         until = min(first(timers), limit)
@@ -377,32 +379,39 @@ def _next(s: State, instance: Instance, number: int, message: int, position: int
     return NOBODY
 
 
-def _gathered(s: State, instance: Instance, number: int, message: int, position: int, time: int) -> None:
-    """As `_next`, where all messages of a half are sent at once."""
+def _gathered(s: State, instance: Instance, number: int, message: int, position: int, time: int) -> bool:
+    """As `_next`, where all messages of a half are sent at once; whether that changes what else happens."""
     slot, layout = s.slots[instance.slot + position], s.layouts[instance.layout]
     half = layout.half or layout.rounds
     if message < half:
         slot.received += 1
         if slot.ready < time:
             slot.ready = time
-        if slot.received == half:
-            _burst(s, instance, number, position, half, layout.rounds, slot.ready)
+        if slot.received < half:
+            return False
+        _burst(s, instance, number, position, half, layout.rounds, slot.ready)
     else:
         slot.credits += 1
         if slot.packets < time:
             slot.packets = time
-    if slot.received + slot.credits == layout.rounds:
+    over = slot.received + slot.credits == layout.rounds
+    if over:
         leaves = max(slot.ready, slot.packets) + s.rounds[layout.round_at + layout.rounds - 1].pay
         push(s.timers, (leaves, number, LEAVE, position))
+    return over or message < half
 
 
 def _burst(s: State, instance: Instance, number: int, position: int, first_one: int, end: int, time: int) -> None:
     """A rank sends some messages at once."""
     layout, name = s.layouts[instance.layout], s.slots[instance.slot + position].name
-    at = layout.message_at + position
+    heads, order, base = s.heads, instance.order, instance.base
+    at, ranks = layout.message_at + position, layout.ranks
     for sent in range(first_one, end):
-        message = s.messages[at + s.rounds[layout.round_at + sent].entry * layout.ranks]
-        _send(s, instance, number, sent, name, message.hop, message.peer, time)
+        message = s.messages[at + s.rounds[layout.round_at + sent].entry * ranks]
+        if message.hop < 0:
+            push(s.timers, (time, number, sent, message.peer))
+        else:
+            push_head(heads, (time, order, base + sent, NONE, name, number, message.peer, message.hop, time))
 
 
 def _listened(s: State, number: int, layout: Layout, slot: Slot, position: int, now: int) -> bool:

@@ -69,11 +69,14 @@ class Calendar(Struct, eq=False):
 
 
 def _push(calendar: Calendar, head: Head) -> None:
-    heads = calendar.later.get(head[0])
+    now, time = calendar.now, head[0]
+    heads = calendar.later.get(time)
     if heads:
         heads.append(head)
         return
-    now, time = calendar.now, head[0]
+    if now and now[-1] > head and now[0][0] == time:  # the first one again, whose turn it is not yet
+        now.append(head)
+        return
     if now and now[0][0] >= time:  # it is not their turn after all, or they are not all
         calendar.now = []
         calendar.later[now[0][0]] = now
@@ -97,8 +100,16 @@ def _pop(calendar: Calendar) -> Head:
 
 
 def _swap(calendar: Calendar, head: Head) -> Head:
-    now = calendar.now
-    if now and now[0][0] == head[0]:  # over a link without latency
+    now, time = calendar.now, head[0]
+    if now and now[0][0] < time:
+        heads = calendar.later.get(time)
+        if heads:
+            heads.append(head)
+        else:
+            calendar.later[time] = [head]
+            heappush(calendar.times, time)
+        return now.pop()
+    if now and now[0][0] == time:  # over a link without latency
         insort(now, head, key=_backwards)
     else:
         _push(calendar, head)
