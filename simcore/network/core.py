@@ -44,6 +44,11 @@ def first(heap: list[Any]) -> int:
     return time
 
 
+def turn(heads: list[Head], _: int) -> int:
+    """When the first head comes; where those of one time are taken together, their turn comes before some time."""
+    return heads[0][0]
+
+
 class Hop(Struct, eq=False):
     """Of messages that have ends and size in common: a link, ns of the head and of the whole, how many hops follow."""
 
@@ -282,12 +287,10 @@ def serve(s: State, now: int, limit: int) -> int:
     """
     heads, timers, links, hops, instances, timed = s.heads, s.timers, s.links, s.hops, s.instances, s.timed
     until = min(first(timers), limit)
+    turn(heads, max(until, now + 1))
     head = pop_head(heads)
-    while True:
+    while head[0] < until or head[0] == now:
         time, order, number, behind, sender, instance, receiver, at, tail = head
-        if time >= until and time != now:
-            push_head(heads, head)
-            return min(time, first(timers))
         hop, phase = hops[at], instances[instance]
         link, step = hop.link + phase.shift, hop.step
         begins = links[link]
@@ -315,6 +318,8 @@ def serve(s: State, now: int, limit: int) -> int:
             push(timers, (ends, instance, number - phase.base, receiver))
         until = min(first(timers), limit)
         head = pop_head(heads)
+    push_head(heads, head)
+    return min(turn(heads, NONE), first(timers))
 
 
 def happen(s: State, now: int) -> None:
