@@ -147,7 +147,7 @@ class Slot:
     mark: int = 0
 
 
-ROWS: dict[str, type] = {
+ROWS: dict[str, Any] = {
     "links": int,
     "hops": Hop,
     "layouts": Layout,

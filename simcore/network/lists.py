@@ -38,9 +38,7 @@ class Lists:
 
     def left(self) -> list[tuple[int, int, int]]:
         """Who leaves; they are told once."""
-        entries = self.state.left
-        if entries:
-            self.state.left = []
+        entries, self.state.left = self.state.left, []
         return entries
 
 
@@ -51,7 +49,7 @@ class Calendar(list[Head]):
         super().__init__([NOBODY])
         self._now = -1
         self._later: dict[int, list[Head]] = {}
-        self._times: list[int] = []
+        self._times = [NEVER]
         for head in heads:
             if head[0] < NEVER:
                 self.push(head)
@@ -74,7 +72,7 @@ class Calendar(list[Head]):
         heads = self._later.get(head[0])
         if heads:
             heads.append(head)
-        elif head[0] == self._now and self._next > head[0]:  # over a link without latency
+        elif head[0] == self._now < self._times[0]:  # over a link without latency
             insort(self, head, key=_backwards)
         else:
             self._wait(head)
@@ -84,15 +82,11 @@ class Calendar(list[Head]):
         """As `core.turn`: those of the first time are put in order."""
         if self[-1] is not NOBODY:
             return self[-1][0]
-        time = self._next
+        time = self._times[0]
         if time < until:
             self._now = heappop(self._times)
             self.extend(sorted(self._later.pop(time), reverse=True))
         return time
-
-    @property
-    def _next(self) -> int:
-        return self._times[0] if self._times else NEVER
 
     def _wait(self, head: Head) -> None:
         """One of a time of which no others wait."""

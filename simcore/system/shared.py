@@ -13,7 +13,7 @@ from copy import copy
 from dataclasses import replace
 from functools import partial, reduce
 from operator import attrgetter, or_
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import simpy
@@ -51,6 +51,8 @@ from simcore.timeline.link_use import LinkUse, OccupiedLinks
 
 LAST = NEVER
 """Orders messages of no phase behind all phases."""
+_Way = tuple[Place, int, int, int, tuple[int, int]]
+"""Where a message goes: the place, its links there, its first hop, the sender's number, and its ends there."""
 Taken = Sequence[tuple[tuple[int, int], int, Mapping[tuple[StreamPhase, tuple[int, ...]], Sequence[int]]]]
 """Some places, with their links that are used, a bit for each, and when which groups began which phase there."""
 
@@ -211,11 +213,11 @@ class Shared(Transport):
     def _play_on(self) -> None:
         """Play until something else happens; who leaves before that may be the cause of it."""
         env, running = self._env, self._running
-        now_ns, limit_ns = int(env.now), min(env.peek(), NEVER)
+        now_ns, limit_ns = int(env.now), int(min(env.peek(), NEVER))
         while (next_ns := running.play(limit_ns, now_ns)) < limit_ns and (left := running.left()):
             env.move_on(next_ns)
             self._leave(left)
-            now_ns, limit_ns = next_ns, min(env.peek(), NEVER)
+            now_ns, limit_ns = next_ns, int(min(env.peek(), NEVER))
             if limit_ns <= now_ns:
                 self._settle_later()
                 return
@@ -513,7 +515,7 @@ class Shared(Transport):
         ends = np.array([part.local(src)]), np.array([part.local(dst)])
         hop = self._layouts.hops(place.shape, *ends, [size_bytes])[0]
         here, there = part.local(src), part.local(dst)
-        return _Way(place, link_bits(place.shape, *ends), hop, here * part.npus + there, (here, there))
+        return place, link_bits(place.shape, *ends), hop, here * part.npus + there, (here, there)
 
     # What links carried.
 
@@ -584,13 +586,3 @@ class Shared(Transport):
                     return None
                 parts.append(times.occupied.again(place.shift, begins_ns))
         return LinkUse(parts, self._stands_for())
-
-
-class _Way(NamedTuple):
-    """Where a message goes: the place, its links there, its first hop, the sender's number, and its ends there."""
-
-    place: Place
-    bits: int
-    hop: int
-    sender: int
-    ends: tuple[int, int]
