@@ -43,6 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             outcome = _out_of_memory(words[0], memory)
         else:
             click.echo("interrupted", err=True)
+    if arguments is None:  # Python would walk all objects once more when the process ends
+        gc.freeze()
     return outcome if isinstance(outcome, int) else _failure(outcome, words)  # nothing watches any more
 
 

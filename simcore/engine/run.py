@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
@@ -29,7 +29,7 @@ from simcore.system.queues import INSERTION
 from simcore.system.remote_memory import RemoteMemory
 from simcore.system.scheduler import PhaseMaker, Scheduler
 from simcore.system.shared import Shared
-from simcore.system.streams import Stream
+from simcore.system.streams import Chunks, Stream
 from simcore.system.transport import Transport
 from simcore.system.whole import Wholes
 from simcore.timeline.events import EventBuffer, Timeline
@@ -70,7 +70,8 @@ def simulate(
     transport = transport_of(env, ranks, choices, case.topology)
     gates = make_gates(env, ranks, case, transport)
     players = case.players(Scene(env, ranks, events, transport))
-    phases = [make_phases(int(members[0]), case) for members in ranks]
+    known: dict[Hashable, Chunks] = {}
+    phases = [make_phases(int(members[0]), case, known) for members in ranks]
     schedulers = [
         Scheduler(env, npu_class, own, transport, events, gates, players.precedence)
         for npu_class, own in enumerate(phases)
@@ -145,18 +146,18 @@ def _check_alike(ranks: Sequence[Sequence[int]], setup: Setup, there: Mapping[in
     )
 
 
-def make_phases(npu: int, setup: Setup) -> Callable[[str], PhaseMaker]:
+def make_phases(npu: int, setup: Setup, known: dict[Hashable, Chunks]) -> Callable[[str], PhaseMaker]:
     """What cuts an NPU's collectives into chunks and phases, by communicator.
 
     Where NPUs begin together, each communicator takes its own turns, as its members may have others in between.
     """
     if setup.profile.gang:
-        return cache(lambda _: _phase_maker(npu, setup))
-    one = _phase_maker(npu, setup)
+        return cache(lambda _: _phase_maker(npu, setup, known))
+    one = _phase_maker(npu, setup, known)
     return lambda _: one
 
 
-def _phase_maker(npu: int, setup: Setup) -> PhaseMaker:
+def _phase_maker(npu: int, setup: Setup, known: dict[Hashable, Chunks]) -> PhaseMaker:
     topology, system, profile, dims = setup.topology, setup.system, setup.profile, setup.placement.dims
     bandwidths = [profile.dimension_bandwidth(topology.dims[dim.index]) for dim in dims]
 
@@ -173,6 +174,7 @@ def _phase_maker(npu: int, setup: Setup) -> PhaseMaker:
         decompose=system.collective_optimization == "localBWAware",
         num_queues=setup.settings.queues_per_dim,
         queue_choice=profile.queue_choice,
+        known=known,
     )
 
 

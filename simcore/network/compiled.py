@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections import namedtuple
 from collections.abc import Collection, Mapping
-from dataclasses import fields
 from functools import cache
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from inspect import isfunction
@@ -44,7 +43,7 @@ def kept() -> bool:
 def compiled_heaps() -> dict[str, Any]:
     """What a core needs of `heaps` in place of lists and their heaps."""
     rows = compiled(heaps, (), {"Heap": Heap})
-    names = ("push", "pop_head", "pop_timer", "swap", "first", "append", "length")
+    names = ("push", "pop_head", "pop_timer", "swap", "turn", "first", "append", "length")
     return {name: getattr(rows, name) for name in names} | {"push_head": rows.push}
 
 
@@ -136,9 +135,8 @@ class Arrays:
     def left(self) -> list[tuple[int, ...]]:
         """Who leaves; they are told once."""
         left = self.state.left
-        entries = left[1 : left[0, 0] + 1].tolist()
-        left[0, 0] = 0
-        return entries  # type: ignore[no-any-return]
+        count, left[0, 0] = int(left[0, 0]), 0
+        return left[1 : count + 1].tolist() if count else []
 
 
 def _records(name: str, rows: list[Any]) -> Table:
@@ -146,7 +144,7 @@ def _records(name: str, rows: list[Any]) -> Table:
     kind = ROWS[name]
     if kind is int:
         return np.array(rows, np.int64)
-    names = [each.name for each in fields(kind)]
+    names: tuple[str, ...] = kind.__match_args__
     return np.array([*map(attrgetter(*names), rows)], [(each, np.int64) for each in names]).view(np.recarray)
 
 

@@ -17,6 +17,7 @@ from heapq import heappop, heappush, heappushpop
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 NEVER = 1 << 62
@@ -30,6 +31,8 @@ Head = tuple[int, int, int, int, int, int, int, int, int]
 """A message before a link: (time, order, number, links behind, sender, instance, receiver, hop, last byte's time)."""
 Timer = tuple[int, int, int, int]
 """(time, instance, number of the message or what else, position or transfer)."""
+NOBODY: Head = (NEVER, NONE, 0, 0, 0, 0, 0, 0, 0)
+"""No message."""
 append, length, swap = list.append, len, heappushpop
 push = push_head = heappush
 pop_timer = pop_head = heappop
@@ -41,8 +44,12 @@ def first(heap: list[Any]) -> int:
     return time
 
 
-@dataclass(slots=True)
-class Hop:
+def turn(heads: list[Head], _: int) -> int:
+    """When the first head comes; where those of one time are taken together, their turn comes before some time."""
+    return heads[0][0]
+
+
+class Hop(Struct, eq=False):
     """Of messages that have ends and size in common: a link, ns of the head and of the whole, how many hops follow."""
 
     link: int
@@ -52,8 +59,7 @@ class Hop:
     left: int
 
 
-@dataclass(slots=True)
-class Layout:
+class Layout(Struct, eq=False):
     """What equal phases of equal groups share: `window` and `half` as in `plan.Plan`, a packet's `endpoint` ns.
 
     From `round_at` on are its rounds, from `message_at` on the messages of an entry by position, from `rank_at` on its
@@ -74,16 +80,14 @@ class Layout:
     foreseen: int = 0
 
 
-@dataclass(slots=True)
-class Round:
+class Round(Struct, eq=False):
     """Which entry's messages it sends, and ns of the packet of the receive of that number."""
 
     entry: int
     pay: int
 
 
-@dataclass(slots=True)
-class Message:
+class Message(Struct, eq=False):
     """Its first hop, -1 where it needs none, the receiver's position, and how often a phase sends it."""
 
     hop: int
@@ -91,8 +95,7 @@ class Message:
     count: int
 
 
-@dataclass(slots=True)
-class Transfer:
+class Transfer(Struct, eq=False):
     """Whether it waits for its first packet only, for how many things, which one waits for its departure (-1: none).
 
     Those that wait for its receive are in `then` from `then_at` on, to the next one's.
@@ -104,8 +107,7 @@ class Transfer:
     then_at: int
 
 
-@dataclass(slots=True)
-class Rank:
+class Rank(Struct, eq=False):
     """Its `name` orders senders; `tasks` are its sends and receives in a list of transfers."""
 
     name: int
@@ -131,8 +133,9 @@ class Instance:
 class Slot:
     """What a rank has sent, its credits and packets, and what it received (in a list: has still to send or receive).
 
-    Of what is foreseen: when it is `ready` for the next message, or has all of the first half, of which it `received`
-    so many; of the other half, `credits` count what came, the last one at `packets`.
+    As long as a phase lasts, `name` orders it among senders, and its messages have marks from `mark` on. Of what is
+    foreseen: when it is `ready` for the next message, or has all of the first half, of which it `received` so many; of
+    the other half, `credits` count what came, the last one at `packets`.
     """
 
     sent: int = 0
@@ -140,9 +143,11 @@ class Slot:
     credits: int = 0
     packets: int = 0
     received: int = 0
+    name: int = 0
+    mark: int = 0
 
 
-ROWS: dict[str, type] = {
+ROWS: dict[str, Any] = {
     "links": int,
     "hops": Hop,
     "layouts": Layout,
@@ -226,14 +231,16 @@ def begin(s: State, number: int, now: int) -> None:
     """All ranks of an instance begin."""
     instance = s.instances[number]
     layout = s.layouts[instance.layout]
-    then = now + layout.endpoint
+    then, mark = now + layout.endpoint, instance.mark
     for position in range(layout.ranks):
-        slot = s.slots[instance.slot + position]
+        slot, rank = s.slots[instance.slot + position], s.ranks[layout.rank_at + position]
+        slot.name, slot.mark, slot.ready, slot.received = rank.name, mark, then, rank.tasks
         slot.sent, slot.credits, slot.packets = 0, 0, 0 if instance.foreseen else layout.window
-        slot.received = s.ranks[layout.rank_at + position].tasks
-        slot.ready = then
+        mark += layout.rounds
         if instance.foreseen == IN_TURN:
-            _next(s, instance, number, -1, position, then)
+            head = _next(s, instance, number, -1, position, then)
+            if head[0] < NEVER:
+                push_head(s.heads, head)
         elif instance.foreseen == AT_ONCE:
             _burst(s, instance, number, position, 0, layout.half or layout.rounds, then)
         elif layout.window:
@@ -278,14 +285,12 @@ def serve(s: State, now: int, limit: int) -> int:
 
     Returns when something happens next.
     """
-    heads, links, hops, instances, timed = s.heads, s.links, s.hops, s.instances, s.timed
-    until = min(first(s.timers), limit)
+    heads, timers, links, hops, instances, timed = s.heads, s.timers, s.links, s.hops, s.instances, s.timed
+    until = min(first(timers), limit)
+    turn(heads, max(until, now + 1))
     head = pop_head(heads)
-    while True:
+    while head[0] < until or head[0] == now:
         time, order, number, behind, sender, instance, receiver, at, tail = head
-        if time >= until and time != now:
-            push_head(heads, head)
-            return min(time, first(s.timers))
         now = time
         hop, phase = hops[at], instances[instance]
         link, step = hop.link + phase.shift, hop.step
@@ -302,14 +307,20 @@ def serve(s: State, now: int, limit: int) -> int:
             head = swap(heads, (begins + step, order, number, behind + 1, sender, instance, receiver, at + 1, ends))
             continue
         if phase.foreseen == IN_TURN and ends > time:
-            ends = _next(s, phase, instance, number - phase.base, receiver, ends)
+            head = _next(s, phase, instance, number - phase.base, receiver, ends)
+            if head[0] < NEVER:
+                head = swap(heads, head)
+                continue
         elif phase.foreseen == AT_ONCE and ends > time:
-            ends = _gathered(s, phase, instance, number - phase.base, receiver, ends)
+            if not _gathered(s, phase, instance, number - phase.base, receiver, ends):
+                head = pop_head(heads)
+                continue
         else:
-            push(s.timers, (ends, instance, number - phase.base, receiver))
-        if ends < until:
-            until = ends
+            push(timers, (ends, instance, number - phase.base, receiver))
+        until = min(first(timers), limit)
         head = pop_head(heads)
+    push_head(heads, head)
+    return min(turn(heads, NONE), first(timers))
 
 
 def happen(s: State, now: int) -> None:
@@ -323,7 +334,9 @@ def happen(s: State, now: int) -> None:
             continue
         if instance.foreseen and what >= 0:
             if instance.foreseen == IN_TURN:
-                _next(s, instance, number, what, position, now)
+                head = _next(s, instance, number, what, position, now)
+                if head[0] < NEVER:
+                    push_head(s.heads, head)
             else:
                 _gathered(s, instance, number, what, position, now)
             continue
@@ -335,83 +348,76 @@ def happen(s: State, now: int) -> None:
         if what < 0:
             _credits(s, number, position, layout.window if what == START else 1, now)
         elif what >= slot.sent:
-            s.early[instance.mark + position * layout.rounds + what] = 1
+            s.early[slot.mark + what] = 1
         elif _listened(s, number, layout, slot, position, now):
             _credits(s, number, position, 1, now)
 
 
-def _next(s: State, instance: Instance, number: int, message: int, position: int, time: int) -> int:
+def _next(s: State, instance: Instance, number: int, message: int, position: int, time: int) -> Head:
     """To a rank comes a message, or will come, in what is foreseen: done with it, it sends what is next or leaves.
 
-    Returns when it leaves or something else happens.
+    Returns the head of what it sends, `NOBODY` where it waits, or what it does next is among the timers.
     """
     slot, layout = s.slots[instance.slot + position], s.layouts[instance.layout]
-    mark, sent, until = instance.mark + position * layout.rounds, slot.sent, NEVER
+    sent = slot.sent
     if message + 1 != sent:
-        s.early[mark + message] = time + 1
-        return until
+        s.early[slot.mark + message] = time + 1
+        return NOBODY
     if time < slot.ready:
         time = slot.ready
-    name, base = s.ranks[layout.rank_at + position].name, layout.message_at + position
-    round_at = layout.round_at + sent
+    round_at, base = layout.round_at + sent, layout.message_at + position
     if sent:
         time += s.rounds[round_at - 1].pay
     while sent < layout.rounds:
-        entry = s.messages[base + s.rounds[round_at].entry * layout.ranks]
-        if entry.hop < 0:
-            push(s.timers, (time, number, sent, entry.peer))
-            until = min(time, until)
-        else:
-            head = (time, instance.order, instance.base + sent, NONE, name, number, entry.peer, entry.hop, time)
-            push_head(s.heads, head)
-        came = s.early[mark + sent]
-        sent += 1
+        entry, came = s.messages[base + s.rounds[round_at].entry * layout.ranks], s.early[slot.mark + sent]
         if not came:
-            slot.sent, slot.ready = sent, time
-            return until
-        s.early[mark + sent - 1] = 0
-        if time < came - 1:
-            time = came - 1
-        time += s.rounds[round_at].pay
-        round_at += 1
+            slot.sent, slot.ready = sent + 1, time
+            if entry.hop >= 0:
+                order, behind = instance.order, NONE
+                return time, order, instance.base + sent, behind, slot.name, number, entry.peer, entry.hop, time
+            push(s.timers, (time, number, sent, entry.peer))
+            return NOBODY
+        _send(s, instance, number, sent, slot.name, entry.hop, entry.peer, time)
+        s.early[slot.mark + sent] = 0
+        time = max(time, came - 1) + s.rounds[round_at].pay
+        sent, round_at = sent + 1, round_at + 1
     push(s.timers, (time, number, LEAVE, position))
-    return min(time, until)
+    return NOBODY
 
 
-def _gathered(s: State, instance: Instance, number: int, message: int, position: int, time: int) -> int:
-    """As `_next`, where all messages of a half are sent at once."""
+def _gathered(s: State, instance: Instance, number: int, message: int, position: int, time: int) -> bool:
+    """As `_next`, where all messages of a half are sent at once; whether that changes what else happens."""
     slot, layout = s.slots[instance.slot + position], s.layouts[instance.layout]
-    half, until = layout.half or layout.rounds, NEVER
+    half = layout.half or layout.rounds
     if message < half:
         slot.received += 1
         if slot.ready < time:
             slot.ready = time
-        if slot.received == half:
-            until = _burst(s, instance, number, position, half, layout.rounds, slot.ready)
+        if slot.received < half:
+            return False
+        _burst(s, instance, number, position, half, layout.rounds, slot.ready)
     else:
         slot.credits += 1
         if slot.packets < time:
             slot.packets = time
-    if slot.received + slot.credits == layout.rounds:
+    over = slot.received + slot.credits == layout.rounds
+    if over:
         leaves = max(slot.ready, slot.packets) + s.rounds[layout.round_at + layout.rounds - 1].pay
         push(s.timers, (leaves, number, LEAVE, position))
-        until = min(leaves, until)
-    return until
+    return over or message < half
 
 
-def _burst(s: State, instance: Instance, number: int, position: int, first_one: int, end: int, time: int) -> int:
-    """A rank sends some messages; returns when the first is there that needs no link."""
-    layout, until, order, base = s.layouts[instance.layout], NEVER, instance.order, instance.base
-    name, at, ranks = s.ranks[layout.rank_at + position].name, layout.message_at + position, layout.ranks
-    heads, rounds, messages = s.heads, s.rounds, s.messages
+def _burst(s: State, instance: Instance, number: int, position: int, first_one: int, end: int, time: int) -> None:
+    """A rank sends some messages at once."""
+    layout, name = s.layouts[instance.layout], s.slots[instance.slot + position].name
+    heads, order, base = s.heads, instance.order, instance.base
+    at, ranks = layout.message_at + position, layout.ranks
     for sent in range(first_one, end):
-        message = messages[at + rounds[layout.round_at + sent].entry * ranks]
+        message = s.messages[at + s.rounds[layout.round_at + sent].entry * ranks]
         if message.hop < 0:
             push(s.timers, (time, number, sent, message.peer))
-            until = time
         else:
             push_head(heads, (time, order, base + sent, NONE, name, number, message.peer, message.hop, time))
-    return until
 
 
 def _listened(s: State, number: int, layout: Layout, slot: Slot, position: int, now: int) -> bool:
@@ -430,7 +436,7 @@ def _credits(s: State, number: int, position: int, count: int, now: int) -> None
     """A rank may send on, once for each credit; with all sent and all credits back it leaves."""
     instance = s.instances[number]
     layout, slot = s.layouts[instance.layout], s.slots[instance.slot + position]
-    rounds, half, name = layout.rounds, layout.half, s.ranks[layout.rank_at + position].name
+    rounds, half = layout.rounds, layout.half
     while count:
         count -= 1
         slot.credits += 1
@@ -447,8 +453,8 @@ def _credits(s: State, number: int, position: int, count: int, now: int) -> None
             slot.packets -= 1
             entry = s.rounds[layout.round_at + sent].entry
             message = s.messages[layout.message_at + entry * layout.ranks + position]
-            _send(s, instance, number, sent, name, message.hop, message.peer, now)
-            mark = instance.mark + position * rounds + sent
+            _send(s, instance, number, sent, slot.name, message.hop, message.peer, now)
+            mark = slot.mark + sent
             if s.early[mark]:
                 s.early[mark] = 0
                 count += _listened(s, number, layout, slot, position, now)

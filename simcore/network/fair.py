@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -63,8 +64,7 @@ class _Flow:
         self.hit: set[int] = set()  # faults that slowed it down
 
 
-def _by_key(flow: _Flow) -> Any:
-    return flow.key
+_by_key = attrgetter("key")
 
 
 class FairShare(CountedLinks):

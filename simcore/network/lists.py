@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from heapq import heappop, heappush
 from inspect import isfunction
 from types import FunctionType, SimpleNamespace
 from typing import Any
 
-from msgspec import Struct, field
-
 from simcore.network import core
-from simcore.network.core import ROWS, Columns, Head, State
+from simcore.network.core import NEVER, NOBODY, ROWS, Columns, Head, State
 
 CROWDED = 1000  # with so many heads and timers a calendar costs less than a heap, most so where NPUs are in step
 
@@ -32,8 +30,7 @@ class Lists:
     def follow(self, entries: int) -> None:
         """All that is known by now, and room for so many heads and timers."""
         if entries > CROWDED and self.core is core:
-            heads: Any = Calendar.of(self.state.heads)  # what the functions of that core take for a heap
-            self.core, self.state.heads = _crowded_core(), heads
+            self.core, self.state.heads = _crowded_core(), Calendar(self.state.heads)
         for name, columns in self._columns.items():
             rows = getattr(self.state, name)
             if len(rows) < columns.length:
@@ -46,74 +43,83 @@ class Lists:
 
     def left(self) -> list[tuple[int, int, int]]:
         """Who leaves; they are told once."""
-        entries = self.state.left[:]
-        self.state.left.clear()
+        entries, self.state.left = self.state.left, []
         return entries
 
 
-class Calendar(Struct, eq=False):
-    """Heads by time, in order only when it is their turn; `now` are some of one time, the first one last."""
+class Calendar(list[Head]):
+    """Heads of one time, whose turn it is, the first one last behind `NOBODY`; the others wait by time, in no order."""
 
-    now: list[Head] = field(default_factory=list)
-    later: dict[int, list[Head]] = field(default_factory=dict)
-    times: list[int] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, heads: list[Head]) -> Calendar:
-        """With some heads."""
-        calendar = cls()
+    def __init__(self, heads: Iterable[Head]):
+        super().__init__([NOBODY])
+        self._now = -1
+        self._later: dict[int, list[Head]] = {}
+        self._times = [NEVER]
         for head in heads:
-            _push(calendar, head)
-        return calendar
+            if head[0] < NEVER:
+                self.push(head)
 
     def __iter__(self) -> Iterator[Head]:
-        yield from self.now
-        for heads in self.later.values():
+        yield from super().__iter__()
+        for heads in self._later.values():
             yield from heads
 
+    def push(self, head: Head) -> None:
+        """As `heapq.heappush`."""
+        heads = self._later.get(head[0])
+        if heads:
+            heads.append(head)
+        else:
+            self._wait(head)
 
-def _push(calendar: Calendar, head: Head) -> None:
-    heads = calendar.later.get(head[0])
-    if heads:
-        heads.append(head)
-        return
-    now, time = calendar.now, head[0]
-    if now and now[0][0] >= time:  # it is not their turn after all, or they are not all
-        calendar.now = []
-        calendar.later[now[0][0]] = now
-        heappush(calendar.times, now[0][0])
-        _push(calendar, head)
-        return
-    calendar.later[time] = [head]
-    heappush(calendar.times, time)
+    def swap(self, head: Head) -> Head:
+        """Push one and take the next of this time, `NOBODY` where that was the last."""
+        heads = self._later.get(head[0])
+        if heads:
+            heads.append(head)
+        elif head[0] == self._now < self._times[0]:  # over a link without latency
+            insort(self, head, key=_backwards)
+        else:
+            self._wait(head)
+        return self.pop()
+
+    def turn(self, until: int) -> int:
+        """As `core.turn`: those of the first time are put in order."""
+        if self[-1] is not NOBODY:
+            return self[-1][0]
+        time = self._times[0]
+        if time < until:
+            self._now = heappop(self._times)
+            self.extend(sorted(self._later.pop(time), reverse=True))
+        return time
+
+    def _wait(self, head: Head) -> None:
+        """One of a time of which no others wait."""
+        time, first = head[0], self[-1] if self else head
+        if head is NOBODY or (time == first[0] and head < first):  # the first one again, whose turn it is not yet
+            self.append(head)
+            return
+        if time <= first[0] < NEVER:  # it is not their turn after all, or they are not all
+            self._later[first[0]] = self[:0:-1]
+            heappush(self._times, first[0])
+            del self[1:]
+        if time not in self._later:
+            self._later[time] = []
+            heappush(self._times, time)
+        self._later[time].append(head)
 
 
 def _backwards(head: Head) -> list[int]:
     return [-each for each in head]
 
 
-def _pop(calendar: Calendar) -> Head:
-    now = calendar.now
-    if not now:
-        now = calendar.now = calendar.later.pop(heappop(calendar.times))
-        now.sort(reverse=True)
-    return now.pop()
-
-
-def _swap(calendar: Calendar, head: Head) -> Head:
-    now = calendar.now
-    if now and now[0][0] == head[0]:  # over a link without latency
-        insort(now, head, key=_backwards)
-    else:
-        _push(calendar, head)
-    return _pop(calendar)
-
-
 @cache
 def _crowded_core() -> SimpleNamespace:
     """The functions of `core`, with heads in a calendar."""
-    names = vars(core) | {"push_head": _push, "pop_head": _pop, "swap": _swap}
+    names = dict(vars(core))
     for name, each in vars(core).items():
         if isfunction(each) and each.__module__ == core.__name__:
-            names[name] = FunctionType(each.__code__, names, name, each.__defaults__)
+            code = each.__code__.replace()  # Python keeps with it what it learns of globals
+            names[name] = FunctionType(code, names, name, each.__defaults__)
+    names |= {"push_head": Calendar.push, "pop_head": list.pop, "swap": Calendar.swap, "turn": Calendar.turn}
     return SimpleNamespace(**names)

@@ -201,12 +201,13 @@ class Gang:
         if room.running == self._limit:
             for place in room.places:
                 place.full -= 1
-                self._touch(place)
+                if place.complete:
+                    self._touch(place)
         room.running -= 1
 
     def _touch(self, place: _Place) -> None:
-        """Decide at the end of this instant, where something waits that has room."""
-        if not place.full and place.complete:
+        """Decide at the end of this instant about a place where something waits, if there is room."""
+        if not place.full:
             if not self._touched:
                 at_end_of_instant(self.env, 0, self._settle)
             self._touched[place] = None
@@ -258,9 +259,10 @@ class GangGate:
 
     def move(self, stream: Stream) -> None:
         """Make room, and offer the chunk to its next group; the gang decides at the end of the instant."""
-        self._gang.release(self._at(stream.phase)[1])
+        gang, at = self._gang, self._at
+        gang.release(at(stream.phase)[1])
         stream.advance()
-        self._gang.offer(self._npu_class, stream, self._at(stream.phase)[0])
+        gang.offer(self._npu_class, stream, at(stream.phase)[0])
 
     def leave(self, stream: Stream) -> None:
         """Make room."""

@@ -289,7 +289,8 @@ class Running:
 
     def play(self, limit_ns: int, now_ns: int = -1) -> int:
         """As `core.play`."""
-        return int(self._columns.core.play(self._columns.state, limit_ns, now_ns))
+        then_ns: int = self._columns.core.play(self._columns.state, limit_ns, now_ns)
+        return then_ns
 
     @property
     def leaving(self) -> bool:
@@ -302,8 +303,10 @@ class Running:
 
     def drain(self) -> Iterator[Sequence[int]]:
         """Play to the end: who leaves."""
-        while self.play(NEVER) < NEVER or self.leaving:
-            yield from self.left()
+        self.play(NEVER)
+        while left := self.left():
+            yield from left
+            self.play(NEVER)
 
     def _instance(self, layout: int, order: int, base: int, shift: int) -> int:
         extent = self._layouts.extent(layout)

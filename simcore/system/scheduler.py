@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache, lru_cache, partial
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 import simpy
@@ -46,7 +46,7 @@ class Scheduler:
         self.due: tuple[Request | None, int] = (None, 0)
         self._order: Turns = ()  # in which the NPUs do what is done now
         self._num_streams: dict[str, int] = {}
-        self.sent_bytes = cache(partial(transport.bytes_sent, npu_class))  # in a phase
+        self._carries = cache(lambda phase: (1 + phase.lane.dim.index, transport.bytes_sent(npu_class, phase)))
         self.outstanding: dict[Dataset, None] = {}  # in order of issue
         self.ended: list[Dataset] = []  # in order of their ends, for who waits for the last ones
 
@@ -140,10 +140,9 @@ class Scheduler:
 
     def chunk(self, request: Request, phase: StreamPhase, begin_ns: int, end_ns: int, iteration: int) -> Row:
         """The event of a chunk's phase."""
-        return (
-            self.npu_class, 1 + phase.lane.dim.index, begin_ns, end_ns, CHUNK, request.name, request.layer,
-            request.phase, self.sent_bytes(phase), iteration,
-        )  # fmt: skip
+        stream, size_bytes = self._carries(phase)
+        row = (self.npu_class, stream, begin_ns, end_ns, CHUNK, request.name, request.layer, request.phase)
+        return (*row, size_bytes, iteration)
 
     def collective(self, request: Request, issue_ns: int, end_ns: int, iteration: int) -> Row:
         """The event of a collective."""
@@ -199,7 +198,7 @@ class PhaseMaker:
     """Makes the phases of one NPU's chunks; keeps the round-robin counters of its queues and trees.
 
     `npu` is one of the NPUs. `chunks(kind, size_bytes, colours)` yields the sizes of a multiple of `colours` chunks.
-    `order` says in which order a chunk visits the dimensions.
+    `order` says in which order a chunk visits the dimensions. What is `known` of collectives serves all NPUs.
     """
 
     def __init__(
@@ -211,13 +210,14 @@ class PhaseMaker:
         decompose: bool,
         num_queues: int,
         queue_choice: QueueChoice,
+        known: dict[Hashable, Chunks],
     ):
         self._chunks, self._order, self._decompose = chunks, order, decompose
         self._npu, self._num_queues, self._queue_choice = npu, num_queues, queue_choice
         self._turns: dict[tuple[int, tuple[tuple[int, bool], ...]], int] = {}
         self._trees: dict[tuple[int, CollectiveKind], bool] = {}
         self._steady = num_queues == 1 and order.steady
-        self._known: dict[tuple[CollectiveKind, int, tuple[Lane, ...], int], Chunks] = {}
+        self._known = known
 
     def split(self, request: Request, now_ns: int, order: Turns) -> Chunks:
         """The phases of every chunk of a collective, issued by the NPUs in some order; none for an NPU alone.
@@ -227,7 +227,8 @@ class PhaseMaker:
         if not self._steady or any(map(in_trees, request.lanes)):
             self._order.begin(now_ns, order)
             return tuple(self._split(request))
-        key = (request.kind, request.size_bytes, request.lanes, request.root)
+        place = (self._npu, request.root) if request.kind in ROOTED else ()
+        key = (request.kind, request.size_bytes, request.lanes, place)
         found = self._known.get(key)
         if found is None:
             found = self._known[key] = tuple(self._split(request))

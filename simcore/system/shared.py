@@ -207,8 +207,8 @@ class Shared(Transport):
         if self._moved_ns == now_ns and self._plays:
             begin = (*flights, *((way.place, message) for way, message in messages))
             alone = [self._uncover(place, flight)[1] for place, flight in begin]
-            while any(alone) and self._running.play(now_ns, now_ns) == now_ns and self._running.leaving:
-                self._leave()  # their heads have moved in this instant, too
+            while any(alone) and self._running.play(now_ns, now_ns) == now_ns and (left := self._running.left()):
+                self._leave(left)  # their heads have moved in this instant, too
         for place, flight in flights:
             self._begin(place, flight)
         for way, message in messages:
@@ -228,18 +228,17 @@ class Shared(Transport):
     def _play_on(self) -> None:
         """Play until something else happens; who leaves before that may be the cause of it."""
         env, running = self._env, self._running
-        while True:
-            now_ns, limit_ns = int(env.now), int(min(env.peek(), NEVER))
-            next_ns = running.play(limit_ns, now_ns)
-            if next_ns > now_ns or not running.leaving:
-                self._moved_ns = now_ns
-            if next_ns >= limit_ns or not running.leaving:
-                break
+        now_ns, limit_ns = int(env.now), int(min(env.peek(), NEVER))
+        while (next_ns := running.play(limit_ns, now_ns)) < limit_ns and (left := running.left()):
+            self._moved_ns = max(self._moved_ns, next_ns - 1)
             env.move_on(next_ns)
-            self._leave()
-            if env.peek() <= next_ns:
+            self._leave(left)
+            now_ns, limit_ns = next_ns, int(min(env.peek(), NEVER))
+            if limit_ns <= now_ns:
                 self._settle_later()
                 return
+        if next_ns > now_ns or not running.leaving:
+            self._moved_ns = now_ns
         if next_ns < NEVER and next_ns not in self._due:
             self._due.add(next_ns)
             after(self._env, next_ns - now_ns, self._tick)
@@ -249,23 +248,23 @@ class Shared(Transport):
         now_ns = int(self._env.now)
         self._due.discard(now_ns)
         self._running.happen(now_ns)
-        self._leave()
+        self._leave(self._running.left())
         self._settle_later()
 
-    def _leave(self) -> None:
+    def _leave(self, left: Sequence[Sequence[int]]) -> None:
         """Tell those who wait for ranks that have left."""
-        for _, instance, position in self._running.left():
+        for _, instance, position in left:
             flight, group = self._flight_of[instance]
-            seat = (group, position)
+            seat, parts = (group, position), flight.parts
             flight.open -= 1
             if not flight.open:
                 flight.end_ns = int(self._env.now)
                 for over in flight.instances:
                     del self._flight_of[over]
                     self._running.end(over)
-            if seat in flight.parts:
-                flight.parts[seat] -= 1
-                if flight.parts[seat]:
+            if parts and seat in parts:
+                parts[seat] -= 1
+                if parts[seat]:
                     continue
             flight.leave(seat)
 
@@ -407,8 +406,10 @@ class Shared(Transport):
                 if len(layouts) > 1:
                     flight.parts |= {(own, position): len(layouts) for position in range(ranks)}
         now_ns = int(self._env.now)
-        while self._running.play(now_ns) < now_ns or self._running.leaving:
-            self._leave()
+        self._running.play(now_ns)
+        while left := self._running.left():
+            self._leave(left)
+            self._running.play(now_ns)
 
     # What phases are.
 

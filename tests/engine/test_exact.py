@@ -43,7 +43,7 @@ def test_every_message_of_every_npu_goes_through_the_network(network, model):
     ("options", "system", "place", "said"),
     [
         ({"profile": "astra-sim-2"}, "", "--exact", "is not played message by message"),
-        ({"exact": "events"}, "", "--exact", "exact must be messages"),
+        ({"exact": "events"}, "", "--exact", "wrong value"),
         ({}, "collectives: nccl\nnccl-fabric: dgx-a100\n", "system.yaml:1:14", "takes measured times"),
         (
             {"network": "congestion-free"},

@@ -21,7 +21,7 @@ COLUMNS = ("fwd", "ig", "wg")
 
 def played(env, ranks, delay, costs, barrier):
     """Every message of every NPU, in place of closed forms."""
-    return Played(env, ranks, CongestionFree(env, delay), costs, barrier=barrier)
+    return Played(env, ranks, CongestionFree(env, delay), costs, barrier=barrier, by_size=True)
 
 
 def outcome(drawn, **changes):
@@ -38,7 +38,7 @@ def test_folded_unfolded_and_message_by_message_are_the_same(seed):
     drawn, slow = random_case(seed), {"straggler": ("1=1.5",)} if seed % 2 else {}
     folded = outcome(drawn, **slow)
     assert outcome(drawn, no_fold=True, **slow) == folded
-    with mock.patch.object(transports, "Solved", played):
+    with mock.patch.object(transports, "SolvedOrPlayed", played):
         assert outcome(drawn, no_fold=True, **slow) == folded
 
 

@@ -88,7 +88,7 @@ def test_over_several_dimensions_data_start_from_the_root_and_reach_everybody(si
     def phases_of(npu):
         maker = PhaseMaker(
             npu=npu, chunks=lambda kind, size, _: iter([size]), order=DimensionOrder(order, sizes, [1.0] * len(sizes)),
-            decompose=True, num_queues=1, queue_choice=lambda *_: ((0, False),),
+            decompose=True, num_queues=1, queue_choice=lambda *_: ((0, False),), known={},
         )  # fmt: skip
         return next(iter(maker.split(Request(kind, npus * 8, lanes, 0, root=root), 0, ())))
 

@@ -334,6 +334,6 @@ def test_a_timeline_is_no_workload_and_the_message_says_what_it_is(tmp_path, cap
 
 def test_an_option_of_another_simulator_is_named_as_it_is_called_here(capsys):
     assert main(["run", "--workload", "dlrm", "-g", "16"]) == 2
-    assert "it is called --gpus here" in capsys.readouterr().err
+    assert "--gpus, as it is called here" in capsys.readouterr().err
     assert main(["run", "--num-passes", "2"]) == 2
-    assert "it is called --iterations here" in capsys.readouterr().err
+    assert "--iterations, as it is called here" in capsys.readouterr().err

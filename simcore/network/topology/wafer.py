@@ -46,7 +46,7 @@ class WaferMesh(Fabric):
         self.physical = physical_npus(wafer)
         self.npus, self._sizes = len(self.physical), (wafer.columns, wafer.rows)
         cells = wafer.rows * wafer.columns
-        rest = np.setdiff1d(np.arange(cells), self.physical)
+        rest = np.delete(np.arange(cells), self.physical)
         self.cells = np.concatenate([self.physical, rest])
         self.node = np.empty(cells, np.int64)
         self.node[self.cells] = np.arange(cells)
