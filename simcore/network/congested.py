@@ -97,6 +97,11 @@ class LinkNetwork(Network, Protocol):
         """The class that costs least for what has the network for itself."""
         return cls
 
+    @classmethod
+    def among(cls, links: LinkGraph, src: IntArray, dst: IntArray) -> IntArray:
+        """The links that some messages may take."""
+        return links.routes(src, dst).links
+
     def counts(self) -> tuple[IntArray, IntArray]:
         """Bytes carried by every link, and how long it was occupied."""
 

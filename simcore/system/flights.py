@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from msgspec import Struct, field
 
+from simcore.network.congested import LinkNetwork
 from simcore.network.core import NEVER
 from simcore.network.folded import FoldedLinks
 from simcore.network.parts import Part
@@ -210,10 +211,10 @@ def tell(together: Together, there: Mapping[int, Stream], done: Done, seat: Seat
             done(there[npu_class])
 
 
-def link_bits(shape: Shape, src: IntArray, dst: IntArray) -> int:
-    """A number with a bit for each link of some messages."""
+def link_bits(network: type[LinkNetwork], shape: Shape, src: IntArray, dst: IntArray) -> int:
+    """A number with a bit for each link that some messages may take."""
     used = np.zeros(len(shape.graph), bool)
-    used[shape.routes(src, dst).links] = True
+    used[network.among(shape.graph, src, dst)] = True
     return int.from_bytes(np.packbits(used, bitorder="little").tobytes(), "little")
 
 

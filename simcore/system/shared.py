@@ -474,7 +474,7 @@ class Shared(Transport):
         if found is None:
             members = place.groups(phase.lane.dim)[group]
             ends = self._plan(place, phase, members).ends(1 if place.shape.lone else len(members))
-            found = self._bits[key] = link_bits(place.shape, *members[ends])
+            found = self._bits[key] = link_bits(self._phases.network, place.shape, *members[ends])
         return found
 
     def _order(self, key: tuple[Any, int]) -> int:
@@ -513,7 +513,7 @@ class Shared(Transport):
         ends = np.array([part.local(src)]), np.array([part.local(dst)])
         hop = self._layouts.hops(place.shape, *ends, [size_bytes])[0]
         here, there = part.local(src), part.local(dst)
-        return _Way(place, link_bits(place.shape, *ends), hop, here * part.npus + there, (here, there))
+        return _Way(place, link_bits(self._phases.network, place.shape, *ends), hop, here * part.npus + there, (here, there))
 
     # What links carried.
 

@@ -58,6 +58,15 @@ class Queued(CountedLinks):
         """Where no port says anything, links without queues."""
         return CutThrough.on(topology) if all(dim.ports == PLAIN for dim in topology.dims) else cls
 
+    @classmethod
+    def among(cls, links: LinkGraph, src: IntArray, dst: IntArray) -> IntArray:
+        """As `LinkNetwork.among`: those of all ways."""
+        ways = Ways.of(links)
+        if not ways.several:
+            return super().among(links, src, dst)
+        pairs = set(zip(src.tolist(), dst.tolist(), strict=True))
+        return np.array(sorted(set().union(*(ways.turns(*pair)[1] for pair in pairs))), np.int64)
+
     def __init__(self, env: simpy.Environment, links: LinkGraph):
         super().__init__(env, links)
         rules = [dim.ports for dim in links.topology.dims]
@@ -65,7 +74,7 @@ class Queued(CountedLinks):
         numbers = np.repeat(np.arange(len(counts)), counts)
         self._dims = (numbers[links.kept] if isinstance(links, FoldedLinks) else numbers).tolist()
         self._rules = rules
-        self._routing = Ways(links)
+        self._routing = Ways.of(links)
         columns = zip(self._rates, self._latencies, self._dims, strict=True)
         ports = [_port(link, rate, latency_ns, rules[dim]) for link, (rate, latency_ns, dim) in enumerate(columns)]
         self._tables = Lists(State(ports, self._choose))

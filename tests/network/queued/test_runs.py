@@ -81,6 +81,16 @@ def test_a_pipeline_whose_transfers_meet_on_queues_is_the_one_of_all_messages(ki
     assert told_of_links(run) == told_of_links(run, exact="messages")
 
 
+@pytest.mark.parametrize("routing", ["valiant", "adaptive"])
+def test_groups_that_only_other_ways_bring_together_meet(routing):
+    """Pairs of neighbours on a ring share no link on their usual ways, and over a third NPU they do."""
+    exchange = Phase(3000, CollectiveKind.ALL_REDUCE, 50_000)
+    model = Workload("HYBRID_TRANSFORMER", (Layer("row", exchange, exchange, exchange),) * 2, Parallelism(tp=2))
+    run = Run(model, Topology((Dimension("Ring", 4, 50e9, 500.0),)), settings=Settings(network="queued"))
+    run = with_ports(run, replace(PLAIN, segment_bytes=4 * KIB, buffer_bytes=256 * KIB, routing=routing))
+    assert told_of_links(run) == told_of_links(run, exact="messages")
+
+
 @given(runs(modes=NATIVE))
 @settings(max_examples=40)
 def test_a_run_without_limits_is_a_run_on_shared_links(run):
