@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import simpy
 from msgspec import structs
 
 from simcore.network.congested import LinkNetwork
+from simcore.network.core import NEVER
+from simcore.network.instant import Environment
 from simcore.system.flights import MessageFlight, PhaseFlight, Place, Seat
 from simcore.system.groups import Communicator
 from simcore.system.plans.maker import Costs
@@ -19,10 +22,10 @@ from simcore.timeline.link_use import OccupiedLinks
 from simcore.units import format_ranks
 
 
-class Past(simpy.Environment):
+class Past(Environment):
     """An environment that begins in the past, and becomes one with another when it has come up to it."""
 
-    _joined: simpy.Environment | None = None
+    _joined: Environment | None = None
 
     @property
     def now(self) -> simpy.core.SimTime:
@@ -38,12 +41,23 @@ class Past(simpy.Environment):
         else:
             super().schedule(event, priority, delay)
 
+    def peek(self) -> simpy.core.SimTime:
+        """As of the other one, once they are one."""
+        return self._joined.peek() if self._joined else super().peek()
+
+    def move_on(self, now_ns: int) -> None:
+        """As of the other one, once they are one."""
+        if self._joined:
+            self._joined.move_on(now_ns)
+        else:
+            super().move_on(now_ns)
+
     def catch_up(self, until_ns: int) -> None:
         """All that happens before a time."""
         if until_ns > self.now:
             self.run(until=until_ns)
 
-    def join(self, env: simpy.Environment) -> None:
+    def join(self, env: Environment) -> None:
         """Go on as a part of an environment."""
         self.catch_up(int(env.now))
         for at_ns, priority, _, event in sorted(self._queue):
@@ -75,11 +89,12 @@ class Live:
             here = self._known[phase, number] = structs.replace(phase, lane=lane)
             self._transport.plans.know(here, members[0], plan)
         some = next(iter(flight.there.values()))
+        key: Any = flight.order  # of the chunk and its phase; a number, which columns hold
         seats = members[:1] if self._place.site.lone else members
         flight.open += len(seats)
         for position, npu in enumerate(seats):
-            stream = Stream(some.key, some.dataset, some.phases)
-            stream.at, stream.phase = flight.at, here
+            stream = Stream(key, some.dataset, some.phases)
+            stream.phase = here
             self._transport.start({npu // self._width: stream}, partial(self._left, flight, (group, position)))
 
     def send(self, flight: MessageFlight) -> None:
@@ -87,7 +102,7 @@ class Live:
         self.env.catch_up(flight.begin_ns)
         flight.open = 1
         deliver = partial(self._left, flight, (0, 0), None)
-        self._transport.carry(*flight.kind, (flight.tag,), deliver)
+        self.network.send(*flight.kind, (NEVER, flight.tag), deliver)
 
     def _left(self, flight: PhaseFlight | MessageFlight, seat: Seat, _: Stream | None) -> None:
         flight.open -= 1

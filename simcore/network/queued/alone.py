@@ -40,12 +40,30 @@ class _Snapshot(NamedTuple):
     rows: tuple[int, int]
 
 
-class Steady(Queued):
+class QueuedLinks(Queued):
+    """`Queued` whose core is compiled once much has been played; what has the network for itself is left to `Steady`."""
+
+    @classmethod
+    def alone(cls) -> type[LinkNetwork]:
+        """As `LinkNetwork.alone`."""
+        return Steady
+
+    def _drain(self) -> None:
+        super()._drain()
+        if type(self._tables) is Lists and self._routing.apart and Arrays.repaid(self._state, self._arrivals.values()):
+            self._compile()
+
+    def _compile(self) -> None:
+        """Play on without looks."""
+        self._state.counts[0].guide = NOBODY
+        self._tables = Arrays(self._tables)
+
+
+class Steady(QueuedLinks):
     """Leaves out what repeats itself: once all is as it was a while ago, it goes on like that until a message ends.
 
     As many such periods as every message has room for are taken out of the messages, and their time, counts and
-    curves are added. The environment's clock knows nothing of that: it is behind by `skipped_ns`. What goes on for
-    long and does not repeat itself is compiled.
+    curves are added. The environment's clock knows nothing of that: it is behind by `skipped_ns`.
     """
 
     def __init__(self, env: simpy.Environment, links: LinkGraph):
@@ -101,13 +119,6 @@ class Steady(Queued):
             counts.look_at = self._state.messages[guide].sent + self._stride(guide)
             if len(self.env._queue) == len(self._wakes):  # nothing but the network goes on
                 self._look(counts.now_ns)
-        if type(self._tables) is Lists and Arrays.repaid(self._state, self._arrivals.values()):
-            self._compile()
-
-    def _compile(self) -> None:
-        """Play on without looks."""
-        self._state.counts[0].guide = NOBODY
-        self._tables, self._idle = Arrays(self._tables), []
 
     def _look(self, now_ns: int) -> None:
         """Compare with a state before, which is taken anew after ever more looks (Brent's algorithm)."""
@@ -153,7 +164,7 @@ class Steady(Queued):
         state = self._state
         heads, timers = sorted(state.heads)[:-1], sorted(state.timers)[:-1]
         due = [(time, kind % core.KINDS, whom, size_bytes) for time, kind, whom, size_bytes in timers]
-        flying = [head[6] for head in heads] + [whom for _, kind, whom, _ in due if kind in OF_SEGMENTS]
+        flying = [head[7] for head in heads] + [whom for _, kind, whom, _ in due if kind in OF_SEGMENTS]
         queues = [[*self._chain(port.head)] for port in state.ports]
         under_way = [state.segments[number].sent_ns for number in sum(queues, flying)]
         before_ns = min(under_way, default=now_ns) - 1
@@ -167,7 +178,7 @@ class Steady(Queued):
             (time - now_ns, kind, self._of_segment(whom, now_ns) if kind in OF_SEGMENTS else whom, size_bytes)
             for time, kind, whom, size_bytes in due
         ]
-        coming = [(head[0] - now_ns, self._of_segment(head[6], now_ns)) for head in heads]
+        coming = [(head[0] - now_ns, self._of_segment(head[7], now_ns)) for head in heads]
         counts = np.array([*self.counts(), *zip(*map(_added_up, state.ports), strict=True)], np.int64).T
         rows = len(self._curves) // 3, 0 if self._times is None else len(self._times)
         sent = {number: state.messages[number].sent for number in self._active}
@@ -225,12 +236,3 @@ class Steady(Queued):
 def _of_port(port: Port, now_ns: int) -> tuple[object, ...]:
     times = max(port.free_ns - now_ns, 0), max(port.alarm_ns - now_ns, 0)
     return (*times, now_ns - port.still_since_ns if port.still_since_ns >= 0 else None, _lasting(port))
-
-
-class QueuedLinks(Queued):
-    """`Queued` that leaves to `Steady` what has the network for itself."""
-
-    @classmethod
-    def alone(cls) -> type[LinkNetwork]:
-        """As `LinkNetwork.alone`."""
-        return Steady

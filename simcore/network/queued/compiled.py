@@ -6,6 +6,7 @@ from collections import namedtuple
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
@@ -40,6 +41,10 @@ class Lists:
         rows = getattr(self.state, name)
         rows.append(row)
         return len(rows) - 1
+
+    def put(self, name: str, number: int, row: object) -> None:
+        """Another row in the place of one."""
+        getattr(self.state, name)[number] = row
 
     def take(self, name: str) -> IntArray:
         """What was noted."""
@@ -76,16 +81,16 @@ class Lists:
 
 
 class Arrays(Lists):
-    """The same tables as arrays; `order` is of a key among those of all messages."""
+    """The same tables as arrays. Of keys, which are numbers here, the first and the last decide who goes first."""
 
     def __init__(self, lists: Lists):
         self.core = _compiled_core()
         state = lists.state
         self._lengths = {name: len(getattr(state, name)) for name in (*TABLES, "laws")}
         tables = {name: _records(name, getattr(state, name)) for name in self._lengths}
-        heads = [(*head[:1], head[1][-1], *head[2:]) for head in state.heads if len(head) > 1]
+        heads = [(time, order[0] if order else 0, *rest) for time, order, *rest in sorted(state.heads)[:-1]]
         heaps = {
-            "heads": Heap.of(sorted(heads), WIDTHS["heads"]),
+            "heads": Heap.of(heads, WIDTHS["heads"]),
             "timers": Heap.of(sorted(state.timers)[:-1], WIDTHS["timers"]),
         }
         noted = {name: np.zeros((1, 3), np.int64) for name in NOTED}
@@ -98,14 +103,16 @@ class Arrays(Lists):
         kept = any(Path(core.__file__).with_name("__pycache__").glob("core.play-*.nbi"))
         if state.counts[0].events < (MOST_EVENTS_WHERE_KEPT if kept else MOST_EVENTS) or not installed():
             return False
-        keys = [arrival.key for arrival in arrivals]
-        whole = all(isinstance(key[-1], int) for key in keys) and all(pair.ways for pair in state.pairs)
-        return whole and len({key[:-1] for key in keys}) == 1
+        return all(isinstance(arrival.key[0], int) for arrival in islice(arrivals, 1))  # as those of all that meet are
 
     def add(self, name: str, row: Any) -> int:
         """As `Lists.add`."""
         self.extend(name, [row])
         return self._lengths[name] - 1
+
+    def put(self, name: str, number: int, row: object) -> None:
+        """As `Lists.put`."""
+        getattr(self.state, name)[number] = _records(name, [row])[0]
 
     def extend(self, name: str, rows: list[Any]) -> None:
         """As `Lists.extend`."""
@@ -166,11 +173,11 @@ def _types(name: str) -> Mapping[str, Any]:
 
 
 def _records(name: str, rows: list[Any]) -> Any:
-    """Rows of a table as an array; its records have the attributes of the rows. Of keys the last part orders."""
+    """Rows of a table as an array; its records have the attributes of the rows."""
     if name == "routes":
         return np.array(rows, np.int64)
     types = _types(name)
     if name == "messages":
-        rows = [replace(row, order=row.order[-1]) for row in rows]
+        rows = [replace(row, order=row.order[0] if row.order else 0) for row in rows]
     values = [tuple(getattr(row, each, 0) for each in types) for row in rows]
     return np.array(values, [*types.items()]).view(np.recarray)

@@ -24,6 +24,7 @@ class Ways:
         self._links = links
         self._rules = [dim.ports for dim in links.topology.dims]
         self.several = any(rules.routing for rules in self._rules)
+        self.apart = not self.several or len(links.axes) == 1  # who chooses does so in one dimension
         self._known: dict[tuple[int, int], list[tuple[str, int, list[Links]]]] = {}
 
     @staticmethod

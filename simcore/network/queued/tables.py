@@ -91,12 +91,13 @@ class Pair:
 class Message:
     """Of `count` segments, all of `segment_bytes` but for the last; `sent` have left, `missing` have not arrived.
 
-    `order` and `ends` order who comes at one time. It is of a chunk's `phase`, 0 = of none. Its segments go over the
-    ways of its `pair` in turn, from number `turn` on, which is that of the message in its phase: so nothing that was
-    sent before matters. `next` is the one that its sender sends after it.
+    `order`, `part` and `ends` order who comes at one time. It is of a chunk's `phase`, 0 = of none. Its segments go
+    over the ways of its `pair` in turn, from number `turn` on, which is that of the message in its phase: so nothing
+    that was sent before matters. `next` is the one that its sender sends after it.
     """
 
     order: Any
+    part: int
     ends: int
     pair: int
     size_bytes: int
@@ -212,7 +213,7 @@ TABLES: dict[str, Any] = {
 
 @dataclass(slots=True)
 class State:
-    """All tables. `heads` are (time, order, links behind, ends, index, number, segment) of those that come to links,
+    """All tables. `heads` are (time, order, part, links behind, ends, index, number, segment) of those that come to links,
     `timers` (time, number and kind, of whom, bytes) of changes. `left` takes (time, message, last byte's time) of
     messages that are through, `curves` (link, time, bytes that wait), `times` (link, start, end) of occupations.
     """
