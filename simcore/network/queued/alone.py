@@ -10,9 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import simpy
 
+from simcore.network.compiled import installed
 from simcore.network.congested import LinkNetwork
+from simcore.network.core import NEVER
 from simcore.network.queued import core
-from simcore.network.queued.compiled import Arrays, Lists
+from simcore.network.queued.compiled import Arrays, Lists, repaid
 from simcore.network.queued.network import Queued
 from simcore.network.queued.tables import NOBODY, Message, Port, Segment, Sender
 from simcore.network.times import again
@@ -23,6 +25,7 @@ from simcore.timeline.events import MOST_ROWS
 
 OF_SEGMENTS = (core.ACKNOWLEDGED, core.LOST)
 LEAST_SEGMENTS = 64  # of a message that is worth a look
+EVENTS_OF_A_HOP = 2
 _lasting = attrgetter(
     *("waiting_bytes", "queued_bytes", "lying_bytes", "taken_bytes", "asked_to_pause", "paused", "chances", "phase"),
     "noted_bytes",
@@ -41,7 +44,14 @@ class _Snapshot(NamedTuple):
 
 
 class QueuedLinks(Queued):
-    """`Queued` whose core is compiled once much has been played; what has the network for itself is left to `Steady`."""
+    """`Queued` whose core is compiled where much is to be played; what has the network for itself is left to `Steady`."""
+
+    least_events = 5_000  # before anything is compiled
+
+    def __init__(self, env: simpy.Environment, links: LinkGraph):
+        super().__init__(env, links)
+        if self._routing.apart and installed():
+            self._state.counts[0].pause_at = self.least_events
 
     @classmethod
     def alone(cls) -> type[LinkNetwork]:
@@ -50,12 +60,25 @@ class QueuedLinks(Queued):
 
     def _drain(self) -> None:
         super()._drain()
-        if type(self._tables) is Lists and self._routing.apart and Arrays.repaid(self._state, self._arrivals.values()):
-            self._compile()
+        counts = self._state.counts[0]
+        if counts.events >= counts.pause_at and self._arrivals:
+            numbered = isinstance(next(iter(self._arrivals.values())).key[0], int)  # as keys are of all that meet
+            counts.pause_at = 2 * counts.events if numbered else NEVER
+            if numbered and repaid(counts.events, self._ahead()):
+                self._compile()
+
+    def _ahead(self) -> int:
+        """Events that segments still to be sent bring at least."""
+        state, ahead = self._state, 0
+        for message in map(state.messages.__getitem__, self._arrivals):
+            way = state.ways[state.routes[state.pairs[message.pair].at]]
+            ahead += (message.count - message.sent) * way.hops * EVENTS_OF_A_HOP
+        return ahead
 
     def _compile(self) -> None:
         """Play on without looks."""
-        self._state.counts[0].guide = NOBODY
+        counts = self._state.counts[0]
+        counts.guide, counts.pause_at = NOBODY, NEVER
         self._tables = Arrays(self._tables)
 
 
@@ -65,6 +88,8 @@ class Steady(QueuedLinks):
     As many such periods as every message has room for are taken out of the messages, and their time, counts and
     curves are added. The environment's clock knows nothing of that: it is behind by `skipped_ns`.
     """
+
+    least_events = 100_000
 
     def __init__(self, env: simpy.Environment, links: LinkGraph):
         super().__init__(env, links)

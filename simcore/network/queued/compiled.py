@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from functools import cache
-from itertools import islice
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
 import numpy as np
 
-from simcore.network.compiled import compiled, compiled_heaps, installed, longer
-from simcore.network.congested import Arriving
+from simcore.network.compiled import compiled, compiled_heaps, longer
 from simcore.network.heaps import Heap
 from simcore.network.queued import core, laws
 from simcore.network.queued.tables import TABLES, Port, Reading, Segment, State
@@ -23,9 +21,20 @@ from simcore.network.topology.fabric import IntArray
 WIDTHS = {"heads": 9, "timers": 4}
 NOTED = ("left", "curves", "times")
 NOTHING = np.zeros((0, 3), np.int64)
-MOST_EVENTS, MOST_EVENTS_WHERE_KEPT = 3_000_000, 100_000
-"""So many are played before compiling is repaid, and before loading what was compiled is."""
+TO_COMPILE, TO_LOAD = 3_000_000, 100_000
+"""So many events take as long as to compile, and as to load what was compiled."""
 _Arrayed = cast("Any", namedtuple("_Arrayed", [name for name in State.__slots__ if name != "choose"]))
+
+
+def repaid(events: int, ahead: int) -> bool:
+    """Whether to play on compiled, after so many events and with at least so many ahead.
+
+    A first run compiles where that is surely repaid, or takes little beside what has been played.
+    """
+    if _compiled_core.cache_info().currsize:
+        return True
+    kept = any(Path(core.__file__).with_name("__pycache__").glob("core.play-*.nbi"))
+    return events + ahead >= TO_LOAD if kept else ahead >= TO_COMPILE or events >= 4 * TO_COMPILE
 
 
 class Lists:
@@ -96,14 +105,6 @@ class Arrays(Lists):
         noted = {name: np.zeros((1, 3), np.int64) for name in NOTED}
         self.state = _Arrayed(**tables, **heaps, **noted)
         self._follow()
-
-    @staticmethod
-    def repaid(state: State, arrivals: Iterable[Arriving]) -> bool:
-        """Whether so much has been played that more of the same had better be compiled, and can be."""
-        kept = any(Path(core.__file__).with_name("__pycache__").glob("core.play-*.nbi"))
-        if state.counts[0].events < (MOST_EVENTS_WHERE_KEPT if kept else MOST_EVENTS) or not installed():
-            return False
-        return all(isinstance(arrival.key[0], int) for arrival in islice(arrivals, 1))  # as those of all that meet are
 
     def add(self, name: str, row: Any) -> int:
         """As `Lists.add`."""

@@ -35,7 +35,7 @@ def several(s: State, pair: int, turn: int, now: int) -> int:
 
 
 def play(s: State, limit: int) -> int:
-    """Play all that happens before `limit`, but stop behind an instant in which a message is through.
+    """Play all that happens before `limit`, but stop behind an instant in which a message is through, or somebody looks.
 
     Returns when something happens next, or that there must be more `ROOM` before it goes on.
     """
@@ -51,8 +51,9 @@ def play(s: State, limit: int) -> int:
                 _change(s, now)
             else:
                 _arrive(s, pop_head(s.heads)[7], now)
-        guide = s.counts[0].guide
-        if length(s.left) or (guide >= 0 and s.messages[guide].sent >= s.counts[0].look_at):
+        counts = s.counts[0]
+        guided = counts.guide >= 0 and s.messages[counts.guide].sent >= counts.look_at
+        if length(s.left) or guided or counts.events >= counts.pause_at:
             return min(first(s.timers), first(s.heads))
 
 

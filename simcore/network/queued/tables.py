@@ -174,8 +174,8 @@ class Sender:
 class Counts:
     """Events so far; changes to come, segments and readings in use, the first row that is free of each, and room.
 
-    When credits or pauses were last heard of; the message to be looked at when it has sent so much (`guide`); whether
-    curves and occupations of links are noted.
+    When credits or pauses were last heard of; the message to be looked at when it has sent so much (`guide`); behind
+    how many events somebody looks whether to compile; whether curves and occupations of links are noted.
     """
 
     events: int = 0
@@ -192,6 +192,7 @@ class Counts:
     now_ns: int = 0
     guide: int = NOBODY
     look_at: int = 0
+    pause_at: int = NEVER
     curved: int = 1
     timed: int = 0
 

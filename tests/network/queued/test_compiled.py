@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from simcore.network.queued import compiled
+from simcore.network.queued import alone
 from simcore.network.queued.alone import Steady
 from simcore.network.queued.network import Queued
 from simcore.network.topology.ports import Marking
@@ -33,8 +33,8 @@ def told(links, messages, network):
 def test_compiled_queues_are_those_of_all_segments_in_lists(monkeypatch, law, ports):
     """Three send to one, and one more message comes later."""
     pytest.importorskip("numba", reason="the compiled core needs simcore[fast]")
-    monkeypatch.setattr(compiled, "MOST_EVENTS", 500)
-    monkeypatch.setattr(compiled, "MOST_EVENTS_WHERE_KEPT", 500)
+    monkeypatch.setattr(alone, "repaid", lambda events, ahead: True)
+    monkeypatch.setattr(Steady, "least_events", 500)
     made = []
     monkeypatch.setattr(Steady, "_compile", lambda self, go=Steady._compile: (made.append(law), go(self)))
     links = machine("FatTree", 8, 700.0, replace(ports, law=law, marking=MARKING), routers=2, oversubscription=2)
