@@ -89,6 +89,11 @@ class PhaseFlight(Flight, kw_only=True):
     at: int
     told: int = 0
 
+    @property
+    def name(self) -> tuple[Any, ...]:
+        """What it is, equal for equal ones in equal places."""
+        return self.order, self.together.phase, self.together.groups
+
     @staticmethod
     def of(together: Together, begin_ns: int, order: int, there: Mapping[int, Stream], done: Done) -> PhaseFlight:
         """One that begins."""
@@ -103,6 +108,11 @@ class MessageFlight(Flight, kw_only=True):
     kind: tuple[int, int, int]
     tag: int
     begun: list[int]
+
+    @property
+    def name(self) -> tuple[Any, ...]:
+        """As of phases."""
+        return *self.kind, self.tag
 
 
 class WholeFlight(Flight, kw_only=True):
@@ -138,11 +148,14 @@ class Place:
     def live(self, now_ns: int) -> Live | None:
         """Who plays the messages here, as long as some are on their way, or matter to others."""
         if self._live and all(each.alone or each.end_ns <= now_ns for each in self.flights) and not self._live.matters:
+            self._live.leave(self)
             self._live = None
         return self._live
 
     def play_from_now(self, live: Live) -> None:
-        """Somebody plays the messages here."""
+        """Somebody plays the messages here; in the place of who has done so up to now, where somebody has."""
+        if self._live:
+            self.lives.pop()
         self._live = live
         self.lives.append(live)
 

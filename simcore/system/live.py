@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any
 
 import simpy
-from msgspec import structs
+from msgspec import Struct, field, structs
 
 from simcore.network.congested import LinkNetwork
 from simcore.network.core import NEVER
 from simcore.network.instant import Environment
-from simcore.system.flights import MessageFlight, PhaseFlight, Place, Seat
+from simcore.network.topology.fabric import IntArray
+from simcore.system.flights import Flight, MessageFlight, PhaseFlight, Place, Seat, Site
 from simcore.system.groups import Communicator
+from simcore.system.layouts import Shape
 from simcore.system.plans.maker import Costs
 from simcore.system.plans.plan import Plan
 from simcore.system.played import Played
@@ -66,23 +69,102 @@ class Past(Environment):
         self._joined = env
 
 
-class Live:
-    """Plays the messages of a place from `begin_ns` on: first what was alone so far, up to now, then what comes."""
+class _Entry(Struct, eq=False):
+    """A phase or a message that is played: `kind` says which and when; of each place that has it, the flight.
 
-    def __init__(self, network: type[LinkNetwork], place: Place, costs: Costs, begin_ns: int):
-        npus = place.site.part.npus
-        self._place, self._width = place, npus // (place.site.lone or npus)
+    `plays` are members and plan of each group. `left` are the seats that have left, `told` those of them that were told
+    so before.
+    """
+
+    kind: tuple[Any, ...]
+    plays: Sequence[tuple[IntArray, Plan]]
+    flights: dict[Place, Flight]
+    told: Collection[Seat] = ()
+    left: list[Seat] = field(default_factory=list)
+
+
+class Live:
+    """Plays the messages of a place from `begin_ns` on: first what was alone so far, up to now, then what comes.
+
+    One plays for all places in which the same has begun at the same times. One that parts from the others gets its own.
+    """
+
+    def __init__(self, network: type[LinkNetwork], shape: Shape, site: Site, costs: Costs, begin_ns: int):
+        npus = site.part.npus
+        self.shape, self.begin_ns = shape, begin_ns
+        self._site, self._costs, self._width = site, costs, npus // (site.lone or npus)
         ranks = [range(first, first + self._width) for first in range(0, npus, self._width)]
         self.env = Past(begin_ns)
-        self.network = network(self.env, place.shape.graph)
+        self.network = network(self.env, shape.graph)
         self._transport = Played(self.env, ranks, self.network, costs)
         self._known: dict[tuple[StreamPhase, int], StreamPhase] = {}
+        self._log: list[_Entry] = []
+        self._seen: dict[Place, int] = {}  # how much of it has begun in a place
 
-    def enter(self, flight: PhaseFlight, group: int, plan: Plan) -> None:
-        """Play the phase of one of a flight's groups from its beginning, which is not before what was played last."""
+    def serve(self, place: Place) -> None:
+        """Play for a place, too, in which nothing has begun yet."""
+        self._seen[place] = 0
+
+    def leave(self, place: Place) -> None:
+        """Play for a place no more."""
+        del self._seen[place]
+
+    def apart(self) -> list[Place]:
+        """Places in which not all of this has begun, where others have it all."""
+        return [place for place, seen in self._seen.items() if seen < len(self._log)]
+
+    def parted(self, place: Place, env: Environment) -> Live:
+        """One of its own for a place, that has played the same up to now."""
+        own = Live(type(self.network), self.shape, self._site, self._costs, self.begin_ns)
+        own.serve(place)
+        for entry in self._log[: self._seen[place]]:
+            own._begin(place, entry.flights.pop(place), entry.kind, entry.plays, {*entry.left})
+        own.env.join(env)
+        self.leave(place)
+        return own
+
+    def enter(self, place: Place, flight: PhaseFlight | MessageFlight, plays: Sequence[tuple[IntArray, Plan]]) -> bool:
+        """Play a flight from its beginning; False where that is not what is played for others."""
+        kind: tuple[Any, ...] = flight.begin_ns, *flight.name
+        seen = self._seen[place]
+        if seen < len(self._log):
+            entry = self._log[seen]
+            if entry.kind != kind:
+                return False
+            flight.open = next(iter(entry.flights.values())).open
+            entry.flights[place] = flight
+            self._seen[place] += 1
+        elif flight.begin_ns < self.env.now:
+            return False
+        else:
+            self._begin(place, flight, kind, plays)
+        return True
+
+    def _begin(
+        self,
+        place: Place,
+        flight: Flight,
+        kind: tuple[Any, ...],
+        plays: Sequence[tuple[IntArray, Plan]],
+        told: Collection[Seat] = (),
+    ) -> None:
         self.env.catch_up(flight.begin_ns)
-        phase, number = flight.together.phase, flight.together.groups[group]
-        members: list[int] = self._place.groups(phase.lane.dim)[number].tolist()
+        entry = _Entry(kind, plays, {place: flight}, told)
+        self._log.append(entry)
+        self._seen[place] += 1
+        if isinstance(flight, PhaseFlight):
+            flight.open = 0
+            for group in range(len(plays)):
+                self._play(entry, flight, group)
+        elif isinstance(flight, MessageFlight):
+            flight.open = 1
+            deliver = partial(self._left, entry, (0, 0), None)
+            self.network.send(*flight.kind, (NEVER, flight.tag), deliver)
+
+    def _play(self, entry: _Entry, flight: PhaseFlight, group: int) -> None:
+        """The phase of one of a flight's groups."""
+        phase, number, (ids, plan) = flight.together.phase, flight.together.groups[group], entry.plays[group]
+        members: list[int] = ids.tolist()
         here = self._known.get((phase, number))
         if here is None:
             lane = structs.replace(phase.lane, dim=Communicator(tuple(members)))
@@ -90,25 +172,21 @@ class Live:
             self._transport.plans.know(here, members[0], plan)
         some = next(iter(flight.there.values()))
         key: Any = flight.order  # of the chunk and its phase; a number, which columns hold
-        seats = members[:1] if self._place.site.lone else members
+        seats = members[:1] if self._site.lone else members
         flight.open += len(seats)
         for position, npu in enumerate(seats):
             stream = Stream(key, some.dataset, some.phases)
             stream.phase = here
-            self._transport.start({npu // self._width: stream}, partial(self._left, flight, (group, position)))
+            self._transport.start({npu // self._width: stream}, partial(self._left, entry, (group, position)))
 
-    def send(self, flight: MessageFlight) -> None:
-        """Play a message of no phase, in the same way."""
-        self.env.catch_up(flight.begin_ns)
-        flight.open = 1
-        deliver = partial(self._left, flight, (0, 0), None)
-        self.network.send(*flight.kind, (NEVER, flight.tag), deliver)
-
-    def _left(self, flight: PhaseFlight | MessageFlight, seat: Seat, _: Stream | None) -> None:
-        flight.open -= 1
-        if not flight.open:
-            flight.end_ns = int(self.env.now)
-        flight.leave(seat)
+    def _left(self, entry: _Entry, seat: Seat, _: Stream | None) -> None:
+        entry.left.append(seat)
+        for flight in [*entry.flights.values()]:
+            flight.open -= 1
+            if not flight.open:
+                flight.end_ns = int(self.env.now)
+            if seat not in entry.told:
+                flight.leave(seat)
 
     @property
     def matters(self) -> bool:
@@ -124,8 +202,8 @@ class Live:
 
     def stuck(self) -> list[str]:
         """As `Network.stuck`; in a part of the machine its NPUs are numbered by themselves."""
-        part, found = self._place.site.part, self.network.stuck()
-        if not found or part.whole:
+        part, found, place = self._site.part, self.network.stuck(), next(iter(self._seen), None)
+        if not found or part.whole or not place:
             return found
-        npus = format_ranks(part.members(self._place.base).tolist())
+        npus = format_ranks(part.members(place.base).tolist())
         return [f"among NPUs {npus}, here 0 to {part.npus - 1}:", *found]

@@ -100,6 +100,7 @@ class Shared(Transport):
         self._flight_of: dict[int, tuple[Flight, int]] = {}
         self._beginning: dict[Place, None] = {}
         self._messages: list[Callable[[], None]] = []
+        self._begun_with: list[Live] = []  # where something has begun in this instant
         self._settling = False
         self._due: set[int] = set()
 
@@ -206,6 +207,10 @@ class Shared(Transport):
         messages, self._messages = self._messages, []
         for send in messages:
             send()
+        for live in self._begun_with:
+            for place in live.apart():
+                place.play_from_now(live.parted(place, self._env))
+        self._begun_with.clear()
         self._play_on()
 
     def _play_on(self) -> None:
@@ -344,7 +349,9 @@ class Shared(Transport):
             place.meeting(flight)  # those that are over are gone
             others = sorted((other for other in place.flights if other.alone), key=attrgetter("begin_ns"))
             begin_ns = min([flight.begin_ns, *(other.begin_ns for other in others)])
-            live = Live(self._phases.network, place, self._costs, begin_ns)
+            same = (each for each in self._begun_with if (each.shape, each.begin_ns) == (place.shape, begin_ns))
+            live = next(same, None) or Live(self._phases.network, place.shape, place.site, self._costs, begin_ns)
+            live.serve(place)
             place.play_from_now(live)
             for other in others:
                 other.alone, other.end_ns = False, NEVER
@@ -353,7 +360,7 @@ class Shared(Transport):
                     self._enter(place, other)
                 elif isinstance(other, MessageFlight):
                     other.begun.remove(other.begin_ns)
-                    live.send(other)
+                    self._go_with(place, other, [])
             live.env.join(self._env)
         place.flights.append(flight)
         return True
@@ -372,10 +379,9 @@ class Shared(Transport):
         if gone:
             there = {npu_class: stream for npu_class, stream in flight.there.items() if npu_class not in gone}
             flight.leave = partial(tell, flight.together, there, flight.done)
-        live = place.live(flight.begin_ns)
-        if live:
-            for own, group in enumerate(flight.together.groups):
-                live.enter(flight, own, self._plan(place, phase, place.groups(phase.lane.dim)[group]))
+        if place.live(flight.begin_ns):
+            members = [place.groups(phase.lane.dim)[group] for group in flight.together.groups]
+            self._go_with(place, flight, [(each, self._plan(place, phase, each)) for each in members])
             return
         for own, group in enumerate(flight.together.groups):
             layouts = self._laid_out(place, phase, group, costs)
@@ -390,6 +396,18 @@ class Shared(Transport):
         now_ns = int(self._env.now)
         while self._running.play(now_ns) < now_ns or self._running.leaving:
             self._leave()
+
+    def _go_with(
+        self, place: Place, flight: PhaseFlight | MessageFlight, plays: Sequence[tuple[IntArray, Plan]]
+    ) -> None:
+        """Play a flight with those that have been played in its place up to now."""
+        live = place.live(flight.begin_ns)
+        if live and not live.enter(place, flight, plays):
+            live = live.parted(place, self._env)
+            place.play_from_now(live)
+            live.enter(place, flight, plays)
+        if live and live not in self._begun_with:
+            self._begun_with.append(live)
 
     # What phases are.
 
@@ -499,7 +517,7 @@ class Shared(Transport):
                 begun.append(now_ns)
                 self._timers.after(times.end_ns, lambda: deliver() if flight.alone else None)
             elif live:
-                live.send(flight)
+                self._go_with(place, flight, [])
             return
         instance = self._running.send(LAST, tag, sender, hop, place.shift, flight.begin_ns)
         flight.instances, flight.open = [instance], 1
@@ -539,7 +557,8 @@ class Shared(Transport):
 
     def stuck(self) -> list[str]:
         """What of the network waits for each other, when nothing moves any more."""
-        return [line for place in self._places.values() for live in place.lives for line in live.stuck()]
+        lives = dict.fromkeys(live for place in self._places.values() for live in place.lives)
+        return [line for live in lives for line in live.stuck()]
 
     def _stands_for(self) -> IntArray:
         """Which of the links that were played each link stands for; the one behind them of those that were not."""
