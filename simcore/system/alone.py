@@ -82,8 +82,7 @@ class Phases:
         self, shape: Shape, phase: StreamPhase, plans: Sequence[Plan], groups: Sequence[IntArray], costs: Costs
     ) -> PhaseTimes | None:
         """Message by message, in an environment of its own."""
-
-        nobody_else: Any = 0  # goes first
+        nobody_else: Any = 0  # is before it
 
         def begin(env: simpy.Environment, network: LinkNetwork, exits_ns: list[list[int]]) -> None:
             everyone = [range(npu, npu + 1) for npu in range(shape.graph.npus)]

@@ -531,7 +531,9 @@ class Shared(Transport):
         ends = np.array([part.local(src)]), np.array([part.local(dst)])
         hop = self._layouts.hops(place.shape, *ends, [size_bytes])[0]
         here, there = part.local(src), part.local(dst)
-        return _Way(place, link_bits(self._phases.network, place.shape, *ends), hop, here * part.npus + there, (here, there))
+        return _Way(
+            place, link_bits(self._phases.network, place.shape, *ends), hop, here * part.npus + there, (here, there)
+        )
 
     # What links carried.
 

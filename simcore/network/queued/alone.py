@@ -44,7 +44,7 @@ class _Snapshot(NamedTuple):
 
 
 class QueuedLinks(Queued):
-    """`Queued` whose core is compiled where much is to be played; what has the network for itself is left to `Steady`."""
+    """`Queued` whose core is compiled where much is to be played; what is alone is left to `Steady`."""
 
     least_events = 5_000  # before anything is compiled
 
@@ -60,6 +60,8 @@ class QueuedLinks(Queued):
 
     def _drain(self) -> None:
         super()._drain()
+        if type(self._tables) is not Lists:
+            return
         counts = self._state.counts[0]
         if counts.events >= counts.pause_at and self._arrivals:
             numbered = isinstance(next(iter(self._arrivals.values())).key[0], int)  # as keys are of all that meet
@@ -77,6 +79,7 @@ class QueuedLinks(Queued):
 
     def _compile(self) -> None:
         """Play on without looks."""
+        self._note()
         counts = self._state.counts[0]
         counts.guide, counts.pause_at = NOBODY, NEVER
         self._tables = Arrays(self._tables)
@@ -139,7 +142,7 @@ class Steady(QueuedLinks):
     def _drain(self) -> None:
         super()._drain()
         counts = self._state.counts[0]
-        guide = counts.guide
+        guide = counts.guide if type(self._tables) is Lists else NOBODY
         if guide >= 0 and self._state.messages[guide].sent >= counts.look_at:
             counts.look_at = self._state.messages[guide].sent + self._stride(guide)
             if len(self.env._queue) == len(self._wakes):  # nothing but the network goes on
@@ -186,6 +189,7 @@ class Steady(QueuedLinks):
 
     def _snapshot(self, now_ns: int) -> _Snapshot:
         """As things stand."""
+        self._note()
         state = self._state
         heads, timers = sorted(state.heads)[:-1], sorted(state.timers)[:-1]
         due = [(time, kind % core.KINDS, whom, size_bytes) for time, kind, whom, size_bytes in timers]

@@ -126,6 +126,8 @@ class Arrays(Lists):
     def take(self, name: str) -> IntArray:
         """As `Lists.take`."""
         rows = getattr(self.state, name)
+        if not rows[0, 0]:
+            return NOTHING
         found: IntArray = rows[1 : rows[0, 0] + 1].copy()
         rows[0, 0] = 0
         return found

@@ -35,7 +35,7 @@ def several(s: State, pair: int, turn: int, now: int) -> int:
 
 
 def play(s: State, limit: int) -> int:
-    """Play all that happens before `limit`, but stop behind an instant in which a message is through, or somebody looks.
+    """Play all that happens before `limit`, but stop behind an instant in which a message is through, or at a look.
 
     Returns when something happens next, or that there must be more `ROOM` before it goes on.
     """

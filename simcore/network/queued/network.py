@@ -229,7 +229,7 @@ class Queued(CountedLinks):
         while due_ns < until_ns:
             due_ns = self._tables.core.play(self._state, until_ns)
             self._drain()
-            if due_ns == core.ROOM:
+            if due_ns == core.ROOM and not self._note():
                 self._tables.grow()
             elif isinstance(env, Environment):
                 until_ns = int(min(env.peek(), NEVER))
@@ -237,18 +237,22 @@ class Queued(CountedLinks):
             self._wake(due_ns)
 
     def _drain(self) -> None:
-        """Note what has happened."""
-        tables, skipped_ns, counts = self._tables, self.skipped_ns, self._state.counts[0]
-        if counts.curved:
-            room = MOST_ROWS - len(self._curves) // 3
-            self._curves.frombytes((tables.take("curves")[:room] + np.array([0, skipped_ns, 0])).tobytes())
-            counts.curved = int(len(self._curves) < 3 * MOST_ROWS)
-        if self._times is not None:
-            self._times.extend(tables.take("times") + np.array([0, skipped_ns, skipped_ns]))
-        for now_ns, number, tail_ns in tables.take("left").tolist():
+        """Tell who is through."""
+        for now_ns, number, tail_ns in self._tables.take("left").tolist():
             if isinstance(self.env, Environment):
                 self.env.move_on(now_ns)
             self._arrived(number, now_ns, tail_ns)
+
+    def _note(self) -> int:
+        """Note what queues and links have done since; how much that was."""
+        tables, skipped_ns, counts = self._tables, self.skipped_ns, self._state.counts[0]
+        curves, times = tables.take("curves"), tables.take("times")
+        room = MOST_ROWS - len(self._curves) // 3
+        self._curves.frombytes((curves[:room] + np.array([0, skipped_ns, 0])).tobytes())
+        counts.curved = int(len(self._curves) < 3 * MOST_ROWS)
+        if self._times is not None:
+            self._times.extend(times + np.array([0, skipped_ns, skipped_ns]))
+        return len(curves) + len(times)
 
     def _arrived(self, number: int, now_ns: int, tail_ns: int) -> None:
         """A message is through."""
@@ -267,8 +271,14 @@ class Queued(CountedLinks):
         sent_bytes, own_ns = np.array(rows, np.int64).reshape(-1, 2).T
         return size_bytes + sent_bytes, busy_ns + own_ns
 
+    def times(self) -> IntArray | None:
+        """As `LinkNetwork.times`."""
+        self._note()
+        return super().times()
+
     def queues(self) -> QueueTable:
         """As `LinkNetwork.queues`, of the links of a folded machine that stand for all."""
+        self._note()
         ports = self.ports
         for port in ports:
             core.go(port, int(self.env.now))
@@ -291,6 +301,7 @@ class Queued(CountedLinks):
 
     def notes(self) -> list[str]:
         """As `Network.notes`."""
+        self._note()
         return self.notes_on(len(self._curves) // 3)
 
     def remembers(self, since_ns: int) -> bool:

@@ -187,7 +187,7 @@ class Counts:
     room_of_changes: int = NEVER
     room_of_segments: int = 0
     room_of_readings: int = 0
-    room_of_rows: int = NEVER
+    room_of_rows: int = 1 << 18
     settled_ns: int = 0
     now_ns: int = 0
     guide: int = NOBODY
@@ -214,9 +214,11 @@ TABLES: dict[str, Any] = {
 
 @dataclass(slots=True)
 class State:
-    """All tables. `heads` are (time, order, part, links behind, ends, index, number, segment) of those that come to links,
-    `timers` (time, number and kind, of whom, bytes) of changes. `left` takes (time, message, last byte's time) of
-    messages that are through, `curves` (link, time, bytes that wait), `times` (link, start, end) of occupations.
+    """All tables.
+
+    `heads` are (time, order, part, links behind, ends, index, number, segment) of those that come to links, `timers`
+    (time, number and kind, of whom, bytes) of changes. `left` takes (time, message, last byte's time) of messages that
+    are through, `curves` (link, time, bytes that wait), `times` (link, start, end) of occupations.
     """
 
     ports: list[Port]

@@ -1,4 +1,4 @@
-"""A second opinion: the rules of docs/queues.md written down naively, an object for each segment and a heap of calls."""
+"""A second opinion: the rules of docs/queues.md, written down naively with an object for each segment."""
 
 from collections import deque
 from dataclasses import dataclass, field, replace
@@ -8,7 +8,6 @@ from itertools import count
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simcore.network.queued.network import Queued
 from simcore.network.topology.ports import Marking
 from tests.queues import KIB, machine, pfc, play, segments
 
@@ -192,4 +191,5 @@ def cases(draw):
 def test_the_queues_are_those_of_a_naive_model(case):
     graph, rules, messages = case
     times, played = play(graph, messages)
-    assert (times, [(port.sent_bytes, port.drops, port.marks) for port in played.ports]) == naive(graph, rules, messages)
+    links = [(port.sent_bytes, port.drops, port.marks) for port in played.ports]
+    assert (times, links) == naive(graph, rules, messages)
