@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 
 from simcore.network.queued import alone
-from simcore.network.queued.alone import Steady
+from simcore.network.queued.alone import QueuedLinks, Steady
 from simcore.network.queued.network import Queued
 from simcore.network.topology.ports import Marking
 from simcore.timeline.events import QueueTable
+from tests.network.queued.test_runs import told_of_links, training
 from tests.queues import KIB, MIB, machine, pfc, play, segments
 
 MARKING = Marking(8 * KIB, 64 * KIB, 0.5, 1000)
@@ -27,6 +28,19 @@ def told(links, messages, network):
     queues = played.queues()
     columns = [*played.counts(), *(getattr(queues, name) for name in QueueTable.COLUMNS), queues.curves]
     return arrived, [column.tolist() for column in columns]
+
+
+@pytest.mark.parametrize("routing", ["adaptive", "valiant"])
+def test_what_meets_is_the_same_when_compiled(monkeypatch, routing):
+    pytest.importorskip("numba", reason="the compiled core needs simcore[fast]")
+    made = []
+    monkeypatch.setattr(alone, "repaid", lambda events, ahead: True)
+    monkeypatch.setattr(QueuedLinks, "least_events", 200)
+    monkeypatch.setattr(QueuedLinks, "_compile", lambda self, go=QueuedLinks._compile: (made.append(routing), go(self)))
+    run = training(routing, {5: 1.5}, outer=2)
+    compiled = told_of_links(run)
+    assert made
+    assert compiled == told_of_links(run, exact="messages")
 
 
 @pytest.mark.parametrize(("law", "ports"), RULES)
