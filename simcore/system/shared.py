@@ -338,7 +338,7 @@ class Shared(Transport):
             if isinstance(flight, PhaseFlight)
             else self._message_of(place, flight.kind)
         )
-        if told and not (live or met):
+        if told is not None and not (live or met):
             if place.site.meets:
                 place.flights.append(flight)
             return False
