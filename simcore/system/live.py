@@ -207,3 +207,36 @@ class Live:
             return found
         npus = format_ranks(part.members(place.base).tolist())
         return [f"among NPUs {npus}, here 0 to {part.npus - 1}:", *found]
+
+
+class Lives:
+    """Who plays what meets, one for all places in which the same has begun at the same times."""
+
+    def __init__(self, env: Environment, network: type[LinkNetwork], costs: Costs):
+        self._env, self._network, self._costs = env, network, costs
+        self._begun: list[Live] = []  # where something has begun in this instant
+
+    def begin(self, place: Place, begin_ns: int) -> Live:
+        """One that plays a place from some past time on, with the others of which that is so in this instant."""
+        same = (live for live in self._begun if (live.shape, live.begin_ns) == (place.shape, begin_ns))
+        live = next(same, None) or Live(self._network, place.shape, place.site, self._costs, begin_ns)
+        live.serve(place)
+        place.play_from_now(live)
+        return live
+
+    def enter(self, place: Place, flight: PhaseFlight | MessageFlight, plays: Sequence[tuple[IntArray, Plan]]) -> None:
+        """Play a flight with those that have been played in its place up to now."""
+        live = place.live(flight.begin_ns)
+        if live and not live.enter(place, flight, plays):
+            live = live.parted(place, self._env)
+            place.play_from_now(live)
+            live.enter(place, flight, plays)
+        if live and live not in self._begun:
+            self._begun.append(live)
+
+    def settle(self) -> None:
+        """At the end of an instant, what has not begun in all places parts them."""
+        for live in self._begun:
+            for place in live.apart():
+                place.play_from_now(live.parted(place, self._env))
+        self._begun.clear()

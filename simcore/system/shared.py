@@ -40,7 +40,7 @@ from simcore.system.flights import (
 )
 from simcore.system.groups import GroupDim
 from simcore.system.layouts import Layouts, Running, Shape
-from simcore.system.live import Live
+from simcore.system.live import Lives
 from simcore.system.plans.maker import Costs, uneven
 from simcore.system.plans.plan import Plan
 from simcore.system.solver import PhaseTimes
@@ -100,7 +100,7 @@ class Shared(Transport):
         self._flight_of: dict[int, tuple[Flight, int]] = {}
         self._beginning: dict[Place, None] = {}
         self._messages: list[Callable[[], None]] = []
-        self._begun_with: list[Live] = []  # where something has begun in this instant
+        self._lives = Lives(env, self._phases.network, self._costs)
         self._settling = False
         self._due: set[int] = set()
 
@@ -207,10 +207,7 @@ class Shared(Transport):
         messages, self._messages = self._messages, []
         for send in messages:
             send()
-        for live in self._begun_with:
-            for place in live.apart():
-                place.play_from_now(live.parted(place, self._env))
-        self._begun_with.clear()
+        self._lives.settle()
         self._play_on()
 
     def _play_on(self) -> None:
@@ -349,10 +346,7 @@ class Shared(Transport):
             place.meeting(flight)  # those that are over are gone
             others = sorted((other for other in place.flights if other.alone), key=attrgetter("begin_ns"))
             begin_ns = min([flight.begin_ns, *(other.begin_ns for other in others)])
-            same = (each for each in self._begun_with if (each.shape, each.begin_ns) == (place.shape, begin_ns))
-            live = next(same, None) or Live(self._phases.network, place.shape, place.site, self._costs, begin_ns)
-            live.serve(place)
-            place.play_from_now(live)
+            live = self._lives.begin(place, begin_ns)
             for other in others:
                 other.alone, other.end_ns = False, NEVER
                 if isinstance(other, PhaseFlight):
@@ -360,7 +354,7 @@ class Shared(Transport):
                     self._enter(place, other)
                 elif isinstance(other, MessageFlight):
                     other.begun.remove(other.begin_ns)
-                    self._go_with(place, other, [])
+                    self._lives.enter(place, other, [])
             live.env.join(self._env)
         place.flights.append(flight)
         return True
@@ -381,7 +375,7 @@ class Shared(Transport):
             flight.leave = partial(tell, flight.together, there, flight.done)
         if place.live(flight.begin_ns):
             members = [place.groups(phase.lane.dim)[group] for group in flight.together.groups]
-            self._go_with(place, flight, [(each, self._plan(place, phase, each)) for each in members])
+            self._lives.enter(place, flight, [(each, self._plan(place, phase, each)) for each in members])
             return
         for own, group in enumerate(flight.together.groups):
             layouts = self._laid_out(place, phase, group, costs)
@@ -396,18 +390,6 @@ class Shared(Transport):
         now_ns = int(self._env.now)
         while self._running.play(now_ns) < now_ns or self._running.leaving:
             self._leave()
-
-    def _go_with(
-        self, place: Place, flight: PhaseFlight | MessageFlight, plays: Sequence[tuple[IntArray, Plan]]
-    ) -> None:
-        """Play a flight with those that have been played in its place up to now."""
-        live = place.live(flight.begin_ns)
-        if live and not live.enter(place, flight, plays):
-            live = live.parted(place, self._env)
-            place.play_from_now(live)
-            live.enter(place, flight, plays)
-        if live and live not in self._begun_with:
-            self._begun_with.append(live)
 
     # What phases are.
 
@@ -517,7 +499,7 @@ class Shared(Transport):
                 begun.append(now_ns)
                 self._timers.after(times.end_ns, lambda: deliver() if flight.alone else None)
             elif live:
-                self._go_with(place, flight, [])
+                self._lives.enter(place, flight, [])
             return
         instance = self._running.send(LAST, tag, sender, hop, place.shift, flight.begin_ns)
         flight.instances, flight.open = [instance], 1

@@ -14,18 +14,20 @@ from simcore.network.compiled import installed
 from simcore.network.congested import LinkNetwork
 from simcore.network.core import NEVER
 from simcore.network.queued import core
-from simcore.network.queued.compiled import Arrays, Lists, repaid
+from simcore.network.queued.compiled import TO_COMPILE, Arrays, Lists, repaid
 from simcore.network.queued.network import Queued
 from simcore.network.queued.tables import NOBODY, Message, Port, Segment, Sender
 from simcore.network.times import again
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.ports import Ports
+from simcore.progress import meter
 from simcore.timeline.events import MOST_ROWS
 
 OF_SEGMENTS = (core.ACKNOWLEDGED, core.LOST)
 LEAST_SEGMENTS = 64  # of a message that is worth a look
 EVENTS_OF_A_HOP = 2
+HINT = "pip install 'simcore[fast]' plays queues some ten times as fast"
 _lasting = attrgetter(
     *("waiting_bytes", "queued_bytes", "lying_bytes", "taken_bytes", "asked_to_pause", "paused", "chances", "phase"),
     "noted_bytes",
@@ -50,8 +52,8 @@ class QueuedLinks(Queued):
 
     def __init__(self, env: simpy.Environment, links: LinkGraph):
         super().__init__(env, links)
-        if self._routing.apart and installed():
-            self._state.counts[0].pause_at = self.least_events
+        if self._routing.apart:
+            self._state.counts[0].pause_at = self.least_events if installed() else TO_COMPILE
 
     @classmethod
     def alone(cls) -> type[LinkNetwork]:
@@ -65,8 +67,10 @@ class QueuedLinks(Queued):
         counts = self._state.counts[0]
         if counts.events >= counts.pause_at and self._arrivals:
             numbered = isinstance(next(iter(self._arrivals.values())).key[0], int)  # as keys are of all that meet
-            counts.pause_at = 2 * counts.events if numbered else NEVER
-            if numbered and repaid(counts.events, self._ahead()):
+            counts.pause_at = 2 * counts.events if numbered and installed() else NEVER
+            if not installed():
+                meter().hint = HINT
+            elif numbered and repaid(counts.events, self._ahead()):
                 self._compile()
 
     def _ahead(self) -> int:

@@ -8,6 +8,7 @@ from simcore.network.queued import alone
 from simcore.network.queued.alone import QueuedLinks, Steady
 from simcore.network.queued.network import Queued
 from simcore.network.topology.ports import Marking
+from simcore.progress import metered
 from simcore.timeline.events import QueueTable
 from tests.network.queued.test_runs import told_of_links, training
 from tests.queues import KIB, MIB, machine, pfc, play, segments
@@ -28,6 +29,14 @@ def told(links, messages, network):
     queues = played.queues()
     columns = [*played.counts(), *(getattr(queues, name) for name in QueueTable.COLUMNS), queues.curves]
     return arrived, [column.tolist() for column in columns]
+
+
+def test_long_queues_without_numba_say_how_to_play_them_sooner(monkeypatch):
+    monkeypatch.setattr(alone, "installed", lambda: False)
+    monkeypatch.setattr(alone, "TO_COMPILE", 500)
+    with metered() as meter:
+        play(machine(ports=segments(4 * KIB, 16 * KIB, "drop")), [(1, 0, MIB, 0), (2, 0, MIB, 0)], QueuedLinks)
+    assert "simcore[fast]" in meter.hint
 
 
 @pytest.mark.parametrize("routing", ["adaptive", "valiant"])
