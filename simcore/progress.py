@@ -11,9 +11,10 @@ T = TypeVar("T")
 
 
 class Meter:
-    """What share of the work is done."""
+    """What share of the work is done, and how it would be done sooner (`hint`)."""
 
     def __init__(self) -> None:
+        self.hint = ""
         self._total, self._done = 0, 0
         self.tell: Callable[[], float] = lambda: self._done / self._total if self._total else 0.0
 

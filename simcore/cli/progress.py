@@ -63,7 +63,8 @@ def _show(what: str, meter: Meter, over: threading.Event, lock: threading.Lock, 
     begin, end = ("", "\n") if lines else (CLEAR, "")
     while not over.wait(wait_s):
         with lock:
-            sys.stderr.write(f"{begin}{told(what, meter.tell(), time.monotonic() - start_s)}{end}")
+            line = told(what, meter.tell(), time.monotonic() - start_s)
+            sys.stderr.write(f"{begin}{line}{meter.hint and '; ' + meter.hint}{end}")
             sys.stderr.flush()
         wait_s, clear = (EVERY_LINE_S, "") if lines else (EVERY_S, CLEAR)
     sys.stderr.write(clear)

@@ -98,9 +98,9 @@ class LinkNetwork(Network, Protocol):
         return cls
 
     @classmethod
-    def detours(cls, links: LinkGraph, src: IntArray, dst: IntArray) -> Sequence[int]:
-        """Links beside those of their routes that messages may take."""
-        return ()
+    def among(cls, links: LinkGraph, src: IntArray, dst: IntArray) -> IntArray:
+        """The links that some messages may take."""
+        return links.routes(src, dst).links
 
     def counts(self) -> tuple[IntArray, IntArray]:
         """Bytes carried by every link, and how long it was occupied."""

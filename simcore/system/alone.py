@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import simpy
@@ -85,6 +86,7 @@ class Phases:
         self, shape: Shape, phase: StreamPhase, plans: Sequence[Plan], groups: Sequence[IntArray], costs: Costs
     ) -> PhaseTimes | None:
         """Message by message, in an environment of its own."""
+        nobody_else: Any = 0  # is before it
 
         def begin(env: simpy.Environment, network: LinkNetwork, exits_ns: list[list[int]]) -> None:
             everyone = [range(npu, npu + 1) for npu in range(shape.graph.npus)]
@@ -100,7 +102,7 @@ class Phases:
                 transport.plans.know(here, ids[0], plan)
                 dataset = Dataset(env, Request(CollectiveKind(phase.kind), phase.data_bytes, (here.lane,), 0))
                 for position, npu in enumerate(ids[:1] if shape.lone else ids):
-                    stream = Stream(("", 0), dataset, (here,))
+                    stream = Stream(nobody_else, dataset, (here,))
                     transport.start({index if shape.lone else npu: stream}, partial(leave, index, position))
 
         times = self._told(shape, [1 if shape.lone else len(members) for members in groups], begin)

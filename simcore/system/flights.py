@@ -112,6 +112,11 @@ class PhaseFlight(Flight, kw_only=True):
     at: int
     told: int = 0
 
+    @property
+    def name(self) -> tuple[Any, ...]:
+        """What it is, equal for equal ones in equal places."""
+        return self.order, self.together.phase, self.together.groups
+
     @staticmethod
     def of(together: Together, begin_ns: int, order: int, there: Mapping[int, Stream], done: Done) -> PhaseFlight:
         """One that begins."""
@@ -126,6 +131,11 @@ class MessageFlight(Flight, kw_only=True):
 
     kind: tuple[int, int, int]
     tag: int
+
+    @property
+    def name(self) -> tuple[Any, ...]:
+        """As of phases."""
+        return *self.kind, self.tag
 
 
 class Way(NamedTuple):
@@ -171,11 +181,14 @@ class Place:
     def live(self, now_ns: int) -> Live | None:
         """Who plays the messages here, as long as some are on their way, or matter to others."""
         if self._live and all(each.alone or each.end_ns <= now_ns for each in self.flights) and not self._live.matters:
+            self._live.leave(self)
             self._live = None
         return self._live
 
     def play_from_now(self, live: Live) -> None:
-        """Somebody plays the messages here."""
+        """Somebody plays the messages here; in the place of who has done so up to now, where somebody has."""
+        if self._live:
+            self.lives.pop()
         self._live = live
         self.lives.append(live)
 
@@ -247,8 +260,7 @@ def tell(together: Together, there: Mapping[int, Stream], done: Done, seat: Seat
 def link_bits(shape: Shape, network: type[LinkNetwork], src: IntArray, dst: IntArray) -> int:
     """A number with a bit for each link that some messages may take."""
     used = np.zeros(len(shape.graph), bool)
-    used[shape.routes(src, dst).links] = True
-    used[[*network.detours(shape.graph, src, dst)]] = True
+    used[network.among(shape.graph, src, dst)] = True
     return int.from_bytes(np.packbits(used, bitorder="little").tobytes(), "little")
 
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from functools import partial
+from typing import Any
 
 import simpy
-from msgspec import structs
+from msgspec import Struct, field, structs
 
 from simcore.network.congested import LinkNetwork
-from simcore.system.flights import MessageFlight, PhaseFlight, Place, Seat
+from simcore.network.core import NEVER
+from simcore.network.instant import Environment, at_end_of_instant
+from simcore.network.topology.fabric import IntArray
+from simcore.system.flights import Flight, MessageFlight, PhaseFlight, Place, Seat, Site
 from simcore.system.groups import Communicator
+from simcore.system.layouts import Shape
 from simcore.system.plans.maker import Costs
 from simcore.system.plans.plan import Plan
 from simcore.system.played import Played
@@ -19,10 +25,10 @@ from simcore.timeline.link_use import OccupiedLinks
 from simcore.units import format_ranks
 
 
-class Past(simpy.Environment):
+class Past(Environment):
     """An environment that begins in the past, and becomes one with another when it has come up to it."""
 
-    _joined: simpy.Environment | None = None
+    _joined: Environment | None = None
 
     @property
     def now(self) -> simpy.core.SimTime:
@@ -38,13 +44,26 @@ class Past(simpy.Environment):
         else:
             super().schedule(event, priority, delay)
 
+    def peek(self) -> simpy.core.SimTime:
+        """As of the other one, once they are one."""
+        return self._joined.peek() if self._joined else super().peek()
+
+    def move_on(self, now_ns: int) -> None:
+        """As of the other one, once they are one."""
+        if self._joined:
+            self._joined.move_on(now_ns)
+        else:
+            super().move_on(now_ns)
+
     def catch_up(self, until_ns: int) -> None:
         """All that happens before a time."""
         if until_ns > self.now:
             self.run(until=until_ns)
 
-    def join(self, env: simpy.Environment, *, moved: bool) -> None:
+    def join(self, env: Environment, *, moved: bool) -> None:
         """Go on as a part of an environment; the heads of this instant may have `moved` there."""
+        if self._joined:
+            return
         self.catch_up(int(env.now))
         while moved and self.peek() <= env.now:
             self.step()
@@ -54,48 +73,123 @@ class Past(simpy.Environment):
         self._joined = env
 
 
-class Live:
-    """Plays the messages of a place from `begin_ns` on: first what was alone so far, up to now, then what comes."""
+class _Entry(Struct, eq=False):
+    """A phase or a message that is played: `kind` says which and when; of each place that has it, the flight.
 
-    def __init__(self, network: type[LinkNetwork], place: Place, costs: Costs, begin_ns: int):
-        npus = place.site.part.npus
-        self._place, self._width = place, npus // (place.site.lone or npus)
+    `plays` are members and plan of each group. `left` are the seats that have left, `told` those of them that were told
+    so before.
+    """
+
+    kind: tuple[Any, ...]
+    plays: Sequence[tuple[IntArray, Plan]]
+    flights: dict[Place, Flight]
+    told: Collection[Seat] = ()
+    left: list[Seat] = field(default_factory=list)
+
+
+class Live:
+    """Plays the messages of a place from `begin_ns` on: first what was alone so far, up to now, then what comes.
+
+    One plays for all places in which the same has begun at the same times. One that parts from the others gets its own.
+    """
+
+    def __init__(self, network: type[LinkNetwork], shape: Shape, site: Site, costs: Costs, begin_ns: int):
+        npus = site.part.npus
+        self.shape, self.begin_ns = shape, begin_ns
+        self._site, self._costs, self._width = site, costs, npus // (site.lone or npus)
         ranks = [range(first, first + self._width) for first in range(0, npus, self._width)]
         self.env = Past(begin_ns)
-        self.network = network(self.env, place.shape.graph)
+        self.network = network(self.env, shape.graph)
         self._transport = Played(self.env, ranks, self.network, costs)
         self._known: dict[tuple[StreamPhase, int], StreamPhase] = {}
+        self._log: list[_Entry] = []
+        self._seen: dict[Place, int] = {}  # how much of it has begun in a place
 
-    def enter(self, flight: PhaseFlight, group: int, plan: Plan) -> None:
-        """Play the phase of one of a flight's groups from its beginning, which is not before what was played last."""
+    def serve(self, place: Place) -> None:
+        """Play for a place, too, in which nothing has begun yet."""
+        self._seen[place] = 0
+
+    def leave(self, place: Place) -> None:
+        """Play for a place no more."""
+        del self._seen[place]
+
+    def apart(self) -> list[Place]:
+        """Places in which not all of this has begun, where others have it all."""
+        return [place for place, seen in self._seen.items() if seen < len(self._log)]
+
+    def parted(self, place: Place) -> Live:
+        """One of its own for a place, that has played the same."""
+        own = Live(type(self.network), self.shape, self._site, self._costs, self.begin_ns)
+        own.serve(place)
+        for entry in self._log[: self._seen[place]]:
+            own._begin(place, entry.flights.pop(place), entry.kind, entry.plays, {*entry.left})
+        self.leave(place)
+        return own
+
+    def enter(self, place: Place, flight: PhaseFlight | MessageFlight, plays: Sequence[tuple[IntArray, Plan]]) -> bool:
+        """Play a flight from its beginning; False where that is not what is played for others."""
+        kind: tuple[Any, ...] = flight.begin_ns, *flight.name
+        seen = self._seen[place]
+        if seen < len(self._log):
+            entry = self._log[seen]
+            if entry.kind != kind:
+                return False
+            flight.open = next(iter(entry.flights.values())).open
+            entry.flights[place] = flight
+            self._seen[place] += 1
+        elif flight.begin_ns < self.env.now:
+            return False
+        else:
+            self._begin(place, flight, kind, plays)
+        return True
+
+    def _begin(
+        self,
+        place: Place,
+        flight: Flight,
+        kind: tuple[Any, ...],
+        plays: Sequence[tuple[IntArray, Plan]],
+        told: Collection[Seat] = (),
+    ) -> None:
         self.env.catch_up(flight.begin_ns)
-        phase, number = flight.together.phase, flight.together.groups[group]
-        members: list[int] = self._place.groups(phase.lane.dim)[number].tolist()
+        entry = _Entry(kind, plays, {place: flight}, told)
+        self._log.append(entry)
+        self._seen[place] += 1
+        if isinstance(flight, PhaseFlight):
+            flight.open = 0
+            for group in range(len(plays)):
+                self._play(entry, flight, group)
+        elif isinstance(flight, MessageFlight):
+            flight.open = 1
+            deliver = partial(self._left, entry, (0, 0), None)
+            self.network.send(*flight.kind, (NEVER, flight.tag), deliver)
+
+    def _play(self, entry: _Entry, flight: PhaseFlight, group: int) -> None:
+        """The phase of one of a flight's groups."""
+        phase, number, (ids, plan) = flight.together.phase, flight.together.groups[group], entry.plays[group]
+        members: list[int] = ids.tolist()
         here = self._known.get((phase, number))
         if here is None:
             lane = structs.replace(phase.lane, dim=Communicator(tuple(members)))
             here = self._known[phase, number] = structs.replace(phase, lane=lane)
             self._transport.plans.know(here, members[0], plan)
         some = next(iter(flight.there.values()))
-        seats = members[:1] if self._place.site.lone else members
+        key: Any = flight.order  # of the chunk and its phase; a number, which columns hold
+        seats = members[:1] if self._site.lone else members
         flight.open += len(seats)
         for position, npu in enumerate(seats):
-            stream = Stream(some.key, some.dataset, some.phases)
-            stream.at, stream.phase = flight.at, here
-            self._transport.start({npu // self._width: stream}, partial(self._left, flight, (group, position)))
+            stream = Stream(key, some.dataset, some.phases)
+            stream.phase = here
+            self._transport.start({npu // self._width: stream}, partial(self._left, entry, (group, position)))
 
-    def send(self, flight: MessageFlight) -> None:
-        """Play a message of no phase, in the same way."""
-        self.env.catch_up(flight.begin_ns)
-        flight.open = 1
-        deliver = partial(self._left, flight, (0, 0), None)
-        self._transport.carry(*flight.kind, (flight.tag,), deliver)
-
-    def _left(self, flight: PhaseFlight | MessageFlight, seat: Seat, _: Stream | None) -> None:
-        flight.open -= 1
-        if not flight.open:
-            flight.end_ns = int(self.env.now)
-        flight.leave(seat)
+    def _left(self, entry: _Entry, seat: Seat, _: Stream | None) -> None:
+        entry.left.append(seat)
+        for flight in [*entry.flights.values()]:
+            flight.open -= 1
+            if not flight.open:
+                flight.end_ns = int(self.env.now)
+            if seat not in entry.told:
+                flight.leave(seat)
 
     @property
     def matters(self) -> bool:
@@ -111,8 +205,57 @@ class Live:
 
     def stuck(self) -> list[str]:
         """As `Network.stuck`; in a part of the machine its NPUs are numbered by themselves."""
-        part, found = self._place.site.part, self.network.stuck()
-        if not found or part.whole:
+        part, found, place = self._site.part, self.network.stuck(), next(iter(self._seen), None)
+        if not found or part.whole or not place:
             return found
-        npus = format_ranks(part.members(self._place.base).tolist())
+        npus = format_ranks(part.members(place.base).tolist())
         return [f"among NPUs {npus}, here 0 to {part.npus - 1}:", *found]
+
+
+class Lives:
+    """Who plays what meets, one for all places in which the same has begun at the same times."""
+
+    def __init__(self, env: Environment, network: type[LinkNetwork], costs: Costs):
+        self._env, self._network, self._costs = env, network, costs
+        self._begun: list[Live] = []  # where something has begun in this instant
+        self._moved_ns = -1
+
+    def begin(self, place: Place, begin_ns: int) -> Live:
+        """One that plays a place from some past time on, with the others of which that is so in this instant."""
+        same = (live for live in self._begun if (live.shape, live.begin_ns) == (place.shape, begin_ns))
+        live = next(same, None) or Live(self._network, place.shape, place.site, self._costs, begin_ns)
+        live.serve(place)
+        place.play_from_now(live)
+        return live
+
+    def enter(self, place: Place, flight: PhaseFlight | MessageFlight, plays: Sequence[tuple[IntArray, Plan]]) -> None:
+        """Play a flight with those that have been played in its place up to now."""
+        live = place.live(flight.begin_ns)
+        if live and not live.enter(place, flight, plays):
+            live = self._part(live, place)
+            live.enter(place, flight, plays)
+        if live and live not in self._begun:
+            self._begun.append(live)
+
+    def settle(self) -> None:
+        """At the end of an instant, what has not begun in all places parts them."""
+        for live in self._begun:
+            for place in live.apart():
+                self._part(live, place)
+        self._begun.clear()
+        at_end_of_instant(self._env, 0, self._move, transmits=True)
+
+    def join(self, live: Live) -> None:
+        """What is played from some past time on goes on with the run."""
+        now_ns = int(self._env.now)
+        live.env.join(self._env, moved=self._moved_ns == now_ns)
+
+    def _part(self, live: Live, place: Place) -> Live:
+        own = live.parted(place)
+        self.join(own)
+        place.play_from_now(own)
+        return own
+
+    def _move(self, _: simpy.Event) -> None:
+        """The heads of this instant have moved."""
+        self._moved_ns = int(self._env.now)

@@ -43,7 +43,7 @@ from simcore.system.flights import (
 )
 from simcore.system.groups import GroupDim
 from simcore.system.layouts import Layouts, Running, Shape
-from simcore.system.live import Live
+from simcore.system.live import Lives
 from simcore.system.plans.maker import Costs, uneven
 from simcore.system.plans.plan import Plan
 from simcore.system.solver import PhaseTimes
@@ -100,6 +100,7 @@ class Shared(Transport):
         self._messages: list[tuple[Way, MessageFlight]] = []
         self._settling = self._leaves_at_once = False
         self._moved_ns = -1
+        self._lives = Lives(env, self._phases.network, self._costs)
         self._due: set[int] = set()
 
     def empty(self, env: Environment) -> Shared:
@@ -219,11 +220,7 @@ class Shared(Transport):
         elif self._plays:
             self._play_on()
         else:
-            at_end_of_instant(self._env, 0, self._moved, transmits=True)
-
-    def _moved(self, _: simpy.Event) -> None:
-        """The heads of this instant have moved."""
-        self._moved_ns = int(self._env.now)
+            self._lives.settle()
 
     def _play_on(self) -> None:
         """Play until something else happens; who leaves before that may be the cause of it."""
@@ -353,7 +350,7 @@ class Shared(Transport):
         """
         live, met = place.live(new.begin_ns), place.meeting(new)
         told = self._message_of(place, new.kind) if isinstance(new, MessageFlight) else self._exits(place, new.together)
-        if told and not (live or met):
+        if told is not None and not (live or met):
             if place.site.meets:
                 place.flights.append(new)
             return False
@@ -363,16 +360,14 @@ class Shared(Transport):
                     other.disturbed()
             place.meeting(new)  # those that are over are gone
             others = sorted((other for other in place.flights if other.alone), key=attrgetter("begin_ns"))
-            begin_ns = min([new.begin_ns, *(other.begin_ns for other in others)])
-            live = Live(self._phases.network, place, self._costs, begin_ns)
-            place.play_from_now(live)
+            live = self._lives.begin(place, min([new.begin_ns, *(other.begin_ns for other in others)]))
             for other in others:
                 other.land()
                 if isinstance(other, PhaseFlight):
                     self._enter(place, other)
                 elif isinstance(other, MessageFlight):
-                    live.send(other)
-            live.env.join(self._env, moved=self._moved_ns == new.begin_ns)
+                    self._lives.enter(place, other, [])
+            self._lives.join(live)
         place.flights.append(new)
         return True
 
@@ -390,10 +385,9 @@ class Shared(Transport):
         if gone:
             there = {npu_class: stream for npu_class, stream in flight.there.items() if npu_class not in gone}
             flight.leave = partial(tell, flight.together, there, flight.done)
-        live = place.live(flight.begin_ns)
-        if live:
-            for own, group in enumerate(flight.together.groups):
-                live.enter(flight, own, self._plan(place, phase, place.groups(phase.lane.dim)[group]))
+        if place.live(flight.begin_ns):
+            members = [place.groups(phase.lane.dim)[group] for group in flight.together.groups]
+            self._lives.enter(place, flight, [(each, self._plan(place, phase, each)) for each in members])
             return
         for own, group in enumerate(flight.together.groups):
             layouts = self._laid_out(place, phase, group, costs)
@@ -512,7 +506,7 @@ class Shared(Transport):
                 flight.fly(times.end_ns)
                 self._timers.after(times.end_ns, lambda: flight.leave((0, 0)) if flight.alone else None)
             elif live:
-                live.send(flight)
+                self._lives.enter(place, flight, [])
             return
         instance = self._running.send(LAST, flight.tag, way.sender, way.hop, place.shift, flight.begin_ns)
         flight.instances, flight.open = [instance], 1
@@ -553,7 +547,8 @@ class Shared(Transport):
 
     def stuck(self) -> list[str]:
         """What of the network waits for each other, when nothing moves any more."""
-        return [line for place in self._places.values() for live in place.lives for line in live.stuck()]
+        lives = dict.fromkeys(live for place in self._places.values() for live in place.lives)
+        return [line for live in lives for line in live.stuck()]
 
     def _stands_for(self) -> IntArray:
         """Which of the links that were played each link stands for; the one behind them of those that were not."""

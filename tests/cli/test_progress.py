@@ -28,6 +28,7 @@ def lasting(monkeypatch, stream, meta, until):
 
     def work():
         meter().tell = lambda: 0.5
+        meter().hint = "take more of them"
         while until not in stream.getvalue():
             time.sleep(0.001)
         note("beside it")
@@ -40,7 +41,7 @@ def lasting(monkeypatch, stream, meta, until):
 
 def test_a_terminal_sees_share_and_time_left_and_then_nothing(monkeypatch):
     said = lasting(monkeypatch, Terminal(), {}, "50 %")
-    assert re.search(re.escape(shown.CLEAR) + r"run: 50 %, \d:\d\d, about \d:\d\d left", said)
+    assert re.search(re.escape(shown.CLEAR) + r"run: 50 %, \d:\d\d, about \d:\d\d left; take more of them", said)
     assert f"{shown.CLEAR}beside it\n" in said
     assert said.endswith(shown.CLEAR)
 

@@ -10,19 +10,24 @@ from typing import Any, NamedTuple
 import numpy as np
 import simpy
 
+from simcore.network.compiled import installed
 from simcore.network.congested import LinkNetwork
+from simcore.network.core import NEVER
 from simcore.network.queued import core
-from simcore.network.queued.compiled import Arrays, Lists
+from simcore.network.queued.compiled import TO_COMPILE, Arrays, Lists, repaid
 from simcore.network.queued.network import Queued
 from simcore.network.queued.tables import NOBODY, Message, Port, Segment, Sender
 from simcore.network.times import again
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.ports import Ports
+from simcore.progress import meter
 from simcore.timeline.events import MOST_ROWS
 
 OF_SEGMENTS = (core.ACKNOWLEDGED, core.LOST)
 LEAST_SEGMENTS = 64  # of a message that is worth a look
+EVENTS_OF_A_HOP = 2
+HINT = "pip install 'simcore[fast]' plays queues some ten times as fast"
 _lasting = attrgetter(
     *("waiting_bytes", "queued_bytes", "lying_bytes", "taken_bytes", "asked_to_pause", "paused", "chances", "phase"),
     "noted_bytes",
@@ -40,13 +45,58 @@ class _Snapshot(NamedTuple):
     rows: tuple[int, int]
 
 
-class Steady(Queued):
+class QueuedLinks(Queued):
+    """`Queued` whose core is compiled where much is to be played; what is alone is left to `Steady`."""
+
+    least_events = 5_000  # before anything is compiled
+
+    def __init__(self, env: simpy.Environment, links: LinkGraph):
+        super().__init__(env, links)
+        if self._routing.apart:
+            self._state.counts[0].pause_at = self.least_events if installed() else TO_COMPILE
+
+    @classmethod
+    def alone(cls) -> type[LinkNetwork]:
+        """As `LinkNetwork.alone`."""
+        return Steady
+
+    def _drain(self) -> None:
+        super()._drain()
+        if type(self._tables) is not Lists:
+            return
+        counts = self._state.counts[0]
+        if counts.events >= counts.pause_at and self._arrivals:
+            numbered = isinstance(next(iter(self._arrivals.values())).key[0], int)  # as keys are of all that meet
+            counts.pause_at = 2 * counts.events if numbered and installed() else NEVER
+            if not installed():
+                meter().hint = HINT
+            elif numbered and repaid(counts.events, self._ahead()):
+                self._compile()
+
+    def _ahead(self) -> int:
+        """Events that segments still to be sent bring at least."""
+        state, ahead = self._state, 0
+        for message in map(state.messages.__getitem__, self._arrivals):
+            way = state.ways[state.routes[state.pairs[message.pair].at]]
+            ahead += (message.count - message.sent) * way.hops * EVENTS_OF_A_HOP
+        return ahead
+
+    def _compile(self) -> None:
+        """Play on without looks."""
+        self._note()
+        counts = self._state.counts[0]
+        counts.guide, counts.pause_at = NOBODY, NEVER
+        self._tables = Arrays(self._tables)
+
+
+class Steady(QueuedLinks):
     """Leaves out what repeats itself: once all is as it was a while ago, it goes on like that until a message ends.
 
     As many such periods as every message has room for are taken out of the messages, and their time, counts and
-    curves are added. The environment's clock knows nothing of that: it is behind by `skipped_ns`. What goes on for
-    long and does not repeat itself is compiled.
+    curves are added. The environment's clock knows nothing of that: it is behind by `skipped_ns`.
     """
+
+    least_events = 100_000
 
     def __init__(self, env: simpy.Environment, links: LinkGraph):
         super().__init__(env, links)
@@ -96,18 +146,11 @@ class Steady(Queued):
     def _drain(self) -> None:
         super()._drain()
         counts = self._state.counts[0]
-        guide = counts.guide
+        guide = counts.guide if type(self._tables) is Lists else NOBODY
         if guide >= 0 and self._state.messages[guide].sent >= counts.look_at:
             counts.look_at = self._state.messages[guide].sent + self._stride(guide)
             if len(self.env._queue) == len(self._wakes):  # nothing but the network goes on
                 self._look(counts.now_ns)
-        if type(self._tables) is Lists and Arrays.repaid(self._state, self._arrivals.values()):
-            self._compile()
-
-    def _compile(self) -> None:
-        """Play on without looks."""
-        self._state.counts[0].guide = NOBODY
-        self._tables, self._idle = Arrays(self._tables), []
 
     def _look(self, now_ns: int) -> None:
         """Compare with a state before, which is taken anew after ever more looks (Brent's algorithm)."""
@@ -150,10 +193,11 @@ class Steady(Queued):
 
     def _snapshot(self, now_ns: int) -> _Snapshot:
         """As things stand."""
+        self._note()
         state = self._state
         heads, timers = sorted(state.heads)[:-1], sorted(state.timers)[:-1]
         due = [(time, kind % core.KINDS, whom, size_bytes) for time, kind, whom, size_bytes in timers]
-        flying = [head[6] for head in heads] + [whom for _, kind, whom, _ in due if kind in OF_SEGMENTS]
+        flying = [head[7] for head in heads] + [whom for _, kind, whom, _ in due if kind in OF_SEGMENTS]
         queues = [[*self._chain(port.head)] for port in state.ports]
         under_way = [state.segments[number].sent_ns for number in sum(queues, flying)]
         before_ns = min(under_way, default=now_ns) - 1
@@ -167,7 +211,7 @@ class Steady(Queued):
             (time - now_ns, kind, self._of_segment(whom, now_ns) if kind in OF_SEGMENTS else whom, size_bytes)
             for time, kind, whom, size_bytes in due
         ]
-        coming = [(head[0] - now_ns, self._of_segment(head[6], now_ns)) for head in heads]
+        coming = [(head[0] - now_ns, self._of_segment(head[7], now_ns)) for head in heads]
         counts = np.array([*self.counts(), *zip(*map(_added_up, state.ports), strict=True)], np.int64).T
         rows = len(self._curves) // 3, 0 if self._times is None else len(self._times)
         sent = {number: state.messages[number].sent for number in self._active}
@@ -225,12 +269,3 @@ class Steady(Queued):
 def _of_port(port: Port, now_ns: int) -> tuple[object, ...]:
     times = max(port.free_ns - now_ns, 0), max(port.alarm_ns - now_ns, 0)
     return (*times, now_ns - port.still_since_ns if port.still_since_ns >= 0 else None, _lasting(port))
-
-
-class QueuedLinks(Queued):
-    """`Queued` that leaves to `Steady` what has the network for itself."""
-
-    @classmethod
-    def alone(cls) -> type[LinkNetwork]:
-        """As `LinkNetwork.alone`."""
-        return Steady

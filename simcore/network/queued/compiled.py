@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
@@ -12,8 +12,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from simcore.network.compiled import compiled, compiled_heaps, installed, longer
-from simcore.network.congested import Arriving
+from simcore.network.compiled import compiled, compiled_heaps, longer
 from simcore.network.heaps import Heap
 from simcore.network.queued import core, laws
 from simcore.network.queued.tables import TABLES, Port, Reading, Segment, State
@@ -22,9 +21,20 @@ from simcore.network.topology.fabric import IntArray
 WIDTHS = {"heads": 9, "timers": 4}
 NOTED = ("left", "curves", "times")
 NOTHING = np.zeros((0, 3), np.int64)
-MOST_EVENTS, MOST_EVENTS_WHERE_KEPT = 3_000_000, 100_000
-"""So many are played before compiling is repaid, and before loading what was compiled is."""
+TO_COMPILE, TO_LOAD = 3_000_000, 100_000
+"""So many events take as long as to compile, and as to load what was compiled."""
 _Arrayed = cast("Any", namedtuple("_Arrayed", [name for name in State.__slots__ if name != "choose"]))
+
+
+def repaid(events: int, ahead: int) -> bool:
+    """Whether to play on compiled, after so many events and with at least so many ahead.
+
+    A first run compiles where that is surely repaid, or takes little beside what has been played.
+    """
+    if _compiled_core.cache_info().currsize:
+        return True
+    kept = any(Path(core.__file__).with_name("__pycache__").glob("core.play-*.nbi"))
+    return events + ahead >= TO_LOAD if kept else ahead >= TO_COMPILE or events >= 4 * TO_COMPILE
 
 
 class Lists:
@@ -40,6 +50,10 @@ class Lists:
         rows = getattr(self.state, name)
         rows.append(row)
         return len(rows) - 1
+
+    def put(self, name: str, number: int, row: object) -> None:
+        """Another row in the place of one."""
+        getattr(self.state, name)[number] = row
 
     def take(self, name: str) -> IntArray:
         """What was noted."""
@@ -76,36 +90,30 @@ class Lists:
 
 
 class Arrays(Lists):
-    """The same tables as arrays; `order` is of a key among those of all messages."""
+    """The same tables as arrays. Of keys, which are numbers here, the first and the last decide who goes first."""
 
     def __init__(self, lists: Lists):
         self.core = _compiled_core()
         state = lists.state
         self._lengths = {name: len(getattr(state, name)) for name in (*TABLES, "laws")}
         tables = {name: _records(name, getattr(state, name)) for name in self._lengths}
-        heads = [(*head[:1], head[1][-1], *head[2:]) for head in state.heads if len(head) > 1]
+        heads = [(time, order[0] if order else 0, *rest) for time, order, *rest in sorted(state.heads)[:-1]]
         heaps = {
-            "heads": Heap.of(sorted(heads), WIDTHS["heads"]),
+            "heads": Heap.of(heads, WIDTHS["heads"]),
             "timers": Heap.of(sorted(state.timers)[:-1], WIDTHS["timers"]),
         }
         noted = {name: np.zeros((1, 3), np.int64) for name in NOTED}
         self.state = _Arrayed(**tables, **heaps, **noted)
         self._follow()
 
-    @staticmethod
-    def repaid(state: State, arrivals: Iterable[Arriving]) -> bool:
-        """Whether so much has been played that more of the same had better be compiled, and can be."""
-        kept = any(Path(core.__file__).with_name("__pycache__").glob("core.play-*.nbi"))
-        if state.counts[0].events < (MOST_EVENTS_WHERE_KEPT if kept else MOST_EVENTS) or not installed():
-            return False
-        keys = [arrival.key for arrival in arrivals]
-        whole = all(isinstance(key[-1], int) for key in keys) and all(pair.ways for pair in state.pairs)
-        return whole and len({key[:-1] for key in keys}) == 1
-
     def add(self, name: str, row: Any) -> int:
         """As `Lists.add`."""
         self.extend(name, [row])
         return self._lengths[name] - 1
+
+    def put(self, name: str, number: int, row: object) -> None:
+        """As `Lists.put`."""
+        getattr(self.state, name)[number] = _records(name, [row])[0]
 
     def extend(self, name: str, rows: list[Any]) -> None:
         """As `Lists.extend`."""
@@ -118,6 +126,8 @@ class Arrays(Lists):
     def take(self, name: str) -> IntArray:
         """As `Lists.take`."""
         rows = getattr(self.state, name)
+        if not rows[0, 0]:
+            return NOTHING
         found: IntArray = rows[1 : rows[0, 0] + 1].copy()
         rows[0, 0] = 0
         return found
@@ -166,11 +176,11 @@ def _types(name: str) -> Mapping[str, Any]:
 
 
 def _records(name: str, rows: list[Any]) -> Any:
-    """Rows of a table as an array; its records have the attributes of the rows. Of keys the last part orders."""
+    """Rows of a table as an array; its records have the attributes of the rows."""
     if name == "routes":
         return np.array(rows, np.int64)
     types = _types(name)
     if name == "messages":
-        rows = [replace(row, order=row.order[-1]) for row in rows]
+        rows = [replace(row, order=row.order[0] if row.order else 0) for row in rows]
     values = [tuple(getattr(row, each, 0) for each in types) for row in rows]
     return np.array(values, [*types.items()]).view(np.recarray)

@@ -35,7 +35,7 @@ def several(s: State, pair: int, turn: int, now: int) -> int:
 
 
 def play(s: State, limit: int) -> int:
-    """Play all that happens before `limit`, but stop behind an instant in which a message is through.
+    """Play all that happens before `limit`, but stop behind an instant in which a message is through, or at a look.
 
     Returns when something happens next, or that there must be more `ROOM` before it goes on.
     """
@@ -50,9 +50,10 @@ def play(s: State, limit: int) -> int:
             if first(s.timers) == now:
                 _change(s, now)
             else:
-                _arrive(s, pop_head(s.heads)[6], now)
-        guide = s.counts[0].guide
-        if length(s.left) or (guide >= 0 and s.messages[guide].sent >= s.counts[0].look_at):
+                _arrive(s, pop_head(s.heads)[7], now)
+        counts = s.counts[0]
+        guided = counts.guide >= 0 and s.messages[counts.guide].sent >= counts.look_at
+        if length(s.left) or guided or counts.events >= counts.pause_at:
             return min(first(s.timers), first(s.heads))
 
 
@@ -269,7 +270,8 @@ def _head(s: State, number: int, time: int) -> None:
     segment = s.segments[number]
     message = s.messages[segment.message]
     s.counts[0].events += 1
-    push(s.heads, (time, message.order, segment.hop, message.ends, segment.index, s.counts[0].events, number, 0, 0))
+    order, hop, events = message.order, segment.hop, s.counts[0].events
+    push(s.heads, (time, order, message.part, hop, message.ends, segment.index, events, number, 0))
 
 
 def _arrive(s: State, number: int, now: int) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -59,11 +60,13 @@ class Queued(CountedLinks):
         return CutThrough.on(topology) if all(dim.ports == PLAIN for dim in topology.dims) else cls
 
     @classmethod
-    def detours(cls, links: LinkGraph, src: IntArray, dst: IntArray) -> Sequence[int]:
-        """Those of all ways: which one is taken depends on who came before."""
-        ways = Ways(links)
-        ends = set(zip(src.tolist(), dst.tolist(), strict=True)) if ways.several else set()
-        return list({link for each in ends for link in ways.turns(*each)[1]})
+    def among(cls, links: LinkGraph, src: IntArray, dst: IntArray) -> IntArray:
+        """As `LinkNetwork.among`: those of all ways."""
+        ways = Ways.of(links)
+        if not ways.several:
+            return super().among(links, src, dst)
+        pairs = set(zip(src.tolist(), dst.tolist(), strict=True))
+        return np.array(sorted(set().union(*(ways.turns(*pair)[1] for pair in pairs))), np.int64)
 
     def __init__(self, env: simpy.Environment, links: LinkGraph):
         super().__init__(env, links)
@@ -72,7 +75,7 @@ class Queued(CountedLinks):
         numbers = np.repeat(np.arange(len(counts)), counts)
         self._dims = (numbers[links.kept] if isinstance(links, FoldedLinks) else numbers).tolist()
         self._rules = rules
-        self._routing = Ways(links)
+        self._routing = Ways.of(links)
         columns = zip(self._rates, self._latencies, self._dims, strict=True)
         ports = [_port(link, rate, latency_ns, rules[dim]) for link, (rate, latency_ns, dim) in enumerate(columns)]
         self._tables = Lists(State(ports, self._choose))
@@ -84,6 +87,7 @@ class Queued(CountedLinks):
         self._arrivals: dict[int, Arrival] = {}
         self._idle: list[tuple[int, int]] = []  # rows of messages, and of their senders, that may be used again
         self._wakes: set[int] = set()
+        self._of_none = False  # whether there are messages of no phase
         self._curves = array("q")
 
     @property
@@ -106,9 +110,11 @@ class Queued(CountedLinks):
         pair, segment_bytes, rules = self._pair(src, dst)
         of_phase = len(key) == len(("chunk", "phase", "number"))
         phase = self._phases.setdefault(key[:2], len(self._phases)) if of_phase else 0
+        self._of_none |= not of_phase
         ends, turn = src * self.links.npus + dst, key[2] if of_phase else 0
         count = max(-(-size_bytes // segment_bytes), 1)
-        message = Message(key, ends, pair, size_bytes, segment_bytes, count, phase, turn, now_ns, count)
+        *order, part = key
+        message = Message((*order,), part, ends, pair, size_bytes, segment_bytes, count, phase, turn, now_ns, count)
         number, sender = self._enter(message, (src, dst), rules)
         self._arrivals[number] = Arrival(key, (src, dst), deliver, now_ns, NOBODY if rules.law else sender)
         self._tables.core.at(self._state, now_ns, core.PUMP, sender, 0)
@@ -119,7 +125,8 @@ class Queued(CountedLinks):
         tables = self._tables
         if self._idle and not rules.law:
             number, sender = self._idle.pop()
-            self._state.messages[number], self._state.senders[sender] = message, Sender()
+            tables.put("messages", number, message)
+            tables.put("senders", sender, Sender())
         else:
             number = tables.add("messages", message)
             sender = self._lawful(message, ends, rules) if rules.law else tables.add("senders", Sender())
@@ -130,7 +137,7 @@ class Queued(CountedLinks):
         """Behind those that came before, of one time in the order of the keys."""
         messages, before, after = self._state.messages, NOBODY, sender.waiting
         own = messages[number]
-        while after >= 0 and (messages[after].begin_ns, messages[after].order) <= (own.begin_ns, own.order):
+        while after >= 0 and _in_line(messages[after]) <= _in_line(own):
             before, after = after, messages[after].next
         own.next = after
         if before < 0:
@@ -154,16 +161,17 @@ class Queued(CountedLinks):
                 sender = self._tables.add("senders", Sender(self._tables.add("laws", law)))
             else:
                 core.forget(state, state.senders[sender])
-                number = state.senders[sender].law
-                state.laws[number], state.senders[sender] = law, Sender(number)
+                number = int(state.senders[sender].law)
+                self._tables.put("laws", number, law)
+                self._tables.put("senders", sender, Sender(number))
             if message.phase:
                 own[message.phase] = sender
         return sender
 
     def _unused(self, own: dict[int, int], now_ns: int) -> int:
-        """A sender of a phase that is over, whose row may be used again, where there are lists."""
+        """A sender of a phase that is over, whose row may be used again."""
         senders = self._state.senders
-        for phase, number in own.items() if type(self._tables) is Lists else ():
+        for phase, number in own.items():
             each = senders[number]
             waits = max(each.current, each.waiting, each.lost) >= 0 or each.alarm_ns > now_ns
             if not (each.under_way_bytes or waits):
@@ -221,7 +229,7 @@ class Queued(CountedLinks):
         while due_ns < until_ns:
             due_ns = self._tables.core.play(self._state, until_ns)
             self._drain()
-            if due_ns == core.ROOM:
+            if due_ns == core.ROOM and not self._note():
                 self._tables.grow()
             elif isinstance(env, Environment):
                 until_ns = int(min(env.peek(), NEVER))
@@ -229,23 +237,27 @@ class Queued(CountedLinks):
             self._wake(due_ns)
 
     def _drain(self) -> None:
-        """Note what has happened."""
-        tables, skipped_ns, counts = self._tables, self.skipped_ns, self._state.counts[0]
-        if counts.curved:
-            room = MOST_ROWS - len(self._curves) // 3
-            self._curves.frombytes((tables.take("curves")[:room] + np.array([0, skipped_ns, 0])).tobytes())
-            counts.curved = int(len(self._curves) < 3 * MOST_ROWS)
-        if self._times is not None:
-            self._times.extend(tables.take("times") + np.array([0, skipped_ns, skipped_ns]))
-        for now_ns, number, tail_ns in tables.take("left").tolist():
+        """Tell who is through."""
+        for now_ns, number, tail_ns in self._tables.take("left").tolist():
             if isinstance(self.env, Environment):
                 self.env.move_on(now_ns)
             self._arrived(number, now_ns, tail_ns)
 
+    def _note(self) -> int:
+        """Note what queues and links have done since; how much that was."""
+        tables, skipped_ns, counts = self._tables, self.skipped_ns, self._state.counts[0]
+        curves, times = tables.take("curves"), tables.take("times")
+        room = MOST_ROWS - len(self._curves) // 3
+        self._curves.frombytes((curves[:room] + np.array([0, skipped_ns, 0])).tobytes())
+        counts.curved = int(len(self._curves) < 3 * MOST_ROWS)
+        if self._times is not None:
+            self._times.extend(times + np.array([0, skipped_ns, skipped_ns]))
+        return len(curves) + len(times)
+
     def _arrived(self, number: int, now_ns: int, tail_ns: int) -> None:
         """A message is through."""
         arrival = self._arrivals.pop(number)
-        if arrival.sender >= 0 and type(self._tables) is Lists:
+        if arrival.sender >= 0:
             self._idle.append((number, arrival.sender))
         arrival.tail_ns = tail_ns
         self._finish(arrival, now_ns)
@@ -259,15 +271,20 @@ class Queued(CountedLinks):
         sent_bytes, own_ns = np.array(rows, np.int64).reshape(-1, 2).T
         return size_bytes + sent_bytes, busy_ns + own_ns
 
+    def times(self) -> IntArray | None:
+        """As `LinkNetwork.times`."""
+        self._note()
+        return super().times()
+
     def queues(self) -> QueueTable:
         """As `LinkNetwork.queues`, of the links of a folded machine that stand for all."""
-        for port in self.ports:
+        self._note()
+        ports = self.ports
+        for port in ports:
             core.go(port, int(self.env.now))
-        columns = {
-            name: np.array([getattr(port, name) for port in self.ports], np.int64) for name in QueueTable.COLUMNS
-        }
+        columns = {name: np.array([getattr(port, name) for port in ports], np.int64) for name in QueueTable.COLUMNS}
         curves = np.array(self._curves, np.int64).reshape(-1, 3)
-        return QueueTable(**columns, curves=curves, stands_for=np.arange(len(self.ports)))
+        return QueueTable(**columns, curves=curves, stands_for=np.arange(len(ports)))
 
     def table(self) -> LinkTable:
         """What every link carried so far, and what its queue did."""
@@ -284,12 +301,13 @@ class Queued(CountedLinks):
 
     def notes(self) -> list[str]:
         """As `Network.notes`."""
+        self._note()
         return self.notes_on(len(self._curves) // 3)
 
     def remembers(self, since_ns: int) -> bool:
         """As `LinkNetwork.remembers`: credits, pauses still under way, chances of marks of messages of no phase."""
         late = self._state.counts[0].settled_ns > since_ns
-        return late or any(port.chances and not port.phase for port in self.ports)
+        return bool(late) or (self._of_none and any(port.chances and not port.phase for port in self.ports))
 
     def stuck(self) -> list[str]:
         """Why nothing moves any more: the links that wait for each other."""
@@ -327,6 +345,9 @@ class Queued(CountedLinks):
         while number >= 0:
             yield number
             number = self._state.segments[number].next
+
+
+_in_line = attrgetter("begin_ns", "order", "part")
 
 
 def _port(link: int, bytes_per_s: float, latency_ns: float, rules: Ports) -> Port:

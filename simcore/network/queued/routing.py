@@ -24,7 +24,14 @@ class Ways:
         self._links = links
         self._rules = [dim.ports for dim in links.topology.dims]
         self.several = any(rules.routing for rules in self._rules)
+        self.apart = not self.several or len(links.axes) == 1  # who chooses does so in one dimension
         self._known: dict[tuple[int, int], list[tuple[str, int, list[Links]]]] = {}
+
+    @staticmethod
+    @lru_cache(maxsize=16)
+    def of(links: LinkGraph) -> Ways:
+        """Those of a machine, worked out once."""
+        return Ways(links)
 
     def choose(self, src: int, dst: int, turn: int, fullest: Callable[[Links], float]) -> Links:
         """The links of a segment, whose turn it is."""

@@ -91,12 +91,13 @@ class Pair:
 class Message:
     """Of `count` segments, all of `segment_bytes` but for the last; `sent` have left, `missing` have not arrived.
 
-    `order` and `ends` order who comes at one time. It is of a chunk's `phase`, 0 = of none. Its segments go over the
-    ways of its `pair` in turn, from number `turn` on, which is that of the message in its phase: so nothing that was
-    sent before matters. `next` is the one that its sender sends after it.
+    `order`, `part` and `ends` order who comes at one time. It is of a chunk's `phase`, 0 = of none. Its segments go
+    over the ways of its `pair` in turn, from number `turn` on, which is that of the message in its phase: so nothing
+    that was sent before matters. `next` is the one that its sender sends after it.
     """
 
     order: Any
+    part: int
     ends: int
     pair: int
     size_bytes: int
@@ -173,8 +174,8 @@ class Sender:
 class Counts:
     """Events so far; changes to come, segments and readings in use, the first row that is free of each, and room.
 
-    When credits or pauses were last heard of; the message to be looked at when it has sent so much (`guide`); whether
-    curves and occupations of links are noted.
+    When credits or pauses were last heard of; the message to be looked at when it has sent so much (`guide`); behind
+    how many events somebody looks whether to compile; whether curves and occupations of links are noted.
     """
 
     events: int = 0
@@ -186,11 +187,12 @@ class Counts:
     room_of_changes: int = NEVER
     room_of_segments: int = 0
     room_of_readings: int = 0
-    room_of_rows: int = NEVER
+    room_of_rows: int = 1 << 18
     settled_ns: int = 0
     now_ns: int = 0
     guide: int = NOBODY
     look_at: int = 0
+    pause_at: int = NEVER
     curved: int = 1
     timed: int = 0
 
@@ -212,9 +214,11 @@ TABLES: dict[str, Any] = {
 
 @dataclass(slots=True)
 class State:
-    """All tables. `heads` are (time, order, links behind, ends, index, number, segment) of those that come to links,
-    `timers` (time, number and kind, of whom, bytes) of changes. `left` takes (time, message, last byte's time) of
-    messages that are through, `curves` (link, time, bytes that wait), `times` (link, start, end) of occupations.
+    """All tables.
+
+    `heads` are (time, order, part, links behind, ends, index, number, segment) of those that come to links, `timers`
+    (time, number and kind, of whom, bytes) of changes. `left` takes (time, message, last byte's time) of messages that
+    are through, `curves` (link, time, bytes that wait), `times` (link, start, end) of occupations.
     """
 
     ports: list[Port]

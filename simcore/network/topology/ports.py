@@ -33,15 +33,6 @@ class Marking:
     pmax: float
     packet_bytes: int
 
-    def chance(self, queue_bytes: float, size_bytes: int) -> float:
-        """That one of the packets of a segment is marked."""
-        if queue_bytes <= self.kmin_bytes:
-            return 0.0
-        if queue_bytes > self.kmax_bytes:
-            return 1.0
-        share = (queue_bytes - self.kmin_bytes) / (self.kmax_bytes - self.kmin_bytes)
-        return float(1 - (1 - self.pmax * share) ** ceil(size_bytes / self.packet_bytes))
-
 
 @dataclass(frozen=True, slots=True)
 class Ports:

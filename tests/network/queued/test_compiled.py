@@ -4,11 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from simcore.network.queued import compiled
-from simcore.network.queued.alone import Steady
+from simcore.network.queued import alone
+from simcore.network.queued.alone import QueuedLinks, Steady
 from simcore.network.queued.network import Queued
 from simcore.network.topology.ports import Marking
+from simcore.progress import metered
 from simcore.timeline.events import QueueTable
+from tests.network.queued.test_runs import told_of_links, training
 from tests.queues import KIB, MIB, machine, pfc, play, segments
 
 MARKING = Marking(8 * KIB, 64 * KIB, 0.5, 1000)
@@ -29,12 +31,33 @@ def told(links, messages, network):
     return arrived, [column.tolist() for column in columns]
 
 
+def test_long_queues_without_numba_say_how_to_play_them_sooner(monkeypatch):
+    monkeypatch.setattr(alone, "installed", lambda: False)
+    monkeypatch.setattr(alone, "TO_COMPILE", 500)
+    with metered() as meter:
+        play(machine(ports=segments(4 * KIB, 16 * KIB, "drop")), [(1, 0, MIB, 0), (2, 0, MIB, 0)], QueuedLinks)
+    assert "simcore[fast]" in meter.hint
+
+
+@pytest.mark.parametrize("routing", ["adaptive", "valiant"])
+def test_what_meets_is_the_same_when_compiled(monkeypatch, routing):
+    pytest.importorskip("numba", reason="the compiled core needs simcore[fast]")
+    made = []
+    monkeypatch.setattr(alone, "repaid", lambda events, ahead: True)
+    monkeypatch.setattr(QueuedLinks, "least_events", 200)
+    monkeypatch.setattr(QueuedLinks, "_compile", lambda self, go=QueuedLinks._compile: (made.append(routing), go(self)))
+    run = training(routing, {5: 1.5}, outer=2)
+    compiled = told_of_links(run)
+    assert made
+    assert compiled == told_of_links(run, exact="messages")
+
+
 @pytest.mark.parametrize(("law", "ports"), RULES)
 def test_compiled_queues_are_those_of_all_segments_in_lists(monkeypatch, law, ports):
     """Three send to one, and one more message comes later."""
     pytest.importorskip("numba", reason="the compiled core needs simcore[fast]")
-    monkeypatch.setattr(compiled, "MOST_EVENTS", 500)
-    monkeypatch.setattr(compiled, "MOST_EVENTS_WHERE_KEPT", 500)
+    monkeypatch.setattr(alone, "repaid", lambda events, ahead: True)
+    monkeypatch.setattr(Steady, "least_events", 500)
     made = []
     monkeypatch.setattr(Steady, "_compile", lambda self, go=Steady._compile: (made.append(law), go(self)))
     links = machine("FatTree", 8, 700.0, replace(ports, law=law, marking=MARKING), routers=2, oversubscription=2)

@@ -19,6 +19,7 @@ from simcore.report.model import Report
 from simcore.report.queues import curve, deepest
 from simcore.report.text import render
 from simcore.system.config import Algorithm, SystemConfig
+from simcore.system.live import Live
 from simcore.timeline.events import QueueTable
 from simcore.workload.model import CollectiveKind, Layer, Parallelism, Phase, Workload
 from tests.queues import KIB, MIB
@@ -91,6 +92,41 @@ def test_others_are_met_on_ways_that_are_not_the_usual_ones(kind, routing):
         graph.collective("all_gather", 65_536, on=members)
     usual, messages = (simcore.run(graph, topology, network="queued", exact=exact) for exact in ("", "messages"))
     assert usual.timeline.finish_ns == messages.timeline.finish_ns
+
+
+@pytest.mark.parametrize("routing", ["valiant", "adaptive"])
+def test_groups_that_only_other_ways_bring_together_meet(routing):
+    """Pairs of neighbours on a ring share no link on their usual ways, and over a third NPU they do."""
+    exchange = Phase(3000, CollectiveKind.ALL_REDUCE, 50_000)
+    model = Workload("HYBRID_TRANSFORMER", (Layer("row", exchange, exchange, exchange),) * 2, Parallelism(tp=2))
+    run = Run(model, Topology((Dimension("Ring", 4, 50e9, 500.0),)), settings=Settings(network="queued"))
+    run = with_ports(run, replace(PLAIN, segment_bytes=4 * KIB, buffer_bytes=256 * KIB, routing=routing))
+    assert told_of_links(run) == told_of_links(run, exact="messages")
+
+
+def training(routing, stragglers=(), outer=4):
+    """Pairs on a ring, whose all-reduces meet those of gradients across it; another ring outside."""
+    small, large = (Phase(3000, CollectiveKind.ALL_REDUCE, size) for size in (40_000, 200_000))
+    model = Workload("HYBRID_TRANSFORMER", (Layer("row", small, small, large),) * 3, Parallelism(tp=2))
+    dims = (Dimension("Ring", 4, 50e9, 500.0), Dimension("Ring", outer, 50e9, 500.0))
+    run = Run(model, Topology(dims), settings=Settings(network="queued", stragglers=dict(stragglers)))
+    return with_ports(run, replace(PLAIN, segment_bytes=4 * KIB, buffer_bytes=MIB, routing=routing))
+
+
+@pytest.mark.parametrize(
+    ("routing", "stragglers", "parts", "most"),
+    [("adaptive", {}, False, 1), ("adaptive", {5: 1.5}, False, 11), ("valiant", {}, True, 26)],
+)
+def test_places_in_which_the_same_meets_are_played_once_until_they_part(monkeypatch, routing, stragglers, parts, most):
+    """Of four or more places; those that go on in another way play again what they had in common."""
+    made, parted = [], []
+    play, part = Live.__init__, Live.parted
+    monkeypatch.setattr(Live, "__init__", lambda self, *given: (made.append(self), play(self, *given))[1])
+    monkeypatch.setattr(Live, "parted", lambda self, *given: (parted.append(self), part(self, *given))[1])
+    run = training(routing, stragglers)
+    assert told_of_links(run) == told_of_links(run, exact="messages")
+    assert 1 <= len(made) <= most
+    assert bool(parted) == parts
 
 
 @given(runs(modes=NATIVE))
