@@ -11,9 +11,9 @@ import pytest
 from simcore.api import load_topology
 from simcore.network.compiled import installed
 from simcore.network.topology.links import LinkGraph
-from simcore.system import layouts
 from simcore.system.collectives import PlanOptions, algorithms
-from simcore.system.layouts import Layouts, Running, Shape
+from simcore.system.messages import layouts
+from simcore.system.messages.layouts import Layouts, Running, Shape
 from simcore.system.plans.maker import Costs
 from simcore.workload.model import CollectiveKind
 

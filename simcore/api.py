@@ -36,7 +36,7 @@ from simcore.profiles import NetworkMode, Profile, profiles
 from simcore.report.document import HelpRow, Option, RuleRow
 from simcore.report.model import Input, Report, spread_of
 from simcore.system import config
-from simcore.system import remote_memory as remote_memory_file
+from simcore.system.memory import remote as remote_memory_file
 from simcore.timeline.events import Timeline
 from simcore.workload import text
 from simcore.workload.model import Dialect, GraphSet, Workload

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from simcore.errors import DeadlockError
-from simcore.system.scheduler import Scheduler
+from simcore.system.chunks.scheduler import Scheduler
 from simcore.system.streams import Stream
 from simcore.system.transport import class_of
 from simcore.units import format_ranks

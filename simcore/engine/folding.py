@@ -18,11 +18,11 @@ from simcore.errors import InputError
 from simcore.network.parts import Part, parts
 from simcore.network.topology.fabric import Fabric
 from simcore.network.topology.links import LinkGraph
-from simcore.system.flights import Site
+from simcore.system.alone.solver import sends_at_once
 from simcore.system.groups import Delay, GroupDim, LogicalDim
+from simcore.system.meeting.flights import Site
 from simcore.system.plans.maker import Costs, Plans
 from simcore.system.plans.plan import Plan, Symmetry
-from simcore.system.solver import sends_at_once
 from simcore.system.streams import Lane, StreamPhase
 from simcore.system.transport import class_of
 from simcore.workload.model import CollectiveKind

@@ -19,13 +19,13 @@ from simcore.errors import InputError, Location, Problem, Problems
 from simcore.network.instant import TimersOfNpus
 from simcore.noise import Noise
 from simcore.profiles import GraphRules, Profile
+from simcore.system.chunks.scheduler import Scheduler
 from simcore.system.collectives import ROOTED
 from simcore.system.config import NCCL, Algorithm, SystemConfig
-from simcore.system.graph_npu import GraphNpu, GraphProgram
 from simcore.system.groups import Communicator
-from simcore.system.point_to_point import Mailbox
-from simcore.system.remote_memory import RemoteMemory
-from simcore.system.scheduler import Scheduler
+from simcore.system.memory.remote import RemoteMemory
+from simcore.system.messages.point_to_point import Mailbox
+from simcore.system.npus.graph_npu import GraphNpu, GraphProgram
 from simcore.system.streams import Lane, Request
 from simcore.timeline.events import EventBuffer, Timeline
 from simcore.units import format_ranks

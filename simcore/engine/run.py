@@ -21,17 +21,17 @@ from simcore.network.topology.links import rates_bytes_per_s
 from simcore.network.topology.model import Topology
 from simcore.profiles import Profile
 from simcore.progress import meter
+from simcore.system.chunks.gates import GANG_ORDERS, Gang, Gate, LocalGate, Owner
+from simcore.system.chunks.inter_dimension import DimensionOrder
+from simcore.system.chunks.queues import INSERTION
+from simcore.system.chunks.scheduler import PhaseMaker, Scheduler
 from simcore.system.collectives import ROOTED
 from simcore.system.config import SystemConfig
-from simcore.system.gates import GANG_ORDERS, Gang, Gate, LocalGate, Owner
-from simcore.system.inter_dimension import DimensionOrder
-from simcore.system.queues import INSERTION
-from simcore.system.remote_memory import RemoteMemory
-from simcore.system.scheduler import PhaseMaker, Scheduler
-from simcore.system.shared import Shared
+from simcore.system.meeting.shared import Shared
+from simcore.system.meeting.whole import Wholes
+from simcore.system.memory.remote import RemoteMemory
 from simcore.system.streams import Chunks, Stream
 from simcore.system.transport import Transport
-from simcore.system.whole import Wholes
 from simcore.timeline.events import EventBuffer, Timeline
 from simcore.units import format_ranks
 from simcore.workload.model import CollectiveKind, GraphSet, Workload

@@ -17,10 +17,10 @@ from simcore.network.topology.grid import coordinates
 from simcore.network.topology.kinds import FABRICS
 from simcore.network.topology.model import Dimension, Topology
 from simcore.registry import Registry
+from simcore.system.chunks.scheduler import QueueChoice
 from simcore.system.collectives import EVERYBODY, PlanOptions
 from simcore.system.config import Algorithm, SystemConfig
 from simcore.system.groups import Delay
-from simcore.system.scheduler import QueueChoice
 from simcore.workload.model import CollectiveKind, Graph, NodeKind
 
 NetworkMode = Literal["congestion-free", "congested", "fair", "queued"]

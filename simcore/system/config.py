@@ -14,12 +14,12 @@ from simcore import documents
 from simcore.documents import Node
 from simcore.errors import InputError, Location, Problem, Problems, closest
 from simcore.peers import refuse_foreign
+from simcore.system.chunks.queues import INSERTION
 from simcore.system.collectives import EVERYBODY, ROOTED, Traits, algorithms, traits_of
 from simcore.system.collectives.nccl import Fabric, read_fabric
-from simcore.system.memory_bus import BusCosts
+from simcore.system.memory.bus import BusCosts
 from simcore.system.plans import schedule
 from simcore.system.plans.schedule import Schedule
-from simcore.system.queues import INSERTION
 from simcore.workload.model import CollectiveKind
 
 MOST_SPLITS = 4096  # every chunk is a collective of its own: more of them cost time and change nothing

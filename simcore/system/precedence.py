@@ -11,10 +11,10 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from simcore.system.alone.solver import transfers
 from simcore.system.groups import Delay, RankGroup
 from simcore.system.plans.maker import Plans
 from simcore.system.plans.plan import Plan
-from simcore.system.solver import transfers
 from simcore.system.streams import StreamPhase, Turns
 
 

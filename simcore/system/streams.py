@@ -14,7 +14,7 @@ from simcore.system.groups import GroupDim
 from simcore.workload.model import CollectiveKind
 
 if TYPE_CHECKING:
-    from simcore.system.ahead import Rejoin, Route
+    from simcore.system.meeting.ahead import Rejoin, Route
 
 IDLE = -1
 Turns = tuple[int, ...]

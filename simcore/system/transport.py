@@ -14,9 +14,9 @@ import simpy
 from numpy.typing import NDArray
 
 from simcore.network.instant import Timers, TimersOfNpus, after
+from simcore.system.alone.solver import solve
 from simcore.system.groups import Delay, GroupDim, RankGroup
 from simcore.system.plans.maker import Costs, Plans, uneven
-from simcore.system.solver import solve
 from simcore.system.streams import Stream, StreamPhase
 from simcore.timeline.events import CircuitRun, LinkTable
 

@@ -14,7 +14,7 @@ from simcore.network.topology.model import Dimension, Topology
 from simcore.profiles import profiles
 from simcore.report.model import Report
 from simcore.system.config import SystemConfig
-from simcore.system.remote_memory import RemoteMemory, read
+from simcore.system.memory.remote import RemoteMemory, read
 from simcore.workload.model import CollectiveKind, GraphSet, NodeKind
 from tests.graphs import graph, node
 from tests.runs import check_sums

@@ -30,7 +30,8 @@ from simcore.replay import recorded
 from simcore.report.archive import read_report
 from simcore.sweep.study import read_study
 from simcore.sweep.sweep import read_rows
-from simcore.system import config, remote_memory
+from simcore.system import config
+from simcore.system.memory import remote as remote_memory
 from simcore.system.plans import schedule
 from simcore.workload import text
 from simcore.workload.chakra import reader

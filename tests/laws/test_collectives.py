@@ -9,6 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from simcore.system.alone.solver import solve, stepped, transfers
 from simcore.system.collectives import PlanOptions, algorithms, traits_of
 from simcore.system.collectives.trees import tree
 from simcore.system.groups import RankGroup
@@ -16,7 +17,6 @@ from simcore.system.plans.automaton import TransferAutomaton, at_endpoint
 from simcore.system.plans.flow import Claim, faults
 from simcore.system.plans.maker import Costs
 from simcore.system.plans.plan import Plan, Round, Transfer
-from simcore.system.solver import solve, stepped, transfers
 from simcore.testing import check_plan
 from simcore.workload.model import CollectiveKind
 from tests.runs import KINDS

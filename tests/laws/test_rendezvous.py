@@ -10,8 +10,8 @@ from simcore.network.topology.model import Dimension, Topology
 from simcore.profiles import profiles
 from simcore.system.config import Algorithm
 from simcore.system.groups import LogicalDim
-from simcore.system.played import Played
-from simcore.system.point_to_point import RENDEZVOUS_BYTES
+from simcore.system.messages.played import Played
+from simcore.system.messages.point_to_point import RENDEZVOUS_BYTES
 from simcore.system.streams import Dataset, Lane, Request, Stream, StreamPhase
 from simcore.system.transport import Costs
 from simcore.workload.model import CollectiveKind

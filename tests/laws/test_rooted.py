@@ -13,12 +13,12 @@ from simcore.errors import InputError
 from simcore.generate.collectives import collective
 from simcore.network.topology.model import Dimension, Topology
 from simcore.profiles import profiles
+from simcore.system.chunks.inter_dimension import DimensionOrder
+from simcore.system.chunks.scheduler import PhaseMaker
 from simcore.system.collectives import ROOTED, PlanOptions, algorithms
 from simcore.system.config import Algorithm, SystemConfig
 from simcore.system.groups import logical_dims
-from simcore.system.inter_dimension import DimensionOrder
 from simcore.system.plans.flow import Claim, faults
-from simcore.system.scheduler import PhaseMaker
 from simcore.system.streams import IDLE, Lane, Request
 from simcore.units import transfer_ns
 from simcore.workload.chakra.reader import read_graphs

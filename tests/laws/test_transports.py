@@ -14,14 +14,14 @@ from simcore.network.congested import CutThrough
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Dimension, Fault, Topology
 from simcore.noise import Noise, Spread
-from simcore.system.alone import Phases
-from simcore.system.at_once import all_at_once
+from simcore.system.alone.at_once import all_at_once
+from simcore.system.alone.chain import Phases
+from simcore.system.alone.solver import solve_alone
 from simcore.system.collectives import PlanOptions, algorithms
 from simcore.system.config import Algorithm, SystemConfig
 from simcore.system.groups import LogicalDim
-from simcore.system.layouts import Layouts, Shape
+from simcore.system.messages.layouts import Layouts, Shape
 from simcore.system.plans.maker import Costs, Plans
-from simcore.system.solver import solve_alone
 from simcore.system.streams import Lane, StreamPhase
 from simcore.workload.model import CollectiveKind, Layer, Phase, Workload
 from tests.runs import KINDS, Run, runs

@@ -12,7 +12,7 @@ from simcore.network import core, heaps, lists
 from simcore.network.core import NEVER, NOBODY, State
 from simcore.network.heaps import Heap
 from simcore.network.lists import Calendar, _crowded_core
-from simcore.system import layouts
+from simcore.system.messages import layouts
 from tests.system.test_alone import SYSTEMS, TOPOLOGIES, WORKLOAD
 
 

@@ -12,7 +12,7 @@ from simcore.network.instant import Timers
 from simcore.network.topology.model import Dimension, Topology
 from simcore.system.collectives import PlanOptions, algorithms
 from simcore.system.config import Algorithm, SystemConfig
-from simcore.system.memory_bus import BusCosts, MemoryBus, Route, packet_sizes, routes
+from simcore.system.memory.bus import BusCosts, MemoryBus, Route, packet_sizes, routes
 from simcore.workload.model import CollectiveKind
 from tests.runs import KINDS, Run, micro
 

@@ -5,10 +5,10 @@ import simpy
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simcore.system.chunks.queues import INSERTION, ChunkQueue
 from simcore.system.config import Algorithm
 from simcore.system.groups import LogicalDim, cut, logical_dims
-from simcore.system.npu import HIGHEST_PRIORITY, Priorities
-from simcore.system.queues import INSERTION, ChunkQueue
+from simcore.system.npus.npu import HIGHEST_PRIORITY, Priorities
 from simcore.system.streams import Dataset, Lane, Request, Stream, StreamPhase
 from simcore.workload.loops import Order
 from simcore.workload.model import CollectiveKind

@@ -8,8 +8,8 @@ import simcore
 from simcore.engine.settings import Settings
 from simcore.network.topology.model import Dimension, Topology
 from simcore.system.config import SystemConfig
-from simcore.system.shared import Shared
-from simcore.system.whole import Wholes
+from simcore.system.meeting.shared import Shared
+from simcore.system.meeting.whole import Wholes
 from simcore.workload.model import CollectiveKind, Layer, Parallelism, Phase, Workload
 from tests.runs import Run
 

@@ -11,7 +11,7 @@ from simcore.network.topology.links import LinkGraph
 from simcore.system.collectives import PlanOptions, algorithms
 from simcore.system.collectives.synthesised import wires
 from simcore.system.groups import GroupDim
-from simcore.system.memory_bus import BusCosts
+from simcore.system.memory.bus import BusCosts
 from simcore.system.plans.plan import Plan
 from simcore.system.streams import IDLE, StreamPhase
 

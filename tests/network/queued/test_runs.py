@@ -19,7 +19,7 @@ from simcore.report.model import Report
 from simcore.report.queues import curve, deepest
 from simcore.report.text import render
 from simcore.system.config import Algorithm, SystemConfig
-from simcore.system.live import Live
+from simcore.system.meeting.live import Live
 from simcore.timeline.events import QueueTable
 from simcore.workload.model import CollectiveKind, Layer, Parallelism, Phase, Workload
 from tests.queues import KIB, MIB

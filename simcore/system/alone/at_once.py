@@ -16,9 +16,9 @@ from simcore.network.core import NEVER
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
 from simcore.network.windows import play_windows
+from simcore.system.alone.solver import PhaseTimes, sends_at_once
 from simcore.system.plans.maker import Costs
 from simcore.system.plans.plan import Plan
-from simcore.system.solver import PhaseTimes, sends_at_once
 
 MESSAGE_BYTES = 256  # of one of many messages that are worked out together
 

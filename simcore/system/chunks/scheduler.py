@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import simpy
 
+from simcore.system.chunks.gates import Gate, Owner, Span
+from simcore.system.chunks.inter_dimension import DimensionOrder
 from simcore.system.collectives import ROOTED
-from simcore.system.gates import Gate, Owner, Span
-from simcore.system.inter_dimension import DimensionOrder
 from simcore.system.precedence import Precedence
 from simcore.system.streams import IDLE, Chunks, Dataset, Lane, Request, Stream, StreamPhase, Turns, through
 from simcore.system.transport import Transport
@@ -21,7 +21,7 @@ from simcore.timeline.events import EventBuffer, EventKind
 from simcore.workload.model import CollectiveKind
 
 if TYPE_CHECKING:
-    from simcore.system.ahead import Route
+    from simcore.system.meeting.ahead import Route
 
 CHUNK, COLLECTIVE = int(EventKind.CHUNK), int(EventKind.COLLECTIVE)
 Row = tuple[int, ...]

@@ -16,14 +16,14 @@ from simcore.network.folded import FoldedLinks
 from simcore.network.parts import Part
 from simcore.network.topology.fabric import IntArray
 from simcore.system.groups import GroupDim
-from simcore.system.layouts import Shape
+from simcore.system.messages.layouts import Shape
 from simcore.system.plans.plan import Symmetry
 from simcore.system.streams import Stream, StreamPhase
 from simcore.system.transport import Done
 
 if TYPE_CHECKING:
-    from simcore.system.live import Live
-    from simcore.system.solver import PhaseTimes
+    from simcore.system.alone.solver import PhaseTimes
+    from simcore.system.meeting.live import Live
 
 Seat = tuple[int, int]
 """Which of some groups, and the position there."""

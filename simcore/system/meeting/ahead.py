@@ -18,10 +18,10 @@ from simcore.timeline.events import COLUMNS
 from simcore.workload.loops import Order, Ref, Step
 
 if TYPE_CHECKING:
-    from simcore.system.flights import Taken
-    from simcore.system.gates import Span
-    from simcore.system.npu import Cell, Npu
-    from simcore.system.whole import Course, Offsets
+    from simcore.system.chunks.gates import Span
+    from simcore.system.meeting.flights import Taken
+    from simcore.system.meeting.whole import Course, Offsets
+    from simcore.system.npus.npu import Cell, Npu
 
 CLASS, START, END, LAYER, ITERATION = map(COLUMNS.index, ("npu_class", "start_ns", "end_ns", "layer", "iteration"))
 

@@ -15,10 +15,10 @@ import simpy
 from msgspec import Struct, field
 
 from simcore.network.instant import Environment, Timers, after, at_end_of_instant
-from simcore.system.ahead import Ahead, Legs, Timed, tell
-from simcore.system.flights import Taken
-from simcore.system.gates import Gang, GangGate, Span
-from simcore.system.shared import Shared
+from simcore.system.chunks.gates import Gang, GangGate, Span
+from simcore.system.meeting.ahead import Ahead, Legs, Timed, tell
+from simcore.system.meeting.flights import Taken
+from simcore.system.meeting.shared import Shared
 from simcore.system.streams import Chunks, Dataset, Request, Stream
 
 MOST_KNOWN = 8

@@ -13,9 +13,9 @@ import simpy
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from simcore.system.ahead import LAYER, Ahead, Legs, Rejoin, Route, legs_of
-from simcore.system.point_to_point import Handovers
-from simcore.system.scheduler import Scheduler
+from simcore.system.chunks.scheduler import Scheduler
+from simcore.system.meeting.ahead import LAYER, Ahead, Legs, Rejoin, Route, legs_of
+from simcore.system.messages.point_to_point import Handovers
 from simcore.system.streams import Dataset, Request, Turns
 from simcore.timeline.events import COMPUTE_STREAM, NO_LAYER, EventKind
 from simcore.workload.loops import Order, Ref, Step

@@ -27,9 +27,9 @@ from simcore.network.core import (
 from simcore.network.lists import Lists
 from simcore.network.topology.fabric import IntArray, Routes
 from simcore.network.topology.links import LinkGraph
+from simcore.system.alone.solver import sends_at_once
 from simcore.system.plans.maker import Costs
 from simcore.system.plans.plan import Plan
-from simcore.system.solver import sends_at_once
 
 MESSAGE = -1
 """The layout of a message of no phase."""

@@ -23,8 +23,10 @@ from simcore.network.folded import FoldedLinks
 from simcore.network.instant import Environment, Timers, after, at_end_of_instant
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
-from simcore.system.alone import Phases
-from simcore.system.flights import (
+from simcore.system.alone.chain import Phases
+from simcore.system.alone.solver import PhaseTimes
+from simcore.system.groups import GroupDim
+from simcore.system.meeting.flights import (
     LAST,
     Flight,
     MessageFlight,
@@ -41,12 +43,10 @@ from simcore.system.flights import (
     link_bits,
     tell,
 )
-from simcore.system.groups import GroupDim
-from simcore.system.layouts import Layouts, Running, Shape
-from simcore.system.live import Lives
+from simcore.system.meeting.live import Lives
+from simcore.system.messages.layouts import Layouts, Running, Shape
 from simcore.system.plans.maker import Costs, uneven
 from simcore.system.plans.plan import Plan
-from simcore.system.solver import PhaseTimes
 from simcore.system.streams import Stream, StreamPhase, through
 from simcore.system.transport import Done, Transport, class_of
 from simcore.timeline.events import LinkTable, QueueTable

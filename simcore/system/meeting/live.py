@@ -13,13 +13,13 @@ from simcore.network.congested import LinkNetwork
 from simcore.network.core import NEVER
 from simcore.network.instant import Environment, at_end_of_instant
 from simcore.network.topology.fabric import IntArray
-from simcore.system.flights import Flight, MessageFlight, PhaseFlight, Place, Seat, Site
+from simcore.system.alone.solver import PhaseTimes
 from simcore.system.groups import Communicator
-from simcore.system.layouts import Shape
+from simcore.system.meeting.flights import Flight, MessageFlight, PhaseFlight, Place, Seat, Site
+from simcore.system.messages.layouts import Shape
+from simcore.system.messages.played import Played
 from simcore.system.plans.maker import Costs
 from simcore.system.plans.plan import Plan
-from simcore.system.played import Played
-from simcore.system.solver import PhaseTimes
 from simcore.system.streams import Stream, StreamPhase
 from simcore.timeline.link_use import OccupiedLinks
 from simcore.units import format_ranks

@@ -12,12 +12,12 @@ import simpy
 from msgspec import Struct, field
 
 from simcore.network.instant import at_end_of_instant
+from simcore.system.chunks.queues import ChunkQueue, Insertion
 from simcore.system.groups import GroupDim
-from simcore.system.queues import ChunkQueue, Insertion
 from simcore.system.streams import Dataset, Request, Stream, StreamPhase
 
 if TYPE_CHECKING:
-    from simcore.system.whole import Wholes
+    from simcore.system.meeting.whole import Wholes
 
 Span = tuple[int, int]
 """Beginning and end."""

@@ -14,11 +14,11 @@ from simcore.network.congestion_free import CongestionFree
 from simcore.network.instant import Environment
 from simcore.network.trees import Reduction
 from simcore.system.groups import GroupDim
-from simcore.system.memory_bus import Packets
+from simcore.system.memory.bus import Packets
+from simcore.system.messages.point_to_point import RENDEZVOUS_BYTES, Pairs, later
 from simcore.system.plans.automaton import RoundAutomaton, TransferAutomaton, at_endpoint, automata
 from simcore.system.plans.maker import Costs, uneven
 from simcore.system.plans.plan import Plan, Switch, Symmetry
-from simcore.system.point_to_point import RENDEZVOUS_BYTES, Pairs, later
 from simcore.system.streams import Stream, StreamPhase
 from simcore.system.transport import Done, Exits, Group, Meeting, Solved, Transport
 from simcore.timeline.events import LinkTable

@@ -12,8 +12,8 @@ import numpy as np
 import simpy
 
 from simcore.network.instant import Timers, after
-from simcore.system.point_to_point import Mail, Mailbox
-from simcore.system.scheduler import Scheduler
+from simcore.system.chunks.scheduler import Scheduler
+from simcore.system.messages.point_to_point import Mail, Mailbox
 from simcore.system.streams import Request
 from simcore.timeline.events import COMPUTE_STREAM, NO_LAYER, EventBuffer, EventKind
 from simcore.workload.model import Graph, NodeKind

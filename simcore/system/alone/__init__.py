@@ -1,0 +1,1 @@
+"""How long a phase takes that has its links for itself."""

@@ -1,0 +1,1 @@
+"""Collectives cut into chunks: which dimensions they go through, which of them waits, which begins."""

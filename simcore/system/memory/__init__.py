@@ -1,0 +1,1 @@
+"""Memory that NPUs share: buses between them and the network, and remote memory."""

@@ -1,0 +1,1 @@
+"""The messages of phases, played one by one or as columns, and those of no phase."""
