@@ -1,7 +1,7 @@
 """How long a collective takes in SimAI-Analytical: bus bandwidths computed from the hardware, or read from a file.
 
 Source: SimAI @f5efb5a9 (1.6) for `Computed`, SimAI @4e66932a (2025-03) for `Measured`. Bandwidths are what SimAI calls
-GB/s and computes with as GiB/s.
+GB/s and computes with as GiB/s, in 32-bit floats.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+
+import numpy as np
 
 from simcore import library
 from simcore.documents import read_text
@@ -70,9 +72,12 @@ class Computed:
                 self._warn("SimAI divides by zero for tensor-parallel collectives at TP = 1; they take no time here")
             return 0
         servers, gpus, nics = self._shape(group, ranks)
+        if servers * gpus == 1:
+            self._warn(f"SimAI takes expert groups of {ranks} that leave a server half empty for one GPU, and no time")
+            return 0
         bandwidth, nvlink_bound = self._bus(kind, servers, gpus, nics)
         efficiency = self._efficiency(kind, group, ranks, size_bytes, nvlink_bound)
-        return _ring_ns(kind, ranks, size_bytes, bandwidth * efficiency)
+        return _ring_ns(kind, ranks, size_bytes, bandwidth * np.float32(efficiency))
 
     def _shape(self, group: Group, ranks: int) -> tuple[int, int, float]:
         """Servers of a group, its GPUs in each, NICs each of them can use."""
@@ -96,9 +101,9 @@ class Computed:
             return self.job.nics_per_server / sharing
         return nics
 
-    def _bus(self, kind: CollectiveKind, servers: int, gpus: int, nics: float) -> tuple[float, bool]:
+    def _bus(self, kind: CollectiveKind, servers: int, gpus: int, nics: float) -> tuple[np.float32, bool]:
         """GiB/s of a group and whether NVLink is what bounds it."""
-        nvlink, network = self.nvlink_gib_per_s, self.nic_gib_per_s * nics
+        nvlink, network = np.float32(self.nvlink_gib_per_s), np.float32(self.nic_gib_per_s) * np.float32(nics)
         if servers == 1:
             return nvlink, False
         if kind is EXCHANGE:
@@ -106,7 +111,7 @@ class Computed:
         if gpus == 1:
             return network, False
         limit = nvlink * gpus / (gpus - 1) if network > nvlink else nvlink
-        return min(limit, network), limit < network
+        return min(limit, network), bool(limit < network)
 
     def _efficiency(self, kind: CollectiveKind, group: Group, ranks: int, size_bytes: int, nvlink_bound: bool) -> float:
         """Share of the bus bandwidth: from the tables where SimAI looks it up, otherwise 1."""
@@ -157,13 +162,15 @@ class Measured:
     def time_ns(self, kind: CollectiveKind, group: Group, ranks: int, size_bytes: int) -> int:
         """Whole nanoseconds of one collective of `size_bytes` (an all-gather's total) on `ranks` GPUs."""
         place = self._place(kind, group)
+        if ranks == 0:
+            self.warnings["SimAI divides by zero where ep exceeds data parallelism; it takes no time here"] = None
         if ranks <= 1 or size_bytes == 0 or place is None:
             return 0
-        return _ring_ns(kind, ranks, size_bytes, self.bandwidths.of(*place))
+        return _ring_ns(kind, ranks, size_bytes, np.float32(self.bandwidths.of(*place)))
 
     def _place(self, kind: CollectiveKind, group: Group) -> tuple[str, str] | None:
         """Section and key that SimAI takes; None = it counts no time."""
-        one_server = self.job.gpus <= self.job.gpus_per_server
+        one_server = self.job.tp <= self.job.gpus == self.job.gpus_per_server  # half a server is none
         if group is Group.TP:
             return "TP", {REDUCE: "allreduce", EXCHANGE: "alltoall"}.get(kind, "allgather")
         if group is Group.EP:
@@ -174,10 +181,10 @@ class Measured:
         return "DP" if group is Group.DP else "EP", "allreduce" if kind is REDUCE else "allgather"
 
 
-def _ring_ns(kind: CollectiveKind, ranks: int, size_bytes: int, gib_per_s: float) -> int:
+def _ring_ns(kind: CollectiveKind, ranks: int, size_bytes: int, gib_per_s: np.float32) -> int:
     """A ring's time: (n - 1) / n of the size at the bus bandwidth, twice for an all-reduce."""
     passes = 2 if kind is REDUCE else 1
-    return math.trunc(size_bytes / GIB / gib_per_s * 1e9 * (ranks - 1) / ranks * passes)
+    return math.trunc(size_bytes / GIB / float(gib_per_s) * 1e9 * (ranks - 1) / ranks * passes)
 
 
 SECTIONS = ("TP", "DP", "EP", "PP")

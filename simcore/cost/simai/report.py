@@ -148,7 +148,7 @@ def _breakdown(result: SimaiResult) -> BreakdownRow:
     summary = result.summary
     time_ns, compute_ns = round(summary.total_us * 1000), round(summary.compute_us * 1000)
     hidden_ns = sum(phase.comm_ns - phase.exposed_ns for layer in result.layers for phase in layer.phases)
-    overlapped_ns = min(compute_ns, round(hidden_ns))
+    overlapped_ns = min(compute_ns, hidden_ns)
     exposed_ns = round((summary.exposed_us + summary.exposed_pp_us) * 1000)
     return {
         "compute_ns": compute_ns - overlapped_ns,
@@ -159,7 +159,7 @@ def _breakdown(result: SimaiResult) -> BreakdownRow:
 
 
 def _phase(phase: PhaseFigures) -> PhaseRow:
-    return phase_row((phase.collective, phase.size_bytes), phase.compute_ns, phase.comm_ns, round(phase.exposed_ns))
+    return phase_row((phase.collective, phase.size_bytes), phase.compute_ns, phase.comm_ns, phase.exposed_ns)
 
 
 def _layer_table(result: SimaiResult) -> Table:

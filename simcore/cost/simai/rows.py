@@ -30,7 +30,7 @@ class PhaseFigures:
 
     compute_ns: int
     comm_ns: int
-    exposed_ns: float
+    exposed_ns: int
     collective: CollectiveKind | None
     size_bytes: int
     group: Group
@@ -56,9 +56,9 @@ class LayerFigures:
         return sum(phase.compute_ns for phase in self.phases)
 
     @property
-    def exposed_ns(self) -> float:
+    def exposed_ns(self) -> int:
         """Exposed communication of all phases."""
-        return math.fsum(phase.exposed_ns for phase in self.phases)
+        return sum(phase.exposed_ns for phase in self.phases)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,12 +175,17 @@ def _phase(
         ranks = job.dp // job.ep if group is Group.DP_EP else job.dp
     comm_ns = time_ns(phase.collective, group, ranks, _single(size)) if phase.collective else 0
     compute_ns = _single(phase.compute_ns) * repeats
-    return PhaseFigures(compute_ns, comm_ns, comm_ns * (1 - overlap), phase.collective, phase.size_bytes, group)
+    return PhaseFigures(compute_ns, comm_ns, _exposed(comm_ns, overlap), phase.collective, phase.size_bytes, group)
 
 
 def _single(value: int) -> int:
     """SimAI scales compute and sizes in 32-bit floats, so 24 significant bits are left of them."""
     return int(np.float32(value))
+
+
+def _exposed(whole: int, overlap: float) -> int:
+    """What an overlap leaves of a time, also where that is all: in 32-bit floats, cut to a whole number."""
+    return int(np.float32(whole) * (1 - np.float32(overlap)))
 
 
 def _summary(
@@ -191,15 +196,15 @@ def _summary(
     bandwidths: BusBandwidths | None,
     warnings: dict[str, None],
 ) -> SimaiSummary:
-    outer = dict.fromkeys(Group, 0.0)
-    inner = dict.fromkeys(Group, 0.0)
+    outer = dict.fromkeys(Group, 0)
+    inner = dict.fromkeys(Group, 0)
     for layer in layers:
         outer[layer.weight_grad.group] += layer.weight_grad.exposed_ns
         inner[layer.forward.group] += layer.forward.exposed_ns + layer.input_grad.exposed_ns
-    compute_us = math.fsum(layer.compute_ns for layer in layers) / 1000
-    exposed_us = math.fsum(layer.exposed_ns for layer in layers) / 1000
+    compute_us = sum(layer.compute_ns for layer in layers) / 1000
+    exposed_us = sum(layer.exposed_ns for layer in layers) / 1000
     # A stage is idle while the pipeline fills and drains; weight-gradient communication is not in it.
-    inside_ns = math.fsum(
+    inside_ns = sum(
         layer.compute_ns + layer.forward.comm_ns + layer.input_grad.comm_ns
         for layer in layers
         if layer.name != "embedding_layer"
@@ -221,18 +226,14 @@ def _summary(
 
 def _pipeline_us(
     size_bytes: int, job: Job, overlap: float, bandwidths: BusBandwidths | None, warnings: dict[str, None]
-) -> float:
+) -> int:
     """What stands out of the transfers between stages; 1.6 takes the overlap itself for the bandwidth."""
-    exposed, bandwidth = 1 - overlap, overlap
-    if not size_bytes or not exposed:
-        return 0.0
-    if bandwidths is not None:
-        bandwidth = bandwidths.of("PP", "busbw")
-    else:
-        warnings[f"SimAI 1.6 divides the pipeline's bytes by the overlap ratio {bandwidth:g}, not by a bandwidth"] = (
-            None
-        )
+    if overlap == 1 or (bandwidths is not None and not size_bytes):
+        return 0
+    if bandwidths is None:
+        warnings[f"SimAI 1.6 divides the pipeline's bytes by the overlap ratio {overlap:g}, not by a bandwidth"] = None
+    bandwidth = overlap if bandwidths is None else bandwidths.of("PP", "busbw")
     if bandwidth == 0:
-        return 0.0
-    transfers_us = math.trunc(2 * job.vpp * job.gradient_accumulation * size_bytes / GIB / bandwidth * 1e9 / 1000)
-    return math.trunc(exposed * transfers_us)  # a whole number before and after
+        return 0
+    transfer_ns = size_bytes / GIB / float(np.float32(bandwidth)) * 1e9
+    return _exposed(math.trunc(2 * job.vpp * job.gradient_accumulation * transfer_ns / 1000), overlap)
