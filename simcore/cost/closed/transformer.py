@@ -265,12 +265,22 @@ def _divisibility(model: Model, grid: Grid, training: Training) -> Iterator[Prob
     if training.batches < 1:
         least = training.batch_size * training.seq_len
         yield _problem("dataset_size", "the data set is less than half a batch", f"at least {least}", 0)
-    for matrix in [] if wrong else matrices(model, grid):
-        if matrix.local % matrix.scattered:
-            message = (
-                f"{matrix.name}: {matrix.local} weights do not divide by the {matrix.scattered} clusters they lie on"
-            )
-            yield _problem("p_data", message, f"degrees whose product divides {matrix.local}", matrix.scattered)
+    for name, option, local, clusters in () if wrong else _scattered(model, grid, training):
+        if local % clusters:
+            message = f"{name}: {local} elements do not divide by the {clusters} clusters they lie on"
+            yield _problem(option, message, f"degrees whose product divides {local}", clusters)
+
+
+def _scattered(model: Model, grid: Grid, training: Training) -> Iterator[tuple[str, str, int, int]]:
+    """What several clusters hold a part of each: its name, an option, elements to share out, clusters."""
+    for matrix in matrices(model, grid):
+        yield matrix.name, "p_data", matrix.local, matrix.scattered
+    tokens, heads = training.seq_len // grid.exp, model.heads // grid.tensor_int
+    rows, key_width = tokens // grid.seq, model.d_head * (1 if model.multi_query else heads)
+    yield Part.SOFTMAX, "p_tensor_ext", rows * heads, grid.tensor_ext
+    yield Part.KEYS, "p_seq", tokens // grid.tensor_ext * key_width, grid.seq
+    yield Part.UP, "p_tensor_ext", rows * (model.d_ffn // grid.tensor_int), grid.tensor_ext
+    yield Part.RESIDUAL, "p_tensor_int", rows * (model.d_model // grid.tensor_ext), grid.tensor_int
 
 
 def microbatch_sizes(model: Model, grid: Grid, training: Training) -> tuple[int, ...]:
