@@ -202,7 +202,8 @@ class Npu:
             start_ns = int(self.env.now)
             self.sends(step, start_ns + duration_ns)
             yield self.env.timeout(duration_ns)
-            self._record(EventKind.COMPUTE, start_ns, Ref(step.phase, step.layer))
+            ref = Ref(step.phase, step.layer)
+            self._events.append(self._row(EventKind.COMPUTE, start_ns, start_ns + duration_ns, ref, self.iteration))
         if step.issue:
             self._issue(step.issue, step.order)
             if step.blocking and step.issue in self._pending:
@@ -246,7 +247,7 @@ class Npu:
             told, start_ns = self._rejoin.ref, self._rejoin.busy_ns
             yield self.env.timeout(max(start_ns - int(self.env.now), 0))
         if told:
-            self._record(EventKind.WAIT, start_ns, told)
+            self._waited(start_ns, told)
 
     def _drain(self) -> Generator[simpy.Event, object, None]:
         """Wait for everything that is still on its way.
@@ -272,15 +273,15 @@ class Npu:
             some = self.env.event()
             for ref in (refs[dataset] for dataset in sorted(self.scheduler.ended, key=issued.__getitem__)):
                 if not first_layer:
-                    self._record(EventKind.WAIT, start_ns, ref)
+                    self._waited(start_ns, ref)
                 elif ref == FIRST_TAIL and loop_end_ns >= 0:
-                    self._record(EventKind.WAIT, loop_end_ns, ref)
+                    self._waited(loop_end_ns, ref)
                     loop_end_ns = -1
                 start_ns = int(self.env.now)
 
-    def _record(self, kind: EventKind, start_ns: int, ref: Ref) -> None:
+    def _waited(self, start_ns: int, ref: Ref) -> None:
         if self.env.now > start_ns:
-            self._events.append(self._row(kind, start_ns, int(self.env.now), ref, self.iteration))
+            self._events.append(self._row(EventKind.WAIT, start_ns, int(self.env.now), ref, self.iteration))
 
     def _row(self, kind: EventKind, start_ns: int, end_ns: int, ref: Ref, iteration: int) -> tuple[int, ...]:
         name = self.program.names[ref.layer] if ref.layer >= 0 else NO_LAYER
