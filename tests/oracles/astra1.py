@@ -10,6 +10,7 @@ from functools import cache, partial
 from math import prod
 from struct import pack, unpack
 
+from tests.oracles.loops1 import PHASES, WG, Loops
 from tests.oracles.packets import GIBIBYTE, Clock, Network, Port, Queues, RefusalError, algorithm, alone, play
 
 KINDS = {
@@ -18,7 +19,6 @@ KINDS = {
     "ALLGATHER": "ALL_GATHER",
     "REDUCESCATTER": "REDUCE_SCATTER",
 }
-FWD, IG, WG = PHASES = ("fwd", "ig", "wg")
 FIGURES = ("compute", "comm", "exposed")
 MEBIBYTE = 1 << 20
 
@@ -170,6 +170,7 @@ def insertion(policy):
                 return len(other.plan) < len(stream.plan)
             if policy != "RG":
                 return other.largest < stream.largest
+            # "Walk past running ones (and past the first waiting one after the running block)": where none runs, nobody.
             after_running = place > 0 and queue[place - 1].started
             two = {each.next[0] for each in queue[max(0, place - 1) : place + 1]}
             return after_running or other.priority > stream.priority or two == {"REDUCE_SCATTER", "ALL_GATHER"}
@@ -334,7 +335,7 @@ class Npu:
             self._complete(dataset)
 
 
-class Simulation:
+class Simulation(Loops):
     """All NPUs of a case."""
 
     def __init__(self, case):
@@ -346,8 +347,8 @@ class Simulation:
         for row in case["workload"]["layers"]:
             scaled = {p: (int(row[p][0] * compute), row[p][1], int(row[p][2] * comm)) for p in PHASES}
             self.layers.append(row | scaled)
-        self.name, *self._words = case["workload"]["header"].split()
-        group = int(self._words[1]) if self.name.startswith("HYBRID_TRANSFORMER") else 1
+        self.name, *self.words = case["workload"]["header"].split()
+        group = int(self.words[1]) if self.name.startswith("HYBRID_TRANSFORMER") else 1
         self.dims, self._inside = cut(self.net["units-count"], group)
         self.splits, self.num_queues = self.system["preferred-dataset-splits"], run.get("num_queues_per_dim", 1)
         self.concurrency = -(-self.system["active-chunks-per-dimension"] // self.num_queues)
@@ -356,7 +357,7 @@ class Simulation:
         self.inter = self.system.get("inter-dimension-scheduling", "ascending")
         self.balances = self.inter.startswith(("themis", "offline"))
         self.decomposes = self.system["collective-optimization"] == "localBWAware"
-        self.rendezvous, self._passes = run.get("rendezvous_protocol", False), run["num_passes"]
+        self.rendezvous, self.passes = run.get("rendezvous_protocol", False), run["num_passes"]
         self.themis, self._through = Themis(self, flexible=self.inter.endswith("Flex")), defaultdict(list)
         self._issued, self._held = defaultdict(int), defaultdict(list)
         self.npus = [Npu(self, number) for number in range(self.total)]
@@ -411,105 +412,6 @@ class Simulation:
             del self._through[stream.id, len(stream.plan)]
             for each, own in there:
                 each.leave(own)
-
-    def loop(self, npu):
-        """What an NPU does."""
-        loops = {"MICRO": self._micro, "DATA": self._data, "DISTRIBUTED_INFERENCE": self._inference}
-        loops |= {"HYBRID_DLRM": self._dlrm, "HYBRID_DLRM_ENHANCED": self._dlrm}
-        for _ in range(self._passes):
-            yield from loops.get(self.name, self._model)(npu)
-            if self.name not in {"MICRO", "DISTRIBUTED_INFERENCE"}:
-                npu.passes.append(npu.now)
-                yield from npu.step()
-
-    @property
-    def _policy(self):
-        return self.system["scheduling-policy"]
-
-    def _micro(self, npu):
-        yield from npu.issue(0, WG, self._policy)
-
-    def _forward(self, npu, i):
-        yield from npu.wait(i, WG)
-        yield from npu.compute(i, FWD)
-        yield from npu.issue(i, FWD, self._policy, blocking=True)
-        yield from npu.step()
-
-    def _inference(self, npu):
-        for i in range(len(self.layers)):
-            yield from self._forward(npu, i)
-
-    def _data(self, npu):
-        for i in range(len(self.layers)):
-            yield from npu.wait(i, WG)
-            yield from npu.compute(i, FWD)
-            yield from npu.step()
-        for i in reversed(range(len(self.layers))):
-            yield from npu.compute(i, WG)
-            yield from npu.issue(i, WG, self._policy)
-            if i:
-                yield from npu.step()
-                yield from npu.compute(i, IG)
-                yield from npu.step()
-
-    def _dlrm(self, npu):
-        bottom = int(self._words[0])
-        for i, layer in enumerate(self.layers):
-            yield from npu.wait(i, WG)
-            yield from npu.compute(i, FWD)
-            if layer[FWD][1] == "ALLTOALL":
-                yield from npu.issue(i, FWD, "HIGHEST")
-            elif i == bottom:
-                yield from npu.wait(0, FWD)
-            yield from npu.step()
-        for i in reversed(range(len(self.layers))):
-            yield from npu.compute(i, WG)
-            yield from npu.issue(i, WG, self._policy)
-            if self.name == "HYBRID_DLRM":
-                yield from npu.wait(i, IG)
-            if i:
-                yield from npu.step()
-                yield from npu.compute(i, IG)
-                if i == bottom + 1:
-                    yield from npu.issue(0, IG, "HIGHEST")
-                yield from npu.step()
-
-    def _model(self, npu):
-        for i in range(len(self.layers)):
-            yield from self._forward(npu, i)
-        i, initiators = len(self.layers) - 1, set(self._listed("checkpoint_initiates:"))
-        while i >= 0:
-            if i in initiators:
-                initiators.discard(i)
-                yield from npu.step()
-                i = yield from self._recompute(npu, i, initiators)
-            yield from npu.compute(i, IG)
-            if i or self.name.startswith("HYBRID_TRANSFORMER"):
-                yield from npu.issue(i, IG, "LIFO")
-            yield from npu.step()
-            yield from npu.compute(i, WG)
-            if self.name != "MODEL":
-                yield from npu.issue(i, WG, "FIFO")
-            yield from npu.wait(i, IG)
-            if i:
-                yield from npu.step()
-            i -= 1
-
-    def _recompute(self, npu, i, initiators):
-        """From the nearest checkpoint up to the next layer that initiates; returns that."""
-        layer = max(each for each in self._listed("checkpoints:") if each <= i)
-        while True:
-            yield from self._forward(npu, layer)
-            layer += 1
-            if layer in self._listed("checkpoint_initiates:"):
-                initiators.discard(layer)
-                return layer
-
-    def _listed(self, key):
-        if key not in self._words:
-            return []
-        at = self._words.index(key) + 2
-        return list(map(int, self._words[at : at + int(self._words[at - 1])]))
 
     def run(self):
         """The figures of NPU 0."""

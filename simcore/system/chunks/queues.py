@@ -73,6 +73,7 @@ def fewest_phases_first(queue: ChunkQueue, new: Stream) -> int:
 def alternate(queue: ChunkQueue, new: Stream) -> int:
     """Reduce-scatter and all-gather in turn: past the first behind those that play, higher priority and turns."""
     waiting = queue.waiting
+    # ASTRA-sim 1.0 looks at the one behind a running one without asking; where none runs, all waiting ones are asked.
     position = min(1, queue.running, len(waiting))
     while position < len(waiting):
         before = {other.phase.kind for other in waiting[max(0, position - 1) : position + 1]}
