@@ -32,6 +32,9 @@ from simcore.system.transport import Transport, class_of
 Ints = NDArray[np.int64]
 
 IDLE_PORTS = "buffers, marks, congestion control and routing of the topology play no part: --network queued has them"
+NO_ENDPOINT = (
+    "the endpoint delay is 0, at which the original stops if built with its assertions; without, it gives this"
+)
 
 
 class Choice:
@@ -128,7 +131,9 @@ class Choice:
         queues = self._network and self._network.has_queues
         if not queues and any(dim.ports != PLAIN for dim in self._setup.topology.dims):
             return (IDLE_PORTS,)
-        return tuple(transport.notes())
+        follows = self._setup.profile.rules  # those of another program
+        stops = follows and not self._costs.endpoint_ns and not self._costs.bus
+        return (*transport.notes(), *([NO_ENDPOINT] if stops else []))
 
 
 def choices_of(setup: Setup) -> list[Choice]:

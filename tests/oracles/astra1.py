@@ -170,7 +170,7 @@ def insertion(policy):
                 return len(other.plan) < len(stream.plan)
             if policy != "RG":
                 return other.largest < stream.largest
-            # "Walk past running ones (and past the first waiting one after the running block)": where none runs, nobody.
+            # "Walk past running ones (and past the first waiting one after the running block)".
             after_running = place > 0 and queue[place - 1].started
             two = {each.next[0] for each in queue[max(0, place - 1) : place + 1]}
             return after_running or other.priority > stream.priority or two == {"REDUCE_SCATTER", "ALL_GATHER"}

@@ -90,3 +90,11 @@ def test_the_command_prints_the_rules_as_text_and_as_json(two_states):
 def test_native_has_nothing_to_explain(two_states):
     with pytest.raises(InputError, match="departs from nothing"):
         run(two_states, "ring8", explain_profile=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "scale", "warned"), [("astra-sim-1.0", 0.01, 1), ("astra-sim-1.0", 1, 0), ("native", 0.01, 0)]
+)
+def test_where_the_originals_assertions_stop_it_is_said(two_states, name, scale, warned):
+    warnings = run(two_states, "ring8", profile=name, injection_scale=scale).to_dict()["warnings"]
+    assert sum("endpoint delay is 0" in warning for warning in warnings) == warned
