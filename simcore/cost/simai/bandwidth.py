@@ -73,7 +73,9 @@ class Computed:
             return 0
         servers, gpus, nics = self._shape(group, ranks)
         if servers * gpus == 1:
-            self._warn(f"SimAI takes expert groups of {ranks} that leave a server half empty for one GPU, and no time")
+            self._warn(
+                f"SimAI divides by a bandwidth of 0 for expert groups of {ranks} beside this TP; they take no time"
+            )
             return 0
         bandwidth, nvlink_bound = self._bus(kind, servers, gpus, nics)
         efficiency = self._efficiency(kind, group, ranks, size_bytes, nvlink_bound)

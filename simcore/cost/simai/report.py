@@ -148,7 +148,7 @@ def _breakdown(result: SimaiResult) -> BreakdownRow:
     summary = result.summary
     time_ns, compute_ns = round(summary.total_us * 1000), round(summary.compute_us * 1000)
     hidden_ns = sum(phase.comm_ns - phase.exposed_ns for layer in result.layers for phase in layer.phases)
-    overlapped_ns = min(compute_ns, hidden_ns)
+    overlapped_ns = max(0, min(compute_ns, hidden_ns))  # 32-bit floats may show more than there is
     exposed_ns = round((summary.exposed_us + summary.exposed_pp_us) * 1000)
     return {
         "compute_ns": compute_ns - overlapped_ns,

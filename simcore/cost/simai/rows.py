@@ -165,13 +165,13 @@ def _layer(layer: Layer, time_ns: Clock, job: Job, options: SimaiOptions, repeat
 def _phase(
     phase: Phase, name: PhaseName, time_ns: Clock, job: Job, overlap: float, repeats: int = 1, least_bytes: int = 0
 ) -> PhaseFigures:
-    group = phase.group if phase.group is not Group.LOOP else Group.TP
-    if name is PhaseName.WEIGHT_GRAD and phase.group is Group.LOOP:
-        group = Group.DP
+    outer = name is PhaseName.WEIGHT_GRAD
+    plain = Group.DP if outer else Group.TP
+    group = phase.group if phase.group is not Group.LOOP else plain
     size = max(phase.size_bytes, least_bytes) if phase.size_bytes else 0
     # The group size a column takes, which is not always that of its group.
     ranks = job.ep if group is Group.EP else job.tp
-    if name is PhaseName.WEIGHT_GRAD:
+    if outer:
         ranks = job.dp // job.ep if group is Group.DP_EP else job.dp
     comm_ns = time_ns(phase.collective, group, ranks, _single(size)) if phase.collective else 0
     compute_ns = _single(phase.compute_ns) * repeats
