@@ -352,6 +352,7 @@ class Shared(Transport):
 
         What is on other links is, too, as it may be met later.
         """
+        self._lives.fresh.add(new)
         live, met = place.live(new.begin_ns), place.meeting(new)
         told = self._message_of(place, new.kind) if isinstance(new, MessageFlight) else self._exits(place, new.together)
         if told is not None and not (live or met):
