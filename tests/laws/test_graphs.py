@@ -146,3 +146,11 @@ def test_what_begins_in_the_middle_of_an_instant_moves_at_its_end():
     made.recv(0, 1, 200_000, tag=1)
     made.collective("all_gather", 200_000, on=[0, 1])
     assert finished(made, topology, network="queued") == finished(made, topology, network="queued", exact="messages")
+
+
+def test_nothing_of_a_phase_comes_back_in_the_next():
+    """Congestion control begins anew in each phase, also where the last messages before it have no bytes."""
+    swift = Ports(law="swift", segment_bytes=1024)
+    made, topology = simcore.graph(4), Topology((Dimension("Mesh", 4, 50e9, 500.0, ports=swift),))
+    made.collective("all_gather", 150_000, depends=[made.collective("all_to_all", 1)])
+    assert finished(made, topology, network="queued") == finished(made, topology, network="queued", exact="messages")
