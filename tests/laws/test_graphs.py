@@ -99,7 +99,12 @@ def test_rounds_that_take_no_time_come_between_those_of_others():
     assert finished(made, topology) == finished(made, topology, exact="messages")
 
 
-PAIRS = [(0, 2, 6, 8, 9, 10, 12, 13, 14, 15), (10, 4, 0, 1, 6, 7, 2, 3, 5, 11, 13), (0, 1, 4, 5, 6, 7)]
+PAIRS = [
+    (0, 2, 6, 8, 9, 10, 12, 13, 14, 15),
+    (10, 4, 0, 1, 6, 7, 2, 3, 5, 11, 13),
+    (0, 1, 4, 5, 6, 7),
+    (0, 1, 3, 4, 5, 6, 8, 9, 10, 11, 13, 14, 15),
+]
 MOMENTS = {
     "a root is through at once": ("FullyConnected8 FatTree3", [("scatter", 4096, 0), ("all_gather", 1, (0, 8, 16))]),
     "the last link takes no time": (
@@ -113,6 +118,7 @@ MOMENTS = {
     "in the same round": ("Mesh5", [("all_to_all", 1, (0, 1, 2, 3, 4)), ("all_gather", 1), ("all_gather", 1, (2, 3))]),
     "a phase is idle": ("Switch4 Switch2", [("all_gather", 2, PAIRS[2]), ("reduce", 1, 6), ("all_gather", 1)]),
     "leaves with others": ("Ring4", [("gather", 1, 2), ("scatter", 3, 2, (0, 2)), ("barrier", 0, (0, 3))]),
+    "begins behind heads": ("Mesh2 Switch4 Ring2", [("all_reduce", 1), ("broadcast", 1, 1), ("all_gather", 2, PAIRS[3])]),
     "foreseen": ("Ring4 Mesh4", [("all_reduce", 1, PAIRS[0]), ("all_gather", 1, PAIRS[1])]),
 }
 

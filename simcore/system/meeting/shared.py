@@ -325,14 +325,14 @@ class Shared(Transport):
                 flight.done(flight.there[npu_class])
 
     def _meets(self, place: Place, flight: PhaseFlight | MessageFlight) -> bool:
-        """Whether a flight meets others, which it is now one of."""
+        """Whether a flight meets others, which it is now one of, or still may, as its instant goes on behind heads."""
         if not self._plays:
             return self._goes_live(place, flight)
         if not place.site.meets:
             return False
         met, _ = self._uncover(place, flight)
         place.flights.append(flight)
-        return bool(met)
+        return bool(met) or self._moved_ns == flight.begin_ns
 
     def _uncover(self, place: Place, flight: Flight) -> tuple[list[Flight], bool]:
         """Whom a flight meets; those that were alone are played from their beginning on. Whether there were some."""
