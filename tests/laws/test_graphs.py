@@ -118,7 +118,10 @@ MOMENTS = {
     "in the same round": ("Mesh5", [("all_to_all", 1, (0, 1, 2, 3, 4)), ("all_gather", 1), ("all_gather", 1, (2, 3))]),
     "a phase is idle": ("Switch4 Switch2", [("all_gather", 2, PAIRS[2]), ("reduce", 1, 6), ("all_gather", 1)]),
     "leaves with others": ("Ring4", [("gather", 1, 2), ("scatter", 3, 2, (0, 2)), ("barrier", 0, (0, 3))]),
-    "begins behind heads": ("Mesh2 Switch4 Ring2", [("all_reduce", 1), ("broadcast", 1, 1), ("all_gather", 2, PAIRS[3])]),
+    "begins behind heads": (
+        "Mesh2 Switch4 Ring2",
+        [("all_reduce", 1), ("broadcast", 1, 1), ("all_gather", 2, PAIRS[3])],
+    ),
     "foreseen": ("Ring4 Mesh4", [("all_reduce", 1, PAIRS[0]), ("all_gather", 1, PAIRS[1])]),
 }
 

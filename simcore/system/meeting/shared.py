@@ -209,7 +209,8 @@ class Shared(Transport):
             begin = (*flights, *((way.place, message) for way, message in messages))
             alone = [self._uncover(place, flight)[1] for place, flight in begin]
             while any(alone) and self._running.play(now_ns, now_ns) == now_ns and (left := self._running.left()):
-                self._leave_at_once(left)  # their heads have moved in this instant, too
+                self._leaves_at_once = True
+                self._leave(left)  # their heads have moved in this instant, too
         for place, flight in flights:
             self._begin(place, flight)
         for way, message in messages:
@@ -247,10 +248,6 @@ class Shared(Transport):
         self._running.happen(now_ns)
         self._leave(self._running.left())
         self._settle_later()
-
-    def _leave_at_once(self, left: Sequence[Sequence[int]]) -> None:
-        self._leaves_at_once = True
-        self._leave(left)
 
     def _leave(self, left: Sequence[Sequence[int]]) -> None:
         """Tell those who wait for ranks that have left."""
@@ -407,7 +404,8 @@ class Shared(Transport):
         now_ns = int(self._env.now)
         self._running.play(now_ns)
         while left := self._running.left():
-            self._leave_at_once(left)
+            self._leaves_at_once = True
+            self._leave(left)
             self._running.play(now_ns)
 
     # What phases are.
