@@ -404,7 +404,7 @@ class Shared(Transport):
         now_ns = int(self._env.now)
         self._running.play(now_ns)
         while left := self._running.left():
-            self._leaves_at_once = True
+            self._leaves_at_once |= flight.begin_ns == now_ns
             self._leave(left)
             self._running.play(now_ns)
 
