@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import simcore
 from simcore.network.topology.model import Dimension, Topology
+from simcore.network.topology.ports import Ports
 from simcore.workload.chakra.builder import GraphBuilder, GraphNode
 from tests.runs import machines
 
@@ -98,7 +99,12 @@ def test_rounds_that_take_no_time_come_between_those_of_others():
     assert finished(made, topology) == finished(made, topology, exact="messages")
 
 
-PAIRS = [(0, 2, 6, 8, 9, 10, 12, 13, 14, 15), (10, 4, 0, 1, 6, 7, 2, 3, 5, 11, 13)]
+PAIRS = [
+    (0, 2, 6, 8, 9, 10, 12, 13, 14, 15),
+    (10, 4, 0, 1, 6, 7, 2, 3, 5, 11, 13),
+    (0, 1, 4, 5, 6, 7),
+    (0, 1, 3, 4, 5, 6, 8, 9, 10, 11, 13, 14, 15),
+]
 MOMENTS = {
     "a root is through at once": ("FullyConnected8 FatTree3", [("scatter", 4096, 0), ("all_gather", 1, (0, 8, 16))]),
     "the last link takes no time": (
@@ -110,6 +116,12 @@ MOMENTS = {
         [("scatter", 1, 1), ("broadcast", 1, (3, 0)), ("all_gather", 1, (4, 0, 3, 2, 1))],
     ),
     "in the same round": ("Mesh5", [("all_to_all", 1, (0, 1, 2, 3, 4)), ("all_gather", 1), ("all_gather", 1, (2, 3))]),
+    "a phase is idle": ("Switch4 Switch2", [("all_gather", 2, PAIRS[2]), ("reduce", 1, 6), ("all_gather", 1)]),
+    "leaves with others": ("Ring4", [("gather", 1, 2), ("scatter", 3, 2, (0, 2)), ("barrier", 0, (0, 3))]),
+    "begins behind heads": (
+        "Mesh2 Switch4 Ring2",
+        [("all_reduce", 1), ("broadcast", 1, 1), ("all_gather", 2, PAIRS[3])],
+    ),
     "foreseen": ("Ring4 Mesh4", [("all_reduce", 1, PAIRS[0]), ("all_gather", 1, PAIRS[1])]),
 }
 
@@ -130,3 +142,24 @@ def test_what_takes_no_time_happens_in_the_order_of_its_messages(moment, tmp_pat
     for queues, file in product((1, 2), (None, system)):
         options = {"system": file, "queues_per_dim": queues}
         assert finished(made, topology, **options) == finished(made, topology, **options, exact="messages")
+
+
+PORTS = Ports(buffer_bytes=1 << 18, segment_bytes=4096)
+
+
+def test_what_begins_in_the_middle_of_an_instant_moves_at_its_end():
+    """Messages of no byte have moved already, over queues, when a message meets a collective that begins with it."""
+    made, topology = simcore.graph(2), Topology((Dimension("Ring", 2, 50e9, 0.0, ports=PORTS),))
+    nothing = made.collective("all_to_all", 1)
+    made.send(0, 1, 200_000, tag=1, depends=[nothing])
+    made.recv(0, 1, 200_000, tag=1)
+    made.collective("all_gather", 200_000, on=[0, 1])
+    assert finished(made, topology, network="queued") == finished(made, topology, network="queued", exact="messages")
+
+
+def test_nothing_of_a_phase_comes_back_in_the_next():
+    """Congestion control begins anew in each phase, also where the last messages before it have no bytes."""
+    swift = Ports(law="swift", segment_bytes=1024)
+    made, topology = simcore.graph(4), Topology((Dimension("Mesh", 4, 50e9, 500.0, ports=swift),))
+    made.collective("all_gather", 150_000, depends=[made.collective("all_to_all", 1)])
+    assert finished(made, topology, network="queued") == finished(made, topology, network="queued", exact="messages")

@@ -415,7 +415,7 @@ def _through(s: State, number: int, now: int) -> None:
     message.tail_ns = max(message.tail_ns, tail)
     if not message.missing:
         append(s.left, (now, segment.message, message.tail_ns))
-    if s.senders[segment.sender].law >= 0:
+    if s.senders[segment.sender].law >= 0 and segment.size_bytes:  # nothing is not acknowledged
         at(s, tail + s.ways[segment.way].back_ns, ACKNOWLEDGED, number, 0)
     else:
         _free(s, number)

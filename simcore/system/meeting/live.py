@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any
 
@@ -117,12 +117,14 @@ class Live:
         """Places in which not all of this has begun, where others have it all."""
         return [place for place, seen in self._seen.items() if seen < len(self._log)]
 
-    def parted(self, place: Place) -> Live:
-        """One of its own for a place, that has played the same."""
+    def parted(self, place: Place, before: Callable[[Live, Flight], None]) -> Live:
+        """One of its own for a place, that has played the same; `before` is told what is about to begin there."""
         own = Live(type(self.network), self.shape, self._site, self._costs, self.begin_ns)
         own.serve(place)
         for entry in self._log[: self._seen[place]]:
-            own._begin(place, entry.flights.pop(place), entry.kind, entry.plays, {*entry.left})
+            flight = entry.flights.pop(place)
+            before(own, flight)
+            own._begin(place, flight, entry.kind, entry.plays, {*entry.left})
         self.leave(place)
         return own
 
@@ -218,6 +220,7 @@ class Lives:
     def __init__(self, env: Environment, network: type[LinkNetwork], costs: Costs):
         self._env, self._network, self._costs = env, network, costs
         self._begun: list[Live] = []  # where something has begun in this instant
+        self.fresh: set[Flight] = set()  # what has begun since heads moved
         self._moved_ns = -1
 
     def begin(self, place: Place, begin_ns: int) -> Live:
@@ -231,6 +234,8 @@ class Lives:
     def enter(self, place: Place, flight: PhaseFlight | MessageFlight, plays: Sequence[tuple[IntArray, Plan]]) -> None:
         """Play a flight with those that have been played in its place up to now."""
         live = place.live(flight.begin_ns)
+        if live:
+            self._before(live, flight)
         if live and not live.enter(place, flight, plays):
             live = self._part(live, place)
             live.enter(place, flight, plays)
@@ -251,11 +256,17 @@ class Lives:
         live.env.join(self._env, moved=self._moved_ns == now_ns)
 
     def _part(self, live: Live, place: Place) -> Live:
-        own = live.parted(place)
+        own = live.parted(place, self._before)
         self.join(own)
         place.play_from_now(own)
         return own
 
+    def _before(self, live: Live, flight: Flight) -> None:
+        """Heads that have moved in this instant did so before what is fresh began."""
+        if flight in self.fresh:
+            self.join(live)
+
     def _move(self, _: simpy.Event) -> None:
         """The heads of this instant have moved."""
         self._moved_ns = int(self._env.now)
+        self.fresh.clear()

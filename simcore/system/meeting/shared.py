@@ -209,6 +209,7 @@ class Shared(Transport):
             begin = (*flights, *((way.place, message) for way, message in messages))
             alone = [self._uncover(place, flight)[1] for place, flight in begin]
             while any(alone) and self._running.play(now_ns, now_ns) == now_ns and (left := self._running.left()):
+                self._leaves_at_once = True
                 self._leave(left)  # their heads have moved in this instant, too
         for place, flight in flights:
             self._begin(place, flight)
@@ -216,7 +217,7 @@ class Shared(Transport):
             self._send(way, message)
         if self._leaves_at_once:  # what begins behind it may send in this instant, too
             self._leaves_at_once = False
-            self._settle_later()
+            self._tick(_)
         elif self._plays:
             self._play_on()
         else:
@@ -321,14 +322,14 @@ class Shared(Transport):
                 flight.done(flight.there[npu_class])
 
     def _meets(self, place: Place, flight: PhaseFlight | MessageFlight) -> bool:
-        """Whether a flight meets others, which it is now one of."""
+        """Whether a flight meets others, which it is now one of, or still may, as its instant goes on behind heads."""
         if not self._plays:
             return self._goes_live(place, flight)
         if not place.site.meets:
             return False
         met, _ = self._uncover(place, flight)
         place.flights.append(flight)
-        return bool(met)
+        return bool(met) or self._moved_ns == flight.begin_ns
 
     def _uncover(self, place: Place, flight: Flight) -> tuple[list[Flight], bool]:
         """Whom a flight meets; those that were alone are played from their beginning on. Whether there were some."""
@@ -348,6 +349,7 @@ class Shared(Transport):
 
         What is on other links is, too, as it may be met later.
         """
+        self._lives.fresh.add(new)
         live, met = place.live(new.begin_ns), place.meeting(new)
         told = self._message_of(place, new.kind) if isinstance(new, MessageFlight) else self._exits(place, new.together)
         if told is not None and not (live or met):
@@ -402,6 +404,7 @@ class Shared(Transport):
         now_ns = int(self._env.now)
         self._running.play(now_ns)
         while left := self._running.left():
+            self._leaves_at_once |= flight.begin_ns == now_ns
             self._leave(left)
             self._running.play(now_ns)
 
