@@ -24,9 +24,12 @@ Stated = Mapping[str, Any]
 
 
 def family(row: Stated, known: Collection[str]) -> str:
-    """The suite of a row: its benchmark, or the software that ran it; else the "other" of its form."""
+    """The suite of a row: its benchmark, or the software that ran it, on a maker's boards; else the form's "other"."""
     form, kind = ("mlperf", str(row["benchmark"])) if "benchmark" in row else ("frameworks", _software(row)[0])
-    return f"{form}_{kind}" if f"{form}_{kind}" in known else f"{form}_other"
+    hardware = row.get("hardware")
+    device = recognised(str(hardware.get("accelerator"))) if isinstance(hardware, Mapping) else None
+    names = (f"{form}_{kind}_{device.maker.lower()}" if device else "", f"{form}_{kind}")
+    return next((name for name in names if name in known), f"{form}_other")
 
 
 def _software(row: Stated) -> tuple[str, str]:
@@ -68,6 +71,7 @@ def _shape(stated: Stated) -> Model:
         stated.get("ffn") or 4 * stated["hidden"],
         stated["vocab"],
         stated.get("kv_heads") or 0,
+        stated.get("head_dim") or 0,
         gated=gated,
         tied=stated.get("tied", learned),
         positions=stated["seq"] if learned else 0,
@@ -122,6 +126,7 @@ _ALL_BUT_PRODUCTS = (Module.NORM, Module.FUSED, Module.MLP_ACTIVATION)
 _REMATERIALISED: tuple[tuple[re.Pattern[str], tuple[Module, ...]], ...] = (
     (re.compile(r"save_dot_with_no_batch", re.IGNORECASE), _ALL_BUT_PRODUCTS),
     (re.compile(r"save_dot_except_mlp|save_qkv_out_proj", re.IGNORECASE), (*_ALL_BUT_PRODUCTS, Module.MLP_UP)),
+    (re.compile(r"save_qkv_proj|qkv_proj_offloaded", re.IGNORECASE), (*_ALL_BUT_PRODUCTS, Module.MLP_UP, Module.OUT)),
     (re.compile(r"per-op", re.IGNORECASE), (Module.NORM, Module.MLP_ACTIVATION, Module.OUT, Module.MLP_GATE)),
 )
 _XLA_FULL = (*_ALL_BUT_PRODUCTS, Module.MLP_UP, Module.QKV, Module.OUT)
