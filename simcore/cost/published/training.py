@@ -146,6 +146,7 @@ def _framework(row: Stated) -> Step:
         "dtype": _dtype(str(row["dtype"])),
         "sequence_parallel": degrees["tp"] > 1,
         "expert_tp": degrees["tp"] if "ETP" in words else 1,
+        "offload": ("activations",) if "on the host" in words else (),
         "gradient_bytes": 4 if kind in _WIDE_SUMS else 2,
         "gradients_apart": kind in _WIDE_SUMS,
     }
