@@ -157,10 +157,10 @@ def _framework(row: Stated) -> Step:
 def _dtype(stated: str) -> str:
     """The number format that a stated one is a kind of, of several the narrowest.
 
-    >>> _dtype("MXFP8"), _dtype("bfloat16"), _dtype("BF16, FP8 products")
-    ('fp8', 'bf16', 'fp8')
+    >>> _dtype("MXFP8"), _dtype("bfloat16"), _dtype("BF16, FP8 products"), _dtype("E4M3")
+    ('fp8', 'bf16', 'fp8', 'fp8')
     """
-    word = stated.lower().replace("float", "fp").replace("bfp", "bf")
+    word = re.sub("e4m3|e5m2", "fp8", stated.lower()).replace("float", "fp").replace("bfp", "bf")
     return min((known for known in ELEMENT_BYTES if known in word), key=ELEMENT_BYTES.__getitem__, default=stated)
 
 
