@@ -75,7 +75,7 @@ def seen_errors() -> dict[tuple[str, Kind], list[float]]:
         for (name, _), error in zip(tried.rows, left_out(tried), strict=True):
             blind.setdefault(name, []).append(float(error))
     found: dict[tuple[str, Kind], list[float]] = {}
-    for scored in filter(None, map(score, sort_rows(default_documents()))):
+    for scored in map(score, sort_rows(default_documents())):
         for row, error in zip(scored.rows, blind.get(scored.suite.name, scored.errors), strict=True):
             if step := step_of(row):
                 found.setdefault((row.source, kind_of(*step.jobs[0], step.system())), []).append(error)

@@ -53,19 +53,10 @@ def _simumax_job(case: str) -> Job:
     model = replace(known, layers=found["l"])
     if model.experts:
         model = replace(model, experts=replace(model.experts, dense_layers=dense))
-    return job(
-        model,
-        found.get("seq", 4096),
-        found["mbc"] * found.get("dp", 1),
-        tp=found.get("tp", 1),
-        pp=found.get("pp", 1),
-        dp=found.get("dp", 1),
-        cp=found.get("cp", 1),
-        ep=found.get("ep", 1),
-        sequence_parallel=found.get("tp", 1) > 1,
-        zero=1,
-        context="all_to_all",
-    )
+    degrees = {name: found.get(name, 1) for name in ("tp", "pp", "dp", "cp", "ep")}
+    batch, parallel = found["mbc"] * degrees["dp"], degrees["tp"] > 1
+    choices = {"sequence_parallel": parallel, "zero": 1, "context": "all_to_all"}
+    return job(model, found.get("seq", 4096), batch, **degrees, **choices)
 
 
 def simumax(document: Mapping[str, Any]) -> Iterator[Row]:

@@ -4,7 +4,6 @@ from simcore.cost.published.suites import SUITES
 from simcore.cost.published.validate import default_documents
 from simcore.model.shape import total_parameters
 
-
 BRIDGE = "megatron_bridge_llama", "megatron_bridge_moe"
 OTHERS = "llama3_405b", "megatron_core_h100", "simumax_b200", "llm_foundry_mpt", "bigscience"
 
