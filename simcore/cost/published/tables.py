@@ -54,9 +54,8 @@ def _simumax_job(case: str) -> Job:
     if model.experts:
         model = replace(model, experts=replace(model.experts, dense_layers=dense))
     degrees = {name: found.get(name, 1) for name in ("tp", "pp", "dp", "cp", "ep")}
-    batch, parallel = found["mbc"] * degrees["dp"], degrees["tp"] > 1
-    choices = {"sequence_parallel": parallel, "zero": 1, "context": "all_to_all"}
-    return job(model, found.get("seq", 4096), batch, **degrees, **choices)
+    choices: dict[str, Any] = {"sequence_parallel": degrees["tp"] > 1, "zero": 1, "context": "all_to_all"}
+    return job(model, found.get("seq", 4096), found["mbc"] * degrees["dp"], **degrees, **choices)
 
 
 def simumax(document: Mapping[str, Any]) -> Iterator[Row]:
