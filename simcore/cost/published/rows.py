@@ -165,8 +165,8 @@ _PERCENT = 3.12  # TFLOP/s of A100's peak
 
 
 def _flops(row: Mapping[str, Any]) -> float:
-    """72 B s L h^2 (1 + s / 6h + V / 12 L h); SC'21 counts what is computed again, too."""
-    factor, head = (96, 16) if row["id"].startswith("sc21") else (72, 12)
+    """72 B s L h^2 (1 + s / 6h + V / 12 L h), and layers once more where all of them are computed again."""
+    factor, head = (96, 16) if row.get("recompute") == "full" else (72, 12)
     shape, batch = row["model"], row["batch"]["global_"]
     h, s, layers, vocab = shape["hidden"], shape["seq"], shape["layers"], shape["vocab"]
     return float(factor * batch * s * layers * h * h * (1 + s / (6 * h) + vocab / (head * layers * h)))
