@@ -75,7 +75,7 @@ def _npz(path: Path, data: bytes) -> Table:
 
 
 def _csv(path: Path, text: str, operation: Operation) -> Table:
-    """Words become codes with their spelling, everything else numbers."""
+    """Words as they are, everything else as numbers."""
     lines = list(csv.reader(io.StringIO(text)))
     if not lines:
         raise InputError.at(str(path), "the file is empty", expected="a heading and a line for every measurement")
@@ -86,8 +86,7 @@ def _csv(path: Path, text: str, operation: Operation) -> Table:
         for place, name in enumerate(heading):
             cells = [row[place] if place < len(row) else "" for row in rows]
             if name in operation.words and not all(cell.lstrip("-").isdigit() for cell in cells):
-                spelt = sorted(set(cells))
-                table |= {name: np.array([spelt.index(cell) for cell in cells]), f"{name}_names": np.array(spelt)}
+                table[name] = np.array(cells)
             else:
                 table[name] = _numbers(path, name, place, cells, problems)
     return table

@@ -18,7 +18,7 @@ from simcore.model.shape import Model
 CLASSIC: dict[str, Any] = {"fused_attention": False, "dropout": True}
 # Today's Megatron-Core: sharded optimizer, gradients and pipeline messages beside the kernels.
 MODERN: dict[str, Any] = {"zero": 1, "overlap": True, "overlap_pipeline": True, "sequence_parallel": True}
-_OF_2021: dict[str, Any] = {**CLASSIC, "scatter_pipeline": True, "dtype": "fp16"}
+OF_2021: dict[str, Any] = {**CLASSIC, "scatter_pipeline": True, "dtype": "fp16"}
 
 
 def gpt(shape: Mapping[str, Any], **changes: Any) -> Model:
@@ -42,7 +42,7 @@ def mlsys23(row: Mapping[str, Any]) -> Step:
         gpt(row["model"]),
         sequence_parallel=row["parallel"].get("sequence_parallel", False),
         recompute="full" if str(row["recompute"]).startswith("full") else "selective",
-        **_OF_2021,
+        **OF_2021,
     )
     return Step((one,), "selene")
 
@@ -80,7 +80,7 @@ def sc21(row: Mapping[str, Any]) -> Step:
     """Megatron-LM of 2021: full recomputation; the source omits the micro-batch, and states no interleaving: 1F1B."""
     replica = row["batch"]["global_"] // row["parallel"]["dp"]
     sizes = (micro for micro in (1, 2, 4, 8, 16) if replica % micro == 0)
-    jobs = [stated(row, gpt(row["model"]), micro_batch=size, recompute="full", **_OF_2021) for size in sizes]
+    jobs = [stated(row, gpt(row["model"]), micro_batch=size, recompute="full", **OF_2021) for size in sizes]
     return Step(tuple(jobs), "selene-2021")
 
 
@@ -119,7 +119,7 @@ def sc21_stated(row: Mapping[str, Any]) -> Step:
 
 def zero3(row: Mapping[str, Any]) -> Step:
     """SC'21 table 2 without model parallelism: DeepSpeed's ZeRO 3, weights gathered in every micro-batch."""
-    one = stated(row, gpt(row["model"]), recompute="full", zero=3, gradient_bytes=2, **_OF_2021)
+    one = stated(row, gpt(row["model"]), recompute="full", zero=3, gradient_bytes=2, **OF_2021)
     return Step((one,), "selene-2021")
 
 

@@ -20,7 +20,7 @@ from simcore.cost.published.bridge import automodel, dense, mixtures
 from simcore.cost.published.logged import memory, power
 from simcore.cost.published.lumos import extrapolations
 from simcore.cost.published.megatron import (
-    CLASSIC,
+    OF_2021,
     activations,
     gpt,
     layers,
@@ -121,20 +121,10 @@ def _vtrain_rows(name: str, document: _Document) -> Iterator[Row]:
 def _vtrain(row: Mapping[str, Any]) -> Step:
     """Megatron-DeepSpeed with full recomputation, plain 1F1B, no gradient bucketing."""
     shape = {"layers": row["# layers"], "hidden": row["hidden size"], "heads": row["attention heads"]}
-    one = job(
-        gpt({**shape, "seq": row["sequence length"]}),
-        row["sequence length"],
-        row["global batch"],
-        micro_batch=row["micro batch"],
-        tp=row["tensor parallelism"],
-        pp=row["pipeline parallelism"],
-        dp=row["data parallelism"],
-        recompute="full",
-        scatter_pipeline=True,
-        gradient_bytes=2,
-        dtype="fp16",
-        **CLASSIC,
-    )
+    model, batch = gpt({**shape, "seq": row["sequence length"]}), row["global batch"]
+    degrees = {f"{kind[0]}p": row[f"{kind} parallelism"] for kind in ("tensor", "pipeline", "data")}
+    choices: dict[str, Any] = {"micro_batch": row["micro batch"], "recompute": "full", "gradient_bytes": 2, **OF_2021}
+    one = job(model, row["sequence length"], batch, **degrees, **choices)
     return Step((one,), "vtrain-node" if row["# GPUs"] <= 8 else "vtrain-cluster")
 
 
