@@ -85,12 +85,13 @@ def foundry(document: Mapping[str, Any]) -> Iterator[Row]:
         gpus, seq, batch = int(row["# GPUs"]), int(row["SeqLen (T)"]), int(row["GlobalBatchSize"])
         model = gpt({"layers": layers, "hidden": hidden, "heads": heads, "vocab": 50368, "seq": seq}, linear_bias=False)
         choices: dict[str, Any] = {
+            "micro_batch": int(row["MicroBatchSize"]),
+            "recompute": "full" if row["Activation Checkpointing"] == "True" else "none",
             "zero": _ZERO[row["Sharding Strategy"]],
             "gradient_bytes": 2 if row["MP Mode"] == "PURE" else 4.0,
+            "dtype": _DTYPES[row["Precision"]],
         }
-        choices |= {"micro_batch": int(row["MicroBatchSize"]), "dtype": _DTYPES[row["Precision"]]}
-        again = "full" if row["Activation Checkpointing"] == "True" else "none"
-        one = job(model, seq, batch, dp=gpus, recompute=again, **choices)
+        one = job(model, seq, batch, dp=gpus, **choices)
         measured_s = batch * seq / (float(row["Throughput (T/s/GPU)"]) * gpus)
         label = f"{name}-{row['Model']}-{seq}-{gpus}-{row['GPU']}"
         yield Row(label, measured_s, Step((one,), placed(row["GPU"], "mosaicml", count=gpus)))
