@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for family in options.family or FITTED:
         tried = moved(family)
         change = tried.fit(np.ones(len(tried.rows), bool))
-        best = {path: value * math.exp(x) for (path, value), x in zip(_starts(tried.paths), change, strict=True)}
+        best = {path: value * math.exp(x) for (path, value), x in zip(tried.starts.items(), change, strict=True)}
         print(family, json.dumps({path: float(f"{value:.4g}") for path, value in best.items()}))
         _report("fitted", by_suite(tried, tried.after(change)))
         if options.left_out:
@@ -75,7 +75,7 @@ def seen_errors() -> dict[tuple[str, Kind], list[float]]:
         for (name, _), error in zip(tried.rows, left_out(tried), strict=True):
             blind.setdefault(name, []).append(float(error))
     found: dict[tuple[str, Kind], list[float]] = {}
-    for scored in filter(None, map(score, sort_rows(default_documents()))):
+    for scored in map(score, sort_rows(default_documents())):
         for row, error in zip(scored.rows, blind.get(scored.suite.name, scored.errors), strict=True):
             if step := step_of(row):
                 found.setdefault((row.source, kind_of(*step.jobs[0], step.system())), []).append(error)
@@ -120,9 +120,12 @@ def errors(values: Mapping[str, float], names: Sequence[str]) -> Iterator[tuple[
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """Steps of a family with the logarithms of predicted over measured, and how these follow each parameter's."""
+    """Steps of a family with the logarithms of predicted over measured, and how these follow each parameter's.
 
-    paths: tuple[str, ...]
+    `starts`: the parameters with their shipped values.
+    """
+
+    starts: Mapping[str, float]
     rows: tuple[tuple[str, Row], ...]
     base: Floats
     slopes: Floats
@@ -141,13 +144,12 @@ class Tried:
         counts = Counter((name, row.source) for name, row in self.rows)
         all_shares = np.array([counts[name, row.source] ** -0.5 for name, row in self.rows])
         shares = all_shares * kept
-        factor = np.array(["kernels." in path and not path.endswith("_s") for path in self.paths])
+        factor = np.array(["kernels." in path and not path.endswith("_s") for path in self.starts])
         pull = np.diag(np.where(factor, _PULL, _PULL / 10))
-        starts = _starts(self.paths)
-        elsewhere = np.log([_elsewhere(path) / value for path, value in starts])
+        elsewhere = np.log([_elsewhere(path) / value for path, value in self.starts.items()])
         fed = shares @ self.slopes**2 > _FED * (all_shares @ self.slopes**2)
-        towards = np.where(fed, np.where(factor, -np.log([value for _, value in starts]), 0.0), elsewhere)
-        change = np.zeros(len(self.paths))
+        towards = np.where(fed, np.where(factor, -np.log([*self.starts.values()]), 0.0), elsewhere)
+        change = np.zeros(len(self.starts))
         for _ in range(50):
             weights = shares / np.maximum(np.abs(self.base + self.slopes @ change), 0.01)
             normal = self.slopes.T @ (weights[:, None] * self.slopes) + pull
@@ -159,12 +161,12 @@ class Tried:
 def moved(family: str) -> Tried:
     """Every parameter of a family moved once, on all of its suites."""
     paths, names = FITTED[family]
-    start = dict(_starts(paths))
+    start = {path: _shipped(path) for path in paths}
     base = [*errors(start, names)]
     changed = [errors({**start, path: start[path] * math.exp(_MOVE)}, names) for path in paths]
     before, *after = (np.log1p([error for *_, error in some]) for some in (base, *changed))
     slopes = (np.array(after) - before) / _MOVE
-    return Tried(paths, tuple((name, row) for name, row, _ in base), before, slopes.T)
+    return Tried(start, tuple((name, row) for name, row, _ in base), before, slopes.T)
 
 
 def left_out(tried: Tried) -> Floats:
@@ -188,11 +190,6 @@ def by_suite(tried: Tried, some: Floats) -> dict[str, dict[str, float]]:
         }
         for name, found in sizes.items()
     }
-
-
-def _starts(paths: Sequence[str]) -> list[tuple[str, float]]:
-    """The shipped values."""
-    return [(path, _shipped(path)) for path in paths]
 
 
 def _elsewhere(path: str) -> float:

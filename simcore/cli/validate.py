@@ -29,8 +29,7 @@ def command(
     documents = [published.load(path)] if path else validate.default_documents()
     asked = [*sort_rows(documents, [published.suite(suite)] if suite else published.SUITES.values())]
     meter().expect(sum(len(some.rows) for some in asked))
-    scored = [validate.score(some, engine=engine, explain=explain) for some in asked]
-    found = [one for one in scored if one]
+    found = [validate.score(some, engine=engine, explain=explain) for some in asked]
     if not found:
         raise InputError.at(str(path or "shipped measurements"), "no row of this suite", expected=suite or "any suite")
     if plot:

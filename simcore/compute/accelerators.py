@@ -158,6 +158,7 @@ def variant(device: Accelerator, memory_bytes_per_s: float) -> Accelerator:
     return next((one for one in alike if one.memory_bytes_per_s == memory_bytes_per_s), device)
 
 
+@lru_cache(maxsize=1024)
 def recognised(device: str) -> Accelerator | None:
     """The preset that a vendor, a driver or a publication means by a device; None where it names none.
 

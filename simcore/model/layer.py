@@ -78,10 +78,11 @@ def _local(model: Model, plan: Plan) -> float:
     return plan.tokens * model.hidden / plan.apart
 
 
-def _residual(part: Part, model: Model, plan: Plan) -> Kernel:
+def _residual(part: Part, model: Model, plan: Plan, *modules: Module) -> Kernel:
     """Bias, dropout and residual in one fused kernel; dropout keeps a byte of mask."""
     elements, size, masks = _local(model, plan), plan.element_bytes, int(plan.dropout)
-    return _pass(part, elements, 3 * size + masks, Touch.ELEMENTWISE, (size + masks) * elements, growth=SAME_GROWTH)
+    kept = (size + masks) * elements
+    return _pass(part, elements, 3 * size + masks, Touch.ELEMENTWISE, kept, *modules, growth=SAME_GROWTH)
 
 
 # --- attention
@@ -135,7 +136,7 @@ class _Attention:
         kept = float(plan.element_bytes * plan.tokens * width)
         yield from _linear(out, plan, Weights.PROJECTION, (plan.tokens, model.hidden, width), kept, Module.OUT)
         if not model.parallel_block:
-            yield _residual(out, model, plan)
+            yield _residual(out, model, plan, Module.OUT)
             yield from _output(label, Role.ATTENTION, plan, _hidden_bytes(model, plan))
 
     def _column(self, part: Part) -> Iterator[Kernel]:

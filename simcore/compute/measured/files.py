@@ -9,12 +9,13 @@ import csv
 import io
 import json
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simcore.compute.measured.curves import Columns
 from simcore.compute.measured.estimate import machine
 from simcore.compute.measured.operations import OPERATIONS, Operation
 from simcore.compute.measured.tables import Entry, forget, own_folder, pack, split_name
@@ -75,7 +76,7 @@ def _npz(path: Path, data: bytes) -> Table:
 
 
 def _csv(path: Path, text: str, operation: Operation) -> Table:
-    """Words become codes with their spelling, everything else numbers."""
+    """Words as they are, everything else as numbers."""
     lines = list(csv.reader(io.StringIO(text)))
     if not lines:
         raise InputError.at(str(path), "the file is empty", expected="a heading and a line for every measurement")
@@ -86,8 +87,7 @@ def _csv(path: Path, text: str, operation: Operation) -> Table:
         for place, name in enumerate(heading):
             cells = [row[place] if place < len(row) else "" for row in rows]
             if name in operation.words and not all(cell.lstrip("-").isdigit() for cell in cells):
-                spelt = sorted(set(cells))
-                table |= {name: np.array([spelt.index(cell) for cell in cells]), f"{name}_names": np.array(spelt)}
+                table[name] = np.array(cells)
             else:
                 table[name] = _numbers(path, name, place, cells, problems)
     return table
@@ -105,9 +105,7 @@ def _numbers(path: Path, name: str, place: int, cells: list[str], problems: Prob
     return np.array(found)
 
 
-def _wrong(
-    file: str, table: Mapping[str, NDArray[np.generic]], operation: Operation, answers: bool
-) -> Iterator[Problem]:
+def _wrong(file: str, table: Columns, operation: Operation, answers: bool) -> Iterator[Problem]:
     """Everything that is wrong with the columns."""
     place = Location(file)
     rows = {len(values) for name, values in table.items() if values.ndim == 1 and not name.endswith("_names")}
@@ -137,7 +135,7 @@ def _out_of_range(place: Location, name: str, values: NDArray[np.generic]) -> It
         yield Problem(place, f"column {name}, row {row + 1}", f"a number from {least:g}", str(values[row]))
 
 
-def _unspelt(place: Location, name: str, table: Mapping[str, NDArray[np.generic]]) -> Iterator[Problem]:
+def _unspelt(place: Location, name: str, table: Columns) -> Iterator[Problem]:
     codes, spelt = table[name], table.get(f"{name}_names")
     if codes.dtype.kind not in "biuf" or not np.all(codes.astype(float) == np.rint(codes.astype(float))):
         yield Problem(place, f"column {name} holds no codes", "whole numbers", str(codes.dtype))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 from numpy.typing import NDArray
 
 from simcore.compute.kernel import Source
+from simcore.compute.measured.curves import Columns
 from simcore.compute.measured.estimate import Question, answer, machine
 from simcore.compute.measured.operations import Operation
 from simcore.compute.measured.tables import words_of
@@ -15,7 +14,7 @@ from simcore.progress import meter
 
 
 def predicted(
-    operation: Operation, device: str, table: Mapping[str, NDArray[np.generic]], *, without_exact: bool = False
+    operation: Operation, device: str, table: Columns, *, without_exact: bool = False
 ) -> dict[str, NDArray[np.generic]]:
     """Columns `predicted_us`, `distance` (octaves), `source` (a word of `Source`) of a table's rows, in their order."""
     rows = len(table[operation.swept])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.compute.measured.curves import Curves, Floats, Integers
+from simcore.compute.measured.curves import Columns, Curves, Floats, Integers
 from simcore.compute.measured.operations import OPERATIONS, Operation
 
 Word = str | int | None
@@ -110,12 +110,12 @@ def split_name(name: str) -> tuple[str, str, str] | None:
 
 
 @remembered(12)
-def _archive(path: Path) -> Mapping[str, NDArray[np.generic]]:
+def _archive(path: Path) -> Columns:
     with np.load(path) as archive:
         return dict(archive)
 
 
-def words_of(columns: Mapping[str, NDArray[np.generic]], name: str) -> list[Word]:
+def words_of(columns: Columns, name: str) -> list[Word]:
     """A column of words spelt out; numbers as they are; None where the table has no such column."""
     if name not in columns:
         return [None] * len(next(iter(columns.values())))
@@ -144,9 +144,7 @@ def curves(entry: Entry, words: tuple[Word, ...]) -> Curves | None:
     return Curves(entry.name, sizes, operation.places(sizes), first, along, log_us)
 
 
-def _agreeing(
-    archive: Mapping[str, NDArray[np.generic]], name: str, wanted: Word, among: NDArray[np.bool_]
-) -> NDArray[np.bool_]:
+def _agreeing(archive: Columns, name: str, wanted: Word, among: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Which configurations have the wanted word."""
     codes = archive[name].astype(np.int64)
     if wanted is None:
@@ -158,7 +156,7 @@ def _agreeing(
     return np.asarray(codes == int(wanted))
 
 
-def pack(operation: Operation, columns: Mapping[str, NDArray[np.generic]]) -> dict[str, NDArray[np.generic]]:
+def pack(operation: Operation, columns: Columns) -> dict[str, NDArray[np.generic]]:
     """The arrays of a table's file from its rows; rows that say the same sizes twice become their median."""
     keys = [name for name in (*operation.words, *operation.sizes, operation.swept) if name in columns]
     rows = np.stack([columns[name].astype(np.int64) for name in keys], axis=1)

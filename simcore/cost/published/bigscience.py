@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from simcore.cost.published.megatron import CLASSIC, gpt
+from simcore.cost.published.megatron import OF_2021, gpt
 from simcore.cost.published.rows import Job, Row, Step, job, named
 from simcore.cost.published.tables import table_rows
 
@@ -68,17 +68,7 @@ def _job(row: Mapping[str, Any], shape: tuple[int, int]) -> Job:
     layers, hidden = shape
     heads = int(row["NHEADS"] or (_EARLY_HEADS if hidden == _EARLY_WIDTH else _HEADS))
     model = gpt({"layers": layers, "hidden": hidden, "heads": heads, "vocab": _WORDS, "seq": _SEQ})
-    return job(
-        model,
-        _SEQ,
-        _batch(row),
-        micro_batch=int(row["MBS"]),
-        **dict(zip(("tp", "pp", "dp"), _degrees(row), strict=True)),
-        recompute="full",
-        zero=1,
-        scatter_pipeline=True,
-        gradient_bytes=4 if str(row["Notes"]).startswith(_SUMS_IN_32_BITS) else 2,
-        gradients_apart=True,
-        dtype="bf16",
-        **CLASSIC,
-    )
+    sums = {"gradients_apart": True, "gradient_bytes": 4 if str(row["Notes"]).startswith(_SUMS_IN_32_BITS) else 2}
+    choices = {**OF_2021, "dtype": "bf16", "recompute": "full", "zero": 1, "micro_batch": int(row["MBS"]), **sums}
+    tp, pp, dp = _degrees(row)
+    return job(model, _SEQ, _batch(row), tp=tp, pp=pp, dp=dp, **choices)

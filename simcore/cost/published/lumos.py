@@ -21,7 +21,7 @@ from typing import Any
 
 from simcore.compute.accelerators import accelerator
 from simcore.cost.predict import Prediction
-from simcore.cost.published.rows import Question, Row, selected, step_s
+from simcore.cost.published.rows import Question, Row, measured_s, selected
 from simcore.cost.systems import CLUSTERS
 from simcore.engine.run import simulate
 from simcore.engine.settings import Settings
@@ -114,6 +114,5 @@ def extrapolations(document: Mapping[str, Any]) -> Iterator[Row]:
         model, degrees = row["model"], row["parallel"]
         shape = model["layers"], model["hidden"], model["ffn"], model["heads"]
         question = Extrapolation(shape, degrees["pp"], degrees["dp"])
-        measured_s = step_s(row, lambda measured: float(measured["iter_ms"] / 1e3))
         peer_s = row.get("peer_prediction", {}).get("iter_ms", 0.0) / 1e3
-        yield Row(f"{row['id']}-replay", measured_s, question, peer_s)
+        yield Row(f"{row['id']}-replay", measured_s(row), question, peer_s)

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
-from simcore.cost.published.rows import Held, Job, Row, Step, from_rate, job, named, selected, stated, step_s
+from simcore.cost.published.rows import Held, Job, Row, Step, job, measured_s, named, selected, stated
 from simcore.model.plan import Recompute
 from simcore.model.presets import SHIPPED
 from simcore.model.shape import Model
@@ -19,7 +18,7 @@ from simcore.model.shape import Model
 CLASSIC: dict[str, Any] = {"fused_attention": False, "dropout": True}
 # Today's Megatron-Core: sharded optimizer, gradients and pipeline messages beside the kernels.
 MODERN: dict[str, Any] = {"zero": 1, "overlap": True, "overlap_pipeline": True, "sequence_parallel": True}
-_OF_2021: dict[str, Any] = {**CLASSIC, "scatter_pipeline": True, "dtype": "fp16"}
+OF_2021: dict[str, Any] = {**CLASSIC, "scatter_pipeline": True, "dtype": "fp16"}
 
 
 def gpt(shape: Mapping[str, Any], **changes: Any) -> Model:
@@ -43,7 +42,7 @@ def mlsys23(row: Mapping[str, Any]) -> Step:
         gpt(row["model"]),
         sequence_parallel=row["parallel"].get("sequence_parallel", False),
         recompute="full" if str(row["recompute"]).startswith("full") else "selective",
-        **_OF_2021,
+        **OF_2021,
     )
     return Step((one,), "selene")
 
@@ -81,7 +80,7 @@ def sc21(row: Mapping[str, Any]) -> Step:
     """Megatron-LM of 2021: full recomputation; the source omits the micro-batch, and states no interleaving: 1F1B."""
     replica = row["batch"]["global_"] // row["parallel"]["dp"]
     sizes = (micro for micro in (1, 2, 4, 8, 16) if replica % micro == 0)
-    jobs = [stated(row, gpt(row["model"]), micro_batch=size, recompute="full", **_OF_2021) for size in sizes]
+    jobs = [stated(row, gpt(row["model"]), micro_batch=size, recompute="full", **OF_2021) for size in sizes]
     return Step(tuple(jobs), "selene-2021")
 
 
@@ -112,53 +111,24 @@ def megascale(row: Mapping[str, Any]) -> Step:
     return Step((one,), "megascale" if level >= _TENSOR else "megascale-megatron")
 
 
-def ablations(document: Mapping[str, Any]) -> Iterator[Row]:
-    """MegaScale's table 3: 175B on 256 GPUs, one optimisation after the other; the step from the model's FLOPs."""
-    for row in selected(document, "megascale-t3-"):
-        yield Row(row["id"], _from_share(row), megascale(row))
-
-
-def unfitted(document: Mapping[str, Any]) -> Iterator[Row]:
-    """Steps on A100 that no constant was fitted on: SC'21 table 2, MT-NLG, MLSys'23 with DP, MegaScale figure 9."""
-    for row in document.get("rows", ()):
-        name, measured = str(row.get("id", "")), row.get("measured", {})
-        if name.startswith("sc21-t2-PTD-"):
-            yield Row(name, from_rate(row, 96, 16, "tflops_per_gpu"), _sc21_table2(row))
-        elif name.startswith("mtnlg-"):
-            yield Row(name, measured["iter_s"], _sc21_table2(row))
-        elif name == "mlsys23-530B-dp8":
-            yield Row(name, measured["iter_s"], mlsys23(row))
-        elif name.startswith("megascale-f9-"):
-            yield Row(name, _from_share(row), megascale(row))
-
-
-def _from_share(row: Mapping[str, Any]) -> float:
-    """Step time from the percentage of A100's 312 TFLOP/s."""
-    return from_rate(row, 72, 12, "mfu_pct", 3.12)
-
-
-def _sc21_table2(row: Mapping[str, Any]) -> Step:
-    """As `_sc21` where the micro-batch is stated."""
+def sc21_stated(row: Mapping[str, Any]) -> Step:
+    """As `sc21` where the micro-batch is stated."""
     stated = row["batch"]["micro"]
     return Step(tuple(each for each in sc21(row).jobs if each.plan.micro_batch == stated), "selene-2021")
 
 
-def zero3(document: Mapping[str, Any]) -> Iterator[Row]:
+def zero3(row: Mapping[str, Any]) -> Step:
     """SC'21 table 2 without model parallelism: DeepSpeed's ZeRO 3, weights gathered in every micro-batch."""
-    for row in selected(document, "sc21-t2-ZeRO-3-"):
-        one = stated(row, gpt(row["model"]), recompute="full", zero=3, gradient_bytes=2, **_OF_2021)
-        measured_s = from_rate(row, 96, 16, "tflops_per_gpu")
-        yield Row(row["id"], measured_s, Step((one,), "selene-2021"))
+    one = stated(row, gpt(row["model"]), recompute="full", zero=3, gradient_bytes=2, **OF_2021)
+    return Step((one,), "selene-2021")
 
 
-def lumos(document: Mapping[str, Any]) -> Iterator[Row]:
+def lumos(row: Mapping[str, Any]) -> Step:
     """Lumos, figure 7: GPT-3 15B of MLPerf on H100. It states no batch: `cost.published.lumos` derives it."""
-    for row in selected(document, "lumos-f7-"):
-        shape, degrees = {**row["model"], "seq": 2048, "vocab": 51200}, row["parallel"]
-        full = {**row, "model": shape, "batch": {"global_": 2 * degrees["pp"] * degrees["dp"], "micro": 2}}
-        one = stated(full, gpt(shape, head_size=shape["head_dim"]), sequence_parallel=True, zero=1, overlap=True)
-        measured_s = step_s(row, lambda measured: float(measured["iter_ms"] / 1e3))
-        yield Row(row["id"], measured_s, Step((one,), "h100-production"))
+    shape, degrees = {**row["model"], "seq": 2048, "vocab": 51200}, row["parallel"]
+    full = {**row, "model": shape, "batch": {"global_": 2 * degrees["pp"] * degrees["dp"], "micro": 2}}
+    one = stated(full, gpt(shape, head_size=shape["head_dim"]), sequence_parallel=True, zero=1, overlap=True)
+    return Step((one,), "h100-production")
 
 
 _GIB = 2.0**30
@@ -195,15 +165,14 @@ def _interleavings(one: Job) -> tuple[Job, ...]:
     return tuple(Job(model, replace(plan, virtual_stages=chunks)) for chunks in counts)
 
 
-def megatron_core(document: Mapping[str, Any]) -> Iterator[Row]:
-    """Megatron-Core on H100; the step from 72 B L s h^2 (1 + s / 6h + V / 12 L h) FLOPs (Megatron-LM's README)."""
-    for row in selected(document, "mcore-h100-"):
-        shape = row["model"]
-        model = gpt({**shape, "ffn": 4 * shape["hidden"]}, tied=False)
-        replica = row["batch"]["global_"] // row["parallel"]["dp"]
-        sizes = (micro for micro in (1, 2, 4) if replica % micro == 0)
-        jobs = [one for size in sizes for one in _interleavings(stated(row, model, micro_batch=size, **MODERN))]
-        yield Row(row["id"], from_rate(row, 72, 12, "tflops_per_gpu"), Step(tuple(jobs), "h100"))
+def megatron_core(row: Mapping[str, Any]) -> Step:
+    """Megatron-Core on H100."""
+    shape = row["model"]
+    model = gpt({**shape, "ffn": 4 * shape["hidden"]}, tied=False)
+    replica = row["batch"]["global_"] // row["parallel"]["dp"]
+    sizes = (micro for micro in (1, 2, 4) if replica % micro == 0)
+    jobs = [one for size in sizes for one in _interleavings(stated(row, model, micro_batch=size, **MODERN))]
+    return Step(tuple(jobs), "h100")
 
 
 def llama3(document: Mapping[str, Any]) -> Iterator[Row]:
@@ -217,12 +186,6 @@ def llama3(document: Mapping[str, Any]) -> Iterator[Row]:
         model = SHIPPED["llama-3-405b"]
         batch = row["batch"]["per_dp"] * degrees["dp"]
         split = {name: degrees[name] for name in ("tp", "pp", "dp", "cp")}
-        chunks = -(-model.layers // degrees["pp"])
-        one = job(model, seq, batch, **split, virtual_stages=chunks, **MODERN)
+        one = job(model, seq, batch, **split, virtual_stages=-(-model.layers // degrees["pp"]), **MODERN)
         flops = batch * seq * (6 * 405.85e9 + 6 * model.layers * seq * model.hidden)
-        otherwise = partial(_at_rate, flops / (row["hardware"]["count"] * 1e12))
-        yield Row(row["id"], step_s(row, otherwise), Step((one,), "h100-production"))
-
-
-def _at_rate(teraflops: float, measured: Mapping[str, Any]) -> float:
-    return float(teraflops / measured["tflops_per_gpu"])
+        yield Row(row["id"], measured_s(row, flops), Step((one,), "h100-production"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import fsum
 from typing import Any, NamedTuple
@@ -151,15 +151,22 @@ def selected(document: Mapping[str, Any], prefix: str) -> Iterator[Mapping[str, 
     return (row for row in document.get("rows", ()) if str(row.get("id", "")).startswith(prefix))
 
 
-def from_rate(row: Mapping[str, Any], factor: float, head: float, key: str, scale: float = 1.0) -> float:
-    """Step time from TFLOP/s per GPU: `factor` B s L h^2 (1 + s / 6h + V / `head` L h) FLOPs, as the sources count."""
+def measured_s(row: Mapping[str, Any], flops: float = 0.0) -> float:
+    """The stated step time, else `flops` (those of its shape, as its source counts them) at the stated rate."""
+    measured = row["measured"]
+    for key, in_a_second in (("iter_s", 1), ("iter_s_implied", 1), ("iter_ms", 1e3)):
+        if key in measured:
+            return float(measured[key] / in_a_second)
+    teraflops = measured["tflops_per_gpu"] if "tflops_per_gpu" in measured else measured["mfu_pct"] * _PERCENT
+    return float((flops or _flops(row)) / (teraflops * 1e12 * row["hardware"]["count"]))
+
+
+_PERCENT = 3.12  # TFLOP/s of A100's peak
+
+
+def _flops(row: Mapping[str, Any]) -> float:
+    """72 B s L h^2 (1 + s / 6h + V / 12 L h), and layers once more where all of them are computed again."""
+    factor, head = (96, 16) if row.get("recompute") == "full" else (72, 12)
     shape, batch = row["model"], row["batch"]["global_"]
     h, s, layers, vocab = shape["hidden"], shape["seq"], shape["layers"], shape["vocab"]
-    flops = factor * batch * s * layers * h * h * (1 + s / (6 * h) + vocab / (head * layers * h))
-    return step_s(row, lambda measured: float(flops / (measured[key] * scale * 1e12 * row["hardware"]["count"])))
-
-
-def step_s(row: Mapping[str, Any], otherwise: Callable[[Mapping[str, Any]], float]) -> float:
-    """The stated step time, else what the other stated figures say."""
-    measured = row["measured"]
-    return float(measured["iter_s"]) if "iter_s" in measured else otherwise(measured)
+    return float(factor * batch * s * layers * h * h * (1 + s / (6 * h) + vocab / (head * layers * h)))

@@ -20,8 +20,7 @@ from simcore.cost.published.bridge import automodel, dense, mixtures
 from simcore.cost.published.logged import memory, power
 from simcore.cost.published.lumos import extrapolations
 from simcore.cost.published.megatron import (
-    CLASSIC,
-    ablations,
+    OF_2021,
     activations,
     gpt,
     layers,
@@ -31,10 +30,10 @@ from simcore.cost.published.megatron import (
     megatron_core,
     mlsys23,
     sc21,
-    unfitted,
+    sc21_stated,
     zero3,
 )
-from simcore.cost.published.rows import Collective, Row, Step, job, selected, step_s
+from simcore.cost.published.rows import Collective, Row, Step, job, measured_s, selected
 from simcore.cost.published.tables import foundry, simumax, simumax_memory, table_rows
 from simcore.cost.published.training import family, training
 from simcore.cost.systems import fabric_of
@@ -95,11 +94,11 @@ def load(path: str | Path) -> Mapping[str, Any]:
     return document
 
 
-def _steps(prefix: str, key: str, question: Callable[[_Document], Step], document: _Document) -> Iterator[Row]:
-    """Rows whose id starts with `prefix`; those of the source give `key` in seconds."""
-    for row in selected(document, prefix):
-        measured_s = step_s(row, lambda measured: float(measured[key]))
-        yield Row(row["id"], measured_s, question(row))
+def _steps(questions: Mapping[str, Callable[[_Document], Step]], document: _Document) -> Iterator[Row]:
+    """Rows whose ids begin so, each as its question."""
+    for prefix, question in questions.items():
+        for row in selected(document, prefix):
+            yield Row(row["id"], measured_s(row), question(row))
 
 
 def _family(name: str, document: _Document) -> Iterator[Row]:
@@ -122,20 +121,10 @@ def _vtrain_rows(name: str, document: _Document) -> Iterator[Row]:
 def _vtrain(row: Mapping[str, Any]) -> Step:
     """Megatron-DeepSpeed with full recomputation, plain 1F1B, no gradient bucketing."""
     shape = {"layers": row["# layers"], "hidden": row["hidden size"], "heads": row["attention heads"]}
-    one = job(
-        gpt({**shape, "seq": row["sequence length"]}),
-        row["sequence length"],
-        row["global batch"],
-        micro_batch=row["micro batch"],
-        tp=row["tensor parallelism"],
-        pp=row["pipeline parallelism"],
-        dp=row["data parallelism"],
-        recompute="full",
-        scatter_pipeline=True,
-        gradient_bytes=2,
-        dtype="fp16",
-        **CLASSIC,
-    )
+    model, batch = gpt({**shape, "seq": row["sequence length"]}), row["global batch"]
+    degrees = {f"{kind[0]}p": row[f"{kind} parallelism"] for kind in ("tensor", "pipeline", "data")}
+    choices: dict[str, Any] = {"micro_batch": row["micro batch"], "recompute": "full", "gradient_bytes": 2, **OF_2021}
+    one = job(model, row["sequence length"], batch, **degrees, **choices)
     return Step((one,), "vtrain-node" if row["# GPUs"] <= 8 else "vtrain-cluster")
 
 
@@ -163,20 +152,27 @@ def _curve(measured: _Document) -> Iterator[Row]:
             yield Row(f"{name}-{point[0]}", seconds, Collective(kind, point[0], ranks, measured["nodes"], system))
 
 
+# Steps on A100 that no constant was fitted on: SC'21 table 2, MT-NLG, MLSys'23 with DP, MegaScale figure 9.
+_UNFITTED = {
+    "sc21-t2-PTD-": sc21_stated,
+    "mtnlg-": sc21_stated,
+    "mlsys23-530B-dp8": mlsys23,
+    "megascale-f9-": megascale,
+}
 # Suites -> their rows of a document; others are families.
 _ROWS: dict[str, _Rows] = {
-    "mlsys23_table5": partial(_steps, "mlsys23-t5-", "iter_s", mlsys23),
+    "mlsys23_table5": partial(_steps, {"mlsys23-t5-": mlsys23}),
     "mlsys23_table4": layers,
-    "sc21_table1": partial(_steps, "sc21-t1-", "iter_s_implied", sc21),
-    "megascale_table2": partial(_steps, "megascale-t2-", "iter_s", megascale),
+    "sc21_table1": partial(_steps, {"sc21-t1-": sc21}),
+    "megascale_table2": partial(_steps, {"megascale-t2-": megascale}),
     "vtrain_multi": partial(_vtrain_rows, "vtrain_multi"),
     "vtrain_single": partial(_vtrain_rows, "vtrain_single"),
-    "megatron_unfitted": unfitted,
-    "sc21_zero3": zero3,
-    "megascale_table3": ablations,
-    "lumos_figure7": lumos,
+    "megatron_unfitted": partial(_steps, _UNFITTED),
+    "sc21_zero3": partial(_steps, {"sc21-t2-ZeRO-3-": zero3}),
+    "megascale_table3": partial(_steps, {"megascale-t3-": megascale}),
+    "lumos_figure7": partial(_steps, {"lumos-f7-": lumos}),
     "lumos_replay": extrapolations,
-    "megatron_core_h100": megatron_core,
+    "megatron_core_h100": partial(_steps, {"mcore-h100-": megatron_core}),
     "llama3_405b": llama3,
     "megatron_bridge_llama": dense,
     "megatron_bridge_moe": mixtures,

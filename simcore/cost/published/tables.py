@@ -53,19 +53,9 @@ def _simumax_job(case: str) -> Job:
     model = replace(known, layers=found["l"])
     if model.experts:
         model = replace(model, experts=replace(model.experts, dense_layers=dense))
-    return job(
-        model,
-        found.get("seq", 4096),
-        found["mbc"] * found.get("dp", 1),
-        tp=found.get("tp", 1),
-        pp=found.get("pp", 1),
-        dp=found.get("dp", 1),
-        cp=found.get("cp", 1),
-        ep=found.get("ep", 1),
-        sequence_parallel=found.get("tp", 1) > 1,
-        zero=1,
-        context="all_to_all",
-    )
+    degrees = {name: found.get(name, 1) for name in ("tp", "pp", "dp", "cp", "ep")}
+    choices: dict[str, Any] = {"sequence_parallel": degrees["tp"] > 1, "zero": 1, "context": "all_to_all"}
+    return job(model, found.get("seq", 4096), found["mbc"] * degrees["dp"], **degrees, **choices)
 
 
 def simumax(document: Mapping[str, Any]) -> Iterator[Row]:
@@ -94,17 +84,14 @@ def foundry(document: Mapping[str, Any]) -> Iterator[Row]:
         layers, hidden, heads = map(int, *shapes[row["Model"]])
         gpus, seq, batch = int(row["# GPUs"]), int(row["SeqLen (T)"]), int(row["GlobalBatchSize"])
         model = gpt({"layers": layers, "hidden": hidden, "heads": heads, "vocab": 50368, "seq": seq}, linear_bias=False)
-        one = job(
-            model,
-            seq,
-            batch,
-            micro_batch=int(row["MicroBatchSize"]),
-            dp=gpus,
-            recompute="full" if row["Activation Checkpointing"] == "True" else "none",
-            zero=_ZERO[row["Sharding Strategy"]],
-            gradient_bytes=2 if row["MP Mode"] == "PURE" else 4.0,
-            dtype=_DTYPES[row["Precision"]],
-        )
+        choices: dict[str, Any] = {
+            "micro_batch": int(row["MicroBatchSize"]),
+            "recompute": "full" if row["Activation Checkpointing"] == "True" else "none",
+            "zero": _ZERO[row["Sharding Strategy"]],
+            "gradient_bytes": 2 if row["MP Mode"] == "PURE" else 4.0,
+            "dtype": _DTYPES[row["Precision"]],
+        }
+        one = job(model, seq, batch, dp=gpus, **choices)
         measured_s = batch * seq / (float(row["Throughput (T/s/GPU)"]) * gpus)
         label = f"{name}-{row['Model']}-{seq}-{gpus}-{row['GPU']}"
         yield Row(label, measured_s, Step((one,), placed(row["GPU"], "mosaicml", count=gpus)))

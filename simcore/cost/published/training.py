@@ -24,9 +24,12 @@ Stated = Mapping[str, Any]
 
 
 def family(row: Stated, known: Collection[str]) -> str:
-    """The suite of a row: its benchmark, or the software that ran it; else the "other" of its form."""
+    """The suite of a row: its benchmark, or the software that ran it, on a maker's boards; else the form's "other"."""
     form, kind = ("mlperf", str(row["benchmark"])) if "benchmark" in row else ("frameworks", _software(row)[0])
-    return f"{form}_{kind}" if f"{form}_{kind}" in known else f"{form}_other"
+    hardware = row.get("hardware")
+    device = recognised(str(hardware.get("accelerator"))) if isinstance(hardware, Mapping) else None
+    names = (f"{form}_{kind}_{device.maker.lower()}" if device else "", f"{form}_{kind}")
+    return next((name for name in names if name in known), f"{form}_other")
 
 
 def _software(row: Stated) -> tuple[str, str]:
@@ -68,6 +71,7 @@ def _shape(stated: Stated) -> Model:
         stated.get("ffn") or 4 * stated["hidden"],
         stated["vocab"],
         stated.get("kv_heads") or 0,
+        stated.get("head_dim") or 0,
         gated=gated,
         tied=stated.get("tied", learned),
         positions=stated["seq"] if learned else 0,
@@ -122,6 +126,7 @@ _ALL_BUT_PRODUCTS = (Module.NORM, Module.FUSED, Module.MLP_ACTIVATION)
 _REMATERIALISED: tuple[tuple[re.Pattern[str], tuple[Module, ...]], ...] = (
     (re.compile(r"save_dot_with_no_batch", re.IGNORECASE), _ALL_BUT_PRODUCTS),
     (re.compile(r"save_dot_except_mlp|save_qkv_out_proj", re.IGNORECASE), (*_ALL_BUT_PRODUCTS, Module.MLP_UP)),
+    (re.compile(r"save_qkv_proj|qkv_proj_offloaded", re.IGNORECASE), (*_ALL_BUT_PRODUCTS, Module.MLP_UP, Module.OUT)),
     (re.compile(r"per-op", re.IGNORECASE), (Module.NORM, Module.MLP_ACTIVATION, Module.OUT, Module.MLP_GATE)),
 )
 _XLA_FULL = (*_ALL_BUT_PRODUCTS, Module.MLP_UP, Module.QKV, Module.OUT)
@@ -141,6 +146,7 @@ def _framework(row: Stated) -> Step:
         "dtype": _dtype(str(row["dtype"])),
         "sequence_parallel": degrees["tp"] > 1,
         "expert_tp": degrees["tp"] if "ETP" in words else 1,
+        "offload": ("activations",) if "on the host" in words else (),
         "gradient_bytes": 4 if kind in _WIDE_SUMS else 2,
         "gradients_apart": kind in _WIDE_SUMS,
     }
@@ -151,10 +157,10 @@ def _framework(row: Stated) -> Step:
 def _dtype(stated: str) -> str:
     """The number format that a stated one is a kind of, of several the narrowest.
 
-    >>> _dtype("MXFP8"), _dtype("bfloat16"), _dtype("BF16, FP8 products")
-    ('fp8', 'bf16', 'fp8')
+    >>> _dtype("MXFP8"), _dtype("bfloat16"), _dtype("BF16, FP8 products"), _dtype("E4M3")
+    ('fp8', 'bf16', 'fp8', 'fp8')
     """
-    word = stated.lower().replace("float", "fp").replace("bfp", "bf")
+    word = re.sub("e4m3|e5m2", "fp8", stated.lower()).replace("float", "fp").replace("bfp", "bf")
     return min((known for known in ELEMENT_BYTES if known in word), key=ELEMENT_BYTES.__getitem__, default=stated)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import ceil, fsum, inf
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 from simcore.cost.margins import Margin, interval, kind_of, margin_of
 from simcore.cost.played import cells, engine_ns
 from simcore.cost.predict import Prediction
-from simcore.cost.published.reading import READING_ERRORS, Refused, Sorted, reason_of, sort_rows
+from simcore.cost.published.reading import READING_ERRORS, Refused, Sorted, reason_of
 from simcore.cost.published.rows import Question, Row, step_of
 from simcore.cost.published.scaling import curves, table
 from simcore.cost.published.suites import Suite, load
@@ -112,22 +112,11 @@ def default_documents() -> list[Mapping[str, Any]]:
     return [load(path) for path in sorted(_HERE.glob("*.json"))]
 
 
-def score(
-    some: Sorted | Suite,
-    documents: Iterable[Mapping[str, Any]] = (),
-    *,
-    engine: bool = False,
-    explain: bool = False,
-) -> Scored | None:
-    """Predict the rows of a suite, None when there are none.
+def score(some: Sorted, *, engine: bool = False, explain: bool = False) -> Scored:
+    """Predict the rows of a suite.
 
     With `engine`, steps are run by the engine, too; with `explain`, every constant is moved for every row.
     """
-    if isinstance(some, Suite):
-        found = [one for one in sort_rows(documents, [some]) if one.suite is some]
-        if not found:
-            return None
-        (some,) = found
     rows, answers, refused = [], [], list(some.refused)
     for row in meter().through(some.rows):
         try:

@@ -11,7 +11,7 @@ from simcore.cost.cluster import Software
 from simcore.cost.predict import gradient_sums, predict, slowest_of
 from simcore.cost.published.reading import sort_rows
 from simcore.cost.published.suites import SUITES
-from simcore.cost.published.training import training
+from simcore.cost.published.training import family, training
 from simcore.cost.published.validate import default_documents, document, score
 from simcore.cost.systems import CLUSTERS, placed
 from simcore.model.memory import peak
@@ -199,3 +199,31 @@ def test_deepseek_v3_takes_what_its_authors_paid_for_it():
     cluster = placed("H800", "hai-llm", count=2048)
     measured_s = 2.664e6 * 3600 / 2048 / (14.8e12 / (15360 * 4096))
     assert predict(MODELS["deepseek-v3"], plan, cluster).step_s == pytest.approx(measured_s, rel=0.1)
+
+
+@pytest.fixture(scope="module")
+def on_tpus():
+    """MaxText's steps by their names."""
+    (some,) = sort_rows(default_documents(), [SUITES["frameworks_xla_google"]])
+    return {row.id: row.question for row in some.rows}
+
+
+def test_a_makers_boards_may_have_a_suite_of_their_own():
+    row, known = {"framework": "MaxText", "hardware": {"accelerator": "TPU v5p-128"}}, ["frameworks_xla"]
+    assert family(row, known) == "frameworks_xla"
+    assert family(row, [*known, "frameworks_xla_google"]) == "frameworks_xla_google"
+    assert family({**row, "hardware": "a pod"}, [*known, "frameworks_xla_google"]) == "frameworks_xla"
+
+
+def test_xla_that_computes_all_again_keeps_no_more_than_the_inputs_of_layers(on_tpus):
+    ((model, plan),) = on_tpus["recipe-v6e-llama2-70b-256-full"].jobs
+    assert plan.recompute == "selective"
+    assert peak(model, plan).activations == peak(model, replace(plan, recompute="full")).activations
+
+
+def test_what_the_host_keeps_leaves_the_device_and_is_never_faster(on_tpus):
+    step = on_tpus["recipe-v6e-llama31-8b-8"]
+    ((model, plan),) = step.jobs
+    here = replace(plan, offload=())
+    assert peak(model, plan).activations < peak(model, here).activations
+    assert step.seconds() >= predict(model, here, step.system()).step_s

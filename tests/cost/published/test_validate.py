@@ -80,6 +80,7 @@ WIDEST = {
     "frameworks_megatron": 0.053,
     "frameworks_fsdp": 0.067,
     "frameworks_xla": 0.08,
+    "frameworks_xla_google": 0.11,
     "frameworks_internevo": 0.036,
     "mlperf_gpt3": 0.045,
     "mlperf_llama31_405b": 0.015,
@@ -116,13 +117,14 @@ def test_a_suite_outside_its_tolerance_is_named_and_ends_with_status_3(missed, s
 def test_a_constant_that_is_five_percent_off_is_noticed(documents):
     path = "megatron-lm-2021/kernels.products"
     with using({path: 1.05 * SOFTWARE["megatron-lm-2021"].kernels.products}):
-        assert score(SUITES["mlsys23_table5"], documents).missed
+        assert score(*sort_rows(documents, [SUITES["mlsys23_table5"]])).missed
 
 
 def test_progress_sees_every_row(documents):
+    (some,) = sort_rows(documents, [SUITES["mlsys23_table5"]])
     with metered() as meter:
-        meter.expect(2 * len(score(SUITES["mlsys23_table5"], documents).rows))
-        score(SUITES["mlsys23_table5"], documents)
+        meter.expect(2 * len(score(some).rows))
+        score(some)
     assert meter.tell() == 0.5
 
 
@@ -321,9 +323,9 @@ def test_noise_is_what_runs_of_a_job_and_steps_of_one_configuration_differ_by(do
 
 
 def test_of_jobs_that_ran_it_is_counted_how_many_are_said_not_to_fit(scores):
-    """MLPerf's and the frameworks' jobs state what is computed again: none is beyond the margin of memory."""
+    """Jobs of MLPerf and of frameworks state what is computed again: on NVIDIA's and AMD's boards none is beyond it."""
     beyond = {name: one.tight["does not fit"] for name, one in scores.items() if one and one.tight["does not fit"]}
-    assert beyond == {"sc21_zero3": 1, "llama3_405b": 1, "megatron_bridge_llama": 2}
+    assert beyond == {"sc21_zero3": 1, "llama3_405b": 1, "megatron_bridge_llama": 2, "frameworks_xla_google": 6}
 
 
 def test_a_kind_of_job_that_nobody_measured_has_a_wider_margin_and_says_so():
