@@ -175,12 +175,13 @@ class Report:
         return cast("polars.DataFrame", self._frame("polars", table))
 
     def _frame(self, package: str, table: str) -> object:
-        from simcore.report.tables import columns_of, needed
+        from simcore.report.tables import columns_of, event_columns, needed
 
-        return needed(package).DataFrame(columns_of(self, table))
+        held = event_columns(self.timeline.events) if table == "events" else columns_of(self.to_dict(), table)
+        return needed(package).DataFrame(held)
 
     def _repr_html_(self) -> str:
-        from simcore.report.html import notebook_html
+        from simcore.report.text import notebook_html
 
         return notebook_html(self.to_dict())
 

@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from simcore.errors import InputError
 from simcore.workload import kineto
 from simcore.workload.archives import documents
-from simcore.workload.chakra.convert.sequences import matches
 from simcore.workload.chakra.pytorch_form import Op, is_host_trace, parse_host
 from simcore.workload.kineto import PRODUCTS, TYPES, Collective, KinetoTrace, product_of, ranked, read_kineto
+from simcore.workload.order import matches
 
 Column = NDArray[np.int64]
 ENOUGH = 0.8  # share of the operations that must be operators of the profile
