@@ -16,7 +16,7 @@ from simcore.replay.session import replay_traces
 from simcore.replay.views.report import to_dict
 from simcore.replay.whatif import changes
 from simcore.replay.whatif.layers import find_layers
-from simcore.workload.kineto import read_kineto
+from simcore.workload.kineto_reader import read_kineto
 from tests.profiles_of_steps import recorded
 from tests.shared import recording
 

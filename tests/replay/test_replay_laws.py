@@ -18,7 +18,7 @@ from simcore.replay.views.trial import VARIANTS, ablations
 from simcore.replay.views.workloads import to_chakra, to_workload_text
 from simcore.replay.whatif.changes import overlap, scale, straggler
 from simcore.replay.whatif.retiming import Degree, Retimed
-from simcore.workload.kineto import read_kineto
+from simcore.workload.kineto_reader import read_kineto
 from tests.profiles_of_steps import recorded
 from tests.shared import recording
 

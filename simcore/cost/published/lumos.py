@@ -41,7 +41,7 @@ from simcore.report.model import Report
 from simcore.system.collectives.nccl import FABRICS
 from simcore.system.config import NCCL, Algorithm, SystemConfig
 from simcore.timeline.breakdown import breakdown
-from simcore.workload.kineto import read_kineto
+from simcore.workload.kineto_reader import read_kineto
 from simcore.workload.model import CollectiveKind
 
 CLUSTER, NODE, BASE = "h100-production", 8, (2, 2, 4)

@@ -23,7 +23,8 @@ from msgspec.structs import replace
 from simcore.errors import InputError
 from simcore.workload.chakra import reader
 from simcore.workload.chakra.pytorch_form import Op
-from simcore.workload.kineto import ANNOTATION, CALL, CATEGORIES, OPERATOR, UNREADABLE, complete_events
+from simcore.workload.kineto import ANNOTATION, CALL, CATEGORIES, OPERATOR
+from simcore.workload.kineto_reader import UNREADABLE, complete_events
 from simcore.workload.order import matches
 
 SIDES = {OPERATOR: "host", ANNOTATION: "host", CALL: "calls"} | dict.fromkeys(range(CALL), "device")
