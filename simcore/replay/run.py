@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from simcore.replay.graph import EdgeKind, NodeKind, StepGraph
+from simcore.replay.steps.graph import EdgeKind, NodeKind, StepGraph
 from simcore.workload.kineto import Column
 
 LEAST_COPIES, MOST_COPIES = 4, 12

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simcore.replay.build import Prepared, build_step
-from simcore.replay.coupling import match_collectives
-from simcore.replay.graph import EdgeKind, GraphBuilder, NodeKind, RankNodes
 from simcore.replay.run import Changes, reordered, replay
+from simcore.replay.steps.build import Prepared, build_step
+from simcore.replay.steps.coupling import match_collectives
+from simcore.replay.steps.graph import EdgeKind, GraphBuilder, NodeKind, RankNodes
 from tests.replay.player import play
 from tests.replay.test_replay_laws import ABLATIONS, programs, traced
 from tests.shared import recording

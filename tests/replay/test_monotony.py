@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from simcore.replay.build import Prepared, build_step
-from simcore.replay.coupling import match_collectives
-from simcore.replay.graph import EdgeKind, GraphBuilder, NodeKind, RankNodes
 from simcore.replay.run import MOST_COPIES, Changes, replay, steady
 from simcore.replay.session import replay_traces
+from simcore.replay.steps.build import Prepared, build_step
+from simcore.replay.steps.coupling import match_collectives
+from simcore.replay.steps.graph import EdgeKind, GraphBuilder, NodeKind, RankNodes
 from simcore.replay.views.breakdown import critical_path, critical_tasks, idle_causes, predicted, taken
 from tests.shared import recording
 

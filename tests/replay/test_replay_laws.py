@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from simcore.api import run
 from simcore.errors import InputError, SimcoreError
-from simcore.replay.build import Prepared, build_step
 from simcore.replay.run import Changes, replay
 from simcore.replay.session import replay_traces
+from simcore.replay.steps.build import Prepared, build_step
 from simcore.replay.views.report import to_dict
 from simcore.replay.views.trial import VARIANTS, ablations
 from simcore.replay.views.workloads import to_chakra, to_workload_text

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from simcore.report.kineto import kineto_traces
+from simcore.report.timelines.kineto import kineto_traces
 from simcore.workload.kineto_reader import read_kineto
 
 MODEL = {

@@ -36,8 +36,8 @@ from simcore.replay.pipelines.stages import Recorded
 from simcore.replay.run import Changes
 from simcore.replay.session import replay_traces
 from simcore.replay.whatif.transfers import Interconnect
-from simcore.report.kineto import kineto_traces
 from simcore.report.model import Report
+from simcore.report.timelines.kineto import kineto_traces
 from simcore.system.collectives.nccl import FABRICS
 from simcore.system.config import NCCL, Algorithm, SystemConfig
 from simcore.timeline.breakdown import breakdown

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from simcore.replay.build import Prepared
+from simcore.replay.steps.build import Prepared
 from simcore.replay.views.trial import foresight
 from simcore.workload.kineto_reader import read_kineto
 from tests.profiles_of_steps import Recorder

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from simcore.replay.rank import Window
+from simcore.replay.steps.rank import Window
 from simcore.replay.whatif.layers import layer_number, model_order, named_ranges
 from simcore.workload.kineto_reader import read_kineto
 

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from simcore.report.model import Report
 from simcore.report.palette import BREAKDOWN, FAMILIES, text_on
-from simcore.report.selection import View, rank_label
 from simcore.report.tables import joined, layer_rows, per_iteration
 from simcore.report.text import EXPOSED_DEFINITIONS, dominating, headline
-from simcore.report.tracks import BusyLink, Track, busiest_links, colours, lay_out, meanings
+from simcore.report.timelines.selection import View, rank_label
+from simcore.report.timelines.tracks import BusyLink, Track, busiest_links, colours, lay_out, meanings
 from simcore.timeline.breakdown import COMMUNICATION, COMPUTING, operation_totals, shares_of_time
 from simcore.timeline.events import NO_LAYER, EventKind, Timeline
 from simcore.units import SIZES, TIMES
@@ -31,7 +31,7 @@ from simcore.workload.model import PhaseName
 Ints = NDArray[np.int64]
 Shares = NDArray[np.float64]
 
-PARTS = Path(__file__).parent / "page"
+PARTS = Path(__file__).parents[1] / "page"
 SCRIPTS = ("summary.js", "timeline.js", "overview.js", "controls.js")
 NAMING = ("workload", "topology")  # inputs that name the run
 MOST_ROWS, NUM_BINS = 256, 400  # of the overview
