@@ -46,7 +46,7 @@ from simcore.workload.kineto import (
     StreamSync,
     launched_by,
     product_of,
-)  # fmt: skip
+)
 from simcore.workload.model import kind_of
 
 T = TypeVar("T")

@@ -50,10 +50,11 @@ def shorter(graph, random, factor):
 
 def never_later(graph, changed, durations_ns, copies=COPIES):
     """No node of any copy starts or ends later; if both settle, the step takes no longer."""
-    before, after = replay(graph, Changes(), copies=copies), replay(changed, Changes(), durations_ns, copies=copies)
+    changed = replace(changed, duration_ns=durations_ns)
+    before, after = replay(graph, Changes(), copies=copies), replay(changed, Changes(), copies=copies)
     assert (after.start_ns <= before.start_ns).all()
     assert (after.end_ns <= before.end_ns).all()
-    settled = replay(graph, Changes()), replay(changed, Changes(), durations_ns)
+    settled = replay(graph, Changes()), replay(changed, Changes())
     if all(schedule.copies < MOST_COPIES for schedule in settled):
         assert steady(changed, settled[1], 0) <= steady(graph, settled[0], 0)
 
