@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from simcore.workload.kineto import read_kineto
+from simcore.workload.kineto_reader import read_kineto
 
 EVENTS, STEPS, LAUNCHES = 1_000_000, 20, 12_500
 WORK = (

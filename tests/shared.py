@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from simcore.workload.kineto import KinetoTrace, read_ranks
+from simcore.workload.kineto import KinetoTrace
+from simcore.workload.kineto_reader import read_ranks
 
 FOLDER = Path(__file__).parent.parent.parent / "shared"
 

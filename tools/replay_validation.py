@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import mean
 
-from simcore.replay.build import Prepared
 from simcore.replay.run import Changes
 from simcore.replay.session import Replay, replay_prepared
+from simcore.replay.steps.build import Prepared
 from simcore.replay.views.report import trust
 from simcore.replay.views.trial import foresight
 from simcore.replay.whatif.changes import host
-from simcore.workload.kineto import read_ranks
+from simcore.workload.kineto_reader import read_ranks
 
 # Every public trace of more than two steps that is not sampled.
 TRACES = {

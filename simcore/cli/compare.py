@@ -25,7 +25,7 @@ def _compared(a: str, b: str) -> Comparison:
     """What differs, by what A and B are."""
     if _is_profile(a) and _is_profile(b):
         from simcore.replay.views.compare import compare_traces
-        from simcore.workload.kineto import read_ranks
+        from simcore.workload.kineto_reader import read_ranks
 
         [first], [second] = (read_ranks([name])[:1] for name in (a, b))
         return compare_traces(first, second)

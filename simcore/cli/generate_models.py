@@ -21,7 +21,7 @@ from simcore.generate.build import Asked, Extra
 from simcore.generate.inference import inference_step, inference_traces
 from simcore.generate.made import Made
 from simcore.generate.step import contents_of_step, corrected_step, make_step, write_traces
-from simcore.report.selection import parse_ranks
+from simcore.report.timelines.selection import parse_ranks
 from simcore.report.workload import write_summary
 from simcore.workload.contents import Contents
 

@@ -20,11 +20,11 @@ from simcore.engine.settings import parse_straggler
 from simcore.errors import InputError, wrong
 from simcore.files import make_folder, write_text
 from simcore.options import count
-from simcore.replay.build import Prepared
 from simcore.replay.kinds import categories
 from simcore.replay.pipelines.pipeline import NUMBERS, Rebuilt, compiled, pipeline_dict, pipeline_text
 from simcore.replay.run import Changes
 from simcore.replay.session import Replay, replay_prepared
+from simcore.replay.steps.build import Prepared
 from simcore.replay.views.changed import helps
 from simcore.replay.views.export import write
 from simcore.replay.views.report import to_dict

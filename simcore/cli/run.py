@@ -20,8 +20,8 @@ from simcore.errors import InputError, Problems
 from simcore.options import RunOptions, SimaiOptions
 from simcore.report import artefacts
 from simcore.report.model import Report
-from simcore.report.selection import parse_selection
 from simcore.report.text import render, terminal_width, use_colour
+from simcore.report.timelines.selection import parse_selection
 from simcore.timeline.breakdown import operation_totals
 
 SCHEMA = "simcore.run/1"

@@ -11,7 +11,7 @@ from simcore.generate.contents import read_contents
 from simcore.replay import recorded
 from simcore.report import artefacts
 from simcore.report import workload as shown
-from simcore.report.selection import parse_selection
+from simcore.report.timelines.selection import parse_selection
 from simcore.workload.chakra import reader, summary, variants, writer
 from simcore.workload.chakra.groups import read_groups
 

@@ -103,14 +103,18 @@ class JobRuns:
         return self._known[active, widened]
 
     def trials(self, count: int, seed: int) -> list[Trial]:
-        """Placements by every rule and `count` random ones, the one that slows its worst job least first."""
+        """Placements by every rule and `count` random ones, the one that slows its worst job least first.
+
+        Equal ones are tried once, under the first rule that gives them.
+        """
         wanted = [(rule, seed) for rule in PLACES.names() if rule != "random"]
         wanted += [("random", seed + number) for number in range(count)]
         dims = [dim.npus for dim in self.topology.dims]
         rest = self.topology, self._system, self._profile, self._settings
-        tried = [
-            (rule, number, JobRuns(self.jobs, placed(self.jobs, dims, number, rule), *rest)) for rule, number in wanted
-        ]
+        places: dict[tuple[tuple[int, ...], ...], tuple[str, int]] = {}
+        for rule, number in wanted:
+            places.setdefault(tuple(placed(self.jobs, dims, number, rule)), (rule, number))
+        tried = [(*named, JobRuns(self.jobs, where, *rest)) for where, named in places.items()]
         numbers = range(len(self.jobs))
         least = [min(runs.time_ns(job, runs.play(frozenset({job}))) for *_, runs in tried) for job in numbers]
         if not all(least):

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from simcore.replay.graph import EdgeKind, NodeKind, StepGraph
+from simcore.replay.steps.graph import EdgeKind, NodeKind, StepGraph
 from simcore.workload.kineto import Column
 
 LEAST_COPIES, MOST_COPIES = 4, 12
@@ -62,7 +62,6 @@ class Timing(Struct, frozen=True, eq=False):
 def replay(
     graph: StepGraph,
     changes: Changes,
-    durations_ns: Column | None = None,
     *,
     begins_ns: Mapping[int, int] | None = None,
     before_ns: Mapping[int, int] | None = None,
@@ -70,42 +69,35 @@ def replay(
 ) -> Timing:
     """Replay copies of a step until all of it repeats, or exactly `copies` of them.
 
-    `durations_ns` replaces the graph's own; `begins_ns` are starts of nodes in the first copy,
-    `before_ns` ends of nodes in a copy before it. Every time is the
+    `begins_ns` are starts of nodes in the first copy, `before_ns` ends of nodes in a copy before it. Every time is the
     largest over the edges of (end of the source + lag), which an event-driven run of the same dependencies gives too
     (tests/replay/test_engines.py); where launches at run time decide, `reordered` says so.
     """
-    program = _program(graph, changes, graph.duration_ns if durations_ns is None else durations_ns)
-    starts: list[list[int]] = []
-    ends: list[list[int]] = []
-    bindings: list[list[int]] = []
+    program, ends = _program(graph, changes), list[list[int]]()
+    made = [_one_copy(program, ends, begins_ns or {}, before_ns or {})]
+    ends.append(made[0][1])
     while len(ends) < (copies or LEAST_COPIES) or not (copies or _settled(ends)):
-        first = not ends
-        start, end, binding = _one_copy(
-            program, ends, begins_ns or {} if first else {}, before_ns or {} if first else {}
-        )
-        starts.append(start)
-        ends.append(end)
-        bindings.append(binding)
-    return Timing(*(np.array(rows, dtype=np.int64).reshape(len(ends), -1) for rows in (starts, ends, bindings)))
+        made.append(_one_copy(program, ends, {}, {}))
+        ends.append(made[-1][1])
+    return Timing(*(np.array(rows, dtype=np.int64).reshape(len(ends), -1) for rows in zip(*made, strict=True)))
 
 
 Program = list[tuple[int, int, list[tuple[int, int, int, int]]]]
 
 
-def _program(graph: StepGraph, changes: Changes, durations_ns: Column) -> Program:
+def _program(graph: StepGraph, changes: Changes) -> Program:
     """Nodes in order: (node, duration, [(source, lag, back, edge)])."""
     kept = ~np.isin(graph.edge_kind, [int(kind) for kind in changes.dropped()])
     lag = graph.lag_ns + (graph.residual_ns if changes.residual else 0) - (0 if changes.gaps else graph.idle_ns)
     # No task begins before the one it overlaps, however short that one is made; a full queue holds the call's end.
     overlapping = graph.edge_kind != EdgeKind.BACKPRESSURE
-    lag = np.where(overlapping, np.maximum(lag, -durations_ns[graph.source]), lag)
+    lag = np.where(overlapping, np.maximum(lag, -graph.duration_ns[graph.source]), lag)
     into: list[list[tuple[int, int, int, int]]] = [[] for _ in range(len(graph.kind))]
     rows = np.flatnonzero(kept)
     columns = (graph.target, graph.source, lag, graph.back)
     for target, source, edge_lag, back, edge in zip(*(c[rows].tolist() for c in columns), rows.tolist(), strict=True):
         into[target].append((source, edge_lag, back, edge))
-    lengths = durations_ns.tolist()
+    lengths = graph.duration_ns.tolist()
     return [(node, lengths[node], into[node]) for node in graph.order]
 
 

@@ -10,10 +10,10 @@ from operator import attrgetter
 from msgspec import Struct
 
 from simcore.progress import meter
-from simcore.replay.build import Prepared, build_step
-from simcore.replay.coupling import Estimate, clock_offsets_ns, match_collectives
-from simcore.replay.graph import StepGraph
 from simcore.replay.run import NULL, UNAIDED, Changes, Timing, reordered, replay, steady
+from simcore.replay.steps.build import Prepared, build_step
+from simcore.replay.steps.coupling import Estimate, clock_offsets_ns, match_collectives
+from simcore.replay.steps.graph import StepGraph
 from simcore.replay.whatif.changes import WhatIf
 from simcore.replay.whatif.retiming import Retimed
 from simcore.workload.kineto import KinetoTrace

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from simcore.files import folder as written_folder
 from simcore.files import suffix_of, write_bytes, write_text
 from simcore.report.model import Report
-from simcore.report.selection import Limits, Selection, View, choose
+from simcore.report.timelines.selection import Limits, Selection, View, choose
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,8 +35,8 @@ def _image(report: Report, figure: Figure, kind: Kind) -> bytes:
 
 
 def _by(module: str, name: str, report: Report, view: View) -> bytes | str:
-    """What a function of another module of this package makes of a view; the module is imported here."""
-    made: bytes | str = getattr(import_module(f"simcore.report.{module}"), name)(report, view)
+    """What a function of a module of `timelines` makes of a view; the module is imported here."""
+    made: bytes | str = getattr(import_module(f"simcore.report.timelines.{module}"), name)(report, view)
     return made
 
 

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from simcore.errors import InputError
 from simcore.report.palette import BREAKDOWN, DIMENSIONS, INK, PHASES, text_on
 from simcore.report.plots import canvas
-from simcore.report.selection import View
-from simcore.report.tracks import Track, colours, lay_out, meanings
+from simcore.report.timelines.selection import View
+from simcore.report.timelines.tracks import Track, colours, lay_out, meanings
 from simcore.timeline.breakdown import merge
 from simcore.timeline.events import NO_LAYER, Curve, PipelineRun, Timeline
 from simcore.units import largest_unit
@@ -62,7 +62,7 @@ class _Drawing:
 
 
 def timeline_figure(timeline: Timeline, view: View) -> Figure:
-    """A Gantt chart of the `view` of a `timeline` that `simcore.report.selection.choose` gives.
+    """A Gantt chart of the `view` of a `timeline` that `simcore.report.timelines.selection.choose` gives.
 
     Slices are coloured by what they are, and named where the name fits.
     """

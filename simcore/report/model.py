@@ -175,12 +175,13 @@ class Report:
         return cast("polars.DataFrame", self._frame("polars", table))
 
     def _frame(self, package: str, table: str) -> object:
-        from simcore.report.tables import columns_of, needed
+        from simcore.report.tables import columns_of, event_columns, needed
 
-        return needed(package).DataFrame(columns_of(self, table))
+        held = event_columns(self.timeline.events) if table == "events" else columns_of(self.to_dict(), table)
+        return needed(package).DataFrame(held)
 
     def _repr_html_(self) -> str:
-        from simcore.report.html import notebook_html
+        from simcore.report.text import notebook_html
 
         return notebook_html(self.to_dict())
 
@@ -219,7 +220,7 @@ def _layers(timeline: Timeline) -> list[LayerRow]:
     """One row per layer of a text workload."""
     figures = layer_figures(timeline, timeline.pipeline.classes if timeline.pipeline else (0,))
     asked: Sequence[Asked] = timeline.asked or [{}] * len(timeline.layers)
-    sums = np.stack([figures.compute_ns, figures.comm_ns, figures.exposed_ns], axis=2).tolist()
+    sums = np.moveaxis(figures, 0, 2).tolist()
     kinds = [[own.get(phase, NO_COLLECTIVE) for phase in PHASES] for own in asked]
     rows = enumerate(zip(timeline.layers, kinds, sums, strict=True))
     return [
@@ -260,8 +261,10 @@ def _ranks(timeline: Timeline) -> list[RankRow]:
 def _dims(timeline: Timeline) -> list[DimensionRow]:
     """Traffic of NPU 0 in each dimension."""
     rows: list[DimensionRow] = [
-        {"index": index, "kind": kind, "npus": npus, "bytes_per_npu": traffic.size_bytes, "busy_ns": traffic.busy_ns}
-        for index, ((kind, npus), traffic) in enumerate(zip(timeline.dims, dimension_traffic(timeline), strict=True))
+        {"index": index, "kind": kind, "npus": npus, "bytes_per_npu": size_bytes, "busy_ns": busy_ns}
+        for index, ((kind, npus), (size_bytes, busy_ns)) in enumerate(
+            zip(timeline.dims, dimension_traffic(timeline), strict=True)
+        )
     ]
     for row, rated in zip(rows, timeline.rated_bytes_per_s, strict=False):  # none in archives of earlier versions
         row["rated_bytes_per_s"] = rated

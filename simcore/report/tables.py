@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from itertools import accumulate, pairwise
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 
@@ -15,9 +15,6 @@ from simcore.report.document import BreakdownRow, LayerRow, PhaseRow, ReportDocu
 from simcore.report.table import Table, columns
 from simcore.timeline.events import COLUMNS, EventKind, EventTable
 from simcore.workload.model import PhaseName
-
-if TYPE_CHECKING:
-    from simcore.report.model import Report
 
 Figure = Literal["compute_ns", "comm_ns", "exposed_ns"]
 LAYER_COLUMNS = ("layer", "name", "phase", "compute_ns", "comm_ns", "exposed_ns", "collective", "bytes")
@@ -62,13 +59,8 @@ def needed(package: str) -> Any:
         raise InputError.at(package, f"{package} is not installed", expected="the extra 'tables'", hint=hint) from error
 
 
-def columns_of(report: Report, table: str) -> Mapping[str, object]:
+def columns_of(document: ReportDocument, table: str) -> Mapping[str, object]:
     """The columns of a table; InputError when there is no such table."""
-    if table not in TABLES:
-        raise InputError.at(table, "no such table", expected=closest(table, TABLES), found=repr(table))
-    if table == "events":
-        return event_columns(report.timeline.events)
-    document = report.to_dict()
     tables: dict[str, Sequence[Mapping[str, object]]] = {
         "layers": layer_rows(document),
         "ranks": document["ranks"],
@@ -77,6 +69,8 @@ def columns_of(report: Report, table: str) -> Mapping[str, object]:
         "iterations": document["iterations"],
         "what_would_help": document.get("what_would_help", ()),
     }
+    if table not in tables:
+        raise InputError.at(table, "no such table", expected=closest(table, TABLES), found=repr(table))
     rows = tables[table]
     return {key: [row[key] for row in rows] for key in (rows[0] if rows else ())}
 

@@ -1,4 +1,4 @@
-"""The report on a terminal: first the sentence a user came for, then layers, dimensions, ranks and links."""
+"""The report on a terminal and in a notebook: first the sentence a user came for, then layers, dimensions, links."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import os
 import shutil
 import textwrap
 from collections.abc import Iterator, Sequence
+from html import escape
 from typing import TextIO
 
 from simcore.errors import printable
 from simcore.report.document import LayerRow, PhaseRow, ReportDocument
+from simcore.report.palette import BREAKDOWN, text_on
 from simcore.report.queues import queues_text
 from simcore.report.table import Table, columns
 from simcore.report.tables import helps, joined, layer_total, layers_by_name, per_iteration, phases, share, top_layers
@@ -17,7 +19,7 @@ from simcore.timeline.breakdown import OperationTotal
 from simcore.units import format_bytes, format_joules, format_ns
 from simcore.workload.model import PhaseName
 
-NUM_ROWS = 12
+NUM_ROWS, NOTEBOOK_ROWS = 12, 15
 ADVICE = "--what-would-help runs it again with faster NPUs and links and says what each would save."
 UNEVEN = 1.02  # how much longer one computes than the others before it is named
 EXPOSED_DEFINITIONS = (
@@ -285,3 +287,28 @@ def _definitions(document: ReportDocument, width: int) -> str:
     lines = (f"  {format_ns(ns):>9}  {text}" for ns, text in zip(figures, EXPOSED_DEFINITIONS, strict=True))
     rows = (textwrap.fill(line, width, subsequent_indent=" " * 13) for line in lines)
     return "Exposed communication, by its two definitions\n" + "\n".join(rows)
+
+
+LEAST_SHARE = 0.06  # of the bar that has room for its figure
+BAR = "display:flex;height:1.7em;max-width:60em;font-size:85%;line-height:1.7em;text-align:center"
+
+
+def notebook_html(document: ReportDocument) -> str:
+    """The report as HTML; everything from inputs is escaped."""
+    each = per_iteration(document)
+    said = "<br>".join(map(escape, dominating(each).splitlines()))
+    told = (helps(each), top_layers(each, NOTEBOOK_ROWS))
+    tables = "".join(f"<p>{table.title}</p>{table.html()}" for table in told if table.rows)
+    return f"<p><b>{escape(headline(document))}</b><br>{said}</p>{_bar(document)}{tables}"
+
+
+def _bar(document: ReportDocument) -> str:
+    """The four shares beside each other."""
+    whole, shares = max(document["time_ns"], 1), dict(document["breakdown"])
+    parts = []
+    for key, (label, colour) in BREAKDOWN.items():
+        share = int(str(shares[key])) / whole
+        style = f"flex:{share:.6f} 0 0;background:{colour};color:{text_on(colour)};overflow:hidden"
+        figure = f"{share:.1%}" if share >= LEAST_SHARE else ""
+        parts.append(f'<div style="{style}" title="{label}: {share:.1%}">{figure}</div>')
+    return f'<div style="{BAR}">{"".join(parts)}</div>'

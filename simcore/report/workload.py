@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from html import escape
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from simcore.errors import printable
 from simcore.files import suffix_of, write_bytes
-from simcore.report.table import Table, columns
+from simcore.report.document import encode
+from simcore.report.palette import DIMENSIONS, FAMILIES, INK, PHASES
+from simcore.report.plots import canvas, image, plain
+from simcore.report.table import Table, columns, shorten
 from simcore.report.tables import share
 from simcore.report.text import PHASE_WORDS
-from simcore.units import format_bytes, format_ns
-from simcore.workload.contents import Contents, Roof, Work
-from simcore.workload.model import PhaseName
+from simcore.units import SIZES, format_bytes, format_ns, largest_unit
+from simcore.workload.contents import Contents, Roof, Traffic, Work
+from simcore.workload.model import SEND, CollectiveKind, PhaseName
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 SCHEMA = "simcore.workload/1"
 SUMMARIES = (".html", ".png", ".svg", ".pdf", ".json")
@@ -31,13 +41,8 @@ def write_summary(contents: Contents, path: str | Path) -> None:
     """Write a page, a picture or the data, by the name's suffix."""
     suffix = suffix_of(path, SUMMARIES, "summary", "--summary")
     if suffix == ".json":
-        from simcore.report.document import encode
-
         write_bytes(path, encode(document(contents)).encode())
         return
-    from simcore.report.plots import image
-    from simcore.report.workload_figure import contents_figure
-
     figure = contents_figure(contents)
     if suffix == ".html":
         write_bytes(path, _page(contents, image(figure, "svg").decode()).encode())
@@ -102,3 +107,133 @@ def _page(contents: Contents, picture: str) -> str:
     title = escape(printable(contents.name or "workload"))
     page = PAGE.read_text(encoding="utf-8")
     return page.format(title=title, headline=escape(printable(_headline(contents))), picture=svg, tables=tables)
+
+
+MOST_BARS = 10
+LEAST_BARS = 5  # a single bar is no thicker than one of so many
+COLOURS = dict(zip((*map(str, CollectiveKind), SEND), (*DIMENSIONS, *DIMENSIONS), strict=False)) | {
+    SEND: FAMILIES["message"]
+}
+PHASE_COLOURS = dict(zip((*map(str, PhaseName), ""), (*PHASES, FAMILIES["host"]), strict=True))
+MARKERS = "osD^vPX*<>hd"
+
+
+def contents_figure(contents: Contents) -> Figure:
+    """Bytes by collective and group, message sizes, computation by kind of layer and, where known, the roofline."""
+    panels: dict[str, tuple[Callable[..., None], Sequence[Any]]] = {
+        "communication": (_traffic, [*contents.by_group().items()][:MOST_BARS]),
+        "sizes of messages": (_sizes, [row for row in contents.traffic if row.size_bytes > 0]),
+        "computation": (_kinds, [*contents.by_kind().items()][:MOST_BARS]),
+    }
+    with canvas(11, 7.5, 2, 2) as (figure, axes):
+        for (title, (draw, rows)), place in zip(panels.items(), axes.flat, strict=False):
+            place.set_title(title, loc="left")
+            if rows:
+                draw(place, contents, rows)
+            else:
+                place.text(0.5, 0.5, "none", transform=place.transAxes, ha="center")
+                place.set(xticks=[], yticks=[])
+        _roofline(axes.flat[-1], contents.roof, [one for one in contents.work if one.flops and one.time_ns])
+        each = f", mean of {contents.num_ranks} ranks" if contents.num_ranks > 1 else ", one rank"
+        figure.suptitle(plain(contents.name or "workload", 60) + each + ", one step")
+    return figure
+
+
+Group = tuple[tuple[str, str], tuple[int, int]]  # collective and group, how many and their bytes
+
+
+def _traffic(axes: Axes, contents: Contents, rows: Sequence[Group]) -> None:
+    """A bar per collective and group."""
+    sizes = [size / contents.num_ranks for _, (_, size) in rows]
+    scale, unit = largest_unit(max(sizes), SIZES)
+    places = range(len(rows))
+    axes.barh(places, [size / scale for size in sizes], color=[COLOURS[kind] for (kind, _), _ in rows])
+    for place, size in zip(places, sizes, strict=True):
+        axes.text(size / scale, place, f" {format_bytes(size)}", va="center", fontsize=8)
+    axes.set_yticks(places, [plain(f"{_words(kind)}, {shorten(group, 18)}", 60) for (kind, group), _ in rows])
+    axes.set(xlabel=f"bytes of whole buffers ({unit})", xlim=(0, 1.22 * max(sizes) / scale or 1))
+    axes.set_ylim(max(len(rows), LEAST_BARS) - 0.5, -0.5)
+
+
+def _words(kind: str) -> str:
+    return kind.replace("_", "-")
+
+
+def _sizes(axes: Axes, contents: Contents, rows: Sequence[Traffic]) -> None:
+    """How many messages of which size, by collective."""
+    for kind in dict.fromkeys(row.collective for row in rows):
+        sizes = [row.size_bytes for row in rows if row.collective == kind]
+        counts = [row.count / contents.num_ranks for row in rows if row.collective == kind]
+        axes.vlines(sizes, 0, counts, color=COLOURS[kind], linewidth=1)
+        axes.scatter(sizes, counts, color=COLOURS[kind], s=24, label=_words(kind), zorder=3)
+    last = max(row.size_bytes for row in rows).bit_length()
+    exponents = range(0, last + 1, max(1, -(-last // 40) * 5))
+    axes.set_xscale("log", base=2)
+    axes.set_xticks([1 << exponent for exponent in exponents], [_power(exponent) for exponent in exponents])
+    most = max(row.count for row in rows) / contents.num_ranks
+    axes.set(xlabel="bytes", ylabel="messages", yscale="symlog", ylim=(0, 5 * most))
+    axes.legend(frameon=False, ncols=3, loc="upper left", handletextpad=0.2)
+
+
+def _power(exponent: int) -> str:
+    """A power of two with its binary prefix.
+
+    >>> _power(24)
+    '16 Mi'
+    """
+    return f"{1 << exponent % 10} {('', 'Ki', 'Mi', 'Gi', 'Ti', 'Pi')[exponent // 10]}".strip()
+
+
+def _kinds(axes: Axes, contents: Contents, rows: Sequence[tuple[str, dict[str, int]]]) -> None:
+    """A bar per kind of layer, its phases side by side."""
+    scale, unit = largest_unit(max(sum(times.values()) for _, times in rows) / contents.num_ranks)
+    left, places = np.zeros(len(rows)), range(len(rows))
+    for phase in dict.fromkeys(
+        row.phase for row in sorted(contents.compute, key=lambda row: [*PHASE_COLOURS].index(row.phase))
+    ):
+        label = PHASE_WORDS[PhaseName(phase)] if phase else "all phases"
+        lengths = np.array([times.get(phase, 0) / contents.num_ranks / scale for _, times in rows])
+        axes.barh(places, lengths, left=left, color=PHASE_COLOURS[phase], label=label)
+        left += lengths
+    axes.set_yticks(places, [plain(kind, 26) for kind, _ in rows])
+    axes.set(xlabel=f"time ({unit})")
+    axes.set_ylim(max(len(rows), LEAST_BARS) - 0.5, -0.5)
+    axes.legend(frameon=False, loc="lower right", handlelength=1)
+
+
+def _roofline(axes: Axes, roof: Roof | None, shown: Sequence[Work]) -> None:
+    """Arithmetic intensity against the rate reached; the line is what the accelerator allows."""
+    if roof is None or not shown:
+        axes.set_axis_off()
+        return
+    from matplotlib.ticker import LogLocator
+
+    names = list(dict.fromkeys(work.name for work in shown))
+    for work in shown:
+        point = (work.flops / work.memory_bytes, work.flops / work.time_ns / 1e3)
+        marker = MARKERS[names.index(work.name) % len(MARKERS)]
+        axes.scatter(*point, color=PHASE_COLOURS[work.phase], marker=marker, s=30, zorder=3, linewidth=0)
+    _roof_line(axes, roof, shown)
+    for index, name in enumerate(names):
+        axes.scatter([], [], color=INK, marker=MARKERS[index % len(MARKERS)], s=24, label=name.replace("_", " "))
+    axes.set_title(f"roofline, {roof.device}, {roof.dtype}", loc="left")
+    axes.set(xscale="log", yscale="log", xlabel="FLOP per byte of memory", ylabel="TFLOP/s")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=8))
+        axis.set_major_formatter("{x:g}")
+        axis.set_minor_formatter("")
+    axes.grid(visible=True, which="major", color="#e5e5e5", linewidth=0.6)
+    axes.legend(frameon=False, fontsize=8, loc="lower right", handletextpad=0.2)
+
+
+def _roof_line(axes: Axes, roof: Roof, shown: Sequence[Work]) -> None:
+    """The accelerator's bound over the range of what is shown."""
+    ridge = roof.flops_per_s / roof.memory_bytes_per_s
+    intensities = [work.flops / work.memory_bytes for work in shown]
+    low, high = min(*intensities, ridge) / 2, max(*intensities, ridge) * 4
+    bound = [min(roof.flops_per_s, at * roof.memory_bytes_per_s) / 1e12 for at in (low, ridge, high)]
+    axes.plot((low, ridge, high), bound, color=INK, linewidth=1)
+    axes.text(high, bound[-1] * 1.15, f"{bound[-1]:,.4g} TFLOP/s", ha="right", fontsize=8)
+    axes.text(low * 1.5, bound[0], f"{roof.memory_bytes_per_s / 1e12:,.3g} TB/s", fontsize=8, va="top")
+    slowest = min(work.flops / work.time_ns / 1e3 for work in shown)
+    axes.set_ylim(min(slowest, bound[0]) / 4, 3 * bound[-1])

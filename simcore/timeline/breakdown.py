@@ -45,14 +45,6 @@ class ClassFigures(Struct, frozen=True, eq=False):
     idle_ns: Ints
 
 
-class LayerFigures(Struct, frozen=True, eq=False):
-    """Sums over iterations, shape (layers, phases), in ns; phases as in `PhaseName`."""
-
-    compute_ns: Ints
-    comm_ns: Ints
-    exposed_ns: Ints
-
-
 class OperationTotal(Struct, frozen=True):
     """All intervals of one name and kind: how many, and the sum of their lengths."""
 
@@ -60,13 +52,6 @@ class OperationTotal(Struct, frozen=True):
     kind: EventKind
     count: int
     total_ns: int
-
-
-class DimensionTraffic(Struct, frozen=True):
-    """What one NPU sends in a dimension, and for how long at least one of its chunks is there."""
-
-    size_bytes: int
-    busy_ns: int
 
 
 def merge(start_ns: Ints, end_ns: Ints) -> tuple[Ints, Ints]:
@@ -177,10 +162,11 @@ def shares(work: tuple[Ints, Ints], communication: tuple[Ints, Ints], length_ns:
     return Breakdown(busy - overlapped, overlapped, communicating - overlapped, length_ns - either)
 
 
-def layer_figures(timeline: Timeline, classes: Iterable[int] = (0,)) -> LayerFigures:
-    """Per layer and phase: computing, collectives from issue to completion, standing still for them; summed up.
+def layer_figures(timeline: Timeline, classes: Iterable[int] = (0,)) -> Ints:
+    """Nanoseconds of computing, of collectives from issue to completion, of standing still for them, over iterations.
 
-    Pipeline stages have layers of their own: one class of each says what all layers take.
+    The shape is (3, layers, phases), phases as in `PhaseName`. Pipeline stages have layers of their own: one class of
+    each says what all layers take.
     """
     events = timeline.events
     events = events.where(np.isin(events.npu_class, list(classes)) & (events.layer != NO_LAYER) & (events.phase >= 0))
@@ -188,7 +174,7 @@ def layer_figures(timeline: Timeline, classes: Iterable[int] = (0,)) -> LayerFig
     for figures, kind in zip(sums, (EventKind.COMPUTE, EventKind.COLLECTIVE, EventKind.WAIT), strict=True):
         own = of_kinds(events, [kind])
         np.add.at(figures, (own.layer, own.phase), own.end_ns - own.start_ns)
-    return LayerFigures(*sums)
+    return sums
 
 
 def operation_totals(timeline: Timeline) -> tuple[OperationTotal, ...]:
@@ -205,12 +191,12 @@ def operation_totals(timeline: Timeline) -> tuple[OperationTotal, ...]:
     return tuple(sorted(operations, key=lambda each: -each.total_ns))
 
 
-def dimension_traffic(timeline: Timeline) -> tuple[DimensionTraffic, ...]:
-    """Traffic of class 0 in each dimension."""
+def dimension_traffic(timeline: Timeline) -> list[tuple[int, int]]:
+    """Bytes that an NPU of class 0 sends in each dimension, and for how long at least one of its chunks is there."""
     chunks = of_kinds(of_class(timeline.events, 0), [EventKind.CHUNK, EventKind.SEND])
     streams = range(COMPUTE_STREAM + 1, COMPUTE_STREAM + 1 + len(timeline.dims))
     each = (chunks.where(chunks.stream == stream) for stream in streams)
-    return tuple(DimensionTraffic(int(c.size_bytes.sum()), union_ns(c.start_ns, c.end_ns)) for c in each)
+    return [(int(c.size_bytes.sum()), union_ns(c.start_ns, c.end_ns)) for c in each]
 
 
 def shares_of_time(

@@ -23,33 +23,16 @@ from numpy.typing import NDArray
 from simcore.errors import InputError
 from simcore.workload import kineto
 from simcore.workload.archives import documents
-from simcore.workload.chakra.convert.sequences import matches
 from simcore.workload.chakra.pytorch_form import Op, is_host_trace, parse_host
-from simcore.workload.kineto import PRODUCTS, TYPES, Collective, KinetoTrace, product_of, ranked, read_kineto
+from simcore.workload.kineto import PRODUCTS, TYPES, Collective, HostUse, KinetoTrace, product_of
+from simcore.workload.kineto_reader import ranked, read_kineto
+from simcore.workload.order import matches
 
 Column = NDArray[np.int64]
 ENOUGH = 0.8  # share of the operations that must be operators of the profile
 USER_SCOPE = 7  # ranges that the program names; the profiler keeps them apart from operators
 GROUPS = "## process_group:init ##"
 NUMBER = re.compile(r"\d+")
-
-
-class HostUse(Struct, frozen=True):
-    """What a host execution trace gave: `found` of its `operations` are `operators` of the profile.
-
-    There are more operators than operations found where an iteration that it recorded repeats, in so many `stretches`.
-    `products` and `collectives` got shapes and sizes from it; of the `unsized` communication kernels none is known.
-    """
-
-    file: str
-    matched_by: str
-    operations: int
-    found: int
-    operators: int
-    stretches: int
-    products: int = 0
-    collectives: int = 0
-    unsized: int = 0
 
 
 class HostTrace(Struct, frozen=True, eq=False):

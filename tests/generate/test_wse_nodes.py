@@ -14,9 +14,8 @@ from msgspec import structs
 from simcore.errors import InputError
 from simcore.generate.wse.files import dimensions, row
 from simcore.generate.wse.nodes import exchanges, footprint_bytes, operations, steps, totals
-from simcore.generate.wse.ranks import own_batches, split
 from simcore.generate.wse.routing import draw, read_counts, read_routing
-from simcore.generate.wse.settings import read_system
+from simcore.generate.wse.settings import own_batches, read_system, split
 from simcore.model.huggingface import configuration
 from tests.generate.wse import DEEPSEEK, SMALL, SMALL_LLAMA, job, of_run, oracle, rows, system
 

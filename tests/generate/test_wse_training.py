@@ -5,7 +5,7 @@ import pytest
 from msgspec.structs import replace
 
 from simcore.generate.wse.nodes import exchanges, operations, steps
-from simcore.generate.wse.ranks import groups
+from simcore.generate.wse.settings import groups
 from simcore.generate.wse.traffic import matrix, node_step
 from tests.generate.test_wse_nodes import SYSTEMS
 from tests.generate.wse import SMALL_LLAMA, job, rows

@@ -39,7 +39,7 @@ from simcore.workload.chakra.convert import flexflow, pytorch
 from simcore.workload.chakra.groups import read_groups
 from simcore.workload.chakra.summary import summarise
 from simcore.workload.chakra.variants import obfuscate
-from simcore.workload.kineto import read_ranks
+from simcore.workload.kineto_reader import read_ranks
 from tests.laws.inputs import MODEL, NETWORK, Input, archive, inputs
 from tests.laws.inputs import text as encoded
 from tests.network.test_formats import INFRASTRUCTURE, SERVER

@@ -8,7 +8,7 @@ import pytest
 
 from simcore.cli import main
 from simcore.errors import InputError
-from simcore.generate.wse.scope import Scope, Step
+from simcore.generate.wse.operations import Scope, Step
 from simcore.model.huggingface import ARCHITECTURES, FAMILIES, configuration
 from simcore.model.presets import model
 from simcore.model.shape import Experts, total_parameters

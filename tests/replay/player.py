@@ -3,7 +3,7 @@
 import numpy as np
 import simpy
 
-from simcore.replay.graph import EdgeKind, NodeKind
+from simcore.replay.steps.graph import EdgeKind, NodeKind
 
 NEVER = -1
 

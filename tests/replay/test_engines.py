@@ -4,19 +4,24 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from simcore.replay.build import Prepared, build_step
-from simcore.replay.coupling import match_collectives
-from simcore.replay.graph import EdgeKind, GraphBuilder, NodeKind, RankNodes
 from simcore.replay.run import Changes, reordered, replay
+from simcore.replay.steps.build import Prepared, build_step
+from simcore.replay.steps.coupling import match_collectives
+from simcore.replay.steps.graph import EdgeKind, GraphBuilder, NodeKind, RankNodes
 from tests.replay.player import play
 from tests.replay.test_replay_laws import ABLATIONS, programs, traced
 from tests.shared import recording
 
 
+def lasting(graph, durations_ns):
+    return replace(graph, duration_ns=durations_ns)
+
+
 def agree(graph, changes, durations_ns, copies, **more):
     """The same ends; and the same starts, except that a full queue holds the end of a call rather than its start."""
-    passed = replay(graph, changes, durations_ns, copies=copies, **more)
+    passed = replay(lasting(graph, durations_ns), changes, copies=copies, **more)
     start, end = play(graph, changes, durations_ns, copies, **more)
     assert (passed.end_ns == end).all()
     held_at_end = np.isin(np.arange(len(graph.kind)), graph.target[graph.edge_kind == EdgeKind.BACKPRESSURE])
@@ -98,7 +103,7 @@ def test_streams_take_what_threads_launch_in_the_order_of_the_launches(programs,
     lengths = np.where(graph.kind == NodeKind.TASK, graph.duration_ns * factors, graph.duration_ns).astype(np.int64)
     _, end = play(graph, Changes(), lengths, runtime=True)
     for _ in range(40):
-        passed = replay(graph, Changes(), lengths, copies=1)
+        passed = replay(lasting(graph, lengths), Changes(), copies=1)
         changed = reordered(graph, passed)
         if changed is None:
             break
@@ -112,10 +117,10 @@ def test_a_thread_that_comes_first_because_of_a_change_is_served_first():
     """Thread 0 waits for its 100 us task before it launches again; thread 1 launches after 50 us of work."""
     first = [("launch", 100, 0), ("wait",), ("launch", 10, 1)]
     graph = of_threads([first, [("work", 150), ("launch", 400, 1)]])
-    quick = replay(graph, Changes(), graph.duration_ns, copies=1)
+    quick = replay(graph, Changes(), copies=1)
     assert reordered(graph, quick) is None
     slow = np.where(graph.duration_ns == 100, 1000, graph.duration_ns)
-    changed = reordered(graph, replay(graph, Changes(), slow, copies=1))
+    changed = reordered(graph, replay(lasting(graph, slow), Changes(), copies=1))
     assert changed is not None
-    ends = [int(replay(one, Changes(), slow, copies=1).end_ns.max()) for one in (graph, changed)]
+    ends = [int(replay(lasting(one, slow), Changes(), copies=1).end_ns.max()) for one in (graph, changed)]
     assert ends[1] == ends[0] - 401  # no longer behind that task and the gap after it

@@ -7,13 +7,13 @@ import pytest
 
 from simcore.cli import main
 from simcore.errors import InputError
-from simcore.replay.rank import RankView
 from simcore.replay.run import Changes
 from simcore.replay.session import replay_traces
+from simcore.replay.steps.rank import RankView
 from simcore.replay.views.workloads import to_chakra, to_workload_text
 from simcore.replay.whatif.products import width_factors
 from simcore.workload.host_trace import read_recorded
-from simcore.workload.kineto import read_ranks
+from simcore.workload.kineto_reader import read_ranks
 from tests.profiles_of_steps import recorded
 from tests.shared import recording, shared
 

@@ -6,7 +6,7 @@ from simcore.replay.kinds import categories, kind_of_name, plain
 from simcore.replay.run import Changes
 from simcore.replay.session import replay_traces
 from simcore.replay.views.report import to_dict
-from simcore.workload.kineto import read_kineto
+from simcore.workload.kineto_reader import read_kineto
 from tests.profiles_of_steps import recorded
 
 # Names as the libraries' sources and public traces have them.

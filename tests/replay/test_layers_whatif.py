@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from simcore.errors import InputError
-from simcore.replay.device import SHORT_GAP_NS
-from simcore.replay.rank import RankView
 from simcore.replay.run import Changes
 from simcore.replay.session import replay_traces
+from simcore.replay.steps.device import SHORT_GAP_NS
+from simcore.replay.steps.rank import RankView
 from simcore.replay.views.report import to_dict
 from simcore.replay.whatif import changes
 from simcore.replay.whatif.layers import find_layers
-from simcore.workload.kineto import read_kineto
+from simcore.workload.kineto_reader import read_kineto
 from tests.profiles_of_steps import recorded
 from tests.shared import recording
 

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from simcore.replay.build import Prepared, build_step
-from simcore.replay.coupling import match_collectives
-from simcore.replay.graph import EdgeKind, GraphBuilder, NodeKind, RankNodes
 from simcore.replay.run import MOST_COPIES, Changes, replay, steady
 from simcore.replay.session import replay_traces
+from simcore.replay.steps.build import Prepared, build_step
+from simcore.replay.steps.coupling import match_collectives
+from simcore.replay.steps.graph import EdgeKind, GraphBuilder, NodeKind, RankNodes
 from simcore.replay.views.breakdown import critical_path, critical_tasks, idle_causes, predicted, taken
 from tests.shared import recording
 
@@ -50,10 +50,11 @@ def shorter(graph, random, factor):
 
 def never_later(graph, changed, durations_ns, copies=COPIES):
     """No node of any copy starts or ends later; if both settle, the step takes no longer."""
-    before, after = replay(graph, Changes(), copies=copies), replay(changed, Changes(), durations_ns, copies=copies)
+    changed = replace(changed, duration_ns=durations_ns)
+    before, after = replay(graph, Changes(), copies=copies), replay(changed, Changes(), copies=copies)
     assert (after.start_ns <= before.start_ns).all()
     assert (after.end_ns <= before.end_ns).all()
-    settled = replay(graph, Changes()), replay(changed, Changes(), durations_ns)
+    settled = replay(graph, Changes()), replay(changed, Changes())
     if all(schedule.copies < MOST_COPIES for schedule in settled):
         assert steady(changed, settled[1], 0) <= steady(graph, settled[0], 0)
 

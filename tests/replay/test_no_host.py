@@ -8,7 +8,7 @@ from simcore.replay.run import Changes
 from simcore.replay.session import replay_traces
 from simcore.replay.views.breakdown import critical_path, sides
 from simcore.replay.whatif.changes import kinds
-from simcore.workload.kineto import read_kineto
+from simcore.workload.kineto_reader import read_kineto
 from tests.profiles_of_steps import Recorder
 
 STEPS = 3

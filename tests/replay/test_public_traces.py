@@ -8,7 +8,7 @@ from simcore.errors import InputError
 from simcore.replay.run import Changes
 from simcore.replay.session import replay_traces
 from simcore.replay.views.report import to_dict
-from simcore.workload.kineto import read_ranks
+from simcore.workload.kineto_reader import read_ranks
 from tests.shared import recording, shared
 
 NO_MARKS, NO_LAUNCH = "no ProfilerStep marks", "have no recorded launch"

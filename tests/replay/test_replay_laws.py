@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 
 from simcore.api import run
 from simcore.errors import InputError, SimcoreError
-from simcore.replay.build import Prepared, build_step
 from simcore.replay.run import Changes, replay
 from simcore.replay.session import replay_traces
+from simcore.replay.steps.build import Prepared, build_step
 from simcore.replay.views.report import to_dict
 from simcore.replay.views.trial import VARIANTS, ablations
 from simcore.replay.views.workloads import to_chakra, to_workload_text
 from simcore.replay.whatif.changes import overlap, scale, straggler
 from simcore.replay.whatif.retiming import Degree, Retimed
-from simcore.workload.kineto import read_kineto
+from simcore.workload.kineto_reader import read_kineto
 from tests.profiles_of_steps import recorded
 from tests.shared import recording
 

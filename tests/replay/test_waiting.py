@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from simcore.replay.build import Prepared
 from simcore.replay.run import Changes
 from simcore.replay.session import replay_traces
+from simcore.replay.steps.build import Prepared
 from simcore.replay.views.breakdown import critical_path
 from simcore.replay.whatif.changes import kinds
 from simcore.system.collectives.nccl import FABRICS, collective_s
-from simcore.workload.kineto import read_kineto
+from simcore.workload.kineto_reader import read_kineto
 from simcore.workload.model import CollectiveKind
 from tests.profiles_of_steps import Recorder
 

@@ -13,7 +13,7 @@ from simcore.replay.session import replay_traces
 from simcore.replay.whatif.changes import scale
 from simcore.report.artefacts import write_timeline
 from simcore.report.model import Report
-from simcore.report.selection import Selection
+from simcore.report.timelines.selection import Selection
 from tests.replay.written import machine, step, traces
 from tests.timelines import report
 

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from simcore.report.kineto import kineto_traces
-from simcore.workload.kineto import read_kineto
+from simcore.report.timelines.kineto import kineto_traces
+from simcore.workload.kineto_reader import read_kineto
 
 MODEL = {
     "hidden_size": 512, "num_attention_heads": 8, "ffn_hidden_size": 1024, "seq_length": 256, "vocab_size": 1024,

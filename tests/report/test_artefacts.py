@@ -12,7 +12,7 @@ from simcore.report.archive import events_npz, read_archive, read_report
 from simcore.report.artefacts import TIMELINES, write_directory, write_timeline
 from simcore.report.compare import compare
 from simcore.report.model import Report
-from simcore.report.selection import Selection
+from simcore.report.timelines.selection import Selection
 from simcore.timeline.events import COLUMNS
 from tests.timelines import data_parallel, messages, pipelined, report, timelines
 

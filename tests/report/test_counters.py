@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import simcore
-from simcore.report.chrome import chrome_json
 from simcore.report.model import Report
-from simcore.report.selection import Limits, Selection, View, choose
-from simcore.report.tracks import busiest_links, samples
+from simcore.report.timelines.chrome import chrome_json
+from simcore.report.timelines.selection import Limits, Selection, View, choose
+from simcore.report.timelines.tracks import busiest_links, samples
 from simcore.timeline.breakdown import union_ns
 from simcore.timeline.events import EventKind
 from tests.timelines import data_parallel

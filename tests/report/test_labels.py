@@ -18,7 +18,7 @@ from simcore.network.topology.links import LinkGraph
 from simcore.report.gantt import stages_figure, timeline_figure
 from simcore.report.links import links_figure
 from simcore.report.plots import breakdown_figure, styled
-from simcore.report.selection import Limits, Selection, choose
+from simcore.report.timelines.selection import Limits, Selection, choose
 from simcore.report.wafer_figure import matrix_figure, slowdown_figure
 from simcore.sweep.pictures import scaling_figure, study_figure, trade_figure
 

@@ -3,7 +3,7 @@
 import numpy as np
 from hypothesis import given
 
-from simcore.report.html import overview
+from simcore.report.timelines.html import overview
 from simcore.timeline.breakdown import breakdown
 from tests.timelines import data_parallel, timelines
 

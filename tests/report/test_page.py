@@ -10,11 +10,11 @@ from hypothesis import given, settings
 
 import simcore
 from simcore.report.artefacts import write_timeline
-from simcore.report.html import page
 from simcore.report.model import Report
-from simcore.report.selection import Limits, Selection, choose
 from simcore.report.text import render
-from simcore.report.tracks import busiest_links
+from simcore.report.timelines.html import page
+from simcore.report.timelines.selection import Limits, Selection, choose
+from simcore.report.timelines.tracks import busiest_links
 from tests.timelines import enormous, messages, report, timelines
 
 EVIL = "<script>window.hacked = 1</script></script><img src=x onerror='window.hacked=1'>"

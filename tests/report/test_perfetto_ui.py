@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 import simcore
-from simcore.report.chrome import chrome_json
 from simcore.report.model import Report
-from simcore.report.perfetto import perfetto_trace
-from simcore.report.selection import Limits, Selection, choose
-from simcore.report.tracks import busiest_links, lay_out
+from simcore.report.timelines.chrome import chrome_json
+from simcore.report.timelines.perfetto import perfetto_trace
+from simcore.report.timelines.selection import Limits, Selection, choose
+from simcore.report.timelines.tracks import busiest_links, lay_out
 from simcore.timeline.events import EventKind
 from tests.timelines import data_parallel, messages, pipelined
 

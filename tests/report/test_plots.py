@@ -13,7 +13,7 @@ from simcore.report.links import links_figure
 from simcore.report.model import Report
 from simcore.report.palette import BREAKDOWN, DIMENSIONS, FAMILIES, PHASES, text_on
 from simcore.report.plots import breakdown_figure, image, styled
-from simcore.report.selection import Limits, Selection, choose
+from simcore.report.timelines.selection import Limits, Selection, choose
 from tests.timelines import data_parallel, report, timelines
 
 # Linear RGB as a deuteranope or protanope sees it (Vienot, Brettel, Mollon 1999)

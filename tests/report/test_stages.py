@@ -4,7 +4,7 @@ import pytest
 
 import simcore
 from simcore.report.artefacts import write_timeline
-from simcore.report.selection import parse_selection
+from simcore.report.timelines.selection import parse_selection
 
 HEADER = "HYBRID_TRANSFORMER model_parallel_NPU_group: 1 ep: 1 pp: 2 vpp: 1 ga: 3 all_gpus: 8 pp_comm: 8\n4\n"
 END = "gradient_reduce -1 0 NONE 0 0 NONE 0 0 ALLREDUCE 4096 0\n"

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simcore.errors import InputError
-from simcore.report.chrome import chrome_json
 from simcore.report.model import Report
-from simcore.report.perfetto import perfetto_trace
-from simcore.report.selection import Limits, Selection, choose, parse_ranks, parse_window
-from simcore.report.tracks import lanes, lay_out
+from simcore.report.timelines.chrome import chrome_json
+from simcore.report.timelines.perfetto import perfetto_trace
+from simcore.report.timelines.selection import Limits, Selection, choose, parse_ranks, parse_window
+from simcore.report.timelines.tracks import lanes, lay_out
 from simcore.workload.chakra.writer import varint
 from tests.timelines import data_parallel, timelines
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from simcore.errors import InputError
 from simcore.workload.archives import documents
 from simcore.workload.host_trace import joined, read_host_trace, read_recorded
-from simcore.workload.kineto import read_kineto, read_ranks
+from simcore.workload.kineto_reader import read_kineto, read_ranks
 from tests.shared import shared
 
 LINEAR = ("linear_kineto.json.gz", "linear_et.json.gz")

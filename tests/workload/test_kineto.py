@@ -8,7 +8,8 @@ import tarfile
 import pytest
 
 from simcore.errors import InputError
-from simcore.workload.kineto import KERNEL, read_kineto, read_ranks
+from simcore.workload.kineto import KERNEL
+from simcore.workload.kineto_reader import read_kineto, read_ranks
 from tests.profiles_of_steps import recorded
 from tests.shared import shared
 

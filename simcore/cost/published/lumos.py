@@ -36,12 +36,12 @@ from simcore.replay.pipelines.stages import Recorded
 from simcore.replay.run import Changes
 from simcore.replay.session import replay_traces
 from simcore.replay.whatif.transfers import Interconnect
-from simcore.report.kineto import kineto_traces
 from simcore.report.model import Report
+from simcore.report.timelines.kineto import kineto_traces
 from simcore.system.collectives.nccl import FABRICS
 from simcore.system.config import NCCL, Algorithm, SystemConfig
 from simcore.timeline.breakdown import breakdown
-from simcore.workload.kineto import read_kineto
+from simcore.workload.kineto_reader import read_kineto
 from simcore.workload.model import CollectiveKind
 
 CLUSTER, NODE, BASE = "h100-production", 8, (2, 2, 4)

@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from simcore.generate.wse.ranks import Ints, dispatch_sources, expert_nodes, shared_nodes
-from simcore.generate.wse.settings import System
+from simcore.generate.wse.settings import Ints, System, dispatch_sources, expert_nodes, shared_nodes
 from simcore.model.shape import Experts
 
 Token = tuple[int, int]  # sequence, position

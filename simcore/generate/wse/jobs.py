@@ -14,8 +14,8 @@ from simcore.documents import Node, read
 from simcore.errors import InputError, Location, Problems
 from simcore.generate.wse.exchange import Routed
 from simcore.generate.wse.nodes import Job, exchanges, steps
+from simcore.generate.wse.operations import Step
 from simcore.generate.wse.routing import read_counts, read_routing
-from simcore.generate.wse.scope import Step
 from simcore.generate.wse.settings import parse_layers, parse_nodes, read_system
 from simcore.model.plan import check_sizes
 from simcore.model.presets import SHIPPED

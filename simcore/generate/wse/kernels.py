@@ -16,7 +16,7 @@ from msgspec import Struct
 from simcore.generate.wse.layout import UNPLACED, Banks, bank_bytes, blocks, runs, tiled, unplaced
 from simcore.generate.wse.operations import Operation
 from simcore.generate.wse.program import Program
-from simcore.generate.wse.ranks import split
+from simcore.generate.wse.settings import split
 from simcore.generate.wse.tiling import Tiling
 
 

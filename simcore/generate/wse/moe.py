@@ -8,9 +8,8 @@ from math import ceil
 import numpy as np
 
 from simcore.generate.wse.exchange import SHARED, Exchange, Token
-from simcore.generate.wse.operations import Operation, Part
+from simcore.generate.wse.operations import Block, Operation, Part, Rows, Scope, owned
 from simcore.generate.wse.rows import gated
-from simcore.generate.wse.scope import Block, Rows, Scope, owned
 from simcore.generate.wse.transport import TRANSPORTS, Piece, Transport
 from simcore.model.shape import Experts
 

@@ -10,12 +10,22 @@ from msgspec.structs import replace
 
 from simcore.generate.wse.exchange import Exchange, Routed
 from simcore.generate.wse.moe import mixture
-from simcore.generate.wse.operations import MOVEMENT, Operation, Owner, Part, tensor
-from simcore.generate.wse.ranks import Ints
+from simcore.generate.wse.operations import (
+    MOVEMENT,
+    Block,
+    Operation,
+    Owner,
+    Part,
+    Rows,
+    Scope,
+    Step,
+    layer_number,
+    owned,
+    tensor,
+)
 from simcore.generate.wse.routing import Routing, draw
 from simcore.generate.wse.rows import attention, dense, head
-from simcore.generate.wse.scope import Block, Rows, Scope, Step, layer_number, owned
-from simcore.generate.wse.settings import System
+from simcore.generate.wse.settings import Ints, System
 from simcore.generate.wse.training import backward
 from simcore.model.plan import split
 from simcore.model.shape import Model

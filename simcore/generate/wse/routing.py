@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from simcore.documents import location_of, read_text
 from simcore.errors import InputError, Location
-from simcore.generate.wse.ranks import Ints
+from simcore.generate.wse.settings import Ints
 from simcore.model.shape import Experts, Model
 
 MOST_TOKENS, MOST_ROUTED = 1 << 44, 1 << 26

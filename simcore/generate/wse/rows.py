@@ -7,8 +7,7 @@ from functools import lru_cache
 from math import ceil, prod
 from typing import Any
 
-from simcore.generate.wse.operations import ATTENTION, Operation
-from simcore.generate.wse.scope import Block, Rows, Scope
+from simcore.generate.wse.operations import ATTENTION, Block, Operation, Rows, Scope
 from simcore.library import table
 
 Sizes = tuple[tuple[str, int], ...]

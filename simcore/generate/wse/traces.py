@@ -13,9 +13,8 @@ from simcore.generate.wse.exchange import Routed
 from simcore.generate.wse.kernels import Core, attention, product, total
 from simcore.generate.wse.layout import Banks, unplaced
 from simcore.generate.wse.nodes import Job, operations
-from simcore.generate.wse.operations import ATTENTION, LINEAR, TOGETHER, Operation, tensor
+from simcore.generate.wse.operations import ATTENTION, LINEAR, TOGETHER, Operation, Step, tensor
 from simcore.generate.wse.program import Program
-from simcore.generate.wse.scope import Step
 from simcore.generate.wse.tiling import Tiling
 from simcore.generate.wse.wires import Wires, receivers
 

@@ -13,9 +13,8 @@ import numpy as np
 from simcore.errors import InputError
 from simcore.generate.wse.exchange import Routed
 from simcore.generate.wse.nodes import Job, operations
-from simcore.generate.wse.operations import Operation
-from simcore.generate.wse.ranks import Ints, split
-from simcore.generate.wse.scope import Step
+from simcore.generate.wse.operations import Operation, Step
+from simcore.generate.wse.settings import Ints, split
 from simcore.workload.wafer import Flows, NodeStep, Phase
 
 Flow = tuple[int, int, int, int]  # source, target, bytes, number of the multicast tree or -1

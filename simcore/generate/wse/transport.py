@@ -10,9 +10,8 @@ from functools import cached_property
 from typing import NamedTuple
 
 from simcore.generate.wse.exchange import SHARED, Exchange, Token
-from simcore.generate.wse.operations import Operation, tensor
-from simcore.generate.wse.ranks import own_batches
-from simcore.generate.wse.scope import Block, Rows, Scope
+from simcore.generate.wse.operations import Block, Operation, Rows, Scope, tensor
+from simcore.generate.wse.settings import own_batches
 
 
 class Piece(NamedTuple):

@@ -12,7 +12,7 @@ from msgspec import Struct
 from simcore.generate.wse.layout import Banks, bank_bytes, runs
 from simcore.generate.wse.operations import Operation
 from simcore.generate.wse.program import Program
-from simcore.generate.wse.ranks import split
+from simcore.generate.wse.settings import split
 
 
 class Wires(Struct, frozen=True):

@@ -22,8 +22,8 @@ import numpy as np
 from msgspec import Struct
 
 from simcore.errors import InputError
-from simcore.replay.device import SHORT_GAP_NS
 from simcore.replay.session import StepReplay
+from simcore.replay.steps.device import SHORT_GAP_NS
 from simcore.replay.views.workloads import collectives
 from simcore.replay.whatif.layers import NamedRange, model_order
 from simcore.replay.whatif.retiming import roles

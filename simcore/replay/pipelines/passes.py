@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 from msgspec import Struct
 
-from simcore.replay.rank import RankView
+from simcore.replay.steps.rank import RankView
 from simcore.replay.whatif.layers import NamedRange
 from simcore.replay.whatif.repetition import UnclearError, repetitions
 from simcore.replay.whatif.retiming import role_of

@@ -10,9 +10,9 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from simcore.library import table
-from simcore.replay.graph import EdgeKind, NodeKind
 from simcore.replay.kinds import COMMUNICATION
 from simcore.replay.session import StepReplay
+from simcore.replay.steps.graph import EdgeKind, NodeKind
 from simcore.timeline.breakdown import Breakdown, filled, shares
 from simcore.workload.kineto import Column
 

@@ -9,17 +9,17 @@ from pathlib import Path
 import numpy as np
 
 from simcore.files import make_folder
-from simcore.replay.graph import EdgeKind
 from simcore.replay.session import Replay, StepReplay
+from simcore.replay.steps.graph import EdgeKind
 from simcore.replay.views.breakdown import played
 from simcore.replay.views.report import Utilisation, answer, typical_step, utilisation, warnings
-from simcore.report.chrome import chrome_json
 from simcore.report.gantt import timeline_figure
-from simcore.report.html import page
 from simcore.report.model import Input, Report
-from simcore.report.perfetto import perfetto_trace
 from simcore.report.plots import image, titled
-from simcore.report.selection import View
+from simcore.report.timelines.chrome import chrome_json
+from simcore.report.timelines.html import page
+from simcore.report.timelines.perfetto import perfetto_trace
+from simcore.report.timelines.selection import View
 from simcore.timeline.events import NO_LAYER, Curve, EventBuffer, EventKind, Timeline
 from simcore.units import format_ns
 from simcore.workload.chakra.writer import write_files

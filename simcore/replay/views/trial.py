@@ -14,10 +14,10 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from simcore.replay.build import Prepared
-from simcore.replay.graph import StepGraph
 from simcore.replay.run import NULL, UNAIDED, Changes
 from simcore.replay.session import RecordedStep, replay_prepared
+from simcore.replay.steps.build import Prepared
+from simcore.replay.steps.graph import StepGraph
 from simcore.timeline.events import FOREVER
 
 

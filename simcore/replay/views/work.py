@@ -13,8 +13,8 @@ from msgspec import Struct
 
 from simcore.compute.accelerators import recognised
 from simcore.replay.kinds import COMMUNICATION, kind_of_name
-from simcore.replay.rank import RankView
 from simcore.replay.session import StepReplay
+from simcore.replay.steps.rank import RankView
 from simcore.replay.whatif.products import launched
 from simcore.replay.whatif.transfers import bus_bytes, transfer_of
 from simcore.workload.kineto import MODULE, Intervals

@@ -14,8 +14,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from simcore.errors import InputError
-from simcore.replay.graph import NodeKind
 from simcore.replay.session import Replay, StepReplay
+from simcore.replay.steps.graph import NodeKind
 from simcore.replay.views.report import typical_step
 from simcore.timeline.breakdown import union_ns
 from simcore.workload import model

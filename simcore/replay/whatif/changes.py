@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from simcore.errors import InputError, SimulationError
-from simcore.replay.graph import EDGE_COLUMNS, EdgeKind, NodeKind, StepGraph
-from simcore.replay.rank import RankView
+from simcore.replay.steps.graph import EDGE_COLUMNS, EdgeKind, NodeKind, StepGraph
+from simcore.replay.steps.rank import RankView
 from simcore.replay.whatif.layers import LayerStack, find_layers
 from simcore.replay.whatif.products import width_factors
 from simcore.replay.whatif.repetition import Segment

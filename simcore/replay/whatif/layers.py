@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import Struct
 
 from simcore.errors import InputError
-from simcore.replay.rank import RankView, Window
+from simcore.replay.steps.rank import RankView, Window
 from simcore.replay.whatif.repetition import LEAST_SHARE, Segment, UnclearError, repeated_segments
 from simcore.workload.kineto import KinetoTrace
 

@@ -14,7 +14,7 @@ from simcore.compute.accelerators import Accelerator, recognised
 from simcore.compute.duration import duration
 from simcore.errors import InputError
 from simcore.replay.kinds import ATTENTION
-from simcore.replay.rank import RankView
+from simcore.replay.steps.rank import RankView
 from simcore.workload.kineto import Product
 
 

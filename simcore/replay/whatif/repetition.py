@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from simcore.replay.rank import RankView
+from simcore.replay.steps.rank import RankView
 from simcore.workload.kineto import Column
 
 LEAST_BLOCK = 2  # kernels; one kernel after another is no layer

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from simcore.errors import InputError
 from simcore.library import table
-from simcore.replay.graph import EdgeKind, NodeKind, StepGraph
-from simcore.replay.rank import RankView
+from simcore.replay.steps.graph import EdgeKind, NodeKind, StepGraph
+from simcore.replay.steps.rank import RankView
 from simcore.replay.whatif.products import shard_factors
 from simcore.replay.whatif.transfers import Interconnect, Transfer, bus_bytes, transfer_of
 from simcore.system.collectives import ROOTED

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from simcore.errors import InputError, SimulationError
-from simcore.replay.graph import EDGE_COLUMNS, NODE_COLUMNS, EdgeKind, NodeKind, RankNodes, StepGraph
+from simcore.replay.steps.graph import EDGE_COLUMNS, NODE_COLUMNS, EdgeKind, NodeKind, RankNodes, StepGraph
 from simcore.replay.whatif.repetition import Segment
 
 Mask = NDArray[np.bool_]

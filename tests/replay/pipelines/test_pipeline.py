@@ -17,9 +17,9 @@ from simcore.replay.pipelines.pipeline import Rebuilt
 from simcore.replay.run import Changes
 from simcore.replay.session import replay_traces
 from simcore.replay.whatif.transfers import Interconnect
-from simcore.report.kineto import kineto_traces
 from simcore.report.model import Report
-from simcore.workload.kineto import read_kineto
+from simcore.report.timelines.kineto import kineto_traces
+from simcore.workload.kineto_reader import read_kineto
 from simcore.workload.model import Phase
 from tests.replay.written import machine, step, traces
 

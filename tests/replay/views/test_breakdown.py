@@ -3,7 +3,7 @@
 from simcore.replay.run import Changes
 from simcore.replay.session import replay_traces
 from simcore.replay.views.breakdown import critical_path, critical_tasks, host_share, sides
-from simcore.workload.kineto import read_kineto
+from simcore.workload.kineto_reader import read_kineto
 from tests.profiles_of_steps import recorded
 
 REDUCE = ("launch", "ncclAllReduce", 50, 21, 7)

@@ -7,7 +7,7 @@ import pytest
 
 from simcore.cli import main
 from simcore.replay.views.compare import compare_traces
-from simcore.workload.kineto import read_kineto
+from simcore.workload.kineto_reader import read_kineto
 from tests.shared import shared
 
 TRACES = Path(__file__).parents[3] / "docs" / "traces"

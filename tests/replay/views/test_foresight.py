@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from simcore.replay.build import Prepared
+from simcore.replay.steps.build import Prepared
 from simcore.replay.views.trial import foresight
-from simcore.workload.kineto import read_kineto
+from simcore.workload.kineto_reader import read_kineto
 from tests.profiles_of_steps import Recorder
 from tests.shared import shared
 from tools.replay_validation import tables

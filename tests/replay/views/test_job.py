@@ -8,7 +8,7 @@ from simcore import api
 from simcore.replay.run import Changes
 from simcore.replay.session import replay_traces
 from simcore.replay.views.job import job
-from simcore.workload.kineto import read_kineto
+from simcore.workload.kineto_reader import read_kineto
 from tests.profiles_of_steps import Recorder
 from tests.replay.written import machine, step, traces
 

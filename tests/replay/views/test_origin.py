@@ -5,7 +5,7 @@ import json
 from simcore.replay.run import Changes
 from simcore.replay.session import replay_traces
 from simcore.replay.views.work import Origin, origin_of
-from simcore.workload.kineto import read_kineto
+from simcore.workload.kineto_reader import read_kineto
 from tests.profiles_of_steps import Recorder
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from simcore.replay.run import UNAIDED
 from simcore.replay.session import replay_traces
 from simcore.replay.whatif.changes import cuda_graphs, fused
-from simcore.workload.kineto import read_kineto
+from simcore.workload.kineto_reader import read_kineto
 from tests.profiles_of_steps import LAUNCH_US, recorded
 
 

@@ -9,7 +9,8 @@ from simcore.replay.run import Changes
 from simcore.replay.session import replay_traces
 from simcore.replay.whatif.changes import width
 from simcore.replay.whatif.products import widths
-from simcore.workload.kineto import Product, read_kineto
+from simcore.workload.kineto import Product
+from simcore.workload.kineto_reader import read_kineto
 from tests.profiles_of_steps import Recorder
 from tests.shared import recording
 

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from simcore.replay.rank import Window
+from simcore.replay.steps.rank import Window
 from simcore.replay.whatif.layers import layer_number, model_order, named_ranges
-from simcore.workload.kineto import read_kineto
+from simcore.workload.kineto_reader import read_kineto
 
 
 def ranges_of(*named):

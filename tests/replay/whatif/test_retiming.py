@@ -20,7 +20,7 @@ from simcore.replay.views.workloads import to_chakra
 from simcore.replay.whatif.products import shard_factors
 from simcore.replay.whatif.retiming import Degree, Retimed
 from simcore.replay.whatif.transfers import Interconnect, Transfer
-from simcore.workload.kineto import read_kineto, read_ranks
+from simcore.workload.kineto_reader import read_kineto, read_ranks
 from simcore.workload.model import CollectiveKind
 from tests.profiles_of_steps import Recorder
 

@@ -22,9 +22,10 @@ from msgspec.structs import replace
 
 from simcore.errors import InputError
 from simcore.workload.chakra import reader
-from simcore.workload.chakra.convert import sequences
 from simcore.workload.chakra.pytorch_form import Op
-from simcore.workload.kineto import ANNOTATION, CALL, CATEGORIES, OPERATOR, UNREADABLE, complete_events
+from simcore.workload.kineto import ANNOTATION, CALL, CATEGORIES, OPERATOR
+from simcore.workload.kineto_reader import UNREADABLE, complete_events
+from simcore.workload.order import matches
 
 SIDES = {OPERATOR: "host", ANNOTATION: "host", CALL: "calls"} | dict.fromkeys(range(CALL), "device")
 BLOCKING = ("StreamSynchronize", "DeviceSynchronize", "EventSynchronize")
@@ -85,7 +86,7 @@ def _spans(ops: Sequence[Op], host: Sequence[Timed]) -> dict[int, Timed]:
     if known := {by_id[number]: span for number, span in ids if number in by_id}:
         return known
     started = sorted((op for op in ops if op.attributes.get("rf_id")), key=lambda op: int(op.attributes["rf_id"]))
-    pairs = sequences.matches([op.name for op in started], [span.name for span in host])
+    pairs = matches([op.name for op in started], [span.name for span in host])
     if len(pairs) < ENOUGH * len(started):
         return {}
     return {started[one].number: host[other] for one, other in pairs}

@@ -11,8 +11,8 @@ import json
 from collections.abc import Iterator, Mapping
 
 from simcore.report.model import Report
-from simcore.report.selection import View
-from simcore.report.tracks import Track, counters, lay_out, passed
+from simcore.report.timelines.selection import View
+from simcore.report.timelines.tracks import Track, counters, lay_out, passed
 from simcore.timeline.events import NO_LAYER, EventKind, EventTable, Timeline
 from simcore.workload.model import PhaseName
 

@@ -1,4 +1,4 @@
-"""The report as HTML: a file that opens from disk, with an interactive timeline and no network, and a notebook's cell.
+"""The report as HTML: a file that opens from disk, with an interactive timeline and no network.
 
 The page's parts are the files in `page/`. Everything from inputs travels as JSON and becomes text nodes only; a content
 security policy forbids every request. Slices travel as columns, compressed, in base64.
@@ -11,31 +11,27 @@ import json
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.report.document import ReportDocument
+from simcore.report.model import Report
 from simcore.report.palette import BREAKDOWN, FAMILIES, text_on
-from simcore.report.selection import View, rank_label
-from simcore.report.tables import helps, joined, layer_rows, per_iteration, top_layers
+from simcore.report.tables import joined, layer_rows, per_iteration
 from simcore.report.text import EXPOSED_DEFINITIONS, dominating, headline
-from simcore.report.tracks import BusyLink, Track, busiest_links, colours, lay_out, meanings
+from simcore.report.timelines.selection import View, rank_label
+from simcore.report.timelines.tracks import BusyLink, Track, busiest_links, colours, lay_out, meanings
 from simcore.timeline.breakdown import COMMUNICATION, COMPUTING, operation_totals, shares_of_time
 from simcore.timeline.events import NO_LAYER, EventKind, Timeline
 from simcore.units import SIZES, TIMES
 from simcore.workload.model import PhaseName
 
-if TYPE_CHECKING:
-    from simcore.report.model import Report
-
 Ints = NDArray[np.int64]
 Shares = NDArray[np.float64]
 
-PARTS = Path(__file__).parent / "page"
+PARTS = Path(__file__).parents[1] / "page"
 SCRIPTS = ("summary.js", "timeline.js", "overview.js", "controls.js")
 NAMING = ("workload", "topology")  # inputs that name the run
 MOST_ROWS, NUM_BINS = 256, 400  # of the overview
@@ -246,29 +242,3 @@ def overview(timeline: Timeline, names: Mapping[int, str] | None = None) -> Over
 def _bytes(shares: Shares) -> str:
     levels = np.clip(np.rint(255 * shares), 0, 255).astype(np.uint8)
     return base64.b64encode(levels.tobytes()).decode()
-
-
-NUM_LAYERS = 15
-LEAST_SHARE = 0.06  # of the bar that has room for its figure
-BAR = "display:flex;height:1.7em;max-width:60em;font-size:85%;line-height:1.7em;text-align:center"
-
-
-def notebook_html(document: ReportDocument) -> str:
-    """The report as HTML; everything from inputs is escaped."""
-    each = per_iteration(document)
-    said = "<br>".join(map(escape, dominating(each).splitlines()))
-    told = (helps(each), top_layers(each, NUM_LAYERS))
-    tables = "".join(f"<p>{table.title}</p>{table.html()}" for table in told if table.rows)
-    return f"<p><b>{escape(headline(document))}</b><br>{said}</p>{_bar(document)}{tables}"
-
-
-def _bar(document: ReportDocument) -> str:
-    """The four shares beside each other."""
-    whole, shares = max(document["time_ns"], 1), dict(document["breakdown"])
-    parts = []
-    for key, (label, colour) in BREAKDOWN.items():
-        share = int(str(shares[key])) / whole
-        style = f"flex:{share:.6f} 0 0;background:{colour};color:{text_on(colour)};overflow:hidden"
-        figure = f"{share:.1%}" if share >= LEAST_SHARE else ""
-        parts.append(f'<div style="{style}" title="{label}: {share:.1%}">{figure}</div>')
-    return f'<div style="{BAR}">{"".join(parts)}</div>'

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from simcore.report.palette import DIMENSIONS, FAMILIES, PHASES
 from simcore.report.queues import deepest, most_waiting
-from simcore.report.selection import View
 from simcore.report.text import PHASE_WORDS
+from simcore.report.timelines.selection import View
 from simcore.timeline.breakdown import coverage, merge
 from simcore.timeline.events import COMPUTE_STREAM, Curve, EventKind, EventTable, LinkTable, Timeline
 

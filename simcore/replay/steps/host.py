@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 from msgspec import Struct
 
-from simcore.replay.device import LaunchQueue
-from simcore.replay.graph import EdgeKind, GraphBuilder, NodeKind
-from simcore.replay.rank import NOWHERE, RankView, Window
+from simcore.replay.steps.device import LaunchQueue
+from simcore.replay.steps.graph import EdgeKind, GraphBuilder, NodeKind
+from simcore.replay.steps.rank import NOWHERE, RankView, Window
 
 # As CUDA, HIP, and Intel's unified runtime and Level Zero call them.
 DEVICE_SYNC = re.compile(r"(cuda|hip)DeviceSynchronize|(cu|hip)CtxSynchronize")

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from simcore.errors import SimulationError
-from simcore.replay.coupling import Match, transfers
-from simcore.replay.device import Delays, LaunchQueue
-from simcore.replay.graph import EdgeKind, GraphBuilder, NodeKind, RankNodes, StepGraph
-from simcore.replay.host import HostNodes, find_syncs
-from simcore.replay.rank import NOWHERE, RankView
+from simcore.replay.steps.coupling import Match, transfers
+from simcore.replay.steps.device import Delays, LaunchQueue
+from simcore.replay.steps.graph import EdgeKind, GraphBuilder, NodeKind, RankNodes, StepGraph
+from simcore.replay.steps.host import HostNodes, find_syncs
+from simcore.replay.steps.rank import NOWHERE, RankView
 from simcore.workload.kineto import KinetoTrace
 
 

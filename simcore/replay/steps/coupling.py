@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import Struct
 
 from simcore.compute.accelerators import recognised
-from simcore.replay.rank import RankView
+from simcore.replay.steps.rank import RankView
 from simcore.replay.whatif.transfers import Transfer, transfer_of
 from simcore.system.collectives.nccl import FABRICS, Fabric, collective_s
 from simcore.workload.model import CollectiveKind

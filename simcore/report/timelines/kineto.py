@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from simcore.errors import InputError
-from simcore.report.chrome import microseconds
 from simcore.report.model import Report
-from simcore.report.program import COMPUTE, Kernel, Program, Said, program_of
-from simcore.report.selection import View
+from simcore.report.timelines.chrome import microseconds
+from simcore.report.timelines.program import COMPUTE, Kernel, Program, Said, program_of
+from simcore.report.timelines.selection import View
 from simcore.workload.model import Group
 
 COMPUTE_STREAM, OTHER_STREAMS = 7, 16

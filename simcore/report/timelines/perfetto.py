@@ -15,8 +15,8 @@ from functools import lru_cache
 import numpy as np
 
 from simcore.report.model import Report
-from simcore.report.selection import View
-from simcore.report.tracks import Track, counters, lay_out, passed
+from simcore.report.timelines.selection import View
+from simcore.report.timelines.tracks import Track, counters, lay_out, passed
 from simcore.timeline.events import NO_LAYER, Curve, EventKind, EventTable, Timeline
 from simcore.workload.chakra.writer import varint
 from simcore.workload.model import PhaseName

@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from simcore.replay.rank import RankView
+from simcore.replay.steps.rank import RankView
 from simcore.workload.kineto import KERNEL, Column
 
 # Figures of the trial in reference/lumos.md section 5; all on the scale of a launch (about 10 us).

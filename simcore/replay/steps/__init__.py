@@ -1,0 +1,1 @@
+"""From a recorded trace to the dependency graph of one of its steps."""

@@ -1,0 +1,1 @@
+"""A run's timeline for every viewer: what part of it is shown, on which tracks, and a file for each format."""
