@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from simcore.errors import InputError, Location, Problem, Problems, SimcoreError, closest
 from simcore.files import read_bytes
-from simcore.peers import refuse_foreign
+from simcore.peers import HEAD, refuse_foreign
 
 T = TypeVar("T")
 MAX_DOCUMENT_BYTES = 64 << 20
@@ -227,6 +227,7 @@ def read_json(content: bytes, file: str, expected: str = "") -> Any:
     try:
         return json.loads(content)
     except (ValueError, RecursionError) as error:
+        refuse_foreign(content[:HEAD].decode("latin-1"), file)
         place = Location(file, getattr(error, "lineno", 0), getattr(error, "colno", 0))
         raise InputError.at(place, f"not well-formed JSON: {error}", expected=expected) from error
 

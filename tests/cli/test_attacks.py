@@ -353,3 +353,20 @@ def test_a_file_in_utf_16_is_told_what_it_is(words, tmp_path, capsys):
 def test_a_text_is_no_trace(tmp_path, capsys):
     (tmp_path / "w.et").write_text("DATA\n1\nfirst -1 1 NONE 0 1 NONE 0 1 NONE 0 1\n")
     assert "this is a text workload" in refused(capsys, ["trace", "info", f"{tmp_path}/w.et"])
+
+
+def test_a_study_of_a_search_and_a_configuration_are_told_what_they_are(tmp_path, capsys):
+    (tmp_path / "s.yaml").write_text("model: gpt-1.7b\ncluster: h100\n" + STUDY)
+    (tmp_path / "net.yaml").write_text("topology: [Ring]\nnpus_count: [2]\n")
+    for words in ("sweep", "run", "run --topology ring8 --workload"):
+        assert "this is a study of simcore search" in refused(capsys, [*words.split(), f"{tmp_path}/s.yaml"])
+    for words in ("validate --data", "generate megatron --world_size 8 --model", "replay docs/traces --host"):
+        assert "this is a topology" in refused(capsys, [*words.split(), f"{tmp_path}/net.yaml"])
+
+
+def test_groups_without_effect_and_a_folder_as_a_prefix_are_told(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "g.json").write_text("{}")
+    assert main(["run", "--workload", "dlrm", "--topology", "ring8", "--comm-groups", "g.json"]) == 0
+    assert "--comm-groups changes nothing" in capsys.readouterr().err
+    assert "this is a folder" in refused(capsys, ["convert", "w.txt", ".", "--npus", "4"])
