@@ -317,6 +317,8 @@ def _run(
         warnings += (f"the workload's header says {there}: it is run on those of the topology",)
     if machine.npus == 1:
         warnings += ("the machine has one NPU: nothing is sent",)
+    if rows and asked.comm_groups:
+        warnings += ("--comm-groups changes nothing: the groups of a text follow from its header",)
     if not timeline.time_ns:
         warnings += ("the workload computes nothing and sends nothing: it takes no time",)
     drawn = spread_of(noise.seed, asked.jitter, [timeline.time_ns, *others]) if noise else None

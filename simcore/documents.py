@@ -9,14 +9,15 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterator
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 from simcore.errors import InputError, Location, Problem, Problems, SimcoreError, closest
 from simcore.files import read_bytes
-from simcore.peers import refuse_foreign
+from simcore.peers import HEAD, refuse_foreign
 
 T = TypeVar("T")
 MAX_DOCUMENT_BYTES = 64 << 20
@@ -124,11 +125,20 @@ class Node:
         try:
             return find(name)
         except InputError as error:
-            first = error.problems[0]
-            if first.location.line:  # a place in the file that is named
-                raise
-            told = (first.message, first.expected, first.found or repr(name), first.hint, len(name))
-            raise InputError(self._problem_at(self.line, self.column, *told)) from error
+            raise placed(error, (), self) from error
+
+    def spellings(self) -> tuple[str, str]:
+        """A name as it stands, and as the path of a file beside the document."""
+        return str(self.value), str(Path(self.file).parent / str(self.value))
+
+    def blamed(self, problem: Problem) -> Problem:
+        """A problem of the option that this value is given for, or of the file that it names, told at this place."""
+        option = problem.location.file.replace("-", "_").partition("__")[2]
+        message = f"{option}: {problem.message}" if option not in ("", self.name) else problem.message
+        plain = not isinstance(self.value, dict | list)
+        found = problem.found or (repr(self.value) if plain else "")
+        width = len(str(self.value)) if plain else 1
+        return self._problem_at(self.line, self.column, message, problem.expected, found, problem.hint, width)
 
     def choice(self, choices: dict[str, T] | list[str]) -> T | str | None:
         """One of `choices`: the value of a dict, the text itself of a list; a problem gives None."""
@@ -175,6 +185,21 @@ class Node:
         return parsed
 
 
+def placed(error: InputError, entries: Iterable[Node], otherwise: Node | None = None) -> InputError:
+    """An error of options, or of files that are named, where a document gives them: at the entry of that name or value.
+
+    What no entry gives is told at `otherwise`, or stays as it is; so does what has a line already.
+    """
+    told = []
+    for problem in error.problems:
+        named = problem.location.file
+        words = {named, named.replace("-", "_").removeprefix("__")}
+        about = (node for node in entries if words & {node.name, *node.spellings()})
+        node = None if problem.location.line else next(about, otherwise)
+        told.append(node.blamed(problem) if node else problem)
+    return InputError(told)
+
+
 def _finite(value: float | str) -> float:
     if isinstance(value, str | bool) or not math.isfinite(value):
         raise ValueError(f"expected a finite number, found {value!r}")
@@ -193,6 +218,7 @@ def read_text(path: str | Path) -> str:
             "this is not a text file",
             expected="UTF-8 text",
             found=f"byte {error.object[error.start]:#04x} at offset {error.start}",
+            hint="this is UTF-16: save it as UTF-8" if content[:2] in (BOM_UTF16_LE, BOM_UTF16_BE) else "",
         ) from error
 
 
@@ -201,6 +227,7 @@ def read_json(content: bytes, file: str, expected: str = "") -> Any:
     try:
         return json.loads(content)
     except (ValueError, RecursionError) as error:
+        refuse_foreign(content[:HEAD].decode("latin-1"), file)
         place = Location(file, getattr(error, "lineno", 0), getattr(error, "colno", 0))
         raise InputError.at(place, f"not well-formed JSON: {error}", expected=expected) from error
 

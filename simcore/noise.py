@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simcore.errors import InputError, closest
+from simcore.options import number as as_number
 
 Floats = NDArray[np.float64]
 Words = NDArray[np.uint64]
@@ -112,7 +113,7 @@ def parse_jitter(texts: tuple[str, ...], seed: int) -> Noise:
         name, _, number = rest.partition(":")
         width, example = -1.0, "a width from 0 to 1, for example compute=lognormal:0.02"
         with suppress(ValueError):
-            width = float(number)
+            width = as_number(number, 0)
         for wrong, message, expected in (
             (subject not in SUBJECTS, "jitter of something unknown", closest(subject, SUBJECTS)),
             (subject in found, f"{subject} is given twice", "one of each"),

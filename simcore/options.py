@@ -34,7 +34,8 @@ def whole(value: Any, least: int, most: int | None = None) -> int:
 def number(value: Any, least: float, most: float | None = None) -> float:
     """A number in a range, which is neither infinite nor NaN."""
     try:
-        number = math.nan if isinstance(value, bool) or not str(value).isascii() else float(value)
+        text = str(value)
+        number = math.nan if isinstance(value, bool) or not text.isascii() or "_" in text else float(value)
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not least <= number <= (MOST_FACTOR if most is None else most):

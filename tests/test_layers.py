@@ -25,7 +25,7 @@ ALLOWED = {
     "peers": {"errors", "library"},
     "progress": set(),
     "options": {"errors"},
-    "noise": {"errors"},
+    "noise": {"errors", "options"},
     "workload": BASE,
     "timeline": BASE,
     "compute": BASE | {"workload"},

@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from simcore import files
 from simcore.cli.kinds import Target
 from simcore.cli.progress import Aside, progress
+from simcore.documents import Node, placed
 from simcore.errors import InputError, closest, printable
 
 EXIT_CODES = "Exit codes: 0 done, 1 the run failed, 2 bad input, 3 outside a tolerance, 130 interrupted."
@@ -72,7 +74,10 @@ class Command(click.Command):
         """Do the work, then name what was written."""
         with files.session() as account, _shown(ctx):
             self._keep_inputs(ctx, account)
-            status = super().invoke(ctx)
+            try:
+                status = super().invoke(ctx)
+            except InputError as error:
+                raise placed(error, [*_configured(ctx)]) from error
         if ctx.meta.get("simcore.verbose"):
             for path in account.read.values():
                 click.echo(printable(f"read: {path}"), err=True)
@@ -197,6 +202,13 @@ def _shown(context: click.Context) -> Iterator[None]:
     with progress(context.command_path, lines=lines) as aside:
         context.meta["simcore.aside"] = aside
         yield
+
+
+def _configured(context: click.Context) -> Iterator[Node]:
+    """The entries of a file of options that the command line says nothing else of."""
+    for entry in context.meta.get("simcore.config", ()):
+        if context.get_parameter_source(entry.name) is ParameterSource.DEFAULT_MAP:
+            yield entry
 
 
 def _aside(context: click.Context) -> AbstractContextManager[None]:

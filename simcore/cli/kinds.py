@@ -135,6 +135,8 @@ class Target(click.ParamType):  # type: ignore[type-arg]
             found = "".join(path.suffixes[-2:]) or path.name
             message, expected = f"{spelling} writes no file of this kind", closest(found, known)
             raise InputError.at(str(value), message, expected=expected, found=repr(found), field=spelling)
+        if self.prefix and not path.name.strip("."):
+            raise InputError.at(str(value), "this is a folder", expected="how the files' names begin", found=spelling)
         free = self.prefix or not path.exists() or (self.folder and path.is_dir() and not files.occupied(path))
         if self.folder and path.exists() and not path.is_dir():
             raise InputError.at(str(value), "this is a file", expected="a new or empty folder", found=spelling)

@@ -20,6 +20,7 @@ from simcore.engine.settings import parse_straggler
 from simcore.errors import InputError, wrong
 from simcore.files import make_folder, write_text
 from simcore.options import count
+from simcore.options import number as as_number
 from simcore.replay.kinds import categories
 from simcore.replay.pipelines.pipeline import NUMBERS, Rebuilt, compiled, pipeline_dict, pipeline_text
 from simcore.replay.run import Changes
@@ -52,10 +53,10 @@ def _parse_scale(value: str) -> Edit:
     """Host time, perhaps on some ranks, synchronisation, a category of work, or a regular expression on names."""
     name, separator, number = value.rpartition("=")
     try:
-        factor, pattern = float(number), re.compile(name)
+        factor, pattern = as_number(number, 0), re.compile(name)
     except (re.error, ValueError) as error:
         raise wrong("--scale", "a regular expression and a number, gemm=0.5", value) from error
-    if not (separator and name and 0 <= factor < float("inf")):
+    if not (separator and name):
         raise wrong("--scale", "NAME=FACTOR with a factor of at least 0", value)
     which, at, ranks = name.partition("@")
     if which in HOST_TIMES:

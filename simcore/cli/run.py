@@ -122,7 +122,10 @@ def load(path: str | None) -> None:
     if not path:
         return
     context = click.get_current_context()
-    taken = {str(known.name): known for known in context.command.params if getattr(known, "group", "") != "Output"}
+    options = (
+        known for known in context.command.params if getattr(known, "group", "") != "Output" and not known.is_eager
+    )
+    taken = {str(known.name): known for known in options}
     names = (*taken, *(each.name for each in fields(RunOptions)))  # no file is written that the command does not name
     with Problems() as problems:
         root = documents.read(path, problems)
@@ -132,6 +135,7 @@ def load(path: str | None) -> None:
             found = {name: node for name, node in root["options"].mapping() if name in names}
             given = {name: node.value for name, node in found.items() if _fits(context, taken.get(name), node)}
             context.default_map = {**(context.default_map or {}), **given}
+            context.meta["simcore.config"] = root["options"].items
 
 
 def _fits(context: click.Context, parameter: click.Parameter | None, node: Node) -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
-from simcore.errors import InputError
+from simcore.errors import InputError, closest
 from simcore.options import RunOptions, spelled
 from simcore.progress import meter
 from simcore.report.model import Input, Report
@@ -13,10 +15,13 @@ from simcore.report.table import Table, columns
 from simcore.units import format_ns, format_ranks
 
 if TYPE_CHECKING:
+    from simcore.documents import Node
     from simcore.engine.jobs import JobRuns, Trial
+    from simcore.profiles import NetworkMode, Profile
 
 SCHEMA = "simcore.jobs/1"
 TAKEN = ("network", "profile", "queues_per_dim", "compute_scale", "comm_scale", "injection_scale", "seed")
+T = TypeVar("T")
 NETWORK = "fair"  # the law of links that several jobs share at once
 
 
@@ -35,17 +40,15 @@ def run(
         if option.name not in TAKEN:
             raise InputError.at(spelled(option.name), "does not go with several jobs")
     file, rules = read_jobs(path), profiles.get(asked.profile)
-    if not (topology or file.topology):
+    machine = _meant(topology, file.topology, partial(load_topology, profile=asked.profile))
+    if machine is None:
         raise InputError.at("--topology", "a topology is needed", expected="topology: in the file, or --topology T")
-    machine = load_topology(topology or file.topology, asked.profile)
-    network = asked.network or file.network or (NETWORK if NETWORK in rules.networks else rules.networks[0])
-    if network not in rules.networks:
-        expected = ", ".join(rules.networks)
-        raise InputError.at("network", f"profile {rules.name} has no such network", expected=expected, found=network)
-    given = config.read(system or file.system) if system or file.system else rules.system(machine)
+    usual = NETWORK if NETWORK in rules.networks else rules.networks[0]
+    network = _meant(asked.network, file.network, partial(_law, rules)) or usual
+    given = _meant(system, file.system, config.read) or rules.system(machine)
     given = replace(given, scheduling_policy="EXPLICIT")  # the priorities that the loops of texts give
     settings = Settings(
-        network=next(mode for mode in rules.networks if mode == network), queues_per_dim=asked.queues_per_dim,
+        network=network, queues_per_dim=asked.queues_per_dim,
         compute_scale=asked.compute_scale, comm_scale=asked.comm_scale, injection_scale=asked.injection_scale,
         fold=False,
     )  # fmt: skip
@@ -55,9 +58,26 @@ def run(
     runs = JobRuns(file.jobs, places, machine, given, rules, settings)
     trials = runs.trials(file.trials, seed) if file.trials else []
     runs = trials[0].runs if trials else runs
-    inputs = (Input("workload", path, ""), Input("topology", topology or file.topology, ""))
+    inputs = (
+        Input("workload", path, ""),
+        Input("topology", topology or str(file.topology and file.topology.value), ""),
+    )
     report = Report(runs.together, rules.name, network, inputs)
     return _text(runs, trials, network), _document(runs, trials, network), report
+
+
+def _meant(typed: str | None, entry: Node | None, find: Callable[[str], T]) -> T | None:
+    """What an option means, or the file's entry where it is not typed."""
+    return find(typed) if typed else entry.meant(find) if entry else None
+
+
+def _law(rules: Profile, name: str) -> NetworkMode:
+    """A profile's law of that name."""
+    for mode in rules.networks:
+        if mode == name:
+            return mode
+    message, expected = f"profile {rules.name} has no such network", closest(name, rules.networks)
+    raise InputError.at("--network", message, expected=expected, found=repr(name))
 
 
 def _document(runs: JobRuns, trials: list[Trial], network: str) -> dict[str, object]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from simcore.cli.command import emit, terminal_width
+from simcore.cli.command import emit, terminal_width, warn
 from simcore.errors import InputError, wrong
 from simcore.progress import meter
 from simcore.sweep.report import read_results, render, unbeaten, write_files
@@ -27,10 +27,12 @@ def start(
     jobs = min(jobs or cores(), max(total, 1))
     meter().expect(total)
     rows = sweep(asked, folder, jobs=jobs, scheduler=scheduler, retry=retry_failed, shard=part)
-    failed = sum(bool(row["error"]) for row in rows)
+    failures = [str(row["error"]) for row in rows if row["error"]]
+    if failures:
+        warn(f"the first run that failed: {failures[0]}")
     then = f"simcore sweep merge {folder} when all parts are done" if part else f"simcore sweep report {folder}"
-    document = {"schema": "simcore.sweep/1", "runs": len(rows), "failed": failed, "folder": str(folder)}
-    emit(document, f"{len(rows)} runs, {failed} failed; next: {then}")
+    document = {"schema": "simcore.sweep/1", "runs": len(rows), "failed": len(failures), "folder": str(folder)}
+    emit(document, f"{len(rows)} runs, {len(failures)} failed; next: {then}")
 
 
 def _shard(text: str, study: Study) -> tuple[int, int]:

@@ -121,7 +121,7 @@ def _named(given: object, place: str, expected: str) -> str:
     return str(given)
 
 
-def cluster_of(given: str | os.PathLike[str] | Cluster, place: str | Location = "--cluster") -> Cluster:
+def cluster_of(given: str | os.PathLike[str] | Cluster) -> Cluster:
     """A cluster by its name, from a file, or of accelerators with what usually joins them; InputError names others."""
     if isinstance(given, Cluster):
         return given
@@ -135,14 +135,14 @@ def cluster_of(given: str | os.PathLike[str] | Cluster, place: str | Location = 
         device = accelerator(name)
     except InputError as error:
         expected = f"a file, an accelerator (simcore list npus), or a cluster: {closest(name, CLUSTERS)}"
-        raise InputError.at(place, "there is no such cluster", expected=expected, found=name) from error
+        raise InputError.at("--cluster", "there is no such cluster", expected=expected, found=name) from error
     return Cluster(device.name, usual_fabric(device), software_on(device))
 
 
 def read_cluster(node: Node) -> Cluster:
     """A cluster by its name, or accelerators with a fabric (else the usual) or topology, software and run (`RUNS`)."""
     if isinstance(node.value, str):
-        return cluster_of(node.value, node.location)
+        return node.meant(cluster_of)
     joined = "topology" if "topology" in node else "fabric"
     node.keys(required=("accelerator",), optional=(joined, "software", "run", "host"))
     if node.problems.found:

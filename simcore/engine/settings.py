@@ -10,6 +10,7 @@ from typing import Literal
 from simcore.errors import InputError, closest, wrong
 from simcore.network.topology.model import Topology
 from simcore.noise import QUIET, Noise, parse_jitter
+from simcore.options import number
 from simcore.profiles import NetworkMode, Profile
 from simcore.units import parse_spans
 from simcore.workload.loops.step import group_axes
@@ -69,11 +70,11 @@ def parse_straggler(text: str) -> tuple[list[range], float]:
     """
     ranks, _, factor = text.partition("=")
     try:
-        value = float(factor)
+        value = number(factor, 0)
         spans = parse_spans(ranks)
     except ValueError:
         value, spans = -1.0, []
-    if 0 < value < float("inf"):
+    if value > 0:
         return spans, value
     raise wrong("--straggler", "RANKS=FACTOR with a factor above 0, for example 0-3,7=1.5", text)
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from simcore.compute.accelerators import ELEMENT_BYTES
-from simcore.documents import Node, read
-from simcore.errors import InputError, Problem, Problems
+from simcore.documents import Node, placed, read
+from simcore.errors import InputError, Problems
 from simcore.generate.aicb.options import FRAMES, Options
 from simcore.generate.aicb.presets import MODELS, preset
 from simcore.generate.routing import busiest_load, expert_shares
@@ -246,18 +246,7 @@ def asked_in(path: str | Path, npu: str | None = None) -> Iterator[Asked]:
         options = Options(frame=frame, **chosen)  # type: ignore[arg-type]
         yield Asked(options, extra, set(values), str(size) if size else None)
     except InputError as error:
-        raise InputError([_placed(problem, document) for problem in error.problems]) from error
-
-
-def _placed(problem: Problem, document: Node) -> Problem:
-    """A problem of an option, at the key that gives it; of an option that is not given, at the list of options."""
-    if problem.location.line:
-        return problem
-    options = document["options"]
-    named = problem.location.file.removeprefix("--").replace("-", "_")
-    at = next((node for key, node in options.mapping() if named in (key, str(node.value))), options)
-    name = at.name if at is not options else named
-    return replace(problem, location=at.location, message=f"{name}: {problem.message}", field=name)
+        raise placed(error, document["options"].items, document["options"]) from error
 
 
 def _read(document: Node) -> tuple[str, dict[str, object]]:

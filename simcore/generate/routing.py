@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from simcore.documents import read_text
 from simcore.errors import InputError
+from simcore.options import number
 
 Shares = NDArray[np.float64]
 OPTION = "--moe_imbalance"
@@ -34,10 +35,10 @@ def expert_shares(kind: str, experts: int, routed_tokens: int, seed: int = 0) ->
 
 def _exponent(kind: str) -> float:
     try:
-        exponent = float(kind.partition(":")[2] or 1.0)
+        exponent = number(kind.partition(":")[2] or 1.0, 0, 100)
     except ValueError:
         exponent = -1.0
-    if not 0 <= exponent < 100:
+    if exponent < 0:
         raise InputError.at(OPTION, "a Zipf exponent is a number from 0", expected="for example zipf:1.2", found=kind)
     return exponent
 

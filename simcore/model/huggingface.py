@@ -10,6 +10,7 @@ from simcore.documents import Node, read
 from simcore.errors import InputError, Problems, closest
 from simcore.library import table
 from simcore.model.shape import Experts, Latent, Model
+from simcore.peers import refuse_foreign
 
 MOST = 1 << 20  # of anything: layers, widths, words, experts
 
@@ -81,6 +82,7 @@ def _family(entries: _Entries, problems: Problems) -> str:
             return family
         names[0].problem("models of this family cannot be read", expected=closest(str(names[0].value), ARCHITECTURES))
     else:
+        refuse_foreign("\n".join(entries.document.source), entries.document.file)
         found = ", ".join(entries.nodes)[:80]
         message = "neither 'model_type' nor 'architectures' is there: this is no Hugging Face configuration"
         entries.document.problem(message, expected=f"one of {', '.join(FAMILIES)}", found=found or "nothing")

@@ -19,6 +19,7 @@ from simcore.network.topology.fabric import FloatArray
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Fault
 from simcore.network.topology.paths import ShortestPaths
+from simcore.options import number
 from simcore.timeline.events import FOREVER, FaultCount
 from simcore.units import parse_ns, transfer_ns, whole_ns
 
@@ -146,7 +147,7 @@ def _fault(text: str, links: LinkGraph) -> Fault:
 def _factor(text: str, what: str) -> float:
     """The factor on the bandwidth; 0 = down."""
     try:
-        factor = 0.0 if what == "down" else float(what[1:])
+        factor = 0.0 if what == "down" else number(what[1:], 0)
     except ValueError:
         factor = -1.0
     if factor == 0 or LEAST_FACTOR <= factor < inf:
@@ -171,9 +172,9 @@ def _window(text: str, window: str | None) -> tuple[int, int]:
 
 def _links(text: str, ends: str, links: LinkGraph) -> tuple[int, ...]:
     """The links between two nodes; names may hold dashes, so every one may be the one between them."""
-    number = {name: node for node, name in enumerate(links.names)}
+    known = {name: node for node, name in enumerate(links.names)}
     for cut in (index for index, character in enumerate(ends) if character in "->"):
-        a, b = number.get(ends[:cut].strip()), number.get(ends[cut + 1 :].strip())
+        a, b = known.get(ends[:cut].strip()), known.get(ends[cut + 1 :].strip())
         if a is not None and b is not None:
             there = (links.src == a) & (links.dst == b)
             back = (links.src == b) & (links.dst == a) & (ends[cut] == "-")

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
+from functools import partial
 from importlib.util import find_spec
 from itertools import islice, product
 from pathlib import Path
@@ -19,6 +20,7 @@ import numpy as np
 
 from simcore.documents import Node, read
 from simcore.errors import InputError, Problems
+from simcore.library import Shelf, resolve
 from simcore.options import RunOptions, count, factor
 
 FIGURES = ("npus", "time_ns", "compute_ns", "overlapped_ns", "exposed_comm_ns", "idle_ns", "network_usd")
@@ -29,6 +31,7 @@ Configuration = dict[str, Any]
 """Names of options and parts -> their values, plain data."""
 
 INPUTS = ("workload", "topology", "system")
+SHELVES: dict[str, Shelf] = {"workload": "workloads", "topology": "topologies"}
 NUMBERS = {option.name: option.metadata["read"] for read in (count, factor) for option in RunOptions.named(read=read)}
 OPTIONS = (*INPUTS, *(option.name for option in fields(RunOptions) if option.metadata["group"] != "Output"))
 """The keyword arguments of `simcore.run` that change figures."""
@@ -57,6 +60,8 @@ def check_names(node: Node) -> None:
 
 def value(name: str, node: Node) -> Any:
     """The value of one option or part; a problem is noted where it stands."""
+    if name in SHELVES:
+        node.meant(partial(resolve, shelf=SHELVES[name]))
     if name in INPUTS:
         return node.text()
     if name in OPTIONS:

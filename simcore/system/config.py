@@ -286,7 +286,7 @@ def _schedule(node: Node, kind: CollectiveKind) -> Algorithm | None:
     if "schedule" not in node:
         return None
     whole = "whole-machine" in node and node["whole-machine"].flag()
-    found = schedule.read(Path(node.file).parent / node["schedule"].text())
+    found = node["schedule"].meant(lambda name: schedule.read(Path(node.file).parent / name))
     if found.claim.kind != kind:
         node["schedule"].problem(f"the schedule is for {found.claim.kind}", expected=f"one for {kind}")
     return Algorithm("schedule", 0, whole, found, location=node.location)

@@ -42,9 +42,9 @@ class JobFile(Struct, frozen=True):
     """What a file of jobs says; of `trials` random placements and one by each rule the best is looked for."""
 
     jobs: tuple[Job, ...]
-    topology: str = ""
-    system: str = ""
-    network: str = ""
+    topology: Node | None = None
+    system: Node | None = None
+    network: Node | None = None
     seed: int = 0
     trials: int = 0
 
@@ -152,11 +152,9 @@ def read_jobs(path: str | Path) -> JobFile:
         jobs = [_job(node, f"job{number}") for number, node in enumerate(entries)]
         if not problems.found and (not jobs or len({job.name for job in jobs}) < len(jobs)):
             root["jobs"].problem("every job needs a name of its own", "one job or more", f"{len(jobs)} jobs")
-        topology, system, network = (
-            root[key].text() if key in root else "" for key in ("topology", "system", "network")
-        )
+        names = {key: root[key] for key in ("topology", "system", "network") if key in root}
         numbers = [root[key].integer(0, MOST_TRIALS) if key in root else 0 for key in ("seed", "search")]
-    return JobFile(tuple(jobs), topology, system, network, *numbers)
+    return JobFile(tuple(jobs), **names, seed=numbers[0], trials=numbers[1])
 
 
 def _job(node: Node, name: str) -> Job:
@@ -186,14 +184,14 @@ def _graphs(node: Node, npus: int, repeats: int) -> GraphSet:
     """The graphs of a text workload's loop, or of traces, run so many times."""
     path = node.meant(partial(library.resolve, shelf="workloads"))
     if reader.is_trace(str(path)):
-        found = reader.read_graphs(str(path), npus)
+        found = node.meant(lambda _: reader.read_graphs(str(path), npus))
         for graph in found.graphs:
             if (graph.dims != ALL_DIMENSIONS).any():
                 node.problem("its collectives name dimensions of a machine of its own", "groups, or all NPUs")
         times = range(repeats - 1)  # each after all of the time before
         parts = ([graph, *(part for _ in times for part in (_gate(0), graph))] for graph in found.graphs)
         return replace(found, graphs=tuple(map(_chain, parts)))
-    workload = text.read(path)
+    workload = node.meant(lambda _: text.read(path))
     if workload.parallelism.pp > 1:
         found_pp = f"pp: {workload.parallelism.pp}"
         node.problem("a pipeline cannot be one of several jobs", "pp: 1, or traces of it", found_pp)

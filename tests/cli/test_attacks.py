@@ -155,7 +155,17 @@ def test_a_name_cannot_become_a_spreadsheets_formula():
     )
 
 
-@pytest.mark.parametrize("words", ["--straggler ٣=2", "--ranks ٣ --timeline t.svg", "--iteration ٣ --timeline t.svg"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--straggler ٣=2",
+        "--straggler 3=٣",
+        "--jitter compute=normal:٠",
+        "--comm-scale 1_0",
+        "--ranks ٣ --timeline t.svg",
+        "--iteration ٣ --timeline t.svg",
+    ],
+)
 def test_digits_of_other_scripts_are_no_numbers(words, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     refused(capsys, f"{RUN} ring8 {words}")
@@ -297,25 +307,66 @@ def test_files_that_are_written_are_named_with_how_to_open_them(tmp_path, capsys
     assert "https://ui.perfetto.dev" in told
 
 
-STUDY = "\naccelerators: 8\nseq: 64\nglobal_batch: 8\n"
+STUDY = "accelerators: 8\nseq: 64\nglobal_batch: 8\n"
+TWO_JOBS = "jobs: [{workload: dlrm, npus: 4}, {workload: dlrm, npus: 4}]\n"
+OPTIONS = "options:\n  workload: dlrm\n  topology: ring8\n"
+WSE = "generator: wse\noptions: {model_config: no.json, system_config: s.json}\n"
+SYSTEM = "all-reduce-implementation: [{schedule: no.yaml}]\n"
 
 
 @pytest.mark.parametrize(
     ("words", "content", "place"),
     [
-        (
-            "search",
-            "model: llama-3-8bb\ncluster: h100\naccelerators: 8\nseq: 64\nglobal_batch: 8\n",
-            "1:8: error: there",
-        ),
-        (
-            "search",
-            "cluster: {accelerator: H1000}\nmodel: gpt-1.7b\naccelerators: 8\nseq: 64\nglobal_batch: 8\n",
-            "1:24:",
-        ),
+        ("search", "model: llama-3-8bb\ncluster: h100\n" + STUDY, "1:8: error: there"),
+        ("search", "cluster: {accelerator: H1000}\nmodel: gpt-1.7b\n" + STUDY, "1:24:"),
+        ("search", "cluster: nowhere.yaml\nmodel: gpt-1.7b\n" + STUDY, "1:10: error: cannot read"),
         ("run", "topology: ring8\njobs: [{workload: dlrmm, npus: 4}]\n", "2:19: error: there is no such file"),
+        ("run", "topology: ring8\njobs: [{workload: no.txt, npus: 4}]\n", "2:19: error: cannot read"),
+        ("run", "topology: rng8\n" + TWO_JOBS, "1:11: error: there is no such file"),
+        ("run", "topology: ring8\nsystem: no.json\n" + TWO_JOBS, "2:9: error: cannot read"),
+        ("run", "topology: ring8\nnetwork: fairer\n" + TWO_JOBS, "2:10: error: profile native has no such network"),
+        ("run --config", OPTIONS.replace("dlrm", "dlrmm"), "2:13: error: there is no such file"),
+        ("run --config", OPTIONS + "  system: no.json\n", "4:11: error: cannot read"),
+        ("run --config", OPTIONS + "  straggler: ['99=2']\n", "4:14: error: there is no such NPU"),
+        ("run --config", OPTIONS + "  config: f.yaml\n", "4:3: error: unknown key 'config'"),
+        ("sweep", "run: {workload: dlrm}\ngrid: {topology: [ring8, rng8]}\n", "2:26: error: there is no such file"),
+        ("generate wse faults --counts 1 --topology mesh_8x8 --workload", WSE, "2:25: error: cannot read"),
+        ("run --workload dlrm --topology ring8 --system", SYSTEM, "1:40: error: cannot read"),
     ],
-)
+)  # fmt: skip
 def test_a_name_in_a_file_that_leads_nowhere_is_told_where_it_stands(words, content, place, tmp_path, capsys):
     (tmp_path / "f.yaml").write_text(content)
-    assert f"f.yaml:{place}" in refused(capsys, [words, f"{tmp_path}/f.yaml"])
+    assert f"f.yaml:{place}" in refused(capsys, [*words.split(), f"{tmp_path}/f.yaml"])
+
+
+def test_what_is_typed_beside_a_file_of_options_is_blamed_itself(tmp_path, capsys):
+    (tmp_path / "f.yaml").write_text(OPTIONS)
+    assert refused(capsys, ["run", "--config", f"{tmp_path}/f.yaml", "--topology", "rng8"]).startswith("rng8: error:")
+
+
+@pytest.mark.parametrize("words", ["run --workload dlrm --topology", "search", "sweep", "run"])
+def test_a_file_in_utf_16_is_told_what_it_is(words, tmp_path, capsys):
+    (tmp_path / "f.yaml").write_text("topology: [Ring]\n", encoding="utf-16")
+    assert "this is UTF-16" in refused(capsys, [*words.split(), f"{tmp_path}/f.yaml"])
+
+
+def test_a_text_is_no_trace(tmp_path, capsys):
+    (tmp_path / "w.et").write_text("DATA\n1\nfirst -1 1 NONE 0 1 NONE 0 1 NONE 0 1\n")
+    assert "this is a text workload" in refused(capsys, ["trace", "info", f"{tmp_path}/w.et"])
+
+
+def test_a_study_of_a_search_and_a_configuration_are_told_what_they_are(tmp_path, capsys):
+    (tmp_path / "s.yaml").write_text("model: gpt-1.7b\ncluster: h100\n" + STUDY)
+    (tmp_path / "net.yaml").write_text("topology: [Ring]\nnpus_count: [2]\n")
+    for words in ("sweep", "run", "run --topology ring8 --workload"):
+        assert "this is a study of simcore search" in refused(capsys, [*words.split(), f"{tmp_path}/s.yaml"])
+    for words in ("validate --data", "generate megatron --world_size 8 --model", "replay docs/traces --host"):
+        assert "this is a topology" in refused(capsys, [*words.split(), f"{tmp_path}/net.yaml"])
+
+
+def test_groups_without_effect_and_a_folder_as_a_prefix_are_told(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "g.json").write_text("{}")
+    assert main(["run", "--workload", "dlrm", "--topology", "ring8", "--comm-groups", "g.json"]) == 0
+    assert "--comm-groups changes nothing" in capsys.readouterr().err
+    assert "this is a folder" in refused(capsys, ["convert", "w.txt", ".", "--npus", "4"])

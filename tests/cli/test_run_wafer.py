@@ -114,7 +114,7 @@ def test_faults_make_a_step_slower_and_a_picture(simcore, tmp_path, dead):
     [
         (("--workload", "spec.yaml", "--topology", "small.yaml"), "fewer NPUs"),
         (("--workload", "wrong.yaml", "--topology", "wafer.yaml"), "wrong.yaml:2:"),
-        (("--workload", "layers.yaml", "--topology", "wafer.yaml"), "layers.yaml:1:"),
+        (("--workload", "layers.yaml", "--topology", "wafer.yaml"), "layers.yaml:2:"),
         (("--workload", "spec.yaml", "--topology", "wafer.yaml", "--network", "fair"), "--network"),
         (("--workload", "spec.yaml", "--topology", "wafer.yaml", "--npu", "none"), "no such accelerator"),
         (("--workload", "spec.yaml", "--topology", "wafer.yaml", "--iterations", "2"), "--iterations"),

@@ -77,6 +77,20 @@ def test_links_between_pages_lead_somewhere():
             assert (DOCS / target).exists(), f"{page.name}: {target}"
 
 
+def test_modules_that_pages_name_are_there():
+    """`replay.whatif.retiming`, and `replay.run.reordered` where the last word is a name of the module."""
+    here = Path("simcore")
+    folders = {path.name for path in here.iterdir() if path.is_dir()}
+    for page in ("docs/design.md", "docs/glossary.md", "docs/extending.md", "CONTRIBUTING.md"):
+        for name in re.findall(r"`([a-z_]+(?:\.[A-Za-z_]+)+)`", Path(page).read_text()):
+            first, *rest = name.removeprefix("simcore.").split(".")
+            path = here.joinpath(first, *rest)
+            if rest and first in folders and not path.exists() and not path.with_suffix(".py").exists():
+                module = path.parent.with_suffix(".py")
+                module = module if module.exists() else path.parent / "__init__.py"
+                assert re.search(rf"\b{rest[-1]}\b", module.read_text()), f"{page}: {name}"
+
+
 def test_commands_are_found_however_they_are_written():
     page = (
         "<!-- not run: slow -->\n```console\nsimcore a\n```\n\n    simcore b \\\n      --c\n\n```python\nx = 1\n```\n"

@@ -66,7 +66,7 @@ def test_a_synthesised_collective_is_as_near_to_the_bound_as_the_page_says(page)
         for name in ("oneSynthesised2", "oneRing")
     )
     bound_ns = 63 * 1e6 / (2 * 25)  # what a corner lacks, over its two links
-    told = f"takes {made / 1e6:.2f} ms, {made / bound_ns - 1:.2%} above what the two links of a corner allow"
+    told = f"takes {made / 1e6:.2f} ms. This is {made / bound_ns - 1:.2%} above what the two links of a corner allow"
     assert f"{told}; `oneRing` takes {ring / 1e6:.2f} ms" in said
 
 

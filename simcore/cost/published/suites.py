@@ -37,7 +37,7 @@ from simcore.cost.published.rows import Collective, Row, Step, job, measured_s, 
 from simcore.cost.published.tables import foundry, simumax, simumax_memory, table_rows
 from simcore.cost.published.training import family, training
 from simcore.cost.systems import fabric_of
-from simcore.documents import read_text
+from simcore.documents import read_json, read_text
 from simcore.errors import InputError, Location, closest
 from simcore.library import table
 from simcore.workload.model import CollectiveKind
@@ -85,8 +85,8 @@ def load(path: str | Path) -> Mapping[str, Any]:
     text = read_text(path)
     try:
         document = msgspec.json.decode(text)
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise InputError.at(str(path), f"not well-formed: {error}", expected="JSON") from error
+    except (msgspec.MsgspecError, RecursionError):
+        document = read_json(text.encode(), str(path), "measurements in JSON")  # says where it is not well-formed
     known = {"rows": list, "bulk_tables": dict, "collectives": list}
     if not isinstance(document, dict) or not any(isinstance(document.get(key), kind) for key, kind in known.items()):
         expected = "an object with rows, bulk_tables or collectives"

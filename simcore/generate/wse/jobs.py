@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from msgspec import structs
 
 from simcore.documents import Node, read
-from simcore.errors import InputError, Location, Problems
+from simcore.errors import InputError, Problems
 from simcore.generate.wse.exchange import Routed
 from simcore.generate.wse.nodes import Job, exchanges, steps
 from simcore.generate.wse.operations import Step
@@ -113,9 +112,9 @@ def is_specification(path: Path) -> bool:
         return any(re.match(r"generator:\s*[\"']?wse[\"']?\s*(#|$)", line) for line in file)
 
 
-def specification(path: Path) -> dict[str, Any]:
-    """The options of a file {generator: wse, options: {..}}; files are found beside it, all nodes run. InputError for
-    unknown keys and values of another kind, each with its place.
+def specification(path: Path) -> tuple[dict[str, Any], Node]:
+    """The options of a file {generator: wse, options: {..}}, and where they stand; files are found beside it, all nodes
+    run. InputError for unknown keys and values of another kind, each with its place.
     """
     with Problems() as problems:
         root = read(path, problems)
@@ -125,7 +124,7 @@ def specification(path: Path) -> dict[str, Any]:
             given = root["options"]
             given.keys(required=NEEDED, optional=tuple(name for name in options if name != "nodes"))
             options |= {name: _value(name, node, path) for name, node in given.mapping() if name in options}
-    return options
+    return options, given
 
 
 def _value(name: str, node: Node, path: Path) -> Any:
@@ -138,13 +137,3 @@ def _value(name: str, node: Node, path: Path) -> Any:
     if kind is bool or name in {"only_decode", "only_prefill", "simplified_decode"}:
         return bool(node.value) if node.value in (0, 1) else node.flag()
     return str(node.value) if kind is str else node.integer(MINIMUM.get(name, 0))
-
-
-def placed(error: InputError, path: Path) -> InputError:
-    """An error of an option, at the specification that gives it."""
-    at = Location(str(path), 1, 1)
-    return InputError([
-        replace(problem, location=at, message=f"{problem.location.file}: {problem.message}")
-        if problem.location.file.startswith("--") else problem
-        for problem in error.problems
-    ])  # fmt: skip

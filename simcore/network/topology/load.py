@@ -214,7 +214,7 @@ def _rows(root: Node, columns: Columns, count: int) -> list[dict[str, Any]]:
     found: dict[str, list[object]] = {}
     for key, (field, convert, other) in columns.items():
         found[field] = _column(root, key, convert, count, other)
-        count = len(found[field]) if count < 0 else count
+        count = count if count >= 0 else len(found[field]) or -1
     return [dict(zip(found, row, strict=True)) for row in zip(*found.values(), strict=False)]
 
 

@@ -94,11 +94,7 @@ def _distinct(files: list[Path]) -> tuple[list[Trace], NDArray[np.int32]]:
         data = content(file)
         key = hashlib.sha256(data).digest()
         if key not in by_content:
-            try:
-                trace = decode(to_current(data, str(file)), str(file))
-            except InputError:
-                refuse_foreign(data[:HEAD].decode("latin-1"), str(file), ("workload_graph",))
-                raise
+            trace = decode(to_current(data, str(file)), str(file))
             # Equal is also what differs only in ids, which Chakra's converters count on from rank to rank.
             does = hashlib.blake2b(repr((trace.graph.names, trace.graph.group_names, trace.metadata)).encode())
             for column in dataclass_fields(trace.graph) if len(different) > 1 else ():
@@ -178,7 +174,7 @@ def rank_files(path: str, npus: int) -> list[Path]:
             return alone * npus
     if not ranks:
         expected = f"{path}.0.et{f' to {path}.{npus - 1}.et' if npus > 1 else ''}, a folder of them, or one file"
-        found = "an empty folder" if place.is_dir() else "nothing"
+        found = "a folder without one" if place.is_dir() else "nothing"
         raise InputError.at(path, "there is no execution trace", expected=expected, found=found)
     missing = [rank for rank in range(npus) if rank not in ranks]
     if missing:
@@ -226,5 +222,6 @@ def decode(data: bytes, path: str) -> Trace:
         found = columns.decode(data, starts[1:], ends[1:])
     except wire.WireError as error:
         error.row += first
+        refuse_foreign(data[:HEAD].decode("latin-1"), path, ("workload_graph",))
         raise error.at(path, "" if error.row else "is this a Chakra execution trace?") from error
     return to_graph(found, path, callers="schema" in head and "input_file" not in head)
