@@ -263,7 +263,7 @@ def play(
     if found is not None and _is_wafer(found):
         _refuse_other_options(asked)
         factors = straggler_factors(asked.straggler, machine)
-        mode = _network(asked.network, rules)
+        mode = network_of(asked.network, rules)
         settings = Settings(network=mode, compute_scale=asked.compute_scale, stragglers=factors)
         report = _run_wafer(
             found, (str(workload), place), machine, settings, asked.npu, help_wanted=asked.what_would_help
@@ -288,7 +288,7 @@ def _run(
     rows = source.content if isinstance(source.content, Workload) else None
     groups = rows.parallelism if rows else None
     settings = Settings(
-        asked.iterations, _network(asked.network, rules), asked.queues_per_dim, asked.compute_scale, asked.comm_scale,
+        asked.iterations, network_of(asked.network, rules), asked.queues_per_dim, asked.compute_scale, asked.comm_scale,
         asked.injection_scale, asked.rendezvous, not asked.no_fold, asked.schedule,
         straggler_factors(asked.straggler, machine, groups), link_times=asked.link_times,
         exact="messages" if asked.exact else "", noise=noise,
@@ -327,7 +327,7 @@ def _run(
 
     def time_under(other: Profile) -> int:
         built = topology_file.load(place, gigabyte_forced=other.gigabyte) if machine.path else machine
-        chosen = replace(settings, network=_network(asked.network, other), link_times=False)
+        chosen = replace(settings, network=network_of(asked.network, other), link_times=False)
         return played(replace(built, faults=faults, noise=noise), chosen, other).time_ns
 
     return Report(
@@ -512,7 +512,7 @@ def _refuse_preset(npu: str) -> None:
         raise InputError.at("--npu", message, expected="a specification, traces with operations, or a wafer workload")
 
 
-def _network(name: str, rules: Profile) -> NetworkMode:
+def network_of(name: str, rules: Profile) -> NetworkMode:
     """The network mode, by default the profile's."""
     if name and name not in rules.networks:
         message = f"profile {rules.name} has no network '{name}'"

@@ -133,8 +133,9 @@ class Node:
 
     def blamed(self, problem: Problem) -> Problem:
         """A problem of the option that this value is given for, or of the file that it names, told at this place."""
-        option = problem.location.file.replace("-", "_").partition("__")[2]
-        message = f"{option}: {problem.message}" if option not in ("", self.name) else problem.message
+        named = problem.location.file
+        elsewhere = named.startswith("--") and _key(named) != self.name
+        message = f"{_key(named)}: {problem.message}" if elsewhere else problem.message
         plain = not isinstance(self.value, dict | list)
         found = problem.found or (repr(self.value) if plain else "")
         width = len(str(self.value)) if plain else 1
@@ -185,6 +186,11 @@ class Node:
         return parsed
 
 
+def _key(option: str) -> str:
+    """An option as documents spell it."""
+    return option.removeprefix("--").replace("-", "_")
+
+
 def placed(error: InputError, entries: Iterable[Node], otherwise: Node | None = None) -> InputError:
     """An error of options, or of files that are named, where a document gives them: at the entry of that name or value.
 
@@ -193,7 +199,7 @@ def placed(error: InputError, entries: Iterable[Node], otherwise: Node | None = 
     told = []
     for problem in error.problems:
         named = problem.location.file
-        words = {named, named.replace("-", "_").removeprefix("__")}
+        words = {named, _key(named)}
         about = (node for node in entries if words & {node.name, *node.spellings()})
         node = None if problem.location.line else next(about, otherwise)
         told.append(node.blamed(problem) if node else problem)
@@ -227,7 +233,8 @@ def read_json(content: bytes, file: str, expected: str = "") -> Any:
     try:
         return json.loads(content)
     except (ValueError, RecursionError) as error:
-        refuse_foreign(content[:HEAD].decode("latin-1"), file)
+        if content.lstrip()[:1] not in (b"{", b"["):
+            refuse_foreign(content[:HEAD].decode("latin-1"), file)
         place = Location(file, getattr(error, "lineno", 0), getattr(error, "colno", 0))
         raise InputError.at(place, f"not well-formed JSON: {error}", expected=expected) from error
 

@@ -77,7 +77,9 @@ class Command(click.Command):
             try:
                 status = super().invoke(ctx)
             except InputError as error:
-                raise placed(error, [*_configured(ctx)]) from error
+                if entries := [*_configured(ctx)]:
+                    raise placed(error, entries) from error
+                raise
         if ctx.meta.get("simcore.verbose"):
             for path in account.read.values():
                 click.echo(printable(f"read: {path}"), err=True)

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from simcore.errors import InputError, closest
+from simcore.errors import InputError
 from simcore.options import RunOptions, spelled
 from simcore.progress import meter
 from simcore.report.model import Input, Report
@@ -17,7 +17,6 @@ from simcore.units import format_ns, format_ranks
 if TYPE_CHECKING:
     from simcore.documents import Node
     from simcore.engine.jobs import JobRuns, Trial
-    from simcore.profiles import NetworkMode, Profile
 
 SCHEMA = "simcore.jobs/1"
 TAKEN = ("network", "profile", "queues_per_dim", "compute_scale", "comm_scale", "injection_scale", "seed")
@@ -29,7 +28,7 @@ def run(
     path: str, topology: str | None, system: str | None, asked: RunOptions
 ) -> tuple[str, dict[str, object], Report]:
     """Play a file of jobs: a text and the JSON of what happened, and the report of all at once."""
-    from simcore.api import load_topology
+    from simcore.api import load_topology, network_of
     from simcore.engine.jobs import JobRuns, runs_of
     from simcore.engine.settings import Settings
     from simcore.profiles import profiles
@@ -43,8 +42,8 @@ def run(
     machine = _meant(topology, file.topology, partial(load_topology, profile=asked.profile))
     if machine is None:
         raise InputError.at("--topology", "a topology is needed", expected="topology: in the file, or --topology T")
-    usual = NETWORK if NETWORK in rules.networks else rules.networks[0]
-    network = _meant(asked.network, file.network, partial(_law, rules)) or usual
+    usual = network_of(NETWORK if NETWORK in rules.networks else "", rules)
+    network = _meant(asked.network, file.network, partial(network_of, rules=rules)) or usual
     given = _meant(system, file.system, config.read) or rules.system(machine)
     given = replace(given, scheduling_policy="EXPLICIT")  # the priorities that the loops of texts give
     settings = Settings(
@@ -58,10 +57,8 @@ def run(
     runs = JobRuns(file.jobs, places, machine, given, rules, settings)
     trials = runs.trials(file.trials, seed) if file.trials else []
     runs = trials[0].runs if trials else runs
-    inputs = (
-        Input("workload", path, ""),
-        Input("topology", topology or str(file.topology and file.topology.value), ""),
-    )
+    place = file.topology.text() if file.topology and not topology else str(topology)
+    inputs = (Input("workload", path, ""), Input("topology", place, ""))
     report = Report(runs.together, rules.name, network, inputs)
     return _text(runs, trials, network), _document(runs, trials, network), report
 
@@ -69,15 +66,6 @@ def run(
 def _meant(typed: str | None, entry: Node | None, find: Callable[[str], T]) -> T | None:
     """What an option means, or the file's entry where it is not typed."""
     return find(typed) if typed else entry.meant(find) if entry else None
-
-
-def _law(rules: Profile, name: str) -> NetworkMode:
-    """A profile's law of that name."""
-    for mode in rules.networks:
-        if mode == name:
-            return mode
-    message, expected = f"profile {rules.name} has no such network", closest(name, rules.networks)
-    raise InputError.at("--network", message, expected=expected, found=repr(name))
 
 
 def _document(runs: JobRuns, trials: list[Trial], network: str) -> dict[str, object]:

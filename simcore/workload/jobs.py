@@ -153,6 +153,8 @@ def read_jobs(path: str | Path) -> JobFile:
         if not problems.found and (not jobs or len({job.name for job in jobs}) < len(jobs)):
             root["jobs"].problem("every job needs a name of its own", "one job or more", f"{len(jobs)} jobs")
         names = {key: root[key] for key in ("topology", "system", "network") if key in root}
+        for node in names.values():
+            node.text()
         numbers = [root[key].integer(0, MOST_TRIALS) if key in root else 0 for key in ("seed", "search")]
     return JobFile(tuple(jobs), **names, seed=numbers[0], trials=numbers[1])
 

@@ -112,9 +112,9 @@ def is_specification(path: Path) -> bool:
         return any(re.match(r"generator:\s*[\"']?wse[\"']?\s*(#|$)", line) for line in file)
 
 
-def specification(path: Path) -> tuple[dict[str, Any], Node]:
-    """The options of a file {generator: wse, options: {..}}, and where they stand; files are found beside it, all nodes
-    run. InputError for unknown keys and values of another kind, each with its place.
+def specification(path: Path) -> dict[str, Any]:
+    """The options of a file {generator: wse, options: {..}}; files are found beside it, all nodes run. InputError for
+    unknown keys and values of another kind, each with its place.
     """
     with Problems() as problems:
         root = read(path, problems)
@@ -124,7 +124,7 @@ def specification(path: Path) -> tuple[dict[str, Any], Node]:
             given = root["options"]
             given.keys(required=NEEDED, optional=tuple(name for name in options if name != "nodes"))
             options |= {name: _value(name, node, path) for name, node in given.mapping() if name in options}
-    return options, given
+    return options
 
 
 def _value(name: str, node: Node, path: Path) -> Any:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from simcore.documents import placed
-from simcore.errors import InputError, Location
+from simcore.documents import placed, read
+from simcore.errors import InputError, Location, Problems
 from simcore.generate.wse.files import HEADER
 from simcore.generate.wse.jobs import FILES, is_specification, made, specification
 from simcore.generate.wse.operations import MOVEMENT, TOGETHER, Operation, Owner
@@ -58,10 +58,11 @@ def load(path: Path) -> Source:
     """Read the steps; InputError with the place of what is wrong."""
     if path.is_dir():
         return _folder(path)
-    options, given = specification(path)
+    options = specification(path)
     try:
         steps = tuple(node_step(each.job, each.step, each.routed) for each in made(options))
     except InputError as error:
+        given = read(path, Problems())["options"]
         raise placed(error, given.items, given) from error
     files = tuple((name, options[name]) for name in FILES if options[name] and Path(options[name]).is_file())
     return Source(steps, hashlib.sha256(path.read_bytes()).hexdigest(), files=files)
