@@ -150,13 +150,9 @@ def _traffic(axes: Axes, contents: Contents, rows: Sequence[Group]) -> None:
     axes.barh(places, [size / scale for size in sizes], color=[COLOURS[kind] for (kind, _), _ in rows])
     for place, size in zip(places, sizes, strict=True):
         axes.text(size / scale, place, f" {format_bytes(size)}", va="center", fontsize=8)
-    axes.set_yticks(places, [plain(f"{_words(kind)}, {shorten(group, 18)}", 60) for (kind, group), _ in rows])
+    axes.set_yticks(places, [plain(f"{kind.replace('_', '-')}, {shorten(group, 18)}", 60) for (kind, group), _ in rows])
     axes.set(xlabel=f"bytes of whole buffers ({unit})", xlim=(0, 1.22 * max(sizes) / scale or 1))
     axes.set_ylim(max(len(rows), LEAST_BARS) - 0.5, -0.5)
-
-
-def _words(kind: str) -> str:
-    return kind.replace("_", "-")
 
 
 def _sizes(axes: Axes, contents: Contents, rows: Sequence[Traffic]) -> None:
@@ -165,7 +161,7 @@ def _sizes(axes: Axes, contents: Contents, rows: Sequence[Traffic]) -> None:
         sizes = [row.size_bytes for row in rows if row.collective == kind]
         counts = [row.count / contents.num_ranks for row in rows if row.collective == kind]
         axes.vlines(sizes, 0, counts, color=COLOURS[kind], linewidth=1)
-        axes.scatter(sizes, counts, color=COLOURS[kind], s=24, label=_words(kind), zorder=3)
+        axes.scatter(sizes, counts, color=COLOURS[kind], s=24, label=kind.replace("_", "-"), zorder=3)
     last = max(row.size_bytes for row in rows).bit_length()
     exponents = range(0, last + 1, max(1, -(-last // 40) * 5))
     axes.set_xscale("log", base=2)

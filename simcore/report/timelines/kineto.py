@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from simcore.errors import InputError
 from simcore.report.model import Report
 from simcore.report.timelines.chrome import microseconds
-from simcore.report.timelines.program import COMPUTE, Kernel, Program, Said, program_of
+from simcore.report.timelines.program import COMPUTE, Iterations, Kernel, Said, programs
 from simcore.report.timelines.selection import View
 from simcore.workload.model import Group
 
@@ -55,19 +55,19 @@ def kineto_archive(report: Report, view: View) -> bytes:
 
 
 def kineto_traces(report: Report) -> dict[int, tuple[int, bytes]]:
-    """Class of NPUs -> its first rank and that rank's trace; errors as `program_of`."""
+    """Class of NPUs -> its first rank and that rank's trace; errors as `programs`."""
     world, about = report.timeline.npus, report.provenance()
-    return {number: (program.rank, _trace(program, world, about)) for number, program in program_of(report)}
+    return {number: (rank, _trace(rank, iterations, world, about)) for number, rank, iterations in programs(report)}
 
 
-def _trace(program: Program, world: int, about: str) -> bytes:
-    writer = _Writer(program.rank)
-    for index, ((start_ns, end_ns), kernels) in enumerate(program.iterations):
+def _trace(rank: int, iterations: Iterations, world: int, about: str) -> bytes:
+    writer = _Writer(rank)
+    for index, ((start_ns, end_ns), kernels) in enumerate(iterations):
         writer.step(index, start_ns, end_ns, kernels)
     head = {
         "schemaVersion": 1,
         "simulated": about,
-        "distributedInfo": {"backend": "nccl", "rank": program.rank, "world_size": world},
+        "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": world},
         "deviceProperties": [{"id": 0, "name": "simulated"}],
     }
     events = ",\n".join(writer.events)

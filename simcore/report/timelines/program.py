@@ -53,16 +53,11 @@ class Kernel:
     said: Said | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Program:
-    """The kernels of every iteration of a rank, and when each iteration began and ended."""
-
-    rank: int
-    iterations: tuple[tuple[Times, tuple[Kernel, ...]], ...]
+Iterations = list[tuple[Times, tuple[Kernel, ...]]]  # when each of a rank began and ended, and its kernels
 
 
-def program_of(report: Report) -> Iterator[tuple[int, Program]]:
-    """The program of the first rank of every class, by class; InputError where no text workload ran in stages."""
+def programs(report: Report) -> Iterator[tuple[int, int, Iterations]]:
+    """Every class of NPUs, its first rank and what that did; InputError where no text workload ran in stages."""
     workload, run = report.workload, report.timeline.pipeline
     if workload is None or run is None:
         raise InputError.at(
@@ -75,7 +70,8 @@ def program_of(report: Report) -> Iterator[tuple[int, Program]]:
     ranges = _ranges(workload, pipeline)
     width = report.timeline.npus // run.stages
     for npu_class, members in enumerate(report.timeline.ranks):
-        yield npu_class, _Rank(report.timeline, workload, pipeline, ranges, npu_class, int(members[0]), width).program()
+        rank = int(members[0])
+        yield npu_class, rank, _Rank(report.timeline, workload, pipeline, ranges, npu_class, rank, width).iterations()
 
 
 def _ranges(workload: Workload, pipeline: Pipeline) -> dict[tuple[int, int], str]:
@@ -140,12 +136,12 @@ class _Rank:
         """The stage of the rank."""
         return self.rank // self.width
 
-    def program(self) -> Program:
+    def iterations(self) -> Iterations:
         """All iterations; one ends when all that its stage waits for is over."""
         events = self.timeline.events.where(self.timeline.events.npu_class == self.npu_class)
         self._read(events)
         own = np.isin(events.kind, (EventKind.COMPUTE, EventKind.WAIT, EventKind.COLLECTIVE))
-        made = []
+        made: Iterations = []
         for iteration in range(len(self.timeline.iterations)):
             end_ns = int(events.end_ns[own & (events.iteration <= iteration)].max(initial=self.begin_ns))
             self.iteration, self.kernels, self.awaited, self.computed = iteration, [], {}, -1
@@ -153,7 +149,7 @@ class _Rank:
             made.append(((self.begin_ns, end_ns), tuple(self.kernels)))
             self.begin_ns = end_ns
             self.streams = {name: [max(free, end_ns) for free in lanes] for name, lanes in self.streams.items()}
-        return Program(self.rank, tuple(made))
+        return made
 
     def _read(self, events: EventTable) -> None:
         columns = ("start_ns", "end_ns", "kind", "name", "layer", "phase", "size_bytes", "iteration")

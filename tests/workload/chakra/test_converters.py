@@ -15,11 +15,12 @@ import simcore
 from simcore.cli import main
 from simcore.errors import InputError
 from simcore.workload.chakra import json_form, legacy, reader, writer
-from simcore.workload.chakra.convert import flexflow, pytorch, sequences
+from simcore.workload.chakra.convert import flexflow, pytorch
 from simcore.workload.chakra.convert import text as text_converter
 from simcore.workload.chakra.convert.conversion import Options, convert
 from simcore.workload.chakra.schema import messages
 from simcore.workload.model import CollectiveKind, Layer, NodeKind, Phase, Workload
+from simcore.workload.order import matches
 from tests.shared import shared
 
 TEXTS = [
@@ -262,7 +263,7 @@ def test_files_without_record_function_ids_are_joined_by_names(tmp_path):
 @given(st.text("abc", max_size=9), st.text("abc", max_size=9))
 @settings(deadline=None)
 def test_matching_finds_the_longest_common_subsequence(one, other):
-    pairs = sequences.matches(one, other)
+    pairs = matches(one, other)
     assert all(one[i] == other[j] for i, j in pairs)
     assert all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(pairs))
     length = [[0] * (len(other) + 1) for _ in range(len(one) + 1)]
