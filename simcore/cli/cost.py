@@ -162,7 +162,7 @@ def simple_run(variant: simple.Variant, **values: Any) -> None:
     name, hardware, utilization = _hardware(values, variant)
     setup = built(simple.Setup, values)
     run = simple.evaluate(setup, hardware, variant, utilization)
-    document = {key: value for key, value in asdict(run).items() if value is not None} | {"variant": variant}
+    document: dict[str, Any] = {**run.figures, "variant": variant}
     lines = describe.simple_lines(run, setup, name, hardware, variant, utilization)
     place = values["topology"]
     executed = None if place is None else execute(simple_batch(setup, run), load_topology(place))

@@ -134,7 +134,7 @@ def simple_lines(
         yield from ("TOTAL RUN TIME", f"{run.run_time_days:6.1f} days")
 
 
-def _secs(seconds: float | None) -> str:
+def _secs(seconds: float) -> str:
     return f"{seconds:10.4f} secs"
 
 
