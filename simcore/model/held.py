@@ -41,7 +41,9 @@ class Held(NamedTuple):
         return self.dense + self.experts
 
     def owned(self, plan: Plan) -> int:
-        """Trained parameters whose states a rank has where ZeRO shares them."""
+        """Trained parameters whose states a rank has: where ZeRO shares them, its part."""
+        if not plan.zero:
+            return self.trained + self.trained_experts
         return self.trained // plan.sharing + self.trained_experts // plan.expert_sharing
 
 

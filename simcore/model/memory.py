@@ -144,7 +144,7 @@ def states(held: Held, plan: Plan) -> tuple[int, int, int]:
     Optimizer states may be the host's; of its weights it keeps those of some layers, which are counted here.
     """
     trained = held.trained + held.trained_experts
-    owned = held.owned(plan) if plan.zero else trained
+    owned = held.owned(plan)
     whole = held.dense // plan.sharing + held.experts // plan.expert_sharing if plan.zero >= 3 else held.whole
     return (
         plan.parameter_bytes * whole,
