@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from math import fsum
-from typing import NamedTuple
 
 from simcore.compute.accelerators import Accelerator
 from simcore.generate.aicb.times import sections
@@ -24,14 +24,6 @@ DEFAULT_GPU = "A100"
 Parts = Mapping[Part, Sequence[Kernel]]
 
 
-class Cost(NamedTuple):
-    """Time of a part, its arithmetic and what it moves in device memory."""
-
-    seconds: float
-    flops: float
-    memory_bytes: float
-
-
 @dataclass(frozen=True, slots=True)
 class Roofline(KernelTimer):
     """Times on an accelerator of kernels, and of the `parts` of a model under a plan."""
@@ -44,15 +36,6 @@ class Roofline(KernelTimer):
     def kernel_s(self, kernel: Kernel) -> float:
         """On the accelerator."""
         return duration(kernel, self.device, self.dtype, self.loop).seconds
-
-    def cost(self, part: Part, phase: PhaseName) -> Cost:
-        """What a part costs in a phase on the busiest rank; nothing where it does nothing."""
-        done = [one for kernel in self.parts.get(part, ()) for one in in_phase(kernel, phase)]
-        flops, moved = fsum(one.work.flops for one in done), fsum(one.work.moved_bytes(_STORED_BYTES) for one in done)
-        return Cost(self.seconds(done), flops, moved)
-
-
-_STORED_BYTES = 2.0
 
 
 def chosen_gpu(name: str | None, *, computed: bool = True) -> tuple[str, list[str]]:
@@ -128,7 +111,7 @@ def rescaled(file: Measured, source: Roofline, source_elements: int, target: Roo
     ratios: dict[Part, float] = {}
     for parts in _WRITTEN.values():
         measured_s = fsum(file.times.get(part, 0) for part in parts) / 1e9
-        expected_s = fsum(source.cost(part, PhaseName.FORWARD).seconds for part in parts)
+        expected_s = fsum(source.phase_s(source.parts.get(part, ()), PhaseName.FORWARD) for part in parts)
         if measured_s and expected_s:
             ratios |= dict.fromkeys(parts, measured_s / expected_s)
     measured_ns, step_ns = file.times.get(Part.OPTIMIZER, 0), optimizer_ns(source, source_elements)
@@ -162,11 +145,14 @@ def with_work(contents: Contents, costs: Roofline, durations: Timer) -> Contents
     """The contents with FLOPs and bytes of every part, and how long it takes by `durations`."""
     device = costs.device
     roof = Roof(device.name, costs.dtype, device.peak(costs.dtype), device.memory_bytes_per_s)
-    phases = {row.phase for row in contents.compute}
-    work = (
-        Work(part, str(phase), cost.flops, cost.memory_bytes, durations.time_ns(part, costs.parts.get(part, ()), phase))
-        for part in Part
-        for phase in PhaseName
-        if str(phase) in phases and (cost := costs.cost(part, phase)).memory_bytes
-    )
+    phases, work = {row.phase for row in contents.compute}, list[Work]()
+    for part, phase in product(Part, PhaseName):
+        kernels = costs.parts.get(part, ())
+        done = [one.work for kernel in kernels for one in in_phase(kernel, phase)]
+        flops, moved = fsum(one.flops for one in done), fsum(one.moved_bytes(_STORED_BYTES) for one in done)
+        if str(phase) in phases and moved:
+            work.append(Work(part, str(phase), flops, moved, durations.time_ns(part, kernels, phase)))
     return replace(contents, work=tuple(work), roof=roof)
+
+
+_STORED_BYTES = 2.0
