@@ -74,7 +74,7 @@ def print_result(
         document["executed"] = asdict(executed)
         lines = [*lines, *executed.lines()]
     if cost is not None:
-        document["operation"] = {key: value for key, value in asdict(cost).items() if value is not None}
+        document["operation"] = {key: value for key, value in vars(cost).items() if value is not None}
         lines = [*lines, *describe.operation_lines(cost)]
     emit(document, "\n".join([answer, "", *lines]))
 
@@ -154,7 +154,7 @@ def _operated(values: dict[str, Any], run: RunCost, rates: describe.Rates | None
         return None
     if rates is None:
         raise InputError.at("--cluster_flop_rate", "time, energy and money need the rate of a cluster")
-    return operation.evaluate(asked, rates["runtime_s"], rates["net"] * rates["runtime_s"])
+    return operation.OperationCost(asked, rates["runtime_s"], rates["net"] * rates["runtime_s"])
 
 
 def simple_run(variant: simple.Variant, **values: Any) -> None:
@@ -178,11 +178,11 @@ def _simple_operated(
     """With a wide-area link every site holds a replica and exchanges the gradients of a batch."""
     asked, run_s = operated(values, run.p), run.run_time_days * describe.DAY_S
     if asked is None or asked.wide_area_bytes_per_s is None:
-        return operation.evaluate(asked, run_s) if asked else None
+        return operation.OperationCost(asked, run_s) if asked else None
     if setup.dp == 1:
         raise InputError.at("--wan_bandwidth", "sites are replicas of the model", expected="--dp above 1", found="1")
     gradients_s = run.gradient_reduction_time * run.n_batches
-    return operation.evaluate(asked, run_s - gradients_s, simple.gradient_bytes(setup, run) * run.n_batches)
+    return operation.OperationCost(asked, run_s - gradients_s, simple.gradient_bytes(setup, run) * run.n_batches)
 
 
 def _hardware(values: dict[str, Any], variant: simple.Variant) -> tuple[str, simple.Chip, float]:
