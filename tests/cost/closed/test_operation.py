@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simcore.cost.closed.operation import HOUR_S, Operation, daly_interval_s, OperationCost, wall_clock_s
+from simcore.cost.closed.operation import HOUR_S, Operation, OperationCost, daly_interval_s, wall_clock_s
 from simcore.errors import InputError
 
 checkpoints = st.floats(1, 600)
@@ -37,7 +37,9 @@ def test_at_the_break_even_bandwidth_links_and_arithmetic_take_the_same_time(ide
 
 
 def test_energy_and_money_count_every_chip_for_the_whole_wall_clock():
-    cost = OperationCost(Operation(10, chip_watts=700, power_usage_effectiveness=1.5, price_per_chip_hour=2), 2 * HOUR_S)
+    cost = OperationCost(
+        Operation(10, chip_watts=700, power_usage_effectiveness=1.5, price_per_chip_hour=2), 2 * HOUR_S
+    )
     assert cost.energy_joules == 10 * 700 * 1.5 * 2 * HOUR_S
     assert cost.money == 10 * 2 * 2
 
