@@ -74,21 +74,20 @@ def print_result(
         document["executed"] = asdict(executed)
         lines = [*lines, *executed.lines()]
     if cost is not None:
-        document["operation"] = {key: value for key, value in asdict(cost).items() if value is not None}
+        document["operation"] = {key: value for key, value in vars(cost).items() if value is not None}
         lines = [*lines, *describe.operation_lines(cost)]
     emit(document, "\n".join([answer, "", *lines]))
 
 
 def transformer_run(**values: Any) -> None:
     """FLOP, Tx and Rx of a GPT-like run on a grid of clusters (training-run-cost's transformer.py)."""
-    model = _model(values)
     grid, training = built(Grid, values), built(Training, values)
-    run = transformer.evaluate(model, grid, training, efficient=not values["skip_efficiency_check"])
+    run = transformer.evaluate(_model(values), grid, training, efficient=not values["skip_efficiency_check"])
     rate, forward_only = values["cluster_flop_rate"], values["fwd_only"]
     rates = describe.rates(run, rate, values["net_precision_bytes"], forward_only=forward_only) if rate else None
-    document = describe.transformer_document(run, model.experts, training, rates)
-    lines = describe.transformer_lines(run, model.experts, training, grid, rates, forward_only=forward_only)
-    executed = _executed(values, model, grid, training, run)
+    document = describe.transformer_document(run, rates)
+    lines = describe.transformer_lines(run, rates, forward_only=forward_only)
+    executed = _executed(values, run)
     what = f"{run.parameters:.3g} parameters on {run.tokens:.3g} tokens"
     what, whole = (f"Running {what}", "fwd") if forward_only else (f"Training {what}", "total")
     flop = describe.columns(run.total)[whole]["FLOP"]
@@ -98,7 +97,7 @@ def transformer_run(**values: Any) -> None:
     if values["cluster"] is not None:
         if forward_only:
             raise InputError.at("--fwd_only", "what --cluster predicts is a training step", expected="one of the two")
-        found = utilised(model, grid, training, run, cluster_of(values["cluster"]), values["microbatch_size"])
+        found = utilised(run, cluster_of(values["cluster"]), values["microbatch_size"])
         document["predicted"] = asdict(found)
         took = f"{describe.duration(found.runtime_s)}{_speed(run, found.runtime_s)}"
         answer = f"{what} takes {took}, {found.utilisation:.1%} of the peak (MFU)."
@@ -106,7 +105,7 @@ def transformer_run(**values: Any) -> None:
 
 
 def _speed(run: RunCost, runtime_s: float) -> str:
-    return f" on {run.clusters:,} clusters: {run.tokens / runtime_s / run.clusters:,.0f} tokens/s on each"
+    return f" on {run.grid.clusters:,} clusters: {run.tokens / runtime_s / run.grid.clusters:,.0f} tokens/s on each"
 
 
 def _model(values: dict[str, Any]) -> Model:
@@ -134,7 +133,7 @@ def _width(values: dict[str, Any], name: str, ratio_name: str, unit: int, defaul
     return int(width)
 
 
-def _executed(values: dict[str, Any], model: Model, grid: Grid, training: Training, run: RunCost) -> Executed | None:
+def _executed(values: dict[str, Any], run: RunCost) -> Executed | None:
     if values["topology"] is None:
         if values["microbatch_size"] is not None and values["cluster"] is None:
             message = "only --topology and --cluster run micro-batches"
@@ -144,17 +143,17 @@ def _executed(values: dict[str, Any], model: Model, grid: Grid, training: Traini
         raise InputError.at("--cluster_flop_rate", "--topology needs the rate of a cluster")
     rates = {"flop_per_s": values["cluster_flop_rate"], "element_bytes": values["net_precision_bytes"]}
     chosen = {"microbatch_size": values["microbatch_size"], "forward_only": values["fwd_only"]}
-    batch = transformer_batch(model, grid, training, run, **rates, **chosen)
+    batch = transformer_batch(run, **rates, **chosen)
     return execute(batch, load_topology(values["topology"]))
 
 
 def _operated(values: dict[str, Any], run: RunCost, rates: describe.Rates | None) -> operation.OperationCost | None:
-    asked = operated(values, run.clusters * values["chips_per_cluster"])
+    asked = operated(values, run.grid.clusters * values["chips_per_cluster"])
     if asked is None:
         return None
     if rates is None:
         raise InputError.at("--cluster_flop_rate", "time, energy and money need the rate of a cluster")
-    return operation.evaluate(asked, rates["runtime_s"], rates["net"] * rates["runtime_s"])
+    return operation.OperationCost(asked, rates["runtime_s"], rates["net"] * rates["runtime_s"])
 
 
 def simple_run(variant: simple.Variant, **values: Any) -> None:
@@ -162,7 +161,7 @@ def simple_run(variant: simple.Variant, **values: Any) -> None:
     name, hardware, utilization = _hardware(values, variant)
     setup = built(simple.Setup, values)
     run = simple.evaluate(setup, hardware, variant, utilization)
-    document = {key: value for key, value in asdict(run).items() if value is not None} | {"variant": variant}
+    document: dict[str, Any] = {**run.figures, "variant": variant}
     lines = describe.simple_lines(run, setup, name, hardware, variant, utilization)
     place = values["topology"]
     executed = None if place is None else execute(simple_batch(setup, run), load_topology(place))
@@ -178,11 +177,11 @@ def _simple_operated(
     """With a wide-area link every site holds a replica and exchanges the gradients of a batch."""
     asked, run_s = operated(values, run.p), run.run_time_days * describe.DAY_S
     if asked is None or asked.wide_area_bytes_per_s is None:
-        return operation.evaluate(asked, run_s) if asked else None
+        return operation.OperationCost(asked, run_s) if asked else None
     if setup.dp == 1:
         raise InputError.at("--wan_bandwidth", "sites are replicas of the model", expected="--dp above 1", found="1")
     gradients_s = run.gradient_reduction_time * run.n_batches
-    return operation.evaluate(asked, run_s - gradients_s, simple.gradient_bytes(setup, run) * run.n_batches)
+    return operation.OperationCost(asked, run_s - gradients_s, simple.gradient_bytes(setup, run) * run.n_batches)
 
 
 def _hardware(values: dict[str, Any], variant: simple.Variant) -> tuple[str, simple.Chip, float]:

@@ -145,6 +145,6 @@ def _basis(document: dict[str, Any]) -> Iterator[str]:
     if document["power"]:
         power = document["power"]
         yield (
-            f"\nPower: {power['board_w']:,.0f} W and {power['board_j'] / 1e3:,.1f} kJ a step on each board,"
+            f"\nPower: {power['board_w']:,.0f} W and {power['board_j']:,.0f} J a step on each board,"
             f" {power['tokens_per_j']:.3g} tokens/J"
         )

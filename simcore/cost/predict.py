@@ -289,6 +289,4 @@ def _gradients_s(model: Model, plan: Plan, cluster: Cluster, pipeline_s: float) 
 
 
 def _optimizer_s(model: Model, plan: Plan, cluster: Cluster) -> float:
-    held = fullest_parameters(model, plan)
-    owned = held.owned(plan) if plan.zero else held.trained + held.trained_experts
-    return Machine(plan, cluster).optimizer_s(owned)
+    return Machine(plan, cluster).optimizer_s(fullest_parameters(model, plan).owned(plan))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simcore.cost.closed.transformer import Grid, RunCost, Training
-from simcore.cost.closed.transformer import Model as Counted
+from simcore.cost.closed.transformer import RunCost
 from simcore.cost.cluster import Cluster
 from simcore.cost.predict import predict
 from simcore.errors import InputError
@@ -22,13 +21,12 @@ class Utilised:
     utilisation: float
 
 
-def utilised(
-    model: Counted, grid: Grid, training: Training, run: RunCost, cluster: Cluster, microbatch_size: int | None
-) -> Utilised:
+def utilised(run: RunCost, cluster: Cluster, microbatch_size: int | None) -> Utilised:
     """A point of the grid is an accelerator; micro-batches are of so many sequences over all replicas, or of one each.
 
     Embedding and head, which the count leaves out, have next to no vocabulary. InputError where degrees do not divide.
     """
+    model, grid, training = run.model, run.grid, run.training
     experts = Experts(model.experts, 1, model.d_ffn) if model.experts > 1 else None
     heads = 1 if model.multi_query else model.heads
     norms = 2 if model.consecutive else 1
@@ -47,7 +45,7 @@ def utilised(
     )  # fmt: skip
     check(shape, plan)
     step_s = predict(shape, plan, cluster).step_s
-    runtime_s = step_s * run.batches
+    runtime_s = step_s * training.batches
     flop = run.total.forward.flop + run.total.backward.flop
     peak = grid.clusters * cluster.device.peak(plan.dtype)
     return Utilised(step_s, runtime_s, flop / (runtime_s * peak))

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from math import fsum
-from typing import NamedTuple
 
 from simcore.compute.accelerators import Accelerator
 from simcore.generate.aicb.times import sections
 from simcore.library import table
 from simcore.model.layer import model_blocks
 from simcore.model.plan import Plan
-from simcore.model.rows import Timer
+from simcore.model.rows import Timer, optimizer_ns
 from simcore.model.shape import Model
 from simcore.model.steps import Block, Kernel, Part, in_phase
 from simcore.model.timing import LOOP, KernelTimer, Loop, duration
@@ -22,14 +22,6 @@ from simcore.workload.model import PhaseName
 DEFAULT_GPU = "A100"
 
 Parts = Mapping[Part, Sequence[Kernel]]
-
-
-class Cost(NamedTuple):
-    """Time of a part, its arithmetic and what it moves in device memory."""
-
-    seconds: float
-    flops: float
-    memory_bytes: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +36,6 @@ class Roofline(KernelTimer):
     def kernel_s(self, kernel: Kernel) -> float:
         """On the accelerator."""
         return duration(kernel, self.device, self.dtype, self.loop).seconds
-
-    def cost(self, part: Part, phase: PhaseName) -> Cost:
-        """What a part costs in a phase on the busiest rank; nothing where it does nothing."""
-        done = [one for kernel in self.parts.get(part, ()) for one in in_phase(kernel, phase)]
-        flops, moved = fsum(one.work.flops for one in done), fsum(one.work.moved_bytes(_STORED_BYTES) for one in done)
-        return Cost(self.seconds(done), flops, moved)
-
-
-_STORED_BYTES = 2.0
 
 
 def chosen_gpu(name: str | None, *, computed: bool = True) -> tuple[str, list[str]]:
@@ -83,20 +66,14 @@ def parts_of(some: Iterable[Block]) -> dict[Part, tuple[Kernel, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """AICB's measured times by part: the file has one time for forward and both gradients."""
+    """AICB's measured times by part, the same for forward and both gradients; of the optimizer for any size."""
 
     times: Mapping[Part, int]
-    step_ns: int
 
     def time_ns(self, part: Part, kernels: Sequence[Kernel], phase: PhaseName) -> int:
         """As `Timer.time_ns`; a part without weights has no gradient of any."""
         done = any(True for kernel in kernels for _ in in_phase(kernel, phase))
         return self.times.get(part, 0) if done else 0
-
-    def optimizer(self, elements: int) -> int:
-        """As `Timer.optimizer`: the file's mean `param_time`, of whatever size it was measured at."""
-        del elements
-        return self.step_ns
 
 
 _SECTIONS = table(__file__, "sections.txt")
@@ -105,14 +82,11 @@ _SECTIONS = table(__file__, "sections.txt")
 def measured(path: str) -> Measured:
     """Read AICB's time file by its sections' names; InputError when it cannot be read."""
     times: dict[Part, float] = {}
-    step_us = 0.0
     for section, name, time_us in sections(path):
         what = next((what for word, what in _SECTIONS if word in section), "")
-        if name == "avg" and what == "step":
-            step_us = time_us
-        elif name == "avg" and what:
+        if name == "avg" and what:
             times[Part(what)] = times.get(Part(what), 0.0) + time_us
-    return Measured({part: round(time_us * 1000) for part, time_us in times.items()}, round(step_us * 1000))
+    return Measured({part: round(time_us * 1000) for part, time_us in times.items()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,15 +95,10 @@ class Rescaled:
 
     roofline: Roofline
     ratios: Mapping[Part, float]
-    step_ratio: float
 
     def time_ns(self, part: Part, kernels: Sequence[Kernel], phase: PhaseName) -> int:
         """As `Timer.time_ns`."""
         return round(self.roofline.time_ns(part, kernels, phase) * self.ratios.get(part, 1.0))
-
-    def optimizer(self, elements: int) -> int:
-        """As `Timer.optimizer`."""
-        return round(self.roofline.optimizer(elements) * self.step_ratio)
 
 
 def rescaled(file: Measured, source: Roofline, source_elements: int, target: Roofline) -> Rescaled:
@@ -142,11 +111,13 @@ def rescaled(file: Measured, source: Roofline, source_elements: int, target: Roo
     ratios: dict[Part, float] = {}
     for parts in _WRITTEN.values():
         measured_s = fsum(file.times.get(part, 0) for part in parts) / 1e9
-        expected_s = fsum(source.cost(part, PhaseName.FORWARD).seconds for part in parts)
+        expected_s = fsum(source.phase_s(source.parts.get(part, ()), PhaseName.FORWARD) for part in parts)
         if measured_s and expected_s:
             ratios |= dict.fromkeys(parts, measured_s / expected_s)
-    step_ns = source.optimizer(source_elements)
-    return Rescaled(target, ratios, file.step_ns / step_ns if file.step_ns and step_ns else 1.0)
+    measured_ns, step_ns = file.times.get(Part.OPTIMIZER, 0), optimizer_ns(source, source_elements)
+    if measured_ns and step_ns:
+        ratios[Part.OPTIMIZER] = measured_ns / step_ns
+    return Rescaled(target, ratios)
 
 
 _WRITTEN = {name: tuple(map(Part, parts)) for name, *parts in table(__file__, "written.txt")}
@@ -165,7 +136,7 @@ def profile(durations: Timer, parts: Parts, elements: int, about: str) -> str:
     for name, time_ns in times.items():
         if time_ns:
             lines += [f"{name}:", *(f"    time_gpu_{which}: {time_ns / 1000}" for which in ("max", "min", "avg"))]
-    step_us = durations.optimizer(elements) / 1000
+    step_us = optimizer_ns(durations, elements) / 1000
     lines += ["param_time:", f"    time_gpu_max: {step_us}", "    time_gpu_min: 0", f"    time_gpu_avg: {step_us}"]
     return "\n".join([*lines, ""])
 
@@ -174,11 +145,14 @@ def with_work(contents: Contents, costs: Roofline, durations: Timer) -> Contents
     """The contents with FLOPs and bytes of every part, and how long it takes by `durations`."""
     device = costs.device
     roof = Roof(device.name, costs.dtype, device.peak(costs.dtype), device.memory_bytes_per_s)
-    phases = {row.phase for row in contents.compute}
-    work = (
-        Work(part, str(phase), cost.flops, cost.memory_bytes, durations.time_ns(part, costs.parts.get(part, ()), phase))
-        for part in Part
-        for phase in PhaseName
-        if str(phase) in phases and (cost := costs.cost(part, phase)).memory_bytes
-    )
+    phases, work = {row.phase for row in contents.compute}, list[Work]()
+    for part, phase in product(Part, PhaseName):
+        kernels = costs.parts.get(part, ())
+        done = [one.work for kernel in kernels for one in in_phase(kernel, phase)]
+        flops, moved = fsum(one.flops for one in done), fsum(one.moved_bytes(_STORED_BYTES) for one in done)
+        if str(phase) in phases and moved:
+            work.append(Work(part, str(phase), flops, moved, durations.time_ns(part, kernels, phase)))
     return replace(contents, work=tuple(work), roof=roof)
+
+
+_STORED_BYTES = 2.0

@@ -8,7 +8,10 @@ The smallest free block that is large enough is taken, and cut where enough is l
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import count
+from operator import itemgetter
 
 _BLOCK, _SMALL, _MIDDLE = 512, 1 << 20, 10 << 20
 _SMALL_SEGMENT, _SEGMENT, _MULTIPLE = 2 << 20, 20 << 20, 2 << 20
@@ -16,14 +19,28 @@ _SMALL_SEGMENT, _SEGMENT, _MULTIPLE = 2 << 20, 20 << 20, 2 << 20
 
 @dataclass(slots=True, eq=False)
 class Piece:
-    """A block in its segment, with those beside it."""
+    """A block in its segment, with those beside it; `pool` has the free ones of its kind by size and number."""
 
     size: int
     number: int
-    small: bool
+    pool: list[tuple[int, int, Piece]]
     asked: int = 0
+    free: bool = False
     before: Piece | None = None
     behind: Piece | None = None
+
+    def give(self) -> None:
+        """Into the pool."""
+        self.free = True
+        insort(self.pool, (self.size, self.number, self))
+
+    def join(self, other: Piece) -> None:
+        """With the free block behind it, or one that becomes free: one block."""
+        if other.free:
+            del self.pool[bisect_left(self.pool, (other.size, other.number, other))]
+        self.size, self.behind = self.size + other.size, other.behind
+        if self.behind:
+            self.behind.before = self
 
 
 @dataclass(slots=True)
@@ -33,63 +50,43 @@ class Allocator:
     asked: int = 0
     allocated: int = 0
     reserved: int = 0
-    _made: int = 0
-    _free: dict[bool, list[tuple[int, int]]] = field(default_factory=lambda: {True: [], False: []})
-    _pieces: dict[int, Piece] = field(default_factory=dict)
+    _numbers: Iterator[int] = field(default_factory=count)
+    _small: list[tuple[int, int, Piece]] = field(default_factory=list)
+    _large: list[tuple[int, int, Piece]] = field(default_factory=list)
 
     def take(self, size: int) -> Piece:
         """Memory for so many bytes."""
         rounded = max(_BLOCK, -(-size // _BLOCK) * _BLOCK)
         small = rounded <= _SMALL
-        free = self._free[small]
-        at = bisect_left(free, (rounded, -1))
-        piece = self._pieces.pop(free.pop(at)[1]) if at < len(free) else self._segment(rounded, small=small)
+        pool = self._small if small else self._large
+        at = bisect_left(pool, rounded, key=itemgetter(0))
+        piece = pool.pop(at)[2] if at < len(pool) else Piece(self._segment(rounded), next(self._numbers), pool)
         left = piece.size - rounded
         if left >= _BLOCK if small else left > _SMALL:
-            self._cut(piece, rounded)
-        piece.asked = size
+            rest = Piece(left, next(self._numbers), pool, before=piece, behind=piece.behind)
+            if rest.behind:
+                rest.behind.before = rest
+            piece.size, piece.behind = rounded, rest
+            rest.give()
+        piece.asked, piece.free = size, False
         self.asked, self.allocated = self.asked + size, self.allocated + piece.size
         return piece
 
     def give(self, piece: Piece) -> None:
         """Free a block; it becomes one with free blocks beside it."""
         self.asked, self.allocated = self.asked - piece.asked, self.allocated - piece.size
-        before, behind = piece.before, piece.behind
-        if behind and behind.number in self._pieces:
-            self._forget(behind)
-            piece.size, piece.behind = piece.size + behind.size, behind.behind
-            if piece.behind:
-                piece.behind.before = piece
-        if before and before.number in self._pieces:
-            self._forget(before)
-            before.size, before.behind = before.size + piece.size, piece.behind
-            if before.behind:
-                before.behind.before = before
+        if piece.behind and piece.behind.free:
+            piece.join(piece.behind)
+        before = piece.before
+        if before and before.free:
+            del before.pool[bisect_left(before.pool, (before.size, before.number, before))]
+            before.join(piece)
             piece = before
-        self._keep(piece)
+        piece.give()
 
-    def _segment(self, rounded: int, *, small: bool) -> Piece:
-        whole = _SMALL_SEGMENT if small else _SEGMENT if rounded < _MIDDLE else -(-rounded // _MULTIPLE) * _MULTIPLE
-        self.reserved += whole
-        return self._piece(whole, small=small)
-
-    def _piece(self, size: int, *, small: bool) -> Piece:
-        self._made += 1
-        return Piece(size, self._made, small)
-
-    def _cut(self, piece: Piece, size: int) -> None:
-        rest = self._piece(piece.size - size, small=piece.small)
-        rest.before, rest.behind = piece, piece.behind
-        if rest.behind:
-            rest.behind.before = rest
-        piece.size, piece.behind = size, rest
-        self._keep(rest)
-
-    def _keep(self, piece: Piece) -> None:
-        self._pieces[piece.number] = piece
-        insort(self._free[piece.small], (piece.size, piece.number))
-
-    def _forget(self, piece: Piece) -> None:
-        del self._pieces[piece.number]
-        free = self._free[piece.small]
-        del free[bisect_left(free, (piece.size, piece.number))]
+    def _segment(self, rounded: int) -> int:
+        """A new one, large enough for so many bytes."""
+        kept = _SMALL_SEGMENT if rounded <= _SMALL else _SEGMENT
+        size = kept if rounded < _MIDDLE else -(-rounded // _MULTIPLE) * _MULTIPLE
+        self.reserved += size
+        return size

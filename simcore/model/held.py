@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from functools import lru_cache
 from operator import add
 from typing import NamedTuple
 
-from simcore.model.plan import Plan, layers_of, seen_by, unlike
+from simcore.model.plan import Plan, layers_of, seen, seen_by, unlike
 from simcore.model.shape import LayerKind, Model, Weight, Weights, elements
 
 
@@ -41,7 +40,9 @@ class Held(NamedTuple):
         return self.dense + self.experts
 
     def owned(self, plan: Plan) -> int:
-        """Trained parameters whose states a rank has where ZeRO shares them."""
+        """Trained parameters whose states a rank has: where ZeRO shares them, its part."""
+        if not plan.zero:
+            return self.trained + self.trained_experts
         return self.trained // plan.sharing + self.trained_experts // plan.expert_sharing
 
 
@@ -70,70 +71,56 @@ def _adapter(weight: Weight, plan: Plan) -> int:
     return plan.lora_rank * split
 
 
+def held_parameters(model: Model, plan: Plan, stage: int) -> Held:
+    """Parameters a rank of a stage holds, of all its parts of the model."""
+    return part_parameters(model, plan, plan.parts(stage))
+
+
+_OF_LAYER = ("tp", "ep", "expert_tp", "lora_rank", "lora_modules", "frozen")
+_of_layer = seen(seen_by(*_OF_LAYER))
+_of_parts = seen(seen_by(*_OF_LAYER, "pp", "virtual_stages", "schedule", "cuts", "pad_vocab_to"))
+
+
+@_of_parts
+def fullest_parameters(model: Model, plan: Plan) -> Held:
+    """Parameters a rank of the fullest stage holds, of one pipeline."""
+    stages = unlike(model, plan.outline, plan.cuts)
+    return max((held_parameters(model, plan, stage) for stage in stages), key=lambda one: one.whole) // plan.copies
+
+
+@_of_parts
 def part_parameters(model: Model, plan: Plan, parts: tuple[int, ...]) -> Held:
     """Parameters a rank holds of some parts of the model, the vocabulary padded as the plan says.
 
     The first part has the embedding, the last the head, MTP modules and, unless its stage has one, a word table for
     those that need it.
     """
-    return _parts(model, _shape(plan), parts)
-
-
-def held_parameters(model: Model, plan: Plan, stage: int) -> Held:
-    """Parameters a rank of a stage holds, of all its parts of the model."""
-    return part_parameters(model, plan, plan.parts(stage))
-
-
-def fullest_parameters(model: Model, plan: Plan) -> Held:
-    """Parameters a rank of the fullest stage holds, of one pipeline."""
-    return _fullest(model, _shape(plan))
-
-
-@lru_cache(maxsize=4096)
-def _fullest(model: Model, shape: Plan) -> Held:
-    stages = unlike(model, shape.outline, shape.cuts)
-    held = max((_parts(model, shape, shape.parts(stage)) for stage in stages), key=lambda one: one.whole)
-    return held // shape.copies
-
-
-_DEGREES = ("tp", "ep", "expert_tp", "pp", "virtual_stages", "schedule", "cuts")
-_shape = seen_by(*_DEGREES, "pad_vocab_to", "lora_rank", "lora_modules", "frozen")
-
-
-@lru_cache(maxsize=8192)
-def _parts(model: Model, shape: Plan, parts: tuple[int, ...]) -> Held:
-    """Layers, embedding, head, and a copy of the word table where one is needed, of some parts of the model."""
-    before, behind, copy = _edges(model, shape)
-    held, last = before * parts.count(0), shape.outline.parts - 1
-    for some in layers_of(model, shape, shape.outline.parts, shape.cuts, parts):
-        held += _layer(model, shape.of_layer, some.kind) * some.number
+    padded = replace(model, vocab=plan.padded_vocab(model.vocab))
+    tables, last = padded.embedding_weights(), plan.outline.parts - 1
+    held = of_weights(tables, plan) * parts.count(0)
+    for some in layers_of(model, plan, plan.outline.parts, plan.cuts, parts):
+        held += layer_parameters(model, plan, some.kind) * some.number
     if last not in parts:
         return held
-    copied = (model.tied or model.mtp_layers > 0) and (shape.copies > 1 or not shape.ends(0)[1])
-    held += behind + copy if copied else behind
+    copied = (model.tied or model.mtp_layers > 0) and (plan.copies > 1 or not plan.ends(0)[1])
+    held += of_weights((*padded.head_weights(), *(tables[:1] if copied else ())), plan)
     for layer in range(model.depth, model.depth + model.mtp_layers):
-        held += _layer(model, shape.of_layer, model.kind(layer)) + of_weights(model.mtp_weights(), shape)
+        held += layer_parameters(model, plan, model.kind(layer)) + of_weights(model.mtp_weights(), plan)
     return held
 
 
+@_of_layer
 def layer_parameters(model: Model, plan: Plan, kind: LayerKind) -> Held:
     """Parameters a rank holds of a layer."""
-    return _layer(model, _shape(plan).of_layer, kind)
-
-
-@lru_cache(maxsize=1024)
-def _layer(model: Model, plan: Plan, kind: LayerKind) -> Held:
     return of_weights(model.layer_weights(kind), plan)
 
 
+@_of_layer
 def matrices(model: Model, plan: Plan, kind: LayerKind) -> frozenset[tuple[object, int]]:
-    """The trained matrices of a layer by their shape, and elements of one on a rank."""
-    return _matrices(model, _shape(plan).of_layer, kind)
+    """The trained matrices of a layer by their shape, and elements of one on a rank.
 
-
-@lru_cache(maxsize=1024)
-def _matrices(model: Model, plan: Plan, kind: LayerKind) -> frozenset[tuple[object, int]]:
-    """Equal ones, as those of a gate, are one of as many columns."""
+    Equal ones, as those of a gate, are one of as many columns.
+    """
     return frozenset(
         (
             (weight, number),
@@ -142,14 +129,6 @@ def _matrices(model: Model, plan: Plan, kind: LayerKind) -> frozenset[tuple[obje
         for weight, number in Counter(model.layer_weights(kind)).items()
         if weight.inputs > 1 and plan.trains(weight.kind)
     )
-
-
-@lru_cache(maxsize=1024)
-def _edges(model: Model, plan: Plan) -> tuple[Held, Held, Held]:
-    """Embedding, head, and the copy of the word table that a head may need, of the padded vocabulary."""
-    padded = replace(model, vocab=plan.padded_vocab(model.vocab))
-    tables = padded.embedding_weights()
-    return of_weights(tables, plan), of_weights(padded.head_weights(), plan), of_weights(tables[:1], plan)
 
 
 def tied_gradient_bytes(model: Model, plan: Plan) -> int:

@@ -37,6 +37,10 @@ class _Entries:
         node = self.nodes.get(key)
         return default if node is None or node.value is None else node.flag()
 
+    def word(self, key: str) -> str:
+        """Whatever is said, or nothing."""
+        return str(self.nodes[key].value) if key in self.nodes else ""
+
 
 Fields = Mapping[str, Any]
 """Fields of a model, as far as they are read."""
@@ -118,24 +122,12 @@ def _dense(entries: _Entries, found: Fields) -> int:
     return every * -(-entries.integer("first_k_dense_replace", 0) // every)
 
 
-def _balanced(entries: _Entries, _: Fields) -> bool:
-    """Whether a bias balances the loads of experts."""
-    method = entries.nodes.get("topk_method")
-    return method is not None and method.value == "noaux_tc"
-
-
 def _falcon_keys(entries: _Entries, found: Fields) -> int:
     """Keys are shared by groups of heads, or before that by all."""
     heads: int = found["heads"]
     if entries.flag("new_decoder_architecture"):
         return entries.integer("num_kv_heads", heads)
     return 1 if entries.flag("multi_query", default=True) else heads
-
-
-def _t5_gated(entries: _Entries, _: Fields) -> bool:
-    """From 1.1 on."""
-    projection = entries.nodes.get("feed_forward_proj")
-    return projection is not None and str(projection.value).startswith("gated")
 
 
 _READERS: Mapping[str, Callable[[_Entries, Fields], Any]] = {
@@ -145,11 +137,11 @@ _READERS: Mapping[str, Callable[[_Entries, Fields], Any]] = {
     "ahead": lambda _, found: found["experts.every"] - 1,
     "dense": _dense,
     "shared": lambda entries, found: found["experts.ffn"] * entries.integer("n_shared_experts", 0),
-    "balanced": _balanced,
+    "balanced": lambda entries, _: entries.word("topk_method") == "noaux_tc",  # a bias balances the experts' loads
     "falcon_keys": _falcon_keys,
     "falcon_parallel": lambda one, _: one.flag("new_decoder_architecture") or one.flag("parallel_attn", default=True),
     "opt_positions": lambda entries, _: 2 + entries.integer("max_position_embeddings"),
-    "t5_gated": _t5_gated,
+    "t5_gated": lambda entries, _: entries.word("feed_forward_proj").startswith("gated"),  # from 1.1 on
     "wide": lambda entries, _: entries.integer("intermediate_size_mlp", entries.integer("intermediate_size")),
 }
 FAMILIES: dict[str, dict[str, str]] = {"-": {}}

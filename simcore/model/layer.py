@@ -128,8 +128,7 @@ class _Attention:
         if plan.cp > 1:
             yield self._context(label)
         if plan.fused_attention:
-            work = _fused(model, plan, self._sees, self._heads, self._key_heads)
-            yield Kernel(core, work, wide=not plan.attention_dtype, modules=(Module.CORE, Module.FUSED))
+            yield Kernel(core, self._fused(), wide=not plan.attention_dtype, modules=(Module.CORE, Module.FUSED))
         else:
             yield from self._unfused(core)
         width = self._heads * model.value_dim
@@ -204,57 +203,49 @@ class _Attention:
         return context(size, ALL_GATHER, REDUCE_SCATTER, beside)
 
     @property
-    def _sees(self) -> _Sight:
-        """What a query looks at: an encoder's tokens, those before it in a window, or all before it."""
+    def _sees(self) -> tuple[int, int, bool]:
+        """What a query looks at: so many keys, in a window (0: none), those before it or, of an encoder's, all."""
         behind = self.cross or self.kind.encoder
         keys = (self.plan.encoder_seq or self.plan.seq) if behind else self.plan.seq
-        return _Sight(keys, 0 if self.cross else self.kind.window, causal=not behind)
+        window = 0 if self.cross or self.kind.window >= keys else self.kind.window
+        return keys, window, not behind
+
+    def _fused(self) -> Attention:
+        """One kernel that skips masked blocks.
+
+        Context ranks have an early and a late piece of a sequence, so a query of theirs sees what a query sees on
+        average; where heads are exchanged they have whole sequences of fewer heads.
+        """
+        model, plan, (keys, window, causal) = self.model, self.plan, self._sees
+        heads, key_heads = self._heads, self._key_heads
+        if window and model.pieces:  # sequences of their own
+            apart = replace(plan, micro_batch=plan.micro_batch * (plan.seq // window), seq=window)
+            return replace(self, plan=apart)._fused()
+        queries, d, value = plan.seq // plan.cp, model.head_dim, model.value_dim
+        if plan.cp == 1 or not causal:
+            return Attention(plan.micro_batch, heads, key_heads, queries, keys, d, value, causal, window)
+        if plan.context == "all_to_all":
+            heads, key_heads = max(1, heads // plan.cp), max(1, key_heads // plan.cp)
+            return Attention(plan.micro_batch, heads, key_heads, plan.seq, keys, d, value, True, window)
+        if window:
+            seen = window - window * window // (2 * keys)
+            return Attention(plan.micro_batch, heads, key_heads, queries, seen, d, value, False)
+        # The last queries of as many keys as make the same number of pairs.
+        return Attention(plan.micro_batch, heads, key_heads, queries, (keys + queries) // 2, d, value)
 
     def _unfused(self, part: Part) -> Iterator[Kernel]:
         """Scores, scale-mask-softmax, dropout and values apart, over all scores, masked ones included."""
-        model, plan, sees, modules = self.model, self.plan, self._sees, (Module.CORE,)
+        model, plan, keys, modules = self.model, self.plan, self._sees[0], (Module.CORE,)
         batch, rows, d, size = plan.micro_batch * self._heads, plan.seq // plan.cp, model.head_dim, plan.element_bytes
-        scores = batch * rows * sees.keys
-        yield Kernel(part, Product(rows, sees.keys, d, batch, row=d), modules=modules, wide=True)
+        scores = batch * rows * keys
+        yield Kernel(part, Product(rows, keys, d, batch, row=d), modules=modules, wide=True)
         yield _pass(part, scores, 2 * size, Touch.SOFTMAX, size * scores, *modules)
         if plan.dropout:
             kept = (1 + size) * scores
             yield _pass(part, scores, 2 * size + 1, Touch.ELEMENTWISE, kept, *modules, growth=SAME_GROWTH)
-        yield Kernel(part, Product(rows, model.value_dim, sees.keys, batch, row=d), modules=modules, wide=True)
+        yield Kernel(part, Product(rows, model.value_dim, keys, batch, row=d), modules=modules, wide=True)
         elements = batch * rows * model.value_dim
         yield _pass(part, elements, 2 * size, Touch.COPY, growth=SAME_GROWTH, launches=4)
-
-
-@dataclass(frozen=True, slots=True)
-class _Sight:
-    """What queries look at: so many keys, in a window (0: none), those before them or all."""
-
-    keys: int
-    window: int
-    causal: bool
-
-
-def _fused(model: Model, plan: Plan, sees: _Sight, heads: int, key_heads: int) -> Attention:
-    """One kernel that skips masked blocks.
-
-    Context ranks have an early and a late piece of a sequence, so a query of theirs sees what a query sees on average;
-    where heads are exchanged they have whole sequences of fewer heads.
-    """
-    window = min(sees.window, sees.keys) if sees.window < sees.keys else 0
-    if window and model.pieces:  # sequences of their own
-        apart = replace(plan, micro_batch=plan.micro_batch * (plan.seq // window), seq=window)
-        return _fused(model, apart, _Sight(window, 0, sees.causal), heads, key_heads)
-    queries, d, value = plan.seq // plan.cp, model.head_dim, model.value_dim
-    if plan.cp == 1 or not sees.causal:
-        return Attention(plan.micro_batch, heads, key_heads, queries, sees.keys, d, value, sees.causal, window)
-    if plan.context == "all_to_all":
-        heads, key_heads = max(1, heads // plan.cp), max(1, key_heads // plan.cp)
-        return Attention(plan.micro_batch, heads, key_heads, plan.seq, sees.keys, d, value, True, window)
-    if window:
-        seen = window - window * window // (2 * sees.keys)
-        return Attention(plan.micro_batch, heads, key_heads, queries, seen, d, value, False)
-    # The last queries of as many keys as make the same number of pairs.
-    return Attention(plan.micro_batch, heads, key_heads, queries, (sees.keys + queries) // 2, d, value)
 
 
 # --- what tensor parallelism adds
@@ -400,11 +391,6 @@ def blocks(model: Model, plan: Plan, kind: LayerKind) -> tuple[Block, ...]:
     steps = _mixture(model, plan, model.experts) if kind.experts and model.experts else _mlp(model, plan)
     further = model.feed_forward_weights(experts=kind.experts)
     return (*made, Block("moe" if kind.experts else "mlp", tuple(steps), further))
-
-
-def steps(model: Model, plan: Plan, kind: LayerKind) -> tuple[Step, ...]:
-    """Kernels and collectives of a layer."""
-    return tuple(step for block in blocks(model, plan, kind) for step in block.steps)
 
 
 @lru_cache(maxsize=1024)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
-from functools import lru_cache
+from functools import lru_cache, wraps
 from itertools import accumulate, groupby, pairwise
 from operator import attrgetter
-from typing import Any, Literal, NamedTuple
+from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, TypeVar
 
 from simcore.compute.accelerators import ELEMENT_BYTES
 from simcore.errors import InputError, Location, Problem, Problems
@@ -292,6 +292,9 @@ class Plan(Hashed):
 
 
 _PER_LAYER = ("activations", "weights")
+P = ParamSpec("P")
+T = TypeVar("T")
+_Asked = Callable[Concatenate[Model, Plan, P], T]
 
 
 def seen_by(*names: str) -> Callable[[Plan], Plan]:
@@ -306,13 +309,22 @@ def seen_by(*names: str) -> Callable[[Plan], Plan]:
     return lambda plan: made(choices(plan))
 
 
+def seen(by: Callable[[Plan], Plan]) -> Callable[[_Asked[P, T]], _Asked[P, T]]:
+    """Remembers what a function says of a model under a plan, of all plans that `by` sees alike once."""
+
+    def made(asked: _Asked[P, T]) -> Any:
+        known: Any = lru_cache(maxsize=1 << 14)(asked)
+        return wraps(asked)(lambda model, plan, *more: known(model, by(plan), *more))
+
+    return made
+
+
 # What layers do not see: how many ranks there are, how they share and pass on.
 _ELSEWHERE = {
     *("world_size", "pp", "virtual_stages", "global_batch", "overlap", "cuts", "zero", "overlap_pipeline"),
     *("scatter_pipeline", "schedule", "gradient_bytes", "gradients_apart", "shard"),
 }
 _of_layer = seen_by(*(field.name for field in fields(Plan) if field.name not in _ELSEWHERE))
-_treated = seen_by("recompute", "recompute_layers", "recompute_method", "offload", "offload_layers")
 
 
 _outline = lru_cache(maxsize=4096)(outline)
@@ -357,17 +369,11 @@ class Layers(NamedTuple):
     leaving: int
 
 
+@seen(seen_by("recompute", "recompute_layers", "recompute_method", "offload", "offload_layers"))
 def layers_of(
     model: Model, plan: Plan, count: int, cuts: tuple[int, ...], parts: tuple[int, ...]
 ) -> tuple[Layers, ...]:
     """Layers of some of `count` parts of a model, MTP modules left out."""
-    return _layers_of(model, _treated(plan), count, cuts, parts)
-
-
-@lru_cache(maxsize=1 << 14)
-def _layers_of(
-    model: Model, plan: Plan, count: int, cuts: tuple[int, ...], parts: tuple[int, ...]
-) -> tuple[Layers, ...]:
     cut, made = split(model.depth, count, cuts), Counter[tuple[LayerKind, bool, bool]]()
     leaving = made.copy()
     grouped = plan.recompute == "full" and plan.recompute_method == "uniform"

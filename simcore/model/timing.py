@@ -15,7 +15,6 @@ from simcore.compute.kernel import Kernel as Work
 from simcore.compute.measured.tables import remembered
 from simcore.compute.power import limited
 from simcore.hashed import Hashed
-from simcore.model.layer import optimizer
 from simcore.model.steps import Kernel, Part, in_phase
 from simcore.units import whole_ns
 from simcore.workload.model import PhaseName
@@ -126,11 +125,3 @@ class KernelTimer(ABC):
         """As `Timer.time_ns`."""
         del part
         return whole_ns(1e9 * self.phase_s(kernels, phase))
-
-    def optimizer(self, elements: int) -> int:
-        """As `Timer.optimizer`."""
-        return whole_ns(1e9 * self.optimizer_s(elements))
-
-    def optimizer_s(self, elements: int) -> float:
-        """Seconds of the optimizer on so many elements."""
-        return self.seconds([optimizer(elements)])

@@ -8,6 +8,7 @@ from simcore.errors import InputError
 from simcore.generate.durations import measured, profile, rescaled, roofline
 from simcore.model.plan import Plan
 from simcore.model.presets import model
+from simcore.model.rows import optimizer_ns
 from simcore.workload.model import PhaseName
 
 PLAN = Plan(8, 4096, global_batch=8)
@@ -43,7 +44,7 @@ def test_times_that_are_the_roofline_times_a_factor_rescale_to_the_roofline_time
         for phase in PhaseName:
             expected = factor * target.time_ns(part, kernels, phase)
             assert times.time_ns(part, kernels, phase) == pytest.approx(expected, rel=1e-4, abs=5)
-    assert times.optimizer(1000) == pytest.approx(factor * target.optimizer(1000), rel=1e-3)
+    assert optimizer_ns(times, 1000) == pytest.approx(factor * optimizer_ns(target, 1000), rel=1e-3)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -53,6 +54,7 @@ def test_at_the_measured_shape_forward_times_are_those_of_the_file(file, name):
     here = of(name, PLAN, "A100")
     times = rescaled(read, here, ELEMENTS, here)
     forward = sum(times.time_ns(part, kernels, PhaseName.FORWARD) for part, kernels in here.parts.items())
+    forward += optimizer_ns(times, ELEMENTS)
     assert forward == pytest.approx(sum(read.times.values()), rel=1e-6, abs=20)
 
 

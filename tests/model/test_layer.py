@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simcore.compute.kernel import Attention, MemoryPass
-from simcore.model.layer import blocks, steps
+from simcore.model.layer import blocks
 from simcore.model.plan import Plan
 from simcore.model.presets import SHIPPED, model
 from simcore.model.shape import LayerKind, Model
@@ -18,6 +18,10 @@ from simcore.workload.model import CollectiveKind, PhaseName
 GPT3 = model("gpt-175b")
 PLAIN = LayerKind()
 CLASSIC = Plan(1, 2048, fused_attention=False)
+
+
+def steps(shape, plan, kind):
+    return [step for block in blocks(shape, plan, kind) for step in block.steps]
 
 
 def kernels(shape, plan, phase=PhaseName.FORWARD, kind=PLAIN):

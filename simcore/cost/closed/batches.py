@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from simcore.cost.closed.executed import Axes, Axis, Batch
 from simcore.cost.closed.simple import Setup, SimpleRun
-from simcore.cost.closed.transformer import Cost, Grid, Matrix, Model, Part, RunCost, Training, matrices
+from simcore.cost.closed.transformer import Cost, Grid, Matrix, Model, Part, RunCost, matrices
 from simcore.errors import InputError
 from simcore.workload.model import CollectiveKind, Layer, Phase, Role
 
@@ -25,9 +25,6 @@ Sent = tuple[CollectiveKind, Axis, float]  # a collective and the elements of it
 
 
 def transformer_batch(
-    model: Model,
-    grid: Grid,
-    training: Training,
     run: RunCost,
     *,
     flop_per_s: float,
@@ -40,6 +37,7 @@ def transformer_batch(
     The smallest efficient one is taken where none is given, one sequence a replica where none was looked for. Raises
     InputError where it does not divide or the axes need more groups than there are.
     """
+    model, grid, training = run.model, run.grid, run.training
     axes = Axes(grid)
     if axes.both_tensor and grid.exp * grid.seq > 1:
         message = "--topology executes both tensor axes, or one of them with experts and sequence"
@@ -54,7 +52,7 @@ def transformer_batch(
     sequences = training.batch_size // count // grid.data
     tokens = sequences * training.seq_len // (grid.exp * grid.seq)
     per_stage = model.layers // grid.pipe
-    clusters = run.clusters * flop_per_s * run.batches
+    clusters = grid.clusters * flop_per_s * training.batches
     sent = _sent(model, grid, tokens)
     weights = matrices(model, grid)
     split = _Split(axes, 1 / (clusters * per_stage * count), element_bytes, training.checkpointing, forward_only)
@@ -62,7 +60,7 @@ def transformer_batch(
     ends = replace(split, seconds_per_flop=1 / clusters).ends(run.weights, weights, per_stage)
     handed = tokens * model.d_model / (grid.tensor_ext * grid.tensor_int) * element_bytes
     total = run.total.forward if forward_only else run.total.forward + run.total.backward
-    return Batch(axes.workload(ends, rows * per_stage, count, handed), run.clusters, total.flop / clusters)
+    return Batch(axes.workload(ends, rows * per_stage, count, handed), grid.clusters, total.flop / clusters)
 
 
 def _sent(model: Model, grid: Grid, tokens: int) -> dict[Part, tuple[Sent, ...]]:

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from simcore.cost.closed.operation import OperationCost
 from simcore.cost.closed.simple import Chip, Setup, SimpleRun, Variant
-from simcore.cost.closed.transformer import Cost, Grid, Pass, RunCost, Training
+from simcore.cost.closed.transformer import Cost, Pass, RunCost
 from simcore.units import format_rate
 
 DAY_S = 86400.0
@@ -29,21 +29,20 @@ def rates(run: RunCost, cluster_flop_rate: float, precision_bytes: float, *, for
     """Rates of one cluster while it computes at `cluster_flop_rate`, bytes per second, and the run's seconds."""
     found = columns(run.total)["fwd" if forward_only else "total"]
     bytes_per_s = {key: precision_bytes * found[key] / found["FLOP"] * cluster_flop_rate for key in ("net", "Tx", "Rx")}
-    return {"FLOP": cluster_flop_rate, **bytes_per_s, "runtime_s": found["FLOP"] / (run.clusters * cluster_flop_rate)}
+    runtime_s = found["FLOP"] / (run.grid.clusters * cluster_flop_rate)
+    return {"FLOP": cluster_flop_rate, **bytes_per_s, "runtime_s": runtime_s}
 
 
-def transformer_document(
-    run: RunCost, model_experts: int, training: Training, found: Rates | None
-) -> dict[str, object]:
+def transformer_document(run: RunCost, found: Rates | None) -> dict[str, object]:
     """The JSON of `cost transformer`: elements, FLOP, and with a rate bytes per second and seconds."""
     table = columns(run.total)
     document: dict[str, object] = {
         "N": run.parameters,
-        "N_effective": run.parameters / model_experts,
+        "N_effective": run.parameters / run.model.experts,
         "D": run.tokens,
-        "p": run.clusters,
-        "n_batches": run.batches,
-        "batch_size": training.batch_size,
+        "p": run.grid.clusters,
+        "n_batches": run.training.batches,
+        "batch_size": run.training.batch_size,
         "microbatch_sizes": None if run.microbatch_sizes is None else list(run.microbatch_sizes),
         "parts": [{"name": name, **columns(cost)} for name, cost in (*run.weights, *run.of_tokens)],
     }
@@ -55,17 +54,15 @@ def transformer_document(
     return document
 
 
-def transformer_lines(
-    run: RunCost, experts: int, training: Training, grid: Grid, found: Rates | None, *, forward_only: bool
-) -> Iterator[str]:
+def transformer_lines(run: RunCost, found: Rates | None, *, forward_only: bool) -> Iterator[str]:
     """The text of `cost transformer`."""
-    yield f"N: {run.parameters:.3e} ({run.parameters / experts:.3e} effective)"
+    yield f"N: {run.parameters:.3e} ({run.parameters / run.model.experts:.3e} effective)"
     yield f"D: {run.tokens:.3e}"
     sizes = run.microbatch_sizes
     told = f" (microbatch size must be in {list(sizes)} to be efficient)" if sizes is not None else ""
-    yield f"b: {training.batch_size}{told}"
-    axes = ", ".join(f"{name.upper()}: {degree}" for name, degree in asdict(grid).items())
-    yield f"P: {grid.clusters} = {{{axes}}}"
+    yield f"b: {run.training.batch_size}{told}"
+    axes = ", ".join(f"{name.upper()}: {degree}" for name, degree in asdict(run.grid).items())
+    yield f"P: {run.grid.clusters} = {{{axes}}}"
     yield from ("", "", "FULL TRAINING RUN COST")
     table = columns(run.total)
     shown = (
@@ -76,7 +73,7 @@ def transformer_lines(
         yield f"{metric:>10}" + "".join(f"{column[metric]:>15.3e}" for column in shown.values())
     if found is None:
         return
-    for who, count in (("Cluster", 1), ("Total", run.clusters)):
+    for who, count in (("Cluster", 1), ("Total", run.grid.clusters)):
         net, sent, received = (found[key] * count for key in ("net", "Tx", "Rx"))
         yield ""
         yield f"{who + ' FLOP/sec:':<21}{found['FLOP'] * count:.3e}"
@@ -134,7 +131,7 @@ def simple_lines(
         yield from ("TOTAL RUN TIME", f"{run.run_time_days:6.1f} days")
 
 
-def _secs(seconds: float | None) -> str:
+def _secs(seconds: float) -> str:
     return f"{seconds:10.4f} secs"
 
 

@@ -34,52 +34,34 @@ class Operation:
     restart_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
 class OperationCost:
-    """The answer. At `break_even_bytes_per_s` a cluster's traffic takes as long as its arithmetic."""
-
-    ideal_s: float
-    wall_clock_s: float
-    break_even_bytes_per_s: float | None = None
-    communication_s: float | None = None
-    checkpoint_interval_s: float | None = None
-    expected_failures: float | None = None
-    energy_joules: float | None = None
-    money: float | None = None
-
-
-def evaluate(operation: Operation, ideal_s: float, bytes_per_cluster: float | None = None) -> OperationCost:
     """Cost of a run that computes for `ideal_s` while each cluster moves `bytes_per_cluster` over its wide-area link.
 
-    Traffic and arithmetic overlap perfectly, so the slower of the two bounds the run; failures stretch the result.
+    Traffic and arithmetic overlap perfectly, so the slower of the two bounds the run; failures stretch the result. At
+    `break_even_bytes_per_s` a cluster's traffic takes as long as its arithmetic.
     """
-    communication_s = break_even = None
-    if bytes_per_cluster is not None:
-        break_even = bytes_per_cluster / ideal_s
-    if operation.wide_area_bytes_per_s is not None:
-        if bytes_per_cluster is None:
-            raise InputError.at("--wan_bandwidth", "this model does not give the traffic of a cluster")
-        communication_s = bytes_per_cluster / operation.wide_area_bytes_per_s
-    useful_s = max(ideal_s, communication_s or 0.0)
-    wall_s, interval_s, failures = useful_s, None, None
-    if operation.mean_time_between_failures_s is not None:
-        if operation.checkpoint_s <= 0:
-            raise InputError.at("--checkpoint_seconds", "failures need the time that writing a checkpoint takes")
-        machine_mtbf_s = operation.mean_time_between_failures_s / operation.chips
-        interval_s = daly_interval_s(operation.checkpoint_s, machine_mtbf_s)
-        wall_s = wall_clock_s(useful_s, interval_s, operation.checkpoint_s, operation.restart_s, machine_mtbf_s)
-        failures = wall_s / machine_mtbf_s
-    chip_s = wall_s * operation.chips
-    return OperationCost(
-        ideal_s=ideal_s,
-        wall_clock_s=wall_s,
-        break_even_bytes_per_s=break_even,
-        communication_s=communication_s,
-        checkpoint_interval_s=interval_s,
-        expected_failures=failures,
-        energy_joules=_scaled(operation.chip_watts, chip_s * operation.power_usage_effectiveness),
-        money=_scaled(operation.price_per_chip_hour, chip_s / HOUR_S),
-    )
+
+    def __init__(self, operation: Operation, ideal_s: float, bytes_per_cluster: float | None = None):
+        self.ideal_s = self.wall_clock_s = ideal_s
+        self.break_even_bytes_per_s = None if bytes_per_cluster is None else bytes_per_cluster / ideal_s
+        self.communication_s: float | None = None
+        self.checkpoint_interval_s: float | None = None
+        self.expected_failures: float | None = None
+        if (link := operation.wide_area_bytes_per_s) is not None:
+            if bytes_per_cluster is None:
+                raise InputError.at("--wan_bandwidth", "this model does not give the traffic of a cluster")
+            self.communication_s = bytes_per_cluster / link
+            self.wall_clock_s = max(ideal_s, self.communication_s)
+        if (mtbf_s := operation.mean_time_between_failures_s) is not None:
+            if (writing_s := operation.checkpoint_s) <= 0:
+                raise InputError.at("--checkpoint_seconds", "failures need the time that writing a checkpoint takes")
+            mtbf_s /= operation.chips
+            self.checkpoint_interval_s = each_s = daly_interval_s(writing_s, mtbf_s)
+            self.wall_clock_s = wall_clock_s(self.wall_clock_s, each_s, writing_s, operation.restart_s, mtbf_s)
+            self.expected_failures = self.wall_clock_s / mtbf_s
+        chip_s = self.wall_clock_s * operation.chips
+        self.energy_joules = _scaled(operation.chip_watts, chip_s * operation.power_usage_effectiveness)
+        self.money = _scaled(operation.price_per_chip_hour, chip_s / HOUR_S)
 
 
 def _scaled(rate: float | None, amount: float) -> float | None:

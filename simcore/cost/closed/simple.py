@@ -91,47 +91,6 @@ class Setup:
         return self.layers // (self.pp * self.interleaving)
 
 
-@dataclass(frozen=True, slots=True)
-class SimpleRun:
-    """The answer; names are those of the source, times are seconds.
-
-    The `pipeline_full_*` figures but the time, the FLOP totals and the crossing fraction belong to variant head; they
-    are None in readme.
-    """
-
-    N: int
-    P: int
-    D: int
-    p: int
-    n_batches: int
-    n_microbatches_per_batch: int
-    n_pipeline_steps: int
-    pipe_boundary_intvl: int
-    pipeline_bubble_layers: int
-    flop_per_batch: int
-    tokens_per_matmul: int
-    experts_per_chip: int
-    matmuls_per_chip_per_layer: int
-    d_int_per_matmul: int
-    d_per_matmul: int
-    matmul_time: float
-    pipeline_bubble_time: float
-    pipeline_full_time: float
-    gradient_reduction_time: float
-    batch_time: float
-    util: float
-    cluster_flop_per_sec: float
-    run_time_days: float
-    pipeline_full_steps: float | None = None
-    pipeline_full_flop_step_time: float | None = None
-    pipeline_full_net_step_time: float | None = None
-    pipeline_full_flop_time: float | None = None
-    pipeline_full_net_time: float | None = None
-    total_flop: float | None = None
-    flop_per_expert: float | None = None
-    stage_crossing_fraction: float | None = None
-
-
 def chip(name: str, variant: Variant) -> Chip:
     """A chip of the table as the variant has it; InputError names what there is."""
     known = [key for key in CHIPS if variant == "head" or key not in LATER_CHIPS]
@@ -146,50 +105,8 @@ def evaluate(setup: Setup, hardware: Chip, variant: Variant, base_utilization: f
     problems = list(_divisibility(setup))
     if problems:
         raise InputError(problems)
-    utilization = BASE_UTILIZATION[variant] if base_utilization is None else base_utilization
-    step = _Step(setup, hardware, utilization)
-    experts, batch_tokens = setup.experts, setup.batch_size * setup.seq_len
-    n, p = setup.routed * setup.parameters_per_expert, setup.experts * setup.parameters_per_expert
-    wanted = TOKENS_PER_PARAMETER * p if setup.dataset_tokens is None else setup.dataset_tokens
-    batches, microbatches = int(wanted // batch_tokens), setup.batch_size // setup.microbatch_size
-    if batches < 1:
-        message = "the data set is smaller than a batch"
-        raise InputError.at("--dataset_size", message, expected=f"at least {batch_tokens}")
-    tokens = batches * batch_tokens
-    steps = setup.layers // setup.pp * microbatches
-    full = _full_pipeline(step, steps, variant)
-    bubble_layers = (setup.pp - 1) * setup.boundary_interval
-    bubble_s = step.bubble_s(bubble_layers, variant)
-    gradients_s = step.all_reduce_s(p, setup.chips // setup.dp, setup.dp)
-    batch_s = bubble_s + full["pipeline_full_time"] + gradients_s
-    flop_per_batch = 6 * n * batch_tokens
-    peak = setup.chips * hardware.flop_per_s * (8 / setup.precision_bits)
-    later = {"total_flop": 6 * n * tokens, "flop_per_expert": 6 * n * tokens / experts} if variant == "head" else {}
     return SimpleRun(
-        N=n,
-        P=p,
-        D=tokens,
-        p=setup.chips,
-        n_batches=batches,
-        n_microbatches_per_batch=microbatches,
-        n_pipeline_steps=setup.pp * setup.interleaving,
-        pipe_boundary_intvl=setup.boundary_interval,
-        pipeline_bubble_layers=bubble_layers,
-        flop_per_batch=flop_per_batch,
-        tokens_per_matmul=step.tokens,
-        experts_per_chip=1,
-        matmuls_per_chip_per_layer=MATRICES,
-        d_int_per_matmul=step.d_internal,
-        d_per_matmul=step.d_model,
-        matmul_time=step.matmul_s,
-        pipeline_bubble_time=bubble_s,
-        gradient_reduction_time=gradients_s,
-        batch_time=batch_s,
-        util=flop_per_batch / (peak * batch_s),
-        cluster_flop_per_sec=peak * utilization,
-        run_time_days=batch_s * batches / 86400,
-        **full,
-        **later,
+        setup, hardware, variant, BASE_UTILIZATION[variant] if base_utilization is None else base_utilization
     )
 
 
@@ -198,63 +115,97 @@ def gradient_bytes(setup: Setup, run: SimpleRun) -> float:
     return 2 * run.P * setup.precision_bits / 8
 
 
-def _full_pipeline(step: _Step, steps: int, variant: Variant) -> dict[str, float]:
-    """The time in which every stage works: bounded by FLOP, in head by the network too."""
-    flop_s = steps * step.flop_s
-    if variant == "readme":
-        return {"pipeline_full_time": flop_s}
-    net_step_s = step.inner_s + step.outer_s + step.crossing_fraction * 2 * step.stage_s
-    return {
-        "pipeline_full_steps": steps,
-        "pipeline_full_flop_step_time": step.flop_s,
-        "pipeline_full_net_step_time": net_step_s,
-        "pipeline_full_flop_time": flop_s,
-        "pipeline_full_net_time": steps * net_step_s,
-        "pipeline_full_time": max(flop_s, steps * net_step_s),
-        "stage_crossing_fraction": step.crossing_fraction,
-    }
+class SimpleRun:
+    """The answer; public names are those of the source, times are seconds.
 
+    The `pipeline_full_*` figures but the time, the FLOP totals and the crossing fraction are of variant head only.
+    """
 
-class _Step:
-    """Times of one micro-batch on one layer of one chip."""
-
-    def __init__(self, setup: Setup, hardware: Chip, utilization: float):
-        self.setup, self.hardware = setup, hardware
-        self.d_internal, self.d_model = setup.d_internal // setup.tp, setup.d_model // setup.tp2
-        self.tokens = setup.microbatch_tokens * setup.routed // (setup.dp * setup.experts)
-        x, y, z = self.d_internal, self.d_model, self.tokens
-        flop_s = 2 * x * y * z / (utilization * hardware.flop_per_s) * setup.precision_bits / 8
-        # A roofline; the source counts elements, not bytes, in the memory term.
-        self.matmul_s = max(flop_s, (x * y + y * z + x * z) / (utilization * hardware.memory_bytes_per_s))
-        self.flop_s = PASSES * MATRICES * self.matmul_s
-        tokens, across = setup.microbatch_tokens, setup.dp * setup.experts
-        internal, residual = tokens * setup.d_internal * setup.routed, tokens * setup.d_model
-        self.inner_s = 2 * self.all_reduce_s(internal, across * setup.tp, setup.tp2)
-        spread = setup.dp * setup.tp2 * setup.experts // setup.routed
-        self.outer_s = 2 * self.all_reduce_s(residual, spread, setup.routed * setup.tp)
-        self.stage_s = self._transfer_s(residual, across * setup.tp * setup.tp2)
-        self.moves_every_layer = setup.routed * setup.tp == 1 and setup.experts > 1
+    def __init__(self, setup: Setup, hardware: Chip, variant: Variant, utilization: float):
+        self._setup, self._hardware, self._later = setup, hardware, variant == "head"
+        self.N, self.P = (count * setup.parameters_per_expert for count in (setup.routed, setup.experts))
+        self.n_batches, batch_tokens = self._batches(), setup.batch_size * setup.seq_len
+        self.D, self.p = self.n_batches * batch_tokens, setup.chips
+        self.n_microbatches_per_batch = setup.batch_size // setup.microbatch_size
+        self.n_pipeline_steps = setup.pp * setup.interleaving
+        self.pipe_boundary_intvl = setup.boundary_interval
+        self.pipeline_bubble_layers = (setup.pp - 1) * setup.boundary_interval
+        self.flop_per_batch = 6 * self.N * batch_tokens
+        self._products(utilization)
+        self._moves()
+        self._full_pipeline(setup.layers // setup.pp * self.n_microbatches_per_batch)
+        self.pipeline_bubble_time = self._bubble_s(self.pipeline_bubble_layers)
+        self.gradient_reduction_time = self._all_reduce_s(self.P, setup.chips // setup.dp, setup.dp)
+        self.batch_time = self.pipeline_bubble_time + self.pipeline_full_time + self.gradient_reduction_time
+        peak = setup.chips * hardware.flop_per_s * (8 / setup.precision_bits)
+        self.util, self.cluster_flop_per_sec = self.flop_per_batch / (peak * self.batch_time), peak * utilization
+        self.run_time_days = self.batch_time * self.n_batches / 86400
+        if self._later:
+            self.total_flop, self.flop_per_expert = 6 * self.N * self.D, 6 * self.N * self.D / setup.experts
 
     @property
-    def crossing_fraction(self) -> float:
-        """Share of the layers whose output changes its chip."""
-        return 1.0 if self.moves_every_layer else 1 / self.setup.boundary_interval
+    def figures(self) -> dict[str, float]:
+        """All of them by name."""
+        return {name: value for name, value in vars(self).items() if not name.startswith("_")}
+
+    def _batches(self) -> int:
+        """How many batches the data set is, whole ones."""
+        tokens, asked = self._setup.batch_size * self._setup.seq_len, self._setup.dataset_tokens
+        batches = int((TOKENS_PER_PARAMETER * self.P if asked is None else asked) // tokens)
+        if batches < 1:
+            message = "the data set is smaller than a batch"
+            raise InputError.at("--dataset_size", message, expected=f"at least {tokens}")
+        return batches
+
+    def _products(self, utilization: float) -> None:
+        """One micro-batch on one layer of one chip: a roofline; the source counts elements, not bytes, of memory."""
+        setup, hardware = self._setup, self._hardware
+        self.experts_per_chip, self.matmuls_per_chip_per_layer = 1, MATRICES
+        self.tokens_per_matmul = z = setup.microbatch_tokens * setup.routed // (setup.dp * setup.experts)
+        self.d_int_per_matmul = x = setup.d_internal // setup.tp
+        self.d_per_matmul = y = setup.d_model // setup.tp2
+        flop_s = 2 * x * y * z / (utilization * hardware.flop_per_s) * setup.precision_bits / 8
+        self.matmul_time = max(flop_s, (x * y + y * z + x * z) / (utilization * hardware.memory_bytes_per_s))
+        self._flop_s = PASSES * MATRICES * self.matmul_time
+
+    def _moves(self) -> None:
+        """What its tokens' ways take: sums over both tensor axes, and to the next stage."""
+        setup = self._setup
+        tokens, across = setup.microbatch_tokens, setup.dp * setup.experts
+        internal, residual = tokens * setup.d_internal * setup.routed, tokens * setup.d_model
+        self._inner_s = 2 * self._all_reduce_s(internal, across * setup.tp, setup.tp2)
+        spread = setup.dp * setup.tp2 * setup.experts // setup.routed
+        self._outer_s = 2 * self._all_reduce_s(residual, spread, setup.routed * setup.tp)
+        self._stage_s = self._transfer_s(residual, across * setup.tp * setup.tp2)
+        self._moves_every_layer = setup.routed * setup.tp == 1 and setup.experts > 1
+
+    def _full_pipeline(self, steps: int) -> None:
+        """The time in which every stage works: bounded by FLOP, in head by the network too."""
+        self.pipeline_full_time = flop_s = steps * self._flop_s
+        if not self._later:
+            return
+        self.stage_crossing_fraction = 1.0 if self._moves_every_layer else 1 / self._setup.boundary_interval
+        net_step_s = self._inner_s + self._outer_s + self.stage_crossing_fraction * 2 * self._stage_s
+        self.pipeline_full_steps, self.pipeline_full_flop_time = steps, flop_s
+        self.pipeline_full_flop_step_time, self.pipeline_full_net_step_time = self._flop_s, net_step_s
+        self.pipeline_full_net_time = steps * net_step_s
+        self.pipeline_full_time = max(flop_s, self.pipeline_full_net_time)
 
     def _transfer_s(self, elements: int, chips: int) -> float:
         """Sent and received one after the other."""
-        return 2 * (elements / chips * self.setup.precision_bits / 8) / self.hardware.network_bytes_per_s
+        return 2 * (elements / chips * self._setup.precision_bits / 8) / self._hardware.network_bytes_per_s
 
-    def all_reduce_s(self, elements: int, chips: int, group: int) -> float:
+    def _all_reduce_s(self, elements: int, chips: int, group: int) -> float:
         """The fabric reduces, so the time does not depend on the group's size."""
         return 0.0 if group == 1 else self._transfer_s(elements, chips)
 
-    def bubble_s(self, layers: int, variant: Variant) -> float:
+    def _bubble_s(self, layers: int) -> float:
         """Time of the bubble's layers; communication is never hidden there."""
-        boundaries = layers // self.setup.boundary_interval
-        at_boundary = self.stage_s * (2 if variant == "readme" else 1)
-        between = 2 * (self.setup.experts - 1) / self.setup.experts * self.stage_s if self.moves_every_layer else 0.0
+        boundaries, experts = layers // self.pipe_boundary_intvl, self._setup.experts
+        at_boundary = self._stage_s * (1 if self._later else 2)
+        between = 2 * (experts - 1) / experts * self._stage_s if self._moves_every_layer else 0.0
         crossings = boundaries * at_boundary + (layers - boundaries) * between
-        return layers * (self.flop_s + self.inner_s + self.outer_s) + crossings
+        return layers * (self._flop_s + self._inner_s + self._outer_s) + crossings
 
 
 def indivisible(pairs: Iterable[tuple[str, int, str, int]]) -> Iterator[Problem]:

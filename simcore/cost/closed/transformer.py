@@ -123,19 +123,28 @@ class Part(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RunCost:
-    """The answer: parameters, tokens, clusters, and the cost of the run by part.
+    """The answer: what is trained on what, and the cost of that by part.
 
     `weights` are moved once a batch, `of_tokens` is done for every sequence. `microbatch_sizes` are those that keep the
     hardware efficient, None when that was not asked.
     """
 
-    parameters: int
-    tokens: int
-    clusters: int
-    batches: int
+    model: Model
+    grid: Grid
+    training: Training
     microbatch_sizes: tuple[int, ...] | None
     weights: tuple[tuple[str, Cost], ...]
     of_tokens: tuple[tuple[Part, Cost], ...]
+
+    @property
+    def parameters(self) -> int:
+        """Of the model, all experts counted."""
+        return self.model.layers * sum(weight.parameters for weight in matrices(self.model, self.grid))
+
+    @property
+    def tokens(self) -> int:
+        """Of all batches."""
+        return self.training.batches * self.training.batch_size * self.training.seq_len
 
     @property
     def total(self) -> Cost:
@@ -197,20 +206,14 @@ def evaluate(model: Model, grid: Grid, training: Training, *, efficient: bool = 
     sizes = microbatch_sizes(model, grid, training) if efficient else None
     per_stage = model.layers // grid.pipe
     once, each = training.batches * per_stage, training.batches * (training.batch_size // grid.data) * per_stage
-    weights = matrices(model, grid)
-    moved = [(w.name, broadcast(grid.pipe * w.parameters, 1, w.scattered).times(once)) for w in weights]
+    moved = [
+        (weight.name, broadcast(grid.pipe * weight.parameters, 1, weight.scattered).times(once))
+        for weight in matrices(model, grid)
+    ]
     of_tokens = [(part, cost.times(each)) for part, cost in _token_costs(model, grid, training)]
     if training.checkpointing:
         moved, of_tokens = _done_again(moved), _done_again(of_tokens)
-    return RunCost(
-        parameters=model.layers * sum(weight.parameters for weight in weights),
-        tokens=training.batches * training.batch_size * training.seq_len,
-        clusters=grid.clusters,
-        batches=training.batches,
-        microbatch_sizes=sizes,
-        weights=tuple(moved),
-        of_tokens=tuple(of_tokens),
-    )
+    return RunCost(model, grid, training, sizes, tuple(moved), tuple(of_tokens))
 
 
 def _done_again(parts: list[tuple[Name, Cost]]) -> list[tuple[Name, Cost]]:

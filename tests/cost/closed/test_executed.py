@@ -91,7 +91,7 @@ GRIDS = [
 
 def run_on(grid, training=TRAINING, model=MODEL, bytes_per_s=1e30, **more):
     run = transformer.evaluate(model, grid, training, efficient=False)
-    batch = transformer_batch(model, grid, training, run, flop_per_s=1e11, element_bytes=2, **more)
+    batch = transformer_batch(run, flop_per_s=1e11, element_bytes=2, **more)
     axes = (grid.tensor_int, grid.tensor_ext, grid.exp, grid.seq, grid.data, grid.pipe)
     return execute(batch, machine(*axes, bytes_per_s=bytes_per_s))
 

@@ -41,7 +41,7 @@ def close(first: Pass, second: Pass):
 def test_the_documents_example_is_met():
     # davidsj/ml_par_sim @520dcff, as run
     cost = evaluate(MODEL, GRID, TRAINING)
-    assert (cost.parameters, cost.tokens, cost.batches) == (2266811596800, 12999993589760, 193715)
+    assert (cost.parameters, cost.tokens, cost.training.batches) == (2266811596800, 12999993589760, 193715)
     assert cost.microbatch_sizes == (16, 32, 64, 128)
     total = cost.total
     close(total.forward, Pass(8.198143924891075e24, 1.9233150078717788e20, 3.745878196673839e20))
