@@ -90,8 +90,8 @@ class GraphNpu:
     """State of one NPU: which nodes have finished, which are ready, which slots are taken.
 
     After every completion the ready nodes are looked at in order of their id; those whose slot is free start
-    (ASTRA-sim 2.x). `duration_ns` are the program's, or with noise those of this NPU, which ends computations by its
-    `timers`.
+    (ASTRA-sim 2.x). One that `gathers` looks when all that ends at a time has ended. `duration_ns` are the program's,
+    or with noise those of this NPU, which ends computations by its `timers`.
     """
 
     def __init__(
@@ -198,8 +198,8 @@ class GraphNpu:
 
     def _play(self, program: GraphProgram, done: Done) -> None:
         """Play a program in the place of a node; what it does in detail is not recorded."""
-        around = self._scheduler, self._mailbox, self._access_memory
-        inner = GraphNpu(self.npu, program, *around, EventBuffer(), program.duration_ns, self._timers, gathers=self._gathers)
+        around = self._scheduler, self._mailbox, self._access_memory, EventBuffer()
+        inner = GraphNpu(self.npu, program, *around, program.duration_ns, self._timers, gathers=self._gathers)
         self.env.process(inner.run()).callbacks.append(done)
 
     def _complete(self, row: int, start_ns: int, slot: str, _: simpy.Event | None = None) -> None:
