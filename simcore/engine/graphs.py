@@ -152,7 +152,8 @@ class _GraphPlayers:
         case, npu = self._case, int(self._scene.ranks[scheduler.npu_class][0])
         program = self._program_of(int(case.graphs.graph_of_rank[npu]), case.settings.stragglers.get(npu, 1.0))
         around = scheduler, self._mailbox, self._access, self._scene.events
-        self._npus.append(GraphNpu(npu, program, *around, _noisy(program, case.settings.noise, npu), self._timers[npu]))
+        own = _noisy(program, case.settings.noise, npu), self._timers[npu]
+        self._npus.append(GraphNpu(npu, program, *around, *own, gathers=case.profile.gang))
         return self._npus[-1]
 
     def stuck(self) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import simpy
 
-ARRIVAL, DECISION, BEGINNING, TRANSMISSION = 2, 3, 4, 5  # SimPy: 0 urgent, 1 normal; they come before these
+ARRIVAL, LOOK, DECISION, BEGINNING, TRANSMISSION = range(2, 7)  # SimPy: 0 urgent, 1 normal; they come before these
 
 
 class Environment(simpy.Environment):
@@ -67,6 +67,11 @@ def after(env: simpy.Environment, delay_ns: float, callback: Callable[[simpy.Eve
 def on_arrival(env: simpy.Environment, delay_ns: int, callback: Callable[[simpy.Event], None]) -> None:
     """Call back in `delay_ns`, behind what ranks do by themselves then: a credit of that time allows nothing yet."""
     env.schedule(_Call(callback), ARRIVAL, delay_ns)  # type: ignore[arg-type]
+
+
+def on_look(env: simpy.Environment, callback: Callable[[simpy.Event], None]) -> None:
+    """Call back in this instant, when all that arrives and ends in it has done so, before what is decided of it."""
+    env.schedule(_Call(callback), LOOK)  # type: ignore[arg-type]
 
 
 def at_end_of_instant(

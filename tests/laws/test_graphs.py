@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import simcore
 from simcore.network.topology.model import Dimension, Topology
 from simcore.network.topology.ports import Ports
+from simcore.timeline.events import EventKind
 from simcore.workload.chakra.builder import GraphBuilder, GraphNode
 from tests.runs import machines
 
@@ -163,3 +164,19 @@ def test_nothing_of_a_phase_comes_back_in_the_next():
     made, topology = simcore.graph(4), Topology((Dimension("Mesh", 4, 50e9, 500.0, ports=swift),))
     made.collective("all_gather", 150_000, depends=[made.collective("all_to_all", 1)])
     assert finished(made, topology, network="queued") == finished(made, topology, network="queued", exact="messages")
+
+
+@pytest.mark.parametrize("exact", ["", "messages"])
+def test_of_what_is_ready_in_one_nanosecond_the_lowest_node_begins(exact, tmp_path):
+    """A scatter and a message end together on NPU 4, in whichever order their messages are told."""
+    made, topology = simcore.graph(5), Topology((Dimension("Ring", 5, 50e9, 0.0),))
+    scattered = made.collective("scatter", 8, root=2)
+    made.send(3, 4, 5, tag=1)
+    received = made.recv(3, 4, 5, tag=1)
+    made.compute(7, on=4, depends=[scattered])
+    made.compute(3, on=4, depends=[received])
+    system = tmp_path / "system.yaml"
+    system.write_text("active-chunks-per-dimension: 2\n")
+    events = simcore.run(made, topology, system=system, exact=exact).timeline.events
+    rows = zip(events.start_ns.tolist(), events.end_ns.tolist(), events.kind.tolist(), strict=True)
+    assert [(start, end) for start, end, kind in rows if kind == EventKind.COMPUTE] == [(1, 8), (8, 11)]

@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 import numpy as np
 import simpy
 
-from simcore.network.instant import Timers, after
+from simcore.network.instant import Timers, after, on_look
 from simcore.system.chunks.scheduler import Scheduler
 from simcore.system.messages.point_to_point import Mail, Mailbox
 from simcore.system.streams import Request
@@ -90,8 +90,8 @@ class GraphNpu:
     """State of one NPU: which nodes have finished, which are ready, which slots are taken.
 
     After every completion the ready nodes are looked at in order of their id; those whose slot is free start
-    (ASTRA-sim 2.x). `duration_ns` are the program's, or with noise those of this NPU, which ends computations by its
-    `timers`.
+    (ASTRA-sim 2.x). One that `gathers` looks when all that ends at a time has ended. `duration_ns` are the program's,
+    or with noise those of this NPU, which ends computations by its `timers`.
     """
 
     def __init__(
@@ -104,6 +104,8 @@ class GraphNpu:
         events: EventBuffer,
         duration_ns: Sequence[int],
         timers: Timers,
+        *,
+        gathers: bool = False,
     ):
         self.env, self.npu, self.npu_class, self.program = scheduler.env, npu, scheduler.npu_class, program
         self._scheduler, self._mailbox, self._access_memory = scheduler, mailbox, access_memory
@@ -115,7 +117,7 @@ class GraphNpu:
         self._skipped: list[int] = []
         self._running: set[int] = set()
         self._left = len(program.graph)
-        self._finished = self.env.event()
+        self._finished, self._gathers, self._looks = self.env.event(), gathers, False
         self.finish_ns = -1
 
     def run(self) -> Generator[simpy.Event, object, None]:
@@ -196,8 +198,8 @@ class GraphNpu:
 
     def _play(self, program: GraphProgram, done: Done) -> None:
         """Play a program in the place of a node; what it does in detail is not recorded."""
-        around = self._scheduler, self._mailbox, self._access_memory
-        inner = GraphNpu(self.npu, program, *around, EventBuffer(), program.duration_ns, self._timers)
+        around = self._scheduler, self._mailbox, self._access_memory, EventBuffer()
+        inner = GraphNpu(self.npu, program, *around, program.duration_ns, self._timers, gathers=self._gathers)
         self.env.process(inner.run()).callbacks.append(done)
 
     def _complete(self, row: int, start_ns: int, slot: str, _: simpy.Event | None = None) -> None:
@@ -206,6 +208,14 @@ class GraphNpu:
         self._record(row, start_ns)
         self._release_skipped()
         self._release(row)
+        if not self._gathers:
+            self._look()
+        elif not self._looks:
+            self._looks = True
+            on_look(self.env, self._look)
+
+    def _look(self, _: simpy.Event | None = None) -> None:
+        self._looks = False
         self._start_ready()
         if not self._left and not self._finished.triggered:
             self._finished.succeed()
