@@ -156,11 +156,12 @@ def _compiled_core() -> ModuleType:
     """The functions of `core`, with those of `laws` and with heaps that are arrays."""
     import numba
 
-    rules = compiled(laws, (), {})
+    rules = compiled(laws, (), {}, inline=True)
     names = ("sends", "acknowledged", "lost", "measured")
     given = {name: getattr(rules, name) for name in names} | compiled_heaps()
     njit: Any = numba.njit
-    return compiled(core, ("at", "play"), given | {"several": njit(_nrt=False, cache=True)(_nowhere)})
+    several = {"several": njit(_nrt=False, cache=True)(_nowhere)}
+    return compiled(core, ("at", "play"), given | several, inline=True)
 
 
 def _nowhere(_s: Any, _pair: int, _turn: int, _now: int) -> int:
