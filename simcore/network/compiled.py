@@ -153,8 +153,12 @@ def _records(name: str, rows: list[Any]) -> Table:
 
 
 def longer(table: Table, length: int) -> Table:
-    """A table with room for more than what is asked for, so that it is copied seldom."""
+    """A table with room for more than what is asked for, so that it is copied seldom.
+
+    Its type is the very same object, not an equal one: numba looks at that in every call, and comparing takes longer.
+    """
     if len(table) >= length:
         return table
-    more = max(length, 2 * len(table)) - len(table)
-    return np.concatenate([table, np.zeros((more, *table.shape[1:]), table.dtype)]).view(type(table))
+    found: Table = np.zeros((max(length, 2 * len(table)), *table.shape[1:]), table.dtype).view(type(table))
+    found[: len(table)] = table
+    return found
