@@ -156,8 +156,7 @@ def _compiled_core() -> ModuleType:
     import numba
 
     rules = compiled(laws, (), {}, inline=True)
-    names = ("sends", "acknowledged", "lost", "measured")
-    given = {name: getattr(rules, name) for name in names} | compiled_heaps()
+    given = {name: getattr(rules, name) for name in ("sends", "acknowledged", "lost", "measured")} | compiled_heaps()
     njit: Any = numba.njit
     several = {"several": njit(_nrt=False, cache=True)(_nowhere)}
     return compiled(core, ("at", "play"), given | several, inline=True)
@@ -172,8 +171,8 @@ def _nowhere(_s: Any, _pair: int, _turn: int, _now: int) -> int:
 def _type(name: str) -> np.dtype[Any]:
     """Of the rows of a table, in columns of whole numbers or not. A law has those of all laws."""
     kinds = [laws.LAWS.get(each) for each in laws.LAWS.names()] if name == "laws" else [TABLES[name]]
-    types = {each.name: float if "float" in str(each.type) else int for kind in kinds for each in fields(kind)}
-    return np.dtype((np.record, [*types.items()]))
+    words = {each.name: "f8" if "float" in str(each.type) else "i8" for kind in kinds for each in fields(kind)}
+    return np.dtype((np.record, [*words.items()]))
 
 
 def _records(name: str, rows: list[Any]) -> Any:
