@@ -53,10 +53,13 @@ def _compiled_core() -> ModuleType:
     return compiled(core, ENTRIES, compiled_heaps())
 
 
-def compiled(source: ModuleType, entries: Collection[str], given: Mapping[str, object]) -> ModuleType:
+def compiled(
+    source: ModuleType, entries: Collection[str], given: Mapping[str, object], *, inline: bool = False
+) -> ModuleType:
     """A copy of a module whose functions are compiled when they are first called, and kept for later runs.
 
-    Python calls the `entries`; what is `given` takes the place of what the module has.
+    Python calls the `entries`; what is `given` takes the place of what the module has. A call hands over all tables,
+    word by word: where tables are many, functions are better put `inline`, which takes longer to compile.
     """
     import numba
 
@@ -71,7 +74,8 @@ def compiled(source: ModuleType, entries: Collection[str], given: Mapping[str, o
         if type(value) is int:  # a literal would be a type of its own, with functions of its own
             setattr(copy, name, np.int64(value))
         if isfunction(value) and value.__module__ == source.__name__ and name not in given:
-            options: dict[str, Any] = {"no_cpython_wrapper": name not in entries, "no_cfunc_wrapper": True}
+            inner = name not in entries
+            options = {"no_cpython_wrapper": inner, "no_cfunc_wrapper": True, "forceinline": inline and inner}
             # All arrays are Python's: to count who refers to them at every call takes longer than the calls.
             setattr(copy, name, njit(cache=True, _nrt=False, **options)(getattr(copy, name)))
     return copy
@@ -149,8 +153,12 @@ def _records(name: str, rows: list[Any]) -> Table:
 
 
 def longer(table: Table, length: int) -> Table:
-    """A table with room for more than what is asked for, so that it is copied seldom."""
+    """A table with room for more than what is asked for, so that it is copied seldom.
+
+    Its type is the very same object, not an equal one: numba looks at that in every call, and comparing takes longer.
+    """
     if len(table) >= length:
         return table
-    more = max(length, 2 * len(table)) - len(table)
-    return np.concatenate([table, np.zeros((more, *table.shape[1:]), table.dtype)]).view(type(table))
+    found: Table = np.zeros((max(length, 2 * len(table)), *table.shape[1:]), table.dtype).view(type(table))
+    found[: len(table)] = table
+    return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Mapping
 from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
@@ -156,11 +155,11 @@ def _compiled_core() -> ModuleType:
     """The functions of `core`, with those of `laws` and with heaps that are arrays."""
     import numba
 
-    rules = compiled(laws, (), {})
-    names = ("sends", "acknowledged", "lost", "measured")
-    given = {name: getattr(rules, name) for name in names} | compiled_heaps()
+    rules = compiled(laws, (), {}, inline=True)
+    given = {name: getattr(rules, name) for name in ("sends", "acknowledged", "lost", "measured")} | compiled_heaps()
     njit: Any = numba.njit
-    return compiled(core, ("at", "play"), given | {"several": njit(_nrt=False, cache=True)(_nowhere)})
+    several = {"several": njit(_nrt=False, cache=True)(_nowhere)}
+    return compiled(core, ("at", "play"), given | several, inline=True)
 
 
 def _nowhere(_s: Any, _pair: int, _turn: int, _now: int) -> int:
@@ -169,18 +168,19 @@ def _nowhere(_s: Any, _pair: int, _turn: int, _now: int) -> int:
 
 
 @cache
-def _types(name: str) -> Mapping[str, Any]:
-    """Of the columns of a table: whole numbers or not. A law has those of all laws."""
+def _type(name: str) -> np.dtype[Any]:
+    """Of the rows of a table, in columns of whole numbers or not. A law has those of all laws."""
     kinds = [laws.LAWS.get(each) for each in laws.LAWS.names()] if name == "laws" else [TABLES[name]]
-    return {each.name: np.float64 if "float" in str(each.type) else np.int64 for kind in kinds for each in fields(kind)}
+    words = {each.name: "f8" if "float" in str(each.type) else "i8" for kind in kinds for each in fields(kind)}
+    return np.dtype((np.record, [*words.items()]))
 
 
 def _records(name: str, rows: list[Any]) -> Any:
     """Rows of a table as an array; its records have the attributes of the rows."""
     if name == "routes":
         return np.array(rows, np.int64)
-    types = _types(name)
     if name == "messages":
         rows = [replace(row, order=row.order[0] if row.order else 0) for row in rows]
-    values = [tuple(getattr(row, each, 0) for each in types) for row in rows]
-    return np.array(values, [*types.items()]).view(np.recarray)
+    kind = _type(name)
+    values = [tuple(getattr(row, each, 0) for each in kind.names or ()) for row in rows]
+    return np.array(values, kind).view(np.recarray)
