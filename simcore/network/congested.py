@@ -16,11 +16,10 @@ from operator import attrgetter
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
-import simpy
 
 from simcore.network.clock import whole_steps
 from simcore.network.faults import Outlook
-from simcore.network.instant import after, at_end_of_instant, on_arrival
+from simcore.network.instant import Environment, after, at_end_of_instant, on_arrival
 from simcore.network.times import Times
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
@@ -85,7 +84,7 @@ class LinkNetwork(Network, Protocol):
     has_trees: ClassVar[bool] = False
     has_queues: ClassVar[bool] = False
 
-    def __init__(self, env: simpy.Environment, links: LinkGraph): ...
+    def __init__(self, env: Environment, links: LinkGraph): ...
 
     @classmethod
     def on(cls, topology: Topology) -> type[LinkNetwork]:
@@ -161,7 +160,7 @@ class CountedLinks(LinkNetwork):
 
     foldable = True  # a route may use one link several times, see `network.folded`
 
-    def __init__(self, env: simpy.Environment, links: LinkGraph):
+    def __init__(self, env: Environment, links: LinkGraph):
         self.env, self.links = env, links
         self._paths: dict[tuple[int, int], Path] = {}
         self._rates: list[float] = links.bandwidth_bytes_per_s.tolist()
@@ -212,7 +211,7 @@ class CountedLinks(LinkNetwork):
         else:
             batch.append(message)
 
-    def _deliver(self, _: simpy.Event) -> None:
+    def _deliver(self) -> None:
         """Hand over everything that arrives now."""
         batch = self._deliveries.pop(int(self.env.now))
         if len(batch) > 1:
@@ -232,7 +231,7 @@ class CutThrough(CountedLinks):
     simulation happened to call `send` never matters.
 
     >>> from simcore.network.topology.model import Dimension, Topology
-    >>> env = simpy.Environment()
+    >>> env = Environment()
     >>> network = CutThrough(env, LinkGraph(Topology((Dimension("Ring", 8, 1e9, 10.0),))))
     >>> network.send(0, 2, 1000, 0, lambda: print("over two links at", env.now))
     >>> network.send(1, 2, 1000, 1, lambda: print("behind it at", env.now))
@@ -250,7 +249,7 @@ class CutThrough(CountedLinks):
         """With faults, links that look at them."""
         return FaultyCutThrough if topology.faults else cls
 
-    def __init__(self, env: simpy.Environment, links: LinkGraph):
+    def __init__(self, env: Environment, links: LinkGraph):
         super().__init__(env, links)
         self._free_ns = [0] * len(links)
         self._occupied_ns = lru_cache(maxsize=1 << 16)(transfer_ns)  # sizes are few
@@ -297,7 +296,7 @@ class CutThrough(CountedLinks):
         else:
             batch.append(message)
 
-    def _serve(self, _: simpy.Event) -> None:
+    def _serve(self) -> None:
         """Give links to the heads that are there now."""
         now_ns = int(self.env.now)
         waiting = [
@@ -333,7 +332,7 @@ class CutThrough(CountedLinks):
         return start_ns + self._occupied_ns(size_bytes, rate)
 
 
-def _reach(message: _Message, _: simpy.Event) -> None:
+def _reach(message: _Message) -> None:
     """The head is at the end of a link of a tree."""
     if message.reached:
         message.reached(message.tail_ns)
@@ -349,7 +348,7 @@ class FaultyCutThrough(CutThrough):
     foldable = False
     in_columns = False
 
-    def __init__(self, env: simpy.Environment, links: LinkGraph):
+    def __init__(self, env: Environment, links: LinkGraph):
         super().__init__(env, links)
         self._outlook = Outlook(links)
         self._src: list[int] = links.src.tolist()
@@ -395,7 +394,7 @@ class StoreAndForward(CountedLinks):
 
     by_event = True
 
-    def __init__(self, env: simpy.Environment, links: LinkGraph):
+    def __init__(self, env: Environment, links: LinkGraph):
         super().__init__(env, links)
         self._queues: list[deque[_Message] | None] = [None] * len(links)  # None: the link is idle
 
@@ -405,7 +404,7 @@ class StoreAndForward(CountedLinks):
         if message.path.links:
             self._enter(message)
         else:
-            after(self.env, 0, lambda _: deliver())
+            after(self.env, 0, deliver)
 
     def _enter(self, message: _Message) -> None:
         """At the beginning of the next link."""
@@ -425,7 +424,7 @@ class StoreAndForward(CountedLinks):
         after(self.env, int(self._latencies[link] + size_per_rate_ns), partial(self._arrive, message))
         after(self.env, int(size_per_rate_ns), partial(self._release, link))
 
-    def _arrive(self, message: _Message, _: simpy.Event) -> None:
+    def _arrive(self, message: _Message) -> None:
         """At the end of a link."""
         message.hop += 1
         if message.hop < len(message.path.links):
@@ -433,7 +432,7 @@ class StoreAndForward(CountedLinks):
         else:
             message.deliver()
 
-    def _release(self, link: int, _: simpy.Event) -> None:
+    def _release(self, link: int) -> None:
         """The link is free for the next in its queue."""
         queue = self._queues[link]
         if queue:

@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-import simpy
-
 from simcore.network.congested import Network, TreeNetwork
 from simcore.network.congestion_free import CongestionFree
 from simcore.network.instant import Environment
@@ -66,7 +64,7 @@ class Played(Transport):
 
     def __init__(
         self,
-        env: simpy.Environment,
+        env: Environment,
         ranks: Sequence[Sequence[int]],
         network: Network,
         costs: Costs,

@@ -12,7 +12,7 @@ import simpy
 from msgspec import Struct
 from msgspec.structs import replace
 
-from simcore.network.instant import after
+from simcore.network.instant import Environment, after
 from simcore.system.transport import class_of
 from simcore.timeline.events import COMPUTE_STREAM, NO_LAYER, EventBuffer, EventKind
 
@@ -68,7 +68,7 @@ class Mailbox:
     the receive is posted or not (ASTRA-sim 2.x). With `rendezvous` the receiver asks first, with a small message.
     """
 
-    def __init__(self, env: simpy.Environment, carry: Carry, *, rendezvous: bool = False):
+    def __init__(self, env: Environment, carry: Carry, *, rendezvous: bool = False):
         self._carry, self._rendezvous = carry, rendezvous
         self._sent: Counter[Mail] = Counter()
         self._received: Counter[Mail] = Counter()
@@ -121,9 +121,9 @@ class Mailbox:
         return received + [(mail, True) for mail in self._unasked.values()]
 
 
-def later(env: simpy.Environment, delay_ns: int, done: Done) -> None:
+def later(env: Environment, delay_ns: int, done: Done) -> None:
     """Call back after a delay, behind what was called for before."""
-    after(env, delay_ns, lambda _: done())
+    after(env, delay_ns, done)
 
 
 def _any(mail: Mail) -> Mail:
@@ -146,7 +146,7 @@ class Handovers:
 
     def __init__(
         self,
-        env: simpy.Environment,
+        env: Environment,
         ranks: Sequence[Sequence[int]],
         carry: Carry,
         events: EventBuffer,

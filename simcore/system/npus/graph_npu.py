@@ -198,9 +198,9 @@ class GraphNpu:
         """Play a program in the place of a node; what it does in detail is not recorded."""
         around = self._scheduler, self._mailbox, self._access_memory
         inner = GraphNpu(self.npu, program, *around, EventBuffer(), program.duration_ns, self._timers)
-        self.env.process(inner.run()).callbacks.append(done)
+        self.env.process(inner.run()).callbacks.append(lambda _: done())
 
-    def _complete(self, row: int, start_ns: int, slot: str, _: simpy.Event | None = None) -> None:
+    def _complete(self, row: int, start_ns: int, slot: str) -> None:
         self._taken.discard(slot)
         self._running.discard(row)
         self._record(row, start_ns)
