@@ -7,7 +7,7 @@ congestion-aware network. Both take messages through `send` and count what every
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -19,7 +19,7 @@ import numpy as np
 
 from simcore.network.clock import whole_steps
 from simcore.network.faults import Outlook
-from simcore.network.instant import Environment, after, at_end_of_instant, on_arrival
+from simcore.network.instant import NORMAL, Entry, Environment, after, at_end_of_instant, on_arrival
 from simcore.network.times import Times
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
@@ -396,7 +396,8 @@ class StoreAndForward(CountedLinks):
 
     def __init__(self, env: Environment, links: LinkGraph):
         super().__init__(env, links)
-        self._queues: list[deque[_Message] | None] = [None] * len(links)  # None: the link is idle
+        self._waiting = defaultdict[int, deque[_Message]](deque)
+        self._free: list[Entry] = [(-1, 0, 0, env.peek)] * len(links)  # is called only where messages wait
 
     def send(self, src: int, dst: int, size_bytes: int, key: Any, deliver: Deliver) -> None:
         """As `Network.send`; a message to itself arrives at once."""
@@ -409,20 +410,20 @@ class StoreAndForward(CountedLinks):
     def _enter(self, message: _Message) -> None:
         """At the beginning of the next link."""
         link = message.path.links[message.hop]
-        queue = self._queues[link]
-        if queue is None:
-            self._queues[link] = deque()
+        if self.env.entry > self._free[link]:
             self._start(link, message)
-        else:
-            queue.append(message)
+            return
+        if not self._waiting[link]:
+            heappush(self.env.calls, self._free[link])
+        self._waiting[link].append(message)
 
     def _start(self, link: int, message: _Message) -> None:
         """The link takes the message."""
-        size_per_rate_ns = message.size_bytes / (message.path.rates[message.hop] / 1e9)
-        now_ns = int(self.env.now)
-        self._count(link, message.size_bytes, now_ns, now_ns + int(size_per_rate_ns))
-        after(self.env, int(self._latencies[link] + size_per_rate_ns), partial(self._arrive, message))
-        after(self.env, int(size_per_rate_ns), partial(self._release, link))
+        env, size_per_rate_ns = self.env, message.size_bytes / (message.path.rates[message.hop] / 1e9)
+        free_ns = env.now + int(size_per_rate_ns)
+        self._count(link, message.size_bytes, env.now, free_ns)
+        after(env, int(self._latencies[link] + size_per_rate_ns), partial(self._arrive, message))
+        self._free[link] = free_ns, NORMAL, next(env.numbers), partial(self._release, link)
 
     def _arrive(self, message: _Message) -> None:
         """At the end of a link."""
@@ -433,9 +434,7 @@ class StoreAndForward(CountedLinks):
             message.deliver()
 
     def _release(self, link: int) -> None:
-        """The link is free for the next in its queue."""
-        queue = self._queues[link]
-        if queue:
-            self._start(link, queue.popleft())
-        else:
-            self._queues[link] = None
+        """The link is free for the next of those that wait."""
+        self._start(link, self._waiting[link].popleft())
+        if self._waiting[link]:
+            heappush(self.env.calls, self._free[link])

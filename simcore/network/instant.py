@@ -16,13 +16,14 @@ from simcore.network.core import NEVER
 NORMAL, ARRIVAL, DECISION, BEGINNING, TRANSMISSION = range(1, 6)  # 0 is what SimPy calls urgent
 
 Callback = Callable[[], object]
+Entry = tuple[int, int, int, Callback]
 
 
 class Environment(simpy.Environment):
     """SimPy's processes in an order of their own: `calls` is a heap of (time, priority, number, what is called).
 
-    Whoever knows that nothing is to happen before a time may set `now`. `share` is how much of the run is over, 0 where
-    nobody knows.
+    `entry` is what happens now. Whoever knows that nothing is to happen before a time may set `now`. `share` is how much
+    of the run is over, 0 where nobody knows.
     """
 
     now: int = 0
@@ -31,7 +32,8 @@ class Environment(simpy.Environment):
     def __init__(self, now_ns: int = 0):
         super().__init__()
         self.now = now_ns
-        self.calls: list[tuple[int, int, int, Callback]] = []
+        self.calls: list[Entry] = []
+        self.entry: Entry = now_ns, -1, 0, self.peek
         self.numbers = count()
 
     def schedule(self, event: simpy.Event, priority: int = NORMAL, delay: float = 0) -> None:
@@ -54,8 +56,9 @@ class Environment(simpy.Environment):
         if until is not None:  # `peek` looks no further; this is not called
             heappush(calls, (end_ns, -1, 0, self.peek))
         while calls and calls[0][0] < end_ns:
-            self.now, _, _, call = heappop(calls)
-            call()
+            self.entry = entry = heappop(calls)
+            self.now = entry[0]
+            entry[3]()
         if until is not None:
             heappop(calls)
             self.now = end_ns

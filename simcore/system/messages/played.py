@@ -147,7 +147,8 @@ class Played(Transport):
         members, position = self._members(phase.lane.dim, npu), phase.lane.dim.position(npu)
         seat = _Seat(stream.key, stream.at, npu, members, plan, position, Counter())
         self._seats[stream.key, stream.at, npu] = seat, {}
-        self._ask(seat, -1)
+        if self._costs.rendezvous:
+            self._ask(seat, -1)
         return automata(plan, position, pay, partial(later, self._env), partial(self._post, seat), finished)
 
     def _members(self, dim: GroupDim, npu: int) -> list[int]:
@@ -166,7 +167,8 @@ class Played(Transport):
             self._multicast(seat, number)
         else:
             self._send_to(seat, seat.members[peer], size_bytes, number)
-            self._ask(seat, number)
+            if self._costs.rendezvous:
+                self._ask(seat, number)
 
     def _multicast(self, seat: _Seat, index: int) -> None:
         """Send all copies with the first; the others are on their way with it."""
@@ -199,24 +201,24 @@ class Played(Transport):
         key, at, npu, *_ = seat
         send = self._network.send if seat.plan.rounds else self._in_turn
         there = npu if self._folded else target
-        deliver = partial(self._deliver, (key, at, there), index)
         if self._by_size:
             deliver = partial(self._match, seat, there, index, size_bytes)
-        transmit = partial(send, npu, target, size_bytes, (key, at, index), deliver)
+        else:
+            deliver = partial(self._deliver, (key, at, there), index)
         if self._costs.rendezvous:
+            transmit = partial(send, npu, target, size_bytes, (key, at, index), deliver)
             self._handshakes.ready((key, at, npu, there, seat.turn(there)), transmit)
         else:
-            transmit()
+            send(npu, target, size_bytes, (key, at, index), deliver)
 
     def _ask(self, seat: _Seat, number: int) -> None:
         """Under rendezvous, ask for what an NPU listens for once it has sent message `number` (-1: from the start)."""
-        if self._costs.rendezvous:
-            key, at, npu, members, plan, position, _ = seat
-            for peer, index in plan.asks(position, number):
-                source = members[peer]
-                there = npu if self._folded else source
-                asked = partial(self._handshakes.call, (key, at, there, npu, seat.turn(~there)))
-                self._network.send(npu, source, RENDEZVOUS_BYTES, (key, at, index), asked)
+        key, at, npu, members, plan, position, _ = seat
+        for peer, index in plan.asks(position, number):
+            source = members[peer]
+            there = npu if self._folded else source
+            asked = partial(self._handshakes.call, (key, at, there, npu, seat.turn(~there)))
+            self._network.send(npu, source, RENDEZVOUS_BYTES, (key, at, index), asked)
 
     def _match(self, sender: _Seat, target: int, index: int, size_bytes: int) -> None:
         """Deliver message `index` of a sender, or where the receiver plays something else, what it takes that for."""
