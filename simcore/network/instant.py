@@ -89,7 +89,7 @@ class Timers:
         due = self._due.get(time_ns)
         if due is None:
             self._due[time_ns] = [callback]
-            after(self._env, delay_ns, self._ring)
+            heappush(self._env.calls, (time_ns, NORMAL, next(self._env.numbers), self._ring))
         else:
             due.append(callback)
 
