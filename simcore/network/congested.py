@@ -213,7 +213,7 @@ class CountedLinks(LinkNetwork):
 
     def _deliver(self) -> None:
         """Hand over everything that arrives now."""
-        batch = self._deliveries.pop(int(self.env.now))
+        batch = self._deliveries.pop(self.env.now)
         if len(batch) > 1:
             batch.sort(key=_by_key)
         for message in batch:
@@ -258,7 +258,7 @@ class CutThrough(CountedLinks):
 
     def send(self, src: int, dst: int, size_bytes: int, key: Any, deliver: Deliver) -> None:
         """As `Network.send`."""
-        now_ns = int(self.env.now)
+        now_ns = self.env.now
         message = _Message(key, (src, dst), size_bytes, self._path(src, dst), deliver, now_ns)
         if message.path.links:
             self._arrive(message, now_ns, now_ns)
@@ -269,7 +269,7 @@ class CutThrough(CountedLinks):
         self, link: int, step_ns: int, size_bytes: int, key: Any, tail_ns: int, reached: Callable[[int], None]
     ) -> None:
         """Send over one link; `reached(tail_ns)` is called when the head is at its end, with the last byte's time."""
-        now_ns = int(self.env.now)
+        now_ns = self.env.now
         path = Path((link,), (step_ns,), (self._rates[link],))
         message = _Message(key, (link, link), size_bytes, path, _nothing, now_ns)
         message.tail_ns, message.reached = tail_ns, reached
@@ -298,7 +298,7 @@ class CutThrough(CountedLinks):
 
     def _serve(self) -> None:
         """Give links to the heads that are there now."""
-        now_ns = int(self.env.now)
+        now_ns = self.env.now
         waiting = [
             (message.key, message.hop, message.ends, n, message) for n, message in enumerate(self._arrivals.pop(now_ns))
         ]
@@ -307,7 +307,7 @@ class CutThrough(CountedLinks):
             key, _hop, ends, number, message = heappop(waiting)
             head_ns = self._advance(message, now_ns)
             if message.hop == len(message.path.links) and message.reached:
-                after(self.env, head_ns - now_ns, partial(_reach, message))
+                after(self.env, head_ns - now_ns, partial(message.reached, message.tail_ns))
             elif message.hop == len(message.path.links):
                 self._finish(message, now_ns)
             elif head_ns == now_ns:
@@ -330,12 +330,6 @@ class CutThrough(CountedLinks):
     def _end_ns(self, link: int, start_ns: int, size_bytes: int, rate: float) -> int:
         """When a link is free again that takes a message now."""
         return start_ns + self._occupied_ns(size_bytes, rate)
-
-
-def _reach(message: _Message) -> None:
-    """The head is at the end of a link of a tree."""
-    if message.reached:
-        message.reached(message.tail_ns)
 
 
 def _nothing() -> None:
@@ -361,7 +355,7 @@ class FaultyCutThrough(CutThrough):
     def _path(self, src: int, dst: int) -> Path:
         """The way that is there now; the usual one where there is none, on which the message will wait."""
         usual = super()._path(src, dst)
-        way = self._outlook.around(usual.links, src, dst, int(self.env.now))
+        way = self._outlook.around(usual.links, src, dst, self.env.now)
         return usual if way is None or way == usual.links else self._along(way)
 
     def _advance(self, message: _Message, now_ns: int) -> int:
@@ -401,7 +395,7 @@ class StoreAndForward(CountedLinks):
 
     def send(self, src: int, dst: int, size_bytes: int, key: Any, deliver: Deliver) -> None:
         """As `Network.send`; a message to itself arrives at once."""
-        message = _Message(key, (src, dst), size_bytes, self._path(src, dst), deliver, int(self.env.now))
+        message = _Message(key, (src, dst), size_bytes, self._path(src, dst), deliver, self.env.now)
         if message.path.links:
             self._enter(message)
         else:

@@ -92,7 +92,7 @@ class FairShare(CountedLinks):
 
     def send(self, src: int, dst: int, size_bytes: int, key: Any, deliver: Deliver) -> None:
         """As `Network.send`."""
-        now_ns = int(self.env.now)
+        now_ns = self.env.now
         route = self._outlook.around(self.links.route(src, dst), src, dst, now_ns)
         if route is None:  # until there is a way again
             wait_ns = self._outlook.next_change(now_ns) - now_ns
@@ -119,12 +119,12 @@ class FairShare(CountedLinks):
         if len(meeting.parts) < switch.parts:
             return
         del self._meetings[switch.name]
-        reduced_ns = int(self.env.now) + switch.reduced_ns(size_bytes)
+        reduced_ns = self.env.now + switch.reduced_ns(size_bytes)
         parts = sorted(meeting.parts, key=lambda part: part.key)
         route = tuple(link for part in parts for link in (part.up, part.down))
 
         def through() -> None:
-            left_ns = max(reduced_ns - int(self.env.now), 0)
+            left_ns = max(reduced_ns - self.env.now, 0)
             for part in parts:
                 after(self.env, left_ns + part.up_ns, part.deliver)
 
@@ -151,7 +151,7 @@ class FairShare(CountedLinks):
 
     def _settle_now(self) -> None:
         """New rates once everything of this instant is known."""
-        now_ns = int(self.env.now)
+        now_ns = self.env.now
         if self._pending_ns != now_ns:
             self._pending_ns = now_ns
             at_end_of_instant(self.env, 0, self._settle, transmits=True)
@@ -169,7 +169,7 @@ class FairShare(CountedLinks):
     def _settle(self) -> None:
         """Rates for those who are there, and when the first of them ends."""
         self._pending_ns = -1
-        self._progress(int(self.env.now))
+        self._progress(self.env.now)
         self._flows.sort(key=_by_key)  # sums of floats must not depend on who was sent first
         for flow, rate in zip(self._flows, self._shares().tolist(), strict=True):
             flow.rate = rate
@@ -184,11 +184,11 @@ class FairShare(CountedLinks):
         links = np.array([link for flow in self._flows for link in flow.route], np.int64)
         self._used = np.unique(links).tolist()
         self._note_slow()
-        return max_min_rates(Routes(counts, links), self._outlook.capacity(int(self.env.now)))
+        return max_min_rates(Routes(counts, links), self._outlook.capacity(self.env.now))
 
     def _note_slow(self) -> None:
         """Count the transfers that are on slow links now."""
-        for index in self._outlook.slow(int(self.env.now)):
+        for index in self._outlook.slow(self.env.now):
             slow = self._outlook.links_of(index)
             for flow in self._flows:
                 if index not in flow.hit and not slow.isdisjoint(flow.route):
@@ -199,7 +199,7 @@ class FairShare(CountedLinks):
         """Some transfers are through."""
         if version != self._version:
             return
-        self._progress(int(self.env.now))
+        self._progress(self.env.now)
         through = [flow for flow in self._flows if flow.rate and _left_ns(flow) <= 0]  # who has just come has no rate
         self._flows = [flow for flow in self._flows if not (flow.rate and _left_ns(flow) <= 0)]
         for flow in sorted(through, key=_by_key):

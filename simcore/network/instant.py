@@ -22,8 +22,8 @@ Entry = tuple[int, int, int, Callback]
 class Environment(simpy.Environment):
     """SimPy's processes in an order of their own: `calls` is a heap of (time, priority, number, what is called).
 
-    `entry` is what happens now. Whoever knows that nothing is to happen before a time may set `now`. `share` is how much
-    of the run is over, 0 where nobody knows.
+    `entry` is what happens now. Whoever knows that nothing is to happen before a time may set `now`. `share` is how
+    much of the run is over, 0 where nobody knows.
     """
 
     now: int = 0

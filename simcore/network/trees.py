@@ -85,12 +85,12 @@ def multicast(
     def reach(branch: Branch) -> Callable[[int], None]:
         def reached(tail_ns: int) -> None:
             if branch.node in wanted:
-                after(network.env, tail_ns - int(network.env.now), partial(deliver, branch.node))
+                after(network.env, tail_ns - network.env.now, partial(deliver, branch.node))
             go_on(branch.further, tail_ns)
 
         return reached
 
-    go_on(at_root, int(network.env.now))
+    go_on(at_root, network.env.now)
 
 
 class Combination(NamedTuple):
@@ -138,7 +138,7 @@ def combine(
         meeting.tail_ns = max(meeting.tail_ns, tail_ns)
         if len(meeting.parts) == switch.parts:
             del meetings[switch.name]
-            reduced_ns = int(network.env.now) + switch.reduced_ns(size_bytes)
+            reduced_ns = network.env.now + switch.reduced_ns(size_bytes)
             last_ns = max(meeting.tail_ns, reduced_ns) + switch.latency_ns
             after(network.env, switch.latency_ns, partial(down, last_ns))
 
@@ -146,9 +146,9 @@ def combine(
         for each in sorted(meeting.parts, key=lambda one: one.key):
             network.relay(each.down, each.down_ns, size_bytes, each.key, tail_ns, _delivery(network, each))
 
-    network.relay(part.up, part.up_ns, size_bytes, part.key, int(network.env.now), at_switch)
+    network.relay(part.up, part.up_ns, size_bytes, part.key, network.env.now, at_switch)
 
 
 def _delivery(network: Relays, part: Combination) -> Callable[[int], None]:
     """Call back at the last byte."""
-    return lambda tail_ns: after(network.env, tail_ns - int(network.env.now), part.deliver)
+    return lambda tail_ns: after(network.env, tail_ns - network.env.now, part.deliver)

@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from simcore.network.congested import Network, TreeNetwork
 from simcore.network.congestion_free import CongestionFree
-from simcore.network.instant import Environment
+from simcore.network.instant import Environment, after
 from simcore.network.trees import Reduction
 from simcore.system.groups import GroupDim
 from simcore.system.memory.bus import Packets
-from simcore.system.messages.point_to_point import RENDEZVOUS_BYTES, Pairs, later
+from simcore.system.messages.point_to_point import RENDEZVOUS_BYTES, Pairs
 from simcore.system.plans.automaton import RoundAutomaton, TransferAutomaton, at_endpoint, automata
 from simcore.system.plans.maker import Costs, uneven
 from simcore.system.plans.plan import Plan, Switch, Symmetry
@@ -80,7 +80,7 @@ class Played(Transport):
         self._early: dict[tuple[object, int, int], list[Callable[[], None]]] = {}
         self._groups: dict[tuple[GroupDim, int], list[int]] = {}
         self._packets = Packets(env, self.timers, costs.bus) if costs.bus else None
-        self._handshakes = Pairs(partial(later, env))
+        self._handshakes = Pairs(partial(after, env))
         self._through: dict[tuple[object, int], list[Callable[[], None]]] = {}
         # Pieces of one plan go one behind the other, also where nothing else meets.
         self._in_turn = network.send_in_turn if isinstance(network, CongestionFree) else network.send
@@ -149,7 +149,7 @@ class Played(Transport):
         self._seats[stream.key, stream.at, npu] = seat, {}
         if self._costs.rendezvous:
             self._ask(seat, -1)
-        return automata(plan, position, pay, partial(later, self._env), partial(self._post, seat), finished)
+        return automata(plan, position, pay, partial(after, self._env), partial(self._post, seat), finished)
 
     def _members(self, dim: GroupDim, npu: int) -> list[int]:
         """The NPUs of a group, in one list for all of them."""
@@ -263,6 +263,6 @@ class SolvedOrPlayed(Solved):
             def leave(_: Stream, npu_class: int = npu_class) -> None:
                 left[npu_class] = env.now
 
-            later(env, int(arrival), partial(played.start, {npu: stream}, leave))
+            after(env, int(arrival), partial(played.start, {npu: stream}, leave))
         env.run()
         return left

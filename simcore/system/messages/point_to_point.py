@@ -75,7 +75,7 @@ class Mailbox:
         self._held: Counter[Mail] = Counter()  # until they are asked for, whatever their sizes
         self._asked: Counter[Mail] = Counter()
         self._unasked: dict[tuple[Mail, int], Mail] = {}
-        behind = partial(later, env)
+        behind = partial(after, env)
         self._receives, self._sends = Pairs(behind), Pairs(behind)  # until they are delivered, until they are asked for
 
     def send(self, mail: Mail, done: Done) -> tuple[Mail, int]:
@@ -119,11 +119,6 @@ class Mailbox:
         """Messages that one side waits for in vain, and whether it is the sender."""
         received = [(mail, False) for mail, _ in self._receives.waiting]
         return received + [(mail, True) for mail in self._unasked.values()]
-
-
-def later(env: Environment, delay_ns: int, done: Done) -> None:
-    """Call back after a delay, behind what was called for before."""
-    after(env, delay_ns, done)
 
 
 def _any(mail: Mail) -> Mail:
