@@ -47,8 +47,9 @@ class Environment(simpy.Environment):
 
     def step(self) -> None:
         """What happens next."""
-        self.now, _, _, call = heappop(self.calls)
-        call()
+        self.entry = entry = heappop(self.calls)
+        self.now = entry[0]
+        entry[3]()
 
     def run(self, until: Any = None) -> None:
         """All that happens before a time; to the end where none is given."""
