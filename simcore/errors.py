@@ -90,7 +90,7 @@ class InputError(SimcoreError):
 
     def __init__(self, problems: Iterable[Problem] | Problem):
         self.problems = [problems] if isinstance(problems, Problem) else list(problems)
-        super().__init__(self.problems)  # simpy and pickle make the error again from these arguments
+        super().__init__(self.problems)  # pickle makes the error again from these arguments
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.problems))

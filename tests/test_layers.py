@@ -42,7 +42,7 @@ ALLOWED |= {top: BASE | set(ALLOWED) | {"__version__"} for top in ("replay", "co
 ALLOWED["cost"] |= {"replay"}  # a suite extrapolates from written traces
 ALLOWED["api"] = set(ALLOWED)
 ALLOWED["__init__"] = set(ALLOWED)
-SIMPY = {"system", "engine", "network", "replay"}
+SIMPY = {"system", "network"}
 LAZY = {"matplotlib", "networkx", "pandas", "polars", "scipy", "distributed", "optuna"}
 
 

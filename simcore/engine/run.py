@@ -6,8 +6,6 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
-import simpy
-
 from simcore.engine.deadlock import deadlock
 from simcore.engine.folding import GroupNames
 from simcore.engine.loops import LoopCase
@@ -178,12 +176,7 @@ def _phase_maker(npu: int, setup: Setup, known: dict[Hashable, Chunks]) -> Phase
     )
 
 
-def play(env: simpy.Environment) -> None:
+def play(env: Environment) -> None:
     """Run to the end, without the garbage collector: nothing here makes cycles worth collecting."""
     with collection_paused():
-        try:
-            env.run()
-        except InputError as error:
-            if isinstance(error.__cause__, InputError):  # SimPy raises a copy made of the text of what a process raised
-                raise error.__cause__ from None
-            raise
+        env.run()

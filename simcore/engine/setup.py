@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import simpy
 from msgspec import Struct, structs
 
 from simcore.engine.settings import Settings
 from simcore.errors import InputError, Location, Problem
+from simcore.network.instant import Environment
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
 from simcore.network.topology.tours import TOURS
@@ -87,7 +87,7 @@ class Setup:
 class Scene(Struct, frozen=True):
     """What a run has before its NPUs; `ranks[c]` are the NPUs of class c."""
 
-    env: simpy.Environment
+    env: Environment
     ranks: Sequence[Sequence[int]]
     events: EventBuffer
     transport: Transport

@@ -7,7 +7,7 @@ congestion-aware network. Both take messages through `send` and count what every
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -16,11 +16,10 @@ from operator import attrgetter
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
-import simpy
 
 from simcore.network.clock import whole_steps
 from simcore.network.faults import Outlook
-from simcore.network.instant import after, at_end_of_instant, on_arrival
+from simcore.network.instant import NORMAL, Entry, Environment, after, at_end_of_instant, on_arrival
 from simcore.network.times import Times
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
@@ -85,7 +84,7 @@ class LinkNetwork(Network, Protocol):
     has_trees: ClassVar[bool] = False
     has_queues: ClassVar[bool] = False
 
-    def __init__(self, env: simpy.Environment, links: LinkGraph): ...
+    def __init__(self, env: Environment, links: LinkGraph): ...
 
     @classmethod
     def on(cls, topology: Topology) -> type[LinkNetwork]:
@@ -161,7 +160,7 @@ class CountedLinks(LinkNetwork):
 
     foldable = True  # a route may use one link several times, see `network.folded`
 
-    def __init__(self, env: simpy.Environment, links: LinkGraph):
+    def __init__(self, env: Environment, links: LinkGraph):
         self.env, self.links = env, links
         self._paths: dict[tuple[int, int], Path] = {}
         self._rates: list[float] = links.bandwidth_bytes_per_s.tolist()
@@ -212,9 +211,9 @@ class CountedLinks(LinkNetwork):
         else:
             batch.append(message)
 
-    def _deliver(self, _: simpy.Event) -> None:
+    def _deliver(self) -> None:
         """Hand over everything that arrives now."""
-        batch = self._deliveries.pop(int(self.env.now))
+        batch = self._deliveries.pop(self.env.now)
         if len(batch) > 1:
             batch.sort(key=_by_key)
         for message in batch:
@@ -232,7 +231,7 @@ class CutThrough(CountedLinks):
     simulation happened to call `send` never matters.
 
     >>> from simcore.network.topology.model import Dimension, Topology
-    >>> env = simpy.Environment()
+    >>> env = Environment()
     >>> network = CutThrough(env, LinkGraph(Topology((Dimension("Ring", 8, 1e9, 10.0),))))
     >>> network.send(0, 2, 1000, 0, lambda: print("over two links at", env.now))
     >>> network.send(1, 2, 1000, 1, lambda: print("behind it at", env.now))
@@ -250,7 +249,7 @@ class CutThrough(CountedLinks):
         """With faults, links that look at them."""
         return FaultyCutThrough if topology.faults else cls
 
-    def __init__(self, env: simpy.Environment, links: LinkGraph):
+    def __init__(self, env: Environment, links: LinkGraph):
         super().__init__(env, links)
         self._free_ns = [0] * len(links)
         self._occupied_ns = lru_cache(maxsize=1 << 16)(transfer_ns)  # sizes are few
@@ -259,7 +258,7 @@ class CutThrough(CountedLinks):
 
     def send(self, src: int, dst: int, size_bytes: int, key: Any, deliver: Deliver) -> None:
         """As `Network.send`."""
-        now_ns = int(self.env.now)
+        now_ns = self.env.now
         message = _Message(key, (src, dst), size_bytes, self._path(src, dst), deliver, now_ns)
         if message.path.links:
             self._arrive(message, now_ns, now_ns)
@@ -270,7 +269,7 @@ class CutThrough(CountedLinks):
         self, link: int, step_ns: int, size_bytes: int, key: Any, tail_ns: int, reached: Callable[[int], None]
     ) -> None:
         """Send over one link; `reached(tail_ns)` is called when the head is at its end, with the last byte's time."""
-        now_ns = int(self.env.now)
+        now_ns = self.env.now
         path = Path((link,), (step_ns,), (self._rates[link],))
         message = _Message(key, (link, link), size_bytes, path, _nothing, now_ns)
         message.tail_ns, message.reached = tail_ns, reached
@@ -297,9 +296,9 @@ class CutThrough(CountedLinks):
         else:
             batch.append(message)
 
-    def _serve(self, _: simpy.Event) -> None:
+    def _serve(self) -> None:
         """Give links to the heads that are there now."""
-        now_ns = int(self.env.now)
+        now_ns = self.env.now
         waiting = [
             (message.key, message.hop, message.ends, n, message) for n, message in enumerate(self._arrivals.pop(now_ns))
         ]
@@ -308,7 +307,7 @@ class CutThrough(CountedLinks):
             key, _hop, ends, number, message = heappop(waiting)
             head_ns = self._advance(message, now_ns)
             if message.hop == len(message.path.links) and message.reached:
-                after(self.env, head_ns - now_ns, partial(_reach, message))
+                after(self.env, head_ns - now_ns, partial(message.reached, message.tail_ns))
             elif message.hop == len(message.path.links):
                 self._finish(message, now_ns)
             elif head_ns == now_ns:
@@ -333,12 +332,6 @@ class CutThrough(CountedLinks):
         return start_ns + self._occupied_ns(size_bytes, rate)
 
 
-def _reach(message: _Message, _: simpy.Event) -> None:
-    """The head is at the end of a link of a tree."""
-    if message.reached:
-        message.reached(message.tail_ns)
-
-
 def _nothing() -> None:
     """What nobody waits for."""
 
@@ -349,7 +342,7 @@ class FaultyCutThrough(CutThrough):
     foldable = False
     in_columns = False
 
-    def __init__(self, env: simpy.Environment, links: LinkGraph):
+    def __init__(self, env: Environment, links: LinkGraph):
         super().__init__(env, links)
         self._outlook = Outlook(links)
         self._src: list[int] = links.src.tolist()
@@ -362,7 +355,7 @@ class FaultyCutThrough(CutThrough):
     def _path(self, src: int, dst: int) -> Path:
         """The way that is there now; the usual one where there is none, on which the message will wait."""
         usual = super()._path(src, dst)
-        way = self._outlook.around(usual.links, src, dst, int(self.env.now))
+        way = self._outlook.around(usual.links, src, dst, self.env.now)
         return usual if way is None or way == usual.links else self._along(way)
 
     def _advance(self, message: _Message, now_ns: int) -> int:
@@ -395,37 +388,38 @@ class StoreAndForward(CountedLinks):
 
     by_event = True
 
-    def __init__(self, env: simpy.Environment, links: LinkGraph):
+    def __init__(self, env: Environment, links: LinkGraph):
         super().__init__(env, links)
-        self._queues: list[deque[_Message] | None] = [None] * len(links)  # None: the link is idle
+        self._waiting = defaultdict[int, deque[_Message]](deque)
+        self._free: list[Entry] = [(-1, 0, 0, env.peek)] * len(links)  # is called only where messages wait
 
     def send(self, src: int, dst: int, size_bytes: int, key: Any, deliver: Deliver) -> None:
         """As `Network.send`; a message to itself arrives at once."""
-        message = _Message(key, (src, dst), size_bytes, self._path(src, dst), deliver, int(self.env.now))
+        message = _Message(key, (src, dst), size_bytes, self._path(src, dst), deliver, self.env.now)
         if message.path.links:
             self._enter(message)
         else:
-            after(self.env, 0, lambda _: deliver())
+            after(self.env, 0, deliver)
 
     def _enter(self, message: _Message) -> None:
         """At the beginning of the next link."""
         link = message.path.links[message.hop]
-        queue = self._queues[link]
-        if queue is None:
-            self._queues[link] = deque()
+        if self.env.entry > self._free[link]:
             self._start(link, message)
-        else:
-            queue.append(message)
+            return
+        if not self._waiting[link]:
+            heappush(self.env.calls, self._free[link])
+        self._waiting[link].append(message)
 
     def _start(self, link: int, message: _Message) -> None:
         """The link takes the message."""
-        size_per_rate_ns = message.size_bytes / (message.path.rates[message.hop] / 1e9)
-        now_ns = int(self.env.now)
-        self._count(link, message.size_bytes, now_ns, now_ns + int(size_per_rate_ns))
-        after(self.env, int(self._latencies[link] + size_per_rate_ns), partial(self._arrive, message))
-        after(self.env, int(size_per_rate_ns), partial(self._release, link))
+        env, size_per_rate_ns = self.env, message.size_bytes / (message.path.rates[message.hop] / 1e9)
+        free_ns = env.now + int(size_per_rate_ns)
+        self._count(link, message.size_bytes, env.now, free_ns)
+        after(env, int(self._latencies[link] + size_per_rate_ns), partial(self._arrive, message))
+        self._free[link] = free_ns, NORMAL, next(env.numbers), partial(self._release, link)
 
-    def _arrive(self, message: _Message, _: simpy.Event) -> None:
+    def _arrive(self, message: _Message) -> None:
         """At the end of a link."""
         message.hop += 1
         if message.hop < len(message.path.links):
@@ -433,10 +427,8 @@ class StoreAndForward(CountedLinks):
         else:
             message.deliver()
 
-    def _release(self, link: int, _: simpy.Event) -> None:
-        """The link is free for the next in its queue."""
-        queue = self._queues[link]
-        if queue:
-            self._start(link, queue.popleft())
-        else:
-            self._queues[link] = None
+    def _release(self, link: int) -> None:
+        """The link is free for the next of those that wait."""
+        self._start(link, self._waiting[link].popleft())
+        if self._waiting[link]:
+            heappush(self.env.calls, self._free[link])

@@ -390,10 +390,10 @@ def _gathered(s: State, instance: Instance, number: int, message: int, position:
     slot, layout = s.slots[instance.slot + position], s.layouts[instance.layout]
     half = layout.half or layout.rounds
     if message < half:
-        slot.received += 1
+        received = slot.received = slot.received + 1
         if slot.ready < time:
             slot.ready = time
-        if slot.received < half:
+        if received < half:
             return False
         _burst(s, instance, number, position, half, layout.rounds, slot.ready)
     else:

@@ -9,12 +9,11 @@ from operator import attrgetter
 from typing import Any
 
 import numpy as np
-import simpy
 
 from simcore.network.clock import whole_latency
 from simcore.network.congested import CountedLinks, Deliver
 from simcore.network.faults import Outlook
-from simcore.network.instant import after, at_end_of_instant
+from simcore.network.instant import Environment, after, at_end_of_instant
 from simcore.network.topology.fabric import FloatArray, Routes
 from simcore.network.topology.links import LinkGraph
 from simcore.network.trees import Combination, Meeting, Reduction, branches
@@ -79,7 +78,7 @@ class FairShare(CountedLinks):
     bears_faults = True  # as changes of rates
     has_trees = True
 
-    def __init__(self, env: simpy.Environment, links: LinkGraph):
+    def __init__(self, env: Environment, links: LinkGraph):
         super().__init__(env, links)
         self._flows: list[_Flow] = []
         self._since_ns = 0
@@ -93,11 +92,11 @@ class FairShare(CountedLinks):
 
     def send(self, src: int, dst: int, size_bytes: int, key: Any, deliver: Deliver) -> None:
         """As `Network.send`."""
-        now_ns = int(self.env.now)
+        now_ns = self.env.now
         route = self._outlook.around(self.links.route(src, dst), src, dst, now_ns)
         if route is None:  # until there is a way again
             wait_ns = self._outlook.next_change(now_ns) - now_ns
-            after(self.env, wait_ns, lambda _: self.send(src, dst, size_bytes, key, deliver))
+            after(self.env, wait_ns, partial(self.send, src, dst, size_bytes, key, deliver))
             return
         latency_ns = whole_latency(sum(self.links.latency_ns[list(route)].tolist()))
         self._flow(route, size_bytes, key, deliver, latency_ns)
@@ -120,21 +119,21 @@ class FairShare(CountedLinks):
         if len(meeting.parts) < switch.parts:
             return
         del self._meetings[switch.name]
-        reduced_ns = int(self.env.now) + switch.reduced_ns(size_bytes)
+        reduced_ns = self.env.now + switch.reduced_ns(size_bytes)
         parts = sorted(meeting.parts, key=lambda part: part.key)
         route = tuple(link for part in parts for link in (part.up, part.down))
 
         def through() -> None:
-            left_ns = max(reduced_ns - int(self.env.now), 0)
+            left_ns = max(reduced_ns - self.env.now, 0)
             for part in parts:
-                after(self.env, left_ns + part.up_ns, lambda _, part=part: part.deliver())  # type: ignore[misc]
+                after(self.env, left_ns + part.up_ns, part.deliver)
 
         self._flow(route, size_bytes, parts[0].key, through)
 
     def _flow(self, route: tuple[int, ...], size_bytes: int, key: Any, through: Deliver, latency_ns: int = 0) -> None:
         """Begin a transfer over many links; `through` is called a latency after it ends."""
         if not route or not size_bytes:
-            after(self.env, latency_ns, lambda _: through())
+            after(self.env, latency_ns, through)
             return
         for link in route:
             self._size_bytes[link] += size_bytes
@@ -144,7 +143,7 @@ class FairShare(CountedLinks):
     def _hand_out(self, ends: Sequence[tuple[int, int]], deliver: Callable[[int], None]) -> None:
         """The last byte has left the root; it is at every end its latency later."""
         for mark_ns, npu in ends:
-            after(self.env, mark_ns, lambda _, npu=npu: deliver(npu))  # type: ignore[misc]
+            after(self.env, mark_ns, partial(deliver, npu))
 
     def table(self) -> LinkTable:
         """What every link carried so far, a transfer under way counted in full, and what the faults did."""
@@ -152,7 +151,7 @@ class FairShare(CountedLinks):
 
     def _settle_now(self) -> None:
         """New rates once everything of this instant is known."""
-        now_ns = int(self.env.now)
+        now_ns = self.env.now
         if self._pending_ns != now_ns:
             self._pending_ns = now_ns
             at_end_of_instant(self.env, 0, self._settle, transmits=True)
@@ -167,17 +166,17 @@ class FairShare(CountedLinks):
                 self._count(link, 0, self._since_ns, now_ns)
         self._since_ns = now_ns
 
-    def _settle(self, _: simpy.Event) -> None:
+    def _settle(self) -> None:
         """Rates for those who are there, and when the first of them ends."""
         self._pending_ns = -1
-        self._progress(int(self.env.now))
+        self._progress(self.env.now)
         self._flows.sort(key=_by_key)  # sums of floats must not depend on who was sent first
         for flow, rate in zip(self._flows, self._shares().tolist(), strict=True):
             flow.rate = rate
         self._version += 1
         if self._flows:
             version = self._version
-            after(self.env, max(min(map(_left_ns, self._flows)), 0), lambda _: self._end(version))
+            after(self.env, max(min(map(_left_ns, self._flows)), 0), partial(self._end, version))
 
     def _shares(self) -> FloatArray:
         """Of all transfers under way."""
@@ -185,11 +184,11 @@ class FairShare(CountedLinks):
         links = np.array([link for flow in self._flows for link in flow.route], np.int64)
         self._used = np.unique(links).tolist()
         self._note_slow()
-        return max_min_rates(Routes(counts, links), self._outlook.capacity(int(self.env.now)))
+        return max_min_rates(Routes(counts, links), self._outlook.capacity(self.env.now))
 
     def _note_slow(self) -> None:
         """Count the transfers that are on slow links now."""
-        for index in self._outlook.slow(int(self.env.now)):
+        for index in self._outlook.slow(self.env.now):
             slow = self._outlook.links_of(index)
             for flow in self._flows:
                 if index not in flow.hit and not slow.isdisjoint(flow.route):
@@ -200,11 +199,11 @@ class FairShare(CountedLinks):
         """Some transfers are through."""
         if version != self._version:
             return
-        self._progress(int(self.env.now))
+        self._progress(self.env.now)
         through = [flow for flow in self._flows if flow.rate and _left_ns(flow) <= 0]  # who has just come has no rate
         self._flows = [flow for flow in self._flows if not (flow.rate and _left_ns(flow) <= 0)]
         for flow in sorted(through, key=_by_key):
-            after(self.env, flow.latency_ns, lambda _, flow=flow: flow.deliver())  # type: ignore[misc]
+            after(self.env, flow.latency_ns, flow.deliver)
         self._settle_now()
 
 

@@ -1,55 +1,100 @@
-"""Events of a SimPy environment that cost little: plain callbacks now, later, or at the end of an instant."""
+"""What happens when: plain callbacks now, later, or at the end of an instant, and SimPy's events among them."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
+from heapq import heappop, heappush
+from itertools import count
+from typing import Any, cast
 
 import simpy
 
-ARRIVAL, LOOK, DECISION, BEGINNING, TRANSMISSION = range(2, 7)  # SimPy: 0 urgent, 1 normal; they come before these
+from simcore.network.core import NEVER
+
+NORMAL, ARRIVAL, LOOK, DECISION, BEGINNING, TRANSMISSION = range(1, 7)  # 0 is what SimPy calls urgent
+
+Callback = Callable[[], object]
+Entry = tuple[int, int, int, Callback]
 
 
 class Environment(simpy.Environment):
-    """One whose time moves on without an event, too; `share` is how much of the run is over, 0 where nobody knows."""
+    """SimPy's processes in an order of their own: `calls` is a heap of (time, priority, number, what is called).
 
+    `entry` is what happens now. Whoever knows that nothing is to happen before a time may set `now`. `share` is how
+    much of the run is over, 0 where nobody knows.
+    """
+
+    now: int = 0
     share: Callable[[], float] = staticmethod(lambda: 0.0)
 
-    def move_on(self, now_ns: int) -> None:
-        """It is a later time now, before which nothing is to happen here."""
-        self._now = now_ns
+    def __init__(self, now_ns: int = 0):
+        super().__init__()
+        self.now = now_ns
+        self.calls: list[Entry] = []
+        self.entry: Entry = now_ns, -1, 0, self.peek
+        self.numbers = count()
+
+    def schedule(self, event: simpy.Event, priority: int = NORMAL, delay: float = 0) -> None:
+        """As SimPy's."""
+        call: Callback = partial(_process, event)
+        heappush(self.calls, (self.now + int(delay), priority, next(self.numbers), call))
+
+    def peek(self) -> int:
+        """When something happens next, `NEVER` where nothing does."""
+        return self.calls[0][0] if self.calls else NEVER
+
+    def step(self) -> None:
+        """What happens next."""
+        self.entry = entry = heappop(self.calls)
+        self.now = entry[0]
+        entry[3]()
+
+    def run(self, until: Any = None) -> None:
+        """All that happens before a time; to the end where none is given."""
+        calls, end_ns = self.calls, NEVER if until is None else until
+        if until is not None:  # `peek` looks no further; this is not called
+            heappush(calls, (end_ns, -1, 0, self.peek))
+        while calls and calls[0][0] < end_ns:
+            self.entry = entry = heappop(calls)
+            self.now = entry[0]
+            entry[3]()
+        if until is not None:
+            heappop(calls)
+            self.now = end_ns
 
 
-class _Call:
-    """As much of an event as calls back, made in a fraction of the time."""
-
-    __slots__ = ("callbacks",)
-    _ok = True
-
-    def __init__(self, callback: Callable[[simpy.Event], None]):
-        self.callbacks = [callback]
+def _process(event: simpy.Event) -> None:
+    """Tell those that wait for an event."""
+    callbacks, event.callbacks = event.callbacks, None  # type: ignore[assignment]
+    for callback in callbacks:
+        callback(event)
+    if not event.ok and not event.defused:
+        raise cast("BaseException", event.value)
 
 
 class Timers:
-    """Callbacks later, one event for all that are due at one time; they run in the order of their calls.
+    """Callbacks later, one call for all that are due at one time; they run in the order of their calls.
 
     What is called for the time that is running joins it. ASTRA-sim gives every NPU such a list.
     """
 
-    def __init__(self, env: simpy.Environment):
+    def __init__(self, env: Environment):
         self._env = env
-        self._due: dict[float, list[Callable[[], None]]] = {}
+        self._due: dict[int, list[Callable[[], None]]] = {}
 
-    def after(self, delay_ns: float, callback: Callable[[], None]) -> None:
+    def after(self, delay_ns: int, callback: Callable[[], None]) -> None:
         """Call back in `delay_ns`."""
-        due = self._due.get(self._env.now + delay_ns)
+        time_ns = self._env.now + delay_ns
+        due = self._due.get(time_ns)
         if due is None:
-            self._due[self._env.now + delay_ns] = [callback]
-            after(self._env, delay_ns, self._ring)
+            self._due[time_ns] = [callback]
+            heappush(self._env.calls, (time_ns, NORMAL, next(self._env.numbers), self._ring))
         else:
             due.append(callback)
 
-    def _ring(self, _: simpy.Event) -> None:
+    def _ring(self) -> None:
         for callback in self._due[self._env.now]:  # grows while it runs
             callback()
         del self._due[self._env.now]
@@ -59,32 +104,27 @@ TimersOfNpus = defaultdict[int, Timers]
 """The timers of every NPU, by its number."""
 
 
-def after(env: simpy.Environment, delay_ns: float, callback: Callable[[simpy.Event], None]) -> None:
+def after(env: Environment, delay_ns: int, callback: Callback) -> None:
     """Call back in `delay_ns`; callbacks of one time run in the order of these calls."""
-    env.schedule(_Call(callback), delay=delay_ns)  # type: ignore[arg-type]
+    heappush(env.calls, (env.now + delay_ns, NORMAL, next(env.numbers), callback))
 
 
-def on_arrival(env: simpy.Environment, delay_ns: int, callback: Callable[[simpy.Event], None]) -> None:
+def on_arrival(env: Environment, delay_ns: int, callback: Callback) -> None:
     """Call back in `delay_ns`, behind what ranks do by themselves then: a credit of that time allows nothing yet."""
-    env.schedule(_Call(callback), ARRIVAL, delay_ns)  # type: ignore[arg-type]
+    heappush(env.calls, (env.now + delay_ns, ARRIVAL, next(env.numbers), callback))
 
 
-def on_look(env: simpy.Environment, callback: Callable[[simpy.Event], None]) -> None:
+def on_look(env: Environment, callback: Callback) -> None:
     """Call back in this instant, when all that arrives and ends in it has done so, before what is decided of it."""
-    env.schedule(_Call(callback), LOOK)  # type: ignore[arg-type]
+    heappush(env.calls, (env.now, LOOK, next(env.numbers), callback))
 
 
 def at_end_of_instant(
-    env: simpy.Environment,
-    delay_ns: int,
-    callback: Callable[[simpy.Event], None],
-    *,
-    begins: bool = False,
-    transmits: bool = False,
+    env: Environment, delay_ns: int, callback: Callback, *, begins: bool = False, transmits: bool = False
 ) -> None:
     """Call back in `delay_ns`, when everything else of that time has happened.
 
     What `transmits` comes behind all decisions of the instant, which may have more to send, and what these let begin.
     """
     priority = TRANSMISSION if transmits else BEGINNING if begins else DECISION
-    env.schedule(_Call(callback), priority, delay_ns)  # type: ignore[arg-type]
+    heappush(env.calls, (env.now + delay_ns, priority, next(env.numbers), callback))

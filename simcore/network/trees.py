@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-import simpy
 from msgspec import Struct, field
 
 from simcore.network.clock import whole_latency
-from simcore.network.instant import after
+from simcore.network.instant import Environment, after
 from simcore.network.topology.links import LinkGraph
 from simcore.units import transfer_ns
 
@@ -57,7 +57,7 @@ def branches(links: LinkGraph, src: int, dst: Sequence[int]) -> tuple[list[Branc
 class Relays(Protocol):
     """A network that tells when a message's head is at the end of a link, with the time of its last byte."""
 
-    env: simpy.Environment
+    env: Environment
 
     def relay(
         self, link: int, step_ns: int, size_bytes: int, key: Any, tail_ns: int, reached: Callable[[int], None]
@@ -85,12 +85,12 @@ def multicast(
     def reach(branch: Branch) -> Callable[[int], None]:
         def reached(tail_ns: int) -> None:
             if branch.node in wanted:
-                after(network.env, tail_ns - int(network.env.now), lambda _: deliver(branch.node))
+                after(network.env, tail_ns - network.env.now, partial(deliver, branch.node))
             go_on(branch.further, tail_ns)
 
         return reached
 
-    go_on(at_root, int(network.env.now))
+    go_on(at_root, network.env.now)
 
 
 class Combination(NamedTuple):
@@ -138,17 +138,17 @@ def combine(
         meeting.tail_ns = max(meeting.tail_ns, tail_ns)
         if len(meeting.parts) == switch.parts:
             del meetings[switch.name]
-            reduced_ns = int(network.env.now) + switch.reduced_ns(size_bytes)
+            reduced_ns = network.env.now + switch.reduced_ns(size_bytes)
             last_ns = max(meeting.tail_ns, reduced_ns) + switch.latency_ns
-            after(network.env, switch.latency_ns, lambda _: down(last_ns))
+            after(network.env, switch.latency_ns, partial(down, last_ns))
 
     def down(tail_ns: int) -> None:
         for each in sorted(meeting.parts, key=lambda one: one.key):
             network.relay(each.down, each.down_ns, size_bytes, each.key, tail_ns, _delivery(network, each))
 
-    network.relay(part.up, part.up_ns, size_bytes, part.key, int(network.env.now), at_switch)
+    network.relay(part.up, part.up_ns, size_bytes, part.key, network.env.now, at_switch)
 
 
 def _delivery(network: Relays, part: Combination) -> Callable[[int], None]:
     """Call back at the last byte."""
-    return lambda tail_ns: after(network.env, tail_ns - int(network.env.now), lambda _: part.deliver())
+    return lambda tail_ns: after(network.env, tail_ns - network.env.now, part.deliver)

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from itertools import chain, combinations
 
 import numpy as np
-import simpy
 from numpy.typing import NDArray
 
+from simcore.network.instant import Environment
 from simcore.system.collectives.nccl import Choice, Fabric, choose, point_to_point_s
 from simcore.system.groups import Delay, LogicalDim, RankGroup
 from simcore.system.plans.maker import Costs
@@ -28,7 +28,7 @@ class Measured(Solved):
     A node holds `fabric.node_ranks` consecutive NPUs. Collectives of different groups do not meet.
     """
 
-    def __init__(self, env: simpy.Environment, ranks: Sequence[Sequence[int]], fabric: Fabric, costs: Costs):
+    def __init__(self, env: Environment, ranks: Sequence[Sequence[int]], fabric: Fabric, costs: Costs):
         super().__init__(env, ranks, _delay(fabric), costs)
         self._fabric = fabric
         self._chosen: dict[StreamPhase, Choice] = {}

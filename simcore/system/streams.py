@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import simpy
 from msgspec import Struct
 from msgspec.structs import replace
 
+from simcore.network.instant import Environment
 from simcore.system.config import Algorithm
 from simcore.system.groups import GroupDim
 from simcore.workload.model import CollectiveKind
@@ -98,7 +98,7 @@ class Dataset:
 
     def __init__(
         self,
-        env: simpy.Environment,
+        env: Environment,
         request: Request,
         chunks: Chunks = (),
         first: int = 0,

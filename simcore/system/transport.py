@@ -10,10 +10,9 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
-import simpy
 from numpy.typing import NDArray
 
-from simcore.network.instant import Timers, TimersOfNpus, after
+from simcore.network.instant import Environment, Timers, TimersOfNpus, after
 from simcore.system.alone.solver import solve
 from simcore.system.groups import Delay, GroupDim, RankGroup
 from simcore.system.plans.maker import Costs, Plans, uneven
@@ -35,7 +34,7 @@ Exits = dict[int, float]
 class Transport(ABC):
     """What says when NPUs leave phases; `ranks[c]` are the NPUs of class c, `timers` those of the NPUs."""
 
-    def __init__(self, env: simpy.Environment, ranks: Sequence[Sequence[int]], costs: Costs):
+    def __init__(self, env: Environment, ranks: Sequence[Sequence[int]], costs: Costs):
         self._env, self._ranks, self._costs = env, ranks, costs
         self.plans, self.timers = Plans(costs), TimersOfNpus(partial(Timers, env))
 
@@ -81,7 +80,7 @@ class Solved(Transport):
 
     def __init__(
         self,
-        env: simpy.Environment,
+        env: Environment,
         ranks: Sequence[Sequence[int]],
         delay: Delay,
         costs: Costs,
@@ -108,7 +107,7 @@ class Solved(Transport):
     def carry(self, src: int, dst: int, size_bytes: int, key: tuple[int, ...], deliver: Callable[[], None]) -> None:
         """Deliver a point-to-point message, which meets nobody."""
         time_ns = int(self._delay(np.array([src]), np.array([dst]), size_bytes)[0])
-        after(self._env, time_ns, lambda _: deliver())
+        after(self._env, time_ns, deliver)
 
     def _settle(self, meeting: Meeting, phase: StreamPhase) -> None:
         """Work out when each class leaves, and call it back then."""
@@ -120,8 +119,7 @@ class Solved(Transport):
             leave = dict.fromkeys(leave, max(leave.values()))
         for npu_class, (_, stream, done) in meeting.items():
             if npu_class in leave:
-                timer = self._env.timeout(max(leave[npu_class] - self._env.now, 0))
-                timer.callbacks.append(partial(_leave, done, stream))
+                after(self._env, max(int(leave[npu_class]) - self._env.now, 0), partial(done, stream))
 
     def _exits(self, group: Group, meeting: Meeting, phase: StreamPhase) -> Exits:
         """When each class of a group leaves."""
@@ -169,10 +167,6 @@ class Group(RankGroup):
         super().__init__(members, delay)
         self.classes, self.name, self.parties = classes, name, len(set(classes))
         self.lockstep: dict[StreamPhase, NDArray[np.int64]] = {}
-
-
-def _leave(done: Done, stream: Stream, _: simpy.Event) -> None:
-    done(stream)
 
 
 def class_of(ranks: Sequence[Sequence[int]]) -> NDArray[np.int64]:

@@ -6,7 +6,6 @@ from itertools import pairwise
 import networkx
 import numpy as np
 import pytest
-import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +14,7 @@ from simcore.errors import InputError
 from simcore.network.clock import idle_ns
 from simcore.network.congested import CutThrough
 from simcore.network.fair import FairShare
+from simcore.network.instant import Environment
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Dimension, Topology, Wafer
 from simcore.network.topology.tours import hamiltonian, snake
@@ -348,7 +348,7 @@ def one(dim):
 @given(multicasts(), st.sampled_from([CutThrough, FairShare]), st.sampled_from([0, 1, 100_000]))
 def test_a_multicast_arrives_as_its_own_route_would_take_and_crosses_every_link_once(case, network, size_bytes):
     topology, root, targets = case
-    links, env, arrived = LinkGraph(topology), simpy.Environment(), {}
+    links, env, arrived = LinkGraph(topology), Environment(), {}
     plain = network(env, links)
     plain.multicast(root, sorted(targets), size_bytes, (0,), lambda npu: arrived.setdefault(npu, int(env.now)))
     env.run()

@@ -6,7 +6,6 @@ from math import prod
 import networkx
 import numpy as np
 import pytest
-import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ from simcore.network.batch import solve_batch
 from simcore.network.clock import idle_ns
 from simcore.network.congested import CutThrough, StoreAndForward
 from simcore.network.fair import FairShare, max_min_rates
+from simcore.network.instant import Environment
 from simcore.network.topology.kinds import FABRICS
 from simcore.network.topology.links import LinkGraph, figures
 from simcore.network.topology.model import Dimension, Graph, Topology, Wafer
@@ -197,7 +197,7 @@ def traffic(draw, most=12):
 
 def run(network, links, messages, order=None):
     """When each message arrives, and the network."""
-    env, arrived = simpy.Environment(), {}
+    env, arrived = Environment(), {}
     made = network(env, links)
 
     def send(key, src, dst, size):

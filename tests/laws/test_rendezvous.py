@@ -1,11 +1,11 @@
 """Rendezvous: a message leaves when its receiver's request is there."""
 
 import numpy as np
-import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simcore.network.congestion_free import CongestionFree
+from simcore.network.instant import Environment
 from simcore.network.topology.model import Dimension, Topology
 from simcore.profiles import profiles
 from simcore.system.config import Algorithm
@@ -28,7 +28,7 @@ MACHINE = Topology((Dimension("Ring", 8, 5e9, 300.0),))
 
 def exits(arrivals_ns, algorithm, kind, size_bytes, window=0, rendezvous=True):
     """When each of eight NPUs leaves a phase that they enter at different times."""
-    env = simpy.Environment()
+    env = Environment()
     costs = Costs(10, lambda size: size // 100, PEER.plan_options, rendezvous=rendezvous)
     ranks = [[npu] for npu in range(len(arrivals_ns))]
     delay = PEER.delay(MACHINE)

@@ -5,7 +5,6 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ from simcore.errors import InputError
 from simcore.network.congested import CutThrough, FaultyCutThrough
 from simcore.network.fair import FairShare
 from simcore.network.faults import parse_faults
+from simcore.network.instant import Environment
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Dimension, Topology
 
@@ -27,7 +27,7 @@ def ring(*faults, npus=4, rate=1e9, latency_ns=0.0):
 
 def sent(links, network, messages):
     """When each message (time, src, dst, bytes) arrives; and the network."""
-    env = simpy.Environment()
+    env = Environment()
     made, arrived = network(env, links), {}
 
     def send(number, at_ns, *message):

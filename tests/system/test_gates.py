@@ -3,11 +3,10 @@
 from dataclasses import dataclass
 from operator import itemgetter
 
-import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simcore.network.instant import after, at_end_of_instant
+from simcore.network.instant import Environment, after, at_end_of_instant
 from simcore.system.chunks.gates import GANG_ORDERS, Gang
 
 WIDTH, HEIGHT = 3, 2  # classes in a plane: each has a row and a column, with a queue for either
@@ -88,7 +87,7 @@ class AllThatWait:
             self.changed = True
             at_end_of_instant(self.env, 0, self.settle)
 
-    def settle(self, _):
+    def settle(self):
         self.changed, waiting, self.waiting = False, sorted(self.waiting, key=lambda entry: entry[0]), []
         for entry in waiting:
             _, queue, there = entry
@@ -120,7 +119,7 @@ class GateOfAll:
 
 def begun(make, limit, order, chunks):
     """What begins when, in order; `chunks` are (issue time, late classes, priority, visits of (queue, bytes, ns))."""
-    env = simpy.Environment()
+    env = Environment()
     gang, log = make(env, limit, GANG_ORDERS[order]), []
 
     def leave(npu_class, chunk):
@@ -135,7 +134,7 @@ def begun(make, limit, order, chunks):
         for npu_class, chunk in sorted(chunks.items(), key=itemgetter(0)):
             duration_ns = chunk.visits[chunk.at][2]
             if duration_ns:
-                after(env, duration_ns, lambda _, npu_class=npu_class, chunk=chunk: leave(npu_class, chunk))
+                after(env, duration_ns, lambda npu_class=npu_class, chunk=chunk: leave(npu_class, chunk))
             else:
                 leave(npu_class, chunk)
 
@@ -144,7 +143,7 @@ def begun(make, limit, order, chunks):
         for number, (time_ns, late, priority, visits) in enumerate(chunks):
             if visits:
                 chunk = Chunk(number, priority, visits)
-                after(env, time_ns + (npu_class in late), lambda _, gate=gate, chunk=chunk: gate.enter(chunk))
+                after(env, time_ns + (npu_class in late), lambda gate=gate, chunk=chunk: gate.enter(chunk))
     env.run()
     return log
 

@@ -2,13 +2,12 @@
 
 import numpy as np
 import pytest
-import simpy
 from hypothesis import given
 from hypothesis import strategies as st
 
 from simcore.engine.settings import Settings
 from simcore.errors import InputError
-from simcore.network.instant import Timers
+from simcore.network.instant import Environment, Timers
 from simcore.network.topology.model import Dimension, Topology
 from simcore.system.collectives import PlanOptions, algorithms
 from simcore.system.config import Algorithm, SystemConfig
@@ -83,7 +82,7 @@ def test_the_bus_reduces_the_packets_that_the_plan_reduces(algorithm, kind, leve
 
 @given(st.integers(1, 10**6), st.booleans(), st.booleans())
 def test_a_lonely_packet_pays_both_buses_and_its_reduction(size_bytes, reduced, send_back):
-    env, ends = simpy.Environment(), []
+    env, ends = Environment(), []
     bus = MemoryBus(env, Timers(env), BusCosts(10, 5, 0, 0.5, 3))
     bus.carry(Route(False, reduced, send_back), size_bytes, lambda: ends.append(env.now))
     env.run()

@@ -1,10 +1,10 @@
 """Chunks that wait: priorities, room, and the policies of ASTRA-sim 1.0."""
 
 import pytest
-import simpy
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simcore.network.instant import Environment
 from simcore.system.chunks.queues import INSERTION, ChunkQueue
 from simcore.system.config import Algorithm
 from simcore.system.groups import LogicalDim, cut, logical_dims
@@ -21,7 +21,7 @@ def chunk(number, kind=SCATTER, size_bytes=64, priority=0, behind=0):
     """A chunk with some phases behind the one it waits for."""
     request = Request(kind, size_bytes, (LANE,), priority)
     phase = StreamPhase(kind, LANE, size_bytes, size_bytes, 0)
-    return Stream(("", number), Dataset(simpy.Environment(), request), (phase,) * (1 + behind))
+    return Stream(("", number), Dataset(Environment(), request), (phase,) * (1 + behind))
 
 
 CHUNKS = st.lists(

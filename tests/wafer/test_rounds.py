@@ -1,12 +1,12 @@
 """Messages stepped hop by hop arrive when those solved link by link do."""
 
 import numpy as np
-import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simcore.network.batch import solve_batch
 from simcore.network.congested import CutThrough
+from simcore.network.instant import Environment
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Dimension, Topology
 from simcore.wafer.steps import send_all, step_batch
@@ -53,7 +53,7 @@ MULTICAST = st.tuples(
 @given(calls=st.lists(MULTICAST, min_size=1, max_size=6))
 def test_multicasts_solved_at_once_arrive_as_those_of_the_network(calls):
     """`CutThrough.multicast` is the same tree, event by event."""
-    graph, env = mesh(), simpy.Environment()
+    graph, env = mesh(), Environment()
     network = CutThrough(env, graph)
     found = {}
 

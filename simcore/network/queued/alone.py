@@ -8,11 +8,11 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
-import simpy
 
 from simcore.network.compiled import installed
 from simcore.network.congested import LinkNetwork
 from simcore.network.core import NEVER
+from simcore.network.instant import Environment
 from simcore.network.queued import core
 from simcore.network.queued.compiled import TO_COMPILE, Arrays, Lists, repaid
 from simcore.network.queued.network import Queued
@@ -50,7 +50,7 @@ class QueuedLinks(Queued):
 
     least_events = 5_000  # before anything is compiled
 
-    def __init__(self, env: simpy.Environment, links: LinkGraph):
+    def __init__(self, env: Environment, links: LinkGraph):
         super().__init__(env, links)
         if self._routing.apart:
             self._state.counts[0].pause_at = self.least_events if installed() else TO_COMPILE
@@ -98,7 +98,7 @@ class Steady(QueuedLinks):
 
     least_events = 100_000
 
-    def __init__(self, env: simpy.Environment, links: LinkGraph):
+    def __init__(self, env: Environment, links: LinkGraph):
         super().__init__(env, links)
         self._active: dict[int, int] = {}  # senders of messages
         self._strides: dict[int, int] = {}
@@ -149,7 +149,7 @@ class Steady(QueuedLinks):
         guide = counts.guide if type(self._tables) is Lists else NOBODY
         if guide >= 0 and self._state.messages[guide].sent >= counts.look_at:
             counts.look_at = self._state.messages[guide].sent + self._stride(guide)
-            if len(self.env._queue) == len(self._wakes):  # nothing but the network goes on
+            if len(self.env.calls) == len(self._wakes):  # nothing but the network goes on
                 self._look(counts.now_ns)
 
     def _look(self, now_ns: int) -> None:

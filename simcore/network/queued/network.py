@@ -9,7 +9,6 @@ from operator import attrgetter
 from typing import Any
 
 import numpy as np
-import simpy
 
 from simcore.network.clock import whole_latency
 from simcore.network.congested import CountedLinks, CutThrough, Deliver, LinkNetwork
@@ -68,7 +67,7 @@ class Queued(CountedLinks):
         pairs = set(zip(src.tolist(), dst.tolist(), strict=True))
         return np.array(sorted(set().union(*(ways.turns(*pair)[1] for pair in pairs))), np.int64)
 
-    def __init__(self, env: simpy.Environment, links: LinkGraph):
+    def __init__(self, env: Environment, links: LinkGraph):
         super().__init__(env, links)
         rules = [dim.ports for dim in links.topology.dims]
         counts = [axis.groups * axis.links for axis in links.axes]
@@ -221,7 +220,7 @@ class Queued(CountedLinks):
             self._wakes.add(at_ns)
             at_end_of_instant(self.env, at_ns - int(self.env.now), self._happen, transmits=True)
 
-    def _happen(self, _: simpy.Event) -> None:
+    def _happen(self) -> None:
         """One instant, and those that follow before anything else happens: the clock moves on without an event."""
         env, now_ns = self.env, int(self.env.now)
         self._wakes.remove(now_ns)
@@ -231,16 +230,15 @@ class Queued(CountedLinks):
             self._drain()
             if due_ns == core.ROOM and not self._note():
                 self._tables.grow()
-            elif isinstance(env, Environment):
-                until_ns = int(min(env.peek(), NEVER))
+            else:
+                until_ns = env.peek()
         if due_ns < NEVER:
             self._wake(due_ns)
 
     def _drain(self) -> None:
         """Tell who is through."""
         for now_ns, number, tail_ns in self._tables.take("left").tolist():
-            if isinstance(self.env, Environment):
-                self.env.move_on(now_ns)
+            self.env.now = now_ns
             self._arrived(number, now_ns, tail_ns)
 
     def _note(self) -> int:

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import simpy
 from msgspec import structs
 
 from simcore.network.clock import occupied_ns
@@ -25,7 +24,7 @@ from simcore.system.streams import Dataset, Request, Stream, StreamPhase
 from simcore.timeline.link_use import OccupiedLinks
 from simcore.workload.model import CollectiveKind
 
-_Begin = Callable[[simpy.Environment, LinkNetwork, list[list[int]]], None]
+_Begin = Callable[[Environment, LinkNetwork, list[list[int]]], None]
 """Begins what is played; it notes there when each of each group is through."""
 
 
@@ -88,7 +87,7 @@ class Phases:
         """Message by message, in an environment of its own."""
         nobody_else: Any = 0  # is before it
 
-        def begin(env: simpy.Environment, network: LinkNetwork, exits_ns: list[list[int]]) -> None:
+        def begin(env: Environment, network: LinkNetwork, exits_ns: list[list[int]]) -> None:
             everyone = [range(npu, npu + 1) for npu in range(shape.graph.npus)]
             ranks: Sequence[Sequence[int]] = [group.tolist() for group in groups] if shape.lone else everyone
             transport = Played(env, ranks, network, costs)
@@ -117,7 +116,7 @@ class Phases:
         if _hurries(shape, size_bytes):
             return None
 
-        def begin(env: simpy.Environment, network: LinkNetwork, exits_ns: list[list[int]]) -> None:
+        def begin(env: Environment, network: LinkNetwork, exits_ns: list[list[int]]) -> None:
             def deliver() -> None:
                 exits_ns[0][0] = int(env.now) + network.skipped_ns
 

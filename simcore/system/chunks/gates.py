@@ -8,10 +8,9 @@ from heapq import heapify, heappop, heappush
 from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
 
-import simpy
 from msgspec import Struct, field
 
-from simcore.network.instant import at_end_of_instant
+from simcore.network.instant import Environment, at_end_of_instant
 from simcore.system.chunks.queues import ChunkQueue, Insertion
 from simcore.system.groups import GroupDim
 from simcore.system.streams import Dataset, Request, Stream, StreamPhase
@@ -136,7 +135,7 @@ class Gang:
 
     def __init__(
         self,
-        env: simpy.Environment,
+        env: Environment,
         limit: int,
         order: Order,
         group_of: Callable[[int, GroupDim], tuple[Hashable, Sequence[int]]],
@@ -156,7 +155,7 @@ class Gang:
         self.gates[npu_class] = GangGate(self, npu_class, owner)
         return self.gates[npu_class]
 
-    def empty(self, env: simpy.Environment) -> Gang:
+    def empty(self, env: Environment) -> Gang:
         """One that decides as this one does, with nobody in it."""
         return Gang(env, self._limit, self._order, self.group_of, self._check)
 
@@ -212,7 +211,7 @@ class Gang:
                 at_end_of_instant(self.env, 0, self._settle)
             self._touched[place] = None
 
-    def _settle(self, _: simpy.Event) -> None:
+    def _settle(self) -> None:
         """Start all that may start, the first in order first; only where something has changed there can be any.
 
         Chunks that become complete meanwhile wait for the next decision.

@@ -6,11 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from typing import TYPE_CHECKING
 
-import simpy
-
+from simcore.network.instant import Environment, after
 from simcore.system.chunks.gates import Gate, Owner, Span
 from simcore.system.chunks.inter_dimension import DimensionOrder
 from simcore.system.collectives import ROOTED
@@ -32,7 +31,7 @@ class Scheduler:
 
     def __init__(
         self,
-        env: simpy.Environment,
+        env: Environment,
         npu_class: int,
         phases: Callable[[str], PhaseMaker],
         transport: Transport,
@@ -166,8 +165,7 @@ class Scheduler:
         dataset.order = self._order
         update_ns = dataset.request.update_ns
         if update_ns:
-            timer = self.env.timeout(update_ns)
-            timer.callbacks.append(lambda _: self._finish(dataset))
+            after(self.env, update_ns, partial(self._finish, dataset))
         else:
             self._finish(dataset)
 

@@ -9,10 +9,9 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import simpy
 
 from simcore.errors import InputError, Location
-from simcore.network.instant import after, at_end_of_instant
+from simcore.network.instant import Environment, after, at_end_of_instant
 from simcore.network.topology.model import Circuits, Topology
 from simcore.system.streams import Stream, StreamPhase
 from simcore.system.transport import Done, Transport
@@ -30,7 +29,7 @@ class Switched(Transport):
 
     def __init__(
         self,
-        env: simpy.Environment,
+        env: Environment,
         ranks: Sequence[Sequence[int]],
         transports: Sequence[Transport],
         topology: Topology,
@@ -132,7 +131,7 @@ class Switched(Transport):
             self._settling = True
             at_end_of_instant(self._env, 0, self._settle, begins=True)
 
-    def _settle(self, _: simpy.Event) -> None:
+    def _settle(self) -> None:
         """Begin what has its circuits, up to the first that has not; change them for that one when nobody sends."""
         self._settling, in_place = False, self._changes[-1][1]
         self._waiting.extend(sorted(self._asked, key=lambda each: (each[0] != in_place, each[0])))
@@ -143,7 +142,7 @@ class Switched(Transport):
             self._changing = True
             after(self._env, self._circuits.delay_ns, self._changed)
 
-    def _changed(self, _: simpy.Event) -> None:
+    def _changed(self) -> None:
         self._changing = False
         self._changes.append((int(self._env.now), self._waiting[0][0]))
         self._settle_later()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
+from heapq import heappush
 from typing import Any
 
-import simpy
 from msgspec import Struct, field, structs
 
 from simcore.network.congested import LinkNetwork
@@ -29,31 +29,19 @@ class Past(Environment):
     """An environment that begins in the past, and becomes one with another when it has come up to it."""
 
     _joined: Environment | None = None
+    _now = 0
 
     @property
-    def now(self) -> simpy.core.SimTime:
+    def now(self) -> int:
         """As of the other one, once they are one."""
         return self._joined.now if self._joined else self._now
 
-    def schedule(
-        self, event: simpy.Event, priority: simpy.events.EventPriority = simpy.events.NORMAL, delay: float = 0
-    ) -> None:
-        """As of the other one, once they are one."""
+    @now.setter
+    def now(self, now_ns: int) -> None:
         if self._joined:
-            self._joined.schedule(event, priority, delay)
+            self._joined.now = now_ns
         else:
-            super().schedule(event, priority, delay)
-
-    def peek(self) -> simpy.core.SimTime:
-        """As of the other one, once they are one."""
-        return self._joined.peek() if self._joined else super().peek()
-
-    def move_on(self, now_ns: int) -> None:
-        """As of the other one, once they are one."""
-        if self._joined:
-            self._joined.move_on(now_ns)
-        else:
-            super().move_on(now_ns)
+            self._now = now_ns
 
     def catch_up(self, until_ns: int) -> None:
         """All that happens before a time."""
@@ -64,13 +52,12 @@ class Past(Environment):
         """Go on as a part of an environment; the heads of this instant may have `moved` there."""
         if self._joined:
             return
-        self.catch_up(int(env.now))
+        self.catch_up(env.now)
         while moved and self.peek() <= env.now:
             self.step()
-        for at_ns, priority, _, event in sorted(self._queue):
-            env.schedule(event, priority, at_ns - env.now)
-        self._queue.clear()
-        self._joined = env
+        for at_ns, priority, _, call in sorted(self.calls):
+            heappush(env.calls, (at_ns, priority, next(env.numbers), call))
+        self.calls, self.numbers, self._joined = env.calls, env.numbers, env
 
 
 class _Entry(Struct, eq=False):
@@ -266,7 +253,7 @@ class Lives:
         if flight in self.fresh:
             self.join(live)
 
-    def _move(self, _: simpy.Event) -> None:
+    def _move(self) -> None:
         """The heads of this instant have moved."""
         self._moved_ns = int(self._env.now)
         self.fresh.clear()

@@ -16,7 +16,6 @@ from operator import attrgetter, or_
 from typing import Any
 
 import numpy as np
-import simpy
 
 from simcore.network.core import NEVER
 from simcore.network.folded import FoldedLinks
@@ -199,7 +198,7 @@ class Shared(Transport):
             self._settling = True
             at_end_of_instant(self._env, 0, self._settle, begins=True, transmits=self._plays)
 
-    def _settle(self, _: simpy.Event) -> None:
+    def _settle(self) -> None:
         """Begin what begins, give links to the heads that are there, and play on while nobody else does anything."""
         self._settling = False
         now_ns = int(self._env.now)
@@ -217,7 +216,7 @@ class Shared(Transport):
             self._send(way, message)
         if self._leaves_at_once:  # what begins behind it may send in this instant, too
             self._leaves_at_once = False
-            self._tick(_)
+            self._tick()
         elif self._plays:
             self._play_on()
         else:
@@ -226,12 +225,12 @@ class Shared(Transport):
     def _play_on(self) -> None:
         """Play until something else happens; who leaves before that may be the cause of it."""
         env, running = self._env, self._running
-        now_ns, limit_ns = int(env.now), int(min(env.peek(), NEVER))
+        now_ns, limit_ns = int(env.now), env.peek()
         while (next_ns := running.play(limit_ns, now_ns)) < limit_ns and (left := running.left()):
             self._moved_ns = max(self._moved_ns, next_ns - 1)
-            env.move_on(next_ns)
+            env.now = next_ns
             self._leave(left)
-            now_ns, limit_ns = next_ns, int(min(env.peek(), NEVER))
+            now_ns, limit_ns = next_ns, env.peek()
             if limit_ns <= now_ns:
                 self._settle_later()
                 return
@@ -241,7 +240,7 @@ class Shared(Transport):
             self._due.add(next_ns)
             after(self._env, next_ns - now_ns, self._tick)
 
-    def _tick(self, _: simpy.Event) -> None:
+    def _tick(self) -> None:
         """Somebody leaves a phase that is played, or messages arrive beside other things that happen now."""
         now_ns = int(self._env.now)
         self._due.discard(now_ns)

@@ -11,7 +11,6 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-import simpy
 from msgspec import Struct, field
 
 from simcore.network.instant import Environment, Timers, after, at_end_of_instant
@@ -145,7 +144,7 @@ class Wholes:
             at_end_of_instant(self._env, 0, self._begin_all)
         self._ready.append(whole)
 
-    def _begin_all(self, _: simpy.Event) -> None:
+    def _begin_all(self) -> None:
         ready, self._ready = self._ready, []
         for whole in ready:
             if not whole.broken and not self._begin(whole):
@@ -327,7 +326,7 @@ class Wholes:
             route.npu.sends(route.cell.steps[leg.leg.rejoin.step] if leg.leg.rejoin.computed else None, then_ns)
             self._timers.after(then_ns - int(self._env.now), partial(route.npu.go_on, dataset, leg.leg.rejoin))
 
-    def _check(self, whole: _Whole, _: simpy.Event) -> None:
+    def _check(self, whole: _Whole) -> None:
         """Whether all are there that were expected by now."""
         now_ns = int(self._env.now) - whole.begin_ns
         if not whole.broken and any(due <= now_ns and each not in whole.came for each, due in self._due(whole).items()):
@@ -419,7 +418,7 @@ class _Rehearsal:
             exits.setdefault(max(chunk[-1][1] for chunk in chunks), []).append(npu_class)
         return Course(spans, self._begun, sorted(exits.items()), taken)
 
-    def _enter(self, streams: Sequence[Stream], _: simpy.Event) -> None:
+    def _enter(self, streams: Sequence[Stream]) -> None:
         for stream in streams:
             self._gates[stream].enter(stream)
 

@@ -13,11 +13,10 @@ from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-import simpy
 from msgspec import Struct
 from msgspec.structs import replace
 
-from simcore.network.instant import Timers, TimersOfNpus
+from simcore.network.instant import Environment, Timers, TimersOfNpus
 from simcore.workload.model import CollectiveKind
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ class Route(NamedTuple):
 class MemoryBus:
     """The bus of one NPU. `timers` are the NPU's; its end has a second, faster bus behind it."""
 
-    def __init__(self, env: simpy.Environment, timers: Timers, costs: BusCosts, *, inner: bool = True):
+    def __init__(self, env: Environment, timers: Timers, costs: BusCosts, *, inner: bool = True):
         second = MemoryBus(env, timers, replace(costs, ns_per_byte=INNER_NS_PER_BYTE), inner=False) if inner else None
         self._npu, self._memory = _End(env, timers.after, costs, second), _End(env, timers.after, costs, None)
         self._npu.partner, self._memory.partner = self._memory, self._npu
@@ -82,7 +81,7 @@ class _End:
 
     partner: _End
 
-    def __init__(self, env: simpy.Environment, later: After, costs: BusCosts, inner: MemoryBus | None):
+    def __init__(self, env: Environment, later: After, costs: BusCosts, inner: MemoryBus | None):
         self._env, self._after, self._costs, self._inner = env, later, costs, inner
         self._state = self._before = _State.FREE
         self._last_ns = self._in_a_row = 0
@@ -214,7 +213,7 @@ def packet_sizes(algorithm: str, kind: CollectiveKind, plan: Plan) -> list[int]:
 class Packets:
     """Takes packets over the buses of all NPUs."""
 
-    def __init__(self, env: simpy.Environment, timers: TimersOfNpus, costs: BusCosts):
+    def __init__(self, env: Environment, timers: TimersOfNpus, costs: BusCosts):
         self._env, self._timers, self._costs = env, timers, costs
         self._known: dict[StreamPhase, list[tuple[Route, int]]] = {}
         self._buses: dict[int, MemoryBus] = {}

@@ -7,15 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-import simpy
-
 from simcore.network.congested import Network, TreeNetwork
 from simcore.network.congestion_free import CongestionFree
-from simcore.network.instant import Environment
+from simcore.network.instant import Environment, after
 from simcore.network.trees import Reduction
 from simcore.system.groups import GroupDim
 from simcore.system.memory.bus import Packets
-from simcore.system.messages.point_to_point import RENDEZVOUS_BYTES, Pairs, later
+from simcore.system.messages.point_to_point import RENDEZVOUS_BYTES, Pairs
 from simcore.system.plans.automaton import RoundAutomaton, TransferAutomaton, at_endpoint, automata
 from simcore.system.plans.maker import Costs, uneven
 from simcore.system.plans.plan import Plan, Switch, Symmetry
@@ -66,7 +64,7 @@ class Played(Transport):
 
     def __init__(
         self,
-        env: simpy.Environment,
+        env: Environment,
         ranks: Sequence[Sequence[int]],
         network: Network,
         costs: Costs,
@@ -82,7 +80,7 @@ class Played(Transport):
         self._early: dict[tuple[object, int, int], list[Callable[[], None]]] = {}
         self._groups: dict[tuple[GroupDim, int], list[int]] = {}
         self._packets = Packets(env, self.timers, costs.bus) if costs.bus else None
-        self._handshakes = Pairs(partial(later, env))
+        self._handshakes = Pairs(partial(after, env))
         self._through: dict[tuple[object, int], list[Callable[[], None]]] = {}
         # Pieces of one plan go one behind the other, also where nothing else meets.
         self._in_turn = network.send_in_turn if isinstance(network, CongestionFree) else network.send
@@ -149,8 +147,9 @@ class Played(Transport):
         members, position = self._members(phase.lane.dim, npu), phase.lane.dim.position(npu)
         seat = _Seat(stream.key, stream.at, npu, members, plan, position, Counter())
         self._seats[stream.key, stream.at, npu] = seat, {}
-        self._ask(seat, -1)
-        return automata(plan, position, pay, partial(later, self._env), partial(self._post, seat), finished)
+        if self._costs.rendezvous:
+            self._ask(seat, -1)
+        return automata(plan, position, pay, partial(after, self._env), partial(self._post, seat), finished)
 
     def _members(self, dim: GroupDim, npu: int) -> list[int]:
         """The NPUs of a group, in one list for all of them."""
@@ -168,7 +167,8 @@ class Played(Transport):
             self._multicast(seat, number)
         else:
             self._send_to(seat, seat.members[peer], size_bytes, number)
-            self._ask(seat, number)
+            if self._costs.rendezvous:
+                self._ask(seat, number)
 
     def _multicast(self, seat: _Seat, index: int) -> None:
         """Send all copies with the first; the others are on their way with it."""
@@ -201,24 +201,24 @@ class Played(Transport):
         key, at, npu, *_ = seat
         send = self._network.send if seat.plan.rounds else self._in_turn
         there = npu if self._folded else target
-        deliver = partial(self._deliver, (key, at, there), index)
         if self._by_size:
             deliver = partial(self._match, seat, there, index, size_bytes)
-        transmit = partial(send, npu, target, size_bytes, (key, at, index), deliver)
+        else:
+            deliver = partial(self._deliver, (key, at, there), index)
         if self._costs.rendezvous:
+            transmit = partial(send, npu, target, size_bytes, (key, at, index), deliver)
             self._handshakes.ready((key, at, npu, there, seat.turn(there)), transmit)
         else:
-            transmit()
+            send(npu, target, size_bytes, (key, at, index), deliver)
 
     def _ask(self, seat: _Seat, number: int) -> None:
         """Under rendezvous, ask for what an NPU listens for once it has sent message `number` (-1: from the start)."""
-        if self._costs.rendezvous:
-            key, at, npu, members, plan, position, _ = seat
-            for peer, index in plan.asks(position, number):
-                source = members[peer]
-                there = npu if self._folded else source
-                asked = partial(self._handshakes.call, (key, at, there, npu, seat.turn(~there)))
-                self._network.send(npu, source, RENDEZVOUS_BYTES, (key, at, index), asked)
+        key, at, npu, members, plan, position, _ = seat
+        for peer, index in plan.asks(position, number):
+            source = members[peer]
+            there = npu if self._folded else source
+            asked = partial(self._handshakes.call, (key, at, there, npu, seat.turn(~there)))
+            self._network.send(npu, source, RENDEZVOUS_BYTES, (key, at, index), asked)
 
     def _match(self, sender: _Seat, target: int, index: int, size_bytes: int) -> None:
         """Deliver message `index` of a sender, or where the receiver plays something else, what it takes that for."""
@@ -263,6 +263,6 @@ class SolvedOrPlayed(Solved):
             def leave(_: Stream, npu_class: int = npu_class) -> None:
                 left[npu_class] = env.now
 
-            later(env, int(arrival), partial(played.start, {npu: stream}, leave))
+            after(env, int(arrival), partial(played.start, {npu: stream}, leave))
         env.run()
         return left

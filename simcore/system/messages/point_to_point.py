@@ -12,7 +12,7 @@ import simpy
 from msgspec import Struct
 from msgspec.structs import replace
 
-from simcore.network.instant import after
+from simcore.network.instant import Environment, after
 from simcore.system.transport import class_of
 from simcore.timeline.events import COMPUTE_STREAM, NO_LAYER, EventBuffer, EventKind
 
@@ -68,14 +68,14 @@ class Mailbox:
     the receive is posted or not (ASTRA-sim 2.x). With `rendezvous` the receiver asks first, with a small message.
     """
 
-    def __init__(self, env: simpy.Environment, carry: Carry, *, rendezvous: bool = False):
+    def __init__(self, env: Environment, carry: Carry, *, rendezvous: bool = False):
         self._carry, self._rendezvous = carry, rendezvous
         self._sent: Counter[Mail] = Counter()
         self._received: Counter[Mail] = Counter()
         self._held: Counter[Mail] = Counter()  # until they are asked for, whatever their sizes
         self._asked: Counter[Mail] = Counter()
         self._unasked: dict[tuple[Mail, int], Mail] = {}
-        behind = partial(later, env)
+        behind = partial(after, env)
         self._receives, self._sends = Pairs(behind), Pairs(behind)  # until they are delivered, until they are asked for
 
     def send(self, mail: Mail, done: Done) -> tuple[Mail, int]:
@@ -121,11 +121,6 @@ class Mailbox:
         return received + [(mail, True) for mail in self._unasked.values()]
 
 
-def later(env: simpy.Environment, delay_ns: int, done: Done) -> None:
-    """Call back after a delay, behind what was called for before."""
-    after(env, delay_ns, lambda _: done())
-
-
 def _any(mail: Mail) -> Mail:
     """A mail of any size: what a receiver asks with says no size."""
     return replace(mail, size_bytes=RENDEZVOUS_BYTES)
@@ -146,7 +141,7 @@ class Handovers:
 
     def __init__(
         self,
-        env: simpy.Environment,
+        env: Environment,
         ranks: Sequence[Sequence[int]],
         carry: Carry,
         events: EventBuffer,

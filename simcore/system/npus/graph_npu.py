@@ -200,9 +200,9 @@ class GraphNpu:
         """Play a program in the place of a node; what it does in detail is not recorded."""
         around = self._scheduler, self._mailbox, self._access_memory, EventBuffer()
         inner = GraphNpu(self.npu, program, *around, program.duration_ns, self._timers, gathers=self._gathers)
-        self.env.process(inner.run()).callbacks.append(done)
+        self.env.process(inner.run()).callbacks.append(lambda _: done())
 
-    def _complete(self, row: int, start_ns: int, slot: str, _: simpy.Event | None = None) -> None:
+    def _complete(self, row: int, start_ns: int, slot: str) -> None:
         self._taken.discard(slot)
         self._running.discard(row)
         self._record(row, start_ns)
@@ -214,7 +214,7 @@ class GraphNpu:
             self._looks = True
             on_look(self.env, self._look)
 
-    def _look(self, _: simpy.Event | None = None) -> None:
+    def _look(self) -> None:
         self._looks = False
         self._start_ready()
         if not self._left and not self._finished.triggered:

@@ -4,8 +4,8 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
-import simpy
 
+from simcore.network.instant import Environment
 from simcore.network.queued.laws import LAWS, acknowledged, sends
 from simcore.network.queued.network import Queued
 from simcore.network.topology.links import LinkGraph
@@ -26,7 +26,7 @@ def flows(law, count=2, size=64 * MIB, stagger_ns=0, **parameters):
         marking=marking, law=law, parameters=tuple(parameters.items()), segment_bytes=4 * KIB,
     )  # fmt: skip
     links = LinkGraph(Topology((Dimension("Switch", count + 1, RATE, LATENCY_NS, ports=ports),)))
-    env = simpy.Environment()
+    env = Environment()
     network, done, rows = Queued(env, links), [], []
     for number in range(1, count + 1):
         env.process(_send(env, network, number, size, (number - 1) * stagger_ns, done))

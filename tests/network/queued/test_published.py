@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-import simpy
 
+from simcore.network.instant import Environment
 from simcore.network.queued.network import Queued
 from simcore.network.topology.ports import Marking
 from tests.queues import KIB, MIB, machine, segments
@@ -15,7 +15,7 @@ LATENCY_NS = 1000.0
 def settled(law, flows, bytes_per_s, segment, until_ns, marking=None):
     """Mean bytes in front of the shared link, and its use: flows without an end, in the second half of the time."""
     ports = segments(segment, 64 * MIB, "credits", law=law, marking=marking)
-    env = simpy.Environment()
+    env = Environment()
     links = machine("Switch", flows + 1, LATENCY_NS, ports, bytes_per_s=bytes_per_s)
     network, down = Queued(env, links), flows + 1
     for src in range(1, flows + 1):
