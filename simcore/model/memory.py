@@ -52,16 +52,9 @@ def peak(model: Model, plan: Plan) -> Memory:
 class Needs(NamedTuple):
     """What a stage needs whatever its replicas share: plans that differ in ZeRO have the same.
 
-<<<<<<< HEAD
-    `held` and `hosted`, which the host keeps, are parameters, `largest` those of its largest layer, `largest_dense`
-    with experts left out, `shaped` those of one matrix of every shape, `table` those of a trained head; `lasting` bytes
-    stay from all micro-batches in flight, `working` bytes are for a layer or the loss at a time, `turning` for a layer
-    or the gradients of the head.
-=======
     `held` and `hosted`, which the host keeps, are parameters, `largest` those of its largest layer, `shaped` those of
     one matrix of every shape, `table` those of a trained head; `lasting` bytes stay from all micro-batches in flight,
     `working` bytes are for a layer or the loss at a time, `turning` for a layer or the gradients of the head.
->>>>>>> model2
     """
 
     held: Held
