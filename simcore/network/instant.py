@@ -16,11 +16,12 @@ from simcore.network.core import NEVER
 NORMAL, ARRIVAL, LOOK, DECISION, BEGINNING, TRANSMISSION = range(1, 7)  # 0 is what SimPy calls urgent
 
 Callback = Callable[[], object]
-Entry = tuple[int, int, int, Callback]
+Entry = tuple[Any, int, int, Callback]
 
 
 class Environment(simpy.Environment):
     """SimPy's processes in an order of their own: `calls` is a heap of (time, priority, number, what is called).
+    Times are whole nanoseconds but for what ASTRA-sim 1.0's memory adds.
 
     `entry` is what happens now. Whoever knows that nothing is to happen before a time may set `now`. `share` is how
     much of the run is over, 0 where nobody knows.
@@ -39,7 +40,7 @@ class Environment(simpy.Environment):
     def schedule(self, event: simpy.Event, priority: int = NORMAL, delay: float = 0) -> None:
         """As SimPy's."""
         call: Callback = partial(_process, event)
-        heappush(self.calls, (self.now + int(delay), priority, next(self.numbers), call))
+        heappush(self.calls, (self.now + delay, priority, next(self.numbers), call))
 
     def peek(self) -> int:
         """When something happens next, `NEVER` where nothing does."""
@@ -104,7 +105,7 @@ TimersOfNpus = defaultdict[int, Timers]
 """The timers of every NPU, by its number."""
 
 
-def after(env: Environment, delay_ns: int, callback: Callback) -> None:
+def after(env: Environment, delay_ns: float, callback: Callback) -> None:
     """Call back in `delay_ns`; callbacks of one time run in the order of these calls."""
     heappush(env.calls, (env.now + delay_ns, NORMAL, next(env.numbers), callback))
 

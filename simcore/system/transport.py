@@ -119,7 +119,7 @@ class Solved(Transport):
             leave = dict.fromkeys(leave, max(leave.values()))
         for npu_class, (_, stream, done) in meeting.items():
             if npu_class in leave:
-                after(self._env, max(int(leave[npu_class]) - self._env.now, 0), partial(done, stream))
+                after(self._env, max(leave[npu_class] - self._env.now, 0), partial(done, stream))
 
     def _exits(self, group: Group, meeting: Meeting, phase: StreamPhase) -> Exits:
         """When each class of a group leaves."""
