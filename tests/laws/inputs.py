@@ -73,7 +73,8 @@ SPECIFICATION = (
     '  world_size: 4\n  global_batch: 4\n  seq_length: 64\n  gpu_type: "A100"\n  micro_batch: 1\n'
 )
 BANDWIDTHS = (
-    "test\nTP:\nallreduce,: 300\nallgather,: 280\nDP:\nallreduce,: 100\nallgather,: null\nEP:\nalltoall,: 80\nPP:\nbusbw: 47.5\n"
+    "test\nTP:\nallreduce,: 300\nallgather,: 280\nDP:\nallreduce,: 100\nallgather,: null\n"
+    "EP:\nalltoall,: 80\nPP:\nbusbw: 47.5\n"
 )
 TIMES = "attention_forward:\n  time_gpu_avg: 12.5\n  time_gpu_min: 11\nmlp_forward:\n  time_gpu_avg: 3\n"
 LOG = "issue,npu_id=0,tick=0,node_id=0,node_name=COMP_A\ncallback,npu_id=0,tick=9,node_id=0,node_name=COMP_A\n"
