@@ -22,8 +22,8 @@ Entry = tuple[Any, int, int, Callback]
 class Environment(simpy.Environment):
     """SimPy's processes in an order of their own: `calls` is a heap of (time, priority, number, what is called).
 
-    Times are whole nanoseconds but for what ASTRA-sim 1.0's memory adds. `entry` is what happens now. Whoever knows that nothing is to happen before a time may set `now`. `share` is how
-    much of the run is over, 0 where nobody knows.
+    Times are whole nanoseconds but for what ASTRA-sim 1.0's memory adds. `entry` is what happens now. Whoever knows
+    that nothing is to happen before a time may set `now`. `share` is how much of the run is over, 0 where nobody knows.
     """
 
     now: int = 0
