@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import textwrap
 from collections.abc import Iterator, Sequence
 from html import escape
+from operator import itemgetter
 from typing import TextIO
 
 from simcore.errors import printable
@@ -145,7 +147,12 @@ def _wafer_steps(document: ReportDocument) -> Iterator[str]:
 
 def dominating(document: ReportDocument) -> str:
     """Which layers and which dimension decide the time; a line each, none where there is nothing to say."""
-    told = (_most_compute(document), _most_exposed(document), _straggler(document), _busiest(document))
+    told = (
+        _most_compute(document),
+        _most_exposed(document),
+        _straggler(document) or _last(document),
+        _busiest(document),
+    )
     return "\n".join(line for line in told if line)
 
 
@@ -199,6 +206,18 @@ def _straggler(document: ReportDocument) -> str:
         return ""
     times = f"{format_ns(slowest['compute_ns'])} where no other computes more than {format_ns(others[0]['compute_ns'])}"
     return f"Everyone waits for rank {slowest['ranks']}: it computes {times}."
+
+
+def _last(document: ReportDocument) -> str:
+    """The ranks that end last, where rank 0 ends before them and its figures say little of the time."""
+    if len(document["ranks"]) < 2 or "pipeline" in document:
+        return ""
+    row = max(document["ranks"], key=itemgetter("finish_ns"))
+    own = next(each for each in document["ranks"] if re.match("0(?![0-9])", each["ranks"]))
+    if own["finish_ns"] > 0.99 * row["finish_ns"]:
+        return ""
+    compute, exposed = (_percent(row[figure], row["finish_ns"]) for figure in ("compute_ns", "exposed_comm_ns"))
+    return f"Last to end: rank {row['ranks']}, {compute} compute, {exposed} exposed communication."
 
 
 def _busiest(document: ReportDocument) -> str:

@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import simcore
+from simcore.network.topology.model import Dimension, Topology
 from simcore.report.model import Report
 from simcore.report.table import Table, columns, shorten
 from simcore.report.tables import layer_total, layers_by_name, per_iteration
@@ -105,3 +107,13 @@ def test_layers_of_equal_name_share_a_row():
     assert sum(layer_total(layer, "comm_ns") for layer in merged.values()) == sum(
         layer_total(layer, "comm_ns") for layer in document["layers"]
     )
+
+
+def test_who_ends_last_is_named_where_rank_0_ends_before():
+    """Many send to one, which has nothing to do itself."""
+    graph = simcore.graph(4)
+    for source in range(1, 4):
+        graph.send(source, 0, "1 MiB")
+    told = render(simcore.run(graph, Topology((Dimension("Ring", 4, 50e9, 500.0),))).to_dict())
+    assert "Last to end: rank" in told
+    assert "Last to end" not in render(simcore.run("dlrm", "ring64").to_dict())
