@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -23,7 +22,7 @@ from simcore.workload.model import PhaseName
 
 NUM_ROWS, NOTEBOOK_ROWS = 12, 15
 ADVICE = "--what-would-help runs it again with faster NPUs and links and says what each would save."
-UNEVEN = 1.02  # how much longer one computes than the others before it is named
+UNEVEN = 1.02  # how much longer one computes, or takes, than the others before it is named
 EXPOSED_DEFINITIONS = (
     "not computing: the run's time less the time rank 0 computes (ASTRA-sim's figure; waiting and idle time count)",
     "communication alone: the time in which rank 0 communicates and computes nothing",
@@ -212,9 +211,8 @@ def _last(document: ReportDocument) -> str:
     """The ranks that end last, where rank 0 ends before them and its figures say little of the time."""
     if len(document["ranks"]) < 2 or "pipeline" in document:
         return ""
-    row = max(document["ranks"], key=itemgetter("finish_ns"))
-    own = next(each for each in document["ranks"] if re.match("0(?![0-9])", each["ranks"]))
-    if own["finish_ns"] > 0.99 * row["finish_ns"]:
+    own, row = document["ranks"][0], max(document["ranks"], key=itemgetter("finish_ns"))
+    if row["finish_ns"] <= UNEVEN * own["finish_ns"]:
         return ""
     compute, exposed = (_percent(row[figure], row["finish_ns"]) for figure in ("compute_ns", "exposed_comm_ns"))
     return f"Last to end: rank {row['ranks']}, {compute} compute, {exposed} exposed communication."
