@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import fsum
 from typing import Any, NamedTuple
 
+from simcore.compute.accelerators import accelerator
 from simcore.cost.cluster import Cluster
 from simcore.cost.predict import Prediction, predict, predict_layer
 from simcore.cost.systems import CLUSTERS
@@ -157,11 +158,12 @@ def measured_s(row: Mapping[str, Any], flops: float = 0.0) -> float:
     for key, in_a_second in (("iter_s", 1), ("iter_s_implied", 1), ("iter_ms", 1e3)):
         if key in measured:
             return float(measured[key] / in_a_second)
-    teraflops = measured["tflops_per_gpu"] if "tflops_per_gpu" in measured else measured["mfu_pct"] * _PERCENT
-    return float((flops or _flops(row)) / (teraflops * 1e12 * row["hardware"]["count"]))
-
-
-_PERCENT = 3.12  # TFLOP/s of A100's peak
+    hardware = row["hardware"]
+    if "tflops_per_gpu" in measured:
+        flops_per_s = measured["tflops_per_gpu"] * 1e12
+    else:
+        flops_per_s = measured["mfu_pct"] / 100 * accelerator(hardware["accelerator"]).peak("bf16")
+    return float((flops or _flops(row)) / (flops_per_s * hardware["count"]))
 
 
 def _flops(row: Mapping[str, Any]) -> float:
