@@ -27,7 +27,7 @@ from simcore.timeline.events import MOST_ROWS
 OF_SEGMENTS = (core.ACKNOWLEDGED, core.LOST)
 LEAST_SEGMENTS = 64  # of a message that is worth a look
 EVENTS_OF_A_HOP = 2
-HINT = "pip install 'simcore[fast]' plays queues some ten times as fast"
+HINT = "pip install 'simcore[fast]' plays queues several times as fast"
 _lasting = attrgetter(
     *("waiting_bytes", "queued_bytes", "lying_bytes", "taken_bytes", "asked_to_pause", "paused", "chances", "phase"),
     "noted_bytes",
