@@ -113,6 +113,8 @@ def _profiled(options: Options, times: Times, names: list[str], total: int, expe
     yield from _norm_rows(options, total)
     yield row("embedding_grads", input_grad=_if_split(options, "ALLREDUCE", options.activation_bytes))
     yield from _expert_rows(options, experts)
+    if not options.micro_batches:
+        return
     batch = list(_Profiled(options, times).rows(names, optimizer))
     # AICB's variable for the backward time leaks: every later embedding repeats that of the row before it.
     carried = batch[-1].weight_grad.compute_ns
@@ -204,6 +206,8 @@ def _unprofiled(options: Options, names: list[str], total: int, experts: int) ->
     yield row("grad_norm", phase(1, "ALLGATHER", 2 * total), NOTHING, phase(1, "REDUCESCATTER", 4 * total))
     yield from _norm_rows(options, total)
     yield from _expert_rows(options, experts)
+    if not options.micro_batches:
+        return
     made = {name: _unprofiled_module(options, name) for name in dict.fromkeys(names)}
     words = phase(1, "ALLREDUCE", 2 * options.vocab_size * options.hidden_size)
     batch = [layer for name in names for layer in made[name]] + [row("embedding_norm", words)]
