@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from simcore.errors import InputError, Location, Problem, Problems, SimcoreError, closest
 from simcore.files import read_bytes
-from simcore.peers import HEAD, refuse_foreign
+from simcore.peers import HEAD, key_here, refuse_foreign
 
 T = TypeVar("T")
 MAX_DOCUMENT_BYTES = 64 << 20
@@ -74,7 +74,7 @@ class Node:
             return
         for key, (line, column) in self._keys.items():
             if key not in known:
-                hint = closest(key, known)
+                hint = key_here(key) or closest(key, known)
                 self.problems.add(
                     self._problem_at(line, column, f"unknown key '{key}'", "a known key", repr(key), hint, len(key))
                 )

@@ -46,3 +46,8 @@ def refuse_foreign(text: str, file: str, own: Collection[str] = ()) -> None:
 def option_here(name: str) -> str:
     """What ASTRA-sim's and SimAI's option is called here; empty where it is none of theirs."""
     return OPTIONS.get(name.replace("_", "-"), "")
+
+
+def key_here(name: str) -> str:
+    """What to write in place of a key of early files of ASTRA-sim; empty where it is none of theirs."""
+    return next((row[1] for row in table(__file__, "peers_keys.txt") if row[0] == name), "")

@@ -313,6 +313,11 @@ def test_a_wrong_list_of_links_is_refused_with_its_place(tmp_path, old, new, wor
         ("ENABLE_QCN 1\nUSE_DYNAMIC_PFC_THRESHOLD 1\n", "SimAI.conf"),
         ("Nodes 16\nTiers 2\nPodsize 16\n", "htsim's fat tree"),
         ("Nodes 16\nConnections 4\n0->1 start 0 size 100\n", "htsim's list of connections"),
+        ('{"logical-dims": ["16", "8"]}', "logical dimensions of a network for ns-3"),
+        ("num-npus: 8\nnum-packages: 4\ntopology: Torus3D\n", "ASTRA-sim's Garnet"),
+        ('{"active_power_W": 250, "idle_power_W": 35}', "power and energy"),
+        ('{"execution_trace_prefixes": ["a", "b"]}', "list of jobs"),
+        ('{"1": [0, 1, 2, 3]}', "groups of ranks"),
     ],
 )
 def test_a_file_of_another_simulator_is_named_with_what_to_write_instead(tmp_path, capsys, option, text, named):

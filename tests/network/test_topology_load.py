@@ -99,6 +99,27 @@ def test_graphml_gives_the_same_graph_as_node_link_json(tmp_path):
     assert len(as_xml.src) == 10
 
 
+def test_what_files_between_the_two_generations_leave_out_is_understood(tmp_path):
+    assert load(write(tmp_path, RING.replace("[Ring]", "Ring"))).dims == load(write(tmp_path, RING)).dims
+    unnamed = {key: value for key, value in HIERARCHICAL.items() if key != "topology-name"}
+    dims = (load(write(tmp_path, json.dumps(file), "net.json")).dims for file in (unnamed, HIERARCHICAL))
+    assert next(dims) == next(dims)
+
+
+EARLY = {
+    "kinds by dimension": ({"topologies-per-dim": ["Ring", "AllToAll"]}, '["Ring", "FullyConnected"]', "[2, 1]"),
+    "one kind for all": ({"topologies-per-dim": None, "topology-name": "Torus2D"}, '["Ring", "Ring"]', "[2, 2]"),
+}
+
+
+@pytest.mark.parametrize("case", EARLY)
+def test_a_file_from_before_links_were_counted_is_refused_with_the_lists_that_it_lacks(tmp_path, case):
+    changes, kinds, counts = EARLY[case]
+    file = {key: value for key, value in (HIERARCHICAL | {"links-count": None} | changes).items() if value}
+    said = refusal(tmp_path, json.dumps(file), "net.json")
+    assert f'"topologies-per-dim": {kinds}, "links-count": {counts}' in said
+
+
 REFUSALS = {
     "an unknown key": (RING + "colour: red\n", "net.yml:5:1", "colour"),
     "a misspelt key": (RING.replace("npus_count", "npu_count"), "net.yml:2:1", "npus_count"),

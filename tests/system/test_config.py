@@ -81,6 +81,20 @@ def test_an_unknown_key_is_named_with_the_nearest_known_one(tmp_path):
     assert problem.location.line == 1
 
 
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("packet-routing: software", "leave it out"),
+        ("direct-collective-window: 4", "direct4"),
+        ("all-reduce-implementation-chakra: here", "all-reduce-implementation-custom"),
+    ],
+)
+def test_a_key_of_early_files_is_answered_with_what_later_ones_write(tmp_path, line, hint):
+    (problem,) = problems(tmp_path, f"scheduling-policy: LIFO\n{line}\n")
+    assert problem.location.line == 2
+    assert hint in problem.hint
+
+
 def test_everything_wrong_with_a_file_is_said_at_once(tmp_path):
     wrong = {
         "scheduling-policy": "RANDOM",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -46,6 +47,7 @@ DETAILS: Columns = {
 LEVELS = {"T": "Tile", "N": "Node", "P": "Pod"}  # short for ASTRA-sim 1.0's levels
 ROUTINGS = ["minimal", "valiant", "ecmp", "spray", "adaptive"]
 HIERARCHICAL_KINDS = ["Ring", "FullyConnected", "Switch"]
+EARLY_KINDS = {"AllToAll": "FullyConnected", "Torus2D": "Ring", "Torus3D": "Ring"}  # as early files call them
 # The keys of ASTRA-sim 1.0.
 HIERARCHICAL: Columns = {
     "topologies-per-dim": ("kind", lambda item: item.choice(HIERARCHICAL_KINDS) or "Ring", None),
@@ -228,7 +230,8 @@ def _column(root: Node, key: str, convert: Callable[[Node], T], count: int, defa
     """One value per dimension; `count` values are expected, any number >= 1 when it is negative."""
     if key not in root:
         return [] if default is None else [default] * count
-    items = root[key].sequence()
+    # Early files of ASTRA-sim 2.x name the kind of their one dimension without a list.
+    items = [root[key]] if key == "topology" and isinstance(root[key].value, str) else root[key].sequence()
     values = [convert(item) for item in items]
     if not items and isinstance(root[key].value, list):
         root[key].problem(f"{key} has no entry", expected="one entry per dimension")
@@ -363,8 +366,10 @@ def _of_graph(graph: Graph, name: str, description: str, path: str = "") -> Topo
 
 def _hierarchical(root: Node) -> Topology:
     """ASTRA-sim 1.0: the same lists under other names, with NIC, router and memory terms."""
-    required = ("topology-name", "dimensions-count", *_required(HIERARCHICAL))
-    root.keys(required=required, optional=(*HIERARCHICAL, *MEMORY))
+    _refuse_early(root)
+    # Files for ASTRA-sim between 1.0 and 2.0 leave out the only name that there is.
+    required = ("dimensions-count", *_required(HIERARCHICAL))
+    root.keys(required=required, optional=("topology-name", *HIERARCHICAL, *MEMORY))
     if "topology-name" in root:
         root["topology-name"].choice(["Hierarchical"])
     count = root["dimensions-count"].integer(1) if "dimensions-count" in root else -1
@@ -375,3 +380,16 @@ def _hierarchical(root: Node) -> Topology:
         for row, memory in zip(rows, memories, strict=False)
     )
     return Topology(tuple(dims))
+
+
+def _refuse_early(root: Node) -> None:
+    """InputError for a file from before links were counted, with the lists that it lacks: nobody says what it meant."""
+    sizes = [item.value for item in root.listed("units-count") if isinstance(item.value, int)]
+    if "links-count" in root or not sizes:
+        return
+    named = [item.text() for item in root.listed("topologies-per-dim")] or [_text(root, "topology-name")] * len(sizes)
+    kinds = [EARLY_KINDS.get(kind, kind) for kind in named]
+    counts = [{"Ring": 2, "FullyConnected": size - 1}.get(kind, 1) for kind, size in zip(kinds, sizes, strict=False)]
+    hint = f'later files write "topologies-per-dim": {json.dumps(kinds)}, "links-count": {counts}'
+    wanted, found = "links-count: links of an NPU in each dimension", "a network file of an early ASTRA-sim 1.0"
+    raise InputError.at(root.location, "the key 'links-count' is missing", expected=wanted, found=found, hint=hint)
