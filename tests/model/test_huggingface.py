@@ -115,6 +115,16 @@ def test_qwen2s_shared_expert_has_a_gate(config):
     assert total_parameters(read, active=True) == pytest.approx(2.7e9, rel=0.01)
 
 
+def test_a_model_of_calculon_is_read_once_it_says_how_many_words_there_are(config):
+    """GPT-3 of Megatron's and Calculon's validation tables: 175 billion parameters."""
+    theirs = {"name": "gpt3-175B", "seq_size": 2048, "hidden": 12288, "feedforward": 49152, "attn_heads": 96}
+    theirs |= {"attn_size": 128, "num_blocks": 96}
+    with pytest.raises(InputError, match="'vocab_size' is missing"):
+        configuration(config(theirs))
+    read = configuration(config(theirs | {"vocab_size": 51200}))
+    assert total_parameters(read) == pytest.approx(total_parameters(model("gpt-175b")), rel=1e-3)
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
