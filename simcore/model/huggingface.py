@@ -86,7 +86,7 @@ def _family(entries: _Entries, problems: Problems) -> str:
             return family
         names[0].problem("models of this family cannot be read", expected=closest(str(names[0].value), ARCHITECTURES))
     elif {"attn_heads", "num_blocks"} <= entries.nodes.keys():
-        return "calculon"
+        return "calculon"  # whose files say neither
     else:
         refuse_foreign("\n".join(entries.document.source), entries.document.file)
         found = ", ".join(entries.nodes)[:80]
