@@ -91,6 +91,35 @@ PUBLISHED = """
 352.8 glm4_moe  hidden_size=5120 intermediate_size=12288 moe_intermediate_size=1536 num_hidden_layers=92
                 num_attention_heads=96 num_key_value_heads=8 head_dim=128 n_routed_experts=160 n_shared_experts=1
                 num_experts_per_tok=8 first_k_dense_replace=3 vocab_size=151552 attention_bias=true use_qk_norm=true
+2.78  phi       hidden_size=2560 intermediate_size=10240 num_hidden_layers=32 num_attention_heads=32 vocab_size=51200
+6.05  gptj      n_embd=4096 n_layer=28 n_head=16 vocab_size=50400 n_positions=2048 tie_word_embeddings=false
+2.80  stablelm  hidden_size=2560 intermediate_size=6912 num_hidden_layers=32 num_attention_heads=32 vocab_size=50304
+15.96 starcoder2  hidden_size=6144 intermediate_size=24576 num_hidden_layers=40 num_attention_heads=48
+                num_key_value_heads=4 vocab_size=49152 tie_word_embeddings=false
+34.98 cohere    hidden_size=8192 intermediate_size=22528 num_hidden_layers=40 num_attention_heads=64 vocab_size=256000
+13.72 olmo2     hidden_size=5120 intermediate_size=13824 num_hidden_layers=40 num_attention_heads=40 vocab_size=100352
+6.92  olmoe     hidden_size=2048 intermediate_size=1024 num_hidden_layers=16 num_attention_heads=16 vocab_size=50304
+8.17  granite   hidden_size=4096 intermediate_size=12800 num_hidden_layers=40 num_attention_heads=32
+                num_key_value_heads=8 vocab_size=49155 tie_word_embeddings=true
+3.30  granitemoe  hidden_size=1536 intermediate_size=512 num_hidden_layers=32 num_attention_heads=24
+                num_key_value_heads=8 vocab_size=49155 num_local_experts=40 num_experts_per_tok=8
+                tie_word_embeddings=true
+41.87 phimoe    hidden_size=4096 intermediate_size=6400 num_hidden_layers=32 num_attention_heads=32
+                num_key_value_heads=8 vocab_size=32064 num_local_experts=16 attention_bias=true
+228.7 minimax_m2  hidden_size=3072 intermediate_size=1536 num_hidden_layers=62 num_attention_heads=48
+                num_key_value_heads=8 head_dim=128 vocab_size=200064 num_local_experts=256 num_experts_per_tok=8
+7.74  internlm2  hidden_size=4096 intermediate_size=14336 num_hidden_layers=32 num_attention_heads=32
+                num_key_value_heads=8 vocab_size=92544
+36.15 seed_oss  hidden_size=5120 intermediate_size=27648 num_hidden_layers=64 num_attention_heads=80
+                num_key_value_heads=8 head_dim=128 vocab_size=155136 attention_bias=true
+3.08  smollm3   hidden_size=2048 intermediate_size=11008 num_hidden_layers=36 num_attention_heads=16
+                num_key_value_heads=4 vocab_size=128256
+1026  kimi_k2   hidden_size=7168 intermediate_size=18432 moe_intermediate_size=2048 num_hidden_layers=61
+                num_attention_heads=64 n_routed_experts=384 n_shared_experts=1 num_experts_per_tok=8
+                first_k_dense_replace=1 vocab_size=163840 q_lora_rank=1536 kv_lora_rank=512 qk_rope_head_dim=64
+                qk_nope_head_dim=128 v_head_dim=128
+7.62  qwen2_vl  hidden_size=3584 intermediate_size=18944 num_hidden_layers=28 num_attention_heads=28
+                num_key_value_heads=4 vocab_size=152064
 """
 
 
