@@ -57,9 +57,9 @@ class Element:
                 return number
         raise self.error(f"{key} of <{self.name}>", expected=f"{what} >= {minimum}", found=repr(found))
 
-    def error(self, message: str, expected: str = "", found: str = "") -> InputError:
+    def error(self, message: str, expected: str = "", found: str = "", hint: str = "") -> InputError:
         """A fault at this place."""
-        return InputError.at(self.location, message, expected=expected, found=found)
+        return InputError.at(self.location, message, expected=expected, found=found, hint=hint)
 
 
 def is_markup(path: str | Path) -> bool:

@@ -87,6 +87,7 @@ def test_a_server_may_be_the_graph_of_a_topology(server):
     ("text", "words"),
     [
         (SERVER.replace("<gpu", "<cat").replace("</gpu", "</cat"), "there is no GPU"),
+        ('<system version="1"><cpu><pci busid="1" class="0x030200"/></cpu></system>', "NCCL_TOPO_DUMP_FILE"),
         (SERVER.replace('dev="0" sm', 'dev="x" sm'), "server.xml:5:"),
         (SERVER.replace('busid="0000:18:00.0" ', ""), "has no busid"),
         ("<algo/>", "not a topology of NCCL"),

@@ -37,7 +37,9 @@ def read_nccl(path: Path) -> Graph:
         edges += _both(f"cpu{one}", f"cpu{other}", BETWEEN_PROCESSORS_GB_PER_S, PCI_NS)
     gpus = {gpu.integer("dev"): (pci, gpu) for pci in root.walk() for gpu in pci.all("gpu") if pci.name == "pci"}
     if not gpus:
-        raise root.error("there is no GPU", expected="<pci ...><gpu dev=.../></pci>")
+        given = any(pci.text("class", "").startswith("0x03") for pci in root.walk() if pci.name == "pci")
+        hint = "this is what NCCL is told; what it found has NVLink, too: set NCCL_TOPO_DUMP_FILE" if given else ""
+        raise root.error("there is no GPU", expected="<pci ...><gpu dev=.../></pci>", hint=hint)
     names = {pci.text("busid").lower(): f"gpu{dev}" for dev, (pci, _) in gpus.items()}
     links: dict[tuple[str, str], float] = {}
     for dev in sorted(gpus):
