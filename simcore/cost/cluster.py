@@ -31,7 +31,7 @@ class Software:
     `owners_broadcast`: every owner of a share sends its new parameters to the others in turn, in place of one gather;
     `sums_whole`: gradients are all-reduced, not scattered. `gathers_keys`: keys and values of other context ranks,
     repeated for all heads, are gathered in one go that attention waits for, not passed around beside it.
-    `scales_s`: what a layer waits in a pass for the largest values of all ranks, where 8-bit scales follow them.
+    `scales_s`: what a part of the model waits in a pass for the largest values of all ranks that 8-bit scales follow.
     `reserved_bytes`: of a device's memory beside what a step asks for: buffers of libraries, the allocator's segments.
     `family`: what profiles that err alike have in common.
     """

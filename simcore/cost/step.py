@@ -155,6 +155,19 @@ def cells_of(model: Model, cut: Cut, cluster: Cluster, part: int) -> list[tuple[
     ]
 
 
+def scales_of(cut: Cut, cluster: Cluster) -> list[tuple[Cell, int]]:
+    """What a part of the model waits, both ways, for the largest values of all ranks, which delayed 8-bit scales follow.
+
+    Once for all its layers: Transformer Engine sums up what an `fp8_autocast` has found (`is_first_fp8_module` in its
+    `fp8.py`), and Megatron has one around the layers of a part. Blackwell scales blocks by themselves.
+    """
+    wait_s = cluster.software.scales_s
+    if not wait_s or cut.layers.dtype != "fp8" or cluster.device.year >= _SCALES_BLOCKS:
+        return []
+    wait = Phase(whole_ns(1e9 * wait_s))
+    return [(Cell((Layer("scales", wait, wait),), wait.compute_ns, wait.compute_ns, 0, {Axis.DATA: 2 * wait_s}), 1)]
+
+
 _SPLITTING = "zb-h1"  # any schedule with cells for weight gradients
 
 
@@ -292,10 +305,6 @@ class _Placed:
         repeated = kernels if again else [one for block in some for one in dropped(block.kernels, plan)]
         summed = _summed(some, self.machine)
         self._expert_launches(kernels, charges, again=again)
-        # Delayed 8-bit scales follow the largest values of all ranks; Blackwell scales blocks by themselves.
-        attends = any(isinstance(kernel.work, Attention) for kernel in kernels)
-        if attends and plan.dtype == "fp8" and self.machine.cluster.device.year < _SCALES_BLOCKS:
-            charges.add(Axis.DATA, self._software.scales_s, self._software.scales_s)
         rows[0] = _longer(rows[0], *charges.totals, self.machine.seconds(summed))
         rows[0] = _longer(rows[0], *self._host_s(rows, kernels, [*repeated, *summed]))
         # What moving outlasts the kernels by, both ways: copies take no cores.
