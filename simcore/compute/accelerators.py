@@ -89,10 +89,24 @@ _FORM = re.compile(r"-?\b(SXM|PCIe|NVL)\d?\b", re.IGNORECASE)  # of a board
 _SIZE = re.compile(r"-?\b(\d+) ?G(?:i?B)?\b", re.IGNORECASE)  # of its memory
 _AS_STATED = 0.08  # that sizes of one memory differ by: as sold, as found, in 10^9 and 2^30 bytes
 _KINDS = {name: _SIZE.sub("", _FORM.sub("", name)) for name in _TABLE}
-# Other names of a kind.
-_ALSO = {"Trillium": "TPUv6e", "Ironwood": "TPU7x", "TPU v7": "TPU7x", "v5lite": "TPUv5e", "v5litepod": "TPUv5e"}
-_ALSO |= {"v5e": "TPUv5e", "v5p": "TPUv5p", "v6e": "TPUv6e", "trn1": "Trainium1", "Trainium": "Trainium1"}
-_ALSO |= {"trn2": "Trainium2", "Grace Hopper": "GH200"}
+# Kind -> its other names.
+_ALSO = {
+    "TPUv5e": "v5lite v5litepod v5e TPUv5lite",
+    "TPUv5p": "v5p",
+    "TPUv6e": "v6e Trillium TPUv6",
+    "TPU7x": "Ironwood TPUv7 TPUv7x",
+    "Trainium1": "trn1 trn1n Trainium",
+    "Trainium2": "trn2",
+    "Trainium3": "trn3",
+    "GH200": "GraceHopper",
+    "RTX-A6000": "A6000",
+    "Gaudi2": "HL-225",
+    "Gaudi3": "HL-325",
+    "Max-1550": "PonteVecchio",
+    "Ascend-910A": "Ascend-910",
+    "Ascend-910B": "910B Ascend-910B1 Ascend-910B2 Ascend-910B3 Ascend-910B4",
+    "Ascend-910C": "910C",
+}
 
 
 def _spelt(kind: str) -> re.Pattern[str]:
@@ -101,7 +115,9 @@ def _spelt(kind: str) -> re.Pattern[str]:
     return re.compile(rf"(?<![a-z0-9]){r'[ _-]*'.join(parts)}(?![a-z0-9])", re.IGNORECASE)
 
 
-_SPELLINGS = [(_spelt(said), kind) for said, kind in ({kind: kind for kind in _KINDS.values()} | _ALSO).items()]
+_SPELLINGS = [
+    (_spelt(said), kind) for kind in dict.fromkeys(_KINDS.values()) for said in (kind, *_ALSO.get(kind, "").split())
+]
 
 
 def names() -> list[str]:
@@ -185,7 +201,10 @@ def _forms(name: str) -> set[str]:
 
 
 def _apart(one: Accelerator, name: str) -> float:
-    """By what share a device's memory and what a name says of it differ, where that is more than a way of counting."""
+    """By what share a device's memory and what a name says of it differ, where that is more than a way of counting.
+
+    More than twice as much is another memory: "GH200 480GB" has its host's.
+    """
     said = _SIZE.search(name)
     share = abs(float(said[1]) * 1e9 / one.memory_bytes - 1) if said else 0.0
-    return share if share > _AS_STATED else 0.0
+    return share if _AS_STATED < share < 1 else 0.0

@@ -156,10 +156,11 @@ def cells_of(model: Model, cut: Cut, cluster: Cluster, part: int) -> list[tuple[
 
 
 def scales_of(cut: Cut, cluster: Cluster) -> list[tuple[Cell, int]]:
-    """What a part of the model waits, both ways, for the largest values of all ranks, which delayed 8-bit scales follow.
+    """What a part of the model waits, both ways, for the largest values of all ranks.
 
-    Once for all its layers: Transformer Engine sums up what an `fp8_autocast` has found (`is_first_fp8_module` in its
-    `fp8.py`), and Megatron has one around the layers of a part. Blackwell scales blocks by themselves.
+    Delayed 8-bit scales follow these. Once for all its layers: Transformer Engine sums up what an `fp8_autocast`
+    has found (`is_first_fp8_module` in its `fp8.py`), and Megatron has one around the layers of a part. Blackwell
+    scales blocks by themselves.
     """
     wait_s = cluster.software.scales_s
     if not wait_s or cut.layers.dtype != "fp8" or cluster.device.year >= _SCALES_BLOCKS:
