@@ -203,8 +203,8 @@ def _forms(name: str) -> set[str]:
 def _apart(one: Accelerator, name: str) -> float:
     """By what share a device's memory and what a name says of it differ, where that is more than a way of counting.
 
-    More than twice as much is another memory: "GH200 480GB" has its host's.
+    Three times as much and more is another memory: "GH200 480GB" has its host's.
     """
     said = _SIZE.search(name)
     share = abs(float(said[1]) * 1e9 / one.memory_bytes - 1) if said else 0.0
-    return share if _AS_STATED < share < 1 else 0.0
+    return share if _AS_STATED < share < 2 else 0.0
