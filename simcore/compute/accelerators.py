@@ -89,24 +89,7 @@ _FORM = re.compile(r"-?\b(SXM|PCIe|NVL)\d?\b", re.IGNORECASE)  # of a board
 _SIZE = re.compile(r"-?\b(\d+) ?G(?:i?B)?\b", re.IGNORECASE)  # of its memory
 _AS_STATED = 0.08  # that sizes of one memory differ by: as sold, as found, in 10^9 and 2^30 bytes
 _KINDS = {name: _SIZE.sub("", _FORM.sub("", name)) for name in _TABLE}
-# Kind -> its other names.
-_ALSO = {
-    "TPUv5e": "v5lite v5litepod v5e TPUv5lite",
-    "TPUv5p": "v5p",
-    "TPUv6e": "v6e Trillium TPUv6",
-    "TPU7x": "Ironwood TPUv7 TPUv7x",
-    "Trainium1": "trn1 trn1n Trainium",
-    "Trainium2": "trn2",
-    "Trainium3": "trn3",
-    "GH200": "GraceHopper",
-    "RTX-A6000": "A6000",
-    "Gaudi2": "HL-225",
-    "Gaudi3": "HL-325",
-    "Max-1550": "PonteVecchio",
-    "Ascend-910A": "Ascend-910",
-    "Ascend-910B": "910B Ascend-910B1 Ascend-910B2 Ascend-910B3 Ascend-910B4",
-    "Ascend-910C": "910C",
-}
+_ALSO = {kind: others for kind, *others in table(__file__, "spelled.txt")}
 
 
 def _spelt(kind: str) -> re.Pattern[str]:
@@ -115,9 +98,7 @@ def _spelt(kind: str) -> re.Pattern[str]:
     return re.compile(rf"(?<![a-z0-9]){r'[ _-]*'.join(parts)}(?![a-z0-9])", re.IGNORECASE)
 
 
-_SPELLINGS = [
-    (_spelt(said), kind) for kind in dict.fromkeys(_KINDS.values()) for said in (kind, *_ALSO.get(kind, "").split())
-]
+_SPELLINGS = [(_spelt(said), kind) for kind in set(_KINDS.values()) for said in (kind, *_ALSO.get(kind, ()))]
 
 
 def names() -> list[str]:

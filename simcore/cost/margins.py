@@ -124,7 +124,7 @@ def margin_of(kind: Kind, besides: frozenset[str] = frozenset()) -> Margin:
 def _chip(device: str) -> tuple[str, int, float]:
     """What devices share that differ in memory and links alone: H100 and H800."""
     one = accelerator(device)
-    return one.maker, one.cores, one.peak(one.wide_dtype)
+    return one.maker, one.cores, max(one.peak_flops_per_s.values())
 
 
 _COVERED = 0.9
