@@ -104,7 +104,7 @@ def placed(
 
 
 _NAMED: dict[str, str] = {name.lower(): profile for name, profile in TABLE["frameworks"].items()}
-_NAMES = re.compile(rf"(?<![a-z])({'|'.join(sorted(map(re.escape, _NAMED), reverse=True))})(?![a-z])", re.IGNORECASE)
+_NAMES = re.compile(rf"(?<![a-z])({'|'.join(sorted(map(re.escape, _NAMED), reverse=True))})(?=v\d|[^a-z]|$)", re.I)
 
 
 def framework(words: str) -> str:
