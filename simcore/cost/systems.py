@@ -104,7 +104,8 @@ def placed(
 
 
 _NAMED: dict[str, str] = {name.lower(): profile for name, profile in TABLE["frameworks"].items()}
-_NAMES = re.compile(rf"(?<![a-z])({'|'.join(sorted(map(re.escape, _NAMED), reverse=True))})(?=v\d|[^a-z]|$)", re.I)
+_ANY_NAME = "|".join(sorted(map(re.escape, _NAMED), reverse=True))
+_NAMES = re.compile(rf"(?<![a-z])({_ANY_NAME})(?=v\d|[^a-z]|$)", re.IGNORECASE)
 
 
 def framework(words: str) -> str:
