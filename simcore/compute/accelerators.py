@@ -89,10 +89,7 @@ _FORM = re.compile(r"-?\b(SXM|PCIe|NVL)\d?\b", re.IGNORECASE)  # of a board
 _SIZE = re.compile(r"-?\b(\d+) ?G(?:i?B)?\b", re.IGNORECASE)  # of its memory
 _AS_STATED = 0.08  # that sizes of one memory differ by: as sold, as found, in 10^9 and 2^30 bytes
 _KINDS = {name: _SIZE.sub("", _FORM.sub("", name)) for name in _TABLE}
-# Other names of a kind.
-_ALSO = {"Trillium": "TPUv6e", "Ironwood": "TPU7x", "TPU v7": "TPU7x", "v5lite": "TPUv5e", "v5litepod": "TPUv5e"}
-_ALSO |= {"v5e": "TPUv5e", "v5p": "TPUv5p", "v6e": "TPUv6e", "trn1": "Trainium1", "Trainium": "Trainium1"}
-_ALSO |= {"trn2": "Trainium2", "Grace Hopper": "GH200"}
+_ALSO = {kind: others for kind, *others in table(__file__, "spelled.txt")}
 
 
 def _spelt(kind: str) -> re.Pattern[str]:
@@ -101,7 +98,7 @@ def _spelt(kind: str) -> re.Pattern[str]:
     return re.compile(rf"(?<![a-z0-9]){r'[ _-]*'.join(parts)}(?![a-z0-9])", re.IGNORECASE)
 
 
-_SPELLINGS = [(_spelt(said), kind) for said, kind in ({kind: kind for kind in _KINDS.values()} | _ALSO).items()]
+_SPELLINGS = [(_spelt(said), kind) for kind in set(_KINDS.values()) for said in (kind, *_ALSO.get(kind, ()))]
 
 
 def names() -> list[str]:
@@ -185,7 +182,10 @@ def _forms(name: str) -> set[str]:
 
 
 def _apart(one: Accelerator, name: str) -> float:
-    """By what share a device's memory and what a name says of it differ, where that is more than a way of counting."""
+    """By what share a device's memory and what a name says of it differ, where that is more than a way of counting.
+
+    Three times as much and more is another memory: "GH200 480GB" has its host's.
+    """
     said = _SIZE.search(name)
     share = abs(float(said[1]) * 1e9 / one.memory_bytes - 1) if said else 0.0
-    return share if share > _AS_STATED else 0.0
+    return share if _AS_STATED < share < 2 else 0.0

@@ -17,21 +17,21 @@ class Software:
     """What a training framework on its hosts costs beyond kernels.
 
     `launch_s`: host time per kernel class; a pass whose launches take longer than its kernels takes that long.
-    `step_s`: once a step (data, logging, gradient-norm synchronisation). `tiles`: tensor-parallel collectives run
-    piece by piece beside the products they feed, all but the first of as many pieces as there are ranks.
-    `slowdown`: the share of the time a collective runs beside kernels that these lose; `slowdown_across`: of one that
-    waits for network cards; `piece_s`: to hand over a piece. `hides_input_gradient`: the sum of input gradients runs
-    beside the weight gradients. `expert_launch_s`: host time per local expert and pass, where experts are launched one
-    by one. `sends_once`: a token goes once to a rank, however many of its experts live there. `exchange`: who brings
-    tokens to their experts and back, NCCL's all-to-all or DeepEP's kernels; `hides_exchange`: beside the kernels of
-    another micro-batch.
-    `synchronous`: a launch waits for the kernel before it (CUDA_LAUNCH_BLOCKING). `accumulation_bytes`: what adding a
-    micro-batch's gradient to those before it moves per parameter, in a pass of its own; 0 = the product that makes it
-    adds. `jitter`: standard deviation of a rank's step over its mean; all wait for the slowest. Under ZeRO 1
+    `step_s`: once a step (data, logging, gradient-norm synchronisation). `tiles`: tensor-parallel collectives run piece
+    by piece beside the products they feed, all but the first of as many pieces as there are ranks. `slowdown`: the
+    share of the time a collective runs beside kernels that these lose; `slowdown_across`: of one that waits for network
+    cards; `piece_s`: to hand over a piece. `hides_input_gradient`: the sum of input gradients runs beside the weight
+    gradients. `expert_launch_s`: host time per local expert and pass, where experts are launched one by one.
+    `sends_once`: a token goes once to a rank, however many of its experts live there. `exchange`: who brings tokens to
+    their experts and back, NCCL's all-to-all or DeepEP's kernels; `hides_exchange`: beside the kernels of another
+    micro-batch. `synchronous`: a launch waits for the kernel before it (CUDA_LAUNCH_BLOCKING). `accumulation_bytes`:
+    what adding a micro-batch's gradient to those before it moves per parameter, in a pass of its own; 0 = the product
+    that makes it adds. `transposing_bytes`: what turning a frozen 8-bit weight moves, where products want both ways.
+    `jitter`: standard deviation of a rank's step over its mean; all wait for the slowest. Under ZeRO 1
     `owners_broadcast`: every owner of a share sends its new parameters to the others in turn, in place of one gather;
     `sums_whole`: gradients are all-reduced, not scattered. `gathers_keys`: keys and values of other context ranks,
-    repeated for all heads, are gathered in one go that attention waits for, not passed around beside it.
-    `scales_s`: what a layer waits in a pass for the largest values of all ranks, where 8-bit scales follow them.
+    repeated for all heads, are gathered in one go that attention waits for, not passed around beside it. `scales_s`:
+    what a part of the model waits in a pass for the largest values of all ranks that 8-bit scales follow.
     `reserved_bytes`: of a device's memory beside what a step asks for: buffers of libraries, the allocator's segments.
     `family`: what profiles that err alike have in common.
     """
@@ -49,6 +49,7 @@ class Software:
     expert_launch_s: float = 0.0
     synchronous: bool = False
     accumulation_bytes: float = 0.0
+    transposing_bytes: float = 0.0
     kernels: Loop = LOOP
     jitter: float = 0.013
     owners_broadcast: bool = False
@@ -73,10 +74,13 @@ class Host:
 
 
 # PCIe 5.0 x16 and an eighth of 614 GB/s (DDR5-4800); NVLink-C2C's 450 GB/s and a Grace's 512 GB/s, for two devices.
+# A TPU has 15 GB/s to its host, v6e 32 (jax-ml's scaling book, part 2).
 _PCIE_5, _GRACE = Host(55e9, 0.43 * 614e9 / 8), Host(225e9, 0.43 * 512e9 / 2)
 _HOSTS = {
     **dict.fromkeys(("H100-SXM-80GB", "H200-SXM", "B200-SXM", "B300-SXM"), _PCIE_5),
     **dict.fromkeys(("GB200", "GB300"), _GRACE),
+    **dict.fromkeys(("TPUv3", "TPUv4", "TPUv5e", "TPUv5p"), Host(15e9)),
+    "TPUv6e": Host(32e9),
 }
 
 

@@ -15,7 +15,7 @@ from itertools import accumulate
 from math import log, log2
 from pathlib import Path
 
-from simcore.compute.accelerators import ELEMENT_BYTES
+from simcore.compute.accelerators import ELEMENT_BYTES, accelerator
 from simcore.cost.cluster import Cluster
 from simcore.model.plan import Plan
 from simcore.model.shape import Model
@@ -47,6 +47,7 @@ class Kind:
 # makers do: the rates that AMD's boards reach of the stated ones, over NVIDIA's, are 0.62 to 0.93.
 _DIFFERENCES = {"software": 0.15, "device": 0.4, "maker": 0.05, "bits": 0.6, "model": 0.15}
 _PER_OCTAVE = 0.93
+_STRANGER = 0.15  # of a chip that nobody published steps of: its kernels are transferred from others
 _NAMELESS = 0.2  # software of which no profile is known may do anything
 
 
@@ -99,7 +100,9 @@ def shipped_errors() -> tuple[Seen, ...]:
 @lru_cache(maxsize=4096)
 def margin_of(kind: Kind, besides: frozenset[str] = frozenset()) -> Margin:
     """What nine in ten like jobs stay within, of all sources but those named."""
-    alike = [(kind.likeness(one.kind), one) for one in shipped_errors() if one.source not in besides]
+    others = [one for one in shipped_errors() if one.source not in besides]
+    known = any(_chip(one.kind.device) == _chip(kind.device) for one in others)
+    alike = [((1.0 if known else _STRANGER) * kind.likeness(one.kind), one) for one in others]
     counts: dict[str, float] = {}
     for likeness, one in alike:
         counts[one.source] = counts.get(one.source, 0.0) + likeness * len(one.errors)
@@ -116,6 +119,12 @@ def margin_of(kind: Kind, besides: frozenset[str] = frozenset()) -> Margin:
     rising = sorted([*weighed, *((error, _PRIOR / len(_UNKNOWN)) for error in _UNKNOWN)])
     sums = list(accumulate(weight for _, weight in rising))
     return Margin(rising[min(bisect_left(sums, _COVERED * sums[-1]), len(rising) - 1)][0], support)
+
+
+def _chip(device: str) -> tuple[str, int, float]:
+    """What devices share that differ in memory and links alone: H100 and H800."""
+    one = accelerator(device)
+    return one.maker, one.cores, max(one.peak_flops_per_s.values())
 
 
 _COVERED = 0.9

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.cost.cluster import Cluster, Software
-from simcore.cost.step import Cell, Cut, Machine, cell_of, cells_of, cut_of, layer_plan
+from simcore.cost.step import Cell, Cut, Machine, cell_of, cells_of, cut_of, layer_plan, scales_of
 from simcore.model.held import fullest_parameters, tied_gradient_bytes
 from simcore.model.plan import Plan, alike, stage_parts
 from simcore.model.rows import Sum, sums
@@ -178,7 +178,7 @@ def part_cells(model: Model, plan: Plan, cluster: Cluster, part: int) -> list[tu
 def _cells(model: Model, cut: Cut, cluster: Cluster, part: int) -> list[tuple[Cell, int]]:
     first = [(cell_of(model, layer_plan(cut), cluster, False), 1)] if part == 0 else []
     ends = [(cell_of(model, layer_plan(cut), cluster, True), 1)] if part == cut.parts - 1 else []
-    return [*first, *cells_of(model, cut, cluster, part), *ends]
+    return [*first, *cells_of(model, cut, cluster, part), *scales_of(cut, cluster), *ends]
 
 
 @lru_cache(maxsize=4096)

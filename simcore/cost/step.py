@@ -155,6 +155,20 @@ def cells_of(model: Model, cut: Cut, cluster: Cluster, part: int) -> list[tuple[
     ]
 
 
+def scales_of(cut: Cut, cluster: Cluster) -> list[tuple[Cell, int]]:
+    """What a part of the model waits, both ways, for the largest values of all ranks.
+
+    Delayed 8-bit scales follow these. Once for all its layers: Transformer Engine sums up what an `fp8_autocast`
+    has found (`is_first_fp8_module` in its `fp8.py`), and Megatron has one around the layers of a part. Blackwell
+    scales blocks by themselves.
+    """
+    wait_s = cluster.software.scales_s
+    if not wait_s or cut.layers.dtype != "fp8" or cluster.device.year >= _SCALES_BLOCKS:
+        return []
+    wait = Phase(whole_ns(1e9 * wait_s))
+    return [(Cell((Layer("scales", wait, wait),), wait.compute_ns, wait.compute_ns, 0, {Axis.DATA: 2 * wait_s}), 1)]
+
+
 _SPLITTING = "zb-h1"  # any schedule with cells for weight gradients
 
 
@@ -200,17 +214,24 @@ def _prepared(model: Model, plan: Plan, cluster: Cluster) -> Machine:
     machine, layers = Machine(plan, cluster), kinds(model, range(model.depth))
     places: list[_Place] = [*(kind for kind, _ in layers), False, True]
     some = [_blocks(model, plan, place) for place in places]
-    summed = (_summed(each, machine) for each in some)
+    summed = (_over_weights(each, machine) for each in some)
     kernels = chain(*summed, *(block.kernels for each in some for block in each))
     passes = [one for kernel, phase in product(kernels, PhaseName) for one in in_phase(kernel, phase)]
     prepare(passes, cluster.device, plan.dtype)
     return machine
 
 
-def _summed(some: Sequence[Block], machine: Machine) -> tuple[Kernel, ...]:
-    """Adding the gradients of blocks to those of micro-batches before."""
-    held = _held(some, machine.plan)
-    return accumulation(held.trained + held.trained_experts, machine.cluster.software.accumulation_bytes)
+def _over_weights(some: Sequence[Block], machine: Machine) -> tuple[Kernel, ...]:
+    """Passes over the weights of blocks: adding their gradients to those of micro-batches before, transposing them.
+
+    Frozen weights that are held in 8 bits alone are transposed for every input gradient, as products want them before
+    Blackwell; of trained ones a transposed copy is kept for a step (`disable_parameter_transpose_cache`).
+    """
+    software, plan, held = machine.cluster.software, machine.plan, _held(some, machine.plan)
+    trained = held.trained + held.trained_experts
+    turned = plan.parameter_dtype == "fp8" and machine.cluster.device.year < _SCALES_BLOCKS
+    frozen = held.whole - trained if turned else 0
+    return accumulation(trained, software.accumulation_bytes) + accumulation(frozen, software.transposing_bytes)
 
 
 def _held(some: Iterable[Block], plan: Plan) -> Held:
@@ -290,12 +311,8 @@ class _Placed:
         rows = [self._slowed(row) for row in rows]
         kernels = [kernel for block in some for kernel in block.kernels]
         repeated = kernels if again else [one for block in some for one in dropped(block.kernels, plan)]
-        summed = _summed(some, self.machine)
+        summed = _over_weights(some, self.machine)
         self._expert_launches(kernels, charges, again=again)
-        # Delayed 8-bit scales follow the largest values of all ranks; Blackwell scales blocks by themselves.
-        attends = any(isinstance(kernel.work, Attention) for kernel in kernels)
-        if attends and plan.dtype == "fp8" and self.machine.cluster.device.year < _SCALES_BLOCKS:
-            charges.add(Axis.DATA, self._software.scales_s, self._software.scales_s)
         rows[0] = _longer(rows[0], *charges.totals, self.machine.seconds(summed))
         rows[0] = _longer(rows[0], *self._host_s(rows, kernels, [*repeated, *summed]))
         # What moving outlasts the kernels by, both ways: copies take no cores.

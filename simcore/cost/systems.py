@@ -103,14 +103,31 @@ def placed(
     return Cluster(known.name, fabric, software_on(known, software))
 
 
+_NAMED: dict[str, str] = {name.lower(): profile for name, profile in TABLE["frameworks"].items()}
+_ANY_NAME = "|".join(sorted(map(re.escape, _NAMED), reverse=True))
+_NAMES = re.compile(rf"(?<![a-z])({_ANY_NAME})(?=v\d|[^a-z]|$)", re.IGNORECASE)
+
+
+def framework(words: str) -> str:
+    """The profile of the first framework that some words name; "" where they name none."""
+    found = _NAMES.search(words)
+    return _NAMED[found[0].lower()] if found else ""
+
+
 def software_on(device: Accelerator, name: str = "") -> Software:
     """A software profile on a device, without a name the usual one, or what stands for it on the maker's devices.
 
-    Nobody sends collectives in pieces over PCIe. InputError names the nearest.
+    A framework's name as publications write it means its profile. Nobody sends collectives in pieces over PCIe.
+    InputError names the nearest.
+
+    >>> from simcore.compute.accelerators import accelerator
+    >>> software_on(accelerator("H100"), "NVIDIA NeMo 24.12") == SOFTWARE["megatron-core"]
+    True
     """
     known, name = TABLE["software"], name or TABLE["usual"].get(device.maker, "unknown")
-    if name not in known:
-        raise InputError.at(name, "no such software", expected=closest(name, known), found=repr(name))
+    said, name = name, name if name in known else framework(name)
+    if not name:
+        raise InputError.at(said, "no such software", expected=closest(said, known), found=repr(said))
     at = name
     while at and device.maker not in known[at].get("on", ()):
         at = known[at].get("like", "")

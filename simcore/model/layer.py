@@ -470,7 +470,7 @@ def optimizer(parameter_count: float) -> Kernel:
 
 
 def accumulation(parameter_count: float, bytes_each: float) -> tuple[Kernel, ...]:
-    """Adding the gradients of a micro-batch to those before it, where no product does: a pass per weight matrix."""
-    if not bytes_each:
+    """A pass per weight matrix: adding the gradients of a micro-batch to those before it, where no product does."""
+    if not bytes_each * parameter_count:
         return ()
     return (_pass(Part.OPTIMIZER, parameter_count, bytes_each, Touch.ELEMENTWISE, launches=4),)

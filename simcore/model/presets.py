@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,11 @@ _TRAITS: Mapping[str, Mapping[str, Any]] = {
     "gpt": {"gated": False, "tied": True, "positions": 2048, "norm": "layer", "linear_bias": True},
     "qwen3": {"query_key_norm": True},
     "tied": {"tied": True},
+    "short": {"positions": 1024},
+    "plain": {"gated": False, "norm": "layer"},
+    "bias": {"linear_bias": True},
+    "keys": {"qkv_bias": True},
+    "beside": {"parallel_block": True},
 }
 
 
@@ -35,10 +41,31 @@ def _shipped(name: str, *cells: str) -> Model:
 SHIPPED = {cells[0]: _shipped(*cells) for cells in library.table(__file__, "presets.txt")}
 
 
+def recognised(name: str) -> Model | None:
+    """The shipped model that a publication or a hub means by a name; None where it names none.
+
+    >>> recognised("meta-llama/Llama-3.1-70B-Instruct").name, recognised("GPT-3 175B").name, recognised("LLaMA 8B")
+    ('llama-3-70b', 'gpt-175b', None)
+    """
+    return SHIPPED.get(_SPELT.get(_words(name), ""))
+
+
+def _words(name: str) -> tuple[str, ...]:
+    """What of a name says which model it is."""
+    said = re.sub(r"\(.*?\)|v0\.\d+", "", name.lower().rpartition("/")[2])
+    return tuple(one for one in re.findall(r"[a-z]+|\d+(?:\.\d+)?", said) if one not in _ANY)
+
+
+_ANY = {"instruct", "chat", "base", "it", "hf", "meta", "model", "lora", "sft", "pretraining"}
+_ELSEWHERE = library.table(__file__, "spelled.txt")
+_SPELT = {_words(name): name for name in SHIPPED}
+_SPELT |= {_words(said): name for name, *others in _ELSEWHERE for said in others}
+
+
 def model(name: str) -> Model:
     """A shipped model by name, or the one a `config.json` describes; InputError names what is close."""
-    if name in SHIPPED:
-        return SHIPPED[name]
+    if found := recognised(name):
+        return found
     if Path(name).suffix == ".json" or library.exists(Path(name)):
         from simcore.model.huggingface import configuration
 

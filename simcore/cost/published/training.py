@@ -14,7 +14,7 @@ from typing import Any
 
 from simcore.compute.accelerators import ELEMENT_BYTES, Accelerator, accelerator, recognised
 from simcore.cost.published.rows import Job, Step, job
-from simcore.cost.systems import SOFTWARE, TABLE, placed
+from simcore.cost.systems import SOFTWARE, framework, placed
 from simcore.errors import InputError
 from simcore.model.plan import STORED_BYTES, check
 from simcore.model.shape import Experts, Model, Weights
@@ -34,13 +34,8 @@ def family(row: Stated, known: Collection[str]) -> str:
 
 def _software(row: Stated) -> tuple[str, str]:
     """Family and profile of what ran a row, by the first of the frameworks that it names."""
-    found = _FRAMEWORKS.search(str(row.get("framework") or ""))
-    profile = _PROFILES[found[0].lower()] if found else "unknown"
+    profile = framework(str(row.get("framework") or "")) or "unknown"
     return SOFTWARE[profile].family, profile
-
-
-_PROFILES: dict[str, str] = {name.lower(): profile for name, profile in TABLE["frameworks"].items()}
-_FRAMEWORKS = re.compile(rf"(?<![a-z])({'|'.join(sorted(map(re.escape, _PROFILES), reverse=True))})", re.IGNORECASE)
 
 
 def training(row: Stated) -> Step:

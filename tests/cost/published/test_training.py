@@ -140,13 +140,28 @@ def test_sums_beside_the_backward_slow_its_kernels():
     assert predict(model, plan, slowed).step_s > predict(model, plan, calm).step_s
 
 
-def test_finding_eight_bit_scales_costs_hopper_a_wait_per_layer_and_blackwell_nothing():
-    model, plan = MODELS["llama-3-8b"], Plan.of(8192, 8, dp=8, zero=1, dtype="fp8")
-    for name, waits in (("h100", True), ("dgx-b200", False)):
-        free = replace(CLUSTERS[name], software=replace(CLUSTERS[name].software, scales_s=0.0))
-        cost = predict(model, plan, CLUSTERS[name]).step_s - predict(model, plan, free).step_s
-        waited = 2 * model.layers * CLUSTERS[name].software.scales_s
-        assert cost > waited if waits else cost == 0
+def test_finding_eight_bit_scales_costs_hopper_a_wait_per_part_and_pass_and_blackwell_nothing():
+    model = MODELS["llama-3-8b"]
+    whole = Plan.of(8192, 8, dp=8, zero=1, dtype="fp8")
+    for plan in (whole, Plan.of(8192, 64, dp=4, pp=2, virtual_stages=4, zero=1, dtype="fp8")):
+        for name, waits in (("h100", True), ("dgx-b200", False)):
+            free = replace(CLUSTERS[name], software=replace(CLUSTERS[name].software, scales_s=0.0))
+            cost = predict(model, plan, CLUSTERS[name]).step_s - predict(model, plan, free).step_s
+            waited = 2 * plan.micro_batches * plan.virtual_stages * CLUSTERS[name].software.scales_s
+            assert cost > waited if waits else cost == 0
+            assert cost < 1.5 * waited + 1e-12
+
+
+def test_frozen_eight_bit_weights_are_turned_for_input_gradients_before_blackwell():
+    """The least that it takes is to read and write them all once a micro-batch at the device's memory rate."""
+    model, adapters = MODELS["llama-2-70b"], {"lora_rank": 16, "lora_modules": ("linear_qkv", "linear_proj")}
+    plan = Plan.of(8192, 8, dp=8, zero=1, dtype="fp8", parameter_dtype="fp8", **adapters)
+    for name, all_turned, frozen in (("h100", True, True), ("dgx-b200", False, True), ("h100", False, False)):
+        asked = plan if frozen else plan.but(lora_rank=0, lora_modules=())
+        kept = replace(CLUSTERS[name], software=replace(CLUSTERS[name].software, transposing_bytes=0.0))
+        cost = predict(model, asked, CLUSTERS[name]).step_s - predict(model, asked, kept).step_s
+        least_s = 2 * 68e9 / CLUSTERS[name].device.memory_bytes_per_s
+        assert least_s < cost < 2 * least_s if all_turned else cost == 0
 
 
 @pytest.mark.parametrize(

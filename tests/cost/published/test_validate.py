@@ -79,13 +79,13 @@ WIDEST = {
     "mlperf_power": 0.15,
     "frameworks_megatron": 0.053,
     "frameworks_fsdp": 0.067,
-    "frameworks_xla": 0.08,
-    "frameworks_xla_google": 0.11,
+    "frameworks_xla": 0.06,
+    "frameworks_xla_google": 0.105,
     "frameworks_internevo": 0.036,
-    "mlperf_gpt3": 0.045,
-    "mlperf_llama31_405b": 0.015,
+    "mlperf_gpt3": 0.042,
+    "mlperf_llama31_405b": 0.012,
     "mlperf_llama31_8b": 0.035,
-    "mlperf_llama2_70b_lora": 0.058,  # once 0.055, with a constant that one round alone fed
+    "mlperf_llama2_70b_lora": 0.056,  # once 0.055, with a constant that one round alone fed
 }
 UNJUDGED = {"mlsys23_table4", "sc21_zero3", "frameworks_other", "mlperf_other"}
 
@@ -284,7 +284,7 @@ def test_intervals_hold_nine_in_ten_errors_of_sources_that_nothing_was_fitted_on
     ]
     share = sum(held) / len(held)
     assert f"| {group} | {len(held):,} | {share:.0%} |" in page
-    assert len(held) < 20 or 0.88 <= share <= 0.96
+    assert len(held) < 20 or 0.88 <= share <= 0.97
 
 
 RANGES = {
@@ -334,6 +334,12 @@ def test_a_kind_of_job_that_nobody_measured_has_a_wider_margin_and_says_so():
     assert margin_of(known).support >= 1
     assert margin_of(strange).support < 1
     assert margin_of(strange).share > margin_of(known).share
+
+
+def test_a_chip_that_nobody_published_steps_of_has_a_wider_margin_than_a_known_one_with_other_memory_and_links():
+    known, strange = (Kind("megatron", name, "NVIDIA", 16, 5, "dense") for name in ("H800-SXM-80GB", "V100-SXM2-32GB"))
+    assert margin_of(known).support > margin_of(strange).support
+    assert margin_of(known).share < margin_of(strange).share
 
 
 def test_a_source_is_not_judged_by_its_own_errors():
