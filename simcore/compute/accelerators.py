@@ -98,7 +98,7 @@ def _spelt(kind: str) -> re.Pattern[str]:
     return re.compile(rf"(?<![a-z0-9]){r'[ _-]*'.join(parts)}(?![a-z0-9])", re.IGNORECASE)
 
 
-_SPELLINGS = [(_spelt(said), kind) for kind in set(_KINDS.values()) for said in (kind, *_ALSO.get(kind, ()))]
+_SPELLINGS = [(_spelt(said), kind) for kind in dict.fromkeys(_KINDS.values()) for said in (kind, *_ALSO.get(kind, ()))]
 
 
 def names() -> list[str]:
