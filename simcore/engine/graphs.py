@@ -20,8 +20,8 @@ from simcore.network.instant import TimersOfNpus
 from simcore.noise import Noise
 from simcore.profiles import GraphRules, Profile
 from simcore.system.chunks.scheduler import Scheduler
-from simcore.system.collectives import ROOTED
-from simcore.system.config import NCCL, Algorithm, SystemConfig
+from simcore.system.collectives import NCCL, ROOTED, Algorithm
+from simcore.system.config import SystemConfig
 from simcore.system.groups import Communicator
 from simcore.system.memory.remote import RemoteMemory
 from simcore.system.messages.point_to_point import Mailbox

@@ -17,12 +17,11 @@ from simcore.engine.setup import Placement, Scene, Setup
 from simcore.errors import InputError
 from simcore.network.topology.model import Topology
 from simcore.profiles import Profile
-from simcore.system.chunks.inter_dimension import THEMIS
-from simcore.system.chunks.scheduler import Scheduler, in_trees
+from simcore.system.chunks.cut import THEMIS, Precedence, in_trees
+from simcore.system.chunks.scheduler import Scheduler
 from simcore.system.config import SystemConfig
 from simcore.system.messages.point_to_point import Handovers
 from simcore.system.npus.npu import Cell, Known, Npu, Priorities, Program
-from simcore.system.precedence import Precedence
 from simcore.system.streams import Request
 from simcore.system.transport import Transport, class_of
 from simcore.timeline.events import EventBuffer, PipelineRun, Timeline

@@ -19,10 +19,8 @@ from simcore.network.topology.links import rates_bytes_per_s
 from simcore.network.topology.model import Topology
 from simcore.profiles import Profile
 from simcore.progress import meter
-from simcore.system.chunks.gates import GANG_ORDERS, Gang, Gate, LocalGate, Owner
-from simcore.system.chunks.inter_dimension import DimensionOrder
-from simcore.system.chunks.queues import INSERTION
-from simcore.system.chunks.scheduler import PhaseMaker, Scheduler
+from simcore.system.chunks.cut import DimensionOrder, PhaseMaker
+from simcore.system.chunks.scheduler import GANG_ORDERS, INSERTION, Gang, Gate, LocalGate, Owner, Scheduler
 from simcore.system.collectives import ROOTED
 from simcore.system.config import SystemConfig
 from simcore.system.meeting.shared import Shared
@@ -117,7 +115,7 @@ def make_gates(
     check = partial(_check_alike, ranks, setup)
     gang = Gang(env, limit, GANG_ORDERS[policy], GroupNames(ranks).of, check)
     if isinstance(transport, Shared):
-        gang.wholes = Wholes(env, gang, transport)
+        gang.whole = Wholes(env, gang, transport).send
     return gang.gate
 
 

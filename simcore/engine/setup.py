@@ -17,8 +17,8 @@ from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
 from simcore.network.topology.tours import TOURS
 from simcore.profiles import Profile
-from simcore.system.collectives import ROOTED
-from simcore.system.config import NCCL, Algorithm, SystemConfig
+from simcore.system.collectives import NCCL, ROOTED, Algorithm
+from simcore.system.config import SystemConfig
 from simcore.system.groups import Communicator, JointDim, LogicalDim, cut, logical_dims
 from simcore.system.streams import Lane
 from simcore.system.transport import Transport

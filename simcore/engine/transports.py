@@ -21,7 +21,7 @@ from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
 from simcore.network.topology.ports import PLAIN
 from simcore.system.alone.chain import Phases
-from simcore.system.config import NCCL
+from simcore.system.collectives import NCCL
 from simcore.system.measured import Measured, in_equal_nodes
 from simcore.system.meeting.circuits import Switched
 from simcore.system.meeting.shared import Shared

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from simcore.network.instant import Environment
-from simcore.system.config import Algorithm
+from simcore.system.collectives import Algorithm
 from simcore.system.groups import GroupDim
 from simcore.workload.model import CollectiveKind
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simcore.network.instant import Environment
-from simcore.system.chunks.queues import INSERTION, ChunkQueue
+from simcore.system.chunks.scheduler import INSERTION, ChunkQueue
 from simcore.system.config import Algorithm
 from simcore.system.groups import LogicalDim, cut, logical_dims
 from simcore.system.npus.npu import HIGHEST_PRIORITY, Priorities

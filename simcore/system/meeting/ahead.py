@@ -18,7 +18,7 @@ from simcore.timeline.events import COLUMNS
 from simcore.workload.loops import Order, Ref, Step
 
 if TYPE_CHECKING:
-    from simcore.system.chunks.gates import Span
+    from simcore.system.chunks.scheduler import Span
     from simcore.system.meeting.flights import Taken
     from simcore.system.meeting.whole import Course, Offsets
     from simcore.system.npus.npu import Cell, Npu

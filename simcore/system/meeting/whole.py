@@ -14,7 +14,7 @@ from typing import NamedTuple
 from msgspec import Struct, field
 
 from simcore.network.instant import Environment, Timers, after, at_end_of_instant
-from simcore.system.chunks.gates import Gang, GangGate, Span
+from simcore.system.chunks.scheduler import Gang, GangGate, Span
 from simcore.system.meeting.ahead import Ahead, Legs, Timed, tell
 from simcore.system.meeting.flights import Taken
 from simcore.system.meeting.shared import Shared
@@ -94,7 +94,7 @@ class Wholes:
         self._of: dict[int, _Whole] = {}  # what a class is in
         self._ready: list[_Whole] = []
 
-    def send(self, npu_class: int, dataset: Dataset, *, idle: bool) -> None:
+    def send(self, npu_class: int, dataset: Dataset, idle: bool) -> None:
         """A class sends a collective, whose chunks wait here until it can begin; `idle`, it has no other."""
         before = self._of.pop(npu_class, None)
         if before:
@@ -423,7 +423,7 @@ class _Rehearsal:
             self._gates[stream].enter(stream)
 
     def begin(self, streams: Mapping[int, Stream]) -> None:
-        """As `gates.Owner`."""
+        """As `scheduler.Owner`."""
         now_ns = int(self._env.now)
         for npu_class, stream in streams.items():
             self._begun.setdefault((now_ns, stream.key[1], stream.at), []).append(npu_class)
@@ -431,10 +431,10 @@ class _Rehearsal:
         self._transport.start(streams, self._through)
 
     def told(self, stream: Stream, spans: Sequence[Span], begin_ns: int) -> None:
-        """As `gates.Owner`; here nothing is told."""
+        """As `scheduler.Owner`; here nothing is told."""
 
     def arrived(self, dataset: Dataset, spans: Sequence[Sequence[Span]], begin_ns: int) -> None:
-        """As `gates.Owner`; here nothing is told."""
+        """As `scheduler.Owner`; here nothing is told."""
 
     def _through(self, stream: Stream) -> None:
         self._spans[stream].append((stream.begin_ns, int(self._env.now)))

@@ -11,18 +11,16 @@ from collections import deque
 from collections.abc import Callable
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from simcore.network.instant import Environment, Timers, TimersOfNpus
+from simcore.system.plans.automaton import Pay
+from simcore.system.plans.plan import Plan
+from simcore.system.streams import StreamPhase
 from simcore.workload.model import CollectiveKind
-
-if TYPE_CHECKING:
-    from simcore.system.plans.automaton import Pay
-    from simcore.system.plans.plan import Plan
-    from simcore.system.streams import StreamPhase
 
 Done = Callable[[], None]
 After = Callable[[int, Done], None]
