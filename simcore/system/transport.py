@@ -1,4 +1,4 @@
-"""Who says when an NPU leaves a phase, and the one that solves phases at their last arrival.
+"""Who says when an NPU leaves a phase, and those that work it out, or look it up, at the last arrival.
 
 Nothing leaves a collective before everybody is in it: without contention nothing has to be stepped.
 """
@@ -6,18 +6,23 @@ Nothing leaves a collective before everybody is in it: without contention nothin
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
+from itertools import chain, combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simcore.network.instant import Environment, Timers, TimersOfNpus, after
 from simcore.system.alone.solver import solve
-from simcore.system.groups import Delay, GroupDim, RankGroup
+from simcore.system.collectives.nccl import Choice, Fabric, choose, point_to_point_s
+from simcore.system.groups import Delay, GroupDim, LogicalDim, RankGroup
 from simcore.system.plans.maker import Costs, Plans, uneven
 from simcore.system.streams import Stream, StreamPhase
 from simcore.timeline.events import CircuitRun, LinkTable
+from simcore.units import format_bytes, whole_ns
+from simcore.workload.model import CollectiveKind
 
 Done = Callable[[Stream], None]
 
@@ -176,3 +181,63 @@ def class_of(ranks: Sequence[Sequence[int]]) -> NDArray[np.int64]:
         own = slice(members.start, members.stop, members.step) if isinstance(members, range) else np.asarray(members)
         found[own] = npu_class
     return found
+
+
+# Sizes are what one rank has; the measured curves' are those of all ranks together.
+_OF_ONE_RANK = {CollectiveKind.ALL_GATHER, CollectiveKind.GATHER}
+
+
+class Measured(Solved):
+    """Transport with `collectives: nccl`: a phase ends everywhere as long after its last arrival as `choose` says.
+
+    A node holds `fabric.node_ranks` consecutive NPUs. Collectives of different groups do not meet.
+    """
+
+    def __init__(self, env: Environment, ranks: Sequence[Sequence[int]], fabric: Fabric, costs: Costs):
+        super().__init__(env, ranks, _measured_delay(fabric), costs)
+        self._fabric = fabric
+        self._chosen: dict[StreamPhase, Choice] = {}
+        self._used: dict[tuple[str, int, int, str], list[int]] = defaultdict(list)
+
+    def bytes_sent(self, npu_class: int, phase: StreamPhase) -> int:
+        """What one NPU sends."""
+        return round(self._chosen[phase].wire_bytes)
+
+    def notes(self) -> list[str]:
+        """What was chosen, for which collectives and sizes."""
+        lines = []
+        for (kind, ranks, per_node, name), sizes in sorted(self._used.items()):
+            span = " to ".join(dict.fromkeys(map(format_bytes, sizes)))
+            lines.append(f"nccl on {self._fabric.name}: {kind} of {span} on {ranks} ranks, {per_node} a node: {name}")
+        return lines
+
+    def _solve(self, group: RankGroup, arrivals: NDArray[np.int64], phase: StreamPhase) -> NDArray[np.int64]:
+        per_node = int(np.unique(group.members // self._fabric.node_ranks, return_counts=True)[1].max())
+        total_bytes = phase.data_bytes * (len(group) if phase.kind in _OF_ONE_RANK else 1)
+        chosen = choose(phase.kind, total_bytes, len(group), per_node, self._fabric)
+        self._chosen[phase] = chosen
+        sizes = self._used[str(phase.kind), len(group), per_node, str(chosen)]
+        sizes[:] = [min([total_bytes, *sizes]), max([total_bytes, *sizes])]
+        return np.full_like(arrivals, arrivals.max() + whole_ns(chosen.seconds * 1e9))
+
+
+def in_equal_nodes(dims: Sequence[LogicalDim], npus: int, node_ranks: int) -> bool:
+    """Whether groups of the same dimensions always have as many ranks in a node: one may stand for all then."""
+    ids, wide = np.arange(npus), [dim for dim in dims if dim.size > 1]
+    for together in chain.from_iterable(combinations(wide, count) for count in range(1, len(wide) + 1)):
+        first = ids - sum(ids // dim.stride % dim.size * dim.stride for dim in together)
+        shares = np.unique(first * npus + ids // node_ranks, return_counts=True)[1]  # of groups in nodes
+        if np.ptp(shares):
+            return False
+    return True
+
+
+def _measured_delay(fabric: Fabric) -> Delay:
+    """Of messages between two ranks."""
+
+    def times(src: NDArray[np.int64], dst: NDArray[np.int64], size_bytes: int) -> NDArray[np.int64]:
+        same = src // fabric.node_ranks == dst // fabric.node_ranks
+        near, far = (whole_ns(point_to_point_s(size_bytes, fabric, same_node=near) * 1e9) for near in (True, False))
+        return np.where(same, near, far)
+
+    return times

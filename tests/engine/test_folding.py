@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from simcore.engine.folding import GroupNames
 from simcore.system.groups import JointDim, LogicalDim, logical_dims
-from simcore.system.measured import in_equal_nodes
+from simcore.system.transport import in_equal_nodes
 
 
 def test_all_npus_of_a_group_share_one_list_of_its_members():

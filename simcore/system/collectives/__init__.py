@@ -1,6 +1,6 @@
 """Collective algorithms, by family: pure functions from (kind, ranks, bytes) to a plan."""
 
-from simcore.system.collectives import in_network, rounds, synthesised, trees  # noqa: F401 - each registers its algorithms
+from simcore.system.collectives import rounds, synthesised, trees  # noqa: F401 - each registers its algorithms
 from simcore.system.collectives.registry import (
     EVERYBODY,
     NCCL,
