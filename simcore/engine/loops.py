@@ -38,7 +38,7 @@ Column = tuple[int, PhaseName, Phase, CollectiveKind, Group | Span]
 """A row's phase that has a collective, and what that spans."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoopCase(Setup):
     """A text workload, and its pipeline where it has one."""
 
@@ -55,12 +55,11 @@ class LoopCase(Setup):
         pipeline = _pipeline(workload, setup.profile, setup.settings)
         if pipeline:
             _check_stages(workload, setup.topology, placement)
-        return cls(setup.topology, setup.system, setup.profile, setup.settings, placement, workload, columns, pipeline)
-
-    @property
-    def stages(self) -> int:
-        """As `Setup.stages`."""
-        return self.pipeline.schedule.stages if self.pipeline else 1
+        stages = pipeline.schedule.stages if pipeline else 1
+        return cls(
+            setup.topology, setup.system, setup.profile, setup.settings, placement, stages,
+            workload=workload, columns=columns, pipeline=pipeline,
+        )  # fmt: skip
 
     def kinds(self) -> NDArray[np.int64]:
         """A number for what every NPU does, equal where it is the same: stragglers and stages differ."""

@@ -107,12 +107,12 @@ def logical_dims(sizes: Sequence[int]) -> list[LogicalDim]:
     return dims
 
 
-def cut(dims: Sequence[LogicalDim], product: int) -> tuple[list[LogicalDim], int]:
-    """Split dimensions so that the first ones hold exactly `product` NPUs; the dimensions and how many are inside.
+def cut(dims: Sequence[LogicalDim], product: int) -> list[LogicalDim]:
+    """Split dimensions so that the first ones hold exactly `product` NPUs.
 
     ValueError when the product does not divide the dimension it ends in.
     """
-    made, inside = list(dims), 0
+    made = list(dims)
     for position, dim in enumerate(dims):
         if product <= 1:
             break
@@ -124,10 +124,9 @@ def cut(dims: Sequence[LogicalDim], product: int) -> tuple[list[LogicalDim], int
             product = 1
         else:
             raise ValueError(f"{product} does not divide the {dim.size} NPUs of dimension {dim.index}")
-        inside = position + 1
     if product > 1:
         raise ValueError(f"there are {product} times too few NPUs")
-    return made, inside
+    return made
 
 
 class RankGroup:
