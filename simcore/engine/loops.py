@@ -20,10 +20,11 @@ from simcore.profiles import Profile
 from simcore.system.chunks.cut import THEMIS, Precedence, in_trees
 from simcore.system.chunks.scheduler import Scheduler
 from simcore.system.config import SystemConfig
+from simcore.system.groups import class_of
 from simcore.system.messages.point_to_point import Handovers
 from simcore.system.npus.npu import Cell, Known, Npu, Priorities, Program
 from simcore.system.streams import Request
-from simcore.system.transport import Transport, class_of
+from simcore.system.transport import Transport
 from simcore.timeline.events import EventBuffer, PipelineRun, Timeline
 from simcore.units import format_ranks
 from simcore.workload.loops import Order, Ref, Span, Step, loops

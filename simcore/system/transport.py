@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import chain, combinations
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from simcore.network.instant import Environment, Timers, TimersOfNpus, after
 from simcore.system.alone.solver import solve
 from simcore.system.collectives.nccl import Choice, Fabric, choose, point_to_point_s
-from simcore.system.groups import Delay, GroupDim, LogicalDim, RankGroup
+from simcore.system.groups import Delay, Groups, LogicalDim, RankGroup
 from simcore.system.plans.maker import Costs, Plans, uneven
 from simcore.system.streams import Stream, StreamPhase
 from simcore.timeline.events import CircuitRun, LinkTable
@@ -94,18 +94,17 @@ class Solved(Transport):
     ):
         super().__init__(env, ranks, costs)
         self._delay, self._barrier = delay, barrier
-        self._class_of = class_of(ranks)
-        self._meetings: dict[tuple[object, ...], Meeting] = {}
-        self._groups: dict[tuple[GroupDim, int], Group] = {}
+        self._groups, self._meetings = Groups(ranks, delay), dict[tuple[object, ...], Meeting]()
+        self._lockstep: dict[tuple[RankGroup, StreamPhase], NDArray[np.int64]] = {}
 
     def start(self, streams: Mapping[int, Stream], done: Done) -> None:
         """Note arrivals; the last one settles the phase for all."""
         for npu_class, stream in streams.items():
-            group = self._group(stream.phase.lane.dim, self._ranks[npu_class][0])
+            group = self._groups.of(npu_class, stream.phase.lane.dim)
             key = (stream.key, stream.at, 0 if self._barrier else group.name)
             meeting = self._meetings.setdefault(key, {})
             meeting[npu_class] = (self._env.now, stream, done)
-            if len(meeting) == (len(self._ranks) if self._barrier else group.parties):
+            if len(meeting) == (len(self._ranks) if self._barrier else len(group.met)):
                 del self._meetings[key]
                 self._settle(meeting, stream.phase)
 
@@ -119,24 +118,16 @@ class Solved(Transport):
         leave: Exits = {}
         for npu_class in meeting:
             if npu_class not in leave:
-                leave |= self._exits(self._group(phase.lane.dim, self._ranks[npu_class][0]), meeting, phase)
+                leave |= self._exits(self._groups.of(npu_class, phase.lane.dim), meeting, phase)
         if self._barrier:
             leave = dict.fromkeys(leave, max(leave.values()))
         for npu_class, (_, stream, done) in meeting.items():
             if npu_class in leave:
                 after(self._env, max(leave[npu_class] - self._env.now, 0), partial(done, stream))
 
-    def _exits(self, group: Group, meeting: Meeting, phase: StreamPhase) -> Exits:
+    def _exits(self, group: RankGroup, meeting: Meeting, phase: StreamPhase) -> Exits:
         """When each class of a group leaves."""
-        arrivals = np.array([meeting[npu_class][0] for npu_class in group.classes])
-        if (arrivals == arrivals[0]).all():
-            if phase not in group.lockstep:
-                group.lockstep[phase] = self._solve(group, np.zeros(len(group), np.int64), phase)
-            lockstep = group.lockstep[phase]
-            # Fractions are added up from the beginning: a sum of floats depends on the order.
-            exits = arrivals + lockstep if lockstep.dtype == np.int64 else self._solve(group, arrivals, phase)
-        else:
-            exits = self._solve(group, arrivals, phase)
+        exits = self._times(group, np.array([meeting[npu_class][0] for npu_class in group.classes]), phase)
         leave: Exits = {}
         for npu_class, exit_ns in zip(group.classes, exits.tolist(), strict=True):
             if leave.setdefault(npu_class, exit_ns) != exit_ns:
@@ -145,42 +136,19 @@ class Solved(Transport):
                 leave[npu_class] = max(leave[npu_class], exit_ns)
         return leave
 
+    def _times(self, group: RankGroup, arrivals: NDArray[np.int64], phase: StreamPhase) -> NDArray[np.int64]:
+        """When each member leaves; those who come together do so as ever."""
+        if (arrivals == arrivals[0]).all():
+            if (group, phase) not in self._lockstep:
+                self._lockstep[group, phase] = self._solve(group, np.zeros(len(group), np.int64), phase)
+            lockstep = self._lockstep[group, phase]
+            if lockstep.dtype == np.int64:  # fractions are added up from the beginning: a sum depends on the order
+                return arrivals + lockstep
+        return self._solve(group, arrivals, phase)
+
     def _solve(self, group: RankGroup, arrivals: NDArray[np.int64], phase: StreamPhase) -> NDArray[np.int64]:
         plan = self.plans.of(phase, group.ids[0])
         return solve(plan, group, arrivals, self._costs.of(phase.lane.dim))
-
-    def _group(self, dim: GroupDim, npu: int) -> Group:
-        known = self._groups.get((dim, npu))
-        if known is not None:
-            return known
-        members = dim.members(npu)
-        first = (dim, int(members[0]))
-        if first not in self._groups:
-            classes = self._class_of[members]
-            # Whichever way members go round, which two need not agree on, a group has one name. In a folded run groups
-            # of equal classes are one: a class stands for members of all of them.
-            unfolded = len(self._ranks) == len(self._class_of)
-            name = (int(members.min()), int(members.max())) if unfolded else tuple(np.sort(classes).tolist())
-            self._groups[first] = Group(members, self._delay, classes.tolist(), name)
-        return self._groups.setdefault((dim, npu), self._groups[first])
-
-
-class Group(RankGroup):
-    """A group with the classes of its members, and the times of phases that they enter together."""
-
-    def __init__(self, members: NDArray[np.int64], delay: Delay, classes: Sequence[int], name: Hashable):
-        super().__init__(members, delay)
-        self.classes, self.name, self.parties = classes, name, len(set(classes))
-        self.lockstep: dict[StreamPhase, NDArray[np.int64]] = {}
-
-
-def class_of(ranks: Sequence[Sequence[int]]) -> NDArray[np.int64]:
-    """The class of every NPU."""
-    found = np.empty(sum(map(len, ranks)), dtype=np.int64)
-    for npu_class, members in enumerate(ranks):
-        own = slice(members.start, members.stop, members.step) if isinstance(members, range) else np.asarray(members)
-        found[own] = npu_class
-    return found
 
 
 # Sizes are what one rank has; the measured curves' are those of all ranks together.

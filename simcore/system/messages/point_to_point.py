@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from simcore.network.instant import Environment, after
-from simcore.system.transport import class_of
+from simcore.system.groups import class_of
 from simcore.timeline.events import COMPUTE_STREAM, NO_LAYER, EventBuffer, EventKind
 
 if TYPE_CHECKING:  # pipelines are imported where there are some
