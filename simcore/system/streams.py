@@ -14,7 +14,7 @@ from simcore.system.groups import GroupDim
 from simcore.workload.model import CollectiveKind
 
 if TYPE_CHECKING:
-    from simcore.system.meeting.ahead import Rejoin, Route
+    from simcore.system.meeting.ahead import Route
 
 IDLE = -1
 Turns = tuple[int, ...]
@@ -85,13 +85,12 @@ class Dataset:
     `chunks` are the phases of each, numbered from `first` on in their group, those of higher `priority` (that of the
     request, where none is given) go first; `iteration` is for the timeline. `then` is called at once, before anything
     else of that instant. `order` is the one in which NPUs saw the last chunk arrive, where that matters. `through` is
-    told of chunks that are through a phase. `route` says what its NPU does next, where that may be told ahead; who
-    waited while it was goes on where `rejoin` says.
+    told of chunks that are through a phase. `route` says what its NPU does next, where that may be told ahead.
     """
 
     __slots__ = (
-        "_streams", "chunks", "done", "first", "issue_ns", "iteration", "order", "priority", "rejoin", "request",
-        "route", "then", "through",
+        "_streams", "chunks", "done", "first", "issue_ns", "iteration", "order", "priority", "request", "route",
+        "then", "through",
     )  # fmt: skip
 
     through: Callable[[Stream], None]
@@ -110,7 +109,6 @@ class Dataset:
         self.done = env.event()
         self.then: Callable[[], object] | None = None
         self.route: Route | None = None
-        self.rejoin: Rejoin | None = None
         self.order: Turns = ()
         self._streams: dict[tuple[str, int], Stream] | None = None
 

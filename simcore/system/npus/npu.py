@@ -240,7 +240,6 @@ class Npu:
             if not dataset.done.processed:
                 yield dataset.done
                 self._order = dataset.order
-            self._rejoin = dataset.rejoin
         self.waits_for = ""
         told: Ref | None = ref
         if self._rejoin:  # the collective and the computation that were under way behind what was told ahead
@@ -330,13 +329,13 @@ class Npu:
         inside, chunks, *_ = ahead.cuts[own][at]
         self._write(ahead.rows[own][inside:chunks], route, zero_ns)
         ref = route.cell.steps[timed.leg.step].issue or timed.leg.ref
-        dataset.rejoin = Rejoin(timed.leg.then, False, ref, zero_ns + timed.busy_ns[own])
+        self._rejoin = Rejoin(timed.leg.then, False, ref, zero_ns + timed.busy_ns[own])
         issue_ns, priority = zero_ns + timed.came_ns[own], self._priorities.next(timed.leg.order)
         return self.scheduler.replace(dataset, self.program.requests[ref], timed.chunks, issue_ns, priority)
 
     def go_on(self, dataset: Dataset, rejoin: Rejoin) -> None:
         """Go on by itself behind what was told ahead."""
-        dataset.rejoin = rejoin
+        self._rejoin = rejoin
         self.scheduler.close(dataset)
 
     def _write(self, told: NDArray[np.int64], route: Route, zero_ns: int) -> None:
