@@ -19,7 +19,7 @@ import numpy as np
 
 from simcore.network.clock import whole_steps
 from simcore.network.faults import Outlook
-from simcore.network.instant import NORMAL, Entry, Environment, after, at_end_of_instant, on_arrival
+from simcore.network.instant import ARRIVAL, NORMAL, Entry, Environment, after, at_end_of_instant
 from simcore.network.times import Times
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
@@ -207,7 +207,7 @@ class CountedLinks(LinkNetwork):
         batch = self._deliveries.get(message.tail_ns)
         if batch is None:
             self._deliveries[message.tail_ns] = [message]
-            on_arrival(self.env, message.tail_ns - now_ns, self._deliver)
+            after(self.env, message.tail_ns - now_ns, self._deliver, ARRIVAL)
         else:
             batch.append(message)
 

@@ -255,16 +255,16 @@ _Rank = tuple[object, ...]
 
 
 class _Room(Struct, eq=False):
-    """How many chunks of one queue a class plays, and the places that need room there."""
+    """How many chunks of one queue a class plays, and the lines that need room there."""
 
     running: int = 0
-    places: list[_Place] = field(default_factory=list)
+    lines: list[_Line] = field(default_factory=list)
 
 
-class _Place(Struct, eq=False):
+class _Line(Struct, eq=False):
     """Where chunks of one group wait for one queue; in the heap the first in order is first.
 
-    All that wait at a place need the same `rooms`, those of its classes: while one of them is full, none of the chunks
+    All that wait in a line need the same `rooms`, those of its classes: while one of them is full, none of the chunks
     can start. `there` are chunks that some of the classes have, `complete` counts those that all have.
     """
 
@@ -298,10 +298,10 @@ class Gang:
         self.env, self.group_of, self._limit, self._order, self._check = env, group_of, limit, order, check
         self.gates: dict[int, GangGate] = {}
         self.whole: Callable[[int, Dataset, bool], None] | None = None
-        self._places: dict[tuple[int, Hashable], _Place] = {}  # by queue and name of a group
+        self._lines: dict[tuple[int, Hashable], _Line] = {}  # by queue and name of a group
         self._rooms: dict[tuple[int, int], _Room] = {}  # by class and queue
-        self._complete: list[tuple[_Place, _Rank, Mapping[int, Stream]]] = []  # since the last decision
-        self._touched: dict[_Place, None] = {}
+        self._complete: list[tuple[_Line, _Rank, Mapping[int, Stream]]] = []  # since the last decision
+        self._touched: dict[_Line, None] = {}
         self._num_complete = 0
 
     def gate(self, npu_class: int, owner: Owner) -> GangGate:
@@ -313,82 +313,82 @@ class Gang:
         """One that decides as this one does, with nobody in it."""
         return Gang(env, self._limit, self._order, self.group_of, self._check)
 
-    def at(self, npu_class: int, phase: StreamPhase) -> tuple[_Place, _Room]:
+    def at(self, npu_class: int, phase: StreamPhase) -> tuple[_Line, _Room]:
         """Where a class waits for a phase, and what it plays of that queue."""
         name, classes = self.group_of(npu_class, phase.lane.dim)
-        place = self._places.get((phase.queue, name))
-        if place is None:
+        line = self._lines.get((phase.queue, name))
+        if line is None:
             rooms = [self._rooms.setdefault((each, phase.queue), _Room()) for each in classes]
             full = sum(room.running == self._limit for room in rooms)
-            place = self._places[phase.queue, name] = _Place(phase.queue, classes[0], rooms, full)
+            line = self._lines[phase.queue, name] = _Line(phase.queue, classes[0], rooms, full)
             for room in rooms:
-                room.places.append(place)
-        return place, self._rooms[npu_class, phase.queue]
+                room.lines.append(line)
+        return line, self._rooms[npu_class, phase.queue]
 
-    def offer(self, npu_class: int, stream: Stream, place: _Place) -> None:
+    def offer(self, npu_class: int, stream: Stream, line: _Line) -> None:
         """A class has a chunk ready for its phase; the last of its group completes it."""
         key = (stream.key, stream.at)
-        there = place.there.get(key)
+        there = line.there.get(key)
         if there is None:
-            there = place.there[key] = {}
+            there = line.there[key] = {}
         there[npu_class] = stream
-        if len(there) == len(place.rooms):
-            del place.there[key]
+        if len(there) == len(line.rooms):
+            del line.there[key]
             if len(set(map(_phase_of, there.values()))) > 1:
                 self._check(there)
             self._num_complete += 1
-            rank = (*self._order(stream), stream.key, stream.at, place.first, self._num_complete)
-            self._complete.append((place, rank, there))
-            place.complete += 1
-            self._touch(place)
+            rank = (*self._order(stream), stream.key, stream.at, line.first, self._num_complete)
+            self._complete.append((line, rank, there))
+            line.complete += 1
+            self._touch(line)
 
     def occupy(self, room: _Room) -> None:
         """A class plays one more chunk."""
         room.running += 1
         if room.running == self._limit:
-            for place in room.places:
-                place.full += 1
+            for line in room.lines:
+                line.full += 1
 
     def release(self, room: _Room) -> None:
         """A class has room again."""
         if room.running == self._limit:
-            for place in room.places:
-                place.full -= 1
-                if place.complete:
-                    self._touch(place)
+            for line in room.lines:
+                line.full -= 1
+                if line.complete:
+                    self._touch(line)
         room.running -= 1
 
-    def _touch(self, place: _Place) -> None:
-        """Decide at the end of this instant about a place where something waits, if there is room."""
-        if not place.full:
+    def _touch(self, line: _Line) -> None:
+        """Decide at the end of this instant about a line in which something waits, if there is room."""
+        if not line.full:
             if not self._touched:
                 at_end_of_instant(self.env, 0, self._settle)
-            self._touched[place] = None
+            self._touched[line] = None
 
     def _settle(self) -> None:
         """Start all that may start, the first in order first; only where something has changed there can be any.
 
         Chunks that become complete meanwhile wait for the next decision.
         """
-        for place, rank, there in self._complete:
-            heappush(place.waiting, (rank, there))
+        for line, rank, there in self._complete:
+            heappush(line.waiting, (rank, there))
         self._complete.clear()
         touched, self._touched = self._touched, {}
-        heads = [(place.queue, place.waiting[0][0], place) for place in touched if place.waiting]
+        heads = [(line.queue, line.waiting[0][0], line) for line in touched if line.waiting]
         heapify(heads)
         while heads:
-            place = heappop(heads)[2]
-            if not place.full:
-                there = heappop(place.waiting)[1]
-                place.complete -= 1
-                if place.waiting:
-                    heappush(heads, (place.queue, place.waiting[0][0], place))
-                self._start(place, there)
+            line = heappop(heads)[2]
+            if not line.full:
+                there = heappop(line.waiting)[1]
+                line.complete -= 1
+                if line.waiting:
+                    heappush(heads, (line.queue, line.waiting[0][0], line))
+                self._start(line, there)
 
-    def _start(self, place: _Place, streams: Mapping[int, Stream]) -> None:
-        for room in place.rooms:
+    def _start(self, line: _Line, streams: Mapping[int, Stream]) -> None:
+        for room in line.rooms:
             self.occupy(room)
-        self.gates[place.first].owner.begin(streams)
+        self.gates[line.first].owner.begin(streams)
 
 
 class GangGate:

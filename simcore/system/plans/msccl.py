@@ -18,7 +18,7 @@ from simcore.errors import InputError, closest
 from simcore.markup import Element, read_markup
 from simcore.system.plans.flow import MOST_PLACES, Claim
 from simcore.system.plans.plan import Transfer
-from simcore.system.plans.programs import Area, Block, Line, Op, Program, collective_of
+from simcore.system.plans.programs import Area, Block, Op, Program, Signal, collective_of
 
 RECEIVES, SENDS, REDUCING, WRITES = (
     {*names.split()} for names in ("r rcs rrs rrc rrcs", "s rcs rrs rrcs", "rrs rrc rrcs re", "r rcs rrc rrcs re cpy")
@@ -32,8 +32,8 @@ PACKETS = {"upkt", "rppkt", "repkt", "respkt", "recpkt", "recspkt"}  # a packet 
 SIGNALS, WAITS = {"signal", "rlxsignal", "pws", "pwsf"}, {"wait", "rlxwait"}
 ORDERS = SIGNALS | WAITS | {"barrier", "sem_acquire", "sem_release", "nop", "flush"}
 T = TypeVar("T")
-Channels = dict[str, list[tuple[int, Line, Line]]]
-"""Of a type: to which rank each leads, and where is said what goes there and what comes from there."""
+Channels = dict[str, list[tuple[int, Signal, Signal]]]
+"""Of a type: to which rank each leads, and the signals that go there and come from there."""
 Remote = dict[str, list[tuple[int, str]]]
 
 
@@ -67,9 +67,9 @@ def _xml_blocks(program: Program, gpu: Element) -> Iterator[Block]:
 
 
 def _step(
-    program: Program, rank: int, number: int, step: Element, lengths: dict[int, int], comes: Line, goes: Line
+    program: Program, rank: int, number: int, step: Element, lengths: dict[int, int], comes: Signal, goes: Signal
 ) -> Op:
-    """A step of thread block `number`: what comes on a line from a rank may be reduced, kept and go on on another."""
+    """A step of thread block `number`: what comes from a rank may be reduced, kept, and go on to another."""
     kind = step.text("type")
     if kind not in TYPES:
         raise step.error("no such step", expected=", ".join(TYPES), found=repr(kind))
@@ -79,9 +79,9 @@ def _step(
         if awaited not in lengths or place >= lengths[awaited]:
             raise step.error("waits for a step that does not exist", found=f"step {place} of block {awaited}")
         sees = ("step", rank, awaited), max(place, 0), place + 1
-    says: tuple[Line, ...] = (("step", rank, number),)
+    gives: tuple[Signal, ...] = (("step", rank, number),)
     if kind == "nop":
-        return Op(step, sees=sees, says=says)
+        return Op(step, sees=sees, gives=gives)
     count, most = step.integer("cnt", 1), program.claim.chunks
     if not 0 < count <= most:
         raise step.error("no chunks, or more than there are", expected=f"1 to {most}", found=str(count))
@@ -89,7 +89,7 @@ def _step(
     sources = [target] * (kind == "re") + [source] * (kind in REDUCING or kind not in RECEIVES)
     peer = int(str(goes[1]))
     return Op(
-        step, [comes] * (kind in RECEIVES), sees, sources, [target] * (kind in WRITES), says,
+        step, [comes] * (kind in RECEIVES), sees, sources, [target] * (kind in WRITES), gives,
         (peer, goes) if kind in SENDS else None, reduces=kind in REDUCING, receives=kind in RECEIVES,
     )  # fmt: skip
 
@@ -142,7 +142,9 @@ class _Rank:
         """The thread blocks; before them one that releases the semaphores as often as they begin with."""
         semaphores = enumerate(self._gpu.listed("semaphores"))
         times = [(each, number, min(each["init_value"].integer(), MOST_PARTS)) for number, each in semaphores]
-        yield Block(self._rank, -1, [Op(each, says=[("semaphore", self._rank, n)] * count) for each, n, count in times])
+        yield Block(
+            self._rank, -1, [Op(each, gives=[("semaphore", self._rank, n)] * count) for each, n, count in times]
+        )
         for number, node in enumerate(self._gpu["threadblocks"].sequence()):
             channels = _chosen(node, "channels", "channel_type", "channel_ids", self._channels)
             remote = _chosen(node, "remote_buffer_refs", "access_channel_type", "remote_buffer_ids", self._remote)
@@ -160,22 +162,24 @@ class _Rank:
             raise _wrong(op["name"], "no such operation", expected=closest(name, MOVES | REDUCES | ORDERS))
         if name == "barrier":
             number, count = op["barrier_id"].integer(), op["num_threadblocks"].integer(1)
-            line = ("barrier", self._rank, number)
-            yield Op(op, says=[line])
-            yield Op(op, sees=(line, met[number] * count, (met[number] + 1) * count))
+            signal = ("barrier", self._rank, number)
+            yield Op(op, gives=[signal])
+            yield Op(op, sees=(signal, met[number] * count, (met[number] + 1) * count))
             met[number] += 1
             return
-        lines: list[Line] = []
+        signals: list[Signal] = []
         if name.startswith("sem_"):
-            lines = [("semaphore", self._rank, each.integer()) for each in op["semaphore_ids"].sequence()]
+            signals = [("semaphore", self._rank, each.integer()) for each in op["semaphore_ids"].sequence()]
         elif name in SIGNALS | WAITS:
             known = channels[op["channel_type"].text()]
             chosen = [known[_below(each, len(known), "channel")] for each in op["channel_ids"].sequence()]
-            lines = [come if name in WAITS else go for _, go, come in chosen]
+            signals = [come if name in WAITS else go for _, go, come in chosen]
         sources, targets = self._areas(op, name, remote) if name in MOVES | REDUCES else ([], [])
-        hears, says = (lines, []) if name in WAITS | {"sem_acquire"} else ([], lines)
+        takes, gives = (signals, []) if name in WAITS | {"sem_acquire"} else ([], signals)
         packets = name in PACKETS
-        yield Op(op, hears, None, sources, targets, says, reduces=name in REDUCES, packets=packets, ordered=not packets)
+        yield Op(
+            op, takes, None, sources, targets, gives, reduces=name in REDUCES, packets=packets, ordered=not packets
+        )
 
     def _areas(self, op: Node, name: str, remote: Remote) -> tuple[list[Area], list[Area]]:
         """What an operation reads and writes."""

@@ -31,11 +31,11 @@ Slot = tuple[str, int]
 """Buffer (i, o, s, or io where input and output are one) and place."""
 Area = tuple[int, Sequence[Slot]]
 """A rank, and slots there."""
-Line = tuple[object, ...]
-"""The name of what blocks say something on that others wait for."""
+Signal = tuple[object, ...]
+"""The name of what blocks give, and others wait for."""
 
 
-class Place(Protocol):
+class Located(Protocol):
     """Whatever knows where it stands in a file."""
 
     @property
@@ -75,21 +75,21 @@ class Value:
 
 
 class Op(Struct, frozen=True):
-    """A step of a thread block: it reads sources, reduces them to one where it `reduces`, writes targets, and says so.
+    """A step of a thread block: it reads sources, reduces them to one where it `reduces`, writes targets, gives signals.
 
-    It waits until something was said on each line that it `hears`, which it takes away, and on one that it `sees` from
-    one number to another. What it `receives` with what it hears comes behind its sources. `passes` says to which rank
-    it hands on what it has, on which line. `packets` say themselves when they are there. Where it is `ordered`, all
-    else that comes from other ranks must have been waited for.
+    It waits until there is one of each signal that it `takes`, and takes that away, and until those from one number to
+    another of what it `sees` were given. What it `receives` with what it takes comes behind its sources. `passes` says
+    to which rank it hands on what it has, with which signal. `packets` say themselves when they are there. Where it is
+    `ordered`, all else that comes from other ranks must have been waited for.
     """
 
-    place: Place
-    hears: Sequence[Line] = ()
-    sees: tuple[Line, int, int] | None = None
+    place: Located
+    takes: Sequence[Signal] = ()
+    sees: tuple[Signal, int, int] | None = None
     sources: Sequence[Area] = ()
     targets: Sequence[Area] = ()
-    says: Sequence[Line] = ()
-    passes: tuple[int, Line] | None = None
+    gives: Sequence[Signal] = ()
+    passes: tuple[int, Signal] | None = None
     reduces: bool = False
     receives: bool = False
     packets: bool = False
@@ -107,16 +107,16 @@ class Block(Struct):
     put: int = 0
 
 
-class _Said(NamedTuple):
-    """What was said on a line, after how many messages, and what goes with it."""
+class _Given(NamedTuple):
+    """A signal: after how many messages it was given, and what goes with it, to which rank."""
 
     level: int
-    place: Place
+    place: Located
     rank: int
     values: Sequence[Value] = ()
 
 
-def collective_of(name: str, place: Place) -> CollectiveKind:
+def collective_of(name: str, place: Located) -> CollectiveKind:
     """The collective that a program says it is."""
     known = name.replace("_", "").lower()
     if known not in KINDS:
@@ -125,9 +125,9 @@ def collective_of(name: str, place: Place) -> CollectiveKind:
 
 
 class Program:
-    """The buffers of all ranks, with `inputs` chunks of input each, what was said and what was sent so far."""
+    """The buffers of all ranks, with `inputs` chunks of input each, the signals that were given and what was sent."""
 
-    def __init__(self, kind: CollectiveKind, size: int, inputs: int, place: Place, *, in_place: bool):
+    def __init__(self, kind: CollectiveKind, size: int, inputs: int, place: Located, *, in_place: bool):
         self.size, self.in_place, self.inputs = size, in_place, inputs
         self.claim = Claim(kind, size, inputs * size if kind in OWN else inputs)
         if not inputs or inputs > MOST_PLACES // size**2 or self.claim.chunks % self.claim.multiple:
@@ -135,7 +135,7 @@ class Program:
             raise InputError.at(place.location, "chunks of the input do not fit the collective", expected=expected)
         self.per_rank = inputs if kind == CollectiveKind.ALL_GATHER else inputs // size
         self._messages: list[Message] = []
-        self._lines: dict[Line, deque[_Said]] = defaultdict(deque)
+        self._given: dict[Signal, deque[_Given]] = defaultdict(deque)
         self._held: dict[tuple[int, Slot], Value] = {}
         for rank in range(size):
             for at in range(inputs):
@@ -162,22 +162,22 @@ class Program:
                 text = f"thread block {block.number} of rank {block.rank} never gets past this"
                 missing = "a message, a signal or a step of another one is missing"
                 raise InputError.at(block.steps[block.done].place.location, f"{text}: {missing}", expected="an end")
-        for said in (said for line in self._lines.values() for said in line if said.values):
-            raise InputError.at(said.place.location, f"rank {said.rank} does not receive this")
+        for left in (each for given in self._given.values() for each in given if each.values):
+            raise InputError.at(left.place.location, f"rank {left.rank} does not receive this")
 
     def _do(self, block: Block, op: Op) -> bool:
         """One step, if what it waits for is there."""
-        lines = [self._lines[line] for line in dict.fromkeys(op.hears)]
-        seen = [] if op.sees is None else [*islice(self._lines[op.sees[0]], *op.sees[1:])]
-        if not all(lines) or (op.sees and len(seen) < op.sees[2] - op.sees[1]):
+        there = [self._given[signal] for signal in dict.fromkeys(op.takes)]
+        seen = [] if op.sees is None else [*islice(self._given[op.sees[0]], *op.sees[1:])]
+        if not all(there) or (op.sees and len(seen) < op.sees[2] - op.sees[1]):
             return False
         if op.packets and any((rank, slot) not in self._held for rank, slots in op.sources for slot in slots):
             return False
-        heard = [line.popleft() for line in lines]
-        block.level = max([block.level, *(said.level for said in (*heard, *seen))])
-        self._move(block, op, [said.values for said in heard] if op.receives else [])
-        for line in op.says:
-            self._lines[line].append(_Said(max(block.level, block.put), op.place, block.rank))
+        taken = [given.popleft() for given in there]
+        block.level = max([block.level, *(each.level for each in (*taken, *seen))])
+        self._move(block, op, [each.values for each in taken] if op.receives else [])
+        for signal in op.gives:
+            self._given[signal].append(_Given(max(block.level, block.put), op.place, block.rank))
         return True
 
     def _move(self, block: Block, op: Op, received: Sequence[Sequence[Value]]) -> None:
@@ -199,9 +199,9 @@ class Program:
                 block.put = max(block.put, sent[0].level)
             self._held |= {(rank, slot): value for slot, value in zip(slots, sent, strict=True)}
         if op.passes:
-            rank, line = op.passes
+            rank, signal = op.passes
             sent = self._send(block, block.rank, rank, values[0])
-            self._lines[line].append(_Said(sent[0].level, op.place, rank, sent))
+            self._given[signal].append(_Given(sent[0].level, op.place, rank, sent))
 
     def _read(self, block: Block, op: Op, rank: int, slots: Sequence[Slot]) -> list[Value]:
         """What some slots hold, here or, as a message, on another rank."""
@@ -227,7 +227,7 @@ class Program:
         self._messages.append(message)
         return [replace(value, level=step + 1, message=message, at=at) for at, value in enumerate(values)]
 
-    def _reduced(self, values: Sequence[Value], place: Place) -> Value:
+    def _reduced(self, values: Sequence[Value], place: Located) -> Value:
         """The sum of values of one chunk; InputError for different chunks and for what would count twice."""
         first, ranks, level = values[0], 0, 0
         for value in values:
@@ -242,7 +242,7 @@ class Program:
                 value.message.reduces[value.at] = True
         return Value(first.chunk, ranks, level)
 
-    def proven(self, place: Place) -> tuple[Claim, tuple[Transfer, ...]]:
+    def proven(self, place: Located) -> tuple[Claim, tuple[Transfer, ...]]:
         """What is claimed, and the transfers that do it; InputError for what is missing at the end."""
         wrong = list(islice(self._faults(), SHOWN_FAULTS))
         if wrong:
