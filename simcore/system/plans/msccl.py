@@ -35,6 +35,8 @@ T = TypeVar("T")
 Channels = dict[str, list[tuple[int, Signal, Signal]]]
 """Of a type: to which rank each leads, and the signals that go there and come from there."""
 Remote = dict[str, list[tuple[int, str]]]
+Wire = tuple[int, int, int]
+"""From which rank to which, on which channel."""
 
 
 def read_program(path: str | Path) -> tuple[Claim, tuple[Transfer, ...]]:
@@ -67,7 +69,7 @@ def _xml_blocks(program: Program, gpu: Element) -> Iterator[Block]:
 
 
 def _step(
-    program: Program, rank: int, number: int, step: Element, lengths: dict[int, int], comes: Signal, goes: Signal
+    program: Program, rank: int, number: int, step: Element, lengths: dict[int, int], comes: Wire, goes: Wire
 ) -> Op:
     """A step of thread block `number`: what comes from a rank may be reduced, kept, and go on to another."""
     kind = step.text("type")
@@ -87,10 +89,9 @@ def _step(
         raise step.error("no chunks, or more than there are", expected=f"1 to {most}", found=str(count))
     source, target = (_area(program, rank, step, end, count) for end in ("src", "dst"))
     sources = [target] * (kind == "re") + [source] * (kind in REDUCING or kind not in RECEIVES)
-    peer = int(str(goes[1]))
     return Op(
         step, [comes] * (kind in RECEIVES), sees, sources, [target] * (kind in WRITES), gives,
-        (peer, goes) if kind in SENDS else None, reduces=kind in REDUCING, receives=kind in RECEIVES,
+        (goes[1], goes) if kind in SENDS else None, reduces=kind in REDUCING, receives=kind in RECEIVES,
     )  # fmt: skip
 
 
@@ -140,11 +141,11 @@ class _Rank:
 
     def blocks(self) -> Iterator[Block]:
         """The thread blocks; before them one that releases the semaphores as often as they begin with."""
-        semaphores = enumerate(self._gpu.listed("semaphores"))
-        times = [(each, number, min(each["init_value"].integer(), MOST_PARTS)) for number, each in semaphores]
-        yield Block(
-            self._rank, -1, [Op(each, gives=[("semaphore", self._rank, n)] * count) for each, n, count in times]
-        )
+        first = []
+        for number, node in enumerate(self._gpu.listed("semaphores")):
+            times = min(node["init_value"].integer(), MOST_PARTS)
+            first.append(Op(node, gives=[("semaphore", self._rank, number)] * times))
+        yield Block(self._rank, -1, first)
         for number, node in enumerate(self._gpu["threadblocks"].sequence()):
             channels = _chosen(node, "channels", "channel_type", "channel_ids", self._channels)
             remote = _chosen(node, "remote_buffer_refs", "access_channel_type", "remote_buffer_ids", self._remote)
@@ -176,10 +177,8 @@ class _Rank:
             signals = [come if name in WAITS else go for _, go, come in chosen]
         sources, targets = self._areas(op, name, remote) if name in MOVES | REDUCES else ([], [])
         takes, gives = (signals, []) if name in WAITS | {"sem_acquire"} else ([], signals)
-        packets = name in PACKETS
-        yield Op(
-            op, takes, None, sources, targets, gives, reduces=name in REDUCES, packets=packets, ordered=not packets
-        )
+        packets, reduces = name in PACKETS, name in REDUCES
+        yield Op(op, takes, None, sources, targets, gives, reduces=reduces, packets=packets, ordered=not packets)
 
     def _areas(self, op: Node, name: str, remote: Remote) -> tuple[list[Area], list[Area]]:
         """What an operation reads and writes."""

@@ -75,7 +75,7 @@ class Value:
 
 
 class Op(Struct, frozen=True):
-    """A step of a thread block: it reads sources, reduces them to one where it `reduces`, writes targets, gives signals.
+    """A step of a thread block: it reads sources, reduces them to one where it `reduces`, writes targets, and signals.
 
     It waits until there is one of each signal that it `takes`, and takes that away, and until those from one number to
     another of what it `sees` were given. What it `receives` with what it takes comes behind its sources. `passes` says
