@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cache, partial
 from heapq import heapify, heappop, heappush
 from operator import attrgetter
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from msgspec import Struct, field
 
@@ -20,9 +20,6 @@ from simcore.system.streams import Chunks, Dataset, Request, Stream, StreamPhase
 from simcore.system.transport import Transport
 from simcore.timeline.events import EventBuffer, EventKind
 from simcore.workload.model import CollectiveKind
-
-if TYPE_CHECKING:
-    from simcore.system.meeting.ahead import Route
 
 CHUNK, COLLECTIVE = int(EventKind.CHUNK), int(EventKind.COLLECTIVE)
 Row = tuple[int, ...]
@@ -58,7 +55,7 @@ class Scheduler:
         *,
         priority: int | None = None,
         iteration: int = 0,
-        route: Route | None = None,
+        route: object = None,
     ) -> Dataset:
         """Send a collective on its way; the NPUs do so in some order, () = that of their ids."""
         chunks = self._phases(request.group).split(request, int(self.env.now), order)
