@@ -22,7 +22,7 @@ from simcore.system.chunks.scheduler import Scheduler
 from simcore.system.config import SystemConfig
 from simcore.system.groups import class_of
 from simcore.system.messages.point_to_point import Handovers
-from simcore.system.npus.npu import Cell, Known, Npu, Priorities, Program
+from simcore.system.npus.npu import PHASES, Cell, Known, Npu, Priorities, Program
 from simcore.system.streams import Request
 from simcore.system.transport import Transport
 from simcore.timeline.events import EventBuffer, PipelineRun, Timeline
@@ -34,7 +34,6 @@ from simcore.workload.model import CollectiveKind, Group, Phase, PhaseName, Work
 if TYPE_CHECKING:  # pipelines are imported where there are some
     from simcore.workload.loops.pipeline import Passage, Pipeline
 
-PHASES = list(PhaseName)
 Column = tuple[int, PhaseName, Phase, CollectiveKind, Group | Span]
 """A row's phase that has a collective, and what that spans."""
 

@@ -86,11 +86,11 @@ class PhaseMaker:
         if not request.lanes:
             return
         # A decomposed all-reduce all-reduces in the last dimension only, and nowhere where loads decide.
-        whole = not self._order.balances(request.kind)
+        last = 0 if self._order.balances(request.kind) else 1
         for lanes, size_bytes in self._order.chunks(request, self._chunks):
             visits = [(request.kind, lane) for lane in lanes]
             if request.kind == ALL_REDUCE and self._decompose:
-                inner = lanes[: len(lanes) - whole]
+                inner = lanes[: len(lanes) - last]
                 there, back = ([(kind, lane) for lane in inner] for kind in (REDUCE_SCATTER, ALL_GATHER))
                 visits = [*there, *visits[len(inner) :], *reversed(back)]
             yield self._phases(request, size_bytes, visits)
@@ -295,9 +295,10 @@ class Themis:
 
 
 class Precedence:
-    """The order in which NPUs leave phases, for NPUs that are all alike on a network without contention.
+    """Which NPU acts first of those that act in the same nanosecond: `Themis.begin` asks who issues a collective first.
 
-    `delay` times messages. Of `num_queues` queues of a dimension the second half goes round anticlockwise.
+    NPUs begin it in the order of their ids and leave a phase in the order in which its last messages came, one message
+    after the other from the first sender on. They are all alike, without contention. `delay` times messages. Of `num_queues` queues of a dimension the second half goes round anticlockwise.
     """
 
     def __init__(self, npus: int, plans: Plans, delay: Delay, num_queues: int):
