@@ -298,7 +298,8 @@ class Precedence:
     """Which NPU acts first of those that act in the same nanosecond: `Themis.begin` asks who issues a collective first.
 
     NPUs begin it in the order of their ids and leave a phase in the order in which its last messages came, one message
-    after the other from the first sender on. They are all alike, without contention. `delay` times messages. Of `num_queues` queues of a dimension the second half goes round anticlockwise.
+    after the other from the first sender on. They are all alike, without contention. `delay` times messages. Of
+    `num_queues` queues of a dimension the second half goes round anticlockwise.
     """
 
     def __init__(self, npus: int, plans: Plans, delay: Delay, num_queues: int):
