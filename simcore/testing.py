@@ -20,7 +20,7 @@ from simcore.network.topology.links import LinkGraph, figures
 from simcore.network.topology.model import Dimension, Topology
 from simcore.profiles import profiles
 from simcore.report.model import Report
-from simcore.system import config
+from simcore.system import collectives, config
 from simcore.system.collectives import PlanOptions, algorithms
 from simcore.system.config import SystemConfig
 from simcore.system.plans.flow import Claim, faults
@@ -77,7 +77,7 @@ def _check_runs(
     workload = Workload("MICRO", (Layer("alone", weight_grad=Phase(0, kind, size * share_bytes)),))
     taken = 0
     with algorithms.lend(algorithm) as name:
-        chosen = {**settings.implementations, kind: (config.Algorithm(name),)}
+        chosen = {**settings.implementations, kind: (collectives.Algorithm(name),)}
         for dim in PLACES:
             topology = Topology((Dimension(dim, size, 1e9, 500.0),))
             what = f"{kind} on a {dim} of {size} ranks"

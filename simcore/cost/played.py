@@ -25,8 +25,9 @@ from simcore.model.shape import Model
 from simcore.model.steps import Axis
 from simcore.network.topology.model import Dimension, Topology
 from simcore.profiles import profiles
+from simcore.system.collectives import NCCL, Algorithm
 from simcore.system.collectives.nccl import Fabric
-from simcore.system.config import NCCL, Algorithm, SystemConfig
+from simcore.system.config import SystemConfig
 from simcore.units import whole_ns
 from simcore.workload.model import CollectiveKind, Layer, Phase, Role, Workload
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from simcore.errors import DeadlockError
 from simcore.system.chunks.scheduler import Scheduler
+from simcore.system.groups import class_of
 from simcore.system.streams import Stream
-from simcore.system.transport import class_of
 from simcore.units import format_ranks
 
 SHOWN = 10

@@ -5,7 +5,7 @@ Classes are found by partition refinement.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from math import prod
 
@@ -24,7 +24,6 @@ from simcore.system.meeting.flights import Site
 from simcore.system.plans.maker import Costs, Plans
 from simcore.system.plans.plan import Plan, Symmetry
 from simcore.system.streams import Lane, StreamPhase
-from simcore.system.transport import class_of
 from simcore.workload.model import CollectiveKind
 
 SAMPLED_RANKS, LARGE_BYTES, MOST_MESSAGES = 256, 1 << 30, 1 << 22
@@ -70,29 +69,6 @@ def kinds_of(stragglers: Mapping[int, float], npus: int) -> Ints:
     factors = np.ones(npus)
     factors[list(stragglers)] = list(stragglers.values())
     return np.unique(factors, return_inverse=True)[1].astype(np.int64)
-
-
-class GroupNames:
-    """Names a group by the classes in it: groups of equal composition are the same group to a folded run."""
-
-    def __init__(self, ranks: Sequence[Sequence[int]]):
-        self._ranks = ranks
-        self._class_of = class_of(ranks)
-        self._known: dict[tuple[int, GroupDim], tuple[Hashable, Sequence[int]]] = {}
-        self._unfolded = len(ranks) == len(self._class_of)
-
-    def of(self, npu_class: int, dim: GroupDim) -> tuple[Hashable, Sequence[int]]:
-        """The name of the group of a dimension that a class is in, and the classes in it."""
-        found = self._known.get((npu_class, dim))
-        if found is None:
-            members = dim.members(int(self._ranks[npu_class][0]))
-            colours = np.sort(self._class_of[members])
-            classes = colours[np.flatnonzero(np.diff(colours, prepend=-1))].tolist()
-            name = int(members[0]) if self._unfolded else tuple(colours.tolist())
-            found = ((dim, name), classes)
-            # In an unfolded run a group is the same for all in it: one list for all of them, not one for each.
-            self._known |= {(each, dim): found for each in (classes if self._unfolded else (npu_class,))}
-        return found
 
 
 class Ground:
@@ -156,23 +132,24 @@ class Traffic:
                     hops = {entry.hop for entry, _ in part.rounds}
                     if len(hops) * npus > MOST_MESSAGES:
                         return False
-                    times = np.stack([_times(lane.dim, npus, delay, part.peers(hop)) for hop in hops])
+                    times = np.stack([_times(lane.dim, npus, delay, part.peers(hop)) for hop in hops], axis=1)
                     waits = part.half and costs.received_ns(part.rounds[0][0].reduce_bytes)
                     as_large = len({entry.size_bytes for entry, _ in part.rounds}) == 1
                     if as_large and sends_at_once(part, costs) and not waits:
-                        times.sort(axis=0)
+                        times = np.take_along_axis(times, np.lexsort(times, axis=0)[None], axis=1)
                     if (times != times[..., :1]).any():
                         return False
         return True
 
 
-def _times(dim: GroupDim, npus: int, delay: Delay, peers: Ints) -> NDArray[np.complex128]:
-    """Times of what each NPU sends, and receives, in a round: of nothing and, as imaginary part, of much."""
+def _times(dim: GroupDim, npus: int, delay: Delay, peers: Ints) -> NDArray[np.float64]:
+    """Times of a round, [of messages of no size or of large ones, of what is sent or received, by NPU]."""
     ids, members = np.arange(npus), dim.members(0)
     firsts = ids[ids // dim.stride % dim.size == 0] if isinstance(dim, LogicalDim) else ids[:1]
     src, dst = ((firsts[:, None] + own).ravel() for own in (members, members[peers]))
-    found = np.empty((2, npus), np.complex128)
-    found[0, src] = found[1, dst] = delay(src, dst, 0) + 1j * delay(src, dst, LARGE_BYTES)
+    found = np.empty((2, 2, npus))
+    for own, size_bytes in zip(found, (0, LARGE_BYTES), strict=True):
+        own[0, src] = own[1, dst] = delay(src, dst, size_bytes)
     return found
 
 

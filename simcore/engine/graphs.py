@@ -17,11 +17,12 @@ from simcore.engine.folding import kinds_of
 from simcore.engine.setup import Scene, Setup, joined
 from simcore.errors import InputError, Location, Problem, Problems
 from simcore.network.instant import TimersOfNpus
+from simcore.network.topology.model import Topology
 from simcore.noise import Noise
 from simcore.profiles import GraphRules, Profile
 from simcore.system.chunks.scheduler import Scheduler
-from simcore.system.collectives import ROOTED
-from simcore.system.config import NCCL, Algorithm, SystemConfig
+from simcore.system.collectives import NCCL, ROOTED, Algorithm
+from simcore.system.config import SystemConfig
 from simcore.system.groups import Communicator
 from simcore.system.memory.remote import RemoteMemory
 from simcore.system.messages.point_to_point import Mailbox
@@ -39,12 +40,13 @@ OVERLOOKED = "it looks for ready nodes when one finishes, and what made these re
 BARRIER_BYTES = 1  # of a message that says nothing but that it was sent
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GraphCase(Setup):
-    """A graph for every NPU, and the memory that they share."""
+    """A graph for every NPU, and the memory that they share; `told_apart`, those of one graph may fare differently."""
 
     graphs: GraphSet
     memory: RemoteMemory | None
+    told_apart: bool
 
     @classmethod
     def of(cls, graphs: GraphSet, memory: RemoteMemory | None, setup: Setup) -> GraphCase:
@@ -53,8 +55,15 @@ class GraphCase(Setup):
             check_nodes(graph, setup.profile, setup.system)
         used = {KINDS[code] for graph in graphs.graphs for code in np.unique(graph.collective).tolist() if code >= 0}
         lanes = {kind: lanes for kind, lanes in setup.placement.lanes.items() if kind in used}
-        placement = replace(setup.placement, lanes=lanes)
-        return cls(setup.topology, setup.system, setup.profile, setup.settings, placement, graphs, memory)
+        names = sorted({name for graph in graphs.graphs for name in graph.group_names})
+        shares_memory = memory is not None and memory.npus_per_node != 0
+        told_apart = shares_memory or _tells_apart(graphs, setup)
+        return cls(
+            setup.topology, setup.system, setup.profile, setup.settings, replace(setup.placement, lanes=lanes),
+            names=names, collectives_only=len(graphs.graphs) == 1 and not told_apart,
+            uneven=_uneven(graphs, setup.topology), in_turn=shares_memory and not setup.profile.gang,
+            graphs=graphs, memory=memory, told_apart=told_apart,
+        )  # fmt: skip
 
     def kinds(self) -> NDArray[np.int64] | None:
         """As `LoopCase.kinds`: graphs and stragglers differ; None where nobody can stand for another.
@@ -65,7 +74,7 @@ class GraphCase(Setup):
         collectives = np.concatenate([graph.collective for graph in self.graphs.graphs])
         rooted = [KINDS.index(kind) for kind in ROOTED if kind in self.placement.lanes]
         has_roots = bool(np.isin(collectives, rooted).any()) and not self.system.replay_only
-        if has_roots or _tells_apart(self):
+        if has_roots or self.told_apart:
             return None
         stragglers = kinds_of(self.settings.stragglers, self.topology.npus)
         found: NDArray[np.int64] = self.graphs.graph_of_rank.astype(np.int64) * (stragglers.max() + 1) + stragglers
@@ -75,40 +84,20 @@ class GraphCase(Setup):
         """The NPUs of a run."""
         return _GraphPlayers(self, scene)
 
-    @property
-    def names(self) -> Sequence[str]:
-        """As `Setup.names`."""
-        return sorted({name for graph in self.graphs.graphs for name in graph.group_names})
 
-    @property
-    def collectives_only(self) -> bool:
-        """As `Setup.collectives_only`."""
-        return len(self.graphs.graphs) == 1 and not _tells_apart(self)
-
-    @property
-    def uneven(self) -> bool:
-        """As `Setup.uneven`: not all members of a group have collectives of the same sizes."""
-        sent = [_sent(graph) for graph in self.graphs.graphs] if len(self.graphs.graphs) > 1 else []
-        if all(own == sent[0] for own in sent):
-            return False
-        found: dict[tuple[str, tuple[int, ...]], bytes] = {}
-        for rank, graph in enumerate(self.graphs.graph_of_rank.tolist()):
-            for (name, dims), sizes in sent[graph].items():
-                at = zip(self.topology.dims, self.topology.strides, strict=True)
-                outside = (rank // stride % dim.npus for index, (dim, stride) in enumerate(at) if not dims >> index & 1)
-                if found.setdefault((name, (dims, *outside)), sizes) != sizes:
-                    return True
+def _uneven(graphs: GraphSet, topology: Topology) -> bool:
+    """Whether not all members of a group have collectives of the same sizes."""
+    sent = [_sent(graph) for graph in graphs.graphs] if len(graphs.graphs) > 1 else []
+    if all(own == sent[0] for own in sent):
         return False
-
-    @property
-    def in_turn(self) -> bool:
-        """As `Setup.in_turn`."""
-        return not self.profile.gang and self.shares_memory
-
-    @property
-    def shares_memory(self) -> bool:
-        """Whether NPUs wait for each other's loads and stores."""
-        return self.memory is not None and self.memory.npus_per_node != 0
+    found: dict[tuple[str, tuple[int, ...]], bytes] = {}
+    for rank, graph in enumerate(graphs.graph_of_rank.tolist()):
+        for (name, dims), sizes in sent[graph].items():
+            at = zip(topology.dims, topology.strides, strict=True)
+            outside = (rank // stride % dim.npus for index, (dim, stride) in enumerate(at) if not dims >> index & 1)
+            if found.setdefault((name, (dims, *outside)), sizes) != sizes:
+                return True
+    return False
 
 
 def _sent(graph: Graph) -> dict[tuple[str, int], bytes]:
@@ -123,14 +112,13 @@ def _sent(graph: Graph) -> dict[tuple[str, int], bytes]:
     return {(graph.group_names[int(own[0, 0])], int(own[1, 0])): own[2:].tobytes() for own in parts}
 
 
-def _tells_apart(case: GraphCase) -> bool:
-    """Whether NPUs with the same graph may still fare differently."""
-    kinds = np.concatenate([graph.kind for graph in case.graphs.graphs])
+def _tells_apart(graphs: GraphSet, setup: Setup) -> bool:
+    """Whether NPUs with the same graph may still fare differently, if they share no memory."""
+    kinds = np.concatenate([graph.kind for graph in graphs.graphs])
     messages = np.isin(kinds, [NodeKind.SEND, NodeKind.RECV]).any()
-    custom = case.system.custom or case.system.custom_nodes
-    names = {name for graph in case.graphs.graphs for name in graph.group_names} & case.graphs.groups.keys()
-    groups = any(len(case.graphs.groups[name]) < case.topology.npus for name in names)
-    return case.shares_memory or bool(messages) or bool(custom) or groups
+    names = {name for graph in graphs.graphs for name in graph.group_names} & graphs.groups.keys()
+    groups = any(len(graphs.groups[name]) < setup.topology.npus for name in names)
+    return bool(messages or setup.system.custom or setup.system.custom_nodes) or groups
 
 
 class _GraphPlayers:

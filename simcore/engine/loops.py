@@ -17,14 +17,14 @@ from simcore.engine.setup import Placement, Scene, Setup
 from simcore.errors import InputError
 from simcore.network.topology.model import Topology
 from simcore.profiles import Profile
-from simcore.system.chunks.inter_dimension import THEMIS
-from simcore.system.chunks.scheduler import Scheduler, in_trees
+from simcore.system.chunks.cut import THEMIS, Precedence, in_trees
+from simcore.system.chunks.scheduler import Scheduler
 from simcore.system.config import SystemConfig
+from simcore.system.groups import class_of
 from simcore.system.messages.point_to_point import Handovers
-from simcore.system.npus.npu import Cell, Known, Npu, Priorities, Program
-from simcore.system.precedence import Precedence
+from simcore.system.npus.npu import PHASES, Cell, Known, Npu, Priorities, Program
 from simcore.system.streams import Request
-from simcore.system.transport import Transport, class_of
+from simcore.system.transport import Transport
 from simcore.timeline.events import EventBuffer, PipelineRun, Timeline
 from simcore.units import format_ranks
 from simcore.workload.loops import Order, Ref, Span, Step, loops
@@ -34,12 +34,11 @@ from simcore.workload.model import CollectiveKind, Group, Phase, PhaseName, Work
 if TYPE_CHECKING:  # pipelines are imported where there are some
     from simcore.workload.loops.pipeline import Passage, Pipeline
 
-PHASES = list(PhaseName)
 Column = tuple[int, PhaseName, Phase, CollectiveKind, Group | Span]
 """A row's phase that has a collective, and what that spans."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoopCase(Setup):
     """A text workload, and its pipeline where it has one."""
 
@@ -56,12 +55,11 @@ class LoopCase(Setup):
         pipeline = _pipeline(workload, setup.profile, setup.settings)
         if pipeline:
             _check_stages(workload, setup.topology, placement)
-        return cls(setup.topology, setup.system, setup.profile, setup.settings, placement, workload, columns, pipeline)
-
-    @property
-    def stages(self) -> int:
-        """As `Setup.stages`."""
-        return self.pipeline.schedule.stages if self.pipeline else 1
+        stages = pipeline.schedule.stages if pipeline else 1
+        return cls(
+            setup.topology, setup.system, setup.profile, setup.settings, placement, stages,
+            workload=workload, columns=columns, pipeline=pipeline,
+        )  # fmt: skip
 
     def kinds(self) -> NDArray[np.int64]:
         """A number for what every NPU does, equal where it is the same: stragglers and stages differ."""

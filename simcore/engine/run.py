@@ -7,7 +7,6 @@ from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from simcore.engine.deadlock import deadlock
-from simcore.engine.folding import GroupNames
 from simcore.engine.loops import LoopCase
 from simcore.engine.settings import Settings
 from simcore.engine.setup import Scene, Setup, prepare
@@ -19,12 +18,11 @@ from simcore.network.topology.links import rates_bytes_per_s
 from simcore.network.topology.model import Topology
 from simcore.profiles import Profile
 from simcore.progress import meter
-from simcore.system.chunks.gates import GANG_ORDERS, Gang, Gate, LocalGate, Owner
-from simcore.system.chunks.inter_dimension import DimensionOrder
-from simcore.system.chunks.queues import INSERTION
-from simcore.system.chunks.scheduler import PhaseMaker, Scheduler
+from simcore.system.chunks.cut import DimensionOrder, PhaseMaker
+from simcore.system.chunks.scheduler import GANG_ORDERS, INSERTION, Gang, Gate, LocalGate, Owner, Scheduler
 from simcore.system.collectives import ROOTED
 from simcore.system.config import SystemConfig
+from simcore.system.groups import Groups
 from simcore.system.meeting.shared import Shared
 from simcore.system.meeting.whole import Wholes
 from simcore.system.memory.remote import RemoteMemory
@@ -115,9 +113,9 @@ def make_gates(
         message = f"profile {profile.name} has no {key} '{policy}'"
         raise InputError.at(system.at(key), message, expected=", ".join(GANG_ORDERS), found=policy)
     check = partial(_check_alike, ranks, setup)
-    gang = Gang(env, limit, GANG_ORDERS[policy], GroupNames(ranks).of, check)
+    gang = Gang(env, limit, GANG_ORDERS[policy], Groups(ranks).named, check)
     if isinstance(transport, Shared):
-        gang.wholes = Wholes(env, gang, transport)
+        gang.whole = Wholes(env, gang, transport).send
     return gang.gate
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
+from operator import mul
 
 from msgspec import Struct, structs
 
@@ -17,8 +19,8 @@ from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
 from simcore.network.topology.tours import TOURS
 from simcore.profiles import Profile
-from simcore.system.collectives import ROOTED
-from simcore.system.config import NCCL, Algorithm, SystemConfig
+from simcore.system.collectives import NCCL, ROOTED, Algorithm
+from simcore.system.config import SystemConfig
 from simcore.system.groups import Communicator, JointDim, LogicalDim, cut, logical_dims
 from simcore.system.streams import Lane
 from simcore.system.transport import Transport
@@ -50,38 +52,24 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """The inputs of a run beside its workload."""
+    """The inputs of a run beside its workload, and what is to be known of that.
+
+    So many `stages` of the machine run programs of their own. `names` are those of communicators. `collectives_only`:
+    there are no other messages than those of collectives along the dimensions. `uneven`: NPUs of a group may send a
+    collective in sizes of their own, as of experts. `in_turn`: NPUs share something beside links, and get it in the
+    order in which they ask for it.
+    """
 
     topology: Topology
     system: SystemConfig
     profile: Profile
     settings: Settings
     placement: Placement
-
-    @property
-    def stages(self) -> int:
-        """How many parts of the machine run programs of their own."""
-        return 1
-
-    @property
-    def names(self) -> Sequence[str]:
-        """Of the communicators of the workload."""
-        return ()
-
-    @property
-    def collectives_only(self) -> bool:
-        """Whether there are no other messages than those of collectives along the dimensions."""
-        return True
-
-    @property
-    def uneven(self) -> bool:
-        """Whether NPUs of a group may send a collective in sizes of their own, as of experts."""
-        return False
-
-    @property
-    def in_turn(self) -> bool:
-        """Whether NPUs share something beside links, and get it in the order in which they ask for it."""
-        return False
+    stages: int = 1
+    names: Sequence[str] = ()
+    collectives_only: bool = True
+    uneven: bool = False
+    in_turn: bool = False
 
 
 class Scene(Struct, frozen=True):
@@ -135,17 +123,14 @@ def place(
         expected, found = f"at most {model * data // split} of them", f"ep: {sizes.ep}"
         raise InputError.at(workload.location, "expert ranks reach over stages", expected=expected, found=found)
     ends["dp"] = model * data
-    inside: dict[str, int] = {}
-    for name, product in ends.items():
-        before = len(dims)
-        dims, inside[name] = _cut(workload, topology, dims, product)
-        for earlier, end in inside.items():
-            if earlier != name and end >= inside[name]:
-                inside[earlier] = end + len(dims) - before
+    for product in ends.values():
+        dims = _cut(workload, topology, dims, product)
+    npus_inside = [1, *accumulate((dim.size for dim in dims), mul)]
+    inside = {name: npus_inside.index(product) for name, product in ends.items()}
     return Placement(tuple(dims), _groups(len(dims), inside), _lanes(topology, dims, system, defaults))
 
 
-def _cut(workload: Workload, topology: Topology, dims: list[LogicalDim], product: int) -> tuple[list[LogicalDim], int]:
+def _cut(workload: Workload, topology: Topology, dims: list[LogicalDim], product: int) -> list[LogicalDim]:
     try:
         return cut(dims, product)
     except ValueError as error:

@@ -21,13 +21,13 @@ from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
 from simcore.network.topology.ports import PLAIN
 from simcore.system.alone.chain import Phases
-from simcore.system.config import NCCL
-from simcore.system.measured import Measured, in_equal_nodes
+from simcore.system.collectives import NCCL
+from simcore.system.groups import class_of
 from simcore.system.meeting.circuits import Switched
 from simcore.system.meeting.shared import Shared
 from simcore.system.messages.played import Played, SolvedOrPlayed
 from simcore.system.plans.maker import Costs
-from simcore.system.transport import Transport, class_of
+from simcore.system.transport import Measured, Transport, in_equal_nodes
 
 Ints = NDArray[np.int64]
 

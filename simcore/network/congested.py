@@ -19,14 +19,13 @@ import numpy as np
 
 from simcore.network.clock import whole_steps
 from simcore.network.faults import Outlook
-from simcore.network.instant import NORMAL, Entry, Environment, after, at_end_of_instant, on_arrival
-from simcore.network.times import Times
+from simcore.network.instant import ARRIVAL, NORMAL, Entry, Environment, after, at_end_of_instant
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
 from simcore.network.trees import Combination, Meeting, Reduction, branches, combine, multicast
 from simcore.timeline.events import LinkTable, QueueTable
-from simcore.timeline.link_use import OccupiedLinks
+from simcore.timeline.link_use import OccupiedLinks, Times
 from simcore.units import transfer_ns
 
 Deliver = Callable[[], None]
@@ -207,7 +206,7 @@ class CountedLinks(LinkNetwork):
         batch = self._deliveries.get(message.tail_ns)
         if batch is None:
             self._deliveries[message.tail_ns] = [message]
-            on_arrival(self.env, message.tail_ns - now_ns, self._deliver)
+            after(self.env, message.tail_ns - now_ns, self._deliver, ARRIVAL)
         else:
             batch.append(message)
 

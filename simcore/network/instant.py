@@ -14,6 +14,9 @@ import simpy
 from simcore.network.core import NEVER
 
 NORMAL, ARRIVAL, LOOK, DECISION, BEGINNING, TRANSMISSION = range(1, 7)  # 0 is what SimPy calls urgent
+"""In which order things of one time happen. Messages arrive behind what ranks do by themselves then: a credit of that
+time allows nothing yet. Who looks does so when all that arrives and ends in an instant has done so.
+"""
 
 Callback = Callable[[], object]
 Entry = tuple[Any, int, int, Callback]
@@ -104,19 +107,9 @@ TimersOfNpus = defaultdict[int, Timers]
 """The timers of every NPU, by its number."""
 
 
-def after(env: Environment, delay_ns: float, callback: Callback) -> None:
-    """Call back in `delay_ns`; callbacks of one time run in the order of these calls."""
-    heappush(env.calls, (env.now + delay_ns, NORMAL, next(env.numbers), callback))
-
-
-def on_arrival(env: Environment, delay_ns: int, callback: Callback) -> None:
-    """Call back in `delay_ns`, behind what ranks do by themselves then: a credit of that time allows nothing yet."""
-    heappush(env.calls, (env.now + delay_ns, ARRIVAL, next(env.numbers), callback))
-
-
-def on_look(env: Environment, callback: Callback) -> None:
-    """Call back in this instant, when all that arrives and ends in it has done so, before what is decided of it."""
-    heappush(env.calls, (env.now, LOOK, next(env.numbers), callback))
+def after(env: Environment, delay_ns: float, callback: Callback, priority: int = NORMAL) -> None:
+    """Call back in `delay_ns`; callbacks of one time and priority run in the order of these calls."""
+    heappush(env.calls, (env.now + delay_ns, priority, next(env.numbers), callback))
 
 
 def at_end_of_instant(
@@ -126,5 +119,4 @@ def at_end_of_instant(
 
     What `transmits` comes behind all decisions of the instant, which may have more to send, and what these let begin.
     """
-    priority = TRANSMISSION if transmits else BEGINNING if begins else DECISION
-    heappush(env.calls, (env.now + delay_ns, priority, next(env.numbers), callback))
+    after(env, delay_ns, callback, TRANSMISSION if transmits else BEGINNING if begins else DECISION)

@@ -17,8 +17,8 @@ from simcore.network.fair import FairShare
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Dimension, Topology
 from simcore.profiles.profile import Profile, profiles
-from simcore.system.collectives import EVERYBODY
-from simcore.system.config import Algorithm, SystemConfig
+from simcore.system.collectives import EVERYBODY, Algorithm
+from simcore.system.config import SystemConfig
 from simcore.system.groups import Delay
 from simcore.units import transfer_ns
 from simcore.workload.model import CollectiveKind

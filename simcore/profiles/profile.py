@@ -17,9 +17,9 @@ from simcore.network.topology.grid import coordinates
 from simcore.network.topology.kinds import FABRICS
 from simcore.network.topology.model import Dimension, Topology
 from simcore.registry import Registry
-from simcore.system.chunks.scheduler import QueueChoice
-from simcore.system.collectives import EVERYBODY, PlanOptions
-from simcore.system.config import Algorithm, SystemConfig
+from simcore.system.chunks.cut import QueueChoice
+from simcore.system.collectives import EVERYBODY, Algorithm, PlanOptions
+from simcore.system.config import SystemConfig
 from simcore.system.groups import Delay
 from simcore.workload.model import CollectiveKind, Graph, NodeKind
 

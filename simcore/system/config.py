@@ -14,16 +14,14 @@ from simcore import documents
 from simcore.documents import Node
 from simcore.errors import InputError, Location, Problem, Problems, closest
 from simcore.peers import refuse_foreign
-from simcore.system.chunks.queues import INSERTION
-from simcore.system.collectives import EVERYBODY, ROOTED, Traits, algorithms, traits_of
+from simcore.system.chunks.scheduler import INSERTION
+from simcore.system.collectives import EVERYBODY, NCCL, ROOTED, Algorithm, algorithms, traits_of
 from simcore.system.collectives.nccl import Fabric, read_fabric
 from simcore.system.memory.bus import BusCosts
 from simcore.system.plans import schedule
-from simcore.system.plans.schedule import Schedule
 from simcore.workload.model import CollectiveKind
 
 MOST_SPLITS = 4096  # every chunk is a collective of its own: more of them cost time and change nothing
-NCCL = "nccl"  # no plan: its times are measured
 # Algorithms on all NPUs as one dimension, in the order of their ids or of a tour of a plane (`network.topology.tours`).
 WHOLE_MACHINE = {
     "oneRing": ("ring", ""),
@@ -37,30 +35,6 @@ WHOLE_MACHINE = {
     "bidirectionalHamiltonianRing": ("bidirectionalRing", "hamiltonian"),
 }
 _NUMBERED = re.compile(r"(.*?)([1-9]\d*)")
-
-
-@dataclass(frozen=True, slots=True)
-class Algorithm:
-    """An algorithm of one dimension.
-
-    `window` limits direct's messages in flight (0 = all at once), and is the number of pieces of a chain or of what is
-    synthesised. `schedule` is a user's own plan.
-
-    `whole_machine` makes one logical dimension of all NPUs (ASTRA-sim's one* variants), in the order of a `tour` if one
-    is named; `location` is where a file chose it.
-    """
-
-    name: str
-    window: int = 0
-    whole_machine: bool = False
-    schedule: Schedule | None = None
-    tour: str = ""
-    location: Location | None = field(default=None, compare=False)
-
-    @property
-    def traits(self) -> Traits:
-        """What the algorithm says of itself."""
-        return traits_of(self.name)
 
 
 @dataclass(frozen=True, slots=True)

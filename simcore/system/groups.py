@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property
 from math import prod
 
@@ -107,12 +107,12 @@ def logical_dims(sizes: Sequence[int]) -> list[LogicalDim]:
     return dims
 
 
-def cut(dims: Sequence[LogicalDim], product: int) -> tuple[list[LogicalDim], int]:
-    """Split dimensions so that the first ones hold exactly `product` NPUs; the dimensions and how many are inside.
+def cut(dims: Sequence[LogicalDim], product: int) -> list[LogicalDim]:
+    """Split dimensions so that the first ones hold exactly `product` NPUs.
 
     ValueError when the product does not divide the dimension it ends in.
     """
-    made, inside = list(dims), 0
+    made = list(dims)
     for position, dim in enumerate(dims):
         if product <= 1:
             break
@@ -124,17 +124,29 @@ def cut(dims: Sequence[LogicalDim], product: int) -> tuple[list[LogicalDim], int
             product = 1
         else:
             raise ValueError(f"{product} does not divide the {dim.size} NPUs of dimension {dim.index}")
-        inside = position + 1
     if product > 1:
         raise ValueError(f"there are {product} times too few NPUs")
-    return made, inside
+    return made
+
+
+def class_of(ranks: Sequence[Sequence[int]]) -> NDArray[np.int64]:
+    """The class of every NPU."""
+    found = np.empty(sum(map(len, ranks)), dtype=np.int64)
+    for npu_class, members in enumerate(ranks):
+        own = slice(members.start, members.stop, members.step) if isinstance(members, range) else np.asarray(members)
+        found[own] = npu_class
+    return found
 
 
 class RankGroup:
-    """NPUs in ring order, with the time of messages between them."""
+    """NPUs in ring order, with the time of messages between them; the class of each, and the classes that `met` here.
 
-    def __init__(self, members: NDArray[np.int64], delay: Delay):
-        self.members, self._delay = members, delay
+    Whichever way members go round, which two need not agree on, a group has one name.
+    """
+
+    def __init__(self, members: NDArray[np.int64], delay: Delay, classes: Sequence[int] = (), name: Hashable = ()):
+        self.members, self._delay, self.classes, self.name = members, delay, classes, name
+        self.met = sorted(set(classes))
         self._known: dict[tuple[int, bool, int], NDArray[np.int64]] = {}
 
     def __len__(self) -> int:
@@ -157,3 +169,31 @@ class RankGroup:
     def ids(self) -> tuple[int, ...]:
         """The members as plain numbers."""
         return tuple(self.members.tolist())
+
+
+class Groups:
+    """The groups that classes of NPUs are in; `ranks[c]` are those of class c. In a folded run a class stands for
+    members of all groups that are made of the same classes: they are one group.
+    """
+
+    def __init__(self, ranks: Sequence[Sequence[int]], delay: Delay = lambda src, *_: np.zeros_like(src)):
+        self._ranks, self._delay, self._class_of = ranks, delay, class_of(ranks)
+        self._known: dict[tuple[int, GroupDim], RankGroup] = {}
+        self._unfolded = len(ranks) == len(self._class_of)
+
+    def of(self, npu_class: int, dim: GroupDim) -> RankGroup:
+        """The group of a dimension that a class is in."""
+        found = self._known.get((npu_class, dim))
+        if found is None:
+            members = dim.members(int(self._ranks[npu_class][0]))
+            classes: list[int] = self._class_of[members].tolist()
+            ends = (int(members.min()), int(members.max()))
+            found = RankGroup(members, self._delay, classes, ends if self._unfolded else tuple(sorted(classes)))
+            # In an unfolded run a group is the same for all in it.
+            self._known |= {(each, dim): found for each in (found.met if self._unfolded else (npu_class,))}
+        return found
+
+    def named(self, npu_class: int, dim: GroupDim) -> tuple[Hashable, Sequence[int]]:
+        """The name of that group as one of this dimension, and the classes in it."""
+        group = self.of(npu_class, dim)
+        return (dim, group.name), group.met

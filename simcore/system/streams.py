@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from simcore.network.instant import Environment
-from simcore.system.config import Algorithm
+from simcore.system.collectives import Algorithm
 from simcore.system.groups import GroupDim
 from simcore.workload.model import CollectiveKind
-
-if TYPE_CHECKING:
-    from simcore.system.meeting.ahead import Rejoin, Route
 
 IDLE = -1
 Turns = tuple[int, ...]
@@ -85,13 +81,13 @@ class Dataset:
     `chunks` are the phases of each, numbered from `first` on in their group, those of higher `priority` (that of the
     request, where none is given) go first; `iteration` is for the timeline. `then` is called at once, before anything
     else of that instant. `order` is the one in which NPUs saw the last chunk arrive, where that matters. `through` is
-    told of chunks that are through a phase. `route` says what its NPU does next, where that may be told ahead; who
-    waited while it was goes on where `rejoin` says.
+    told of chunks that are through a phase. `route` says what its NPU does next, where that may be told ahead: a
+    `npus.npu.Route`.
     """
 
     __slots__ = (
-        "_streams", "chunks", "done", "first", "issue_ns", "iteration", "order", "priority", "rejoin", "request",
-        "route", "then", "through",
+        "_streams", "chunks", "done", "first", "issue_ns", "iteration", "order", "priority", "request", "route",
+        "then", "through",
     )  # fmt: skip
 
     through: Callable[[Stream], None]
@@ -109,8 +105,7 @@ class Dataset:
         self.priority, self.iteration = request.priority if priority is None else priority, iteration
         self.done = env.event()
         self.then: Callable[[], object] | None = None
-        self.route: Route | None = None
-        self.rejoin: Rejoin | None = None
+        self.route: object = None
         self.order: Turns = ()
         self._streams: dict[tuple[str, int], Stream] | None = None
 

@@ -1,4 +1,4 @@
-"""Who says when an NPU leaves a phase, and the one that solves phases at their last arrival.
+"""Who says when an NPU leaves a phase, and those that work it out, or look it up, at the last arrival.
 
 Nothing leaves a collective before everybody is in it: without contention nothing has to be stepped.
 """
@@ -6,18 +6,23 @@ Nothing leaves a collective before everybody is in it: without contention nothin
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import chain, combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simcore.network.instant import Environment, Timers, TimersOfNpus, after
 from simcore.system.alone.solver import solve
-from simcore.system.groups import Delay, GroupDim, RankGroup
+from simcore.system.collectives.nccl import Choice, Fabric, choose, point_to_point_s
+from simcore.system.groups import Delay, Groups, LogicalDim, RankGroup
 from simcore.system.plans.maker import Costs, Plans, uneven
 from simcore.system.streams import Stream, StreamPhase
 from simcore.timeline.events import CircuitRun, LinkTable
+from simcore.units import format_bytes, whole_ns
+from simcore.workload.model import CollectiveKind
 
 Done = Callable[[Stream], None]
 
@@ -89,18 +94,17 @@ class Solved(Transport):
     ):
         super().__init__(env, ranks, costs)
         self._delay, self._barrier = delay, barrier
-        self._class_of = class_of(ranks)
-        self._meetings: dict[tuple[object, ...], Meeting] = {}
-        self._groups: dict[tuple[GroupDim, int], Group] = {}
+        self._groups, self._meetings = Groups(ranks, delay), dict[tuple[object, ...], Meeting]()
+        self._lockstep: dict[tuple[RankGroup, StreamPhase], NDArray[np.int64]] = {}
 
     def start(self, streams: Mapping[int, Stream], done: Done) -> None:
         """Note arrivals; the last one settles the phase for all."""
         for npu_class, stream in streams.items():
-            group = self._group(stream.phase.lane.dim, self._ranks[npu_class][0])
+            group = self._groups.of(npu_class, stream.phase.lane.dim)
             key = (stream.key, stream.at, 0 if self._barrier else group.name)
             meeting = self._meetings.setdefault(key, {})
             meeting[npu_class] = (self._env.now, stream, done)
-            if len(meeting) == (len(self._ranks) if self._barrier else group.parties):
+            if len(meeting) == (len(self._ranks) if self._barrier else len(group.met)):
                 del self._meetings[key]
                 self._settle(meeting, stream.phase)
 
@@ -114,24 +118,16 @@ class Solved(Transport):
         leave: Exits = {}
         for npu_class in meeting:
             if npu_class not in leave:
-                leave |= self._exits(self._group(phase.lane.dim, self._ranks[npu_class][0]), meeting, phase)
+                leave |= self._exits(self._groups.of(npu_class, phase.lane.dim), meeting, phase)
         if self._barrier:
             leave = dict.fromkeys(leave, max(leave.values()))
         for npu_class, (_, stream, done) in meeting.items():
             if npu_class in leave:
                 after(self._env, max(leave[npu_class] - self._env.now, 0), partial(done, stream))
 
-    def _exits(self, group: Group, meeting: Meeting, phase: StreamPhase) -> Exits:
+    def _exits(self, group: RankGroup, meeting: Meeting, phase: StreamPhase) -> Exits:
         """When each class of a group leaves."""
-        arrivals = np.array([meeting[npu_class][0] for npu_class in group.classes])
-        if (arrivals == arrivals[0]).all():
-            if phase not in group.lockstep:
-                group.lockstep[phase] = self._solve(group, np.zeros(len(group), np.int64), phase)
-            lockstep = group.lockstep[phase]
-            # Fractions are added up from the beginning: a sum of floats depends on the order.
-            exits = arrivals + lockstep if lockstep.dtype == np.int64 else self._solve(group, arrivals, phase)
-        else:
-            exits = self._solve(group, arrivals, phase)
+        exits = self._times(group, np.array([meeting[npu_class][0] for npu_class in group.classes]), phase)
         leave: Exits = {}
         for npu_class, exit_ns in zip(group.classes, exits.tolist(), strict=True):
             if leave.setdefault(npu_class, exit_ns) != exit_ns:
@@ -140,39 +136,76 @@ class Solved(Transport):
                 leave[npu_class] = max(leave[npu_class], exit_ns)
         return leave
 
+    def _times(self, group: RankGroup, arrivals: NDArray[np.int64], phase: StreamPhase) -> NDArray[np.int64]:
+        """When each member leaves; those who come together do so as ever."""
+        if (arrivals == arrivals[0]).all():
+            if (group, phase) not in self._lockstep:
+                self._lockstep[group, phase] = self._solve(group, np.zeros(len(group), np.int64), phase)
+            lockstep = self._lockstep[group, phase]
+            if lockstep.dtype == np.int64:  # fractions are added up from the beginning: a sum depends on the order
+                return arrivals + lockstep
+        return self._solve(group, arrivals, phase)
+
     def _solve(self, group: RankGroup, arrivals: NDArray[np.int64], phase: StreamPhase) -> NDArray[np.int64]:
         plan = self.plans.of(phase, group.ids[0])
         return solve(plan, group, arrivals, self._costs.of(phase.lane.dim))
 
-    def _group(self, dim: GroupDim, npu: int) -> Group:
-        known = self._groups.get((dim, npu))
-        if known is not None:
-            return known
-        members = dim.members(npu)
-        first = (dim, int(members[0]))
-        if first not in self._groups:
-            classes = self._class_of[members]
-            # Whichever way members go round, which two need not agree on, a group has one name. In a folded run groups
-            # of equal classes are one: a class stands for members of all of them.
-            unfolded = len(self._ranks) == len(self._class_of)
-            name = (int(members.min()), int(members.max())) if unfolded else tuple(np.sort(classes).tolist())
-            self._groups[first] = Group(members, self._delay, classes.tolist(), name)
-        return self._groups.setdefault((dim, npu), self._groups[first])
+
+# Sizes are what one rank has; the measured curves' are those of all ranks together.
+_OF_ONE_RANK = {CollectiveKind.ALL_GATHER, CollectiveKind.GATHER}
 
 
-class Group(RankGroup):
-    """A group with the classes of its members, and the times of phases that they enter together."""
+class Measured(Solved):
+    """Transport with `collectives: nccl`: a phase ends everywhere as long after its last arrival as `choose` says.
 
-    def __init__(self, members: NDArray[np.int64], delay: Delay, classes: Sequence[int], name: Hashable):
-        super().__init__(members, delay)
-        self.classes, self.name, self.parties = classes, name, len(set(classes))
-        self.lockstep: dict[StreamPhase, NDArray[np.int64]] = {}
+    A node holds `fabric.node_ranks` consecutive NPUs. Collectives of different groups do not meet.
+    """
+
+    def __init__(self, env: Environment, ranks: Sequence[Sequence[int]], fabric: Fabric, costs: Costs):
+        super().__init__(env, ranks, _measured_delay(fabric), costs)
+        self._fabric = fabric
+        self._chosen: dict[StreamPhase, Choice] = {}
+        self._used: dict[tuple[str, int, int, str], list[int]] = defaultdict(list)
+
+    def bytes_sent(self, npu_class: int, phase: StreamPhase) -> int:
+        """What one NPU sends."""
+        return round(self._chosen[phase].wire_bytes)
+
+    def notes(self) -> list[str]:
+        """What was chosen, for which collectives and sizes."""
+        lines = []
+        for (kind, ranks, per_node, name), sizes in sorted(self._used.items()):
+            span = " to ".join(dict.fromkeys(map(format_bytes, sizes)))
+            lines.append(f"nccl on {self._fabric.name}: {kind} of {span} on {ranks} ranks, {per_node} a node: {name}")
+        return lines
+
+    def _solve(self, group: RankGroup, arrivals: NDArray[np.int64], phase: StreamPhase) -> NDArray[np.int64]:
+        per_node = int(np.unique(group.members // self._fabric.node_ranks, return_counts=True)[1].max())
+        total_bytes = phase.data_bytes * (len(group) if phase.kind in _OF_ONE_RANK else 1)
+        chosen = choose(phase.kind, total_bytes, len(group), per_node, self._fabric)
+        self._chosen[phase] = chosen
+        sizes = self._used[str(phase.kind), len(group), per_node, str(chosen)]
+        sizes[:] = [min([total_bytes, *sizes]), max([total_bytes, *sizes])]
+        return np.full_like(arrivals, arrivals.max() + whole_ns(chosen.seconds * 1e9))
 
 
-def class_of(ranks: Sequence[Sequence[int]]) -> NDArray[np.int64]:
-    """The class of every NPU."""
-    found = np.empty(sum(map(len, ranks)), dtype=np.int64)
-    for npu_class, members in enumerate(ranks):
-        own = slice(members.start, members.stop, members.step) if isinstance(members, range) else np.asarray(members)
-        found[own] = npu_class
-    return found
+def in_equal_nodes(dims: Sequence[LogicalDim], npus: int, node_ranks: int) -> bool:
+    """Whether groups of the same dimensions always have as many ranks in a node: one may stand for all then."""
+    ids, wide = np.arange(npus), [dim for dim in dims if dim.size > 1]
+    for together in chain.from_iterable(combinations(wide, count) for count in range(1, len(wide) + 1)):
+        first = ids - sum(ids // dim.stride % dim.size * dim.stride for dim in together)
+        shares = np.unique(first * npus + ids // node_ranks, return_counts=True)[1]  # of groups in nodes
+        if np.ptp(shares):
+            return False
+    return True
+
+
+def _measured_delay(fabric: Fabric) -> Delay:
+    """Of messages between two ranks."""
+
+    def times(src: NDArray[np.int64], dst: NDArray[np.int64], size_bytes: int) -> NDArray[np.int64]:
+        same = src // fabric.node_ranks == dst // fabric.node_ranks
+        near, far = (whole_ns(point_to_point_s(size_bytes, fabric, same_node=near) * 1e9) for near in (True, False))
+        return np.where(same, near, far)
+
+    return times

@@ -1,7 +1,8 @@
-"""When links were occupied: kept as phases were played, put together link by link when somebody asks."""
+"""When links were occupied: noted as a run goes on, put together link by link when somebody asks."""
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,6 +11,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
+MOST_TIMES = 10_000_000  # transfers over links; a run with more keeps none
 
 
 class OccupiedLinks(Struct, frozen=True, eq=False):
@@ -63,3 +65,43 @@ class LinkUse(Struct, frozen=True, eq=False):
         each = list(zip(uses, before, strict=True))
         parts = [replace(part, first=part.first + first) for use, first in each for part in use.parts]
         return cls(parts, np.concatenate([use.stands_for + first for use, first in each]))
+
+
+class Times:
+    """Rows of (link, begin, end), noted transfer by transfer."""
+
+    def __init__(self) -> None:
+        self._rows = array("q")
+
+    def add(self, link: int, start_ns: int, end_ns: int) -> None:
+        """A transfer occupies a link."""
+        if len(self._rows) <= 3 * MOST_TIMES:
+            self._rows.extend((link, start_ns, end_ns))
+
+    def extend(self, rows: Ints) -> None:
+        """More of them."""
+        room = MOST_TIMES + 1 - len(self)
+        self._rows.frombytes(rows[: max(room, 0)].tobytes())
+
+    def __len__(self) -> int:
+        return len(self._rows) // 3
+
+    def again(self, first: int, times: int, period_ns: int) -> None:
+        """All since the `first` come again and again, each time a period later."""
+        again(self._rows, first, times, (0, period_ns, period_ns), MOST_TIMES + 1)
+
+    def rows(self) -> Ints | None:
+        """All of them; None when there were too many."""
+        if len(self._rows) > 3 * MOST_TIMES:
+            return None
+        return np.array(self._rows, np.int64).reshape(-1, 3)
+
+
+def again(rows: array[int], first: int, times: int, step: tuple[int, int, int], most: int) -> None:
+    """Write rows of three numbers since the `first` again and again, each time by a step more; `most` rows in all."""
+    period = np.array(rows[3 * first :], np.int64).reshape(-1, 3)
+    room = most - len(rows) // 3
+    if len(period) and room > 0:
+        number = np.arange(1, min(times, -(-room // len(period))) + 1)
+        added = period + number[:, None, None] * np.array(step)
+        rows.frombytes(added.reshape(-1, 3)[:room].tobytes())

@@ -6,17 +6,16 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simcore.engine.folding import GroupNames
-from simcore.system.groups import JointDim, LogicalDim, logical_dims
-from simcore.system.measured import in_equal_nodes
+from simcore.system.groups import Groups, JointDim, LogicalDim, logical_dims
+from simcore.system.transport import in_equal_nodes
 
 
 def test_all_npus_of_a_group_share_one_list_of_its_members():
     """A list for each would be dense: 20,000 lists of 20,000 on a line of 20,000 that cannot be folded."""
-    names, line = GroupNames([[npu] for npu in range(100)]), LogicalDim(0, 50, 1)
-    found = [names.of(npu, line) for npu in range(100)]
+    groups, line = Groups([[npu] for npu in range(100)]), LogicalDim(0, 50, 1)
+    found = [groups.of(npu, line) for npu in range(100)]
     assert len({id(one) for one in found}) == 2
-    assert [one[1] for one in found] == [[*range(50)]] * 50 + [[*range(50, 100)]] * 50
+    assert [one.met for one in found] == [[*range(50)]] * 50 + [[*range(50, 100)]] * 50
 
 
 @given(st.lists(st.integers(2, 5), min_size=1, max_size=3), st.integers(1, 12))

@@ -13,8 +13,7 @@ from simcore.errors import InputError
 from simcore.generate.collectives import collective
 from simcore.network.topology.model import Dimension, Topology
 from simcore.profiles import profiles
-from simcore.system.chunks.inter_dimension import DimensionOrder
-from simcore.system.chunks.scheduler import PhaseMaker
+from simcore.system.chunks.cut import DimensionOrder, PhaseMaker
 from simcore.system.collectives import ROOTED, PlanOptions, algorithms
 from simcore.system.config import Algorithm, SystemConfig
 from simcore.system.groups import logical_dims

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simcore.engine.settings import Settings
-from simcore.network import windows
+from simcore.network import batch
 from simcore.network.congested import CutThrough
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Dimension, Fault, Topology
@@ -127,8 +127,8 @@ def test_a_phase_that_is_solved_ends_as_the_one_that_is_stepped(case, endpoint_n
     stepped = messages._stepped(shape, phase, [plan], [members], costs)
     one_by_one = replace(plan, rounds=tuple((entry, 1) for entry in plan.expanded))
     solved = [solve_alone(each, members, links, costs, lone=False) for each in (plan, one_by_one)]
-    for hops in (0, windows.HOPS_A_WINDOW):
-        with mock.patch.object(windows, "HOPS_A_WINDOW", hops):
+    for hops in (0, batch.HOPS_A_WINDOW):
+        with mock.patch.object(batch, "HOPS_A_WINDOW", hops):
             solved.append(all_at_once([plan], [members], links, costs, lone=False))
     for found in (*solved, columns._played(shape, [plan], [members], costs)):
         if found:
@@ -158,7 +158,7 @@ def test_messages_that_wait_in_a_circle_are_played_in_windows_as_they_are_one_by
     options = PlanOptions()
     plan = algorithms.get("direct")(kind, len(members[0]), size_bytes, options)
     costs = Costs(endpoint_ns, lambda size: reduction_ns * (size > 0), options)
-    with mock.patch.object(windows, "HOPS_A_WINDOW", 0):
+    with mock.patch.object(batch, "HOPS_A_WINDOW", 0):
         found = all_at_once([plan] * groups, members, links, costs, lone=False)
     phases = Phases(Layouts(timed=False), CutThrough, costs, plain=True)
     played = phases._played(Shape("all", links), [plan] * groups, members, costs)

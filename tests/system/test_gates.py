@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simcore.network.instant import Environment, after, at_end_of_instant
-from simcore.system.chunks.gates import GANG_ORDERS, Gang
+from simcore.system.chunks.scheduler import GANG_ORDERS, Gang
 
 WIDTH, HEIGHT = 3, 2  # classes in a plane: each has a row and a column, with a queue for either
 

@@ -11,7 +11,7 @@ from simcore.network.instant import Environment, Timers
 from simcore.network.topology.model import Dimension, Topology
 from simcore.system.collectives import PlanOptions, algorithms
 from simcore.system.config import Algorithm, SystemConfig
-from simcore.system.memory.bus import BusCosts, MemoryBus, Route, packet_sizes, routes
+from simcore.system.memory.bus import BusCosts, MemoryBus, Route, packets
 from simcore.workload.model import CollectiveKind
 from tests.runs import KINDS, Run, micro
 
@@ -73,10 +73,7 @@ def test_the_bus_reduces_the_packets_that_the_plan_reduces(algorithm, kind, leve
     size_bytes = data.draw(st.integers(100_000, 200_000))
     options = PlanOptions(window, alternate_reductions=True, late_reductions=True)
     plan = algorithms.get(algorithm)(kind, 1 << levels, size_bytes, options)
-    reduced = [
-        size if route.reduced else 0
-        for route, size in zip(routes(algorithm, kind, plan), packet_sizes(algorithm, kind, plan), strict=True)
-    ]
+    reduced = [size if route.reduced else 0 for route, size in packets(algorithm, kind, plan)]
     assert reduced == [0] * plan.window + [entry.reduce_bytes for entry in plan.expanded]
 
 

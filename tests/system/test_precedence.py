@@ -1,10 +1,10 @@
 """Who is first of NPUs that act in the same nanosecond, worked out by hand."""
 
+from simcore.system.chunks.cut import Precedence
 from simcore.system.collectives import PlanOptions
 from simcore.system.config import Algorithm
 from simcore.system.groups import LogicalDim
 from simcore.system.plans.maker import Costs, Plans
-from simcore.system.precedence import Precedence
 from simcore.system.streams import Lane, StreamPhase
 from simcore.workload.model import CollectiveKind
 

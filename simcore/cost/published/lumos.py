@@ -38,8 +38,9 @@ from simcore.replay.session import replay_traces
 from simcore.replay.whatif.transfers import Interconnect
 from simcore.report.model import Report
 from simcore.report.timelines.kineto import kineto_traces
+from simcore.system.collectives import NCCL, Algorithm
 from simcore.system.collectives.nccl import FABRICS
-from simcore.system.config import NCCL, Algorithm, SystemConfig
+from simcore.system.config import SystemConfig
 from simcore.timeline.breakdown import breakdown
 from simcore.workload.kineto_reader import read_kineto
 from simcore.workload.model import CollectiveKind

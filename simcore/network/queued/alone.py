@@ -17,12 +17,12 @@ from simcore.network.queued import core
 from simcore.network.queued.compiled import TO_COMPILE, Arrays, Lists, repaid
 from simcore.network.queued.network import Queued
 from simcore.network.queued.tables import NOBODY, Message, Port, Segment, Sender
-from simcore.network.times import again
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.ports import Ports
 from simcore.progress import meter
 from simcore.timeline.events import MOST_ROWS
+from simcore.timeline.link_use import again
 
 OF_SEGMENTS = (core.ACKNOWLEDGED, core.LOST)
 LEAST_SEGMENTS = 64  # of a message that is worth a look

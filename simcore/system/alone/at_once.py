@@ -11,11 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.memory import check_room
-from simcore.network.batch import Batch, solve_batch
+from simcore.network.batch import Batch, play_windows, solve_batch
 from simcore.network.core import NEVER
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
-from simcore.network.windows import play_windows
 from simcore.system.alone.solver import PhaseTimes, sends_at_once
 from simcore.system.plans.maker import Costs
 from simcore.system.plans.plan import Plan
@@ -87,7 +86,7 @@ class _Messages:
         return found or play_windows(links, routes, self._src, self._size, self._start_ns, self._round, self._arrived)
 
     def _arrived(self, messages: IntArray, times_ns: IntArray) -> tuple[IntArray, IntArray]:
-        """As `windows.Arrived`: a rank sends the other half as it is done with the first, once all of that is there."""
+        """As `batch.Arrived`: a rank sends the other half as it is done with the first, once all of that is there."""
         self._came_ns[messages] = times_ns
         ranks = self._receiver[messages[self._first[messages]]]
         np.subtract.at(self._missing, ranks, 1)

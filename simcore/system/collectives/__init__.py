@@ -1,9 +1,11 @@
 """Collective algorithms, by family: pure functions from (kind, ranks, bytes) to a plan."""
 
-from simcore.system.collectives import in_network, rounds, synthesised, trees  # noqa: F401 - each registers its algorithms
+from simcore.system.collectives import rounds, synthesised, trees  # noqa: F401 - each registers its algorithms
 from simcore.system.collectives.registry import (
     EVERYBODY,
+    NCCL,
     ROOTED,
+    Algorithm,
     PlanOptions,
     Traits,
     algorithms,
@@ -12,4 +14,7 @@ from simcore.system.collectives.registry import (
     traits_of,
 )
 
-__all__ = ["EVERYBODY", "ROOTED", "PlanOptions", "Traits", "algorithms", "collective", "native", "traits_of"]
+__all__ = [
+    "EVERYBODY", "NCCL", "ROOTED", "Algorithm", "PlanOptions", "Traits", "algorithms", "collective", "native",
+    "traits_of",
+]  # fmt: skip

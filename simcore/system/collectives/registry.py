@@ -1,20 +1,30 @@
-"""Where collective algorithms are registered, and the options they are made with."""
+"""Where collective algorithms are registered, the options they are made with, and those that a dimension takes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import wraps
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from simcore.errors import Location
 from simcore.registry import Registry
 from simcore.system.plans.plan import Plan
+from simcore.system.plans.schedule import Schedule
 from simcore.workload.model import CollectiveKind
 
-if TYPE_CHECKING:
-    from simcore.system.collectives.synthesised import Wire
+NCCL = "nccl"  # no plan: its times are measured
+
+
+class Wire(Struct, frozen=True):
+    """The way from rank `src` to rank `dst`: the links on it with their bytes per second, and its latency."""
+
+    src: int
+    dst: int
+    links: tuple[int, ...]
+    rates: tuple[float, ...]
+    latency_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,3 +115,27 @@ def collective(
 def native(name: str, *kinds: CollectiveKind, **traits: bool) -> Callable[[Maker], Maker]:
     """Register an algorithm that ASTRA-sim has not."""
     return collective(name, kinds, native=True, **traits)
+
+
+@dataclass(frozen=True, slots=True)
+class Algorithm:
+    """An algorithm of one dimension.
+
+    `window` limits direct's messages in flight (0 = all at once), and is the number of pieces of a chain or of what is
+    synthesised. `schedule` is a user's own plan.
+
+    `whole_machine` makes one logical dimension of all NPUs (ASTRA-sim's one* variants), in the order of a `tour` if one
+    is named; `location` is where a file chose it.
+    """
+
+    name: str
+    window: int = 0
+    whole_machine: bool = False
+    schedule: Schedule | None = None
+    tour: str = ""
+    location: Location | None = field(default=None, compare=False)
+
+    @property
+    def traits(self) -> Traits:
+        """What the algorithm says of itself."""
+        return traits_of(self.name)

@@ -12,14 +12,13 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
-from msgspec import Struct
 from numpy.typing import NDArray
 
 from simcore.network.clock import whole_latency
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
 from simcore.progress import meter
-from simcore.system.collectives.registry import PlanOptions, native
+from simcore.system.collectives.registry import PlanOptions, Wire, native
 from simcore.system.plans.plan import Plan, Transfer, backwards
 from simcore.units import transfer_ns
 from simcore.workload.model import CollectiveKind
@@ -63,16 +62,6 @@ def _everywhere(size: int) -> list[Wire]:
     """A link between any two, where nobody says what the network is."""
     pairs = [(src, dst) for src in range(size) for dst in range(size) if src != dst]
     return [Wire(src, dst, (link,), (1e9,), 0) for link, (src, dst) in enumerate(pairs)]
-
-
-class Wire(Struct, frozen=True):
-    """The way from rank `src` to rank `dst`: the links on it with their bytes per second, and its latency."""
-
-    src: int
-    dst: int
-    links: tuple[int, ...]
-    rates: tuple[float, ...]
-    latency_ns: int
 
 
 def wires(graph: LinkGraph, npus: IntArray) -> list[Wire]:

@@ -1,4 +1,7 @@
-"""Collectives over trees of ranks: broadcast and scatter go down one, reduce and gather up, an all-reduce both ways."""
+"""Collectives over trees of ranks: broadcast and scatter go down one, reduce and gather up, an all-reduce both ways.
+
+And over trees of links: switches reduce, and what one rank sends to all is copied on its way.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from simcore.system.collectives.registry import ROOTED, PlanOptions, collective, native
-from simcore.system.plans.plan import Plan, Transfer, backwards
+from simcore.system.plans.plan import Plan, Round, Switch, Transfer, backwards
 from simcore.workload.model import CollectiveKind
 
 MOST_TRANSFERS = 1 << 18
@@ -135,3 +138,30 @@ def tree(size: int, *, mirrored: bool) -> list[tuple[int, int]]:
     if mirrored:
         above, heights = [size - 1 - rank if rank >= 0 else -1 for rank in reversed(above)], heights[::-1]
     return list(zip(above, heights, strict=True))
+
+
+@native("inNetwork", CollectiveKind.ALL_REDUCE, in_network=True, in_switch=True)
+def in_network(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOptions) -> Plan:
+    """The switch reduces what all send up and sends the result down to all (SHARP, Graham et al. 2016).
+
+    2 link latencies + the switch's + S / bandwidth, for any n; needs a Switch dimension.
+    Every link carries S up and S down, where a ring's carry 2(n-1)/n S.
+    """
+    switch = Switch(options.switch_latency_ns, options.switch_bytes_per_s)
+    return Plan(size, ((Round(1, data_bytes), 1),), switch=switch)
+
+
+@native("multicast", CollectiveKind.ALL_GATHER, CollectiveKind.BROADCAST, in_network=True)
+def multicast(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOptions) -> Plan:
+    """What one rank sends to all goes over every link of a tree once: natively, on any links.
+
+    A broadcast is one message, an all-gather one of every rank, all at once.
+    Latency of the farthest rank + S / bandwidth for a broadcast. The tree is that of the routes from its root.
+    """
+    roots = [options.root] if kind == CollectiveKind.BROADCAST else range(size)
+    transfers = (
+        Transfer(0, root, (root + on) % size, (root if len(roots) > 1 else 0,), data_bytes)
+        for root in roots
+        for on in range(1, size)
+    )
+    return Plan(size, transfers=tuple(transfers), multicast=True)

@@ -6,115 +6,39 @@ those before it are over and what lies between is computed. `whole` begins, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct, field
 from numpy.typing import NDArray
 
-from simcore.system.streams import Chunks, Request
+from simcore.system.chunks.scheduler import Row, Span
+from simcore.system.meeting.flights import Taken
+from simcore.system.npus.npu import LAYER, Leg, Npu, Rejoin, Route
+from simcore.system.streams import Chunks, Dataset, Request
 from simcore.timeline.events import COLUMNS
-from simcore.workload.loops import Order, Ref, Step
 
-if TYPE_CHECKING:
-    from simcore.system.chunks.gates import Span
-    from simcore.system.meeting.flights import Taken
-    from simcore.system.meeting.whole import Course, Offsets
-    from simcore.system.npus.npu import Cell, Npu
-
-CLASS, START, END, LAYER, ITERATION = map(COLUMNS.index, ("npu_class", "start_ns", "end_ns", "layer", "iteration"))
-
-Row = tuple[int, ...]
+CLASS, START, END, ITERATION = map(COLUMNS.index, ("npu_class", "start_ns", "end_ns", "iteration"))
 
 
-class Rejoin(NamedTuple):
-    """Where an NPU goes on by itself: with a step of its cell, whose computation may be done.
+class Course(Struct, eq=False):
+    """What a collective does, in nanoseconds from its beginning.
 
-    Where it waits for a collective until then, that is `ref`; it computes until `busy_ns` in any case.
+    `spans` are beginnings and ends by class, chunk and phase. `begun` says which classes begin a phase of a chunk
+    together, by time, number of the chunk and phase; `exits` which have all their chunks when. Classes of one of
+    `kinds` have the same spans and send as much.
     """
 
-    step: int
-    computed: bool
-    ref: Ref | None = None
-    busy_ns: int = 0
+    spans: dict[int, list[list[Span]]]
+    begun: dict[tuple[int, int, int], list[int]]
+    exits: list[tuple[int, list[int]]]
+    taken: Taken
+    kinds: dict[int, int] = field(default_factory=dict)
 
 
-class Leg(Struct, eq=False):
-    """A collective of a cell that is sent in a step, and awaited before the step `then` (0: together with others).
-
-    `inside` is computed meanwhile, `after` behind it, up to `rejoin`: the next collective, or the end. `played` keeps
-    what NPUs did in it.
-    """
-
-    step: int
-    ref: Ref
-    order: Order
-    then: int = 0
-    rejoin: Rejoin | None = None
-    inside: list[Step] = field(default_factory=list)
-    after: list[Step] = field(default_factory=list)
-    played: dict[Hashable, _Played] = field(default_factory=dict)
-
-
-class Legs(Struct, frozen=True, eq=False):
-    """Collectives of a cell that follow each other, and the cell's rows."""
-
-    rows: NDArray[np.int64]
-    legs: list[Leg] = field(default_factory=list)
-
-
-class Route(NamedTuple):
-    """Where in its cell an NPU sends a collective: number `at` of some legs."""
-
-    npu: Npu
-    cell: Cell
-    legs: Legs
-    at: int
-
-
-def legs_of(cell: Cell, requests: Mapping[Ref, Request]) -> dict[int, tuple[Legs, int]]:
-    """Which of some legs each collective of a cell is, by the step that sends it."""
-    found: dict[int, tuple[Legs, int]] = {}
-    for first, end in _stretches(cell.steps, requests):
-        found |= _legs_of(cell, first, end, requests)
-    return found
-
-
-def _stretches(steps: Sequence[Step], requests: Mapping[Ref, Request]) -> Iterator[tuple[int, int]]:
-    """From which steps to which nothing is awaited but the collective that was sent last."""
-    first, sent = 0, None
-    for at, step in enumerate(steps):
-        awaited = ({step.before, step.after} - {sent, step.issue}) & requests.keys()
-        if awaited:
-            yield first, at
-            first = at + (step.after in awaited)
-        sent = step.issue if step.issue in requests else sent
-    yield first, len(steps)
-
-
-def _legs_of(cell: Cell, first: int, end: int, requests: Mapping[Ref, Request]) -> dict[int, tuple[Legs, int]]:
-    found: dict[int, tuple[Legs, int]] = {}
-    legs, last = Legs(cell.rows), None
-    for at, step in enumerate(cell.steps[first:end], first):
-        if last and step.before == last.ref:
-            last.then = last.then or at
-        if last:
-            (last.after if last.then else last.inside).append(step)
-        if step.issue and step.issue in requests:
-            if last:
-                last.rejoin = Rejoin(at, computed=True)
-            if (last and not last.then) or not requests[step.issue].lanes:
-                legs, last = Legs(cell.rows), None
-            if requests[step.issue].lanes:
-                found[at] = (legs, len(legs.legs))
-                last = Leg(at, step.issue, step.order)
-                legs.legs.append(last)
-        if last and (step.after == last.ref or (step.blocking and step.issue == last.ref)):
-            last.then = last.then or at + 1
-    if last:
-        last.rejoin = Rejoin(end, computed=False)
-    return found
+Offsets = tuple[int, ...]
+"""When each class sends a collective, in nanoseconds from the first."""
 
 
 class Timed(NamedTuple):
@@ -285,3 +209,34 @@ def _work_out(npu: Npu, timed: Timed, came_ns: int, spans: Sequence[Sequence[Spa
     over_ns = max(done_ns, busy_ns)
     then_ns = npu.computed(timed.leg.after, over_ns, rows.append)
     return _Played(np.array(rows, np.int64), cuts, (busy_ns, left_ns, over_ns, then_ns))
+
+
+def write_past(dataset: Dataset, route: Route, ahead: Ahead, last: int, zero_ns: int) -> None:
+    """Legs went by as was told, from that of `dataset` up to number `last`; they are counted from `zero_ns`."""
+    npu, first = route.npu, route.at - ahead.at
+    own = ahead.places[npu.npu_class]
+    leg, cuts, rows = ahead.legs[first], ahead.cuts[own], ahead.rows[own]
+    _, chunks, ended, after = cuts[first]
+    npu.write(rows[chunks:ended], route.cell, zero_ns)
+    issue_ns, done_ns = int(dataset.issue_ns), zero_ns + leg.left_ns[own] + leg.request.update_ns
+    busy_ns = issue_ns + leg.busy_ns[own] - leg.came_ns[own]
+    for row in npu.awaited(dataset.request, issue_ns, busy_ns, done_ns, dataset.iteration):
+        npu.scheduler.events.append(row)
+    npu.write(rows[after : cuts[last][0] if last < len(cuts) else None], route.cell, zero_ns)
+    between = ahead.legs[first + 1 : last]
+    npu.scheduler.count(dataset.request.group, sum(len(timed.chunks) for timed in between))
+    for timed in between:
+        npu.priorities.next(timed.leg.order)
+
+
+def send_again(dataset: Dataset, route: Route, ahead: Ahead, at: int, zero_ns: int) -> Dataset:
+    """A collective that was told ahead is under way from now on, in the place of the one that it was told with."""
+    write_past(dataset, route, ahead, at, zero_ns)
+    npu, timed = route.npu, ahead.legs[at]
+    own = ahead.places[npu.npu_class]
+    inside, chunks, *_ = ahead.cuts[own][at]
+    npu.write(ahead.rows[own][inside:chunks], route.cell, zero_ns)
+    ref = route.cell.steps[timed.leg.step].issue or timed.leg.ref
+    npu.rejoin = Rejoin(timed.leg.then, False, ref, zero_ns + timed.busy_ns[own])
+    issue_ns, priority = zero_ns + timed.came_ns[own], npu.priorities.next(timed.leg.order)
+    return npu.scheduler.replace(dataset, npu.program.requests[ref], timed.chunks, issue_ns, priority)

@@ -24,7 +24,7 @@ from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
 from simcore.system.alone.chain import Phases
 from simcore.system.alone.solver import PhaseTimes
-from simcore.system.groups import GroupDim
+from simcore.system.groups import GroupDim, class_of
 from simcore.system.meeting.flights import (
     LAST,
     Flight,
@@ -47,7 +47,7 @@ from simcore.system.messages.layouts import Layouts, Running, Shape
 from simcore.system.plans.maker import Costs, uneven
 from simcore.system.plans.plan import Plan
 from simcore.system.streams import Stream, StreamPhase, through
-from simcore.system.transport import Done, Transport, class_of
+from simcore.system.transport import Done, Transport
 from simcore.timeline.events import LinkTable, QueueTable
 from simcore.timeline.link_use import LinkUse, OccupiedLinks
 

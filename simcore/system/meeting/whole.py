@@ -14,10 +14,11 @@ from typing import NamedTuple
 from msgspec import Struct, field
 
 from simcore.network.instant import Environment, Timers, after, at_end_of_instant
-from simcore.system.chunks.gates import Gang, GangGate, Span
-from simcore.system.meeting.ahead import Ahead, Legs, Timed, tell
+from simcore.system.chunks.scheduler import Gang, GangGate, Span
+from simcore.system.meeting.ahead import Ahead, Course, Offsets, Timed, send_again, tell, write_past
 from simcore.system.meeting.flights import Taken
 from simcore.system.meeting.shared import Shared
+from simcore.system.npus.npu import Legs, Route
 from simcore.system.streams import Chunks, Dataset, Request, Stream
 
 MOST_KNOWN = 8
@@ -28,23 +29,6 @@ anew. Few come back; where none does, the bound keeps the list that is looked th
 """
 
 
-class Course(Struct, eq=False):
-    """What a collective does, in nanoseconds from its beginning.
-
-    `spans` are beginnings and ends by class, chunk and phase. `begun` says which classes begin a phase of a chunk
-    together, by time, number of the chunk and phase; `exits` which have all their chunks when. Classes of one of
-    `kinds` have the same spans and send as much.
-    """
-
-    spans: dict[int, list[list[Span]]]
-    begun: dict[tuple[int, int, int], list[int]]
-    exits: list[tuple[int, list[int]]]
-    taken: Taken
-    kinds: dict[int, int] = field(default_factory=dict)
-
-
-Offsets = tuple[int, ...]
-"""When each class sends a collective, in nanoseconds from the first."""
 _Kind = tuple[int, Chunks, Offsets | None]
 """What makes collectives do the same: the first class, the phases, and when classes send where that matters."""
 
@@ -94,7 +78,7 @@ class Wholes:
         self._of: dict[int, _Whole] = {}  # what a class is in
         self._ready: list[_Whole] = []
 
-    def send(self, npu_class: int, dataset: Dataset, *, idle: bool) -> None:
+    def send(self, npu_class: int, dataset: Dataset, idle: bool) -> None:
         """A class sends a collective, whose chunks wait here until it can begin; `idle`, it has no other."""
         before = self._of.pop(npu_class, None)
         if before:
@@ -231,7 +215,7 @@ class Wholes:
 
     def _look_ahead(self, whole: _Whole) -> _Ahead | None:
         """What all classes do from a collective on, where that is known."""
-        routes = [dataset.route for dataset in whole.there.values() if dataset.route]
+        routes = [route for dataset in whole.there.values() if isinstance(route := dataset.route, Route)]
         if len(routes) < len(whole.classes) or len({route[2:] for route in routes}) > 1:
             return None
         some, came_ns = routes[0], {each: whole.came[each] - whole.begin_ns for each in whole.classes}
@@ -293,8 +277,8 @@ class Wholes:
             else:
                 route, own = dataset.route, under_way.setdefault(at, {})
                 own[npu_class] = dataset
-                if route and at > ahead.first:
-                    own[npu_class] = route.npu.send_again(dataset, route, ahead.told, at, ahead.zero_ns)
+                if isinstance(route, Route) and at > ahead.first:
+                    own[npu_class] = send_again(dataset, route, ahead.told, at, ahead.zero_ns)
         for at, leg in enumerate(legs[ahead.first :], ahead.first):
             if at in under_way:
                 self._resume(whole, ahead, leg, under_way[at])
@@ -320,9 +304,9 @@ class Wholes:
     def _go_on_behind(self, dataset: Dataset, ahead: _Ahead, npu_class: int, at: int) -> None:
         """A class has a leg behind it, and goes on by itself when it has computed what follows."""
         told, route, leg = ahead.told, dataset.route, ahead.told.legs[at]
-        if route and leg.leg.rejoin:
+        if isinstance(route, Route) and leg.leg.rejoin:
             then_ns = ahead.zero_ns + leg.then_ns[told.places[npu_class]]
-            route.npu.tell(dataset, route, told, at + 1, ahead.zero_ns)
+            write_past(dataset, route, told, at + 1, ahead.zero_ns)
             route.npu.sends(route.cell.steps[leg.leg.rejoin.step] if leg.leg.rejoin.computed else None, then_ns)
             self._timers.after(then_ns - int(self._env.now), partial(route.npu.go_on, dataset, leg.leg.rejoin))
 
@@ -423,7 +407,7 @@ class _Rehearsal:
             self._gates[stream].enter(stream)
 
     def begin(self, streams: Mapping[int, Stream]) -> None:
-        """As `gates.Owner`."""
+        """As `scheduler.Owner`."""
         now_ns = int(self._env.now)
         for npu_class, stream in streams.items():
             self._begun.setdefault((now_ns, stream.key[1], stream.at), []).append(npu_class)
@@ -431,10 +415,10 @@ class _Rehearsal:
         self._transport.start(streams, self._through)
 
     def told(self, stream: Stream, spans: Sequence[Span], begin_ns: int) -> None:
-        """As `gates.Owner`; here nothing is told."""
+        """As `scheduler.Owner`; here nothing is told."""
 
     def arrived(self, dataset: Dataset, spans: Sequence[Sequence[Span]], begin_ns: int) -> None:
-        """As `gates.Owner`; here nothing is told."""
+        """As `scheduler.Owner`; here nothing is told."""
 
     def _through(self, stream: Stream) -> None:
         self._spans[stream].append((stream.begin_ns, int(self._env.now)))

@@ -11,18 +11,16 @@ from collections import deque
 from collections.abc import Callable
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from simcore.network.instant import Environment, Timers, TimersOfNpus
+from simcore.system.plans.automaton import Pay
+from simcore.system.plans.plan import Plan
+from simcore.system.streams import StreamPhase
 from simcore.workload.model import CollectiveKind
-
-if TYPE_CHECKING:
-    from simcore.system.plans.automaton import Pay
-    from simcore.system.plans.plan import Plan
-    from simcore.system.streams import StreamPhase
 
 Done = Callable[[], None]
 After = Callable[[int, Done], None]
@@ -184,30 +182,25 @@ class _End:
 Carry = Callable[[Route, int, Done], None]
 
 
-def routes(algorithm: str, kind: CollectiveKind, plan: Plan) -> list[Route]:
-    """Of all packets of a phase: `plan.window` are there from the start, every receive adds one.
+def packets(algorithm: str, kind: CollectiveKind, plan: Plan) -> list[tuple[Route, int]]:
+    """All packets of a phase and their bytes: `plan.window` are there from the start, every receive adds one.
 
     Packets come in batches: `plan.window` go to the memory, those after them to the NPU and, but for the last
-    `plan.window`, back. A reduce-scatter reduces them, an all-reduce those of every other batch.
+    `plan.window`, back. A reduce-scatter reduces them, an all-reduce those of every other batch. Those that no message
+    follows are as large as the message that would.
     """
-    window = plan.window
-    behind = {"direct": window, "halvingDoubling": plan.size.bit_length() - 2}.get(algorithm, plan.size - 1)
-    found = []
-    for number in range(window + plan.num_rounds):
-        batch, place = divmod(number, window + behind)
-        to_memory = place < window
-        reduces = kind == CollectiveKind.REDUCE_SCATTER or (kind == CollectiveKind.ALL_REDUCE and batch % 2 == 0)
-        found.append(Route(to_memory, reduces and not to_memory, not to_memory and place < behind))
-    return found
-
-
-def packet_sizes(algorithm: str, kind: CollectiveKind, plan: Plan) -> list[int]:
-    """Of all packets of a phase; those that no message follows are as large as the message that would."""
-    sizes = [entry.size_bytes for entry in plan.expanded]
+    window, sizes = plan.window, [entry.size_bytes for entry in plan.expanded]
     following = sizes[-1]
     if algorithm == "halvingDoubling":
         following = following // 2 if kind == CollectiveKind.REDUCE_SCATTER else following * 2
-    return sizes + [following] * plan.window
+    behind = {"direct": window, "halvingDoubling": plan.size.bit_length() - 2}.get(algorithm, plan.size - 1)
+    found = []
+    for number, size_bytes in enumerate(sizes + [following] * window):
+        batch, place = divmod(number, window + behind)
+        to_memory = place < window
+        reduces = kind == CollectiveKind.REDUCE_SCATTER or (kind == CollectiveKind.ALL_REDUCE and batch % 2 == 0)
+        found.append((Route(to_memory, reduces and not to_memory, not to_memory and place < behind), size_bytes))
+    return found
 
 
 class Packets:
@@ -224,10 +217,9 @@ class Packets:
         if plan.transfers:
             return _of_transfers(plan, carry)
         if phase not in self._known:
-            name, kind = phase.lane.algorithm.name, phase.kind
-            self._known[phase] = list(zip(routes(name, kind, plan), packet_sizes(name, kind, plan), strict=True))
-        packets = self._known[phase]
-        return lambda number, reduce_bytes, credit: carry(*packets[number], credit)
+            self._known[phase] = packets(phase.lane.algorithm.name, phase.kind, plan)
+        known = self._known[phase]
+        return lambda number, reduce_bytes, credit: carry(*known[number], credit)
 
     def _carry(self, npu: int, reduction_ns: Callable[[int], int], route: Route, size_bytes: int, credit: Done) -> None:
         if npu not in self._buses:

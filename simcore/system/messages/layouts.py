@@ -11,19 +11,7 @@ from msgspec import Struct, field
 
 from simcore.network.clock import occupied_ns, steps
 from simcore.network.compiled import Arrays, Known, installed, kept
-from simcore.network.core import (
-    AT_ONCE,
-    IN_TURN,
-    NEVER,
-    Columns,
-    Instance,
-    Layout,
-    Rank,
-    Round,
-    Slot,
-    State,
-    Transfer,
-)
+from simcore.network.core import AT_ONCE, IN_TURN, NEVER, Columns, Instance, Layout, Rank, Round, Slot, State, Transfer
 from simcore.network.lists import Lists
 from simcore.network.topology.fabric import IntArray, Routes
 from simcore.network.topology.links import LinkGraph

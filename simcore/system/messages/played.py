@@ -11,14 +11,14 @@ from simcore.network.congested import Network, TreeNetwork
 from simcore.network.congestion_free import CongestionFree
 from simcore.network.instant import Environment, after
 from simcore.network.trees import Reduction
-from simcore.system.groups import GroupDim
+from simcore.system.groups import GroupDim, RankGroup
 from simcore.system.memory.bus import Packets
 from simcore.system.messages.point_to_point import RENDEZVOUS_BYTES, Pairs
 from simcore.system.plans.automaton import RoundAutomaton, TransferAutomaton, at_endpoint, automata
 from simcore.system.plans.maker import Costs, uneven
 from simcore.system.plans.plan import Plan, Switch, Symmetry
 from simcore.system.streams import Stream, StreamPhase
-from simcore.system.transport import Done, Exits, Group, Meeting, Solved, Transport
+from simcore.system.transport import Done, Exits, Meeting, Solved, Transport
 from simcore.timeline.events import LinkTable
 
 LAST = ("~", 0)  # sorts behind the keys of chunks
@@ -250,12 +250,12 @@ class SolvedOrPlayed(Solved):
     Each of them may go round its own way, and those whose messages do not come stay in the phase for ever (ASTRA-sim).
     """
 
-    def _exits(self, group: Group, meeting: Meeting, phase: StreamPhase) -> Exits:
+    def _exits(self, group: RankGroup, meeting: Meeting, phase: StreamPhase) -> Exits:
         phases = {meeting[npu_class][1].phase for npu_class in group.classes}
         if len({(each.kind, each.lane, each.data_bytes, each.mirrored, each.root) for each in phases}) == 1:
             return super()._exits(group, meeting, phase)
         env, left = Environment(), dict[int, float]()
-        npus = [range(npu, npu + 1) for npu in range(len(self._class_of))]
+        npus = [range(npu, npu + 1) for npu in range(sum(map(len, self._ranks)))]
         played = Played(env, npus, CongestionFree(env, self._delay), self._costs, by_size=True)
         for npu, npu_class in zip(group.ids, group.classes, strict=True):
             arrival, stream, _ = meeting[npu_class]

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import cache, partial
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import simpy
 from msgspec import Struct
-from msgspec.structs import replace
 
 from simcore.network.instant import Environment, after
-from simcore.system.transport import class_of
+from simcore.system.groups import class_of
 from simcore.timeline.events import COMPUTE_STREAM, NO_LAYER, EventBuffer, EventKind
 
 if TYPE_CHECKING:  # pipelines are imported where there are some
@@ -70,17 +70,16 @@ class Mailbox:
 
     def __init__(self, env: Environment, carry: Carry, *, rendezvous: bool = False):
         self._carry, self._rendezvous = carry, rendezvous
-        self._sent: Counter[Mail] = Counter()
-        self._received: Counter[Mail] = Counter()
-        self._held: Counter[Mail] = Counter()  # until they are asked for, whatever their sizes
-        self._asked: Counter[Mail] = Counter()
-        self._unasked: dict[tuple[Mail, int], Mail] = {}
+        self._sent, self._received = (defaultdict[Mail, Iterator[int]](count) for _ in range(2))
+        # Of messages that are held until they are asked for: what asks says no size.
+        self._held, self._asked = (defaultdict[Hashable, Iterator[int]](count) for _ in range(2))
+        self._unasked: dict[Hashable, Mail] = {}
         behind = partial(after, env)
         self._receives, self._sends = Pairs(behind), Pairs(behind)  # until they are delivered, until they are asked for
 
     def send(self, mail: Mail, done: Done) -> tuple[Mail, int]:
         """Send now, or when the receiver has asked; gives what sender and receiver know the message by."""
-        key = _next(self._sent, mail)
+        key = mail, next(self._sent[mail])
 
         def deliver() -> None:
             done()
@@ -95,21 +94,22 @@ class Mailbox:
             del self._unasked[asked]
             self._carry(mail.src, mail.dst, mail.size_bytes, order, deliver)
 
-        asked = _next(self._held, _any(mail))
+        asked = order, next(self._held[order])
         self._unasked[asked] = mail
         self._sends.ready(asked, transmit)
         return key
 
     def receive(self, mail: Mail, done: Done) -> tuple[Mail, int]:
         """Wait for a message; gives what `send` gave for it."""
-        key = _next(self._received, mail)
+        key = mail, next(self._received[mail])
 
         def ask() -> None:
             self._receives.ready(key, done)
             self._sends.call(asked)
 
+        order = (mail.tag, mail.src, mail.dst, 0)
         if self._rendezvous:
-            asked = _next(self._asked, _any(mail))
+            asked = order, next(self._asked[order])
             self._carry(mail.dst, mail.src, RENDEZVOUS_BYTES, (mail.tag, mail.dst, mail.src, 1), ask)
         else:
             self._receives.ready(key, done)
@@ -119,17 +119,6 @@ class Mailbox:
         """Messages that one side waits for in vain, and whether it is the sender."""
         received = [(mail, False) for mail, _ in self._receives.waiting]
         return received + [(mail, True) for mail in self._unasked.values()]
-
-
-def _any(mail: Mail) -> Mail:
-    """A mail of any size: what a receiver asks with says no size."""
-    return replace(mail, size_bytes=RENDEZVOUS_BYTES)
-
-
-def _next(posted: Counter[Mail], mail: Mail) -> tuple[Mail, int]:
-    """A mail and how many of its kind one side has posted with it."""
-    posted[mail] += 1
-    return mail, posted[mail]
 
 
 class Handovers:

@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 import numpy as np
 import simpy
 
-from simcore.network.instant import Timers, after, on_look
+from simcore.network.instant import LOOK, Timers, after
 from simcore.system.chunks.scheduler import Scheduler
 from simcore.system.messages.point_to_point import Mail, Mailbox
 from simcore.system.streams import Request
@@ -212,7 +212,7 @@ class GraphNpu:
             self._look()
         elif not self._looks:
             self._looks = True
-            on_look(self.env, self._look)
+            after(self.env, 0, self._look, LOOK)
 
     def _look(self) -> None:
         self._looks = False

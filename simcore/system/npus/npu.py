@@ -6,29 +6,26 @@ An iteration of a training loop is a cell; a stage of a pipeline has many, with 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import simpy
-from msgspec import Struct
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from simcore.system.chunks.scheduler import Scheduler
-from simcore.system.meeting.ahead import LAYER, Ahead, Legs, Rejoin, Route, legs_of
 from simcore.system.messages.point_to_point import Handovers
 from simcore.system.streams import Dataset, Request, Turns
-from simcore.timeline.events import COMPUTE_STREAM, NO_LAYER, EventKind
+from simcore.timeline.events import COLUMNS, COMPUTE_STREAM, NO_LAYER, EventKind
 from simcore.workload.loops import Order, Ref, Step
 from simcore.workload.model import PhaseName
 
 if TYPE_CHECKING:  # pipelines are imported where there are some
     from simcore.workload.loops.pipeline import Passage
 
-PHASES = list(PhaseName)
+PHASES, LAYER = list(PhaseName), COLUMNS.index("layer")
 HIGHEST_PRIORITY = 100_000_000
 FIRST_TAIL = Ref(PhaseName.WEIGHT_GRAD, 0)
-Known = dict[Hashable, dict[int, tuple[Legs, int]]]
-"""Which legs begin in which steps of cells, by their content."""
 
 
 class Priorities:
@@ -82,6 +79,99 @@ class Program(Struct, frozen=True):
     first_layer_tail_only: bool = False
 
 
+class Rejoin(NamedTuple):
+    """Where an NPU goes on by itself: with a step of its cell, whose computation may be done.
+
+    Where it waits for a collective until then, that is `ref`; it computes until `busy_ns` in any case.
+    """
+
+    step: int
+    computed: bool
+    ref: Ref | None = None
+    busy_ns: int = 0
+
+
+class Leg(Struct, eq=False):
+    """A collective of a cell that is sent in a step, and awaited before the step `then` (0: together with others).
+
+    `inside` is computed meanwhile, `after` behind it, up to `rejoin`: the next collective, or the end. `played` keeps
+    what NPUs did in it.
+    """
+
+    step: int
+    ref: Ref
+    order: Order
+    then: int = 0
+    rejoin: Rejoin | None = None
+    inside: list[Step] = field(default_factory=list)
+    after: list[Step] = field(default_factory=list)
+    played: dict[Hashable, Any] = field(default_factory=dict)
+
+
+class Legs(Struct, frozen=True, eq=False):
+    """Collectives of a cell that follow each other, and the cell's rows."""
+
+    rows: NDArray[np.int64]
+    legs: list[Leg] = field(default_factory=list)
+
+
+class Route(NamedTuple):
+    """Where in its cell an NPU sends a collective: number `at` of some legs."""
+
+    npu: Npu
+    cell: Cell
+    legs: Legs
+    at: int
+
+
+def legs_of(cell: Cell, requests: Mapping[Ref, Request]) -> dict[int, tuple[Legs, int]]:
+    """Which of some legs each collective of a cell is, by the step that sends it."""
+    found: dict[int, tuple[Legs, int]] = {}
+    for first, end in _stretches(cell.steps, requests):
+        found |= _legs_of(cell, first, end, requests)
+    return found
+
+
+def _stretches(steps: Sequence[Step], requests: Mapping[Ref, Request]) -> Iterator[tuple[int, int]]:
+    """From which steps to which nothing is awaited but the collective that was sent last."""
+    first, sent = 0, None
+    for at, step in enumerate(steps):
+        awaited = ({step.before, step.after} - {sent, step.issue}) & requests.keys()
+        if awaited:
+            yield first, at
+            first = at + (step.after in awaited)
+        sent = step.issue if step.issue in requests else sent
+    yield first, len(steps)
+
+
+def _legs_of(cell: Cell, first: int, end: int, requests: Mapping[Ref, Request]) -> dict[int, tuple[Legs, int]]:
+    found: dict[int, tuple[Legs, int]] = {}
+    legs, last = Legs(cell.rows), None
+    for at, step in enumerate(cell.steps[first:end], first):
+        if last and step.before == last.ref:
+            last.then = last.then or at
+        if last:
+            (last.after if last.then else last.inside).append(step)
+        if step.issue and step.issue in requests:
+            if last:
+                last.rejoin = Rejoin(at, computed=True)
+            if (last and not last.then) or not requests[step.issue].lanes:
+                legs, last = Legs(cell.rows), None
+            if requests[step.issue].lanes:
+                found[at] = (legs, len(legs.legs))
+                last = Leg(at, step.issue, step.order)
+                legs.legs.append(last)
+        if last and (step.after == last.ref or (step.blocking and step.issue == last.ref)):
+            last.then = last.then or at + 1
+    if last:
+        last.rejoin = Rejoin(end, computed=False)
+    return found
+
+
+Known = dict[Hashable, dict[int, tuple[Legs, int]]]
+"""Which legs begin in which steps of cells, by their content."""
+
+
 class Npu:
     """State of one NPU class: what it has sent and not yet seen complete, and the cells that it has `played`.
 
@@ -98,12 +188,12 @@ class Npu:
         handovers: Handovers | None = None,
     ):
         self.env, self.npu_class, self._events = scheduler.env, scheduler.npu_class, scheduler.events
-        self.program, self.scheduler, self._priorities, self._legs = program, scheduler, priorities, legs
+        self.program, self.scheduler, self.priorities, self._legs = program, scheduler, priorities, legs
         self._handovers = handovers
         self._pending: dict[Ref, list[Dataset]] = {}
         self._order: Turns = ()
         self._route: Route | None = None
-        self._rejoin: Rejoin | None = None
+        self.rejoin: Rejoin | None = None
         self.iterations: list[tuple[int, int]] = []
         self.played: list[tuple[Cell, int, int]] = []  # each with its beginning and end
         self.iteration, self._at = 0, 0
@@ -173,8 +263,8 @@ class Npu:
                 yield from self._move_on(cell.steps[self._at - 1])
             self._route = Route(self, cell, *legs[self._at]) if self._at in legs else None
             yield from self._play(cell.steps[self._at], computed=computed)
-            self._at, computed = (self._rejoin.step, self._rejoin.computed) if self._rejoin else (self._at + 1, False)
-            self._rejoin = None
+            self._at, computed = (self.rejoin.step, self.rejoin.computed) if self.rejoin else (self._at + 1, False)
+            self.rejoin = None
         self._route = None
 
     def _move_on(self, step: Step) -> Generator[simpy.Event, object, None]:
@@ -195,7 +285,7 @@ class Npu:
         """A step, which may have been `computed` already; what was told ahead meanwhile says where to `rejoin`."""
         if step.before in self._pending:
             yield from self._wait(step.before)
-            if self._rejoin:
+            if self.rejoin:
                 return
         duration_ns = self._compute_ns(step) if step.computes and not computed else 0
         if duration_ns:
@@ -223,7 +313,7 @@ class Npu:
         request = self.program.requests.get(ref)
         if request is None:
             return
-        priority = self._priorities.next(order)
+        priority = self.priorities.next(order)
         if not request.lanes:
             self.scheduler.pass_over(request, self._order)
             return
@@ -240,11 +330,10 @@ class Npu:
             if not dataset.done.processed:
                 yield dataset.done
                 self._order = dataset.order
-            self._rejoin = dataset.rejoin
         self.waits_for = ""
         told: Ref | None = ref
-        if self._rejoin:  # the collective and the computation that were under way behind what was told ahead
-            told, start_ns = self._rejoin.ref, self._rejoin.busy_ns
+        if self.rejoin:  # the collective and the computation that were under way behind what was told ahead
+            told, start_ns = self.rejoin.ref, self.rejoin.busy_ns
             yield self.env.timeout(max(start_ns - int(self.env.now), 0))
         if told:
             self._waited(start_ns, told)
@@ -307,40 +396,14 @@ class Npu:
             ref = Ref(PHASES[request.phase], request.layer)
             yield self._row(EventKind.WAIT, busy_ns, done_ns, ref, iteration)
 
-    def tell(self, dataset: Dataset, route: Route, ahead: Ahead, last: int, zero_ns: int) -> None:
-        """Legs went by as was told, from that of `dataset` up to number `last`; they are counted from `zero_ns`."""
-        first, own = route.at - ahead.at, ahead.places[self.npu_class]
-        leg, cuts, rows = ahead.legs[first], ahead.cuts[own], ahead.rows[own]
-        _, chunks, ended, after = cuts[first]
-        self._write(rows[chunks:ended], route, zero_ns)
-        issue_ns, done_ns = int(dataset.issue_ns), zero_ns + leg.left_ns[own] + leg.request.update_ns
-        busy_ns = issue_ns + leg.busy_ns[own] - leg.came_ns[own]
-        for row in self.awaited(dataset.request, issue_ns, busy_ns, done_ns, dataset.iteration):
-            self._events.append(row)
-        self._write(rows[after : cuts[last][0] if last < len(cuts) else None], route, zero_ns)
-        between = ahead.legs[first + 1 : last]
-        self.scheduler.count(dataset.request.group, sum(len(timed.chunks) for timed in between))
-        for timed in between:
-            self._priorities.next(timed.leg.order)
-
-    def send_again(self, dataset: Dataset, route: Route, ahead: Ahead, at: int, zero_ns: int) -> Dataset:
-        """A collective that was told ahead is under way from now on, in the place of the one that it was told with."""
-        self.tell(dataset, route, ahead, at, zero_ns)
-        own, timed = ahead.places[self.npu_class], ahead.legs[at]
-        inside, chunks, *_ = ahead.cuts[own][at]
-        self._write(ahead.rows[own][inside:chunks], route, zero_ns)
-        ref = route.cell.steps[timed.leg.step].issue or timed.leg.ref
-        dataset.rejoin = Rejoin(timed.leg.then, False, ref, zero_ns + timed.busy_ns[own])
-        issue_ns, priority = zero_ns + timed.came_ns[own], self._priorities.next(timed.leg.order)
-        return self.scheduler.replace(dataset, self.program.requests[ref], timed.chunks, issue_ns, priority)
-
     def go_on(self, dataset: Dataset, rejoin: Rejoin) -> None:
         """Go on by itself behind what was told ahead."""
-        dataset.rejoin = rejoin
+        self.rejoin = rejoin
         self.scheduler.close(dataset)
 
-    def _write(self, told: NDArray[np.int64], route: Route, zero_ns: int) -> None:
+    def write(self, told: NDArray[np.int64], cell: Cell, zero_ns: int) -> None:
+        """Write events of rows of a cell, which are counted from a time."""
         if len(told):
             rows = np.add(told, (self.npu_class, 0, zero_ns, zero_ns, 0, 0, 0, 0, 0, self.iteration))
-            rows[:, LAYER] = route.cell.rows[rows[:, LAYER]]
+            rows[:, LAYER] = cell.rows[rows[:, LAYER]]
             self._events.extend(rows)

@@ -62,7 +62,7 @@ def read(path: str | Path) -> Schedule:
     with Problems() as problems:
         root = documents.read(path, problems)
         if "gpus" in root:
-            from simcore.system.plans.mscclpp import read_plan
+            from simcore.system.plans.msccl import read_plan
 
             return Schedule(*read_plan(root), root.location)
         root.keys(required=("collective", "ranks", "chunks", "steps"), optional=("root", "description"))

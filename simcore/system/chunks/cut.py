@@ -1,0 +1,348 @@
+"""Into what a collective is cut: chunks, and of each its phases in the dimensions, one after the other.
+
+A chunk visits the dimensions in ascending order, in turns, in colours, or by load (Themis, ISCA 2022). The figures and
+corner cases are ASTRA-sim 1.0's; colours, each starting in a dimension of its own, are native.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from functools import lru_cache
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcore.system.alone.solver import transfers
+from simcore.system.collectives import ROOTED
+from simcore.system.groups import Delay, RankGroup
+from simcore.system.plans.maker import Plans
+from simcore.system.plans.plan import Plan
+from simcore.system.streams import IDLE, Chunks, Lane, Request, StreamPhase, Turns
+from simcore.workload.model import CollectiveKind
+
+ALL_REDUCE, ALL_GATHER = CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER
+GATHER, SCATTER = CollectiveKind.GATHER, CollectiveKind.SCATTER
+REDUCE_SCATTER, BROADCAST = CollectiveKind.REDUCE_SCATTER, CollectiveKind.BROADCAST
+SPREADING = {ALL_GATHER, BROADCAST, SCATTER}
+NEVER_BALANCED = {CollectiveKind.ALL_TO_ALL, CollectiveKind.BARRIER, *ROOTED}
+THEMIS = ("themis", "themisFlex")
+_MEBIBYTE, _SMALLEST_SHARE = 1 << 20, 16
+
+# (kind of the phase, whether it is part of a decomposed all-reduce, queues per dimension) -> the queues that it takes
+# in turn, each with whether they go the other way round there.
+QueueChoice = Callable[[CollectiveKind, bool, int], tuple[tuple[int, bool], ...]]
+ChunkSizes = Callable[[CollectiveKind, int, int], Iterator[int]]
+"""Of a collective and its bytes: the sizes of a multiple of so many chunks."""
+
+
+class PhaseMaker:
+    """Makes the phases of one NPU's chunks; keeps the round-robin counters of its queues and trees.
+
+    `npu` is one of the NPUs. `order` says in which order a chunk visits the dimensions. What is `known` of collectives
+    serves all NPUs.
+    """
+
+    def __init__(
+        self,
+        *,
+        npu: int,
+        chunks: ChunkSizes,
+        order: DimensionOrder,
+        decompose: bool,
+        num_queues: int,
+        queue_choice: QueueChoice,
+        known: dict[Hashable, Chunks],
+    ):
+        self._chunks, self._order, self._decompose = chunks, order, decompose
+        self._npu, self._num_queues, self._queue_choice = npu, num_queues, queue_choice
+        self._turns: dict[tuple[int, tuple[tuple[int, bool], ...]], int] = {}
+        self._trees: dict[tuple[int, CollectiveKind], bool] = {}
+        self._steady = num_queues == 1 and order.steady
+        self._known = known
+
+    def split(self, request: Request, now_ns: int, order: Turns) -> Chunks:
+        """The phases of every chunk of a collective, issued by the NPUs in some order; none for an NPU alone.
+
+        Where nothing is taken in turns, equal collectives are split only once.
+        """
+        if not self._steady or any(map(in_trees, request.lanes)):
+            self._order.begin(now_ns, order)
+            return tuple(self._split(request))
+        place = (self._npu, request.root) if request.kind in ROOTED else ()
+        key = (request.kind, request.size_bytes, request.lanes, place)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = tuple(self._split(request))
+        return found
+
+    def pass_over(self, request: Request, now_ns: int, order: Turns) -> None:
+        """A collective that nobody takes part in."""
+        self._order.begin(now_ns, order)
+        if request.size_bytes:
+            self._order.pass_over()
+
+    def _split(self, request: Request) -> Iterator[tuple[StreamPhase, ...]]:
+        if not request.lanes:
+            return
+        # A decomposed all-reduce all-reduces in the last dimension only, and nowhere where loads decide.
+        last = 0 if self._order.balances(request.kind) else 1
+        for lanes, size_bytes in self._order.chunks(request, self._chunks):
+            visits = [(request.kind, lane) for lane in lanes]
+            if request.kind == ALL_REDUCE and self._decompose:
+                inner = lanes[: len(lanes) - last]
+                there, back = ([(kind, lane) for lane in inner] for kind in (REDUCE_SCATTER, ALL_GATHER))
+                visits = [*there, *visits[len(inner) :], *reversed(back)]
+            yield self._phases(request, size_bytes, visits)
+
+    def _phases(
+        self, request: Request, size_bytes: int, visits: Sequence[tuple[CollectiveKind, Lane]]
+    ) -> tuple[StreamPhase, ...]:
+        decomposed = request.kind == ALL_REDUCE and self._decompose
+        steps = []
+        for (wanted, lane), root in zip(visits, self._roots(request, [lane for _, lane in visits]), strict=True):
+            # The next queue of the dimension, in turn among those that this phase may use; it may go the other way.
+            choice = self._queue_choice(wanted, decomposed, self._num_queues)
+            turn = self._turns.get((lane.position, choice), 0)
+            self._turns[lane.position, choice] = (turn + 1) % len(choice)
+            queue, back = choice[turn]
+            trees = in_trees(lane)
+            mirrored = trees and self._trees.get((lane.position, request.kind), False)
+            if trees:
+                self._trees[lane.position, request.kind] = not mirrored
+            way = lane.backward if back and not trees else lane
+            steps.append((wanted, way, lane.position * self._num_queues + queue, mirrored, root))
+        return _chain(size_bytes, tuple(steps))
+
+    def _roots(self, request: Request, lanes: Sequence[Lane]) -> list[int]:
+        """The root's place in the group of every phase, IDLE where the group has no part.
+
+        A broadcast reaches the groups that are in line with the root in all dimensions to come, a reduction is left to
+        those that are in line with it in all dimensions before.
+        """
+        if request.kind not in ROOTED:
+            return [0] * len(lanes)
+        places = [lane.dim.position(request.root) for lane in lanes]
+        off = [lane.dim.position(self._npu) != place for lane, place in zip(lanes, places, strict=True)]
+        down = request.kind in {BROADCAST, SCATTER}
+        others = [off[at + 1 :] if down else off[:at] for at in range(len(lanes))]
+        return [IDLE if any(other) else place for place, other in zip(places, others, strict=True)]
+
+
+def in_trees(lane: Lane) -> bool:
+    """Whether chunks take two trees in turns."""
+    return lane.algorithm.traits.in_trees
+
+
+@lru_cache(maxsize=1 << 14)
+def _chain(data_bytes: int, steps: tuple[tuple[CollectiveKind, Lane, int, bool, int], ...]) -> tuple[StreamPhase, ...]:
+    """The phases of a chunk: kinds, lanes, queues, trees, roots; all NPUs that do the same get the same ones."""
+    phases = []
+    for wanted, lane, queue, mirrored, root in steps:
+        kind = ALL_REDUCE if in_trees(lane) else wanted  # a tree can only all-reduce, whatever its place (ASTRA-sim)
+        final_bytes = data_bytes  # on one rank, after the phase
+        if kind in {REDUCE_SCATTER, SCATTER}:
+            final_bytes = data_bytes // lane.dim.size
+        elif kind in {ALL_GATHER, GATHER}:
+            final_bytes = data_bytes * lane.dim.size
+        phases.append(_phase(kind, lane, data_bytes, final_bytes, queue, mirrored, root))
+        data_bytes = final_bytes
+    return tuple(phases)
+
+
+_phase = lru_cache(maxsize=1 << 16)(StreamPhase)
+
+
+class DimensionOrder:
+    """The policy of one NPU.
+
+    `sizes` and `bandwidths` (any common unit) are those of all logical dimensions; a request names the ones it uses.
+    With `afresh`, no collective finds loads of another: where NPUs begin together they must agree, whenever each sends.
+    """
+
+    def __init__(self, policy: str, sizes: Sequence[int], bandwidths: Sequence[float], *, afresh: bool = False):
+        self._policy, self._dims, self._afresh = policy, len(sizes), afresh
+        reference = next((bandwidth for bandwidth in bandwidths if bandwidth), 1.0)  # a single NPU has no links
+        speeds = [bandwidth / reference for bandwidth in bandwidths]
+        self._themis = Themis(sizes, speeds, flexible=policy == "themisFlex")
+        self._turn = 0
+
+    def balances(self, kind: CollectiveKind) -> bool:
+        """Whether loads decide; they never do for an all-to-all, a barrier or a rooted collective."""
+        return self._policy in THEMIS and kind not in NEVER_BALANCED
+
+    @property
+    def steady(self) -> bool:
+        """Whether equal collectives get equal orders."""
+        return self._policy not in {*THEMIS, "roundRobin"}
+
+    def begin(self, now_ns: int, order: Turns) -> None:
+        """A collective is issued, by the NPUs in some order."""
+        if self._afresh:
+            self._themis.clear()
+        else:
+            self._themis.begin(now_ns, late=bool(order) and order[0] != 0)
+
+    def pass_over(self) -> None:
+        """A collective that nobody takes part in still takes its turn (ASTRA-sim)."""
+        self._turn = (self._turn + 1) % self._dims
+
+    def chunks(self, request: Request, sizes: ChunkSizes) -> Iterator[tuple[list[Lane], int]]:
+        """The dimensions of each chunk of a collective, in order, and its size; the least loaded first, or in turn."""
+        lanes = {lane.position: lane for lane in request.lanes}
+        if not self.balances(request.kind):
+            # As many chunks start in different dimensions at once as there are colours.
+            for number, size_bytes in enumerate(sizes(request.kind, request.size_bytes, self._colours(request))):
+                yield [lanes[position] for position in self._visits(request, number) if position in lanes], size_bytes
+            return
+        left_bytes, gathers = request.size_bytes, request.kind == ALL_GATHER
+        full_bytes = next(sizes(request.kind, left_bytes, 1), 0)
+        while left_bytes > 0:
+            order, size_bytes = self._themis.chunk(lanes, full_bytes, left_bytes, gathers=gathers)
+            yield [lanes[position] for position in order], size_bytes
+            left_bytes -= size_bytes
+
+    def _colours(self, request: Request) -> int:
+        return len(request.lanes) if self._policy == "colours" else 1
+
+    def _visits(self, request: Request, number: int) -> list[int]:
+        """The dimensions of a collective's `number`-th chunk, in order; all that spreads data starts outermost."""
+        if self._policy == "colours":
+            first = number % len(request.lanes)
+            order = [lane.position for lane in (*request.lanes[first:], *request.lanes[:first])]
+            return order[::-1] if request.kind in SPREADING else order
+        order = list(range(self._dims))
+        if request.kind in SPREADING:
+            order.reverse()
+        if self._policy == "roundRobin":
+            order = order[self._turn :] + order[: self._turn]
+            self._turn = (self._turn + 1) % len(order)
+        return order
+
+
+class Themis:
+    """Loads of all logical dimensions, in ms of the first one's bandwidth per MiB, and the order they were last in.
+
+    `speeds` are bandwidths in units of the first one's. With `flexible`, a chunk is as large as the difference between
+    loads (themisFlex).
+    """
+
+    def __init__(self, sizes: Sequence[int], speeds: Sequence[float], *, flexible: bool):
+        self._sizes, self._speeds, self._flexible = sizes, speeds, flexible
+        self._last_issue_ns, self._overdue = -1, False
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all loads."""
+        self._loads = [0.0] * len(self._sizes)
+        self._sorted = list(range(len(self._sizes)))
+
+    def begin(self, now_ns: int, *, late: bool) -> None:
+        """A collective is issued: in a later nanosecond than the one before it finds no load.
+
+        NPU 0 clears the loads. When it is `late`, another one has planned all chunks on the old ones before.
+        """
+        if self._overdue or (now_ns > self._last_issue_ns and not late):
+            self.clear()
+        self._overdue = late and now_ns > self._last_issue_ns
+        self._last_issue_ns = now_ns
+
+    def chunk(
+        self, usable: Collection[int], chunk_bytes: int, left_bytes: int, *, gathers: bool
+    ) -> tuple[list[int], int]:
+        """The usable dimensions in the order of the next chunk, and how large it is.
+
+        When the loads differ by too little for a chunk of `chunk_bytes` to even them out, the plain order is used.
+        """
+        self._sorted.sort(key=self._loads.__getitem__)
+        if gathers:
+            self._sorted.reverse()
+        order = [place for place in self._sorted if place in usable]
+        if not order:
+            return [], min(left_bytes, chunk_bytes)
+        slack = self._slack_bytes(order, gathers)
+        if slack < (chunk_bytes if self._flexible else chunk_bytes // _SMALLEST_SHARE):
+            size_bytes = min(left_bytes, chunk_bytes)
+            self._sorted.sort()
+            booked = self._sorted[::-1] if gathers else self._sorted  # an all-gather's loads are from the other end
+            self._add_loads(sorted(order), size_bytes if self._flexible else chunk_bytes, gathers, booked)
+            return sorted(order), size_bytes
+        size_bytes = min(left_bytes, slack if self._flexible else chunk_bytes)
+        self._add_loads(order, slack if self._flexible else chunk_bytes, gathers, range(len(self._sizes)))
+        return order, size_bytes
+
+    def _slack_bytes(self, order: Sequence[int], gathers: bool) -> int:
+        """Bytes that would even out the loads of the first usable dimension and the last one."""
+        first, last = order[0], order[-1] if gathers else self._sorted[-1]
+        if self._sizes[last if gathers else first] == 1:
+            return 0  # an algorithm of the whole machine, placed at a dimension of one NPU
+        difference = abs(self._loads[last] - self._loads[first])
+        if not gathers:
+            ranks = self._sizes[first]
+            return int(difference * self._speeds[first] / ((ranks - 1) / ranks) * _MEBIBYTE)
+        slack = int(difference * self._speeds[last] / (self._sizes[last] - 1) * _MEBIBYTE)
+        for place in order[:-1]:
+            slack //= self._sizes[place]
+        return slack
+
+    def _add_loads(self, order: Sequence[int], chunk_bytes: int, gathers: bool, booked: Sequence[int]) -> None:
+        """Charge a chunk, whole even where less is left, to the dimensions that `booked` names in place of `order`."""
+        for place in order:
+            ranks = self._sizes[place]
+            share = ranks - 1 if gathers else (ranks - 1) / ranks
+            self._loads[booked[place]] += chunk_bytes / _MEBIBYTE * share / self._speeds[place]
+            chunk_bytes = chunk_bytes * ranks if gathers else chunk_bytes // ranks
+
+
+class Precedence:
+    """Which NPU acts first of those that act in the same nanosecond: `Themis.begin` asks who issues a collective first.
+
+    NPUs begin it in the order of their ids and leave a phase in the order in which its last messages came, one message
+    after the other from the first sender on. They are all alike, without contention. `delay` times messages. Of
+    `num_queues` queues of a dimension the second half goes round anticlockwise.
+    """
+
+    def __init__(self, npus: int, plans: Plans, delay: Delay, num_queues: int):
+        self._npus, self._plans, self._delay, self._num_queues = npus, plans, delay, num_queues
+        self._known: dict[tuple[StreamPhase, Turns], Turns] = {}
+
+    def after(self, phase: StreamPhase, order: Turns) -> Turns:
+        """Who leaves a phase first, of those that began it in an order."""
+        key = (phase, order)
+        if key not in self._known:
+            plan = self._plans.of(phase, 0)
+            found = np.array(order or range(self._npus))
+            if plan.transfers:
+                # Places of a tree differ: who is through first.
+                dim = phase.lane.dim
+                group = RankGroup(dim.members(0), self._delay)
+                exits = transfers(plan, group, np.zeros(len(group), np.int64), self._plans.costs)
+                times = exits[[dim.position(npu) for npu in found.tolist()]]
+                found = found[np.argsort(times, kind="stable")]
+            elif not self._plans.costs.rendezvous:
+                found = self._by_messages(plan, phase, found)
+            self._known[key] = tuple(found.tolist())
+        return self._known[key]
+
+    def _by_messages(self, plan: Plan, phase: StreamPhase, order: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Batch by batch: who gets the first of the messages that arrive last goes on first.
+
+        Under rendezvous receivers ask in their order and are served in it: nothing changes.
+        """
+        dim = phase.lane.dim
+        members = dim.members(0)
+        group = RankGroup(members, self._delay)
+        place = np.array([dim.position(npu) for npu in range(len(order))])
+        turn = phase.queue % self._num_queues
+        step = -1 if turn and turn >= self._num_queues // 2 else 1
+        entries, half = plan.expanded, plan.half
+        ends = [*range(0, half, plan.window), *range(half, len(entries), plan.window), len(entries)]
+        for first, end in pairwise(ends):  # what a rank sends at one time
+            batch = entries[first:end]
+            times = [group.delays(entry.hop, plan.exchange, entry.size_bytes)[0] for entry in batch]
+            hops = np.array([entry.hop for entry, time in zip(batch, times, strict=True) if time == max(times)])
+            here = place[order][:, None]
+            there = here ^ hops if plan.exchange else (here + step * hops) % plan.size
+            receivers = (order[:, None] + members[there] - members[here]).ravel()
+            order = receivers[np.sort(np.unique(receivers, return_index=True)[1])]
+        return order

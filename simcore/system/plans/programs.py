@@ -1,0 +1,269 @@
+"""Programs of thread blocks, played symbolically: what ranks send each other, and whether that is a collective.
+
+A slot holds a chunk of the data and the ranks whose contributions are in it. Steps of messages are how many messages
+came before. What a rank receives into one slot and reduces later counts as reduced when it arrives.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import NamedTuple, Protocol
+
+from msgspec import Struct
+
+from simcore.errors import InputError, Location, closest
+from simcore.system.plans.flow import MOST_PLACES, Claim, of_whom
+from simcore.system.plans.plan import Transfer
+from simcore.workload.model import CollectiveKind
+
+SHOWN_FAULTS = 8
+KINDS = {
+    "allreduce": CollectiveKind.ALL_REDUCE,
+    "allgather": CollectiveKind.ALL_GATHER,
+    "reducescatter": CollectiveKind.REDUCE_SCATTER,
+    "alltoall": CollectiveKind.ALL_TO_ALL,
+}
+OWN = {CollectiveKind.ALL_GATHER, CollectiveKind.ALL_TO_ALL}  # chunks of the input are a rank's own
+Slot = tuple[str, int]
+"""Buffer (i, o, s, or io where input and output are one) and place."""
+Area = tuple[int, Sequence[Slot]]
+"""A rank, and slots there."""
+Signal = tuple[object, ...]
+"""The name of what blocks give, and others wait for."""
+
+
+class Located(Protocol):
+    """Whatever knows where it stands in a file."""
+
+    @property
+    def location(self) -> Location:
+        """Where it begins."""
+        ...
+
+
+@dataclass(slots=True)
+class Message:
+    """What goes from rank to rank, and of each value whether it is reduced into what is there."""
+
+    step: int
+    src: int
+    dst: int
+    values: Sequence[Value]
+    reduces: list[bool]
+
+    def transfers(self) -> Iterator[Transfer]:
+        """One, or two where only a part is reduced."""
+        for reduce in (False, True):
+            pairs = zip(self.values, self.reduces, strict=True)
+            chunks = tuple(value.chunk for value, each in pairs if each == reduce)
+            if chunks:
+                yield Transfer(self.step, self.src, self.dst, chunks, 0, reduce)
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A chunk with the contributions of some ranks (bits), there after `level` messages; by which one it came."""
+
+    chunk: int
+    ranks: int
+    level: int = 0
+    message: Message | None = None
+    at: int = 0
+
+
+class Op(Struct, frozen=True):
+    """A step of a thread block: it reads sources, reduces them to one where it `reduces`, writes targets, and signals.
+
+    It waits until there is one of each signal that it `takes`, and takes that away, and until those from one number to
+    another of what it `sees` were given. What it `receives` with what it takes comes behind its sources. `passes` says
+    to which rank it hands on what it has, with which signal. `packets` say themselves when they are there. Where it is
+    `ordered`, all else that comes from other ranks must have been waited for.
+    """
+
+    place: Located
+    takes: Sequence[Signal] = ()
+    sees: tuple[Signal, int, int] | None = None
+    sources: Sequence[Area] = ()
+    targets: Sequence[Area] = ()
+    gives: Sequence[Signal] = ()
+    passes: tuple[int, Signal] | None = None
+    reduces: bool = False
+    receives: bool = False
+    packets: bool = False
+    ordered: bool = False
+
+
+class Block(Struct):
+    """A thread block of a rank: its steps, how many are done after how many messages, and when what it put is there."""
+
+    rank: int
+    number: int
+    steps: Sequence[Op]
+    done: int = 0
+    level: int = 0
+    put: int = 0
+
+
+class _Given(NamedTuple):
+    """A signal: after how many messages it was given, and what goes with it, to which rank."""
+
+    level: int
+    place: Located
+    rank: int
+    values: Sequence[Value] = ()
+
+
+def collective_of(name: str, place: Located) -> CollectiveKind:
+    """The collective that a program says it is."""
+    known = name.replace("_", "").lower()
+    if known not in KINDS:
+        raise InputError.at(place.location, "no such collective", expected=closest(known, KINDS), found=repr(name))
+    return KINDS[known]
+
+
+class Program:
+    """The buffers of all ranks, with `inputs` chunks of input each, the signals that were given and what was sent."""
+
+    def __init__(self, kind: CollectiveKind, size: int, inputs: int, place: Located, *, in_place: bool):
+        self.size, self.in_place, self.inputs = size, in_place, inputs
+        self.claim = Claim(kind, size, inputs * size if kind in OWN else inputs)
+        if not inputs or inputs > MOST_PLACES // size**2 or self.claim.chunks % self.claim.multiple:
+            expected = f"a multiple of {self.claim.multiple // (size if kind in OWN else 1)} above 0"
+            raise InputError.at(place.location, "chunks of the input do not fit the collective", expected=expected)
+        self.per_rank = inputs if kind == CollectiveKind.ALL_GATHER else inputs // size
+        self._messages: list[Message] = []
+        self._given: dict[Signal, deque[_Given]] = defaultdict(deque)
+        self._held: dict[tuple[int, Slot], Value] = {}
+        for rank in range(size):
+            for at in range(inputs):
+                chunk = rank * inputs + at if kind in OWN else at
+                self._held[rank, self.slot(rank, "i", at)] = Value(chunk, self.claim.held(rank, chunk))
+
+    def slot(self, rank: int, buffer: str, at: int) -> Slot:
+        """A slot; in place, input and output are one buffer."""
+        kind = self.claim.kind
+        if not self.in_place or buffer == "s" or kind == CollectiveKind.ALL_TO_ALL:
+            return buffer, at
+        part = (buffer, kind) in {("i", CollectiveKind.ALL_GATHER), ("o", CollectiveKind.REDUCE_SCATTER)}
+        return "io", at + rank * self.per_rank * part
+
+    def play(self, blocks: Sequence[Block]) -> None:
+        """Every step of every block, one after the other as far as they go; InputError where one does not end."""
+        before = -1
+        while before < (before := sum(block.done for block in blocks)):
+            for block in blocks:
+                while block.done < len(block.steps) and self._do(block, block.steps[block.done]):
+                    block.done += 1
+        for block in blocks:
+            if block.done < len(block.steps):
+                text = f"thread block {block.number} of rank {block.rank} never gets past this"
+                missing = "a message, a signal or a step of another one is missing"
+                raise InputError.at(block.steps[block.done].place.location, f"{text}: {missing}", expected="an end")
+        for left in (each for given in self._given.values() for each in given if each.values):
+            raise InputError.at(left.place.location, f"rank {left.rank} does not receive this")
+
+    def _do(self, block: Block, op: Op) -> bool:
+        """One step, if what it waits for is there."""
+        there = [self._given[signal] for signal in dict.fromkeys(op.takes)]
+        seen = [] if op.sees is None else [*islice(self._given[op.sees[0]], *op.sees[1:])]
+        if not all(there) or (op.sees and len(seen) < op.sees[2] - op.sees[1]):
+            return False
+        if op.packets and any((rank, slot) not in self._held for rank, slots in op.sources for slot in slots):
+            return False
+        taken = [given.popleft() for given in there]
+        block.level = max([block.level, *(each.level for each in (*taken, *seen))])
+        self._move(block, op, [each.values for each in taken] if op.receives else [])
+        for signal in op.gives:
+            self._given[signal].append(_Given(max(block.level, block.put), op.place, block.rank))
+        return True
+
+    def _move(self, block: Block, op: Op, received: Sequence[Sequence[Value]]) -> None:
+        """Read, reduce where it is asked for, write and hand on."""
+        counts = [len(each) for each in (*received, *(slots for _, slots in (*op.sources, *op.targets)))]
+        if len(set(counts)) > 1:
+            text = (
+                "receives another number of chunks than was sent" if received else "sources and targets differ in size"
+            )
+            found = ", ".join(map(str, counts))
+            raise InputError.at(op.place.location, text, expected="as many chunks in all", found=found)
+        values = [*(self._read(block, op, *source) for source in op.sources), *received]
+        if op.reduces:
+            values = [[self._reduced(each, op.place) for each in zip(*values, strict=True)]]
+        for at, (rank, slots) in enumerate(op.targets):
+            sent = values[at if len(values) > 1 else 0]
+            if rank != block.rank:
+                sent = self._send(block, block.rank, rank, sent)
+                block.put = max(block.put, sent[0].level)
+            self._held |= {(rank, slot): value for slot, value in zip(slots, sent, strict=True)}
+        if op.passes:
+            rank, signal = op.passes
+            sent = self._send(block, block.rank, rank, values[0])
+            self._given[signal].append(_Given(sent[0].level, op.place, rank, sent))
+
+    def _read(self, block: Block, op: Op, rank: int, slots: Sequence[Slot]) -> list[Value]:
+        """What some slots hold, here or, as a message, on another rank."""
+        for slot in slots:
+            if (rank, slot) not in self._held:
+                text = f"rank {rank} has nothing in slot {slot[1]} of buffer {slot[0]}"
+                raise InputError.at(op.place.location, text, expected="data to use")
+        values = [self._held[rank, slot] for slot in slots]
+        level = max(value.level for value in values)
+        if level > block.level and op.ordered:
+            expected = "a wait for a signal, or a barrier, before it"
+            raise InputError.at(op.place.location, "reads what may not have come yet", expected=expected)
+        block.level = max(block.level, level)
+        if rank != block.rank:
+            values = self._send(block, rank, block.rank, values)
+            block.level += 1
+        return values
+
+    def _send(self, block: Block, src: int, dst: int, values: Sequence[Value]) -> list[Value]:
+        """Send values; what arrives."""
+        step = max(block.level, *(value.level for value in values))
+        message = Message(step, src, dst, values, [False] * len(values))
+        self._messages.append(message)
+        return [replace(value, level=step + 1, message=message, at=at) for at, value in enumerate(values)]
+
+    def _reduced(self, values: Sequence[Value], place: Located) -> Value:
+        """The sum of values of one chunk; InputError for different chunks and for what would count twice."""
+        first, ranks, level = values[0], 0, 0
+        for value in values:
+            if value.chunk != first.chunk:
+                found = f"{first.chunk}, {value.chunk}"
+                raise InputError.at(place.location, "reduces two different chunks", expected="one", found=found)
+            if twice := ranks & value.ranks:
+                text = f"this is no {self.claim.kind}: chunk {value.chunk} of {of_whom(twice)} is reduced a second time"
+                raise InputError.at(place.location, text)
+            ranks, level = ranks | value.ranks, max(level, value.level)
+            if value.message:
+                value.message.reduces[value.at] = True
+        return Value(first.chunk, ranks, level)
+
+    def proven(self, place: Located) -> tuple[Claim, tuple[Transfer, ...]]:
+        """What is claimed, and the transfers that do it; InputError for what is missing at the end."""
+        wrong = list(islice(self._faults(), SHOWN_FAULTS))
+        if wrong:
+            said = f"this is no {self.claim.kind}: "
+            raise InputError([InputError.at(place.location, said + text).problems[0] for text in wrong])
+        ordered = sorted(self._messages, key=lambda message: message.step)
+        return self.claim, tuple(transfer for message in ordered for transfer in message.transfers())
+
+    def _faults(self) -> Iterator[str]:
+        """What is not where it belongs at the end; what a rank has from the beginning need not be copied."""
+        for rank in range(self.size):
+            for chunk in range(self.claim.chunks):
+                wanted = self.claim.wanted(rank, chunk)
+                if not wanted or wanted == self.claim.held(rank, chunk):
+                    continue
+                at = chunk  # where in the rank's output it belongs
+                if self.claim.kind == CollectiveKind.REDUCE_SCATTER:
+                    at = chunk - rank * self.per_rank
+                elif self.claim.kind == CollectiveKind.ALL_TO_ALL:
+                    at = chunk // self.inputs * self.per_rank + chunk % self.per_rank
+                found = self._held.get((rank, self.slot(rank, "o", at)))
+                ranks = found.ranks if found and found.chunk == chunk else 0
+                if wanted & ~ranks:
+                    yield f"rank {rank} misses chunk {chunk} of {of_whom(wanted & ~ranks)} at the end"
