@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import lru_cache
 from math import ceil, fsum
+from operator import attrgetter
 from typing import NamedTuple
 
 from simcore.model.held import NOTHING, Held, held_parameters, layer_parameters, matrices
@@ -52,14 +53,16 @@ def peak(model: Model, plan: Plan) -> Memory:
 class Needs(NamedTuple):
     """What a stage needs whatever its replicas share: plans that differ in ZeRO have the same.
 
-    `held` and `hosted`, which the host keeps, are parameters, `largest` those of its largest layer, `shaped` those of
-    one matrix of every shape, `table` those of a trained head; `lasting` bytes stay from all micro-batches in flight,
-    `working` bytes are for a layer or the loss at a time, `turning` for a layer or the gradients of the head.
+    `held` and `hosted`, which the host keeps, are parameters, `largest` those of its largest layer, `largest_dense` with
+    experts left out, `shaped` those of one matrix of every shape, `table` those of a trained head; `lasting` bytes stay
+    from all micro-batches in flight, `working` bytes are for a layer or the loss at a time, `turning` for a layer or the
+    gradients of the head.
     """
 
     held: Held
     hosted: Held
     largest: int
+    largest_dense: int
     shaped: int
     table: int
     lasting: float
@@ -98,12 +101,14 @@ class Needs(NamedTuple):
     def gathered_bytes(self, plan: Plan) -> int:
         """Parameters, where they come for the time of a layer: its own and the next one's.
 
-        With ZeRO-3 also its gradients until they are sent.
+        With ZeRO-3 also its gradients until they are sent; of experts where their ranks share them.
         """
         shared = plan.zero == 3 and plan.sharing > 1
         if not shared and self.hosted is NOTHING:
             return 0
-        return (2 * plan.parameter_bytes + shared * plan.gradient_bytes) * self.largest
+        alone = self.hosted is NOTHING and plan.expert_sharing == 1
+        here = self.largest_dense if alone else self.largest
+        return (2 * plan.parameter_bytes + shared * plan.gradient_bytes) * here
 
 
 def needs(model: Model, plan: Plan) -> tuple[Needs, ...]:
@@ -237,10 +242,11 @@ def _of_stage(model: Model, plan: Plan, layers: tuple[Layers, ...], embeds: bool
         for layer in range(model.depth, model.depth + model.mtp_layers):
             lasting += sum(kept_bytes(mtp_blocks(model, plan), plan))
             lasting += activation_bytes(model, plan, model.kind(layer))
-    largest = max((layer_parameters(model, plan, kind).whole for kind in held), default=0)
+    layers_held = [layer_parameters(model, plan, kind) for kind in held]
+    largest, dense = (max(map(attrgetter(which), layers_held), default=0) for which in ("whole", "dense"))
     shaped = sum(size for _, size in {one for kind in held for one in matrices(model, plan, kind)})
     at_once, turning = (working + size for size in turns)
-    return Needs(NOTHING, NOTHING, largest, shaped, table, lasting, at_once, turning)
+    return Needs(NOTHING, NOTHING, largest, dense, shaped, table, lasting, at_once, turning)
 
 
 def kv_cache_bytes(model: Model, tokens: int, *, tp: int = 1, element_bytes: int = 2) -> int:
