@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import lru_cache
 from math import ceil, fsum
-from operator import attrgetter
 from typing import NamedTuple
 
 from simcore.model.held import NOTHING, Held, held_parameters, layer_parameters, matrices
@@ -53,10 +52,10 @@ def peak(model: Model, plan: Plan) -> Memory:
 class Needs(NamedTuple):
     """What a stage needs whatever its replicas share: plans that differ in ZeRO have the same.
 
-    `held` and `hosted`, which the host keeps, are parameters, `largest` those of its largest layer, `largest_dense` with
-    experts left out, `shaped` those of one matrix of every shape, `table` those of a trained head; `lasting` bytes stay
-    from all micro-batches in flight, `working` bytes are for a layer or the loss at a time, `turning` for a layer or the
-    gradients of the head.
+    `held` and `hosted`, which the host keeps, are parameters, `largest` those of its largest layer, `largest_dense`
+    with experts left out, `shaped` those of one matrix of every shape, `table` those of a trained head; `lasting` bytes
+    stay from all micro-batches in flight, `working` bytes are for a layer or the loss at a time, `turning` for a layer
+    or the gradients of the head.
     """
 
     held: Held
@@ -242,8 +241,8 @@ def _of_stage(model: Model, plan: Plan, layers: tuple[Layers, ...], embeds: bool
         for layer in range(model.depth, model.depth + model.mtp_layers):
             lasting += sum(kept_bytes(mtp_blocks(model, plan), plan))
             lasting += activation_bytes(model, plan, model.kind(layer))
-    layers_held = [layer_parameters(model, plan, kind) for kind in held]
-    largest, dense = (max(map(attrgetter(which), layers_held), default=0) for which in ("whole", "dense"))
+    each = [layer_parameters(model, plan, kind) for kind in held]
+    largest, dense = (max(sizes, default=0) for sizes in ([one.whole for one in each], [one.dense for one in each]))
     shaped = sum(size for _, size in {one for kind in held for one in matrices(model, plan, kind)})
     at_once, turning = (working + size for size in turns)
     return Needs(NOTHING, NOTHING, largest, dense, shaped, table, lasting, at_once, turning)
