@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.cost.cluster import Cluster, Software
-from simcore.cost.step import Cell, Cut, Machine, cell_of, cells_of, cut_of, layer_plan
+from simcore.cost.step import Cell, Machine, cell_of, cells_of, cut_of, layer_plan
 from simcore.model.held import fullest_parameters, tied_gradient_bytes
 from simcore.model.plan import Plan, alike, stage_parts
 from simcore.model.rows import Sum, sums
@@ -92,13 +92,13 @@ def mean_bound_s(model: Model, plan: Plan, cluster: Cluster, *, shared: bool) ->
     `shared`: of this plan, not of all that share differently. 0 where the host keeps some layers; where some are
     computed again, as if none were or all, whichever is shorter.
     """
-    layers, *_, splits, sharing = cut_of(plan) if shared else _unshared(plan)
-    if layers.offload_layers:
+    cut = (cut_of(plan) if shared else _unshared(plan)).but(pp=1, cuts=())
+    if cut.offload_layers:
         return 0.0
-    kinds = [layers]
-    if layers.recompute_layers:
-        kinds = [layers.but(recompute=again, recompute_layers=0) for again in ("none", "full")]
-    each_ns = min(int(_passes_ns(model, Cut(one, 1, (), splits, sharing), cluster).sum()) for one in kinds)
+    kinds = (
+        [cut.but(recompute=again, recompute_layers=0) for again in ("none", "full")] if cut.recompute_layers else [cut]
+    )
+    each_ns = min(int(_passes_ns(model, one, cluster).sum()) for one in kinds)
     busy_s = 1e-9 * plan.micro_batches * each_ns / plan.pp
     return _with_rest_s(busy_s, busy_s, plan, cluster)
 
@@ -109,13 +109,9 @@ def stage_bound_s(model: Model, plan: Plan, cluster: Cluster) -> float:
     return _with_rest_s(pipeline_s, busy_s, plan, cluster)
 
 
-def _unshared(plan: Plan) -> Cut:
+def _unshared(plan: Plan) -> Plan:
     """A plan's cells without what replicas do for each other, nor weights from the host, of which sharers get less."""
-    cut = cut_of(plan)._replace(sharing=())
-    if "weights" not in plan.offload:
-        return cut
-    others = tuple(what for what in plan.offload if what != "weights")
-    return cut._replace(layers=cut.layers.but(offload=others))
+    return cut_of(plan.but(zero=0, offload=tuple(what for what in plan.offload if what != "weights")))
 
 
 def lower_bound_s(model: Model, plan: Plan, cluster: Cluster) -> float:
@@ -134,7 +130,7 @@ def _with_rest_s(seconds: float, busy_s: float, plan: Plan, cluster: Cluster) ->
     return (seconds + _stragglers_s(plan, cluster, busy_s) + cluster.software.step_s) * (1 + cluster.losses)
 
 
-def _least_s(model: Model, plan: Plan, cluster: Cluster, cut: Cut) -> tuple[float, float]:
+def _least_s(model: Model, plan: Plan, cluster: Cluster, cut: Plan) -> tuple[float, float]:
     """What the pipelined part takes at least, and the work of the busiest stage."""
     waits_ns = 0 if plan.overlap_pipeline else max(messages_ns(model, plan, cluster))
     return _least(model, cluster, cut, plan.outline, plan.micro_batches / plan.copies, waits_ns)
@@ -142,7 +138,7 @@ def _least_s(model: Model, plan: Plan, cluster: Cluster, cut: Cut) -> tuple[floa
 
 @lru_cache(maxsize=1 << 14)
 def _least(
-    model: Model, cluster: Cluster, cut: Cut, outline: Schedule, runs: float, waits_ns: int
+    model: Model, cluster: Cluster, cut: Plan, outline: Schedule, runs: float, waits_ns: int
 ) -> tuple[float, float]:
     forward, backward, weight = _passes_ns(model, cut, cluster)
     forward, backward, (parts, first) = forward + waits_ns, backward + waits_ns, _held(outline)
@@ -175,9 +171,9 @@ def part_cells(model: Model, plan: Plan, cluster: Cluster, part: int) -> list[tu
     return _cells(model, cut_of(plan), cluster, part)
 
 
-def _cells(model: Model, cut: Cut, cluster: Cluster, part: int) -> list[tuple[Cell, int]]:
+def _cells(model: Model, cut: Plan, cluster: Cluster, part: int) -> list[tuple[Cell, int]]:
     first = [(cell_of(model, layer_plan(cut), cluster, False), 1)] if part == 0 else []
-    ends = [(cell_of(model, layer_plan(cut), cluster, True), 1)] if part == cut.parts - 1 else []
+    ends = [(cell_of(model, layer_plan(cut), cluster, True), 1)] if part == cut.pp - 1 else []
     return [*first, *cells_of(model, cut, cluster, part), *ends]
 
 
@@ -205,9 +201,9 @@ def part_times_ns(model: Model, plan: Plan, cluster: Cluster) -> Durations:
 
 
 @lru_cache(maxsize=1 << 14)
-def _passes_ns(model: Model, cut: Cut, cluster: Cluster) -> NDArray[np.int64]:
+def _passes_ns(model: Model, cut: Plan, cluster: Cluster) -> NDArray[np.int64]:
     """Nanoseconds of the passes of a micro-batch (rows) on the parts of the model (columns), no waiting for others."""
-    shown = alike(model, cut.parts, cut.cuts)
+    shown = alike(model, cut.pp, cut.cuts)
     known = {}
     for part in dict.fromkeys(shown):
         cells = _cells(model, cut, cluster, part)
@@ -216,7 +212,7 @@ def _passes_ns(model: Model, cut: Cut, cluster: Cluster) -> NDArray[np.int64]:
     return np.array([known[part] for part in shown]).T
 
 
-def busy_ns(model: Model, cut: Cut, cluster: Cluster, outline: Schedule) -> NDArray[np.int64]:
+def busy_ns(model: Model, cut: Plan, cluster: Cluster, outline: Schedule) -> NDArray[np.int64]:
     """What every stage works for a micro-batch."""
     times: NDArray[np.int64] = _passes_ns(model, cut, cluster).sum(axis=0)[_held(outline)[0]].sum(axis=1)
     return times

@@ -19,7 +19,7 @@ from typing import Any
 from simcore.cost.closed.transformer import divisors
 from simcore.cost.cluster import Cluster
 from simcore.cost.predict import Prediction, busy_ns, lower_bound_s, mean_bound_s, predict, stage_bound_s
-from simcore.cost.step import Cut, cell_of, cells_of, cut_of, layer_plan
+from simcore.cost.step import cell_of, cells_of, cut_of, layer_plan
 from simcore.front import front
 from simcore.memory import collection_paused
 from simcore.model.memory import fullest, needs
@@ -262,11 +262,11 @@ def _balanced(study: Study, plan: Plan) -> tuple[int, ...]:
 
     () where nothing does: where all layers take as long, and neither end more than one of them.
     """
-    model, outline, cut = study.model, plan.outline, cut_of(plan)._replace(sharing=())
-    each = _each_ns(model, cut._replace(parts=1), study.cluster)
+    model, outline, cut = study.model, plan.outline, cut_of(plan.but(zero=0))
+    each = _each_ns(model, cut.but(pp=1), study.cluster)
     if not each:
         return ()
-    sizes, best = [len(layers) for layers in split(model.depth, cut.parts)], cut.cuts
+    sizes, best = [len(layers) for layers in split(model.depth, cut.pp)], cut.cuts
     busy = busy_ns(model, cut, study.cluster, outline)
     bounds_ns = [busy.max()]
     for _ in range(model.depth):
@@ -275,7 +275,7 @@ def _balanced(study: Study, plan: Plan) -> tuple[int, ...]:
         if sizes[giver] == 1 or busy[most] - busy[least] <= min(each):
             break
         sizes[giver], sizes[taker] = sizes[giver] - 1, sizes[taker] + 1
-        cut = cut._replace(cuts=tuple(sizes))
+        cut = cut.but(cuts=tuple(sizes))
         busy = busy_ns(model, cut, study.cluster, outline)
         if busy.max() < min(bounds_ns):
             best = cut.cuts
@@ -284,7 +284,7 @@ def _balanced(study: Study, plan: Plan) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=4096)
-def _each_ns(model: Model, cut: Cut, cluster: Cluster) -> list[int]:
+def _each_ns(model: Model, cut: Plan, cluster: Cluster) -> list[int]:
     """How long a stage works on each kind of layer, nothing where no end of the model takes longer than all others."""
     each = [cell.busy_ns for cell, _ in cells_of(model, cut, cluster, 0)]
     ends = (cell_of(model, layer_plan(cut), cluster, last).busy_ns for last in (False, True))
