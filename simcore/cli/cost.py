@@ -12,8 +12,7 @@ from simcore.compute.accelerators import accelerator
 from simcore.compute.kernel import Product
 from simcore.compute.power import node_w, watts
 from simcore.cost.closed import describe, operation, simple, transformer
-from simcore.cost.closed.batches import simple_batch, transformer_batch
-from simcore.cost.closed.executed import Executed, execute
+from simcore.cost.closed.executed import Executed, execute, simple_batch, transformer_batch
 from simcore.cost.closed.transformer import Grid, Model, RunCost, Training
 from simcore.cost.utilised import utilised
 from simcore.cost.words import cluster_of

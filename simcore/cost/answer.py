@@ -12,10 +12,10 @@ from math import fsum
 from simcore.compute.kernel import Attention, Duration, GroupedProduct, Product, Source
 from simcore.compute.kernel import Kernel as Work
 from simcore.compute.power import energy_j as drawn_j
-from simcore.cost.cluster import Cluster
 from simcore.cost.margins import Margin, interval, kind_of, margin_of
 from simcore.cost.played import engine_ns, network_ns
 from simcore.cost.predict import Prediction, part_cells, predict
+from simcore.cost.systems import Cluster
 from simcore.errors import InputError
 from simcore.library import table
 from simcore.model.layer import blocks, head, model_blocks

@@ -14,9 +14,9 @@ from itertools import chain
 from math import fsum
 from pathlib import Path
 
-from simcore.cost.cluster import Cluster
 from simcore.cost.predict import gradient_sums, message_bytes, messages_ns, part_cells, predict, sum_s
 from simcore.cost.step import Cell
+from simcore.cost.systems import Cluster
 from simcore.engine.run import simulate
 from simcore.engine.settings import Settings
 from simcore.generate.traces import write_set

@@ -15,9 +15,9 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.cost.cluster import Cluster, Software
 from simcore.cost.step import Cell, Machine, cell_of, cells_of, cut_of, layer_plan
-from simcore.model.held import fullest_parameters, tied_gradient_bytes
+from simcore.cost.systems import Cluster, Software
+from simcore.model.memory import fullest_parameters, tied_gradient_bytes
 from simcore.model.plan import Plan, alike, stage_parts
 from simcore.model.rows import Sum, sums
 from simcore.model.shape import Model

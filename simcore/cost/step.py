@@ -16,10 +16,9 @@ from math import ceil, fsum
 
 from simcore.compute.duration import expert_exchange
 from simcore.compute.kernel import Attention
-from simcore.cost.cluster import Cluster, Software
-from simcore.model.held import NOTHING, Held, layer_parameters, of_weights
+from simcore.cost.systems import Cluster, Software
 from simcore.model.layer import accumulation, blocks, embedding, head, mtp_blocks, optimizer
-from simcore.model.memory import activation_bytes, states
+from simcore.model.memory import NOTHING, Held, activation_bytes, layer_parameters, of_weights, states
 from simcore.model.plan import Plan, layers_of
 from simcore.model.rows import GROUPS, Rows
 from simcore.model.shape import LayerKind, Model, kinds

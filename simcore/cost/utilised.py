@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simcore.cost.closed.transformer import RunCost
-from simcore.cost.cluster import Cluster
 from simcore.cost.predict import predict
+from simcore.cost.systems import Cluster
 from simcore.errors import InputError
 from simcore.model.plan import Plan, check
 from simcore.model.shape import Experts, Model

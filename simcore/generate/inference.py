@@ -23,9 +23,8 @@ from simcore.generate.listing import listed_step
 from simcore.generate.made import Made
 from simcore.generate.step import Step, contents_of_step
 from simcore.generate.traces import write_set
-from simcore.model.held import held_parameters
 from simcore.model.layer import blocks, embedding, head
-from simcore.model.memory import kv_cache_bytes
+from simcore.model.memory import held_parameters, kv_cache_bytes
 from simcore.model.plan import Plan, check
 from simcore.model.presets import model as named_model
 from simcore.model.rows import IDLE, Rows

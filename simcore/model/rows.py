@@ -14,8 +14,8 @@ from itertools import combinations
 from typing import Any, Protocol
 
 from simcore.library import table
-from simcore.model.held import Held, of_weights
 from simcore.model.layer import blocks, embedding, head, mtp_blocks, optimizer
+from simcore.model.memory import Held, of_weights
 from simcore.model.plan import Plan
 from simcore.model.shape import LayerKind, Model
 from simcore.model.steps import Axis, Beside, Block, Collective, Kernel, Part, dropped

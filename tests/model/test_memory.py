@@ -10,8 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simcore.errors import InputError
-from simcore.model.held import held_parameters
-from simcore.model.memory import activation_bytes, in_flight, kv_cache_bytes, stage_memory, stage_needs, states
+from simcore.model.memory import (
+    activation_bytes,
+    held_parameters,
+    in_flight,
+    kv_cache_bytes,
+    stage_memory,
+    stage_needs,
+    states,
+)
 from simcore.model.plan import Plan
 from simcore.model.presets import model
 from simcore.model.shape import LayerKind, Model, elements, total_parameters
