@@ -77,13 +77,8 @@ def slowest_of(ranks: int) -> float:
     return NormalDist().inv_cdf((ranks - 0.375) / (ranks + 0.25)) if ranks > 1 else 0.0
 
 
-_WAITS = {
-    "tensor_parallel": Axis.TENSOR,
-    "context_parallel": Axis.CONTEXT,
-    "expert_parallel": Axis.EXPERT,
-    "sharding": Axis.DATA,
-    "offload": Axis.HOST,
-}
+_WAITS = {str(axis): axis for axis in (Axis.TENSOR, Axis.CONTEXT, Axis.EXPERT)}
+_WAITS |= {"sharding": Axis.DATA, "offload": Axis.HOST}
 
 
 def mean_bound_s(model: Model, plan: Plan, cluster: Cluster, *, shared: bool) -> float:

@@ -18,12 +18,7 @@ PHASES = {"F": (FORWARD,), "B": (INPUT_GRAD, WEIGHT_GRAD), "W": (WEIGHT_GRAD,)}
 
 
 def listed_step(
-    workload: Workload,
-    plan: Plan,
-    stage: int,
-    *,
-    tied_bytes: int = 0,
-    pipeline: Pipeline | None = None,
+    workload: Workload, plan: Plan, stage: int, *, tied_bytes: int = 0, pipeline: Pipeline | None = None
 ) -> list[Operation]:
     """Operations of a stage's step: cells with their transfers in the order of the schedule, then the end of the step.
 

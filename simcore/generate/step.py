@@ -14,16 +14,7 @@ from simcore.files import beside
 from simcore.generate.aicb.operations import csv_text
 from simcore.generate.build import Asked, aicb_options, asked_in, model_of, plan_of, specification
 from simcore.generate.deviations import deviations
-from simcore.generate.durations import (
-    Roofline,
-    chosen_gpu,
-    measured,
-    parts_of,
-    profile,
-    rescaled,
-    roofline,
-    with_work,
-)
+from simcore.generate.durations import Roofline, chosen_gpu, measured, parts_of, profile, rescaled, roofline, with_work
 from simcore.generate.listing import listed_step
 from simcore.generate.made import Document, Made, row_document
 from simcore.generate.traces import write_set

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-# As the source states them; its A100 and H100 differ in the fourth digit from those of `cost simple`.
-CHIPS: dict[str, Chip] = {"A100": Chip(623.7e12, 1555e9, 600e9), "H100": Chip(1979e12, 3.352e12, 900e9)}
 UTILIZATION = 0.8  # of arithmetic and memory; the network reaches its full rate
 HIDDEN_FACTOR = 5
 MOST_DEVICES = 15e6
