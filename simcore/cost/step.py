@@ -273,7 +273,7 @@ class _Placed(Machine):
         """
         plan, charges, rows = self.plan, _Charges(), list[Layer]()
         for block in some:
-            rows += Rows(self.model, plan, self).block(self._visible(block, charges, again=again), again=again)
+            rows += Rows(self.model, plan, self).block(self._visible(block, charges, again=again), again=again)[0]
         rows = [self._slowed(row) for row in rows]
         kernels = [kernel for block in some for kernel in block.kernels]
         repeated = kernels if again else [one for block in some for one in dropped(block.kernels, plan)]

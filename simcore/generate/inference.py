@@ -65,7 +65,7 @@ class Serving:
             raise InputError.at("--pp_rank", "there is no such stage", expected=expected, found=str(stage))
         rows, made = Rows(model, plan, self.durations), list[Layer]()
         for block in self._blocks(stage):
-            made += (Layer(row.name, row.forward) for row in rows.block(block) if row.forward != IDLE)
+            made += (Layer(row.name, row.forward) for row in rows.block(block)[0] if row.forward != IDLE)
         if stage == plan.pp - 1 and plan.tp > 1:
             size = plan.micro_batch * plan.padded_vocab(model.vocab) * plan.element_bytes
             made.append(Layer("logits", Phase(0, CollectiveKind.ALL_GATHER, size)))

@@ -55,12 +55,11 @@ class Rows:
 
     # --- a block
 
-    def block(self, block: Block, *, again: bool = False) -> list[Layer]:
-        """Rows of a block; done `again`, it runs forward once more before its gradients, collectives included."""
-        return self._block(block, again=again)[0]
+    def block(self, block: Block, *, again: bool = False) -> tuple[list[Layer], int]:
+        """Rows of a block, and which of them its experts are.
 
-    def _block(self, block: Block, *, again: bool = False) -> tuple[list[Layer], int]:
-        """Rows of a block, and which of them its experts are."""
+        Done `again`, it runs forward once more before its gradients, collectives included.
+        """
         made: list[Layer] = []
         run: list[Kernel] = []
         back: Collective | None = None
@@ -101,8 +100,6 @@ class Rows:
 
     def _run(self, kernels: Sequence[Kernel], back: Collective | None, *, again: bool) -> list[Layer]:
         """The row of a run of kernels, and what of it selective recomputation does again just before its gradients."""
-        if not kernels:
-            return []
         forward, input_grad, weight_grad = (Phase(self._time(kernels, phase)) for phase in PhaseName)
         row = Layer(_name(kernels), forward, input_grad, weight_grad)
         made = [_with(row, back.role, input_grad=_phase(back, back.backward)) if back else row]
@@ -147,7 +144,7 @@ class Rows:
 
     def _sharded(self, block: Block, *, reduced: bool, again: bool = False) -> list[Layer]:
         """Rows of a block with what data parallelism adds to it."""
-        plan, (rows, experts) = self.plan, self._block(block, again=again)
+        plan, (rows, experts) = self.plan, self.block(block, again=again)
         if plan.replicas == 1 and plan.expert_replicas == 1:
             return rows
         held = of_weights(block.weights, plan)

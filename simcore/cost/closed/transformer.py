@@ -184,18 +184,15 @@ class Matrix:
 
 def matrices(model: Model, grid: Grid) -> list[Matrix]:
     """The weights of a layer."""
-    inner, replicas = grid.tensor_int, grid.data * grid.seq
+    inner, outer, replicas = grid.tensor_int, grid.tensor_ext * grid.exp, grid.data * grid.seq
     attention = model.d_model * model.heads * model.d_head * model.experts
-    key = model.d_model * model.d_head * model.experts
-    outer = grid.tensor_ext * grid.exp
-    shared = Matrix("", key, key // outer, replicas * inner)
-    full = Matrix("", attention, attention // (outer * inner), replicas)
-    ffn_size = model.d_model * model.d_ffn * model.experts
-    ffn = Matrix("", ffn_size, ffn_size // (outer * inner), replicas)
-    key_value = shared if model.multi_query else full
+    key, ffn_size = model.d_model * model.d_head * model.experts, model.d_model * model.d_ffn * model.experts
+    full = attention, attention // (outer * inner), replicas
+    ffn = ffn_size, ffn_size // (outer * inner), replicas
+    key_value = (key, key // outer, replicas * inner) if model.multi_query else full
     named = [("Wq", full), ("Wk", key_value), ("Wv", key_value), ("Wo", full), ("W1", ffn), ("W2", ffn)]
     named += [("W1b", ffn)] if model.glu else []
-    return [Matrix(name, kind.parameters, kind.local, kind.scattered) for name, kind in named]
+    return [Matrix(name, *sizes) for name, sizes in named]
 
 
 def evaluate(model: Model, grid: Grid, training: Training, *, efficient: bool = True) -> RunCost:
