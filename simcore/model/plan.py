@@ -450,7 +450,7 @@ def _divisions(model: Model, plan: Plan) -> Iterator[tuple[str, int, int, str]]:
     if model.experts:
         yield "num_experts", model.experts.count, plan.ep, "the expert parallel size"
         yield "ffn_hidden_size", model.experts.ffn, plan.expert_tp, "the ranks that split an expert"
-        yield "expert_model_parallel_size", plan.replicas * plan.tp, plan.ep * plan.expert_tp, "ep times its tp"
+        yield "expert_model_parallel_size", plan.replicas * plan.tp, plan.ep * plan.expert_tp, "of a stage's ranks"
     if plan.shard:
         yield "shard_ranks", plan.replicas, plan.shard, "the ranks that share the parameters"
 
@@ -476,7 +476,7 @@ def _refusals(model: Model, plan: Plan) -> Iterator[Rule]:
         yield model.experts.top_k > count, "moe_router_topk", f"there are {count} experts", model.experts.top_k
     else:
         yield plan.ep > 1, "expert_model_parallel_size", "this model has no experts", plan.ep
-    yield plan.shard > 0 and not plan.zero, "shard_ranks", "nothing is shared without ZeRO", plan.shard
+    yield plan.shard > 0 and not plan.zero, "shard_ranks", "nothing is shared without ZeRO, level 1 or more", plan.shard
     widths = "gradients have " + " or ".join(f"{width} bytes" for width in GRADIENT_BYTES)
     yield plan.gradient_bytes not in GRADIENT_BYTES, "gradient_bytes", widths, plan.gradient_bytes
 
