@@ -15,6 +15,7 @@ from simcore.compute.power import energy_j
 from simcore.cost.margins import Margin, interval, kind_of, margin_of
 from simcore.cost.played import engine_ns, network_ns
 from simcore.cost.predict import Prediction, part_cells, predict
+from simcore.cost.step import cut_of
 from simcore.cost.systems import Cluster
 from simcore.errors import InputError
 from simcore.library import table
@@ -155,7 +156,7 @@ class Answer:
             if one.known.source is not Source.ROOFLINE:
                 distances.append((one.seconds, one.known.distance))
         parts = range(self.plan.outline.parts)
-        cells = (each for part in parts for each in part_cells(self.model, self.plan, self.cluster, part))
+        cells = (each for part in parts for each in part_cells(self.model, cut_of(self.plan), self.cluster, part))
         exposed_s = fsum(count * fsum(cell.waits.values()) for cell, count in cells)
         if exposed_s:
             sums[Source.INTERPOLATED] += exposed_s

@@ -45,8 +45,8 @@ def predict(model: Model, plan: Plan, cluster: Cluster) -> Prediction:
     moved = plan.micro_batches * (1 if plan.copies > 1 else plan.outline.chunks)
     moves_s = 1e-9 * moved * int(_waits_ns(model, plan, cluster).sum())
     layers_s = busy_s - moves_s
-    counts = Counter(alike(model, plan.outline.parts, plan.cuts))
-    cells = [(cell, count * counts[part]) for part in counts for cell, count in part_cells(model, plan, cluster, part)]
+    cut, counts = cut_of(plan), Counter(alike(model, plan.outline.parts, plan.cuts))
+    cells = [(cell, count * counts[part]) for part in counts for cell, count in part_cells(model, cut, cluster, part)]
     whole_s = 1e-9 * sum(count * cell.busy_ns for cell, count in cells)
     shares = {  # exposed collectives in all layers, of their time
         name: fsum(count * cell.waits.get(axis, 0.0) for cell, count in cells) / whole_s
@@ -161,12 +161,8 @@ def predict_layer(model: Model, plan: Plan, cluster: Cluster, phase: str) -> Pre
     return Prediction(seconds, {phase: seconds})
 
 
-def part_cells(model: Model, plan: Plan, cluster: Cluster, part: int) -> list[tuple[Cell, int]]:
-    """Cells of a part of the model in order, and how many there are of each."""
-    return _cells(model, cut_of(plan), cluster, part)
-
-
-def _cells(model: Model, cut: Plan, cluster: Cluster, part: int) -> list[tuple[Cell, int]]:
+def part_cells(model: Model, cut: Plan, cluster: Cluster, part: int) -> list[tuple[Cell, int]]:
+    """Cells of a part of the model in order (its plan is that of `cut_of`), and how many there are of each."""
     first = [(cell_of(model, layer_plan(cut), cluster, False), 1)] if part == 0 else []
     ends = [(cell_of(model, layer_plan(cut), cluster, True), 1)] if part == cut.pp - 1 else []
     return [*first, *cells_of(model, cut, cluster, part), *ends]
@@ -201,7 +197,7 @@ def _passes_ns(model: Model, cut: Plan, cluster: Cluster) -> NDArray[np.int64]:
     shown = alike(model, cut.pp, cut.cuts)
     known = {}
     for part in dict.fromkeys(shown):
-        cells = _cells(model, cut, cluster, part)
+        cells = part_cells(model, cut, cluster, part)
         each = [(count * cell.forward_ns, count * cell.backward_ns, count * cell.weight_ns) for cell, count in cells]
         known[part] = [*map(sum, zip(*each, strict=True))]
     return np.array([known[part] for part in shown]).T

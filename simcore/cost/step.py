@@ -20,7 +20,7 @@ from simcore.cost.systems import Cluster, Software
 from simcore.model.layer import accumulation, blocks, embedding, head, mtp_blocks, optimizer
 from simcore.model.memory import NOTHING, Held, activation_bytes, layer_parameters, of_weights, states
 from simcore.model.plan import Plan, layers_of
-from simcore.model.rows import GROUPS, Rows
+from simcore.model.rows import FORWARD, GROUPS, INPUT_GRAD, WEIGHT_GRAD, Rows
 from simcore.model.shape import LayerKind, Model, kinds
 from simcore.model.steps import Axis, Beside, Block, Collective, Kernel, Part, Step, dropped, in_phase
 from simcore.model.timing import KernelTimer, duration, prepare
@@ -28,7 +28,6 @@ from simcore.system.collectives.nccl import collective_s
 from simcore.units import whole_ns
 from simcore.workload.model import CollectiveKind, Layer, Phase, PhaseName
 
-FORWARD, INPUT_GRAD, WEIGHT_GRAD = PhaseName.FORWARD, PhaseName.INPUT_GRAD, PhaseName.WEIGHT_GRAD
 AXES = {group: axis for axis, group in GROUPS.items()}
 _SHARES_EVERY_PASS = 2  # the ZeRO level from which every micro-batch communicates
 

@@ -450,7 +450,12 @@ def _divisions(model: Model, plan: Plan) -> Iterator[tuple[str, int, int, str]]:
     if model.experts:
         yield "num_experts", model.experts.count, plan.ep, "the expert parallel size"
         yield "ffn_hidden_size", model.experts.ffn, plan.expert_tp, "the ranks that split an expert"
-        yield "expert_model_parallel_size", plan.replicas * plan.tp, plan.ep * plan.expert_tp, "of a stage's ranks"
+        yield (
+            "expert_model_parallel_size",
+            plan.replicas * plan.tp,
+            plan.ep * plan.expert_tp,
+            "ep x its tp in a stage",
+        )
     if plan.shard:
         yield "shard_ranks", plan.replicas, plan.shard, "the ranks that share the parameters"
 

@@ -14,7 +14,7 @@ from itertools import combinations
 from typing import Any, Protocol
 
 from simcore.library import table
-from simcore.model.layer import blocks, embedding, head, mtp_blocks, optimizer
+from simcore.model.layer import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, blocks, embedding, head, mtp_blocks, optimizer
 from simcore.model.memory import Held, of_weights
 from simcore.model.plan import Plan
 from simcore.model.shape import LayerKind, Model
@@ -22,8 +22,6 @@ from simcore.model.steps import Axis, Beside, Block, Collective, Kernel, Part, d
 from simcore.workload.model import CollectiveKind, Group, Layer, Phase, PhaseName, Role
 
 FORWARD, INPUT_GRAD, WEIGHT_GRAD = PhaseName.FORWARD, PhaseName.INPUT_GRAD, PhaseName.WEIGHT_GRAD
-ALL_REDUCE, ALL_GATHER = CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER
-REDUCE_SCATTER = CollectiveKind.REDUCE_SCATTER
 NORM_BYTES = 4
 IDLE = Phase()
 GROUPS = {Axis.TENSOR: Group.LOOP, Axis.CONTEXT: Group.CP, Axis.EXPERT: Group.EP}

@@ -19,12 +19,13 @@ from simcore.cost.systems import Cluster
 from simcore.engine.run import simulate
 from simcore.engine.settings import Settings
 from simcore.errors import InputError
+from simcore.model.layer import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, REDUCE_SCATTER
 from simcore.model.plan import Plan, check
 from simcore.model.shape import Experts
 from simcore.model.shape import Model as Transformer
 from simcore.network.topology.model import Topology
 from simcore.profiles import profiles
-from simcore.workload.model import CollectiveKind, Group, Layer, Parallelism, Phase, PhaseName, Role, Workload
+from simcore.workload.model import CollectiveKind, Group, Layer, Parallelism, Phase, Role, Workload
 
 MOST_ROWS = 500_000  # half a minute
 
@@ -133,17 +134,13 @@ def execute(batch: Batch, topology: Topology) -> Executed:
 
 def _silent(program: Workload) -> Workload:
     """The same without communication; rows that were one object stay one."""
-    made = {id(layer): _quiet(layer) for layer in program.layers}
+    made = {}
+    for row in {id(row): row for row in program.layers}.values():
+        ahead, back, weights = (Phase(phase.compute_ns) for phase in row.phases)
+        made[id(row)] = Layer(row.name, ahead, back, weights, role=row.role)
     return replace(program, layers=tuple(made[id(layer)] for layer in program.layers), pipeline_bytes=0)
 
 
-def _quiet(layer: Layer) -> Layer:
-    forward, input_grad, weight_grad = (Phase(layer.phase(name).compute_ns) for name in PhaseName)
-    return replace(layer, forward=forward, input_grad=input_grad, weight_grad=weight_grad)
-
-
-ALL_REDUCE, ALL_TO_ALL = CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_TO_ALL
-ALL_GATHER, REDUCE_SCATTER = CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER
 MIRRORED = {ALL_GATHER: REDUCE_SCATTER, REDUCE_SCATTER: ALL_GATHER}
 # Parts whose operands are both activations: no gradient of a weight can hide a collective there.
 WEIGHTLESS = {Part.SCORES, Part.SOFTMAX, Part.VALUES, Part.ATTENTION_RESIDUAL, Part.RESIDUAL}

@@ -13,7 +13,6 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from functools import reduce as fold
 from operator import add
-from typing import TypeVar
 
 from simcore.cost.closed.simple import indivisible
 from simcore.errors import InputError, Location, Problem
@@ -101,9 +100,6 @@ class Cost:
     def times(self, count: float) -> Cost:
         """The cost of `count` repetitions."""
         return Cost(self.forward.times(count), self.backward.times(count))
-
-
-Name = TypeVar("Name", str, "Part")
 
 
 class Part(StrEnum):
@@ -203,19 +199,15 @@ def evaluate(model: Model, grid: Grid, training: Training, *, efficient: bool = 
     sizes = microbatch_sizes(model, grid, training) if efficient else None
     per_stage = model.layers // grid.pipe
     once, each = training.batches * per_stage, training.batches * (training.batch_size // grid.data) * per_stage
-    moved = [
-        (weight.name, broadcast(grid.pipe * weight.parameters, 1, weight.scattered).times(once))
-        for weight in matrices(model, grid)
-    ]
-    of_tokens = [(part, cost.times(each)) for part, cost in _token_costs(model, grid, training)]
-    if training.checkpointing:
-        moved, of_tokens = _done_again(moved), _done_again(of_tokens)
+    weights = ((one.name, broadcast(grid.pipe * one.parameters, 1, one.scattered)) for one in matrices(model, grid))
+    moved = [(name, _counted(cost.times(once), training)) for name, cost in weights]
+    of_tokens = [(part, _counted(cost.times(each), training)) for part, cost in _token_costs(model, grid, training)]
     return RunCost(model, grid, training, sizes, tuple(moved), tuple(of_tokens))
 
 
-def _done_again(parts: list[tuple[Name, Cost]]) -> list[tuple[Name, Cost]]:
-    """With the forward pass once more before the backward."""
-    return [(name, Cost(cost.forward, cost.backward + cost.forward)) for name, cost in parts]
+def _counted(cost: Cost, training: Training) -> Cost:
+    """With checkpoints the forward pass is done once more before the backward."""
+    return Cost(cost.forward, cost.backward + cost.forward) if training.checkpointing else cost
 
 
 def _token_costs(model: Model, grid: Grid, training: Training) -> Iterator[tuple[Part, Cost]]:
