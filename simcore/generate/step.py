@@ -64,18 +64,18 @@ class Step:
 
 def make_step(asked: Asked) -> Step:
     """Build the corrected step; times come from `comp_filepath`, otherwise from the accelerator `gpu_type`."""
-    options, extra = asked.options, asked.extra
+    options, origin = asked.options, asked.values["rescale_from"]
     model = model_of(asked)
     plan = plan_of(asked, model)
     check_rows(model, plan)
     stage = max(options.pp_rank, 0)
     if stage >= plan.pp:
         raise InputError.at("--pp_rank", "there is no such stage", expected=f"0 to {plan.pp - 1}", found=str(stage))
-    gpu, warnings = chosen_gpu(options.gpu_type, computed=bool(extra.rescale_from) or not options.comp_filepath)
+    gpu, warnings = chosen_gpu(options.gpu_type, computed=bool(origin) or not options.comp_filepath)
     if plan.narrow:
         accelerator(gpu).peak(plan.dtype)  # refused where the accelerator has none
-    if extra.rescale_from:
-        durations: Timer = _rescaled(options.comp_filepath, extra.rescale_from, model, plan, gpu)
+    if origin:
+        durations: Timer = _rescaled(options.comp_filepath, origin, model, plan, gpu)
     elif options.comp_filepath:
         durations = measured(options.comp_filepath)
         warnings.append("times are those of the file, whatever shape and GPU they were measured on")
