@@ -443,12 +443,12 @@ def divides(model: Model, plan: Plan) -> bool:
 def _divisions(model: Model, plan: Plan) -> Iterator[tuple[str, int, int, str]]:
     """Option, its value, what must divide it, and what that is."""
     yield "world_size", plan.world_size, plan.tp * plan.cp * plan.pp, "the product of tp, cp and pp"
-    yield "num_attention_heads", model.heads, plan.tp, "the tensor parallel size"
-    yield "ffn_hidden_size", model.ffn, plan.tp, "the tensor parallel size"
+    yield "num_attention_heads", model.heads, plan.tp, "the tensor ranks that share the heads"
+    yield "ffn_hidden_size", model.ffn, plan.tp, "the tensor ranks that share the feed-forward"
     yield "seq_length", plan.seq, plan.cp * (plan.tp if plan.sequence_parallel else 1), "the ranks that share it"
     yield "global_batch", plan.global_batch, plan.dp * plan.micro_batch, "data parallel ranks times micro-batch"
     if model.experts:
-        yield "num_experts", model.experts.count, plan.ep, "the expert parallel size"
+        yield "num_experts", model.experts.count, plan.ep, "the ranks that share the experts"
         yield "ffn_hidden_size", model.experts.ffn, plan.expert_tp, "the ranks that split an expert"
         yield (
             "expert_model_parallel_size",
