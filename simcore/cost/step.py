@@ -169,18 +169,12 @@ def cell_of(
         there = states(held, plan)[0] if plan.away("weights") else 0
         moved = max(made, there), made + there  # out and in are ways of their own
     alone = plan.of_layer.but(schedule=plan.schedule)  # nothing sharded
-    return _sharded(_unsharded(model, alone, cluster, place, again=again, moved_bytes=moved), held, plan, cluster)
+    return _sharded(_unsharded(model, alone, cluster, place, again, moved), held, plan, cluster)
 
 
 @lru_cache(maxsize=8192)
 def _unsharded(
-    model: Model,
-    plan: Plan,
-    cluster: Cluster,
-    place: _Place,
-    *,
-    again: bool = False,
-    moved_bytes: tuple[float, float] = (0.0, 0.0),
+    model: Model, plan: Plan, cluster: Cluster, place: _Place, again: bool, moved_bytes: tuple[float, float]
 ) -> Cell:
     return _prepared(model, plan, cluster).cell(_blocks(model, plan, place), again=again, moved_bytes=moved_bytes)
 
