@@ -1,4 +1,4 @@
-"""A batch of a closed form on a real topology: what the form leaves out (bubbles, latency, hops, contention).
+"""A closed form on machines: what it leaves out (bubbles, latency, hops, contention), on a topology or as predicted.
 
 A model is rows, each product with the collectives that its split asks for; the axes of its grid become the groups of a
 header. Sizes and arithmetic are those of the closed form, the engine gives the time. A sum over an axis that keeps a
