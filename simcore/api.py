@@ -43,8 +43,8 @@ from simcore.workload.model import Dialect, GraphSet, Workload
 
 if TYPE_CHECKING:
     from simcore.cost.answer import Answer
-    from simcore.cost.cluster import Cluster
     from simcore.cost.simai.report import SimaiReport
+    from simcore.cost.systems import Cluster
     from simcore.model.shape import Model
     from simcore.workload.chakra.builder import GraphBuilder
 

@@ -30,7 +30,7 @@ def _compared(a: str, b: str) -> Comparison:
         [first], [second] = (read_ranks([name])[:1] for name in (a, b))
         return compare_traces(first, second)
     if not (_is_report(a) or _is_report(b)) and (_is_workload(a) or _is_workload(b)):
-        from simcore.generate.contents import read_contents
+        from simcore.generate.step import read_contents
         from simcore.report.workload_compare import compare_contents
 
         return compare_contents(read_contents(a), read_contents(b))

@@ -12,10 +12,8 @@ from simcore.compute.accelerators import accelerator
 from simcore.compute.kernel import Product
 from simcore.compute.power import node_w, watts
 from simcore.cost.closed import describe, operation, simple, transformer
-from simcore.cost.closed.batches import simple_batch, transformer_batch
-from simcore.cost.closed.executed import Executed, execute
+from simcore.cost.closed.executed import Executed, execute, simple_batch, transformer_batch, utilised
 from simcore.cost.closed.transformer import Grid, Model, RunCost, Training
-from simcore.cost.utilised import utilised
 from simcore.cost.words import cluster_of
 from simcore.errors import InputError, wrong
 from simcore.options import factor
@@ -192,7 +190,7 @@ def _hardware(values: dict[str, Any], variant: simple.Variant) -> tuple[str, sim
         raise InputError.at(f"--{later[0]}", "this option belongs to --variant head")
     name = values["chip_type"] or ("H100" if variant == "head" else "")
     if not name:
-        raise InputError.at("--chip_type", "variant readme needs a chip", expected=", ".join(simple.CHIPS))
+        raise InputError.at("--chip_type", "variant readme needs a chip", expected=", ".join(simple.CHIPS[variant]))
     hardware = simple.chip(name, variant)
     if bandwidth is not None:
         hardware = replace(hardware, network_bytes_per_s=bandwidth)

@@ -10,7 +10,7 @@ from simcore.cli.command import emit
 from simcore.cli.cost import built
 from simcore.cost.closed import scaling
 from simcore.cost.closed.describe import DAY_S, duration
-from simcore.cost.closed.simple import Chip
+from simcore.cost.closed.simple import CHIPS, Chip
 from simcore.report.table import Table, columns
 
 
@@ -30,7 +30,7 @@ def command(**values: Any) -> None:
 
 
 def _device(values: dict[str, Any]) -> scaling.Device:
-    chip, count = scaling.CHIPS[values["chip"]], values["chips_per_device"]
+    chip, count = CHIPS["scaling"][values["chip"]], values["chips_per_device"]
     network = values["network_bandwidth"] or count * chip.network_bytes_per_s
     pod = Chip(count * chip.flop_per_s, count * chip.memory_bytes_per_s, network)
     return scaling.Device(pod, not values["no_network_reduction"], values["base_utilization"])

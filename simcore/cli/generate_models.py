@@ -17,7 +17,7 @@ from simcore.generate.aicb.files import aicb_inference_step, aicb_step, file_nam
 from simcore.generate.aicb.inference import InferenceOptions
 from simcore.generate.aicb.options import FRAMES, Options
 from simcore.generate.aicb.presets import preset
-from simcore.generate.build import Asked, Extra
+from simcore.generate.build import Asked
 from simcore.generate.inference import inference_step, inference_traces
 from simcore.generate.made import Made
 from simcore.generate.step import contents_of_step, corrected_step, make_step, write_traces
@@ -116,9 +116,7 @@ def _training(name: str, **values: Any) -> None:
         _only_corrected(extra | {"profile_out": profile})
         output.finish(aicb_step(options, output.form))
         return
-    asked = Asked(
-        options, Extra(**extra), {*values, *(name for name, value in extra.items() if value is not None)}, size
-    )
+    asked = Asked(options, extra, {*values, *(name for name, value in extra.items() if value is not None)}, size)
     if output.form == "chakra":
         every = replace(asked, given=asked.given - {"pp_rank"})  # ranks of every stage
         output.summarise(lambda: contents_of_step(make_step(every)))

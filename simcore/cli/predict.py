@@ -10,8 +10,7 @@ from simcore.api import predict
 from simcore.cli.command import emit
 from simcore.cli.kinds import forced
 from simcore.cost.answer import Answer, remedies
-from simcore.cost.memory_views import occupancies, told, write_memory
-from simcore.cost.picture import step_figure
+from simcore.cost.picture import occupancies, step_figure, told, write_memory
 from simcore.cost.played import program, write_step
 from simcore.files import write_text
 from simcore.model.memory import room

@@ -12,9 +12,8 @@ from simcore.cli.table import options_of
 from simcore.cost.answer import Answer
 from simcore.cost.picture import front_figure
 from simcore.cost.predict import predict
-from simcore.cost.search import SLOWEST, Candidate, Found, Rival, Study, axes, rivals, search
+from simcore.cost.search import SLOWEST, Candidate, Found, Rival, Study, axes, read_study, rivals, search
 from simcore.cost.sensitivity import of_cluster
-from simcore.cost.study import read_study
 from simcore.cost.words import acting
 from simcore.errors import InputError
 from simcore.model.plan import Plan

@@ -7,7 +7,7 @@ from pathlib import Path
 from simcore.cli.command import emit, warn
 from simcore.cli.kinds import forced
 from simcore.files import write_text
-from simcore.generate.contents import read_contents
+from simcore.generate.step import read_contents
 from simcore.replay import recorded
 from simcore.report import artefacts
 from simcore.report import workload as shown

@@ -11,11 +11,12 @@ from math import fsum
 
 from simcore.compute.kernel import Attention, Duration, GroupedProduct, Product, Source
 from simcore.compute.kernel import Kernel as Work
-from simcore.compute.power import energy_j as drawn_j
-from simcore.cost.cluster import Cluster
+from simcore.compute.power import energy_j
 from simcore.cost.margins import Margin, interval, kind_of, margin_of
 from simcore.cost.played import engine_ns, network_ns
 from simcore.cost.predict import Prediction, part_cells, predict
+from simcore.cost.step import cut_of
+from simcore.cost.systems import Cluster
 from simcore.errors import InputError
 from simcore.library import table
 from simcore.model.layer import blocks, head, model_blocks
@@ -155,7 +156,7 @@ class Answer:
             if one.known.source is not Source.ROOFLINE:
                 distances.append((one.seconds, one.known.distance))
         parts = range(self.plan.outline.parts)
-        cells = (each for part in parts for each in part_cells(self.model, self.plan, self.cluster, part))
+        cells = (each for part in parts for each in part_cells(self.model, cut_of(self.plan), self.cluster, part))
         exposed_s = fsum(count * fsum(cell.waits.values()) for cell, count in cells)
         if exposed_s:
             sums[Source.INTERPOLATED] += exposed_s
@@ -178,9 +179,8 @@ class Answer:
             ],
         }
 
-    @property
-    def energy_j(self) -> float | None:
-        """Joules of one accelerator's board in a step, the mean over stages; None where it states no power limit."""
+    def power(self) -> dict[str, float] | None:
+        """Watts and joules of a board in a step, the mean over stages; None where it states no power limit."""
         device, plan = self.cluster.device, self.plan
         if not device.power_w:
             return None
@@ -189,15 +189,9 @@ class Answer:
         made = [(one.kernel.work, runs * again.get(one.phase, 1.0) * one.seconds, one.dtype) for one in self.kernels]
         busy_s = fsum(seconds for _, seconds, _ in made)
         shrunk = min(1.0, self.step_s / busy_s)  # layers computed again only in part
-        return drawn_j([(work, seconds * shrunk, dtype) for work, seconds, dtype in made], self.step_s, device)
-
-    def power(self) -> dict[str, float] | None:
-        """Watts and joules of a board in a step, and tokens per joule; None where no power limit is stated."""
-        energy_j = self.energy_j
-        if energy_j is None:
-            return None
-        watts = energy_j / self.step_s
-        return {"board_w": watts, "board_j": energy_j, "tokens_per_j": self.tokens_per_s / watts}
+        drawn_j = energy_j([(work, seconds * shrunk, dtype) for work, seconds, dtype in made], self.step_s, device)
+        watts = drawn_j / self.step_s
+        return {"board_w": watts, "board_j": drawn_j, "tokens_per_j": self.tokens_per_s / watts}
 
     def to_dict(self) -> dict[str, object]:
         """The document of `simcore predict --json`."""

@@ -146,9 +146,9 @@ class _Life:
         if thrown_away:
             kept_s = max(0.0, (lasts_s - asked.checkpoint.behind_s(running)) // (work_s + blocks_s)) * work_s
         self.found.useful_s += kept_s * speed
-        self._lose("checkpoint_s", lasts_s - trained_s)
-        self._lose("rollback_s", trained_s - kept_s)
-        self._lose("slower_s", kept_s * (1 - speed))
+        self.found.lost_s["checkpoint_s"] += lasts_s - trained_s
+        self.found.lost_s["rollback_s"] += trained_s - kept_s
+        self.found.lost_s["slower_s"] += kept_s * (1 - speed)
 
     def _lose_node(self) -> None:
         self.found.stops += 1
@@ -187,10 +187,7 @@ class _Life:
         left_s = self.asked.wall_s - self.now_s
         self.now_s = self.asked.wall_s if lasts_s >= left_s else self.now_s + lasts_s
         self._repair()
-        self._lose(cause, min(lasts_s, left_s))
-
-    def _lose(self, cause: str, lasts_s: float) -> None:
-        self.found.lost_s[cause] += lasts_s
+        self.found.lost_s[cause] += min(lasts_s, left_s)
 
 
 def draw(asked: Failures, runs: int, seed: int) -> list[FailureRun]:

@@ -16,7 +16,7 @@ from math import log, log2
 from pathlib import Path
 
 from simcore.compute.accelerators import ELEMENT_BYTES, accelerator
-from simcore.cost.cluster import Cluster
+from simcore.cost.systems import Cluster
 from simcore.model.plan import Plan
 from simcore.model.shape import Model
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from simcore.cost.cluster import Cluster
 from simcore.cost.predict import part_times_ns
+from simcore.cost.systems import Cluster
 from simcore.model.allocator import Allocator, Piece
 from simcore.model.layer import embedding, mtp_blocks
 from simcore.model.memory import Needs, head_bytes, kept_bytes, layer_bytes, stage_needs, states

@@ -15,9 +15,9 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.cost.cluster import Cluster, Software
-from simcore.cost.step import Cell, Cut, Machine, cell_of, cells_of, cut_of, layer_plan, scales_of
-from simcore.model.held import fullest_parameters, tied_gradient_bytes
+from simcore.cost.step import Cell, Machine, cell_of, cells_of, cut_of, layer_plan, scales_of
+from simcore.cost.systems import Cluster, Software
+from simcore.model.memory import fullest_parameters, tied_gradient_bytes
 from simcore.model.plan import Plan, alike, stage_parts
 from simcore.model.rows import Sum, sums
 from simcore.model.shape import Model
@@ -45,8 +45,8 @@ def predict(model: Model, plan: Plan, cluster: Cluster) -> Prediction:
     moved = plan.micro_batches * (1 if plan.copies > 1 else plan.outline.chunks)
     moves_s = 1e-9 * moved * int(_waits_ns(model, plan, cluster).sum())
     layers_s = busy_s - moves_s
-    counts = Counter(alike(model, plan.outline.parts, plan.cuts))
-    cells = [(cell, count * counts[part]) for part in counts for cell, count in part_cells(model, plan, cluster, part)]
+    cut, counts = cut_of(plan), Counter(alike(model, plan.outline.parts, plan.cuts))
+    cells = [(cell, count * counts[part]) for part in counts for cell, count in part_cells(model, cut, cluster, part)]
     whole_s = 1e-9 * sum(count * cell.busy_ns for cell, count in cells)
     shares = {  # exposed collectives in all layers, of their time
         name: fsum(count * cell.waits.get(axis, 0.0) for cell, count in cells) / whole_s
@@ -77,13 +77,8 @@ def slowest_of(ranks: int) -> float:
     return NormalDist().inv_cdf((ranks - 0.375) / (ranks + 0.25)) if ranks > 1 else 0.0
 
 
-_WAITS = {
-    "tensor_parallel": Axis.TENSOR,
-    "context_parallel": Axis.CONTEXT,
-    "expert_parallel": Axis.EXPERT,
-    "sharding": Axis.DATA,
-    "offload": Axis.HOST,
-}
+_WAITS = {str(axis): axis for axis in (Axis.TENSOR, Axis.CONTEXT, Axis.EXPERT)}
+_WAITS |= {"sharding": Axis.DATA, "offload": Axis.HOST}
 
 
 def mean_bound_s(model: Model, plan: Plan, cluster: Cluster, *, shared: bool) -> float:
@@ -92,13 +87,13 @@ def mean_bound_s(model: Model, plan: Plan, cluster: Cluster, *, shared: bool) ->
     `shared`: of this plan, not of all that share differently. 0 where the host keeps some layers; where some are
     computed again, as if none were or all, whichever is shorter.
     """
-    layers, *_, splits, sharing = cut_of(plan) if shared else _unshared(plan)
-    if layers.offload_layers:
+    cut = (cut_of(plan) if shared else _unshared(plan)).but(pp=1, cuts=())
+    if cut.offload_layers:
         return 0.0
-    kinds = [layers]
-    if layers.recompute_layers:
-        kinds = [layers.but(recompute=again, recompute_layers=0) for again in ("none", "full")]
-    each_ns = min(int(_passes_ns(model, Cut(one, 1, (), splits, sharing), cluster).sum()) for one in kinds)
+    kinds = (
+        [cut.but(recompute=again, recompute_layers=0) for again in ("none", "full")] if cut.recompute_layers else [cut]
+    )
+    each_ns = min(int(_passes_ns(model, one, cluster).sum()) for one in kinds)
     busy_s = 1e-9 * plan.micro_batches * each_ns / plan.pp
     return _with_rest_s(busy_s, busy_s, plan, cluster)
 
@@ -109,13 +104,9 @@ def stage_bound_s(model: Model, plan: Plan, cluster: Cluster) -> float:
     return _with_rest_s(pipeline_s, busy_s, plan, cluster)
 
 
-def _unshared(plan: Plan) -> Cut:
+def _unshared(plan: Plan) -> Plan:
     """A plan's cells without what replicas do for each other, nor weights from the host, of which sharers get less."""
-    cut = cut_of(plan)._replace(sharing=())
-    if "weights" not in plan.offload:
-        return cut
-    others = tuple(what for what in plan.offload if what != "weights")
-    return cut._replace(layers=cut.layers.but(offload=others))
+    return cut_of(plan.but(zero=0, offload=tuple(what for what in plan.offload if what != "weights")))
 
 
 def lower_bound_s(model: Model, plan: Plan, cluster: Cluster) -> float:
@@ -134,7 +125,7 @@ def _with_rest_s(seconds: float, busy_s: float, plan: Plan, cluster: Cluster) ->
     return (seconds + _stragglers_s(plan, cluster, busy_s) + cluster.software.step_s) * (1 + cluster.losses)
 
 
-def _least_s(model: Model, plan: Plan, cluster: Cluster, cut: Cut) -> tuple[float, float]:
+def _least_s(model: Model, plan: Plan, cluster: Cluster, cut: Plan) -> tuple[float, float]:
     """What the pipelined part takes at least, and the work of the busiest stage."""
     waits_ns = 0 if plan.overlap_pipeline else max(messages_ns(model, plan, cluster))
     return _least(model, cluster, cut, plan.outline, plan.micro_batches / plan.copies, waits_ns)
@@ -142,7 +133,7 @@ def _least_s(model: Model, plan: Plan, cluster: Cluster, cut: Cut) -> tuple[floa
 
 @lru_cache(maxsize=1 << 14)
 def _least(
-    model: Model, cluster: Cluster, cut: Cut, outline: Schedule, runs: float, waits_ns: int
+    model: Model, cluster: Cluster, cut: Plan, outline: Schedule, runs: float, waits_ns: int
 ) -> tuple[float, float]:
     forward, backward, weight = _passes_ns(model, cut, cluster)
     forward, backward, (parts, first) = forward + waits_ns, backward + waits_ns, _held(outline)
@@ -170,14 +161,10 @@ def predict_layer(model: Model, plan: Plan, cluster: Cluster, phase: str) -> Pre
     return Prediction(seconds, {phase: seconds})
 
 
-def part_cells(model: Model, plan: Plan, cluster: Cluster, part: int) -> list[tuple[Cell, int]]:
-    """Cells of a part of the model in order, and how many there are of each."""
-    return _cells(model, cut_of(plan), cluster, part)
-
-
-def _cells(model: Model, cut: Cut, cluster: Cluster, part: int) -> list[tuple[Cell, int]]:
+def part_cells(model: Model, cut: Plan, cluster: Cluster, part: int) -> list[tuple[Cell, int]]:
+    """Cells of a part of the model in order (its plan is that of `cut_of`), and how many there are of each."""
     first = [(cell_of(model, layer_plan(cut), cluster, False), 1)] if part == 0 else []
-    ends = [(cell_of(model, layer_plan(cut), cluster, True), 1)] if part == cut.parts - 1 else []
+    ends = [(cell_of(model, layer_plan(cut), cluster, True), 1)] if part == cut.pp - 1 else []
     return [*first, *cells_of(model, cut, cluster, part), *scales_of(cut, cluster), *ends]
 
 
@@ -205,18 +192,18 @@ def part_times_ns(model: Model, plan: Plan, cluster: Cluster) -> Durations:
 
 
 @lru_cache(maxsize=1 << 14)
-def _passes_ns(model: Model, cut: Cut, cluster: Cluster) -> NDArray[np.int64]:
+def _passes_ns(model: Model, cut: Plan, cluster: Cluster) -> NDArray[np.int64]:
     """Nanoseconds of the passes of a micro-batch (rows) on the parts of the model (columns), no waiting for others."""
-    shown = alike(model, cut.parts, cut.cuts)
+    shown = alike(model, cut.pp, cut.cuts)
     known = {}
     for part in dict.fromkeys(shown):
-        cells = _cells(model, cut, cluster, part)
+        cells = part_cells(model, cut, cluster, part)
         each = [(count * cell.forward_ns, count * cell.backward_ns, count * cell.weight_ns) for cell, count in cells]
         known[part] = [*map(sum, zip(*each, strict=True))]
     return np.array([known[part] for part in shown]).T
 
 
-def busy_ns(model: Model, cut: Cut, cluster: Cluster, outline: Schedule) -> NDArray[np.int64]:
+def busy_ns(model: Model, cut: Plan, cluster: Cluster, outline: Schedule) -> NDArray[np.int64]:
     """What every stage works for a micro-batch."""
     times: NDArray[np.int64] = _passes_ns(model, cut, cluster).sum(axis=0)[_held(outline)[0]].sum(axis=1)
     return times

@@ -3,29 +3,44 @@
 A candidate's bound (`lower_bound_s`) is what no order of its cells can beat; its memory is exact. In order of their
 bounds, candidates are simulated unless what is already simulated proves that they can be none of: the best few, the
 best of a value of an axis, a point of the front of time against memory. All three are therefore those of trying all.
+
+A study, what `simcore search` is given, is a YAML or JSON file with a model, a cluster, a batch and what may vary::
+
+    model: gpt-175b                  # a shipped model, a config.json, or {layers: 96, hidden: 12288, ...}
+    seq: 2048
+    accelerators: 1024
+    global_batch: 1536
+    cluster: selene                  # or {accelerator: H100, fabric: hgx-h100}
+    micro_batch: [1, 2, 4]           # these lists are optional
+    recompute: [none, selective, full]
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cache, lru_cache
 from heapq import heapify, heappop, heappush, nsmallest
 from itertools import count, product
 from math import ceil
 from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
 from simcore.cost.closed.transformer import divisors
-from simcore.cost.cluster import Cluster
 from simcore.cost.predict import Prediction, busy_ns, lower_bound_s, mean_bound_s, predict, stage_bound_s
-from simcore.cost.step import Cut, cell_of, cells_of, cut_of, layer_plan
+from simcore.cost.step import cell_of, cells_of, cut_of, layer_plan
+from simcore.cost.systems import Cluster
+from simcore.cost.words import acting, check_size, plan_word, read_cluster, read_model
+from simcore.documents import read
+from simcore.errors import InputError, Problems
 from simcore.front import front
 from simcore.memory import collection_paused
 from simcore.model.memory import fullest, needs
 from simcore.model.plan import Plan, Recompute, divides, split
 from simcore.model.shape import Model
 from simcore.progress import meter
+from simcore.units import parse_bytes
 from simcore.workload.loops import schedules
 
 EVEN, UNEVEN = "even", "uneven"
@@ -137,6 +152,49 @@ def axes(plan: Plan) -> dict[str, int | str]:
     told = {"schedule": plan.schedule_name, "cuts": UNEVEN if plan.cuts else EVEN}
     told["recompute_layers"] = "some" if plan.recompute_layers else "all"
     return {name: told.get(name) or getattr(plan, name) for name in AXES}
+
+
+MOST, MOST_SEQUENCES, MOST_TOKENS = 10**6, 10**5, 1 << 24  # beyond, a search takes days
+
+
+def read_study(path: str | Path) -> Study:
+    """The study in a file; InputError lists everything wrong with it, each with its place."""
+    with Problems() as problems:
+        root = read(path, problems)
+        needed = ("model", "seq", "accelerators", "global_batch", "cluster")
+        root.keys(required=needed, optional=(*_VARY, *_FIXED, "memory"))
+        if problems.found:
+            raise InputError(problems.found)
+        fixed = {name: plan_word(name, root[name]) for name in _FIXED if name in root}
+        count = root["accelerators"].integer(1, MOST)
+        batch, seq = root["global_batch"].integer(1, MOST_SEQUENCES), root["seq"].integer(1, MOST_TOKENS)
+        model, cluster = read_model(root["model"]), read_cluster(root["cluster"])
+        usual: dict[str, Any] = {"scatter_pipeline": True, "context": "ring", "dtype": cluster.device.wide_dtype}
+        plan = Plan(count, seq, global_batch=batch, **(usual | fixed))
+        for name, acts, meant in acting(model, plan):
+            if name in fixed and not acts and not name.startswith("recompute"):  # that varies
+                root[name].problem("has no effect here", expected=meant)
+        varying = {
+            name: [plan_word(name, item, _CHOICES.get(name)) for item in root[name].sequence()]
+            for name in _VARY
+            if name in root
+        }
+        limit = root["memory"].quantity(parse_bytes) if "memory" in root else 0
+        model_name, cluster_name = (
+            node.value if isinstance(node.value, str) else "" for node in (root["model"], root["cluster"])
+        )
+        names = model_name, cluster_name
+        study = Study(model, plan, count, cluster, memory_bytes=limit, names=names, **varying)
+    cluster.device.peak(plan.dtype)
+    check_size(cluster, count)
+    return study
+
+
+# Where a study may say less than a plan, or other words.
+_CHOICES = {"schedule": list(SCHEDULES), "cuts": [EVEN, UNEVEN]}
+_VARY = tuple(name for name in AXES if name != "dp")  # that follows
+_GIVEN = ("world_size", "seq", "global_batch", "sequence_parallel", "expert_tp")
+_FIXED = [field.name for field in fields(Plan) if field.name not in (*_VARY, *_GIVEN)]
 
 
 Family = tuple[Plan, list[Plan]]
@@ -262,11 +320,11 @@ def _balanced(study: Study, plan: Plan) -> tuple[int, ...]:
 
     () where nothing does: where all layers take as long, and neither end more than one of them.
     """
-    model, outline, cut = study.model, plan.outline, cut_of(plan)._replace(sharing=())
-    each = _each_ns(model, cut._replace(parts=1), study.cluster)
+    model, outline, cut = study.model, plan.outline, cut_of(plan.but(zero=0))
+    each = _each_ns(model, cut.but(pp=1), study.cluster)
     if not each:
         return ()
-    sizes, best = [len(layers) for layers in split(model.depth, cut.parts)], cut.cuts
+    sizes, best = [len(layers) for layers in split(model.depth, cut.pp)], cut.cuts
     busy = busy_ns(model, cut, study.cluster, outline)
     bounds_ns = [busy.max()]
     for _ in range(model.depth):
@@ -275,7 +333,7 @@ def _balanced(study: Study, plan: Plan) -> tuple[int, ...]:
         if sizes[giver] == 1 or busy[most] - busy[least] <= min(each):
             break
         sizes[giver], sizes[taker] = sizes[giver] - 1, sizes[taker] + 1
-        cut = cut._replace(cuts=tuple(sizes))
+        cut = cut.but(cuts=tuple(sizes))
         busy = busy_ns(model, cut, study.cluster, outline)
         if busy.max() < min(bounds_ns):
             best = cut.cuts
@@ -284,7 +342,7 @@ def _balanced(study: Study, plan: Plan) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=4096)
-def _each_ns(model: Model, cut: Cut, cluster: Cluster) -> list[int]:
+def _each_ns(model: Model, cut: Plan, cluster: Cluster) -> list[int]:
     """How long a stage works on each kind of layer, nothing where no end of the model takes longer than all others."""
     each = [cell.busy_ns for cell, _ in cells_of(model, cut, cluster, 0)]
     ends = (cell_of(model, layer_plan(cut), cluster, last).busy_ns for last in (False, True))

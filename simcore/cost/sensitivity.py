@@ -10,8 +10,8 @@ from dataclasses import dataclass, fields, replace
 from math import fsum
 from typing import Any, TypeVar
 
-from simcore.cost.cluster import Cluster, Software
 from simcore.cost.published.rows import Collective, Held, Question, Step
+from simcore.cost.systems import Cluster, Software
 from simcore.model.timing import Loop
 from simcore.system.collectives.nccl import Fabric
 

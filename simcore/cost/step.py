@@ -13,16 +13,14 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain, product, takewhile
 from math import ceil, fsum
-from typing import NamedTuple
 
 from simcore.compute.duration import expert_exchange
 from simcore.compute.kernel import Attention
-from simcore.cost.cluster import Cluster, Software
-from simcore.model.held import NOTHING, Held, layer_parameters, of_weights
+from simcore.cost.systems import Cluster, Software
 from simcore.model.layer import accumulation, blocks, embedding, head, mtp_blocks, optimizer
-from simcore.model.memory import activation_bytes, states
+from simcore.model.memory import NOTHING, Held, activation_bytes, layer_parameters, of_weights, states
 from simcore.model.plan import Plan, layers_of
-from simcore.model.rows import GROUPS, Rows
+from simcore.model.rows import FORWARD, GROUPS, INPUT_GRAD, WEIGHT_GRAD, Rows
 from simcore.model.shape import LayerKind, Model, kinds
 from simcore.model.steps import Axis, Beside, Block, Collective, Kernel, Part, Step, dropped, in_phase
 from simcore.model.timing import KernelTimer, duration, prepare
@@ -30,9 +28,8 @@ from simcore.system.collectives.nccl import collective_s
 from simcore.units import whole_ns
 from simcore.workload.model import CollectiveKind, Layer, Phase, PhaseName
 
-FORWARD, INPUT_GRAD, WEIGHT_GRAD = PhaseName.FORWARD, PhaseName.INPUT_GRAD, PhaseName.WEIGHT_GRAD
 AXES = {group: axis for axis, group in GROUPS.items()}
-_SHARDS_EVERY_PASS = 2  # the ZeRO level from which every micro-batch communicates
+_SHARES_EVERY_PASS = 2  # the ZeRO level from which every micro-batch communicates
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +39,14 @@ class Machine(KernelTimer):
     plan: Plan
     cluster: Cluster
 
+    @property
+    def software(self) -> Software:
+        """What runs the plan."""
+        return self.cluster.software
+
     def kernel_s(self, kernel: Kernel) -> float:
         """As software runs it."""
-        return duration(kernel, self.cluster.device, self.plan.dtype, self.cluster.software.kernels).seconds
+        return duration(kernel, self.cluster.device, self.plan.dtype, self.software.kernels).seconds
 
     def optimizer_s(self, elements: int) -> float:
         """Seconds of the optimizer; on the host gradients go there and the new weights back."""
@@ -52,11 +54,6 @@ class Machine(KernelTimer):
             return self.kernel_s(optimizer(elements))
         host, moved = self.cluster.host, self.plan.gradient_bytes + self.plan.parameter_bytes
         return elements * (moved / host.link_bytes_per_s + _HOST_ADAM_BYTES / host.memory_bytes_per_s)
-
-    def inside(self, axis: Axis) -> bool:
-        """Whether the ranks of an axis share a node."""
-        ranks, stride = axis.layout(self.plan)
-        return ranks * stride <= self.cluster.fabric.node_ranks
 
     def collective_s(self, kind: CollectiveKind, size_bytes: float, axis: Axis) -> float:
         """Seconds of a collective of whole buffers on the ranks of an axis."""
@@ -81,9 +78,10 @@ class Machine(KernelTimer):
         return cost_s
 
     def slowdown(self, axis: Axis) -> float:
-        """The share of their time that kernels lose beside a collective."""
-        software = self.cluster.software
-        return software.slowdown if self.inside(axis) else software.slowdown_across
+        """The share of their time that kernels lose beside a collective: one inside a node takes their cores."""
+        ranks, stride = axis.layout(self.plan)
+        inside = ranks * stride <= self.cluster.fabric.node_ranks
+        return self.software.slowdown if inside else self.software.slowdown_across
 
     def phase_ns(self, phase: Phase) -> int:
         """The time of a row's collective."""
@@ -116,46 +114,40 @@ class Cell:
         return self.forward_ns + self.backward_ns + self.weight_ns
 
 
-class Cut(NamedTuple):
-    """What of a plan decides the cells of a model's parts: what layers see, how they are cut, what replicas share.
+def cut_of(plan: Plan) -> Plan:
+    """A plan as its cells see it: what layers see, the parts of the model as stages, and how these are cut.
 
-    `sharing` has ranks, ZeRO level, ranks that share and bytes of a gradient, where every pass communicates.
+    Where every pass communicates also what replicas share; of schedules whether weight gradients have cells.
     """
-
-    layers: Plan
-    parts: int
-    cuts: tuple[int, ...]
-    splits: bool
-    sharing: tuple[int, ...]
-
-
-def cut_of(plan: Plan) -> Cut:
-    """What of a plan decides its cells."""
-    shares = plan.zero >= _SHARDS_EVERY_PASS
+    shares = plan.zero >= _SHARES_EVERY_PASS
     sharing = (plan.tp * plan.cp * plan.dp, plan.zero, plan.shard, plan.gradient_bytes) if shares else ()
-    return Cut(plan.of_layer, plan.outline.parts, plan.cuts, plan.splits_backward, sharing)
+    return _cut(plan.of_layer, plan.outline.parts, plan.cuts, plan.splits_backward, sharing)
 
 
 @lru_cache(maxsize=8192)
-def layer_plan(cut: Cut) -> Plan:
+def _cut(layers: Plan, parts: int, cuts: tuple[int, ...], splits: bool, sharing: tuple[int, ...]) -> Plan:
+    cut = layers.but(pp=parts, cuts=cuts, schedule=_SPLITTING if splits else "")
+    return cut.but(**dict(zip(("world_size", "zero", "shard", "gradient_bytes"), sharing, strict=False)))
+
+
+@lru_cache(maxsize=8192)
+def layer_plan(cut: Plan) -> Plan:
     """The plan as one layer sees it: what differs elsewhere is left at its default."""
-    again = cut.layers.recompute == "full"  # cells are told which layers are done again
-    recompute = "none" if again else cut.layers.recompute
-    schedule = _SPLITTING if cut.splits else ""
-    alone = cut.layers.but(schedule=schedule, recompute=recompute, recompute_layers=0, offload_layers=0)
-    return alone.but(**dict(zip(("world_size", "zero", "shard", "gradient_bytes"), cut.sharing, strict=False)))
+    again = cut.recompute == "full"  # cells are told which layers are done again
+    recompute = "none" if again else cut.recompute
+    return cut.but(pp=1, cuts=(), recompute=recompute, recompute_layers=0, offload_layers=0)
 
 
-def cells_of(model: Model, cut: Cut, cluster: Cluster, part: int) -> list[tuple[Cell, int]]:
+def cells_of(model: Model, cut: Plan, cluster: Cluster, part: int) -> list[tuple[Cell, int]]:
     """Cells of the layers of a part of the model, and how many there are of each."""
     plan = layer_plan(cut)
     return [
         (cell_of(model, plan, cluster, some.kind, again=some.again, away=some.away), some.number)
-        for some in layers_of(model, cut.layers, cut.parts, cut.cuts, (part,))
+        for some in layers_of(model, cut, cut.pp, cut.cuts, (part,))
     ]
 
 
-def scales_of(cut: Cut, cluster: Cluster) -> list[tuple[Cell, int]]:
+def scales_of(cut: Plan, cluster: Cluster) -> list[tuple[Cell, int]]:
     """What a part of the model waits, both ways, for the largest values of all ranks.
 
     Delayed 8-bit scales follow these. Once for all its layers: Transformer Engine sums up what an `fp8_autocast`
@@ -163,7 +155,7 @@ def scales_of(cut: Cut, cluster: Cluster) -> list[tuple[Cell, int]]:
     scales blocks by themselves.
     """
     wait_s = cluster.software.scales_s
-    if not wait_s or cut.layers.dtype != "fp8" or cluster.device.year >= _SCALES_BLOCKS:
+    if not wait_s or cut.dtype != "fp8" or cluster.device.year >= _SCALES_BLOCKS:
         return []
     wait = Phase(whole_ns(1e9 * wait_s))
     return [(Cell((Layer("scales", wait, wait),), wait.compute_ns, wait.compute_ns, 0, {Axis.DATA: 2 * wait_s}), 1)]
@@ -191,27 +183,20 @@ def cell_of(
         there = states(held, plan)[0] if plan.away("weights") else 0
         moved = max(made, there), made + there  # out and in are ways of their own
     alone = plan.of_layer.but(schedule=plan.schedule)  # nothing sharded
-    return _sharded(_unsharded(model, alone, cluster, place, again=again, moved_bytes=moved), held, plan, cluster)
+    return _sharded(_unsharded(model, alone, cluster, place, again, moved), held, plan, cluster)
 
 
 @lru_cache(maxsize=8192)
 def _unsharded(
-    model: Model,
-    plan: Plan,
-    cluster: Cluster,
-    place: _Place,
-    *,
-    again: bool = False,
-    moved_bytes: tuple[float, float] = (0.0, 0.0),
+    model: Model, plan: Plan, cluster: Cluster, place: _Place, again: bool, moved_bytes: tuple[float, float]
 ) -> Cell:
-    placed = _Placed(model, _prepared(model, plan, cluster))
-    return placed.cell(_blocks(model, plan, place), again=again, moved_bytes=moved_bytes)
+    return _prepared(model, plan, cluster).cell(_blocks(model, plan, place), again=again, moved_bytes=moved_bytes)
 
 
 @lru_cache(maxsize=4096)
-def _prepared(model: Model, plan: Plan, cluster: Cluster) -> Machine:
+def _prepared(model: Model, plan: Plan, cluster: Cluster) -> _Placed:
     """The machine, all kernels of the model looked up: together is many times as fast as cell by cell."""
-    machine, layers = Machine(plan, cluster), kinds(model, range(model.depth))
+    machine, layers = _Placed(plan, cluster, model), kinds(model, range(model.depth))
     places: list[_Place] = [*(kind for kind, _ in layers), False, True]
     some = [_blocks(model, plan, place) for place in places]
     summed = (_over_weights(each, machine) for each in some)
@@ -227,7 +212,7 @@ def _over_weights(some: Sequence[Block], machine: Machine) -> tuple[Kernel, ...]
     Frozen weights that are held in 8 bits alone are transposed for every input gradient, as products want them before
     Blackwell; of trained ones a transposed copy is kept for a step (`disable_parameter_transpose_cache`).
     """
-    software, plan, held = machine.cluster.software, machine.plan, _held(some, machine.plan)
+    software, plan, held = machine.software, machine.plan, _held(some, machine.plan)
     trained = held.trained + held.trained_experts
     turned = plan.parameter_dtype == "fp8" and machine.cluster.device.year < _SCALES_BLOCKS
     frozen = held.whole - trained if turned else 0
@@ -251,7 +236,7 @@ def _blocks(model: Model, plan: Plan, place: _Place) -> tuple[Block, ...]:
 
 def _sharded(cell: Cell, held: Held, plan: Plan, cluster: Cluster) -> Cell:
     """With gathering of weights and reducing of gradients in every micro-batch, where these are sharded (ZeRO 2, 3)."""
-    if plan.zero < _SHARDS_EVERY_PASS:
+    if plan.zero < _SHARES_EVERY_PASS:
         return cell
     machine, gathers, reduces = Machine(plan, cluster), list[tuple[float, Axis]](), list[tuple[float, Axis]]()
     for count, trained, axis, copies in (
@@ -259,7 +244,7 @@ def _sharded(cell: Cell, held: Held, plan: Plan, cluster: Cluster) -> Cell:
         (held.experts, held.trained_experts, Axis.EXPERT_DATA, Axis.EXPERT_REPLICAS),
     ):
         reduced = trained * plan.gradient_bytes
-        if plan.zero > _SHARDS_EVERY_PASS:
+        if plan.zero > _SHARES_EVERY_PASS:
             gathers.append((machine.collective_s(CollectiveKind.ALL_GATHER, count * plan.parameter_bytes, axis), axis))
         reduces.append((machine.collective_s(CollectiveKind.REDUCE_SCATTER, reduced, axis), axis))
         owned = reduced / axis.layout(plan)[0]  # hybrid sharding sums what a rank owns over replicas
@@ -290,34 +275,29 @@ class _Charges(dict[Axis, tuple[float, float]]):
 
 
 @dataclass(frozen=True, slots=True)
-class _Placed:
-    """Makes cells."""
+class _Placed(Machine):
+    """Makes cells of a model."""
 
     model: Model
-    machine: Machine
-
-    @property
-    def _software(self) -> Software:
-        return self.machine.cluster.software
 
     def cell(self, some: Sequence[Block], *, again: bool, moved_bytes: tuple[float, float]) -> Cell:
         """Blocks as rows, with what they hide, and what their host keeps them waiting, in their first row's times.
 
         `moved_bytes` go between host and accelerator beside the forward pass, and beside the backward.
         """
-        plan, charges, rows = self.machine.plan, _Charges(), list[Layer]()
+        plan, charges, rows = self.plan, _Charges(), list[Layer]()
         for block in some:
-            rows += Rows(self.model, plan, self.machine).block(self._visible(block, charges, again=again), again=again)
+            rows += Rows(self.model, plan, self).block(self._visible(block, charges, again=again), again=again)[0]
         rows = [self._slowed(row) for row in rows]
         kernels = [kernel for block in some for kernel in block.kernels]
         repeated = kernels if again else [one for block in some for one in dropped(block.kernels, plan)]
-        summed = _over_weights(some, self.machine)
+        summed = _over_weights(some, self)
         self._expert_launches(kernels, charges, again=again)
-        rows[0] = _longer(rows[0], *charges.totals, self.machine.seconds(summed))
+        rows[0] = _longer(rows[0], *charges.totals, self.seconds(summed))
         rows[0] = _longer(rows[0], *self._host_s(rows, kernels, [*repeated, *summed]))
         # What moving outlasts the kernels by, both ways: copies take no cores.
         forward_ns, *backward_ns = self._times(rows)
-        ahead_s, back_s = (size / self.machine.cluster.host.link_bytes_per_s for size in moved_bytes)
+        ahead_s, back_s = (size / self.cluster.host.link_bytes_per_s for size in moved_bytes)
         waits = max(0.0, ahead_s - forward_ns * 1e-9), max(0.0, back_s - sum(backward_ns) * 1e-9)
         rows[0] = _longer(rows[0], *waits)
         charges.add(Axis.HOST, *waits)
@@ -334,7 +314,7 @@ class _Placed:
             elif hidden := self._hidden_s(block, at, self._sent_once(step)):
                 forward_s, backward_s = hidden
                 charges.add(step.axis, forward_s, backward_s + (forward_s if again else 0.0))
-            elif step.beside is Beside.WEIGHT_GRADIENT and not self._software.hides_input_gradient:
+            elif step.beside is Beside.WEIGHT_GRADIENT and not self.software.hides_input_gradient:
                 kept.append(replace(step, beside=Beside.NOTHING))
             else:
                 kept.append(self._sent_once(step))
@@ -342,18 +322,18 @@ class _Placed:
 
     def _hidden_s(self, block: Block, at: int, step: Collective) -> tuple[float, float] | None:
         """What a collective costs that runs beside other kernels than those of a row's weight gradients, both ways."""
-        machine, exchanged_s = self.machine, self._exchanged_s(step)
+        exchanged_s = self._exchanged_s(step)
         around = step.beside is Beside.ATTENTION  # keys and values of other context ranks
-        gathered = around and self._software.gathers_keys
+        gathered = around and self.software.gathers_keys
         copies = self.model.heads / self.model.key_heads if gathered else 1
         ahead_s, back_s = (
-            exchanged_s or (machine.collective_s(kind, copies * step.size_bytes, step.axis) if kind else 0.0)
+            exchanged_s or (self.collective_s(kind, copies * step.size_bytes, step.axis) if kind else 0.0)
             for kind in (step.forward, step.backward)
         )
-        if self._software.hides_exchange and _exchanges(step):
+        if self.software.hides_exchange and _exchanges(step):
             return (
-                machine.exposed_s(ahead_s, machine.phase_s(block.kernels, FORWARD), step.axis),
-                machine.exposed_s(back_s, machine.phase_s(block.kernels, INPUT_GRAD), step.axis),
+                self.exposed_s(ahead_s, self.phase_s(block.kernels, FORWARD), step.axis),
+                self.exposed_s(back_s, self.phase_s(block.kernels, INPUT_GRAD), step.axis),
             )
         if exchanged_s:
             return exchanged_s, exchanged_s
@@ -362,21 +342,21 @@ class _Placed:
         if around:
             core = [kernel for kernel in block.kernels if isinstance(kernel.work, Attention)]
             return (
-                max(0.0, ahead_s - machine.phase_s(core, FORWARD)),
-                max(0.0, ahead_s + back_s - machine.phase_s(core, INPUT_GRAD)),  # keys come round once more
+                max(0.0, ahead_s - self.phase_s(core, FORWARD)),
+                max(0.0, ahead_s + back_s - self.phase_s(core, INPUT_GRAD)),  # keys come round once more
             )
         if step.beside is Beside.NOTHING or step.axis is not Axis.TENSOR:
             return None
         forward_s = self._in_tiles(step.forward, ahead_s)
-        if step.beside is Beside.PRODUCTS and self._software.tiles:
+        if step.beside is Beside.PRODUCTS and self.software.tiles:
             return forward_s, self._in_tiles(step.backward, back_s)
         if step.beside is Beside.INPUT_GRADIENT:
             before = [one for one in block.steps[:at] if isinstance(one, Kernel)]
-            return 0.0, machine.exposed_s(back_s, machine.phase_s(before, INPUT_GRAD), step.axis)
-        if self._software.tiles:
+            return 0.0, self.exposed_s(back_s, self.phase_s(before, INPUT_GRAD), step.axis)
+        if self.software.tiles:
             behind = takewhile(lambda one: isinstance(one, Kernel), block.steps[at + 1 :])
-            made_s = machine.phase_s([one for one in behind if isinstance(one, Kernel)], WEIGHT_GRAD)
-            return forward_s, machine.exposed_s(back_s, made_s, step.axis)
+            made_s = self.phase_s([one for one in behind if isinstance(one, Kernel)], WEIGHT_GRAD)
+            return forward_s, self.exposed_s(back_s, made_s, step.axis)
         return None
 
     def _in_tiles(self, kind: CollectiveKind | None, whole_s: float) -> float:
@@ -386,37 +366,37 @@ class _Placed:
         """
         if kind is None:
             return 0.0
-        pieces = self.machine.plan.tp
+        pieces = self.plan.tp
         last_s = 0.0 if kind is CollectiveKind.ALL_GATHER else whole_s / pieces
-        return last_s + self.machine.slowdown(Axis.TENSOR) * (whole_s - last_s) + pieces * self._software.piece_s
+        return last_s + self.slowdown(Axis.TENSOR) * (whole_s - last_s) + pieces * self.software.piece_s
 
     def _sent_once(self, step: Collective) -> Collective:
         """Tokens to their experts: sent once, a token goes to each place where experts of it are."""
-        experts, ranks = self.model.experts, self.machine.plan.ep
-        if not (_exchanges(step) and experts and self._software.sends_once):
+        experts, ranks = self.model.experts, self.plan.ep
+        if not (_exchanges(step) and experts and self.software.sends_once):
             return step
-        inside = max(1, self.machine.cluster.fabric.node_ranks // Axis.EXPERT.layout(self.machine.plan)[1])
+        inside = max(1, self.cluster.fabric.node_ranks // Axis.EXPERT.layout(self.plan)[1])
         places = ranks // inside if ranks > inside else ranks
         copies = places * (1 - (1 - 1 / places) ** experts.top_k)
         return replace(step, size_bytes=int(step.size_bytes * copies / experts.top_k))
 
     def _exchanged_s(self, step: Collective) -> float:
         """Seconds of a dispatch or a combine by DeepEP's kernels, half of both; 0 where NCCL exchanges tokens."""
-        experts, plan, machine = self.model.experts, self.machine.plan, self.machine
-        if self._software.exchange == "nccl" or not (_exchanges(step) and experts):
+        experts, plan = self.model.experts, self.plan
+        if self.software.exchange == "nccl" or not (_exchanges(step) and experts):
             return 0.0
         ranks, stride = Axis.EXPERT.layout(plan)
         both = (
             expert_exchange(
                 stage,
-                machine.cluster.device,
+                self.cluster.device,
                 tokens=plan.tokens // (plan.tp if plan.shards_sequence else 1),
                 hidden=self.model.hidden,
                 top_k=experts.top_k,
                 experts=experts.count,
                 ranks=ranks,
-                nodes=ceil(ranks * stride / machine.cluster.fabric.node_ranks),
-                low_latency=self._software.exchange == "deepep_low_latency",
+                nodes=ceil(ranks * stride / self.cluster.fabric.node_ranks),
+                low_latency=self.software.exchange == "deepep_low_latency",
             )
             for stage in ("dispatch", "combine")
         )
@@ -425,9 +405,9 @@ class _Placed:
     def _slowed(self, row: Layer) -> Layer:
         """A row whose weight gradients run beside a collective: they lose time to it."""
         summed, beside = row.input_grad, row.weight_grad.compute_ns
-        if summed.collective is None or not beside or self.machine.plan.splits_backward:
+        if summed.collective is None or not beside or self.plan.splits_backward:
             return row
-        lost = self.machine.slowdown(AXES[summed.group]) * min(beside, self.machine.phase_ns(summed))
+        lost = self.slowdown(AXES[summed.group]) * min(beside, self.phase_ns(summed))
         return replace(row, weight_grad=replace(row.weight_grad, compute_ns=beside + ceil(lost)))
 
     # --- what the host costs
@@ -437,8 +417,8 @@ class _Placed:
         experts = [kernel for kernel in kernels if kernel.part is Part.EXPERTS]
         if not experts or not self.model.experts:
             return
-        local = max(1, self.model.experts.count // self.machine.plan.ep)
-        late_s = max(0.0, local * self._software.expert_launch_s - self.machine.seconds(experts))
+        local = max(1, self.model.experts.count // self.plan.ep)
+        late_s = max(0.0, local * self.software.expert_launch_s - self.seconds(experts))
         charges.add(Axis.EXPERT, late_s, late_s * (3 if again else 2))  # two gradients for one product
 
     def _host_s(
@@ -450,11 +430,11 @@ class _Placed:
         for row in rows:
             for at, phase in enumerate((row.forward, row.input_grad, row.weight_grad)):
                 launches[at] += phase.collective is not None
-        ahead, back, apart = (count * self._software.launch_s for count in launches)
+        ahead, back, apart = (count * self.software.launch_s for count in launches)
         times = self._times(rows)
         if not times[2]:
             back, apart = back + apart, 0.0
-        if self._software.synchronous:
+        if self.software.synchronous:
             return 2 * ahead, 2 * back, 2 * apart  # there and back
         ahead, back, apart = (
             max(0.0, late - done * 1e-9) for late, done in zip((ahead, back, apart), times, strict=True)
@@ -466,7 +446,7 @@ class _Placed:
     def _times(self, rows: Iterable[Layer]) -> tuple[int, int, int]:
         """Nanoseconds of the passes of rows that meet nobody: what the training loop makes of them."""
         forward = backward = weight = 0
-        phase_ns, splits = self.machine.phase_ns, self.machine.plan.splits_backward
+        phase_ns, splits = self.phase_ns, self.plan.splits_backward
         for row in rows:
             forward += row.forward.compute_ns + phase_ns(row.forward)
             summed, beside = phase_ns(row.input_grad), row.weight_grad.compute_ns
@@ -476,13 +456,13 @@ class _Placed:
 
     def _alone(self, rows: Sequence[Layer], charges: _Charges) -> Cell:
         waits = {axis: ahead + back for axis, (ahead, back) in charges.items()}
-        splits = self.machine.plan.splits_backward
+        splits = self.plan.splits_backward
         for row in rows:
             beside = 0 if splits else row.weight_grad.compute_ns
             for phase, hides in ((row.forward, 0), (row.input_grad, beside)):
                 if phase.collective:
                     axis = AXES[phase.group]
-                    waits[axis] = waits.get(axis, 0.0) + max(0, self.machine.phase_ns(phase) - hides) * 1e-9
+                    waits[axis] = waits.get(axis, 0.0) + max(0, self.phase_ns(phase) - hides) * 1e-9
         return Cell(tuple(rows), *self._times(rows), waits)
 
 

@@ -10,19 +10,10 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from simcore.compute.accelerators import ELEMENT_BYTES, Accelerator, accelerator
-from simcore.cost.cluster import Cluster, Host, Software
-from simcore.cost.systems import CLUSTERS, RUNS, fabric_of_topology, software_on, usual_fabric
+from simcore.cost.systems import CLUSTERS, RUNS, Cluster, Host, Software, fabric_of_topology, software_on, usual_fabric
 from simcore.documents import Node, read
 from simcore.errors import InputError, Location, Problem, Problems, closest, wrong
-from simcore.model.plan import (
-    GRADIENT_BYTES,
-    LINEAR,
-    OFFLOADED,
-    OPTIONS,
-    ZERO_LEVELS,
-    Plan,
-    check,
-)
+from simcore.model.plan import GRADIENT_BYTES, LINEAR, OFFLOADED, OPTIONS, ZERO_LEVELS, Plan, check
 from simcore.model.presets import model as named_model
 from simcore.model.shape import Model, Weights
 from simcore.model.steps import Module

@@ -6,9 +6,9 @@ Options are those of a command line, or of a specification: a YAML file, made in
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,8 @@ from simcore.errors import InputError, Problems
 from simcore.generate.aicb.options import FRAMES, Options
 from simcore.generate.aicb.presets import MODELS, preset
 from simcore.generate.routing import busiest_load, expert_shares
-from simcore.model.plan import OPTIONS, Plan, Recompute
+from simcore.library import table
+from simcore.model.plan import OPTIONS, Plan
 from simcore.model.presets import model as named_model
 from simcore.model.shape import Experts, Latent, Model
 
@@ -33,25 +34,8 @@ def number_format(name: str) -> str:
     return FORMATS.get(name, name)
 
 
-@dataclass(frozen=True, slots=True)
-class Extra:
-    """Options of the corrected workload that AICB does not have."""
-
-    model: str | None = None
-    recompute: Recompute | None = None
-    num_query_groups: int | None = None
-    mtp_num_layers: int | None = None
-    untie_embeddings_and_output_weights: bool | None = None
-    expert_tensor_parallel_size: int | None = None
-    virtual_pipeline_model_parallel_size: int | None = None
-    schedule: str | None = None
-    shard_ranks: int | None = None
-    rescale_from: str | None = None
-    gradient_dtype: str | None = None
-    overlap_grad_reduce: bool | None = None
-    moe_expert_capacity_factor: float | None = None
-    moe_imbalance: str | None = None
-    seed: int | None = None
+EXTRA = dict(table(__file__, "extra.txt"))
+"""Options of the corrected workload that AICB does not have, and their kinds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,23 +43,23 @@ class Asked:
     """A step as it is asked for: AICB's options and those it does not have, which of them were given, and the `-m`."""
 
     options: Options
-    extra: Extra = Extra()
+    extra: Mapping[str, Any] = field(default_factory=dict)
     given: Set[str] = frozenset()
     size: str | None = None
 
     @property
     def values(self) -> dict[str, Any]:
-        """All options."""
-        return asdict(self.options) | asdict(self.extra)
+        """All options; None of those that are not AICB's and were not given."""
+        return asdict(self.options) | dict.fromkeys(EXTRA) | {**self.extra}
 
 
 def model_of(asked: Asked) -> Model:
     """The model `--model` or `-m` names, or one from the shape options; given options override either."""
-    options, given, size = asked.options, asked.given, asked.size
-    name = asked.extra.model or (MODELS[options.frame].get(size) if size else None)
+    options, values, given, size = asked.options, asked.values, asked.given, asked.size
+    name = values["model"] or (MODELS[options.frame].get(size) if size else None)
     base = named_model(name) if name else _described(asked)
     changes = _changes(asked, base) if name else {}
-    if asked.extra.untie_embeddings_and_output_weights:
+    if values["untie_embeddings_and_output_weights"]:
         changes["tied"] = False
     if base.positions:
         changes["positions"] = _positions(options, given, base)
@@ -107,7 +91,7 @@ for _option in OPTIONS:
 
 def _said(asked: Asked, owner: str, given: Set[str]) -> dict[str, Any]:
     """What given options say of somebody's fields."""
-    values = asdict(asked.options) | asdict(asked.extra)
+    values = asked.values
     return {field: 0 if values[name] is None else values[name] for name, field in NAMES[owner].items() if name in given}
 
 
@@ -161,7 +145,7 @@ def _positions(options: Options, given: Set[str], base: Model) -> int:
 
 def plan_of(asked: Asked, model: Model) -> Plan:
     """How the options spread the step; InputError where Megatron-LM would refuse."""
-    options, extra = asked.options, asked.extra
+    options, values = asked.options, asked.values
     deepspeed = options.frame == "DeepSpeed"
     zero = options.stage if deepspeed else int(options.use_distributed_optimizer)
     if model.experts and options.tp > 1 and not options.enable_sequence_parallel:
@@ -173,11 +157,10 @@ def plan_of(asked: Asked, model: Model) -> Plan:
         message = "heads of keys and values cannot be split over the tensor ranks"
         expected, found = f"a multiple of {options.tp}", str(model.key_heads)
         raise InputError.at("--num_query_groups", message, expected=expected, found=found)
-    if extra.schedule and options.pp < 2:
+    if values["schedule"] and options.pp < 2:
         found = f"pp: {options.pp}"
         raise InputError.at("--schedule", "there is no pipeline to schedule", expected="pp: 2 or more", found=found)
-    reduced_in = extra.gradient_dtype or (options.dtype if deepspeed else "float32")
-    values = asked.values
+    reduced_in = values["gradient_dtype"] or (options.dtype if deepspeed else "float32")
     said = {one.field: values[one.name] for one in OPTIONS if one.owner == "plan" and (values[one.name] or one.least)}
     if deepspeed:
         said |= {"gradients_apart": True, "pad_vocab_to": 1}
@@ -186,21 +169,21 @@ def plan_of(asked: Asked, model: Model) -> Plan:
         zero=zero,
         dtype=number_format(options.dtype),
         gradient_bytes=max(2, int(ELEMENT_BYTES[number_format(reduced_in)])),
-        load=_load(options, extra, model.experts),
+        load=_load(options, values, model.experts),
         fused_attention=options.use_flash_attn or model.norm == "rms",
         dropout=model.norm == "layer",
     )
 
 
-def _load(options: Options, extra: Extra, experts: Experts | None) -> float:
+def _load(options: Options, values: Mapping[str, Any], experts: Experts | None) -> float:
     """Load of the busiest expert rank."""
-    if extra.moe_imbalance is None:
+    if values["moe_imbalance"] is None:
         return 1.0
     if experts is None or options.ep < 1 or experts.count % options.ep:
         found = "no experts" if experts is None else f"{experts.count} experts on {options.ep} ranks"
         raise InputError.at("--moe_imbalance", "there are no expert ranks of equal size", found=found)
     tokens = options.micro_batch * options.seq_length * experts.top_k * options.ep
-    shares = expert_shares(extra.moe_imbalance, experts.count, tokens, extra.seed or 0)
+    shares = expert_shares(values["moe_imbalance"], experts.count, tokens, values["seed"] or 0)
     return busiest_load(shares, options.ep)
 
 
@@ -242,7 +225,7 @@ def asked_in(path: str | Path, npu: str | None = None) -> Iterator[Asked]:
     try:
         chosen: dict[str, object] = dict(preset(frame, str(size))) if size else {}
         chosen |= {name: value for name, value in values.items() if name in own}
-        extra = Extra(**{name: value for name, value in values.items() if name not in own})  # type: ignore[arg-type]
+        extra = {name: value for name, value in values.items() if name not in own}
         options = Options(frame=frame, **chosen)  # type: ignore[arg-type]
         yield Asked(options, extra, set(values), str(size) if size else None)
     except InputError as error:
@@ -254,8 +237,8 @@ def _read(document: Node) -> tuple[str, dict[str, object]]:
     if "generator" not in document or "options" not in document:
         return "", {}
     frame = document["generator"].choice(FRAMES)
-    kinds = {field.name: str(field.type) for owner in (Options, Extra) for field in fields(owner)}
-    kinds = {name: kind for name, kind in kinds.items() if name != "frame"} | {"model_size": "str"}
+    kinds = {field.name: str(field.type) for field in fields(Options) if field.name != "frame"}
+    kinds |= EXTRA | {"model_size": "str"}
     document["options"].keys(optional=tuple(kinds))
     values = {name: _read_value(node, kinds[name]) for name, node in document["options"].mapping() if name in kinds}
     return str(frame), values

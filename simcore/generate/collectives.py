@@ -40,26 +40,23 @@ def collective(
     return writer.encode(writer.metadata(), nodes)
 
 
-def samples(
-    npus: int, *, duration_micros: int = 5, tensor_bytes: int = 1024, comm_bytes: int = 65536
-) -> dict[str, list[bytes]]:
-    """The fourteen traces of `chakra_generator` (mlcommons/chakra, 2026-05): name -> file of every rank.
+def samples(npus: int) -> dict[str, list[bytes]]:
+    """The fourteen traces of `chakra_generator` (mlcommons/chakra, 2026-05) with its sizes: name -> file of every rank.
 
     Ids count on through ranks and traces, as there.
     """
-    sizes = {"duration_micros": duration_micros, "tensor_size": tensor_bytes, "comm_size": comm_bytes}
-    made: dict[str, list[bytes]] = {}
+    made: dict[str, list[bytes]] = {name: [] for name in SAMPLES}
     number = 0
     for name, sample in SAMPLES.items():
-        made[name] = []
         for _ in range(npus):
-            nodes = sample(number, sizes)
+            nodes = sample(number)
             number += len(nodes)
             made[name].append(writer.encode(writer.metadata("1.0.0"), nodes))
     return made
 
 
-Sample = Callable[[int, dict[str, int]], list[Any]]
+Sample = Callable[[int], list[Any]]
+_MICROS, _SIZES = 5, {"tensor_size": 1024, "comm_size": 65536}
 
 
 def _nodes(
@@ -67,11 +64,11 @@ def _nodes(
 ) -> Sample:
     """Nodes called as their type, or their collective; `said` is the attribute that has their size."""
 
-    def sample(number: int, sizes: dict[str, int]) -> list[Any]:
+    def sample(number: int) -> list[Any]:
         attributes: dict[str, Any] = {"is_cpu_op": False}
         attributes |= {} if comm_type is None else {"comm_type": int(comm_type)}
-        attributes |= {said: 0 if comm_type == CommType.BARRIER else sizes[said]} if said else {}
-        micros = sizes["duration_micros"] if kind == NodeKind.COMPUTE else 0
+        attributes |= {said: 0 if comm_type == CommType.BARRIER else _SIZES[said]} if said else {}
+        micros = _MICROS if kind == NodeKind.COMPUTE else 0
         name = NODE_TYPES[kind] if comm_type is None else comm_type.name
         waits = [[number + index - 1] if chain and index else [] for index in range(count)]
         made: dict[str, Any] = {"duration_micros": micros, "attributes": attributes}
@@ -94,7 +91,7 @@ _VALUES: dict[str, tuple[Any, Any]] = {
 }
 
 
-def _every_attribute(number: int, sizes: dict[str, int]) -> list[Any]:
+def _every_attribute(number: int) -> list[Any]:
     """A METADATA node with an attribute of every kind."""
     made = writer.node(number, "METADATA_NODE", NodeKind.METADATA)
     for kind in ATTRIBUTE_KINDS:

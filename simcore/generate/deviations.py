@@ -31,18 +31,7 @@ class Deviation:
 
 REASONS = dict(table(__file__, "deviations.txt"))
 """Purpose -> why the bytes differ."""
-_AICB = {name: purposes for name, *purposes in table(__file__, "purposes.txt")}
-_GATHERED, _REDUCED, _WEIGHT_GRAD = "parameters gathered", "gradients reduced", 2
-# Purposes of roles that have one; those of others have one ahead and one back.
-_OF_ROLE = {
-    Role.CONTEXT: "context exchange",
-    Role.ENTROPY: "loss",
-    Role.FURTHER: "further tokens",
-    Role.REPLICATED: "replicated gradients",
-    Role.NORM: "optimizer",
-    Role.SHARDS: _GATHERED,
-    Role.REPLICAS: _REDUCED,
-}
+_PURPOSES = {name: purposes for name, *purposes in table(__file__, "purposes.txt")}
 
 
 def deviations(options: Options, layers: Iterable[Layer]) -> list[Deviation]:
@@ -96,17 +85,13 @@ def _sent(layers: Iterable[Layer]) -> Iterator[tuple[Layer, int, Phase]]:
 
 def _of_aicb(name: str, at: int) -> str:
     """What AICB's row or operation sends in a pass: it has no other mark than its name."""
-    return _AICB[name][at] if name in _AICB else name
+    return _PURPOSES[name][at] if name in _PURPOSES else name
 
 
 def _purpose(layer: Layer, at: int) -> str:
-    """What one of our rows sends in a pass."""
-    if layer.role in _OF_ROLE:
-        return _OF_ROLE[layer.role]
-    if layer.role is Role.GATHER or at == _WEIGHT_GRAD:
-        of_experts = layer.phases[at].group is Group.DP_EP  # their replicas
-        return "expert " * of_experts + (_GATHERED if layer.role is Role.GATHER else _REDUCED)
-    return f"{layer.role.value} {'backward' if at else 'forward'}"
+    """What one of our rows sends in a pass; of experts to their replicas."""
+    of_experts = layer.phases[at].group is Group.DP_EP and layer.role not in (Role.SHARDS, Role.REPLICAS)
+    return "expert " * of_experts + _PURPOSES[layer.role.name][at]
 
 
 def _sums(some: Iterable[tuple[str, int]]) -> Bytes:

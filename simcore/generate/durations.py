@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from math import fsum
 
@@ -26,16 +26,24 @@ Parts = Mapping[Part, Sequence[Kernel]]
 
 @dataclass(frozen=True, slots=True)
 class Roofline(KernelTimer):
-    """Times on an accelerator of kernels, and of the `parts` of a model under a plan."""
+    """Times on an accelerator of kernels, and of the `parts` of a model under a plan.
+
+    `ratios`: by how much longer parts took where they were measured.
+    """
 
     device: Accelerator
     dtype: str
     parts: Parts
     loop: Loop = LOOP
+    ratios: Mapping[Part, float] = field(default_factory=dict)
 
     def kernel_s(self, kernel: Kernel) -> float:
         """On the accelerator."""
         return duration(kernel, self.device, self.dtype, self.loop).seconds
+
+    def time_ns(self, part: Part, kernels: Sequence[Kernel], phase: PhaseName) -> int:
+        """As `Timer.time_ns`."""
+        return round(KernelTimer.time_ns(self, part, kernels, phase) * self.ratios.get(part, 1.0))
 
 
 def chosen_gpu(name: str | None, *, computed: bool = True) -> tuple[str, list[str]]:
@@ -89,19 +97,7 @@ def measured(path: str) -> Measured:
     return Measured({part: round(time_us * 1000) for part, time_us in times.items()})
 
 
-@dataclass(frozen=True, slots=True)
-class Rescaled:
-    """A roofline corrected by a time file: each part by how much longer it took where the file was measured."""
-
-    roofline: Roofline
-    ratios: Mapping[Part, float]
-
-    def time_ns(self, part: Part, kernels: Sequence[Kernel], phase: PhaseName) -> int:
-        """As `Timer.time_ns`."""
-        return round(self.roofline.time_ns(part, kernels, phase) * self.ratios.get(part, 1.0))
-
-
-def rescaled(file: Measured, source: Roofline, source_elements: int, target: Roofline) -> Rescaled:
+def rescaled(file: Measured, source: Roofline, source_elements: int, target: Roofline) -> Roofline:
     """Times of a file for another shape or accelerator, that of `target`.
 
     Those of the file are forward times, measured at the shape and on the accelerator that `source` is the roofline of,
@@ -117,7 +113,7 @@ def rescaled(file: Measured, source: Roofline, source_elements: int, target: Roo
     measured_ns, step_ns = file.times.get(Part.OPTIMIZER, 0), optimizer_ns(source, source_elements)
     if measured_ns and step_ns:
         ratios[Part.OPTIMIZER] = measured_ns / step_ns
-    return Rescaled(target, ratios)
+    return replace(target, ratios=ratios)
 
 
 _WRITTEN = {name: tuple(map(Part, parts)) for name, *parts in table(__file__, "written.txt")}

@@ -23,9 +23,8 @@ from simcore.generate.listing import listed_step
 from simcore.generate.made import Made
 from simcore.generate.step import Step, contents_of_step
 from simcore.generate.traces import write_set
-from simcore.model.held import held_parameters
 from simcore.model.layer import blocks, embedding, head
-from simcore.model.memory import kv_cache_bytes
+from simcore.model.memory import held_parameters, kv_cache_bytes
 from simcore.model.plan import Plan, check
 from simcore.model.presets import model as named_model
 from simcore.model.rows import IDLE, Rows
@@ -66,7 +65,7 @@ class Serving:
             raise InputError.at("--pp_rank", "there is no such stage", expected=expected, found=str(stage))
         rows, made = Rows(model, plan, self.durations), list[Layer]()
         for block in self._blocks(stage):
-            made += (Layer(row.name, row.forward) for row in rows.block(block) if row.forward != IDLE)
+            made += (Layer(row.name, row.forward) for row in rows.block(block)[0] if row.forward != IDLE)
         if stage == plan.pp - 1 and plan.tp > 1:
             size = plan.micro_batch * plan.padded_vocab(model.vocab) * plan.element_bytes
             made.append(Layer("logits", Phase(0, CollectiveKind.ALL_GATHER, size)))

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from simcore.generate.mixture import Mixture
-from simcore.generate.synthetic import Master, Model
+from simcore.generate.synthetic import Master, Mixture, Model
 
 WITHIN = 1.05
 """Sizes and times this close count as equal: none of the source's may come up again."""

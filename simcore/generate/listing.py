@@ -8,22 +8,17 @@ from functools import lru_cache
 
 from simcore.generate.aicb.operations import EPOCH_END, Operation
 from simcore.model.plan import Plan
+from simcore.model.rows import FORWARD, INPUT_GRAD, WEIGHT_GRAD
 from simcore.model.steps import Axis
 from simcore.workload.loops.pipeline import Passage, Pipeline, Transfer, pipeline_of
 from simcore.workload.model import Group, Layer, Phase, PhaseName, Role, Workload
 
-FORWARD, INPUT_GRAD, WEIGHT_GRAD = PhaseName.FORWARD, PhaseName.INPUT_GRAD, PhaseName.WEIGHT_GRAD
 PHASES = {"F": (FORWARD,), "B": (INPUT_GRAD, WEIGHT_GRAD), "W": (WEIGHT_GRAD,)}
 """Kind of a cell -> what it computes of every row; where weight gradients have cells of their own, the first."""
 
 
 def listed_step(
-    workload: Workload,
-    plan: Plan,
-    stage: int,
-    *,
-    tied_bytes: int = 0,
-    pipeline: Pipeline | None = None,
+    workload: Workload, plan: Plan, stage: int, *, tied_bytes: int = 0, pipeline: Pipeline | None = None
 ) -> list[Operation]:
     """Operations of a stage's step: cells with their transfers in the order of the schedule, then the end of the step.
 

@@ -3,39 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from simcore import library
 from simcore.compute.accelerators import accelerator
 from simcore.errors import InputError
+from simcore.files import beside
 from simcore.generate.aicb.operations import csv_text
 from simcore.generate.build import Asked, aicb_options, asked_in, model_of, plan_of, specification
 from simcore.generate.deviations import deviations
-from simcore.generate.durations import (
-    Roofline,
-    chosen_gpu,
-    measured,
-    parts_of,
-    profile,
-    rescaled,
-    roofline,
-    with_work,
-)
+from simcore.generate.durations import Roofline, chosen_gpu, measured, parts_of, profile, rescaled, roofline, with_work
 from simcore.generate.listing import listed_step
 from simcore.generate.made import Document, Made, row_document
 from simcore.generate.traces import write_set
 from simcore.generate.training import check_rows, pipeline_workload, stage_workload, unsaid
-from simcore.model.held import held_parameters, tied_gradient_bytes
 from simcore.model.layer import model_blocks
-from simcore.model.memory import room, stage_memory
+from simcore.model.memory import held_parameters, room, stage_memory, tied_gradient_bytes
 from simcore.model.plan import Plan
 from simcore.model.rows import Timer
 from simcore.model.shape import Model, mtp_parameters, total_parameters
-from simcore.workload.contents import Contents, of_workload
+from simcore.workload import text
+from simcore.workload.chakra.groups import of_metadata, read_groups
+from simcore.workload.chakra.reader import SUFFIXES, distinct_ranks, files_of_set
+from simcore.workload.contents import Contents, of_graphs, of_workload
 from simcore.workload.headers import write_header
 from simcore.workload.model import Workload
-from simcore.workload.text import write
 
 ONLY_AICB = (
     *("epoch_num", "computation_enable", "workload_only", "moe_grouped_gemm", "amp_enabled", "contiguous_gradients"),
@@ -70,18 +64,18 @@ class Step:
 
 def make_step(asked: Asked) -> Step:
     """Build the corrected step; times come from `comp_filepath`, otherwise from the accelerator `gpu_type`."""
-    options, extra = asked.options, asked.extra
+    options, origin = asked.options, asked.values["rescale_from"]
     model = model_of(asked)
     plan = plan_of(asked, model)
     check_rows(model, plan)
     stage = max(options.pp_rank, 0)
     if stage >= plan.pp:
         raise InputError.at("--pp_rank", "there is no such stage", expected=f"0 to {plan.pp - 1}", found=str(stage))
-    gpu, warnings = chosen_gpu(options.gpu_type, computed=bool(extra.rescale_from) or not options.comp_filepath)
+    gpu, warnings = chosen_gpu(options.gpu_type, computed=bool(origin) or not options.comp_filepath)
     if plan.narrow:
         accelerator(gpu).peak(plan.dtype)  # refused where the accelerator has none
-    if extra.rescale_from:
-        durations: Timer = _rescaled(options.comp_filepath, extra.rescale_from, model, plan, gpu)
+    if origin:
+        durations: Timer = _rescaled(options.comp_filepath, origin, model, plan, gpu)
     elif options.comp_filepath:
         durations = measured(options.comp_filepath)
         warnings.append("times are those of the file, whatever shape and GPU they were measured on")
@@ -169,7 +163,7 @@ def _text(step: Step, asked: Asked, form: str) -> str:
     if form == "spec":
         return specification(asked)
     if form == "text":
-        return write(step.workload)
+        return text.write(step.workload)
     whole = pipeline_workload(step.model, step.plan, step.durations)
     tied = tied_gradient_bytes(step.model, step.plan)
     listed = listed_step(whole, step.plan, step.stage, tied_bytes=tied)
@@ -190,3 +184,39 @@ def _memory(step: Step) -> tuple[Document, list[str]]:
     if warnings[1:]:
         warnings = [f"{warnings[0]} ({len(warnings) - 1} more stages do not fit)"]
     return {"device": device.name, "device_bytes": device.memory_bytes, "stages": stages}, warnings
+
+
+# --- what is in any workload
+
+
+_LARGEST_RANK = 1 << 31
+
+
+def read_contents(path: str) -> Contents:
+    """The contents of a file, a folder of traces, the prefix of a set or a shipped workload; InputError if it is none.
+
+    Groups of traces are read from PREFIX.groups.json where that exists, and from the traces themselves.
+    """
+    place = Path(path)
+    if not place.is_file() and not files_of_set(place):
+        place = library.resolve(path, "workloads")
+        if not place.is_file():
+            raise InputError.at(path, "there is no workload", expected="a text, a specification or traces", found=path)
+    if place.suffix in (".yaml", ".yml"):
+        return replace(contents_of_step(load_step(place)), name=place.stem)
+    if place.is_file() and not place.name.endswith(SUFFIXES):
+        return replace(of_workload(text.read(place)), name=place.stem)
+    return _read_traces(path)
+
+
+def _read_traces(path: str) -> Contents:
+    place = Path(path)
+    file = beside(path, "groups.json")
+    groups = read_groups(file, _LARGEST_RANK) if file else {}
+    traces, number_of_rank = distinct_ranks(path)
+    for trace in traces:
+        for stated in trace.metadata:
+            groups |= of_metadata(stated, _LARGEST_RANK, trace.graph.path)
+    numbers = list(number_of_rank.values())
+    counted = [(numbers.count(number), trace.graph) for number, trace in enumerate(traces)]
+    return of_graphs(place.name, counted, groups, len(number_of_rank))

@@ -32,13 +32,7 @@ _BEHIND = ("isend", "dp_group", "ep_dp_group", "shard_group", "replica_group")
 
 
 def write_set(
-    workload: Workload,
-    plan: Plan,
-    prefix: Path,
-    ranks: Sequence[int] = (),
-    *,
-    force: bool,
-    tied_bytes: int = 0,
+    workload: Workload, plan: Plan, prefix: Path, ranks: Sequence[int] = (), *, force: bool, tied_bytes: int = 0
 ) -> list[Path]:
     """Write PREFIX.groups.json and PREFIX.RANK.et of the ranks (none given: all); the paths in this order.
 

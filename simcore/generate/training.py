@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import chain
 
 from simcore.errors import InputError
-from simcore.model.held import part_parameters, tied_gradient_bytes
+from simcore.model.memory import part_parameters, tied_gradient_bytes
 from simcore.model.plan import Plan, check
 from simcore.model.rows import Rows, Timer
 from simcore.model.shape import Model

@@ -443,14 +443,19 @@ def divides(model: Model, plan: Plan) -> bool:
 def _divisions(model: Model, plan: Plan) -> Iterator[tuple[str, int, int, str]]:
     """Option, its value, what must divide it, and what that is."""
     yield "world_size", plan.world_size, plan.tp * plan.cp * plan.pp, "the product of tp, cp and pp"
-    yield "num_attention_heads", model.heads, plan.tp, "the tensor parallel size"
-    yield "ffn_hidden_size", model.ffn, plan.tp, "the tensor parallel size"
+    yield "num_attention_heads", model.heads, plan.tp, "the tensor ranks that share the heads"
+    yield "ffn_hidden_size", model.ffn, plan.tp, "the tensor ranks that share the feed-forward"
     yield "seq_length", plan.seq, plan.cp * (plan.tp if plan.sequence_parallel else 1), "the ranks that share it"
     yield "global_batch", plan.global_batch, plan.dp * plan.micro_batch, "data parallel ranks times micro-batch"
     if model.experts:
-        yield "num_experts", model.experts.count, plan.ep, "the expert parallel size"
+        yield "num_experts", model.experts.count, plan.ep, "the ranks that share the experts"
         yield "ffn_hidden_size", model.experts.ffn, plan.expert_tp, "the ranks that split an expert"
-        yield "expert_model_parallel_size", plan.replicas * plan.tp, plan.ep * plan.expert_tp, "ep times its tp"
+        yield (
+            "expert_model_parallel_size",
+            plan.replicas * plan.tp,
+            plan.ep * plan.expert_tp,
+            "ep x its tp in a stage",
+        )
     if plan.shard:
         yield "shard_ranks", plan.replicas, plan.shard, "the ranks that share the parameters"
 
@@ -476,7 +481,7 @@ def _refusals(model: Model, plan: Plan) -> Iterator[Rule]:
         yield model.experts.top_k > count, "moe_router_topk", f"there are {count} experts", model.experts.top_k
     else:
         yield plan.ep > 1, "expert_model_parallel_size", "this model has no experts", plan.ep
-    yield plan.shard > 0 and not plan.zero, "shard_ranks", "nothing is shared without ZeRO", plan.shard
+    yield plan.shard > 0 and not plan.zero, "shard_ranks", "nothing is shared without ZeRO, level 1 or more", plan.shard
     widths = "gradients have " + " or ".join(f"{width} bytes" for width in GRADIENT_BYTES)
     yield plan.gradient_bytes not in GRADIENT_BYTES, "gradient_bytes", widths, plan.gradient_bytes
 

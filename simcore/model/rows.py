@@ -14,16 +14,14 @@ from itertools import combinations
 from typing import Any, Protocol
 
 from simcore.library import table
-from simcore.model.held import Held, of_weights
-from simcore.model.layer import blocks, embedding, head, mtp_blocks, optimizer
+from simcore.model.layer import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, blocks, embedding, head, mtp_blocks, optimizer
+from simcore.model.memory import Held, of_weights
 from simcore.model.plan import Plan
 from simcore.model.shape import LayerKind, Model
 from simcore.model.steps import Axis, Beside, Block, Collective, Kernel, Part, dropped
 from simcore.workload.model import CollectiveKind, Group, Layer, Phase, PhaseName, Role
 
 FORWARD, INPUT_GRAD, WEIGHT_GRAD = PhaseName.FORWARD, PhaseName.INPUT_GRAD, PhaseName.WEIGHT_GRAD
-ALL_REDUCE, ALL_GATHER = CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER
-REDUCE_SCATTER = CollectiveKind.REDUCE_SCATTER
 NORM_BYTES = 4
 IDLE = Phase()
 GROUPS = {Axis.TENSOR: Group.LOOP, Axis.CONTEXT: Group.CP, Axis.EXPERT: Group.EP}
@@ -55,12 +53,11 @@ class Rows:
 
     # --- a block
 
-    def block(self, block: Block, *, again: bool = False) -> list[Layer]:
-        """Rows of a block; done `again`, it runs forward once more before its gradients, collectives included."""
-        return self._block(block, again=again)[0]
+    def block(self, block: Block, *, again: bool = False) -> tuple[list[Layer], int]:
+        """Rows of a block, and which of them its experts are.
 
-    def _block(self, block: Block, *, again: bool = False) -> tuple[list[Layer], int]:
-        """Rows of a block, and which of them its experts are."""
+        Done `again`, it runs forward once more before its gradients, collectives included.
+        """
         made: list[Layer] = []
         run: list[Kernel] = []
         back: Collective | None = None
@@ -101,8 +98,6 @@ class Rows:
 
     def _run(self, kernels: Sequence[Kernel], back: Collective | None, *, again: bool) -> list[Layer]:
         """The row of a run of kernels, and what of it selective recomputation does again just before its gradients."""
-        if not kernels:
-            return []
         forward, input_grad, weight_grad = (Phase(self._time(kernels, phase)) for phase in PhaseName)
         row = Layer(_name(kernels), forward, input_grad, weight_grad)
         made = [_with(row, back.role, input_grad=_phase(back, back.backward)) if back else row]
@@ -147,7 +142,7 @@ class Rows:
 
     def _sharded(self, block: Block, *, reduced: bool, again: bool = False) -> list[Layer]:
         """Rows of a block with what data parallelism adds to it."""
-        plan, (rows, experts) = self.plan, self._block(block, again=again)
+        plan, (rows, experts) = self.plan, self.block(block, again=again)
         if plan.replicas == 1 and plan.expert_replicas == 1:
             return rows
         held = of_weights(block.weights, plan)

@@ -9,8 +9,7 @@ from simcore.cli import main
 from simcore.cost.predict import gradient_sums, predict
 from simcore.cost.systems import CLUSTERS
 from simcore.errors import InputError
-from simcore.model.held import held_parameters
-from simcore.model.memory import peak, stage_memory
+from simcore.model.memory import held_parameters, peak, stage_memory
 from simcore.model.plan import Plan
 from simcore.model.presets import model
 from simcore.model.steps import Axis

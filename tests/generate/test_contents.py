@@ -7,7 +7,7 @@ import pytest
 
 from simcore.api import load_workload
 from simcore.cli import main
-from simcore.generate.contents import read_contents
+from simcore.generate.step import read_contents
 from simcore.report.workload_compare import compare_contents
 from simcore.workload import text
 from simcore.workload.contents import of_workload

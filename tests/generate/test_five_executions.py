@@ -7,7 +7,7 @@ import pytest
 
 from simcore.generate.aicb.options import Options
 from simcore.generate.aicb.training import training_text
-from simcore.generate.build import Asked, Extra
+from simcore.generate.build import Asked
 from simcore.generate.step import make_step
 from simcore.model.memory import peak
 from simcore.workload.model import PhaseName
@@ -100,7 +100,7 @@ def test_the_table_says_what_aicbs_times_are_for_the_shape_of_the_execution(numb
     (tmp_path / "Example.txt").write_text(TIMES)
     (tmp_path / "measured.yaml").write_text(SPEC)
     options, given = options_of(number, gpu_type="A100", comp_filepath=str(tmp_path / "Example.txt"))
-    step = make_step(Asked(options, Extra(rescale_from=str(tmp_path / "measured.yaml")), given))
+    step = make_step(Asked(options, {"rescale_from": str(tmp_path / "measured.yaml")}, given))
     made = figures(step.workload.layers, "parameter_gather", "gradient_reduce", ("attention_layer", "mlp_layer"))
     assert made[4:] == pytest.approx(TABLE[number, "rescaled"], rel=0.1)
     # Two sources, one measured and one computed, that agree to a tenth.

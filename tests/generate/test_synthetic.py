@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from simcore.cli import main
 from simcore.errors import InputError
-from simcore.generate import mixture, synthetic
+from simcore.generate import synthetic
 from simcore.generate.likeness import chi_square, kolmogorov_smirnov, likeness
 from simcore.workload.chakra import reader, writer
 from simcore.workload.model import CollectiveKind, NodeKind
@@ -157,7 +157,7 @@ def test_ranks_that_disagree_are_refused(tmp_path):
 def test_a_mixture_finds_its_components():
     random = np.random.default_rng(0)
     values = np.concatenate([random.normal(0, 1, 700), random.normal(10, 0.5, 300)])
-    found = mixture.fit(values)
+    found = synthetic.fit(values)
     order = np.argsort(found.means)
     np.testing.assert_allclose(found.means[order], [0, 10], atol=0.2)
     np.testing.assert_allclose(found.weights[order], [0.7, 0.3], atol=0.02)

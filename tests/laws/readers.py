@@ -14,8 +14,8 @@ from pathlib import Path
 from simcore.cli.table import command
 from simcore.cost.published import suites as published
 from simcore.cost.published.reading import sort_rows
+from simcore.cost.search import read_study as read_search
 from simcore.cost.simai.bandwidth import read_bus_bandwidths
-from simcore.cost.study import read_study as read_search
 from simcore.generate.aicb.times import inference_times, training_times
 from simcore.generate.step import load_step
 from simcore.generate.wse import source as wafer_source

@@ -6,10 +6,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from simcore.compute.accelerators import accelerator
-from simcore.cost.cluster import Software
 from simcore.cost.played import engine_ns, program, run_ns
 from simcore.cost.predict import part_times_ns, predict
-from simcore.cost.systems import CLUSTERS
+from simcore.cost.systems import CLUSTERS, Software
 from simcore.generate.durations import roofline
 from simcore.generate.training import pipeline_workload
 from simcore.model.plan import Plan

@@ -10,8 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simcore.errors import InputError
-from simcore.model.held import held_parameters
-from simcore.model.memory import activation_bytes, in_flight, kv_cache_bytes, stage_memory, states
+from simcore.model.memory import (
+    activation_bytes,
+    held_parameters,
+    in_flight,
+    kv_cache_bytes,
+    stage_memory,
+    stage_needs,
+    states,
+)
 from simcore.model.plan import Plan
 from simcore.model.presets import model
 from simcore.model.shape import LayerKind, Model, elements, total_parameters
@@ -119,6 +126,15 @@ def test_what_the_host_keeps_is_not_on_the_device(layers, zero):
     weights = 2 * elements(SMALL.layer_weights(PLAIN)) // (4 if zero == 3 else 1)
     assert here.parameters - there.parameters == gone * weights
     assert there.workspace > here.workspace
+
+
+@pytest.mark.parametrize("ep", [2, 8])
+def test_zero_3_gathers_experts_only_where_ranks_share_them(ep):
+    """A layer and the next one in 2 bytes, gradients of one in 4."""
+    plan, shape = Plan.of(2048, 8, dp=8, zero=3, ep=ep), model("mixtral-8x7b")
+    weights = shape.layer_weights(LayerKind(experts=True))
+    gathered = elements(weights, experts=False) + (elements(weights, experts=True) // ep if ep < plan.dp else 0)
+    assert stage_needs(shape, plan, 0).gathered_bytes(plan) == 8 * gathered
 
 
 def test_adapters_on_some_weights_leave_out_what_only_the_others_gradients_need():

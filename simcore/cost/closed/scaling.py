@@ -11,19 +11,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from math import sqrt
-from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
 
 from simcore.cost.closed.simple import TOKENS_PER_PARAMETER, Chip
 from simcore.errors import InputError, Location, Problem
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Array = NDArray[np.float64]
-
-# As the source states them; its A100 and H100 differ in the fourth digit from those of `cost simple`.
-CHIPS: dict[str, Chip] = {"A100": Chip(623.7e12, 1555e9, 600e9), "H100": Chip(1979e12, 3.352e12, 900e9)}
+Array = NDArray[np.float64]
 UTILIZATION = 0.8  # of arithmetic and memory; the network reaches its full rate
 HIDDEN_FACTOR = 5
 MOST_DEVICES = 15e6
@@ -105,8 +100,6 @@ def model_for(training_flop: float) -> Model:
 
 def evaluate(model: Model, device: Device, degrees: Degrees, width_bytes: float = 2.0) -> Spread:
     """Times of a batch and of the run; InputError where stages outnumber layers or micro-batches."""
-    import numpy as np
-
     problems = list(_problems(model, degrees))
     if problems:
         raise InputError(problems)
@@ -135,8 +128,6 @@ def _phases(model: Model, device: Device, degrees: Degrees, width_bytes: float, 
 
     The sum of gradients hides behind all matrices of a stage but one, and is read from and written to memory, too.
     """
-    import numpy as np
-
     tokens = model.batch_tokens / (counts * degrees.dp)
     hidden, residual = HIDDEN_FACTOR * model.width / degrees.tp_hidden, model.width / degrees.tp_residual
     weights, same = hidden * residual, np.ones_like(counts)
@@ -178,8 +169,6 @@ def _with_best_count(model: Model, device: Device, degrees: Degrees, width_bytes
 @cache
 def _micro_batches() -> Array:
     """Numbers of micro-batches to try, up to 2^22.975."""
-    import numpy as np
-
     return np.asarray(np.exp2(np.arange(920) / 40))
 
 

@@ -8,10 +8,11 @@ scales the hardware by a base utilisation. Times are seconds, rates bytes or FLO
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from simcore.errors import InputError, Location, Problem, closest
+from simcore.library import table
 
 Variant = Literal["readme", "head"]
 VARIANTS: tuple[Variant, ...] = ("readme", "head")
@@ -30,15 +31,10 @@ class Chip:
     network_bytes_per_s: float
 
 
-CHIPS: dict[str, Chip] = {
-    "H100": Chip(1979e12, 3.35e12, 900e9),
-    "A100_40GB": Chip(624e12, 1555e9, 600e9),
-    "H100_x64_pod": Chip(64 * 1979e12, 64 * 3.35e12, 1e9),
-    "RTX4090": Chip(165.16e12, 1008e9, 10e9),
-}
-# What the first version had otherwise: other figures, or no such chip.
-FIRST_CHIPS = {"H100_x64_pod": replace(CHIPS["H100_x64_pod"], network_bytes_per_s=125e8)}
-LATER_CHIPS = ("RTX4090",)
+CHIPS: dict[str, dict[str, Chip]] = {}
+"""Those of either variant, and of the optimiser (`scaling`), by their names."""
+for _source, _name, *_rates in table(__file__, "chips.txt"):
+    CHIPS.setdefault(_source, {})[_name] = Chip(*map(float, _rates))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +89,10 @@ class Setup:
 
 def chip(name: str, variant: Variant) -> Chip:
     """A chip of the table as the variant has it; InputError names what there is."""
-    known = [key for key in CHIPS if variant == "head" or key not in LATER_CHIPS]
-    if name not in known:
+    if name not in CHIPS[variant]:
         message = f"unknown chip '{name}' in variant {variant}"
-        raise InputError.at("--chip_type", message, expected=closest(name, known), found=repr(name))
-    return FIRST_CHIPS.get(name, CHIPS[name]) if variant == "readme" else CHIPS[name]
+        raise InputError.at("--chip_type", message, expected=closest(name, CHIPS[variant]), found=repr(name))
+    return CHIPS[variant][name]
 
 
 def evaluate(setup: Setup, hardware: Chip, variant: Variant, base_utilization: float | None = None) -> SimpleRun:

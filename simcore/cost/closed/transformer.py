@@ -13,7 +13,6 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from functools import reduce as fold
 from operator import add
-from typing import TypeVar
 
 from simcore.cost.closed.simple import indivisible
 from simcore.errors import InputError, Location, Problem
@@ -103,9 +102,6 @@ class Cost:
         return Cost(self.forward.times(count), self.backward.times(count))
 
 
-Name = TypeVar("Name", str, "Part")
-
-
 class Part(StrEnum):
     """What a layer does with tokens, in the order in which it does it."""
 
@@ -184,18 +180,15 @@ class Matrix:
 
 def matrices(model: Model, grid: Grid) -> list[Matrix]:
     """The weights of a layer."""
-    inner, replicas = grid.tensor_int, grid.data * grid.seq
+    inner, outer, replicas = grid.tensor_int, grid.tensor_ext * grid.exp, grid.data * grid.seq
     attention = model.d_model * model.heads * model.d_head * model.experts
-    key = model.d_model * model.d_head * model.experts
-    outer = grid.tensor_ext * grid.exp
-    shared = Matrix("", key, key // outer, replicas * inner)
-    full = Matrix("", attention, attention // (outer * inner), replicas)
-    ffn_size = model.d_model * model.d_ffn * model.experts
-    ffn = Matrix("", ffn_size, ffn_size // (outer * inner), replicas)
-    key_value = shared if model.multi_query else full
+    key, ffn_size = model.d_model * model.d_head * model.experts, model.d_model * model.d_ffn * model.experts
+    full = attention, attention // (outer * inner), replicas
+    ffn = ffn_size, ffn_size // (outer * inner), replicas
+    key_value = (key, key // outer, replicas * inner) if model.multi_query else full
     named = [("Wq", full), ("Wk", key_value), ("Wv", key_value), ("Wo", full), ("W1", ffn), ("W2", ffn)]
     named += [("W1b", ffn)] if model.glu else []
-    return [Matrix(name, kind.parameters, kind.local, kind.scattered) for name, kind in named]
+    return [Matrix(name, *sizes) for name, sizes in named]
 
 
 def evaluate(model: Model, grid: Grid, training: Training, *, efficient: bool = True) -> RunCost:
@@ -206,19 +199,15 @@ def evaluate(model: Model, grid: Grid, training: Training, *, efficient: bool = 
     sizes = microbatch_sizes(model, grid, training) if efficient else None
     per_stage = model.layers // grid.pipe
     once, each = training.batches * per_stage, training.batches * (training.batch_size // grid.data) * per_stage
-    moved = [
-        (weight.name, broadcast(grid.pipe * weight.parameters, 1, weight.scattered).times(once))
-        for weight in matrices(model, grid)
-    ]
-    of_tokens = [(part, cost.times(each)) for part, cost in _token_costs(model, grid, training)]
-    if training.checkpointing:
-        moved, of_tokens = _done_again(moved), _done_again(of_tokens)
+    weights = ((one.name, broadcast(grid.pipe * one.parameters, 1, one.scattered)) for one in matrices(model, grid))
+    moved = [(name, _counted(cost.times(once), training)) for name, cost in weights]
+    of_tokens = [(part, _counted(cost.times(each), training)) for part, cost in _token_costs(model, grid, training)]
     return RunCost(model, grid, training, sizes, tuple(moved), tuple(of_tokens))
 
 
-def _done_again(parts: list[tuple[Name, Cost]]) -> list[tuple[Name, Cost]]:
-    """With the forward pass once more before the backward."""
-    return [(name, Cost(cost.forward, cost.backward + cost.forward)) for name, cost in parts]
+def _counted(cost: Cost, training: Training) -> Cost:
+    """With checkpoints the forward pass is done once more before the backward."""
+    return Cost(cost.forward, cost.backward + cost.forward) if training.checkpointing else cost
 
 
 def _token_costs(model: Model, grid: Grid, training: Training) -> Iterator[tuple[Part, Cost]]:

@@ -16,7 +16,7 @@ from simcore.compute.accelerators import accelerator
 from simcore.cost.published.megatron import MODERN
 from simcore.cost.published.rows import Job, Row, Step, job, named
 from simcore.cost.published.tables import number, spread, table_rows
-from simcore.cost.systems import placed, usual_fabric
+from simcore.cost.systems import CLUSTERS, placed, usual_fabric
 from simcore.model.memory import peak
 from simcore.model.presets import SHIPPED
 from simcore.model.shape import Model
@@ -94,14 +94,18 @@ _AUTOMODEL = {name: SHIPPED[preset] for name, ((preset,),) in named("automodel")
 def automodel(document: Mapping[str, Any]) -> Iterator[Row]:
     """NeMo AutoModel on H100: PyTorch's FSDP and expert parallelism, Megatron's kernels (docs/performance-summary.mdx).
 
-    A stage's pipeline drains after every local batch: such rows are about one of them. Recomputation is not stated: the
-    fastest that fits.
+    A stage's pipeline drains after every local batch: such rows are about one of them. The configurations that the
+    table links to compute all layers again (`activation_checkpointing`); who exchanges tokens stands in the row.
     """
     for name, row in table_rows(document, "nemo_automodel_h100"):
         if row["Model"] in _AUTOMODEL and str(row["kind"]).startswith("Pre"):
             local = int(row["GA"]) if int(row["PP"]) > 1 else 1
             model, batch = _AUTOMODEL[row["Model"]], int(row["GBS"]) // local
-            one = job(model, int(row["Seq Length"]), batch, **spread(row, int(row["#GPUs"])), zero=3)
-            jobs = tuple(Job(model, replace(one.plan, recompute=kind)) for kind in ("none", "full"))
+            degrees, kernels = spread(row, int(row["#GPUs"])), str(row["Kernel Optimizations"])
+            one, cluster = (
+                job(model, int(row["Seq Length"]), batch, **degrees, zero=3, recompute="full"),
+                CLUSTERS["h100"],
+            )
+            software = replace(cluster.software, exchange="deepep" if "DeepEP" in kernels else "nccl")
             measured_s = float(row["Time per Global Step (s)"]) / local
-            yield Row(f"{name}-{row['Model']}", measured_s, Step(jobs, "h100"))
+            yield Row(f"{name}-{row['Model']}", measured_s, Step((one,), replace(cluster, software=software)))

@@ -24,7 +24,7 @@ class Drawn(Question):
         """The watts of the boards, and what the rest of the node and its supplies add."""
         cluster, one = self.step.system(), self.step.chosen()
         answer = Answer(*one, cluster)
-        boards_w = self.boards * (answer.energy_j or 0.0) / answer.step_s
+        boards_w = self.boards * (answer.power() or {}).get("board_j", 0.0) / answer.step_s
         whole_w = node_w(boards_w, self.boards * cluster.device.power_w)
         return Prediction(whole_w, {"boards": boards_w, "rest": whole_w - boards_w})
 

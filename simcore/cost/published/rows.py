@@ -8,9 +8,8 @@ from math import fsum
 from typing import Any, NamedTuple
 
 from simcore.compute.accelerators import accelerator
-from simcore.cost.cluster import Cluster
 from simcore.cost.predict import Prediction, predict, predict_layer
-from simcore.cost.systems import CLUSTERS
+from simcore.cost.systems import CLUSTERS, Cluster
 from simcore.library import table
 from simcore.model.memory import peak
 from simcore.model.plan import Plan

@@ -5,8 +5,7 @@ import pytest
 
 from simcore.cli import main
 from simcore.cost.closed import transformer
-from simcore.cost.closed.batches import simple_batch, transformer_batch
-from simcore.cost.closed.executed import execute
+from simcore.cost.closed.executed import execute, simple_batch, transformer_batch
 from simcore.cost.closed.simple import Chip, Setup, evaluate
 from simcore.errors import InputError
 from simcore.network.topology.model import Dimension, Topology

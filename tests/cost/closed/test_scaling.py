@@ -6,11 +6,13 @@ from itertools import pairwise
 import pytest
 
 from simcore.cli import main
-from simcore.cost.closed.scaling import AXES, CHIPS, GROWTH, Degrees, Device, evaluate, model_for, search
+from simcore.cost.closed.scaling import AXES, GROWTH, Degrees, Device, evaluate, model_for, search
+from simcore.cost.closed.simple import CHIPS as SOURCES
 from simcore.cost.closed.simple import Chip
 from simcore.errors import InputError
 from tests.shared import shared
 
+CHIPS = SOURCES["scaling"]
 H100 = CHIPS["H100"]
 POD = Chip(32 * H100.flop_per_s, 32 * H100.memory_bytes_per_s, 5e9)
 DEVICES = {

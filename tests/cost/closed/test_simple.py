@@ -40,7 +40,7 @@ def test_the_documents_example_is_met_in_both_variants(variant, batch_s, utiliza
 @given(setups, st.sampled_from(VARIANTS))
 def test_a_batch_is_its_three_parts_and_never_beats_the_hardware(setup, variant):
     assume(setup.pp > 1 or setup.interleaving == 1)
-    run = evaluate(setup, CHIPS["H100"], variant)
+    run = evaluate(setup, CHIPS[variant]["H100"], variant)
     parts = run.pipeline_bubble_time + run.pipeline_full_time + run.gradient_reduction_time
     assert run.batch_time == pytest.approx(parts)
     assert 0 < run.util <= 1 + 1e-12
@@ -57,8 +57,8 @@ def test_on_a_perfect_network_both_variants_agree(setup):
 @given(setups)
 def test_interleaving_shrinks_the_bubble_and_nothing_else(setup):
     assume(setup.pp > 1)
-    plain = evaluate(replace(setup, interleaving=1), CHIPS["H100"], "readme")
-    interleaved = evaluate(replace(setup, interleaving=2), CHIPS["H100"], "readme")
+    plain = evaluate(replace(setup, interleaving=1), CHIPS["readme"]["H100"], "readme")
+    interleaved = evaluate(replace(setup, interleaving=2), CHIPS["readme"]["H100"], "readme")
     assert interleaved.pipeline_bubble_layers * 2 == plain.pipeline_bubble_layers
     assert interleaved.pipeline_full_time == plain.pipeline_full_time
 
@@ -70,11 +70,11 @@ def test_the_pod_has_the_network_of_its_variant():
 
 def test_everything_that_does_not_divide_is_named_at_once():
     with pytest.raises(InputError) as caught:
-        evaluate(replace(SETUP, tp=7, tp2=5, microbatch_size=49, interleaving=7), CHIPS["H100"], "readme")
+        evaluate(replace(SETUP, tp=7, tp2=5, microbatch_size=49, interleaving=7), CHIPS["readme"]["H100"], "readme")
     named = {problem.field for problem in caught.value.problems}
     assert named == {"microbatch_size", "dp", "pp", "tp", "tp2"}
     with pytest.raises(InputError, match="pipeline_interleaving"):
-        evaluate(Setup(24, 2048, interleaving=2), CHIPS["H100"], "readme")
+        evaluate(Setup(24, 2048, interleaving=2), CHIPS["readme"]["H100"], "readme")
 
 
 @pytest.mark.parametrize(("name", "variant"), [("H1000", "head"), ("RTX4090", "readme")])

@@ -7,13 +7,12 @@ import pytest
 
 from simcore.cli import main
 from simcore.cost.answer import Answer
-from simcore.cost.cluster import Software
 from simcore.cost.predict import gradient_sums, predict, slowest_of
 from simcore.cost.published.reading import sort_rows
 from simcore.cost.published.suites import SUITES
 from simcore.cost.published.training import family, training
 from simcore.cost.published.validate import default_documents, document, score
-from simcore.cost.systems import CLUSTERS, placed
+from simcore.cost.systems import CLUSTERS, Software, placed
 from simcore.model.memory import peak
 from simcore.model.plan import LINEAR, Plan
 from simcore.model.presets import SHIPPED as MODELS
