@@ -122,9 +122,10 @@ class Choice:
         several = settings.rendezvous or settings.queues_per_dim > 1 or len(topology.dims) > 1
         if network and network.by_event and several and self._traffic.far:
             return False
-        far = [topology.dims[dim.index] for dim in self._traffic.far]
-        instant = any(dim.kind == "Ring" and dim.npus > 3 and dim.latency_ns < 1 for dim in far)
-        return not instant and self._traffic.looks_alike(self._setup.placement, self._links)
+        if not self._traffic.looks_alike(self._setup.placement, self._links):
+            return False
+        far = [self._links.axes[dim.index].fabric for dim in self._traffic.far]
+        return not any(not fabric.permutes and fabric.npus > 3 and fabric.latencies().min() < 1 for fabric in far)
 
     def notes(self, transport: Transport) -> tuple[str, ...]:
         """What the user should know of how collectives were timed."""
