@@ -218,8 +218,11 @@ def _check(setup: Setup, network: type[LinkNetwork] | None) -> None:
     for there, place, message, expected, found, hint in wrong:
         if there:
             raise InputError.at(place, message, expected=expected, found=found, hint=hint)
-    every = setup.placement.every_lane
-    copied = {lane.algorithm.name for lane in every if lane.algorithm.traits.in_network}
+    used = {  # in dimensions that have somebody to send to
+        kind: {lane.algorithm.name: lane.algorithm.traits for lane in lanes if lane.dim.size > 1}
+        for kind, lanes in setup.placement.lanes.items()
+    }
+    copied = {name for algorithms in used.values() for name, traits in algorithms.items() if traits.in_network}
     queues, free = f"--network {settings.network}", "--exact messages with --network congestion-free"
     refused = (
         (settings.rendezvous, "--rendezvous", {NCCL} | copied, "cannot wait for its receivers to ask"),
@@ -230,7 +233,7 @@ def _check(setup: Setup, network: type[LinkNetwork] | None) -> None:
          "copies or reduces on links, which are not there without contention"),
     )  # fmt: skip
     for asked, option, names, what in refused:
-        for kind, lanes in setup.placement.lanes.items() if asked else ():
-            for name in sorted({lane.algorithm.name for lane in lanes} & names):
+        for kind, algorithms in used.items() if asked else ():
+            for name in sorted(names.intersection(algorithms)):
                 message = f"the {kind} by {name} {what}"
                 raise InputError.at(option, message, expected=f"another algorithm, or no {option}", found=name)
