@@ -239,14 +239,15 @@ def read_json(content: bytes, file: str, expected: str = "") -> Any:
         raise InputError.at(place, f"not well-formed JSON: {error}", expected=expected) from error
 
 
+_BETWEEN = re.compile(r"\s*")
 # What values of other kinds raise.
 _UNFIT: tuple[type[Exception], ...] = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
 
 
 @contextmanager
-def entry(file: str, place: str, expected: str, *unfit: type[Exception]) -> Iterator[None]:
+def entry(file: str, place: str, expected: str, *unfit: type[Exception], content: bytes = b"") -> Iterator[None]:
     """What a wrong value raises in the block, which reads one entry of a document without places, or an `unfit` error,
-    is an InputError that names the entry.
+    is an InputError that names the entry; with the `content` of a JSON file, where "list[number]" begins.
     """
     try:
         yield
@@ -254,7 +255,24 @@ def entry(file: str, place: str, expected: str, *unfit: type[Exception]) -> Iter
         raise
     except _UNFIT + unfit as error:
         text = f"the key {error} is missing" if isinstance(error, KeyError) else str(error)[:200]
-        raise InputError.at(file, f"{place}: {text}", expected=expected, field=place) from error
+        where = element(content, place, file) if content else file
+        raise InputError.at(where, f"{place}: {text}", expected=expected, field=place) from error
+
+
+def element(content: bytes, place: str, file: str) -> Location:
+    """Where an element of a list begins in a JSON text that can be read, "[3]" of the document or "key[3]" of its key.
+
+    >>> str(element(b'{"nodes": [1, {}, {}]}', "nodes[2]", "a.json"))
+    'a.json:1:19'
+    """
+    text, decoder = content.decode(errors="replace"), json.JSONDecoder(strict=False)
+    key, _, number = place.removesuffix("]").partition("[")
+    at = text.index("[", text.index(f'"{key}"') if key else 0)
+    for left in range(int(number), -1, -1):
+        at = _BETWEEN.match(text, at + 1).end()  # type: ignore[union-attr]  # it matches nothing, too
+        if left:
+            at = _BETWEEN.match(text, decoder.raw_decode(text, at)[1]).end()  # type: ignore[union-attr]
+    return location_of(text, at, file)
 
 
 def location_of(text: str, offset: int, file: str) -> Location:

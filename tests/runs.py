@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from simcore.engine.run import simulate
 from simcore.engine.settings import Settings
 from simcore.network.topology.model import Dimension, Topology
+from simcore.network.topology.twisted import whole_dimension
 from simcore.profiles import profiles
 from simcore.report.model import Report
 from simcore.system.config import Algorithm, SystemConfig
@@ -95,6 +96,15 @@ def machines(draw, kinds=("Ring", "FullyConnected", "Switch"), *, most_npus=MOST
     return Topology(tuple(dims))
 
 
+@st.composite
+def twisted_tori(draw, rates, latencies, *, most_npus=54):
+    """Sides of k and 2k in any order, each dimension with its own speed."""
+    shapes = [(k, sides) for k in (2, 3) for sides in [(1, 2), (2, 1), (1, 1, 2), (1, 2, 1), (2, 1, 2)]]
+    k, sides = draw(st.sampled_from([each for each in shapes if each[0] ** len(each[1]) * prod(each[1]) <= most_npus]))
+    dims = tuple(Dimension("Ring", k * side, draw(rates), draw(latencies)) for side in sides)
+    return Topology((whole_dimension(dims),), twisted=dims)
+
+
 SIZES = st.sampled_from([1, 5, 64, 1000, 4096, 65536, 1 << 20])
 PHASES = st.builds(Phase, st.sampled_from([0, 1, 10, 1000, 50_000]), st.none() | st.sampled_from(KINDS), SIZES)
 
@@ -155,9 +165,9 @@ def systems(draw, topology: Topology):
 
 
 @st.composite
-def runs(draw, kinds=("Ring", "FullyConnected", "Switch"), modes=MODES, *, stragglers=True):
-    """Any run."""
-    topology = draw(machines(kinds))
+def runs(draw, kinds=("Ring", "FullyConnected", "Switch"), modes=MODES, *, places=None, stragglers=True):
+    """Any run, on `places` or on products of such dimensions."""
+    topology = draw(machines(kinds) if places is None else places)
     profile, network = draw(st.sampled_from(modes))
     slow: dict[int, float] = {}
     if stragglers and draw(st.booleans()):

@@ -98,7 +98,7 @@ def _text(runs: JobRuns, trials: list[Trial], network: str) -> str:
     for outcome in runs.outcomes:
         worst = max(outcome.lost_to_ns.items(), key=lambda item: item[1], default=("", 0))
         times = [time_ns // outcome.repeats for time_ns in (outcome.alone_ns, outcome.together_ns)]
-        blamed = f"{worst[0]} {format_ns(worst[1])}" if worst[1] > 0 else "-"
+        blamed = f"{worst[0]} {format_ns(worst[1] // outcome.repeats)}" if worst[1] > 0 else "-"
         where = format_ranks(sorted(outcome.npus))
         rows.append((outcome.name, where, outcome.start_ns, *times, outcome.slowdown, blamed))
     figures = ("start_ns", "step_alone_ns", "together_ns", ("slowdown", "slowdown", ".3f"))
@@ -111,8 +111,9 @@ def _text(runs: JobRuns, trials: list[Trial], network: str) -> str:
     ]
     parts.append(f"Network {network}; fairness {runs.fairness:.3f} (Jain).\n")
     parts.append(Table("", shown, rows).text(120) + "\n")
+    repeats = {outcome.name: outcome.repeats for outcome in runs.outcomes}
     shared = [
-        (f"{link.src} -> {link.dst}", job, size, link.gain_ns[job])
+        (f"{link.src} -> {link.dst}", job, size, link.gain_ns[job] // repeats[job])
         for link in runs.shared_links
         for job, size in link.size_bytes.items()
     ]

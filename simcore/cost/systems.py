@@ -192,18 +192,14 @@ def placed(
     """Accelerators with the interconnect usual for them and some software.
 
     `scale_out` may state the network cards ("4 x 100 Gb RoCE per node"), `remarks` a memory rate ("2.4 TB/s") by which
-    a kind of the device is told. NVL72 is cut into domains of 72 where these divide the accelerators, else of 64.
+    a kind of the device is told.
     """
     known = accelerator(device)
     rate = _RATE.search(remarks)
     if rate:
         known = variant(known, float(rate[1]) * 1e12)
     fabric, gigabits = _usual(known)
-    if fabric.name == "nvl72":
-        ranks = 72 if count % 72 == 0 or count < fabric.node_ranks else 64
-        fabric = replace(fabric, node_ranks=ranks)
-    elif per_node and not fabric.name.startswith("tpu"):
-        fabric = replace(fabric, node_ranks=per_node)
+    fabric = fabric.in_nodes(count, per_node)
     cards = _CARDS.search(scale_out)
     if cards:
         fabric = fabric.with_cards(int(cards[1] or 1) * int(cards[2]) / gigabits)

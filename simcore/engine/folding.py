@@ -18,18 +18,20 @@ from simcore.errors import InputError
 from simcore.network.parts import Part, parts
 from simcore.network.topology.fabric import Fabric
 from simcore.network.topology.links import LinkGraph
+from simcore.network.topology.moves import Symmetry
 from simcore.system.alone.solver import sends_at_once
 from simcore.system.groups import Delay, GroupDim, LogicalDim
 from simcore.system.meeting.flights import Site
 from simcore.system.plans.maker import Costs, Plans
-from simcore.system.plans.plan import Plan, Symmetry
+from simcore.system.plans.plan import Plan
 from simcore.system.streams import Lane, StreamPhase
 from simcore.workload.model import CollectiveKind
 
 SAMPLED_RANKS, LARGE_BYTES, MOST_MESSAGES = 256, 1 << 30, 1 << 22
 GATHER, SCATTER = CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER
 
-Symmetries = Mapping[GroupDim, Symmetry]
+Symmetries = Mapping[GroupDim, frozenset[Symmetry]]
+ASYMMETRIC, TURNING = frozenset({Symmetry.NONE}), frozenset({Symmetry.TURNS})
 Ints = NDArray[np.int64]
 
 
@@ -87,13 +89,13 @@ class Ground:
 class Traffic:
     """What ranks send in the dimensions of a run, looked at before it: plans of a small and a large size stand for all.
 
-    `may`: what may be done with the ranks of a dimension. `playable`: as of plans, of all. `far`: where ranks send to
+    `may`: the symmetries of the plans of a dimension. `playable`: as of plans, of all. `far`: where ranks send to
     others than the next one of their group.
     """
 
     def __init__(self, placement: Placement, costs: Costs):
         self.lanes: list[Lane] = []
-        self.may: dict[GroupDim, Symmetry] = {}
+        self.may: dict[GroupDim, frozenset[Symmetry]] = {}
         self.playable, self.far, self._costs = True, list[GroupDim](), costs
         self._plans: list[tuple[CollectiveKind, Lane]] = []
         for kind, lanes in placement.lanes.items():
@@ -101,8 +103,8 @@ class Traffic:
                 plans, dim = [*_samples(kind, lane, costs)], lane.dim
                 self.lanes.append(lane)
                 self._plans.append((kind, lane))
-                own = min((plan.symmetry if plan else Symmetry.NONE for plan in plans), default=Symmetry.TURNS)
-                self.may[dim] = min(self.may.get(dim, own), own)
+                own = (plan.symmetries if plan else ASYMMETRIC for plan in plans)
+                self.may[dim] = self.may.get(dim, frozenset()).union(*own)
                 self.playable &= all(plan is None or plan.playable for plan in plans)
                 if not all(plan and plan.plain and all(entry.hop == 1 for entry, _ in plan.rounds) for plan in plans):
                     self.far.append(dim)
@@ -123,7 +125,7 @@ class Traffic:
         Where all is sent at once it is enough that each sends, and receives, as far in any order. Where messages of no
         size and of a large one take as long, so do all.
         """
-        if min(self.may.values(), default=Symmetry.TURNS) == Symmetry.NONE:
+        if any(own >= ASYMMETRIC for own in self.may.values()):
             return False
         for kind, lane in self._plans:
             costs = self._costs.of(lane.dim)
@@ -177,8 +179,7 @@ def survey(setup: Setup, links: LinkGraph, traffic: Traffic, *, asks: bool) -> G
         placeless = alike and alone and one_group
         if messages and not own:
             placeless = stages == part.npus  # one of each stage, who hands over to the others
-        least = min((may[dim] for dim in own), default=Symmetry.NONE)
-        sites.append(Site(part, alike, stages if alike else 0, not alone, placeless, least))
+        sites.append(Site(part, alike, stages if alike else 0, not alone, placeless))
         if alike:
             colours = colours * stages + np.arange(links.npus) // part.stride % part.npus // (part.npus // stages)
         else:
@@ -214,10 +215,11 @@ def _samples(kind: CollectiveKind, lane: Lane, costs: Costs, most: int = SAMPLED
         yield None
         return
     kinds = (kind, SCATTER, GATHER) if kind == CollectiveKind.ALL_REDUCE else (kind,)
-    size = lane.dim.size  # few ranks for many: as many as a power of two, even or odd where those are
-    if size > most:
-        size = most - 2 + size % 2 if size & (size - 1) else most
-    here = structs.replace(lane, dim=LogicalDim(0, size, 1))
+    size, here = lane.dim.size, lane  # few ranks for many: as many as a power of two, even or odd where those are
+    if not costs.moves(lane.dim):
+        if size > most:
+            size = most - 2 + size % 2 if size & (size - 1) else most
+        here = structs.replace(lane, dim=LogicalDim(0, size, 1))
     for each, data_bytes in product(kinds, (size, LARGE_BYTES * size)):
         try:
             yield Plans(costs).of(StreamPhase(each, here, data_bytes, data_bytes, 0), 0)
@@ -231,10 +233,10 @@ def _cut(part: Part, dims: Iterable[LogicalDim]) -> tuple[Fabric, list[LogicalDi
     Where a hash of the ends chooses ways, links do not look the same from several NPUs.
     """
     topology = part.links.topology
-    uneven = topology.noise.links or topology.faults or not topology.apart
+    uneven = topology.noise.links or topology.faults or topology.graph or topology.wafer
     if part.first < part.last or uneven or topology.dims[part.first].ports.routing:
         return None
-    return part.graph.axes[0].fabric, [dim for dim in dims if dim.index == part.first and dim.size > 1]
+    return part.fabric, [dim for dim in dims if dim.index == part.first and dim.size > 1]
 
 
 def _one_for_all(
@@ -252,9 +254,8 @@ def _one_for_all(
 
 def _alike(fabric: Fabric, dim: GroupDim, inside: Sequence[LogicalDim], may: Symmetries) -> bool:
     """Whether ranks of a dimension may change places; of those that cut a ring the outermost alone may."""
-    if may.get(dim, Symmetry.TURNS) == Symmetry.TURNS:
-        return fabric.permutes or (fabric.turns and (not inside or dim == inside[-1]))
-    return may[dim] == Symmetry.EXCHANGES and fabric.own_links
+    same = may.get(dim, TURNING) <= fabric.symmetries
+    return same and (fabric.permutes or not inside or dim == inside[-1])
 
 
 def _distinct(part: Part, dims: Iterable[LogicalDim], may: Symmetries) -> int:

@@ -159,8 +159,10 @@ class _LoopPlayers:
     def stuck(self) -> list[str]:
         """Who did not finish, and what it waits for."""
         ranks = self._scene.ranks
-        late = [npu for npu in self._npus if npu.finish_ns < 0]
-        return [f"NPU {format_ranks(ranks[npu.npu_class])} waits for {npu.waits_for}" for npu in late]
+        late = [(ranks[npu.npu_class], npu.waits_for) for npu in self._npus if npu.finish_ns < 0]
+        words = {True: ("NPUs", "wait"), False: ("NPU", "waits")}
+        told = [(*words[len(same) > 1], format_ranks(same), what) for same, what in late]
+        return [f"{who} {same} {waits} for {what}" for who, waits, same, what in told]
 
     def told(self, played: Timeline) -> Timeline:
         """The timeline with what only the workload knows."""

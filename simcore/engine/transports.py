@@ -122,9 +122,10 @@ class Choice:
         several = settings.rendezvous or settings.queues_per_dim > 1 or len(topology.dims) > 1
         if network and network.by_event and several and self._traffic.far:
             return False
-        far = [topology.dims[dim.index] for dim in self._traffic.far]
-        instant = any(dim.kind == "Ring" and dim.npus > 3 and dim.latency_ns < 1 for dim in far)
-        return not instant and self._traffic.looks_alike(self._setup.placement, self._links)
+        if not self._traffic.looks_alike(self._setup.placement, self._links):
+            return False
+        far = [self._links.axes[dim.index].fabric for dim in self._traffic.far]
+        return not any(not fabric.permutes and fabric.npus > 3 and fabric.latencies().min() < 1 for fabric in far)
 
     def notes(self, transport: Transport) -> tuple[str, ...]:
         """What the user should know of how collectives were timed."""
@@ -217,8 +218,11 @@ def _check(setup: Setup, network: type[LinkNetwork] | None) -> None:
     for there, place, message, expected, found, hint in wrong:
         if there:
             raise InputError.at(place, message, expected=expected, found=found, hint=hint)
-    every = setup.placement.every_lane
-    copied = {lane.algorithm.name for lane in every if lane.algorithm.traits.in_network}
+    used = {  # in dimensions that have somebody to send to
+        kind: {lane.algorithm.name: lane.algorithm.traits for lane in lanes if lane.dim.size > 1}
+        for kind, lanes in setup.placement.lanes.items()
+    }
+    copied = {name for algorithms in used.values() for name, traits in algorithms.items() if traits.in_network}
     queues, free = f"--network {settings.network}", "--exact messages with --network congestion-free"
     refused = (
         (settings.rendezvous, "--rendezvous", {NCCL} | copied, "cannot wait for its receivers to ask"),
@@ -229,7 +233,7 @@ def _check(setup: Setup, network: type[LinkNetwork] | None) -> None:
          "copies or reduces on links, which are not there without contention"),
     )  # fmt: skip
     for asked, option, names, what in refused:
-        for kind, lanes in setup.placement.lanes.items() if asked else ():
-            for name in sorted({lane.algorithm.name for lane in lanes} & names):
+        for kind, algorithms in used.items() if asked else ():
+            for name in sorted(names.intersection(algorithms)):
                 message = f"the {kind} by {name} {what}"
                 raise InputError.at(option, message, expected=f"another algorithm, or no {option}", found=name)

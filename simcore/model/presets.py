@@ -66,7 +66,7 @@ def model(name: str) -> Model:
     """A shipped model by name, or the one a `config.json` describes; InputError names what is close."""
     if found := recognised(name):
         return found
-    if Path(name).suffix == ".json" or library.exists(Path(name)):
+    if Path(name).suffix == ".json" or (name and library.exists(Path(name))):
         from simcore.model.huggingface import configuration
 
         return configuration(name)

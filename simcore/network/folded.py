@@ -1,15 +1,15 @@
 """Links as one NPU of a symmetric machine sees them: every link stands for all that look like it.
 
-On a ring, a switch or a full mesh every NPU can take every other's place. When all of them do the same at the same
-time, what one NPU's message meets on its way is what the messages of its neighbours leave behind: so one NPU's
-messages, sent over representative links, meet each other just as they would meet the others'.
+On a ring, a twisted torus, a switch or a full mesh every NPU can take every other's place. When all of them do the
+same at the same time, what one NPU's message meets on its way is what the messages of its neighbours leave behind: so
+one NPU's messages, sent over representative links, meet each other just as they would meet the others'.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import cycle, islice
 from math import prod
 
@@ -112,7 +112,8 @@ def _representatives(fabric: Fabric, sizes: Sequence[int], inside: int) -> IntAr
     """For every link of one group, the link it becomes when its NPU moves to the first of the `inside` of its stage."""
     src, dst = fabric.ends()
     place = np.where(src < fabric.npus, src, dst) % inside
-    moved = [np.where(end < fabric.npus, _minus(end, place, sizes), end) for end in (src, dst)]
+    back = fabric.moves.back if fabric.moves else partial(_minus, sizes=sizes)
+    moved = [np.where(end < fabric.npus, back(end, place), end) for end in (src, dst)]
     codes, wanted = (
         here * (int(max(src.max(initial=0), dst.max(initial=0))) + 1) + there for here, there in ((src, dst), moved)
     )

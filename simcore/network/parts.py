@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from simcore.network.topology.fabric import IntArray
+from simcore.network.topology.fabric import Fabric, IntArray
 from simcore.network.topology.links import LinkGraph
 from simcore.noise import QUIET
 
@@ -41,6 +41,11 @@ class Part(Struct, frozen=True, eq=False, dict=True):
     def whole(self) -> bool:
         """Whether it is the whole machine."""
         return self.npus == self.links.npus and self.stride == 1
+
+    @property
+    def fabric(self) -> Fabric:
+        """Of a part of one dimension."""
+        return self.graph.axes[0].fabric
 
     def base(self, npu: int) -> int:
         """The first NPU of the place of an NPU."""

@@ -49,6 +49,13 @@ def most_waiting(queues: QueueTable, link: int, edges: NDArray[np.int64] | NDArr
     return found.tolist()
 
 
+def happened(queues: QueueTable, link: int) -> list[str]:
+    """In words, what did happen to a queue: marks, drops, how long its link stood still."""
+    marks, drops, still_ns = (int(column[link]) for column in (queues.marks, queues.drops, queues.still_ns))
+    words = (marks, f"{marks:,} marked"), (drops, f"{drops:,} dropped"), (still_ns, f"still {format_ns(still_ns)}")
+    return [text for value, text in words if value]
+
+
 def queues_document(links: LinkTable, queues: QueueTable, time_ns: int) -> Queues:
     """Sums, and a row for each of the queues that matter most."""
     rows: list[QueueRow] = []

@@ -11,6 +11,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from simcore.network.topology.moves import Moves
+
 # Times in ns of messages of `size_bytes` from each `src` to each `dst` (arrays of NPU ids of equal length).
 Delay = Callable[[NDArray[np.int64], NDArray[np.int64], int], NDArray[np.int64]]
 
@@ -147,18 +149,17 @@ class RankGroup:
     def __init__(self, members: NDArray[np.int64], delay: Delay, classes: Sequence[int] = (), name: Hashable = ()):
         self.members, self._delay, self.classes, self.name = members, delay, classes, name
         self.met = sorted(set(classes))
-        self._known: dict[tuple[int, bool, int], NDArray[np.int64]] = {}
+        self._known: dict[tuple[int, Moves, int], NDArray[np.int64]] = {}
 
     def __len__(self) -> int:
         return len(self.members)
 
-    def delays(self, hop: int, exchange: bool, size_bytes: int) -> NDArray[np.int64]:
-        """Time of the message that each member sends `hop` positions on (or to position XOR hop)."""
-        key = (hop, exchange, size_bytes)
+    def delays(self, hop: int, moves: Moves, size_bytes: int) -> NDArray[np.int64]:
+        """Time of the message that each member sends to where the move of `hop` goes."""
+        key = (hop, moves, size_bytes)
         if key not in self._known:
             places = np.arange(len(self))
-            peers = places ^ hop if exchange else (places + hop) % len(self)
-            self._known[key] = self.between(places, peers, size_bytes)
+            self._known[key] = self.between(places, moves.on(places, np.array(hop)), size_bytes)
         return self._known[key]
 
     def between(self, src: NDArray[np.int64], dst: NDArray[np.int64], size_bytes: int) -> NDArray[np.int64]:

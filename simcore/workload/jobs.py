@@ -150,13 +150,17 @@ def read_jobs(path: str | Path) -> JobFile:
         root.keys(required=("jobs",), optional=("topology", "system", "network", "seed", "search"))
         entries = root["jobs"].sequence() if "jobs" in root else []
         jobs = [_job(node, f"job{number}") for number, node in enumerate(entries)]
-        if not problems.found and (not jobs or len({job.name for job in jobs}) < len(jobs)):
-            root["jobs"].problem("every job needs a name of its own", "one job or more", f"{len(jobs)} jobs")
-        names = {key: root[key] for key in ("topology", "system", "network") if key in root}
-        for node in names.values():
+        names = [job.name for job in jobs]
+        if not problems.found and (not jobs or len({*names}) < len(jobs)):
+            twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+            root["jobs"].problem("every job needs a name of its own", "one job or more", ", ".join(twice) or "none")
+        named = {key: root[key] for key in ("topology", "system", "network") if key in root}
+        for node in named.values():
             node.text()
         numbers = [root[key].integer(0, MOST_TRIALS) if key in root else 0 for key in ("seed", "search")]
-    return JobFile(tuple(jobs), **names, seed=numbers[0], trials=numbers[1])
+        if numbers[1] and not any(isinstance(job.place, str) for job in jobs):
+            root["search"].problem("every job names its NPUs: there is nothing to search", "a rule for some job")
+    return JobFile(tuple(jobs), **named, seed=numbers[0], trials=numbers[1])
 
 
 def _job(node: Node, name: str) -> Job:
@@ -175,8 +179,8 @@ def _job(node: Node, name: str) -> Job:
     npus = node["npus"].integer(1, MOST_NPUS) if "npus" in node else 0 if isinstance(place, str) else len(place)
     if not npus:
         node.problem(f"{name} does not say how many NPUs it has", "npus: 8, or place: with a list of NPUs")
-    if not isinstance(place, str) and len(place) != npus:
-        node["place"].problem("not the NPUs of the job", f"{npus} NPUs", f"{len(place)}")
+    if not isinstance(place, str) and (len(place) != npus or len({*place}) < npus):
+        node["place"].problem("not the NPUs of the job", f"{npus} NPUs, each once", f"{len({*place})}")
     if node.problems.found or "workload" not in node:
         return Job(name, _EMPTY, npus)
     return Job(name, _graphs(node["workload"], npus, repeats), npus, start, repeats, place, node.location)

@@ -62,3 +62,16 @@ def test_what_has_no_messages_of_its_own_is_refused(options, system, place, said
     (problem,) = refused.value.problems
     assert str(problem.location).endswith(place)
     assert said in problem.message
+
+
+def test_what_nobody_sends_in_a_dimension_of_one_npu_is_not_refused(tmp_path):
+    (tmp_path / "gather.txt").write_text("MICRO\n1\ngather -1 0 NONE 0 0 NONE 0 0 ALLGATHER 65536 1\n")
+    (tmp_path / "one.yaml").write_text(
+        "topology: [Ring, Switch]\nnpus_count: [4, 1]\nbandwidth: [50, 50]\nlatency: [500, 500]\n"
+    )
+    system = system_file(tmp_path, "all-gather-implementation: [ring, oneMulticast]\n")
+    usual, exact = (
+        simcore.run(tmp_path / "gather.txt", tmp_path / "one.yaml", system, network="congestion-free", exact=exact)
+        for exact in ("", "messages")
+    )
+    assert usual.time_ns == exact.time_ns

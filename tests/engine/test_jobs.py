@@ -149,6 +149,12 @@ def test_a_trace_that_is_repeated_takes_as_often_as_long(tmp_path_factory, repea
         ("jobs: [{workload: dlrm, npus: 4, place: everywhere}]\n", ["no such placement", "packed"]),
         ("jobs: [{workload: gpt_175b_pipeline, npus: 64}]\n", ["pipeline"]),
         ("jobs: [{workload: dlrm, npus: 4, place: [1, 2]}]\n", ["4 NPUs"]),
+        ("jobs: [{workload: dlrm, place: [1, 1]}]\n", ["2 NPUs, each once"]),
+        ("search: 2\njobs: [{workload: dlrm, place: [1, 2]}]\n", ["jobs.yaml:1:9", "nothing to search"]),
+        (
+            "jobs: [{workload: dlrm, npus: 1, name: a}, {workload: dlrm, npus: 1, name: a}]\n",
+            ["name of its own", "a\n"],
+        ),
         ("topology: ring8\njobs: [{workload: dlrm, npus: 9}]\n", ["9", "at most 8"]),
         ("topology: ring8\njobs: [{workload: dlrm, place: [1, 8]}]\n", ["0 to 7"]),
         ("jobs: [{workload: dlrm, npus: 4}]\n", ["topology is needed"]),

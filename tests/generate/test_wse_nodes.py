@@ -235,6 +235,18 @@ def test_measured_counts_are_read_as_published_and_drawn_as_measured(tmp_path):
         read_counts(path, replace(DEEPSEEK, layers=4))
 
 
+def test_counts_that_sglang_recorded_are_those_of_the_expert_layers_in_all_passes(tmp_path):
+    """`logical_count` of its expert distribution recorder, which `--init-expert-location` reads back."""
+    own, path = [[*range(1, 257)], [*range(256, 0, -1)]], tmp_path / "recorded.json"
+    once, dense = np.array(own), [[0] * 256] * 3
+    for recorded, counts in ((own, once), (dense + own, once), ([dense + own] * 2, 2 * once)):
+        path.write_text(json.dumps({"rank": 0, "logical_count": recorded}))
+        assert (read_counts(path, replace(DEEPSEEK, layers=5)) == counts).all()
+    path.write_text('{"logical_count": [[1, 2], [3]]}')
+    with pytest.raises(InputError, match="several lengths"):
+        read_counts(path, replace(DEEPSEEK, layers=5))
+
+
 def _config(**changes):
     small = {"architectures": ["LlamaForCausalLM"], "hidden_size": 64, "intermediate_size": 96, "vocab_size": 100}
     small |= {"num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2}

@@ -24,6 +24,7 @@ from simcore.generate.wse.routing import read_counts, read_routing
 from simcore.generate.wse.settings import read_system
 from simcore.generate.wse.tiling import read_tiling
 from simcore.model.huggingface import configuration
+from simcore.network.topology.cost import read_prices
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.load import load
 from simcore.replay import recorded
@@ -39,6 +40,7 @@ from simcore.workload.chakra.convert import flexflow, pytorch
 from simcore.workload.chakra.groups import read_groups
 from simcore.workload.chakra.summary import summarise
 from simcore.workload.chakra.variants import obfuscate
+from simcore.workload.jobs import read_jobs
 from simcore.workload.kineto_reader import read_ranks
 from tests.laws.inputs import MODEL, NETWORK, Input, archive, inputs
 from tests.laws.inputs import text as encoded
@@ -50,6 +52,15 @@ LLAMA = {
     "model_type": "llama", "num_attention_heads": 4, "num_hidden_layers": 2, "hidden_size": 64, "vocab_size": 100,
     "intermediate_size": 96, "num_key_value_heads": 2, "tie_word_embeddings": False, "attention_bias": True,
 }  # fmt: skip
+JOBS = (
+    "topology: ring8\nsearch: 1\njobs:\n  - {name: a, workload: micro_all_reduce, place: [0, 1], repeats: 2}\n"
+    "  - {workload: micro_all_to_all, npus: 2, place: spread, start: 1 us}\n"
+)
+PRICES = (
+    "name: mine\nsource: an offer\ndefault: [inside]\nusd_per_kwh: 0.12\nlevels:\n  inside:\n    length_m: 30\n"
+    "    link: {models: [{rate: 400 Gb/s, up_to_m: 50, usd: 150, usd_per_m: 20, watts: 17}]}\n"
+    "    switch: {usd_per_gbyte_per_s: 13}\n    nic: {models: [{rate: 400 Gb/s, usd: 1500, watts: 25}]}\n"
+)
 TILES = {"layers": {"q*": [2, None, 4]}, "defaults": {"Linear": [1, 2, 3]}}
 ROW = {"key": "k", "options": {"a": 1}, "inputs": {}, "version": "0", "figures": {"time_ns": 5}, "error": ""}
 ROWS = (
@@ -208,6 +219,9 @@ def readers(folder: Path) -> dict[str, Reader]:
         Reader("routing.json", encoded(ROUTING), partial(_routing, folder / "model.json")),
         Reader("counts.json", encoded([[1] * 16] * 3), partial(_counts, folder / "model.json")),
         Reader("bincounts.json", encoded({"0": [1.5] * 16, "1": [3.0] * 16}), partial(_counts, folder / "model.json")),
+        Reader("recorded.json", encoded({"logical_count": [[[1] * 16] * 4]}), partial(_counts, folder / "model.json")),
+        Reader("jobs.yaml", encoded(JOBS), read_jobs),
+        Reader("prices.yaml", encoded(PRICES), lambda path: read_prices(str(path))),
         Reader("circuits.yaml", encoded(NETWORK + "circuits: {delay: 1 us, all_to_all: net.yml}\n"), load),
         Reader("server.xml", SERVER.replace('sm="90"', 'gcn="942"').encode(), load),
         Reader("infra.yaml", INFRASTRUCTURE.encode(), load),

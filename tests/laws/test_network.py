@@ -17,9 +17,9 @@ from simcore.network.instant import Environment
 from simcore.network.topology.kinds import FABRICS
 from simcore.network.topology.links import LinkGraph, figures
 from simcore.network.topology.model import Dimension, Graph, Topology, Wafer
-from simcore.network.topology.twisted import whole_dimension
 from simcore.testing import check_topology
 from simcore.units import transfer_ns
+from tests.runs import twisted_tori
 
 RATES = st.sampled_from([1e9, 12.5e9, 50e9, 53.6870912e9])
 LATENCIES = st.sampled_from([0.0, 0.5, 1.0, 7.0, 936.25])
@@ -87,15 +87,8 @@ def graphs(draw):
     return Topology((Dimension("Graph", npus, min(rates), max(latencies)),), graph=graph)
 
 
-@st.composite
-def twisted_tori(draw):
-    """Sides of k and 2k in any order, each dimension with its own speed."""
-    k, sides = draw(st.integers(2, 3)), draw(st.sampled_from([(1, 2), (2, 1), (1, 1, 2), (1, 2, 1), (2, 1, 2)]))
-    dims = tuple(Dimension("Ring", k * side, draw(RATES), draw(LATENCIES)) for side in sides)
-    return Topology((whole_dimension(dims),), twisted=dims)
-
-
-TOPOLOGIES = products() | wafers() | graphs() | twisted_tori()
+TWISTED = twisted_tori(RATES, LATENCIES)
+TOPOLOGIES = products() | wafers() | graphs() | TWISTED
 
 
 def all_pairs(links):
@@ -143,7 +136,7 @@ def test_dead_npus_and_links_carry_nothing_and_routes_are_as_short_as_the_holes_
 
 
 @settings(deadline=None, max_examples=20)
-@given(twisted_tori())
+@given(TWISTED)
 def test_ways_of_twisted_tori_are_shortest_and_every_place_is_like_every_other(topology):
     links = LinkGraph(topology)
     src, dst = all_pairs(links)

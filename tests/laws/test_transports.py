@@ -24,7 +24,7 @@ from simcore.system.messages.layouts import Layouts, Shape
 from simcore.system.plans.maker import Costs, Plans
 from simcore.system.streams import Lane, StreamPhase
 from simcore.workload.model import CollectiveKind, Layer, Phase, Workload
-from tests.runs import KINDS, Run, runs
+from tests.runs import KINDS, Run, runs, twisted_tori
 
 NATIVE = [("native", "congested"), ("native", "fair")]
 ANYWHERE = ("Ring", "FullyConnected", "Switch", "Mesh", "FatTree")
@@ -39,6 +39,15 @@ def test_folded_solved_and_played_runs_are_the_same(run):
     chosen = system.implementations or dict.fromkeys(KINDS, (Algorithm("ring"),) * len(run.topology.dims))
     system = replace(system, active_chunks_per_dimension=1, implementations=chosen)
     run = replace(run, system=system, settings=replace(run.settings, queues_per_dim=1))
+    assert run.report() == run.report(fold=False) == run.report(exact="messages")
+
+
+TWISTED = twisted_tori(st.sampled_from([1e9, 12.5e9]), st.sampled_from([0.0, 1.0, 500.0]), most_npus=18)
+
+
+@settings(deadline=None, max_examples=20)
+@given(runs(places=TWISTED, modes=[*NATIVE, ("native", "congestion-free")]))
+def test_on_twisted_tori_folded_solved_and_played_runs_are_the_same(run):
     assert run.report() == run.report(fold=False) == run.report(exact="messages")
 
 

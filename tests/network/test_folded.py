@@ -8,7 +8,7 @@ from simcore.network.folded import FoldedLinks
 from simcore.network.topology.grid import coordinates
 from simcore.network.topology.kinds import FABRICS
 from simcore.network.topology.links import LinkGraph
-from tests.runs import machines
+from tests.runs import machines, twisted_tori
 
 
 def shifted(topology, npu, offset):
@@ -27,6 +27,18 @@ def test_a_message_so_far_on_takes_the_same_folded_links_from_everywhere(topolog
     offset = data.draw(st.integers(0, topology.npus - 1))
     ways = {links.route(npu, shifted(topology, npu, offset)) for npu in range(topology.npus)}
     assert len(ways) == 1
+
+
+@settings(deadline=None, max_examples=20)
+@given(twisted_tori(st.sampled_from([1e9, 12.5e9]), st.just(1.0)), st.data())
+def test_moves_of_a_twisted_torus_lead_back_and_take_ways_to_ways(topology, data):
+    links = FoldedLinks(LinkGraph(topology), [[topology.npus]])
+    moves, npus = links.axes[0].fabric.moves, np.arange(topology.npus)
+    by = np.array(data.draw(st.integers(0, topology.npus - 1)))
+    there = moves.on(npus, by)
+    assert (moves.back(there, by) == npus).all()
+    assert sorted(there.tolist()) == npus.tolist()
+    assert len({links.route(*pair) for pair in zip(npus.tolist(), there.tolist(), strict=True)}) == 1
 
 
 @settings(deadline=None, max_examples=30)

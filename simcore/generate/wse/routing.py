@@ -122,15 +122,35 @@ def _decoded(path: str | Path, form: Any) -> Any:
         raise InputError.at(place, f"not well-formed: {head.strip()}", expected="JSON") from error
 
 
+class _Recorded(msgspec.Struct):
+    """What SGLang's recorder of experts writes: tokens by [layer][expert], or by [pass][layer][expert]."""
+
+    logical_count: list[list[float | list[float]]]
+
+    def rows(self, model: Model, start: Location) -> list[list[float]]:
+        """Of the expert layers, where all layers are there; of all passes together."""
+        try:
+            array = np.array(self.logical_count, np.float64)
+        except ValueError as error:
+            raise InputError.at(start, "logical_count has rows of several lengths", expected="one length") from error
+        layers = array.sum(axis=0) if array.ndim == 3 else array
+        found: list[list[float]] = layers[expert_layers(model) if len(layers) == model.layers else slice(None)].tolist()
+        return found
+
+
 def read_counts(path: str | Path, model: Model) -> Ints:
     """Tokens per expert from a JSON list of lists [expert layer][expert], or a mapping of "0", "1", .. to lists, as the
-    WSE generator's `bincounts.json` is; InputError when the file is not of that form, or a layer has fewer than
-    `num_experts_per_tok` experts with tokens.
+    WSE generator's `bincounts.json` is, or SGLang's `logical_count`; InputError when the file is not of that form, or a
+    layer has fewer than `num_experts_per_tok` experts with tokens.
     """
     if model.experts is None:
         raise InputError.at("--expert-counts", "this model has no experts")
-    given, start = _decoded(path, list[list[float]] | dict[str, list[float]]), Location(str(path), 1, 1)
-    counts = given if isinstance(given, list) else [given.get(str(place), []) for place in range(len(given))]
+    start = Location(str(path), 1, 1)
+    if '"logical_count"' in read_text(path):
+        counts = _decoded(path, _Recorded).rows(model, start)
+    else:
+        given = _decoded(path, list[list[float]] | dict[str, list[float]])
+        counts = given if isinstance(given, list) else [given.get(str(place), []) for place in range(len(given))]
     shape = (len(expert_layers(model)), model.experts.count)
     found = sorted({len(layer) for layer in counts})
     if (len(counts), *found) != shape:

@@ -12,6 +12,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from simcore.network.topology.model import Dimension
+from simcore.network.topology.moves import Moves, Symmetry
 from simcore.network.topology.paths import UNREACHED, ShortestPaths
 from simcore.registry import Registry
 
@@ -44,17 +45,17 @@ class Routes(Struct, frozen=True, eq=False):
 class Fabric(ABC):
     """The network among the NPUs of one dimension, of which every group of NPUs has its own copy.
 
-    It looks the same when all NPUs move on by one place (`turns`), when any two change places (`permutes`), and, as
-    each link belongs to one NPU and not to a pair of them, whomever each NPU sends to (`own_links`).
+    It looks the same after moves of some `symmetries`, of which some fabrics have their own (`moves`), and with
+    `permutes` when any two NPUs change places.
 
     Nodes 0 to `dim.npus` - 1 are the NPUs, further ones are switches. A link has one direction; parallel links
     between the same two nodes count as one link of their joint bandwidth.
     """
 
     description: ClassVar[str]
-    turns: ClassVar[bool] = False
+    symmetries: ClassVar[frozenset[Symmetry]] = frozenset()
     permutes: ClassVar[bool] = False
-    own_links: ClassVar[bool] = False
+    moves: Moves | None = None
     keys: ClassVar[tuple[str, ...]] = ()  # of a topology file that only some kinds have
     routings: ClassVar[Collection[str]] = ("minimal",)  # that it does itself, whatever the network
     bisection_how: ClassVar[str] = "the links across a straight cut of dimension {dimension}"

@@ -20,9 +20,9 @@ class Walk(NamedTuple):
     down: NDArray[np.bool_]
 
 
-def coordinates(ids: IntArray, sizes: Sequence[int]) -> IntArray:
-    """Places of NPUs, (NPUs, dimensions); dimension 0 counts fastest."""
-    return np.stack(np.unravel_index(ids, sizes, order="F"), axis=1)
+def coordinates(ids: IntArray | int, sizes: Sequence[int]) -> IntArray:
+    """Places of NPUs, (.., dimensions); dimension 0 counts fastest."""
+    return np.stack(np.unravel_index(ids, sizes, order="F"), axis=-1)
 
 
 def walk(start: IntArray, steps: IntArray) -> Walk:

@@ -10,6 +10,7 @@ import numpy as np
 from simcore.network.topology import dragonfly
 from simcore.network.topology.fabric import FABRICS, OF_ONE_WAY, Fabric, FloatArray, IntArray, Routes, mixed
 from simcore.network.topology.model import Dimension
+from simcore.network.topology.moves import Symmetry
 
 __all__ = ["FABRICS", "FatTree", "Mesh", "Ring", "dragonfly"]
 
@@ -22,7 +23,7 @@ class Ring(Fabric):
     description = (
         "every NPU linked to the next in both directions, the last to the first; the shorter way, a tie upwards"
     )
-    turns = True
+    symmetries = frozenset({Symmetry.TURNS})
     closed: ClassVar[bool] = True
 
     @property
@@ -70,7 +71,7 @@ class Mesh(Ring):
     """Link i goes from i to i + 1, link n - 1 + i from i + 1 to i."""
 
     description = "a line of NPUs linked in both directions: a ring without the wrap-around"
-    turns = False
+    symmetries = frozenset()
     closed = False
     routings = OF_ONE_WAY
 
@@ -80,7 +81,7 @@ class FullyConnected(Fabric):
     """Links in the order (0, 1), (0, 2), .., (1, 0), (1, 2), ..: n - 1 from every NPU."""
 
     description = "a link between every two NPUs, in each direction"
-    turns = True
+    symmetries = frozenset({Symmetry.TURNS})
     permutes = True
     routings = OF_ONE_WAY
 
@@ -122,9 +123,8 @@ class Switch(Fabric):
     """Link i goes from NPU i up to the switch, link n + i down to it; the switch itself is never the bottleneck."""
 
     description = "every NPU linked to one switch; latency is paid up and down"
-    turns = True
+    symmetries = frozenset({Symmetry.TURNS, Symmetry.EXCHANGES})  # links of its own, whomever an NPU sends to
     permutes = True
-    own_links = True
     routings = OF_ONE_WAY
 
     def ends(self) -> tuple[IntArray, IntArray]:

@@ -115,6 +115,7 @@ function tableRow(columns, row) {
   for (const [, key, format] of columns) {
     const value = row[key], cell = element("td", format ? format(value) : value, format ? "" : "text");
     cell.dataset.value = value;
+    if (key === "curve") cell.replaceChildren(...Array.from(value, (block) => element("span", block, "block")));
     if (value === 0 && /[A-Za-z%]/.test(cell.textContent)) cell.classList.add("zero");
     made.append(cell);
   }
@@ -122,7 +123,7 @@ function tableRow(columns, row) {
 }
 
 function showTables() {
-  const share = (part) => formatShare(part, REPORT.time_ns), count = (value) => String(value);
+  const share = (part) => formatShare(part, REPORT.time_ns), count = (value) => value.toLocaleString("en");
   const whose = REPORT.pipeline ? "the first rank of every stage" : "rank 0";
   const mean = REPORT.iterations.length > 1 ? ", mean of an iteration" : "";
   addTable("layers", `Layers (${whose}${mean})`, [
@@ -143,10 +144,11 @@ function showTables() {
     ["link", "link"], ["carried", "bytes", formatSize], ["busy", "busy_ns", formatTime],
     ["utilisation", "busy_ns", share],
   ], DATA.links);
-  addTable("queues", "Deepest queues (in front of links; curves from the first to the last nanosecond)", [
+  const most = Math.max(...DATA.queues.map((row) => row.peak_bytes), 1);
+  addTable("queues", "Deepest queues (in front of links; curves from the first to the last nanosecond, on one scale)", [
     ["link", "link"], ["most waiting", "peak_bytes", formatSize], ["stood still", "still_ns", formatTime],
     ["times", "stops", count], ["marked", "marks", count], ["dropped", "drops", count], ["over time", "curve"],
-  ], DATA.queues.map((row) => ({ ...row, curve: sparkline(row.curve_bytes) })));
+  ], DATA.queues.map((row) => ({ ...row, curve: sparkline(row.curve_bytes, most) })));
   addTable("curves", "Use of the device over time (from the first to the last nanosecond)", [
     ["use", "name"], ["of", "of"], ["mean", "mean"], ["over time", "curve"],
   ], DATA.curves.map((row) => ({
@@ -157,12 +159,12 @@ function showTables() {
     ["ranks", "ranks"], ["finish", "finish_ns", formatTime], ["compute", "compute_ns", formatTime],
     ["communication", "comm_ns", formatTime], ["not computing", "exposed_comm_ns", formatTime], ["idle", "idle_ns", formatTime],
   ], REPORT.ranks);
-  addTable("simai", "SimAI's summary", [["share", "name"], ["us", "us", count]],
+  addTable("simai", "SimAI's summary", [["share", "name"], ["us", "us", String]],
     Object.entries(REPORT.simai || {}).map(([name, us]) => ({ name, us })));
 }
 
-// A curve as a row of blocks, as high as its largest value or `most`.
-function sparkline(values, most = Math.max(...values, 1)) {
+// A curve as a row of blocks, the highest where it reaches `most`.
+function sparkline(values, most) {
   return values.map((value) => "\u00a0▁▂▃▄▅▆▇█"[Math.ceil(value * 8 / most)]).join("");
 }
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.report.palette import DIMENSIONS, FAMILIES, PHASES
-from simcore.report.queues import deepest, most_waiting
+from simcore.report.queues import deepest, happened, most_waiting
 from simcore.report.text import PHASE_WORDS
 from simcore.report.timelines.selection import View
 from simcore.timeline.breakdown import coverage, merge
@@ -204,7 +204,7 @@ def counters(timeline: Timeline, view: View, tracks: list[Track]) -> Iterator[Cu
     edges = np.linspace(view.start_ns, view.end_ns, min(NUM_SAMPLES, view.end_ns - view.start_ns) + 1).astype(np.int64)
     for at in deepest(links.queues):
         waiting = [*map(float, most_waiting(links.queues, at, edges)), 0.0]
-        named = f"queue {links.src[at]} > {links.dst[at]}"
+        named = ", ".join([f"queue {links.src[at]} > {links.dst[at]}", *happened(links.queues, at)])
         yield Curve(-1, named, (*zip(edges.tolist(), waiting, strict=True),), "bytes")
 
 

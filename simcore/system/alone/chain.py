@@ -148,4 +148,4 @@ def _sent(plan: Plan, costs: Costs) -> Hashable:
     if not plan.plain:
         return plan
     paid = ((entry.hop, entry.size_bytes, costs.received_ns(entry.reduce_bytes), n) for entry, n in plan.rounds)
-    return plan.size, plan.window, plan.exchange, plan.half, costs.endpoint_ns, *paid
+    return plan.size, plan.window, plan.moves, plan.half, costs.endpoint_ns, *paid

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from simcore.network.clock import cross, idle_ns, occupied_ns, steps
 from simcore.network.topology.fabric import IntArray, Routes
 from simcore.network.topology.links import LinkGraph
+from simcore.network.topology.moves import Turns
 from simcore.system.groups import RankGroup
 from simcore.system.plans.automaton import RoundAutomaton, at_endpoint
 from simcore.system.plans.maker import Costs
@@ -232,7 +233,7 @@ def _through_switch(
     size_bytes: int, switch: Switch, group: RankGroup, arrivals: NDArray[np.int64], endpoint_ns: int
 ) -> NDArray[np.int64]:
     """From the last arrival up and down again, at the slowest of the links and the switch."""
-    on_links, empty = (np.roll(group.delays(1, False, sent_bytes), 1) for sent_bytes in (size_bytes, 0))
+    on_links, empty = (np.roll(group.delays(1, Turns(len(group)), sent_bytes), 1) for sent_bytes in (size_bytes, 0))
     reduction_ns = transfer_ns(size_bytes, switch.bytes_per_s) if switch.bytes_per_s else 0
     spent = np.maximum(on_links, empty + reduction_ns) + switch.latency_ns + 2 * endpoint_ns
     exits: NDArray[np.int64] = arrivals.max() + spent
@@ -245,7 +246,7 @@ def _of_rounds(plan: Plan, group: RankGroup, arrivals_ns: NDArray[np.int64], cos
     Fractions of a nanosecond (ASTRA-sim 1.0's memory) are added one message after the other, as that does: a sum of
     floats depends on the order.
     """
-    delays = {entry: group.delays(entry.hop, plan.exchange, entry.size_bytes) for entry, _ in plan.rounds}
+    delays = {entry: group.delays(entry.hop, plan.moves, entry.size_bytes) for entry, _ in plan.rounds}
     columns = (arrivals_ns, *delays.values())
     alike = all((column == column[0]).all() for column in columns)
     if plan.window == 1 and alike and all(column.dtype == np.int64 for column in columns[1:]):

@@ -339,7 +339,7 @@ class Precedence:
         ends = [*range(0, half, plan.window), *range(half, len(entries), plan.window), len(entries)]
         for first, end in pairwise(ends):  # what a rank sends at one time
             batch = entries[first:end]
-            times = [group.delays(entry.hop, plan.exchange, entry.size_bytes)[0] for entry in batch]
+            times = [group.delays(entry.hop, plan.moves, entry.size_bytes)[0] for entry in batch]
             hops = np.array([entry.hop for entry, time in zip(batch, times, strict=True) if time == max(times)])
             here = place[order][:, None]
             there = here ^ hops if plan.exchange else (here + step * hops) % plan.size

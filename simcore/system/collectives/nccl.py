@@ -38,8 +38,9 @@ class Fabric(Hashed):
     NVLS); `across_bytes_per_s`: the same between nodes when all their cards take part; `nic_bytes_per_s`: what one card
     sustains. `near_s`, `far_s`: what a step inside a node and one over the network take beyond NCCL's figures; `hop_s`:
     a point-to-point message. `card_ranks`: the ranks that share the cards of `across_bytes_per_s`, where a node holds
-    more. `device`: whose measured tables say what a collective inside a node takes; "" = the model does. `lone_s`:
-    launch and last peer of a lone call (published calls one by one, H200 and A100, over nccl-tests' back to back).
+    more. `wider`: another size of nodes that its links join, where that divides the accelerators. `device`: whose
+    measured tables say what a collective inside a node takes; "" = the model does. `lone_s`: launch and last peer of a
+    lone call (published calls one by one, H200 and A100, over nccl-tests' back to back).
     """
 
     __hash__ = Hashed.__hash__
@@ -56,6 +57,7 @@ class Fabric(Hashed):
     hop_s: float = 10e-6
     multicast_ranks: int = 6
     card_ranks: int = 0
+    wider: int = 0
     device: str = ""
     lone_s: float = 20e-6
 
@@ -68,6 +70,12 @@ class Fabric(Hashed):
         """With links inside a node of so many times the rate, which nobody measured."""
         ring, nvls = self.ring_bytes_per_s * share, self.nvls_bytes_per_s * share
         return replace(self, ring_bytes_per_s=ring, nvls_bytes_per_s=nvls, device="") if share != 1 else self
+
+    def in_nodes(self, count: int, per_node: int) -> Fabric:
+        """As so many accelerators have it, `per_node` in a host where that is known; links may join several hosts."""
+        if self.wider and (count % self.wider == 0 or count < self.node_ranks):
+            return replace(self, node_ranks=self.wider)
+        return replace(self, node_ranks=per_node) if per_node and not self.card_ranks else self
 
     @property
     def sharing_ranks(self) -> int:
@@ -289,11 +297,17 @@ _KINDS = {
 
 def _fabrics() -> Iterator[Fabric]:
     """The systems of the table."""
-    for name, ranks, share, generation, *figures, device in table(__file__, "fabrics.txt"):
+    for name, sizes, share, generation, *figures, device in table(__file__, "fabrics.txt"):
+        ranks, *wider = sizes.split("/")
         ring, across, card, nvls, near, far, lone = (0.0 if one == "-" else float(one) for one in figures)
         rates = ring * 1e9, across * 1e9, card * 1e9, nvls * 1e9
         found = Fabric(name, int(ranks), generation, *rates, near_s=near * 1e-6, far_s=far * 1e-6, lone_s=lone * 1e-6)
-        yield replace(found, card_ranks=int(share) if share != ranks else 0, device=device.strip("-"))
+        yield replace(
+            found,
+            card_ranks=int(share) if share != ranks else 0,
+            wider=int(wider[0]) if wider else 0,
+            device=device.strip("-"),
+        )
 
 
 FABRICS: dict[str, Fabric] = {made.name: made for made in _fabrics()}

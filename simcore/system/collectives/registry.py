@@ -9,6 +9,7 @@ from functools import wraps
 from msgspec import Struct
 
 from simcore.errors import Location
+from simcore.network.topology.moves import Moves
 from simcore.registry import Registry
 from simcore.system.plans.plan import Plan
 from simcore.system.plans.schedule import Schedule
@@ -35,7 +36,8 @@ class PlanOptions:
     `late_reductions`: halving-doubling charges the size of the next message, none after the last (ASTRA-sim).
     `local_group`: a communicator group's ring charges batches of (n-1) * window (ASTRA-sim 2.x).
     `mirrored`: which of two trees. `root`: the rank that a rooted collective starts from or ends at. `wires` tells the
-    neighbours in the group and what is between them, to algorithms that are `network_aware`.
+    neighbours in the group and what is between them, to algorithms that are `network_aware`. `own`: the moves of a
+    network that is no ring, for those that send each share straight to its receiver (`Plan`).
     `switch_latency_ns`, `switch_bytes_per_s`: of reductions in a switch (0: as fast as the bytes come).
     """
 
@@ -46,6 +48,7 @@ class PlanOptions:
     mirrored: bool = False
     root: int = 0
     wires: Callable[[], Sequence[Wire]] | None = None
+    own: Moves | None = None
     switch_latency_ns: int = 0
     switch_bytes_per_s: float = 0.0
 

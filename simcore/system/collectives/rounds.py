@@ -90,7 +90,7 @@ def direct(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOption
     reduces = _reductions(kind, len(hops), window, size, options)
     rounds = [Round(hop, share, share if reduced else 0) for hop, reduced in zip(hops, reduces, strict=True)]
     counted = tuple((entry, len(list(same))) for entry, same in groupby(rounds))
-    return Plan(size, counted, window, half=size - 1 if halves == 2 else 0)
+    return Plan(size, counted, window, own=options.own, half=size - 1 if halves == 2 else 0)
 
 
 def _reductions(kind: CollectiveKind, count: int, window: int, size: int, options: PlanOptions) -> list[bool]:

@@ -17,7 +17,6 @@ from simcore.network.parts import Part
 from simcore.network.topology.fabric import IntArray
 from simcore.system.groups import GroupDim
 from simcore.system.messages.layouts import Shape
-from simcore.system.plans.plan import Symmetry
 from simcore.system.streams import Stream, StreamPhase
 from simcore.system.transport import Done
 
@@ -36,7 +35,7 @@ Taken = Sequence[tuple[tuple[int, int], int, Mapping[tuple[StreamPhase, tuple[in
 class Site(Struct, frozen=True):
     """A part of the network and how it is played.
 
-    `alike`: all NPUs of a place that one stage has may change places, as all plans have at least the symmetry `least`.
+    `alike`: all NPUs of a place that one stage has may change places, after moves that the fabric has.
     `lone`: one of each of so many stages plays for all; 0: everybody plays. `meets`: phases may want one link at once.
     `placeless`: a place is one group, and it makes no difference who is where in it, nor do phases ever want one link.
     """
@@ -46,7 +45,6 @@ class Site(Struct, frozen=True):
     lone: int
     meets: bool
     placeless: bool = False
-    least: Symmetry = Symmetry.NONE
 
 
 class Flight(Struct, eq=False):

@@ -454,7 +454,7 @@ class Shared(Transport):
     def _plan(self, place: Place, phase: StreamPhase, members: IntArray) -> Plan:
         """What a group sends; InputError where that makes NPUs differ that were taken to be alike."""
         plan = self.plans.of(phase, place.base + int(members[0]) * place.site.part.stride)
-        if place.site.alike and plan.symmetry < place.site.least:
+        if place.site.alike and not plan.symmetries <= place.site.part.fabric.symmetries:
             raise uneven(phase)
         return plan
 

@@ -10,13 +10,14 @@ from typing import NamedTuple
 from simcore.network.congested import Network, TreeNetwork
 from simcore.network.congestion_free import CongestionFree
 from simcore.network.instant import Environment, after
+from simcore.network.topology.moves import Symmetry
 from simcore.network.trees import Reduction
 from simcore.system.groups import GroupDim, RankGroup
 from simcore.system.memory.bus import Packets
 from simcore.system.messages.point_to_point import RENDEZVOUS_BYTES, Pairs
 from simcore.system.plans.automaton import RoundAutomaton, TransferAutomaton, at_endpoint, automata
 from simcore.system.plans.maker import Costs, uneven
-from simcore.system.plans.plan import Plan, Switch, Symmetry
+from simcore.system.plans.plan import Plan, Switch
 from simcore.system.streams import Stream, StreamPhase
 from simcore.system.transport import Done, Exits, Meeting, Solved, Transport
 from simcore.timeline.events import LinkTable
@@ -142,7 +143,7 @@ class Played(Transport):
         pay = at_endpoint(timers.after, costs.endpoint_ns, costs.reduction_ns)
         if self._packets and costs.bus:
             pay = self._packets.pay(npu, phase, plan, costs.reduction_ns)
-        if self._folded and plan.symmetry == Symmetry.NONE:
+        if self._folded and Symmetry.NONE in plan.symmetries:
             raise uneven(phase)
         members, position = self._members(phase.lane.dim, npu), phase.lane.dim.position(npu)
         seat = _Seat(stream.key, stream.at, npu, members, plan, position, Counter())

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from simcore.network.topology.moves import Moves
 from simcore.system.plans.plan import Plan, Round
 
 After = Callable[[int, Callable[[], None]], None]
@@ -180,10 +181,10 @@ def automata(
 
         return [(0, TransferAutomaton(plan, rank, pay, after, transfer, done))]
 
-    def forward(first: int, part: Plan, index: int, entry: Round) -> None:
-        send(first + index, part.peer(rank, entry.hop), entry.size_bytes)
+    def forward(first: int, moves: Moves, index: int, entry: Round) -> None:
+        send(first + index, moves.on(rank, entry.hop), entry.size_bytes)
 
     return [
-        (first, RoundAutomaton(part, pay, after, partial(forward, first, part), done))
+        (first, RoundAutomaton(part, pay, after, partial(forward, first, part.moves), done))
         for first, part in reversed(plan.parts)
     ]

@@ -8,9 +8,10 @@ from functools import partial
 
 from simcore.errors import InputError, Location, Problem
 from simcore.network.topology.links import LinkGraph
+from simcore.network.topology.moves import Moves
 from simcore.system.collectives import PlanOptions, algorithms
 from simcore.system.collectives.synthesised import wires
-from simcore.system.groups import GroupDim
+from simcore.system.groups import GroupDim, LogicalDim
 from simcore.system.memory.bus import BusCosts
 from simcore.system.plans.plan import Plan
 from simcore.system.streams import IDLE, StreamPhase
@@ -43,6 +44,13 @@ class Costs:
         options = replace(self.options, local_group=True)
         return replace(self, endpoint_ns=self.group_endpoint_ns, options=options, bus=None)
 
+    def moves(self, dim: GroupDim) -> Moves | None:
+        """Those of the fabric that a dimension is the whole of, in its order, where they are of its own kind."""
+        if not (self.links and isinstance(dim, LogicalDim)) or dim.backward:
+            return None
+        own = (axis.fabric for axis in self.links.axes if (axis.fabric.npus, axis.stride) == (dim.size, dim.stride))
+        return next((fabric.moves for fabric in own), None)
+
 
 class Plans:
     """Makes plans: one for every shape of phase, and for every group where the algorithm looks at the network."""
@@ -73,6 +81,7 @@ class Plans:
             return Plan(dim.size)
         costs = self.costs.of(dim)
         options = replace(costs.options, window=algorithm.window, mirrored=phase.mirrored, root=phase.root)
+        options = replace(options, own=costs.moves(dim))
         if costs.links:
             options = replace(options, wires=partial(wires, costs.links, dim.members(npu)))
         try:

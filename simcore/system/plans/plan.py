@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from enum import IntEnum
 from functools import cached_property
 from itertools import accumulate, groupby
 from operator import attrgetter
@@ -13,16 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-
-class Symmetry(IntEnum):
-    """What may be done with the ranks of a plan that then is the same as before: the more the higher."""
-
-    NONE = 0
-    """Nothing: every rank has its own part."""
-    EXCHANGES = 1
-    """All ranks may become rank XOR something."""
-    TURNS = 2
-    """All ranks may move on by some places."""
+from simcore.network.topology.moves import Exchanges, Moves, Symmetry, Turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +71,8 @@ class Plan:
 
     Rounds are given with their number of repetitions. Round k may be sent once `window` rounds are in flight at most:
     k < window at once, later ones after the receive of round k - window. `exchange` pairs rank and rank XOR hop in
-    place of rank + hop. After `half` rounds (0 = none) a rank goes on only when it has received all of them. Plans
+    place of rank + hop; with the `own` moves of a network, a hop is where the move goes that brings rank 0 there. After
+    `half` rounds (0 = none) a rank goes on only when it has received all of them. Plans
     `beside` run at once and do not wait for each other; a rank is done when all are. With a `switch`, it reduces the
     one message of every rank and sends as much back.
 
@@ -94,6 +85,7 @@ class Plan:
     rounds: tuple[tuple[Round, int], ...] = ()
     window: int = 1
     exchange: bool = False
+    own: Moves | None = None
     half: int = 0
     beside: tuple[Plan, ...] = ()
     switch: Switch | None = None
@@ -105,13 +97,15 @@ class Plan:
         """A plan of transfers in any order."""
         return cls(size, transfers=tuple(sorted(transfers, key=attrgetter("step"))))
 
+    @cached_property
+    def moves(self) -> Moves:
+        """What a hop does; where two are exchanged, they are turned."""
+        return self.own or (Exchanges() if self.exchange and self.size > 2 else Turns(self.size))
+
     @property
-    def symmetry(self) -> Symmetry:
-        """What may be done with the ranks; where two are exchanged, they are turned."""
-        if not self.rounds:
-            return Symmetry.NONE
-        own = Symmetry.EXCHANGES if self.exchange and self.size > 2 else Symmetry.TURNS
-        return min([own, *(plan.symmetry for plan in self.beside)])
+    def symmetries(self) -> frozenset[Symmetry]:
+        """The moves of ranks after which each of its parts is the same as before."""
+        return frozenset(part.moves.symmetry if part.rounds else Symmetry.NONE for _, part in self.parts)
 
     @property
     def playable(self) -> bool:
@@ -153,16 +147,15 @@ class Plan:
 
     def peer(self, rank: int, hop: int) -> int:
         """To whom `rank` sends in a round of `hop`."""
-        return rank ^ hop if self.exchange else (rank + hop) % self.size
+        return self.moves.on(rank, hop)
 
     def source(self, rank: int, hop: int) -> int:
         """From whom `rank` receives in a round of `hop`."""
-        return rank ^ hop if self.exchange else (rank - hop) % self.size
+        return self.moves.back(rank, hop)
 
     def peers(self, hop: int | NDArray[np.int64], count: int | None = None) -> NDArray[np.int64]:
         """To whom ranks send: the first `count`, or all; a row for each of several hops, which are a column."""
-        ranks = np.arange(self.size if count is None else count)
-        return ranks ^ hop if self.exchange else (ranks + hop) % self.size
+        return self.moves.on(np.arange(self.size if count is None else count), np.asarray(hop))
 
     def ends(self, count: int) -> NDArray[np.int64]:
         """Senders and receivers of messages, each pair at least once; of rounds those that the first `count` send."""

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from simcore.documents import entry, read_json
+from simcore.documents import element, entry, read_json
 from simcore.errors import InputError, closest
 from simcore.workload.chakra import writer
 from simcore.workload.chakra.param_form import from_param, is_param
@@ -48,12 +48,12 @@ def from_json(data: bytes, path: str) -> bytes:
     """Any JSON form as a file of today's schema; InputError names the node that does not fit."""
     document = read_json(data, path)
     if isinstance(document, list):
-        return from_param(document, path)
+        return from_param(document, path, data)
     if "workload_graph" in document:
         # The feeder's files come from PyTorch's, so control dependencies are callers.
         listed = enumerate(_listed(document, "workload_graph", path))
         return writer.encode(
-            writer.metadata(schema="feeder-json"), [_feeder_node(node, index, path) for index, node in listed]
+            writer.metadata(schema="feeder-json"), [_feeder_node(node, index, path, data) for index, node in listed]
         )
     from google.protobuf.json_format import ParseDict, ParseError
 
@@ -62,7 +62,8 @@ def from_json(data: bytes, path: str) -> bytes:
     parts += [(f"nodes[{index}]", node, "Node") for index, node in enumerate(_listed(document, "nodes", path))]
     for place, part, kind in parts:
         # Of names that are half a character the library raises SystemError.
-        with entry(path, place, f"protobuf JSON of a Chakra {kind}", ParseError, SystemError, RecursionError):
+        unfit, content = (ParseError, SystemError, RecursionError), data if kind == "Node" else b""
+        with entry(path, place, f"protobuf JSON of a Chakra {kind}", *unfit, content=content):
             made.append(ParseDict(part, messages()[kind]()))
     return writer.encode(made[0], made[1:])
 
@@ -74,13 +75,14 @@ def _listed(document: Mapping[str, Any], key: str, path: str) -> list[Any]:
     return nodes
 
 
-def _feeder_node(node: Any, index: int, path: str) -> Any:
+def _feeder_node(node: Any, index: int, path: str, data: bytes) -> Any:
     place = f"workload_graph[{index}]"
     folded = {key.replace("_", "").lower(): value for key, value in node.items()} if isinstance(node, dict) else {}
     for key in [key for key in folded if key not in FEEDER_KEYS]:
         hint = closest(key, FEEDER_KEYS)
-        raise InputError.at(path, f"{place}: unknown key '{key}'", expected=hint, found=repr(key), field=key)
-    with entry(path, place, "a node of the feeder's JSON form"):
+        where = element(data, place, path)
+        raise InputError.at(where, f"{place}: unknown key '{key}'", expected=hint, found=repr(key), field=key)
+    with entry(path, place, "a node of the feeder's JSON form", content=data):
         attributes = {name: folded[key] for key, name in FEEDER_ATTRIBUTES.items() if key in folded}
         if "comm_type" in attributes:  # by its number or name
             kind = attributes["comm_type"]

@@ -35,7 +35,7 @@ def is_param(data: bytes) -> bool:
     return data[:64].lstrip().startswith(b"[") and b'"comms"' in data
 
 
-def from_param(entries: Sequence[Any], path: str) -> bytes:
+def from_param(entries: Sequence[Any], path: str, content: bytes) -> bytes:
     """One rank's trace as a file of Chakra's schema; InputError names the entry at fault.
 
     As PARAM replays it with time stamps: entries are issued in order, none before its `startTime_ns`, and a `wait`, or
@@ -44,7 +44,7 @@ def from_param(entries: Sequence[Any], path: str) -> bytes:
     """
     replayed = _Replayed()
     for number, said in enumerate(entries):
-        with entry(path, f"[{number}]", "an entry of PARAM"):
+        with entry(path, f"[{number}]", "an entry of PARAM", content=content):
             replayed.add(said)
     named = {name: ranks for name, ranks in replayed.groups.items() if replayed.names(name)}
     return writer.encode(writer.metadata(), [writer.groups(0, named), *replayed.nodes])

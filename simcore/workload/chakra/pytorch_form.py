@@ -64,7 +64,7 @@ def parse_host(content: bytes, path: str) -> tuple[dict[str, Any], list[Op]]:
         raise InputError.at(path, "no PyTorch execution trace", expected="an object with a list 'nodes'")
     ops = []
     for index, node in enumerate(nodes):
-        with entry(path, f"nodes[{index}]", "a node of PyTorch's trace"):
+        with entry(path, f"nodes[{index}]", "a node of PyTorch's trace", content=content):
             ops.append(_op(node))
     if len({op.number for op in ops}) < len(ops):
         raise InputError.at(path, "two operations have one id", expected="one operation per id")

@@ -219,9 +219,11 @@ def test_entries_wait_for_requests_times_and_what_has_no_request(tmp_path):
         (5, r"\[6\]"),
     ],
 )
-def test_an_entry_that_cannot_be_replayed_is_named(tmp_path, entry, message):
-    with pytest.raises(InputError, match=message):
+def test_an_entry_that_cannot_be_replayed_is_named_with_its_place(tmp_path, entry, message):
+    with pytest.raises(InputError, match=message) as refused:
         read(tmp_path, [[*BASIC, entry]])
+    (problem,), whole = refused.value.problems, json.dumps([*BASIC, entry])
+    assert (problem.location.line, problem.location.column) == (1, len(whole) - len(json.dumps(entry)))
 
 
 def test_batched_transfers_are_waited_for_together():
