@@ -266,27 +266,30 @@ def hand_over(s: State, instance: int, sender: int, hop: int, now: int) -> None:
 def play(s: State, limit: int, now: int = -1) -> int:
     """Play all that happens before `limit`, but stop where somebody leaves, before the heads of that instant move.
 
-    What happens in the instant `now` after its heads have moved is left for another call.
+    What happens in the instant `now` after its heads have moved is left for another call, and so is what happens after
+    those of a later one have: messages that took no time. Without `now`, nobody asks for waves within an instant.
     Returns when something happens next.
     """
     if first(s.timers) == now:
         happen(s, now)
     if now >= 0 and length(s.left):
         return now
-    then = serve(s, now, now)
+    then, moved = serve(s, now, now)
     while now < then < limit:
         if first(s.timers) == then:
+            if moved == then and now >= 0:
+                return then
             happen(s, then)
             if length(s.left):
                 return then
-        then = serve(s, then, limit)
+        then, moved = serve(s, then, limit)
     return then
 
 
-def serve(s: State, now: int, limit: int) -> int:
+def serve(s: State, now: int, limit: int) -> tuple[int, int]:
     """Give links to the heads that are there now, and to later ones before `limit` or something else happens.
 
-    Returns when something happens next.
+    Returns when something happens next, and the last instant whose heads have moved.
     """
     heads, timers, links, hops, instances, timed = s.heads, s.timers, s.links, s.hops, s.instances, s.timed
     until = min(first(timers), limit)
@@ -324,7 +327,7 @@ def serve(s: State, now: int, limit: int) -> int:
         until = min(first(timers), limit)
         head = pop_head(heads)
     push_head(heads, head)
-    return min(turn(heads, NONE), first(timers))
+    return min(turn(heads, NONE), first(timers)), now
 
 
 def happen(s: State, now: int) -> None:
