@@ -18,15 +18,20 @@ from benchmarks.runs import ROOT, simcore, topology
 
 PICTURE = ROOT / "docs" / "images" / "scaling.png"
 OUTER = ((4, 4), (8, 16), (32, 32), (64, 128), (128, 256), (128, 1024))
+EACH = ((2, 4), (4, 8), (8, 16), (16, 32), (32, 64))
+JITTER = "--jitter", "compute=lognormal:0.02"
+ONE = "MICRO\n1\nall -1 0 NONE 0 0 NONE 0 100000 ALLREDUCE 16777216 1\n"
 CASES = {
-    "all alike": ((), OUTER),
-    "one straggler": (("--straggler", "5=1.5"), OUTER),
-    "all alike, --no-fold": (("--no-fold",), OUTER[:2]),
-    "jitter of every NPU": (("--jitter", "compute=lognormal:0.02"), OUTER[:2]),
+    "all alike": ((), OUTER, ""),
+    "one straggler": (("--straggler", "5=1.5"), OUTER, ""),
+    "all alike, --no-fold": (("--no-fold",), OUTER[:2], ""),
+    "jitter of every NPU": (JITTER, EACH[:3], ""),
+    "jitter of every NPU, one all-reduce": (JITTER, EACH, ONE),
 }
+"""Options, machines, and rows in place of the workload."""
 
 
-def _point(folder: Path, workload: str, outer: tuple[int, int], options: tuple[str, ...]) -> tuple[int, float, int]:
+def _point(workload: str, outer: tuple[int, int], options: tuple[str, ...], folder: Path) -> tuple[int, float, int]:
     """NPUs, CPU seconds and classes of one run."""
     sizes = (8, *outer)
     place = topology(folder / "switches.yaml", *(("Switch", size) for size in sizes))
@@ -45,8 +50,10 @@ def main(workload: str = "resnet50_data_parallel", picture: str = str(PICTURE)) 
         2, 1, figsize=(7, 6), sharex=True, height_ratios=(2, 1), layout="constrained"
     )
     with tempfile.TemporaryDirectory() as folder:
-        for (label, (options, outers)), marker in zip(CASES.items(), "os^v", strict=True):
-            npus, cpu_s, count = zip(*(_point(Path(folder), workload, outer, options) for outer in outers), strict=True)
+        for (label, (options, outers, rows)), marker in zip(CASES.items(), "os^vd", strict=True):
+            (own := Path(folder, "rows.txt")).write_text(rows)
+            points = (_point(str(own) if rows else workload, outer, options, Path(folder)) for outer in outers)
+            npus, cpu_s, count = zip(*points, strict=True)
             seconds.plot(npus, cpu_s, marker=marker, label=label)
             classes.plot(npus, count, marker=marker)
             print(label, *zip(npus, cpu_s, count, strict=True))
@@ -57,7 +64,7 @@ def main(workload: str = "resnet50_data_parallel", picture: str = str(PICTURE)) 
         ylabel="CPU seconds, start-up included", title=f"{Path(workload).stem} on shared links: cost against NPUs"
     )
     classes.set(ylabel="classes", xlabel="NPUs")
-    seconds.legend()
+    figure.legend(loc="outside lower center", ncols=2)
     Path(picture).parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(picture, dpi=110, metadata={"Software": None})
 

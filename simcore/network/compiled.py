@@ -23,7 +23,7 @@ from simcore.network.heaps import Heap
 ENTRIES = ("begin", "hand_over", "happen", "play")
 """What Python calls of it; `core` calls the rest."""
 Table = NDArray[Any]
-WIDTHS = {"heads": 9, "timers": 4}
+WIDTHS = {"heads": 10, "timers": 4}
 _Arrayed = cast("Any", namedtuple("_Arrayed", State.__slots__))
 
 
@@ -127,7 +127,8 @@ class Arrays:
 
     def follow(self, entries: int) -> None:
         """All that is known by now, and room in the heaps."""
-        heaps = {name: getattr(self.state, name).with_room(entries) for name in WIDTHS}
+        lines = 2 * max(self._lengths["links"], self._lengths["slots"]) + 1
+        heaps = {name: getattr(self.state, name).with_room(entries, lines) for name in WIDTHS}
         left = longer(self.state.left, entries + 1)
         self.state = self.state._replace(left=left, **heaps, **self._known.arrays())
 

@@ -27,11 +27,14 @@ IN_TURN, AT_ONCE = 1, 2
 START, CREDIT, RELEASE, LEAVE, RECEIVED = -1, -2, -3, -4, 1 << 40
 """What a timer may be, beside the number of a message that arrives; RECEIVED is added to a transfer's number."""
 
-Head = tuple[int, int, int, int, int, int, int, int, int]
-"""A message before a link: (time, order, number, links behind, sender, instance, receiver, hop, last byte's time)."""
+Head = tuple[int, int, int, int, int, int, int, int, int, int]
+"""The head of a message: (time, order, number, links behind, sender, instance, receiver, hop, last byte's time, line).
+
+Those of a line mostly come in order: a link has passed them on, or a rank sends them at once. Line 0 is none.
+"""
 Timer = tuple[int, int, int, int]
 """(time, instance, number of the message or what else, position or transfer)."""
-NOBODY: Head = (NEVER, NONE, 0, 0, 0, 0, 0, 0, 0)
+NOBODY: Head = (NEVER, NONE, 0, 0, 0, 0, 0, 0, 0, 0)
 """No message."""
 append, length, swap = list.append, len, heappushpop
 push = push_head = heappush
@@ -197,7 +200,7 @@ class State:
         """Nothing on its way, and no links."""
         tables: dict[str, Any] = {name: [] for name in ROWS}
         never = NEVER, NONE - 1, 0, 0  # before what compiled heaps have in rows that are free
-        return cls(heads=[(*never, 0, 0, 0, 0, 0)], timers=[never], left=[], rows=[], timed=timed, **tables)
+        return cls(heads=[(*never, 0, 0, 0, 0, 0, 0)], timers=[never], left=[], rows=[], timed=timed, **tables)
 
     def apart(self) -> State:
         """The same layouts, with nothing on its way on links of their own."""
@@ -263,34 +266,37 @@ def hand_over(s: State, instance: int, sender: int, hop: int, now: int) -> None:
 def play(s: State, limit: int, now: int = -1) -> int:
     """Play all that happens before `limit`, but stop where somebody leaves, before the heads of that instant move.
 
-    What happens in the instant `now` after its heads have moved is left for another call.
+    What happens in the instant `now` after its heads have moved is left for another call, and so is what happens after
+    those of a later one have: messages that took no time. Without `now`, nobody asks for waves within an instant.
     Returns when something happens next.
     """
     if first(s.timers) == now:
         happen(s, now)
     if now >= 0 and length(s.left):
         return now
-    then = serve(s, now, now)
+    then, moved = serve(s, now, now)
     while now < then < limit:
         if first(s.timers) == then:
+            if moved == then and now >= 0:
+                return then
             happen(s, then)
             if length(s.left):
                 return then
-        then = serve(s, then, limit)
+        then, moved = serve(s, then, limit)
     return then
 
 
-def serve(s: State, now: int, limit: int) -> int:
+def serve(s: State, now: int, limit: int) -> tuple[int, int]:
     """Give links to the heads that are there now, and to later ones before `limit` or something else happens.
 
-    Returns when something happens next.
+    Returns when something happens next, and the last instant whose heads have moved.
     """
     heads, timers, links, hops, instances, timed = s.heads, s.timers, s.links, s.hops, s.instances, s.timed
     until = min(first(timers), limit)
     turn(heads, max(until, now + 1))
     head = pop_head(heads)
     while head[0] < until or head[0] == now:
-        time, order, number, behind, sender, instance, receiver, at, tail = head
+        time, order, number, behind, sender, instance, receiver, at, tail, _ = head
         now = time
         hop, phase = hops[at], instances[instance]
         link, step = hop.link + phase.shift, hop.step
@@ -304,7 +310,8 @@ def serve(s: State, now: int, limit: int) -> int:
             ends = tail
         ends += step
         if hop.left:
-            head = swap(heads, (begins + step, order, number, behind + 1, sender, instance, receiver, at + 1, ends))
+            line, behind, at = 2 * link + 1, behind + 1, at + 1
+            head = swap(heads, (begins + step, order, number, behind, sender, instance, receiver, at, ends, line))
             continue
         if phase.foreseen == IN_TURN and ends > time:
             head = _next(s, phase, instance, number - phase.base, receiver, ends)
@@ -320,7 +327,7 @@ def serve(s: State, now: int, limit: int) -> int:
         until = min(first(timers), limit)
         head = pop_head(heads)
     push_head(heads, head)
-    return min(turn(heads, NONE), first(timers))
+    return min(turn(heads, NONE), first(timers)), now
 
 
 def happen(s: State, now: int) -> None:
@@ -374,7 +381,7 @@ def _next(s: State, instance: Instance, number: int, message: int, position: int
             slot.sent, slot.ready = sent + 1, time
             if entry.hop >= 0:
                 order, behind = instance.order, NONE
-                return time, order, instance.base + sent, behind, slot.name, number, entry.peer, entry.hop, time
+                return time, order, instance.base + sent, behind, slot.name, number, entry.peer, entry.hop, time, NONE
             push(s.timers, (time, number, sent, entry.peer))
             return NOBODY
         _send(s, instance, number, sent, slot.name, entry.hop, entry.peer, time)
@@ -411,13 +418,13 @@ def _burst(s: State, instance: Instance, number: int, position: int, first_one: 
     """A rank sends some messages at once."""
     layout, name = s.layouts[instance.layout], s.slots[instance.slot + position].name
     heads, order, base = s.heads, instance.order, instance.base
-    at, ranks = layout.message_at + position, layout.ranks
+    at, ranks, line = layout.message_at + position, layout.ranks, 2 * (instance.slot + position) + 2
     for sent in range(first_one, end):
         message = s.messages[at + s.rounds[layout.round_at + sent].entry * ranks]
         if message.hop < 0:
             push(s.timers, (time, number, sent, message.peer))
         else:
-            push_head(heads, (time, order, base + sent, NONE, name, number, message.peer, message.hop, time))
+            push_head(heads, (time, order, base + sent, NONE, name, number, message.peer, message.hop, time, line))
 
 
 def _listened(s: State, number: int, layout: Layout, slot: Slot, position: int, now: int) -> bool:
@@ -469,7 +476,8 @@ def _send(
     if hop < 0:
         push(s.timers, (now, number, message, receiver))
     else:
-        push_head(s.heads, (now, instance.order, instance.base + message, NONE, sender, number, receiver, hop, now))
+        order, message = instance.order, instance.base + message
+        push_head(s.heads, (now, order, message, NONE, sender, number, receiver, hop, now, NONE))
 
 
 def _transfer(s: State, number: int, what: int, position: int, now: int) -> None:

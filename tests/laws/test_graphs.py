@@ -1,5 +1,6 @@
 """Laws of native graphs: drawn ones end, and take what their messages take."""
 
+import json
 import warnings
 from itertools import product
 
@@ -143,6 +144,17 @@ def test_what_takes_no_time_happens_in_the_order_of_its_messages(moment, tmp_pat
     for queues, file in product((1, 2), (None, system)):
         options = {"system": file, "queues_per_dim": queues}
         assert finished(made, topology, **options) == finished(made, topology, **options, exact="messages")
+
+
+def test_who_leaves_behind_heads_begins_behind_those_of_who_is_alone(tmp_path):
+    """A second round of no byte ends where nothing else happens; a ring that nobody met has moved its heads by then."""
+    made, topology = simcore.graph(16), Topology(tuple(Dimension(dim, 4, 1e8, 0.0) for dim in ("Switch", "Ring")))
+    made.collective("all_gather", 1, on=[0, 4, 8, 12])
+    made.compute(100, depends=[made.collective("reduce_scatter", 2)])
+    system = tmp_path / "system.json"
+    rules = {"reduce-scatter-implementation": ["halvingDoubling", "ring"], "preferred-dataset-splits": 1}
+    system.write_text(json.dumps(rules | {"active-chunks-per-dimension": 2}))
+    assert finished(made, topology, system=system) == finished(made, topology, system=system, exact="messages")
 
 
 PORTS = Ports(buffer_bytes=1 << 18, segment_bytes=4096)

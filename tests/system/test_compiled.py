@@ -52,6 +52,22 @@ def test_heaps_in_arrays_and_in_lists_give_entries_in_order_also_those_that_come
     assert len(found[0]) == len(entries) + sum(entry[0] == late and entry[1] < 2 for entry in entries)
 
 
+@given(st.lists(st.tuples(*[st.integers(0, 5)] * 3), max_size=40))
+def test_heads_of_lines_come_in_order_whatever_the_order_of_a_line(entries):
+    """They are pushed in lines 0 (none) to 5, and every third time one is swapped for the first."""
+    lines: Any = Heap.of(State.empty(timed=False).heads, 10).with_room(len(entries) + 1, 6)
+    heap: list[Any] = []
+    for number, (time, order, line) in enumerate(entries):
+        head = time, order, number, 0, 0, 0, 0, 0, 0
+        if number % 3 == 2:
+            assert heaps.swap(lines, (*head, line))[:9] == core.swap(heap, head)
+        else:
+            heaps.push(lines, (*head, line))
+            core.push(heap, head)
+    assert [tuple(heaps.pop_head(lines)[:9]) for _ in heap] == sorted(heap)
+    assert heaps.first(lines) == NEVER
+
+
 @given(st.lists(st.tuples(*[st.integers(0, 3)] * 4), max_size=40), st.integers(0, 3))
 def test_a_calendar_gives_heads_in_order_also_those_that_come_meanwhile_or_before(entries, late):
     """A head may come again at the same time, as over a link without latency, or while later ones have their turn."""

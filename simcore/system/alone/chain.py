@@ -78,6 +78,8 @@ class Phases:
                 np.maximum(own, time_ns, out=own)
             else:
                 own[position] = max(own[position], time_ns)
+        for instance in group_of:
+            running.end(instance)
         occupied = OccupiedLinks.of(running.rows()) if shape.graph.timed else None
         return PhaseTimes([own.tolist() for own in exits], *running.counts(0, len(shape.graph)), occupied)
 

@@ -235,7 +235,7 @@ class Shared(Transport):
                 self._settle_later()
                 return
         if next_ns > now_ns or not running.leaving:
-            self._moved_ns = now_ns
+            self._moved_ns = next_ns if next_ns < limit_ns else now_ns
         if next_ns < NEVER and next_ns not in self._due:
             self._due.add(next_ns)
             after(self._env, next_ns - now_ns, self._tick)
