@@ -334,12 +334,20 @@ def _interpolated(question: Question, there: Curves, known: _Known) -> Answer:
 
 
 def _along_curve(question: Question, there: Curves, own: Integers) -> tuple[Floats, Floats]:
-    """log(us) and distance on the line between a curve's own points."""
+    """log(us) and distance on the line between a curve's own points, straight in logarithms.
+
+    A collective's is straight as it is, between points: a latency, and bytes at some rate.
+    """
     along = question.along
     left, right, share = (there.around if question.without_exact else there.between)(own, along)
     gap = np.minimum(np.abs(there.along[left] - along), np.abs(there.along[right] - along))
-    log_us = there.log_us[left] + share * (there.log_us[right] - there.log_us[left])
-    return log_us, np.where(gap < _SAME, 0.0, gap)
+    step = there.log_us[right] - there.log_us[left]
+    rise = share * step
+    if question.operation.by_point:
+        octaves = there.along[right] - there.along[left]
+        grown = (2.0 ** (np.clip(share, 0, 1) * octaves) - 1) / np.maximum(2.0**octaves - 1, _SAME)
+        rise = np.where((share < 0) | (share > 1), rise, np.log1p(grown * np.expm1(step)))
+    return there.log_us[left] + rise, np.where(gap < _SAME, 0.0, gap)
 
 
 def _own_curve(question: Question, there: Curves) -> Integers:

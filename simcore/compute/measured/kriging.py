@@ -19,8 +19,8 @@ from simcore.compute.measured.curves import Floats
 class Kriging:
     """`range_octaves`: how far points know of each other; `alike`, `slope`, `level`: variances over the sill's.
 
-    `alike`: of what belongs to one size, such as how well tiles fit into it; it counts over `alike_octaves` of that
-    size and of the others.
+    `alike`: of what belongs to one of several sizes, such as how well tiles fit into it; it reaches `alike_octaves` in
+    that size and in the others.
     """
 
     neighbours: int = 16
@@ -32,7 +32,7 @@ class Kriging:
 
     def weights(self, offsets: Floats, noises: Sequence[float]) -> tuple[Floats, Floats]:
         """Weights [noises, questions, neighbours] of neighbours at `offsets` [questions, neighbours, axes] from the
-        question; on the last axis none is alike.
+        question: of sizes, then along the sweep.
 
         Also the variance [questions] that is left with the first noise; it and `noises`, of one point, are over the
         sill's (the variance of points far from each other).
@@ -41,16 +41,17 @@ class Kriging:
         between = self._covariance(offsets[:, :, None] - offsets[:, None])
         between += self.slope * offsets @ offsets.transpose(0, 2, 1)
         systems = between + np.multiply.outer(noises, np.eye(offsets.shape[1]))[:, None]
-        found = np.linalg.solve(systems, towards[..., None])[..., 0]
-        left = 1.0 + self.level - (found[0] * towards).sum(-1)
-        return found, np.maximum(left, 0.0) + noises[0]
+        found: Floats = np.linalg.solve(systems, towards[..., None])[..., 0]
+        left: Floats = np.maximum(1.0 + self.level - (found[0] * towards).sum(-1), 0.0) + noises[0]
+        return found, left
 
     def _covariance(self, apart: Floats) -> Floats:
         """Of points so far `apart` [.., axes], without the planes."""
         squares, (own, others) = apart**2, self.alike_octaves
         far = squares.sum(-1)
         shared: Floats = np.exp(-np.sqrt(far) / self.range_octaves) + self.level
-        for axis in range(apart.shape[-1] - 1):
+        sizes = apart.shape[-1] - 1
+        for axis in range(sizes if sizes > 1 else 0):
             across = np.sqrt(np.maximum(far - squares[..., axis], 0.0))
             shared += self.alike * np.exp(-np.abs(apart[..., axis]) / own - across / others)
         return shared
