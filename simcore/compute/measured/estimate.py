@@ -182,13 +182,10 @@ def _candidates(own: Path, operation: str, device: Machine) -> list[Entry]:
 _ALIKE = {"fp16": ("bf16",), "bf16": ("fp16",), "fp8": ("fp8_static",), "fp4": ("nvfp4",)}
 
 
-_LOOSE = ("framework", "launch")  # words that another may stand in for
-
-
 def _spellings(operation: Operation, said: tuple[Word, ...]) -> list[tuple[Word, ...]]:
     """The words asked for, then with a type that runs at the same rate, then of any software."""
     first, *others = said
-    loose = [None if name in _LOOSE else word for name, word in zip(operation.words, said, strict=True)][1:]
+    loose = [None if name == "framework" else word for name, word in zip(operation.words, said, strict=True)][1:]
     types = [first, *_ALIKE.get(str(first), ())]
     return list(dict.fromkeys((one, *words) for words in (others, loose) for one in types))
 

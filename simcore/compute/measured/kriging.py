@@ -41,7 +41,7 @@ class Kriging:
         between = self._covariance(offsets[:, :, None] - offsets[:, None])
         between += self.slope * offsets @ offsets.transpose(0, 2, 1)
         systems = between + np.multiply.outer(noises, np.eye(offsets.shape[1]))[:, None]
-        found: Floats = np.linalg.solve(systems, towards[..., None])[..., 0]
+        found: Floats = np.asarray(np.linalg.solve(systems, towards[..., None])[..., 0], float)
         left: Floats = np.maximum(1.0 + self.level - (found[0] * towards).sum(-1), 0.0) + noises[0]
         return found, left
 
