@@ -26,7 +26,6 @@ from simcore.compute.measured.operations import OPERATIONS, Operation, Work
 from simcore.compute.measured.tables import Entry, Word, curves, entries, own_folder, remembered
 
 _KRIGING = Kriging()
-_FADING = Kriging(range_octaves=32.0, level=0.0)  # upon other measurements of the same: corrects them, less far off
 _AROUND = np.array([[0.0], [-0.5], [0.5]])  # octaves of the swept size whose mean is the trend
 _DETAIL_NOISE = 6.0  # over the trend's: of what is said at one swept size beyond the trend
 _REACH = 2.0  # an octave beyond the end of a curve counts as so many in a size
@@ -370,7 +369,7 @@ def _between(question: Question, there: Curves, known: _Known) -> tuple[Floats, 
     if question.without_exact:
         offsets[np.isinf(apart[rows, near])] = _FAR
     noises = operation.noise, _DETAIL_NOISE * operation.noise
-    (weights, of_detail), left = (_FADING if known.alike else _KRIGING).weights(offsets, noises)
+    (weights, of_detail), left = _KRIGING.weights(offsets, noises)
     around = _without_outliers(_residual(question, there, near, known))
     residual, trend = around[:, 0], around.mean(1)
     found = (weights * trend + of_detail * (residual - trend)).sum(1)
