@@ -26,7 +26,7 @@ from simcore.compute.measured.operations import OPERATIONS, Operation, Work
 from simcore.compute.measured.tables import Entry, Word, curves, entries, own_folder, remembered
 
 _KRIGING = Kriging()
-_AROUND = np.array([[0.0], [-0.5], [0.5]])  # octaves of the swept size whose mean is the trend
+_AROUND = np.array([[0.0], [-0.5], [0.5]])  # octaves from the swept size; their mean is the trend
 _DETAIL_NOISE = 6.0  # over the trend's: of what is said at one swept size beyond the trend
 _REACH = 2.0  # an octave beyond the end of a curve counts as so many in a size
 _FAR = 1e6
@@ -376,7 +376,7 @@ def _between(question: Question, there: Curves, known: _Known) -> tuple[Floats, 
     base, nearest = known.below(question), apart.min(1)
     alone = np.isinf(nearest)  # nothing measured that may be used
     log_us = base.log_us + np.where(alone, 0.0, found)
-    spread = np.where(alone, base.spread, 1.5 * residual.std(1) * np.sqrt(left) + 0.02)
+    spread = np.where(alone, base.spread, 1.2 * residual.std(1) * np.sqrt(left) + 0.02)
     distance, table = np.where(alone, base.distance, np.maximum(nearest, 1e-3)), _named(there.table, len(alone))
     if known.alike:
         nearer = base.distance < distance
@@ -422,9 +422,7 @@ def _forbidden(question: Question, there: Curves) -> NDArray[np.bool_]:
 
 
 def _residual(question: Question, there: Curves, near: Integers, known: _Known) -> Floats:
-    """How much longer neighbours take than what is known without these curves [questions, sizes, neighbours].
-
-    Sizes are `_AROUND` the swept one.
+    """How much longer neighbours take than what is known without these curves [questions, `_AROUND`, neighbours].
 
     Worked out at measured points, once each, and interpolated as times are.
     """

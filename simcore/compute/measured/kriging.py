@@ -42,7 +42,8 @@ class Kriging:
         between += self.slope * offsets @ offsets.transpose(0, 2, 1)
         systems = between + np.multiply.outer(noises, np.eye(offsets.shape[1]))[:, None]
         found: Floats = np.asarray(np.linalg.solve(systems, towards[..., None])[..., 0], float)
-        left: Floats = np.maximum(1.0 + self.level - (found[0] * towards).sum(-1), 0.0) + noises[0]
+        here = self._covariance(np.zeros(offsets.shape[-1]))
+        left: Floats = np.maximum(here - (found[0] * towards).sum(-1), 0.0) + noises[0]
         return found, left
 
     def _covariance(self, apart: Floats) -> Floats:
