@@ -25,6 +25,7 @@ from simcore.compute.measured.curves import Curves
 from simcore.compute.measured.operations import OPERATIONS, Operation
 from simcore.compute.measured.rows import predicted
 from simcore.compute.measured.tables import Entry, Word, forget, split_name, words_of
+from tools.pack_measurements import exchanged, read
 
 Table = dict[str, NDArray[np.generic]]
 SHORT = ("h100", "h200", "b200", "b300", "gb300")
@@ -42,6 +43,8 @@ LINES: list[tuple[str, str, str, tuple[str, ...]]] = [  # what, table, type, dev
     ("experts", "aic_{}_moe", "", ALL),
     ("memory passes", "vidur_{}_memory", "", ALL[:2]),
     ("NCCL in a node", "aic_{}_nccl", "", ALL),
+    ("frameworks' all-reduce", "aic_{}_custom_all_reduce", "", ALL),
+    ("expert exchange", "aic_{}_expert_exchange", "", ("h100", *SHORT[2:])),
 ]
 
 
@@ -56,16 +59,17 @@ def main() -> int:
     print("|" + "---|" * (1 + len(SHARES)))
     for what, name, dtype, devices in LINES:
         for device in devices:
-            table = read(options.folder / f"{name.format(device)}.npz")
+            table = rows_of(options.folder, name.format(device))
             cells = [errors(name.format(device), table, dtype, how, options) for how in SHARES]
             print("| " + " | ".join([f"{what}, {device}", *map(figures, cells)]) + " |", flush=True)
     return 0
 
 
-def read(path: Path) -> Table:
+def rows_of(folder: Path, name: str) -> Table:
     """A table's columns."""
-    with np.load(path) as archive:
-        return {name: archive[name] for name in archive.files if archive[name].ndim}
+    path = folder / f"{name}.npz"
+    columns = read(path) if path.exists() else exchanged(folder, name.split("_")[1])
+    return {name: values for name, values in columns.items() if values.ndim}
 
 
 def errors(name: str, table: Table, dtype: str, how: str, options: argparse.Namespace) -> NDArray:

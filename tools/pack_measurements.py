@@ -43,9 +43,8 @@ def main() -> int:
     options.output.mkdir(parents=True, exist_ok=True)
     plain = [path for path in sorted(options.folder.glob("*.npz")) if "_deepep_" not in path.stem]
     index = [line for path in plain if (line := packed(path.stem, read(path), options))]
-    for device in sorted({path.stem.split("_")[1] for path in options.folder.glob("*_deepep_*.npz")}):
-        modes = {mode: read(options.folder / f"aic_{device}_deepep_{mode}.npz") for mode in ("normal", "low_latency")}
-        index.append(packed(f"aic_{device}_expert_exchange", exchanges(modes), options))
+    exchanging = sorted({path.stem.split("_")[1] for path in options.folder.glob("*_deepep_*.npz")})
+    index += [packed(f"aic_{one}_expert_exchange", exchanged(options.folder, one), options) for one in exchanging]
     text = ",\n".join(json.dumps(line, sort_keys=True) for line in index)
     (options.output / "index.json").write_text(f"[\n{text}\n]\n", encoding="utf-8")
     total = sum(path.stat().st_size for path in options.output.glob("*.npz"))
@@ -59,8 +58,9 @@ def read(path: Path) -> Columns:
         return dict(archive)
 
 
-def exchanges(modes: dict[str, Columns]) -> Columns:
+def exchanged(folder: Path, device: str) -> Columns:
     """DeepEP's tables, which hold two times a row, with one row a time: mode, stage and the SMs that were taken."""
+    modes = {mode: read(folder / f"aic_{device}_deepep_{mode}.npz") for mode in ("normal", "low_latency")}
     parts = []
     for code, columns in enumerate(modes.values()):
         for stage, name in enumerate(("dispatch", "combine")):

@@ -26,7 +26,8 @@ from simcore.compute.measured.operations import OPERATIONS, Operation, Work
 from simcore.compute.measured.tables import Entry, Word, curves, entries, own_folder, remembered
 
 _KRIGING = Kriging()
-_FADING = Kriging(range_octaves=32.0, level=0.0)  # upon other measurements of the same: corrects them, less far off
+_AROUND = np.array([[0.0], [-0.5], [0.5]])  # octaves from the swept size; their mean is the trend
+_DETAIL_NOISE = 6.0  # over the trend's: of what is said at one swept size beyond the trend
 _REACH = 2.0  # an octave beyond the end of a curve counts as so many in a size
 _FAR = 1e6
 _SAME = 1e-6  # octaves
@@ -180,13 +181,10 @@ def _candidates(own: Path, operation: str, device: Machine) -> list[Entry]:
 _ALIKE = {"fp16": ("bf16",), "bf16": ("fp16",), "fp8": ("fp8_static",), "fp4": ("nvfp4",)}
 
 
-_LOOSE = ("framework", "launch")  # words that another may stand in for
-
-
 def _spellings(operation: Operation, said: tuple[Word, ...]) -> list[tuple[Word, ...]]:
     """The words asked for, then with a type that runs at the same rate, then of any software."""
     first, *others = said
-    loose = [None if name in _LOOSE else word for name, word in zip(operation.words, said, strict=True)][1:]
+    loose = [None if name == "framework" else word for name, word in zip(operation.words, said, strict=True)][1:]
     types = [first, *_ALIKE.get(str(first), ())]
     return list(dict.fromkeys((one, *words) for words in (others, loose) for one in types))
 
@@ -332,12 +330,20 @@ def _interpolated(question: Question, there: Curves, known: _Known) -> Answer:
 
 
 def _along_curve(question: Question, there: Curves, own: Integers) -> tuple[Floats, Floats]:
-    """log(us) and distance on the line between a curve's own points."""
+    """log(us) and distance on the line between a curve's own points, straight in logarithms.
+
+    A collective's is straight as it is, between points: a latency, and bytes at some rate.
+    """
     along = question.along
     left, right, share = (there.around if question.without_exact else there.between)(own, along)
     gap = np.minimum(np.abs(there.along[left] - along), np.abs(there.along[right] - along))
-    log_us = there.log_us[left] + share * (there.log_us[right] - there.log_us[left])
-    return log_us, np.where(gap < _SAME, 0.0, gap)
+    step = there.log_us[right] - there.log_us[left]
+    rise = share * step
+    if question.operation.by_point:
+        octaves = there.along[right] - there.along[left]
+        grown = (2.0 ** (np.clip(share, 0, 1) * octaves) - 1) / np.maximum(2.0**octaves - 1, _SAME)
+        rise = np.where((share < 0) | (share > 1), rise, np.log1p(grown * np.expm1(step)))
+    return there.log_us[left] + rise, np.where(gap < _SAME, 0.0, gap)
 
 
 def _own_curve(question: Question, there: Curves) -> Integers:
@@ -362,12 +368,15 @@ def _between(question: Question, there: Curves, known: _Known) -> tuple[Floats, 
     offsets = np.concatenate([there.places[near] - asked[:, None], beyond[rows, near][..., None]], axis=2)
     if question.without_exact:
         offsets[np.isinf(apart[rows, near])] = _FAR
-    weights, left = (_FADING if known.alike else _KRIGING).weights(offsets, operation.noise)
-    residual = _without_outliers(_residual(question, there, near, known))
+    noises = operation.noise, _DETAIL_NOISE * operation.noise
+    (weights, of_detail), left = _KRIGING.weights(offsets, noises)
+    around = _without_outliers(_residual(question, there, near, known))
+    residual, trend = around[:, 0], around.mean(1)
+    found = (weights * trend + of_detail * (residual - trend)).sum(1)
     base, nearest = known.below(question), apart.min(1)
     alone = np.isinf(nearest)  # nothing measured that may be used
-    log_us = base.log_us + np.where(alone, 0.0, (weights * residual).sum(1))
-    spread = np.where(alone, base.spread, 1.5 * residual.std(1) * np.sqrt(left) + 0.02)
+    log_us = base.log_us + np.where(alone, 0.0, found)
+    spread = np.where(alone, base.spread, 1.2 * residual.std(1) * np.sqrt(left) + 0.02)
     distance, table = np.where(alone, base.distance, np.maximum(nearest, 1e-3)), _named(there.table, len(alone))
     if known.alike:
         nearer = base.distance < distance
@@ -384,12 +393,12 @@ def nearest_places(apart: Floats, count: int) -> Integers:
 
 
 def _without_outliers(residual: Floats) -> Floats:
-    """Residuals [questions, neighbours] no further from a question's median than neighbours usually are.
+    """Residuals [.., neighbours] no further from a question's median than neighbours usually are.
 
     Tables mix kernels that differ by several times; one of them is no trend (Huber, Robust Statistics, 1981). Few
     neighbours are left as they are: those farther off may say the trend.
     """
-    if residual.shape[1] < _KRIGING.neighbours:
+    if residual.shape[-1] < _KRIGING.neighbours:
         return residual
     median = _median(residual)
     usual = _USUAL * _median(np.abs(residual - median)) + _EVEN
@@ -398,8 +407,8 @@ def _without_outliers(residual: Floats) -> Floats:
 
 def _median(values: Floats) -> Floats:
     """Of each row, as a column; of many small rows ten times as fast as NumPy's."""
-    count, ordered = values.shape[1], np.sort(values, axis=1)
-    found: Floats = (ordered[:, (count - 1) // 2, None] + ordered[:, count // 2, None]) / 2
+    count, ordered = values.shape[-1], np.sort(values, axis=-1)
+    found: Floats = (ordered[..., (count - 1) // 2, None] + ordered[..., count // 2, None]) / 2
     return found
 
 
@@ -413,11 +422,11 @@ def _forbidden(question: Question, there: Curves) -> NDArray[np.bool_]:
 
 
 def _residual(question: Question, there: Curves, near: Integers, known: _Known) -> Floats:
-    """How much longer the neighbours take than what is known without these curves, at the same swept size.
+    """How much longer neighbours take than what is known without these curves [questions, `_AROUND`, neighbours].
 
     Worked out at measured points, once each, and interpolated as times are.
     """
-    left, right, share = there.between(near, question.along[:, None])
+    left, right, share = there.between(near[:, None], question.along[:, None, None] + _AROUND)
     points = np.concatenate([left.ravel(), right.ravel()])
     if np.isnan(known.residuals[points]).any():
         whole = np.arange(len(known.residuals))

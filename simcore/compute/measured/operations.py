@@ -53,7 +53,7 @@ class Operation:
     repeated: tuple[str, ...] = ()
     by_point: bool = False
     borrows: bool = False
-    noise: float = 0.02
+    noise: float = 0.05
     rests_on: str = ""
     there: Callable[[Columns], Columns] = dict
 

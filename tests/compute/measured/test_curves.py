@@ -54,12 +54,19 @@ def test_points_left_out_are_met_by_lines_between_those_kept(rows, share):
     level=st.floats(-5, 5),
 )
 def test_where_all_neighbours_agree_kriging_says_the_same(offsets, level):
-    weights, left = Kriging().weights(np.array([offsets]), 0.02)
-    assert abs((weights[0] * level).sum() - level) <= 0.02 * abs(level) + 1e-9
+    weights, left = Kriging().weights(np.array([offsets]), [0.02])
+    assert abs((weights[0, 0] * level).sum() - level) <= 0.02 * abs(level) + 1e-9
     assert left[0] >= 0
 
 
 @given(near=st.floats(0.0, 0.5), far=st.floats(2.0, 8.0))
 def test_a_nearer_point_counts_more(near, far):
-    weights, _ = Kriging(slope=0.0).weights(np.array([[[near], [-far]]]), 0.02)
-    assert weights[0, 0] > weights[0, 1]
+    weights, _ = Kriging(slope=0.0).weights(np.array([[[near], [-far]]]), [0.02])
+    assert weights[0, 0, 0] > weights[0, 0, 1]
+
+
+@given(far=st.floats(0.5, 8.0))
+def test_of_two_as_far_the_one_with_a_size_in_common_counts_more(far):
+    offsets = np.array([[[far, 0.0, 0.0], [-far / 2**0.5, far / 2**0.5, 0.0]]])
+    weights, _ = Kriging().weights(offsets, [0.02])
+    assert weights[0, 0, 0] > weights[0, 0, 1]
