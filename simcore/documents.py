@@ -11,11 +11,10 @@ import math
 import re
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from simcore.errors import InputError, Location, Problem, Problems, SimcoreError, closest
+from simcore.errors import InputError, Location, Problem, Problems, closest
 from simcore.files import read_bytes
 from simcore.peers import HEAD, refuse_foreign
 
@@ -237,24 +236,6 @@ def read_json(content: bytes, file: str, expected: str = "") -> Any:
             refuse_foreign(content[:HEAD].decode("latin-1"), file)
         place = Location(file, getattr(error, "lineno", 0), getattr(error, "colno", 0))
         raise InputError.at(place, f"not well-formed JSON: {error}", expected=expected) from error
-
-
-# What values of other kinds raise.
-_UNFIT: tuple[type[Exception], ...] = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
-
-
-@contextmanager
-def entry(file: str, place: str, expected: str, *unfit: type[Exception]) -> Iterator[None]:
-    """What a wrong value raises in the block, which reads one entry of a document without places, or an `unfit` error,
-    is an InputError that names the entry.
-    """
-    try:
-        yield
-    except SimcoreError:
-        raise
-    except _UNFIT + unfit as error:
-        text = f"the key {error} is missing" if isinstance(error, KeyError) else str(error)[:200]
-        raise InputError.at(file, f"{place}: {text}", expected=expected, field=place) from error
 
 
 def location_of(text: str, offset: int, file: str) -> Location:
