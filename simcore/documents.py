@@ -205,6 +205,13 @@ def placed(error: InputError, entries: Iterable[Node], otherwise: Node | None = 
     return InputError(told)
 
 
+def tell_at_options(error: InputError, given: Iterable[tuple[str, object]]) -> None:
+    """Let an error of names that nothing has stand at the options that were given them: as typed, with their values."""
+    found = {problem.found for problem in error.problems}
+    nodes = [Node.given(_key(option), value, option, Problems()) for option, value in given if repr(value) in found]
+    error.problems[:] = placed(error, nodes).problems
+
+
 def _finite(value: float | str) -> float:
     if isinstance(value, str | bool) or not math.isfinite(value):
         raise ValueError(f"expected a finite number, found {value!r}")

@@ -329,11 +329,11 @@ def read_kineto(content: bytes, file: str) -> KinetoTrace:
     try:
         with collection_paused():
             document, collector = _collected(content)
-    except EventError as error:
-        raise error.refused(content, file) from error
     except UNREADABLE as error:
         found = str(error) if content.strip() else "an empty file"
         ours = b'"traceEvents"' in content or b'"ph"' in content[:HEAD]  # broken, but no file of another kind
+        if ours and isinstance(error, EventError):
+            raise error.refused(content, file) from error
         what, place = "this is not a profiler trace", _broken(content, file, found)
         raise _unfit(b"" if ours else content, place, what, "Kineto's JSON with traceEvents", found) from error
     if document.events is None:

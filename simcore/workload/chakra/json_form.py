@@ -63,7 +63,7 @@ def from_json(data: bytes, path: str) -> bytes:
 
 def _listed(document: Mapping[str, Any], key: str, source: Source) -> list[tuple[Steps, Any]]:
     if not isinstance(document[key], list):
-        refuse(source, (key,), TypeError("this is no list"), "a list of nodes")
+        refuse(source, (key,), TypeError("must be a list"), "a list of nodes")
     return [((key, index), node) for index, node in enumerate(document[key])]
 
 
