@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import io
 import json
 import sys
 from collections.abc import Sequence
@@ -32,6 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = [*(sys.argv[1:] if arguments is None else arguments)]  # `list` is a module here once that verb is loaded
     if arguments is None:  # a process of its own, which makes many objects and hardly any that refer to each other
         gc.set_threshold(100_000)
+        if isinstance(sys.stdout, io.TextIOWrapper):  # on Windows a pipe may take the letters of one country only
+            sys.stdout.reconfigure(errors="backslashreplace")
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
     outcome: int | SimcoreError = 130

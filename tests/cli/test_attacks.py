@@ -392,6 +392,14 @@ def test_a_name_that_nothing_has_is_told_at_its_option(words, option, tmp_path, 
     assert refused(capsys, words).startswith(f"{option}: error:")
 
 
+def test_letters_that_the_output_cannot_take_are_escaped(tmp_path):
+    """A pipe on Windows takes what is in cp1252."""
+    (tmp_path / "w.txt").write_text("DATA\n1\né→ -1 1 NONE 0 1 NONE 0 1 ALLREDUCE 4 1\n", encoding="utf-8")
+    words = [sys.executable, "-m", "simcore", "run", "--workload", f"{tmp_path}/w.txt", "--topology", "ring8", "--json"]
+    made = subprocess.run(words, env={**os.environ, "PYTHONIOENCODING": "cp1252"}, capture_output=True)
+    assert json.loads(made.stdout.decode("cp1252"))["layers"][0]["name"] == "é→"
+
+
 @pytest.mark.parametrize("role", ["workload", "topology", "system"])
 def test_an_input_of_no_known_kind_is_named_in_python(role):
     with pytest.raises(InputError, match=f"--{role}: error: this is no {role}"):
