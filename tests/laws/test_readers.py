@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import sys
 import tarfile
 import zipfile
 
@@ -83,7 +84,7 @@ def test_a_reader_that_hangs_or_takes_all_memory_is_a_finding(monkeypatch, capsy
             pass
 
     def fill(path):
-        return bytearray(1 << 40)
+        return bytearray(1 << (40 if sys.platform == "linux" else 60))  # elsewhere memory is promised without a limit
 
     def made(folder):
         return {name: campaign.Reader(name, b"x", read) for name, read in (("hang", hang), ("fill", fill))}
