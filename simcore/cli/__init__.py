@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import io
 import json
+import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -46,9 +47,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
             outcome = _out_of_memory(words[0], memory)
         else:
             click.echo("interrupted", err=True)
-    if arguments is None:  # Python would walk all objects once more when the process ends
+    status = outcome if isinstance(outcome, int) else _failure(outcome, words)  # nothing watches any more
+    if arguments is None:  # Python would walk all objects once more when the process ends, and write what is left
         gc.freeze()
-    return outcome if isinstance(outcome, int) else _failure(outcome, words)  # nothing watches any more
+        _drop_unwritten()
+    return status
+
+
+def _drop_unwritten() -> None:
+    """What a full disk did not take is not tried again: that would make an exit status of its own."""
+    try:
+        if sys.stdout:  # None where it was closed
+            sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _outcome(words: list[str], debug: bool, memory: Watch) -> int | SimcoreError:

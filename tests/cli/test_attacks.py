@@ -151,6 +151,14 @@ def test_an_output_that_is_full_is_an_error_and_no_traceback(monkeypatch, capsys
     assert capsys.readouterr().err == "simcore list: error: No space left on device\n"
 
 
+@linux
+@pytest.mark.parametrize(("shell", "status"), [(">/dev/full", 2), (">/dev/full 2>&1", 2), (">&-", 0)])
+def test_a_process_whose_output_is_full_or_closed_ends_in_good_order(shell, status):
+    words = ["sh", "-c", f"{sys.executable} -m simcore list profiles {shell}"]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert (done.returncode, "Exception" in done.stderr) == (status, False)
+
+
 def test_a_name_cannot_become_a_spreadsheets_formula():
     assert Table("", columns("name"), [["=cmd|' /C calc'!A0"], ["-1.5"], [None], [-2], ["a\x1b[2J"]]).csv() == (
         "name\n'=cmd|' /C calc'!A0\n-1.5\n\"\"\n-2\na?[2J\n"
