@@ -367,7 +367,9 @@ def _collected(content: bytes) -> tuple[_Document, _Collector]:
 
 
 def _broken(content: bytes, file: str, found: str) -> Location:
-    """Where the document is no JSON, if the decoder says it."""
+    """Where the document is no JSON, or has a value of another kind, if the decoder says it."""
+    if key := re.search(r" - at `\$\.(\w+)`", found):
+        return location((content, file), (key[1],))[0]
     at = re.search(r"\(byte (\d+)\)", found)
     before = content[: int(at[1])].decode(errors="replace") if at else ""
     return location_of(before, len(before), file) if at else Location(file)

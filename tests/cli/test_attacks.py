@@ -391,11 +391,13 @@ def test_groups_without_effect_and_a_folder_as_a_prefix_are_told(tmp_path, monke
         ("run --workload dlrm --topology ring8 --power H1000", "--power"),
         ("run --workload dlr --topology ring8", "--workload"),
         ("topology cost ring8 --prices none", "--prices"),
+        ("run --workload dlrm --topology=", "--topology"),
+        ("cost failures --nodes 10 --mtbf 1 --days 1", "--mtbf"),
         ("generate schedule --kind all_gather --topology ring8 --algorithm best -o best.yaml", "--algorithm"),
         ("generate megatron --model gpt-13b --world_size 8 --global_batch 8 --gpu_type H1000", "--gpu_type"),
     ],
 )
-def test_a_name_that_nothing_has_is_told_at_its_option(words, option, tmp_path, monkeypatch, capsys):
+def test_what_nothing_has_or_is_beyond_reason_is_told_at_its_option(words, option, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert refused(capsys, words).startswith(f"{option}: error:")
 
