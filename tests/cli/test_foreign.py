@@ -31,6 +31,7 @@ READERS = {
     "replay {}": ("", set()),
     "compare {}": ("r.json", {"report.json", "events.npz"}),
     "run --workload dlrm --topology ring8 --system {}": ("", set()),
+    "trace info {}": ("", set()),
 }
 
 
