@@ -38,7 +38,9 @@ def of_trace(trace: str) -> Report:
     timeline = simulate(graphs, machine, SystemConfig(replay_only=True), profiles.get("native"), settings)
     named = tuple([ranks[position] for position in members] for members in timeline.ranks)
     warnings = tuple(text for found in traces for text in found.warnings)
-    return Report(replace(timeline, ranks=named), "native", "congestion-free", (Input("workload", trace, ""),), warnings)
+    return Report(
+        replace(timeline, ranks=named), "native", "congestion-free", (Input("workload", trace, ""),), warnings
+    )
 
 
 def of_log(path: str, mhz: float = 1000.0) -> Report:
