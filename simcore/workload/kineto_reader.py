@@ -430,7 +430,7 @@ def _each(events: Iterable[msgspec.Raw], take: Callable[[Event], None]) -> None:
     """
     decode = msgspec.json.Decoder(Event, strict=False).decode  # times may be texts
     for number, raw in enumerate(events):
-        steps: Steps = (number,)
+        event = None
         try:
             try:
                 event = decode(raw)
@@ -438,14 +438,20 @@ def _each(events: Iterable[msgspec.Raw], take: Callable[[Event], None]) -> None:
                 event = decode(bytes(raw).decode(errors="replace"))
             if event.ph == "X":
                 if not (-MOST_US < event.ts < MOST_US and (event.dur or 0) < MOST_US):
-                    steps = (number, "dur" if abs(event.ts) < MOST_US else "ts")
-                    raise ValueError(f"the time of '{event.name}' is beyond all clocks: {event.ts} + {event.dur} us")  # noqa: TRY301
-                steps = number, "args"
+                    raise _beyond(number, event)
                 take(event)
+        except EventError:
+            raise
         except ValueError as error:
             told, _, key = str(error).partition(" - at `$.")
-            steps += (key.removesuffix("`"),) if key else ()
+            steps: Steps = (number, *["args"] * (event is not None), *[key.removesuffix("`")] * bool(key))
             raise EventError(f"traceEvents{named(steps)}: {told}", steps) from error
+
+
+def _beyond(number: int, event: Event) -> EventError:
+    steps = number, "dur" if abs(event.ts) < MOST_US else "ts"
+    times = f"{event.ts} + {event.dur} us"
+    return EventError(f"traceEvents{named(steps)}: the time of '{event.name}' is beyond all clocks: {times}", steps)
 
 
 def read_ranks(paths: Iterable[str | Path]) -> list[KinetoTrace]:
