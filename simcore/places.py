@@ -99,7 +99,8 @@ def refuse(document: Source, steps: Steps, error: Exception, expected: str) -> N
     text = f"the key {error} is missing" if isinstance(error, KeyError) else str(error)[:300]
     place, line = location(document, steps)
     name = named(steps)
-    raise InputError(Problem(place, f"{name}: {text}", expected, field=name, source=line)) from error
+    told = f"{name}: {text}" if name else text
+    raise InputError(Problem(place, told, expected, field=name, source=line)) from error
 
 
 def _watched(value: object, steps: Steps, last: list[Steps]) -> Any:
