@@ -50,8 +50,9 @@ def draw(reports: dict[str, simcore.Report], path: str) -> None:
         step_us = report.time_ns / len(curve) / 1e3
         times = [step_us * at for at in range(len(curve) + 1)]
         axes.stairs([size / 1e6 for size in curve], times, label=name, linewidth=1.6)
-    axes.set_xlabel("time, us")
-    axes.set_ylabel("waiting for the fullest uplink, MB")
+    axes.set_title("What waits for one uplink under four laws", loc="left", fontsize=10)
+    axes.set_xlabel("time (us)")
+    axes.set_ylabel("waiting for the fullest uplink (MB)")
     axes.set_xlim(0)
     axes.set_ylim(0)
     axes.legend(frameon=False)

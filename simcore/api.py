@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast, overload
 import numpy as np
 
 from simcore import library
-from simcore.documents import read_text
+from simcore.documents import read_text, tell_at_options
 from simcore.engine.changes import changes
 from simcore.engine.run import simulate
 from simcore.engine.settings import Settings, noise_of, straggler_factors
@@ -218,7 +218,12 @@ def run(
         from simcore.cost.simai.report import estimate
 
         return estimate(workload, options | {"topology": topology, "system": system})
-    return play(workload, topology, system, RunOptions.of(options))
+    try:
+        return play(workload, topology, system, RunOptions.of(options))
+    except InputError as error:
+        given = {"workload": workload, "topology": topology, "system": system} | options
+        tell_at_options(error, [(spelled(name), value) for name, value in given.items()])
+        raise
 
 
 run.__signature__ = Signature(  # type: ignore[attr-defined]  # help(simcore.run) shows every option
@@ -247,14 +252,14 @@ def play(
         from simcore.compute.power import limit_w
 
         limit_w(accelerator(asked.power))
-    if topology is None:
-        raise InputError.at("--topology", "a topology is needed", hint="simcore list topologies shows the shipped ones")
-    machine = topology if isinstance(topology, Topology) else load_topology(topology, asked.profile)
+    machine = _machine(topology, asked.profile)
+    if not isinstance(system, str | os.PathLike | None):
+        raise _unknown_kind("system", system, "a path")
     place = topology.path or "topology" if isinstance(topology, Topology) else str(topology)
     if not isinstance(workload, str | os.PathLike | Workload | GraphSet):
         if not hasattr(workload, "graphs"):
             expected = "a name, a path, what load_workload gives, or a graph made by hand"
-            raise InputError.at("--workload", "this is no workload", expected=expected, found=type(workload).__name__)
+            raise _unknown_kind("workload", workload, expected)
         workload = workload.graphs()
     if isinstance(workload, GraphSet) and len(workload.graph_of_rank) != machine.npus:
         found_npus = f"graphs of {len(workload.graph_of_rank)} NPUs"
@@ -276,6 +281,19 @@ def play(
             asked = replace(asked, comm_groups=beside(found, "groups.json"))
         source = _read_workload(found or Path(), machine.npus, asked)
     return _run(source, str(workload) if found else "", machine, place, str(system) if system else "", rules, asked)
+
+
+def _machine(topology: str | os.PathLike[str] | Topology | None, profile: str) -> Topology:
+    if topology is None:
+        raise InputError.at("--topology", "a topology is needed", hint="simcore list topologies shows the shipped ones")
+    if not isinstance(topology, str | os.PathLike | Topology):
+        raise _unknown_kind("topology", topology, "a name, a path, or what load_topology gives")
+    return topology if isinstance(topology, Topology) else load_topology(topology, profile)
+
+
+def _unknown_kind(role: str, value: object, expected: str) -> InputError:
+    """The error for an input that is neither named nor read."""
+    return InputError.at(f"--{role}", f"this is no {role}", expected=expected, found=type(value).__name__)
 
 
 def _run(

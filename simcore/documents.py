@@ -11,11 +11,10 @@ import math
 import re
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from simcore.errors import InputError, Location, Problem, Problems, SimcoreError, closest
+from simcore.errors import InputError, Location, Problem, Problems, closest
 from simcore.files import read_bytes
 from simcore.peers import HEAD, key_here, refuse_foreign
 
@@ -206,6 +205,13 @@ def placed(error: InputError, entries: Iterable[Node], otherwise: Node | None = 
     return InputError(told)
 
 
+def tell_at_options(error: InputError, given: Iterable[tuple[str, object]]) -> None:
+    """Let an error of names that nothing has stand at the options that were given them: as typed, with their values."""
+    found = {problem.found for problem in error.problems}
+    nodes = [Node.given(_key(option), value, option, Problems()) for option, value in given if repr(value) in found]
+    error.problems[:] = placed(error, nodes).problems
+
+
 def _finite(value: float | str) -> float:
     if isinstance(value, str | bool) or not math.isfinite(value):
         raise ValueError(f"expected a finite number, found {value!r}")
@@ -237,42 +243,6 @@ def read_json(content: bytes, file: str, expected: str = "") -> Any:
             refuse_foreign(content[:HEAD].decode("latin-1"), file)
         place = Location(file, getattr(error, "lineno", 0), getattr(error, "colno", 0))
         raise InputError.at(place, f"not well-formed JSON: {error}", expected=expected) from error
-
-
-_BETWEEN = re.compile(r"\s*")
-# What values of other kinds raise.
-_UNFIT: tuple[type[Exception], ...] = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
-
-
-@contextmanager
-def entry(file: str, place: str, expected: str, *unfit: type[Exception], content: bytes = b"") -> Iterator[None]:
-    """What a wrong value raises in the block, which reads one entry of a document without places, or an `unfit` error,
-    is an InputError that names the entry; with the `content` of a JSON file, where "list[number]" begins.
-    """
-    try:
-        yield
-    except SimcoreError:
-        raise
-    except _UNFIT + unfit as error:
-        text = f"the key {error} is missing" if isinstance(error, KeyError) else str(error)[:200]
-        where = element(content, place, file) if content else file
-        raise InputError.at(where, f"{place}: {text}", expected=expected, field=place) from error
-
-
-def element(content: bytes, place: str, file: str) -> Location:
-    """Where an element of a list begins in a JSON text that can be read, "[3]" of the document or "key[3]" of its key.
-
-    >>> str(element(b'{"nodes": [1, {}, {}]}', "nodes[2]", "a.json"))
-    'a.json:1:19'
-    """
-    text, decoder = content.decode(errors="replace"), json.JSONDecoder(strict=False)
-    key, _, number = place.removesuffix("]").partition("[")
-    at = text.index("[", text.index(f'"{key}"') if key else 0)
-    for left in range(int(number), -1, -1):
-        at = _BETWEEN.match(text, at + 1).end()  # type: ignore[union-attr]  # it matches nothing, too
-        if left:
-            at = _BETWEEN.match(text, decoder.raw_decode(text, at)[1]).end()  # type: ignore[union-attr]
-    return location_of(text, at, file)
 
 
 def location_of(text: str, offset: int, file: str) -> Location:

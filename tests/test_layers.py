@@ -10,7 +10,7 @@ from simcore.profiles import profiles
 
 PACKAGE = Path(__file__).parent.parent / "simcore"
 BASE = {"errors", "registry", "units", "documents", "library", "files", "memory", "noise", "options"}
-BASE |= {"front", "hashed", "markup", "peers", "progress"}
+BASE |= {"front", "hashed", "markup", "peers", "places", "progress"}
 ALLOWED = {
     "errors": set(),
     "units": set(),
@@ -23,6 +23,7 @@ ALLOWED = {
     "markup": {"errors", "documents"},
     "memory": set(),
     "peers": {"errors", "library"},
+    "places": {"errors", "documents"},
     "progress": set(),
     "options": {"errors"},
     "noise": {"errors", "options"},

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import io
 import json
+import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -32,6 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = [*(sys.argv[1:] if arguments is None else arguments)]  # `list` is a module here once that verb is loaded
     if arguments is None:  # a process of its own, which makes many objects and hardly any that refer to each other
         gc.set_threshold(100_000)
+        if isinstance(sys.stdout, io.TextIOWrapper):  # on Windows a pipe may take the letters of one country only
+            sys.stdout.reconfigure(errors="backslashreplace")
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
     outcome: int | SimcoreError = 130
@@ -43,9 +47,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
             outcome = _out_of_memory(words[0], memory)
         else:
             click.echo("interrupted", err=True)
-    if arguments is None:  # Python would walk all objects once more when the process ends
+    status = outcome if isinstance(outcome, int) else _failure(outcome, words)  # nothing watches any more
+    if arguments is None:  # Python would walk all objects once more when the process ends, and write what is left
         gc.freeze()
-    return outcome if isinstance(outcome, int) else _failure(outcome, words)  # nothing watches any more
+        _drop_unwritten()
+    return status
+
+
+def _drop_unwritten() -> None:
+    """What a full disk did not take is not tried again: that would make an exit status of its own."""
+    try:
+        if sys.stdout:  # None where it was closed
+            sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _outcome(words: list[str], debug: bool, memory: Watch) -> int | SimcoreError:

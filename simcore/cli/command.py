@@ -15,9 +15,9 @@ import click
 from click.core import ParameterSource
 
 from simcore import files
-from simcore.cli.kinds import Target
+from simcore.cli.kinds import Target, place
 from simcore.cli.progress import Aside, progress
-from simcore.documents import Node, placed
+from simcore.documents import Node, placed, tell_at_options
 from simcore.errors import InputError, closest, printable
 
 EXIT_CODES = "Exit codes: 0 done, 1 the run failed, 2 bad input, 3 outside a tolerance, 130 interrupted."
@@ -77,8 +77,8 @@ class Command(click.Command):
             try:
                 status = super().invoke(ctx)
             except InputError as error:
-                if entries := [*_configured(ctx)]:
-                    raise placed(error, entries) from error
+                error.problems[:] = placed(error, [*_configured(ctx)]).problems
+                tell_at_options(error, _typed(ctx))
                 raise
         if ctx.meta.get("simcore.verbose"):
             for path in account.read.values():
@@ -211,6 +211,13 @@ def _configured(context: click.Context) -> Iterator[Node]:
     for entry in context.meta.get("simcore.config", ()):
         if context.get_parameter_source(entry.name) is ParameterSource.DEFAULT_MAP:
             yield entry
+
+
+def _typed(context: click.Context) -> Iterator[tuple[str, str]]:
+    """The options and each of their words."""
+    for parameter in context.command.params:
+        for word in _words(context.params.get(str(parameter.name))) if isinstance(parameter, Option) else ():
+            yield place(parameter), word
 
 
 def _aside(context: click.Context) -> AbstractContextManager[None]:

@@ -19,6 +19,7 @@ WORDS = {
     "checkpoint_s": "checkpoints", "rollback_s": "thrown away", "restart_s": "noticing, starting, loading",
     "waiting_s": "waiting for nodes", "slower_s": "running with fewer nodes",
 }  # fmt: skip
+MOST_FAILURES = 10**8  # some twenty minutes
 
 
 def command(runs: int, seed: int, days: float, replica_nodes: int | None, **given: Any) -> None:
@@ -28,6 +29,11 @@ def command(runs: int, seed: int, days: float, replica_nodes: int | None, **give
     checkpoint = Checkpoint(**{name: value for name, value in chosen.items() if value is not None})
     _check(checkpoint, given, replica_nodes)
     asked = Failures(**given, checkpoint=checkpoint, wall_s=days * SECONDS_PER_DAY, replica_nodes=replica_nodes or 0)
+    expected = asked.wall_s / asked.machine_mtbf_s * runs
+    if expected > MOST_FAILURES:
+        hint = "a longer --mtbf, fewer --days or fewer --runs"
+        most, drawn = f"at most {MOST_FAILURES:,} in all runs", f"some {expected:.3g}"
+        raise InputError.at("--mtbf", "too many failures to draw", expected=most, found=drawn, hint=hint)
     found = draw(asked, runs, seed)
     document = _document(asked, found)
     emit(document, lambda: _text(asked, found, document))

@@ -89,6 +89,12 @@ class Shipped(click.types.StringParamType):
     def __init__(self, shelf: Shelf):
         self._shelf = shelf
 
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The name as it was given; InputError for none."""
+        if not value:
+            raise wrong(place(param), "a path or the name of a shipped example", value)
+        return super().convert(value, param, ctx)
+
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Names that begin with what is typed; the shell's own files where none does."""
         from click.shell_completion import CompletionItem

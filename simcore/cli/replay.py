@@ -18,7 +18,8 @@ from simcore.cli.command import emit, note, option_of, warn
 from simcore.cli.kinds import forced
 from simcore.engine.settings import parse_straggler
 from simcore.errors import InputError, wrong
-from simcore.files import make_folder, write_text
+from simcore.files import folder as written_folder
+from simcore.files import write_all, write_text
 from simcore.options import count
 from simcore.options import number as as_number
 from simcore.replay.kinds import categories
@@ -38,7 +39,6 @@ from simcore.replay.whatif.retiming import Degree, Retimed
 from simcore.replay.whatif.transfers import Interconnect
 from simcore.report.document import encode
 from simcore.system import config
-from simcore.workload.chakra.writer import write_files
 from simcore.workload.host_trace import read_recorded
 from simcore.workload.kineto import KinetoTrace
 from simcore.workload.text import write as workload_text
@@ -258,8 +258,8 @@ def _check_changes(replay: Replay) -> None:
 def _export_chakra(replay: Replay, folder: Path) -> None:
     """Write step.RANK.et and say what the network will time."""
     exported = to_chakra(replay)
-    make_folder(folder, force=True)
-    write_files({folder / f"step.{rank}.et": content for rank, content in exported.files.items()}, force=forced())
+    with written_folder(folder, force=forced()) as stage:
+        write_all({stage / f"step.{rank}.et": content for rank, content in exported.files.items()})
     note(
         f"{folder}: {len(exported.files)} ranks; {exported.collectives} collectives for the network to time, "
         f"{exported.kept} communication kernels with their recorded time"

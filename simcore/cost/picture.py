@@ -210,6 +210,7 @@ def _html(some: Sequence[Occupancy], answer: Answer) -> str:
     title = html.escape(f"{_job(answer)}: memory")
     return (
         f'<!DOCTYPE html><html lang="en"><meta charset="utf-8"><title>{title}</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<body style="font-family: sans-serif; max-width: 60em; margin: 2em auto"><h1>{title}</h1><ul>{peaks}</ul>'
         f'<img style="width: 100%" alt="bytes over time, stage by stage" src="data:image/png;base64,{picture}">'
         "</body></html>\n"

@@ -141,7 +141,7 @@ class _LoopPlayers:
             step
             for step in steps
             if (step.computes and plain[step.phase, step.layer])
-            or not sent.isdisjoint((step.issue, step.before, step.after))
+            or not sent.isdisjoint(filter(None, (step.issue, step.before, step.after)))
             or step is steps[-1]
         ]
 

@@ -214,8 +214,8 @@ def play_windows(
     """
     sizes, kind = np.unique(size_bytes, return_inverse=True)
     spent_ns = occupied_ns(sizes[:, None], links.bandwidth_bytes_per_s)  # by size and link
-    crossed = np.bincount(np.repeat(kind * len(links), routes.counts) + routes.links, minlength=spent_ns.size)
-    crossed = crossed.reshape(spent_ns.shape)
+    places = np.repeat(kind * len(links), routes.counts) + routes.links
+    crossed = np.bincount(places, minlength=spent_ns.size).reshape(spent_ns.shape)
     carried, busy_ns, free_ns = sizes @ crossed, (spent_ns * crossed).sum(axis=0), np.zeros(len(links), np.int64)
     step_ns = steps(links.latency_ns, routes)
     width_ns = int(step_ns.min(initial=NEVER))

@@ -14,7 +14,7 @@ from simcore.engine.settings import Settings
 from simcore.errors import InputError, Location, Problem, Problems
 from simcore.network.topology.model import Dimension, Topology
 from simcore.profiles import profiles
-from simcore.report.model import Report
+from simcore.report.model import Input, Report
 from simcore.system.config import SystemConfig
 from simcore.timeline.events import NO_LAYER, EventBuffer, EventKind, Timeline
 from simcore.workload.chakra.reader import distinct_ranks
@@ -38,7 +38,9 @@ def of_trace(trace: str) -> Report:
     timeline = simulate(graphs, machine, SystemConfig(replay_only=True), profiles.get("native"), settings)
     named = tuple([ranks[position] for position in members] for members in timeline.ranks)
     warnings = tuple(text for found in traces for text in found.warnings)
-    return Report(replace(timeline, ranks=named), "native", "congestion-free", (), warnings)
+    return Report(
+        replace(timeline, ranks=named), "native", "congestion-free", (Input("workload", trace, ""),), warnings
+    )
 
 
 def of_log(path: str, mhz: float = 1000.0) -> Report:
@@ -57,7 +59,7 @@ def of_log(path: str, mhz: float = 1000.0) -> Report:
     time_ns = max(ends.values())
     ranks, finish_ns = tuple([npu] for npu in npus), tuple(ends.values())
     timeline = Timeline(events.table(), time_ns, ((0, time_ns),), ranks, finish_ns, streams=LANES)
-    return Report(timeline, "astra-sim-2", "")
+    return Report(timeline, "astra-sim-2", "", (Input("workload", path, ""),))
 
 
 MOST_DIGITS = 18  # of a number of 64 bits

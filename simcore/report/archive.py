@@ -212,11 +212,11 @@ def _check(columns: Sequence[Ints], arrays: Arrays, about: About, messages: Ints
     bounds = {"npu_class": (0, classes), "kind": (0, len(EventKind)), "name": (0, len(arrays["names"]))}
     bounds |= {"layer": (NO_LAYER, layers), "phase": (-1, len(PhaseName)), "stream": (0, MOST_STREAMS)}
     for name, (least, end) in bounds.items():
-        if len(of[name]) and not least <= of[name].min() <= of[name].max() < end:
+        if len(of[name]) and not least <= int(of[name].min()) <= int(of[name].max()) < end:
             raise ValueError(f"{name} out of range")
     if len(messages) and not 0 <= messages.min() <= messages.max() < len(columns[0]):
         raise ValueError("messages out of range")
-    if not classes or len(arrays["finish_ns"]) != classes or arrays["ranks_per_class"].min() < 1:
+    if not classes or len(arrays["finish_ns"]) != classes or int(arrays["ranks_per_class"].min()) < 1:
         raise ValueError("not a class of NPUs for every time of finishing")
     if about["asked"] and len(about["asked"]) != layers:
         raise ValueError("not what every layer asks for")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import re
+import textwrap
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -79,9 +80,9 @@ def plain(text: str, width: int) -> str:
 
 
 def titled(figure: Figure, title: str) -> Figure:
-    """The figure under a line that says what it shows."""
+    """The figure under a line, or two, that say what it shows."""
     with styled():
-        figure.suptitle(plain(title, 100), fontsize=10, color=INK, x=0.01, ha="left")
+        figure.suptitle(textwrap.fill(plain(title, 190), 100), fontsize=10, color=INK, x=0.01, ha="left")
     return figure
 
 

@@ -33,7 +33,8 @@ def matrix_figure(sent_bytes: IntArray, title: str = "") -> Figure:
     with canvas(9, 8) as (figure, axes):
         heat(figure, axes, sent_bytes, "bytes sent")
         sent, received = sent_bytes.sum(axis=1), sent_bytes.sum(axis=0)
-        most = f"most sent {format_bytes(sent.max(initial=0))}, most received {format_bytes(received.max(initial=0))}"
+        most = f"most sent {format_bytes(int(sent.max(initial=0)))}"
+        most += f", most received {format_bytes(int(received.max(initial=0)))}"
         axes.set(xlabel="to node", ylabel="from node")
         axes.set_title("\n".join(filter(None, (title, most))), color=INK, fontsize=10)
     return figure

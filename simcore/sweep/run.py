@@ -126,7 +126,7 @@ def _arguments(configuration: Configuration, folder: Path) -> dict[str, Any]:
         raise InputError.at("workload", "a workload is needed", expected="workload: NAME in run:, grid: or list:")
     for role in {role: None for role, _, _ in _parts(configuration)}:
         path = folder / f"{role}.yaml"
-        path.write_text(json.dumps(_varied(role, configuration), indent=1))
+        path.write_text(json.dumps(_varied(role, configuration), indent=1), encoding="utf-8")
         arguments[role] = str(path)
     return arguments
 

@@ -25,6 +25,7 @@ from simcore.sweep.workers import workers
 RESULTS = "results.jsonl"
 SHARD = "results-{}-of-{}.jsonl"
 STUDY = "study.json"
+LOCKED = 1 << 40  # the byte that Windows locks: behind all rows, which others may read
 """Which rows of RESULTS belong to the study, in its order."""
 SCHEMA = "simcore.sweep/1"
 
@@ -137,6 +138,7 @@ def _lock(file: int, path: Path) -> None:
         if sys.platform == "win32":
             import msvcrt
 
+            os.lseek(file, LOCKED, os.SEEK_SET)
             msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
         else:
             import fcntl

@@ -13,7 +13,7 @@ import math
 import re
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,9 +22,11 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from simcore.errors import InputError
+from simcore.documents import location_of
+from simcore.errors import InputError, Location
 from simcore.memory import collection_paused
 from simcore.peers import HEAD, foreign
+from simcore.places import Steps, location, named
 from simcore.workload.archives import documents
 from simcore.workload.kineto import (
     CALL,
@@ -330,9 +332,10 @@ def read_kineto(content: bytes, file: str) -> KinetoTrace:
     except UNREADABLE as error:
         found = str(error) if content.strip() else "an empty file"
         ours = b'"traceEvents"' in content or b'"ph"' in content[:HEAD]  # broken, but no file of another kind
-        raise _unfit(
-            b"" if ours else content, file, "this is not a profiler trace", "Kineto's JSON with traceEvents", found
-        ) from error
+        if ours and isinstance(error, EventError):
+            raise error.refused(content, file) from error
+        what, place = "this is not a profiler trace", _broken(content, file, found)
+        raise _unfit(b"" if ours else content, place, what, "Kineto's JSON with traceEvents", found) from error
     if document.events is None:
         what, hint = "there is no list of events", ""
         if document.nodes is not None:
@@ -359,12 +362,22 @@ def _collected(content: bytes) -> tuple[_Document, _Collector]:
     document = _document(content)
     distributed = _told(document.distributed, _Distributed, _Distributed())
     collector = _Collector(_told(distributed.groups, list[_Group], []))
-    for event in _complete(document.events or []):
-        collector.add(event)
+    _each(document.events or [], collector.add)
     return document, collector
 
 
-def _unfit(content: bytes, file: str, message: str, expected: str, found: str = "", hint: str = "") -> InputError:
+def _broken(content: bytes, file: str, found: str) -> Location:
+    """Where the document is no JSON, or has a value of another kind, if the decoder says it."""
+    if key := re.search(r" - at `\$\.(\w+)`", found):
+        return location((content, file), (key[1],))[0]
+    at = re.search(r"\(byte (\d+)\)", found)
+    before = content[: int(at[1])].decode(errors="replace") if at else ""
+    return location_of(before, len(before), file) if at else Location(file)
+
+
+def _unfit(
+    content: bytes, file: str | Location, message: str, expected: str, found: str = "", hint: str = ""
+) -> InputError:
     """The error for a file that cannot be replayed, which says what it is where that is known."""
     what, instead, _ = foreign(content[:HEAD].decode("latin-1"), ("traceEvents",))
     return InputError.at(file, message, expected=expected, found=what or found, hint=hint or instead)
@@ -389,29 +402,56 @@ def _outer(content: bytes) -> _Document:
     return msgspec.json.decode(content, type=_Document)
 
 
-def complete_events(content: bytes) -> Iterator[Event]:
-    """The complete events of a JSON document; one of `UNREADABLE` where it is none, or has none."""
+def complete_events(content: bytes, take: Callable[[Event], None]) -> None:
+    """Give `take` the complete events of a JSON document; one of `UNREADABLE` where it is none, or has none."""
     events = _document(content).events
     if events is None:
         raise ValueError("there is no list of events")
-    return _complete(events)
+    _each(events, take)
 
 
-def _complete(events: Iterable[msgspec.Raw]) -> Iterator[Event]:
-    """Complete events (phase X), decoded one by one; flows, metadata and instants carry nothing for a replay."""
+class EventError(ValueError):
+    """A value of an event that is none, and the steps to it from the list of events."""
+
+    def __init__(self, message: str, steps: Steps):
+        super().__init__(message)
+        self.steps = steps
+
+    def refused(self, content: bytes, file: str) -> InputError:
+        """The error with the value's place in the document."""
+        listed = content.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"[")
+        place, line = location((content, file), self.steps if listed else ("traceEvents", *self.steps))
+        return InputError.at(place, str(self), expected="an event of PyTorch's profiler", source=line)
+
+
+def _each(events: Iterable[msgspec.Raw], take: Callable[[Event], None]) -> None:
+    """Decode events one by one for `take`: the complete ones (phase X). Flows, metadata and instants carry nothing for
+    a replay.
+    """
     decode = msgspec.json.Decoder(Event, strict=False).decode  # times may be texts
     for number, raw in enumerate(events):
+        event = None
         try:
             try:
                 event = decode(raw)
             except UnicodeDecodeError:  # in names that were freed before they were written
                 event = decode(bytes(raw).decode(errors="replace"))
-        except msgspec.DecodeError as error:
-            raise ValueError(f"event {number}: {error}") from error
-        if event.ph == "X":
-            if not (-MOST_US < event.ts < MOST_US and (event.dur or 0) < MOST_US):
-                raise ValueError(f"the time of '{event.name}' is beyond all clocks: {event.ts} + {event.dur} us")
-            yield event
+            if event.ph == "X":
+                if not (-MOST_US < event.ts < MOST_US and (event.dur or 0) < MOST_US):
+                    raise _beyond(number, event)
+                take(event)
+        except EventError:
+            raise
+        except ValueError as error:
+            told, _, key = str(error).partition(" - at `$.")
+            steps: Steps = (number, *["args"] * (event is not None), *[key.removesuffix("`")] * bool(key))
+            raise EventError(f"traceEvents{named(steps)}: {told}", steps) from error
+
+
+def _beyond(number: int, event: Event) -> EventError:
+    steps = number, "dur" if abs(event.ts) < MOST_US else "ts"
+    times = f"{event.ts} + {event.dur} us"
+    return EventError(f"traceEvents{named(steps)}: the time of '{event.name}' is beyond all clocks: {times}", steps)
 
 
 def read_ranks(paths: Iterable[str | Path]) -> list[KinetoTrace]:

@@ -29,9 +29,8 @@ def topological(count: int, sources: ArrayLike, targets: ArrayLike) -> list[int]
     by_source = np.argsort(source, kind="stable")
     followers = target[by_source].tolist()
     first = np.searchsorted(source[by_source], np.arange(count + 1)).tolist()
-    waiting = np.bincount(target, minlength=count)
-    order: list[int] = np.flatnonzero(waiting == 0).tolist()
-    waiting = waiting.tolist()
+    waiting: list[int] = np.bincount(target, minlength=count).tolist()
+    order = [node for node, sources_left in enumerate(waiting) if not sources_left]
     for node in order:  # grows while it is walked
         for follower in followers[first[node] : first[node + 1]]:
             waiting[follower] -= 1

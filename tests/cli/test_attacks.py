@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+import simcore
 from simcore.cli import main
+from simcore.errors import InputError
 from simcore.memory import Watch
 from simcore.report.table import Table, columns
 from simcore.workload import archives
@@ -131,7 +133,7 @@ def test_a_pipe_is_read_as_the_file_it_stands_for(tmp_path, capsys):
 
 def test_a_chakra_document_whose_nodes_are_no_list_is_refused(tmp_path, capsys):
     (tmp_path / "t.json").write_text('{"meta":{},"nodes":5}')
-    assert "nodes must be a list" in refused(capsys, f"trace info {tmp_path}/t.json")
+    assert "t.json:1:20: error: nodes: must be a list" in refused(capsys, f"trace info {tmp_path}/t.json")
 
 
 def test_a_name_cannot_steer_the_terminal(tmp_path, capsys):
@@ -147,6 +149,14 @@ def test_an_output_that_is_full_is_an_error_and_no_traceback(monkeypatch, capsys
     monkeypatch.setattr(sys, "stdout", Full())
     assert main(["list", "profiles", "--json"]) == 2
     assert capsys.readouterr().err == "simcore list: error: No space left on device\n"
+
+
+@linux
+@pytest.mark.parametrize(("shell", "status"), [(">/dev/full", 2), (">/dev/full 2>&1", 2), (">&-", 0)])
+def test_a_process_whose_output_is_full_or_closed_ends_in_good_order(shell, status):
+    words = ["sh", "-c", f"{sys.executable} -m simcore list profiles {shell}"]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert (done.returncode, "Exception" in done.stderr) == (status, False)
 
 
 def test_a_name_cannot_become_a_spreadsheets_formula():
@@ -342,7 +352,9 @@ def test_a_name_in_a_file_that_leads_nowhere_is_told_where_it_stands(words, cont
 
 def test_what_is_typed_beside_a_file_of_options_is_blamed_itself(tmp_path, capsys):
     (tmp_path / "f.yaml").write_text(OPTIONS)
-    assert refused(capsys, ["run", "--config", f"{tmp_path}/f.yaml", "--topology", "rng8"]).startswith("rng8: error:")
+    assert refused(capsys, ["run", "--config", f"{tmp_path}/f.yaml", "--topology", "rng8"]).startswith(
+        "--topology: error:"
+    )
 
 
 @pytest.mark.parametrize("words", ["run --workload dlrm --topology", "search", "sweep", "run"])
@@ -371,3 +383,34 @@ def test_groups_without_effect_and_a_folder_as_a_prefix_are_told(tmp_path, monke
     assert main(["run", "--workload", "dlrm", "--topology", "ring8", "--comm-groups", "g.json"]) == 0
     assert "--comm-groups changes nothing" in capsys.readouterr().err
     assert "this is a folder" in refused(capsys, ["convert", "w.txt", ".", "--npus", "4"])
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        ("run --workload dlrm --topology ring8 --power H1000", "--power"),
+        ("run --workload dlr --topology ring8", "--workload"),
+        ("topology cost ring8 --prices none", "--prices"),
+        ("run --workload dlrm --topology=", "--topology"),
+        ("cost failures --nodes 10 --mtbf 1 --days 1", "--mtbf"),
+        ("generate schedule --kind all_gather --topology ring8 --algorithm best -o best.yaml", "--algorithm"),
+        ("generate megatron --model gpt-13b --world_size 8 --global_batch 8 --gpu_type H1000", "--gpu_type"),
+    ],
+)
+def test_what_nothing_has_or_is_beyond_reason_is_told_at_its_option(words, option, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert refused(capsys, words).startswith(f"{option}: error:")
+
+
+def test_letters_that_the_output_cannot_take_are_escaped(tmp_path):
+    """A pipe on Windows takes what is in cp1252."""
+    (tmp_path / "w.txt").write_text("DATA\n1\né→ -1 1 NONE 0 1 NONE 0 1 ALLREDUCE 4 1\n", encoding="utf-8")
+    words = [sys.executable, "-m", "simcore", "run", "--workload", f"{tmp_path}/w.txt", "--topology", "ring8", "--json"]
+    made = subprocess.run(words, env={**os.environ, "PYTHONIOENCODING": "cp1252"}, capture_output=True)
+    assert json.loads(made.stdout.decode("cp1252"))["layers"][0]["name"] == "é→"
+
+
+@pytest.mark.parametrize("role", ["workload", "topology", "system"])
+def test_an_input_of_no_known_kind_is_named_in_python(role):
+    with pytest.raises(InputError, match=f"--{role}: error: this is no {role}"):
+        simcore.run(**{"workload": "micro_all_reduce", "topology": "ring8", role: 5})

@@ -11,6 +11,8 @@ GIVEN = {
     "report.json": (json.dumps({"breakdown": {"exposed_comm_ns": 1}, "network": "x"}).encode(), "a report of simcore"),
     "net.yaml": ((folder("topologies") / "ring8.yaml").read_bytes(), "a topology"),
     "w.txt": ((folder("workloads") / "dlrm.txt").read_bytes(), "a text workload"),
+    "links.graphml": (b'<?xml version="1.0"?>\n<graphml/>\n', "a graph"),
+    "links.json": (b'{"directed": true, "nodes": [], "links": []}', "a graph"),
     "page.html": (b"<!doctype html>\n<title>x</title>", "a page"),
     "picture.png": (b"\x89PNG\r\n\x1a\n\x00", "a picture"),
     "events.npz": (b"PK\x03\x04\xe7", "events.npz of simcore run"),
@@ -29,6 +31,7 @@ READERS = {
     "replay {}": ("", set()),
     "compare {}": ("r.json", {"report.json", "events.npz"}),
     "run --workload dlrm --topology ring8 --system {}": ("", set()),
+    "trace info {}": ("", set()),
 }
 
 

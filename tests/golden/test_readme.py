@@ -49,6 +49,7 @@ def test_links_of_the_readme_lead_somewhere_and_are_absolute_once_the_project_ha
     home = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"].get("urls")
     for target in re.findall(r"\]\(([^)]+)\)", README):
         assert target.startswith("https://") if home else (ROOT / target).exists(), target
+    assert bool(home) == ("repository-code:" in (ROOT / "CITATION.cff").read_text())
 
 
 def test_the_version_is_the_packages(capsys):

@@ -109,8 +109,9 @@ def limited() -> None:
     """Put this process under its limits; a warning of Python or NumPy is an error, and nothing is printed."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     signal.signal(signal.SIGPROF, late)
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY_BYTES, used + MEMORY_BYTES))
+    if sys.platform == "linux":  # others do not bound the address space
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY_BYTES, used + MEMORY_BYTES))
     warnings.simplefilter("error")
     gc.freeze()  # what the parent made is none of ours: to look through it would copy it
 

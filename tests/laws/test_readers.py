@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import sys
 import tarfile
 import zipfile
 
@@ -83,7 +84,7 @@ def test_a_reader_that_hangs_or_takes_all_memory_is_a_finding(monkeypatch, capsy
             pass
 
     def fill(path):
-        return bytearray(1 << 40)
+        return bytearray(1 << (40 if sys.platform == "linux" else 60))  # elsewhere memory is promised without a limit
 
     def made(folder):
         return {name: campaign.Reader(name, b"x", read) for name, read in (("hang", hang), ("fill", fill))}
@@ -105,7 +106,7 @@ FOUND = [
     ("wafer.yml", SPARE.replace("[2, 2]", "[4294967296, 2]"), "at most 1,048,576 NPUs"),
     ("links.graphml", GRAPHML, "the graph has no NPU"),
     ("links.graphml", '<?xml version="1.0"?>\n<!DOCTYPE x [<!ENTITY a "b">]>' + GRAPHML, "links.graphml:2:1:"),
-    ("trace.json", '{"meta": {}, "nodes": [{"id": 1e400}]}', "nodes[0]: "),
+    ("trace.json", '{"meta": {}, "nodes": [{"id": 1e400}]}', "trace.json:1:31: error: nodes[0].id: "),
     ("trace.json", '{"meta": {}, "nodes":' + '{"nodes":' * 9999, "not well-formed"),
     ("profile.json", '{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "k", "ts": 1e308}]}', "beyond all clocks"),
     ("kineto.json", '{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "k", "ts": 0, "dur": 1e308}]}', "beyond"),

@@ -295,12 +295,14 @@ def test_windows_locks_results_with_its_own_function(monkeypatch, tmp_path, take
         LK_NBLCK = 2
 
         @staticmethod
-        def locking(*_):
+        def locking(file, *_):
+            assert os.lseek(file, 0, os.SEEK_CUR) >= 1 << 40  # Windows lets nobody read what is locked
             if taken:
                 raise OSError
 
     monkeypatch.setitem(sys.modules, "fcntl", None)
     monkeypatch.setitem(sys.modules, "msvcrt", Msvcrt)
     monkeypatch.setattr(sys, "platform", "win32")
-    with pytest.raises(InputError, match="another sweep") if taken else nullcontext():
-        _lock(0, tmp_path)
+    outcome = pytest.raises(InputError, match="another sweep") if taken else nullcontext()
+    with (tmp_path / "rows").open("wb") as file, outcome:
+        _lock(file.fileno(), tmp_path)

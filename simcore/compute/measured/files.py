@@ -139,7 +139,7 @@ def _unspelt(place: Location, name: str, table: Columns) -> Iterator[Problem]:
     codes, spelt = table[name], table.get(f"{name}_names")
     if codes.dtype.kind not in "biuf" or not np.all(codes.astype(float) == np.rint(codes.astype(float))):
         yield Problem(place, f"column {name} holds no codes", "whole numbers", str(codes.dtype))
-    elif spelt is not None and not (codes.min(initial=0) >= 0 and codes.astype(int).max(initial=-1) < len(spelt)):
+    elif spelt is not None and not (int(codes.min(initial=0)) >= 0 and codes.astype(int).max(initial=-1) < len(spelt)):
         yield Problem(place, f"column {name}: a code without its word", f"0 to {len(spelt) - 1}", str(codes.max()))
 
 

@@ -108,7 +108,7 @@ def is_specification(path: Path) -> bool:
     """Whether a YAML file says `generator: wse`."""
     if path.suffix not in {".yaml", ".yml"} or not path.is_file():
         return False
-    with path.open(errors="replace") as file:
+    with path.open(encoding="utf-8", errors="replace") as file:
         return any(re.match(r"generator:\s*[\"']?wse[\"']?\s*(#|$)", line) for line in file)
 
 

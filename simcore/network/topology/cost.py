@@ -217,7 +217,8 @@ def read_prices(name: str) -> Prices:
     """A price file, or one that comes along by name; InputError with every fault and its place."""
     path = SHIPPED / f"{name}.yaml" if name in shipped_prices() else Path(name)
     if not path.exists():
-        raise InputError.at(name, "there is no such price file", expected=closest(name, shipped_prices()))
+        expected = closest(name, shipped_prices())
+        raise InputError.at(name, "there is no such price file", expected=expected, found=repr(name))
     with Problems() as problems:
         root = read(path, problems)
         root.keys(required=("levels", "default"), optional=("name", "source", "gigabyte", "usd_per_kwh"))

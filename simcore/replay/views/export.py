@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from simcore.files import make_folder
+from simcore.files import folder as written_folder
+from simcore.files import write_all
 from simcore.replay.session import Replay, StepReplay
 from simcore.replay.steps.graph import EdgeKind
 from simcore.replay.views.breakdown import played
@@ -22,7 +23,6 @@ from simcore.report.timelines.perfetto import perfetto_trace
 from simcore.report.timelines.selection import View
 from simcore.timeline.events import NO_LAYER, Curve, EventBuffer, EventKind, Timeline
 from simcore.units import format_ns
-from simcore.workload.chakra.writer import write_files
 
 MEASURED, PREDICTED = 0, 1  # classes of the timeline
 SIDES = ("measured", "predicted")
@@ -104,15 +104,15 @@ def _view(shown: Timeline) -> View:
 
 def write(replay: Replay, document: str, folder: Path, *, force: bool = False) -> None:
     """Write replay.json and per rank timeline-RANK as .png, .html, .json (Chrome) and .pftrace.gz (Perfetto);
-    InputError when a file exists and `force` is not set, or the folder cannot be written.
+    InputError when the folder is not empty and `force` is not set, or it cannot be written: nothing is left then.
     """
-    files = {folder / "replay.json": document.encode()}
+    files = {"replay.json": document.encode()}
     for number, prepared in enumerate(replay.ranks):
         shown, stem = timeline(replay, number), f"timeline-{prepared.view.trace.rank}"
         inputs, notes = (Input("trace", prepared.view.trace.file, ""),), tuple(warnings(replay, number))
         whole = Report(shown, "replay", "recorded", inputs, notes)
-        files[folder / f"{stem}.json"] = chrome_json(whole, _view(shown))
-        files[folder / f"{stem}.pftrace.gz"] = perfetto_trace(whole, _view(shown))
+        files[f"{stem}.json"] = chrome_json(whole, _view(shown))
+        files[f"{stem}.pftrace.gz"] = perfetto_trace(whole, _view(shown))
         lengths = (f"{side}: {format_ns(length)}" for side, length in zip(SIDES, shown.finish_ns, strict=True))
         drawn = timeline_figure(shown, replace(_view(shown), labels=tuple(lengths)))
         name, said = Path(prepared.view.trace.file).name, answer(replay, number)
@@ -121,7 +121,7 @@ def write(replay: Replay, document: str, folder: Path, *, force: bool = False) -
         report = replace(whole, timeline=device)
         told = {"report": {**report.to_dict(), "ranks": [], "npus": 1}, "headline": said, "name": name}
         told["dominating"] = "The typical step, measured above predicted; the shares are those of the measured one."
-        files[folder / f"{stem}.html"] = page(report, _view(shown), told).encode()
-        files[folder / f"{stem}.png"] = image(titled(drawn, f"{name}: {said}"), "png")
-    make_folder(folder, force=True)
-    write_files(files, force=force)
+        files[f"{stem}.html"] = page(report, _view(shown), told).encode()
+        files[f"{stem}.png"] = image(titled(drawn, f"{name}: {said}"), "png")
+    with written_folder(folder, force=force) as stage:
+        write_all({stage / name: content for name, content in files.items()})

@@ -225,8 +225,9 @@ def solve(plan: Plan, group: RankGroup, arrivals_ns: NDArray[np.int64], costs: C
         return transfers(plan, group, arrivals_ns, costs)
     if plan.switch:
         return _through_switch(plan.bytes_of(0), plan.switch, group, arrivals_ns, costs.endpoint_ns)
-    exits: NDArray[np.int64] = np.max([_of_rounds(part, group, arrivals_ns, costs) for _, part in plan.parts], axis=0)
-    return exits
+    exits = np.array([_of_rounds(part, group, arrivals_ns, costs) for _, part in plan.parts])
+    latest: NDArray[np.int64] = exits.max(axis=0)
+    return latest
 
 
 def _through_switch(

@@ -7,19 +7,22 @@ The first is `{"meta": {...}, "nodes": [...]}` and keeps every attribute with it
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
-from simcore.documents import element, entry, read_json
-from simcore.errors import InputError, closest
+from simcore.documents import read_json
+from simcore.errors import closest
+from simcore.places import Source, Steps, fitted, refuse
 from simcore.workload.chakra import writer
 from simcore.workload.chakra.param_form import from_param, is_param
 from simcore.workload.chakra.schema import ATTRIBUTES, CommType, messages, parsed
 from simcore.workload.model import NodeKind
 
-# Key of the feeder's form, folded (lower case, no underscores) -> attribute.
-FEEDER_ATTRIBUTES = {name.replace("_", ""): name for name in ATTRIBUTES}
-FEEDER_KEYS = {"id", "name", "nodetype", "ctrldeps", "datadeps", "runtime", "durationmicros"} | set(FEEDER_ATTRIBUTES)
+# Key of the feeder's form, folded (lower case, no underscores) -> field or attribute of a node.
+FIELDS = {"id": "id", "name": "name", "nodetype": "type", "ctrldeps": "ctrl_deps", "datadeps": "data_deps"}
+FIELDS |= {"runtime": "duration_micros", "durationmicros": "duration_micros"}
+FIELDS |= {name.replace("_", ""): name for name in ATTRIBUTES}
 
 
 def is_json(data: bytes) -> bool:
@@ -45,54 +48,63 @@ def to_json(data: bytes) -> str:
 
 
 def from_json(data: bytes, path: str) -> bytes:
-    """Any JSON form as a file of today's schema; InputError names the node that does not fit."""
-    document = read_json(data, path)
+    """Any JSON form as a file of today's schema; InputError has the place of the value that does not fit."""
+    document, source = read_json(data, path), (data, path)
     if isinstance(document, list):
-        return from_param(document, path, data)
+        return from_param(document, source)
     if "workload_graph" in document:
         # The feeder's files come from PyTorch's, so control dependencies are callers.
-        listed = enumerate(_listed(document, "workload_graph", path))
-        return writer.encode(
-            writer.metadata(schema="feeder-json"), [_feeder_node(node, index, path, data) for index, node in listed]
-        )
+        head, expected = writer.metadata(schema="feeder-json"), "a node of the feeder's JSON form"
+        listed = _listed(document, "workload_graph", source)
+        return writer.encode(head, [fitted(_feeder_node, node, source, steps, expected) for steps, node in listed])
+    head = _parsed("GlobalMetadata", document.get("meta", {}), source, ("meta",))
+    return writer.encode(head, [_parsed("Node", node, source, at) for at, node in _listed(document, "nodes", source)])
+
+
+def _listed(document: Mapping[str, Any], key: str, source: Source) -> list[tuple[Steps, Any]]:
+    if not isinstance(document[key], list):
+        refuse(source, (key,), TypeError("must be a list"), "a list of nodes")
+    return [((key, index), node) for index, node in enumerate(document[key])]
+
+
+def _parsed(kind: str, value: object, source: Source, steps: Steps) -> Any:
     from google.protobuf.json_format import ParseDict, ParseError
 
-    made = []
-    parts = [("meta", document.get("meta", {}), "GlobalMetadata")]
-    parts += [(f"nodes[{index}]", node, "Node") for index, node in enumerate(_listed(document, "nodes", path))]
-    for place, part, kind in parts:
-        # Of names that are half a character the library raises SystemError.
-        unfit, content = (ParseError, SystemError, RecursionError), data if kind == "Node" else b""
-        with entry(path, place, f"protobuf JSON of a Chakra {kind}", *unfit, content=content):
-            made.append(ParseDict(part, messages()[kind]()))
-    return writer.encode(made[0], made[1:])
+    def read(value: Any) -> Any:
+        if not isinstance(value, dict):
+            raise TypeError("this is no object")
+        try:
+            return ParseDict(value, messages()[kind]())
+        except ParseError as error:  # after the names of the fields on the way, which the place tells
+            raise ValueError(re.sub(r"Failed to parse \w+ field: |\n.*", "", str(error)).rstrip(".")) from error
+
+    # Of names that are half a character the library raises SystemError.
+    return fitted(read, value, source, steps, f"protobuf JSON of a Chakra {kind}", SystemError, RecursionError)
 
 
-def _listed(document: Mapping[str, Any], key: str, path: str) -> list[Any]:
-    nodes = document[key]
-    if not isinstance(nodes, list):
-        raise InputError.at(path, f"{key} must be a list", expected="a list of nodes", found=type(nodes).__name__)
-    return nodes
+def _feeder_node(node: Mapping[str, Any]) -> Any:
+    """A node of the feeder's form; each value is put in when it is looked at."""
+    made, said = messages()["Node"](), dict[str, Any]()
+    for key in node:
+        name = FIELDS.get(key.replace("_", "").lower())
+        if name is None:
+            raise ValueError(f"unknown key {key!r}, {closest(key.lower(), FIELDS)}")
+        said[name] = value = node[key]
+        if name.endswith("_deps"):
+            for number in value:
+                getattr(made, name).append(number)
+        elif name in ATTRIBUTES:
+            by_name = name == "comm_type" and isinstance(value, str)
+            writer.add_attribute(made, name, _collective(value) if by_name else value, ATTRIBUTES[name])
+        else:
+            setattr(made, name, int(NodeKind(value)) if name == "type" else value)
+    if missing := {"id", "type"} - set(said):
+        raise KeyError(min(missing))
+    made.duration_micros = made.duration_micros or round(said.get("duration_ns", 0) / 1000)
+    return made
 
 
-def _feeder_node(node: Any, index: int, path: str, data: bytes) -> Any:
-    place = f"workload_graph[{index}]"
-    folded = {key.replace("_", "").lower(): value for key, value in node.items()} if isinstance(node, dict) else {}
-    for key in [key for key in folded if key not in FEEDER_KEYS]:
-        hint = closest(key, FEEDER_KEYS)
-        where = element(data, place, path)
-        raise InputError.at(where, f"{place}: unknown key '{key}'", expected=hint, found=repr(key), field=key)
-    with entry(path, place, "a node of the feeder's JSON form", content=data):
-        attributes = {name: folded[key] for key, name in FEEDER_ATTRIBUTES.items() if key in folded}
-        if "comm_type" in attributes:  # by its number or name
-            kind = attributes["comm_type"]
-            attributes["comm_type"] = int(CommType[kind] if isinstance(kind, str) else kind)
-        return writer.node(
-            folded["id"],
-            folded.get("name", ""),
-            NodeKind(folded["nodetype"]),
-            ctrl_deps=folded.get("ctrldeps", ()),
-            data_deps=folded.get("datadeps", ()),
-            duration_micros=folded.get("runtime", folded.get("durationmicros", 0)),
-            attributes=attributes,
-        )
+def _collective(name: str) -> int:
+    if name not in CommType.__members__:
+        raise ValueError(f"no such collective, {closest(name, CommType.__members__)}")
+    return CommType[name]

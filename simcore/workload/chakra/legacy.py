@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from simcore.errors import InputError
+from simcore.peers import HEAD, refuse_foreign
 from simcore.workload.chakra import json_form, wire, writer
 from simcore.workload.chakra.schema import SCHEMAS, CommType, messages
 from simcore.workload.model import NodeKind
@@ -45,6 +46,7 @@ def to_current(data: bytes, path: str, npu_frequency_mhz: float = USUAL_MHZ) -> 
     try:
         starts, ends = wire.frames(data)
     except wire.WireError as error:
+        refuse_foreign(data[:HEAD].decode("latin-1"), path)
         raise error.at(path) from error
     for index, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
         raw = data[start:end]

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from simcore.documents import entry
 from simcore.errors import InputError
+from simcore.places import Source, fitted
 from simcore.workload.chakra import writer
 from simcore.workload.chakra.schema import CommType
 from simcore.workload.chakra.summary import finish_times
@@ -35,8 +35,8 @@ def is_param(data: bytes) -> bool:
     return data[:64].lstrip().startswith(b"[") and b'"comms"' in data
 
 
-def from_param(entries: Sequence[Any], path: str, content: bytes) -> bytes:
-    """One rank's trace as a file of Chakra's schema; InputError names the entry at fault.
+def from_param(entries: Sequence[Any], source: Source) -> bytes:
+    """One rank's trace as a file of Chakra's schema; InputError has the place of the value at fault.
 
     As PARAM replays it with time stamps: entries are issued in order, none before its `startTime_ns`, and a `wait`, or
     communication without a request, holds back what follows. Collectives of one process group, and products, run one
@@ -44,8 +44,7 @@ def from_param(entries: Sequence[Any], path: str, content: bytes) -> bytes:
     """
     replayed = _Replayed()
     for number, said in enumerate(entries):
-        with entry(path, f"[{number}]", "an entry of PARAM", content=content):
-            replayed.add(said)
+        fitted(replayed.add, said, source, (number,), "an entry of PARAM")
     named = {name: ranks for name, ranks in replayed.groups.items() if replayed.names(name)}
     return writer.encode(writer.metadata(), [writer.groups(0, named), *replayed.nodes])
 
@@ -65,8 +64,8 @@ class _Replayed(Struct):
 
     def add(self, entry: Entry) -> None:
         """One entry of the trace."""
-        name = re.sub("[^a-z]", "", str(entry["comms" if "comms" in entry else "compute"]).lower())
         request = json.dumps([entry.get("pg_id"), entry.get("req")])
+        name = re.sub("[^a-z]", "", str(entry["comms" if "comms" in entry else "compute"]).lower())
         if name == "init":
             self.groups[str(entry["pg_id"])] = members = [int(rank) for rank in entry["global_ranks"]]
             self.ranks.update(members)
@@ -118,7 +117,7 @@ class _Replayed(Struct):
     def _communicate(self, entry: Entry, name: str) -> int:
         """A collective, a send or a receive."""
         kind, group = kind_of(name), entry.get("pg_id", "")
-        size = int(entry["in_msg_size"]) * _width(entry["dtype"]) if kind != CollectiveKind.BARRIER else 0
+        size = _width(entry["dtype"]) * int(entry["in_msg_size"]) if kind != CollectiveKind.BARRIER else 0
         if size < 0:
             raise ValueError("the size is negative")
         said: Entry = {"comm_size": size}

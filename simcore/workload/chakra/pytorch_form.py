@@ -11,8 +11,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from simcore.documents import entry, read_json
+from simcore.documents import read_json
 from simcore.errors import InputError
+from simcore.places import fitted
 
 PARTS = ("values", "shapes", "types")
 FLAT_ATTRIBUTES = ("rf_id", "fw_parent", "seq_id", "scope", "tid", "fw_tid", "op_schema")
@@ -62,10 +63,8 @@ def parse_host(content: bytes, path: str) -> tuple[dict[str, Any], list[Op]]:
     nodes = document.get("nodes") if isinstance(document, dict) else None
     if not isinstance(nodes, list):
         raise InputError.at(path, "no PyTorch execution trace", expected="an object with a list 'nodes'")
-    ops = []
-    for index, node in enumerate(nodes):
-        with entry(path, f"nodes[{index}]", "a node of PyTorch's trace", content=content):
-            ops.append(_op(node))
+    expected = "a node of PyTorch's trace"
+    ops = [fitted(_op, node, (content, path), ("nodes", index), expected) for index, node in enumerate(nodes)]
     if len({op.number for op in ops}) < len(ops):
         raise InputError.at(path, "two operations have one id", expected="one operation per id")
     return {key: value for key, value in document.items() if key != "nodes"}, ops
@@ -78,13 +77,14 @@ def _op(node: Mapping[str, Any]) -> Op:
     sides = ("inputs", "outputs")
     if "attrs" in node:
         attributes = {attribute["name"]: attribute["value"] for attribute in node["attrs"]}
-        parent, (inputs, outputs) = node["ctrl_deps"], (node[side] for side in sides)
+        inputs, outputs = (node[side] for side in sides)
+        parent = int(node["ctrl_deps"])
     else:
         attributes = {name: node[name] for name in FLAT_ATTRIBUTES if name in node}
         parts = [(side, f"{side[:-1]}_shapes", f"{side[:-1]}_types") for side in sides]
         inputs, outputs = (dict(zip(PARTS, map(node.__getitem__, each), strict=True)) for each in parts)
-        parent = node["parent"]
-    op = Op(int(node["id"]), str(node["name"]), int(parent), inputs, outputs, attributes)
+        parent = int(node["parent"])
+    op = Op(int(node["id"]), str(node["name"]), parent, inputs, outputs, attributes)
     op.duration_ns = round(1000 * float(node.get("exclusive_dur") or 0))
     op.start_ns = round(1000 * float(node["ts"])) if "ts" in node else -1
     op.category, op.stream = str(node.get("cat", "")), int(node.get("stream") or 0)

@@ -209,7 +209,7 @@ def test_the_feeders_json_is_read(tmp_path):
     assert graph.duration_ns.tolist() == [318_000, 0] and graph.on_cpu.tolist() == [True, False]
     nodes[0]["NodeTyp"] = 1
     path.write_text(json.dumps({"workload_graph": nodes}))
-    with pytest.raises(InputError, match="unknown key 'nodetyp'"):
+    with pytest.raises(InputError, match=r"1:139: error: .*NodeTyp: unknown key 'NodeTyp', did you mean 'nodetype'"):
         reader.distinct_ranks(path)[0][0]
 
 

@@ -24,7 +24,7 @@ from simcore.errors import InputError
 from simcore.workload.chakra import reader
 from simcore.workload.chakra.pytorch_form import Op
 from simcore.workload.kineto import ANNOTATION, CALL, CATEGORIES, OPERATOR
-from simcore.workload.kineto_reader import UNREADABLE, complete_events
+from simcore.workload.kineto_reader import UNREADABLE, Event, EventError, complete_events
 from simcore.workload.order import matches
 
 SIDES = {OPERATOR: "host", ANNOTATION: "host", CALL: "calls"} | dict.fromkeys(range(CALL), "device")
@@ -95,18 +95,25 @@ def _spans(ops: Sequence[Op], host: Sequence[Timed]) -> dict[int, Timed]:
 def _read(path: str) -> tuple[list[Timed], list[Timed], list[Timed]]:
     """Host, device and runtime events, each by start."""
     found: dict[str, list[Timed]] = {"host": [], "device": [], "calls": []}
-    decode = msgspec.json.Decoder(dict[str, Any]).decode
+    decode, events = msgspec.json.Decoder(dict[str, Any]).decode, list[tuple[Event, dict[str, Any]]]()
+
+    def take(event: Event) -> None:
+        events.append((event, decode(event.args) if len(bytes(event.args)) > 2 else {}))
+
+    content = reader.content(Path(path))
     try:
-        events = sorted(complete_events(reader.content(Path(path))), key=lambda event: (event.ts, -(event.dur or 0)))
-        for event in events:
-            category = (event.cat or "").lower()
-            if side := SIDES.get(CATEGORIES.get(category, -1)):
-                start = round((event.ts - events[0].ts) * 1000)
-                arguments = decode(event.args) if len(bytes(event.args)) > 2 else {}
-                span = start, start + round((event.dur or 0) * 1000)
-                found[side].append(Timed(str(event.name), *span, str(event.tid), category, arguments))
+        complete_events(content, take)
+    except EventError as error:
+        raise error.refused(content, path) from error
     except UNREADABLE as error:
         raise InputError.at(path, f"no Kineto trace: {error}", expected="a JSON object with traceEvents") from error
+    events.sort(key=lambda each: (each[0].ts, -(each[0].dur or 0)))
+    for event, arguments in events:
+        category = (event.cat or "").lower()
+        if side := SIDES.get(CATEGORIES.get(category, -1)):
+            start = round((event.ts - events[0][0].ts) * 1000)
+            span = start, start + round((event.dur or 0) * 1000)
+            found[side].append(Timed(str(event.name), *span, str(event.tid), category, arguments))
     return found["host"], found["device"], found["calls"]
 
 

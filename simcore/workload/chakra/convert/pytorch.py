@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from simcore.documents import entry
 from simcore.errors import InputError
+from simcore.places import Steps, fitted
 from simcore.workload.chakra import reader, writer
 from simcore.workload.chakra.convert.kineto_link import link
 from simcore.workload.chakra.pytorch_form import FLAT_ATTRIBUTES, Op, parse_host
@@ -26,8 +26,11 @@ KERNELS = ("nccldevkernel", "ncclkernel", "rccl")
 
 def convert(path: str, kineto: str = "", *, compat: bool = False) -> bytes:
     """The Chakra trace of a host trace (joined with Kineto's file when one is given); InputError says what is wrong."""
-    head, ops = parse_host(reader.content(Path(path)), path)
+    source = reader.content(Path(path)), path
+    head, ops = parse_host(*source)
+    steps: dict[int, Steps] = {op.number: ("nodes", index) for index, op in enumerate(ops)}
     if kineto:
+        steps = {}  # operations get new numbers
         ops = link(ops, kineto)
     by_number = {op.number: op for op in ops}
     last: dict[int, int] = {}  # device operations of one stream wait for the one before, in order of their start
@@ -41,17 +44,24 @@ def convert(path: str, kineto: str = "", *, compat: bool = False) -> bytes:
         op.number: [op.parent] * (op.parent in position and (not compat or position[op.parent] < place))
         for place, op in enumerate(ops)
     }
-    previous, nodes = _walk(by_number), []
-    for number in sorted(previous):
-        with entry(path, f"operation {number} has a wrong value", "a node of PyTorch's trace"):
-            op = by_number[number]
-            nodes.append(_node(op, previous[number], callers[number], by_number, path, compat))
-    with entry(path, "the header has a wrong value", ""):
-        made = writer.metadata("")
-        for name, value in head.items():
-            if isinstance(value, int | str) and not isinstance(value, bool):
-                writer.add_attribute(made, name, value, "uint64" if isinstance(value, int) else "string")
-        return writer.encode(made, nodes)
+    previous = _walk(by_number)
+
+    def node(number: int) -> Any:
+        return _node(by_number[number], previous[number], callers[number], by_number, path, compat)
+
+    expected = "a node of PyTorch's trace"
+    nodes = [fitted(node, number, source, steps.get(number, ()), expected) for number in sorted(previous)]
+    return writer.encode(fitted(_head, head, source, (), "the head of PyTorch's trace"), nodes)
+
+
+def _head(said: Mapping[str, Any]) -> Any:
+    """Metadata with the numbers and texts of a host trace's head."""
+    made = writer.metadata("")
+    for name in said:
+        value = said[name]
+        if isinstance(value, int | str) and not isinstance(value, bool):
+            writer.add_attribute(made, name, value, "uint64" if isinstance(value, int) else "string")
+    return made
 
 
 def _walk(ops: Mapping[int, Op]) -> dict[int, list[int]]:
