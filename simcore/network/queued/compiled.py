@@ -14,7 +14,7 @@ import numpy as np
 from simcore.network.compiled import compiled, compiled_heaps, longer
 from simcore.network.heaps import Heap
 from simcore.network.queued import core, laws
-from simcore.network.queued.tables import TABLES, Port, Reading, Segment, State
+from simcore.network.queued.tables import TABLES, Credit, Port, Reading, Segment, State
 from simcore.network.topology.fabric import IntArray
 
 WIDTHS = {"heads": 9, "timers": 4}
@@ -68,9 +68,10 @@ class Lists:
         return cast("list[Port]", self.state.ports)
 
     def grow(self) -> None:
-        """Make room for twice as many segments and readings."""
+        """Make room for twice as many segments, readings and credits."""
         segments = self._longer("segments", Segment, 64)
         self._longer("readings", Reading, 4 * segments)
+        self._longer("credits", Credit, 4 * segments)
 
     def _longer(self, name: str, kind: Any, least: int) -> int:
         counts, free, room = self.state.counts[0], f"free_{name}", f"room_of_{name}"
