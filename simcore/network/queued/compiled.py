@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import namedtuple
-from dataclasses import fields, replace
+from collections.abc import Callable
+from dataclasses import fields
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
@@ -113,7 +115,7 @@ class Arrays(Lists):
 
     def put(self, name: str, number: int, row: object) -> None:
         """As `Lists.put`."""
-        getattr(self.state, name)[number] = _records(name, [row])[0]
+        getattr(self.state, name)[number] = _values(name, row)
 
     def extend(self, name: str, rows: list[Any]) -> None:
         """As `Lists.extend`."""
@@ -180,8 +182,19 @@ def _records(name: str, rows: list[Any]) -> Any:
     """Rows of a table as an array; its records have the attributes of the rows."""
     if name == "routes":
         return np.array(rows, np.int64)
+    return np.array([_values(name, row) for row in rows], _type(name)).view(np.recarray)
+
+
+def _values(name: str, row: Any) -> tuple[Any, ...]:
+    """A row of a table, as a record has it."""
+    if name == "laws":
+        return tuple(getattr(row, each, 0) for each in _type(name).names or ())
+    values: tuple[Any, ...] = _attributes(name)(row)
     if name == "messages":
-        rows = [replace(row, order=row.order[0] if row.order else 0) for row in rows]
-    kind = _type(name)
-    values = [tuple(getattr(row, each, 0) for each in kind.names or ()) for row in rows]
-    return np.array(values, kind).view(np.recarray)
+        return (row.order[0] if row.order else 0, *values[1:])
+    return values
+
+
+@cache
+def _attributes(name: str) -> Callable[[Any], tuple[Any, ...]]:
+    return attrgetter(*_type(name).names or ())
