@@ -97,7 +97,7 @@ def _change(s: State, now: int) -> None:
 
 def _told(s: State, port: Port, kind: int, now: int) -> None:
     """A pause or its end has come back to the sending end of a link."""
-    s.counts[0].settled_ns = now
+    s.counts[0].settled_ns = max(s.counts[0].settled_ns, now)
     if kind == PAUSE:
         port.paused = 1
         _stop(port, now)
