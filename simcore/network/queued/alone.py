@@ -15,7 +15,7 @@ from simcore.network.core import NEVER
 from simcore.network.instant import Environment
 from simcore.network.queued import core
 from simcore.network.queued.compiled import TO_COMPILE, Arrays, Lists, repaid
-from simcore.network.queued.network import Queued
+from simcore.network.queued.network import Queued, chain
 from simcore.network.queued.tables import NOBODY, Message, Port, Segment, Sender
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
@@ -198,11 +198,11 @@ class Steady(QueuedLinks):
         heads, timers = sorted(state.heads)[:-1], sorted(state.timers)[:-1]
         due = [(time, kind % core.KINDS, whom, size_bytes) for time, kind, whom, size_bytes in timers]
         flying = [head[7] for head in heads] + [whom for _, kind, whom, _ in due if kind in OF_SEGMENTS]
-        queues = [[*self._chain(port.head)] for port in state.ports]
+        queues = [[*chain(state.segments, port.head)] for port in state.ports]
         under_way = [state.segments[number].sent_ns for number in sum(queues, flying)]
         before_ns = min(under_way, default=now_ns) - 1
         ports = [
-            (_of_port(port, now_ns), [self._of_segment(number, now_ns) for number in queue])
+            (self._of_port(port, now_ns), [self._of_segment(number, now_ns) for number in queue])
             for port, queue in zip(state.ports, queues, strict=True)
         ]
         senders = [self._of_sender(number, now_ns, before_ns) for number in dict.fromkeys(self._active.values())]
@@ -216,6 +216,14 @@ class Steady(QueuedLinks):
         rows = len(self._curves) // 3, 0 if self._times is None else len(self._times)
         sent = {number: state.messages[number].sent for number in self._active}
         return _Snapshot((ports, senders, messages, changes, coming), now_ns, sent, counts, rows)
+
+    def _of_port(self, port: Port, now_ns: int) -> tuple[object, ...]:
+        core.settle(self._state, port, now_ns)
+        rows = self._state.credits
+        due = [(rows[each].time_ns - now_ns, rows[each].size_bytes) for each in chain(rows, port.credit)]
+        times = max(port.free_ns - now_ns, 0), max(port.alarm_ns - now_ns, 0)
+        still_ns = now_ns - port.still_since_ns if port.still_since_ns >= 0 else None
+        return *times, still_ns, due, _lasting(port)
 
     def _of_message(self, number: int, now_ns: int) -> tuple[int, ...]:
         own = self._state.messages[number]
@@ -231,7 +239,8 @@ class Steady(QueuedLinks):
     def _of_sender(self, number: int, now_ns: int, since_ns: int) -> tuple[object, ...]:
         """What decides when it sends, relative to now; its law looks back as far as `since_ns`."""
         own, state = self._state.senders[number], self._state
-        lost = [(state.segments[each].message, self._number_of(state.segments[each])) for each in self._chain(own.lost)]
+        segments = state.segments
+        lost = [(segments[each].message, self._number_of(segments[each])) for each in chain(segments, own.lost)]
         times = max(own.free_ns - now_ns, 0), max(own.alarm_ns - now_ns, 0)
         law = state.laws[own.law].state(now_ns, since_ns) if own.law >= 0 else None
         return (
@@ -264,8 +273,3 @@ class Steady(QueuedLinks):
     def remembers(self, since_ns: int) -> bool:
         """As `LinkNetwork.remembers`."""
         return super().remembers(since_ns - self.skipped_ns)
-
-
-def _of_port(port: Port, now_ns: int) -> tuple[object, ...]:
-    times = max(port.free_ns - now_ns, 0), max(port.alarm_ns - now_ns, 0)
-    return (*times, now_ns - port.still_since_ns if port.still_since_ns >= 0 else None, _lasting(port))

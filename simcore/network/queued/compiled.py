@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import namedtuple
-from dataclasses import fields, replace
+from collections.abc import Callable
+from dataclasses import fields
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
@@ -14,7 +16,7 @@ import numpy as np
 from simcore.network.compiled import compiled, compiled_heaps, longer
 from simcore.network.heaps import Heap
 from simcore.network.queued import core, laws
-from simcore.network.queued.tables import TABLES, Port, Reading, Segment, State
+from simcore.network.queued.tables import TABLES, Credit, Port, Reading, Segment, State
 from simcore.network.topology.fabric import IntArray
 
 WIDTHS = {"heads": 9, "timers": 4}
@@ -68,9 +70,10 @@ class Lists:
         return cast("list[Port]", self.state.ports)
 
     def grow(self) -> None:
-        """Make room for twice as many segments and readings."""
+        """Make room for twice as many segments, readings and credits."""
         segments = self._longer("segments", Segment, 64)
         self._longer("readings", Reading, 4 * segments)
+        self._longer("credits", Credit, 4 * segments)
 
     def _longer(self, name: str, kind: Any, least: int) -> int:
         counts, free, room = self.state.counts[0], f"free_{name}", f"room_of_{name}"
@@ -112,7 +115,7 @@ class Arrays(Lists):
 
     def put(self, name: str, number: int, row: object) -> None:
         """As `Lists.put`."""
-        getattr(self.state, name)[number] = _records(name, [row])[0]
+        getattr(self.state, name)[number] = _values(name, row)
 
     def extend(self, name: str, rows: list[Any]) -> None:
         """As `Lists.extend`."""
@@ -179,8 +182,19 @@ def _records(name: str, rows: list[Any]) -> Any:
     """Rows of a table as an array; its records have the attributes of the rows."""
     if name == "routes":
         return np.array(rows, np.int64)
+    return np.array([_values(name, row) for row in rows], _type(name)).view(np.recarray)
+
+
+def _values(name: str, row: Any) -> tuple[Any, ...]:
+    """A row of a table, as a record has it."""
+    if name == "laws":
+        return tuple(getattr(row, each, 0) for each in _type(name).names or ())
+    values: tuple[Any, ...] = _attributes(name)(row)
     if name == "messages":
-        rows = [replace(row, order=row.order[0] if row.order else 0) for row in rows]
-    kind = _type(name)
-    values = [tuple(getattr(row, each, 0) for each in kind.names or ()) for row in rows]
-    return np.array(values, kind).view(np.recarray)
+        return (row.order[0] if row.order else 0, *values[1:])
+    return values
+
+
+@cache
+def _attributes(name: str) -> Callable[[Any], tuple[Any, ...]]:
+    return attrgetter(*_type(name).names or ())

@@ -20,8 +20,8 @@ from simcore.network.queued.laws import HPCC, acknowledged, lost, measured, send
 from simcore.network.queued.tables import NOBODY, Message, Port, Segment, Sender, State
 
 ROOM = -1
-PUMP, ACKNOWLEDGED, LOST, CREDIT, GET_UP, PAUSE, RESUME, SERVE = range(8)
-KINDS = 8
+PUMP, ACKNOWLEDGED, LOST, GET_UP, PAUSE, RESUME, SERVE = range(7)
+KINDS = 7
 """What a change may be. It is ordered by its number, of which the kind is the last part."""
 UNLIMITED, CREDITS, PFC, DROP = range(4)
 """How the buffer behind a link is guarded."""
@@ -64,6 +64,7 @@ def _crowded(s: State) -> bool:
     return (
         2 * counts.segments + 2 > segments
         or counts.readings + segments > counts.room_of_readings
+        or counts.credits + segments > counts.room_of_credits
         or counts.changes + 4 * segments > counts.room_of_changes
         or max(length(s.curves), length(s.times)) + 3 * segments > counts.room_of_rows
     )
@@ -91,16 +92,13 @@ def _change(s: State, now: int) -> None:
     elif kind == GET_UP:
         _get_up(s, s.ports[whom], size_bytes, now)
     else:
-        _told(s, s.ports[whom], kind, size_bytes, now)
+        _told(s, s.ports[whom], kind, now)
 
 
-def _told(s: State, port: Port, kind: int, size_bytes: int, now: int) -> None:
-    """A credit, a pause or its end has come back to the sending end of a link."""
-    s.counts[0].settled_ns = now
-    if kind == CREDIT:
-        port.taken_bytes -= size_bytes
-        _serve(s, port, now)
-    elif kind == PAUSE:
+def _told(s: State, port: Port, kind: int, now: int) -> None:
+    """A pause or its end has come back to the sending end of a link."""
+    s.counts[0].settled_ns = max(s.counts[0].settled_ns, now)
+    if kind == PAUSE:
         port.paused = 1
         _stop(port, now)
     else:
@@ -325,7 +323,10 @@ def _serve(s: State, port: Port, now: int) -> None:
     """Send what waits, one after the other."""
     while port.head >= 0 and port.free_ns <= now:
         number = port.head
+        settle(s, port, now)
         if not admits(s, port):
+            if port.still_since_ns < 0 and port.control == CREDITS:
+                _await_room(s, port)
             _stop(port, now)
             return
         go(port, now)
@@ -375,9 +376,56 @@ def _start(s: State, port: Port, number: int, now: int) -> None:
 def _make_room(s: State, behind: Port, size_bytes: int, ends: int) -> None:
     """What a link takes leaves the buffer behind another one."""
     if behind.control == CREDITS:
-        at(s, ends + behind.latency_ns, CREDIT, behind.link, size_bytes)
+        _credit(s, behind, ends + behind.latency_ns, size_bytes)
     elif behind.control >= PFC:
         at(s, ends, GET_UP, behind.link, size_bytes)
+
+
+def _credit(s: State, port: Port, time: int, size_bytes: int) -> None:
+    """A link will know then that there is room behind it. Only where it stands still is it told; others look."""
+    number = s.counts[0].free_credits
+    credit = s.credits[number]
+    s.counts[0].free_credits = credit.next
+    s.counts[0].credits += 1
+    s.counts[0].settled_ns = max(s.counts[0].settled_ns, time)
+    credit.time_ns, credit.size_bytes = time, size_bytes
+    before, after = NOBODY, port.credit
+    if after >= 0 and s.credits[port.last_credit].time_ns <= time:
+        before, after = port.last_credit, NOBODY
+    while after >= 0 and s.credits[after].time_ns <= time:
+        before, after = after, s.credits[after].next
+    credit.next = after
+    if before < 0:
+        port.credit = number
+    else:
+        s.credits[before].next = number
+    if after < 0:
+        port.last_credit = number
+    if port.still_since_ns >= 0:
+        at(s, time, SERVE, port.link, 0)
+
+
+def settle(s: State, port: Port, now: int) -> None:
+    """What has come back by now."""
+    while port.credit >= 0 and s.credits[port.credit].time_ns <= now:
+        number = port.credit
+        credit = s.credits[number]
+        port.taken_bytes -= credit.size_bytes
+        port.credit, credit.next = credit.next, s.counts[0].free_credits
+        s.counts[0].free_credits = number
+        s.counts[0].credits -= 1
+
+
+def _await_room(s: State, port: Port) -> None:
+    """A link stands still: go on as soon as enough of the credits that are on their way have come."""
+    missing = port.taken_bytes + s.segments[port.head].size_bytes - port.buffer_bytes
+    number = port.credit
+    while number >= 0:
+        missing -= s.credits[number].size_bytes
+        if missing <= 0:
+            at(s, s.credits[number].time_ns, SERVE, port.link, 0)
+            return
+        number = s.credits[number].next
 
 
 def _whole(size_bytes: int, bytes_per_s: float) -> int:

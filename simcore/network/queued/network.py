@@ -330,7 +330,7 @@ class Queued(CountedLinks):
         waits = networkx.DiGraph(
             (state.segments[number].held, link)
             for link, port in blocked.items()
-            for number in self._chain(port.head)
+            for number in chain(state.segments, port.head)
             if state.segments[number].held in blocked
         )
         try:
@@ -338,11 +338,12 @@ class Queued(CountedLinks):
         except networkx.NetworkXNoCycle:
             return []
 
-    def _chain(self, number: int) -> Iterator[int]:
-        """Numbers of segments, one behind the other."""
-        while number >= 0:
-            yield number
-            number = self._state.segments[number].next
+
+def chain(rows: Any, number: int) -> Iterator[int]:
+    """Numbers of rows, one behind the other."""
+    while number >= 0:
+        yield number
+        number = rows[number].next
 
 
 _in_line = attrgetter("begin_ns", "order", "part")

@@ -15,8 +15,9 @@ NOBODY = -1
 class Port:
     """The sending end of a link: a queue waits for it (`head` to `tail`); what it has sent lies in the buffer behind.
 
-    `taken_bytes` of that buffer are taken from the sender's point of view, where it goes by credits; `lying_bytes`
-    are in it, where what finds no room is dropped or the sender paused. `kmax_bytes` 0: nothing is marked.
+    `taken_bytes` of that buffer are taken from the sender's point of view, where it goes by credits: these are known in
+    the order from `credit` to `last_credit`. `lying_bytes` are in it, where what finds no room is dropped or the sender
+    paused. `kmax_bytes` 0: nothing is marked.
     """
 
     link: int
@@ -38,6 +39,8 @@ class Port:
     queued_bytes: int = 0  # of those that come from elsewhere: an NPU's own data wait in its memory
     lying_bytes: int = 0
     taken_bytes: int = 0
+    credit: int = NOBODY
+    last_credit: int = NOBODY
     asked_to_pause: int = 0
     paused: int = 0
     still_since_ns: int = -1
@@ -150,6 +153,15 @@ class Reading:
 
 
 @dataclass(slots=True)
+class Credit:
+    """So many bytes behind a link will be known to be free; `next` is the link's one after it."""
+
+    next: int
+    time_ns: int = 0
+    size_bytes: int = 0
+
+
+@dataclass(slots=True)
 class Sender:
     """Messages that go one after the other: those of two NPUs in a phase under one law, else each by itself.
 
@@ -172,9 +184,9 @@ class Sender:
 
 @dataclass(slots=True)
 class Counts:
-    """Events so far; changes to come, segments and readings in use, the first row that is free of each, and room.
+    """Events so far; changes to come; segments, readings and credits in use, the first free row of each, and room.
 
-    When credits or pauses were last heard of; the message to be looked at when it has sent so much (`guide`); behind
+    When credits or pauses are last heard of; the message to be looked at when it has sent so much (`guide`); behind
     how many events somebody looks whether to compile; whether curves and occupations of links are noted.
     """
 
@@ -182,11 +194,14 @@ class Counts:
     changes: int = 0
     segments: int = 0
     readings: int = 0
+    credits: int = 0
     free_segments: int = NOBODY
     free_readings: int = NOBODY
+    free_credits: int = NOBODY
     room_of_changes: int = NEVER
     room_of_segments: int = 0
     room_of_readings: int = 0
+    room_of_credits: int = 0
     room_of_rows: int = 1 << 18
     settled_ns: int = 0
     now_ns: int = 0
@@ -207,6 +222,7 @@ TABLES: dict[str, Any] = {
     "messages": Message,
     "segments": Segment,
     "readings": Reading,
+    "credits": Credit,
     "senders": Sender,
 }
 """What the rows of each table are; those of `laws` are `queued.laws.Law`."""
@@ -236,5 +252,6 @@ class State:
     messages: list[Message] = field(default_factory=list)
     segments: list[Segment] = field(default_factory=list)
     readings: list[Reading] = field(default_factory=list)
+    credits: list[Credit] = field(default_factory=list)
     senders: list[Sender] = field(default_factory=list)
     laws: list[Any] = field(default_factory=list)
