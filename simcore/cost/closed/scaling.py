@@ -11,14 +11,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from math import sqrt
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from simcore.cost.closed.simple import TOKENS_PER_PARAMETER, Chip
 from simcore.errors import InputError, Location, Problem
 
-Array = NDArray[np.float64]
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float64]
+
 UTILIZATION = 0.8  # of arithmetic and memory; the network reaches its full rate
 HIDDEN_FACTOR = 5
 MOST_DEVICES = 15e6
@@ -100,6 +103,8 @@ def model_for(training_flop: float) -> Model:
 
 def evaluate(model: Model, device: Device, degrees: Degrees, width_bytes: float = 2.0) -> Spread:
     """Times of a batch and of the run; InputError where stages outnumber layers or micro-batches."""
+    import numpy as np
+
     problems = list(_problems(model, degrees))
     if problems:
         raise InputError(problems)
@@ -128,6 +133,8 @@ def _phases(model: Model, device: Device, degrees: Degrees, width_bytes: float, 
 
     The sum of gradients hides behind all matrices of a stage but one, and is read from and written to memory, too.
     """
+    import numpy as np
+
     tokens = model.batch_tokens / (counts * degrees.dp)
     hidden, residual = HIDDEN_FACTOR * model.width / degrees.tp_hidden, model.width / degrees.tp_residual
     weights, same = hidden * residual, np.ones_like(counts)
@@ -169,6 +176,8 @@ def _with_best_count(model: Model, device: Device, degrees: Degrees, width_bytes
 @cache
 def _micro_batches() -> Array:
     """Numbers of micro-batches to try, up to 2^22.975."""
+    import numpy as np
+
     return np.asarray(np.exp2(np.arange(920) / 40))
 
 
