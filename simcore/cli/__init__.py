@@ -56,11 +56,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _drop_unwritten() -> None:
     """What a full disk did not take is not tried again: that would make an exit status of its own."""
-    try:
-        if sys.stdout:  # None where it was closed
-            sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream:  # None where it was closed
+                stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _outcome(words: list[str], debug: bool, memory: Watch) -> int | SimcoreError:

@@ -197,7 +197,7 @@ class Group(click.Group):
 @contextmanager
 def _shown(context: click.Context) -> Iterator[None]:
     """Show how far the command is: on a terminal, with -v as lines elsewhere, never with -q."""
-    lines = not sys.stderr.isatty()
+    lines = not (sys.stderr and sys.stderr.isatty())
     if context.meta.get("simcore.quiet") or (lines and not context.meta.get("simcore.verbose")):
         yield
         return
