@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any, NoReturn, TypeVar
 
 from simcore.documents import location_of
-from simcore.errors import InputError, Location, Problem, SimcoreError
+from simcore.errors import InputError, Location, Problem, SimcoreError, printable
 
 T = TypeVar("T")
 Source = tuple[bytes, str]
@@ -71,7 +71,7 @@ def named(steps: Steps) -> str:
     >>> named(("nodes", 1, "id"))
     'nodes[1].id'
     """
-    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).lstrip(".")
+    return printable("".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).lstrip("."))
 
 
 def fitted(
@@ -99,7 +99,7 @@ def refuse(document: Source, steps: Steps, error: Exception, expected: str) -> N
     text = f"the key {error} is missing" if isinstance(error, KeyError) else str(error)[:300]
     place, line = location(document, steps)
     name = named(steps)
-    told = f"{name}: {text}" if name else text
+    told = printable(f"{name}: {text}" if name else text)
     raise InputError(Problem(place, told, expected, field=name, source=line)) from error
 
 

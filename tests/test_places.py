@@ -33,6 +33,13 @@ def test_steps_lead_to_the_value_in_the_text(document, indent, ascii_only):
         assert json.JSONDecoder().raw_decode(text, offset_of(text, steps))[0] == value
 
 
+@pytest.mark.parametrize("read", [json_form.from_json, parse_host])
+def test_a_name_that_is_half_a_character_can_be_told(read):
+    with pytest.raises(InputError) as wrong:
+        read(b'{"\\ud800": "1.1.1", "meta": {}, "nodes": [{"\\ud800": [1]}]}', "trace.json")
+    assert str(wrong.value).encode()
+
+
 NODE = '{"id": 1, "name": "a", "ctrl_deps": 0, "inputs": {}, "outputs": {}'
 EVENT = '{"ph": "X", "cat": "kernel", "name": "k", "ts": 1'
 WRONG = [  # reader, text with the wrong value between « and », its name
