@@ -1,4 +1,4 @@
-"""What other simulators' options are called here, and what a file is that was given in place of another."""
+"""What other tools' options are called here, and what a file is that was given in place of another."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from simcore.errors import InputError, Location
 from simcore.library import table
 
 HEAD = 1 << 14  # characters in which a file says what it is
-
-OPTIONS = {row[0]: row[1] for row in table(__file__, "peers_options.txt")}
 
 
 @cache
@@ -43,9 +41,11 @@ def refuse_foreign(text: str, file: str, own: Collection[str] = ()) -> None:
         raise InputError.at(Location(file, line, 1), f"this is {what}", expected="another kind of file", hint=instead)
 
 
-def option_here(name: str) -> str:
-    """What ASTRA-sim's and SimAI's option is called here; empty where it is none of theirs."""
-    return OPTIONS.get(name.replace("_", "-"), "")
+def option_here(name: str, known: Collection[str]) -> str:
+    """What another tool's option is called in a command with these options; empty where nothing is known of it."""
+    rows = table(__file__, "peers_options.txt")
+    ours = (option for theirs, names in rows if theirs == name.replace("_", "-") for option in names.split())
+    return next((option for option in ours if option in known), "")
 
 
 def key_here(name: str) -> str:

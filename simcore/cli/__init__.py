@@ -118,7 +118,8 @@ def _usage(error: click.ClickException, words: Sequence[str]) -> InputError:
     where = context.command_path if context else f"simcore {words[0]}"
     hint = f"try '{where} --help'"
     if isinstance(error, click.NoSuchOption):
-        here = option_here(error.option_name)
+        params = context.command.params if context else ()
+        here = option_here(error.option_name, [name for one in params for name in one.opts])
         near = f"{here}, as it is called here" if here else " or ".join(error.possibilities or ())
         return InputError.at(error.option_name, "there is no such option", expected=near, hint=hint)
     if isinstance(error, click.MissingParameter) and context:

@@ -284,6 +284,7 @@ def test_nothing_typed_prints_the_help(words, capsys):
         ("run --no_fold=1", "--no-fold: error: takes no value\n  expected: --no-fold\n"),
         ("topology show ring8 x", "expected: simcore topology show [OPTIONS] T\n  found:    x\n"),
         ("run --num-passes 3", "expected: --iterations, as it is called here"),
+        ("predict --gpus 8", "expected: --accelerators, as it is called here"),
         ("predict", "--model: error: the option is missing\n  expected: --model"),
         ("replay", "TRACE...: error: the argument is missing\n  expected: simcore replay [OPTIONS] TRACE..."),
         ("cost scaling --chip b100", "--chip: error: wrong value\n  expected: did you mean 'H100'?"),

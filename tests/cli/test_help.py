@@ -11,6 +11,7 @@ import click
 import numpy as np
 import pytest
 
+from simcore import peers
 from simcore.cli import cli, main
 from simcore.cli.command import Command, Option
 from simcore.cli.kinds import Target
@@ -18,6 +19,7 @@ from simcore.cli.table import _parameter, options_of
 from simcore.cost.closed.simple import CHIPS, Variant
 from simcore.cost.words import CHOICES
 from simcore.generate.aicb.options import FRAMES
+from simcore.library import table
 from simcore.replay.kinds import categories
 from simcore.workload.model import CollectiveKind
 from tests.laws.inputs import inputs
@@ -140,6 +142,13 @@ def test_help_needs_none_of_the_heavy_libraries():
 def test_a_kind_that_the_table_of_commands_does_not_know_is_an_error():
     with pytest.raises(ValueError, match="'cuont' of 'npus' is no kind"):
         _parameter("", [], "--npus", "cuont!", "How many.")
+
+
+def test_what_options_of_other_tools_are_called_here_are_options():
+    there = {name for command in LEAVES.values() for one in command.params for name in one.opts}
+    rows = table(peers.__file__, "peers_options.txt")
+    assert [row for row in rows if len(row) != 2 or not there.issuperset(row[1].split())] == []
+    assert len({theirs for theirs, _ in rows}) == len(rows)
 
 
 def test_the_words_of_a_plan_that_the_help_shows_are_those_that_are_taken():
