@@ -206,22 +206,29 @@ def placed(
     return Cluster(known.name, fabric, software_on(known, software))
 
 
+_AKIN: dict[str, str] = TABLE["akin"]  # frameworks of which nobody published steps -> the profile they are most like
 _NAMED: dict[str, str] = {name.lower(): profile for name, profile in TABLE["frameworks"].items()}
+_NAMED |= {name.lower(): name for name in _AKIN}
 _ANY_NAME = "|".join(sorted(map(re.escape, _NAMED), reverse=True))
 _NAMES = re.compile(rf"(?<![a-z])({_ANY_NAME})(?=v\d|[^a-z]|$)", re.IGNORECASE)
 
 
 def framework(words: str) -> str:
-    """The profile of the first framework that some words name; "" where they name none."""
+    """The profile of the first framework that some words name, or the one akin to it; "" where they name none."""
     found = _NAMES.search(words)
     return _NAMED[found[0].lower()] if found else ""
+
+
+def profile_of(name: str) -> str:
+    """The software profile that a framework is taken for."""
+    return _AKIN.get(name, name)
 
 
 def software_on(device: Accelerator, name: str = "") -> Software:
     """A software profile on a device, without a name the usual one, or what stands for it on the maker's devices.
 
-    A framework's name as publications write it means its profile. Nobody sends collectives in pieces over PCIe.
-    InputError names the nearest.
+    A framework's name as publications write it means its profile. Steps of one that is only akin to a profile have
+    wider intervals. Nobody sends collectives in pieces over PCIe. InputError names the nearest.
 
     >>> from simcore.compute.accelerators import accelerator
     >>> software_on(accelerator("H100"), "NVIDIA NeMo 24.12") == SOFTWARE["megatron-core"]
@@ -231,10 +238,11 @@ def software_on(device: Accelerator, name: str = "") -> Software:
     said, name = name, name if name in known else framework(name)
     if not name:
         raise InputError.at(said, "no such software", expected=closest(said, known), found=repr(said))
-    at = name
+    at = own = profile_of(name)
     while at and device.maker not in known[at].get("on", ()):
         at = known[at].get("like", "")
-    found = SOFTWARE[known[at]["on"][device.maker] if at else name]
+    found = SOFTWARE[known[at]["on"][device.maker] if at else own]
+    found = found if own == name else replace(found, family="")  # which errors it has is not known
     return replace(found, tiles=False) if 0 < device.link_bytes_per_s < _FOR_PIECES else found
 
 

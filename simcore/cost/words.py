@@ -26,7 +26,7 @@ from simcore.workload.loops import schedules
 @cache
 def _types(kind: Any) -> dict[str, Any]:
     """Of a dataclass's fields."""
-    return get_type_hints(kind)
+    return {name: hint for name, hint in get_type_hints(kind).items() if name in kind.__dataclass_fields__}
 
 
 # What a word may say, where not any number or yes and no.

@@ -14,7 +14,7 @@ from typing import Any
 
 from simcore.compute.accelerators import ELEMENT_BYTES, Accelerator, accelerator, recognised
 from simcore.cost.published.rows import Job, Step, job
-from simcore.cost.systems import SOFTWARE, framework, placed
+from simcore.cost.systems import SOFTWARE, framework, placed, profile_of
 from simcore.errors import InputError
 from simcore.model.plan import STORED_BYTES, check
 from simcore.model.shape import Experts, Model, Weights
@@ -35,7 +35,7 @@ def family(row: Stated, known: Collection[str]) -> str:
 def _software(row: Stated) -> tuple[str, str]:
     """Family and profile of what ran a row, by the first of the frameworks that it names."""
     profile = framework(str(row.get("framework") or "")) or "unknown"
-    return SOFTWARE[profile].family, profile
+    return SOFTWARE[profile_of(profile)].family, profile
 
 
 def training(row: Stated) -> Step:
