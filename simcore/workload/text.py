@@ -165,16 +165,8 @@ def parse(text: str, file: str, dialect: Dialect | None = None) -> Workload:
                 place, expected = header.place, "cp: NUMBER in the header"
                 source.problem(place, "rows name context-parallel ranks", expected, field="cp")
     return Workload(
-        loop=header.loop,
+        **header.told(),
         layers=layers,
-        parallelism=header.parallelism(),
-        dialect=header.dialect,
-        last_bottom_layer=header.value(headers.BOTTOM, -1),
-        checkpoints=header.values.get(headers.CHECKPOINTS, ()),
-        checkpoint_initiates=header.values.get(headers.INITIATES, ()),
-        pipeline_bytes=header.value(headers.PIPELINE, 0),
-        stage_rows=header.values.get(headers.STAGES, ()),
-        schedule=header.schedule,
         name=Path(file).stem,
         location=source.location(header.place),
         warnings=(*headers.header_warnings(header, file), *_ignored_sizes(layers)),
