@@ -12,7 +12,7 @@ read as a whole; where a line is no row the words are read again without regard 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from itertools import chain, groupby, product, repeat
@@ -174,19 +174,19 @@ def _layers(cursor: Cursor, header: Header) -> tuple[Layer, ...]:
             expected = f"{header.count} rows of {width} columns"
             source.problem(source.end(), "the layers are missing", expected, field="row")
         return ()
-    lines = [(number, line) for number, line in enumerate(source.lines[first.line - 1 :], first.line) if line.strip()]
-    lines[0] = first.line, lines[0][1][first.column - 1 :].rjust(len(lines[0][1]))  # without what else it says
-    rows = [line.split() for _, line in lines]
-    starts = (
-        Location(source.file, number, line.index(row[0]) + 1) for row, (number, line) in zip(rows, lines, strict=True)
-    )
     with collection_paused():
-        layers = _read_columns(rows, starts, width, header.dialect)
+        rest = enumerate(source.lines[first.line - 1 :], first.line)
+        numbers, lines = map(list, zip(*((number, line) for number, line in rest if line.strip()), strict=True))
+        lines[0] = lines[0][first.column - 1 :].rjust(len(lines[0]))  # without what else it says
+        rows = [line.split() for line in lines]
+        starts = (line.index(row[0]) + 1 for row, line in zip(rows, lines, strict=True))
+        places: Iterator[Location] = map(Location, repeat(source.file), numbers, starts)
+        layers = _read_columns(rows, places, width, header.dialect)
     if layers is None:
         tokens = list(iter(cursor.take, None))
         wrapped = [tokens[start : start + width] for start in range(0, len(tokens), width)]
-        words, starts = [[token.text for token in row] for row in wrapped], (source.location(row[0]) for row in wrapped)
-        layers = _read_columns(words, starts, width, header.dialect)
+        words, places = [[token.text for token in row] for row in wrapped], (source.location(row[0]) for row in wrapped)
+        layers = _read_columns(words, places, width, header.dialect)
     if layers is None:
         for _, line in groupby(tokens, attrgetter("line")):
             _check_row(list(line), source, width, header.dialect)
