@@ -131,12 +131,6 @@ def _settled(ends: Sequence[list[int]]) -> bool:
     return len(steps) <= 1 or len(ends) >= MOST_COPIES
 
 
-def steady(graph: StepGraph, timing: Timing, rank: int) -> int:
-    """The time between the last two copies of a rank: latest end on any thread or stream minus the previous copy's."""
-    latest = timing.latest_ns(graph.rank == rank)
-    return int(latest[-1] - latest[-2])
-
-
 NOWHERE = -1
 
 
