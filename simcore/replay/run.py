@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from simcore.replay.steps.graph import EdgeKind, NodeKind, StepGraph
+from simcore.replay.steps.rank import NOWHERE
 from simcore.workload.kineto import Column
 
 LEAST_COPIES, MOST_COPIES = 4, 12
@@ -129,15 +130,6 @@ def _settled(ends: Sequence[list[int]]) -> bool:
     before, middle, last = (np.array(row) for row in ends[-3:])
     steps = np.unique(np.r_[last - middle, middle - before])
     return len(steps) <= 1 or len(ends) >= MOST_COPIES
-
-
-def steady(graph: StepGraph, timing: Timing, rank: int) -> int:
-    """The time between the last two copies of a rank: latest end on any thread or stream minus the previous copy's."""
-    latest = timing.latest_ns(graph.rank == rank)
-    return int(latest[-1] - latest[-2])
-
-
-NOWHERE = -1
 
 
 def reordered(graph: StepGraph, timing: Timing) -> StepGraph | None:

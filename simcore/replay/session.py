@@ -10,7 +10,7 @@ from operator import attrgetter
 from msgspec import Struct
 
 from simcore.progress import meter
-from simcore.replay.run import NULL, UNAIDED, Changes, Timing, reordered, replay, steady
+from simcore.replay.run import NULL, UNAIDED, Changes, Timing, reordered, replay
 from simcore.replay.steps.build import Prepared, build_step
 from simcore.replay.steps.coupling import Estimate, clock_offsets_ns, match_collectives
 from simcore.replay.steps.graph import StepGraph
@@ -242,9 +242,11 @@ class RecordedStep:
 
 
 def _span(graph: StepGraph, timing: Timing, number: int) -> tuple[int, int]:
-    """The span of one predicted step: of a single copy from mark to mark, else the last period of the latest ends."""
+    """The span of one predicted step: of a single copy from mark to mark, else between the last two copies' latest ends
+    on any thread or stream.
+    """
     nodes = graph.ranks[number]
     if timing.copies == 1:
         return int(timing.start_ns[0, nodes.begin]), int(timing.end_ns[0, nodes.end])
-    latest = int(timing.latest_ns(graph.rank == number)[-1])
-    return latest - steady(graph, timing, number), latest
+    before, last = timing.latest_ns(graph.rank == number)[-2:].tolist()
+    return before, last

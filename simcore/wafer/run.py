@@ -58,10 +58,11 @@ class _Run:
         matrix = self.traffic.setdefault(layer, np.zeros((nodes, nodes), np.int64))
         np.add.at(matrix, (source, target), size_bytes)
 
-    def add(self, **columns: IntArray | int) -> None:
-        """Append rows of events; columns are scalars or of equal length."""
-        rows = np.broadcast_arrays(*(columns[key] for key in COLUMNS[:-1]), len(self.spans))
-        self.events.extend(np.stack([row.reshape(-1) for row in rows], axis=1).astype(np.int64))
+    def add(self, which: NDArray[np.bool_], **columns: IntArray | int) -> None:
+        """Append a row of events for each place of `which`; columns have its shape, or are broadcast to it."""
+        rows = (np.broadcast_to(columns[key], which.shape)[which] for key in COLUMNS[:-1])
+        found = [*rows, np.full(np.count_nonzero(which), len(self.spans))]
+        self.events.extend(np.stack(found, axis=1).astype(np.int64))
 
 
 def simulate_wafer(
@@ -116,11 +117,8 @@ def _phase_events(run: _Run, step: NodeStep, times: StepTimes) -> None:
     for dim in range(sent.shape[2]):
         rows.append((EventKind.CHUNK, 1 + dim, name, ready, end, sent[:, :, dim], sent[:, :, dim] > 0))
     for kind, stream, label, first, last, of, which in rows:
-        at = np.nonzero(which)
-        pick = [np.broadcast_to(column, which.shape)[at] for column in (first, last, label, layer, part, of)]
-        start, stop, labels, layers, parts, sizes = pick
-        run.add(npu_class=at[1], stream=stream, start_ns=start, end_ns=stop, kind=int(kind), name=labels, layer=layers,
-                phase=parts, size_bytes=sizes)  # fmt: skip
+        run.add(which, npu_class=np.arange(step.nodes), stream=stream, start_ns=first, end_ns=last, kind=int(kind),
+                name=label, layer=layer, phase=part, size_bytes=of)  # fmt: skip
     for phase, bytes_of_first in zip(step.phases, size[:, 0].tolist(), strict=True):
         if phase.kind:
             key = places[phase.layer], PARTS.index(phase.part)
@@ -209,8 +207,8 @@ def _cores(run: _Run, step: CoreStep) -> None:
     times = play_cores(run.graph, places, step.traces, rates, queues=queues)
     core, unit, start, end = np.array(times.spans, np.int64).reshape(-1, 4).T
     kinds, names = np.array(UNITS), np.array([run.events.name(text) for text in ("computing", "moving", "barrier")])
-    run.add(npu_class=places[core], stream=0, start_ns=start + run.now_ns, end_ns=end + run.now_ns, kind=kinds[unit],
-            name=names[unit], layer=NO_LAYER, phase=-1, size_bytes=0)  # fmt: skip
+    run.add(end > start, npu_class=places[core], stream=0, start_ns=start + run.now_ns, end_ns=end + run.now_ns,
+            kind=kinds[unit], name=names[unit], layer=NO_LAYER, phase=-1, size_bytes=0)  # fmt: skip
     copies = (each for trace in step.traces for each in trace if each.kind in {"COPY", "MULTICAST"})
     moved = [
         (int(each.arguments[0]) // step.cores, int(bank) // step.cores, int(each.arguments[-1]))

@@ -7,6 +7,8 @@ fixed order (`LOOPS`); any other key, or another order, is SimAI's keyed header.
 
 from __future__ import annotations
 
+from typing import Any
+
 from simcore.errors import InputError, closest
 from simcore.library import table
 from simcore.peers import refuse_foreign
@@ -24,19 +26,15 @@ ROW_POLICIES = tuple(loop for loop in LOOPS if loop != "HYBRID_CUSTOMIZED" and G
 
 # Key -> field of Parallelism. `cp`, `etp`, `stage_rows` and `schedule` are ours: SimAI, which passes over words that it
 # does not know, has neither context parallelism nor pipelines, and splits experts like all else.
-SIZES = {
-    GROUP: "tp",
-    "ep": "ep",
-    "pp": "pp",
-    "vpp": "vpp",
-    "cp": "cp",
-    "ga": "gradient_accumulation",
-    "all_gpus": "all_gpus",
-    "etp": "expert_tp",
-}
+SIZES = {key: key for key in (GROUP, "ep", "pp", "vpp", "cp", "ga", "all_gpus", "etp")}
+SIZES |= {GROUP: "tp", "ga": "gradient_accumulation", "etp": "expert_tp"}
 LISTS = (CHECKPOINTS, INITIATES)
+# Key -> field of Workload, in the order in which they are written.
+FIELDS = {BOTTOM: "last_bottom_layer", **SIZES, **{key: key for key in (*LISTS, STAGES, SCHEDULE)}}
+FIELDS[PIPELINE] = "pipeline_bytes"
+OPTIONAL = (GROUP, "cp", "etp", STAGES, SCHEDULE)  # a SimAI header has them only where they say something
 # `mode` stands in AICB's inference files and means nothing to a simulator.
-KEYS = (*SIZES, *LISTS, STAGES, SCHEDULE, PIPELINE, BOTTOM, "mode")
+KEYS = (*FIELDS, "mode")
 
 
 def read_header(cursor: Cursor, dialect: Dialect | None) -> Header:
@@ -112,9 +110,13 @@ class Header:
         """Where to point when the header does not fit the machine: the group size, otherwise the loop."""
         return self.places.get(GROUP, self.places[""])
 
-    def parallelism(self) -> Parallelism:
-        """The group sizes; 0 = not said."""
-        return Parallelism(**{name: self.value(key, 0) for key, name in SIZES.items()})
+    def told(self) -> dict[str, Any]:
+        """The fields of a workload that the header tells."""
+        found: dict[str, Any] = {"parallelism": Parallelism(**{SIZES[key]: self.value(key, 0) for key in SIZES})}
+        found |= {key: self.values.get(key, ()) for key in (*LISTS, STAGES)}
+        numbers = ((PIPELINE, 0), (BOTTOM, -1))
+        found |= {FIELDS[key]: self.value(key, usual) for key, usual in numbers}
+        return found | {"loop": self.loop, "dialect": self.dialect, "schedule": self.schedule}
 
     def read(self) -> None:
         """All arguments of a known loop."""
@@ -273,34 +275,24 @@ def write_header(workload: Workload) -> str:
     """The first line; InputError when the workload's dialect has no words for what it holds."""
     if workload.loop not in LOOPS:
         raise InputError.at(workload.loop, "unknown training loop", expected=closest(workload.loop, LOOPS))
+    required, values = LOOPS[workload.loop], {key: _value(workload, key) for key in FIELDS}
+    unsaid = {BOTTOM} - {*required} | {key for key in OPTIONAL if not values[key]}
+    keys = [key for key in FIELDS if key not in unsaid]
     if workload.dialect == "astra-sim":
-        keys = list(LOOPS[workload.loop])
-        sizes = {key: getattr(workload.parallelism, name) for key, name in SIZES.items() if key not in keys}
-        sizes |= {PIPELINE: workload.pipeline_bytes, STAGES: workload.stage_rows, SCHEDULE: workload.schedule}
-        if lost := [key for key, value in sizes.items() if value]:
+        if lost := [key for key, value in values.items() if value not in (0, -1, "", ()) and key not in required]:
             message = f"ASTRA-sim 1.0's header of {workload.loop} cannot say {', '.join(lost)}"
             raise InputError.at(workload.name or "workload", message, hint="write it in the simai dialect")
-        if keys == [BOTTOM]:
+        if required == (BOTTOM,):
             return f"{workload.loop} {workload.last_bottom_layer}"
-        return " ".join([workload.loop, *(word for key in keys for word in _words(workload, key))])
-    keys = [key for key in SIZES if key not in _SAID or getattr(workload.parallelism, SIZES[key])] + list(LISTS)
-    more = [*[STAGES] * bool(workload.stage_rows), *[SCHEDULE] * bool(workload.schedule), PIPELINE]
-    keys = [BOTTOM] * (BOTTOM in LOOPS[workload.loop]) + keys + more
-    return " ".join([workload.loop, *(word for key in keys for word in _words(workload, key))])
+        keys = [*required]
+    words = [workload.loop]
+    for key in keys:
+        value = values[key]
+        words += [f"{key}:", *map(str, (len(value), *value) if isinstance(value, tuple) else [value])]
+    return " ".join(words)
 
 
-_SAID = {GROUP, "cp", "etp"}  # where they are not 0
-
-
-def _words(workload: Workload, key: str) -> list[str]:
-    """A key with its value or values."""
-    if key in SIZES:
-        values = [getattr(workload.parallelism, SIZES[key])]
-    elif key in (*LISTS, STAGES):
-        indices = getattr(workload, key)
-        values = [len(indices), *indices]
-    elif key == SCHEDULE:
-        values = [workload.schedule]
-    else:
-        values = [workload.pipeline_bytes if key == PIPELINE else workload.last_bottom_layer]
-    return [f"{key}:", *map(str, values)]
+def _value(workload: Workload, key: str) -> int | str | tuple[int, ...]:
+    """What a workload says of a key."""
+    told: int | str | tuple[int, ...] = getattr(workload.parallelism if key in SIZES else workload, FIELDS[key])
+    return told

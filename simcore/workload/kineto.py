@@ -64,6 +64,11 @@ class StepMark(Struct, frozen=True):
     end_ns: int
     thread: int
 
+    @property
+    def length_ns(self) -> int:
+        """The measured time of the step."""
+        return self.end_ns - self.start_ns
+
 
 class Collective(Struct, frozen=True):
     """What NCCL says of a communication kernel: operation, process group, element count; texts may be empty.

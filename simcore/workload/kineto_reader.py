@@ -135,6 +135,7 @@ class _Document(msgspec.Struct, gc=False):
     nodes: list[msgspec.Raw] | None = None
     distributed: msgspec.Raw = msgspec.field(default=NOTHING, name="distributedInfo")
     devices: msgspec.Raw = msgspec.field(default=NOTHING, name="deviceProperties")
+    older_devices: msgspec.Raw = msgspec.field(default=NOTHING, name="computeProperties")
     base: msgspec.Raw = msgspec.field(default=NOTHING, name="baseTimeNanoseconds")
 
 
@@ -352,10 +353,11 @@ def read_kineto(content: bytes, file: str) -> KinetoTrace:
     rank = _whole(named) if named is not None else -1
     if rank < 0:  # none, or no number of a rank
         rank = _whole(in_name[1]) if in_name else -1
-    devices = [device.name or "" for device in _told(document.devices, list[_Device], [])]
+    told = (_told(said, list[_Device], []) for said in (document.devices, document.older_devices))
+    device = next((some[0].name or "" for some in told if some), "")
     base_ns = _told(document.base, int, 0)
     base_ns = base_ns if abs(base_ns) < MOST_US * 1e3 else 0
-    return collector.trace(file, rank if rank >= 0 else None, devices[0] if devices else "", base_ns)
+    return collector.trace(file, rank if rank >= 0 else None, device, base_ns)
 
 
 def _collected(content: bytes) -> tuple[_Document, _Collector]:
@@ -414,7 +416,7 @@ class EventError(ValueError):
     """A value of an event that is none, and the steps to it from the list of events."""
 
     def __init__(self, message: str, steps: Steps):
-        super().__init__(message)
+        super().__init__(f"traceEvents{named(steps)}: {message}")
         self.steps = steps
 
     def refused(self, content: bytes, file: str) -> InputError:
@@ -445,13 +447,12 @@ def _each(events: Iterable[msgspec.Raw], take: Callable[[Event], None]) -> None:
         except ValueError as error:
             told, _, key = str(error).partition(" - at `$.")
             steps: Steps = (number, *["args"] * (event is not None), *[key.removesuffix("`")] * bool(key))
-            raise EventError(f"traceEvents{named(steps)}: {told}", steps) from error
+            raise EventError(told, steps) from error
 
 
 def _beyond(number: int, event: Event) -> EventError:
-    steps = number, "dur" if abs(event.ts) < MOST_US else "ts"
-    times = f"{event.ts} + {event.dur} us"
-    return EventError(f"traceEvents{named(steps)}: the time of '{event.name}' is beyond all clocks: {times}", steps)
+    text = f"the time of '{event.name}' is beyond all clocks: {event.ts} + {event.dur} us"
+    return EventError(text, (number, "dur" if abs(event.ts) < MOST_US else "ts"))
 
 
 def read_ranks(paths: Iterable[str | Path]) -> list[KinetoTrace]:

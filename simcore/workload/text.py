@@ -12,12 +12,13 @@ read as a whole; where a line is no row the words are read again without regard 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from itertools import chain, groupby, product, repeat
 from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 from simcore.documents import read_text
 from simcore.errors import InputError, Location, Problems, closest
@@ -68,8 +69,8 @@ def written_row(layer: Layer) -> str:
     return "\t".join([layer.name, str(layer.reserved), *cells, str(layer.update_ns), *loop])
 
 
-def read_row(row: list[Token], source: Source, width: int, dialect: Dialect) -> Layer:
-    """One row, its problems noted."""
+def _check_row(row: list[Token], source: Source, width: int, dialect: Dialect) -> None:
+    """Note what is wrong with a row."""
     if len(row) != width:  # point at the first that is too much, or behind the last
         policy = "; the 13th is the row's training loop" if width > WIDTH else ""
         last = row[-1]
@@ -78,37 +79,28 @@ def read_row(row: list[Token], source: Source, width: int, dialect: Dialect) -> 
         hint = f"the columns from '{missing}' on are missing" if missing else "only HYBRID_CUSTOMIZED has a 13th column"
         message = f"a row must have {width} columns{policy}"
         source.problem(place, message, f"{width} columns", f"{len(row)} columns", hint, field="row")
-    if len(row) < width:
-        return Layer(row[0].text, location=source.location(row[0]))
-    cells = [_cell(index, token, source, dialect) for index, token in enumerate(row[:width])]
-    kinds = (TYPES.get(row[column].text, (None, Group.LOOP)) for column in TYPE_COLUMNS)
-    forward, input_grad, weight_grad = (
-        Phase(cells[column - 1], kind, cells[column + 1], group)
-        for column, (kind, group) in zip(TYPE_COLUMNS, kinds, strict=True)
-    )
-    name, where, loop = row[0].text, source.location(row[0]), row[WIDTH].text if width > WIDTH else ""
-    return Layer(name, forward, input_grad, weight_grad, cells[11], cells[1], loop, where, role_of(name))
-
-
-def _cell(index: int, token: Token, source: Source, dialect: Dialect) -> int:
-    """The value of one column; words give 0."""
-    if index == 0:
-        return 0
-    if index in TYPE_COLUMNS:
-        _check_type(index, token, source, dialect)
-        return 0
-    if index == WIDTH:
-        if token.text not in ROW_POLICIES:
+    for index, token in enumerate(row[:width] if len(row) >= width else ()):
+        if _value(index, token.text, dialect) is not None:
+            continue
+        if index in TYPE_COLUMNS:
+            _no_type(index, token, source)
+        elif index == WIDTH:
             known = closest(token.text, ROW_POLICIES)
             source.problem(token, "unknown training loop of a row", known, field=COLUMNS[WIDTH])
-        return 0
-    value = unsigned(token.text)
-    if index == 1 and is_integer(token.text):  # of any sign
-        value = unsigned(token.text.lstrip("+-"))
-        value = -value if value and token.text[0] == "-" else value
-    if value is None:
-        _not_a_number(index, token, source)
-    return value or 0
+        else:
+            _not_a_number(index, token, source)
+
+
+def _value(index: int, word: str, dialect: Dialect) -> int | None:
+    """The value of a word in a column, 0 of those that are no numbers; None where it is wrong."""
+    if index in (0, WIDTH):
+        return 0 if index == 0 or word in ROW_POLICIES else None
+    if index in TYPE_COLUMNS:
+        return 0 if word in TYPES and known_in(word, dialect) else None
+    if index == 1 and is_integer(word):  # of any sign
+        size = unsigned(word.lstrip("+-"))
+        return -size if size and word[0] == "-" else size
+    return unsigned(word)
 
 
 def _not_a_number(index: int, token: Token, source: Source) -> None:
@@ -128,7 +120,7 @@ def _not_a_number(index: int, token: Token, source: Source) -> None:
     source.problem(token, message, expected, hint=hint, field=label)
 
 
-def _check_type(index: int, token: Token, source: Source, dialect: Dialect) -> None:
+def _no_type(index: int, token: Token, source: Source) -> None:
     word, label = token.text, COLUMNS[index]
     if word == "ALLREDUCEALLTOALL":
         hint = "split the layer in two rows, one with ALLREDUCE and one with ALLTOALL"
@@ -136,7 +128,7 @@ def _check_type(index: int, token: Token, source: Source, dialect: Dialect) -> N
     elif word not in TYPES:
         hint = "are the columns shifted?" if is_integer(word) else ""
         source.problem(token, f"unknown {label}", closest(word, TYPES), hint=hint, field=label)
-    elif not known_in(word, dialect):
+    else:
         hint = "SimAI's header gives the group sizes, for example 'ep: 8'"
         source.problem(token, "groups need a SimAI header", closest(word, COLLECTIVES), hint=hint, field=label)
 
@@ -165,16 +157,8 @@ def parse(text: str, file: str, dialect: Dialect | None = None) -> Workload:
                 place, expected = header.place, "cp: NUMBER in the header"
                 source.problem(place, "rows name context-parallel ranks", expected, field="cp")
     return Workload(
-        loop=header.loop,
+        **header.told(),
         layers=layers,
-        parallelism=header.parallelism(),
-        dialect=header.dialect,
-        last_bottom_layer=header.value(headers.BOTTOM, -1),
-        checkpoints=header.values.get(headers.CHECKPOINTS, ()),
-        checkpoint_initiates=header.values.get(headers.INITIATES, ()),
-        pipeline_bytes=header.value(headers.PIPELINE, 0),
-        stage_rows=header.values.get(headers.STAGES, ()),
-        schedule=header.schedule,
         name=Path(file).stem,
         location=source.location(header.place),
         warnings=(*headers.header_warnings(header, file), *_ignored_sizes(layers)),
@@ -182,7 +166,7 @@ def parse(text: str, file: str, dialect: Dialect | None = None) -> Workload:
 
 
 def _layers(cursor: Cursor, header: Header) -> tuple[Layer, ...]:
-    """The rows behind the header, the quick way when they are right."""
+    """The rows behind the header: one a line, or wrapped ones where only these read without a problem."""
     source, first = cursor.source, cursor.peek()
     width = WIDTH + (header.loop == "HYBRID_CUSTOMIZED")
     if first is None:
@@ -190,60 +174,51 @@ def _layers(cursor: Cursor, header: Header) -> tuple[Layer, ...]:
             expected = f"{header.count} rows of {width} columns"
             source.problem(source.end(), "the layers are missing", expected, field="row")
         return ()
-    starts_line = not source.lines[first.line - 1][: first.column - 1].strip()
     with collection_paused():
-        layers = _quick(source, first.line, width, header.dialect) if starts_line else None
-    if layers is None:  # wrapped rows if that reads without a problem, otherwise one row a line and all its problems
+        rest = enumerate(source.lines[first.line - 1 :], first.line)
+        numbers, lines = map(list, zip(*((number, line) for number, line in rest if line.strip()), strict=True))
+        lines[0] = lines[0][first.column - 1 :].rjust(len(lines[0]))  # without what else it says
+        rows = [line.split() for line in lines]
+        starts = (line.index(row[0]) + 1 for row, line in zip(rows, lines, strict=True))
+        places: Iterator[Location] = map(Location, repeat(source.file), numbers, starts)
+        layers = _read_columns(rows, places, width, header.dialect)
+    if layers is None:
         tokens = list(iter(cursor.take, None))
-        rows, trial = [tokens[start : start + width] for start in range(0, len(tokens), width)], _trial(source)
-        whole = len(rows[-1]) == width
-        with suppress(InputError):  # too many problems
-            for row in rows if whole else ():
-                read_row(row, trial, width, header.dialect)
-        if not whole or trial.problems.found:
-            rows = [list(line) for _, line in groupby(tokens, attrgetter("line"))]
-        layers = tuple(read_row(row, source, width, header.dialect) for row in rows)
-    if header.count is not None and len(layers) != header.count:
-        message = f"the header announces {header.count} layers but {len(layers)} follow"
-        source.problem(header.count_place, message, str(len(layers)), hint="one row a layer", field="layers")
-    return layers
+        wrapped = [tokens[start : start + width] for start in range(0, len(tokens), width)]
+        words, places = [[token.text for token in row] for row in wrapped], (source.location(row[0]) for row in wrapped)
+        layers = _read_columns(words, places, width, header.dialect)
+    if layers is None:
+        for _, line in groupby(tokens, attrgetter("line")):
+            _check_row(list(line), source, width, header.dialect)
+    count = len(rows if layers is None else layers)
+    if header.count not in (None, count):
+        message = f"the header announces {header.count} layers but {count} follow"
+        source.problem(header.count_place, message, str(count), hint="one row a layer", field="layers")
+    return layers or ()
 
 
-def _quick(source: Source, first_line: int, width: int, dialect: Dialect) -> tuple[Layer, ...] | None:
-    """A row a line, read column by column, where each different word is looked at once; None when one is not right."""
-    lines = [(number, line) for number, line in enumerate(source.lines[first_line - 1 :], first_line) if line.strip()]
-    rows = [line.split() for _, line in lines]
+def _read_columns(
+    rows: Sequence[Sequence[str]], places: Iterable[Location], width: int, dialect: Dialect
+) -> tuple[Layer, ...] | None:
+    """Rows read column by column, where each different word is looked at once; None when one is not right."""
     if set(map(len, rows)) != {width}:
         return None
-    trial, columns = _trial(source), list(zip(*rows, strict=True))
-    cells = [(), *(_column(index, words, trial, dialect) for index, words in enumerate(columns[1:], 1))]
-    if trial.problems.found:
-        return None
+    columns, cells = list(zip(*rows, strict=True)), list[Sequence[Any]]([()])
+    for index, words in enumerate(columns[1:], 1):
+        values: Sequence[int | None] | None = None if index in (*TYPE_COLUMNS, WIDTH) else unsigned_column(words)
+        if values is None:
+            known = {word: _value(index, word, dialect) for word in set(words)}
+            values = [*map(known.__getitem__, words)]
+            if None in known.values():
+                return None
+        cells.append(values)
     made = cache(Phase)  # equal phases are one object
     phases = []
     for column in TYPE_COLUMNS:
         kinds, groups = zip(*map(TYPES.__getitem__, columns[column]), strict=True)
         phases.append(map(made, cells[column - 1], kinds, cells[column + 1], groups))
-    starts = (line.index(name) + 1 for name, (_, line) in zip(columns[0], lines, strict=True))
-    places = map(Location, repeat(source.file), (number for number, _ in lines), starts)
     loops = columns[WIDTH] if width > WIDTH else repeat("")
     return tuple(map(Layer, columns[0], *phases, cells[11], cells[1], loops, places, map(role_of, columns[0])))
-
-
-def _column(index: int, words: Sequence[str], source: Source, dialect: Dialect) -> Sequence[int]:
-    """The values of a column, as `_cell` gives them."""
-    values = None if index in (*TYPE_COLUMNS, WIDTH) else unsigned_column(words)
-    if values is None:
-        known = {word: _cell(index, Token(word, 1, 1), source, dialect) for word in set(words)}
-        values = [known[word] for word in words]
-    return values
-
-
-def _trial(source: Source) -> Source:
-    """The same text, with problems of its own."""
-    trial = Source("", source.file, Problems())
-    trial.lines = source.lines
-    return trial
 
 
 def _ignored_sizes(layers: Iterable[Layer]) -> list[str]:

@@ -78,6 +78,12 @@ def test_events_as_other_versions_and_makers_write_them_say_the_same(change):
     assert kept(other) == kept(document)
 
 
+@pytest.mark.parametrize("key", ["deviceProperties", "computeProperties"])  # the second in 2021
+def test_every_version_names_the_device(key):
+    document = recorded(PROGRAM).document() | {key: [{"id": 0, "name": "Tesla V100-DGXS-32GB"}]}
+    assert read_kineto(json.dumps(document).encode(), "t.json").device == "Tesla V100-DGXS-32GB"
+
+
 def test_a_head_of_another_form_a_byte_order_mark_and_numbers_that_are_none_do_no_harm():
     document = recorded(PROGRAM).document()
     strange = document | {"distributedInfo": [], "deviceProperties": {"0": 1}, "baseTimeNanoseconds": "?"}

@@ -68,6 +68,11 @@ def places(content):
     return [(problem.location.line, problem.location.column) for problem in problems(content)]
 
 
+def test_many_wrong_words_of_a_column_are_told_where_they_stand():
+    rows = [f"fc{row} -1 x{row} NONE 0 900 NONE 0 800 NONE 0 100" for row in range(25)]
+    assert places(text("DATA", *rows)) == [(row + 3, len(f"fc{row} -1 ") + 1) for row in range(20)]
+
+
 @given(workloads())
 @settings(deadline=None)
 def test_what_is_written_reads_back_equal(workload):

@@ -12,7 +12,8 @@ from msgspec import Struct
 
 from simcore.replay.steps.device import LaunchQueue
 from simcore.replay.steps.graph import EdgeKind, GraphBuilder, NodeKind
-from simcore.replay.steps.rank import NOWHERE, RankView, Window
+from simcore.replay.steps.rank import NOWHERE, RankView
+from simcore.workload.kineto import StepMark
 
 # As CUDA, HIP, and Intel's unified runtime and Level Zero call them.
 DEVICE_SYNC = re.compile(r"(cuda|hip)DeviceSynchronize|(cu|hip)CtxSynchronize")
@@ -107,7 +108,7 @@ class Wake(Struct, frozen=True):
     source_ns: int
 
 
-def find_wakes(rank: RankView, window: Window, threads: Iterable[int]) -> list[Wake]:
+def find_wakes(rank: RankView, window: StepMark, threads: Iterable[int]) -> list[Wake]:
     """Where the threads of a step hand over to each other.
 
     A thread that begins late is woken by the driving thread; a wide gap in which another thread was busy is a wait.

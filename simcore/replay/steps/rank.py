@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
-from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from simcore.replay.kinds import COMMUNICATION, LOADER, kind_of_name
 from simcore.timeline.breakdown import merge
-from simcore.workload.kineto import KERNEL, Column, Intervals, KinetoTrace
+from simcore.workload.kineto import KERNEL, Column, Intervals, KinetoTrace, StepMark
 
 NOWHERE = -1
 LONG_AGO = -(1 << 62)
-
-
-class Window(Struct, frozen=True):
-    """One step: from its mark to the next one (the last: to its own end)."""
-
-    index: int
-    start_ns: int
-    end_ns: int
-    thread: int
-
-    @property
-    def length_ns(self) -> int:
-        """The measured time of the step."""
-        return self.end_ns - self.start_ns
 
 
 class Activity:
@@ -131,14 +119,12 @@ class RankView:
         return int(self.stream_tasks[lane][at - 1]) if at else NOWHERE
 
 
-def _windows(trace: KinetoTrace) -> tuple[Window, ...]:
-    """The marked steps; a trace without marks is one step from its first call or task to its last."""
-    marks = trace.steps
-    if marks:
-        ends = [following.start_ns for following in marks[1:]] + [marks[-1].end_ns]
-        return tuple(Window(m.index, m.start_ns, end, m.thread) for m, end in zip(marks, ends, strict=True))
+def _windows(trace: KinetoTrace) -> tuple[StepMark, ...]:
+    """The marked steps, each up to the next one; a trace without marks is one, from its first call or task on."""
+    if marks := trace.steps:
+        return (*(replace(mark, end_ns=after.start_ns) for mark, after in pairwise(marks)), marks[-1])
     lanes = np.r_[trace.calls.lane, trace.operators.lane]
-    return (Window(0, *trace.span_ns, int(np.bincount(lanes).argmax()) if len(lanes) else 0),)
+    return (StepMark(0, *trace.span_ns, int(np.bincount(lanes).argmax()) if len(lanes) else 0),)
 
 
 def _outermost(calls: Intervals) -> Column:
@@ -168,7 +154,7 @@ def _launch_times(calls: Intervals, tasks: Intervals, launch: Column, stream_tas
     return times
 
 
-def _step_at(windows: tuple[Window, ...], times_ns: Column) -> Column:
+def _step_at(windows: tuple[StepMark, ...], times_ns: Column) -> Column:
     """The window that holds each time, -1 outside."""
     starts = np.array([window.start_ns for window in windows])
     at = np.searchsorted(starts, times_ns, side="right") - 1
@@ -176,7 +162,7 @@ def _step_at(windows: tuple[Window, ...], times_ns: Column) -> Column:
 
 
 def _task_steps(
-    launch: Column, call_step: Column, windows: tuple[Window, ...], tasks: Intervals, stream_tasks: tuple[Column, ...]
+    launch: Column, call_step: Column, windows: tuple[StepMark, ...], tasks: Intervals, stream_tasks: tuple[Column, ...]
 ) -> Column:
     """The step that launched each task.
 

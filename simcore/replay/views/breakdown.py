@@ -175,8 +175,7 @@ def idle_causes(step: StepReplay) -> dict[str, int]:
     for at in np.argsort(start, kind="stable").tolist():
         pause = int(start[at]) - reach
         if pause > 0:
-            kind = EdgeKind(graph.edge_kind[held[at]]) if held[at] >= 0 else None
-            causes[IDLE_CAUSES.get(kind, UNEXPLAINED) if kind is not None else UNEXPLAINED] += pause
+            causes[IDLE_CAUSES.get(graph.edge_kind[held[at]], UNEXPLAINED) if held[at] >= 0 else UNEXPLAINED] += pause
         reach = max(reach, min(int(end[at]), step.to_ns))
     if step.to_ns > reach:
         causes["host"] += step.to_ns - reach

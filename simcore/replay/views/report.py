@@ -196,12 +196,9 @@ def noise(lengths: list[int]) -> float:
 
 def mean_breakdown(parts: list[Breakdown]) -> Breakdown:
     """The mean of several breakdowns; idle takes the rounding so that the four still add up."""
-    total = sum(part.compute_ns + part.overlapped_ns + part.exposed_comm_ns + part.idle_ns for part in parts)
-    compute, overlapped, exposed = (
-        sum(getattr(part, name) for part in parts) // len(parts)
-        for name in ("compute_ns", "overlapped_ns", "exposed_comm_ns")
-    )
-    return Breakdown(compute, overlapped, exposed, total // len(parts) - compute - overlapped - exposed)
+    rows = [(part.compute_ns, part.overlapped_ns, part.exposed_comm_ns, part.idle_ns) for part in parts]
+    compute, overlapped, exposed = (sum(column) // len(parts) for column in list(zip(*rows, strict=True))[:3])
+    return Breakdown(compute, overlapped, exposed, sum(map(sum, rows)) // len(parts) - compute - overlapped - exposed)
 
 
 def start_errors(replay: Replay, number: int) -> dict[str, int]:

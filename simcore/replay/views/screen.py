@@ -50,23 +50,18 @@ def _job_text(found: Figures, slowest: Figures) -> str:
         said += "--json has all."
     else:
         said += "No collective was recorded on two of them: they are replayed apart."
-    keys = ("rank", "stage", *TIMES, "last_in", "waits_for")
-    rows = [[None if each[key] == -1 else each[key] for key in keys] for each in ranks]
-    spent = "step_ns", "computing_ns", "only_talking_ns", "waiting_ns", "waited_for_ns"
+    rows = [{key: None if value == -1 else value for key, value in each.items()} for each in ranks]
+    talk, awaited = ("exposed_comm_ns", "only talking"), ("awaited_ns", "waited for")
+    spent = "step_ns", ("compute_ns", "computing"), talk, "waiting_ns", awaited
     table = Table("", columns("rank", "stage", *spent, "last_in", "waits_for"), rows)
     stages = {each["stage"] for each in ranks} - {-1}
     said += f" They are the {len(stages)} stages of a pipeline." if stages else ""
-    groups = [
-        (each["role"] or "?", each["description"], f"{each['groups']} x {each['size']}",
-         each["collectives"], each["transfer_ns"], each["waiting_ns"])
-        for each in found["groups"]
-    ]  # fmt: skip
-    shown = columns("group", "described_as", "groups x ranks", "collectives", "transfer_ns", "waiting_ns")
+    sizes = ((each, f"{each['groups']} x {each['size']}") for each in found["groups"])
+    groups = [each | {"group": each["role"] or "?", "groups x ranks": size} for each, size in sizes]
+    described = ("description", "described as")
+    shown = columns("group", described, "groups x ranks", "collectives", "transfer_ns", "waiting_ns")
     tables = (table, Table("", shown, groups))
     return "\n\n".join(filter(None, (wrapped(said, WIDTH), *(each.text(WIDTH, INDENT) for each in tables))))
-
-
-TIMES = ("step_ns", "compute_ns", "exposed_comm_ns", "waiting_ns", "awaited_ns")
 
 
 def _trusted(rank: Figures) -> str:
@@ -96,14 +91,12 @@ def _trusted(rank: Figures) -> str:
 
 def _advice(rank: Figures) -> Iterator[Table]:
     """What would help, what the device worked on in the typical step as recorded, and when it paused."""
-    rows: list[tuple[object, ...]] = [
-        (row["what"], row["saved_ns"], " to ".join(map(format_ns, row["interval_ns"])), row["option"])
-        for row in rank.get("helps", ())[:HELPS_SHOWN]
-    ]
-    shown = columns(("what", "what would help most"), ("saved_ns", "a step saves"), "from, to", "replayed with")
-    yield Table("", shown, rows)
-    whole_ns = max(rank["typical_ns"], 1)
-    rows = []
+    helps = ((row, " to ".join(map(format_ns, row["interval_ns"]))) for row in rank.get("helps", ())[:HELPS_SHOWN])
+    shown = columns(
+        ("what", "what would help most"), ("saved_ns", "a step saves"), "from, to", ("option", "replayed with")
+    )
+    yield Table("", shown, [row | {"from, to": bounds} for row, bounds in helps])
+    whole_ns, rows = max(rank["typical_ns"], 1), list[tuple[object, ...]]()
     for each in (each for each in rank["work"] if each["time_ns"]):
         rate = format_rate(each["rate"]) if each["unit"] == "byte/s" else f"{each['rate'] / 1e12:.3g} TFLOP/s"
         rate += f", {each['rate'] / each['limit']:.0%} of the device's" if each["limit"] else ""
@@ -124,12 +117,12 @@ def _origin(origin: Mapping[str, str], *before: str) -> str:
 
 def _figures(rank: Figures) -> Iterator[Table]:
     """Every step, and the breakdown of the typical one."""
-    rows: list[tuple[object, ...]] = []
-    for step in rank["steps"]:
-        device = () if step["steady"] else (step["device_ns"], step["predicted_device_ns"])
-        note = "device {}, predicted {}".format(*map(format_ns, device)) if device else ""
-        rows.append((step["index"], step["measured_ns"], step["predicted_ns"], step["error"], note))
-    yield Table("", columns("step", "measured_ns", "predicted_ns", ("error", "error", "+share"), ("note", "")), rows)
+    told = "device {}, predicted {}".format
+    devices = (() if step["steady"] else (step["device_ns"], step["predicted_device_ns"]) for step in rank["steps"])
+    notes = (told(*map(format_ns, device)) if device else "" for device in devices)
+    steps = [step | {"note": note} for step, note in zip(rank["steps"], notes, strict=True)]
+    shown = columns(("index", "step"), "measured_ns", "predicted_ns", ("error", "error", "+share"), ("note", ""))
+    yield Table("", shown, steps)
     both = [rank["breakdown"][side] for side in ("measured", "predicted")]
     rows = [
         (

@@ -14,9 +14,9 @@ import numpy as np
 from msgspec import Struct
 
 from simcore.errors import InputError
-from simcore.replay.steps.rank import RankView, Window
+from simcore.replay.steps.rank import RankView
 from simcore.replay.whatif.repetition import LEAST_SHARE, Segment, UnclearError, repeated_segments
-from simcore.workload.kineto import KinetoTrace
+from simcore.workload.kineto import KinetoTrace, StepMark
 
 NUMBERED = re.compile(r"(.*?)(\d+)(\D*)$", re.DOTALL)
 AUTOGRAD = "autograd::engine"
@@ -151,7 +151,7 @@ class NamedRange(Struct, frozen=True):
     lane: int
 
 
-def named_ranges(trace: KinetoTrace, window: Window) -> list[NamedRange]:
+def named_ranges(trace: KinetoTrace, window: StepMark) -> list[NamedRange]:
     """The named ranges of a step by their start, outer ones first; the n-th of a name is the n-th micro-batch."""
     rows, found, opened = trace.annotations, list[NamedRange](), dict[int, list[NamedRange]]()
     counts: dict[tuple[str, str], int] = {}

@@ -139,11 +139,10 @@ def _files(path: str | Path, *, alone: int) -> dict[int, Path]:
 
 def distinct_traces(path: str) -> list[tuple[str, Trace]]:
     """Each different trace that `path` names with the ranks that have it ('' for a single file)."""
-    by_content: dict[bytes, list[int]] = {}
-    for rank, data in current_files(path).items():
-        by_content.setdefault(data, []).append(rank)
-    named = ((format_ranks([rank for rank in ranks if rank >= 0]), data) for data, ranks in by_content.items())
-    return [(ranks, decode(data, path)) for ranks, data in named]
+    traces, number_of = distinct_ranks(path)
+    ranks = [] if Path(path).is_file() else sorted(number_of)
+    having = (format_ranks([rank for rank in ranks if number_of[rank] == number]) for number in range(len(traces)))
+    return list(zip(having, traces, strict=True))
 
 
 def read_columns(path: str) -> columns.Columns:

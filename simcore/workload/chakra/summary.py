@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from operator import itemgetter
 from typing import Any
-from xml.sax.saxutils import escape, quoteattr
+from xml.sax.saxutils import escape
 
 import numpy as np
 
@@ -110,12 +111,13 @@ ARROWS = {"data": "normal", "control": "tee"}
 def _edges(columns: Columns) -> Iterator[tuple[int, int, str]]:
     """From, to and kind of every dependency, by the row that waits; data first."""
     node_id = columns.node_id.tolist()
-    found = []
-    for order, (kind, pairs) in enumerate((("data", columns.data), ("control", columns.control))):
-        rows, wanted = pairs[0].tolist(), pairs[1].tolist()
-        found += [(row, order, dep, kind) for row, dep in zip(rows, wanted, strict=True)]
-    for row, _, dep, kind in sorted(found, key=lambda edge: edge[:2]):
-        yield dep, node_id[row], kind
+    pairs = {"data": columns.data, "control": columns.control}
+    found = [
+        (row, dep, kind)
+        for kind, both in pairs.items()
+        for row, dep in zip(*(map(int, side) for side in both), strict=True)
+    ]
+    return ((dep, node_id[row], kind) for row, dep, kind in sorted(found, key=itemgetter(0)))
 
 
 def dot(columns: Columns) -> str:
@@ -139,16 +141,9 @@ def graphml(columns: Columns) -> str:
         '  <key id="d0" for="node" attr.name="label" attr.type="string" />',
         '  <graph edgedefault="directed">',
     ]
-    for number, name in zip(columns.node_id.tolist(), columns.names, strict=True):
-        lines += [
-            f"    <node id={quoteattr(str(number))}>",
-            f'      <data key="d0">{escape(printable(name))}</data>',
-            "    </node>",
-        ]
-    for source, target, kind in sorted(_edges(columns), key=lambda edge: edge[0]):
-        lines += [
-            f'    <edge source="{source}" target="{target}">',
-            f'      <data key="d1">{kind}</data>',
-            "    </edge>",
-        ]
+    node = '    <node id="{}">\n      <data key="d0">{}</data>\n    </node>'
+    edge = '    <edge source="{}" target="{}">\n      <data key="d1">{}</data>\n    </edge>'
+    named = zip(columns.node_id.tolist(), columns.names, strict=True)
+    lines += [node.format(number, escape(printable(name))) for number, name in named]
+    lines += [edge.format(*ends) for ends in sorted(_edges(columns), key=itemgetter(0))]
     return "\n".join([*lines, "  </graph>", "</graphml>", ""])

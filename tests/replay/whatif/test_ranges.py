@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from simcore.replay.steps.rank import Window
 from simcore.replay.whatif.layers import layer_number, model_order, named_ranges
+from simcore.workload.kineto import StepMark
 from simcore.workload.kineto_reader import read_kineto
 
 
@@ -17,7 +17,7 @@ def ranges_of(*named):
     ]
     kernel = {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 0, "dur": 1, "args": {"stream": 7}}
     trace = read_kineto(json.dumps({"traceEvents": [*events, kernel]}).encode(), "rank0.json")
-    return named_ranges(trace, Window(0, 0, 1 << 40, 0))
+    return named_ranges(trace, StepMark(0, 0, 1 << 40, 0))
 
 
 @pytest.mark.parametrize(

@@ -66,11 +66,10 @@ def link(ops: Sequence[Op], path: str) -> list[Op]:
             launched[around].append(span)
     waits = _blocked(timed, enclosing, device, calls)
     linked, number_of_kernel, new_number = _renumbered(timed, launched)
-    threads = {new_number[number]: span.thread for number, span in span_of.items()}
     for number, span in waits:
         if id(span) in number_of_kernel:
             linked[new_number[number]].waits_for.append(number_of_kernel[id(span)])
-    _wait_for_threads(linked, threads, {new_number[number]: span for number, span in span_of.items()})
+    _wait_for_threads(linked, {new_number[number]: span for number, span in span_of.items()})
     return linked
 
 
@@ -205,16 +204,16 @@ def _renumbered(
     return linked, number_of_kernel, new_number
 
 
-def _wait_for_threads(linked: list[Op], threads: Mapping[int, str], spans: Mapping[int, Timed]) -> None:
+def _wait_for_threads(linked: list[Op], spans: Mapping[int, Timed]) -> None:
     """Who continues after a long pause waits for the operation that ended last on another thread."""
     by_end = sorted(spans, key=lambda number: (spans[number].end_ns, number))
     ends = [spans[number].end_ns for number in by_end]
     busy_until: dict[str, int] = {}
     for number in sorted(spans, key=lambda number: (spans[number].start_ns, number)):
-        span, thread = spans[number], threads[number]
+        span, thread = spans[number], spans[number].thread
         if thread not in busy_until or span.start_ns - busy_until[thread] > IDLE_NS:
             others = (by_end[index] for index in range(bisect_right(ends, span.start_ns) - 1, -1, -1))
-            other = next((found for found in others if threads[found] != thread), None)
+            other = next((found for found in others if spans[found].thread != thread), None)
             if other is not None:
                 linked[number].waits_for.append(other)
         busy_until[thread] = max(busy_until.get(thread, 0), span.end_ns)
