@@ -51,7 +51,7 @@ class Machine(KernelTimer):
     def optimizer_s(self, elements: int) -> float:
         """Seconds of the optimizer; on the host gradients go there and the new weights back."""
         if "optimizer" not in self.plan.offload:
-            return self.kernel_s(optimizer(elements))
+            return self.kernel_s(optimizer(elements, self.plan.optimizer_bytes))
         host, moved = self.cluster.host, self.plan.gradient_bytes + self.plan.parameter_bytes
         return elements * (moved / host.link_bytes_per_s + _HOST_ADAM_BYTES / host.memory_bytes_per_s)
 

@@ -119,7 +119,7 @@ def sc21_stated(row: Mapping[str, Any]) -> Step:
 
 def zero3(row: Mapping[str, Any]) -> Step:
     """SC'21 table 2 without model parallelism: DeepSpeed's ZeRO 3, weights gathered in every micro-batch."""
-    one = stated(row, gpt(row["model"]), recompute="full", zero=3, gradient_bytes=2, **OF_2021)
+    one = stated(row, gpt(row["model"]), recompute="full", zero=3, by_matrix=True, gradient_bytes=2, **OF_2021)
     return Step((one,), "selene-2021")
 
 

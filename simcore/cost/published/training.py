@@ -132,8 +132,10 @@ def _framework(row: Stated) -> Step:
     model, degrees = _shape(row["model"]), _degrees(row)
     words = f"{row.get('inexact') or ''} {row.get('note') or ''}"
     zero = int(row["parallel"].get("zero") or 0)
+    software = profile + next((way for told, way in _WAYS.items() if told in words), "")
     choices: dict[str, Any] = {
         **_COMMON,
+        **SOFTWARE[software].usual,
         **degrees,
         **_again(row, words, model, xla=kind == "xla"),
         "zero": zero,
@@ -145,7 +147,8 @@ def _framework(row: Stated) -> Step:
         "gradient_bytes": 4 if kind in _WIDE_SUMS else 2,
         "gradients_apart": kind in _WIDE_SUMS,
     }
-    software = profile + next((way for told, way in _WAYS.items() if told in words), "")
+    if "weights in 16 bits" in words:
+        choices["optimizer_bytes"] = 2 * STORED_BYTES  # moments of their type, and no other copy
     return _step(row, model, software, choices)
 
 
