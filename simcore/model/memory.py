@@ -274,10 +274,11 @@ def states(held: Held, plan: Plan) -> tuple[int, int, int]:
     """
     trained = held.trained + held.trained_experts
     owned = held.owned(plan)
+    summed = trained // plan.virtual_stages if plan.reduced_at_once > 1 else 0  # of the chunk at work
     whole = held.dense // plan.sharing + held.experts // plan.expert_sharing if plan.zero >= 3 else held.whole
     return (
         plan.parameter_bytes * whole,
-        plan.gradient_bytes * (owned if plan.zero >= 2 else trained),
+        plan.gradient_bytes * (owned + summed if plan.zero >= 2 else trained),
         0 if "optimizer" in plan.offload else plan.optimizer_bytes * owned,
     )
 
