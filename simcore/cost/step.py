@@ -251,7 +251,10 @@ def _sharded(cell: Cell, held: Held, plan: Plan, cluster: Cluster) -> Cell:
         if plan.zero > _SHARES_EVERY_PASS:
             gathers.append((machine.collective_s(CollectiveKind.ALL_GATHER, count * plan.parameter_bytes, axis), axis))
         owned = reduced / axis.layout(plan)[0]  # hybrid sharding sums what a rank owns over replicas
-        for kind, size, over in (CollectiveKind.REDUCE_SCATTER, reduced, axis), (CollectiveKind.ALL_REDUCE, owned, copies):
+        for kind, size, over in (
+            (CollectiveKind.REDUCE_SCATTER, reduced, axis),
+            (CollectiveKind.ALL_REDUCE, owned, copies),
+        ):
             reduces.append((machine.collective_s(kind, size, over) / plan.global_batch, over))
     ahead_s = machine.beside_s(gathers, cell.forward_ns * 1e-9)
     back_s = machine.beside_s([*gathers, *reduces], (cell.backward_ns + cell.weight_ns) * 1e-9)

@@ -410,12 +410,11 @@ def embedding(model: Model, plan: Plan) -> Block:
 
 @lru_cache(maxsize=1024)
 def head(model: Model, plan: Plan) -> Block:
-    """Final norm, projection, and the vocabulary-parallel loss: cross entropy over logits, read and written a few times,
-    as 32-bit copies or by fused passes; maximum, target and sum.
+    """Final norm, projection, and the vocabulary-parallel loss: cross entropy over logits, whose copies are read and
+    written a few times; maximum, target and sum.
     """
     tokens, hidden, vocab = plan.tokens, model.hidden, plan.padded_vocab(model.vocab) // plan.tp
     logits, local = tokens * vocab, plan.element_bytes * _local(model, plan)
-    copied = 0 if plan.fused_loss else LOSS_BYTES
     product, weights = Product(tokens, vocab, hidden), Weights.EMBEDDING if model.tied else Weights.HEAD
     kernels = [
         replace(_norm(Part.HEAD, _local(model, plan), plan, weights), keeps_bytes=2 * local),
@@ -423,10 +422,10 @@ def head(model: Model, plan: Plan) -> Block:
             Part.HEAD,
             product,
             wide=True,
-            keeps_bytes=float((plan.element_bytes + copied) * logits),
+            keeps_bytes=float((plan.element_bytes + plan.loss_bytes) * logits),
             trained=plan.trains(weights),
         ),
-        _pass(Part.HEAD, logits, 4 * (copied or plan.element_bytes), Touch.SOFTMAX, launches=8),
+        _pass(Part.HEAD, logits, 4 * (plan.loss_bytes or plan.element_bytes), Touch.SOFTMAX, launches=8),
     ]
     column = _column("head", Role.HEAD, plan, _hidden_bytes(model, plan), kernels)
     loss = [

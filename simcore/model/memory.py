@@ -178,9 +178,9 @@ class Needs(NamedTuple):
     """What a stage needs whatever its replicas share: plans that differ in ZeRO have the same.
 
     `held` and `hosted`, which the host keeps, are parameters, `largest` those of its largest layer or matrix that is
-    gathered, `largest_dense` with experts left out, `shaped` those of one matrix of every shape, `table` those of a trained head; `lasting` bytes
-    stay from all micro-batches in flight, `working` bytes are for a layer or the loss at a time, `turning` for a layer
-    or the gradients of the head.
+    gathered, `largest_dense` with experts left out, `shaped` those of one matrix of every shape, `table` those of a
+    trained head; `lasting` bytes stay from all micro-batches in flight, `working` bytes are for a layer or the loss at
+    a time, `turning` for a layer or the gradients of the head.
     """
 
     held: Held
@@ -232,6 +232,8 @@ class Needs(NamedTuple):
             return 0
         alone = self.hosted is NOTHING and plan.expert_sharing == 1
         here = self.largest_dense if alone else self.largest
+        if shared and not plan.by_matrix:
+            here += self.table  # with the embedding, which belong to no layer
         return (2 * plan.parameter_bytes + shared * plan.gradient_bytes) * here
 
 

@@ -38,8 +38,7 @@ class Plan(Hashed):
     (FSDP's hybrid sharding); 0 = all do. `expert_tp` ranks split one expert. Gradients are reduced and accumulated in
     `gradient_bytes` an element; `gradients_apart`: products' own are kept beside such sums of more bits, not added in
     place. `overlap` reduces a layer's gradients as soon as its last micro-batch has made them. With ZeRO-3 weights come
-    layer by layer, or `by_matrix`. The optimizer has `optimizer_bytes` an element: 12 = two moments and the weight in 32
-    bits.
+    layer by layer, or `by_matrix`. The optimizer has `optimizer_bytes` an element: 12 = two moments and a wide weight.
 
     `recompute` "selective" drops the `recompute_modules` of every layer, by Megatron's names; "full" whole layers:
     the first `recompute_layers` of every part of the model (method "block"; 0 = all), or all of them in groups of as
@@ -55,8 +54,9 @@ class Plan(Hashed):
     `lora_modules` are trained. `offload`: what the host's memory keeps: "activations" and "weights" of the first
     `offload_layers` layers of every part of the model (0 = all), moved beside the kernels of their layer; "optimizer":
     its states, and the host's cores take the step. `attention_dtype`: of fused attention, "" = 16 bits.
-    `parameter_dtype`: of weights as they are held and gathered ("fp8": no 16-bit copy of them), "" = as stored. A
-    `fused_loss` has no 32-bit copy of the logits.
+    `parameter_dtype`: of weights as they are held and gathered ("fp8": no 16-bit copy of them), "" = as stored. The
+    loss has `loss_bytes` a logit beside its 16 bits: 4 = a 32-bit copy (Megatron), 0 = fused passes, 10 = PyTorch's:
+    three 32-bit ones, and those gone.
     """
 
     __hash__ = Hashed.__hash__
@@ -102,7 +102,7 @@ class Plan(Hashed):
     offload_layers: int = 0
     attention_dtype: str = ""
     parameter_dtype: str = ""
-    fused_loss: bool = False
+    loss_bytes: int = 4
 
     @classmethod
     def of(cls, seq: int, global_batch: int, *, dp: int = 1, **choices: object) -> Plan:

@@ -17,7 +17,7 @@ from simcore.cost.published.megatron import MODERN
 from simcore.cost.published.rows import Job, Row, Step, job, named
 from simcore.cost.published.tables import number, spread, table_rows
 from simcore.cost.systems import CLUSTERS, placed, usual_fabric
-from simcore.model.memory import peak
+from simcore.model.memory import PEAK_MARGIN, peak
 from simcore.model.presets import SHIPPED
 from simcore.model.shape import Model
 from simcore.model.steps import Module
@@ -28,7 +28,7 @@ _TYPES = {"FP8": "fp8", "MXFP8": "fp8", "FP8-CS": "fp8", "FP8-MX": "fp8", "NVFP4
 _LAYERS = {"GB200": 40, "GB300": 20}
 _KEPT_BY_HOST = {name: {"offload": ("activations",), "offload_layers": layers} for name, layers in _LAYERS.items()}
 # Of Llama 3 70B on GB300 in MXFP8 and NVFP4, whose weights and activations are more than the table's degrees hold.
-_RECIPE = {"pp": 4, "virtual_stages": 5, "micro_batch": 1}
+_RECIPE: dict[str, Any] = {"pp": 4, "virtual_stages": 5, "micro_batch": 1}
 _ONE_GRAPH = "26.06"  # the first release whose recipes have it
 
 
@@ -61,8 +61,10 @@ def _row(name: str, row: Mapping[str, Any], model: Model, device: str) -> Row:
     measured_s = batch * seq / (float(row["Tokens / sec / GPU"]) * gpus)
     node_ranks = usual_fabric(accelerator(device)).node_ranks
     cluster = placed(device, _recipe(one, str(row["release"]), node_ranks), count=gpus)
-    others = _computed_again(one) if model.experts else [Job(model, replace(one.plan, **_RECIPE))]
-    one = next((job for job in (one, *others) if peak(*job).total <= cluster.memory_bytes), one)
+    if model.experts:
+        one = next((job for job in (one, *_computed_again(one)) if peak(*job).total <= cluster.memory_bytes), one)
+    elif peak(*one).total * (1 - PEAK_MARGIN) > cluster.memory_bytes:
+        one = Job(model, replace(one.plan, **_RECIPE))
     return Row(name, measured_s, Step((one,), cluster))
 
 
