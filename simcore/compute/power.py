@@ -54,11 +54,13 @@ def limited(kernel: Kernel, seconds: float, device: Accelerator, dtype: str) -> 
 
     Attention and passes over memory stay below the limit; grouped products were measured in long runs.
     """
-    if not isinstance(kernel, Product) or min(kernel.m, kernel.n, kernel.k) <= _FEW_ROWS or not device.power_w:
+    if not isinstance(kernel, Product) or min(kernel.m, kernel.n, kernel.k) <= _FEW_ROWS:
         return 1.0
-    excess = float(np.interp(log(max(seconds * 1e3, 1e-9)), _LIMITED_MS, _LIMITED)) - 1.0
     width = ELEMENT_BYTES[plain_type(dtype)]
     beyond = device.narrow_slowdown if width in _NARROW else 1.0
+    if not device.power_w:
+        return beyond
+    excess = float(np.interp(log(max(seconds * 1e3, 1e-9)), _LIMITED_MS, _LIMITED)) - 1.0
     return (1.0 + excess * _NARROW.get(width, 1.0) * _bound(device)) * beyond
 
 
