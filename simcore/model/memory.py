@@ -232,9 +232,8 @@ class Needs(NamedTuple):
             return 0
         alone = self.hosted is NOTHING and plan.expert_sharing == 1
         here = self.largest_dense if alone else self.largest
-        if shared and not plan.by_matrix:
-            here += self.table  # with the embedding, which belong to no layer
-        return (2 * plan.parameter_bytes + shared * plan.gradient_bytes) * here
+        ends = self.table if shared and not plan.by_matrix else 0  # and the embedding, which belong to no layer
+        return (2 * plan.parameter_bytes + shared * plan.gradient_bytes) * (here + ends)
 
 
 def needs(model: Model, plan: Plan) -> tuple[Needs, ...]:

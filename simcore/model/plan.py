@@ -156,10 +156,7 @@ class Plan(Hashed):
 
     @property
     def reduced_at_once(self) -> int:
-        """Micro-batches whose gradients are summed before ZeRO 2 or 3 shares them.
-
-        With ZeRO 2 those that pass a chunk one after the other (Llama 3's FSDP, arXiv 2407.21783, section 3.3.2).
-        """
+        """Micro-batches whose gradients are shared as a sum: that pass a chunk in turn (arXiv 2407.21783, 3.3.2)."""
         return self.pp if self.zero == 2 and self.schedule_name == "interleaved" else 1
 
     @property

@@ -30,7 +30,6 @@ from simcore.cost.published.megatron import (
     megatron_core,
     mlsys23,
     sc21,
-    sc21_stated,
     zero3,
 )
 from simcore.cost.published.rows import Collective, Row, Step, job, measured_s, selected
@@ -154,8 +153,8 @@ def _curve(measured: _Document) -> Iterator[Row]:
 
 # Steps on A100 that no constant was fitted on: SC'21 table 2, MT-NLG, MLSys'23 with DP, MegaScale figure 9.
 _UNFITTED = {
-    "sc21-t2-PTD-": sc21_stated,
-    "mtnlg-": sc21_stated,
+    "sc21-t2-PTD-": sc21,
+    "mtnlg-": sc21,
     "mlsys23-530B-dp8": mlsys23,
     "megascale-f9-": megascale,
 }
