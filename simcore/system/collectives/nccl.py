@@ -33,9 +33,9 @@ from simcore.workload.model import CollectiveKind
 class Fabric(Hashed):
     """The interconnect of a system as collectives see it.
 
-    `generation`: whose constants of NCCL hold (`_LL_GIGABYTES`), or "stated": what is not NCCL, with `near_s` and
-    `far_s` a step. `ring_bytes_per_s`, `nvls_bytes_per_s`: on the wire of a rank inside a node of `node_ranks` (0 = no
-    NVLS); `across_bytes_per_s`: the same between nodes when all their cards take part; `nic_bytes_per_s`: what one card
+    `generation`: whose constants of NCCL hold (`_LL_GIGABYTES`); "stated", "slices": not NCCL's, with `near_s`, `far_s`
+    a step. `ring_bytes_per_s`, `nvls_bytes_per_s`: on the wire of a rank inside a node of `node_ranks` (0 = no NVLS);
+    `across_bytes_per_s`: the same between nodes when all their cards take part; `nic_bytes_per_s`: what one card
     sustains. `near_s`, `far_s`: what a step inside a node and one over the network take beyond NCCL's figures; `hop_s`:
     a point-to-point message. `card_ranks`: the ranks that share the cards of `across_bytes_per_s`, where a node holds
     more. `wider`: another size of nodes that its links join, where that divides the accelerators. `device`: whose
