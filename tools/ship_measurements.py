@@ -11,7 +11,7 @@ from pathlib import Path
 KEPT = ("id", "source", "benchmark", "model", "parallel", "batch", "recompute", "dtype", "framework", "precision")
 KEPT += ("options", "inexact", "note", "round")
 HARDWARE = ("accelerator", "count", "per_node", "scale_out", "note")
-MEASURED = ("iter_s", "spread_pct", "max_memory_gb", "tflops_per_chip", "power")
+MEASURED = ("iter_s", "spread_pct", "max_memory_gb", "max_reserved_gib", "tflops_per_chip", "power")
 
 
 def main(source: str, target: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
-from math import fsum, log
+from math import fsum, inf, log
 
 import numpy as np
 
@@ -54,7 +54,7 @@ def limited(kernel: Kernel, seconds: float, device: Accelerator, dtype: str) -> 
 
     Attention and passes over memory stay below the limit; grouped products were measured in long runs.
     """
-    if not isinstance(kernel, Product) or min(kernel.m, kernel.n, kernel.k) <= _FEW_ROWS or not device.power_w:
+    if not isinstance(kernel, Product) or min(kernel.m, kernel.n, kernel.k) <= _FEW_ROWS:
         return 1.0
     excess = float(np.interp(log(max(seconds * 1e3, 1e-9)), _LIMITED_MS, _LIMITED)) - 1.0
     width = ELEMENT_BYTES[plain_type(dtype)]
@@ -64,8 +64,9 @@ def limited(kernel: Kernel, seconds: float, device: Accelerator, dtype: str) -> 
 
 @lru_cache(maxsize=256)
 def _bound(device: Accelerator) -> float:
-    """How much a device's limit slows products, over what it does to H200's and B200's."""
-    asked = stated_peak(device, "bf16") / device.power_w / float(np.interp(device.year, *np.array(_AT_FULL_CLOCKS).T))
+    """How much a device's limit slows products, over what it does to H200's and B200's; nothing if none is stated."""
+    kept = float(np.interp(device.year, *np.array(_AT_FULL_CLOCKS).T))
+    asked = stated_peak(device, "bf16") / (device.power_w or inf) / kept
     return float(max(0.0, asked ** (1 / 3) - 1.0)) / _MEASURED_EXCESS
 
 

@@ -170,7 +170,7 @@ def read_study(path: str | Path) -> Study:
         batch, seq = root["global_batch"].integer(1, MOST_SEQUENCES), root["seq"].integer(1, MOST_TOKENS)
         model, cluster = read_model(root["model"]), read_cluster(root["cluster"])
         usual: dict[str, Any] = {"scatter_pipeline": True, "context": "ring", "dtype": cluster.device.wide_dtype}
-        plan = Plan(count, seq, global_batch=batch, **(usual | fixed))
+        plan = Plan(count, seq, global_batch=batch, **(cluster.software.usual | usual | fixed))
         for name, acts, meant in acting(model, plan):
             if name in fixed and not acts and not name.startswith("recompute"):  # that varies
                 root[name].problem("has no effect here", expected=meant)

@@ -51,7 +51,7 @@ class Machine(KernelTimer):
     def optimizer_s(self, elements: int) -> float:
         """Seconds of the optimizer; on the host gradients go there and the new weights back."""
         if "optimizer" not in self.plan.offload:
-            return self.kernel_s(optimizer(elements))
+            return self.kernel_s(optimizer(elements, self.plan.optimizer_bytes))
         host, moved = self.cluster.host, self.plan.gradient_bytes + self.plan.parameter_bytes
         return elements * (moved / host.link_bytes_per_s + _HOST_ADAM_BYTES / host.memory_bytes_per_s)
 
@@ -117,17 +117,21 @@ class Cell:
 def cut_of(plan: Plan) -> Plan:
     """A plan as its cells see it: what layers see, the parts of the model as stages, and how these are cut.
 
-    Where every pass communicates also what replicas share; of schedules whether weight gradients have cells.
+    Where every pass communicates also what replicas share, and as its batch the micro-batches that are reduced at once;
+    of schedules whether weight gradients have cells.
     """
-    shares = plan.zero >= _SHARES_EVERY_PASS
-    sharing = (plan.tp * plan.cp * plan.dp, plan.zero, plan.shard, plan.gradient_bytes) if shares else ()
+    sharing: tuple[int, ...] = ()
+    if plan.zero >= _SHARES_EVERY_PASS:
+        ranks = plan.tp * plan.cp * plan.dp
+        sharing = ranks, plan.zero, plan.shard, plan.gradient_bytes, plan.reduced_at_once
     return _cut(plan.of_layer, plan.outline.parts, plan.cuts, plan.splits_backward, sharing)
 
 
 @lru_cache(maxsize=8192)
 def _cut(layers: Plan, parts: int, cuts: tuple[int, ...], splits: bool, sharing: tuple[int, ...]) -> Plan:
     cut = layers.but(pp=parts, cuts=cuts, schedule=_SPLITTING if splits else "")
-    return cut.but(**dict(zip(("world_size", "zero", "shard", "gradient_bytes"), sharing, strict=False)))
+    shared = "world_size", "zero", "shard", "gradient_bytes", "global_batch"
+    return cut.but(**dict(zip(shared, sharing, strict=False)))
 
 
 @lru_cache(maxsize=8192)
@@ -246,9 +250,12 @@ def _sharded(cell: Cell, held: Held, plan: Plan, cluster: Cluster) -> Cell:
         reduced = trained * plan.gradient_bytes
         if plan.zero > _SHARES_EVERY_PASS:
             gathers.append((machine.collective_s(CollectiveKind.ALL_GATHER, count * plan.parameter_bytes, axis), axis))
-        reduces.append((machine.collective_s(CollectiveKind.REDUCE_SCATTER, reduced, axis), axis))
         owned = reduced / axis.layout(plan)[0]  # hybrid sharding sums what a rank owns over replicas
-        reduces.append((machine.collective_s(CollectiveKind.ALL_REDUCE, owned, copies), copies))
+        for kind, size, over in (
+            (CollectiveKind.REDUCE_SCATTER, reduced, axis),
+            (CollectiveKind.ALL_REDUCE, owned, copies),
+        ):
+            reduces.append((machine.collective_s(kind, size, over) / plan.global_batch, over))
     ahead_s = machine.beside_s(gathers, cell.forward_ns * 1e-9)
     back_s = machine.beside_s([*gathers, *reduces], (cell.backward_ns + cell.weight_ns) * 1e-9)
     return replace(

@@ -182,7 +182,7 @@ def plan_of(model: Model, cluster: Cluster, accelerators: int, words: Mapping[st
     multiply to the accelerators, or do not divide what they split.
     """
     _check_words({"world_size": accelerators, **words})
-    chosen = {"dtype": cluster.device.wide_dtype, **words}
+    chosen = {"dtype": cluster.device.wide_dtype, **cluster.software.usual, **words}
     asked = chosen.pop("dp", None)
     plan = Plan(accelerators, chosen.pop("seq"), **chosen)
     product = plan.tp * plan.cp * plan.pp
@@ -225,6 +225,7 @@ def acting(model: Model, plan: Plan) -> Iterator[tuple[str, bool, str]]:
     yield "encoder_seq", model.encoder_layers > 0, "a model with an encoder"
     beside = plan.zero < 3 and plan.gradient_bytes > plan.element_bytes
     yield "gradients_apart", beside, "--zero 2 or less and gradients of more bits than products"
+    yield "by_matrix", plan.zero == 3, "--zero 3"
     yield "recompute_layers", plan.recompute == "full", "--recompute full"
     yield "recompute_method", plan.recompute == "full", "--recompute full"
     yield "recompute_modules", plan.recompute == "selective", "--recompute selective"

@@ -410,8 +410,8 @@ def embedding(model: Model, plan: Plan) -> Block:
 
 @lru_cache(maxsize=1024)
 def head(model: Model, plan: Plan) -> Block:
-    """Final norm, projection, and the vocabulary-parallel loss: cross entropy over 32-bit logits, read and written a
-    few times; maximum, target and sum.
+    """Final norm, projection, and the vocabulary-parallel loss: cross entropy over logits, whose copies are read and
+    written a few times; maximum, target and sum.
     """
     tokens, hidden, vocab = plan.tokens, model.hidden, plan.padded_vocab(model.vocab) // plan.tp
     logits, local = tokens * vocab, plan.element_bytes * _local(model, plan)
@@ -422,10 +422,10 @@ def head(model: Model, plan: Plan) -> Block:
             Part.HEAD,
             product,
             wide=True,
-            keeps_bytes=float((plan.element_bytes + LOSS_BYTES) * logits),
+            keeps_bytes=float((plan.element_bytes + plan.loss_bytes) * logits),
             trained=plan.trains(weights),
         ),
-        _pass(Part.HEAD, logits, 16, Touch.SOFTMAX, launches=8),
+        _pass(Part.HEAD, logits, 4 * (plan.loss_bytes or plan.element_bytes), Touch.SOFTMAX, launches=8),
     ]
     column = _column("head", Role.HEAD, plan, _hidden_bytes(model, plan), kernels)
     loss = [
@@ -460,13 +460,13 @@ def model_blocks(model: Model, plan: Plan) -> Iterator[tuple[Block, int]]:
     yield from ((block, model.mtp_layers) for block in (mtp_blocks(model, plan) if model.mtp_layers else ()))
 
 
-def optimizer(parameter_count: float) -> Kernel:
+def optimizer(parameter_count: float, state_bytes: int = 12) -> Kernel:
     """A mixed-precision Adam step on the parameters of one rank.
 
-    The 42 bytes: gradient to 32 bits and unscaled (2 + 4 + 8), norm (4), clip (8), Adam reads gradient, weight and two
-    moments and writes three (28) less what is fused; the 16-bit copy of the weight (4).
+    States are read and written; the other 18 bytes: gradient to 32 bits and unscaled (2 + 4 + 8), norm (4), clip (8),
+    read by Adam (4), less what is fused; the 16-bit copy of the weight (4).
     """
-    return _pass(Part.OPTIMIZER, parameter_count, 42.0, Touch.ELEMENTWISE, launches=8)
+    return _pass(Part.OPTIMIZER, parameter_count, 18 + 2 * state_bytes, Touch.ELEMENTWISE, launches=8)
 
 
 def accumulation(parameter_count: float, bytes_each: float) -> tuple[Kernel, ...]:

@@ -15,13 +15,10 @@ from math import ceil, fsum
 from operator import add
 from typing import NamedTuple
 
-from simcore.model.layer import LOSS_BYTES, blocks, embedding, head, mtp_blocks
+from simcore.model.layer import blocks, embedding, head, mtp_blocks
 from simcore.model.plan import Layers, Plan, layers_of, seen, seen_by, unlike
 from simcore.model.shape import LayerKind, Model, Weight, Weights, elements
 from simcore.model.steps import Block, dropped
-
-OPTIMIZER_BYTES = 12
-"""Adam with a 32-bit copy of the weight and two moments."""
 
 PEAK_MARGIN = 0.1
 """Share of itself by which a peak may be missed: published ones all lie within it (docs/validation.md)."""
@@ -180,10 +177,10 @@ def peak(model: Model, plan: Plan) -> Memory:
 class Needs(NamedTuple):
     """What a stage needs whatever its replicas share: plans that differ in ZeRO have the same.
 
-    `held` and `hosted`, which the host keeps, are parameters, `largest` those of its largest layer, `largest_dense`
-    with experts left out, `shaped` those of one matrix of every shape, `table` those of a trained head; `lasting` bytes
-    stay from all micro-batches in flight, `working` bytes are for a layer or the loss at a time, `turning` for a layer
-    or the gradients of the head.
+    `held` and `hosted`, which the host keeps, are parameters, `largest` those of its largest layer or matrix that is
+    gathered, `largest_dense` with experts left out, `shaped` those of one matrix of every shape, `table` those of a
+    trained head; `lasting` bytes stay from all micro-batches in flight, `working` bytes are for a layer or the loss at
+    a time, `turning` for a layer or the gradients of the head.
     """
 
     held: Held
@@ -226,7 +223,7 @@ class Needs(NamedTuple):
         return size * self.shaped, size * self.table
 
     def gathered_bytes(self, plan: Plan) -> int:
-        """Parameters, where they come for the time of a layer: its own and the next one's.
+        """Parameters, where they come for the time of a layer or matrix: its own and the next one's.
 
         With ZeRO-3 also its gradients until they are sent; of experts where their ranks share them.
         """
@@ -235,7 +232,8 @@ class Needs(NamedTuple):
             return 0
         alone = self.hosted is NOTHING and plan.expert_sharing == 1
         here = self.largest_dense if alone else self.largest
-        return (2 * plan.parameter_bytes + shared * plan.gradient_bytes) * here
+        ends = self.table if shared and not plan.by_matrix else 0  # and the embedding, which belong to no layer
+        return (2 * plan.parameter_bytes + shared * plan.gradient_bytes) * (here + ends)
 
 
 def needs(model: Model, plan: Plan) -> tuple[Needs, ...]:
@@ -277,11 +275,12 @@ def states(held: Held, plan: Plan) -> tuple[int, int, int]:
     """
     trained = held.trained + held.trained_experts
     owned = held.owned(plan)
+    summed = trained // plan.virtual_stages if plan.reduced_at_once > 1 else 0  # of the chunk at work
     whole = held.dense // plan.sharing + held.experts // plan.expert_sharing if plan.zero >= 3 else held.whole
     return (
         plan.parameter_bytes * whole,
-        plan.gradient_bytes * (owned if plan.zero >= 2 else trained),
-        0 if "optimizer" in plan.offload else OPTIMIZER_BYTES * owned,
+        plan.gradient_bytes * (owned + summed if plan.zero >= 2 else trained),
+        0 if "optimizer" in plan.offload else plan.optimizer_bytes * owned,
     )
 
 
@@ -341,7 +340,7 @@ def head_bytes(model: Model, plan: Plan) -> tuple[tuple[float, ...], tuple[float
     kept, (_, product, _) = kept_bytes([block], plan), block.kernels
     hidden = float(plan.tokens * model.hidden * plan.element_bytes)
     gathered = (hidden,) * plan.shards_sequence
-    gradient = product.keeps_bytes * plan.element_bytes / (plan.element_bytes + LOSS_BYTES)
+    gradient = float(plan.tokens * plan.element_bytes * (plan.padded_vocab(model.vocab) // plan.tp))
     others = (size for size in kept if size != product.keeps_bytes)
     return (*kept, *gathered), (*others, gradient, hidden, *gathered)
 
@@ -370,6 +369,8 @@ def _of_stage(model: Model, plan: Plan, layers: tuple[Layers, ...], embeds: bool
             lasting += sum(kept_bytes(mtp_blocks(model, plan), plan))
             lasting += activation_bytes(model, plan, model.kind(layer))
     each = [layer_parameters(model, plan, kind) for kind in held]
+    if plan.by_matrix:
+        each = [of_weights((weight,), plan) for kind in held for weight in model.layer_weights(kind)]
     largest, dense = (max(sizes, default=0) for sizes in ([one.whole for one in each], [one.dense for one in each]))
     shaped = sum(size for _, size in {one for kind in held for one in matrices(model, plan, kind)})
     at_once, turning = (working + size for size in turns)

@@ -37,7 +37,8 @@ class Plan(Hashed):
     gradients, 3 also parameters (FSDP). `shard` ranks share the parameters of ZeRO-3, which the others replicate
     (FSDP's hybrid sharding); 0 = all do. `expert_tp` ranks split one expert. Gradients are reduced and accumulated in
     `gradient_bytes` an element; `gradients_apart`: products' own are kept beside such sums of more bits, not added in
-    place. `overlap` reduces a layer's gradients as soon as its last micro-batch has made them.
+    place. `overlap` reduces a layer's gradients as soon as its last micro-batch has made them. With ZeRO-3 weights come
+    layer by layer, or `by_matrix`. The optimizer has `optimizer_bytes` an element: 12 = two moments and a wide weight.
 
     `recompute` "selective" drops the `recompute_modules` of every layer, by Megatron's names; "full" whole layers:
     the first `recompute_layers` of every part of the model (method "block"; 0 = all), or all of them in groups of as
@@ -53,7 +54,9 @@ class Plan(Hashed):
     `lora_modules` are trained. `offload`: what the host's memory keeps: "activations" and "weights" of the first
     `offload_layers` layers of every part of the model (0 = all), moved beside the kernels of their layer; "optimizer":
     its states, and the host's cores take the step. `attention_dtype`: of fused attention, "" = 16 bits.
-    `parameter_dtype`: of weights as they are held and gathered ("fp8": no 16-bit copy of them), "" = as stored.
+    `parameter_dtype`: of weights as they are held and gathered ("fp8": no 16-bit copy of them), "" = as stored. The
+    loss has `loss_bytes` a logit beside its 16 bits: 4 = a 32-bit copy (Megatron), 0 = fused passes, 10 = PyTorch's:
+    three 32-bit ones, and those gone.
     """
 
     __hash__ = Hashed.__hash__
@@ -74,6 +77,8 @@ class Plan(Hashed):
     dtype: str = "bf16"
     gradient_bytes: int = 4
     gradients_apart: bool = False
+    by_matrix: bool = False
+    optimizer_bytes: int = 12
     overlap: bool = False
     pad_vocab_to: int = 128
     capacity: float = 0.0
@@ -97,6 +102,7 @@ class Plan(Hashed):
     offload_layers: int = 0
     attention_dtype: str = ""
     parameter_dtype: str = ""
+    loss_bytes: int = 4
 
     @classmethod
     def of(cls, seq: int, global_batch: int, *, dp: int = 1, **choices: object) -> Plan:
@@ -147,6 +153,11 @@ class Plan(Hashed):
             expected = f"a multiple of dp x micro-batch = {self.dp * self.micro_batch}"
             raise InputError.at("global batch", "does not divide", expected=expected, found=str(self.global_batch))
         return count
+
+    @property
+    def reduced_at_once(self) -> int:
+        """Micro-batches whose gradients are shared as a sum: that pass a chunk in turn (arXiv 2407.21783, 3.3.2)."""
+        return self.pp if self.zero == 2 and self.schedule_name == "interleaved" else 1
 
     @property
     def element_bytes(self) -> int:
@@ -322,7 +333,7 @@ def seen(by: Callable[[Plan], Plan]) -> Callable[[_Asked[P, T]], _Asked[P, T]]:
 # What layers do not see: how many ranks there are, how they share and pass on.
 _ELSEWHERE = {
     *("world_size", "pp", "virtual_stages", "global_batch", "overlap", "cuts", "zero", "overlap_pipeline"),
-    *("scatter_pipeline", "schedule", "gradient_bytes", "gradients_apart", "shard"),
+    *("scatter_pipeline", "schedule", "gradient_bytes", "gradients_apart", "shard", "optimizer_bytes"),
 }
 _of_layer = seen_by(*(field.name for field in fields(Plan) if field.name not in _ELSEWHERE))
 

@@ -37,9 +37,9 @@ class Timer(Protocol):
         """Nanoseconds of the kernels of a part of the model in a phase."""
 
 
-def optimizer_ns(timer: Timer, elements: int) -> int:
+def optimizer_ns(timer: Timer, elements: int, state_bytes: int = 12) -> int:
     """Nanoseconds of the optimizer on so many elements."""
-    return timer.time_ns(Part.OPTIMIZER, [optimizer(elements)], FORWARD)
+    return timer.time_ns(Part.OPTIMIZER, [optimizer(elements, state_bytes)], FORWARD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +203,7 @@ class Rows:
         if plan.shards_sequence:
             summed = Phase(0, ALL_REDUCE, plan.gradient_bytes * held.replicated)
             rows.append(Layer("replicated_gradients", summed, role=Role.REPLICATED))
-        step_ns = optimizer_ns(self.timer, held.owned(plan))
+        step_ns = optimizer_ns(self.timer, held.owned(plan), plan.optimizer_bytes)
         return [*rows, Layer("optimizer", Phase(step_ns), role=Role.OPTIMIZER)]
 
 

@@ -130,11 +130,35 @@ def test_what_the_host_keeps_is_not_on_the_device(layers, zero):
 
 @pytest.mark.parametrize("ep", [2, 8])
 def test_zero_3_gathers_experts_only_where_ranks_share_them(ep):
-    """A layer and the next one in 2 bytes, gradients of one in 4."""
+    """A layer and the next one in 2 bytes, gradients of one in 4; as much for the embedding and the head."""
     plan, shape = Plan.of(2048, 8, dp=8, zero=3, ep=ep), model("mixtral-8x7b")
     weights = shape.layer_weights(LayerKind(experts=True))
     gathered = elements(weights, experts=False) + (elements(weights, experts=True) // ep if ep < plan.dp else 0)
-    assert stage_needs(shape, plan, 0).gathered_bytes(plan) == 8 * gathered
+    assert stage_needs(shape, plan, 0).gathered_bytes(plan) == 8 * (gathered + shape.vocab * shape.hidden)
+
+
+def test_zero_3_by_matrix_gathers_the_largest_and_the_next_one():
+    plan, shape = Plan.of(2048, 8, dp=8, zero=3, by_matrix=True), model("llama-3-8b")
+    assert stage_needs(shape, plan, 0).gathered_bytes(plan) == 8 * shape.hidden * shape.ffn
+
+
+@given(loss=st.sampled_from([0, 4, 10]), states=st.sampled_from([4, 10, 12]), micro=st.integers(1, 4))
+def test_losses_and_optimizers_take_what_the_plan_says(loss, states, micro):
+    """A loss wider than anything else decides the workspace; states are the replicas'."""
+    plan = Plan.of(4096, 4 * micro, dp=4, zero=1, micro_batch=micro, gradient_bytes=2, recompute="full")
+    usual, other = (stage_memory(SMALL, one) for one in (plan, replace(plan, loss_bytes=loss, optimizer_bytes=states)))
+    assert other.optimizer * 12 == usual.optimizer * states
+    wider = stage_memory(SMALL, replace(plan, loss_bytes=64))
+    assert stage_memory(SMALL, replace(plan, loss_bytes=65)).workspace - wider.workspace == plan.tokens * SMALL.vocab
+    assert (other.workspace <= usual.workspace) == (loss <= 4) or other.workspace == usual.workspace
+
+
+def test_interleaved_zero_2_holds_the_gradients_of_a_chunk():
+    """Its micro-batches pass one after the other, then their sum is shared."""
+    plan = Plan(8, 2048, pp=4, virtual_stages=2, global_batch=16, zero=2, schedule="interleaved")
+    plain = replace(plan, virtual_stages=1, schedule="1f1b")
+    whole, shared = (stage_memory(model("llama-3-8b"), one, 1).gradients for one in (replace(plan, zero=1), plain))
+    assert stage_memory(model("llama-3-8b"), plan, 1).gradients == whole // 2 + shared
 
 
 def test_adapters_on_some_weights_leave_out_what_only_the_others_gradients_need():

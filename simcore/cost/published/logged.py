@@ -1,4 +1,4 @@
-"""What MLPerf's logs say of training beside its time: power of nodes at the plug, the most memory of an accelerator."""
+"""What logs say of training beside its time: power of nodes at the plug, the most memory of an accelerator."""
 
 from __future__ import annotations
 
@@ -41,10 +41,9 @@ def power(document: Mapping[str, Any]) -> Iterator[Row]:
 _GIB = 1 << 30  # the logs' unit is not stated: adapters beside 69.0e9 frozen weights of 8 bits leave room for no other
 
 
-def memory(document: Mapping[str, Any]) -> Iterator[Row]:
-    """Rows that state the most memory of an accelerator."""
+def memory(key: str, document: Mapping[str, Any]) -> Iterator[Row]:
+    """Rows that state the most memory of an accelerator under a name."""
     for row in document.get("rows", ()):
-        read = row.get("measured", {}) if isinstance(row, Mapping) else {}
-        if "benchmark" in row and "max_memory_gb" in read:
-            held = Held(training(row).chosen())
-            yield Row(f"{row['id']}-memory", float(read["max_memory_gb"]) * _GIB, held)
+        read = row.get("measured") if isinstance(row, Mapping) else None
+        if isinstance(read, Mapping) and key in read:
+            yield Row(f"{row['id']}-memory", float(read[key]) * _GIB, Held(training(row).chosen()))

@@ -5,7 +5,7 @@ out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -24,27 +24,16 @@ OF_2021: dict[str, Any] = {**CLASSIC, "scatter_pipeline": True, "dtype": "fp16"}
 def gpt(shape: Mapping[str, Any], **changes: Any) -> Model:
     """A GPT of Megatron-LM's kind from the source's figures."""
     hidden = shape["hidden"]
-    base: dict[str, Any] = {
-        "gated": False,
-        "tied": True,
-        "positions": shape["seq"],
-        "norm": "layer",
-        "linear_bias": True,
-    }
+    base: dict[str, Any] = {"gated": False, "tied": True, "positions": shape["seq"], "norm": "layer"}
     sizes = shape["layers"], hidden, shape["heads"], shape.get("ffn", 4 * hidden), shape.get("vocab", 51200)
-    return Model("gpt", *sizes, **{**base, **changes})
+    return Model("gpt", *sizes, **{"linear_bias": True, **base, **changes})
 
 
 def mlsys23(row: Mapping[str, Any]) -> Step:
     """Megatron-LM of 2022: fp16, interleaved where vp > 1, scatter-gather between stages."""
-    one = stated(
-        row,
-        gpt(row["model"]),
-        sequence_parallel=row["parallel"].get("sequence_parallel", False),
-        recompute="full" if str(row["recompute"]).startswith("full") else "selective",
-        **OF_2021,
-    )
-    return Step((one,), "selene")
+    shards = row["parallel"].get("sequence_parallel", False)
+    again = "full" if str(row["recompute"]).startswith("full") else "selective"
+    return Step((stated(row, gpt(row["model"]), sequence_parallel=shards, recompute=again, **OF_2021),), "selene")
 
 
 _RECOMPUTE: dict[str, Recompute] = {"full_recompute": "full", "selective_recompute": "selective"}
@@ -53,19 +42,10 @@ _RECOMPUTE: dict[str, Recompute] = {"full_recompute": "full", "selective_recompu
 def _table4(row: Mapping[str, Any], phase: str) -> Step:
     """One layer of the 22B model, forward or backward alone."""
     kind = row["id"].removeprefix("mlsys23-t4-layer-")
-    shape = {**row["model"], "layers": 1}
-    one = job(
-        gpt(shape),
-        shape["seq"],
-        row["batch"]["micro"],
-        micro_batch=row["batch"]["micro"],
-        tp=row["parallel"]["tp"],
-        sequence_parallel=kind == "sequence_parallel",
-        recompute=_RECOMPUTE.get(kind, "none"),
-        dtype="fp16",
-        **CLASSIC,
-    )
-    return Step((one,), "selene", phase)
+    shape, micro = {**row["model"], "layers": 1}, row["batch"]["micro"]
+    choices = {**CLASSIC, "dtype": "fp16", "tp": row["parallel"]["tp"], "micro_batch": micro}
+    choices |= {"sequence_parallel": kind == "sequence_parallel", "recompute": _RECOMPUTE.get(kind, "none")}
+    return Step((job(gpt(shape), shape["seq"], micro, **choices),), "selene", phase)
 
 
 def layers(document: Mapping[str, Any]) -> Iterator[Row]:
@@ -77,11 +57,16 @@ def layers(document: Mapping[str, Any]) -> Iterator[Row]:
 
 
 def sc21(row: Mapping[str, Any]) -> Step:
-    """Megatron-LM of 2021: full recomputation; the source omits the micro-batch, and states no interleaving: 1F1B."""
-    replica = row["batch"]["global_"] // row["parallel"]["dp"]
-    sizes = (micro for micro in (1, 2, 4, 8, 16) if replica % micro == 0)
+    """Megatron-LM of 2021: full recomputation; the source states no interleaving: 1F1B."""
+    sizes = _micro_batches(row, (1, 2, 4, 8, 16))
     jobs = [stated(row, gpt(row["model"]), micro_batch=size, recompute="full", **OF_2021) for size in sizes]
     return Step(tuple(jobs), "selene-2021")
+
+
+def _micro_batches(row: Mapping[str, Any], some: Iterable[int]) -> list[int]:
+    """The micro-batch that a row states, or those that divide what a replica gets."""
+    replica, said = row["batch"]["global_"] // row["parallel"]["dp"], row["batch"].get("micro")
+    return [said] if said else [size for size in some if replica % size == 0]
 
 
 # MegaScale's table 3 adds to its Megatron-LM baseline (1) one thing a row: the parallel block, sliding windows, overlap
@@ -97,29 +82,15 @@ def megascale(row: Mapping[str, Any]) -> Step:
     level = int(place or (_OPERATORS if row["system"] == "MegaScale" else _BASELINE))
     seq = row["model"]["seq"]
     model = gpt(row["model"], parallel_block=level >= _BLOCK, window=seq // 2 if level >= _WINDOW else 0)
-    one = stated(
-        row,
-        model,
-        sequence_parallel=True,
-        recompute="selective",
-        zero=1,
-        overlap=level >= _GRADIENTS,
-        overlap_pipeline=level >= _PIPELINE,
-        scatter_pipeline=True,
-        fused_attention=level >= _OPERATORS,
-    )
+    hidden = {"overlap": level >= _GRADIENTS, "overlap_pipeline": level >= _PIPELINE, "scatter_pipeline": True}
+    choices = {**hidden, "fused_attention": level >= _OPERATORS, "recompute": "selective", "zero": 1}
+    one = stated(row, model, sequence_parallel=True, **choices)
     return Step((one,), "megascale" if level >= _TENSOR else "megascale-megatron")
-
-
-def sc21_stated(row: Mapping[str, Any]) -> Step:
-    """As `sc21` where the micro-batch is stated."""
-    stated = row["batch"]["micro"]
-    return Step(tuple(each for each in sc21(row).jobs if each.plan.micro_batch == stated), "selene-2021")
 
 
 def zero3(row: Mapping[str, Any]) -> Step:
     """SC'21 table 2 without model parallelism: DeepSpeed's ZeRO 3, weights gathered in every micro-batch."""
-    one = stated(row, gpt(row["model"]), recompute="full", zero=3, gradient_bytes=2, **OF_2021)
+    one = stated(row, gpt(row["model"]), recompute="full", zero=3, by_matrix=True, gradient_bytes=2, **OF_2021)
     return Step((one,), "selene-2021")
 
 
@@ -169,14 +140,13 @@ def megatron_core(row: Mapping[str, Any]) -> Step:
     """Megatron-Core on H100."""
     shape = row["model"]
     model = gpt({**shape, "ffn": 4 * shape["hidden"]}, tied=False)
-    replica = row["batch"]["global_"] // row["parallel"]["dp"]
-    sizes = (micro for micro in (1, 2, 4) if replica % micro == 0)
+    sizes = _micro_batches(row, (1, 2, 4))
     jobs = [one for size in sizes for one in _interleavings(stated(row, model, micro_batch=size, **MODERN))]
     return Step(tuple(jobs), "h100")
 
 
 def llama3(document: Mapping[str, Any]) -> Iterator[Row]:
-    """Table 4 of the Llama 3 report; the step from 6 N plus attention FLOPs per token.
+    """Table 4 of the Llama 3 report; the step from 6 N plus attention FLOPs per token. Its FSDP shards gradients.
 
     Its pipeline interleaves; a layer fewer leaves the first chunk of the first rank the embedding only, and the last of
     the last rank the head (section 3.3.2): a layer per chunk.
@@ -186,6 +156,6 @@ def llama3(document: Mapping[str, Any]) -> Iterator[Row]:
         model = SHIPPED["llama-3-405b"]
         batch = row["batch"]["per_dp"] * degrees["dp"]
         split = {name: degrees[name] for name in ("tp", "pp", "dp", "cp")}
-        one = job(model, seq, batch, **split, virtual_stages=-(-model.layers // degrees["pp"]), **MODERN)
+        one = job(model, seq, batch, **split, virtual_stages=-(-model.layers // degrees["pp"]), **MODERN | {"zero": 2})
         flops = batch * seq * (6 * 405.85e9 + 6 * model.layers * seq * model.hidden)
         yield Row(row["id"], measured_s(row, flops), Step((one,), "h100-production"))

@@ -30,7 +30,6 @@ from simcore.cost.published.megatron import (
     megatron_core,
     mlsys23,
     sc21,
-    sc21_stated,
     zero3,
 )
 from simcore.cost.published.rows import Collective, Row, Step, job, measured_s, selected
@@ -154,8 +153,8 @@ def _curve(measured: _Document) -> Iterator[Row]:
 
 # Steps on A100 that no constant was fitted on: SC'21 table 2, MT-NLG, MLSys'23 with DP, MegaScale figure 9.
 _UNFITTED = {
-    "sc21-t2-PTD-": sc21_stated,
-    "mtnlg-": sc21_stated,
+    "sc21-t2-PTD-": sc21,
+    "mtnlg-": sc21,
     "mlsys23-530B-dp8": mlsys23,
     "megascale-f9-": megascale,
 }
@@ -184,7 +183,8 @@ _ROWS: dict[str, _Rows] = {
     "memory": simumax_memory,
     "collectives_in_node": partial(_collectives, inside=True),
     "collectives_across_nodes": partial(_collectives, inside=False),
-    "mlperf_memory": memory,
+    "mlperf_memory": partial(memory, "max_memory_gb"),
+    "torchtitan_memory": partial(memory, "max_reserved_gib"),
     "mlperf_power": power,
 }
 _TABLE = table(__file__, "suites.txt", 4)

@@ -132,8 +132,12 @@ def _framework(row: Stated) -> Step:
     model, degrees = _shape(row["model"]), _degrees(row)
     words = f"{row.get('inexact') or ''} {row.get('note') or ''}"
     zero = int(row["parallel"].get("zero") or 0)
+    if kind == "fsdp" and degrees["pp"] > 1:
+        zero = min(1, zero)  # weights gathered for a pass stay for all (TorchTitan: reshard_after_forward)
+    software = profile + next((way for told, way in _WAYS.items() if told in words), "")
     choices: dict[str, Any] = {
         **_COMMON,
+        **SOFTWARE[software].usual,
         **degrees,
         **_again(row, words, model, xla=kind == "xla"),
         "zero": zero,
@@ -142,10 +146,11 @@ def _framework(row: Stated) -> Step:
         "sequence_parallel": degrees["tp"] > 1,
         "expert_tp": degrees["tp"] if "ETP" in words else 1,
         "offload": ("activations",) if "on the host" in words else (),
-        "gradient_bytes": 4 if kind in _WIDE_SUMS else 2,
-        "gradients_apart": kind in _WIDE_SUMS,
+        "gradient_bytes": 4 if profile in _WIDE_SUMS else 2,
+        "gradients_apart": profile == "deepspeed",
     }
-    software = profile + next((way for told, way in _WAYS.items() if told in words), "")
+    if "weights in 16 bits" in words:
+        choices["optimizer_bytes"] = 2 * STORED_BYTES  # moments of their type, and no other copy
     return _step(row, model, software, choices)
 
 
@@ -160,7 +165,8 @@ def _dtype(stated: str) -> str:
 
 
 _WAYS = {"async TP": "-async", "eager": "-eager"}  # words of a source -> how its software was run
-_WIDE_SUMS = {"deepspeed"}  # of gradients, in 32 bits; XLA sums in the type of the cast weights, NeMo is told to in 16
+# Of gradients, in 32 bits (mixed_precision_reduce of TorchTitan); XLA sums in the type of the cast weights, NeMo in 16.
+_WIDE_SUMS = {"deepspeed", "torchtitan"}
 
 
 def _again(row: Stated, words: str, model: Model, *, xla: bool) -> dict[str, Any]:

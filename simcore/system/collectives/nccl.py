@@ -33,9 +33,9 @@ from simcore.workload.model import CollectiveKind
 class Fabric(Hashed):
     """The interconnect of a system as collectives see it.
 
-    `generation`: whose constants of NCCL hold (`_LL_GIGABYTES`), or "stated": what is not NCCL, with `near_s` and
-    `far_s` a step. `ring_bytes_per_s`, `nvls_bytes_per_s`: on the wire of a rank inside a node of `node_ranks` (0 = no
-    NVLS); `across_bytes_per_s`: the same between nodes when all their cards take part; `nic_bytes_per_s`: what one card
+    `generation`: whose constants of NCCL hold (`_LL_GIGABYTES`); "stated", "slices": not NCCL's, with `near_s`, `far_s`
+    a step. `ring_bytes_per_s`, `nvls_bytes_per_s`: on the wire of a rank inside a node of `node_ranks` (0 = no NVLS);
+    `across_bytes_per_s`: the same between nodes when all their cards take part; `nic_bytes_per_s`: what one card
     sustains. `near_s`, `far_s`: what a step inside a node and one over the network take beyond NCCL's figures; `hop_s`:
     a point-to-point message. `card_ranks`: the ranks that share the cards of `across_bytes_per_s`, where a node holds
     more. `wider`: another size of nodes that its links join, where that divides the accelerators. `device`: whose
@@ -149,7 +149,7 @@ _TREE_SHARES = {
     "Simple": (*[0.9] * 7, 0.8, 0.7, 0.6, 0.6, 0.5, 0.5, 0.5, 0.5, 0.6, 0.7, 0.8, 0.7, 0.7, 0.8, 0.9),
 }
 
-# Algorithm -> steps near and far of a call. Of a stated system: a level after the other.
+# Algorithm -> steps near and far of a call. Of a stated system: a level after the other; between slices round a ring.
 _STEPS: dict[str, Callable[[_Call], tuple[float, float]]] = {
     "ring": lambda call: (call.passes * (call.ranks - call.nodes), call.passes * (call.nodes - 1)),
     "tree": lambda call: (2 * (call.ranks / call.nodes - 1), 2 * log2(call.nodes)),
@@ -158,7 +158,8 @@ _STEPS: dict[str, Callable[[_Call], tuple[float, float]]] = {
     "PAT": lambda call: (call.ranks, log2(call.nodes)),
     "pairwise": lambda call: (log2(call.ranks), log2(call.nodes)),
     "direct": lambda call: (log2(call.ranks), log2(call.nodes)),
-    "levels": lambda call: (call.passes / 2 * log2(call.ranks / call.nodes), call.passes / 2 * log2(call.nodes)),
+    "stated": lambda call: (call.passes / 2 * log2(call.ranks / call.nodes), call.passes / 2 * log2(call.nodes)),
+    "slices": lambda call: (call.passes / 2 * log2(call.ranks / call.nodes), call.passes * (call.nodes - 1)),
 }
 
 
@@ -194,7 +195,7 @@ def _fastest(call: _Call, system: Fabric, per_node: int) -> tuple[float, _Protoc
 def _seconds(call: _Call, one: _Protocol, system: Fabric, per_node: int) -> float:
     """What a call takes with one algorithm and protocol."""
     stated, inside = system.generation not in _LL_GIGABYTES, call.nodes == 1
-    near, far = _STEPS["levels" if stated else one.algorithm](call)
+    near, far = _STEPS[system.generation if stated else one.algorithm](call)
     near_us = one.near_us
     if one.algorithm == "ring" and not (stated or inside):
         near_us = max(near_us, _OVERHEAD_US[one.protocol])

@@ -65,7 +65,7 @@ WIDEST = {
     "lumos_replay": 0.12,
     "megatron_core_h100": 0.07,
     "llama3_405b": 0.025,
-    "megatron_bridge_llama": 0.05,
+    "megatron_bridge_llama": 0.045,
     "megatron_bridge_moe": 0.092,
     "automodel_h100": 0.08,
     "simumax_b200": 0.08,
@@ -76,11 +76,12 @@ WIDEST = {
     "collectives_in_node": 0.06,
     "collectives_across_nodes": 0.06,
     "mlperf_memory": 0.07,
+    "torchtitan_memory": 0.165,
     "mlperf_power": 0.15,
     "frameworks_megatron": 0.053,
     "frameworks_fsdp": 0.067,
     "frameworks_xla": 0.06,
-    "frameworks_xla_google": 0.105,
+    "frameworks_xla_google": 0.06,
     "frameworks_internevo": 0.036,
     "mlperf_gpt3": 0.042,
     "mlperf_llama31_405b": 0.012,
@@ -325,7 +326,7 @@ def test_noise_is_what_runs_of_a_job_and_steps_of_one_configuration_differ_by(do
 def test_of_jobs_that_ran_it_is_counted_how_many_are_said_not_to_fit(scores):
     """Jobs of MLPerf and of frameworks state what is computed again: on NVIDIA's and AMD's boards none is beyond it."""
     beyond = {name: one.tight["does not fit"] for name, one in scores.items() if one and one.tight["does not fit"]}
-    assert beyond == {"sc21_zero3": 1, "llama3_405b": 1, "megatron_bridge_llama": 2, "frameworks_xla_google": 6}
+    assert not beyond
 
 
 def test_a_kind_of_job_that_nobody_measured_has_a_wider_margin_and_says_so():

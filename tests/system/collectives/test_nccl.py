@@ -52,10 +52,17 @@ def test_lone_calls_in_a_node_take_nccl_tests_time_and_a_launch(name, size, rank
 @PATIENT
 @given(SYSTEMS, st.integers(1, 1 << 12), st.sampled_from([2, 4, 8, 16, 64]))
 def test_a_small_collective_takes_microseconds_and_more_ranks_never_less(system, size, ranks):
-    """nccl-tests on 8 H100: 15 us; a lone call adds launch and last peer."""
-    small = collective_s(CollectiveKind.ALL_REDUCE, size, ranks, 8, system)
+    """nccl-tests on 8 H100: 15 us; a lone call adds launch and last peer. A slice of TPUs holds them all."""
+    inside = 128 if system.generation == "slices" else 8
+    small = collective_s(CollectiveKind.ALL_REDUCE, size, ranks, inside, system)
     assert 10e-6 < small < 700e-6
-    assert collective_s(CollectiveKind.ALL_REDUCE, size, 2 * ranks, 8, system) >= 0.9 * small
+    assert collective_s(CollectiveKind.ALL_REDUCE, size, 2 * ranks, inside, system) >= 0.9 * small
+
+
+def test_between_slices_of_tpus_a_ring_takes_a_step_more_for_every_slice():
+    """One chip of each slice, as sums of sharded gradients have it: up and down the ring."""
+    some = [collective_s(CollectiveKind.ALL_REDUCE, 1, slices, 1, FABRICS["tpu-v5e"]) for slices in (2, 3, 4, 32)]
+    assert [round((one - some[0]) / 300e-6) for one in some] == [0, 2, 4, 60]
 
 
 @PATIENT
