@@ -14,7 +14,7 @@ from typing import Any
 
 from simcore.compute.accelerators import ELEMENT_BYTES, Accelerator, accelerator, recognised
 from simcore.cost.published.rows import Job, Step, job
-from simcore.cost.systems import SOFTWARE, framework, placed, profile_of
+from simcore.cost.systems import SOFTWARE, framework, placed, profile_of, software_on
 from simcore.errors import InputError
 from simcore.model.plan import STORED_BYTES, check
 from simcore.model.shape import Experts, Model, Weights
@@ -134,10 +134,11 @@ def _framework(row: Stated) -> Step:
     zero = int(row["parallel"].get("zero") or 0)
     if kind == "fsdp" and degrees["pp"] > 1:
         zero = min(1, zero)  # weights gathered for a pass stay for all (TorchTitan: reshard_after_forward)
-    software = profile + next((way for told, way in _WAYS.items() if told in words), "")
+    ways = (profile + way for told, way in _WAYS.items() if told in words)
+    software = next((name for name in ways if name in SOFTWARE), profile)
     choices: dict[str, Any] = {
         **_COMMON,
-        **SOFTWARE[software].usual,
+        **software_on(_device(row), software).usual,
         **degrees,
         **_again(row, words, model, xla=kind == "xla"),
         "zero": zero,
@@ -146,8 +147,8 @@ def _framework(row: Stated) -> Step:
         "sequence_parallel": degrees["tp"] > 1,
         "expert_tp": degrees["tp"] if "ETP" in words else 1,
         "offload": ("activations",) if "on the host" in words else (),
-        "gradient_bytes": 4 if profile in _WIDE_SUMS else 2,
-        "gradients_apart": profile == "deepspeed",
+        "gradient_bytes": 4 if profile_of(profile) in _WIDE_SUMS else 2,
+        "gradients_apart": profile_of(profile) == "deepspeed",
     }
     if "weights in 16 bits" in words:
         choices["optimizer_bytes"] = 2 * STORED_BYTES  # moments of their type, and no other copy
