@@ -189,7 +189,9 @@ STATED = {
      ("MI325X", "fp8"), ("MI355X", "MXFP8"), ("Gaudi2", "fp8"), ("Gaudi3", "bf16"), ("TPUv4", "bf16"),
      ("TPUv5e", "int8"), ("TPUv5p", "bf16"), ("TPUv6e", "bf16")],
 )  # fmt: skip
-@pytest.mark.parametrize("software", ["NeMo", "TorchTitan FSDP2", "MaxText", "Nanotron", "one that nobody measured"])
+@pytest.mark.parametrize(
+    "software", ["NeMo", "TorchTitan FSDP2", "MaxText", "DeepSpeed", "Nanotron", "one that nobody measured"]
+)
 def test_a_row_that_states_a_job_is_answered_whatever_ran_it(device, dtype, software):
     row = STATED | {
         "framework": software,
