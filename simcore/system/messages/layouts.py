@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from msgspec import Struct, field
 
-from simcore.network.clock import occupied_ns, steps
+from simcore.network.clock import cut_through
 from simcore.network.compiled import Arrays, Known, installed, kept
 from simcore.network.core import AT_ONCE, IN_TURN, NEVER, Columns, Instance, Layout, Rank, Round, Slot, State, Transfer
 from simcore.network.lists import Lists
@@ -19,6 +19,7 @@ from simcore.system.alone.solver import sends_at_once
 from simcore.system.plans.maker import Costs
 from simcore.system.plans.plan import Plan
 
+Cross = Callable[[LinkGraph, Routes, IntArray], tuple[IntArray, IntArray]]
 MESSAGE = -1
 """The layout of a message of no phase."""
 MESSAGES_AT_ONCE = 1 << 16
@@ -76,8 +77,10 @@ class Layouts:
     how much of the run is over, 0 where nobody knows.
     """
 
-    def __init__(self, *, timed: bool, share: Callable[[], float] = lambda: 0.0):
-        self.state = State.empty(timed=timed)
+    def __init__(
+        self, *, timed: bool, share: Callable[[], float] = lambda: 0.0, kind: type[State] = State, cross: Cross = cut_through
+    ):
+        self.state, self._cross = kind.empty(timed=timed), cross
         self.begun, self.under_way, self._share = 0, 0, share
         self._compiles, self._asks_from = False, ENOUGH[kept()] / 4
         self.columns = {"hops": Columns(5), "messages": Columns(3)}
@@ -122,9 +125,8 @@ class Layouts:
         first = self.columns["hops"].length
         graph, routes = shape.graph, shape.routes(messages[:, 0], messages[:, 1])
         sizes, left = np.repeat(messages[:, 2], routes.counts), np.repeat(routes.offsets[1:], routes.counts) - 1
-        spent_ns = occupied_ns(sizes, graph.bandwidth_bytes_per_s[routes.links])
         left -= np.arange(len(sizes))
-        self.columns["hops"].add(routes.links, steps(graph.latency_ns, routes), spent_ns, sizes, left)
+        self.columns["hops"].add(routes.links, *self._cross(graph, routes, sizes), sizes, left)
         found: list[int] = np.where(routes.counts > 0, first + routes.offsets[:-1], -1).tolist()
         self._work.update(zip(found, (routes.counts + 1).tolist(), strict=True))
         return found
