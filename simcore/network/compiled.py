@@ -40,9 +40,10 @@ def installed() -> bool:
 
 
 @cache
-def kept() -> bool:
-    """Whether an earlier run has left what it compiled where numba puts it, beside the module."""
-    return any(Path(core.__file__).with_name("__pycache__").glob("core.play-*.nbi"))
+def kept(state: type[State] = State) -> bool:
+    """Whether an earlier run has left what it compiled for such states where numba puts it, beside the module."""
+    name = "core" if state is State else "in_order"
+    return any(Path(core.__file__).with_name("__pycache__").glob(f"{name}.play-*.nbi"))
 
 
 @cache

@@ -82,7 +82,8 @@ class Layouts:
     ):
         self.state, self._cross = kind.empty(timed=timed), cross
         self.begun, self.under_way, self._share = 0, 0, share
-        self._compiles, self._asks_from = False, ENOUGH[kept()] / 4
+        self._compiles, self._enough = False, ENOUGH[kept(kind)]
+        self._asks_from = self._enough / 4
         self.columns = {"hops": Columns(5), "messages": Columns(3)}
         self.known = Known(self.state, self.columns) if installed() and not timed else None
         self.work: list[int] = []
@@ -98,7 +99,7 @@ class Layouts:
         if not self._compiles and self.begun > self._asks_from:
             share, self._asks_from = self._share(), 1.25 * self.begun
             to_begin = self.begun * (1 / share - 1 if share else 1)
-            self._compiles = self.under_way + to_begin > ENOUGH[kept()]
+            self._compiles = self.under_way + to_begin > self._enough
         return self._compiles
 
     def extent(self, layout: int) -> Extent:
