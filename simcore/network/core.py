@@ -195,6 +195,7 @@ class State:
     slots: list[Slot]
     early: list[int]
 
+    weight: ClassVar[int] = 1  # how long Python takes for the same, compared with others
     kinds: ClassVar[dict[str, Any]] = ROWS
     moving: ClassVar[tuple[str, ...]] = MOVING
 

@@ -89,6 +89,7 @@ class StateInOrder(State):
     npus: list[int]
     clock: list[int]
 
+    weight: ClassVar[int] = 2
     kinds: ClassVar[dict[str, Any]] = ROWS | {
         "lines": Line, "waiting": Waiting, "turns": Turn, "npus": int, "clock": int
     }  # fmt: skip

@@ -27,7 +27,8 @@ ENOUGH = {True: 600_000, False: 10_000_000}
 """So many messages and links that they cross take Python as long as loading what is compiled, and as compiling it.
 
 Loading takes 0.5 s, compiling 6.5 s. Each message and each link takes 0.5 to 1.4 us in Python, 0.1 to 0.25 us compiled,
-measured on rings, meshes, tori and switches, where ranks send in turn or all at once.
+measured on rings, meshes, tori and switches, where ranks send in turn or all at once. In the order of events it is two
+to three times that (`State.weight`).
 """
 
 
@@ -82,7 +83,7 @@ class Layouts:
     ):
         self.state, self._cross = kind.empty(timed=timed), cross
         self.begun, self.under_way, self._share = 0, 0, share
-        self._compiles, self._enough = False, ENOUGH[kept(kind)]
+        self._compiles, self._enough = False, ENOUGH[kept(kind)] / kind.weight
         self._asks_from = self._enough / 4
         self.columns = {"hops": Columns(5), "messages": Columns(3)}
         self.known = Known(self.state, self.columns) if installed() and not timed else None
