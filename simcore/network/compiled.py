@@ -59,7 +59,7 @@ def _compiled_core(state: type[State]) -> ModuleType:
     """The functions of `core`, or those of `in_order` with it, with heaps that are arrays."""
     if state is State:
         return compiled(core, ENTRIES, compiled_heaps())
-    return compiled(in_order, IN_ORDER, compiled_heaps(), base=core)
+    return compiled(in_order, IN_ORDER, compiled_heaps(), base=core, inline=True)
 
 
 def compiled(
