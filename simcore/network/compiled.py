@@ -40,10 +40,9 @@ def installed() -> bool:
 
 
 @cache
-def kept(state: type[State] = State) -> bool:
-    """Whether an earlier run has left what it compiled for such states where numba puts it, beside the module."""
-    name = "core" if state is State else "in_order"
-    return any(Path(core.__file__).with_name("__pycache__").glob(f"{name}.play-*.nbi"))
+def kept(module: str = "core") -> bool:
+    """Whether an earlier run has left what it compiled of a module where numba puts it, beside it."""
+    return any(Path(core.__file__).with_name("__pycache__").glob(f"{module}.play-*.nbi"))
 
 
 @cache
@@ -55,9 +54,9 @@ def compiled_heaps() -> dict[str, Any]:
 
 
 @cache
-def _compiled_core(state: type[State]) -> ModuleType:
+def _compiled_core(module: str) -> ModuleType:
     """The functions of `core`, or those of `in_order` with it, with heaps that are arrays."""
-    if state is State:
+    if module == "core":
         return compiled(core, ENTRIES, compiled_heaps())
     return compiled(in_order, IN_ORDER, compiled_heaps(), base=core, inline=True)
 
@@ -104,7 +103,9 @@ class Known:
     """The tables that grow as arrays, which follow the lists and the columns."""
 
     def __init__(self, state: State, columns: Mapping[str, Columns]):
-        self._lists: dict[str, list[Any]] = {name: getattr(state, name) for name in state.kinds if name not in state.moving}
+        self._lists: dict[str, list[Any]] = {
+            name: getattr(state, name) for name in state.kinds if name not in state.moving
+        }
         self._columns = columns
         self._arrays = {name: _records(name, []) for name in self._lists}
         self._lengths = dict.fromkeys(self._lists, 0)
@@ -128,13 +129,13 @@ class Arrays:
     """The tables of a `State` as arrays."""
 
     def __init__(self, state: State, known: Known):
-        self.core: Any = _compiled_core(type(state))
+        self.core: Any = _compiled_core(state.module)
         self._known = known
         self._lengths = {name: len(getattr(state, name)) for name in state.moving}
         moving = {name: _records(name, getattr(state, name)) for name in state.moving}
         heaps = {name: Heap.of(sorted(getattr(state, name)), width) for name, width in WIDTHS.items()}
         nobody = np.zeros((1, 3), np.int64)
-        arrayed = _Arrayed if type(state) is State else _InOrder
+        arrayed = _Arrayed if state.module == "core" else _InOrder
         self.state: Any = arrayed(left=nobody, rows=nobody, timed=False, **moving, **heaps, **known.arrays())
 
     def add(self, name: str, rows: list[Any]) -> None:

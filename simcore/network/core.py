@@ -195,7 +195,8 @@ class State:
     slots: list[Slot]
     early: list[int]
 
-    weight: ClassVar[int] = 1  # how long Python takes for the same, compared with others
+    module: ClassVar[str] = "core"  # has the functions
+    weight: ClassVar[int] = 1  # how long they take in Python, compared with others
     kinds: ClassVar[dict[str, Any]] = ROWS
     moving: ClassVar[tuple[str, ...]] = MOVING
 

@@ -89,6 +89,7 @@ class StateInOrder(State):
     npus: list[int]
     clock: list[int]
 
+    module: ClassVar[str] = "in_order"
     weight: ClassVar[int] = 2
     kinds: ClassVar[dict[str, Any]] = ROWS | {
         "lines": Line, "waiting": Waiting, "turns": Turn, "npus": int, "clock": int
@@ -250,9 +251,7 @@ def _come(s: StateInOrder, number: int, message: int, receiver: int, hop: int, n
     line.last, waiting.next = at, 0
 
 
-def _take(
-    s: StateInOrder, line: Line, link: int, number: int, message: int, receiver: int, at: int, now: int
-) -> None:
+def _take(s: StateInOrder, line: Line, link: int, number: int, message: int, receiver: int, at: int, now: int) -> None:
     """A link takes a message; that it arrives is asked for before that the link is free."""
     hop = s.hops[at]
     _event(s, now + hop.step, OWN, number, message, receiver, at)
@@ -290,9 +289,7 @@ def _listened(s: StateInOrder, number: int, layout: Layout, slot: Slot, position
     return False
 
 
-def _came(
-    s: StateInOrder, number: int, _layout: Layout, _slot: Slot, message: int, position: int, now: int
-) -> bool:
+def _came(s: StateInOrder, number: int, _layout: Layout, _slot: Slot, message: int, position: int, now: int) -> bool:
     """As in `core`: a message that came early is received behind what else happens now."""
     _event(s, now, OWN, number, message, position, NOWHERE)
     return False

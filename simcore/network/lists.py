@@ -20,7 +20,7 @@ class Lists:
     """A state whose tables are lists, which follow the columns; `compiled.Arrays` has others."""
 
     def __init__(self, state: State, columns: Mapping[str, Columns]):
-        self.core: Any = core if type(state) is State else _core_in_order()
+        self.core: Any = core if state.module == "core" else _core_in_order()
         self.state, self._columns = state, columns
 
     def add(self, name: str, rows: list[Any]) -> None:

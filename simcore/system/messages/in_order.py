@@ -29,7 +29,6 @@ from simcore.system.transport import Done, Transport
 from simcore.timeline.events import LinkTable
 from simcore.timeline.link_use import OccupiedLinks
 
-Callback = Callable[[], object]
 Key = tuple[object, int]
 """A chunk, and the number of its phase."""
 
@@ -44,8 +43,8 @@ class _Costs(Costs):
 class _Group(Struct, eq=False):
     """NPUs that play a phase of a chunk together, in instances with the number of the first message of each.
 
-    `npus` are those that play themselves, `there` the positions that do so now, with how many instances each is still in
-    (`parts`), `left` counts the others that have. `expected` is what positions wait for, by sender and size.
+    `npus` are those that play themselves, `there` the positions that do so now, with how many instances each is still
+    in (`parts`), `left` counts those that have. `expected` is what positions wait for, by sender and size.
     """
 
     key: Key
@@ -71,37 +70,19 @@ class _Group(Struct, eq=False):
         return self.expected[position]
 
 
-class RunningInOrder(Running):
-    """`Running` over `in_order`, with `npus` and what Python is to be called for, in an environment's order."""
+class _Running(Running):
+    """`Running` over `in_order`, which takes its turns with an environment; `leave` is told who leaves what."""
 
-    def __init__(
-        self, env: Environment, layouts: Layouts, links: int, npus: int, leave: Callable[[int, int], None]
-    ):
+    _columns: Any
+
+    def __init__(self, env: Environment, layouts: Layouts, links: int, npus: int, leave: Callable[[int, int], None]):
         super().__init__(layouts)
         self._env, self._leave, self._room, self._links = env, leave, 1, links
-        for name, rows in {"lines": [Line() for _ in range(links)], "npus": [0] * npus, "clock": [0] * 4}.items():
-            self._columns.add(name, rows)
-        self._columns.add("waiting", [Waiting(0)])
-        self._columns.add("turns", [Turn(0)])
-        self._calls: dict[int, Callback] = {}
+        self._calls: dict[int, Callable[[], None]] = {}
         self._numbers, self._due = count(), set[tuple[int, int]]()
-
-    def do(self, name: str, *arguments: int) -> None:
-        """Call one of the core's functions, as part of what happens now."""
-        env, state = self._env, self._columns.state
-        _, priority, number, _ = env.entry
-        state.clock[ORDER] = number if priority == NORMAL else (-1, NEVER)[priority > NORMAL]
-        state.clock[NUMBER] = next(env.numbers)
-        getattr(self._columns.core, name)(state, *arguments)
-        env.numbers = count(int(state.clock[NUMBER]))
-        self._wait()
-
-    def call(self, npu: int, delay_ns: int, callback: Callback) -> None:
-        """Call back what an NPU does later."""
-        own = next(self._numbers)
-        self._calls[own] = callback
-        self._make_room()
-        self.do("later", npu, int(self._env.now) + delay_ns, CALLED, own, 0)
+        tables: dict[str, list[Any]] = {"lines": [Line() for _ in range(links)], "npus": [0] * npus, "clock": [0] * 4}
+        for name, rows in (tables | {"waiting": [Waiting(0)], "turns": [Turn(0)]}).items():
+            self._columns.add(name, rows)
 
     def send(self, order: int, number: int, sender: int, hop: int, shift: int, now_ns: int) -> int:
         """As `Running.send`."""
@@ -110,14 +91,28 @@ class RunningInOrder(Running):
         self.do("hand_over", instance, sender, hop, now_ns)
         return instance
 
+    def call(self, npu: int, delay_ns: int, callback: Callable[[], None]) -> None:
+        """Call back what an NPU does later."""
+        own = next(self._numbers)
+        self._calls[own] = callback
+        self._make_room()
+        self.do("later", npu, self._env.now + delay_ns, CALLED, own, 0)
+
+    def do(self, name: str, *arguments: int) -> None:
+        """Call one of the core's functions, as part of what happens now."""
+        _, priority, number, _ = self._env.entry
+        self._columns.state.clock[ORDER] = _order(priority, number)
+        self._call(name, *arguments)
+        self._wait()
+
     def carried(self) -> tuple[IntArray, IntArray]:
         """Bytes and nanoseconds of all links."""
         lines = self._columns.state.lines[: self._links]
-        size_bytes, busy_ns = zip(*((line.size_bytes, line.busy_ns) for line in lines), strict=True)
-        return np.array(size_bytes, np.int64), np.array(busy_ns, np.int64)
+        counts = np.array([(line.size_bytes, line.busy_ns) for line in lines], np.int64).reshape(-1, 2)
+        return counts[:, 0], counts[:, 1]
 
     def estrange(self, instance: int, position: int) -> list[int]:
-        """A rank has no part in an instance: Python is told of its messages; those that have come."""
+        """A rank has no part in an instance: Python is told of messages to it. The numbers of those that are here."""
         state = self._columns.state
         own = state.instances[instance]
         layout, slot = self._layouts.state.layouts[own.layout], state.slots[own.slot + position]
@@ -125,8 +120,8 @@ class RunningInOrder(Running):
         if layout.window:
             return [number for number in range(layout.rounds) if state.early[slot.mark + number]]
         came = (number for number in range(layout.rounds) if state.early[own.mark + number] >= BEFORE)
-        peers = self._layouts.columns["messages"].since(0)[1]
-        return [number for number in came if peers[layout.message_at + number] == position]
+        receivers = self._layouts.columns["messages"].since(0)[1]
+        return [number for number in came if receivers[layout.message_at + number] == position]
 
     def _instance(self, layout: int, order: int, base: int, shift: int) -> int:
         instance = super()._instance(layout, order, base, shift)
@@ -134,65 +129,62 @@ class RunningInOrder(Running):
         return instance
 
     def _make_room(self) -> None:
-        """For as many that wait, and turns, as there may be events."""
-        wanted = self._entries + len(self._calls)
-        if wanted < self._room:
-            return
-        before, self._room = self._room, 2 * wanted + 1
-        self._columns.follow(self._room + self._links)
-        for name, kind in {"waiting": Waiting, "turns": Turn}.items():
-            rows: list[Any] = [kind(number + 1) for number in range(before, self._room)]
-            rows[-1].next = int(getattr(self._columns.state, name)[0].next)
-            self._columns.add(name, rows)
-            getattr(self._columns.state, name)[0].next = before
+        """For as many that wait, and as many turns, as there may be events."""
+        before, wanted = self._room, self._entries + len(self._calls)
+        if wanted >= before:
+            self._room = 2 * wanted + 1
+            self._columns.follow(self._room + self._links)
+            for name, kind in (("waiting", Waiting), ("turns", Turn)):
+                rows = [kind(number + 1) for number in range(before, self._room)]
+                rows[-1].next = int(getattr(self._columns.state, name)[0].next)
+                self._columns.add(name, rows)
+                getattr(self._columns.state, name)[0].next = before
+
+    def _call(self, name: str, *arguments: int) -> None:
+        """Call one of the core's functions; both number what happens in one row."""
+        state = self._columns.state
+        state.clock[NUMBER] = next(self._env.numbers)
+        getattr(self._columns.core, name)(state, *arguments)
+        self._env.numbers = count(int(state.clock[NUMBER]))
 
     def _wait(self) -> None:
         """Be there when something happens next."""
-        due = self._columns.next
-        if due[0] < NEVER and due not in self._due:
+        due = time_ns, number = self._columns.next
+        if time_ns < NEVER and due not in self._due:
             self._due.add(due)
-            heappush(self._env.calls, (due[0], NORMAL, due[1], partial(self._play, due)))
+            call: Callable[[], object] = partial(self._play, due)
+            heappush(self._env.calls, (time_ns, NORMAL, number, call))
 
     def _play(self, due: tuple[int, int]) -> None:
         """Play until the environment has something else to do."""
         env, columns = self._env, self._columns
         self._due.discard(due)
-        while True:
-            time_ns, priority, number, _ = env.calls[0] if env.calls else (NEVER - 1, 0, 0, None)
-            state = columns.state
-            state.clock[NUMBER] = next(env.numbers)
-            columns.core.play(state, time_ns, number if priority == NORMAL else (-1, NEVER)[priority > NORMAL])
-            env.numbers = count(int(state.clock[NUMBER]))
-            if not columns.leaving:
-                break
-            for now_ns, instance, position in columns.left():
-                env.now, env.entry = now_ns, (now_ns, NORMAL, int(state.clock[ORDER]), self._wait)
+        self._play_to_next()
+        while left := columns.left():
+            for now_ns, instance, position in left:
+                env.now, env.entry = now_ns, (now_ns, NORMAL, int(columns.state.clock[ORDER]), self._wait)
                 if instance == CALLED:
                     self._calls.pop(position)()
                 else:
                     self._leave(instance, position)
+            self._play_to_next()
         self._wait()
+
+    def _play_to_next(self) -> None:
+        limit_ns, priority, number, _ = self._env.calls[0] if self._env.calls else (NEVER - 1, NORMAL, 0, None)
+        self._call("play", limit_ns, _order(priority, number))
+
+
+def _order(priority: int, number: int) -> int:
+    """Where an entry of an environment stands among events of its time."""
+    return number if priority == NORMAL else -1 if priority < NORMAL else NEVER
 
 
 class _Timers(Timers):
     """What an NPU does later, in its place among its packets."""
 
-    def __init__(self, running: RunningInOrder, npu: int):
-        self._running, self._npu = running, npu
-
-    def after(self, delay_ns: int, callback: Callable[[], None]) -> None:
-        """As `Timers.after`."""
-        self._running.call(self._npu, delay_ns, callback)
-
-
-class _TimersOfNpus(TimersOfNpus):
-    def __init__(self, running: RunningInOrder):
-        super().__init__()
-        self._running = running
-
-    def __missing__(self, npu: int) -> Timers:
-        self[npu] = _Timers(self._running, npu)
-        return self[npu]
+    def __init__(self, running: _Running, npu: int):
+        self.after = partial(running.call, npu)  # type: ignore[method-assign]
 
 
 class InOrder(Transport):
@@ -203,11 +195,15 @@ class InOrder(Transport):
         npus = sum(map(len, ranks))
         self._folded, self._links = len(ranks) < npus, links
         self._own_costs = _Costs(**{each.name: getattr(costs, each.name) for each in fields(costs)})
-        share = lambda: env.share()  # noqa: E731, PLW0108 - set later
-        self._layouts = Layouts(timed=links.timed, share=share, kind=StateInOrder, cross=stored)
+        self._layouts = Layouts(
+            timed=links.timed,
+            share=lambda: env.share(),  # noqa: PLW0108 - set later
+            kind=StateInOrder,
+            cross=stored,
+        )
         self._shape = Shape("", links, self._folded)
-        self._running = RunningInOrder(env, self._layouts, len(links), npus, self._leave)
-        self.timers = _TimersOfNpus(self._running)
+        self._running = _Running(env, self._layouts, len(links), npus, self._leave)
+        self.timers = TimersOfNpus(None, {int(own[0]): _Timers(self._running, int(own[0])) for own in ranks})
         self._laid: dict[tuple[Plan, int], list[tuple[int, int]]] = {}
         self._members: dict[tuple[GroupDim, int], IntArray] = {}
         self._groups: dict[tuple[Key, int], list[_Group]] = {}  # that an NPU is a member of
