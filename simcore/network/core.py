@@ -337,7 +337,7 @@ def serve(s: State, now: int, limit: int) -> tuple[int, int]:
 
 def happen(s: State, now: int) -> None:
     """Deliveries and credits that are due now, and what ranks do at once."""
-    instances, layouts, timers = s.instances, s.layouts, s.timers
+    instances, layouts, slots, timers = s.instances, s.layouts, s.slots, s.timers
     while first(timers) == now:
         _, number, what, position = pop_timer(timers)
         instance = instances[number]
@@ -352,22 +352,21 @@ def happen(s: State, now: int) -> None:
             else:
                 _gathered(s, instance, number, what, position, now)
             continue
-        if layouts[instance.layout].window:
-            turn_of_rank(s, number, what, position, now)
+        layout = layouts[instance.layout]
+        if layout.window:
+            _round(s, number, layout, slots[instance.slot + position], what, position, now)
         else:
             _transfer(s, number, what, position, now)
 
 
-def turn_of_rank(s: State, number: int, what: int, position: int, now: int) -> None:
+def _round(s: State, number: int, layout: Layout, slot: Slot, what: int, position: int, now: int) -> None:
     """To a rank that plays rounds comes a message or a credit, or it starts."""
-    instance = s.instances[number]
-    layout, slot = s.layouts[instance.layout], s.slots[instance.slot + position]
     if what < 0:
-        _credits(s, number, position, layout.window if what == START else 1, now)
+        _credits(s, number, layout, slot, position, layout.window if what == START else 1, now)
     elif what >= slot.sent:
         s.early[slot.mark + what] = 1
     elif _listened(s, number, layout, slot, position, now):
-        _credits(s, number, position, 1, now)
+        _credits(s, number, layout, slot, position, 1, now)
 
 
 def _next(s: State, instance: Instance, number: int, message: int, position: int, time: int) -> Head:
@@ -459,11 +458,9 @@ def _pay(s: State, number: int, layout: Layout, index: int, what: int, position:
     push(s.timers, (now + s.rounds[layout.round_at + index].pay, number, what, position))
 
 
-def _credits(s: State, number: int, position: int, count: int, now: int) -> None:
+def _credits(s: State, number: int, layout: Layout, slot: Slot, position: int, count: int, now: int) -> None:
     """A rank may send on, once for each credit; with all sent and all credits back it leaves."""
-    instance = s.instances[number]
-    layout, slot = s.layouts[instance.layout], s.slots[instance.slot + position]
-    rounds, half = layout.rounds, layout.half
+    instance, rounds, half = s.instances[number], layout.rounds, layout.half
     while count:
         count -= 1
         slot.credits += 1

@@ -23,12 +23,12 @@ from simcore.network.core import (
     Layout,
     Slot,
     State,
+    _round,
     _transfer,
     append,
     length,
     pop_head,
     push_head,
-    turn_of_rank,
 )
 
 CALLED, FREED = -1, -2
@@ -133,10 +133,13 @@ def enter(s: StateInOrder, number: int, position: int, now: int) -> None:
 
 def play(s: StateInOrder, limit: int, limit_number: int) -> int:
     """Play all that comes before a time and number, but stop behind an event by which somebody leaves; its time."""
-    heads, clock, hops = s.heads, s.clock, s.hops
+    heads, clock, hops, turns = s.heads, s.clock, s.hops, s.turns
     while True:
-        if clock[TURN]:
-            _over(s, clock[TURN], clock[NPU])
+        turn = clock[TURN]
+        if turn:
+            turns[turn].left -= 1
+            if not turns[turn].left:
+                _over(s, turn, clock[NPU])
         event = pop_head(heads)
         time, order, _, number, what, position, hop, turn, npu, _ = event
         if time > limit or (time == limit and order >= limit_number):
@@ -163,23 +166,21 @@ def arrive(s: StateInOrder, number: int, what: int, position: int, now: int) -> 
         append(s.left, (now, number, position))
         return
     layout = s.layouts[instance.layout]
-    if what >= REDUCED:
-        index = what - REDUCED
-        then, name = now + s.rounds[layout.round_at + index].pay, s.slots[instance.slot + position].name
-        later(s, name, then, number, CREDIT if layout.window else RECEIVED + index, position)
-        return
-    if 0 <= what < RECEIVED:
-        slot = s.slots[instance.slot + position]
-        if slot.ready:
-            append(s.left, (now, number, position + layout.ranks * (1 + what)))
-            return
-        if not layout.window and not slot.packets:
-            s.early[instance.mark + what] += BEFORE
-            return
-    if layout.window:
-        turn_of_rank(s, number, what, position, now)
-    else:
+    if not layout.window and what < 0:
         _transfer(s, number, what, position, now)
+        return
+    slot = s.slots[instance.slot + position]
+    if what >= REDUCED:
+        then = now + s.rounds[layout.round_at + what - REDUCED].pay
+        later(s, slot.name, then, number, CREDIT if layout.window else RECEIVED + what - REDUCED, position)
+    elif slot.ready and 0 <= what < RECEIVED:
+        append(s.left, (now, number, position + layout.ranks * (1 + what)))
+    elif layout.window:
+        _round(s, number, layout, slot, what, position, now)
+    elif slot.packets or what >= RECEIVED:
+        _transfer(s, number, what, position, now)
+    else:
+        s.early[instance.mark + what] += BEFORE
 
 
 def later(s: StateInOrder, npu: int, time: int, number: int, what: int, position: int) -> None:
@@ -200,19 +201,15 @@ def later(s: StateInOrder, npu: int, time: int, number: int, what: int, position
 
 
 def _over(s: StateInOrder, at: int, npu: int) -> None:
-    """Something of a turn has happened; with nothing left it is over."""
-    turns = s.turns
-    over = turns[at]
-    over.left -= 1
-    if not over.left:
-        before = s.npus[npu]
-        if before == at:
-            s.npus[npu] = over.next
-        else:
-            while turns[before].next != at:
-                before = turns[before].next
-            turns[before].next = over.next
-        over.next, turns[0].next = turns[0].next, at
+    """Nothing of a turn is left."""
+    turns, before = s.turns, s.npus[npu]
+    if before == at:
+        s.npus[npu] = turns[at].next
+    else:
+        while turns[before].next != at:
+            before = turns[before].next
+        turns[before].next = turns[at].next
+    turns[at].next, turns[0].next = turns[0].next, at
 
 
 def _event(s: StateInOrder, time: int, order: int, number: int, what: int, position: int, hop: int) -> None:
