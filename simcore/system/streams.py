@@ -119,11 +119,8 @@ class Dataset:
 
     @property
     def missing(self) -> float:
-        """What share of the phases of its chunks has not begun."""
-        if self._streams is None:
-            return 1
-        waiting = sum(stream.remaining + (not stream.begun) for stream in self._streams.values())
-        return waiting / max(sum(map(len, self.chunks)), 1)
+        """What share of its chunks has not arrived."""
+        return 1 if self._streams is None else len(self._streams) / max(len(self.chunks), 1)
 
     def arrive(self) -> None:
         """All chunks are there."""

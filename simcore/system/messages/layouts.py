@@ -31,6 +31,9 @@ measured on rings, meshes, tori and switches, where ranks send in turn or all at
 to three times that (`State.weight`).
 """
 
+SOME = 0.01
+"""From such a share of the run on it says how much is still to come."""
+
 
 class Shape(Struct, frozen=True):
     """What places of one kind have in common: `graph` are their links.
@@ -100,11 +103,11 @@ class Layouts:
     def compiles(self) -> bool:
         """Whether so much is under way or will begin that compiled functions repay loading them.
 
-        As much is taken to begin as has, where nobody knows how much of the run is over.
+        As much is taken to begin as has, where nobody knows how much of the run is over, or only some have begun.
         """
         if not self._compiles and self.begun > self._asks_from:
             share, self._asks_from = self._share(), 1.25 * self.begun
-            to_begin = self.begun * (1 / share - 1 if share else 1)
+            to_begin = self.begun * (1 / share - 1 if share > SOME else 1)
             self._compiles = self.under_way + to_begin > self._enough
         return self._compiles
 
