@@ -131,8 +131,8 @@ def enter(s: StateInOrder, number: int, position: int, now: int) -> None:
             _event(s, now, OWN, number, index, position, NOWHERE)
 
 
-def play(s: StateInOrder, limit: int, limit_number: int) -> int:
-    """Play all that comes before a time and number, but stop behind an event by which somebody leaves; its time."""
+def play(s: StateInOrder, limit: int, limit_number: int) -> None:
+    """Play all that comes before a time and number, but stop behind an event by which somebody leaves."""
     heads, clock, hops, turns = s.heads, s.clock, s.hops, s.turns
     while True:
         turn = clock[TURN]
@@ -145,7 +145,7 @@ def play(s: StateInOrder, limit: int, limit_number: int) -> int:
         if time > limit or (time == limit and order >= limit_number):
             push_head(heads, event)
             clock[TURN] = 0
-            return time
+            return
         clock[ORDER], clock[TURN], clock[NPU] = order, turn, npu
         if number == FREED:
             _freed(s, what, time)
@@ -156,7 +156,7 @@ def play(s: StateInOrder, limit: int, limit_number: int) -> int:
         else:
             arrive(s, number, what, position, time)
         if length(s.left):
-            return time
+            return
 
 
 def arrive(s: StateInOrder, number: int, what: int, position: int, now: int) -> None:
