@@ -256,9 +256,9 @@ class InOrder(Transport):
         self._group_of |= dict.fromkeys(instances, group)
         for member in group.npus:
             others = self._groups.setdefault((key, member), [])
-            others.append(group)
             if any(other.position(member) in other.there for other in others):
                 self._estrange(group, member)
+            others.append(group)
         return group
 
     def _leave(self, instance: int, position: int) -> None:

@@ -214,7 +214,7 @@ class Npu:
         self.finish_ns = int(self.env.now)
 
     def share(self) -> float:
-        """What share of its cells it has played, and of the steps of the one that it plays; what they sent has arrived."""
+        """What share of its cells it has played, and of the steps of the one that it plays, with what they sent."""
         cells, played = self.program.cells, len(self.played)
         steps = cells[played % len(cells)].steps if cells else ()
         over = self._at - sum(dataset.missing for dataset in self.scheduler.outstanding)
