@@ -25,6 +25,7 @@ from simcore.system.collectives import NCCL
 from simcore.system.groups import class_of
 from simcore.system.meeting.circuits import Switched
 from simcore.system.meeting.shared import Shared
+from simcore.system.messages.in_order import InOrder
 from simcore.system.messages.played import Played, SolvedOrPlayed
 from simcore.system.plans.maker import Costs
 from simcore.system.transport import Measured, Transport, in_equal_nodes
@@ -80,7 +81,10 @@ class Choice:
             return SolvedOrPlayed(env, ranks, profile.delay(topology), costs, barrier=profile.barrier)
         shares = [[dim.size for dim in setup.placement.dims if dim.index == at] for at in range(len(topology.dims))]
         if ground is None:
-            shared = network(env, FoldedLinks(links, shares) if folded else links)
+            own_links = FoldedLinks(links, shares) if folded else links
+            if network.by_event and not costs.rendezvous and not costs.bus:
+                return InOrder(env, ranks, own_links, costs)
+            shared = network(env, own_links)
             return Played(env, ranks, shared, costs, by_size=not profile.gang)
         lone = network.foldable and folded
         sites = [site if lone else structs.replace(site, lone=0) for site in ground.sites]

@@ -68,6 +68,17 @@ def steps(latencies_ns: FloatArray, routes: Routes) -> IntArray:
     return found
 
 
+def cut_through(links: LinkGraph, routes: Routes, size_bytes: IntArray) -> tuple[IntArray, IntArray]:
+    """Of messages on every link of their ways: the head's step, and how long the link is occupied."""
+    return steps(links.latency_ns, routes), occupied_ns(size_bytes, links.bandwidth_bytes_per_s[routes.links])
+
+
+def stored(links: LinkGraph, routes: Routes, size_bytes: IntArray) -> tuple[IntArray, IntArray]:
+    """The same where links pass on whole messages (ASTRA-sim 2): truncated, and the step is the whole message's."""
+    spent_ns = size_bytes / (links.bandwidth_bytes_per_s[routes.links] / 1e9)
+    return (links.latency_ns[routes.links] + spent_ns).astype(np.int64), spent_ns.astype(np.int64)
+
+
 def cross(
     head_ns: IntArray, tail_ns: IntArray, free_ns: IntArray, occupied_ns: IntArray, step_ns: IntArray
 ) -> tuple[IntArray, IntArray, IntArray]:

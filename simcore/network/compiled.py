@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import namedtuple
 from collections.abc import Collection, Mapping
+from dataclasses import fields
 from functools import cache
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from inspect import isfunction
@@ -16,15 +17,20 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.network import core, heaps
-from simcore.network.core import MOVING, ROWS, Columns, State
+from simcore.network import core, heaps, in_order
+from simcore.network.core import Columns, State
 from simcore.network.heaps import Heap
+from simcore.network.in_order import StateInOrder
+from simcore.network.lists import bound
 
 ENTRIES = ("begin", "hand_over", "happen", "play")
 """What Python calls of it; `core` calls the rest."""
+IN_ORDER = ("begin", "hand_over", "enter", "arrive", "later", "play")
+"""The same of `in_order`."""
 Table = NDArray[Any]
 WIDTHS = {"heads": 10, "timers": 4}
-_Arrayed = cast("Any", namedtuple("_Arrayed", State.__slots__))
+_Arrayed = cast("Any", namedtuple("_Arrayed", [each.name for each in fields(State)]))
+_InOrder = cast("Any", namedtuple("_InOrder", [each.name for each in fields(StateInOrder)]))
 
 
 @cache
@@ -34,9 +40,9 @@ def installed() -> bool:
 
 
 @cache
-def kept() -> bool:
-    """Whether an earlier run has left what it compiled where numba puts it, beside the module."""
-    return any(Path(core.__file__).with_name("__pycache__").glob("core.play-*.nbi"))
+def kept(module: str = "core") -> bool:
+    """Whether an earlier run has left what it compiled of a module where numba puts it, beside it."""
+    return any(Path(core.__file__).with_name("__pycache__").glob(f"{module}.play-*.nbi"))
 
 
 @cache
@@ -48,18 +54,26 @@ def compiled_heaps() -> dict[str, Any]:
 
 
 @cache
-def _compiled_core() -> ModuleType:
-    """The functions of `core`, with heaps that are arrays."""
-    return compiled(core, ENTRIES, compiled_heaps())
+def _compiled_core(module: str) -> ModuleType:
+    """The functions of `core`, or those of `in_order` with it, with heaps that are arrays."""
+    if module == "core":
+        return compiled(core, ENTRIES, compiled_heaps())
+    return compiled(in_order, IN_ORDER, compiled_heaps(), base=core, inline=True)
 
 
 def compiled(
-    source: ModuleType, entries: Collection[str], given: Mapping[str, object], *, inline: bool = False
+    source: ModuleType,
+    entries: Collection[str],
+    given: Mapping[str, object],
+    *,
+    inline: bool = False,
+    base: ModuleType | None = None,
 ) -> ModuleType:
     """A copy of a module whose functions are compiled when they are first called, and kept for later runs.
 
-    Python calls the `entries`; what is `given` takes the place of what the module has. A call hands over all tables,
-    word by word: where tables are many, functions are better put `inline`, which takes longer to compile.
+    Python calls the `entries`; what is `given` takes the place of what the module has, which takes that of what its
+    `base` has. A call hands over all tables, word by word: where tables are many, functions are better put `inline`,
+    which takes longer to compile.
     """
     import numba
 
@@ -69,15 +83,19 @@ def compiled(
         raise ImportError(source.__name__)
     copy = sys.modules[spec.name] = module_from_spec(spec)  # what is kept is loaded by that name
     spec.loader.exec_module(copy)
-    vars(copy).update(given)
-    for name, value in vars(source).items():
-        if type(value) is int:  # a literal would be a type of its own, with functions of its own
-            setattr(copy, name, np.int64(value))
-        if isfunction(value) and value.__module__ == source.__name__ and name not in given:
+    modules = [base, source] if base else [source]
+    for module in modules:
+        for name, value in vars(module).items():
+            if type(value) is int:  # a literal would be a type of its own, with functions of its own
+                setattr(copy, name, np.int64(value))
+    names = bound(vars(copy), modules)
+    names.update(given)
+    for name, value in names.items():
+        if isfunction(value) and value.__globals__ is names:
             inner = name not in entries
             options = {"no_cpython_wrapper": inner, "no_cfunc_wrapper": True, "forceinline": inline and inner}
             # All arrays are Python's: to count who refers to them at every call takes longer than the calls.
-            setattr(copy, name, njit(cache=True, _nrt=False, **options)(getattr(copy, name)))
+            names[name] = njit(cache=True, _nrt=False, **options)(value)
     return copy
 
 
@@ -85,7 +103,9 @@ class Known:
     """The tables that grow as arrays, which follow the lists and the columns."""
 
     def __init__(self, state: State, columns: Mapping[str, Columns]):
-        self._lists: dict[str, list[Any]] = {name: getattr(state, name) for name in ROWS if name not in MOVING}
+        self._lists: dict[str, list[Any]] = {
+            name: getattr(state, name) for name in state.kinds if name not in state.moving
+        }
         self._columns = columns
         self._arrays = {name: _records(name, []) for name in self._lists}
         self._lengths = dict.fromkeys(self._lists, 0)
@@ -109,13 +129,14 @@ class Arrays:
     """The tables of a `State` as arrays."""
 
     def __init__(self, state: State, known: Known):
-        self.core: Any = _compiled_core()
+        self.core: Any = _compiled_core(state.module)
         self._known = known
-        self._lengths = {name: len(getattr(state, name)) for name in MOVING}
-        moving = {name: _records(name, getattr(state, name)) for name in MOVING}
+        self._lengths = {name: len(getattr(state, name)) for name in state.moving}
+        moving = {name: _records(name, getattr(state, name)) for name in state.moving}
         heaps = {name: Heap.of(sorted(getattr(state, name)), width) for name, width in WIDTHS.items()}
         nobody = np.zeros((1, 3), np.int64)
-        self.state: Any = _Arrayed(left=nobody, rows=nobody, timed=False, **moving, **heaps, **known.arrays())
+        arrayed = _Arrayed if state.module == "core" else _InOrder
+        self.state: Any = arrayed(left=nobody, rows=nobody, timed=False, **moving, **heaps, **known.arrays())
 
     def add(self, name: str, rows: list[Any]) -> None:
         """More rows of a table."""
@@ -133,6 +154,12 @@ class Arrays:
         self.state = self.state._replace(left=left, **heaps, **self._known.arrays())
 
     @property
+    def next(self) -> tuple[int, int]:
+        """When the first of the heads comes, and its order."""
+        heads = self.state.heads
+        return int(heads.times[0]), int(heads.rows[heads.which[0], 1])
+
+    @property
     def leaving(self) -> bool:
         """Whether somebody leaves."""
         return bool(self.state.left[0, 0])
@@ -146,7 +173,7 @@ class Arrays:
 
 def _records(name: str, rows: list[Any]) -> Table:
     """Rows of a table as an array; its records have the attributes of the rows."""
-    kind = ROWS[name]
+    kind = StateInOrder.kinds[name]
     if kind is int:
         return np.array(rows, np.int64)
     names: tuple[str, ...] = kind.__match_args__

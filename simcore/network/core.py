@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush, heappushpop
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from msgspec import Struct
@@ -195,17 +195,22 @@ class State:
     slots: list[Slot]
     early: list[int]
 
+    module: ClassVar[str] = "core"  # has the functions
+    weight: ClassVar[int] = 1  # how long they take in Python, compared with others
+    kinds: ClassVar[dict[str, Any]] = ROWS
+    moving: ClassVar[tuple[str, ...]] = MOVING
+
     @classmethod
-    def empty(cls, *, timed: bool) -> State:
+    def empty(cls, *, timed: bool) -> Self:
         """Nothing on its way, and no links."""
-        tables: dict[str, Any] = {name: [] for name in ROWS}
+        tables: dict[str, Any] = {name: [] for name in cls.kinds}
         never = NEVER, NONE - 1, 0, 0  # before what compiled heaps have in rows that are free
         return cls(heads=[(*never, 0, 0, 0, 0, 0, 0)], timers=[never], left=[], rows=[], timed=timed, **tables)
 
-    def apart(self) -> State:
+    def apart(self) -> Self:
         """The same layouts, with nothing on its way on links of their own."""
-        known = {name: getattr(self, name) for name in ROWS if name not in MOVING}
-        return replace(State.empty(timed=self.timed), **known)
+        known = {name: getattr(self, name) for name in self.kinds if name not in self.moving}
+        return replace(self.empty(timed=self.timed), **known)
 
 
 class Columns:
@@ -348,16 +353,20 @@ def happen(s: State, now: int) -> None:
                 _gathered(s, instance, number, what, position, now)
             continue
         layout = layouts[instance.layout]
-        if not layout.window:
+        if layout.window:
+            _round(s, number, layout, slots[instance.slot + position], what, position, now)
+        else:
             _transfer(s, number, what, position, now)
-            continue
-        slot = slots[instance.slot + position]
-        if what < 0:
-            _credits(s, number, position, layout.window if what == START else 1, now)
-        elif what >= slot.sent:
-            s.early[slot.mark + what] = 1
-        elif _listened(s, number, layout, slot, position, now):
-            _credits(s, number, position, 1, now)
+
+
+def _round(s: State, number: int, layout: Layout, slot: Slot, what: int, position: int, now: int) -> None:
+    """To a rank that plays rounds comes a message or a credit, or it starts."""
+    if what < 0:
+        _credits(s, number, layout, slot, position, layout.window if what == START else 1, now)
+    elif what >= slot.sent:
+        s.early[slot.mark + what] = 1
+    elif _listened(s, number, layout, slot, position, now):
+        _credits(s, number, layout, slot, position, 1, now)
 
 
 def _next(s: State, instance: Instance, number: int, message: int, position: int, time: int) -> Head:
@@ -439,11 +448,19 @@ def _listened(s: State, number: int, layout: Layout, slot: Slot, position: int, 
     return not pay
 
 
-def _credits(s: State, number: int, position: int, count: int, now: int) -> None:
+def _came(s: State, number: int, layout: Layout, slot: Slot, _message: int, position: int, now: int) -> bool:
+    """As `_listened`, of a message that had come before."""
+    return _listened(s, number, layout, slot, position, now)
+
+
+def _pay(s: State, number: int, layout: Layout, index: int, what: int, position: int, now: int) -> None:
+    """A rank is done with the packet of a receive after its time."""
+    push(s.timers, (now + s.rounds[layout.round_at + index].pay, number, what, position))
+
+
+def _credits(s: State, number: int, layout: Layout, slot: Slot, position: int, count: int, now: int) -> None:
     """A rank may send on, once for each credit; with all sent and all credits back it leaves."""
-    instance = s.instances[number]
-    layout, slot = s.layouts[instance.layout], s.slots[instance.slot + position]
-    rounds, half = layout.rounds, layout.half
+    instance, rounds, half = s.instances[number], layout.rounds, layout.half
     while count:
         count -= 1
         slot.credits += 1
@@ -464,7 +481,7 @@ def _credits(s: State, number: int, position: int, count: int, now: int) -> None
             mark = slot.mark + sent
             if s.early[mark]:
                 s.early[mark] = 0
-                count += _listened(s, number, layout, slot, position, now)
+                count += _came(s, number, layout, slot, sent, position, now)
         if slot.sent == rounds and slot.credits == layout.window:
             append(s.left, (now, number, position))
 
@@ -484,7 +501,7 @@ def _transfer(s: State, number: int, what: int, position: int, now: int) -> None
     """Something happens to a transfer of a list: it arrives, has been received, or waits for one thing less."""
     layout = s.layouts[s.instances[number].layout]
     if 0 <= what < RECEIVED:
-        push(s.timers, (now + s.rounds[layout.round_at + what].pay, number, RECEIVED + what, position))
+        _pay(s, number, layout, what, RECEIVED + what, position, now)
     elif what == RELEASE:
         _release(s, number, position, now)
     else:

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from heapq import heappop, heappush
 from inspect import isfunction
-from types import FunctionType, SimpleNamespace
+from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
-from simcore.network import core
+from simcore.network import core, in_order
 from simcore.network.core import NEVER, NOBODY, ROWS, Columns, Head, State
 
 CROWDED = 1000  # with so many heads and timers a calendar costs less than a heap, most so where NPUs are in step
@@ -20,7 +20,7 @@ class Lists:
     """A state whose tables are lists, which follow the columns; `compiled.Arrays` has others."""
 
     def __init__(self, state: State, columns: Mapping[str, Columns]):
-        self.core: Any = core
+        self.core: Any = core if state.module == "core" else _core_in_order()
         self.state, self._columns = state, columns
 
     def add(self, name: str, rows: list[Any]) -> None:
@@ -35,6 +35,11 @@ class Lists:
             rows = getattr(self.state, name)
             if len(rows) < columns.length:
                 rows.extend(map(ROWS[name], *columns.since(len(rows)).tolist()))
+
+    @property
+    def next(self) -> tuple[int, int]:
+        """When the first of the heads comes, and its order."""
+        return self.state.heads[0][:2]
 
     @property
     def leaving(self) -> bool:
@@ -113,13 +118,26 @@ def _backwards(head: Head) -> list[int]:
     return [-each for each in head]
 
 
+def bound(namespace: dict[str, Any], modules: Iterable[ModuleType]) -> dict[str, Any]:
+    """The functions of modules in one namespace, where later ones take the place of those of the same name."""
+    for module in modules:
+        for name, each in vars(module).items():
+            if isfunction(each) and each.__module__ == module.__name__:
+                code = each.__code__.replace()  # Python keeps with it what it learns of globals
+                namespace[name] = FunctionType(code, namespace, name, each.__defaults__)
+    return namespace
+
+
 @cache
 def _crowded_core() -> SimpleNamespace:
     """The functions of `core`, with heads in a calendar."""
-    names = dict(vars(core))
-    for name, each in vars(core).items():
-        if isfunction(each) and each.__module__ == core.__name__:
-            code = each.__code__.replace()  # Python keeps with it what it learns of globals
-            names[name] = FunctionType(code, names, name, each.__defaults__)
-    names |= {"push_head": Calendar.push, "pop_head": list.pop, "swap": Calendar.swap, "turn": Calendar.turn}
+    calendar = {"push_head": Calendar.push, "pop_head": list.pop, "swap": Calendar.swap, "turn": Calendar.turn}
+    names = bound(dict(vars(core)), [core])
+    names |= calendar
     return SimpleNamespace(**names)
+
+
+@cache
+def _core_in_order() -> SimpleNamespace:
+    """The functions of `core` with those of `in_order`."""
+    return SimpleNamespace(**bound(vars(core) | vars(in_order), [core, in_order]))

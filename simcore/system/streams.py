@@ -117,6 +117,11 @@ class Dataset:
             self._streams = {key: Stream(key, self, phases) for key, phases in zip(keys, self.chunks, strict=True)}
         return self._streams
 
+    @property
+    def missing(self) -> float:
+        """What share of its chunks has not arrived."""
+        return 1 if self._streams is None else len(self._streams) / max(len(self.chunks), 1)
+
     def arrive(self) -> None:
         """All chunks are there."""
         self._streams = {}

@@ -8,12 +8,14 @@ import numpy as np
 from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
 
-from simcore.engine import graphs
+from simcore.engine import graphs, transports
 from simcore.engine.settings import Settings
 from simcore.errors import DeadlockError
+from simcore.network.congested import StoreAndForward
 from simcore.network.topology.model import Dimension, Topology
 from simcore.system.config import Algorithm, SystemConfig
 from simcore.system.memory.remote import RemoteMemory
+from simcore.system.messages.played import Played
 from simcore.workload.model import CollectiveKind, NodeKind
 from tests.laws.cases_astra_sim_2 import NUMBERS, Case, Event, cases
 from tests.runs import KINDS
@@ -32,6 +34,25 @@ def test_phases_that_are_solved_end_as_those_played_message_by_message(case):
     with mock.patch.object(graphs.GraphCase, "of", lambda *given: replace(of(*given), in_turn=True)):
         played = finish_ns(case)
     assert finish_ns(case) == played
+
+
+@settings(deadline=None, max_examples=40)
+@given(cases(shared=True))
+def test_columns_in_the_order_of_events_do_what_messages_sent_one_by_one_do(case):
+    def one_by_one(env, ranks, links, costs):
+        return Played(env, ranks, StoreAndForward(env, links), costs, by_size=True)
+
+    in_columns = outcome(case)
+    with mock.patch.object(transports, "InOrder", one_by_one):
+        assert outcome(case) == in_columns
+
+
+def outcome(case: Case) -> object:
+    """Report of a case, or what waits for what for ever."""
+    try:
+        return case.report()
+    except DeadlockError as error:
+        return str(error)
 
 
 def finish_ns(case: Case) -> object:

@@ -34,6 +34,24 @@ def test_compiled_functions_answer_as_python_does(tmp_path, monkeypatch, name, a
     assert reports[0] == reports[1] == reports[2]
 
 
+@pytest.mark.parametrize("algorithm", ["ring", "direct2", "doubleBinaryTree", "halvingDoubling"])
+@pytest.mark.parametrize("kind", ["Ring", "Switch"])
+def test_compiled_functions_answer_as_python_does_in_the_order_of_events(tmp_path, monkeypatch, kind, algorithm):
+    pytest.importorskip("numba", reason="the compiled core needs simcore[fast]")
+    row = "all -1 10 NONE 0 10 NONE 0 100 ALLREDUCE {} 1\n"
+    (tmp_path / "w.txt").write_text("DATA\n3\n" + "".join(map(row.format, (65536, 100, 3000000))))
+    (tmp_path / "net.yml").write_text(f"topology: [{kind}]\nnpus_count: [8]\nbandwidth: [50]\nlatency: [500]\n")
+    system = {"endpoint-delay": 10, "active-chunks-per-dimension": 2, "preferred-dataset-splits": 3, "local-mem-bw": 50}
+    (tmp_path / "sys.json").write_text(json.dumps(system | {"all-reduce-implementation": [algorithm]}))
+    paths = [str(tmp_path / file) for file in ("w.txt", "net.yml", "sys.json")]
+    options: dict[str, Any] = {"profile": "astra-sim-2", "network": "congested", "straggler": "3=1.5"}
+    reports = []
+    for enough in (10**12, 400, 0):
+        monkeypatch.setattr(layouts, "ENOUGH", dict.fromkeys((True, False), enough))
+        reports.append(simcore.run(*paths, **options).to_dict())
+    assert reports[0] == reports[1] == reports[2]
+
+
 @given(st.lists(st.tuples(*[st.integers(0, 3)] * 4), max_size=40), st.integers(0, 3))
 def test_heaps_in_arrays_and_in_lists_give_entries_in_order_also_those_that_come_meanwhile(entries, late):
     found: list[list[tuple[int, ...]]] = [[], []]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from msgspec import Struct, field
 
-from simcore.network.clock import occupied_ns, steps
+from simcore.network.clock import cut_through
 from simcore.network.compiled import Arrays, Known, installed, kept
 from simcore.network.core import AT_ONCE, IN_TURN, NEVER, Columns, Instance, Layout, Rank, Round, Slot, State, Transfer
 from simcore.network.lists import Lists
@@ -19,6 +19,7 @@ from simcore.system.alone.solver import sends_at_once
 from simcore.system.plans.maker import Costs
 from simcore.system.plans.plan import Plan
 
+Cross = Callable[[LinkGraph, Routes, IntArray], tuple[IntArray, IntArray]]
 MESSAGE = -1
 """The layout of a message of no phase."""
 MESSAGES_AT_ONCE = 1 << 16
@@ -26,8 +27,12 @@ ENOUGH = {True: 600_000, False: 10_000_000}
 """So many messages and links that they cross take Python as long as loading what is compiled, and as compiling it.
 
 Loading takes 0.5 s, compiling 6.5 s. Each message and each link takes 0.5 to 1.4 us in Python, 0.1 to 0.25 us compiled,
-measured on rings, meshes, tori and switches, where ranks send in turn or all at once.
+measured on rings, meshes, tori and switches, where ranks send in turn or all at once. In the order of events it is two
+to three times that (`State.weight`).
 """
+
+SOME = 0.01
+"""From such a share of the run on it says how much is still to come."""
 
 
 class Shape(Struct, frozen=True):
@@ -76,10 +81,18 @@ class Layouts:
     how much of the run is over, 0 where nobody knows.
     """
 
-    def __init__(self, *, timed: bool, share: Callable[[], float] = lambda: 0.0):
-        self.state = State.empty(timed=timed)
+    def __init__(
+        self,
+        *,
+        timed: bool,
+        share: Callable[[], float] = lambda: 0.0,
+        kind: type[State] = State,
+        cross: Cross = cut_through,
+    ):
+        self.state, self._cross = kind.empty(timed=timed), cross
         self.begun, self.under_way, self._share = 0, 0, share
-        self._compiles, self._asks_from = False, ENOUGH[kept()] / 4
+        self._compiles, self._enough = False, ENOUGH[kept(kind.module)] / kind.weight
+        self._asks_from = self._enough / 4
         self.columns = {"hops": Columns(5), "messages": Columns(3)}
         self.known = Known(self.state, self.columns) if installed() and not timed else None
         self.work: list[int] = []
@@ -90,12 +103,12 @@ class Layouts:
     def compiles(self) -> bool:
         """Whether so much is under way or will begin that compiled functions repay loading them.
 
-        As much is taken to begin as has, where nobody knows how much of the run is over.
+        As much is taken to begin as has, where nobody knows how much of the run is over, or only some have begun.
         """
         if not self._compiles and self.begun > self._asks_from:
             share, self._asks_from = self._share(), 1.25 * self.begun
-            to_begin = self.begun * (1 / share - 1 if share else 1)
-            self._compiles = self.under_way + to_begin > ENOUGH[kept()]
+            to_begin = self.begun * (1 / share - 1 if share > SOME else 1)
+            self._compiles = self.under_way + to_begin > self._enough
         return self._compiles
 
     def extent(self, layout: int) -> Extent:
@@ -122,9 +135,8 @@ class Layouts:
         first = self.columns["hops"].length
         graph, routes = shape.graph, shape.routes(messages[:, 0], messages[:, 1])
         sizes, left = np.repeat(messages[:, 2], routes.counts), np.repeat(routes.offsets[1:], routes.counts) - 1
-        spent_ns = occupied_ns(sizes, graph.bandwidth_bytes_per_s[routes.links])
         left -= np.arange(len(sizes))
-        self.columns["hops"].add(routes.links, steps(graph.latency_ns, routes), spent_ns, sizes, left)
+        self.columns["hops"].add(routes.links, *self._cross(graph, routes, sizes), sizes, left)
         found: list[int] = np.where(routes.counts > 0, first + routes.offsets[:-1], -1).tolist()
         self._work.update(zip(found, (routes.counts + 1).tolist(), strict=True))
         return found

@@ -214,10 +214,11 @@ class Npu:
         self.finish_ns = int(self.env.now)
 
     def share(self) -> float:
-        """What share of its cells it has played, and of the steps of the one that it plays."""
+        """What share of its cells it has played, and of the steps of the one that it plays, with what they sent."""
         cells, played = self.program.cells, len(self.played)
         steps = cells[played % len(cells)].steps if cells else ()
-        return (played + self._at / max(len(steps), 1)) / max(len(cells) * self.program.iterations, 1)
+        over = self._at - sum(dataset.missing for dataset in self.scheduler.outstanding)
+        return max(played + over / max(len(steps), 1), 0) / max(len(cells) * self.program.iterations, 1)
 
     def _cell(self, cell: Cell) -> Generator[simpy.Event, object, None]:
         """What a cell waits for, its steps, and what it hands on."""
