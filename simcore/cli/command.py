@@ -270,7 +270,7 @@ def warn(message: str) -> None:
 
 def note(message: str) -> None:
     """A line on stderr, unless -q was given."""
-    if not is_quiet():
+    if not click.get_current_context().meta.get("simcore.quiet"):
         with _aside(click.get_current_context()):
             click.echo(printable(message), err=True)
 
@@ -279,11 +279,6 @@ def option_of(name: str) -> str:
     """The option, as it is spelled, that sets a parameter of the command that runs."""
     options = {parameter.name: parameter.opts[0] for parameter in click.get_current_context().command.params}
     return options[name]
-
-
-def is_quiet() -> bool:
-    """Whether -q was given."""
-    return bool(click.get_current_context().meta.get("simcore.quiet"))
 
 
 def terminal_width() -> int:

@@ -34,16 +34,9 @@ MOST_DIMENSION = 31
 
 
 def collective(
-    kind: str | None,
-    size: float,
-    repeat: int,
-    compute: float,
-    dims: tuple[int, ...] | None,
-    root: int,
-    samples: bool,
-    npus: int | None,
-    output: str,
-) -> None:
+    kind: str | None, size: float, repeat: int, compute: float, dims: tuple[int, ...] | None, root: int, samples: bool,
+    npus: int | None, output: str,
+) -> None:  # fmt: skip
     """One collective on all NPUs: a micro-benchmark."""
     if samples:
         folder = Path(output)

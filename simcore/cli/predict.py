@@ -23,19 +23,9 @@ LEAST_SHARE = 0.005  # of the time that is told
 
 
 def command(
-    model: str,
-    cluster: str,
-    accelerators: int,
-    seq: int,
-    *,
-    conditions: str,
-    runs: bool,
-    output: str | None,
-    memory: str | None,
-    oom: bool,
-    plot: str | None,
-    **words: Any,
-) -> None:
+    model: str, cluster: str, accelerators: int, seq: int, *, conditions: str, runs: bool, output: str | None,
+    memory: str | None, oom: bool, plot: str | None, **words: Any,
+) -> None:  # fmt: skip
     """Predict one training step: how long it takes, what it consists of, what memory it needs."""
     answer = predict(model, cluster, accelerators, seq, conditions=conditions, **_given(words))
     document = answer.to_dict()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal
+from types import SimpleNamespace as Asked  # the options, as the table of commands names them
+from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
@@ -127,31 +127,6 @@ def groups(values: tuple[str, ...]) -> dict[str, re.Pattern[str]]:
         except re.error as error:
             raise wrong("--group", f"{role}=REGEX ({error})", value) from error
     return found
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """The options of `simcore replay`, as it names them, with `changes` in place of its switches."""
-
-    traces: tuple[str, ...]
-    hosts: tuple[str, ...]
-    changes: Changes
-    scales: tuple[Edit, ...]
-    fused: tuple[Edit, ...]
-    cuda_graphs: bool
-    stragglers: tuple[Edit, ...]
-    assignments: dict[str, int | str]
-    groups: dict[str, re.Pattern[str]]
-    topology: str | None
-    system: str | None
-    recorded_topology: str | None
-    recorded_system: str | None
-    overlap: Literal["off", "full"] | None
-    tokens: int
-    with_ablations: bool
-    chakra: str | None
-    text: str | None
-    output: str | None
 
 
 def command(**given: Any) -> None:
