@@ -82,9 +82,10 @@ def _lines(answer: Answer, document: dict[str, Any]) -> Iterator[str]:
     speed = f"{answer.tokens_per_s:,.0f} tokens/s on each, {answer.mfu:.1%} of the peak of {plan.dtype} (MFU)"
     job = f"{answer.model.name} on {plan.world_size} x {answer.cluster.accelerator}"
     yield f"A step of {job} ({plan.degrees}) takes {format_ns(1e9 * answer.step_s)}: {speed}."
-    tight = _fits(max(memory.total for memory in answer.memory), capacity)
     wide = " (wide, for hardly anything like it was measured)" * answer.margin.widened
-    yield f"Nine in ten measured steps: {low} to {high}{wide}. The fullest stage {tight or 'fits'}.\n"
+    most = max(memory.total for memory in answer.memory)
+    yield f"Nine in ten measured steps: {low} to {high}{wide}. The fullest stage {_fits(most, capacity) or 'fits'}."
+    yield "--oom says what would make it fit.\n" if most > capacity and "would_fit" not in document else ""
     if "run_s" in document:
         yield f"the engine runs it in {document['run_s']:.9g} s"
     if "network_run_s" in document and answer.cluster.topology:
@@ -105,9 +106,8 @@ def _lines(answer: Answer, document: dict[str, Any]) -> Iterator[str]:
     yield Table(title, columns("stage", *sizes, ("room", "")), kept).text(120)
     yield from document.get("memory_over_time", [])
     if "would_fit" in document:
-        all_fit = all(memory.total <= capacity for memory in answer.memory)
         helped = "would fit, the fastest first:" if document["would_fit"] else "no one change helps"
-        yield "it fits" if all_fit else helped
+        yield helped if most > capacity else "it fits"
         fits = [(one["option"], one["peak_bytes"], one["step_s"] * 1e9) for one in document["would_fit"]]
         yield Table("", columns("option", "peak_bytes", "step_ns"), fits).text(indent=2)
 
