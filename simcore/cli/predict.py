@@ -76,7 +76,6 @@ def _would_fit(answer: Answer) -> list[dict[str, Any]]:
 
 
 def _lines(answer: Answer, document: dict[str, Any]) -> Iterator[str]:
-
     plan, capacity = answer.plan, answer.cluster.memory_bytes
     low, high = (format_ns(1e9 * end) for end in answer.interval_s)
     speed = f"{answer.tokens_per_s:,.0f} tokens/s on each, {answer.mfu:.1%} of the peak of {plan.dtype} (MFU)"
@@ -113,7 +112,6 @@ def _lines(answer: Answer, document: dict[str, Any]) -> Iterator[str]:
 
 
 def _fits(peak_bytes: int, capacity_bytes: int) -> str:
-
     return room(peak_bytes, capacity_bytes).removeprefix("; ")
 
 

@@ -75,7 +75,6 @@ def _explained(best: Answer) -> dict[str, Any]:
 
 
 def _document(found: Found) -> dict[str, Any]:
-
     return {
         "schema": "simcore.search/1",
         "candidates": found.tried,
@@ -91,7 +90,6 @@ def _document(found: Found) -> dict[str, Any]:
 
 
 def _entries(some: Sequence[Candidate]) -> list[dict[str, Any]]:
-
     return [
         {
             "step_s": one.step_s,
@@ -128,7 +126,6 @@ _PLAN = ("tp", "pp", "cp", "ep", "dp", ("virtual_stages", "chunks"), ("micro_bat
 
 
 def _plans(title: str, some: Sequence[Candidate]) -> Table:
-
     partly = [("recompute_layers", "layers")] * any(one.plan.recompute_layers for one in some)
     groups = [("shard", "shard")] * any(one.plan.shard for one in some)
     uneven = [("cuts", "layers of parts")] * any(one.plan.cuts for one in some)
