@@ -172,7 +172,8 @@ function sparkline(values, most) {
 function showSteps(share, count) {
   const told = REPORT.pipeline || { stages: [] };
   addTable("stages", `Pipeline (${told.schedule}, ${told.micro_batches} micro-batches)`, [
-    ["stage", "stage", count], ["ranks", "ranks"], ["finish", "finish_ns", formatTime], ["compute", "compute_ns", share],
+    ["stage", "stage", count], ["ranks", "ranks"], ["finish", "finish_ns", formatTime],
+    ["compute alone", "compute_ns", share],
     ["compute and communication", "overlapped_ns", share], ["exposed communication", "exposed_comm_ns", share],
     ["idle (bubble)", "idle_ns", share],
   ], told.stages);
