@@ -146,17 +146,14 @@ def _spelled(word: str, known: Mapping[str, str]) -> str:
     return matches[0] + equals + value if one else word
 
 
+Commands = Mapping[str, tuple[str, Callable[[], click.Command]]]
+"""Name -> what it does, and what makes the command."""
+
+
 class Group(click.Group):
     """Commands by name, with what each does; they are made when they are called. `usual` is the one left out."""
 
-    def __init__(
-        self,
-        name: str | None,
-        *,
-        within: Mapping[str, tuple[str, Callable[[], click.Command]]],
-        usual: str,
-        **more: Any,
-    ):
+    def __init__(self, name: str | None, *, within: Commands, usual: str, **more: Any):
         super().__init__(name, **more, context_settings=CONTEXT)
         self._within, self._usual = within, usual
 

@@ -36,7 +36,9 @@ def command(
     if output:
         _write(answer, Path(output))
     if memory:
-        document |= _over_time(answer, Path(memory))
+        some = occupancies(answer)
+        write_memory(answer, some, Path(memory))
+        document["memory_over_time"] = [told(one) for one in some]
     if plot:
         save(step_figure(answer), Path(plot))
     if oom:
@@ -58,13 +60,6 @@ def _write(answer: Answer, output: Path) -> None:
         write_step(answer.model, answer.plan, answer.cluster, output.with_suffix(""), force=forced())
     else:
         write_text(output, write(program(answer.model, answer.plan, answer.cluster)))
-
-
-def _over_time(answer: Answer, path: Path) -> dict[str, Any]:
-    """Write the curves; every stage's peak with its cause."""
-    some = occupancies(answer)
-    write_memory(answer, some, path)
-    return {"memory_over_time": [told(one) for one in some]}
 
 
 def _would_fit(answer: Answer) -> list[dict[str, Any]]:

@@ -61,7 +61,8 @@ def page(report: Report, view: View, told: Mapping[str, object] | None = None) -
         data["overview"] = _overview(report.timeline, known)
     parts = {
         "STYLE": _read("style.css"),
-        "DATA": _script_json(data),
+        # cannot end the script element that it stands in
+        "DATA": json.dumps(data, sort_keys=True, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"),
         "COLUMNS": _columns(view, tracks, kind_of_slice, links, len(kinds)),
         "SCRIPT": "".join(map(_read, SCRIPTS)),
     }  # in the template's order
@@ -79,11 +80,6 @@ def _coarse(values: list[float]) -> list[float]:
 
 def _read(name: str) -> str:
     return (PARTS / name).read_text(encoding="utf-8")
-
-
-def _script_json(data: dict[str, object]) -> str:
-    """JSON that cannot end the script element it stands in."""
-    return json.dumps(data, sort_keys=True, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def _summary(report: Report) -> dict[str, object]:
