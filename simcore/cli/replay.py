@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from types import SimpleNamespace as Asked  # the options, as the table of commands names them
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -127,6 +127,10 @@ def groups(values: tuple[str, ...]) -> dict[str, re.Pattern[str]]:
         except re.error as error:
             raise wrong("--group", f"{role}=REGEX ({error})", value) from error
     return found
+
+
+Asked = SimpleNamespace
+"""The options as the table of commands names them, with `changes` in place of its switches."""
 
 
 def command(**given: Any) -> None:
