@@ -266,14 +266,7 @@ def play(
         raise InputError.at(place, "not the NPUs of the graphs", expected=f"{machine.npus} graphs", found=found_npus)
     found = None if isinstance(workload, Workload | GraphSet) else _find_workload(str(workload))
     if found is not None and _is_wafer(found):
-        _refuse_other_options(asked)
-        factors = straggler_factors(asked.straggler, machine)
-        mode = network_of(asked.network, rules)
-        settings = Settings(network=mode, compute_scale=asked.compute_scale, stragglers=factors)
-        report = _run_wafer(
-            found, (str(workload), place), machine, settings, asked.npu, help_wanted=asked.what_would_help
-        )
-        return replace(report, options=_told(asked))
+        return _run_wafer(found, (str(workload), place), machine, rules, asked)
     if isinstance(workload, Workload | GraphSet):
         source = _Source(workload, "")
     else:
@@ -425,34 +418,30 @@ def _with_preset(
     )  # fmt: skip
 
 
-def _refuse_other_options(asked: RunOptions) -> None:
-    """InputError for an option that a workload of the wafer-scale generator does not take."""
-    for option, _ in asked.changed():
-        if not option.metadata.get("wafer"):
-            raise InputError.at(spelled(option.name), "does not go with a workload of the wafer-scale generator")
-
-
 def _told(asked: RunOptions) -> dict[str, Option]:
     """Options that were given, change figures, and are told nowhere else in the report."""
     given = {option.name: value for option, value in asked.changed() if option.metadata.get("told")}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
 
 
-def _run_wafer(
-    path: Path, given: tuple[str, str], machine: Topology, settings: Settings, npu: str, *, help_wanted: bool
-) -> Report:
-    """Play the steps of the wafer-scale generator."""
+def _run_wafer(path: Path, given: tuple[str, str], machine: Topology, rules: Profile, asked: RunOptions) -> Report:
+    """Play the steps of the wafer-scale generator; InputError for an option that they do not take."""
     from simcore.compute.accelerators import accelerator
     from simcore.generate.wse import source as wse
     from simcore.wafer.run import simulate_wafer
     from simcore.wafer.steps import Rates
     from simcore.workload.wafer import NodeStep
 
-    if settings.network in ("fair", "queued"):
+    for option, _ in asked.changed():
+        if not option.metadata.get("wafer"):
+            raise InputError.at(spelled(option.name), "does not go with a workload of the wafer-scale generator")
+    factors, mode = straggler_factors(asked.straggler, machine), network_of(asked.network, rules)
+    settings = Settings(network=mode, compute_scale=asked.compute_scale, stragglers=factors)
+    if mode in ("fair", "queued"):
         message = "wafers are played congested or congestion-free"
-        raise InputError.at("--network", message, found=repr(settings.network))
+        raise InputError.at("--network", message, found=repr(mode))
     source = wse.load(path)
-    preset = accelerator(npu or ("wafer-node" if isinstance(source.steps[0], NodeStep) else "wafer-core"))
+    preset = accelerator(asked.npu or ("wafer-node" if isinstance(source.steps[0], NodeStep) else "wafer-core"))
     rates = Rates(preset.peak("fp16") / 2, preset.memory_bytes_per_s)
 
     def play(topology: Topology, changed: Settings) -> Timeline:
@@ -460,11 +449,12 @@ def _run_wafer(
 
     with _counted(given[0]):
         timeline = play(machine, settings)
-    helps = _helps(timeline.time_ns, play, machine, settings) if help_wanted else ()
+    helps = _helps(timeline.time_ns, play, machine, settings) if asked.what_would_help else ()
     inputs = [Input("workload", given[0], source.sha256)]
     inputs += [Input("topology", given[1], _sha256(Path(machine.path)))] if machine.path else []
     inputs += [Input(role.replace("_", "-"), name, _sha256(Path(name))) for role, name in source.files]
-    return Report(timeline, "native", settings.network or "congested", tuple(inputs), source.warnings, helps=helps)
+    told = _told(asked)
+    return Report(timeline, "native", mode, tuple(inputs), source.warnings, helps=helps, options=told)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from simcore.errors import InputError, Location, Problem, Problems, closest
 from simcore.files import read_bytes
-from simcore.peers import HEAD, key_here, refuse_foreign
+from simcore.peers import HEAD, any_document, key_here, refuse_foreign
 
 T = TypeVar("T")
 MAX_DOCUMENT_BYTES = 64 << 20
@@ -265,7 +265,7 @@ def parse(text: str, file: str, problems: Problems) -> Node:
     try:
         return _Composer(text, file, source, problems).document()
     except yaml.MarkedYAMLError as error:
-        refuse_foreign(text, file)
+        refuse_foreign(text, file, any_document())
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
         shown = source[line - 1] if 0 < line <= len(source) else ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
+from functools import partial
 from typing import Any, ClassVar, Self
 
 from simcore.errors import InputError, closest, wrong
@@ -49,24 +50,10 @@ def _range(least: float, most: float | None) -> str:
     return f"of at least {least:,}" if most is None else f"from {least:,} to {most:,}"
 
 
-def count(value: Any) -> int:
-    """A whole number of at least 1."""
-    return whole(value, 1, MOST_COUNT)
-
-
-def seed(value: Any) -> int:
-    """A whole number of at least 0."""
-    return whole(value, 0)
-
-
-def factor(value: Any) -> float:
-    """A number above 0."""
-    return number(value, LEAST_FACTOR)
-
-
-def share(value: Any) -> float:
-    """A number from 0 to 1."""
-    return number(value, 0, 1)
+count = partial(whole, least=1, most=MOST_COUNT)
+seed = partial(whole, least=0)
+factor = partial(number, least=LEAST_FACTOR)  # above 0
+share = partial(number, least=0, most=1)
 
 
 def flag(value: Any) -> bool:

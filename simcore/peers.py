@@ -14,13 +14,19 @@ HEAD = 1 << 14  # characters in which a file says what it is
 
 @cache
 def _kinds() -> list[tuple[frozenset[str], re.Pattern[str], str, str]]:
-    """Keys, pattern, what it is and what to do with it of every row of foreign.txt."""
+    """Keys of a document ("{" for any), pattern, what it is and what to do with it of every row of foreign.txt."""
     kinds = []
     for begins, what, instead in table(__file__, "foreign.txt", 3):
         keys = [word[1:] for word in begins.split()] if begins.startswith(":") else []
         pattern = rf"""(?ms).*?(^|[{{,])\s*["']?({"|".join(keys)})["']?\s*:""" if keys else begins
-        kinds.append((frozenset(keys), re.compile(pattern), what, instead))
+        kinds.append((frozenset(keys or "{" * begins.startswith(r"\s*\{")), re.compile(pattern), what, instead))
     return kinds
+
+
+@cache
+def any_document() -> frozenset[str]:
+    """The keys of all kinds of documents: `own` of whoever reads one that is not well-formed, which may be its own."""
+    return frozenset().union(*(keys for keys, *_ in _kinds()))
 
 
 def foreign(text: str, own: Collection[str] = ()) -> tuple[str, str, int]:

@@ -124,9 +124,10 @@ def _usage(error: click.ClickException, words: Sequence[str]) -> InputError:
         return InputError.at(error.option_name, "there is no such option", expected=near, hint=hint)
     if isinstance(error, click.MissingParameter) and context:
         typed = {word.partition("=")[0].replace("_", "-") for word in words}
-        needed = (one for one in context.command.params if one.required)
-        left = (one for one in needed if typed.isdisjoint(name.replace("_", "-") for name in one.opts))
-        return InputError([_missing(one, context, hint) for one in left if one is error.param or place(one)[0] == "-"])
+        needed = [one for one in context.command.params if one.required]
+        options = (one for one in needed if place(one)[0] == "-")
+        left = [one for one in options if typed.isdisjoint(name.replace("_", "-") for name in one.opts)]
+        return InputError([_missing(one, context, hint) for one in needed if one in (*left, error.param)])
     if isinstance(error, click.BadOptionUsage) and context:
         plain = {name.replace("_", "-"): one for one in context.command.params for name in one.opts}
         one = plain[error.option_name.replace("_", "-")]

@@ -146,17 +146,14 @@ def _spelled(word: str, known: Mapping[str, str]) -> str:
     return matches[0] + equals + value if one else word
 
 
+Commands = Mapping[str, tuple[str, Callable[[], click.Command]]]
+"""Name -> what it does, and what makes the command."""
+
+
 class Group(click.Group):
     """Commands by name, with what each does; they are made when they are called. `usual` is the one left out."""
 
-    def __init__(
-        self,
-        name: str | None,
-        *,
-        within: Mapping[str, tuple[str, Callable[[], click.Command]]],
-        usual: str,
-        **more: Any,
-    ):
+    def __init__(self, name: str | None, *, within: Commands, usual: str, **more: Any):
         super().__init__(name, **more, context_settings=CONTEXT)
         self._within, self._usual = within, usual
 
@@ -270,7 +267,7 @@ def warn(message: str) -> None:
 
 def note(message: str) -> None:
     """A line on stderr, unless -q was given."""
-    if not is_quiet():
+    if not click.get_current_context().meta.get("simcore.quiet"):
         with _aside(click.get_current_context()):
             click.echo(printable(message), err=True)
 
@@ -279,11 +276,6 @@ def option_of(name: str) -> str:
     """The option, as it is spelled, that sets a parameter of the command that runs."""
     options = {parameter.name: parameter.opts[0] for parameter in click.get_current_context().command.params}
     return options[name]
-
-
-def is_quiet() -> bool:
-    """Whether -q was given."""
-    return bool(click.get_current_context().meta.get("simcore.quiet"))
 
 
 def terminal_width() -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 from simcore.cli.command import warn
 from simcore.cli.kinds import forced
@@ -16,46 +18,34 @@ from simcore.workload.chakra.groups import read_groups
 from simcore.workload.chakra.param_form import to_param
 
 
-def command(
-    source: str,
-    target: str,
-    npus: int,
-    iterations: int,
-    kineto: str,
-    rank: int,
-    native: bool,
-    topology: str,
-    policy: str,
-    num_dims: int | None,
-    npu_frequency: float | None,
-    form: str | None,
-    comm_groups: str,
-    compat: str | None,
-) -> None:
+def command(source: str, target: str, **given: Any) -> None:
     """Convert SOURCE to Chakra traces TARGET.RANK.et, or a trace to TARGET.et or TARGET.json."""
-    if form:
-        others = is_text(source) and Path(source).exists()
-        if kineto or native or topology or num_dims or npu_frequency or compat or iterations > 1 or others:
-            hint = f"simcore convert {source} traces/w, then simcore convert traces/w {target} --to {form}"
+    asked = SimpleNamespace(**given)
+    if asked.form:
+        with_text = is_text(source) and Path(source).exists()
+        others = asked.kineto, asked.native, asked.topology, asked.num_dims, asked.npu_frequency, asked.compat
+        if any(others) or asked.iterations > 1 or with_text:
+            hint = f"simcore convert {source} traces/w, then simcore convert traces/w {target} --to {asked.form}"
             raise InputError.at("--to", "takes traces as they are", expected="traces, and no other option", hint=hint)
-        writer.write_files(_for_param(source, target, npus, comm_groups), force=forced())
+        writer.write_files(_for_param(source, target, asked.npus, asked.comm_groups), force=forced())
         return
-    if comm_groups:
+    if asked.comm_groups:
         raise InputError.at("--comm-groups", "belongs to --to param")
-    if native and compat:
+    if asked.native and asked.compat:
         raise InputError.at("--native", "excludes --compat", hint="Chakra's converter makes another graph")
-    if topology and not native:
+    if asked.topology and not asked.native:
         raise InputError.at("--topology", "belongs to --native", hint="--npus says how many ranks to write")
-    if num_dims and (native or not is_text(source)):
+    if asked.num_dims and (asked.native or not is_text(source)):
         raise InputError.at("--num-dims", "belongs to a text workload without --native", found=source)
-    sizes = tuple(dim.npus for dim in load(topology).dims) if topology else (npus,) * native
-    exactly = compat == "chakra"
-    options = Options(npus, iterations, exactly, kineto, rank, sizes, policy.upper(), num_dims or 0, npu_frequency)
-    files = convert(source, target, options)
-    writer.write_files(files, force=forced())
-    if not native and is_text(source):
+    dims = tuple(dim.npus for dim in load(asked.topology).dims) if asked.topology else (asked.npus,) * asked.native
+    options = Options(
+        asked.npus, asked.iterations, asked.compat == "chakra", asked.kineto, asked.rank, dims, asked.policy.upper(),
+        asked.num_dims or 0, asked.npu_frequency,
+    )  # fmt: skip
+    writer.write_files(convert(source, target, options), force=forced())
+    if not asked.native and is_text(source):
         warn("ASTRA-sim, and profile astra-sim-2, play compute columns as microseconds, as Chakra's converter does"
-             + "; the other profiles too" * bool(compat))  # fmt: skip
+             + "; the other profiles too" * bool(asked.compat))  # fmt: skip
 
 
 def _for_param(source: str, target: str, npus: int, comm_groups: str) -> dict[Path, bytes]:

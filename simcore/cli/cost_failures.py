@@ -54,7 +54,6 @@ def _check(checkpoint: Checkpoint, given: dict[str, Any], replica_nodes: int | N
 
 
 def _document(asked: Failures, found: list[FailureRun]) -> dict[str, object]:
-
     shares = [run.useful_s / asked.wall_s for run in found]
     lost = {name: fsum(run.lost_s[name] for run in found) / len(found) / asked.wall_s for name in LOSSES}
     back_s = asked.detect_s + asked.restart_s + asked.checkpoint.write_s(asked.nodes)  # if a node is there

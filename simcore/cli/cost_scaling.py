@@ -16,7 +16,11 @@ from simcore.report.table import Table, columns
 
 def command(**values: Any) -> None:
     """Fastest degrees for every number of devices, of a model that its arithmetic trains best (run_optimizer2)."""
-    model, device = scaling.model_for(values["training_flop"]), _device(values)
+    chip, count = CHIPS["scaling"][values["chip"]], values["chips_per_device"]
+    network = values["network_bandwidth"] or count * chip.network_bytes_per_s
+    pod = Chip(count * chip.flop_per_s, count * chip.memory_bytes_per_s, network)
+    device = scaling.Device(pod, not values["no_network_reduction"], values["base_utilization"])
+    model = scaling.model_for(values["training_flop"])
     if values["fixed"]:
         degrees = built(scaling.Degrees, values)
         found = [scaling.evaluate(model, device, degrees, values["bytewidth"])]
@@ -27,13 +31,6 @@ def command(**values: Any) -> None:
     devices = f"{best.degrees.devices:,.0f} devices of {values['chip']} chips"
     answer = f"The fastest run takes {duration(best.train_s)} on {devices}, {best.utilization:.1%} of their peak."
     emit(document, lambda: "\n".join([answer, "", *_lines(model, _doublings(found))]))
-
-
-def _device(values: dict[str, Any]) -> scaling.Device:
-    chip, count = CHIPS["scaling"][values["chip"]], values["chips_per_device"]
-    network = values["network_bandwidth"] or count * chip.network_bytes_per_s
-    pod = Chip(count * chip.flop_per_s, count * chip.memory_bytes_per_s, network)
-    return scaling.Device(pod, not values["no_network_reduction"], values["base_utilization"])
 
 
 def _doublings(found: Sequence[scaling.Spread]) -> Iterator[scaling.Spread]:

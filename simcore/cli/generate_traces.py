@@ -34,16 +34,9 @@ MOST_DIMENSION = 31
 
 
 def collective(
-    kind: str | None,
-    size: float,
-    repeat: int,
-    compute: float,
-    dims: tuple[int, ...] | None,
-    root: int,
-    samples: bool,
-    npus: int | None,
-    output: str,
-) -> None:
+    kind: str | None, size: float, repeat: int, compute: float, dims: tuple[int, ...] | None, root: int, samples: bool,
+    npus: int | None, output: str,
+) -> None:  # fmt: skip
     """One collective on all NPUs: a micro-benchmark."""
     if samples:
         folder = Path(output)
@@ -52,29 +45,18 @@ def collective(
         files = {folder / f"{name}.{rank}.et": data for name, ranks in made.items() for rank, data in enumerate(ranks)}
     else:
         if kind is None:
-            raise InputError.at(
-                "--kind", "which collective?", expected=", ".join(kind.value for kind in CollectiveKind)
-            )
+            raise InputError.at("--kind", "which collective?", expected=", ".join(map(str, CollectiveKind)))
         if not size:
             warn("a collective of 0 bytes sends nothing and takes no time")
+        if dims and max(dims) > MOST_DIMENSION:
+            raise wrong("--dims", f"dimensions up to {MOST_DIMENSION}", ",".join(map(str, dims)))
+        involved = [dimension in dims for dimension in range(max(dims) + 1)] if dims else []
         data = collectives.collective(
-            CollectiveKind(kind),
-            round(size),
-            repeat=repeat,
-            compute_ns=round(compute),
-            involved=_involved(dims),
-            root=root,
+            CollectiveKind(kind), round(size), repeat=repeat, compute_ns=round(compute), involved=involved, root=root
         )
         base = output.removesuffix(".et")
         files = {Path(f"{base}.{rank}.et"): data for rank in range(npus or 0)} or {Path(f"{base}.et"): data}
     writer.write_files(files, force=forced())
-
-
-def _involved(dims: tuple[int, ...] | None) -> list[bool]:
-    """Flags of the dimensions that a list of their numbers names."""
-    if dims and max(dims) > MOST_DIMENSION:
-        raise wrong("--dims", f"dimensions up to {MOST_DIMENSION}", ",".join(map(str, dims)))
-    return [dimension in dims for dimension in range(max(dims) + 1)] if dims else []
 
 
 def synthetic(sources: tuple[str, ...], npus: int | None, length: int | None, seed: int, output: str) -> None:

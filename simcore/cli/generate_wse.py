@@ -202,15 +202,12 @@ def _grids(system_config: str, nodes: int, cores: int) -> tuple[tuple[int, int],
     with Problems() as problems:
         root = read(system_config, problems)
         part = root["decode" if "decode" in root else "prefill"]
-        found = [_pair([item.integer(1) for item in part[key].sequence()]) for key in ("node_grid", "core_grid")]
+        listed = ([item.integer(1) for item in part[key].sequence()] for key in ("node_grid", "core_grid"))
+        found = [(some[0], some[1]) if len(some) == 2 else (0, 0) for some in listed]
         for key, (rows, columns), count in zip(("node_grid", "core_grid"), found, (nodes, cores), strict=True):
             if not problems.found and rows * columns != count:
                 part[key].problem("not the grid of these traces", f"rows x columns = {count}", f"{rows} x {columns}")
     return found[0], found[1]
-
-
-def _pair(values: list[int]) -> tuple[int, int]:
-    return (values[0], values[1]) if len(values) == 2 else (0, 0)
 
 
 def _squarest(count: int) -> tuple[int, int]:

@@ -52,20 +52,19 @@ class Kind(click.ParamType):  # type: ignore[type-arg]  # generic in new version
             raise wrong(place(param), str(error), value) from error
 
 
-class Quantity(Kind):
+def quantity(parse: Callable[[Any], float], expected: str, factor: float = 1.0) -> Kind:
     """A number with a unit, as everywhere in simcore, in the option's own unit."""
 
-    def __init__(self, parse: Callable[[Any], float], expected: str, factor: float = 1.0):
-        def read(value: Any) -> float:
-            try:
-                number = float(parse(value)) * factor
-            except (ValueError, TypeError):
-                number = -1.0
-            if not 0 <= number < MOST:
-                raise ValueError(expected)
-            return number
+    def read(value: Any) -> float:
+        try:
+            number = float(parse(value)) * factor
+        except (ValueError, TypeError):
+            number = -1.0
+        if not 0 <= number < MOST:
+            raise ValueError(expected)
+        return number
 
-        super().__init__(read, "QUANTITY")
+    return Kind(read, "QUANTITY")
 
 
 MOST = 2.0**63
@@ -180,8 +179,8 @@ KINDS: dict[str, click.ParamType[Any]] = {
     "text": click.STRING,
     "topologies": Shipped("topologies"),
     "workloads": Shipped("workloads"),
-    "seconds": Quantity(parse_ns, TIME, 1e-9),
-    "nanoseconds": Quantity(parse_ns, TIME),
-    "bytes": Quantity(parse_bytes, "whole bytes, for example '64 MiB'"),
-    "rate": Quantity(parse_bytes_per_s, "a bandwidth, for example '400 Gb/s'"),
+    "seconds": quantity(parse_ns, TIME, 1e-9),
+    "nanoseconds": quantity(parse_ns, TIME),
+    "bytes": quantity(parse_bytes, "whole bytes, for example '64 MiB'"),
+    "rate": quantity(parse_bytes_per_s, "a bandwidth, for example '400 Gb/s'"),
 }

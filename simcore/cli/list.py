@@ -18,10 +18,6 @@ from simcore.units import format_bytes, format_rate
 Lines = Iterator[tuple[str, str]]
 
 
-def _first_line(text: str | None) -> str:
-    return (text or "").strip().split("\n")[0].rstrip(".")
-
-
 def _topologies() -> Lines:
     for name in library.names("topologies"):
         topology = load(name)
@@ -35,7 +31,7 @@ def _workloads() -> Lines:
 
 
 def _collectives() -> Lines:
-    yield from _named("simcore.system.collectives:algorithms", lambda one: _first_line(one.__doc__))
+    yield from _named("simcore.system.collectives:algorithms", lambda one: one.__doc__.partition("\n")[0].rstrip("."))
     for name, (algorithm, tour) in named("simcore.system.config:WHOLE_MACHINE").items():
         toured = f"all NPUs of a 2-D mesh, torus or wafer in the order of a {tour} tour"
         yield name, f"{algorithm} over {toured if tour else 'the whole machine as one dimension'}"

@@ -23,19 +23,9 @@ LEAST_SHARE = 0.005  # of the time that is told
 
 
 def command(
-    model: str,
-    cluster: str,
-    accelerators: int,
-    seq: int,
-    *,
-    conditions: str,
-    runs: bool,
-    output: str | None,
-    memory: str | None,
-    oom: bool,
-    plot: str | None,
-    **words: Any,
-) -> None:
+    model: str, cluster: str, accelerators: int, seq: int, *, conditions: str, runs: bool, output: str | None,
+    memory: str | None, oom: bool, plot: str | None, **words: Any,
+) -> None:  # fmt: skip
     """Predict one training step: how long it takes, what it consists of, what memory it needs."""
     answer = predict(model, cluster, accelerators, seq, conditions=conditions, **_given(words))
     document = answer.to_dict()
@@ -46,7 +36,9 @@ def command(
     if output:
         _write(answer, Path(output))
     if memory:
-        document |= _over_time(answer, Path(memory))
+        some = occupancies(answer)
+        write_memory(answer, some, Path(memory))
+        document["memory_over_time"] = [told(one) for one in some]
     if plot:
         save(step_figure(answer), Path(plot))
     if oom:
@@ -70,13 +62,6 @@ def _write(answer: Answer, output: Path) -> None:
         write_text(output, write(program(answer.model, answer.plan, answer.cluster)))
 
 
-def _over_time(answer: Answer, path: Path) -> dict[str, Any]:
-    """Write the curves; every stage's peak with its cause."""
-    some = occupancies(answer)
-    write_memory(answer, some, path)
-    return {"memory_over_time": [told(one) for one in some]}
-
-
 def _would_fit(answer: Answer) -> list[dict[str, Any]]:
     """Changes with which the plan fits; none where it does."""
     if max(memory.total for memory in answer.memory) <= answer.cluster.memory_bytes:
@@ -86,15 +71,15 @@ def _would_fit(answer: Answer) -> list[dict[str, Any]]:
 
 
 def _lines(answer: Answer, document: dict[str, Any]) -> Iterator[str]:
-
     plan, capacity = answer.plan, answer.cluster.memory_bytes
     low, high = (format_ns(1e9 * end) for end in answer.interval_s)
     speed = f"{answer.tokens_per_s:,.0f} tokens/s on each, {answer.mfu:.1%} of the peak of {plan.dtype} (MFU)"
     job = f"{answer.model.name} on {plan.world_size} x {answer.cluster.accelerator}"
     yield f"A step of {job} ({plan.degrees}) takes {format_ns(1e9 * answer.step_s)}: {speed}."
-    tight = _fits(max(memory.total for memory in answer.memory), capacity)
     wide = " (wide, for hardly anything like it was measured)" * answer.margin.widened
-    yield f"Nine in ten measured steps: {low} to {high}{wide}. The fullest stage {tight or 'fits'}.\n"
+    most = max(memory.total for memory in answer.memory)
+    yield f"Nine in ten measured steps: {low} to {high}{wide}. The fullest stage {_fits(most, capacity) or 'fits'}."
+    yield "--oom says what would make it fit.\n" if most > capacity and "would_fit" not in document else ""
     if "run_s" in document:
         yield f"the engine runs it in {document['run_s']:.9g} s"
     if "network_run_s" in document and answer.cluster.topology:
@@ -115,15 +100,13 @@ def _lines(answer: Answer, document: dict[str, Any]) -> Iterator[str]:
     yield Table(title, columns("stage", *sizes, ("room", "")), kept).text(120)
     yield from document.get("memory_over_time", [])
     if "would_fit" in document:
-        all_fit = all(memory.total <= capacity for memory in answer.memory)
         helped = "would fit, the fastest first:" if document["would_fit"] else "no one change helps"
-        yield "it fits" if all_fit else helped
+        yield helped if most > capacity else "it fits"
         fits = [(one["option"], one["peak_bytes"], one["step_s"] * 1e9) for one in document["would_fit"]]
         yield Table("", columns("option", "peak_bytes", "step_ns"), fits).text(indent=2)
 
 
 def _fits(peak_bytes: int, capacity_bytes: int) -> str:
-
     return room(peak_bytes, capacity_bytes).removeprefix("; ")
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
@@ -129,29 +129,8 @@ def groups(values: tuple[str, ...]) -> dict[str, re.Pattern[str]]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """The options of `simcore replay`, as it names them, with `changes` in place of its switches."""
-
-    traces: tuple[str, ...]
-    hosts: tuple[str, ...]
-    changes: Changes
-    scales: tuple[Edit, ...]
-    fused: tuple[Edit, ...]
-    cuda_graphs: bool
-    stragglers: tuple[Edit, ...]
-    assignments: dict[str, int | str]
-    groups: dict[str, re.Pattern[str]]
-    topology: str | None
-    system: str | None
-    recorded_topology: str | None
-    recorded_system: str | None
-    overlap: Literal["off", "full"] | None
-    tokens: int
-    with_ablations: bool
-    chakra: str | None
-    text: str | None
-    output: str | None
+Asked = SimpleNamespace
+"""The options as the table of commands names them, with `changes` in place of its switches."""
 
 
 def command(**given: Any) -> None:

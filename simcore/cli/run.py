@@ -29,18 +29,10 @@ CLOSED_FORMS = {each.name for each in fields(SimaiOptions)}
 
 
 def command(
-    jobs: str | None,
-    workload: str | None,
-    topology: str | None,
-    system: str | None,
-    output: str | None,
-    timeline: tuple[str, ...],
-    links: tuple[str, ...],
-    ranks: str | None,
-    window: str | None,
-    iteration: int | None,
+    jobs: str | None, workload: str | None, topology: str | None, system: str | None, output: str | None,
+    timeline: tuple[str, ...], links: tuple[str, ...], ranks: str | None, window: str | None, iteration: int | None,
     **options: Any,
-) -> None:
+) -> None:  # fmt: skip
     """Simulate a workload on a topology and say where the time went."""
     given = {name: value for name, value in options.items() if value not in (None, (), False)}
     if jobs or not workload:
@@ -76,13 +68,9 @@ def command(
 
 
 def _several(
-    jobs: str | None,
-    topology: str | None,
-    system: str | None,
-    given: dict[str, Any],
-    timelines: tuple[str, ...],
+    jobs: str | None, topology: str | None, system: str | None, given: dict[str, Any], timelines: tuple[str, ...],
     shown_part: tuple[str | None, str | None],
-) -> None:
+) -> None:  # fmt: skip
     """Several jobs on one network, from a file of them."""
     if jobs is None:
         raise InputError.at("--workload", "there is nothing to run", expected="--workload W, or a file of jobs")

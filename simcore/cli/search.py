@@ -48,6 +48,7 @@ def _words(asked: Study, plan: Plan) -> Iterator[str]:
     """The command that predicts and runs a plan of a study."""
     usual = Plan(plan.world_size, plan.seq, global_batch=0, fused_attention=plan.fused_attention)
     idle = {name for name, acts, _ in acting(asked.model, plan) if not acts}
+    idle |= {*["context"] * (plan.cp == 1), *["schedule", "scatter_pipeline"] * (plan.pp == 1)}
     yield f"simcore predict --model {asked.names[0] or 'MODEL.yaml'} --cluster {asked.names[1] or 'CLUSTER.yaml'}"
     yield f"--accelerators {plan.world_size} --seq {plan.seq}"
     for one in options_of("plan"):
@@ -74,7 +75,6 @@ def _explained(best: Answer) -> dict[str, Any]:
 
 
 def _document(found: Found) -> dict[str, Any]:
-
     return {
         "schema": "simcore.search/1",
         "candidates": found.tried,
@@ -90,7 +90,6 @@ def _document(found: Found) -> dict[str, Any]:
 
 
 def _entries(some: Sequence[Candidate]) -> list[dict[str, Any]]:
-
     return [
         {
             "step_s": one.step_s,
@@ -127,16 +126,19 @@ _PLAN = ("tp", "pp", "cp", "ep", "dp", ("virtual_stages", "chunks"), ("micro_bat
 
 
 def _plans(title: str, some: Sequence[Candidate]) -> Table:
-
     partly = [("recompute_layers", "layers")] * any(one.plan.recompute_layers for one in some)
+    groups = [("shard", "shard")] * any(one.plan.shard for one in some)
     uneven = [("cuts", "layers of parts")] * any(one.plan.cuts for one in some)
-    shown = columns("step_ns", "memory_bytes", *_PLAN[:-1], *partly, "zero", ("schedule_name", "schedule"), *uneven)
+    last = *groups, ("schedule_name", "schedule"), *uneven
+    shown = columns("step_ns", "memory_bytes", *_PLAN[:-1], *partly, "zero", *last)
     rows = [(one.step_s * 1e9, one.memory_bytes, *(_cell(one.plan, each.key) for each in shown[2:])) for one in some]
     return Table(title, shown, rows)
 
 
 def _cell(plan: Plan, key: str) -> int | str:
-    """A choice; layers of parts as runs of equal ones."""
+    """A choice; 0 ranks that share parameters are all of them; layers of parts as runs of equal ones."""
+    if key == "shard":
+        return plan.shard or "all"
     if key != "cuts":
         value: int | str = getattr(plan, key)
         return value

@@ -8,7 +8,6 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simcore.cli.command import emit
 from simcore.compute.accelerators import accelerator
@@ -92,24 +91,17 @@ def _study(workload: str, topology: str, npu: str | None, dead: str) -> _Study:
     return _Study(steps, wafer, Rates(preset.peak("fp16") / 2, preset.memory_bytes_per_s), dead)
 
 
-def _slowdowns(
-    workload: str, topology: str, npu: str | None, dead: str, numbers: Sequence[int], samples: int, seed: int
-) -> tuple[int, list[NDArray[np.float64]]]:
-    """Time of the steps on the wafer as it is, and for each number of faults how many times as long its draws take."""
-    study, generator = _study(workload, topology, npu, dead), np.random.default_rng(seed)
-    whole = study.time_ns(study.wafer)
-    times: list[list[int]] = [
-        [study.time_ns(study.damaged(count, generator)) for _ in range(samples if count else 1)] for count in numbers
-    ]
-    return whole, [np.array(each) / max(whole, 1) for each in times]
-
-
 def faults(
     workload: str, topology: str, dead: str, counts: tuple[int, ...], samples: int, seed: int, npu: str | None,
     output: str | None,
 ) -> None:  # fmt: skip
     """Slowdown of a wafer's steps against the number of dead links or NPUs; spare rows take the place of dead NPUs."""
-    whole, ratios = _slowdowns(workload, topology, npu, dead, counts, samples, seed)
+    study, generator = _study(workload, topology, npu, dead), np.random.default_rng(seed)
+    whole = study.time_ns(study.wafer)
+    times = [
+        [study.time_ns(study.damaged(count, generator)) for _ in range(samples if count else 1)] for count in counts
+    ]
+    ratios = [np.array(each) / max(whole, 1) for each in times]
     if output:
         most = f"{counts[-1]} dead {dead}: {median(ratios[-1].tolist()):.3f} times as long (median)"
         title = f"{Path(workload).stem} on {Path(topology).stem}; {most}"

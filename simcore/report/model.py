@@ -198,15 +198,10 @@ def _network(timeline: Timeline) -> dict[str, object]:
     """What faults, queues and circuits did, where there were some."""
     links, circuits, told = timeline.links, timeline.circuits, dict[str, object]()
     if links is not None:
+        kept = ("fault", "begin_ns", "transfers", "rerouted")
         told["faults"] = [
-            {
-                "fault": one.fault,
-                "begin_ns": one.begin_ns,
-                "end_ns": one.end_ns if one.end_ns < FOREVER else -1,
-                "transfers": one.transfers,
-                "bytes": one.size_bytes,
-                "rerouted": one.rerouted,
-            }
+            {name: getattr(one, name) for name in kept}
+            | {"end_ns": one.end_ns if one.end_ns < FOREVER else -1, "bytes": one.size_bytes}
             for one in links.faults
         ]
         told["queues"] = queues_document(links, links.queues, timeline.time_ns) if links.queues else None

@@ -19,7 +19,7 @@ FAMILIES = {
     "link": "#2F6F6F",
 }
 BREAKDOWN = {
-    "compute_ns": ("compute", PHASES[0]),
+    "compute_ns": ("compute alone", PHASES[0]),
     "overlapped_ns": ("compute and communication", "#009E73"),
     "exposed_comm_ns": ("exposed communication", FAMILIES["wait"]),
     "idle_ns": ("idle", "#BFBFBF"),

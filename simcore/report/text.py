@@ -11,13 +11,13 @@ from operator import itemgetter
 from typing import TextIO
 
 from simcore.errors import printable
-from simcore.report.document import LayerRow, PhaseRow, ReportDocument
+from simcore.report.document import DimensionRow, LayerRow, PhaseRow, ReportDocument
 from simcore.report.palette import BREAKDOWN, text_on
 from simcore.report.queues import queues_text
 from simcore.report.table import Table, columns
 from simcore.report.tables import helps, joined, layer_total, layers_by_name, per_iteration, phases, share, top_layers
 from simcore.timeline.breakdown import OperationTotal
-from simcore.units import format_bytes, format_joules, format_ns
+from simcore.units import format_bytes, format_joules, format_ns, format_rate
 from simcore.workload.model import PhaseName
 
 NUM_ROWS, NOTEBOOK_ROWS = 12, 15
@@ -224,8 +224,10 @@ def _busiest(document: ReportDocument) -> str:
         return "" if moved else "Nothing was communicated: the network does not matter for this workload."
     dim = max(document["dims"], key=lambda dim: (dim["busy_ns"], dim["bytes_per_npu"]))
     name = f"dimension {dim['index']} ({dim['kind']} of {dim['npus']})"
-    sent = format_bytes(dim["bytes_per_npu"])
-    return f"Busiest: {name}, {_percent(dim['busy_ns'], document['time_ns'])} of the time, {sent} sent per NPU."
+    sent = f"{_percent(dim['busy_ns'], document['time_ns'])} of the time: {format_bytes(dim['bytes_per_npu'])} per NPU"
+    if (rate := _rate(dim)) and (rated := dim.get("rated_bytes_per_s")):
+        sent += f" at {format_rate(rate)}, of {format_rate(rated)} rated"
+    return f"Busiest: {name}, {sent}."
 
 
 def _operations(document: ReportDocument, operations: Sequence[OperationTotal], width: int, num_rows: int) -> str:
@@ -239,6 +241,11 @@ def _operations(document: ReportDocument, operations: Sequence[OperationTotal], 
     return Table(title, shown, rows, noun=noun, listed="events.npz").first(num_rows).text(width)
 
 
+def _rate(dim: DimensionRow) -> float | None:
+    """Bytes per second that rank 0 sends while a dimension is busy."""
+    return dim["bytes_per_npu"] / dim["busy_ns"] * 1e9 if dim["busy_ns"] else None
+
+
 def _dims(document: ReportDocument, width: int) -> str:
     rows = [
         (
@@ -246,12 +253,12 @@ def _dims(document: ReportDocument, width: int) -> str:
             dim["bytes_per_npu"],
             dim["busy_ns"],
             share(dim["busy_ns"], document["time_ns"]),
-            dim["bytes_per_npu"] / dim["busy_ns"] * 1e9 if dim["busy_ns"] else None,
+            _rate(dim),
             dim.get("rated_bytes_per_s"),
         )
         for dim in document["dims"]
     ]
-    figures = (("sent_bytes", "sent per NPU"), "busy_ns", ("busy_share", "utilisation"))
+    figures = (("sent_bytes", "sent per NPU"), "busy_ns", ("busy_share", "of time"))
     rates = ("rate_bytes_per_s", "while busy"), ("rated_bytes_per_s", "rated")
     shown = columns("dimension", *figures, *rates)
     return Table("Dimensions (rank 0)", shown, rows).text(width)
@@ -290,7 +297,7 @@ def _links(document: ReportDocument, width: int, num_rows: int = 5) -> str:
     links, time_ns = document["links"], document["time_ns"]
     rows = [(*row.values(), share(row["busy_ns"], time_ns)) for row in joined(links["hottest"])[:num_rows]]
     title = f"Hottest {len(links['hottest'])} of {links['count']:,} links"
-    shown = columns("link", ("bytes", "carried", "bytes"), "busy_ns", ("busy_share", "utilisation"))
+    shown = columns("link", ("bytes", "carried", "bytes"), "busy_ns", ("busy_share", "of time"))
     return Table(title, shown, rows).text(width)
 
 

@@ -19,16 +19,10 @@ from simcore.errors import InputError, Problems, SimcoreError
 from simcore.files import read_bytes
 from simcore.network.topology.model import Topology
 from simcore.progress import metered
-from simcore.sweep.study import Configuration, steps
+from simcore.sweep.study import SHELVES, Configuration, steps
 
 USUAL_PRICES = "400g-2024"
-INPUTS: dict[str, library.Shelf | None] = {
-    "workload": "workloads",
-    "topology": "topologies",
-    "system": None,
-    "comm_groups": None,
-    "remote_memory": None,
-}
+INPUTS = ("workload", "topology", "system", "comm_groups", "remote_memory")
 
 
 class Row(TypedDict):
@@ -68,7 +62,7 @@ def tasks(configurations: Iterable[Configuration]) -> Iterator[Task]:
 
 def _digest(role: str, name: str) -> str:
     """SHA-256 of an input's files, '' where there are none: that run will say so."""
-    digest, path, shelf = hashlib.sha256(), Path(name), INPUTS[role]
+    digest, path, shelf = hashlib.sha256(), Path(name), SHELVES.get(role)
     with suppress(InputError):
         path = library.resolve(name, shelf) if shelf else path
     try:  # a shipped example, a file, a folder's files, or a set of traces
@@ -142,7 +136,7 @@ def _varied(role: str, configuration: Configuration) -> Any:
     """An input file's content with its parts replaced."""
     if not configuration.get(role):
         raise InputError.at(role, f"a part of the {role} varies and no {role} is given", expected=f"{role}: FILE")
-    shelf, name = INPUTS[role], str(configuration[role])
+    shelf, name = SHELVES.get(role), str(configuration[role])
     path = library.resolve(name, shelf) if shelf else Path(name)
     if role == "workload" and path.suffix not in {".yaml", ".yml"}:
         expected = "a generator's specification (.yaml)"

@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from importlib.util import find_spec
 from itertools import islice, product
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from simcore.options import RunOptions, count, factor
 FIGURES = ("npus", "time_ns", "compute_ns", "overlapped_ns", "exposed_comm_ns", "idle_ns", "network_usd")
 """Figures of a row: docs/report.md defines them (`breakdown` of rank 0); docs/topologies.md what a network costs."""
 MOST_RUNS = 1_000_000
+T = TypeVar("T")
 
 Configuration = dict[str, Any]
 """Names of options and parts -> their values, plain data."""
@@ -52,10 +53,11 @@ def steps(name: str) -> tuple[str, list[str | int]] | None:
     return found[1], [key or int(index) for key, index in _STEP.findall(found[2])]
 
 
-def check_names(node: Node) -> None:
-    """Check that a mapping's keys are options or parts of inputs."""
+def _entries(node: Node, read: Callable[[str, Node], T]) -> dict[str, T]:
+    """What `read` makes of each entry of a mapping whose keys must be options or parts of inputs."""
     parts = [name for name, _ in node.mapping() if steps(name)]
     node.keys(optional=(*OPTIONS, *parts))
+    return {name: read(name, item) for name, item in node.mapping()}
 
 
 def value(name: str, node: Node) -> Any:
@@ -115,11 +117,9 @@ class Range:
 Space = dict[str, Choice | Range]
 
 
-def read_space(node: Node) -> Space:
-    """Names -> a list of values or a range {low, high, log, integer}."""
-    check_names(node)
-    return {name: Choice(values(name, item)) if isinstance(item.value, list) else _range(name, item)
-            for name, item in node.mapping()}  # fmt: skip
+def _drawn(name: str, node: Node) -> Choice | Range:
+    """A list of values or a range {low, high, log, integer}."""
+    return Choice(values(name, node)) if isinstance(node.value, list) else _range(name, node)
 
 
 def values(name: str, node: Node) -> tuple[Any, ...]:
@@ -156,7 +156,7 @@ class Search:
         node.keys(required=("samples", "values"), optional=("seed",))
         self.num_runs = node["samples"].integer(1, MOST_RUNS) if "samples" in node else 1
         self.seed = node["seed"].integer() if "seed" in node else 0
-        self.space = read_space(node["values"]) if "values" in node else {}
+        self.space: Space = _entries(node["values"], _drawn) if "values" in node else {}
         self.figure = str(root["minimize"].choice([*FIGURES])) if "minimize" in root else "time_ns"
 
 
@@ -169,7 +169,7 @@ class Study:
     search: Search | None = None
 
 
-def grid(base: Configuration, axes: dict[str, list[Any]]) -> Iterator[Configuration]:
+def grid(base: Configuration, axes: Mapping[str, Sequence[Any]]) -> Iterator[Configuration]:
     """Every combination of the axes' values on the base, the last axis fastest.
 
     >>> [*grid({"topology": "ring8"}, {"iterations": [1, 2]})]
@@ -193,9 +193,9 @@ def read_study(path: str | Path) -> Study:
         root.keys(optional=("run", "grid", "list", "random", "method", "minimize"))
         if not {"grid", "list", "random"} & set(root.value if isinstance(root.value, dict) else ()):
             root.problem("nothing varies", expected="grid:, list: or random:", found="none of them")
-        base = _configuration(root["run"]) if "run" in root else {}
+        base = _entries(root["run"], value) if "run" in root else {}
         listed = root["list"].sequence() if "list" in root else []
-        configurations = [*_grid(root, base), *(base | _configuration(item) for item in listed)]
+        configurations = [*_grid(root, base), *(base | _entries(item, value) for item in listed)]
         varying = [*([root["grid"]] if "grid" in root else []), *listed]
         varied = [name for node in varying for name, _ in node.mapping()]
         search = Search(root, base) if "random" in root else None
@@ -207,16 +207,10 @@ def read_study(path: str | Path) -> Study:
     return Study(tuple(dict.fromkeys(varied)), tuple(configurations), search if learns else None)
 
 
-def _configuration(node: Node) -> Configuration:
-    check_names(node)
-    return {name: value(name, item) for name, item in node.mapping()}
-
-
 def _grid(root: Node, base: Configuration) -> Iterator[Configuration]:
     if "grid" not in root:
         return iter(())
-    check_names(root["grid"])
-    axes = {name: [*values(name, node)] for name, node in root["grid"].mapping()}
+    axes = _entries(root["grid"], values)
     if math.prod(map(len, axes.values())) > MOST_RUNS:
         root["grid"].problem("the grid is too large", expected=f"at most {MOST_RUNS:,} runs")
         return iter(())

@@ -287,6 +287,7 @@ def test_nothing_typed_prints_the_help(words, capsys):
         ("predict --gpus 8", "expected: --accelerators, as it is called here"),
         ("predict", "--model: error: the option is missing\n  expected: --model"),
         ("replay", "TRACE...: error: the argument is missing\n  expected: simcore replay [OPTIONS] TRACE..."),
+        ("topology show", "T: error: the argument is missing"),  # which is called as the verb
         ("cost scaling --chip b100", "--chip: error: wrong value\n  expected: did you mean 'H100'?"),
         ("replay x --set zz=3", "--set: error: wrong value\n  expected: one of dp, tp,"),
         ("replay x --scale", "--scale: error:"),

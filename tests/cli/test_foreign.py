@@ -47,3 +47,11 @@ def test_a_file_of_another_kind_is_named_with_what_takes_it(reader, tmp_path, ca
         assert what in said, name
         assert "hint:" in said, name
         assert said.count("error:") == 1, name
+
+
+def test_a_document_that_ends_too_soon_is_told_where_whatever_it_could_have_been(tmp_path, capsys):
+    path = tmp_path / "document"
+    for broken in ("grid: {topology: [ring8", '{"1": [0, 1'):
+        path.write_text(broken)
+        assert main(["sweep", str(path)]) == 2
+        assert f"{path}:1:1: error: not well-formed" in capsys.readouterr().err.replace(":2:1:", ":1:1:")

@@ -113,6 +113,14 @@ STEP = (
 )
 
 
+def test_a_plan_that_does_not_fit_names_the_option_that_says_what_would(capsys):
+    words = [*STEP[:7], "--global-batch", "8", "--seq", "8192"]
+    for more, named in (((), True), (("--oom",), False)):
+        assert main([*words, *more]) == 0
+        told = capsys.readouterr().out
+        assert "does not fit" in told and ("--oom says" in told) is named
+
+
 @pytest.mark.parametrize("suffix", ["png", "html", "csv", "json"])
 def test_curves_are_written_as_the_suffix_says(suffix, tmp_path, capsys):
     target = tmp_path / f"memory.{suffix}"

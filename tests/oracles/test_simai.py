@@ -61,7 +61,7 @@ def test_every_figure_is_that_of_the_naive_model(seed, tmp_path):
         assert result.warnings, "not a word about garbage"
         return
     rows = [
-        {(short, figure): getattr(getattr(row, phase), f"{figure}_ns") for short, phase in PHASES.items()
+        {(short, figure): row[phase][f"{figure}_ns"] for short, phase in PHASES.items()
          for figure in simai.FIGURES} for row in result.layers
     ]  # fmt: skip
     assert rows == expected["rows"]

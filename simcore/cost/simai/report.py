@@ -10,22 +10,13 @@ from typing import Any
 
 from simcore import __version__, library
 from simcore.cost.simai.bandwidth import read_bus_bandwidths
-from simcore.cost.simai.rows import PhaseFigures, SimaiResult, evaluate
+from simcore.cost.simai.rows import SimaiResult, evaluate
 from simcore.errors import InputError
 from simcore.files import read_bytes
 from simcore.options import SimaiOptions, spelled
-from simcore.report.document import (
-    SCHEMA,
-    BreakdownRow,
-    InputRow,
-    PhaseRow,
-    RankRow,
-    ReportDocument,
-    encode,
-    layer_row,
-    phase_row,
-)
+from simcore.report.document import SCHEMA, BreakdownRow, InputRow, RankRow, ReportDocument, encode
 from simcore.report.table import Table, columns
+from simcore.report.tables import layer_total
 from simcore.units import format_ns, format_ranks
 from simcore.workload import text
 from simcore.workload.model import Workload
@@ -54,7 +45,7 @@ class SimaiReport:
             "ranks": format_ranks(range(result.job.gpus)),
             "finish_ns": self.time_ns,
             "compute_ns": compute_ns,
-            "comm_ns": sum(phase.comm_ns for layer in result.layers for phase in layer.phases),
+            "comm_ns": sum(layer_total(layer, "comm_ns") for layer in result.layers),
             "exposed_comm_ns": shares["exposed_comm_ns"],
             "idle_ns": shares["idle_ns"],
         }
@@ -70,9 +61,7 @@ class SimaiReport:
             "compute_ns": compute_ns,
             "exposed_comm_ns": self.time_ns - compute_ns,
             "breakdown": shares,
-            "layers": [
-                layer_row(index, each.name, *map(_phase, each.phases)) for index, each in enumerate(result.layers)
-            ],
+            "layers": result.layers,
             "ranks": [rank],
             "dims": [],
             "links": {"count": 0, "hottest": []},
@@ -147,7 +136,7 @@ def _breakdown(result: SimaiResult) -> BreakdownRow:
     """Disjoint shares; the bubble is idle time, and pipeline transfers stand out like other communication."""
     summary = result.summary
     time_ns, compute_ns = round(summary.total_us * 1000), round(summary.compute_us * 1000)
-    hidden_ns = sum(phase.comm_ns - phase.exposed_ns for layer in result.layers for phase in layer.phases)
+    hidden_ns = sum(layer_total(layer, "comm_ns") - layer_total(layer, "exposed_ns") for layer in result.layers)
     overlapped_ns = max(0, min(compute_ns, hidden_ns))  # 32-bit floats may show more than there is
     exposed_ns = round((summary.exposed_us + summary.exposed_pp_us) * 1000)
     return {
@@ -158,16 +147,12 @@ def _breakdown(result: SimaiResult) -> BreakdownRow:
     }
 
 
-def _phase(phase: PhaseFigures) -> PhaseRow:
-    return phase_row((phase.collective, phase.size_bytes), phase.compute_ns, phase.comm_ns, phase.exposed_ns)
-
-
 def _layer_table(result: SimaiResult) -> Table:
     """Rows of equal name summed, the longest first."""
     sums: dict[str, list[float]] = {}
     for layer in result.layers:
-        entry = sums.setdefault(layer.name, [0, 0, 0])
-        for place, value in enumerate((1, layer.compute_ns, layer.exposed_ns)):
+        entry = sums.setdefault(layer["name"], [0, 0, 0])
+        for place, value in enumerate((1, layer_total(layer, "compute_ns"), layer_total(layer, "exposed_ns"))):
             entry[place] += value
     longest = sorted(sums.items(), key=lambda item: -(item[1][1] + item[1][2]))
     shown = columns("Layer", ("rows", "rows", "d"), "compute_ns", "exposed_ns")

@@ -8,7 +8,8 @@ warning are given, or an error.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,49 +17,14 @@ import numpy as np
 from simcore.cost.simai.bandwidth import GIB, GPUS, NICS, BusBandwidths, Computed, Job, Measured
 from simcore.errors import InputError, closest
 from simcore.options import SimaiOptions
-from simcore.workload.model import CollectiveKind, Group, Layer, Phase, PhaseName, Workload
+from simcore.report.document import LayerRow, PhaseRow, layer_row, phase_row
+from simcore.report.tables import layer_total
+from simcore.workload.model import CollectiveKind, Group, Layer, Phase, Workload
 
 RECOMPUTING = "HYBRID_TRANSFORMER_FWD_IN_BCKWD"
 SMALLEST_FORWARD_BYTES = 4096
 INT32_MAX = (1 << 31) - 1
 Clock = Callable[[CollectiveKind, Group, int, int], int]
-
-
-@dataclass(frozen=True, slots=True)
-class PhaseFigures:
-    """One phase of a row, in nanoseconds; `exposed_ns` is what its group's overlap leaves of `comm_ns`."""
-
-    compute_ns: int
-    comm_ns: int
-    exposed_ns: int
-    collective: CollectiveKind | None
-    size_bytes: int
-    group: Group
-
-
-@dataclass(frozen=True, slots=True)
-class LayerFigures:
-    """The three phases of a row."""
-
-    name: str
-    forward: PhaseFigures
-    input_grad: PhaseFigures
-    weight_grad: PhaseFigures
-
-    @property
-    def phases(self) -> tuple[PhaseFigures, PhaseFigures, PhaseFigures]:
-        """In their order."""
-        return self.forward, self.input_grad, self.weight_grad
-
-    @property
-    def compute_ns(self) -> int:
-        """Compute of all phases."""
-        return sum(phase.compute_ns for phase in self.phases)
-
-    @property
-    def exposed_ns(self) -> int:
-        """Exposed communication of all phases."""
-        return sum(phase.exposed_ns for phase in self.phases)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +44,10 @@ class SimaiSummary:
 
 @dataclass(frozen=True, slots=True)
 class SimaiResult:
-    """What SimAI-Analytical prints, and what it should have said."""
+    """What SimAI-Analytical prints, each row as a report's, and what it should have said."""
 
     job: Job
-    layers: tuple[LayerFigures, ...]
+    layers: list[LayerRow]
     summary: SimaiSummary
     warnings: tuple[str, ...] = field(default=())
 
@@ -99,13 +65,13 @@ def evaluate(workload: Workload, options: SimaiOptions, bandwidths: BusBandwidth
     else:
         nvlink = _chosen(options.nvlink_bw, options.gpu_type, GPUS, "--nvlink-bw", "--gpu-type")
         clock = Computed(job, nvlink, _chosen(options.nic_bw, options.nic_type, NICS, "--nic-bw", "--nic-type"))
-    repeats = _recomputations(workload)
-    layers = tuple(
-        _layer(layer, clock.time_ns, job, options, 1 + (index in repeats), workload.loop)
+    repeats, least = _recomputations(workload), SMALLEST_FORWARD_BYTES if workload.loop == RECOMPUTING else 0
+    layers = [
+        layer_row(index, layer.name, *_phases(layer, clock.time_ns, job, options, 1 + (index in repeats), least))
         for index, layer in enumerate(workload.layers)
-    )
+    ]
     summary = _summary(layers, workload, job, options, bandwidths, warnings)
-    if any(layer.forward.compute_ns > INT32_MAX for layer in layers):
+    if any(layer["forward"]["compute_ns"] > INT32_MAX for layer in layers):
         warnings["SimAI never ends with a compute time of 2^31 ns or more"] = None
     return SimaiResult(job, layers, summary, (*warnings, *clock.warnings))
 
@@ -152,30 +118,34 @@ def _recomputations(workload: Workload) -> range:
     return range(first, last)
 
 
-def _layer(layer: Layer, time_ns: Clock, job: Job, options: SimaiOptions, repeats: int, loop: str) -> LayerFigures:
-    """The figures of one row; the forward column's group decides which overlap its input gradient has, too."""
+def _phases(
+    layer: Layer, time_ns: Clock, job: Job, options: SimaiOptions, repeats: int, least_bytes: int
+) -> Iterator[PhaseRow]:
+    """The phases of one row; the forward column's group decides which overlap its input gradient has, too."""
     inner = options.ep_overlap if layer.forward.group is Group.EP else options.tp_overlap
-    least = SMALLEST_FORWARD_BYTES if loop == RECOMPUTING else 0
-    forward = _phase(layer.forward, PhaseName.FORWARD, time_ns, job, inner, repeats, least)
-    input_grad = _phase(layer.input_grad, PhaseName.INPUT_GRAD, time_ns, job, inner)
-    weight_grad = _phase(layer.weight_grad, PhaseName.WEIGHT_GRAD, time_ns, job, options.dp_overlap)
-    return LayerFigures(layer.name, forward, input_grad, weight_grad)
+    yield _phase(layer.forward, Group.TP, time_ns, job, inner, repeats, least_bytes)
+    yield _phase(layer.input_grad, Group.TP, time_ns, job, inner)
+    yield _phase(layer.weight_grad, Group.DP, time_ns, job, options.dp_overlap)
+
+
+def _group(phase: Phase, plain: Group) -> Group:
+    """The group that a column names, otherwise the `plain` one of its phase."""
+    return plain if phase.group is Group.LOOP else phase.group
 
 
 def _phase(
-    phase: Phase, name: PhaseName, time_ns: Clock, job: Job, overlap: float, repeats: int = 1, least_bytes: int = 0
-) -> PhaseFigures:
-    outer = name is PhaseName.WEIGHT_GRAD
-    plain = Group.DP if outer else Group.TP
-    group = phase.group if phase.group is not Group.LOOP else plain
+    phase: Phase, plain: Group, time_ns: Clock, job: Job, overlap: float, repeats: int = 1, least_bytes: int = 0
+) -> PhaseRow:
+    """Nanoseconds; exposed is what the group's overlap leaves of the communication."""
+    group = _group(phase, plain)
     size = max(phase.size_bytes, least_bytes) if phase.size_bytes else 0
     # The group size a column takes, which is not always that of its group.
     ranks = job.ep if group is Group.EP else job.tp
-    if outer:
+    if plain is Group.DP:
         ranks = job.dp // job.ep if group is Group.DP_EP else job.dp
     comm_ns = time_ns(phase.collective, group, ranks, _single(size)) if phase.collective else 0
     compute_ns = _single(phase.compute_ns) * repeats
-    return PhaseFigures(compute_ns, comm_ns, _exposed(comm_ns, overlap), phase.collective, phase.size_bytes, group)
+    return phase_row((phase.collective, phase.size_bytes), compute_ns, comm_ns, _exposed(comm_ns, overlap))
 
 
 def _single(value: int) -> int:
@@ -189,25 +159,24 @@ def _exposed(whole: int, overlap: float) -> int:
 
 
 def _summary(
-    layers: tuple[LayerFigures, ...],
+    layers: list[LayerRow],
     workload: Workload,
     job: Job,
     options: SimaiOptions,
     bandwidths: BusBandwidths | None,
     warnings: dict[str, None],
 ) -> SimaiSummary:
-    outer = dict.fromkeys(Group, 0)
-    inner = dict.fromkeys(Group, 0)
-    for layer in layers:
-        outer[layer.weight_grad.group] += layer.weight_grad.exposed_ns
-        inner[layer.forward.group] += layer.forward.exposed_ns + layer.input_grad.exposed_ns
-    compute_us = sum(layer.compute_ns for layer in layers) / 1000
-    exposed_us = sum(layer.exposed_ns for layer in layers) / 1000
+    outer, inner = Counter[Group](), Counter[Group]()
+    for asked, layer in zip(workload.layers, layers, strict=True):
+        outer[_group(asked.weight_grad, Group.DP)] += layer["weight_grad"]["exposed_ns"]
+        inner[_group(asked.forward, Group.TP)] += layer["forward"]["exposed_ns"] + layer["input_grad"]["exposed_ns"]
+    compute_us = sum(layer_total(layer, "compute_ns") for layer in layers) / 1000
+    exposed_us = sum(layer_total(layer, "exposed_ns") for layer in layers) / 1000
     # A stage is idle while the pipeline fills and drains; weight-gradient communication is not in it.
     inside_ns = sum(
-        layer.compute_ns + layer.forward.comm_ns + layer.input_grad.comm_ns
+        layer_total(layer, "compute_ns") + layer["forward"]["comm_ns"] + layer["input_grad"]["comm_ns"]
         for layer in layers
-        if layer.name != "embedding_layer"
+        if layer["name"] != "embedding_layer"
     )
     bubble_us = (job.pp - 1) / (job.gradient_accumulation * job.vpp) * inside_ns / 1000
     exposed_pp_us = _pipeline_us(workload.pipeline_bytes, job, options.pp_overlap, bandwidths, warnings)

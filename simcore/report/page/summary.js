@@ -137,12 +137,12 @@ function showTables() {
   showSteps(share, count);
   addTable("dims", "Dimensions (rank 0)", [
     ["#", "index", count], ["kind", "kind"], ["NPUs", "npus", count], ["sent per NPU", "bytes_per_npu", formatSize],
-    ["busy", "busy_ns", formatTime], ["utilisation", "busy_ns", share], ["while busy", "rate", formatRate],
+    ["busy", "busy_ns", formatTime], ["of time", "busy_ns", share], ["while busy", "rate", formatRate],
     ["rated", "rated", formatRate],
   ], REPORT.dims.map((dim) => ({ ...dim, rate: dim.busy_ns ? dim.bytes_per_npu / dim.busy_ns * 1e9 : 0, rated: dim.rated_bytes_per_s || 0 })));
   addTable("links", `Hottest ${REPORT.links.hottest.length} of ${REPORT.links.count.toLocaleString("en")} links`, [
     ["link", "link"], ["carried", "bytes", formatSize], ["busy", "busy_ns", formatTime],
-    ["utilisation", "busy_ns", share],
+    ["of time", "busy_ns", share],
   ], DATA.links);
   const most = Math.max(...DATA.queues.map((row) => row.peak_bytes), 1);
   addTable("queues", "Deepest queues (in front of links; curves from the first to the last nanosecond, on one scale)", [
@@ -172,7 +172,8 @@ function sparkline(values, most) {
 function showSteps(share, count) {
   const told = REPORT.pipeline || { stages: [] };
   addTable("stages", `Pipeline (${told.schedule}, ${told.micro_batches} micro-batches)`, [
-    ["stage", "stage", count], ["ranks", "ranks"], ["finish", "finish_ns", formatTime], ["compute", "compute_ns", share],
+    ["stage", "stage", count], ["ranks", "ranks"], ["finish", "finish_ns", formatTime],
+    ["compute alone", "compute_ns", share],
     ["compute and communication", "overlapped_ns", share], ["exposed communication", "exposed_comm_ns", share],
     ["idle (bubble)", "idle_ns", share],
   ], told.stages);

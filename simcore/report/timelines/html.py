@@ -10,9 +10,9 @@ import base64
 import json
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,10 +58,11 @@ def page(report: Report, view: View, told: Mapping[str, object] | None = None) -
         if curve.npu_class in known
     ]
     if len(report.timeline.ranks) > 1:
-        data["overview"] = overview(report.timeline, known).to_dict()
+        data["overview"] = _overview(report.timeline, known)
     parts = {
         "STYLE": _read("style.css"),
-        "DATA": _script_json(data),
+        # cannot end the script element that it stands in
+        "DATA": json.dumps(data, sort_keys=True, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"),
         "COLUMNS": _columns(view, tracks, kind_of_slice, links, len(kinds)),
         "SCRIPT": "".join(map(_read, SCRIPTS)),
     }  # in the template's order
@@ -79,11 +80,6 @@ def _coarse(values: list[float]) -> list[float]:
 
 def _read(name: str) -> str:
     return (PARTS / name).read_text(encoding="utf-8")
-
-
-def _script_json(data: dict[str, object]) -> str:
-    """JSON that cannot end the script element it stands in."""
-    return json.dumps(data, sort_keys=True, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def _summary(report: Report) -> dict[str, object]:
@@ -200,45 +196,30 @@ def _columns(view: View, tracks: list[Track], kind_of_slice: Ints, links: list[B
     return base64.b64encode(zlib.compress(b"".join(part.tobytes() for part in parts), 6)).decode()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Overview:
-    """Shares of time by class and bin, each of shape (classes, bins), between 0 and 1.
+class Overview(NamedTuple):
+    """Shares of time of `classes` of ranks in bins between `edges_ns`: of shape (classes, bins), from 0 to 1."""
 
-    `classes` are spread evenly where the timeline has more than `MOST_ROWS`. `edges_ns` are the bins' bounds.
-    """
-
-    classes: tuple[int, ...]
-    labels: tuple[str, ...]
-    edges_ns: NDArray[np.int64]
+    classes: list[int]
+    edges_ns: Ints
     compute: Shares
     exposed: Shares
 
-    def to_dict(self) -> dict[str, object]:
-        """JSON for the page: shares as bytes (255 = the whole bin) in base64, row by row."""
-        return {
-            "labels": self.labels,
-            "edges_ns": self.edges_ns.tolist(),
-            "compute": _bytes(self.compute),
-            "exposed": _bytes(self.exposed),
-        }
 
-
-def overview(timeline: Timeline, names: Mapping[int, str] | None = None) -> Overview:
-    """Computing and exposed communication of every class of ranks in equal bins of the run's time.
-
-    `names` are of classes that are not called by their ranks.
-    """
+def overview(timeline: Timeline) -> Overview:
+    """Computing and exposed communication in equal bins of the run, of ranks spread evenly where there are many."""
     num_rows = min(len(timeline.ranks), MOST_ROWS)
     classes = np.unique(np.linspace(0, len(timeline.ranks) - 1, num_rows).round().astype(np.int64))
-    num_bins = min(NUM_BINS, max(timeline.time_ns, 1))
-    edges_ns = np.linspace(0, max(timeline.time_ns, 1), num_bins + 1).round().astype(np.int64)
+    whole_ns = max(timeline.time_ns, 1)
+    edges_ns = np.linspace(0, whole_ns, min(NUM_BINS, whole_ns) + 1).round().astype(np.int64)
     busy = shares_of_time(timeline.events, (*COMPUTING, *COMMUNICATION), classes, edges_ns)
     compute = shares_of_time(timeline.events, COMPUTING, classes, edges_ns)
-    known = names or {}
-    labels = tuple(known.get(each) or rank_label(timeline.ranks[each]) for each in classes.tolist())
-    return Overview(tuple(classes.tolist()), labels, edges_ns, compute, busy - compute)
+    return Overview(classes.tolist(), edges_ns, compute, busy - compute)
 
 
-def _bytes(shares: Shares) -> str:
-    levels = np.clip(np.rint(255 * shares), 0, 255).astype(np.uint8)
-    return base64.b64encode(levels.tobytes()).decode()
+def _overview(timeline: Timeline, known: Mapping[int, str]) -> dict[str, object]:
+    """The overview as JSON: shares as bytes (255 = the whole bin) in base64, row by row; `known` names of classes."""
+    found = overview(timeline)
+    levels = (np.clip(np.rint(255 * shares), 0, 255).astype(np.uint8) for shares in (found.compute, found.exposed))
+    compute, exposed = (base64.b64encode(each.tobytes()).decode() for each in levels)
+    labels = [known.get(each) or rank_label(timeline.ranks[each]) for each in found.classes]
+    return {"labels": labels, "edges_ns": found.edges_ns.tolist(), "compute": compute, "exposed": exposed}

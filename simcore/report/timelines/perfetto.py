@@ -90,7 +90,9 @@ def perfetto_trace(report: Report, view: View) -> bytes:
         for uuid, each in enumerate(figures, uuids.stop)
     ]
     stamped = list(_marks(timeline, view))
-    arrows = _arrows(view.events)
+    messages = passed(view.events)  # a flow begins with a send and ends with a receive
+    arrows = {send: fixed(FLOW, flow) for flow, (send, _) in enumerate(messages, 1)}
+    arrows |= {receive: fixed(FLOW_ENDS, flow) for flow, (_, receive) in enumerate(messages, 1)}
     for uuid, track in zip(uuids, tracks, strict=True):
         stamped += _slices(view, track, uuid, len(timeline.layers), arrows)
     for uuid, counter in enumerate(figures, uuids.stop):
@@ -138,14 +140,8 @@ def _event(content: bytes) -> bytes:
     return AFTER_FIRST + nested(11, content)
 
 
-def _arrows(events: EventTable) -> Mapping[int, bytes]:
-    """Row of a send or receive -> the message it takes part in; a flow begins with a send and ends with a receive."""
-    begins = {send: fixed(FLOW, 1 + index) for index, (send, _) in enumerate(passed(events))}
-    return begins | {receive: fixed(FLOW_ENDS, 1 + index) for index, (_, receive) in enumerate(passed(events))}
-
-
 def _slices(view: View, track: Track, uuid: int, num_layers: int, arrows: Mapping[int, bytes]) -> Iterator[Stamped]:
-    """Begin and end of every slice of a track; slices alike share their bytes."""
+    """Begin and end of every slice of a track, slices alike share their bytes; `arrows` of rows that pass a message."""
     events, place = view.events, number(11, uuid)
     closing = _event(number(9, SLICE_END) + place)
     opening: dict[tuple[int, ...], bytes] = {}
