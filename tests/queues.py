@@ -29,7 +29,7 @@ def play(links, messages, network=Queued, keys=None):
             dst,
             size,
             (keys[number] if keys else number,),
-            lambda: arrived.setdefault(number, int(env.now) + played.skipped_ns),
+            lambda: arrived.setdefault(number, int(env.now)),
         )
 
     for number, message in enumerate(messages):

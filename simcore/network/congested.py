@@ -71,14 +71,13 @@ class TreeNetwork(Network, Protocol):
 class LinkNetwork(Network, Protocol):
     """A network of links that counts what they carry.
 
-    `in_columns`: `network.core` gives the same times. `skipped_ns` of its time went by unseen by its environment.
+    `in_columns`: `network.core` gives the same times.
     `bears_faults`: links may be slow or down for a while. `has_trees`: it is a
     `TreeNetwork`. `has_queues`: it looks at what the ports of the topology say.
     """
 
     by_event: bool = False
     in_columns: ClassVar[bool] = False
-    skipped_ns: int = 0
     bears_faults: ClassVar[bool] = False
     has_trees: ClassVar[bool] = False
     has_queues: ClassVar[bool] = False
@@ -88,11 +87,6 @@ class LinkNetwork(Network, Protocol):
     @classmethod
     def on(cls, topology: Topology) -> type[LinkNetwork]:
         """The class that plays such links: another one where less, or more, has to be played."""
-        return cls
-
-    @classmethod
-    def alone(cls) -> type[LinkNetwork]:
-        """The class that costs least for what has the network for itself."""
         return cls
 
     @classmethod

@@ -75,7 +75,7 @@ def default_system(topology: Topology) -> SystemConfig:
 
 def queued(topology: Topology) -> type[LinkNetwork]:
     """Links with queues, which no other run has to load."""
-    from simcore.network.queued.alone import QueuedLinks
+    from simcore.network.queued.steady import QueuedLinks
 
     return QueuedLinks.on(topology)
 

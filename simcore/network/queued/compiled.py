@@ -12,16 +12,28 @@ from types import ModuleType
 from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simcore.network.compiled import compiled, compiled_heaps, longer
+from simcore.network.core import NEVER
 from simcore.network.heaps import Heap
 from simcore.network.queued import core, laws
-from simcore.network.queued.tables import TABLES, Credit, Port, Reading, Segment, State
+from simcore.network.queued.tables import TABLES, Credit, Reading, Segment, State
 from simcore.network.topology.fabric import IntArray
 
 WIDTHS = {"heads": 9, "timers": 4}
 NOTED = ("left", "curves", "times")
 NOTHING = np.zeros((0, 3), np.int64)
+TIMES = {
+    "counts": ("settled_ns",),
+    "ports": ("free_ns", "alarm_ns", "still_since_ns"),
+    "messages": ("tail_ns",),
+    "segments": ("tail_ns", "sent_ns"),
+    "readings": ("now_ns",),
+    "credits": ("time_ns",),
+    "senders": ("free_ns", "alarm_ns"),
+    "laws": ("reacted_ns",),
+}
 TO_COMPILE, TO_LOAD = 3_000_000, 100_000
 """So many events take as long as to compile, and as to load what was compiled."""
 _Arrayed = cast("Any", namedtuple("_Arrayed", [name for name in State.__slots__ if name != "choose"]))
@@ -42,9 +54,42 @@ class Lists:
     """A state whose tables are lists."""
 
     core: Any = core
+    events_of_a_look = 1
+    """So many take as long as to look at a row."""
 
     def __init__(self, state: State):
         self.state: Any = state
+
+    def column(self, name: str, column: str) -> NDArray[Any]:
+        """Of a table, as an array."""
+        rows = getattr(self.state, name)
+        return np.fromiter((getattr(row, column, 0) for row in rows), _type(name)[column], len(rows))
+
+    def write(self, name: str, column: str, values: NDArray[Any]) -> None:
+        """Into a column."""
+        for row, value in zip(getattr(self.state, name), values.tolist(), strict=True):
+            setattr(row, column, value)
+
+    def heads(self) -> tuple[IntArray, ...]:
+        """Times and segments of heads, in order."""
+        return _columns([(head[0], head[7]) for head in sorted(self.state.heads)[:-1]], 2)
+
+    def timers(self) -> tuple[IntArray, ...]:
+        """Times, kinds, of whom and bytes of changes, in order."""
+        return _columns([(time, kind % core.KINDS, *rest) for time, kind, *rest in sorted(self.state.timers)[:-1]], 4)
+
+    def later(self, time_ns: int) -> None:
+        """All that is known happens so much later; DCQCN at line rate waits for nothing, so that its time goes by."""
+        for name, columns in TIMES.items():
+            for column in columns:
+                values = self.column(name, column)
+                moves = self.column(name, "kind") != laws.DCQCN if name == "laws" else values >= 0
+                self.write(name, column, values + time_ns * moves)
+        self._later(time_ns)
+
+    def _later(self, time_ns: int) -> None:
+        for entries in (self.state.heads, self.state.timers):
+            entries[:] = [(time if time == NEVER else time + time_ns, *rest) for time, *rest in entries]
 
     def add(self, name: str, row: object) -> int:
         """The number of a new row."""
@@ -64,10 +109,6 @@ class Lists:
         found = np.array(rows, np.int64)
         rows.clear()
         return found
-
-    def ports(self) -> list[Port]:
-        """As they stand."""
-        return cast("list[Port]", self.state.ports)
 
     def grow(self) -> None:
         """Make room for twice as many segments, readings and credits."""
@@ -94,6 +135,8 @@ class Lists:
 class Arrays(Lists):
     """The same tables as arrays. Of keys, which are numbers here, the first and the last decide who goes first."""
 
+    events_of_a_look = 50
+
     def __init__(self, lists: Lists):
         self.core = _compiled_core()
         state = lists.state
@@ -107,6 +150,31 @@ class Arrays(Lists):
         noted = {name: np.zeros((1, 3), np.int64) for name in NOTED}
         self.state = _Arrayed(**tables, **heaps, **noted)
         self._follow()
+
+    def column(self, name: str, column: str) -> NDArray[Any]:
+        """As `Lists.column`, in its place."""
+        found: NDArray[Any] = getattr(self.state, name)[column][: self._lengths[name]]
+        return found
+
+    def write(self, name: str, column: str, values: NDArray[Any]) -> None:
+        """As `Lists.write`."""
+        self.column(name, column)[:] = values
+
+    def heads(self) -> tuple[IntArray, ...]:
+        """As `Lists.heads`."""
+        rows = _in_order(self.state.heads)
+        return rows[:, 0], rows[:, 7]
+
+    def timers(self) -> tuple[IntArray, ...]:
+        """As `Lists.timers`."""
+        rows = _in_order(self.state.timers)
+        return rows[:, 0], rows[:, 1] % core.KINDS, rows[:, 2], rows[:, 3]
+
+    def _later(self, time_ns: int) -> None:
+        for heap in (self.state.heads, self.state.timers):
+            entries = heap.ends[0]
+            heap.times[:entries] += time_ns
+            heap.rows[heap.which[:entries], 0] += time_ns
 
     def add(self, name: str, row: Any) -> int:
         """As `Lists.add`."""
@@ -148,10 +216,6 @@ class Arrays(Lists):
         noted = {name: longer(getattr(state, name), 64 * segments + 1) for name in NOTED}
         self.state = state._replace(**heaps, **noted)
 
-    def ports(self) -> list[Port]:
-        """As `Lists.ports`."""
-        return [Port(*row) for row in self.state.ports[: self._lengths["ports"]].tolist()]
-
 
 @cache
 def _compiled_core() -> ModuleType:
@@ -176,6 +240,16 @@ def _type(name: str) -> np.dtype[Any]:
     kinds = [laws.LAWS.get(each) for each in laws.LAWS.names()] if name == "laws" else [TABLES[name]]
     words = {each.name: "f8" if "float" in str(each.type) else "i8" for kind in kinds for each in fields(kind)}
     return np.dtype((np.record, [*words.items()]))
+
+
+def _columns(rows: list[tuple[int, ...]], width: int) -> tuple[IntArray, ...]:
+    return tuple(np.array(rows, np.int64).reshape(-1, width).T)
+
+
+def _in_order(heap: Heap) -> IntArray:
+    """Entries of a heap."""
+    rows: IntArray = heap.rows[heap.which[: heap.ends[0]]]
+    return rows[np.lexsort(rows.T[::-1])]
 
 
 def _records(name: str, rows: list[Any]) -> Any:

@@ -9,8 +9,7 @@ happens to them are functions, which are compiled with `queued.core`.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from math import inf
 from typing import Any, ClassVar
 
@@ -41,14 +40,6 @@ class Law:
     def product(self) -> float:
         """Of bandwidth and round trip, in bytes."""
         return self.line_bytes_per_s * self.rtt_ns * 1e-9
-
-    def state(self, now_ns: int, since_ns: int) -> Hashable:
-        """What decides how it goes on, relative to now, as long as nothing is marked; nobody asks before `since_ns`."""
-        state = {each.name: getattr(self, each.name) for each in fields(self) if not each.init}
-        return max(state.pop("reacted_ns"), since_ns) - now_ns, *state.values()
-
-    def idle(self, time_ns: int) -> None:
-        """So much time has gone by in which nothing changed its `state`."""
 
 
 LAWS: Registry[type[Law]] = Registry("congestion control")
@@ -86,17 +77,6 @@ class Dcqcn(Law):
         """At line rate, as the paper does."""
         super().begin(bytes_per_s, rtt_ns, segment_bytes)
         self.target = bytes_per_s
-
-    def state(self, now_ns: int, since_ns: int) -> Hashable:
-        """At line rate only marks and losses change it: what else there is to know is caught up with when one comes."""
-        line = self.line_bytes_per_s
-        return (line, self.rtt_ns, self.segment_bytes) if self.rate_bytes_per_s == self.target == line else object()
-
-    def idle(self, time_ns: int) -> None:
-        """As if what was noted had been so much earlier."""
-        self.reacted_ns -= time_ns
-        self.alpha_at_ns -= time_ns
-        self.timer_at_ns -= time_ns
 
 
 @LAWS.register("hpcc")

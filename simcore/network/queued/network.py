@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
@@ -86,6 +86,7 @@ class Queued(CountedLinks):
         self._arrivals: dict[int, Arrival] = {}
         self._idle: list[tuple[int, int]] = []  # rows of messages, and of their senders, that may be used again
         self._wakes: set[int] = set()
+        self._due_ns = self._until_ns = NEVER  # when something happens next; what is played ends before
         self._of_none = False  # whether there are messages of no phase
         self._curves = array("q")
 
@@ -94,9 +95,9 @@ class Queued(CountedLinks):
         return self._tables.state
 
     @property
-    def ports(self) -> list[Port]:
+    def ports(self) -> Sequence[Port]:
         """Every link's."""
-        return self._tables.ports()
+        return self._state.ports  # type: ignore[no-any-return]
 
     # Messages come and go.
 
@@ -112,11 +113,14 @@ class Queued(CountedLinks):
         self._of_none |= not of_phase
         ends, turn = src * self.links.npus + dst, key[2] if of_phase else 0
         count = max(-(-size_bytes // segment_bytes), 1)
+        if self._due_ns < now_ns:
+            self._play(now_ns)
         *order, part = key
         message = Message((*order,), part, ends, pair, size_bytes, segment_bytes, count, phase, turn, now_ns, count)
         number, sender = self._enter(message, (src, dst), rules)
         self._arrivals[number] = Arrival(key, (src, dst), deliver, now_ns, NOBODY if rules.law else sender)
         self._tables.core.at(self._state, now_ns, core.PUMP, sender, 0)
+        self._due_ns = now_ns
         self._wake(now_ns)
 
     def _enter(self, message: Message, ends: tuple[int, int], rules: Ports) -> tuple[int, int]:
@@ -215,8 +219,8 @@ class Queued(CountedLinks):
     # Instants.
 
     def _wake(self, at_ns: int) -> None:
-        """Go on then, unless that is known already."""
-        if at_ns not in self._wakes:
+        """Go on then, unless it does so before and asks anew."""
+        if at_ns < min(self._wakes, default=NEVER):
             self._wakes.add(at_ns)
             at_end_of_instant(self.env, at_ns - int(self.env.now), self._happen, transmits=True)
 
@@ -224,32 +228,40 @@ class Queued(CountedLinks):
         """One instant, and those that follow before anything else happens: the clock moves on without an event."""
         env, now_ns = self.env, int(self.env.now)
         self._wakes.remove(now_ns)
-        due_ns, until_ns = now_ns, now_ns + 1
-        while due_ns < until_ns:
-            due_ns = self._tables.core.play(self._state, until_ns)
+        self._play(max(now_ns + 1, env.peek()))
+        if self._due_ns < NEVER:
+            self._wake(self._wanted_ns())
+
+    def _play(self, until_ns: int) -> None:
+        """What happens before a time, and before what it brings about."""
+        self._until_ns, due_ns = until_ns, core.ROOM
+        while due_ns < self._until_ns:
+            due_ns = self._tables.core.play(self._state, self._until_ns)
             self._drain()
             if due_ns == core.ROOM and not self._note():
                 self._tables.grow()
-            else:
-                until_ns = env.peek()
-        if due_ns < NEVER:
-            self._wake(due_ns)
+        self._due_ns = due_ns
+
+    def _wanted_ns(self) -> int:
+        """When to go on: as soon as something happens."""
+        return self._due_ns
 
     def _drain(self) -> None:
         """Tell who is through."""
         for now_ns, number, tail_ns in self._tables.take("left").tolist():
             self.env.now = now_ns
             self._arrived(number, now_ns, tail_ns)
+            self._until_ns = min(self._until_ns, int(self.env.peek()))
 
     def _note(self) -> int:
         """Note what queues and links have done since; how much that was."""
-        tables, skipped_ns, counts = self._tables, self.skipped_ns, self._state.counts[0]
+        tables, counts = self._tables, self._state.counts[0]
         curves, times = tables.take("curves"), tables.take("times")
         room = MOST_ROWS - len(self._curves) // 3
-        self._curves.frombytes((curves[:room] + np.array([0, skipped_ns, 0])).tobytes())
+        self._curves.frombytes(curves[:room].tobytes())
         counts.curved = int(len(self._curves) < 3 * MOST_ROWS)
         if self._times is not None:
-            self._times.extend(times + np.array([0, skipped_ns, skipped_ns]))
+            self._times.extend(times)
         return len(curves) + len(times)
 
     def _arrived(self, number: int, now_ns: int, tail_ns: int) -> None:
@@ -264,10 +276,7 @@ class Queued(CountedLinks):
 
     def counts(self) -> tuple[IntArray, IntArray]:
         """As `LinkNetwork.counts`."""
-        size_bytes, busy_ns = super().counts()
-        rows = [(port.sent_bytes, port.busy_ns) for port in self.ports]
-        sent_bytes, own_ns = np.array(rows, np.int64).reshape(-1, 2).T
-        return size_bytes + sent_bytes, busy_ns + own_ns
+        return np.array(self._tables.column("ports", "sent_bytes")), np.array(self._tables.column("ports", "busy_ns"))
 
     def times(self) -> IntArray | None:
         """As `LinkNetwork.times`."""
@@ -277,12 +286,11 @@ class Queued(CountedLinks):
     def queues(self) -> QueueTable:
         """As `LinkNetwork.queues`, of the links of a folded machine that stand for all."""
         self._note()
-        ports = self.ports
-        for port in ports:
+        for port in self.ports:
             core.go(port, int(self.env.now))
-        columns = {name: np.array([getattr(port, name) for port in ports], np.int64) for name in QueueTable.COLUMNS}
+        columns = {name: np.array(self._tables.column("ports", name)) for name in QueueTable.COLUMNS}
         curves = np.array(self._curves, np.int64).reshape(-1, 3)
-        return QueueTable(**columns, curves=curves, stands_for=np.arange(len(ports)))
+        return QueueTable(**columns, curves=curves, stands_for=np.arange(len(self._rates)))
 
     def table(self) -> LinkTable:
         """What every link carried so far, and what its queue did."""
@@ -304,6 +312,8 @@ class Queued(CountedLinks):
 
     def remembers(self, since_ns: int) -> bool:
         """As `LinkNetwork.remembers`: credits, pauses still under way, chances of marks of messages of no phase."""
+        if self._due_ns < self.env.now:
+            self._play(int(self.env.now))
         late = self._state.counts[0].settled_ns > since_ns
         return bool(late) or (self._of_none and any(port.chances and not port.phase for port in self.ports))
 

@@ -95,7 +95,7 @@ class Phases:
             transport = Played(env, ranks, network, costs)
 
             def leave(index: int, position: int, _: Stream) -> None:
-                exits_ns[index][position] = int(env.now) + network.skipped_ns
+                exits_ns[index][position] = int(env.now)
 
             for index, (plan, members) in enumerate(zip(plans, groups, strict=True)):
                 ids = members.tolist()
@@ -120,7 +120,7 @@ class Phases:
 
         def begin(env: Environment, network: LinkNetwork, exits_ns: list[list[int]]) -> None:
             def deliver() -> None:
-                exits_ns[0][0] = int(env.now) + network.skipped_ns
+                exits_ns[0][0] = int(env.now)
 
             network.send(src, dst, size_bytes, (0,), deliver)
 
@@ -129,7 +129,7 @@ class Phases:
     def _told(self, shape: Shape, sizes: Sequence[int], begin: _Begin) -> PhaseTimes | None:
         """What was played; None as of `times`."""
         env = Environment()
-        network, exits_ns = self.network.alone()(env, shape.graph), [[-1] * size for size in sizes]
+        network, exits_ns = self.network(env, shape.graph), [[-1] * size for size in sizes]
         begin(env, network, exits_ns)
         env.run()
         rows = network.times()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from functools import partial
+from functools import cached_property, partial
 from heapq import heappush
 from typing import Any
 
@@ -185,9 +185,9 @@ class Live:
         """Whether what was sent before now may still meet what comes."""
         return self.network.remembers(int(self.env.now))
 
-    @property
+    @cached_property
     def times(self) -> PhaseTimes:
-        """What links did, from the beginning of the run on."""
+        """What links did, from the beginning of the run on, once it is over."""
         rows = self.network.times()
         occupied = None if rows is None else OccupiedLinks.of(rows)
         return PhaseTimes([[0]], *self.network.counts(), occupied, self.network.queues())

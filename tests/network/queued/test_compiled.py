@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from simcore.network.queued import alone
-from simcore.network.queued.alone import QueuedLinks, Steady
+from simcore.network.queued import steady
+from simcore.network.queued.compiled import Arrays
 from simcore.network.queued.network import Queued
+from simcore.network.queued.steady import QueuedLinks
 from simcore.network.topology.ports import Marking
 from simcore.progress import metered
 from simcore.timeline.events import QueueTable
@@ -32,8 +33,8 @@ def told(links, messages, network):
 
 
 def test_long_queues_without_numba_say_how_to_play_them_sooner(monkeypatch):
-    monkeypatch.setattr(alone, "installed", lambda: False)
-    monkeypatch.setattr(alone, "TO_COMPILE", 500)
+    monkeypatch.setattr(steady, "installed", lambda: False)
+    monkeypatch.setattr(steady, "TO_COMPILE", 500)
     with metered() as meter:
         play(machine(ports=segments(4 * KIB, 16 * KIB, "drop")), [(1, 0, MIB, 0), (2, 0, MIB, 0)], QueuedLinks)
     assert "simcore[fast]" in meter.hint
@@ -43,7 +44,7 @@ def test_long_queues_without_numba_say_how_to_play_them_sooner(monkeypatch):
 def test_what_meets_is_the_same_when_compiled(monkeypatch, routing):
     pytest.importorskip("numba", reason="the compiled core needs simcore[fast]")
     made = []
-    monkeypatch.setattr(alone, "repaid", lambda events, ahead: True)
+    monkeypatch.setattr(steady, "repaid", lambda events, ahead: True)
     monkeypatch.setattr(QueuedLinks, "least_events", 200)
     monkeypatch.setattr(QueuedLinks, "_compile", lambda self, go=QueuedLinks._compile: (made.append(routing), go(self)))
     run = training(routing, {5: 1.5}, outer=2)
@@ -56,11 +57,23 @@ def test_what_meets_is_the_same_when_compiled(monkeypatch, routing):
 def test_compiled_queues_are_those_of_all_segments_in_lists(monkeypatch, law, ports):
     """Three send to one, and one more message comes later."""
     pytest.importorskip("numba", reason="the compiled core needs simcore[fast]")
-    monkeypatch.setattr(alone, "repaid", lambda events, ahead: True)
-    monkeypatch.setattr(Steady, "least_events", 500)
+    monkeypatch.setattr(steady, "repaid", lambda events, ahead: True)
+    monkeypatch.setattr(QueuedLinks, "least_events", 500)
     made = []
-    monkeypatch.setattr(Steady, "_compile", lambda self, go=Steady._compile: (made.append(law), go(self)))
+    monkeypatch.setattr(QueuedLinks, "_compile", lambda self, go=QueuedLinks._compile: (made.append(law), go(self)))
     links = machine("FatTree", 8, 700.0, replace(ports, law=law, marking=MARKING), routers=2, oversubscription=2)
     messages = [(1, 0, 401 * KIB, 0), (2, 0, 300 * KIB + 5, 0), (5, 0, 401 * KIB, 700), (6, 1, 64 * KIB, 300_000)]
-    assert told(links, messages, Steady) == told(links, messages, Queued)
+    assert told(links, messages, QueuedLinks) == told(links, messages, Queued)
     assert made == [law]
+
+
+def test_what_repeats_itself_is_left_out_of_compiled_queues_too(monkeypatch):
+    pytest.importorskip("numba", reason="the compiled core needs simcore[fast]")
+    monkeypatch.setattr(steady, "repaid", lambda events, ahead: True)
+    monkeypatch.setattr(QueuedLinks, "least_events", 1)
+    monkeypatch.setattr(Arrays, "events_of_a_look", 1)
+    links = machine("FatTree", 8, 700.0, RULES[1][1], routers=2, oversubscription=2)
+    messages = [(1, 0, 2 * MIB, 0), (5, 0, 2 * MIB, 0), (6, 1, MIB, 200_000)]
+    assert told(links, messages, QueuedLinks) == told(links, messages, Queued)
+    events = [play(links, messages, network)[1]._state.counts[0].events for network in (QueuedLinks, Queued)]
+    assert events[0] < events[1] / 2
