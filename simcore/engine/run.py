@@ -19,7 +19,7 @@ from simcore.network.topology.model import Topology
 from simcore.profiles import Profile
 from simcore.progress import meter
 from simcore.system.chunks.cut import THEMIS, DimensionOrder, PhaseMaker, Precedence
-from simcore.system.chunks.scheduler import GANG_ORDERS, INSERTION, Gang, Gate, LocalGate, Owner, Scheduler
+from simcore.system.chunks.scheduler import GANG_ORDERS, INSERTION, Gang, GangGate, Gate, LocalGate, Scheduler
 from simcore.system.collectives import ROOTED
 from simcore.system.config import SystemConfig
 from simcore.system.groups import Groups
@@ -114,14 +114,14 @@ def _precedence(setup: Setup, transport: Transport) -> Precedence | None:
 
 def make_gates(
     env: Environment, ranks: Sequence[Sequence[int]], setup: Setup, transport: Transport
-) -> Callable[[int, Owner], Gate]:
+) -> Callable[[Scheduler], Gate]:
     """Makes the gate of each class: for itself, or together with its partners."""
     system, profile = setup.system, setup.profile
     limit = -(-system.active_chunks_per_dimension // setup.settings.queues_per_dim)
     policy = system.intra_dimension_scheduling
     if not profile.gang:
         insertion = INSERTION[policy]
-        return lambda npu_class, owner: LocalGate(npu_class, owner, limit, insertion)
+        return lambda owner: LocalGate(owner.npu_class, owner.begin, limit, insertion)
     if policy not in GANG_ORDERS:
         key = "intra-dimension-scheduling"
         message = f"profile {profile.name} has no {key} '{policy}'"
@@ -130,7 +130,13 @@ def make_gates(
     gang = Gang(env, limit, GANG_ORDERS[policy], Groups(ranks).named, check)
     if isinstance(transport, Shared):
         gang.whole = Wholes(env, gang, transport).send
-    return gang.gate
+
+    def gate(owner: Scheduler) -> GangGate:
+        made = gang.gate(owner.npu_class, owner.begin)
+        made.owner = owner
+        return made
+
+    return gate
 
 
 def _check_alike(ranks: Sequence[Sequence[int]], setup: Setup, there: Mapping[int, Stream]) -> None:

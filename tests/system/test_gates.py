@@ -43,13 +43,6 @@ class Chunk:
         self.at += 1
 
 
-class Owner:
-    """Whose chunks wait: begins what it is told to."""
-
-    def __init__(self, begin):
-        self.begin = begin
-
-
 def group_of(npu_class, dim):
     x, y = npu_class % WIDTH, npu_class // WIDTH
     if dim == 0:
@@ -64,8 +57,8 @@ class AllThatWait:
         self.env, self.limit, self.order = env, limit, order
         self.there, self.waiting, self.running, self.begin, self.count, self.changed = {}, [], {}, {}, 0, False
 
-    def gate(self, npu_class, owner):
-        self.begin[npu_class] = owner.begin
+    def gate(self, npu_class, begin):
+        self.begin[npu_class] = begin
         return GateOfAll(self, npu_class)
 
     def offer(self, npu_class, stream):
@@ -138,7 +131,7 @@ def begun(make, limit, order, chunks):
             else:
                 leave(npu_class, chunk)
 
-    gates = [gang.gate(npu_class, Owner(begin)) for npu_class in range(WIDTH * HEIGHT)]
+    gates = [gang.gate(npu_class, begin) for npu_class in range(WIDTH * HEIGHT)]
     for npu_class, gate in enumerate(gates):
         for number, (time_ns, late, priority, visits) in enumerate(chunks):
             if visits:

@@ -374,8 +374,6 @@ class Wholes:
 class _Rehearsal:
     """A collective by itself on an empty network."""
 
-    due: tuple[Request | None, int] = (None, 0)
-
     def __init__(self, gang: Gang, transport: Shared):
         self._env = Environment()
         self._gang, self._transport = gang.empty(self._env), transport.empty(self._env)
@@ -387,7 +385,7 @@ class _Rehearsal:
         """What becomes of the chunks of a collective that each class sends when it is due; None where they meet."""
         own: dict[int, list[Stream]] = {}
         for npu_class, offset_ns in due.items():
-            gate = self._gang.gate(npu_class, self)
+            gate = self._gang.gate(npu_class, self._begin)
             own[npu_class] = [Stream(("", number), dataset, each) for number, each in enumerate(dataset.chunks)]
             self._spans |= {stream: [] for stream in own[npu_class]}
             self._gates |= dict.fromkeys(own[npu_class], gate)
@@ -406,19 +404,12 @@ class _Rehearsal:
         for stream in streams:
             self._gates[stream].enter(stream)
 
-    def begin(self, streams: Mapping[int, Stream]) -> None:
-        """As `scheduler.Owner`."""
+    def _begin(self, streams: Mapping[int, Stream]) -> None:
         now_ns = int(self._env.now)
         for npu_class, stream in streams.items():
             self._begun.setdefault((now_ns, stream.key[1], stream.at), []).append(npu_class)
             stream.begin_ns = now_ns
         self._transport.start(streams, self._through)
-
-    def told(self, stream: Stream, spans: Sequence[Span], begin_ns: int) -> None:
-        """As `scheduler.Owner`; here nothing is told."""
-
-    def arrived(self, dataset: Dataset, spans: Sequence[Sequence[Span]], begin_ns: int) -> None:
-        """As `scheduler.Owner`; here nothing is told."""
 
     def _through(self, stream: Stream) -> None:
         self._spans[stream].append((stream.begin_ns, int(self._env.now)))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from simcore.network.congested import Network, TreeNetwork
 from simcore.network.congestion_free import CongestionFree
@@ -15,7 +16,7 @@ from simcore.network.trees import Reduction
 from simcore.system.groups import GroupDim, RankGroup
 from simcore.system.memory.bus import Packets
 from simcore.system.messages.point_to_point import RENDEZVOUS_BYTES, Pairs
-from simcore.system.plans.automaton import RoundAutomaton, TransferAutomaton, at_endpoint, automata
+from simcore.system.plans.automaton import Automaton, at_endpoint, automata
 from simcore.system.plans.maker import Costs, uneven
 from simcore.system.plans.plan import Plan, Switch
 from simcore.system.streams import Stream, StreamPhase
@@ -23,14 +24,13 @@ from simcore.system.transport import Done, Exits, Meeting, Solved, Transport
 from simcore.timeline.events import LinkTable
 
 LAST = ("~", 0)  # sorts behind the keys of chunks
-_Player = list[tuple[int, RoundAutomaton | TransferAutomaton]]
-"""The automata that play the parts of a plan, each with the number of its first message, the last part first."""
 
 
-class _Seat(NamedTuple):
+class _Seat(Struct, eq=False):
     """An NPU in a phase: the chunk and which of its phases it is, the group, the plan, and the place of the NPU.
 
-    `turns` counts under rendezvous the messages to every NPU, and those that it was asked for (~ the NPU).
+    `player` plays the parts of the plan that are `open`. `turns` counts under rendezvous the messages to every NPU, and
+    those that it was asked for (~ the NPU).
     """
 
     key: tuple[str, int]
@@ -39,14 +39,17 @@ class _Seat(NamedTuple):
     members: Sequence[int]
     plan: Plan
     position: int
-    turns: Counter[int]
+    player: Sequence[Automaton] = ()
+    open: int = 0
+    turns: Counter[int] = field(default_factory=Counter)
+    _numbers: dict[tuple[int, int], deque[int]] = field(default_factory=dict)
 
-    def expected(self) -> dict[tuple[int, int], deque[int]]:
+    def expected(self, npu: int, size_bytes: int) -> deque[int]:
         """The numbers of the messages that come from an NPU in a size, in order."""
-        found: dict[tuple[int, int], deque[int]] = {}
-        for peer, size_bytes, number in self.plan.comes(self.position):
-            found.setdefault((self.members[peer], size_bytes), deque()).append(number)
-        return found
+        if not self._numbers:
+            for peer, each_bytes, number in self.plan.comes(self.position):
+                self._numbers.setdefault((self.members[peer], each_bytes), deque()).append(number)
+        return self._numbers.get((npu, size_bytes)) or deque()
 
     def turn(self, who: int) -> int:
         """How often this was asked about somebody."""
@@ -76,8 +79,7 @@ class Played(Transport):
         super().__init__(env, ranks, costs)
         self._network, self._barrier, self._by_size = network, barrier, by_size
         self._folded = len(ranks) < sum(map(len, ranks))
-        self._players: dict[tuple[object, int, int], _Player] = {}
-        self._seats: dict[tuple[object, int, int], tuple[_Seat, dict[tuple[int, int], deque[int]]]] = {}
+        self._seats: dict[tuple[object, int, int], _Seat] = {}
         self._early: dict[tuple[object, int, int], list[Callable[[], None]]] = {}
         self._groups: dict[tuple[GroupDim, int], list[int]] = {}
         self._packets = Packets(env, self.timers, costs.bus) if costs.bus else None
@@ -108,22 +110,30 @@ class Played(Transport):
             self._start(npu_class, stream, done)
 
     def _start(self, npu_class: int, stream: Stream, done: Done) -> None:
-        npu = self._ranks[npu_class][0]
+        npu, phase, dim = self._ranks[npu_class][0], stream.phase, stream.phase.lane.dim
+        costs, plan, timers = self._costs.of(dim), self.plans.of(phase, npu), self.timers[npu]
+        if self._folded and Symmetry.NONE in plan.symmetries:
+            raise uneven(phase)
+        pay = at_endpoint(timers.after, costs.endpoint_ns, costs.reduction_ns)
+        if self._packets and costs.bus:
+            pay = self._packets.pay(npu, phase, plan, costs.reduction_ns)
         key = (stream.key, stream.at, npu)
-        running = 0
+        seat = self._seats[key] = _Seat(*key, self._members(dim, npu), plan, dim.position(npu))
+        if self._costs.rendezvous:
+            self._ask(seat, -1)
 
         def finished() -> None:
-            nonlocal running
-            running -= 1
-            if not running:
-                del self._players[key], self._seats[key]
+            seat.open -= 1
+            if not seat.open:
+                del self._seats[key]
                 self._leave(stream, partial(done, stream))
 
-        player = self._players[key] = self._player(npu, stream, finished)
-        running = len(player)
+        post = partial(self._post, seat)
+        seat.player = automata(plan, seat.position, pay, partial(after, self._env), post, finished)
+        seat.open = len(seat.player)
         for deliver in self._early.pop(key, []):
             deliver()
-        for _, automaton in reversed(player):
+        for automaton in reversed(seat.player):
             automaton.start()
 
     def _leave(self, stream: Stream, leave: Callable[[], None]) -> None:
@@ -136,21 +146,6 @@ class Played(Transport):
         if len(through) == len(self._ranks):
             for go in self._through.pop((stream.key, stream.at)):
                 go()
-
-    def _player(self, npu: int, stream: Stream, finished: Callable[[], None]) -> _Player:
-        phase, costs = stream.phase, self._costs.of(stream.phase.lane.dim)
-        plan, timers = self.plans.of(phase, npu), self.timers[npu]
-        pay = at_endpoint(timers.after, costs.endpoint_ns, costs.reduction_ns)
-        if self._packets and costs.bus:
-            pay = self._packets.pay(npu, phase, plan, costs.reduction_ns)
-        if self._folded and Symmetry.NONE in plan.symmetries:
-            raise uneven(phase)
-        members, position = self._members(phase.lane.dim, npu), phase.lane.dim.position(npu)
-        seat = _Seat(stream.key, stream.at, npu, members, plan, position, Counter())
-        self._seats[stream.key, stream.at, npu] = seat, {}
-        if self._costs.rendezvous:
-            self._ask(seat, -1)
-        return automata(plan, position, pay, partial(after, self._env), partial(self._post, seat), finished)
 
     def _members(self, dim: GroupDim, npu: int) -> list[int]:
         """The NPUs of a group, in one list for all of them."""
@@ -173,8 +168,8 @@ class Played(Transport):
 
     def _multicast(self, seat: _Seat, index: int) -> None:
         """Send all copies with the first; the others are on their way with it."""
-        key, at, npu, members, plan, *_ = seat
-        together = {members[plan.transfers[copy].dst]: copy for copy in plan.copies.get(index, ())}
+        key, at, npu, plan = seat.key, seat.at, seat.npu, seat.plan
+        together = {seat.members[plan.transfers[copy].dst]: copy for copy in plan.copies.get(index, ())}
         if together:
 
             def deliver(target: int) -> None:
@@ -184,7 +179,7 @@ class Played(Transport):
 
     def _combine(self, seat: _Seat, size_bytes: int, switch: Switch) -> None:
         """Send this NPU's part up to the switch of its group."""
-        key, at, npu, members, *_ = seat
+        key, at, npu, members = seat.key, seat.at, seat.npu, seat.members
         peer = next(member for member in members if member != npu)
         reduction = Reduction((key, at, members[0]), 1 if self._folded else len(members), *switch)
         deliver = partial(self._deliver, (key, at, npu), 0)
@@ -199,7 +194,7 @@ class Played(Transport):
 
     def _send_to(self, seat: _Seat, target: int, size_bytes: int, index: int) -> None:
         """Send message `index` of a chunk's phase to an NPU of its group."""
-        key, at, npu, *_ = seat
+        key, at, npu = seat.key, seat.at, seat.npu
         send = self._network.send if seat.plan.rounds else self._in_turn
         there = npu if self._folded else target
         if self._by_size:
@@ -214,9 +209,9 @@ class Played(Transport):
 
     def _ask(self, seat: _Seat, number: int) -> None:
         """Under rendezvous, ask for what an NPU listens for once it has sent message `number` (-1: from the start)."""
-        key, at, npu, members, plan, position, _ = seat
-        for peer, index in plan.asks(position, number):
-            source = members[peer]
+        key, at, npu = seat.key, seat.at, seat.npu
+        for peer, index in seat.plan.asks(seat.position, number):
+            source = seat.members[peer]
             there = npu if self._folded else source
             asked = partial(self._handshakes.call, (key, at, there, npu, seat.turn(~there)))
             self._network.send(npu, source, RENDEZVOUS_BYTES, (key, at, index), asked)
@@ -224,25 +219,23 @@ class Played(Transport):
     def _match(self, sender: _Seat, target: int, index: int, size_bytes: int) -> None:
         """Deliver message `index` of a sender, or where the receiver plays something else, what it takes that for."""
         key = (sender.key, sender.at, target)
-        if key not in self._seats:
+        seat = self._seats.get(key)
+        if seat is None:
             self._early.setdefault(key, []).append(partial(self._match, sender, target, index, size_bytes))
             return
-        seat, expected = self._seats[key]
         if seat.plan is not sender.plan or seat.members is not sender.members:
-            if not expected:
-                expected.update(seat.expected())
-            numbers = expected.get((sender.npu, size_bytes))
+            numbers = seat.expected(sender.npu, size_bytes)
             if not numbers:
                 return
             index = numbers.popleft()
         self._deliver(key, index)
 
     def _deliver(self, key: tuple[object, int, int], index: int) -> None:
-        for first, automaton in self._players.get(key, ()):
-            if index >= first:
-                automaton.arrive(index - first)
-                return
-        self._early.setdefault(key, []).append(partial(self._deliver, key, index))
+        seat = self._seats.get(key)
+        if seat is None:
+            self._early.setdefault(key, []).append(partial(self._deliver, key, index))
+            return
+        next(automaton for automaton in seat.player if index >= automaton.first).arrive(index)
 
 
 class SolvedOrPlayed(Solved):
