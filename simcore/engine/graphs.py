@@ -13,8 +13,8 @@ from functools import cache, partial
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.engine.folding import kinds_of
 from simcore.engine.setup import Setup, joined
+from simcore.engine.transports import kinds_of
 from simcore.errors import InputError, Location, Problem, Problems
 from simcore.network.instant import TimersOfNpus
 from simcore.network.topology.model import Topology

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.engine.folding import kinds_of
 from simcore.engine.settings import Settings
 from simcore.engine.setup import Placement, Setup
+from simcore.engine.transports import kinds_of
 from simcore.errors import InputError
 from simcore.network.topology.model import Topology
 from simcore.profiles import Profile
