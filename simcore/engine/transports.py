@@ -19,10 +19,8 @@ from numpy.typing import NDArray
 from simcore.engine.setup import Placement, Setup
 from simcore.errors import InputError
 from simcore.network.congested import LinkNetwork
-from simcore.network.congestion_free import CongestionFree
-from simcore.network.folded import FoldedLinks
 from simcore.network.instant import Environment
-from simcore.network.parts import Part, parts
+from simcore.network.parts import FoldedLinks, Part, parts
 from simcore.network.topology.fabric import Fabric
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
@@ -35,11 +33,10 @@ from simcore.system.groups import Delay, GroupDim, LogicalDim, class_of
 from simcore.system.meeting.circuits import Switched
 from simcore.system.meeting.flights import Site
 from simcore.system.meeting.shared import Shared
-from simcore.system.messages.played import Played, SolvedOrPlayed
 from simcore.system.plans.maker import Costs, Plans
 from simcore.system.plans.plan import Plan
 from simcore.system.streams import Lane, StreamPhase
-from simcore.system.transport import Measured, Transport, in_equal_nodes
+from simcore.system.transport import CongestionFree, Measured, Played, SolvedOrPlayed, Transport, in_equal_nodes
 from simcore.workload.model import CollectiveKind
 
 SAMPLED_RANKS, LARGE_BYTES, MOST_MESSAGES = 256, 1 << 30, 1 << 22

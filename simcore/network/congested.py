@@ -157,7 +157,7 @@ _by_key = attrgetter("key", "ends")
 class CountedLinks(LinkNetwork):
     """The links with their counters; finds routes."""
 
-    foldable = True  # a route may use one link several times, see `network.folded`
+    foldable = True  # a route may use one link several times, see `network.parts`
 
     def __init__(self, env: Environment, links: LinkGraph):
         self.env, self.links = env, links

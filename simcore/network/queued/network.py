@@ -13,8 +13,8 @@ import numpy as np
 from simcore.network.clock import whole_latency
 from simcore.network.congested import CountedLinks, CutThrough, Deliver, LinkNetwork
 from simcore.network.core import NEVER
-from simcore.network.folded import FoldedLinks
 from simcore.network.instant import Environment, at_end_of_instant
+from simcore.network.parts import FoldedLinks
 from simcore.network.queued import core
 from simcore.network.queued.compiled import Lists
 from simcore.network.queued.routing import STEPS, Ways

@@ -17,10 +17,10 @@ from simcore.system.alone.solver import PhaseTimes
 from simcore.system.groups import Communicator
 from simcore.system.meeting.flights import Flight, MessageFlight, PhaseFlight, Place, Seat, Site
 from simcore.system.messages.layouts import Shape
-from simcore.system.messages.played import Played
 from simcore.system.plans.maker import Costs
 from simcore.system.plans.plan import Plan
 from simcore.system.streams import Stream, StreamPhase
+from simcore.system.transport import Played
 from simcore.timeline.link_use import OccupiedLinks
 from simcore.units import format_ranks
 

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from simcore.network.core import NEVER
-from simcore.network.folded import FoldedLinks
 from simcore.network.instant import Environment, Timers, after, at_end_of_instant
+from simcore.network.parts import FoldedLinks
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
 from simcore.system.alone.chain import Phases
