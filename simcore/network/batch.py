@@ -28,12 +28,19 @@ Arrived = Callable[[IntArray, IntArray], tuple[IntArray, IntArray]]
 
 
 class Batch(Struct, frozen=True, eq=False):
-    """When each message's last byte arrives, what the links carried, and when each is free again."""
+    """When each message's last byte arrives, what every link carried and for how long, and when it is free again."""
 
     arrival_ns: IntArray
     size_bytes: IntArray
     busy_ns: IntArray
     free_ns: IntArray
+
+    def _count(self, link: IntArray, start: IntArray, occupied: IntArray, size: IntArray) -> None:
+        """Count the messages of some links; those of one link stand together."""
+        first = np.flatnonzero(np.diff(link, prepend=-1))
+        self.size_bytes[link[first]] = np.add.reduceat(size, first)
+        self.busy_ns[link[first]] = np.add.reduceat(occupied, first)
+        self.free_ns[link[first]] = np.maximum.reduceat(start + occupied, first)
 
     def then(self, other: Batch, own: IntArray, others: IntArray) -> Batch:
         """With another that begins when this one is over; which of all messages are whose."""
@@ -72,17 +79,18 @@ def solve_batch(
         return None
     owner = np.repeat(np.arange(len(routes.counts), dtype=np.int32), routes.counts)
     rates, step_ns = links.bandwidth_bytes_per_s, steps(links.latency_ns, routes)
-    tail, tally = head.copy(), _Tally(*np.zeros((3, len(links)), np.int64))
+    batch = Batch(head.copy(), *np.zeros((3, len(links)), np.int64))
+    tail = batch.arrival_ns
     if free_ns is not None:
-        tally.free_ns[:] = free_ns
+        batch.free_ns[:] = free_ns
     leader = None if tree is None else leaders(routes, tree, len(links))
     begun = np.empty(0 if leader is None else len(routes.links), np.int64)
     for entries in _by_level(routes.links, levels, None if rounds is None else _first_ones(routes, rounds)):
         first_ones = entries if leader is None else entries[leader[entries] == entries]
         message, link = owner[first_ones], routes.links[first_ones]
         occupied = occupied_ns(size[message], rates[link])
-        start = served(link, head[message], occupied, None if free_ns is None else tally.free_ns[link])
-        tally.add(link, start, occupied, size[message])
+        start = served(link, head[message], occupied, None if free_ns is None else batch.free_ns[link])
+        batch._count(link, start, occupied, size[message])
         if leader is not None:
             begun[first_ones] = start
             message, link, start = owner[entries], routes.links[entries], begun[leader[entries]]
@@ -90,22 +98,7 @@ def solve_batch(
         step = step_ns[entries]
         head[message] = start + step
         tail[message] = np.maximum(start + occupied, tail[message]) + step
-    return Batch(tail, tally.size_bytes, tally.busy_ns, tally.free_ns)
-
-
-class _Tally(Struct, frozen=True, eq=False):
-    """Per link: bytes, time occupied, when it is free."""
-
-    size_bytes: IntArray
-    busy_ns: IntArray
-    free_ns: IntArray
-
-    def add(self, link: IntArray, start: IntArray, occupied: IntArray, size: IntArray) -> None:
-        """Count the messages of some links; those of one link stand together."""
-        first = np.flatnonzero(np.diff(link, prepend=-1))
-        self.size_bytes[link[first]] = np.add.reduceat(size, first)
-        self.busy_ns[link[first]] = np.add.reduceat(occupied, first)
-        self.free_ns[link[first]] = np.maximum.reduceat(start + occupied, first)
+    return batch
 
 
 def leaders(routes: Routes, tree: IntArray, count: int) -> IntArray:

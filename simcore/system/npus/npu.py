@@ -125,32 +125,22 @@ class Route(NamedTuple):
 
 
 def legs_of(cell: Cell, requests: Mapping[Ref, Request]) -> dict[int, tuple[Legs, int]]:
-    """Which of some legs each collective of a cell is, by the step that sends it."""
+    """Which of some legs each collective of a cell is, by the step that sends it.
+
+    Legs end where anything else is awaited than the collective that was sent last.
+    """
     found: dict[int, tuple[Legs, int]] = {}
-    for first, end in _stretches(cell.steps, requests):
-        found |= _legs_of(cell, first, end, requests)
-    return found
-
-
-def _stretches(steps: Sequence[Step], requests: Mapping[Ref, Request]) -> Iterator[tuple[int, int]]:
-    """From which steps to which nothing is awaited but the collective that was sent last."""
-    first, sent = 0, None
-    for at, step in enumerate(steps):
-        awaited = ({step.before, step.after} - {sent, step.issue}) & requests.keys()
-        if awaited:
-            yield first, at
-            first = at + (step.after in awaited)
+    legs, sent, last = Legs(cell.rows), None, None
+    for at, step in enumerate(cell.steps):
+        others = ({step.before, step.after} - {sent, step.issue}) & requests.keys()
         sent = step.issue if step.issue in requests else sent
-    yield first, len(steps)
-
-
-def _legs_of(cell: Cell, first: int, end: int, requests: Mapping[Ref, Request]) -> dict[int, tuple[Legs, int]]:
-    found: dict[int, tuple[Legs, int]] = {}
-    legs, last = Legs(cell.rows), None
-    for at, step in enumerate(cell.steps[first:end], first):
-        if last and step.before == last.ref:
-            last.then = last.then or at
+        if others:
+            _end(last, at)
+            legs, last = Legs(cell.rows), None
+        if step.after in others:
+            continue
         if last:
+            last.then = last.then or (at if step.before == last.ref else 0)
             (last.after if last.then else last.inside).append(step)
         if step.issue and step.issue in requests:
             if last:
@@ -163,9 +153,14 @@ def _legs_of(cell: Cell, first: int, end: int, requests: Mapping[Ref, Request]) 
                 legs.legs.append(last)
         if last and (step.after == last.ref or (step.blocking and step.issue == last.ref)):
             last.then = last.then or at + 1
-    if last:
-        last.rejoin = Rejoin(end, computed=False)
+    _end(last, len(cell.steps))
     return found
+
+
+def _end(last: Leg | None, at: int) -> None:
+    """What follows the last leg is another matter."""
+    if last:
+        last.rejoin = Rejoin(at, computed=False)
 
 
 Known = dict[Hashable, dict[int, tuple[Legs, int]]]
