@@ -223,24 +223,12 @@ class Npu:
         if cell.drains:
             yield from self._drain()
         start_ns = int(self.env.now)
-        if self._only_computes(cell):
-            busy_ns = self.computed(cell.steps, start_ns, self._events.append) - start_ns
-            if busy_ns:
-                yield self.env.timeout(busy_ns)
-        else:
-            yield from self._steps(cell)
+        yield from self._steps(cell)
         self._at = 0
         self.played.append((cell, start_ns, int(self.env.now)))
         if handovers and passage and passage.target:
             kind = 0 if passage.cell.kind == "F" else 1
             handovers.send(self.npu_class, passage.target, cell.name, kind, self.iteration)
-
-    def _only_computes(self, cell: Cell) -> bool:
-        """Whether no step of a cell sends or waits, so that one event stands for all of them."""
-        sent, pending = self.program.requests, self._pending
-        return not self.program.step_ns and not any(
-            step.issue in sent or step.before in pending or step.after in pending for step in cell.steps
-        )
 
     def _receive(self, arrival: simpy.Event, name: int) -> Generator[simpy.Event, object, None]:
         start_ns = int(self.env.now)
