@@ -65,11 +65,20 @@ class Choice:
         self._setup, self._network = setup, network_on(setup.topology) if network_on else None
         _check(setup, self._network)
         self._links = LinkGraph(setup.topology, timed=setup.settings.link_times)
-        self._costs = costs_of(setup, self._links)
+        self._costs = self._rank_costs()
         self._traffic = Traffic(setup.placement, self._costs)
         self._in_turn = setup.settings.rendezvous or setup.system.bus is not None or setup.in_turn or setup.uneven
         self._playable = self._traffic.playable and not self._costs.rendezvous  # by `network.core`
         self._ground = self._survey(self._network) if self._network else None
+
+    def _rank_costs(self) -> Costs:
+        """What ranks pay beside the network."""
+        setup, profile, system, settings = self._setup, self._setup.profile, self._setup.system, self._setup.settings
+        endpoint_ns = profile.scale(system.endpoint_ns(profile.system(setup.topology)), settings.injection_scale)
+        switch = {key: getattr(system, key) for key in ("switch_latency_ns", "switch_bytes_per_s")}
+        options, group_ns = replace(profile.plan_options, **switch), profile.graph.group_endpoint_ns
+        reduction = profile.reduction(system)
+        return Costs(endpoint_ns, reduction, options, group_ns, settings.rendezvous, system.bus, self._links)
 
     def _survey(self, network: type[LinkNetwork]) -> Ground | None:
         """What phases stand on that are timed one by one; None where every message is played.
@@ -193,17 +202,6 @@ def _configurations(setup: Setup) -> list[Setup]:
         wires = replace(other, noise=topology.noise)
         found.append(replace(setup, topology=wires, placement=replace(placement, lanes=lanes)))
     return found
-
-
-def costs_of(setup: Setup, links: LinkGraph) -> Costs:
-    """What ranks pay beside the network."""
-    profile, system, settings = setup.profile, setup.system, setup.settings
-    endpoint_ns = profile.scale(system.endpoint_ns(profile.system(setup.topology)), settings.injection_scale)
-    options = replace(
-        profile.plan_options, switch_latency_ns=system.switch_latency_ns, switch_bytes_per_s=system.switch_bytes_per_s
-    )
-    asks, group_ns = settings.rendezvous, profile.graph.group_endpoint_ns
-    return Costs(endpoint_ns, profile.reduction(system), options, group_ns, asks, system.bus, links)
 
 
 _MEASURED = "collectives: nccl takes measured times, which"

@@ -85,7 +85,12 @@ def solve_batch(
         batch.free_ns[:] = free_ns
     leader = None if tree is None else leaders(routes, tree, len(links))
     begun = np.empty(0 if leader is None else len(routes.links), np.int64)
-    for entries in _by_level(routes.links, levels, None if rounds is None else _first_ones(routes, rounds)):
+    first = None  # all hops: those of lower rounds first, of these who has fewer links behind, then earlier messages
+    if rounds is not None:
+        span = int(routes.counts.max(initial=0)) + 1
+        places = np.repeat(rounds * span - routes.offsets[:-1], routes.counts)
+        first = _counted(np.arange(len(routes.links)) + places)
+    for entries in _by_level(routes.links, levels, first):
         first_ones = entries if leader is None else entries[leader[entries] == entries]
         message, link = owner[first_ones], routes.links[first_ones]
         occupied = occupied_ns(size[message], rates[link])
@@ -143,12 +148,6 @@ def _levels(routes: Routes, count: int) -> IntArray | None:
         reached = np.flatnonzero(np.bincount(second[edges]))  # `np.unique` would load masked arrays
         ready = reached[waiting[reached] == 0]
     return level if done == count else None
-
-
-def _first_ones(routes: Routes, rounds: IntArray) -> IntArray:
-    """All hops: those of lower rounds first, of these who has fewer links behind, of these the earlier messages."""
-    span = int(routes.counts.max(initial=0)) + 1
-    return _counted(np.arange(len(routes.links)) + np.repeat(rounds * span - routes.offsets[:-1], routes.counts))
 
 
 def _counted(numbers: IntArray) -> IntArray:

@@ -46,7 +46,12 @@ Exits = dict[int, float]
 
 
 class Transport(ABC):
-    """What says when NPUs leave phases; `ranks[c]` are the NPUs of class c, `timers` those of the NPUs."""
+    """What says when NPUs leave phases; `ranks[c]` are the NPUs of class c, `timers` those of the NPUs.
+
+    Where messages are sent, a `network` takes them.
+    """
+
+    _network: Network | None = None
 
     def __init__(self, env: Environment, ranks: Sequence[Sequence[int]], costs: Costs):
         self._env, self._ranks, self._costs = env, ranks, costs
@@ -66,15 +71,15 @@ class Transport(ABC):
 
     def links(self) -> LinkTable | None:
         """What every link carried, where links are modelled."""
-        return None
+        return self._network.table() if self._network else None
 
     def notes(self) -> list[str]:
         """What is to be said of how times were found."""
-        return []
+        return self._network.notes() if self._network else []
 
     def stuck(self) -> list[str]:
         """What of the network waits for each other, when nothing moves any more."""
-        return []
+        return self._network.stuck() if self._network else []
 
     @property
     def parts(self) -> Sequence[Transport]:
@@ -292,6 +297,8 @@ class Played(Transport):
     `network` must then run on `FoldedLinks`.
     """
 
+    _network: Network
+
     def __init__(
         self,
         env: Environment,
@@ -317,18 +324,6 @@ class Played(Transport):
     def carry(self, src: int, dst: int, size_bytes: int, key: tuple[int, ...], deliver: Callable[[], None]) -> None:
         """Deliver a point-to-point message; at one time it goes behind the collectives'."""
         self._network.send(src, dst, size_bytes, (LAST, key[0]), deliver)
-
-    def links(self) -> LinkTable | None:
-        """What every link carried, where links are modelled."""
-        return self._network.table()
-
-    def stuck(self) -> list[str]:
-        """What of the network waits for each other, when nothing moves any more."""
-        return self._network.stuck()
-
-    def notes(self) -> list[str]:
-        """What the network leaves out."""
-        return self._network.notes()
 
     def start(self, streams: Mapping[int, Stream], done: Done) -> None:
         """Begin a phase on some NPUs; messages that came before it are waiting."""

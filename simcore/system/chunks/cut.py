@@ -192,7 +192,8 @@ class DimensionOrder:
         lanes = {lane.position: lane for lane in request.lanes}
         if not self.balances(request.kind):
             # As many chunks start in different dimensions at once as there are colours.
-            for number, size_bytes in enumerate(sizes(request.kind, request.size_bytes, self._colours(request))):
+            colours = len(request.lanes) if self._policy == "colours" else 1
+            for number, size_bytes in enumerate(sizes(request.kind, request.size_bytes, colours)):
                 yield [lanes[position] for position in self._visits(request, number) if position in lanes], size_bytes
             return
         left_bytes, gathers = request.size_bytes, request.kind == ALL_GATHER
@@ -201,9 +202,6 @@ class DimensionOrder:
             order, size_bytes = self._themis.chunk(lanes, full_bytes, left_bytes, gathers=gathers)
             yield [lanes[position] for position in order], size_bytes
             left_bytes -= size_bytes
-
-    def _colours(self, request: Request) -> int:
-        return len(request.lanes) if self._policy == "colours" else 1
 
     def _visits(self, request: Request, number: int) -> list[int]:
         """The dimensions of a collective's `number`-th chunk, in order; all that spreads data starts outermost."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from enum import Enum
 from functools import partial
 from typing import NamedTuple
 
@@ -27,6 +26,7 @@ After = Callable[[int, Done], None]
 INNER_NS_PER_BYTE = 0.0038  # of the second bus, behind the NPU's end of the first
 MAX_IN_A_ROW = 8  # transfers one end sends before the other gets its turn
 REDUCED_BYTES, REDUCTION_SETUP_NS = 100, 50
+FREE, SENDING, RECEIVING = range(3)
 
 
 class BusCosts(Struct, frozen=True):
@@ -61,10 +61,6 @@ class MemoryBus:
         start.request(_Transfer(size_bytes, route.reduced, route.send_back, done))
 
 
-class _State(Enum):
-    FREE, SENDING, RECEIVING = range(3)
-
-
 class _Transfer(Struct, eq=False):
     """A packet on the bus; what it still has to do at the ends is struck off as it goes."""
 
@@ -81,7 +77,7 @@ class _End:
 
     def __init__(self, env: Environment, later: After, costs: BusCosts, inner: MemoryBus | None):
         self._env, self._after, self._costs, self._inner = env, later, costs, inner
-        self._state = self._before = _State.FREE
+        self._state = self._before = FREE
         self._last_ns = self._in_a_row = 0
         self._sends: deque[_Transfer] = deque()
         self._receives: deque[_Transfer] = deque()
@@ -101,7 +97,7 @@ class _End:
 
     def _go_on(self) -> None:
         """Send the next packet, unless the other end waits for its turn."""
-        if self._state != _State.FREE or not self._sends:
+        if self._state != FREE or not self._sends:
             return
         other = self.partner
         if self._in_a_row > MAX_IN_A_ROW and other._sends and other._in_a_row <= MAX_IN_A_ROW:
@@ -112,22 +108,22 @@ class _End:
     def _send(self, transfer: _Transfer) -> None:
         costs, now_ns = self._costs, int(self._env.now)
         start_ns = costs.overhead_ns
-        if self._before == _State.SENDING and start_ns + now_ns - self._last_ns <= costs.gap_ns:
+        if self._before == SENDING and start_ns + now_ns - self._last_ns <= costs.gap_ns:
             start_ns = costs.gap_ns - (now_ns - self._last_ns)
         bytes_ns = (transfer.size_bytes - 1) * costs.ns_per_byte
         self.partner._receive(transfer, int(start_ns + bytes_ns + costs.latency_ns + costs.overhead_ns))
-        self._state = _State.SENDING
+        self._state = SENDING
         self._after(int(start_ns + bytes_ns), self._sent)
 
     def _receive(self, transfer: _Transfer, duration_ns: int) -> None:
         self._receives.append(transfer)
-        self._before, self._state = self._state, _State.RECEIVING
+        self._before, self._state = self._state, RECEIVING
         self._in_a_row = 0
         self._after(duration_ns, self._received)
 
     def _sent(self) -> None:
         self._last_ns = int(self._env.now)
-        self._before, self._state = self._state, _State.FREE
+        self._before, self._state = self._state, FREE
         self._in_a_row += 1
         self._go_on()
 
@@ -136,7 +132,7 @@ class _End:
         self._before = self._state
         transfer = self._receives.popleft()
         if not self._receives:
-            self._state = _State.FREE
+            self._state = FREE
         if transfer.reduced:
             transfer.reduced = False
             self._by_memory(transfer, partial(self._reduce, transfer), back=True)

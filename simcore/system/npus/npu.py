@@ -224,7 +224,7 @@ class Npu:
             yield from self._drain()
         start_ns = int(self.env.now)
         yield from self._steps(cell)
-        self._at = 0
+        self._at, self._route = 0, None
         self.played.append((cell, start_ns, int(self.env.now)))
         if handovers and passage and passage.target:
             kind = 0 if passage.cell.kind == "F" else 1
@@ -248,7 +248,6 @@ class Npu:
             yield from self._play(cell.steps[self._at], computed=computed)
             self._at, computed = (self.rejoin.step, self.rejoin.computed) if self.rejoin else (self._at + 1, False)
             self.rejoin = None
-        self._route = None
 
     def _move_on(self, step: Step) -> Generator[simpy.Event, object, None]:
         """From a state of the loop to the next one."""
