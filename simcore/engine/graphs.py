@@ -24,7 +24,7 @@ from simcore.system.chunks.scheduler import Scheduler
 from simcore.system.collectives import NCCL, ROOTED, Algorithm
 from simcore.system.config import SystemConfig
 from simcore.system.groups import Communicator
-from simcore.system.memory.remote import RemoteMemory
+from simcore.system.memory import RemoteMemory
 from simcore.system.messages.point_to_point import Mailbox
 from simcore.system.npus.graph_npu import GraphNpu, GraphProgram
 from simcore.system.streams import Lane, Request

@@ -25,7 +25,7 @@ from simcore.system.config import SystemConfig
 from simcore.system.groups import Groups
 from simcore.system.meeting.shared import Shared
 from simcore.system.meeting.whole import Wholes
-from simcore.system.memory.remote import RemoteMemory
+from simcore.system.memory import RemoteMemory
 from simcore.system.streams import Chunks, Stream
 from simcore.system.transport import Transport
 from simcore.timeline.events import EventBuffer, Timeline

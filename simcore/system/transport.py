@@ -23,7 +23,7 @@ from simcore.network.trees import Reduction
 from simcore.system.alone.solver import solve
 from simcore.system.collectives.nccl import Choice, Fabric, choose, point_to_point_s
 from simcore.system.groups import Delay, GroupDim, Groups, LogicalDim, RankGroup
-from simcore.system.memory.bus import Packets
+from simcore.system.memory import Packets
 from simcore.system.messages.point_to_point import RENDEZVOUS_BYTES, Pairs
 from simcore.system.plans.automaton import Automaton, at_endpoint, automata
 from simcore.system.plans.maker import Costs, Plans, uneven

@@ -13,7 +13,7 @@ from simcore.engine.settings import Settings
 from simcore.errors import DeadlockError
 from simcore.network.topology.model import Dimension, Topology
 from simcore.system.config import Algorithm, SystemConfig
-from simcore.system.memory.remote import RemoteMemory
+from simcore.system.memory import RemoteMemory
 from simcore.workload.model import CollectiveKind, NodeKind
 from tests.laws.cases_astra_sim_2 import NUMBERS, Case, Event, cases
 from tests.runs import KINDS

@@ -1,4 +1,6 @@
-"""The memory bus between an NPU and its network endpoint, shared by all its packets: ASTRA-sim's LogGP model.
+"""Memory that is shared: the bus between an NPU and its network endpoint, and remote memory.
+
+All packets of an NPU share its bus, in ASTRA-sim's LogGP model.
 
 LogGP (Alexandrov et al., JPDC 44(1), 1997) prices a transfer with a latency L, an overhead o at both ends, a gap g
 between transfers and G per byte. The rules are those of ASTRA-sim's `model-shared-bus: 1` (versions 1.0 and 2.x), as
@@ -15,6 +17,8 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
+from simcore import documents
+from simcore.errors import Problems
 from simcore.network.instant import Environment, Timers, TimersOfNpus
 from simcore.system.plans.automaton import Pay
 from simcore.system.plans.plan import Plan
@@ -238,3 +242,46 @@ def _of_transfers(plan: Plan, carry: Carry) -> Pay:
         carry(Route(False, reduce_bytes > 0, goes_on), plan.transfers[number].size_bytes, credit)
 
     return pay
+
+
+TYPES = ["NO_MEMORY_EXPANSION", "PER_NPU_MEMORY_EXPANSION", "PER_NODE_MEMORY_EXPANSION", "MEMORY_POOL"]
+
+
+class RemoteMemory(Struct, frozen=True):
+    """Latency and bandwidth of one transfer; `npus_per_node` share a port (0: each has its own, -1: all share one).
+
+    `max_npus` is how many there are ports for (0: no limit).
+    """
+
+    latency_ns: int = 0
+    bytes_per_ns: float = 1.0
+    npus_per_node: int = 0
+    max_npus: int = 0
+
+    def transfer_ns(self, size_bytes: int) -> int:
+        """Time of one transfer."""
+        return int(size_bytes / self.bytes_per_ns) + self.latency_ns
+
+    def port(self, npu: int) -> int:
+        """Which port an NPU's transfers queue at."""
+        if self.npus_per_node < 0:
+            return 0
+        return npu // self.npus_per_node if self.npus_per_node else npu
+
+
+def read_remote(path: str) -> RemoteMemory | None:
+    """A remote memory file; None when it says that there is none."""
+    with Problems() as problems:
+        root = documents.read(path, problems)
+        shared = ("remote-mem-latency", "remote-mem-bw", "num-nodes", "num-npus-per-node")
+        root.keys(required=("memory-type",), optional=shared)
+        kind = root["memory-type"].choice(TYPES) if "memory-type" in root else None
+        if kind is None or kind == "NO_MEMORY_EXPANSION":
+            return None
+        shares = {"PER_NPU_MEMORY_EXPANSION": 0, "MEMORY_POOL": -1}
+        root.keys(required=("memory-type", *(shared[:2] if kind in shares else shared)), optional=shared)
+        if problems.found:
+            return None
+        per_node = shares[kind] if kind in shares else root["num-npus-per-node"].integer(1)
+        max_npus = 0 if kind in shares else per_node * root["num-nodes"].integer(1)
+        return RemoteMemory(root[shared[0]].integer(), root[shared[1]].number(above=True), per_node, max_npus)
