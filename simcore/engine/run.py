@@ -67,7 +67,8 @@ def simulate(
     for npu in npus:
         env.process(npu.run())
     env.share = meter().tell = lambda: sum(npu.share() for npu in npus) / len(npus)
-    play(env)
+    with collection_paused():  # nothing here makes cycles worth collecting
+        env.run()
     finish_ns = tuple(npu.finish_ns for npu in npus)
     if min(finish_ns) < 0:
         lines = *transport.stuck(), *case.stuck()
@@ -192,9 +193,3 @@ def _phase_maker(npu: int, setup: Setup, known: dict[Hashable, Chunks]) -> Phase
         queue_choice=profile.queue_choice,
         known=known,
     )
-
-
-def play(env: Environment) -> None:
-    """Run to the end, without the garbage collector: nothing here makes cycles worth collecting."""
-    with collection_paused():
-        env.run()

@@ -17,7 +17,6 @@ from simcore.network.clock import occupied_ns, steps
 from simcore.network.core import NEVER
 from simcore.network.topology.fabric import IntArray, Routes
 from simcore.network.topology.links import LinkGraph
-from simcore.timeline.events import LinkTable
 
 DENSE_LINKS = 1 << 13  # up to so many, which links follow which is kept in a table rather than sorted out
 HOPS_A_WINDOW = 32  # a window costs as much as so many hops that `core` plays in Python
@@ -48,10 +47,6 @@ class Batch(Struct, frozen=True, eq=False):
         arrival_ns[own], arrival_ns[others] = self.arrival_ns, other.arrival_ns
         free_ns = np.maximum(self.free_ns, other.free_ns)
         return Batch(arrival_ns, self.size_bytes + other.size_bytes, self.busy_ns + other.busy_ns, free_ns)
-
-    def table(self, links: LinkGraph) -> LinkTable:
-        """Per link, for the timeline."""
-        return links.table(self.size_bytes, self.busy_ns)
 
 
 def solve_batch(
