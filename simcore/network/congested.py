@@ -19,7 +19,7 @@ import numpy as np
 
 from simcore.network.clock import whole_steps
 from simcore.network.faults import Outlook
-from simcore.network.instant import ARRIVAL, NORMAL, Entry, Environment, after, at_end_of_instant
+from simcore.network.instant import ARRIVAL, NORMAL, TRANSMISSION, Entry, Environment, after
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
@@ -291,7 +291,7 @@ class CutThrough(CountedLinks):
         batch = self._arrivals.get(at_ns)
         if batch is None:
             self._arrivals[at_ns] = [message]
-            at_end_of_instant(self.env, at_ns - now_ns, self._serve, transmits=True)
+            after(self.env, at_ns - now_ns, self._serve, TRANSMISSION)
         else:
             batch.append(message)
 

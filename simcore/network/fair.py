@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from simcore.network.clock import whole_latency
 from simcore.network.congested import CountedLinks, Deliver
 from simcore.network.faults import Outlook
-from simcore.network.instant import Environment, after, at_end_of_instant
+from simcore.network.instant import DECISION, TRANSMISSION, Environment, after
 from simcore.network.topology.fabric import FloatArray, Routes
 from simcore.network.topology.links import LinkGraph
 from simcore.network.trees import Combination, Meeting, Reduction, branches
@@ -91,7 +91,7 @@ class FairShare(CountedLinks):
         self._meetings: dict[Any, Meeting] = {}
         self._outlook = Outlook(links)
         for change_ns in self._outlook.changes:
-            at_end_of_instant(env, change_ns, self._settle)
+            after(env, change_ns, self._settle, DECISION)
 
     def send(self, src: int, dst: int, size_bytes: int, key: Any, deliver: Deliver) -> None:
         """As `Network.send`."""
@@ -155,7 +155,7 @@ class FairShare(CountedLinks):
         """New rates once everything of this instant is known."""
         if self._pending_ns != self.env.now:
             self._pending_ns = self.env.now
-            at_end_of_instant(self.env, 0, self._settle, transmits=True)
+            after(self.env, 0, self._settle, TRANSMISSION)
 
     def _progress(self, now_ns: int) -> None:
         """Move the transfers on to this time, at the rates they had."""

@@ -6,7 +6,7 @@ from operator import itemgetter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simcore.network.instant import Environment, after, at_end_of_instant
+from simcore.network.instant import DECISION, Environment, after
 from simcore.system.chunks.scheduler import GANG_ORDERS, Gang
 
 WIDTH, HEIGHT = 3, 2  # classes in a plane: each has a row and a column, with a queue for either
@@ -78,7 +78,7 @@ class AllThatWait:
     def change(self):
         if not self.changed:
             self.changed = True
-            at_end_of_instant(self.env, 0, self.settle)
+            after(self.env, 0, self.settle, DECISION)
 
     def settle(self):
         self.changed, waiting, self.waiting = False, sorted(self.waiting, key=lambda entry: entry[0]), []

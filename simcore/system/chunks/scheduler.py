@@ -12,7 +12,7 @@ from operator import attrgetter
 
 from msgspec import Struct, field
 
-from simcore.network.instant import Environment, after, at_end_of_instant
+from simcore.network.instant import DECISION, Environment, after
 from simcore.system.chunks.cut import PhaseMaker, Precedence
 from simcore.system.groups import GroupDim
 from simcore.system.streams import Chunks, Dataset, Request, Stream, StreamPhase, Turns, through
@@ -347,7 +347,7 @@ class Gang:
         """Decide at the end of this instant about a line in which something waits, if there is room."""
         if not line.full:
             if not self._touched:
-                at_end_of_instant(self.env, 0, self._settle)
+                after(self.env, 0, self._settle, DECISION)
             self._touched[line] = None
 
     def _settle(self) -> None:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from msgspec import Struct, field
 
-from simcore.network.instant import Environment, Timers, after, at_end_of_instant
+from simcore.network.instant import DECISION, Environment, Timers, after
 from simcore.system.chunks.scheduler import Gang, GangGate, Span
 from simcore.system.meeting.ahead import Ahead, Course, Offsets, Timed, send_again, tell, write_past
 from simcore.system.meeting.flights import Taken
@@ -125,7 +125,7 @@ class Wholes:
 
     def _begin_later(self, whole: _Whole) -> None:
         if not self._ready:
-            at_end_of_instant(self._env, 0, self._begin_all)
+            after(self._env, 0, self._begin_all, DECISION)
         self._ready.append(whole)
 
     def _begin_all(self) -> None:
@@ -169,7 +169,7 @@ class Wholes:
         if not self._follow(whole, course):
             return False
         for offset_ns in sorted({*due.values()} - {0}):
-            at_end_of_instant(self._env, offset_ns, partial(self._check, whole))
+            after(self._env, offset_ns, partial(self._check, whole), DECISION)
         return True
 
     def _follow(self, whole: _Whole, course: Course) -> bool:
