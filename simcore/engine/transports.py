@@ -164,8 +164,27 @@ class Choice:
 
 
 def choices_of(setup: Setup) -> list[Choice]:
-    """What plays a run; over circuits that are switched, a choice for each configuration."""
-    return [Choice(each) for each in _configurations(setup)]
+    """What plays a run; over circuits that are switched, a choice for what they make of it for some collectives, too.
+
+    The topology's own comes first.
+    """
+    topology, placement, circuits = setup.topology, setup.placement, setup.topology.circuits
+    if circuits is None:
+        return [Choice(setup)]
+    if not setup.profile.gang or setup.system.fabric or topology.faults:
+        message = "circuits are switched between phases, which all NPUs of a group must begin together"
+        expected = "profile native, a system file with algorithms, and no --fault"
+        raise InputError.at(topology.path or "circuits", message, expected=expected)
+    switched, found = circuits.switched(topology), [replace(setup, topology=replace(topology, circuits=None))]
+    for number, other in enumerate(circuits.others, 1):
+        lanes = {
+            kind: tuple(lane for lane in lanes if lane.dim.index in switched)
+            for kind, lanes in placement.lanes.items()
+            if circuits.number(kind) == number
+        }
+        wires = replace(other, noise=topology.noise)
+        found.append(replace(setup, topology=wires, placement=replace(placement, lanes=lanes)))
+    return [Choice(each) for each in found]
 
 
 def transport_of(
@@ -181,27 +200,6 @@ def folded(choices: Sequence[Choice], kinds: NDArray[np.int64]) -> list[Sequence
     first, *others = [choice.fold(kinds) for choice in choices]
     same = first and all(each and (class_of(each) == class_of(first)).all() for each in others)
     return first if same else None
-
-
-def _configurations(setup: Setup) -> list[Setup]:
-    """The run on the topology itself, and on what its circuits make of it for the collectives that take them."""
-    topology, placement, circuits = setup.topology, setup.placement, setup.topology.circuits
-    if circuits is None:
-        return [setup]
-    if not setup.profile.gang or setup.system.fabric or topology.faults:
-        message = "circuits are switched between phases, which all NPUs of a group must begin together"
-        expected = "profile native, a system file with algorithms, and no --fault"
-        raise InputError.at(topology.path or "circuits", message, expected=expected)
-    switched, found = circuits.switched(topology), [replace(setup, topology=replace(topology, circuits=None))]
-    for number, other in enumerate(circuits.others, 1):
-        lanes = {
-            kind: tuple(lane for lane in lanes if lane.dim.index in switched)
-            for kind, lanes in placement.lanes.items()
-            if circuits.number(kind) == number
-        }
-        wires = replace(other, noise=topology.noise)
-        found.append(replace(setup, topology=wires, placement=replace(placement, lanes=lanes)))
-    return found
 
 
 _MEASURED = "collectives: nccl takes measured times, which"
