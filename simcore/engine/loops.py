@@ -67,10 +67,8 @@ class LoopCase:
         names = [events.name(layer.name) for layer in workload.layers]
         requests, times = self._requests(names), _ComputeTimes(workload, setup)
         legs: Known | None = {} if _steady(setup) else None
-        cells, handovers = [self._cells(times.plain, requests)], None
-        if self._pipeline:
-            handovers = self._handovers(ranks, transport, schedulers[0])
-            cells = _stage_cells(workload, self._pipeline, events)
+        handovers = self._handovers(ranks, transport, schedulers[0]) if self._pipeline else None
+        cells = _stage_cells(workload, self._pipeline, events) if self._pipeline else self._cells(times.plain, requests)
         rules = setup.settings.iterations, setup.profile.step_ns, setup.profile.first_layer_tail_only
         self._ranks, self._npus, order = ranks, list[Npu](), _order(setup.system)
         for scheduler, members in zip(schedulers, ranks, strict=True):
@@ -79,8 +77,8 @@ class LoopCase:
             self._npus.append(Npu(program, scheduler, Priorities(order), legs, handovers))
         return self._npus
 
-    def _cells(self, plain: _Times, requests: Mapping[Ref, Request]) -> list[Cell]:
-        """What NPUs without a pipeline play: an iteration is a cell.
+    def _cells(self, plain: _Times, requests: Mapping[Ref, Request]) -> list[list[Cell]]:
+        """What the NPUs of the only stage play: an iteration is a cell.
 
         Steps that neither compute nor send nor wait are left out where they cost nothing; the last ends an iteration.
         """
@@ -93,7 +91,7 @@ class LoopCase:
                 or not sent.isdisjoint(filter(None, (step.issue, step.before, step.after)))
                 or step is steps[-1]
             ]
-        return [Cell(steps, np.arange(len(self._workload.layers)))] if steps else []
+        return [[Cell(steps, np.arange(len(self._workload.layers)))] if steps else []]
 
     def _handovers(self, ranks: Sequence[Sequence[int]], transport: Transport, some: Scheduler) -> Handovers:
         settings, sizes = self.setup.settings, [dim.npus for dim in self.setup.topology.dims]

@@ -49,7 +49,13 @@ def simulate(
     NPUs that do the same are one process.
     Raises InputError when the content does not fit the machine or cannot run, DeadlockError when it cannot finish.
     """
-    case = _case(content, topology, system, profile, settings, memory)
+    ready = partial(prepare, topology=topology, system=system, profile=profile, settings=settings)
+    if isinstance(content, Workload):
+        case: LoopCase | GraphCase = LoopCase(content, ready(content))
+    else:
+        from simcore.engine.graphs import GraphCase  # a text workload starts without it
+
+        case = GraphCase(content, memory, ready(Workload("", ())))
     setup, choices = case.setup, choices_of(case.setup)
     kinds = case.kinds() if settings.folds else None
     classes = None if kinds is None else folded(choices, kinds)
@@ -87,22 +93,6 @@ def simulate(
         circuits=transport.told(),
     )
     return case.told(played)
-
-
-def _case(
-    content: Workload | GraphSet,
-    topology: Topology,
-    system: SystemConfig | None,
-    profile: Profile,
-    settings: Settings,
-    memory: RemoteMemory | None,
-) -> LoopCase | GraphCase:
-    """What NPUs play, on the machine that was made ready for it."""
-    if isinstance(content, Workload):
-        return LoopCase(content, prepare(content, topology, system, profile, settings))
-    from simcore.engine.graphs import GraphCase  # a text workload starts without it
-
-    return GraphCase(content, memory, prepare(Workload("", ()), topology, system, profile, settings))
 
 
 def _precedence(setup: Setup, transport: Transport) -> Precedence | None:
