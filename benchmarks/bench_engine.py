@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from simcore.engine.folding import fold
+from simcore.engine.transports import fold
 from simcore.system.groups import logical_dims
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simcore.network.folded import FoldedLinks
+from simcore.network.parts import FoldedLinks
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Dimension, Topology
 

@@ -36,7 +36,7 @@ from simcore.profiles import NetworkMode, Profile, profiles
 from simcore.report.document import HelpRow, Option, RuleRow
 from simcore.report.model import Input, Report, spread_of
 from simcore.system import config
-from simcore.system.memory import remote as remote_memory_file
+from simcore.system.memory import read_remote
 from simcore.timeline.events import Timeline
 from simcore.workload import text
 from simcore.workload.model import Dialect, GraphSet, Workload
@@ -306,7 +306,7 @@ def _run(
     )  # fmt: skip
     _check_length(asked.iterations, source.content)
     given = config.read(system) if system else None
-    memory = remote_memory_file.read(asked.remote_memory) if asked.remote_memory else None
+    memory = read_remote(asked.remote_memory) if asked.remote_memory else None
 
     def played(built: Topology, chosen: Settings, model: Profile = rules) -> Timeline:
         preset = _with_preset(given, asked.npu, source, model, built)

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.engine.folding import kinds_of
-from simcore.engine.setup import Scene, Setup, joined
+from simcore.engine.setup import Setup, joined
+from simcore.engine.transports import kinds_of
 from simcore.errors import InputError, Location, Problem, Problems
 from simcore.network.instant import TimersOfNpus
 from simcore.network.topology.model import Topology
@@ -24,10 +24,11 @@ from simcore.system.chunks.scheduler import Scheduler
 from simcore.system.collectives import NCCL, ROOTED, Algorithm
 from simcore.system.config import SystemConfig
 from simcore.system.groups import Communicator
-from simcore.system.memory.remote import RemoteMemory
+from simcore.system.memory import RemoteMemory
 from simcore.system.messages.point_to_point import Mailbox
 from simcore.system.npus.graph_npu import GraphNpu, GraphProgram
 from simcore.system.streams import Lane, Request
+from simcore.system.transport import Transport
 from simcore.timeline.events import EventBuffer, Timeline
 from simcore.units import format_ranks
 from simcore.workload.chakra.reader import read_graphs
@@ -40,16 +41,10 @@ OVERLOOKED = "it looks for ready nodes when one finishes, and what made these re
 BARRIER_BYTES = 1  # of a message that says nothing but that it was sent
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GraphCase(Setup):
-    """A graph for every NPU, and the memory that they share; `told_apart`, those of one graph may fare differently."""
+class GraphCase:
+    """A dependency graph for every NPU, and the memory that they share."""
 
-    graphs: GraphSet
-    memory: RemoteMemory | None
-    told_apart: bool
-
-    @classmethod
-    def of(cls, graphs: GraphSet, memory: RemoteMemory | None, setup: Setup) -> GraphCase:
+    def __init__(self, graphs: GraphSet, memory: RemoteMemory | None, setup: Setup):
         """InputError for nodes that cannot run."""
         for graph in graphs.graphs:
             check_nodes(graph, setup.profile, setup.system)
@@ -57,12 +52,13 @@ class GraphCase(Setup):
         lanes = {kind: lanes for kind, lanes in setup.placement.lanes.items() if kind in used}
         names = sorted({name for graph in graphs.graphs for name in graph.group_names})
         shares_memory = memory is not None and memory.npus_per_node != 0
-        told_apart = shares_memory or _tells_apart(graphs, setup)
-        return cls(
-            setup.topology, setup.system, setup.profile, setup.settings, replace(setup.placement, lanes=lanes),
-            names=names, collectives_only=len(graphs.graphs) == 1 and not told_apart,
+        # Those of one graph may fare differently.
+        self._told_apart = shares_memory or _tells_apart(graphs, setup)
+        self._graphs, self._memory = graphs, memory
+        self.setup = replace(
+            setup, placement=replace(setup.placement, lanes=lanes), names=names,
+            collectives_only=len(graphs.graphs) == 1 and not self._told_apart,
             uneven=_uneven(graphs, setup.topology), in_turn=shares_memory and not setup.profile.gang,
-            graphs=graphs, memory=memory, told_apart=told_apart,
         )  # fmt: skip
 
     def kinds(self) -> NDArray[np.int64] | None:
@@ -71,18 +67,49 @@ class GraphCase(Setup):
         NPUs that run the same graph do the same as long as nothing tells them apart: no point-to-point messages, no
         communicators smaller than the machine, no collectives with a root, no memory that they share.
         """
-        collectives = np.concatenate([graph.collective for graph in self.graphs.graphs])
-        rooted = [KINDS.index(kind) for kind in ROOTED if kind in self.placement.lanes]
-        has_roots = bool(np.isin(collectives, rooted).any()) and not self.system.replay_only
-        if has_roots or self.told_apart:
+        setup, collectives = self.setup, np.concatenate([graph.collective for graph in self._graphs.graphs])
+        rooted = [KINDS.index(kind) for kind in ROOTED if kind in setup.placement.lanes]
+        has_roots = bool(np.isin(collectives, rooted).any()) and not setup.system.replay_only
+        if has_roots or self._told_apart:
             return None
-        stragglers = kinds_of(self.settings.stragglers, self.topology.npus)
-        found: NDArray[np.int64] = self.graphs.graph_of_rank.astype(np.int64) * (stragglers.max() + 1) + stragglers
+        stragglers = kinds_of(setup.settings.stragglers, setup.topology.npus)
+        found: NDArray[np.int64] = self._graphs.graph_of_rank.astype(np.int64) * (stragglers.max() + 1) + stragglers
         return found
 
-    def players(self, scene: Scene) -> _GraphPlayers:
-        """The NPUs of a run."""
-        return _GraphPlayers(self, scene)
+    def npus(
+        self, ranks: Sequence[Sequence[int]], transport: Transport, schedulers: Sequence[Scheduler]
+    ) -> Sequence[GraphNpu]:
+        """The NPUs of every class."""
+        setup, timers = self.setup, transport.timers
+        self._mailbox = Mailbox(schedulers[0].env, transport.carry, rendezvous=setup.settings.rendezvous)
+        access = _memory(timers, self._memory)
+        customs = Customs(setup.system, setup.topology.npus, setup.profile.graph)
+        program_of = cache(partial(_program, setup, self._graphs, schedulers[0].events, customs))
+        self._npus = list[GraphNpu]()
+        for scheduler, members in zip(schedulers, ranks, strict=True):
+            npu = int(members[0])
+            program = program_of(int(self._graphs.graph_of_rank[npu]), setup.settings.stragglers.get(npu, 1.0))
+            own = scheduler.events, _noisy(program, setup.settings.noise, npu), timers[npu]
+            around = scheduler, self._mailbox, access
+            self._npus.append(GraphNpu(npu, program, *around, *own, gathers=setup.profile.gang))
+        return self._npus
+
+    def stuck(self) -> list[str]:
+        """Who waits for which nodes, and the messages that are missing."""
+        lines = []
+        for npu in [npu for npu in self._npus if npu.finish_ns < 0][:SHOWN_STUCK]:
+            place = f"NPU {npu.npu} ({Location(npu.program.graph.path)})"
+            lines.append(f"{place} waits for {', '.join(npu.running()) or 'nothing that runs'}")
+            if nodes := npu.overlooked():
+                lines.append(f"{place} never starts {', '.join(nodes)}: {OVERLOOKED}")
+        for mail, sent in self._mailbox.waiting()[:SHOWN_STUCK]:
+            fault = f"NPU {mail.dst} does not receive it" if sent else f"NPU {mail.src} does not send it"
+            lines.append(f"message with tag {mail.tag} from NPU {mail.src} to {mail.dst}, {mail.size_bytes} B: {fault}")
+        return lines
+
+    def told(self, played: Timeline) -> Timeline:
+        """The timeline: a graph has neither layers nor iterations."""
+        return played
 
 
 def _uneven(graphs: GraphSet, topology: Topology) -> bool:
@@ -121,65 +148,27 @@ def _tells_apart(graphs: GraphSet, setup: Setup) -> bool:
     return bool(messages or setup.system.custom or setup.system.custom_nodes) or groups
 
 
-class _GraphPlayers:
-    """NPUs that run a dependency graph each."""
-
-    precedence = None
-
-    def __init__(self, case: GraphCase, scene: Scene):
-        self._case, self._scene, transport = case, scene, scene.transport
-        self._mailbox = Mailbox(scene.env, transport.carry, rendezvous=case.settings.rendezvous)
-        self._timers = transport.timers
-        self._access = _memory(self._timers, case.memory)
-        customs = Customs(case.system, case.topology.npus, case.profile.graph)
-        self._program_of = cache(partial(_program, case, scene.events, customs))
-        self._npus: list[GraphNpu] = []
-
-    def npu(self, scheduler: Scheduler) -> GraphNpu:
-        """The NPU of a class; they are made in the order of the classes."""
-        case, npu = self._case, int(self._scene.ranks[scheduler.npu_class][0])
-        program = self._program_of(int(case.graphs.graph_of_rank[npu]), case.settings.stragglers.get(npu, 1.0))
-        around = scheduler, self._mailbox, self._access, self._scene.events
-        own = _noisy(program, case.settings.noise, npu), self._timers[npu]
-        self._npus.append(GraphNpu(npu, program, *around, *own, gathers=case.profile.gang))
-        return self._npus[-1]
-
-    def stuck(self) -> list[str]:
-        """Who waits for which nodes, and the messages that are missing."""
-        lines = []
-        for npu in [npu for npu in self._npus if npu.finish_ns < 0][:SHOWN_STUCK]:
-            place = f"NPU {npu.npu} ({Location(npu.program.graph.path)})"
-            lines.append(f"{place} waits for {', '.join(npu.running()) or 'nothing that runs'}")
-            if nodes := npu.overlooked():
-                lines.append(f"{place} never starts {', '.join(nodes)}: {OVERLOOKED}")
-        for mail, sent in self._mailbox.waiting()[:SHOWN_STUCK]:
-            fault = f"NPU {mail.dst} does not receive it" if sent else f"NPU {mail.src} does not send it"
-            lines.append(f"message with tag {mail.tag} from NPU {mail.src} to {mail.dst}, {mail.size_bytes} B: {fault}")
-        return lines
-
-    def told(self, played: Timeline) -> Timeline:
-        """The timeline: a graph has neither layers nor iterations."""
-        return played
-
-
-def _program(case: GraphCase, events: EventBuffer, customs: Customs, number: int, factor: float) -> GraphProgram:
+def _program(
+    setup: Setup, graphs: GraphSet, events: EventBuffer, customs: Customs, number: int, factor: float
+) -> GraphProgram:
     """What the nodes of a graph cost under the profile."""
-    graph = case.graphs.graphs[number]
+    graph = graphs.graphs[number]
     names = [events.name(name) for name in graph.names]
-    rules, kinds = case.profile.graph, graph.kind.tolist()
+    rules, kinds = setup.profile.graph, graph.kind.tolist()
     groups = [graph.group_names[group] for group in graph.group.tolist()]
     collectives = [row for row, kind in enumerate(kinds) if kind == NodeKind.COLLECTIVE]
-    replayed = [case.system.replay_only] * len(graph)
+    replayed = [setup.system.replay_only] * len(graph)
     requests, played = {}, {}
     for row in collectives:
         kind = KINDS[int(graph.collective[row])]
-        replayed[row] |= kind not in case.placement.lanes  # the peers replay what they cannot play
-        if not case.system.replay_only and (custom := customs.of(int(graph.node_id[row]), kind)):
+        replayed[row] |= kind not in setup.placement.lanes  # the peers replay what they cannot play
+        if not setup.system.replay_only and (custom := customs.of(int(graph.node_id[row]), kind)):
             replayed[row], played[row] = False, custom
         elif not replayed[row]:
-            requests[row] = _request(case, graph, row, kind, groups[row], names[row])
+            ranks = graphs.groups.get(groups[row], ())
+            requests[row] = _request(setup, graph, row, kind, groups[row], ranks, names[row])
     slots = map(rules.slot, kinds, graph.on_cpu.tolist(), graph.stream.tolist(), groups)
-    durations, skipped = _durations(case, graph, factor), _skipped(case, graph)
+    durations, skipped = _durations(setup, graph, factor), _skipped(setup, graph)
     behind = _in_order(graph, requests) if rules.ordered else {}
     unseen = frozenset(row for row in skipped if rules.strict and kinds[row] != NodeKind.METADATA)
     return GraphProgram(graph, durations, list(slots), replayed, names, requests, played, skipped, behind, unseen)
@@ -200,31 +189,31 @@ def _in_order(graph: Graph, rows: Iterable[int]) -> dict[int, int]:
     return found
 
 
-def _skipped(case: GraphCase, graph: Graph) -> frozenset[int]:
+def _skipped(setup: Setup, graph: Graph) -> frozenset[int]:
     """Nodes that do nothing: for ASTRA-sim 2.x's roofline those without data, too."""
-    if case.system.replay_only:
+    if setup.system.replay_only:
         return frozenset()
     nothing = np.isin(graph.kind, [NodeKind.INVALID, NodeKind.METADATA])
-    if case.system.roofline and case.profile.graph.strict:
+    if setup.system.roofline and setup.profile.graph.strict:
         nothing |= (graph.kind == NodeKind.COMPUTE) & ~graph.on_cpu & (graph.size_bytes == 0)
     return frozenset(np.flatnonzero(nothing).tolist())
 
 
-def _durations(case: GraphCase, graph: Graph, factor: float) -> list[int]:
+def _durations(setup: Setup, graph: Graph, factor: float) -> list[int]:
     """How long every node takes that takes a time of its own."""
-    duration_ns = case.profile.graph.durations_ns(graph)
-    scale = factor * (case.settings.compute_scale if case.profile.graph.scales else 1.0)
+    duration_ns = setup.profile.graph.durations_ns(graph)
+    scale = factor * (setup.settings.compute_scale if setup.profile.graph.scales else 1.0)
     if scale != 1.0:
         duration_ns = np.round(duration_ns * scale).astype(np.int64)
     durations: list[int] = duration_ns.tolist()
-    if case.system.roofline and not case.system.replay_only:
-        unknown = (graph.num_ops == 0) & (not case.profile.graph.strict)  # those keep their durations
+    if setup.system.roofline and not setup.system.replay_only:
+        unknown = (graph.num_ops == 0) & (not setup.profile.graph.strict)  # those keep their durations
         computes = (graph.kind == NodeKind.COMPUTE) & ~graph.on_cpu & ~unknown
         for row in np.flatnonzero(computes).tolist():
             num_ops, size_bytes = int(graph.num_ops[row]), int(graph.size_bytes[row])
-            memory_flops = case.system.local_memory_bytes_per_s * (num_ops / size_bytes) if size_bytes else 0.0
+            memory_flops = setup.system.local_memory_bytes_per_s * (num_ops / size_bytes) if size_bytes else 0.0
             # ASTRA-sim 2.x's roofline; a node without data takes no time.
-            durations[row] = int(num_ops / min(memory_flops, case.system.peak_flops) * 1e9) if size_bytes else 0
+            durations[row] = int(num_ops / min(memory_flops, setup.system.peak_flops) * 1e9) if size_bytes else 0
     return durations
 
 
@@ -240,25 +229,26 @@ def _noisy(program: GraphProgram, noise: Noise, npu: int) -> list[int]:
     return found
 
 
-def _request(case: GraphCase, graph: Graph, row: int, kind: CollectiveKind, group: str, name: int) -> Request:
+def _request(
+    setup: Setup, graph: Graph, row: int, kind: CollectiveKind, group: str, ranks: Sequence[int], name: int
+) -> Request:
     """What a collective node sends."""
     size_bytes = int(graph.size_bytes[row])
-    if case.profile.graph.scales:
-        size_bytes = case.profile.scale(size_bytes, case.settings.comm_scale)
+    if setup.profile.graph.scales:
+        size_bytes = setup.profile.scale(size_bytes, setup.settings.comm_scale)
     if kind == CollectiveKind.BARRIER:
         size_bytes = BARRIER_BYTES
-    priority = int(graph.priority[row]) if case.system.scheduling_policy == "EXPLICIT" else 0
-    ranks = case.graphs.groups.get(group, ())
-    if ranks and len(ranks) < case.topology.npus:
+    priority = int(graph.priority[row]) if setup.system.scheduling_policy == "EXPLICIT" else 0
+    if ranks and len(ranks) < setup.topology.npus:
         lanes: tuple[Lane, ...] = ()
         if len(ranks) > 1:
-            lanes = (Lane(0, Communicator(tuple(ranks)), _group_algorithm(case, kind)),)
+            lanes = (Lane(0, Communicator(tuple(ranks)), _group_algorithm(setup, kind)),)
     else:
         mask = int(graph.dims[row])
-        wanted = [mask == ALL_DIMENSIONS or mask >> index & 1 for index in range(len(case.topology.dims))]
-        usable = (lane for lane in case.placement.lanes[kind] if lane.dim.size > 1)
+        wanted = [mask == ALL_DIMENSIONS or mask >> index & 1 for index in range(len(setup.topology.dims))]
+        usable = (lane for lane in setup.placement.lanes[kind] if lane.dim.size > 1)
         lanes = joined(lane for lane in usable if lane.algorithm.whole_machine or wanted[lane.dim.index])
-    root = _root(graph, row, ranks or range(case.topology.npus)) if kind in ROOTED else 0
+    root = _root(graph, row, ranks or range(setup.topology.npus)) if kind in ROOTED else 0
     return Request(kind, size_bytes, lanes, priority, name=name, group=group, root=root)
 
 
@@ -274,15 +264,15 @@ def _root(graph: Graph, row: int, ranks: Sequence[int]) -> int:
     return root
 
 
-def _group_algorithm(case: GraphCase, kind: CollectiveKind) -> Algorithm:
+def _group_algorithm(setup: Setup, kind: CollectiveKind) -> Algorithm:
     """A communicator's algorithm: the configured one where there is one, else one for any number of ranks."""
-    lanes = case.placement.lanes[kind]
+    lanes = setup.placement.lanes[kind]
     if lanes[0].algorithm.name == NCCL:
         return lanes[0].algorithm
     if kind == CollectiveKind.BARRIER:
         return replace(lanes[0].algorithm, whole_machine=False)
     fallback = Algorithm("binomial" if kind in ROOTED else "ring")
-    if kind == CollectiveKind.ALL_TO_ALL and case.profile.native_algorithms:
+    if kind == CollectiveKind.ALL_TO_ALL and setup.profile.native_algorithms:
         fallback = Algorithm("direct")  # a ring hands on what is not its own
     return lanes[0].algorithm if len(lanes) == 1 and not lanes[0].algorithm.whole_machine else fallback
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from simcore.engine.deadlock import deadlock
 from simcore.engine.loops import LoopCase
 from simcore.engine.settings import Settings
-from simcore.engine.setup import Scene, Setup, prepare
+from simcore.engine.setup import Setup, prepare
 from simcore.engine.transports import choices_of, folded, transport_of
 from simcore.errors import InputError
 from simcore.memory import collection_paused
@@ -18,14 +18,14 @@ from simcore.network.topology.links import rates_bytes_per_s
 from simcore.network.topology.model import Topology
 from simcore.profiles import Profile
 from simcore.progress import meter
-from simcore.system.chunks.cut import DimensionOrder, PhaseMaker
-from simcore.system.chunks.scheduler import GANG_ORDERS, INSERTION, Gang, Gate, LocalGate, Owner, Scheduler
+from simcore.system.chunks.cut import THEMIS, DimensionOrder, PhaseMaker, Precedence
+from simcore.system.chunks.scheduler import GANG_ORDERS, INSERTION, Gang, GangGate, Gate, LocalGate, Scheduler
 from simcore.system.collectives import ROOTED
 from simcore.system.config import SystemConfig
 from simcore.system.groups import Groups
 from simcore.system.meeting.shared import Shared
 from simcore.system.meeting.whole import Wholes
-from simcore.system.memory.remote import RemoteMemory
+from simcore.system.memory import RemoteMemory
 from simcore.system.streams import Chunks, Stream
 from simcore.system.transport import Transport
 from simcore.timeline.events import EventBuffer, Timeline
@@ -34,12 +34,6 @@ from simcore.workload.model import CollectiveKind, GraphSet, Workload
 
 if TYPE_CHECKING:
     from simcore.engine.graphs import GraphCase
-
-
-def _graphs(graphs: GraphSet, memory: RemoteMemory | None, setup: Setup) -> GraphCase:
-    from simcore.engine.graphs import GraphCase  # a text workload starts without it
-
-    return GraphCase.of(graphs, memory, setup)
 
 
 def simulate(
@@ -55,33 +49,36 @@ def simulate(
     NPUs that do the same are one process.
     Raises InputError when the content does not fit the machine or cannot run, DeadlockError when it cannot finish.
     """
-    rows = content if isinstance(content, Workload) else Workload("", ())
-    setup = prepare(rows, topology, system, profile, settings)
-    case = LoopCase.of(content, setup) if isinstance(content, Workload) else _graphs(content, memory, setup)
-    choices = choices_of(case)
-    kinds = case.kinds() if case.settings.folds else None
+    ready = partial(prepare, topology=topology, system=system, profile=profile, settings=settings)
+    if isinstance(content, Workload):
+        case: LoopCase | GraphCase = LoopCase(content, ready(content))
+    else:
+        from simcore.engine.graphs import GraphCase  # a text workload starts without it
+
+        case = GraphCase(content, memory, ready(Workload("", ())))
+    setup, choices = case.setup, choices_of(case.setup)
+    kinds = case.kinds() if settings.folds else None
     classes = None if kinds is None else folded(choices, kinds)
-    ranks = classes or [range(npu, npu + 1) for npu in range(case.topology.npus)]  # those of a million take 120 MB
+    ranks = classes or [range(npu, npu + 1) for npu in range(topology.npus)]  # those of a million take 120 MB
     env, events = Environment(), EventBuffer()
-    transport = transport_of(env, ranks, choices, case.topology)
-    gates = make_gates(env, ranks, case, transport)
-    players = case.players(Scene(env, ranks, events, transport))
+    transport = transport_of(env, ranks, choices, topology)
+    gates = make_gates(env, ranks, setup, transport)
+    precedence = _precedence(setup, transport) if isinstance(case, LoopCase) else None
     known: dict[Hashable, Chunks] = {}
-    phases = [make_phases(int(members[0]), case, known) for members in ranks]
     schedulers = [
-        Scheduler(env, npu_class, own, transport, events, gates, players.precedence)
-        for npu_class, own in enumerate(phases)
+        Scheduler(env, npu_class, make_phases(int(members[0]), setup, known), transport, events, gates, precedence)
+        for npu_class, members in enumerate(ranks)
     ]
-    npus = [players.npu(scheduler) for scheduler in schedulers]
+    npus = case.npus(ranks, transport, schedulers)
     for npu in npus:
         env.process(npu.run())
     env.share = meter().tell = lambda: sum(npu.share() for npu in npus) / len(npus)
-    play(env)
+    with collection_paused():  # nothing here makes cycles worth collecting
+        env.run()
     finish_ns = tuple(npu.finish_ns for npu in npus)
     if min(finish_ns) < 0:
-        raise deadlock(
-            [*transport.stuck(), *players.stuck()], schedulers, ranks, events.table().names, gang=case.profile.gang
-        )
+        lines = *transport.stuck(), *case.stuck()
+        raise deadlock(lines, schedulers, ranks, events.table().names, gang=profile.gang)
     notes = (note for choice, each in zip(choices, transport.parts, strict=True) for note in choice.notes(each))
     played = Timeline(
         events=events.table(),
@@ -89,25 +86,33 @@ def simulate(
         iterations=((0, max(finish_ns)),),
         ranks=tuple(ranks),
         finish_ns=finish_ns,
-        dims=tuple((dim.kind, dim.npus) for dim in case.topology.dims),
-        rated_bytes_per_s=rates_bytes_per_s(case.topology),
+        dims=tuple((dim.kind, dim.npus) for dim in topology.dims),
+        rated_bytes_per_s=rates_bytes_per_s(topology),
         links=transport.links(),
         notes=tuple(dict.fromkeys(notes)),
         circuits=transport.told(),
     )
-    return players.told(played)
+    return case.told(played)
+
+
+def _precedence(setup: Setup, transport: Transport) -> Precedence | None:
+    """Who acts first, for the profile and the policy that ask."""
+    if not setup.profile.late_clearing or setup.system.inter_dimension_scheduling not in THEMIS:
+        return None
+    topology = setup.topology
+    return Precedence(topology.npus, transport.plans, setup.profile.delay(topology), setup.settings.queues_per_dim)
 
 
 def make_gates(
     env: Environment, ranks: Sequence[Sequence[int]], setup: Setup, transport: Transport
-) -> Callable[[int, Owner], Gate]:
+) -> Callable[[Scheduler], Gate]:
     """Makes the gate of each class: for itself, or together with its partners."""
     system, profile = setup.system, setup.profile
     limit = -(-system.active_chunks_per_dimension // setup.settings.queues_per_dim)
     policy = system.intra_dimension_scheduling
     if not profile.gang:
         insertion = INSERTION[policy]
-        return lambda npu_class, owner: LocalGate(npu_class, owner, limit, insertion)
+        return lambda owner: LocalGate(owner.npu_class, owner.begin, limit, insertion)
     if policy not in GANG_ORDERS:
         key = "intra-dimension-scheduling"
         message = f"profile {profile.name} has no {key} '{policy}'"
@@ -116,7 +121,13 @@ def make_gates(
     gang = Gang(env, limit, GANG_ORDERS[policy], Groups(ranks).named, check)
     if isinstance(transport, Shared):
         gang.whole = Wholes(env, gang, transport).send
-    return gang.gate
+
+    def gate(owner: Scheduler) -> GangGate:
+        made = gang.gate(owner.npu_class, owner.begin)
+        made.owner = owner
+        return made
+
+    return gate
 
 
 def _check_alike(ranks: Sequence[Sequence[int]], setup: Setup, there: Mapping[int, Stream]) -> None:
@@ -172,9 +183,3 @@ def _phase_maker(npu: int, setup: Setup, known: dict[Hashable, Chunks]) -> Phase
         queue_choice=profile.queue_choice,
         known=known,
     )
-
-
-def play(env: Environment) -> None:
-    """Run to the end, without the garbage collector: nothing here makes cycles worth collecting."""
-    with collection_paused():
-        env.run()

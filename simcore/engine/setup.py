@@ -10,11 +10,10 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from operator import mul
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from simcore.engine.settings import Settings
 from simcore.errors import InputError, Location, Problem
-from simcore.network.instant import Environment
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
 from simcore.network.topology.tours import TOURS
@@ -23,8 +22,6 @@ from simcore.system.collectives import NCCL, ROOTED, Algorithm
 from simcore.system.config import SystemConfig
 from simcore.system.groups import Communicator, JointDim, LogicalDim, cut, logical_dims
 from simcore.system.streams import Lane
-from simcore.system.transport import Transport
-from simcore.timeline.events import EventBuffer
 from simcore.workload.loops import Span
 from simcore.workload.model import CollectiveKind, Group, Workload
 
@@ -70,15 +67,6 @@ class Setup:
     collectives_only: bool = True
     uneven: bool = False
     in_turn: bool = False
-
-
-class Scene(Struct, frozen=True):
-    """What a run has before its NPUs; `ranks[c]` are the NPUs of class c."""
-
-    env: Environment
-    ranks: Sequence[Sequence[int]]
-    events: EventBuffer
-    transport: Transport
 
 
 def prepare(

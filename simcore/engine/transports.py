@@ -1,35 +1,50 @@
-"""Which transport plays a run: of those that are exact for it the one that costs least."""
+"""Which transport plays a run, of those that are exact for it the one that costs least, and which NPUs do the same.
+
+A run on shared links is cut into parts of the network, which one NPU plays for all where these look alike. Classes are
+found by partition refinement.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import product
+from math import prod
 
 import numpy as np
 from msgspec import structs
 from numpy.typing import NDArray
 
-from simcore.engine.folding import Ground, Traffic, classes_of, fold, survey
-from simcore.engine.setup import Setup
+from simcore.engine.setup import Placement, Setup
 from simcore.errors import InputError
 from simcore.network.congested import LinkNetwork
-from simcore.network.congestion_free import CongestionFree
-from simcore.network.folded import FoldedLinks
 from simcore.network.instant import Environment
+from simcore.network.parts import FoldedLinks, Part, parts
+from simcore.network.topology.fabric import Fabric
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
+from simcore.network.topology.moves import Symmetry
 from simcore.network.topology.ports import PLAIN
 from simcore.system.alone.chain import Phases
+from simcore.system.alone.solver import sends_at_once
 from simcore.system.collectives import NCCL
-from simcore.system.groups import class_of
+from simcore.system.groups import Delay, GroupDim, LogicalDim, class_of
 from simcore.system.meeting.circuits import Switched
+from simcore.system.meeting.flights import Site
 from simcore.system.meeting.shared import Shared
 from simcore.system.messages.in_order import InOrder
-from simcore.system.messages.played import Played, SolvedOrPlayed
-from simcore.system.plans.maker import Costs
-from simcore.system.transport import Measured, Transport, in_equal_nodes
+from simcore.system.plans.maker import Costs, Plans
+from simcore.system.plans.plan import Plan
+from simcore.system.streams import Lane, StreamPhase
+from simcore.system.transport import CongestionFree, Measured, Played, SolvedOrPlayed, Transport, in_equal_nodes
+from simcore.workload.model import CollectiveKind
 
+SAMPLED_RANKS, LARGE_BYTES, MOST_MESSAGES = 256, 1 << 30, 1 << 22
+GATHER, SCATTER = CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER
+
+Symmetries = Mapping[GroupDim, frozenset[Symmetry]]
+ASYMMETRIC, TURNING = frozenset({Symmetry.NONE}), frozenset({Symmetry.TURNS})
 Ints = NDArray[np.int64]
 
 IDLE_PORTS = "buffers, marks, congestion control and routing of the topology play no part: --network queued has them"
@@ -46,14 +61,25 @@ class Choice:
     """
 
     def __init__(self, setup: Setup):
-        self._setup, self._network = setup, network_of(setup)
+        network_on = setup.profile.shared_links.get(setup.settings.network or setup.profile.networks[0])
+        # None where links are not shared.
+        self._setup, self._network = setup, network_on(setup.topology) if network_on else None
         _check(setup, self._network)
         self._links = LinkGraph(setup.topology, timed=setup.settings.link_times)
-        self._costs = costs_of(setup, self._links)
+        self._costs = self._rank_costs()
         self._traffic = Traffic(setup.placement, self._costs)
-        self._uneven = setup.uneven
-        self._in_turn = setup.settings.rendezvous or setup.system.bus is not None or setup.in_turn or self._uneven
+        self._in_turn = setup.settings.rendezvous or setup.system.bus is not None or setup.in_turn or setup.uneven
+        self._playable = self._traffic.playable and not self._costs.rendezvous  # by `network.core`
         self._ground = self._survey(self._network) if self._network else None
+
+    def _rank_costs(self) -> Costs:
+        """What ranks pay beside the network."""
+        setup, profile, system, settings = self._setup, self._setup.profile, self._setup.system, self._setup.settings
+        endpoint_ns = profile.scale(system.endpoint_ns(profile.system(setup.topology)), settings.injection_scale)
+        switch = {key: getattr(system, key) for key in ("switch_latency_ns", "switch_bytes_per_s")}
+        options, group_ns = replace(profile.plan_options, **switch), profile.graph.group_endpoint_ns
+        reduction = profile.reduction(system)
+        return Costs(endpoint_ns, reduction, options, group_ns, settings.rendezvous, system.bus, self._links)
 
     def _survey(self, network: type[LinkNetwork]) -> Ground | None:
         """What phases stand on that are timed one by one; None where every message is played.
@@ -62,11 +88,11 @@ class Choice:
         meet are played one by one.
         """
         setup = self._setup
-        if not setup.profile.gang or setup.settings.exact or setup.topology.faults or self._uneven:
+        if not setup.profile.gang or setup.settings.exact or setup.topology.faults or setup.uneven:
             return None
-        ground = survey(setup, self._links, self._traffic, asks=self._costs.rendezvous)
-        tried = network.has_queues or (ground.playable and network.in_columns)
-        return ground if tried or not ground.meets else None
+        sites, colours = survey(setup, self._links, self._traffic)
+        tried = network.has_queues or (self._playable and network.in_columns)
+        return (sites, colours) if tried or not any(site.meets for site in sites) else None
 
     def transport(self, env: Environment, ranks: Sequence[Sequence[int]]) -> Transport:
         """The transport for classes that `fold` gives, or for everyone."""
@@ -87,8 +113,8 @@ class Choice:
             shared = network(env, own_links)
             return Played(env, ranks, shared, costs, by_size=not profile.gang)
         lone = network.foldable and folded
-        sites = [site if lone else structs.replace(site, lone=0) for site in ground.sites]
-        plays = ground.playable and network.in_columns
+        sites = [site if lone else structs.replace(site, lone=0) for site in ground[0]]
+        plays = self._playable and network.in_columns
         phases = partial(Phases, network=network, costs=costs, plain=network.in_columns)
         return Shared(env, ranks, links, phases, costs, sites=sites, shares=shares, names=setup.names, plays=plays)
 
@@ -100,8 +126,8 @@ class Choice:
             return fold(dims, kinds) if in_equal_nodes(dims, topology.npus, setup.system.fabric.node_ranks) else None
         if ground:
             if (np.diff(kinds.reshape(setup.stages, -1)) == 0).all():
-                return classes_of(kinds * (ground.colours.max() + 1) + ground.colours)
-            return fold(dims, kinds) if ground.placeless else None
+                return classes_of(kinds * (ground[1].max() + 1) + ground[1])
+            return fold(dims, kinds) if all(site.placeless for site in ground[0]) else None
         if self._network or self._in_turn:
             return [range(topology.npus)] if even and self._one_for_all() else None
         if topology.noise.links or not (even or setup.profile.gang):
@@ -142,8 +168,27 @@ class Choice:
 
 
 def choices_of(setup: Setup) -> list[Choice]:
-    """What plays a run; over circuits that are switched, a choice for each configuration."""
-    return [Choice(each) for each in _configurations(setup)]
+    """What plays a run; over circuits that are switched, a choice for what they make of it for some collectives, too.
+
+    The topology's own comes first.
+    """
+    topology, placement, circuits = setup.topology, setup.placement, setup.topology.circuits
+    if circuits is None:
+        return [Choice(setup)]
+    if not setup.profile.gang or setup.system.fabric or topology.faults:
+        message = "circuits are switched between phases, which all NPUs of a group must begin together"
+        expected = "profile native, a system file with algorithms, and no --fault"
+        raise InputError.at(topology.path or "circuits", message, expected=expected)
+    switched, found = circuits.switched(topology), [replace(setup, topology=replace(topology, circuits=None))]
+    for number, other in enumerate(circuits.others, 1):
+        lanes = {
+            kind: tuple(lane for lane in lanes if lane.dim.index in switched)
+            for kind, lanes in placement.lanes.items()
+            if circuits.number(kind) == number
+        }
+        wires = replace(other, noise=topology.noise)
+        found.append(replace(setup, topology=wires, placement=replace(placement, lanes=lanes)))
+    return [Choice(each) for each in found]
 
 
 def transport_of(
@@ -159,44 +204,6 @@ def folded(choices: Sequence[Choice], kinds: NDArray[np.int64]) -> list[Sequence
     first, *others = [choice.fold(kinds) for choice in choices]
     same = first and all(each and (class_of(each) == class_of(first)).all() for each in others)
     return first if same else None
-
-
-def _configurations(setup: Setup) -> list[Setup]:
-    """The run on the topology itself, and on what its circuits make of it for the collectives that take them."""
-    topology, placement, circuits = setup.topology, setup.placement, setup.topology.circuits
-    if circuits is None:
-        return [setup]
-    if not setup.profile.gang or setup.system.fabric or topology.faults:
-        message = "circuits are switched between phases, which all NPUs of a group must begin together"
-        expected = "profile native, a system file with algorithms, and no --fault"
-        raise InputError.at(topology.path or "circuits", message, expected=expected)
-    switched, found = circuits.switched(topology), [replace(setup, topology=replace(topology, circuits=None))]
-    for number, other in enumerate(circuits.others, 1):
-        lanes = {
-            kind: tuple(lane for lane in lanes if lane.dim.index in switched)
-            for kind, lanes in placement.lanes.items()
-            if circuits.number(kind) == number
-        }
-        wires = replace(other, noise=topology.noise)
-        found.append(replace(setup, topology=wires, placement=replace(placement, lanes=lanes)))
-    return found
-
-
-def network_of(setup: Setup) -> type[LinkNetwork] | None:
-    """The network of the run, None where links are not shared."""
-    network_on = setup.profile.shared_links.get(setup.settings.network or setup.profile.networks[0])
-    return network_on(setup.topology) if network_on else None
-
-
-def costs_of(setup: Setup, links: LinkGraph) -> Costs:
-    """What ranks pay beside the network."""
-    profile, system, settings = setup.profile, setup.system, setup.settings
-    endpoint_ns = profile.scale(system.endpoint_ns(profile.system(setup.topology)), settings.injection_scale)
-    options = replace(
-        profile.plan_options, switch_latency_ns=system.switch_latency_ns, switch_bytes_per_s=system.switch_bytes_per_s
-    )
-    asks, group_ns = settings.rendezvous, profile.graph.group_endpoint_ns
-    return Costs(endpoint_ns, profile.reduction(system), options, group_ns, asks, system.bus, links)
 
 
 _MEASURED = "collectives: nccl takes measured times, which"
@@ -241,3 +248,225 @@ def _check(setup: Setup, network: type[LinkNetwork] | None) -> None:
             for name in sorted(names.intersection(algorithms)):
                 message = f"the {kind} by {name} {what}"
                 raise InputError.at(option, message, expected=f"another algorithm, or no {option}", found=name)
+
+
+def fold(dims: Sequence[LogicalDim], kinds: Ints) -> list[Sequence[int]]:
+    """The NPUs of every class, ascending; class 0 holds NPU 0.
+
+    `kinds` numbers NPUs by what they compute: equal numbers start in one class. Then classes are split until all
+    members of a class meet the same classes in every dimension. That suffices where an NPU's place in its groups makes
+    no difference.
+    """
+    colours, count = np.unique(kinds, return_inverse=True)[1].astype(np.int64), 1
+    while colours.max() >= count:
+        count = int(colours.max()) + 1
+        for dim in dims:
+            outer = len(colours) // (dim.stride * dim.size)
+            groups = colours.reshape(outer, dim.size, dim.stride).transpose(0, 2, 1).reshape(-1, dim.size)
+            met = np.unique(np.sort(groups, axis=1), axis=0, return_inverse=True)[1].reshape(-1)
+            seen = np.repeat(met, dim.size).reshape(outer, dim.stride, dim.size).transpose(0, 2, 1).reshape(-1)
+            colours = np.unique(colours * (met.max() + 1) + seen, return_inverse=True)[1].astype(np.int64)
+    return classes_of(colours)
+
+
+def classes_of(kinds: Ints) -> list[Sequence[int]]:
+    """The NPUs of every kind, ascending, ordered by their first; a class of neighbours is a range."""
+    order = np.argsort(kinds, kind="stable")
+    found: list[Sequence[int]] = []
+    for members in np.split(order, np.flatnonzero(np.diff(kinds[order])) + 1):
+        first, last = int(members[0]), int(members[-1])
+        found.append(range(first, last + 1) if last - first + 1 == len(members) else members)  # type: ignore[arg-type]
+    return sorted(found, key=lambda members: int(members[0]))
+
+
+def kinds_of(stragglers: Mapping[int, float], npus: int) -> Ints:
+    """A number for every factor on compute times."""
+    if not stragglers:
+        return np.zeros(npus, np.int64)
+    factors = np.ones(npus)
+    factors[list(stragglers)] = list(stragglers.values())
+    return np.unique(factors, return_inverse=True)[1].astype(np.int64)
+
+
+class Traffic:
+    """What ranks send in the dimensions of a run, looked at before it: plans of a small and a large size stand for all.
+
+    `may`: the symmetries of the plans of a dimension. `playable`: as of plans, of all. `far`: where ranks send to
+    others than the next one of their group.
+    """
+
+    def __init__(self, placement: Placement, costs: Costs):
+        self.lanes: list[Lane] = []
+        self.may: dict[GroupDim, frozenset[Symmetry]] = {}
+        self.playable, self.far, self._costs = True, list[GroupDim](), costs
+        self._plans: list[tuple[CollectiveKind, Lane]] = []
+        for kind, lanes in placement.lanes.items():
+            for lane in (lane for lane in lanes if lane.dim.size > 1):
+                plans, dim = [*_samples(kind, lane, costs)], lane.dim
+                self.lanes.append(lane)
+                self._plans.append((kind, lane))
+                own = (plan.symmetries if plan else ASYMMETRIC for plan in plans)
+                self.may[dim] = self.may.get(dim, frozenset()).union(*own)
+                self.playable &= all(plan is None or plan.playable for plan in plans)
+                if not all(plan and plan.plain and all(entry.hop == 1 for entry, _ in plan.rounds) for plan in plans):
+                    self.far.append(dim)
+
+    def used(self, part: Part) -> set[GroupDim]:
+        """The groups that are in a part."""
+        return {lane.dim for lane in self.lanes if part.first <= lane.dim.index <= part.last}
+
+    def looks_alike(self, placement: Placement, links: LinkGraph) -> bool:
+        """Whether all NPUs may change places, with the groups of all dimensions."""
+        if any(_spans(lane.dim, links) for lane in self.lanes):
+            return False
+        return all(_one_for_all(part, self.used(part), placement.dims, self.may) for part in parts(links, ()))
+
+    def as_far(self, npus: int, delay: Delay) -> bool:
+        """Whether all NPUs send as far as each other in every round, on links that nobody shares.
+
+        Where all is sent at once it is enough that each sends, and receives, as far in any order. Where messages of no
+        size and of a large one take as long, so do all.
+        """
+        if any(own >= ASYMMETRIC for own in self.may.values()):
+            return False
+        for kind, lane in self._plans:
+            costs = self._costs.of(lane.dim)
+            for plan in filter(None, _samples(kind, lane, self._costs, lane.dim.size)):
+                for _, part in plan.parts:
+                    hops = {entry.hop for entry, _ in part.rounds}
+                    if len(hops) * npus > MOST_MESSAGES:
+                        return False
+                    times = np.stack([_times(lane.dim, npus, delay, part.peers(hop)) for hop in hops], axis=1)
+                    waits = part.half and costs.received_ns(part.rounds[0][0].reduce_bytes)
+                    as_large = len({entry.size_bytes for entry, _ in part.rounds}) == 1
+                    if as_large and sends_at_once(part, costs) and not waits:
+                        times = np.take_along_axis(times, np.lexsort(times, axis=0)[None], axis=1)
+                    if (times != times[..., :1]).any():
+                        return False
+        return True
+
+
+def _times(dim: GroupDim, npus: int, delay: Delay, peers: Ints) -> NDArray[np.float64]:
+    """Times of a round, [of messages of no size or of large ones, of what is sent or received, by NPU]."""
+    ids, members = np.arange(npus), dim.members(0)
+    firsts = ids[ids // dim.stride % dim.size == 0] if isinstance(dim, LogicalDim) else ids[:1]
+    src, dst = ((firsts[:, None] + own).ravel() for own in (members, members[peers]))
+    found = np.empty((2, 2, npus))
+    for own, size_bytes in zip(found, (0, LARGE_BYTES), strict=True):
+        own[0, src] = own[1, dst] = delay(src, dst, size_bytes)
+    return found
+
+
+Ground = tuple[Sequence[Site], Ints]
+"""What phases stand on: the parts of the network, and a number for every NPU, equal where its place in them is."""
+
+
+def survey(setup: Setup, links: LinkGraph, traffic: Traffic) -> Ground:
+    """Look at the machine and at what its collectives send."""
+    placement, count = setup.placement, len(setup.topology.dims)
+    may, crossed = traffic.may, _crossed(setup)
+    together = [crossed] if crossed else []
+    together += [(0, count - 1) for lane in traffic.lanes if _spans(lane.dim, links)]
+    exclusive = setup.settings.queues_per_dim == 1 and setup.system.active_chunks_per_dimension == 1
+    sites, colours = [], np.zeros(links.npus, np.int64)
+    for part in parts(links, together):
+        own = traffic.used(part)
+        messages = crossed is not None and part.first <= crossed[1] and crossed[0] <= part.last
+        stages = 1  # of a pipeline, each a row of neighbours of a place; 0 where that cannot be said
+        if messages:
+            npus_of_stage = links.npus // setup.stages // part.stride
+            rows = setup.stages > 1 and npus_of_stage > 0 and part.npus % npus_of_stage == 0
+            stages = part.npus // npus_of_stage if rows else 0
+        width = part.stride * part.npus // max(stages, 1)
+        dims = [dim for dim in placement.dims if dim.stride < width]
+        alike = bool(stages) and _one_for_all(part, own, dims, may, whole=stages == 1)
+        one_group = all(dim.size == part.npus for dim in own)
+        alone = exclusive and not messages and len(own) < 2 and (one_group or alike)
+        placeless = alike and alone and one_group
+        if messages and not own:
+            placeless = stages == part.npus  # one of each stage, who hands over to the others
+        sites.append(Site(part, alike, stages if alike else 0, not alone, placeless))
+        if alike:
+            colours = colours * stages + np.arange(links.npus) // part.stride % part.npus // (part.npus // stages)
+        else:
+            distinct = part.npus if messages else _distinct(part, placement.dims, may)
+            colours = colours * distinct + np.arange(links.npus) // part.stride % distinct
+    return sites, colours
+
+
+def _spans(dim: GroupDim, links: LinkGraph) -> bool:
+    """Whether a group takes in several dimensions."""
+    return not isinstance(dim, LogicalDim) or (dim.size == links.npus and len(links.topology.dims) > 1)
+
+
+def _crossed(setup: Setup) -> tuple[int, int] | None:
+    """The first and the last dimension that messages between single NPUs cross."""
+    topology = setup.topology
+    if not setup.collectives_only:
+        return 0, len(topology.dims) - 1
+    if setup.stages == 1:
+        return None
+    width = topology.npus // setup.stages
+    crossed = [
+        index
+        for index, (dim, stride) in enumerate(zip(topology.dims, topology.strides, strict=True))
+        if dim.npus > 1 and stride * dim.npus > width
+    ]
+    return crossed[0], crossed[-1]
+
+
+def _samples(kind: CollectiveKind, lane: Lane, costs: Costs, most: int = SAMPLED_RANKS) -> Iterator[Plan | None]:
+    """What the ranks of a dimension send, a little and much; None where only the network tells."""
+    if lane.algorithm.traits.network_aware:
+        yield None
+        return
+    kinds = (kind, SCATTER, GATHER) if kind == CollectiveKind.ALL_REDUCE else (kind,)
+    size, here = lane.dim.size, lane  # few ranks for many: as many as a power of two, even or odd where those are
+    if not costs.moves(lane.dim):
+        if size > most:
+            size = most - 2 + size % 2 if size & (size - 1) else most
+        here = structs.replace(lane, dim=LogicalDim(0, size, 1))
+    for each, data_bytes in product(kinds, (size, LARGE_BYTES * size)):
+        try:
+            yield Plans(costs).of(StreamPhase(each, here, data_bytes, data_bytes, 0), 0)
+        except InputError:  # said where it is sent
+            continue
+
+
+def _cut(part: Part, dims: Iterable[LogicalDim]) -> tuple[Fabric, list[LogicalDim]] | None:
+    """The fabric of a part and the dimensions that lie in it; None where its places may not be exchanged at all.
+
+    Where a hash of the ends chooses ways, links do not look the same from several NPUs.
+    """
+    topology = part.links.topology
+    uneven = topology.noise.links or topology.faults or topology.graph or topology.wafer
+    if part.first < part.last or uneven or topology.dims[part.first].ports.routing:
+        return None
+    return part.fabric, [dim for dim in dims if dim.index == part.first and dim.size > 1]
+
+
+def _one_for_all(
+    part: Part, used: Collection[GroupDim], dims: Iterable[LogicalDim], may: Symmetries, *, whole: bool = True
+) -> bool:
+    """Whether all NPUs of a place may change places, groups and all; those of a stage where that is not the `whole`."""
+    found = _cut(part, dims)
+    if found is None:
+        return False
+    fabric, inside = found
+    return all(_alike(fabric, dim, inside, may) for dim in used) and (
+        fabric.permutes or (whole and (len(inside) < 2 or not used))
+    )
+
+
+def _alike(fabric: Fabric, dim: GroupDim, inside: Sequence[LogicalDim], may: Symmetries) -> bool:
+    """Whether ranks of a dimension may change places; of those that cut a ring the outermost alone may."""
+    same = may.get(dim, TURNING) <= fabric.symmetries
+    return same and (fabric.permutes or not inside or dim == inside[-1])
+
+
+def _distinct(part: Part, dims: Iterable[LogicalDim], may: Symmetries) -> int:
+    """How many NPUs of a place differ: those inside the outermost dimension that cuts it, where that one may turn."""
+    fabric, inside = _cut(part, dims) or (None, [])
+    if fabric is None or len(inside) < 2 or not _alike(fabric, inside[-1], inside, may):
+        return part.npus
+    return prod(dim.size for dim in inside[:-1])

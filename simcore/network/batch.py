@@ -17,7 +17,6 @@ from simcore.network.clock import occupied_ns, steps
 from simcore.network.core import NEVER
 from simcore.network.topology.fabric import IntArray, Routes
 from simcore.network.topology.links import LinkGraph
-from simcore.timeline.events import LinkTable
 
 DENSE_LINKS = 1 << 13  # up to so many, which links follow which is kept in a table rather than sorted out
 HOPS_A_WINDOW = 32  # a window costs as much as so many hops that `core` plays in Python
@@ -28,12 +27,19 @@ Arrived = Callable[[IntArray, IntArray], tuple[IntArray, IntArray]]
 
 
 class Batch(Struct, frozen=True, eq=False):
-    """When each message's last byte arrives, what the links carried, and when each is free again."""
+    """When each message's last byte arrives, what every link carried and for how long, and when it is free again."""
 
     arrival_ns: IntArray
     size_bytes: IntArray
     busy_ns: IntArray
     free_ns: IntArray
+
+    def _count(self, link: IntArray, start: IntArray, occupied: IntArray, size: IntArray) -> None:
+        """Count the messages of some links; those of one link stand together."""
+        first = np.flatnonzero(np.diff(link, prepend=-1))
+        self.size_bytes[link[first]] = np.add.reduceat(size, first)
+        self.busy_ns[link[first]] = np.add.reduceat(occupied, first)
+        self.free_ns[link[first]] = np.maximum.reduceat(start + occupied, first)
 
     def then(self, other: Batch, own: IntArray, others: IntArray) -> Batch:
         """With another that begins when this one is over; which of all messages are whose."""
@@ -41,10 +47,6 @@ class Batch(Struct, frozen=True, eq=False):
         arrival_ns[own], arrival_ns[others] = self.arrival_ns, other.arrival_ns
         free_ns = np.maximum(self.free_ns, other.free_ns)
         return Batch(arrival_ns, self.size_bytes + other.size_bytes, self.busy_ns + other.busy_ns, free_ns)
-
-    def table(self, links: LinkGraph) -> LinkTable:
-        """Per link, for the timeline."""
-        return links.table(self.size_bytes, self.busy_ns)
 
 
 def solve_batch(
@@ -72,17 +74,23 @@ def solve_batch(
         return None
     owner = np.repeat(np.arange(len(routes.counts), dtype=np.int32), routes.counts)
     rates, step_ns = links.bandwidth_bytes_per_s, steps(links.latency_ns, routes)
-    tail, tally = head.copy(), _Tally(*np.zeros((3, len(links)), np.int64))
+    batch = Batch(head.copy(), *np.zeros((3, len(links)), np.int64))
+    tail = batch.arrival_ns
     if free_ns is not None:
-        tally.free_ns[:] = free_ns
+        batch.free_ns[:] = free_ns
     leader = None if tree is None else leaders(routes, tree, len(links))
     begun = np.empty(0 if leader is None else len(routes.links), np.int64)
-    for entries in _by_level(routes.links, levels, None if rounds is None else _first_ones(routes, rounds)):
+    first = None  # all hops: those of lower rounds first, of these who has fewer links behind, then earlier messages
+    if rounds is not None:
+        span = int(routes.counts.max(initial=0)) + 1
+        places = np.repeat(rounds * span - routes.offsets[:-1], routes.counts)
+        first = _counted(np.arange(len(routes.links)) + places)
+    for entries in _by_level(routes.links, levels, first):
         first_ones = entries if leader is None else entries[leader[entries] == entries]
         message, link = owner[first_ones], routes.links[first_ones]
         occupied = occupied_ns(size[message], rates[link])
-        start = served(link, head[message], occupied, None if free_ns is None else tally.free_ns[link])
-        tally.add(link, start, occupied, size[message])
+        start = served(link, head[message], occupied, None if free_ns is None else batch.free_ns[link])
+        batch._count(link, start, occupied, size[message])
         if leader is not None:
             begun[first_ones] = start
             message, link, start = owner[entries], routes.links[entries], begun[leader[entries]]
@@ -90,22 +98,7 @@ def solve_batch(
         step = step_ns[entries]
         head[message] = start + step
         tail[message] = np.maximum(start + occupied, tail[message]) + step
-    return Batch(tail, tally.size_bytes, tally.busy_ns, tally.free_ns)
-
-
-class _Tally(Struct, frozen=True, eq=False):
-    """Per link: bytes, time occupied, when it is free."""
-
-    size_bytes: IntArray
-    busy_ns: IntArray
-    free_ns: IntArray
-
-    def add(self, link: IntArray, start: IntArray, occupied: IntArray, size: IntArray) -> None:
-        """Count the messages of some links; those of one link stand together."""
-        first = np.flatnonzero(np.diff(link, prepend=-1))
-        self.size_bytes[link[first]] = np.add.reduceat(size, first)
-        self.busy_ns[link[first]] = np.add.reduceat(occupied, first)
-        self.free_ns[link[first]] = np.maximum.reduceat(start + occupied, first)
+    return batch
 
 
 def leaders(routes: Routes, tree: IntArray, count: int) -> IntArray:
@@ -150,12 +143,6 @@ def _levels(routes: Routes, count: int) -> IntArray | None:
         reached = np.flatnonzero(np.bincount(second[edges]))  # `np.unique` would load masked arrays
         ready = reached[waiting[reached] == 0]
     return level if done == count else None
-
-
-def _first_ones(routes: Routes, rounds: IntArray) -> IntArray:
-    """All hops: those of lower rounds first, of these who has fewer links behind, of these the earlier messages."""
-    span = int(routes.counts.max(initial=0)) + 1
-    return _counted(np.arange(len(routes.links)) + np.repeat(rounds * span - routes.offsets[:-1], routes.counts))
 
 
 def _counted(numbers: IntArray) -> IntArray:

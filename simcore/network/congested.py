@@ -19,7 +19,7 @@ import numpy as np
 
 from simcore.network.clock import whole_steps
 from simcore.network.faults import Outlook
-from simcore.network.instant import ARRIVAL, NORMAL, Entry, Environment, after, at_end_of_instant
+from simcore.network.instant import ARRIVAL, NORMAL, TRANSMISSION, Entry, Environment, after
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
@@ -151,7 +151,7 @@ _by_key = attrgetter("key", "ends")
 class CountedLinks(LinkNetwork):
     """The links with their counters; finds routes."""
 
-    foldable = True  # a route may use one link several times, see `network.folded`
+    foldable = True  # a route may use one link several times, see `network.parts`
 
     def __init__(self, env: Environment, links: LinkGraph):
         self.env, self.links = env, links
@@ -285,7 +285,7 @@ class CutThrough(CountedLinks):
         batch = self._arrivals.get(at_ns)
         if batch is None:
             self._arrivals[at_ns] = [message]
-            at_end_of_instant(self.env, at_ns - now_ns, self._serve, transmits=True)
+            after(self.env, at_ns - now_ns, self._serve, TRANSMISSION)
         else:
             batch.append(message)
 

@@ -9,11 +9,12 @@ from operator import attrgetter
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
 
 from simcore.network.clock import whole_latency
 from simcore.network.congested import CountedLinks, Deliver
 from simcore.network.faults import Outlook
-from simcore.network.instant import Environment, after, at_end_of_instant
+from simcore.network.instant import DECISION, TRANSMISSION, Environment, after
 from simcore.network.topology.fabric import FloatArray, Routes
 from simcore.network.topology.links import LinkGraph
 from simcore.network.trees import Combination, Meeting, Reduction, branches
@@ -52,15 +53,17 @@ def max_min_rates(routes: Routes, capacity_bytes_per_s: FloatArray) -> FloatArra
     return rates
 
 
-class _Flow:
-    """A transfer under way."""
+class _Flow(Struct, eq=False):
+    """A transfer under way: what is left of it, at which rate in bytes per second, and the faults that slowed it."""
 
-    __slots__ = ("deliver", "hit", "key", "latency_ns", "left_bytes", "rate", "route", "size_bytes")
-
-    def __init__(self, key: Any, size_bytes: int, route: tuple[int, ...], latency_ns: int, deliver: Deliver):
-        self.key, self.route, self.latency_ns, self.deliver = key, route, latency_ns, deliver
-        self.size_bytes, self.left_bytes, self.rate = size_bytes, float(size_bytes), 0.0
-        self.hit: set[int] = set()  # faults that slowed it down
+    key: Any
+    size_bytes: int
+    route: tuple[int, ...]
+    latency_ns: int
+    deliver: Deliver
+    left_bytes: float
+    rate: float = 0.0
+    hit: set[int] = field(default_factory=set)
 
 
 _by_key = attrgetter("key")
@@ -88,7 +91,7 @@ class FairShare(CountedLinks):
         self._meetings: dict[Any, Meeting] = {}
         self._outlook = Outlook(links)
         for change_ns in self._outlook.changes:
-            at_end_of_instant(env, change_ns, self._settle)
+            after(env, change_ns, self._settle, DECISION)
 
     def send(self, src: int, dst: int, size_bytes: int, key: Any, deliver: Deliver) -> None:
         """As `Network.send`."""
@@ -107,8 +110,12 @@ class FairShare(CountedLinks):
         """As `TreeNetwork.multicast`: one transfer over all links of the tree, at the rate of the slowest."""
         tree, _ = branches(self.links, src, dst)
         wanted = set(dst)
-        ends = [(branch.mark_ns, branch.node) for branch in tree if branch.node in wanted]
-        self._flow(tuple(branch.link for branch in tree), size_bytes, key, partial(self._hand_out, ends, deliver))
+
+        def through() -> None:  # the last byte has left the root; it is at every end its latency later
+            for branch in (branch for branch in tree if branch.node in wanted):
+                after(self.env, branch.mark_ns, partial(deliver, branch.node))
+
+        self._flow(tuple(branch.link for branch in tree), size_bytes, key, through)
 
     def combine(self, src: int, peer: int, size_bytes: int, key: Any, switch: Reduction, deliver: Deliver) -> None:
         """As `TreeNetwork.combine`: one transfer over all links up and down, once all are there."""
@@ -137,13 +144,8 @@ class FairShare(CountedLinks):
             return
         for link in route:
             self._size_bytes[link] += size_bytes
-        self._flows.append(_Flow(key, size_bytes, route, latency_ns, through))
+        self._flows.append(_Flow(key, size_bytes, route, latency_ns, through, float(size_bytes)))
         self._settle_now()
-
-    def _hand_out(self, ends: Sequence[tuple[int, int]], deliver: Callable[[int], None]) -> None:
-        """The last byte has left the root; it is at every end its latency later."""
-        for mark_ns, npu in ends:
-            after(self.env, mark_ns, partial(deliver, npu))
 
     def table(self) -> LinkTable:
         """What every link carried so far, a transfer under way counted in full, and what the faults did."""
@@ -151,10 +153,9 @@ class FairShare(CountedLinks):
 
     def _settle_now(self) -> None:
         """New rates once everything of this instant is known."""
-        now_ns = self.env.now
-        if self._pending_ns != now_ns:
-            self._pending_ns = now_ns
-            at_end_of_instant(self.env, 0, self._settle, transmits=True)
+        if self._pending_ns != self.env.now:
+            self._pending_ns = self.env.now
+            after(self.env, 0, self._settle, TRANSMISSION)
 
     def _progress(self, now_ns: int) -> None:
         """Move the transfers on to this time, at the rates they had."""
@@ -183,17 +184,12 @@ class FairShare(CountedLinks):
         counts = np.array([len(flow.route) for flow in self._flows], np.int64)
         links = np.array([link for flow in self._flows for link in flow.route], np.int64)
         self._used = np.unique(links).tolist()
-        self._note_slow()
-        return max_min_rates(Routes(counts, links), self._outlook.capacity(self.env.now))
-
-    def _note_slow(self) -> None:
-        """Count the transfers that are on slow links now."""
-        for index in self._outlook.slow(self.env.now):
-            slow = self._outlook.links_of(index)
+        for index, slow in self._outlook.slow(self.env.now):
             for flow in self._flows:
                 if index not in flow.hit and not slow.isdisjoint(flow.route):
                     flow.hit.add(index)
                     self._outlook.note(index, flow.size_bytes)
+        return max_min_rates(Routes(counts, links), self._outlook.capacity(self.env.now))
 
     def _end(self, version: int) -> None:
         """Some transfers are through."""

@@ -52,22 +52,19 @@ class Outlook:
         epoch = bisect_right(self.changes, now_ns)
         return self.changes[epoch] if epoch < len(self.changes) else FOREVER
 
-    def slow(self, now_ns: int) -> list[int]:
-        """The faults that slow their links down now."""
-        return [index for index in self._active(range(len(self._faults)), now_ns) if self._faults[index].factor]
+    def slow(self, now_ns: int) -> list[tuple[int, frozenset[int]]]:
+        """The faults that slow their links down now, and these."""
+        active = self._active(range(len(self._faults)), now_ns)
+        return [(index, frozenset(self._faults[index].links)) for index in active if self._faults[index].factor]
 
     def _active(self, faults: Iterable[int], now_ns: int) -> list[int]:
         return [i for i in faults if self._faults[i].begin_ns <= now_ns < self._faults[i].end_ns]
 
-    def links_of(self, fault: int) -> frozenset[int]:
-        """The links of a fault."""
-        return frozenset(self._faults[fault].links)
-
     def capacity(self, now_ns: int) -> FloatArray:
         """Bandwidth of every link now; that of links that are down, for what they have taken, is the usual."""
         found = self._links.bandwidth_bytes_per_s.copy()
-        for index in self.slow(now_ns):
-            found[list(self._faults[index].links)] *= self._faults[index].factor
+        for index, links in self.slow(now_ns):
+            found[list(links)] *= self._faults[index].factor
         return found
 
     def _factor(self, link: int, now_ns: int) -> float:

@@ -15,7 +15,8 @@ from simcore.network.core import NEVER
 
 NORMAL, ARRIVAL, LOOK, DECISION, BEGINNING, TRANSMISSION = range(1, 7)  # 0 is what SimPy calls urgent
 """In which order things of one time happen. Messages arrive behind what ranks do by themselves then: a credit of that
-time allows nothing yet. Who looks does so when all that arrives and ends in an instant has done so.
+time allows nothing yet. Who looks does so when all that arrives and ends in an instant has done so. Decisions fall when
+everything else of it has happened. What transmits comes behind all of them, and behind what they let begin.
 """
 
 Callback = Callable[[], object]
@@ -110,13 +111,3 @@ TimersOfNpus = defaultdict[int, Timers]
 def after(env: Environment, delay_ns: float, callback: Callback, priority: int = NORMAL) -> None:
     """Call back in `delay_ns`; callbacks of one time and priority run in the order of these calls."""
     heappush(env.calls, (env.now + delay_ns, priority, next(env.numbers), callback))
-
-
-def at_end_of_instant(
-    env: Environment, delay_ns: int, callback: Callback, *, begins: bool = False, transmits: bool = False
-) -> None:
-    """Call back in `delay_ns`, when everything else of that time has happened.
-
-    What `transmits` comes behind all decisions of the instant, which may have more to send, and what these let begin.
-    """
-    after(env, delay_ns, callback, TRANSMISSION if transmits else BEGINNING if begins else DECISION)

@@ -1,10 +1,17 @@
-"""A machine's network in parts that share no link: a dimension each, or several that some message crosses together."""
+"""A machine's network in parts that share no link: a dimension each, or several that some message crosses together.
+
+And the links of a part as one NPU of a symmetric one sees them, each of which stands for all that look like it. On a
+ring, a twisted torus, a switch or a full mesh every NPU can take every other's place. When all of them do the same at
+the same time, what one NPU's message meets on its way is what the messages of its neighbours leave behind: so one NPU's
+messages, sent over representative links, meet each other just as they would meet the others'.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import cycle, islice
 from math import prod
 from typing import Any
 
@@ -12,9 +19,11 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from simcore.network.topology.fabric import Fabric, IntArray
-from simcore.network.topology.links import LinkGraph
+from simcore.network.topology.fabric import Fabric, FloatArray, IntArray, Routes
+from simcore.network.topology.links import Axis, LinkGraph
 from simcore.noise import QUIET
+from simcore.timeline.events import LinkTable
+from simcore.timeline.link_use import LinkUse, OccupiedLinks
 
 
 class Part(Struct, frozen=True, eq=False, dict=True):
@@ -102,3 +111,113 @@ def parts(links: LinkGraph, together: Iterable[tuple[int, int]]) -> list[Part]:
     ends = [index for index in range(count) if index not in joined]
     starts = [0, *(end + 1 for end in ends[:-1])]
     return [Part(links, first, last) for first, last in zip(starts, ends, strict=True)]
+
+
+class FoldedLinks(LinkGraph):
+    """The links of `whole`, each replaced by its representative on NPU 0.
+
+    Of a machine in `stages`, outermost, on the first NPU of the same stage.
+    """
+
+    def __init__(self, whole: LinkGraph, parts: Sequence[Sequence[int]], stages: int = 1):
+        width = whole.npus // stages
+        stands_for: IntArray = np.concatenate(
+            [_stand_ins(axis, sizes, width) for axis, sizes in zip(whole.axes, parts, strict=True)]
+        )
+        self.topology, self.axes, self.npus, self.nodes = whole.topology, whole.axes, whole.npus, whole.nodes
+        self.whole, self.timed = whole, whole.timed
+        used = np.zeros(len(whole), bool)
+        used[stands_for] = True
+        self.kept = np.flatnonzero(used)
+        self.stands_for: IntArray = (np.cumsum(used) - 1)[stands_for]
+        self._route_of: dict[tuple[int, int], tuple[int, ...]] = {}
+
+    def __len__(self) -> int:
+        return len(self.kept)
+
+    def ends_of(self, links: IntArray) -> tuple[IntArray, IntArray]:
+        """Ends of the representatives."""
+        return self.whole.ends_of(self.kept[links])
+
+    @cached_property
+    def bandwidth_bytes_per_s(self) -> FloatArray:
+        """Of the representatives."""
+        return self._of_kept([axis.fabric.bandwidths() for axis in self.axes])
+
+    @cached_property
+    def latency_ns(self) -> FloatArray:
+        """Of the representatives."""
+        return self._of_kept([axis.fabric.latencies() for axis in self.axes])
+
+    def _of_kept(self, columns: Sequence[FloatArray]) -> FloatArray:
+        """Of the representatives; one column per dimension, for the links of one group."""
+        places = (self.kept - axis.links_before for axis in self.axes)
+        own = (
+            column[at[(at >= 0) & (at < axis.groups * axis.links)] % axis.links]
+            for axis, column, at in zip(self.axes, columns, places, strict=True)
+            if axis.links
+        )
+        return np.concatenate([np.zeros(0), *own])
+
+    def route(self, src: int, dst: int) -> tuple[int, ...]:
+        """The representatives of the links of one message; one link may occur several times."""
+        found = self._route_of.get((src, dst))
+        if found is None:
+            found = tuple(self.stands_for[list(self.whole.route(src, dst))].tolist())
+            self._route_of[src, dst] = found
+        return found
+
+    def routes(self, src: IntArray, dst: IntArray) -> Routes:
+        """The representatives of the links of many messages."""
+        routes = self.whole.routes(src, dst)
+        return Routes(routes.counts, self.stands_for[routes.links])
+
+    def unfolded(self, way: Sequence[int]) -> list[int]:
+        """A circle of links of `whole` that goes on and on over those that some representatives stand for."""
+        found = [int(self.kept[way[0]])]
+        for wanted in islice(cycle(way), 1, None):
+            behind = np.flatnonzero(self.stands_for == wanted)
+            following = int(behind[self.whole.src[behind] == self.whole.dst[found[-1]]][0])
+            if following in found:
+                return found[found.index(following) :]
+            found.append(following)
+        return found
+
+    def table(self, size_bytes: IntArray, busy_ns: IntArray, times: Sequence[OccupiedLinks] | None = None) -> LinkTable:
+        """Every link carried what its representative did."""
+        table = self.whole.table(size_bytes[self.stands_for], busy_ns[self.stands_for])
+        return table if times is None else replace(table, use=LinkUse(times, self.stands_for))
+
+
+def _stand_ins(axis: Axis, sizes: Sequence[int], width: int) -> IntArray:
+    """For every link of a dimension its representative, when stages of `width` NPUs stay where they are."""
+    inside = min(max(width // axis.stride, 1), axis.fabric.npus)  # places of a group that one stage has
+    above = max(width // (axis.stride * axis.fabric.npus), 1)  # groups above each other in one stage
+    group = np.arange(axis.groups) // (axis.stride * above) * axis.stride * above
+    group += np.arange(axis.groups) % axis.stride // width * width
+    local = _representatives(axis.fabric, sizes, inside)
+    found: IntArray = (axis.links_before + group[:, None] * axis.links + local).reshape(-1)
+    return found
+
+
+def _representatives(fabric: Fabric, sizes: Sequence[int], inside: int) -> IntArray:
+    """For every link of one group, the link it becomes when its NPU moves to the first of the `inside` of its stage."""
+    src, dst = fabric.ends()
+    place = np.where(src < fabric.npus, src, dst) % inside
+    back = fabric.moves.back if fabric.moves else partial(_minus, sizes=sizes)
+    moved = [np.where(end < fabric.npus, back(end, place), end) for end in (src, dst)]
+    codes, wanted = (
+        here * (int(max(src.max(initial=0), dst.max(initial=0))) + 1) + there for here, there in ((src, dst), moved)
+    )
+    order = np.argsort(codes)
+    found: IntArray = order[np.searchsorted(codes, wanted, sorter=order)]
+    return found
+
+
+def _minus(end: IntArray, place: IntArray, sizes: Sequence[int]) -> IntArray:
+    """Difference of positions, digit by digit in the mixed radix of the parts."""
+    found = np.zeros_like(end)
+    for index, size in enumerate(sizes):
+        stride = prod(sizes[:index])
+        found += (end // stride - place // stride) % size * stride
+    return found

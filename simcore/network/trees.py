@@ -80,15 +80,13 @@ def multicast(
     def go_on(numbers: Sequence[int], tail_ns: int) -> None:
         for number in numbers:
             branch = made[number]
-            network.relay(branch.link, branch.step_ns, size_bytes, (*key, number), tail_ns, reach(branch))
+            further = partial(reached, branch)
+            network.relay(branch.link, branch.step_ns, size_bytes, (*key, number), tail_ns, further)
 
-    def reach(branch: Branch) -> Callable[[int], None]:
-        def reached(tail_ns: int) -> None:
-            if branch.node in wanted:
-                after(network.env, tail_ns - network.env.now, partial(deliver, branch.node))
-            go_on(branch.further, tail_ns)
-
-        return reached
+    def reached(branch: Branch, tail_ns: int) -> None:
+        if branch.node in wanted:
+            after(network.env, tail_ns - network.env.now, partial(deliver, branch.node))
+        go_on(branch.further, tail_ns)
 
     go_on(at_root, network.env.now)
 
@@ -144,11 +142,9 @@ def combine(
 
     def down(tail_ns: int) -> None:
         for each in sorted(meeting.parts, key=lambda one: one.key):
-            network.relay(each.down, each.down_ns, size_bytes, each.key, tail_ns, _delivery(network, each))
+            network.relay(each.down, each.down_ns, size_bytes, each.key, tail_ns, partial(through, each))
+
+    def through(part: Combination, tail_ns: int) -> None:
+        after(network.env, tail_ns - network.env.now, part.deliver)
 
     network.relay(part.up, part.up_ns, size_bytes, part.key, network.env.now, at_switch)
-
-
-def _delivery(network: Relays, part: Combination) -> Callable[[int], None]:
-    """Call back at the last byte."""
-    return lambda tail_ns: after(network.env, tail_ns - network.env.now, part.deliver)

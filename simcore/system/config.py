@@ -17,7 +17,7 @@ from simcore.peers import refuse_foreign
 from simcore.system.chunks.scheduler import INSERTION
 from simcore.system.collectives import EVERYBODY, NCCL, ROOTED, Algorithm, algorithms, traits_of
 from simcore.system.collectives.nccl import Fabric, read_fabric
-from simcore.system.memory.bus import BusCosts
+from simcore.system.memory import BusCosts
 from simcore.system.plans import schedule
 from simcore.workload.model import CollectiveKind
 

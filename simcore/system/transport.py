@@ -1,31 +1,40 @@
-"""Who says when an NPU leaves a phase, and those that work it out, or look it up, at the last arrival.
+"""Who says when an NPU leaves a phase, and those that work it out, look it up, or send every message.
 
-Nothing leaves a collective before everybody is in it: without contention nothing has to be stepped.
+Nothing leaves a collective before everybody is in it: without contention times are worked out at the last arrival.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import chain, combinations
+from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
+from simcore.network.congested import Network, TreeNetwork
 from simcore.network.instant import Environment, Timers, TimersOfNpus, after
+from simcore.network.topology.moves import Symmetry
+from simcore.network.trees import Reduction
 from simcore.system.alone.solver import solve
 from simcore.system.collectives.nccl import Choice, Fabric, choose, point_to_point_s
-from simcore.system.groups import Delay, Groups, LogicalDim, RankGroup
+from simcore.system.groups import Delay, GroupDim, Groups, LogicalDim, RankGroup
+from simcore.system.memory import Packets
+from simcore.system.messages.point_to_point import RENDEZVOUS_BYTES, Pairs
+from simcore.system.plans.automaton import Automaton, at_endpoint, automata
 from simcore.system.plans.maker import Costs, Plans, uneven
+from simcore.system.plans.plan import Plan, Switch
 from simcore.system.streams import Stream, StreamPhase
 from simcore.timeline.events import CircuitRun, LinkTable
 from simcore.units import format_bytes, whole_ns
 from simcore.workload.model import CollectiveKind
 
 Done = Callable[[Stream], None]
-
+LAST = ("~", 0)  # sorts behind the keys of chunks
 
 Meeting = dict[int, tuple[float, Stream, Done]]
 """Who has entered a phase: class -> (arrival time, chunk, callback).
@@ -37,7 +46,12 @@ Exits = dict[int, float]
 
 
 class Transport(ABC):
-    """What says when NPUs leave phases; `ranks[c]` are the NPUs of class c, `timers` those of the NPUs."""
+    """What says when NPUs leave phases; `ranks[c]` are the NPUs of class c, `timers` those of the NPUs.
+
+    Where messages are sent, a `network` takes them.
+    """
+
+    _network: Network | None = None
 
     def __init__(self, env: Environment, ranks: Sequence[Sequence[int]], costs: Costs):
         self._env, self._ranks, self._costs = env, ranks, costs
@@ -57,15 +71,15 @@ class Transport(ABC):
 
     def links(self) -> LinkTable | None:
         """What every link carried, where links are modelled."""
-        return None
+        return self._network.table() if self._network else None
 
     def notes(self) -> list[str]:
         """What is to be said of how times were found."""
-        return []
+        return self._network.notes() if self._network else []
 
     def stuck(self) -> list[str]:
         """What of the network waits for each other, when nothing moves any more."""
-        return []
+        return self._network.stuck() if self._network else []
 
     @property
     def parts(self) -> Sequence[Transport]:
@@ -209,3 +223,261 @@ def _measured_delay(fabric: Fabric) -> Delay:
         return np.where(same, near, far)
 
     return times
+
+
+class CongestionFree(Network):
+    """A network on which every message takes the time that `delay(src, dst, size_bytes)` says, for columns of ends."""
+
+    foldable = False
+    by_event = True
+
+    def __init__(self, env: Environment, delay: Delay):
+        self._env, self._delay = env, delay
+        self._known: dict[tuple[int, int, int], int] = {}
+        self._free_ns: dict[tuple[Any, int, int], int] = {}
+
+    def send(self, src: int, dst: int, size_bytes: int, key: Any, deliver: Callable[[], None]) -> None:
+        """Send a message now."""
+        after(self._env, self._time_ns(src, dst, size_bytes), deliver)
+
+    def send_in_turn(self, src: int, dst: int, size_bytes: int, key: Any, deliver: Callable[[], None]) -> None:
+        """Send when the bytes of the last message between these two are gone that `key` gives the same phase."""
+        pair, now_ns, time_ns = (key[:2], src, dst), int(self._env.now), self._time_ns(src, dst, size_bytes)
+        start_ns = max(self._free_ns.get(pair, 0), now_ns)
+        self._free_ns[pair] = start_ns + time_ns - self._time_ns(src, dst, 0)
+        after(self._env, start_ns - now_ns + time_ns, deliver)
+
+    def _time_ns(self, src: int, dst: int, size_bytes: int) -> int:
+        ends = (src, dst, size_bytes)
+        if ends not in self._known:
+            self._known[ends] = self._delay(np.array([src]), np.array([dst]), size_bytes)[0].item()
+        return self._known[ends]
+
+    def table(self) -> None:
+        """Links are not modelled."""
+
+
+class _Seat(Struct, eq=False):
+    """An NPU in a phase: the chunk and which of its phases it is, the group, the plan, and the place of the NPU.
+
+    `player` plays the parts of the plan that are `open`. `turns` counts under rendezvous the messages to every NPU, and
+    those that it was asked for (~ the NPU).
+    """
+
+    key: tuple[str, int]
+    at: int
+    npu: int
+    members: Sequence[int]
+    plan: Plan
+    position: int
+    player: Sequence[Automaton] = ()
+    open: int = 0
+    turns: Counter[int] = field(default_factory=Counter)
+    _numbers: dict[tuple[int, int], deque[int]] = field(default_factory=dict)
+
+    def expected(self, npu: int, size_bytes: int) -> deque[int]:
+        """The numbers of the messages that come from an NPU in a size, in order."""
+        if not self._numbers:
+            for peer, each_bytes, number in self.plan.comes(self.position):
+                self._numbers.setdefault((self.members[peer], each_bytes), deque()).append(number)
+        return self._numbers.get((npu, size_bytes)) or deque()
+
+    def turn(self, who: int) -> int:
+        """How often this was asked about somebody."""
+        self.turns[who] += 1
+        return self.turns[who]
+
+
+class Played(Transport):
+    """Transport that sends every message: on links that are shared, or for packets that share a memory bus.
+
+    With `barrier`, a chunk leaves a phase only when the whole machine has finished it (ASTRA-sim 1.0). With `by_size`
+    a message is the next of its size that its receiver expects from there, whatever the sender plays, or lost. On a
+    folded machine, whose classes meet themselves only in their groups, the NPU that is played receives what it sends;
+    `network` must then run on `FoldedLinks`.
+    """
+
+    _network: Network
+
+    def __init__(
+        self,
+        env: Environment,
+        ranks: Sequence[Sequence[int]],
+        network: Network,
+        costs: Costs,
+        *,
+        barrier: bool = False,
+        by_size: bool = False,
+    ):
+        super().__init__(env, ranks, costs)
+        self._network, self._barrier, self._by_size = network, barrier, by_size
+        self._folded = len(ranks) < sum(map(len, ranks))
+        self._seats: dict[tuple[object, int, int], _Seat] = {}
+        self._early: dict[tuple[object, int, int], list[Callable[[], None]]] = {}
+        self._groups: dict[tuple[GroupDim, int], list[int]] = {}
+        self._packets = Packets(env, self.timers, costs.bus) if costs.bus else None
+        self._handshakes = Pairs(partial(after, env))
+        self._through: dict[tuple[object, int], list[Callable[[], None]]] = {}
+        # Pieces of one plan go one behind the other, also where nothing else meets.
+        self._in_turn = network.send_in_turn if isinstance(network, CongestionFree) else network.send
+
+    def carry(self, src: int, dst: int, size_bytes: int, key: tuple[int, ...], deliver: Callable[[], None]) -> None:
+        """Deliver a point-to-point message; at one time it goes behind the collectives'."""
+        self._network.send(src, dst, size_bytes, (LAST, key[0]), deliver)
+
+    def start(self, streams: Mapping[int, Stream], done: Done) -> None:
+        """Begin a phase on some NPUs; messages that came before it are waiting."""
+        for npu_class, stream in streams.items():
+            self._start(npu_class, stream, done)
+
+    def _start(self, npu_class: int, stream: Stream, done: Done) -> None:
+        npu, phase, dim = self._ranks[npu_class][0], stream.phase, stream.phase.lane.dim
+        costs, plan, timers = self._costs.of(dim), self.plans.of(phase, npu), self.timers[npu]
+        if self._folded and Symmetry.NONE in plan.symmetries:
+            raise uneven(phase)
+        pay = at_endpoint(timers.after, costs.endpoint_ns, costs.reduction_ns)
+        if self._packets and costs.bus:
+            pay = self._packets.pay(npu, phase, plan, costs.reduction_ns)
+        key = (stream.key, stream.at, npu)
+        seat = self._seats[key] = _Seat(*key, self._members(dim, npu), plan, dim.position(npu))
+        if self._costs.rendezvous:
+            self._ask(seat, -1)
+
+        def finished() -> None:
+            seat.open -= 1
+            if not seat.open:
+                del self._seats[key]
+                self._leave(stream, partial(done, stream))
+
+        post = partial(self._post, seat)
+        seat.player = automata(plan, seat.position, pay, partial(after, self._env), post, finished)
+        seat.open = len(seat.player)
+        for deliver in self._early.pop(key, []):
+            deliver()
+        for automaton in reversed(seat.player):
+            automaton.start()
+
+    def _leave(self, stream: Stream, leave: Callable[[], None]) -> None:
+        """Go on, alone or when everybody is through."""
+        if not self._barrier:
+            leave()
+            return
+        through = self._through.setdefault((stream.key, stream.at), [])
+        through.append(leave)
+        if len(through) == len(self._ranks):
+            for go in self._through.pop((stream.key, stream.at)):
+                go()
+
+    def _members(self, dim: GroupDim, npu: int) -> list[int]:
+        """The NPUs of a group, in one list for all of them."""
+        found = dim.members(npu)
+        key = (dim, int(found[0]))
+        if key not in self._groups:
+            self._groups[key] = found.tolist()
+        return self._groups[key]
+
+    def _post(self, seat: _Seat, number: int, peer: int, size_bytes: int) -> None:
+        """Send a message of a plan to a position of the group, as it is sent there, and ask for what comes next."""
+        if seat.plan.switch:
+            self._combine(seat, size_bytes, seat.plan.switch)
+        elif seat.plan.multicast:
+            self._multicast(seat, number)
+        else:
+            self._send_to(seat, seat.members[peer], size_bytes, number)
+            if self._costs.rendezvous:
+                self._ask(seat, number)
+
+    def _multicast(self, seat: _Seat, index: int) -> None:
+        """Send all copies with the first; the others are on their way with it."""
+        key, at, npu, plan = seat.key, seat.at, seat.npu, seat.plan
+        together = {seat.members[plan.transfers[copy].dst]: copy for copy in plan.copies.get(index, ())}
+        if together:
+
+            def deliver(target: int) -> None:
+                self._deliver((key, at, target), together[target])
+
+            self._trees.multicast(npu, list(together), plan.transfers[index].size_bytes, (key, at, index, npu), deliver)
+
+    def _combine(self, seat: _Seat, size_bytes: int, switch: Switch) -> None:
+        """Send this NPU's part up to the switch of its group."""
+        key, at, npu, members = seat.key, seat.at, seat.npu, seat.members
+        peer = next(member for member in members if member != npu)
+        reduction = Reduction((key, at, members[0]), 1 if self._folded else len(members), *switch)
+        deliver = partial(self._deliver, (key, at, npu), 0)
+        self._trees.combine(npu, peer, size_bytes, (key, at, 0, npu), reduction, deliver)
+
+    @property
+    def _trees(self) -> TreeNetwork:
+        """The network, where there are such algorithms."""
+        if isinstance(self._network, TreeNetwork):
+            return self._network
+        raise NotImplementedError("profiles whose networks copy and reduce nothing refuse the algorithms that need it")
+
+    def _send_to(self, seat: _Seat, target: int, size_bytes: int, index: int) -> None:
+        """Send message `index` of a chunk's phase to an NPU of its group."""
+        key, at, npu = seat.key, seat.at, seat.npu
+        send = self._network.send if seat.plan.rounds else self._in_turn
+        there = npu if self._folded else target
+        if self._by_size:
+            deliver = partial(self._match, seat, there, index, size_bytes)
+        else:
+            deliver = partial(self._deliver, (key, at, there), index)
+        if self._costs.rendezvous:
+            transmit = partial(send, npu, target, size_bytes, (key, at, index), deliver)
+            self._handshakes.ready((key, at, npu, there, seat.turn(there)), transmit)
+        else:
+            send(npu, target, size_bytes, (key, at, index), deliver)
+
+    def _ask(self, seat: _Seat, number: int) -> None:
+        """Under rendezvous, ask for what an NPU listens for once it has sent message `number` (-1: from the start)."""
+        key, at, npu = seat.key, seat.at, seat.npu
+        for peer, index in seat.plan.asks(seat.position, number):
+            source = seat.members[peer]
+            there = npu if self._folded else source
+            asked = partial(self._handshakes.call, (key, at, there, npu, seat.turn(~there)))
+            self._network.send(npu, source, RENDEZVOUS_BYTES, (key, at, index), asked)
+
+    def _match(self, sender: _Seat, target: int, index: int, size_bytes: int) -> None:
+        """Deliver message `index` of a sender, or where the receiver plays something else, what it takes that for."""
+        key = (sender.key, sender.at, target)
+        seat = self._seats.get(key)
+        if seat is None:
+            self._early.setdefault(key, []).append(partial(self._match, sender, target, index, size_bytes))
+            return
+        if seat.plan is not sender.plan or seat.members is not sender.members:
+            numbers = seat.expected(sender.npu, size_bytes)
+            if not numbers:
+                return
+            index = numbers.popleft()
+        self._deliver(key, index)
+
+    def _deliver(self, key: tuple[object, int, int], index: int) -> None:
+        seat = self._seats.get(key)
+        if seat is None:
+            self._early.setdefault(key, []).append(partial(self._deliver, key, index))
+            return
+        next(automaton for automaton in seat.player if index >= automaton.first).arrive(index)
+
+
+class SolvedOrPlayed(Solved):
+    """As `Solved`; what the members of a group take for different phases is played message by message.
+
+    Each of them may go round its own way, and those whose messages do not come stay in the phase for ever (ASTRA-sim).
+    """
+
+    def _exits(self, group: RankGroup, meeting: Meeting, phase: StreamPhase) -> Exits:
+        phases = {meeting[npu_class][1].phase for npu_class in group.classes}
+        if len({(each.kind, each.lane, each.data_bytes, each.mirrored, each.root) for each in phases}) == 1:
+            return super()._exits(group, meeting, phase)
+        env, left = Environment(), dict[int, float]()
+        npus = [range(npu, npu + 1) for npu in range(sum(map(len, self._ranks)))]
+        played = Played(env, npus, CongestionFree(env, self._delay), self._costs, by_size=True)
+        for npu, npu_class in zip(group.ids, group.classes, strict=True):
+            arrival, stream, _ = meeting[npu_class]
+
+            def leave(_: Stream, npu_class: int = npu_class) -> None:
+                left[npu_class] = env.now
+
+            after(env, int(arrival), partial(played.start, {npu: stream}, leave))
+        env.run()
+        return left

@@ -7,8 +7,8 @@ import pytest
 import simcore
 from simcore.errors import InputError
 from simcore.network.congested import CutThrough
-from simcore.network.congestion_free import CongestionFree
 from simcore.network.fair import FairShare
+from simcore.system.transport import CongestionFree
 
 
 def system_file(folder, text):

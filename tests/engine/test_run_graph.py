@@ -14,7 +14,7 @@ from simcore.network.topology.model import Dimension, Topology
 from simcore.profiles import profiles
 from simcore.report.model import Report
 from simcore.system.config import SystemConfig
-from simcore.system.memory.remote import RemoteMemory, read
+from simcore.system.memory import RemoteMemory, read_remote
 from simcore.workload.model import CollectiveKind, GraphSet, NodeKind
 from tests.graphs import graph, node
 from tests.runs import check_sums
@@ -173,7 +173,7 @@ def test_the_three_kinds_of_remote_memory_are_read(tmp_path, kind, npus_per_node
     path = tmp_path / "memory.json"
     figures = '"remote-mem-latency": 100, "remote-mem-bw": 50, "num-nodes": 2, "num-npus-per-node": 2'
     path.write_text(f'{{"memory-type": "{kind}", {figures}}}')
-    assert read(str(path)) == RemoteMemory(100, 50.0, npus_per_node, 4 if npus_per_node == 2 else 0)
+    assert read_remote(str(path)) == RemoteMemory(100, 50.0, npus_per_node, 4 if npus_per_node == 2 else 0)
 
 
 def test_an_npu_beyond_the_nodes_that_have_memory_is_refused():
@@ -184,10 +184,10 @@ def test_an_npu_beyond_the_nodes_that_have_memory_is_refused():
 def test_no_memory_is_none_and_missing_figures_are_named(tmp_path):
     path = tmp_path / "memory.json"
     path.write_text('{"memory-type": "NO_MEMORY_EXPANSION"}')
-    assert read(str(path)) is None
+    assert read_remote(str(path)) is None
     path.write_text('{"memory-type": "PER_NODE_MEMORY_EXPANSION", "remote-mem-latency": 1}')
     with pytest.raises(InputError) as caught:
-        read(str(path))
+        read_remote(str(path))
     for key in ("remote-mem-bw", "num-nodes", "num-npus-per-node"):
         assert key in str(caught.value)
 

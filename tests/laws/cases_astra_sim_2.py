@@ -19,8 +19,7 @@ from simcore.network.topology.model import Dimension, Topology
 from simcore.profiles import profiles
 from simcore.report.model import Report
 from simcore.system.config import Algorithm, SystemConfig
-from simcore.system.memory.bus import BusCosts
-from simcore.system.memory.remote import RemoteMemory
+from simcore.system.memory import BusCosts, RemoteMemory
 from simcore.workload.model import CollectiveKind, GraphSet, NodeKind
 from tests.graphs import graph, node
 from tests.runs import KINDS

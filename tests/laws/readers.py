@@ -32,7 +32,7 @@ from simcore.report.archive import read_report
 from simcore.sweep.study import read_study
 from simcore.sweep.sweep import read_rows
 from simcore.system import config
-from simcore.system.memory import remote as remote_memory
+from simcore.system.memory import read_remote
 from simcore.system.plans import schedule
 from simcore.workload import text
 from simcore.workload.chakra import reader
@@ -174,7 +174,7 @@ READS: dict[str, Callable[[Path], object]] = {
     "schedule.yaml": schedule.read,
     "nodes.yaml": lambda path: config.read(path.with_name("custom.yaml")),
     "groups.json": lambda path: read_groups(str(path), NPUS),
-    "memory.json": lambda path: remote_memory.read(str(path)),
+    "memory.json": lambda path: read_remote(str(path)),
     "trace.et": _graphs,
     "trace.json": _graphs,
     "param.json": _graphs,

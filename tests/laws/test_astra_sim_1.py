@@ -10,9 +10,8 @@ import pytest
 
 from simcore.engine import transports
 from simcore.errors import DeadlockError
-from simcore.network.congestion_free import CongestionFree
 from simcore.profiles import profiles
-from simcore.system.messages.played import Played
+from simcore.system.transport import CongestionFree, Played
 from tests.laws.cases_astra_sim_1 import KINDS, answer, case, layer, machine, random_case, system
 
 SEEDS = range(12)

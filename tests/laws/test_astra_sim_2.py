@@ -8,14 +8,14 @@ import numpy as np
 from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
 
-from simcore.engine import graphs, transports
+from simcore.engine import run, transports
 from simcore.engine.settings import Settings
 from simcore.errors import DeadlockError
 from simcore.network.congested import StoreAndForward
 from simcore.network.topology.model import Dimension, Topology
 from simcore.system.config import Algorithm, SystemConfig
-from simcore.system.memory.remote import RemoteMemory
-from simcore.system.messages.played import Played
+from simcore.system.memory import RemoteMemory
+from simcore.system.transport import Played
 from simcore.workload.model import CollectiveKind, NodeKind
 from tests.laws.cases_astra_sim_2 import NUMBERS, Case, Event, cases
 from tests.runs import KINDS
@@ -30,8 +30,8 @@ def test_folding_changes_nothing(case):
 @settings(deadline=None, max_examples=40)
 @given(cases(shared=False))
 def test_phases_that_are_solved_end_as_those_played_message_by_message(case):
-    of = graphs.GraphCase.of
-    with mock.patch.object(graphs.GraphCase, "of", lambda *given: replace(of(*given), in_turn=True)):
+    choices_of = run.choices_of
+    with mock.patch.object(run, "choices_of", lambda setup: choices_of(replace(setup, in_turn=True))):
         played = finish_ns(case)
     assert finish_ns(case) == played
 

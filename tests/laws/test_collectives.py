@@ -292,12 +292,11 @@ def play_explicit(plan, arrivals, delay_ns, endpoint_ns, reduction_ns):
         heapq.heappush(queue, (time_ns, next(order), callback))
 
     def machine(rank):
-        def send(index):
-            entry = plan.transfers[index]
-            start_ns = max(now, free_ns.get((rank, entry.dst), 0))
-            time_ns = delay_ns(rank, entry.dst, entry.size_bytes)
-            free_ns[rank, entry.dst] = start_ns + time_ns - delay_ns(rank, entry.dst, 0)
-            at(start_ns + time_ns, lambda: machines[entry.dst].arrive(index))
+        def send(index, dst, size_bytes):
+            start_ns = max(now, free_ns.get((rank, dst), 0))
+            time_ns = delay_ns(rank, dst, size_bytes)
+            free_ns[rank, dst] = start_ns + time_ns - delay_ns(rank, dst, 0)
+            at(start_ns + time_ns, lambda: machines[dst].arrive(index))
 
         def done():
             exits[rank] = now

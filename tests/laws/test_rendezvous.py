@@ -4,16 +4,14 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simcore.network.congestion_free import CongestionFree
 from simcore.network.instant import Environment
 from simcore.network.topology.model import Dimension, Topology
 from simcore.profiles import profiles
 from simcore.system.config import Algorithm
 from simcore.system.groups import LogicalDim
-from simcore.system.messages.played import Played
 from simcore.system.messages.point_to_point import RENDEZVOUS_BYTES
 from simcore.system.streams import Dataset, Lane, Request, Stream, StreamPhase
-from simcore.system.transport import Costs
+from simcore.system.transport import CongestionFree, Costs, Played
 from simcore.workload.model import CollectiveKind
 
 ALGORITHMS = {

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simcore.network.folded import FoldedLinks
+from simcore.network.parts import FoldedLinks
 from simcore.network.topology.grid import coordinates
 from simcore.network.topology.kinds import FABRICS
 from simcore.network.topology.links import LinkGraph

@@ -6,7 +6,7 @@ from operator import itemgetter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simcore.network.instant import Environment, after, at_end_of_instant
+from simcore.network.instant import DECISION, Environment, after
 from simcore.system.chunks.scheduler import GANG_ORDERS, Gang
 
 WIDTH, HEIGHT = 3, 2  # classes in a plane: each has a row and a column, with a queue for either
@@ -43,13 +43,6 @@ class Chunk:
         self.at += 1
 
 
-class Owner:
-    """Whose chunks wait: begins what it is told to."""
-
-    def __init__(self, begin):
-        self.begin = begin
-
-
 def group_of(npu_class, dim):
     x, y = npu_class % WIDTH, npu_class // WIDTH
     if dim == 0:
@@ -64,8 +57,8 @@ class AllThatWait:
         self.env, self.limit, self.order = env, limit, order
         self.there, self.waiting, self.running, self.begin, self.count, self.changed = {}, [], {}, {}, 0, False
 
-    def gate(self, npu_class, owner):
-        self.begin[npu_class] = owner.begin
+    def gate(self, npu_class, begin):
+        self.begin[npu_class] = begin
         return GateOfAll(self, npu_class)
 
     def offer(self, npu_class, stream):
@@ -85,7 +78,7 @@ class AllThatWait:
     def change(self):
         if not self.changed:
             self.changed = True
-            at_end_of_instant(self.env, 0, self.settle)
+            after(self.env, 0, self.settle, DECISION)
 
     def settle(self):
         self.changed, waiting, self.waiting = False, sorted(self.waiting, key=lambda entry: entry[0]), []
@@ -138,7 +131,7 @@ def begun(make, limit, order, chunks):
             else:
                 leave(npu_class, chunk)
 
-    gates = [gang.gate(npu_class, Owner(begin)) for npu_class in range(WIDTH * HEIGHT)]
+    gates = [gang.gate(npu_class, begin) for npu_class in range(WIDTH * HEIGHT)]
     for npu_class, gate in enumerate(gates):
         for number, (time_ns, late, priority, visits) in enumerate(chunks):
             if visits:

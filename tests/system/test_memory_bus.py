@@ -11,7 +11,7 @@ from simcore.network.instant import Environment, Timers
 from simcore.network.topology.model import Dimension, Topology
 from simcore.system.collectives import PlanOptions, algorithms
 from simcore.system.config import Algorithm, SystemConfig
-from simcore.system.memory.bus import BusCosts, MemoryBus, Route, packets
+from simcore.system.memory import BusCosts, MemoryBus, Route, packets
 from simcore.workload.model import CollectiveKind
 from tests.runs import KINDS, Run, micro
 

@@ -13,8 +13,8 @@ import numpy as np
 from simcore.network.clock import whole_latency
 from simcore.network.congested import CountedLinks, CutThrough, Deliver, LinkNetwork
 from simcore.network.core import NEVER
-from simcore.network.folded import FoldedLinks
-from simcore.network.instant import Environment, at_end_of_instant
+from simcore.network.instant import TRANSMISSION, Environment, after
+from simcore.network.parts import FoldedLinks
 from simcore.network.queued import core
 from simcore.network.queued.compiled import Lists
 from simcore.network.queued.routing import STEPS, Ways
@@ -222,7 +222,7 @@ class Queued(CountedLinks):
         """Go on then, unless it does so before and asks anew."""
         if at_ns < min(self._wakes, default=NEVER):
             self._wakes.add(at_ns)
-            at_end_of_instant(self.env, at_ns - int(self.env.now), self._happen, transmits=True)
+            after(self.env, at_ns - int(self.env.now), self._happen, TRANSMISSION)
 
     def _happen(self) -> None:
         """One instant, and those that follow before anything else happens: the clock moves on without an event."""

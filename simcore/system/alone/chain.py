@@ -17,10 +17,10 @@ from simcore.system.alone.at_once import all_at_once
 from simcore.system.alone.solver import PhaseTimes, solve_alone
 from simcore.system.groups import Communicator
 from simcore.system.messages.layouts import Layouts, Running, Shape
-from simcore.system.messages.played import Played
 from simcore.system.plans.maker import Costs
 from simcore.system.plans.plan import Plan
 from simcore.system.streams import Dataset, Request, Stream, StreamPhase
+from simcore.system.transport import Played
 from simcore.timeline.link_use import OccupiedLinks
 from simcore.workload.model import CollectiveKind
 

@@ -314,14 +314,15 @@ def stepped(plan: Plan, arrivals_ns: IntArray, message_ns: Callable[[int, int], 
         heapq.heappush(queue, (now + delay_ns, next(order), callback))
 
     def automaton(rank: int) -> RoundAutomaton:
-        def send(index: int, entry: Round) -> None:
-            peer = automata[plan.peer(rank, entry.hop) if len(exits) > 1 else 0]
-            after(message_ns(rank, index), partial(peer.arrive, index))
+        def send(number: int, peer: int, size_bytes: int) -> None:
+            receiver = automata[peer if len(exits) > 1 else 0]
+            after(message_ns(rank, number), partial(receiver.arrive, number))
 
         def done() -> None:
             exits[rank] = now
 
-        return RoundAutomaton(plan, at_endpoint(after, costs.endpoint_ns, costs.reduction_ns), after, send, done)
+        pay = at_endpoint(after, costs.endpoint_ns, costs.reduction_ns)
+        return RoundAutomaton(plan, rank, pay, after, send, done)
 
     automata = [automaton(rank) for rank in range(len(exits))]
     for arrival_ns, own in zip(arrivals_ns.tolist(), automata, strict=True):

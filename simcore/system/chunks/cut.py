@@ -192,7 +192,8 @@ class DimensionOrder:
         lanes = {lane.position: lane for lane in request.lanes}
         if not self.balances(request.kind):
             # As many chunks start in different dimensions at once as there are colours.
-            for number, size_bytes in enumerate(sizes(request.kind, request.size_bytes, self._colours(request))):
+            colours = len(request.lanes) if self._policy == "colours" else 1
+            for number, size_bytes in enumerate(sizes(request.kind, request.size_bytes, colours)):
                 yield [lanes[position] for position in self._visits(request, number) if position in lanes], size_bytes
             return
         left_bytes, gathers = request.size_bytes, request.kind == ALL_GATHER
@@ -201,9 +202,6 @@ class DimensionOrder:
             order, size_bytes = self._themis.chunk(lanes, full_bytes, left_bytes, gathers=gathers)
             yield [lanes[position] for position in order], size_bytes
             left_bytes -= size_bytes
-
-    def _colours(self, request: Request) -> int:
-        return len(request.lanes) if self._policy == "colours" else 1
 
     def _visits(self, request: Request, number: int) -> list[int]:
         """The dimensions of a collective's `number`-th chunk, in order; all that spreads data starts outermost."""
@@ -310,30 +308,25 @@ class Precedence:
         """Who leaves a phase first, of those that began it in an order."""
         key = (phase, order)
         if key not in self._known:
-            plan = self._plans.of(phase, 0)
+            plan, dim = self._plans.of(phase, 0), phase.lane.dim
             found = np.array(order or range(self._npus))
-            if plan.transfers:
-                # Places of a tree differ: who is through first.
-                dim = phase.lane.dim
-                group = RankGroup(dim.members(0), self._delay)
+            group, place = RankGroup(dim.members(0), self._delay), np.array([*map(dim.position, range(self._npus))])
+            if plan.transfers:  # places of a tree differ: who is through first
                 exits = transfers(plan, group, np.zeros(len(group), np.int64), self._plans.costs)
-                times = exits[[dim.position(npu) for npu in found.tolist()]]
-                found = found[np.argsort(times, kind="stable")]
+                found = found[np.argsort(exits[place[found]], kind="stable")]
             elif not self._plans.costs.rendezvous:
-                found = self._by_messages(plan, phase, found)
+                found = self._by_messages(plan, phase, found, group, place)
             self._known[key] = tuple(found.tolist())
         return self._known[key]
 
-    def _by_messages(self, plan: Plan, phase: StreamPhase, order: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _by_messages(
+        self, plan: Plan, phase: StreamPhase, order: NDArray[np.int64], group: RankGroup, place: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
         """Batch by batch: who gets the first of the messages that arrive last goes on first.
 
         Under rendezvous receivers ask in their order and are served in it: nothing changes.
         """
-        dim = phase.lane.dim
-        members = dim.members(0)
-        group = RankGroup(members, self._delay)
-        place = np.array([dim.position(npu) for npu in range(len(order))])
-        turn = phase.queue % self._num_queues
+        turn, members = phase.queue % self._num_queues, group.members
         step = -1 if turn and turn >= self._num_queues // 2 else 1
         entries, half = plan.expanded, plan.half
         ends = [*range(0, half, plan.window), *range(half, len(entries), plan.window), len(entries)]

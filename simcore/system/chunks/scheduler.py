@@ -9,11 +9,10 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cache, partial
 from heapq import heapify, heappop, heappush
 from operator import attrgetter
-from typing import Protocol
 
 from msgspec import Struct, field
 
-from simcore.network.instant import Environment, after, at_end_of_instant
+from simcore.network.instant import DECISION, Environment, after
 from simcore.system.chunks.cut import PhaseMaker, Precedence
 from simcore.system.groups import GroupDim
 from simcore.system.streams import Chunks, Dataset, Request, Stream, StreamPhase, Turns, through
@@ -35,11 +34,11 @@ class Scheduler:
         phases: Callable[[str], PhaseMaker],
         transport: Transport,
         events: EventBuffer,
-        gate: Callable[[int, Owner], Gate],
+        gate: Callable[[Scheduler], Gate],
         precedence: Precedence | None = None,
     ):
         self.env, self.npu_class, self._phases, self._transport = env, npu_class, phases, transport
-        self.events, self._gate = events, gate(npu_class, self)
+        self.events, self._gate = events, gate(self)
         self._precedence = precedence
         self.due: tuple[Request | None, int] = (None, 0)
         self._order: Turns = ()  # in which the NPUs do what is done now
@@ -186,26 +185,15 @@ Span = tuple[int, int]
 """Beginning and end."""
 
 
-class Owner(Protocol):
-    """Whose chunks wait; `due` is what is sent next, and when, while that is only a matter of computing."""
-
-    due: tuple[Request | None, int]
-
-    def begin(self, streams: Mapping[int, Stream]) -> None:
-        """Begin the phase that some chunks, by class, are in; they wait no longer."""
-
-    def told(self, stream: Stream, spans: Sequence[Span], begin_ns: int) -> None:
-        """The next phases of a chunk went by, between these times counted from a beginning."""
-
-    def arrived(self, dataset: Dataset, spans: Sequence[Sequence[Span]], begin_ns: int) -> None:
-        """All chunks of a collective went through all their phases, between these times counted from a beginning."""
+Begin = Callable[[Mapping[int, Stream]], None]
+"""Begins the phase that some chunks, by class, are in; they wait no longer."""
 
 
 class LocalGate:
     """Every NPU starts its first chunk as soon as it has room, wherever its partners are (ASTRA-sim)."""
 
-    def __init__(self, npu_class: int, owner: Owner, limit: int, insertion: Insertion):
-        self._npu_class, self._owner, self._limit, self._insertion = npu_class, owner, limit, insertion
+    def __init__(self, npu_class: int, begin: Begin, limit: int, insertion: Insertion):
+        self._npu_class, self._begin, self._limit, self._insertion = npu_class, begin, limit, insertion
         self._queues: dict[int, ChunkQueue] = {}
 
     def send(self, dataset: Dataset, *, idle: bool) -> None:
@@ -234,7 +222,7 @@ class LocalGate:
     def _refill(self, queue: int) -> None:
         waiting = self._queues[queue]
         while stream := waiting.next():
-            self._owner.begin({self._npu_class: stream})
+            self._begin({self._npu_class: stream})
 
 
 Order = Callable[[Stream], tuple[int, ...]]
@@ -301,9 +289,9 @@ class Gang:
         self._touched: dict[_Line, None] = {}
         self._num_complete = 0
 
-    def gate(self, npu_class: int, owner: Owner) -> GangGate:
+    def gate(self, npu_class: int, begin: Begin) -> GangGate:
         """The gate of one class."""
-        self.gates[npu_class] = GangGate(self, npu_class, owner)
+        self.gates[npu_class] = GangGate(self, npu_class, begin)
         return self.gates[npu_class]
 
     def empty(self, env: Environment) -> Gang:
@@ -359,7 +347,7 @@ class Gang:
         """Decide at the end of this instant about a line in which something waits, if there is room."""
         if not line.full:
             if not self._touched:
-                at_end_of_instant(self.env, 0, self._settle)
+                after(self.env, 0, self._settle, DECISION)
             self._touched[line] = None
 
     def _settle(self) -> None:
@@ -385,14 +373,19 @@ class Gang:
     def _start(self, line: _Line, streams: Mapping[int, Stream]) -> None:
         for room in line.rooms:
             self.occupy(room)
-        self.gates[line.first].owner.begin(streams)
+        self.gates[line.first].begin(streams)
 
 
 class GangGate:
-    """One class's side of a `Gang`: where it waits for each kind of phase, and the room that it needs there."""
+    """One class's side of a `Gang`: where it waits for each kind of phase, and the room that it needs there.
 
-    def __init__(self, gang: Gang, npu_class: int, owner: Owner):
-        self._gang, self._npu_class, self.owner = gang, npu_class, owner
+    `owner` has its chunks, where collectives may be told as a whole.
+    """
+
+    owner: Scheduler
+
+    def __init__(self, gang: Gang, npu_class: int, begin: Begin):
+        self._gang, self._npu_class, self.begin = gang, npu_class, begin
         self._at = cache(partial(gang.at, npu_class))
 
     def send(self, dataset: Dataset, *, idle: bool) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from simcore.errors import InputError, Location
-from simcore.network.instant import Environment, after, at_end_of_instant
+from simcore.network.instant import BEGINNING, Environment, after
 from simcore.network.topology.model import Circuits, Topology
 from simcore.system.streams import Stream, StreamPhase
 from simcore.system.transport import Done, Transport
@@ -129,7 +129,7 @@ class Switched(Transport):
     def _settle_later(self) -> None:
         if not self._settling:
             self._settling = True
-            at_end_of_instant(self._env, 0, self._settle, begins=True)
+            after(self._env, 0, self._settle, BEGINNING)
 
     def _settle(self) -> None:
         """Begin what has its circuits, up to the first that has not; change them for that one when nobody sends."""

@@ -12,8 +12,7 @@ from msgspec import Struct, field
 
 from simcore.network.congested import LinkNetwork
 from simcore.network.core import NEVER
-from simcore.network.folded import FoldedLinks
-from simcore.network.parts import Part
+from simcore.network.parts import FoldedLinks, Part
 from simcore.network.topology.fabric import IntArray
 from simcore.system.groups import GroupDim
 from simcore.system.messages.layouts import Shape

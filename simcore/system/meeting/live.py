@@ -11,16 +11,16 @@ from msgspec import Struct, field, structs
 
 from simcore.network.congested import LinkNetwork
 from simcore.network.core import NEVER
-from simcore.network.instant import Environment, at_end_of_instant
+from simcore.network.instant import TRANSMISSION, Environment, after
 from simcore.network.topology.fabric import IntArray
 from simcore.system.alone.solver import PhaseTimes
 from simcore.system.groups import Communicator
 from simcore.system.meeting.flights import Flight, MessageFlight, PhaseFlight, Place, Seat, Site
 from simcore.system.messages.layouts import Shape
-from simcore.system.messages.played import Played
 from simcore.system.plans.maker import Costs
 from simcore.system.plans.plan import Plan
 from simcore.system.streams import Stream, StreamPhase
+from simcore.system.transport import Played
 from simcore.timeline.link_use import OccupiedLinks
 from simcore.units import format_ranks
 
@@ -235,7 +235,7 @@ class Lives:
             for place in live.apart():
                 self._part(live, place)
         self._begun.clear()
-        at_end_of_instant(self._env, 0, self._move, transmits=True)
+        after(self._env, 0, self._move, TRANSMISSION)
 
     def join(self, live: Live) -> None:
         """What is played from some past time on goes on with the run."""

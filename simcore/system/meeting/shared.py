@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from simcore.network.core import NEVER
-from simcore.network.folded import FoldedLinks
-from simcore.network.instant import Environment, Timers, after, at_end_of_instant
+from simcore.network.instant import BEGINNING, TRANSMISSION, Environment, Timers, after
+from simcore.network.parts import FoldedLinks
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
 from simcore.system.alone.chain import Phases
@@ -196,7 +196,7 @@ class Shared(Transport):
     def _settle_later(self) -> None:
         if not self._settling:
             self._settling = True
-            at_end_of_instant(self._env, 0, self._settle, begins=True, transmits=self._plays)
+            after(self._env, 0, self._settle, TRANSMISSION if self._plays else BEGINNING)
 
     def _settle(self) -> None:
         """Begin what begins, give links to the heads that are there, and play on while nobody else does anything."""

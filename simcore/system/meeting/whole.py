@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from msgspec import Struct, field
 
-from simcore.network.instant import Environment, Timers, after, at_end_of_instant
+from simcore.network.instant import DECISION, Environment, Timers, after
 from simcore.system.chunks.scheduler import Gang, GangGate, Span
 from simcore.system.meeting.ahead import Ahead, Course, Offsets, Timed, send_again, tell, write_past
 from simcore.system.meeting.flights import Taken
@@ -125,7 +125,7 @@ class Wholes:
 
     def _begin_later(self, whole: _Whole) -> None:
         if not self._ready:
-            at_end_of_instant(self._env, 0, self._begin_all)
+            after(self._env, 0, self._begin_all, DECISION)
         self._ready.append(whole)
 
     def _begin_all(self) -> None:
@@ -169,7 +169,7 @@ class Wholes:
         if not self._follow(whole, course):
             return False
         for offset_ns in sorted({*due.values()} - {0}):
-            at_end_of_instant(self._env, offset_ns, partial(self._check, whole))
+            after(self._env, offset_ns, partial(self._check, whole), DECISION)
         return True
 
     def _follow(self, whole: _Whole, course: Course) -> bool:
@@ -374,8 +374,6 @@ class Wholes:
 class _Rehearsal:
     """A collective by itself on an empty network."""
 
-    due: tuple[Request | None, int] = (None, 0)
-
     def __init__(self, gang: Gang, transport: Shared):
         self._env = Environment()
         self._gang, self._transport = gang.empty(self._env), transport.empty(self._env)
@@ -387,7 +385,7 @@ class _Rehearsal:
         """What becomes of the chunks of a collective that each class sends when it is due; None where they meet."""
         own: dict[int, list[Stream]] = {}
         for npu_class, offset_ns in due.items():
-            gate = self._gang.gate(npu_class, self)
+            gate = self._gang.gate(npu_class, self._begin)
             own[npu_class] = [Stream(("", number), dataset, each) for number, each in enumerate(dataset.chunks)]
             self._spans |= {stream: [] for stream in own[npu_class]}
             self._gates |= dict.fromkeys(own[npu_class], gate)
@@ -406,19 +404,12 @@ class _Rehearsal:
         for stream in streams:
             self._gates[stream].enter(stream)
 
-    def begin(self, streams: Mapping[int, Stream]) -> None:
-        """As `scheduler.Owner`."""
+    def _begin(self, streams: Mapping[int, Stream]) -> None:
         now_ns = int(self._env.now)
         for npu_class, stream in streams.items():
             self._begun.setdefault((now_ns, stream.key[1], stream.at), []).append(npu_class)
             stream.begin_ns = now_ns
         self._transport.start(streams, self._through)
-
-    def told(self, stream: Stream, spans: Sequence[Span], begin_ns: int) -> None:
-        """As `scheduler.Owner`; here nothing is told."""
-
-    def arrived(self, dataset: Dataset, spans: Sequence[Sequence[Span]], begin_ns: int) -> None:
-        """As `scheduler.Owner`; here nothing is told."""
 
     def _through(self, stream: Stream) -> None:
         self._spans[stream].append((stream.begin_ns, int(self._env.now)))

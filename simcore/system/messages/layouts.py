@@ -35,7 +35,7 @@ SOME = 0.01
 """From such a share of the run on it says how much is still to come."""
 
 
-class Shape(Struct, frozen=True):
+class Shape(Struct, frozen=True, eq=False):
     """What places of one kind have in common: `graph` are their links.
 
     A `lone` shape is played by its first NPU for all, on links that stand for those of all: it receives what it sends.
@@ -54,12 +54,6 @@ class Shape(Struct, frozen=True):
         if key not in self.known:
             self.known[key] = self.graph.routes(src, dst)
         return self.known[key]
-
-    def __hash__(self) -> int:
-        return hash(self.name)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Shape) and self.name == other.name
 
 
 class Extent(NamedTuple):
@@ -97,6 +91,7 @@ class Layouts:
         self.known = Known(self.state, self.columns) if installed() and not timed else None
         self.work: list[int] = []
         self._hops: dict[Shape, dict[tuple[int, int, int], int]] = {}
+        self.extents = {MESSAGE: Extent(0, 0, 1)}
         self._work: dict[int, int] = {-1: 1}  # of messages, by first hops
 
     @property
@@ -110,16 +105,6 @@ class Layouts:
             to_begin = self.begun * (1 / share - 1 if share > SOME else 1)
             self._compiles = self.under_way + to_begin > self._enough
         return self._compiles
-
-    def extent(self, layout: int) -> Extent:
-        """The size of an instance."""
-        if layout == MESSAGE:
-            return Extent(0, 0, 1)
-        own = self.state.layouts[layout]
-        ranks, rounds = own.ranks, own.rounds
-        if own.window:
-            return Extent(ranks, ranks * rounds, ranks * (min(own.window, rounds) + 1))
-        return Extent(ranks, rounds, ranks + rounds)
 
     def hops(self, shape: Shape, src: IntArray, dst: IntArray, size_bytes: Sequence[int]) -> list[int]:
         """The first hops of messages between NPUs of a place; -1 of one to itself."""
@@ -209,10 +194,14 @@ class Layouts:
     def _layout(self, members: IntArray, rounds: int, window: int, half: int, endpoint_ns: int) -> int:
         s = self.state
         firsts = [len(s.rounds), self.columns["messages"].length, len(s.ranks), len(s.transfers)]
-        s.layouts.append(Layout(len(members), rounds, window, half, endpoint_ns, *firsts))
+        ranks = len(members)
+        s.layouts.append(Layout(ranks, rounds, window, half, endpoint_ns, *firsts))
         s.ranks.extend(Rank(name, 0) for name in members.tolist())
         self.work.append(0)
-        return len(s.layouts) - 1
+        number, most = len(s.layouts) - 1, ranks * rounds
+        many = Extent(ranks, most, min(ranks * window, most) + ranks)
+        self.extents[number] = many if window else Extent(ranks, rounds, ranks + rounds)
+        return number
 
 
 def _lines(plan: Plan) -> dict[int, int]:
@@ -282,7 +271,7 @@ class Running:
     def end(self, instance: int) -> None:
         """All have left: the instance may serve again."""
         layout = int(self._columns.state.instances[instance].layout)
-        self._entries -= self._layouts.extent(layout).entries
+        self._entries -= self._layouts.extents[layout].entries
         self._layouts.under_way -= self._layouts.work[layout] if layout != MESSAGE else 0
         self._idle.setdefault(layout, []).append(instance)
 
@@ -312,7 +301,7 @@ class Running:
             self.play(NEVER)
 
     def _instance(self, layout: int, order: int, base: int, shift: int) -> int:
-        extent = self._layouts.extent(layout)
+        extent = self._layouts.extents[layout]
         self._entries += extent.entries
         idle = self._idle.get(layout)
         instance = idle.pop() if idle else self._instances

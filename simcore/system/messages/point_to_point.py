@@ -12,7 +12,7 @@ import numpy as np
 import simpy
 from msgspec import Struct
 
-from simcore.network.instant import Environment, after
+from simcore.network.instant import Callback, Environment, after
 from simcore.system.groups import class_of
 from simcore.timeline.events import COMPUTE_STREAM, NO_LAYER, EventBuffer, EventKind
 
@@ -39,12 +39,12 @@ class Pairs:
     What was called before it is ready is done at once, but behind what its side does first in that instant (`after`).
     """
 
-    def __init__(self, after: Callable[[int, Done], None]) -> None:
+    def __init__(self, after: Callable[[int, Callback], None]) -> None:
         self._after = after
-        self.waiting: dict[Any, Done] = {}
+        self.waiting: dict[Any, Callback] = {}
         self._called: set[Hashable] = set()
 
-    def ready(self, key: Hashable, do: Done) -> None:
+    def ready(self, key: Hashable, do: Callback) -> None:
         """One side is there."""
         if key in self._called:
             self._called.discard(key)
@@ -99,7 +99,7 @@ class Mailbox:
         self._sends.ready(asked, transmit)
         return key
 
-    def receive(self, mail: Mail, done: Done) -> tuple[Mail, int]:
+    def receive(self, mail: Mail, done: Callback) -> tuple[Mail, int]:
         """Wait for a message; gives what `send` gave for it."""
         key = mail, next(self._received[mail])
 
@@ -124,26 +124,17 @@ class Mailbox:
 class Handovers:
     """Transfers of one run between the stages: every NPU hands over to those with its place in other stages.
 
-    `carry` is the network, `dims` are the sizes of its dimensions, `width` is how many NPUs a stage has. A transfer is
+    `carry` is the network, `sizes` are those of its dimensions, `width` is how many NPUs a stage has. A transfer is
     matched by the classes at its ends, and recorded on both when it arrives.
     """
 
     def __init__(
-        self,
-        env: Environment,
-        ranks: Sequence[Sequence[int]],
-        carry: Carry,
-        events: EventBuffer,
-        *,
-        dims: Sequence[int],
-        width: int,
-        size_bytes: int,
-        rendezvous: bool,
-    ):
+        self, env: Environment, events: EventBuffer, carry: Carry, ranks: Sequence[Sequence[int]],
+        sizes: Sequence[int], width: int, size_bytes: int, *, rendezvous: bool,
+    ):  # fmt: skip
         self._env, self._ranks, self._events = env, ranks, events
-        self._width, self._size_bytes = width, size_bytes
-        self._crossed = cache(partial(_crossed, dims, width))
-        self._class_of = class_of(ranks)
+        self._width, self._size_bytes, self._class_of = width, size_bytes, class_of(ranks)
+        self._crossed = cache(partial(_crossed, sizes, width))
 
         def along(src: int, dst: int, size_bytes: int, key: tuple[int, ...], deliver: Done) -> None:
             carry(src, src % width + dst // width * width, size_bytes, key, deliver)
@@ -167,13 +158,8 @@ class Handovers:
 
     def receive(self, npu_class: int, transfer: Transfer) -> simpy.Event:
         """What succeeds when the transfer is here."""
-        there = self._partner(npu_class, transfer.stage)
-        arrival = self._env.event()
-
-        def arrived() -> None:
-            arrival.succeed()
-
-        self._mailbox.receive(self._mail(transfer, there, npu_class), arrived)
+        arrival, mail = self._env.event(), self._mail(transfer, self._partner(npu_class, transfer.stage), npu_class)
+        self._mailbox.receive(mail, arrival.succeed)
         return arrival
 
     def _partner(self, npu_class: int, stage: int) -> int:

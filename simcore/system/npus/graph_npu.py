@@ -45,23 +45,17 @@ class GraphProgram:
     unseen: frozenset[int] = frozenset()
 
     @cached_property
-    def successors(self) -> list[list[int]]:
-        """The rows that wait for each row."""
-        found: list[list[int]] = [[] for _ in range(len(self.graph))]
-        waiting = np.repeat(np.arange(len(self.graph)), np.diff(self.graph.dep_offsets))
-        for row, dependency in zip(waiting.tolist(), self.graph.deps.tolist(), strict=True):
-            found[dependency].append(row)
+    def waits(self) -> tuple[list[int], list[list[int]]]:
+        """How many rows each row waits for, and the rows that wait for each."""
+        graph, ends = self.graph, np.diff(self.graph.dep_offsets)
+        counts: list[int] = ends.tolist()
+        successors: list[list[int]] = [[] for _ in counts]
+        for row, dependency in zip(np.repeat(np.arange(len(ends)), ends).tolist(), graph.deps.tolist(), strict=True):
+            successors[dependency].append(row)
         for row, before in self.behind.items():
-            found[before].append(row)
-        return found
-
-    @cached_property
-    def num_dependencies(self) -> list[int]:
-        """How many rows each row waits for."""
-        counts: list[int] = np.diff(self.graph.dep_offsets).tolist()
-        for row in self.behind:
             counts[row] += 1
-        return counts
+            successors[before].append(row)
+        return counts, successors
 
     @cached_property
     def kinds(self) -> list[int]:
@@ -111,7 +105,8 @@ class GraphNpu:
         self._scheduler, self._mailbox, self._access_memory = scheduler, mailbox, access_memory
         self._events, self._duration_ns, self._timers = events, duration_ns, timers
         self._posted: dict[int, tuple[Mail, int]] = {}  # message of a row that sends or receives
-        self._open = list(program.num_dependencies)
+        counts, self._successors = program.waits
+        self._open = list(counts)
         self._ready: dict[str, list[int]] = {}
         self._taken: set[str] = set()
         self._skipped: list[int] = []
@@ -228,7 +223,7 @@ class GraphNpu:
     def _release(self, row: int) -> None:
         """A row has finished: its successors wait for one less."""
         self._left -= 1
-        for successor in self.program.successors[row]:
+        for successor in self._successors[row]:
             self._open[successor] -= 1
             if self._open[successor] == 0:
                 self._make_ready(successor)

@@ -125,32 +125,22 @@ class Route(NamedTuple):
 
 
 def legs_of(cell: Cell, requests: Mapping[Ref, Request]) -> dict[int, tuple[Legs, int]]:
-    """Which of some legs each collective of a cell is, by the step that sends it."""
+    """Which of some legs each collective of a cell is, by the step that sends it.
+
+    Legs end where anything else is awaited than the collective that was sent last.
+    """
     found: dict[int, tuple[Legs, int]] = {}
-    for first, end in _stretches(cell.steps, requests):
-        found |= _legs_of(cell, first, end, requests)
-    return found
-
-
-def _stretches(steps: Sequence[Step], requests: Mapping[Ref, Request]) -> Iterator[tuple[int, int]]:
-    """From which steps to which nothing is awaited but the collective that was sent last."""
-    first, sent = 0, None
-    for at, step in enumerate(steps):
-        awaited = ({step.before, step.after} - {sent, step.issue}) & requests.keys()
-        if awaited:
-            yield first, at
-            first = at + (step.after in awaited)
+    legs, sent, last = Legs(cell.rows), None, None
+    for at, step in enumerate(cell.steps):
+        others = ({step.before, step.after} - {sent, step.issue}) & requests.keys()
         sent = step.issue if step.issue in requests else sent
-    yield first, len(steps)
-
-
-def _legs_of(cell: Cell, first: int, end: int, requests: Mapping[Ref, Request]) -> dict[int, tuple[Legs, int]]:
-    found: dict[int, tuple[Legs, int]] = {}
-    legs, last = Legs(cell.rows), None
-    for at, step in enumerate(cell.steps[first:end], first):
-        if last and step.before == last.ref:
-            last.then = last.then or at
+        if others:
+            _end(last, at)
+            legs, last = Legs(cell.rows), None
+        if step.after in others:
+            continue
         if last:
+            last.then = last.then or (at if step.before == last.ref else 0)
             (last.after if last.then else last.inside).append(step)
         if step.issue and step.issue in requests:
             if last:
@@ -163,9 +153,14 @@ def _legs_of(cell: Cell, first: int, end: int, requests: Mapping[Ref, Request]) 
                 legs.legs.append(last)
         if last and (step.after == last.ref or (step.blocking and step.issue == last.ref)):
             last.then = last.then or at + 1
-    if last:
-        last.rejoin = Rejoin(end, computed=False)
+    _end(last, len(cell.steps))
     return found
+
+
+def _end(last: Leg | None, at: int) -> None:
+    """What follows the last leg is another matter."""
+    if last:
+        last.rejoin = Rejoin(at, computed=False)
 
 
 Known = dict[Hashable, dict[int, tuple[Legs, int]]]
@@ -229,24 +224,12 @@ class Npu:
         if cell.drains:
             yield from self._drain()
         start_ns = int(self.env.now)
-        if self._only_computes(cell):
-            busy_ns = self.computed(cell.steps, start_ns, self._events.append) - start_ns
-            if busy_ns:
-                yield self.env.timeout(busy_ns)
-        else:
-            yield from self._steps(cell)
-        self._at = 0
+        yield from self._steps(cell)
+        self._at, self._route = 0, None
         self.played.append((cell, start_ns, int(self.env.now)))
         if handovers and passage and passage.target:
             kind = 0 if passage.cell.kind == "F" else 1
             handovers.send(self.npu_class, passage.target, cell.name, kind, self.iteration)
-
-    def _only_computes(self, cell: Cell) -> bool:
-        """Whether no step of a cell sends or waits, so that one event stands for all of them."""
-        sent, pending = self.program.requests, self._pending
-        return not self.program.step_ns and not any(
-            step.issue in sent or step.before in pending or step.after in pending for step in cell.steps
-        )
 
     def _receive(self, arrival: simpy.Event, name: int) -> Generator[simpy.Event, object, None]:
         start_ns = int(self.env.now)
@@ -266,7 +249,6 @@ class Npu:
             yield from self._play(cell.steps[self._at], computed=computed)
             self._at, computed = (self.rejoin.step, self.rejoin.computed) if self.rejoin else (self._at + 1, False)
             self.rejoin = None
-        self._route = None
 
     def _move_on(self, step: Step) -> Generator[simpy.Event, object, None]:
         """From a state of the loop to the next one."""

@@ -12,7 +12,7 @@ from simcore.network.topology.moves import Moves
 from simcore.system.collectives import PlanOptions, algorithms
 from simcore.system.collectives.synthesised import wires
 from simcore.system.groups import GroupDim, LogicalDim
-from simcore.system.memory.bus import BusCosts
+from simcore.system.memory import BusCosts
 from simcore.system.plans.plan import Plan
 from simcore.system.streams import IDLE, StreamPhase
 

@@ -45,13 +45,13 @@ def read_program(path: str | Path) -> tuple[Claim, tuple[Transfer, ...]]:
     if root.name != "algo":
         raise root.error("not a program of MSCCL", expected="<algo ...>", found=f"<{root.name}>")
     size, ranks = root.integer("ngpus", minimum=2), root.all("gpu")
-    kind = collective_of(root.text("coll"), root)
+    kind = collective_of(root.text("coll"), root.location)
     if sorted(gpu.integer("id") for gpu in ranks) != list(range(size)):
         raise root.error("not a <gpu> for every rank", expected=f"ids 0 to {size - 1}", found=f"{len(ranks)}")
     in_place = root.integer("inplace", 1) == 1
-    program = Program(kind, size, ranks[0].integer("i_chunks"), ranks[0], in_place=in_place)
+    program = Program(kind, size, ranks[0].integer("i_chunks"), ranks[0].location, in_place=in_place)
     program.play([block for gpu in ranks for block in _xml_blocks(program, gpu)])
-    return program.proven(root)
+    return program.proven(root.location)
 
 
 def _xml_blocks(program: Program, gpu: Element) -> Iterator[Block]:
@@ -83,14 +83,14 @@ def _step(
         sees = ("step", rank, awaited), max(place, 0), place + 1
     gives: tuple[Signal, ...] = (("step", rank, number),)
     if kind == "nop":
-        return Op(step, sees=sees, gives=gives)
+        return Op(step.location, sees=sees, gives=gives)
     count, most = step.integer("cnt", 1), program.claim.chunks
     if not 0 < count <= most:
         raise step.error("no chunks, or more than there are", expected=f"1 to {most}", found=str(count))
     source, target = (_area(program, rank, step, end, count) for end in ("src", "dst"))
     sources = [target] * (kind == "re") + [source] * (kind in REDUCING or kind not in RECEIVES)
     return Op(
-        step, [comes] * (kind in RECEIVES), sees, sources, [target] * (kind in WRITES), gives,
+        step.location, [comes] * (kind in RECEIVES), sees, sources, [target] * (kind in WRITES), gives,
         (goes[1], goes) if kind in SENDS else None, reduces=kind in REDUCING, receives=kind in RECEIVES,
     )  # fmt: skip
 
@@ -111,16 +111,16 @@ def read_plan(root: Node) -> tuple[Claim, tuple[Transfer, ...]]:
     for rank, gpu in enumerate(gpus):
         if gpu["id"].integer() != rank:
             raise _wrong(gpu["id"], "ranks stand in order", expected=str(rank))
-    kind = collective_of(root["collective"].text(), root["collective"])
+    kind = collective_of(root["collective"].text(), root["collective"].location)
     blocks = (block for gpu in gpus for block in gpu["threadblocks"].sequence() if "ops" in block)
     shared = (op["tbg_info"]["tbg_size"] for block in blocks for op in _flat(block["ops"]) if "tbg_info" in op)
     parts = lcm(*(node.integer(1, MOST_PARTS) for node in shared))  # of a chunk, by as many thread blocks
     if parts > MOST_PARTS:
         raise _wrong(root["gpus"], "thread blocks share their work in too many ways", f"{MOST_PARTS} parts")
     inputs = gpus[0]["input_chunks"]
-    program = Program(kind, len(gpus), inputs.integer(1) * parts, inputs, in_place=root["inplace"].flag())
+    program = Program(kind, len(gpus), inputs.integer(1) * parts, inputs.location, in_place=root["inplace"].flag())
     program.play([block for rank, gpu in enumerate(gpus) for block in _Rank(program, parts, rank, gpu).blocks()])
-    return program.proven(root["gpus"])
+    return program.proven(root["gpus"].location)
 
 
 class _Rank:
@@ -144,7 +144,7 @@ class _Rank:
         first = []
         for number, node in enumerate(self._gpu.listed("semaphores")):
             times = min(node["init_value"].integer(), MOST_PARTS)
-            first.append(Op(node, gives=[("semaphore", self._rank, number)] * times))
+            first.append(Op(node.location, gives=[("semaphore", self._rank, number)] * times))
         yield Block(self._rank, -1, first)
         for number, node in enumerate(self._gpu["threadblocks"].sequence()):
             channels = _chosen(node, "channels", "channel_type", "channel_ids", self._channels)
@@ -164,8 +164,8 @@ class _Rank:
         if name == "barrier":
             number, count = op["barrier_id"].integer(), op["num_threadblocks"].integer(1)
             signal = ("barrier", self._rank, number)
-            yield Op(op, gives=[signal])
-            yield Op(op, sees=(signal, met[number] * count, (met[number] + 1) * count))
+            yield Op(op.location, gives=[signal])
+            yield Op(op.location, sees=(signal, met[number] * count, (met[number] + 1) * count))
             met[number] += 1
             return
         signals: list[Signal] = []
@@ -178,7 +178,9 @@ class _Rank:
         sources, targets = self._areas(op, name, remote) if name in MOVES | REDUCES else ([], [])
         takes, gives = (signals, []) if name in WAITS | {"sem_acquire"} else ([], signals)
         packets, reduces = name in PACKETS, name in REDUCES
-        yield Op(op, takes, None, sources, targets, gives, reduces=reduces, packets=packets, ordered=not packets)
+        yield Op(
+            op.location, takes, None, sources, targets, gives, reduces=reduces, packets=packets, ordered=not packets
+        )
 
     def _areas(self, op: Node, name: str, remote: Remote) -> tuple[list[Area], list[Area]]:
         """What an operation reads and writes."""

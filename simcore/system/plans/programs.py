@@ -10,7 +10,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -33,15 +33,6 @@ Area = tuple[int, Sequence[Slot]]
 """A rank, and slots there."""
 Signal = tuple[object, ...]
 """The name of what blocks give, and others wait for."""
-
-
-class Located(Protocol):
-    """Whatever knows where it stands in a file."""
-
-    @property
-    def location(self) -> Location:
-        """Where it begins."""
-        ...
 
 
 @dataclass(slots=True)
@@ -83,7 +74,7 @@ class Op(Struct, frozen=True):
     `ordered`, all else that comes from other ranks must have been waited for.
     """
 
-    place: Located
+    place: Location
     takes: Sequence[Signal] = ()
     sees: tuple[Signal, int, int] | None = None
     sources: Sequence[Area] = ()
@@ -111,28 +102,28 @@ class _Given(NamedTuple):
     """A signal: after how many messages it was given, and what goes with it, to which rank."""
 
     level: int
-    place: Located
+    place: Location
     rank: int
     values: Sequence[Value] = ()
 
 
-def collective_of(name: str, place: Located) -> CollectiveKind:
+def collective_of(name: str, place: Location) -> CollectiveKind:
     """The collective that a program says it is."""
     known = name.replace("_", "").lower()
     if known not in KINDS:
-        raise InputError.at(place.location, "no such collective", expected=closest(known, KINDS), found=repr(name))
+        raise InputError.at(place, "no such collective", expected=closest(known, KINDS), found=repr(name))
     return KINDS[known]
 
 
 class Program:
     """The buffers of all ranks, with `inputs` chunks of input each, the signals that were given and what was sent."""
 
-    def __init__(self, kind: CollectiveKind, size: int, inputs: int, place: Located, *, in_place: bool):
+    def __init__(self, kind: CollectiveKind, size: int, inputs: int, place: Location, *, in_place: bool):
         self.size, self.in_place, self.inputs = size, in_place, inputs
         self.claim = Claim(kind, size, inputs * size if kind in OWN else inputs)
         if not inputs or inputs > MOST_PLACES // size**2 or self.claim.chunks % self.claim.multiple:
             expected = f"a multiple of {self.claim.multiple // (size if kind in OWN else 1)} above 0"
-            raise InputError.at(place.location, "chunks of the input do not fit the collective", expected=expected)
+            raise InputError.at(place, "chunks of the input do not fit the collective", expected=expected)
         self.per_rank = inputs if kind == CollectiveKind.ALL_GATHER else inputs // size
         self._messages: list[Message] = []
         self._given: dict[Signal, deque[_Given]] = defaultdict(deque)
@@ -161,9 +152,9 @@ class Program:
             if block.done < len(block.steps):
                 text = f"thread block {block.number} of rank {block.rank} never gets past this"
                 missing = "a message, a signal or a step of another one is missing"
-                raise InputError.at(block.steps[block.done].place.location, f"{text}: {missing}", expected="an end")
+                raise InputError.at(block.steps[block.done].place, f"{text}: {missing}", expected="an end")
         for left in (each for given in self._given.values() for each in given if each.values):
-            raise InputError.at(left.place.location, f"rank {left.rank} does not receive this")
+            raise InputError.at(left.place, f"rank {left.rank} does not receive this")
 
     def _do(self, block: Block, op: Op) -> bool:
         """One step, if what it waits for is there."""
@@ -188,7 +179,7 @@ class Program:
                 "receives another number of chunks than was sent" if received else "sources and targets differ in size"
             )
             found = ", ".join(map(str, counts))
-            raise InputError.at(op.place.location, text, expected="as many chunks in all", found=found)
+            raise InputError.at(op.place, text, expected="as many chunks in all", found=found)
         values = [*(self._read(block, op, *source) for source in op.sources), *received]
         if op.reduces:
             values = [[self._reduced(each, op.place) for each in zip(*values, strict=True)]]
@@ -208,12 +199,12 @@ class Program:
         for slot in slots:
             if (rank, slot) not in self._held:
                 text = f"rank {rank} has nothing in slot {slot[1]} of buffer {slot[0]}"
-                raise InputError.at(op.place.location, text, expected="data to use")
+                raise InputError.at(op.place, text, expected="data to use")
         values = [self._held[rank, slot] for slot in slots]
         level = max(value.level for value in values)
         if level > block.level and op.ordered:
             expected = "a wait for a signal, or a barrier, before it"
-            raise InputError.at(op.place.location, "reads what may not have come yet", expected=expected)
+            raise InputError.at(op.place, "reads what may not have come yet", expected=expected)
         block.level = max(block.level, level)
         if rank != block.rank:
             values = self._send(block, rank, block.rank, values)
@@ -227,27 +218,27 @@ class Program:
         self._messages.append(message)
         return [replace(value, level=step + 1, message=message, at=at) for at, value in enumerate(values)]
 
-    def _reduced(self, values: Sequence[Value], place: Located) -> Value:
+    def _reduced(self, values: Sequence[Value], place: Location) -> Value:
         """The sum of values of one chunk; InputError for different chunks and for what would count twice."""
         first, ranks, level = values[0], 0, 0
         for value in values:
             if value.chunk != first.chunk:
                 found = f"{first.chunk}, {value.chunk}"
-                raise InputError.at(place.location, "reduces two different chunks", expected="one", found=found)
+                raise InputError.at(place, "reduces two different chunks", expected="one", found=found)
             if twice := ranks & value.ranks:
                 text = f"this is no {self.claim.kind}: chunk {value.chunk} of {of_whom(twice)} is reduced a second time"
-                raise InputError.at(place.location, text)
+                raise InputError.at(place, text)
             ranks, level = ranks | value.ranks, max(level, value.level)
             if value.message:
                 value.message.reduces[value.at] = True
         return Value(first.chunk, ranks, level)
 
-    def proven(self, place: Located) -> tuple[Claim, tuple[Transfer, ...]]:
+    def proven(self, place: Location) -> tuple[Claim, tuple[Transfer, ...]]:
         """What is claimed, and the transfers that do it; InputError for what is missing at the end."""
         wrong = list(islice(self._faults(), SHOWN_FAULTS))
         if wrong:
             said = f"this is no {self.claim.kind}: "
-            raise InputError([InputError.at(place.location, said + text).problems[0] for text in wrong])
+            raise InputError([InputError.at(place, said + text).problems[0] for text in wrong])
         ordered = sorted(self._messages, key=lambda message: message.step)
         return self.claim, tuple(transfer for message in ordered for transfer in message.transfers())
 

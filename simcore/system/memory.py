@@ -1,4 +1,6 @@
-"""The memory bus between an NPU and its network endpoint, shared by all its packets: ASTRA-sim's LogGP model.
+"""Memory that is shared: the bus between an NPU and its network endpoint, and remote memory.
+
+All packets of an NPU share its bus, in ASTRA-sim's LogGP model.
 
 LogGP (Alexandrov et al., JPDC 44(1), 1997) prices a transfer with a latency L, an overhead o at both ends, a gap g
 between transfers and G per byte. The rules are those of ASTRA-sim's `model-shared-bus: 1` (versions 1.0 and 2.x), as
@@ -9,13 +11,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from enum import Enum
 from functools import partial
 from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from simcore import documents
+from simcore.errors import Problems
 from simcore.network.instant import Environment, Timers, TimersOfNpus
 from simcore.system.plans.automaton import Pay
 from simcore.system.plans.plan import Plan
@@ -27,6 +30,7 @@ After = Callable[[int, Done], None]
 INNER_NS_PER_BYTE = 0.0038  # of the second bus, behind the NPU's end of the first
 MAX_IN_A_ROW = 8  # transfers one end sends before the other gets its turn
 REDUCED_BYTES, REDUCTION_SETUP_NS = 100, 50
+FREE, SENDING, RECEIVING = range(3)
 
 
 class BusCosts(Struct, frozen=True):
@@ -61,10 +65,6 @@ class MemoryBus:
         start.request(_Transfer(size_bytes, route.reduced, route.send_back, done))
 
 
-class _State(Enum):
-    FREE, SENDING, RECEIVING = range(3)
-
-
 class _Transfer(Struct, eq=False):
     """A packet on the bus; what it still has to do at the ends is struck off as it goes."""
 
@@ -81,7 +81,7 @@ class _End:
 
     def __init__(self, env: Environment, later: After, costs: BusCosts, inner: MemoryBus | None):
         self._env, self._after, self._costs, self._inner = env, later, costs, inner
-        self._state = self._before = _State.FREE
+        self._state = self._before = FREE
         self._last_ns = self._in_a_row = 0
         self._sends: deque[_Transfer] = deque()
         self._receives: deque[_Transfer] = deque()
@@ -101,7 +101,7 @@ class _End:
 
     def _go_on(self) -> None:
         """Send the next packet, unless the other end waits for its turn."""
-        if self._state != _State.FREE or not self._sends:
+        if self._state != FREE or not self._sends:
             return
         other = self.partner
         if self._in_a_row > MAX_IN_A_ROW and other._sends and other._in_a_row <= MAX_IN_A_ROW:
@@ -112,22 +112,22 @@ class _End:
     def _send(self, transfer: _Transfer) -> None:
         costs, now_ns = self._costs, int(self._env.now)
         start_ns = costs.overhead_ns
-        if self._before == _State.SENDING and start_ns + now_ns - self._last_ns <= costs.gap_ns:
+        if self._before == SENDING and start_ns + now_ns - self._last_ns <= costs.gap_ns:
             start_ns = costs.gap_ns - (now_ns - self._last_ns)
         bytes_ns = (transfer.size_bytes - 1) * costs.ns_per_byte
         self.partner._receive(transfer, int(start_ns + bytes_ns + costs.latency_ns + costs.overhead_ns))
-        self._state = _State.SENDING
+        self._state = SENDING
         self._after(int(start_ns + bytes_ns), self._sent)
 
     def _receive(self, transfer: _Transfer, duration_ns: int) -> None:
         self._receives.append(transfer)
-        self._before, self._state = self._state, _State.RECEIVING
+        self._before, self._state = self._state, RECEIVING
         self._in_a_row = 0
         self._after(duration_ns, self._received)
 
     def _sent(self) -> None:
         self._last_ns = int(self._env.now)
-        self._before, self._state = self._state, _State.FREE
+        self._before, self._state = self._state, FREE
         self._in_a_row += 1
         self._go_on()
 
@@ -136,7 +136,7 @@ class _End:
         self._before = self._state
         transfer = self._receives.popleft()
         if not self._receives:
-            self._state = _State.FREE
+            self._state = FREE
         if transfer.reduced:
             transfer.reduced = False
             self._by_memory(transfer, partial(self._reduce, transfer), back=True)
@@ -242,3 +242,46 @@ def _of_transfers(plan: Plan, carry: Carry) -> Pay:
         carry(Route(False, reduce_bytes > 0, goes_on), plan.transfers[number].size_bytes, credit)
 
     return pay
+
+
+TYPES = ["NO_MEMORY_EXPANSION", "PER_NPU_MEMORY_EXPANSION", "PER_NODE_MEMORY_EXPANSION", "MEMORY_POOL"]
+
+
+class RemoteMemory(Struct, frozen=True):
+    """Latency and bandwidth of one transfer; `npus_per_node` share a port (0: each has its own, -1: all share one).
+
+    `max_npus` is how many there are ports for (0: no limit).
+    """
+
+    latency_ns: int = 0
+    bytes_per_ns: float = 1.0
+    npus_per_node: int = 0
+    max_npus: int = 0
+
+    def transfer_ns(self, size_bytes: int) -> int:
+        """Time of one transfer."""
+        return int(size_bytes / self.bytes_per_ns) + self.latency_ns
+
+    def port(self, npu: int) -> int:
+        """Which port an NPU's transfers queue at."""
+        if self.npus_per_node < 0:
+            return 0
+        return npu // self.npus_per_node if self.npus_per_node else npu
+
+
+def read_remote(path: str) -> RemoteMemory | None:
+    """A remote memory file; None when it says that there is none."""
+    with Problems() as problems:
+        root = documents.read(path, problems)
+        shared = ("remote-mem-latency", "remote-mem-bw", "num-nodes", "num-npus-per-node")
+        root.keys(required=("memory-type",), optional=shared)
+        kind = root["memory-type"].choice(TYPES) if "memory-type" in root else None
+        if kind is None or kind == "NO_MEMORY_EXPANSION":
+            return None
+        shares = {"PER_NPU_MEMORY_EXPANSION": 0, "MEMORY_POOL": -1}
+        root.keys(required=("memory-type", *(shared[:2] if kind in shares else shared)), optional=shared)
+        if problems.found:
+            return None
+        per_node = shares[kind] if kind in shares else root["num-npus-per-node"].integer(1)
+        max_npus = 0 if kind in shares else per_node * root["num-nodes"].integer(1)
+        return RemoteMemory(root[shared[0]].integer(), root[shared[1]].number(above=True), per_node, max_npus)
