@@ -26,7 +26,6 @@ from simcore.compute.measured.operations import OPERATIONS, Operation, Work
 from simcore.compute.measured.tables import ANY, Entry, Word, curves, entries, own_folder, remembered
 
 _KRIGING = Kriging()
-_AROUND = np.array([[0.0], [-0.5], [0.5]])  # octaves from the swept size; their mean is the trend
 _REACH = 2.0  # an octave beyond the end of a curve counts as so many in a size
 _FAR = 1e6
 _SAME = 1e-6  # octaves
@@ -364,14 +363,12 @@ def _between(question: Question, there: Curves, known: _Known) -> tuple[Floats, 
     near = nearest_places(apart, min(_KRIGING.neighbours, apart.shape[1]))
     beyond, barred = (np.take_along_axis(values, near, axis=1) for values in (beyond, np.isinf(apart)))
     offsets = np.concatenate([there.places[near] - question.places[:, None], beyond[..., None]], axis=2)
-    around = _residual(question, there, near, known)
-    trend = around.mean(1)
-    votes = np.where(barred, 0.0, [trend, around[:, 0] - trend])
+    votes = np.where(barred, 0.0, _residual(question, there, near, known))
     said, left = _KRIGING.says(offsets, _idle(question, there, near), votes, barred)
     nearest = apart.min(1)
     alone = np.isinf(nearest)  # nothing measured that may be used
-    log_us = base.log_us + np.where(alone, 0.0, said.sum(0))
-    spread = np.where(alone, base.spread, 0.8 * np.sqrt(left.sum(0)) + 0.02)
+    log_us = base.log_us + np.where(alone, 0.0, said)
+    spread = np.where(alone, base.spread, 0.8 * np.sqrt(left) + 0.02)
     distance, table = np.where(alone, base.distance, np.maximum(nearest, 1e-3)), _named(there.table, len(alone))
     if known.alike:
         nearer = base.distance < distance
@@ -423,11 +420,11 @@ def _forbidden(question: Question, there: Curves) -> NDArray[np.bool_]:
 
 
 def _residual(question: Question, there: Curves, near: Integers, known: _Known) -> Floats:
-    """How much longer neighbours take than what is known without these curves [questions, `_AROUND`, neighbours].
+    """How much longer neighbours take than what is known without these curves [questions, neighbours].
 
     Worked out at measured points, once each, and interpolated as times are.
     """
-    left, right, share = there.between(near[:, None], question.along[:, None, None] + _AROUND)
+    left, right, share = there.between(near, question.along[:, None])
     points = np.concatenate([left.ravel(), right.ravel()])
     if np.isnan(known.residuals[points]).any():
         whole = np.arange(len(known.residuals))

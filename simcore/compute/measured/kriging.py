@@ -16,8 +16,8 @@ from simcore.compute.measured.curves import Floats
 
 _BARRED = 1e6  # noise of a vote that does not count
 _MANY = 16  # votes that are enough to tell one far off from a trend
-_USUAL, _EVEN = 1.0, 0.03  # median misfits, and what votes differ by anyway
-_ROUNDS = 2
+_USUAL, _EVEN = 0.7, 0.02  # median misfits, and what votes differ by anyway
+_ROUNDS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +40,10 @@ class Kriging:
     noises: tuple[float, ...] = (0.02, 0.2, 2.0)
 
     def says(self, offsets: Floats, idle: Floats, votes: Floats, barred: NDArray[np.bool_]) -> tuple[Floats, Floats]:
-        """What each kind of votes [kinds, questions, neighbours] says at the questions, and the variance that is left.
+        """What `votes` [questions, neighbours] say at the questions, and the variance that is left.
 
         Neighbours are at `offsets` [questions, neighbours, axes] from the question, of sizes, then along the sweep, and
-        lose `idle` [questions, neighbours] octaves more to idle cores; those that are `barred` are not heard.
+        lose `idle` octaves more to idle cores; those that are `barred` are not heard.
         """
         towards = self._covariance(offsets, idle)
         between = self._covariance(offsets[:, :, None] - offsets[:, None], idle[:, :, None] - idle[:, None])
@@ -53,8 +53,8 @@ class Kriging:
         middle = _median(votes)
         inverses = np.linalg.inv(between + np.multiply.outer(noises, one)[:, None])
         likely, sill = _likely(inverses, votes - middle)
-        noise = likely * noises[:, None, None]
-        inverse, misfit = (np.einsum("nkq,nqij->kqij", shares, inverses) for shares in (likely, noise))
+        noise = likely * noises[:, None]
+        inverse, misfit = (np.einsum("nq,nqij->qij", shares, inverses) for shares in (likely, noise))
         weights = _times(inverse, towards)
         here = self._covariance(np.zeros(offsets.shape[-1]), np.zeros(()))
         left: Floats = np.maximum(here - (weights * towards).sum(-1), 0.0) + noise.sum(0)
@@ -74,9 +74,9 @@ class Kriging:
 
 
 def _likely(inverses: Floats, votes: Floats) -> tuple[Floats, Floats]:
-    """How likely votes [kinds, questions, neighbours] make each noise, [noises, kinds, questions], and the sill."""
-    sills = (_times(inverses[:, None], votes) * votes).mean(-1) + 1e-5
-    log = 0.5 * (np.linalg.slogdet(inverses)[1][:, None] - votes.shape[-1] * np.log(sills))
+    """How likely votes make each noise, [noises, questions], and the sill."""
+    sills = (_times(inverses, votes) * votes).mean(-1) + 1e-5
+    log = 0.5 * (np.linalg.slogdet(inverses)[1] - votes.shape[-1] * np.log(sills))
     likely = np.exp(log - log.max(0))
     likely /= likely.sum(0)
     return likely, (likely * sills).sum(0)

@@ -53,8 +53,8 @@ def said(kriging, offsets, votes, idle=None):
     """What votes say and the variance that is left, of one question."""
     places = np.array([offsets], float)
     idle = np.zeros(places.shape[:2]) if idle is None else np.array([idle])
-    found, left = kriging.says(places, idle, np.array([[votes]]), np.zeros(places.shape[:2], bool))
-    return found[0, 0], left[0, 0]
+    found, left = kriging.says(places, idle, np.array([votes]), np.zeros(places.shape[:2], bool))
+    return found[0], left[0]
 
 
 @given(
