@@ -378,15 +378,11 @@ def _between(question: Question, there: Curves, known: _Known) -> tuple[Floats, 
 
 
 def _apart_from(question: Question, there: Curves) -> tuple[Floats, Floats]:
-    """[rows, curves] in weighted octaves: how far curves are, without end where barred, and how much of it is beyond
-    their ends.
-    """
+    """How far curves are from each row, without end where they are forbidden, and how much of it is past their ends."""
     along, (low, high) = question.along[:, None], there.ends
     beyond = _REACH * (along - np.minimum(np.maximum(along, low), high))
     squares = beyond**2
-    for own, others in zip(
-        question.places.T, there.places.T, strict=True
-    ):  # in order: matrix products sum as machines do
+    for own, others in zip(question.places.T, there.places.T, strict=True):  # in order, as no product of matrices does
         squares = squares + (own[:, None] - others) ** 2
     apart = np.sqrt(squares + 1e-9)
     if question.without_exact:

@@ -37,7 +37,7 @@ class Kriging:
     idle_octaves: float = 0.07
     slope: float = 0.1
     level: float = 100.0
-    noises: tuple[float, ...] = (0.02, 0.2, 2.0)
+    noises: tuple[float, ...] = (0.02, 0.1, 0.5)
 
     def says(self, offsets: Floats, idle: Floats, votes: Floats, barred: NDArray[np.bool_]) -> tuple[Floats, Floats]:
         """What `votes` [questions, neighbours] say at the questions, and the variance that is left.
