@@ -26,7 +26,7 @@ class Kriging:
 
     `alike`: of what belongs to one of several sizes, such as how well tiles fit into it; it reaches `alike_octaves` in
     that size and in the others. `idle`: of what belongs to so many idle cores, and reaches `idle_octaves`. `noises`:
-    variances of one measurement, each as likely until votes are heard.
+    variances of one measurement.
     """
 
     neighbours: int = 32
@@ -37,7 +37,7 @@ class Kriging:
     idle_octaves: float = 0.07
     slope: float = 0.1
     level: float = 100.0
-    noises: tuple[float, ...] = (0.02, 0.1, 0.5)
+    noises: tuple[float, ...] = (0.02, 0.2, 2.0)
 
     def says(self, offsets: Floats, idle: Floats, votes: Floats, barred: NDArray[np.bool_]) -> tuple[Floats, Floats]:
         """What `votes` [questions, neighbours] say at the questions, and the variance that is left.
@@ -52,7 +52,7 @@ class Kriging:
         between += _BARRED * barred[..., None] * one
         middle = _median(votes)
         inverses = np.linalg.inv(between + np.multiply.outer(noises, one)[:, None])
-        likely, sill = _likely(inverses, votes - middle)
+        likely, sill = _likely(inverses, votes - middle, noises)
         noise = likely * noises[:, None]
         inverse, misfit = (np.einsum("nq,nqij->qij", shares, inverses) for shares in (likely, noise))
         weights = _times(inverse, towards)
@@ -73,10 +73,10 @@ class Kriging:
         return shared
 
 
-def _likely(inverses: Floats, votes: Floats) -> tuple[Floats, Floats]:
-    """How likely votes make each noise, [noises, questions], and the sill."""
+def _likely(inverses: Floats, votes: Floats, noises: Floats) -> tuple[Floats, Floats]:
+    """How likely votes make each noise, [noises, questions], and the sill; few votes cannot make much noise likely."""
     sills = (_times(inverses, votes) * votes).mean(-1) + 1e-5
-    log = 0.5 * (np.linalg.slogdet(inverses)[1] - votes.shape[-1] * np.log(sills))
+    log = 0.5 * (np.linalg.slogdet(inverses)[1] - votes.shape[-1] * np.log(sills) - np.log(noises)[:, None])
     likely = np.exp(log - log.max(0))
     likely /= likely.sum(0)
     return likely, (likely * sills).sum(0)
