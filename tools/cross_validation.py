@@ -14,6 +14,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
@@ -133,7 +134,8 @@ def some_points(there: Curves, kept: NDArray[np.bool_]) -> Curves | None:
     counts = np.add.reduceat(kept.astype(int), there.first[:-1])
     sizes = {name: values[counts > 0] for name, values in there.sizes.items()}
     first = np.concatenate([[0], np.cumsum(counts[counts > 0])])
-    return Curves(there.table, sizes, there.places[counts > 0], first, there.along[kept], there.log_us[kept])
+    places, along, log_us = there.places[counts > 0], there.along[kept], there.log_us[kept]
+    return replace(there, sizes=sizes, places=places, first=first, along=along, log_us=log_us)
 
 
 def figures(found: NDArray) -> str:

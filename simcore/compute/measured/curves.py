@@ -22,7 +22,8 @@ class Curves:
     where these are, in weighted octaves.
 
     `first` [curves + 1]: where each curve's points begin; `along` [points]: log2 of the swept size, ascending in each
-    curve; `log_us` [points]: natural logarithm of microseconds. `table` names the measurements.
+    curve; `log_us` [points]: natural logarithm of microseconds. `table` names the measurements. `mixed`: of several
+    words, so that no curve is a configuration's own.
     """
 
     table: str
@@ -31,6 +32,7 @@ class Curves:
     first: Integers
     along: Floats
     log_us: Floats
+    mixed: bool = False
 
     @cached_property
     def _keys(self) -> Floats:
@@ -46,7 +48,7 @@ class Curves:
     def of(self) -> dict[tuple[float, ...], int]:
         """Which curve has a configuration, its sizes in their order."""
         rows = zip(*(values.tolist() for values in self.sizes.values()), strict=True)
-        return {row: place for place, row in enumerate(rows)}
+        return {} if self.mixed else {row: place for place, row in enumerate(rows)}
 
     def between(self, curve: Integers, along: Floats) -> tuple[Integers, Integers, Floats]:
         """The points left and right of a place, and how far it is from the one to the other."""

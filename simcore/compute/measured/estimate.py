@@ -23,18 +23,15 @@ from simcore.compute.measured import parametric
 from simcore.compute.measured.curves import Columns, Curves, Floats, Integers
 from simcore.compute.measured.kriging import Kriging
 from simcore.compute.measured.operations import OPERATIONS, Operation, Work
-from simcore.compute.measured.tables import Entry, Word, curves, entries, own_folder, remembered
+from simcore.compute.measured.tables import ANY, Entry, Word, curves, entries, own_folder, remembered
 
 _KRIGING = Kriging()
-_AROUND = np.array([[0.0], [-0.5], [0.5]])  # octaves from the swept size; their mean is the trend
-_DETAIL_NOISE = 6.0  # over the trend's: of what is said at one swept size beyond the trend
 _REACH = 2.0  # an octave beyond the end of a curve counts as so many in a size
 _FAR = 1e6
 _SAME = 1e-6  # octaves
 _FOREIGN = 2.0  # octaves that another maker's device counts as
 _RESTATED = 0.1  # of the octaves between a device and the same with figures that a site states otherwise
 _REWIRED = 4.0  # octaves that another wiring of the same devices counts as
-_USUAL, _EVEN = 3.0, 0.05  # median deviations (two standard deviations), and what neighbours differ by anyway
 _AT_ONCE = 256  # questions per block, to bound memory
 _NEAREST_DEVICES = 2
 
@@ -182,9 +179,10 @@ _ALIKE = {"fp16": ("bf16",), "bf16": ("fp16",), "fp8": ("fp8_static",), "fp4": (
 
 
 def _spellings(operation: Operation, said: tuple[Word, ...]) -> list[tuple[Word, ...]]:
-    """The words asked for, then with a type that runs at the same rate, then of any software."""
+    """The words asked for, then with a type that runs at the same rate, then of any software, or whatever the words."""
     first, *others = said
-    loose = [None if name == "framework" else word for name, word in zip(operation.words, said, strict=True)][1:]
+    wider = {"framework": None, **(dict.fromkeys(operation.words, ANY) if operation.mixed else {})}
+    loose = [wider.get(name, word) for name, word in zip(operation.words, said, strict=True)][1:]
     types = [first, *_ALIKE.get(str(first), ())]
     return list(dict.fromkeys((one, *words) for words in (others, loose) for one in types))
 
@@ -202,7 +200,8 @@ def _from(question: Question, own: list[Curves], alone: Answer | None = None) ->
         return rest or _beneath(asked)
 
     residuals = _residuals(question.own, there, question.device, question.words, alone is None)
-    known = _Known(below, residuals, bool(others))
+    within = any(other.mixed and other.table == there.table for other in others)
+    known = _Known(below, residuals, bool(others), within)
     return _interpolated(question, there, known)
 
 
@@ -295,12 +294,13 @@ def _octaves(one: float, other: float) -> float:
 class _Known(NamedTuple):
     """What is known without some curves, and how much longer each of their points takes: not a number until asked.
 
-    `alike`: from other measurements of the same.
+    `alike`: from other measurements of the same, and these curves are `within` them.
     """
 
     below: Callable[[Question], Answer]
     residuals: Floats
     alike: bool
+    within: bool
 
 
 @remembered(256)
@@ -316,6 +316,8 @@ def _interpolated(question: Question, there: Curves, known: _Known) -> Answer:
     inside = (own >= 0) & (along >= low[own] - 1e-9) & (along <= high[own] + 1e-9)
     if question.without_exact and not question.operation.by_point:
         inside &= False
+    if known.within and inside.any():  # many of all words tell more than a line between two of the same
+        inside[inside] = _along_curve(question.some(inside), there, own[inside])[1] == 0
     log_us, distance, spread = np.empty(rows), np.empty(rows), np.full(rows, 0.02)
     table = _named(there.table, rows)
     if inside.any():
@@ -354,35 +356,38 @@ def _own_curve(question: Question, there: Curves) -> Integers:
 
 def _between(question: Question, there: Curves, known: _Known) -> tuple[Floats, Floats, Floats, NDArray[np.object_]]:
     """log(us), distance, spread and table from the nearest configurations, each at the same swept size."""
-    operation, along, asked = question.operation, question.along[:, None], question.places
-    low, high = there.ends
-    beyond = _REACH * (along - np.minimum(np.maximum(along, low), high))
-    squares = beyond**2
-    for own, others in zip(asked.T, there.places.T, strict=True):  # in order: a product of matrices sums as machines do
-        squares = squares + (own[:, None] - others) ** 2
-    apart = np.sqrt(squares + 1e-9)
-    if question.without_exact:
-        apart[_forbidden(question, there)] = np.inf
-    count, rows = min(_KRIGING.neighbours, len(there.places)), np.arange(len(asked))[:, None]
-    near = nearest_places(apart, count)
-    offsets = np.concatenate([there.places[near] - asked[:, None], beyond[rows, near][..., None]], axis=2)
-    if question.without_exact:
-        offsets[np.isinf(apart[rows, near])] = _FAR
-    noises = operation.noise, _DETAIL_NOISE * operation.noise
-    (weights, of_detail), left = _KRIGING.weights(offsets, noises)
-    around = _without_outliers(_residual(question, there, near, known))
-    residual, trend = around[:, 0], around.mean(1)
-    found = (weights * trend + of_detail * (residual - trend)).sum(1)
-    base, nearest = known.below(question), apart.min(1)
+    base = known.below(question)
+    if known.within:
+        return base.log_us, base.distance, base.spread, base.table
+    apart, beyond = _apart_from(question, there)
+    near = nearest_places(apart, min(_KRIGING.neighbours, apart.shape[1]))
+    beyond, barred = (np.take_along_axis(values, near, axis=1) for values in (beyond, np.isinf(apart)))
+    offsets = np.concatenate([there.places[near] - question.places[:, None], beyond[..., None]], axis=2)
+    votes = np.where(barred, 0.0, _residual(question, there, near, known))
+    said, left = _KRIGING.says(offsets, _idle(question, there, near), votes, barred)
+    nearest = apart.min(1)
     alone = np.isinf(nearest)  # nothing measured that may be used
-    log_us = base.log_us + np.where(alone, 0.0, found)
-    spread = np.where(alone, base.spread, 1.2 * residual.std(1) * np.sqrt(left) + 0.02)
+    log_us = base.log_us + np.where(alone, 0.0, said)
+    spread = np.where(alone, base.spread, 0.8 * np.sqrt(left) + 0.02)
     distance, table = np.where(alone, base.distance, np.maximum(nearest, 1e-3)), _named(there.table, len(alone))
     if known.alike:
         nearer = base.distance < distance
         table[nearer], spread[nearer] = base.table[nearer], np.maximum(spread, base.spread)[nearer]
         distance = np.where(nearer, np.maximum(base.distance, 1e-3), distance)
     return log_us, distance, spread, table
+
+
+def _apart_from(question: Question, there: Curves) -> tuple[Floats, Floats]:
+    """How far curves are from each row, without end where they are forbidden, and how much of it is past their ends."""
+    along, (low, high) = question.along[:, None], there.ends
+    beyond = _REACH * (along - np.minimum(np.maximum(along, low), high))
+    squares = beyond**2
+    for own, others in zip(question.places.T, there.places.T, strict=True):  # in order, as no product of matrices does
+        squares = squares + (own[:, None] - others) ** 2
+    apart = np.sqrt(squares + 1e-9)
+    if question.without_exact:
+        apart[_forbidden(question, there)] = np.inf
+    return apart, beyond
 
 
 def nearest_places(apart: Floats, count: int) -> Integers:
@@ -392,24 +397,13 @@ def nearest_places(apart: Floats, count: int) -> Integers:
     return np.sort(ranked.argpartition(count - 1, axis=1)[:, :count], axis=1)
 
 
-def _without_outliers(residual: Floats) -> Floats:
-    """Residuals [.., neighbours] no further from a question's median than neighbours usually are.
-
-    Tables mix kernels that differ by several times; one of them is no trend (Huber, Robust Statistics, 1981). Few
-    neighbours are left as they are: those farther off may say the trend.
-    """
-    if residual.shape[-1] < _KRIGING.neighbours:
-        return residual
-    median = _median(residual)
-    usual = _USUAL * _median(np.abs(residual - median)) + _EVEN
-    return np.minimum(np.maximum(residual, median - usual), median + usual)
-
-
-def _median(values: Floats) -> Floats:
-    """Of each row, as a column; of many small rows ten times as fast as NumPy's."""
-    count, ordered = values.shape[-1], np.sort(values, axis=-1)
-    found: Floats = (ordered[..., (count - 1) // 2, None] + ordered[..., count // 2, None]) / 2
-    return found
+def _idle(question: Question, there: Curves, near: Integers) -> Floats:
+    """Octaves that neighbours lose more than the question to idle cores, at the same swept size."""
+    own = {name: np.asarray(values)[:, None] for name, values in question.sizes.items()}
+    theirs = {name: values[near] for name, values in there.sizes.items()}
+    sizes = theirs | {question.operation.swept: own[question.operation.swept]}
+    lost, mine = (np.log2(parametric.dealt_out(one, question.device.accelerator)) for one in (sizes, own))
+    return np.broadcast_to(lost - mine, near.shape)
 
 
 def _forbidden(question: Question, there: Curves) -> NDArray[np.bool_]:
@@ -422,11 +416,11 @@ def _forbidden(question: Question, there: Curves) -> NDArray[np.bool_]:
 
 
 def _residual(question: Question, there: Curves, near: Integers, known: _Known) -> Floats:
-    """How much longer neighbours take than what is known without these curves [questions, `_AROUND`, neighbours].
+    """How much longer neighbours take than what is known without these curves [questions, neighbours].
 
     Worked out at measured points, once each, and interpolated as times are.
     """
-    left, right, share = there.between(near[:, None], question.along[:, None, None] + _AROUND)
+    left, right, share = there.between(near, question.along[:, None])
     points = np.concatenate([left.ravel(), right.ravel()])
     if np.isnan(known.residuals[points]).any():
         whole = np.arange(len(known.residuals))

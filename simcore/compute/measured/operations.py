@@ -40,7 +40,7 @@ class Operation:
 
     `borrows`: few curves a device, so that near devices' say what they have in common.
 
-    `noise`: variance of one measurement over that of points far apart.
+    `mixed`: rows of all words tell of sizes that were not measured with the words asked for.
 
     `rests_on` names a better known operation that does nearly the same work; `there` gives its columns.
     """
@@ -53,7 +53,7 @@ class Operation:
     repeated: tuple[str, ...] = ()
     by_point: bool = False
     borrows: bool = False
-    noise: float = 0.05
+    mixed: bool = False
     rests_on: str = ""
     there: Callable[[Columns], Columns] = dict
 
@@ -195,9 +195,10 @@ def _exchange(c: Columns, _: float) -> Work:
 _ATTENTION = (_prefill, _bidirectional, _decode, _causal, _latent_prefill, _latent_decode, _latent_product)
 _WORKS = (_product, _grouped, _experts, *_ATTENTION, _pass, _quantise, _collective, _exchange)
 _WORK = {work.__name__[1:]: work for work in _WORKS}
-# Clocks of a training loop drift from row to row.
+_LOOP: Mapping[str, Any] = {"rests_on": "gemm", "there": _whole}
 _TRAITS: Mapping[str, Mapping[str, Any]] = {
-    "loop": {"noise": 0.3, "rests_on": "gemm", "there": _whole},
+    "loop": _LOOP,
+    "mixed": {**_LOOP, "mixed": True},
     "points": {"by_point": True, "borrows": True},
     "-": {},
 }

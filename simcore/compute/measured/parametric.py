@@ -68,8 +68,8 @@ def log_us(operation: Operation, work: Work, sizes: Columns, device: Accelerator
     rates = _rates(operation)
     link_bytes_per_s = (device.link_bytes_per_s or _PCIE_BYTES_PER_S) * rates.link
     link_us = work.steps * rates.step_us + work.link_bytes / link_bytes_per_s * 1e6
-    if device.deals_in_waves and element_bytes(dtype) <= _MATRIX_BYTES and {"m", "n"} <= set(sizes):
-        work = replace(work, flops=work.flops * _dealt_out(sizes, device.cores))
+    if device.deals_in_waves and element_bytes(dtype) <= _MATRIX_BYTES:
+        work = replace(work, flops=work.flops * dealt_out(sizes, device) ** _SEEN)
     found: Floats = np.log(_kernel_us(work, rates, device, dtype) + link_us)
     return found
 
@@ -81,15 +81,17 @@ _TILES = ((256, 128, 1.0), (128, 256, 1.0), (128, 128, 1.1), (128, 64, 1.4), (64
 _SEEN = 0.5  # power of the ideal loss that times show, as libraries split over k where waves would be empty
 
 
-def _dealt_out(sizes: Columns, cores: int) -> Floats:
-    """How much longer a product takes because tiles reach over its edges and the last wave leaves cores idle."""
+def dealt_out(sizes: Columns, device: Accelerator) -> Floats:
+    """How much longer products take because tiles reach over their edges and the last wave leaves cores idle."""
+    if not {"m", "n"} <= set(sizes):
+        return np.ones(())
     m, n = (np.asarray(sizes[name], float) for name in ("m", "n"))
     many = np.asarray(sizes.get("batch", sizes.get("groups", 1.0)), float)
     waves = [
-        (np.ceil(many * np.ceil(m / rows) * np.ceil(n / columns) / cores), rows * columns * longer)
+        (np.ceil(many * np.ceil(m / rows) * np.ceil(n / columns) / device.cores), rows * columns * longer)
         for rows, columns, longer in _TILES
     ]
-    found: Floats = (np.min([count * cores * each for count, each in waves], axis=0) / (many * m * n)) ** _SEEN
+    found: Floats = np.min([count * device.cores * each for count, each in waves], axis=0) / (many * m * n)
     return found
 
 

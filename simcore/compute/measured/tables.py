@@ -23,6 +23,7 @@ from simcore.compute.measured.curves import Columns, Curves, Floats, Integers
 from simcore.compute.measured.operations import OPERATIONS, Operation
 
 Word = str | int | None
+ANY = "*"  # agrees with every word
 LEVELS = 2048.0  # an octave of time
 SHIPPED = Path(__file__).parent / "tables"
 
@@ -127,7 +128,7 @@ def words_of(columns: Columns, name: str) -> list[Word]:
 
 @remembered(256)
 def curves(entry: Entry, words: tuple[Word, ...]) -> Curves | None:
-    """The curves of a table whose words agree; a word that is None agrees with the one that has most points."""
+    """The curves of a table whose words agree; None agrees with the word that has most points."""
     archive, operation = _archive(entry.path), OPERATIONS[entry.operation]
     agreed = np.ones(len(archive["points"]), bool)
     for name, wanted in zip(operation.words, words, strict=True):
@@ -141,12 +142,14 @@ def curves(entry: Entry, words: tuple[Word, ...]) -> Curves | None:
     first = np.concatenate([[0], np.cumsum(points[agreed])])
     along = np.log2(archive[operation.swept][chosen].astype(float))
     log_us = archive["level"][chosen].astype(float) * (np.log(2) / LEVELS)
-    return Curves(entry.name, sizes, operation.places(sizes), first, along, log_us)
+    return Curves(entry.name, sizes, operation.places(sizes), first, along, log_us, ANY in words)
 
 
 def _agreeing(archive: Columns, name: str, wanted: Word, among: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Which configurations have the wanted word."""
     codes = archive[name].astype(np.int64)
+    if wanted == ANY:
+        return np.ones(len(codes), bool)
     if wanted is None:
         counts = np.bincount(codes[among], weights=archive["points"][among].astype(float))
         return np.asarray(codes == int(np.argmax(counts)))

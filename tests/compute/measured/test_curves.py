@@ -49,24 +49,51 @@ def test_points_left_out_are_met_by_lines_between_those_kept(rows, share):
         assert np.abs(line - level).max() * np.log(2) / LEVELS <= share + 1e-9
 
 
+def said(kriging, offsets, votes, idle=None):
+    """What votes say and the variance that is left, of one question."""
+    places = np.array([offsets], float)
+    idle = np.zeros(places.shape[:2]) if idle is None else np.array([idle])
+    found, left = kriging.says(places, idle, np.array([votes]), np.zeros(places.shape[:2], bool))
+    return found[0], left[0]
+
+
 @given(
     offsets=st.lists(st.tuples(st.floats(-4, 4), st.floats(-4, 4)), min_size=2, max_size=12, unique=True),
     level=st.floats(-5, 5),
 )
 def test_where_all_neighbours_agree_kriging_says_the_same(offsets, level):
-    weights, left = Kriging().weights(np.array([offsets]), [0.02])
-    assert abs((weights[0, 0] * level).sum() - level) <= 0.02 * abs(level) + 1e-9
-    assert left[0] >= 0
+    found, left = said(Kriging(), offsets, [level] * len(offsets))
+    assert abs(found - level) <= 0.02 * abs(level) + 1e-9
+    assert left >= 0
 
 
 @given(near=st.floats(0.0, 0.5), far=st.floats(2.0, 8.0))
 def test_a_nearer_point_counts_more(near, far):
-    weights, _ = Kriging(slope=0.0).weights(np.array([[[near], [-far]]]), [0.02])
-    assert weights[0, 0, 0] > weights[0, 0, 1]
+    found, _ = said(Kriging(slope=0.0, noises=(0.02,)), [[near], [-far]], [1.0, 0.0])
+    assert found > 0.5
 
 
 @given(far=st.floats(0.5, 8.0))
 def test_of_two_as_far_the_one_with_a_size_in_common_counts_more(far):
-    offsets = np.array([[[far, 0.0, 0.0], [-far / 2**0.5, far / 2**0.5, 0.0]]])
-    weights, _ = Kriging().weights(offsets, [0.02])
-    assert weights[0, 0, 0] > weights[0, 0, 1]
+    offsets = [[far, 0.0, 0.0], [-far / 2**0.5, far / 2**0.5, 0.0]]
+    assert said(Kriging(noises=(0.02,)), offsets, [0.0, 1.0])[0] < 0.5
+
+
+@given(far=st.floats(0.5, 8.0), idle=st.floats(0.1, 2.0))
+def test_of_two_as_far_the_one_with_as_many_idle_cores_counts_more(far, idle):
+    assert said(Kriging(noises=(0.02,)), [[far], [-far]], [1.0, 0.0], [0.0, idle])[0] > 0.5
+
+
+@given(jump=st.floats(0.5, 3.0), place=st.integers(0, 31))
+def test_one_vote_far_off_a_trend_moves_no_answer_far(jump, place):
+    offsets = [[x, 0.0] for x in np.linspace(-2, 2, 32)]
+    votes = np.where(np.arange(32) == place, jump, 0.0)
+    assert abs(said(Kriging(), offsets, votes)[0]) < 0.1
+
+
+def test_votes_say_how_noisy_they_are():
+    """A trend is followed to its end; of noise the mean is taken."""
+    offsets = [[x, 0.0] for x in np.linspace(0.1, 3, 32)]
+    trend, noise = np.array(offsets)[:, 0] * 0.1, np.tile([0.1, -0.1], 16)
+    assert abs(said(Kriging(), offsets, trend)[0]) < 0.02
+    assert abs(said(Kriging(), offsets, noise)[0]) < 0.03
