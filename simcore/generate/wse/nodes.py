@@ -9,20 +9,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from simcore.generate.wse.exchange import Exchange, Routed
-from simcore.generate.wse.moe import mixture
-from simcore.generate.wse.operations import (
-    MOVEMENT,
-    Block,
-    Operation,
-    Owner,
-    Part,
-    Rows,
-    Scope,
-    Step,
-    layer_number,
-    owned,
-    tensor,
-)
+from simcore.generate.wse.experts import mixture
+from simcore.generate.wse.operations import MOVEMENT, Block, Operation, Owner, Part, Rows, Scope, Step, index_of, tensor
 from simcore.generate.wse.routing import Routing, draw
 from simcore.generate.wse.rows import attention, dense, head
 from simcore.generate.wse.settings import Ints, System
@@ -82,7 +70,7 @@ def exchanges(job: Job, step: Step) -> Routed:
         return {}
     number = 0 if step.prefill else step.context - job.prefill_len
     given = (job.routing or {}).get(step.name, {})
-    names = [name for name in job.layers if name != "lm_head" and not job.model.dense(layer_number(name))]
+    names = [name for name in job.layers if name != "lm_head" and not job.model.dense(index_of(name))]
     drawn: Routing = {}
     if any(f"{name}_moe" not in given for name in names):
         drawn = draw(job.model, job.system.routing, (job.batch, step.queries), number, job.counts, job.seed)
@@ -95,7 +83,7 @@ def _stage_layers(job: Job, node: int) -> list[str]:
     stage = node // job.system.stage_nodes
     held = split(job.model.layers, job.system.pp)[stage]
     last = stage == job.system.pp - 1
-    return [name for name in job.layers if (last if name == "lm_head" else layer_number(name) in held)]
+    return [name for name in job.layers if (last if name == "lm_head" else index_of(name) in held)]
 
 
 def operations(job: Job, step: Step, node: int, routed: Routed, *, movement: bool = True) -> Iterator[Operation]:
@@ -148,17 +136,8 @@ def _passed(job: Job, scope: Scope, goal: int, of: Owner, source: str, suffix: s
     """Send the output, or its gradient, to the node in the same place of the next stage; wait until it is there."""
     if not 0 <= goal < job.system.nodes or not _stage_layers(job, goal):
         return
-    uid, shape = f"{of.layer}_pp", (len(scope.local), scope.step.queries, scope.model.hidden)
-    yield Operation(
-        uid=f"{uid}{suffix}",
-        kind="Unicast",
-        shape=shape,
-        inputs=(source,) if source else (),
-        outputs=(tensor(goal, f"{uid}{suffix}_{scope.node}"),),
-        network_bytes=int(np.prod(shape)) * scope.element_bytes,
-        group=(goal,),
-        of=of,
-    )
+    uid, inputs = f"{of.layer}_pp", filter(None, [source])
+    yield Block(scope, uid).unicast(f"{uid}{suffix}", goal, scope.shape, *inputs)._replace(of=of)
     yield _meeting(f"{uid}_barrier{suffix}", scope.node, goal, of)
 
 
@@ -170,13 +149,13 @@ def _meeting(uid: str, first: int, second: int, of: Owner) -> Operation:
 def _layer(scope: Scope, name: str, source: str, routed: dict[str, Exchange]) -> Rows:
     """One layer, or the head."""
     if name == "lm_head":
-        return (yield from owned(scope, name, Part.DENSE, head(scope, name, source)))
-    out = yield from owned(scope, name, Part.ATTENTION, attention(scope, name, source))
+        return (yield from scope.owned(name, Part.DENSE, head(scope, name, source)))
+    out = yield from scope.owned(name, Part.ATTENTION, attention(scope, name, source))
     if name in routed and scope.model.experts:
         rows = mixture(scope, scope.model.experts, routed[name], name, out)
-        return (yield from owned(scope, name, Part.MIXTURE, rows))
+        return (yield from scope.owned(name, Part.MIXTURE, rows))
     suffix = "dense" if scope.model.latent else "ffn"
-    return (yield from owned(scope, name, Part.DENSE, dense(scope, f"{name}_{suffix}", out)))
+    return (yield from scope.owned(name, Part.DENSE, dense(scope, f"{name}_{suffix}", out)))
 
 
 def totals(job: Job, step: Step, nodes: list[int], routed: Routed) -> list[list[int]]:
@@ -198,5 +177,5 @@ def footprint_bytes(job: Job, nodes: list[int]) -> list[int]:
     if experts := job.model.experts:  # every expert and every copy has a token, so that all weights are counted
         rows = max(experts.count, job.batch, job.system.stage_nodes) * job.system.dp
         everyone = Exchange.of(np.arange(rows).reshape(1, rows, 1) % experts.count, experts, job.system)
-        routed = {name: everyone for name in layers if not job.model.dense(layer_number(name))}
+        routed = {name: everyone for name in layers if not job.model.dense(index_of(name))}
     return [total[0] for total in totals(resting, step, nodes, routed)]
