@@ -44,12 +44,9 @@ def predictions_figure(scored: Sequence[Scored]) -> Figure:
         axes.set_yticks(range(len(scored)), names, fontsize=8)
         axes.set(xlabel="predicted over measured: too long by (%)", ylim=(len(scored) - 0.4, -0.6))
         axes.grid(axis="x", color="#E5E5E5", linewidth=0.5)
-    rows = sum(len(one.rows) for one in scored)
+    rows, suites = sum(len(one.rows) for one in scored), f"{len(scored)} suite{'s' * (len(scored) != 1)}"
     missed = "; vermillion: outside its tolerance" * any(one.missed for one in scored)
-    return titled(
-        figure,
-        f"Error of {rows:,} predictions in {len(scored)} suite{'s' * (len(scored) != 1)}; bar: mean |error|{missed}",
-    )
+    return titled(figure, f"Error of {rows:,} predictions in {suites}; bar: mean |error|{missed}")
 
 
 def step_figure(answer: Answer) -> Figure:
@@ -72,9 +69,8 @@ def front_figure(found: Found, asked: str = "") -> Figure:
     from matplotlib.ticker import LogLocator
 
     with canvas(7, 6) as (figure, axes):
-        best, front = (
-            np.array([(one.memory_bytes / 1e9, one.step_s) for one in some]) for some in (found.best, found.front)
-        )
+        sizes = ([(one.memory_bytes / 1e9, one.step_s) for one in some] for some in (found.best, found.front))
+        best, front = map(np.array, sizes)
         axes.plot(*best.T, "o", label="fastest", color=PHASES[1], markersize=5)
         label = "fastest at each memory"
         axes.plot(*front.T, "s-", label=label, color=FAMILIES["wait"], markersize=5, drawstyle="steps-post")

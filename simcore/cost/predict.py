@@ -90,10 +90,9 @@ def mean_bound_s(model: Model, plan: Plan, cluster: Cluster, *, shared: bool) ->
     cut = (cut_of(plan) if shared else _unshared(plan)).but(pp=1, cuts=())
     if cut.offload_layers:
         return 0.0
-    kinds = (
-        [cut.but(recompute=again, recompute_layers=0) for again in ("none", "full")] if cut.recompute_layers else [cut]
-    )
-    each_ns = min(int(_passes_ns(model, one, cluster).sum()) for one in kinds)
+    kinds = ("none", "full") if cut.recompute_layers else (cut.recompute,)
+    cuts = (cut.but(recompute=again, recompute_layers=0) for again in kinds)
+    each_ns = min(int(_passes_ns(model, one, cluster).sum()) for one in cuts)
     busy_s = 1e-9 * plan.micro_batches * each_ns / plan.pp
     return _with_rest_s(busy_s, busy_s, plan, cluster)
 

@@ -74,7 +74,7 @@ class Study:
     cuts: Sequence[str] = (EVEN, UNEVEN)
     schedule: Sequence[str] = SCHEDULES
     memory_bytes: int = 0
-    names: tuple[str, str] = ("", "")
+    names: tuple[str, ...] = ("", "")
 
     @property
     def limit_bytes(self) -> float:
@@ -141,10 +141,8 @@ class Found:
                 self.leaders[choice] = done
 
 
-AXES = (
-    *("tp", "pp", "cp", "ep", "dp", "virtual_stages", "micro_batch", "recompute", "recompute_layers", "zero", "shard"),
-    *("cuts", "schedule"),
-)
+_SPLITS = ("tp", "pp", "cp", "ep", "dp", "virtual_stages", "micro_batch")
+AXES = (*_SPLITS, "recompute", "recompute_layers", "zero", "shard", "cuts", "schedule")
 
 
 def axes(plan: Plan) -> dict[str, int | str]:
@@ -174,16 +172,11 @@ def read_study(path: str | Path) -> Study:
         for name, acts, meant in acting(model, plan):
             if name in fixed and not acts and not name.startswith("recompute"):  # that varies
                 root[name].problem("has no effect here", expected=meant)
-        varying = {
-            name: [plan_word(name, item, _CHOICES.get(name)) for item in root[name].sequence()]
-            for name in _VARY
-            if name in root
-        }
+        said = ((name, root[name].sequence(), _CHOICES.get(name)) for name in _VARY if name in root)
+        varying = {name: [plan_word(name, item, choices) for item in items] for name, items, choices in said}
         limit = root["memory"].quantity(parse_bytes) if "memory" in root else 0
-        model_name, cluster_name = (
-            node.value if isinstance(node.value, str) else "" for node in (root["model"], root["cluster"])
-        )
-        names = model_name, cluster_name
+        model_name, cluster_name = (root[name].value for name in ("model", "cluster"))
+        names = tuple(name if isinstance(name, str) else "" for name in (model_name, cluster_name))
         study = Study(model, plan, count, cluster, memory_bytes=limit, names=names, **varying)
     cluster.device.peak(plan.dtype)
     check_size(cluster, count)

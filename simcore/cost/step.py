@@ -140,11 +140,8 @@ def layer_plan(cut: Plan) -> Plan:
 
 def cells_of(model: Model, cut: Plan, cluster: Cluster, part: int) -> list[tuple[Cell, int]]:
     """Cells of the layers of a part of the model, and how many there are of each."""
-    plan = layer_plan(cut)
-    return [
-        (cell_of(model, plan, cluster, some.kind, again=some.again, away=some.away), some.number)
-        for some in layers_of(model, cut, cut.pp, cut.cuts, (part,))
-    ]
+    plan, some = layer_plan(cut), layers_of(model, cut, cut.pp, cut.cuts, (part,))
+    return [(cell_of(model, plan, cluster, one.kind, again=one.again, away=one.away), one.number) for one in some]
 
 
 def scales_of(cut: Plan, cluster: Cluster) -> list[tuple[Cell, int]]:
@@ -436,9 +433,8 @@ class _Placed(Machine):
             back, apart = back + apart, 0.0
         if self.software.synchronous:
             return 2 * ahead, 2 * back, 2 * apart  # there and back
-        ahead, back, apart = (
-            max(0.0, late - done * 1e-9) for late, done in zip((ahead, back, apart), times, strict=True)
-        )
+        late = zip((ahead, back, apart), times, strict=True)
+        ahead, back, apart = (max(0.0, lasts_s - done * 1e-9) for lasts_s, done in late)
         return ahead, back, apart
 
     # --- alone

@@ -152,9 +152,8 @@ def read_cluster(node: Node) -> Cluster:
 def under(conditions: str, cluster: Cluster) -> Cluster:
     """The cluster with what such a run loses; "" leaves it. InputError names the known."""
     if conditions and conditions not in RUNS:
-        raise InputError.at(
-            conditions, "no such conditions", expected=closest(conditions, RUNS), found=repr(conditions)
-        )
+        expected = closest(conditions, RUNS)
+        raise InputError.at(conditions, "no such conditions", expected=expected, found=repr(conditions))
     return replace(cluster, losses=RUNS[conditions]) if conditions else cluster
 
 

@@ -135,12 +135,8 @@ def _positions(options: Options, given: Set[str], base: Model) -> int:
         return rows
     if "max_position_embeddings" not in given:
         return options.seq_length
-    raise InputError.at(
-        "--max_position_embeddings",
-        "the sequence is longer than the position table",
-        expected=f"{options.seq_length} or more",
-        found=str(rows),
-    )
+    message, expected = "the sequence is longer than the position table", f"{options.seq_length} or more"
+    raise InputError.at("--max_position_embeddings", message, expected=expected, found=str(rows))
 
 
 def plan_of(asked: Asked, model: Model) -> Plan:
@@ -149,10 +145,8 @@ def plan_of(asked: Asked, model: Model) -> Plan:
     deepspeed = options.frame == "DeepSpeed"
     zero = options.stage if deepspeed else int(options.use_distributed_optimizer)
     if model.experts and options.tp > 1 and not options.enable_sequence_parallel:
-        message = "experts with tensor parallelism need sequence parallelism"
-        raise InputError.at(
-            "--enable_sequence_parallel", message, expected="--enable_sequence_parallel", found="nothing"
-        )
+        message, option = "experts with tensor parallelism need sequence parallelism", "--enable_sequence_parallel"
+        raise InputError.at(option, message, expected=option, found="nothing")
     if model.latent is None and options.tp > 0 and model.key_heads % options.tp:
         message = "heads of keys and values cannot be split over the tensor ranks"
         expected, found = f"a multiple of {options.tp}", str(model.key_heads)

@@ -65,9 +65,8 @@ class _Lister:
         layers = (self.workload.layers[row] for row in rows)
         for layer in sorted(layers, key=lambda layer: _ORDER.index(layer.role)):
             if self.tied_bytes and layer.role is Role.OPTIMIZER:
-                yield Operation(
-                    "all_reduce", "embedding_group", 2, self.tied_bytes, f"{WEIGHT_GRAD}.{_TIED.name}", row=_TIED
-                )
+                where = f"{WEIGHT_GRAD}.{_TIED.name}"
+                yield Operation("all_reduce", "embedding_group", 2, self.tied_bytes, where, row=_TIED)
             for name in PhaseName:
                 yield from self._phase(layer, name)
 

@@ -49,15 +49,10 @@ def _counts(path: str, experts: int) -> NDArray[np.float64]:
         expected = "identical, uniform, zipf:EXPONENT or a file of counts"
         raise InputError.at(OPTION, "no such distribution and no such file", expected=expected, found=path)
     words = read_text(path).split()
-    if (
-        len(words) != experts
-        or not all(word.isascii() and word.isdecimal() for word in words)
-        or not any(map(int, words))
-    ):
-        expected = f"{experts} whole numbers, not all 0"
-        raise InputError.at(
-            OPTION, f"'{path}' holds no counts of {experts} experts", expected=expected, found=str(len(words))
-        )
+    whole = len(words) == experts and all(word.isascii() and word.isdecimal() for word in words)
+    if not (whole and any(map(int, words))):
+        message, expected = f"'{path}' holds no counts of {experts} experts", f"{experts} whole numbers, not all 0"
+        raise InputError.at(OPTION, message, expected=expected, found=str(len(words)))
     return np.array(words, dtype=np.float64)
 
 

@@ -122,10 +122,8 @@ def together(masters: Sequence[Master], paths: Sequence[str]) -> list[Master]:
     found = []
     for master, path in zip(masters, paths, strict=True):
         if master.npus != masters[0].npus:
-            expected, has = f"{masters[0].npus}, as {paths[0]} has", str(master.npus)
-            raise InputError.at(
-                path, "sets that are learnt from together have as many ranks", expected=expected, found=has
-            )
+            message, expected = "sets that are learnt from together have as many ranks", f"{masters[0].npus}, as"
+            raise InputError.at(path, message, expected=f"{expected} {paths[0]} has", found=str(master.npus))
         names = {"": ""} | {
             name: name_of.setdefault(tuple(ranks), name if name not in name_of.values() else f"{name}_{len(name_of)}")
             for name, ranks in master.groups.items()
@@ -208,9 +206,8 @@ def project(master: Master, npus: int = 0) -> list[bytes]:
     """
     npus = npus or master.npus
     if npus % master.npus:
-        raise InputError.at(
-            "--npus", "the number of ranks must be a multiple of the source's", expected=f"a multiple of {master.npus}"
-        )
+        message = "the number of ranks must be a multiple of the source's"
+        raise InputError.at("--npus", message, expected=f"a multiple of {master.npus}")
     blocks = npus // master.npus
     groups = {
         f"{name}_{block}": tuple(rank + block * master.npus for rank in ranks)

@@ -71,10 +71,10 @@ def of_weights(weights: tuple[Weight, ...], plan: Plan) -> Held:
     whole = (weight for weight in trained if weight.split == "none" and weight.kind is not Weights.EMBEDDING)
     adapters = sum(_adapter(weight, plan) for weight in weights if plan.adapts(weight.kind))
     dense, learnt = (elements(some, plan.tp, experts=False) + adapters for some in (weights, trained))
-    experts, learning = (
-        sum(one.copies // plan.ep * one.elements() // plan.expert_tp for one in some if one.split == "expert")
-        for some in (weights, trained)
-    )
+    routed = [
+        (one, one.copies // plan.ep * one.elements() // plan.expert_tp) for one in weights if one.split == "expert"
+    ]
+    experts, learning = sum(size for _, size in routed), sum(size for one, size in routed if plan.trains(one.kind))
     return Held(dense, experts, elements(tuple(whole)), learnt, learning)
 
 

@@ -350,11 +350,9 @@ def unlike(model: Model, shape: Schedule, cuts: tuple[int, ...]) -> tuple[int, .
 def alike(model: Model, parts: int, cuts: tuple[int, ...]) -> tuple[int, ...]:
     """For every part of the model the first that does the same: with as many layers, of the same kinds, or an end."""
     seen: dict[object, int] = {}
-    shapes = (
-        (part == 0, part == parts - 1, kinds(model, layers))
-        for part, layers in enumerate(split(model.depth, parts, cuts))
-    )
-    return tuple(seen.setdefault(shape, part) for part, shape in enumerate(shapes))
+    held = enumerate(split(model.depth, parts, cuts))
+    shapes = ((part, (part == 0, part == parts - 1, kinds(model, layers))) for part, layers in held)
+    return tuple(seen.setdefault(shape, part) for part, shape in shapes)
 
 
 class Layers(NamedTuple):
@@ -396,10 +394,8 @@ def split(layers: int, parts: int, cuts: tuple[int, ...] = ()) -> tuple[range, .
     [7, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 7]
     """
     if cuts and (len(cuts) != parts or sum(cuts) != layers or min(cuts) < 1):
-        expected = f"{parts} numbers above 0 that add up to {layers}"
-        raise InputError.at(
-            "cuts", "the layers of the parts are not those of the model", expected=expected, found=str(cuts)
-        )
+        message, expected = "the layers of the parts are not those of the model", f"{parts} numbers above 0"
+        raise InputError.at("cuts", message, expected=f"{expected} that add up to {layers}", found=str(cuts))
     base, extra = divmod(layers, parts)
     longer = sorted(range(parts), key=lambda part: (part in (0, parts - 1), part))[:extra]
     sizes = cuts or [base + (part in longer) for part in range(parts)]
@@ -450,12 +446,7 @@ def _divisions(model: Model, plan: Plan) -> Iterator[tuple[str, int, int, str]]:
     if model.experts:
         yield "num_experts", model.experts.count, plan.ep, "the ranks that share the experts"
         yield "ffn_hidden_size", model.experts.ffn, plan.expert_tp, "the ranks that split an expert"
-        yield (
-            "expert_model_parallel_size",
-            plan.replicas * plan.tp,
-            plan.ep * plan.expert_tp,
-            "ep x its tp in a stage",
-        )
+        yield "expert_model_parallel_size", plan.replicas * plan.tp, plan.ep * plan.expert_tp, "ep x its tp in a stage"
     if plan.shard:
         yield "shard_ranks", plan.replicas, plan.shard, "the ranks that share the parameters"
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations
+from itertools import combinations, groupby
 from typing import Any, Protocol
 
 from simcore.library import table
@@ -18,7 +18,7 @@ from simcore.model.layer import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, blocks, 
 from simcore.model.memory import Held, of_weights
 from simcore.model.plan import Plan
 from simcore.model.shape import LayerKind, Model
-from simcore.model.steps import Axis, Beside, Block, Collective, Kernel, Part, dropped
+from simcore.model.steps import Axis, Beside, Block, Collective, Kernel, Part, Step, dropped
 from simcore.workload.model import CollectiveKind, Group, Layer, Phase, PhaseName, Role
 
 FORWARD, INPUT_GRAD, WEIGHT_GRAD = PhaseName.FORWARD, PhaseName.INPUT_GRAD, PhaseName.WEIGHT_GRAD
@@ -58,38 +58,24 @@ class Rows:
 
         Done `again`, it runs forward once more before its gradients, collectives included.
         """
-        made: list[Layer] = []
-        run: list[Kernel] = []
+        made, at, experts = list[Layer](), -1, -1
         back: Collective | None = None
-        experts = -1
-
-        def flush() -> int:
-            """Make a row of the run, if there is one; its number."""
-            nonlocal run, back, experts
-            if not run:
-                return -1
-            at = len(made)
-            experts = at if run[0].part is Part.EXPERTS else experts
-            made.extend(self._run(run, back, again=again))
-            run, back = [], None
-            return at
-
-        for step in block.steps:
-            if isinstance(step, Kernel):
-                # Experts have replicas of their own: their gradients go out with a row of their own.
-                if run and run[-1].part is not step.part and Part.EXPERTS in (run[-1].part, step.part):
-                    flush()
-                run.append(step)
-                continue
-            at = flush()
-            forward, backward = _phase(step, step.forward), _phase(step, step.backward)
-            if step.beside is Beside.WEIGHT_GRADIENT:
-                backward, back = IDLE, step
-            if at >= 0 and backward == IDLE and step.beside is Beside.PRODUCTS:
-                made[at] = _with(made[at], step.role, forward=forward)
-            elif forward != IDLE or backward != IDLE:
-                made.append(Layer(step.name, forward, backward, role=step.role))
-        flush()
+        for of_experts, some in groupby(block.steps, _run_of):
+            steps = [*some]
+            if run := [step for step in steps if isinstance(step, Kernel)]:
+                at = len(made)
+                experts = at if of_experts else experts
+                made += self._run(run, back, again=again)
+                back = None
+            for step in (step for step in steps if isinstance(step, Collective)):
+                forward, backward = _phase(step, step.forward), _phase(step, step.backward)
+                if step.beside is Beside.WEIGHT_GRADIENT:
+                    backward, back = IDLE, step
+                if at >= 0 and backward == IDLE and step.beside is Beside.PRODUCTS:
+                    made[at] = _with(made[at], step.role, forward=forward)
+                elif forward != IDLE or backward != IDLE:
+                    made.append(Layer(step.name, forward, backward, role=step.role))
+                at = -1
         if again:
             # The upward pass reads these first, from the last to the first.
             more = (Layer(f"{row.name}_recompute", input_grad=row.forward, role=row.role) for row in reversed(made))
@@ -168,12 +154,8 @@ class Rows:
             rows[0] = _with(rows[0], weight_grad=near)
             summed = Phase(0, ALL_REDUCE, plan.gradient_bytes * -(-count // plan.shard), Group.DP_EP)
             # The upward pass comes to it after the row that reduces.
-            far = (
-                [Layer(f"replicas_{block.name}", weight_grad=summed, role=Role.REPLICAS)]
-                if plan.shard < plan.replicas
-                else []
-            )
-            return [*far, *rows]
+            far = Layer(f"replicas_{block.name}", weight_grad=summed, role=Role.REPLICAS)
+            return [far, *rows] if plan.shard < plan.replicas else rows
         if plan.replicas > 1 and held.trained:
             rows[0] = _with(rows[0], weight_grad=self._gradient_phase(held.trained, Group.LOOP))
         if held.trained_experts and plan.expert_replicas > 1:
@@ -246,6 +228,11 @@ def sums(held: Held, plan: Plan, *, whole: bool = False, by_owners: bool = False
             yield Sum(kind, count * plan.parameter_bytes // calls, axis, calls)
 
 
+def _run_of(step: Step) -> bool | None:
+    """What kernels of a run share: experts' gradients go out with a row of their own, to replicas of their own."""
+    return step.part is Part.EXPERTS if isinstance(step, Kernel) else None
+
+
 def _name(kernels: Sequence[Kernel]) -> str:
     """What a run of kernels is called: by both ends of a block where tensor ranks do not meet inside, or its first."""
     parts = dict.fromkeys(kernel.part for kernel in kernels)
@@ -259,7 +246,6 @@ def _phase(collective: Collective, kind: CollectiveKind | None) -> Phase:
 
 def _with(row: Layer, role: Role | None = None, **sent: Phase) -> Layer:
     """The row with these collectives behind its computations, and the role they give it."""
-    behind: dict[str, Any] = {
-        name: replace(phase, compute_ns=getattr(row, name).compute_ns) for name, phase in sent.items() if phase != IDLE
-    }
+    computed = ((name, phase, getattr(row, name).compute_ns) for name, phase in sent.items() if phase != IDLE)
+    behind: dict[str, Any] = {name: replace(phase, compute_ns=time_ns) for name, phase, time_ns in computed}
     return replace(row, role=role or row.role, **behind)

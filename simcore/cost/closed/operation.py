@@ -92,7 +92,6 @@ def wall_clock_s(
     """
     exponent = (interval_s + checkpoint_s) / machine_mtbf_s
     if exponent + restart_s / machine_mtbf_s > MOST_FAILURES:
-        raise InputError.at(
-            "--mtbf_hours", "the machine fails too often to make progress", found=f"{machine_mtbf_s:g} s"
-        )
+        message = "the machine fails too often to make progress"
+        raise InputError.at("--mtbf_hours", message, found=f"{machine_mtbf_s:g} s")
     return machine_mtbf_s * math.exp(restart_s / machine_mtbf_s) * math.expm1(exponent) * useful_s / interval_s

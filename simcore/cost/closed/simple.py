@@ -100,9 +100,8 @@ def evaluate(setup: Setup, hardware: Chip, variant: Variant, base_utilization: f
     problems = list(_divisibility(setup))
     if problems:
         raise InputError(problems)
-    return SimpleRun(
-        setup, hardware, variant, BASE_UTILIZATION[variant] if base_utilization is None else base_utilization
-    )
+    utilization = BASE_UTILIZATION[variant] if base_utilization is None else base_utilization
+    return SimpleRun(setup, hardware, variant, utilization)
 
 
 def gradient_bytes(setup: Setup, run: SimpleRun) -> float:
@@ -225,7 +224,5 @@ def _divisibility(setup: Setup) -> Iterator[Problem]:
     )
     yield from indivisible(pairs)
     if setup.pp == 1 and setup.interleaving > 1:
-        message = "a single pipeline stage cannot be interleaved"
-        yield Problem(
-            Location("--pipeline_interleaving"), message, "1, or more stages with --pp", str(setup.interleaving)
-        )
+        message, place = "a single pipeline stage cannot be interleaved", Location("--pipeline_interleaving")
+        yield Problem(place, message, "1, or more stages with --pp", str(setup.interleaving))

@@ -64,9 +64,8 @@ def _phases(options: Mapping[str, Any]) -> list[str]:
     if options["train"]:
         return ["train"]
     if options["only_decode"] and options["only_prefill"]:
-        raise InputError.at(
-            "--only_prefill", "nothing is left of prefill and decode", hint="--only_decode 0 goes with --only_prefill 1"
-        )
+        hint = "--only_decode 0 goes with --only_prefill 1"
+        raise InputError.at("--only_prefill", "nothing is left of prefill and decode", hint=hint)
     skips = (("prefill", "only_decode"), ("decode", "only_prefill"))
     return [phase for phase, skipped in skips if not options[skipped]]
 

@@ -35,10 +35,8 @@ class Core(Struct, frozen=True):
 
     def reads(self, core: int, held: Iterable[tuple[int, int]], comment: str) -> list[int]:
         """One READ per bank; their places."""
-        program, node = self.program, self.node
-        return [
-            program.emit(node, core, "READ", (program.bank(node, bank), size), comment) for bank, size in held if size
-        ]
+        node, emit, bank_of = self.node, self.program.emit, self.program.bank
+        return [emit(node, core, "READ", (bank_of(node, bank), size), comment) for bank, size in held if size]
 
     def write(self, core: int, bank: int, size: int, comment: str, after: Iterable[int]) -> None:
         """A WRITE of `size` bytes."""

@@ -65,8 +65,5 @@ def summary(program: Program, nodes: Iterable[int]) -> dict[str, dict[str, int]]
             size[each.kind] += int(each.arguments[-1])
         elif each.kind == "GEMM":
             flops += 2 * prod(int(number) for number in each.arguments)
-    return {
-        "instructions": dict(sorted(counts.items())),
-        "bytes": dict(sorted(size.items())),
-        "flops": {"GEMM": flops},
-    }
+    sums = {"instructions": counts, "bytes": size, "flops": {"GEMM": flops}}
+    return {name: dict(sorted(held.items())) for name, held in sums.items()}

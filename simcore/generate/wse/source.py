@@ -216,9 +216,8 @@ def _instructions(file: Path) -> Iterator[Instruction]:
             found = LINE.fullmatch(text.rstrip("\n"))
             if found is None or found[1] not in ARGUMENTS:
                 place = Location(str(file), number, 1)
-                raise InputError.at(
-                    place, "not an instruction", expected="<id> READ 4 1024 [0 1]", found=repr(text.strip())
-                )
+                line, expected = repr(text.strip()), "<id> READ 4 1024 [0 1]"
+                raise InputError.at(place, "not an instruction", expected=expected, found=line)
             yield _instruction(file, number, found)
 
 

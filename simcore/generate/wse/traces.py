@@ -33,19 +33,13 @@ KERNELS = {**dict.fromkeys(LINEAR, product), **dict.fromkeys(ATTENTION, attentio
 
 def _slice(operation: Operation, held: Banks) -> Banks:
     dims, axis, first, last = operation.shape
-    extent = [slice(None)] * len(dims)
-    extent[axis] = slice(first, last)
-    return held.reshape(dims)[tuple(extent)]
+    return held.reshape(dims)[(slice(None),) * axis + (slice(first, last),)]
 
 
 def _concat(operation: Operation, held: list[Banks]) -> Banks:
     axis, sizes, out = operation.shape
-    parts = []
-    for part, size in zip(held, sizes, strict=True):
-        dims = list(out)
-        dims[axis] = size
-        parts.append(part.reshape(dims))
-    return np.concatenate(parts, axis=axis)
+    every = zip(held, sizes, strict=True)
+    return np.concatenate([part.reshape(*out[:axis], size, *out[axis + 1 :]) for part, size in every], axis=axis)
 
 
 def instructions(
