@@ -87,15 +87,7 @@ class Host:
     memory_bytes_per_s: float = 0.43 * 410e9 / 8
 
 
-# PCIe 5.0 x16 and an eighth of 614 GB/s (DDR5-4800); NVLink-C2C's 450 GB/s and a Grace's 512 GB/s, for two devices.
-# A TPU has 15 GB/s to its host, v6e 32 (jax-ml's scaling book, part 2).
-_PCIE_5, _GRACE = Host(55e9, 0.43 * 614e9 / 8), Host(225e9, 0.43 * 512e9 / 2)
-_HOSTS = {
-    **dict.fromkeys(("H100-SXM-80GB", "H200-SXM", "B200-SXM", "B300-SXM"), _PCIE_5),
-    **dict.fromkeys(("GB200", "GB300"), _GRACE),
-    **dict.fromkeys(("TPUv3", "TPUv4", "TPUv5e", "TPUv5p"), Host(15e9)),
-    "TPUv6e": Host(32e9),
-}
+_HOSTS = {name: Host(float(link), float(memory)) for name, link, memory in table(__file__, "hosts.txt")}
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ def listed_step(
 ) -> list[Operation]:
     """Operations of a stage's step: cells with their transfers in the order of the schedule, then the end of the step.
 
-    `workload` is the step of `simcore.generate.training`: the rows of all stages, or of any one. `tied_bytes` are
+    `workload` is the step of `simcore.model.rows`: the rows of all stages, or of any one. `tied_bytes` are
     all-reduced between the first stage and the last, which rows cannot say. `pipeline` is the workload's, where it was
     made for another stage.
     """

@@ -18,11 +18,10 @@ from simcore.generate.durations import Roofline, chosen_gpu, measured, parts_of,
 from simcore.generate.listing import listed_step
 from simcore.generate.made import Document, Made, row_document
 from simcore.generate.traces import write_set
-from simcore.generate.training import check_rows, pipeline_workload, stage_workload, unsaid
 from simcore.model.layer import model_blocks
 from simcore.model.memory import held_parameters, room, stage_memory, tied_gradient_bytes
 from simcore.model.plan import Plan
-from simcore.model.rows import Timer
+from simcore.model.rows import Timer, check_rows, pipeline_workload, stage_workload, unsaid
 from simcore.model.shape import Model, mtp_parameters, total_parameters
 from simcore.workload import text
 from simcore.workload.chakra.groups import of_metadata, read_groups

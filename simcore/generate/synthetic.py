@@ -4,14 +4,17 @@ After the generative part of the Chakra paper (arXiv 2305.14516, section on trac
 is merged into one master trace, in which every collective stands once; what follows what is a Markov chain over
 (group, collective), sizes are a Gaussian mixture of log2(bytes) per collective, computation between collectives one of
 log2(ns). A sampled master trace gives every rank the same order, so that no sample can deadlock.
+
+How like its sources a trace is: Kolmogorov-Smirnov on sizes and gaps, chi-square on what follows what. Levels are those
+of independent draws, which those of a chain are not: they tell sets apart, they prove nothing.
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import erfc, exp, fsum, log, sqrt
 from typing import Any
 
 import numpy as np
@@ -257,11 +260,7 @@ class Mixture:
         drawn: Floats = random.normal(self.means[chosen], self.deviations[chosen])
         return drawn
 
-    def log_likelihood(self, values: Floats) -> float:
-        """Sum of the log densities of `values`."""
-        return float(np.logaddexp.reduce(self._log_parts(values), axis=1).sum())
-
-    def _log_parts(self, values: Floats) -> Floats:
+    def log_parts(self, values: Floats) -> Floats:
         """Log density of every value (row) under every component (column), weights included."""
         spread = (values[:, None] - self.means) / self.deviations
         densities: Floats = np.log(self.weights / self.deviations) - 0.5 * np.log(2 * np.pi) - 0.5 * spread**2
@@ -275,8 +274,8 @@ def fit(values: Floats) -> Mixture:
     fitted = [_fit(values, count, starts) for count in counts for starts in (values, distinct)]
 
     def criterion(mixture: Mixture) -> float:
-        parameters = 3 * len(mixture.weights) - 1
-        return parameters * math.log(len(values)) - 2 * mixture.log_likelihood(values)
+        likelihood = float(np.logaddexp.reduce(mixture.log_parts(values), axis=1).sum())
+        return (3 * len(mixture.weights) - 1) * log(len(values)) - 2 * likelihood
 
     return min(fitted, key=criterion)
 
@@ -297,7 +296,7 @@ def _fit(values: Floats, count: int, starts: Floats) -> Mixture:
 
 def _step(mixture: Mixture, values: Floats) -> tuple[Mixture, float]:
     """One round: each component's share in each value, then the components that suit; the likelihood before."""
-    parts = mixture._log_parts(values)
+    parts = mixture.log_parts(values)
     total = np.logaddexp.reduce(parts, axis=1)
     share = np.exp(parts - total[:, None])
     mass = share.sum(axis=0) + 1e-12
@@ -305,3 +304,94 @@ def _step(mixture: Mixture, values: Floats) -> tuple[Mixture, float]:
     variance = (share * (values[:, None] - means) ** 2).sum(axis=0) / mass
     deviations = np.sqrt(np.maximum(variance, SMALLEST_DEVIATION**2))
     return Mixture(mass / mass.sum(), means, deviations), float(total.sum())
+
+
+# --- how like their sources they are
+
+WITHIN = 1.05
+"""Sizes and times this close count as equal: none of the source's may come up again."""
+Score = tuple[float, float]
+"""A distance or a sum, and the level at which it is reached by chance."""
+
+
+def kolmogorov_smirnov(one: Sequence[float], other: Sequence[float], within: float = 1.0) -> Score:
+    """Largest difference of two empirical distributions, and its level (asymptotic; Stephens 1970 for few values).
+
+    Values whose ratio is at most `within` count as equal.
+
+    >>> kolmogorov_smirnov([1, 2, 3, 4], [1, 2, 3, 4]), kolmogorov_smirnov([8] * 9, [9] * 9, within=1.2)
+    ((0.0, 1.0), (0.0, 1.0))
+    """
+    first, second = np.sort(one), np.sort(other)
+    over = [
+        float((np.searchsorted(a, a, "right") / len(a) - np.searchsorted(b, a * within, "right") / len(b)).max())
+        for a, b in ((first, second), (second, first))
+    ]
+    distance = max(0.0, *over)
+    root = sqrt(len(first) * len(second) / (len(first) + len(second)))
+    scaled = (root + 0.12 + 0.11 / root) * distance
+    terms = [(-1) ** (k - 1) * exp(-2 * (k * scaled) ** 2) for k in range(1, 101)]
+    return distance, min(1.0, max(0.0, 2 * fsum(terms))) if scaled > 0.2 else 1.0
+
+
+def chi_square(one: Counter[Any], other: Counter[Any]) -> Score:
+    """Homogeneity of two tables of counts, per degree of freedom, and its level (Wilson and Hilferty 1931).
+
+    >>> total, level = chi_square(Counter(a=40, b=60), Counter(a=60, b=40))
+    >>> round(total, 9), round(level, 3)  # 8 at one degree of freedom: 0.0047
+    (8.0, 0.005)
+    """
+    kinds = sorted(one | other)
+    ratio, freedom = sqrt(other.total() / one.total()), len(kinds) - 1
+    total = fsum((ratio * one[kind] - other[kind] / ratio) ** 2 / (one[kind] + other[kind]) for kind in kinds)
+    if not freedom or total < 1e-9:
+        return 0.0, 1.0
+    spread = 2 / (9 * freedom)
+    return total / freedom, erfc(((total / freedom) ** (1 / 3) - 1 + spread) / sqrt(2 * spread)) / 2
+
+
+def likeness(source: Master, made: Master) -> dict[str, Any]:
+    """Scores of what was made against one of its sources: sizes by collective, gaps, and collectives by kind."""
+    sizes = {
+        kind: kolmogorov_smirnov(_sizes(source, kind), _sizes(made, kind), WITHIN)
+        for kind in sorted({event.kind.value for event in source.events} & {event.kind.value for event in made.events})
+    }
+    gaps = ([event.gap_ns for event in master.events] for master in (source, made))
+    kinds = [Counter(event.kind.value for event in master.events) for master in (source, made)]
+    return {
+        "collectives": len(source.events),
+        "sizes": {kind: _named("distance", score) for kind, score in sizes.items()},
+        "gaps": _named("distance", kolmogorov_smirnov(next(gaps), next(gaps), WITHIN)),
+        "kinds": _named("chi_square_per_degree", chi_square(*kinds)),
+    }
+
+
+def _sizes(master: Master, kind: str) -> list[float]:
+    return [event.size_bytes for event in master.events if event.kind.value == kind]
+
+
+def _named(name: str, score: Score) -> dict[str, float]:
+    return {name: score[0], "level": score[1]}
+
+
+def learnt(model: Model, masters: Iterable[Master]) -> dict[str, Any]:
+    """What a model holds: how often each collective comes, its sizes and the gaps as mixtures, what follows what."""
+    counts = Counter(event.kind.value for master in masters for event in master.events)
+    return {
+        "npus": model.npus,
+        "groups": len(model.groups),
+        "length": model.length,
+        "states": len(model.follows) - 1,
+        "kinds": {
+            kind: {"share": counts[kind] / counts.total(), "log2_bytes": _components(mixture)}
+            for kind, mixture in model.sizes.items()
+        },
+        "no_gap": model.no_gap,
+        "log2_gap_ns": _components(model.gaps) if model.gaps else [],
+    }
+
+
+def _components(mixture: Mixture) -> list[dict[str, float]]:
+    """Components by descending weight."""
+    rows = zip(mixture.weights.tolist(), mixture.means.tolist(), mixture.deviations.tolist(), strict=True)
+    return [{"weight": weight, "mean": mean, "deviation": deviation} for weight, mean, deviation in sorted(rows)[::-1]]

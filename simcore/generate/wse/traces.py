@@ -33,7 +33,8 @@ KERNELS = {**dict.fromkeys(LINEAR, product), **dict.fromkeys(ATTENTION, attentio
 
 def _slice(operation: Operation, held: Banks) -> Banks:
     dims, axis, first, last = operation.shape
-    return held.reshape(dims)[(slice(None),) * axis + (slice(first, last),)]
+    extent: tuple[slice, ...] = (*(slice(None),) * axis, slice(first, last))
+    return held.reshape(dims)[extent]
 
 
 def _concat(operation: Operation, held: list[Banks]) -> Banks:
