@@ -328,20 +328,16 @@ class _Placed(Machine):
             for kind in (step.forward, step.backward)
         )
         if self.software.hides_exchange and _exchanges(step):
-            return (
-                self.exposed_s(ahead_s, self.phase_s(block.kernels, FORWARD), step.axis),
-                self.exposed_s(back_s, self.phase_s(block.kernels, INPUT_GRAD), step.axis),
-            )
+            ahead, back = (self.phase_s(block.kernels, phase) for phase in (FORWARD, INPUT_GRAD))
+            return self.exposed_s(ahead_s, ahead, step.axis), self.exposed_s(back_s, back, step.axis)
         if exchanged_s:
             return exchanged_s, exchanged_s
         if gathered:
             return ahead_s, ahead_s + back_s
         if around:
             core = [kernel for kernel in block.kernels if isinstance(kernel.work, Attention)]
-            return (
-                max(0.0, ahead_s - self.phase_s(core, FORWARD)),
-                max(0.0, ahead_s + back_s - self.phase_s(core, INPUT_GRAD)),  # keys come round once more
-            )
+            ahead, back = (self.phase_s(core, phase) for phase in (FORWARD, INPUT_GRAD))
+            return max(0.0, ahead_s - ahead), max(0.0, ahead_s + back_s - back)  # keys come round once more
         if step.beside is Beside.NOTHING or step.axis is not Axis.TENSOR:
             return None
         forward_s = self._in_tiles(step.forward, ahead_s)

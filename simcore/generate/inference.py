@@ -19,10 +19,9 @@ from simcore.generate.aicb.operations import csv_text
 from simcore.generate.aicb.training import FP8_SHARE
 from simcore.generate.build import NAMES, number_format
 from simcore.generate.durations import Roofline, chosen_gpu, parts_of
-from simcore.generate.listing import listed_step
 from simcore.generate.made import Made
 from simcore.generate.step import Step, contents_of_step
-from simcore.generate.traces import write_set
+from simcore.generate.traces import listed_step, write_set
 from simcore.model.layer import blocks, embedding, head
 from simcore.model.memory import held_parameters, kv_cache_bytes
 from simcore.model.plan import Plan, check

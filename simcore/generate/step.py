@@ -15,9 +15,8 @@ from simcore.generate.aicb.operations import csv_text
 from simcore.generate.build import Asked, aicb_options, asked_in, model_of, plan_of, specification
 from simcore.generate.deviations import deviations
 from simcore.generate.durations import Roofline, chosen_gpu, measured, parts_of, profile, rescaled, roofline, with_work
-from simcore.generate.listing import listed_step
 from simcore.generate.made import Document, Made, row_document
-from simcore.generate.traces import write_set
+from simcore.generate.traces import listed_step, write_set
 from simcore.model.layer import model_blocks
 from simcore.model.memory import held_parameters, room, stage_memory, tied_gradient_bytes
 from simcore.model.plan import Plan

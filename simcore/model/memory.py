@@ -137,14 +137,12 @@ def matrices(model: Model, plan: Plan, kind: LayerKind) -> frozenset[tuple[objec
 
     Equal ones, as those of a gate, are one of as many columns.
     """
-    return frozenset(
-        (
-            (weight, number),
-            number * (weight.elements() // plan.expert_tp if weight.split == "expert" else weight.elements(plan.tp)),
-        )
-        for weight, number in Counter(model.layer_weights(kind)).items()
-        if weight.inputs > 1 and plan.trains(weight.kind)
-    )
+    found = set[tuple[object, int]]()
+    for weight, number in Counter(model.layer_weights(kind)).items():
+        if weight.inputs > 1 and plan.trains(weight.kind):
+            size = weight.elements() // plan.expert_tp if weight.split == "expert" else weight.elements(plan.tp)
+            found.add(((weight, number), number * size))
+    return frozenset(found)
 
 
 def tied_gradient_bytes(model: Model, plan: Plan) -> int:

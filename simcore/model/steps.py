@@ -198,10 +198,6 @@ def dropped(kernels: Sequence[Kernel], plan: Plan) -> tuple[Kernel, ...]:
     """
     if plan.recompute != "selective":
         return ()
-    chosen = {
-        module
-        for kernel in kernels
-        for module in kernel.modules
-        if module in plan.recompute_modules and (kernel.keeps_bytes or module is Module.FUSED)
-    }
+    kept = ((one, kernel.keeps_bytes or one is Module.FUSED) for kernel in kernels for one in kernel.modules)
+    chosen = {module for module, keeps in kept if keeps and module in plan.recompute_modules}
     return tuple(kernel for kernel in kernels if chosen & set(kernel.modules))

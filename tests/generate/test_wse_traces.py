@@ -90,7 +90,14 @@ def test_cores_compute_what_their_node_computes_and_send_what_it_sends(model, pr
 
     A flow of an all-reduce is 2 (G - 1) / G of the node level's bytes, of an all-gather the others' parts.
     """
-    made = job(model, SYSTEMS[name], prefill=prefill, prefill_len=6, speculative=1, layers="decode0,decode2,lm_head")
+    made = job(
+        model,
+        SYSTEMS[name],
+        phase="prefill" if prefill else "decode",
+        prefill_len=6,
+        speculative=1,
+        layers="decode0,decode2,lm_head",
+    )
     step, routed, nodes = rows(made, movement=False)
     macs = [sum(op.macs for op in nodes[node]) for node in range(made.system.nodes)]
     flows = matrix(node_step(made, step, routed).phases, made.system.nodes)

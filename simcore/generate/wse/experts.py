@@ -296,13 +296,8 @@ class Sliced(Local, frozen=True):
 
 
 Transport = AllToAll | Multicast | AllGather | Local
-TRANSPORTS: dict[str, Callable[[Scope, str, Exchange], Transport]] = {
-    "alltoall": AllToAll,
-    "allgather": AllGather,
-    "multicast": Multicast,
-    "none": Local,
-    "sliced": Sliced,
-}
+TRANSPORTS: dict[str, Callable[[Scope, str, Exchange], Transport]] = {"none": Local, "sliced": Sliced}
+TRANSPORTS |= {"alltoall": AllToAll, "allgather": AllGather, "multicast": Multicast}
 
 
 def backward_exchange(scope: Scope, exchange: Exchange, name: str, part: str) -> Iterator[Operation]:

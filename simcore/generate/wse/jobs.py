@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -16,6 +17,7 @@ from simcore.generate.wse.nodes import Job, exchanges, steps
 from simcore.generate.wse.operations import Step
 from simcore.generate.wse.routing import read_counts, read_routing
 from simcore.generate.wse.settings import parse_layers, parse_nodes, read_system
+from simcore.library import table
 from simcore.model.plan import check_sizes
 from simcore.model.presets import SHIPPED
 from simcore.model.presets import model as named_model
@@ -23,23 +25,10 @@ from simcore.progress import meter
 
 ELEMENT_BYTES = {"fp16": 2, "fp8": 1}
 # What an option is when it is not given; its type is that of the option. Files have none.
-DEFAULTS: dict[str, Any] = {
-    "bsz": 1,
-    "prefill_len": 32,
-    "decode_len": 10,
-    "spec_dec": 0,
-    "only_decode": 1,
-    "only_prefill": 0,
-    "simplified_decode": 1,
-    "train": False,
-    "nodes": "all",
-    "layers": "all",
-    "dtype": "fp16",
-    "seed": 42,
-}
+DEFAULTS: dict[str, Any] = {name: json.loads(value) for name, value, _ in table(__file__, "options.txt")}
 FILES = ("model_config", "system_config", "routing", "expert_counts")
 NEEDED = ("model_config", "system_config")
-MINIMUM = {"bsz": 1, "prefill_len": 1, "decode_len": 1}
+MINIMUM = {name: int(least) for name, _, least in table(__file__, "options.txt") if least != "-"}
 
 
 class Made(NamedTuple):
@@ -87,11 +76,10 @@ def _jobs(options: Mapping[str, Any]) -> list[Job]:
             speculative=options["spec_dec"],
             element_bytes=ELEMENT_BYTES[options["dtype"]],
             layers=tuple(parse_layers(options["layers"], model)),
-            prefill=phase == "prefill",
+            phase=phase,
             simplified=bool(options["simplified_decode"]),
             counts=read_counts(options["expert_counts"], model) if options["expert_counts"] else None,
             seed=options["seed"],
-            train=phase == "train",
         )
         for phase in _phases(options)
     ]
@@ -135,4 +123,4 @@ def _value(name: str, node: Node, path: Path) -> Any:
     kind = type(DEFAULTS[name])
     if kind is bool or name in {"only_decode", "only_prefill", "simplified_decode"}:
         return bool(node.value) if node.value in (0, 1) else node.flag()
-    return str(node.value) if kind is str else node.integer(MINIMUM.get(name, 0))
+    return str(node.value) if kind is str else node.integer(MINIMUM[name])

@@ -24,8 +24,8 @@ class Job(Struct, frozen=True):
     """Everything that the rows of a phase follow from.
 
     `layers` are names in the model's order (`decode0` ... `lm_head`, in prefill too); `routing` holds arrays given
-    by the user per step, or None to draw them; `counts` tokens per expert for empirical routing. `train` makes one
-    training step of sequences of `prefill_len` positions: the prefill's rows, then those of the backward pass.
+    by the user per step, or None to draw them; `counts` tokens per expert for empirical routing. `phase` is "prefill",
+    "decode", or "train": a step of sequences of `prefill_len` positions, the prefill's rows and the backward pass's.
     """
 
     model: Model
@@ -36,17 +36,11 @@ class Job(Struct, frozen=True):
     speculative: int
     element_bytes: int
     layers: tuple[str, ...]
-    prefill: bool
+    phase: str
     simplified: bool = True
     routing: dict[str, Routing] | None = None
     counts: Ints | None = None
     seed: int = 42
-    train: bool = False
-
-    @property
-    def phase(self) -> str:
-        """The name of the phase, which is that of a folder."""
-        return "train" if self.train else "prefill" if self.prefill else "decode"
 
 
 def steps(job: Job) -> list[Step]:
@@ -54,7 +48,7 @@ def steps(job: Job) -> list[Step]:
 
     Routing given by the user chooses among them.
     """
-    if job.prefill or job.train:
+    if job.phase != "decode":
         made = [Step(job.phase, 0, job.prefill_len)]
     else:
         last = job.decode_len - 1
@@ -88,14 +82,15 @@ def _stage_layers(job: Job, node: int) -> list[str]:
 
 def operations(job: Job, step: Step, node: int, routed: Routed, *, movement: bool = True) -> Iterator[Operation]:
     """The rows of one node in one step, in the order of execution; `movement` adds those that cost nothing."""
-    scope = Scope(job.model, job.system, step, job.batch, job.element_bytes, node, movement, job.train or not movement)
+    trains = job.phase == "train"
+    scope = Scope(job.model, job.system, step, job.batch, job.element_bytes, node, movement, trains or not movement)
     layers = _stage_layers(job, node)
     if not layers:
         return
     here = node % job.system.stage_nodes // job.system.replica_nodes
     own = {name: copies[here] for name, copies in routed.items()}
     rows = _forward(job, scope, layers, own)
-    if not job.train:
+    if not trains:
         yield from rows
         return
     made = []
@@ -172,7 +167,7 @@ def footprint_bytes(job: Job, nodes: list[int]) -> list[int]:
     """Weights and cache of each node at the end of decoding: all its experts, without the head."""
     step = Step("decode", job.prefill_len + job.decode_len, 1)
     layers = tuple(name for name in job.layers if name != "lm_head")
-    resting = replace(job, layers=layers, prefill=False, train=False)
+    resting = replace(job, layers=layers, phase="decode")
     routed: Routed = {}
     if experts := job.model.experts:  # every expert and every copy has a token, so that all weights are counted
         rows = max(experts.count, job.batch, job.system.stage_nodes) * job.system.dp

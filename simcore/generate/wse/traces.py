@@ -10,13 +10,12 @@ from msgspec import Struct, field
 
 from simcore.errors import SimulationError
 from simcore.generate.wse.exchange import Routed
-from simcore.generate.wse.kernels import Core, attention, product, total
+from simcore.generate.wse.kernels import Core, Wires, attention, product, receivers, total
 from simcore.generate.wse.layout import Banks, unplaced
 from simcore.generate.wse.nodes import Job, operations
 from simcore.generate.wse.operations import ATTENTION, LINEAR, TOGETHER, Operation, Step, tensor
 from simcore.generate.wse.program import Program
 from simcore.generate.wse.tiling import Tiling
-from simcore.generate.wse.wires import Wires, receivers
 
 # Operations that only rename and cut: operation, layouts of its inputs -> layouts of its outputs. An Add makes no
 # instruction (as in the peer): its result is found where the product that follows needs it.
