@@ -40,7 +40,7 @@ def _stored(name):
     case = oracle()["core_level"][name]
     routing = np.array(ROUTING).T.reshape(8, 4, 1)
     made = Job(
-        *(DEEPSEEK, of_settings(case["config"]["decode"]), 4, 1000, 1, 0, 2, ("decode10",), False),
+        *(DEEPSEEK, of_settings(case["config"]["decode"]), 4, 1000, 1, 0, 2, ("decode10",), "decode"),
         routing={"decode0": {"decode10_moe": routing}},
     )
     step = steps(made)[0]
