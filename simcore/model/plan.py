@@ -411,10 +411,7 @@ class Option(NamedTuple):
     least: int | None
 
 
-OPTIONS = [
-    Option(name, owner, field, None if least == "-" else int(least))
-    for name, owner, field, least in table(__file__, "options.txt")
-]
+OPTIONS = [Option(*names, None if least == "-" else int(least)) for *names, least in table(__file__, "options.txt")]
 
 
 def check(model: Model, plan: Plan, words: Mapping[str, str] | None = None) -> None:
