@@ -38,9 +38,7 @@ def engine_ns(model: Model, plan: Plan, cluster: Cluster) -> int:
 
 
 def network_ns(model: Model, plan: Plan, cluster: Cluster) -> int | None:
-    """How long the same step takes where its collectives and messages cross the links of the cluster's topology, where
-    it has one of this size.
-    """
+    """How long the same step takes on the links of the cluster's topology, where it has one of this size."""
     if cluster.topology is None or cluster.topology.npus != plan.world_size:
         return None
     workload = program(model, plan, cluster)

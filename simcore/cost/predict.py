@@ -68,8 +68,7 @@ def predict(model: Model, plan: Plan, cluster: Cluster) -> Prediction:
 
 @lru_cache(maxsize=1024)
 def slowest_of(ranks: int) -> float:
-    """How many standard deviations the slowest of some ranks is behind the mean: the expected largest of so many
-    normal values (Blom 1958).
+    """How many standard deviations the slowest of ranks is behind the mean: of normal values the largest (Blom 1958).
 
     >>> round(slowest_of(8), 2), round(slowest_of(10_000), 2)
     (1.43, 3.84)
@@ -182,8 +181,7 @@ def _pipeline(model: Model, plan: Plan, cluster: Cluster) -> tuple[float, float]
 def part_times_ns(model: Model, plan: Plan, cluster: Cluster) -> Durations:
     """Nanoseconds of forward, backward and weight gradient of a micro-batch on every part of the model.
 
-    Stages wait for their transfers, as part of a cell, in the pace of the slowest; overlapped, only what needs the data
-    waits, for its own.
+    Stages wait for transfers, as part of a cell, in the pace of the slowest; overlapped, what needs data for its own.
     """
     times = _passes_ns(model, cut_of(plan), cluster) + _waits_ns(model, plan, cluster)
     forward, backward, weight = times.tolist()

@@ -314,8 +314,7 @@ def _balanced(study: Study, plan: Plan) -> tuple[int, ...]:
     () where nothing does: where all layers take as long, and neither end more than one of them.
     """
     model, outline, cut = study.model, plan.outline, cut_of(plan.but(zero=0))
-    each = _each_ns(model, cut.but(pp=1), study.cluster)
-    if not each:
+    if not (each := _each_ns(model, cut.but(pp=1), study.cluster)):
         return ()
     sizes, best = [len(layers) for layers in split(model.depth, cut.pp)], cut.cuts
     busy = busy_ns(model, cut, study.cluster, outline)
@@ -388,8 +387,7 @@ class Rival:
 def rivals(found: Found) -> list[Rival]:
     """Why the winner wins: how much more (seconds by part, bytes) the second and the best of every other choice take.
 
-    Positive is what the winner saves, negative what it pays for that. One that is the best of several choices is told
-    once, with them all.
+    Positive is what the winner saves, negative what it pays for that. The best of several choices is told once.
     """
     chosen = axes(found.best[0].plan)
     order = sorted(found.leaders, key=lambda choice: (AXES.index(choice[0]), str(choice[1]).zfill(12)))

@@ -94,8 +94,7 @@ _HOSTS = {name: Host(float(link), float(memory)) for name, link, memory in table
 class Cluster(Hashed):
     """Accelerators, their interconnect, the software on them; hosts if not the usual; the second's topology, if any.
 
-    `losses`: the share of a step that a run loses on top of it (stragglers, clocks, data, checkpoints beside the step);
-    none in a benchmark.
+    `losses`: the share of a step that runs lose on top of it (stragglers, clocks, data, checkpoints), benchmarks none.
     """
 
     __hash__ = Hashed.__hash__
@@ -187,13 +186,11 @@ def placed(
     a kind of the device is told.
     """
     known = accelerator(device)
-    rate = _RATE.search(remarks)
-    if rate:
+    if rate := _RATE.search(remarks):
         known = variant(known, float(rate[1]) * 1e12)
     fabric, gigabits = _usual(known)
     fabric = fabric.in_nodes(count, per_node)
-    cards = _CARDS.search(scale_out)
-    if cards:
+    if cards := _CARDS.search(scale_out):
         fabric = fabric.with_cards(int(cards[1] or 1) * int(cards[2]) / gigabits)
     return Cluster(known.name, fabric, software_on(known, software))
 

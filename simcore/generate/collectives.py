@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import product
 from typing import Any
 
 from simcore.library import table
@@ -23,21 +24,18 @@ def collective(
     """A trace that every NPU runs: `repeat` collectives, each waiting for the one before and computing first.
 
     `size_bytes` is per rank, as the trace's `comm_size` (an all-gather's is what each rank gives). `involved` says
-    which topology dimensions take part; empty = all. A broadcast or scatter starts from `root`, a reduce or gather
-    ends there.
+    which topology dimensions take part; empty = all. `root`: where broadcasts, scatters start, reduces, gathers end.
     """
     attributes: dict[str, Any] = {"is_cpu_op": False, "comm_type": int(CommType[kind.name]), "comm_size": size_bytes}
     attributes |= {"involved_dim": tuple(involved)} if involved else {}
     attributes |= {"root": root} if root else {}
-    computing, steps = {"is_cpu_op": False, "duration_ns": compute_ns}, list[tuple[str, NodeKind, dict[str, Any]]]()
-    for index in range(repeat):
-        if compute_ns:
-            steps.append((f"compute_{index}", NodeKind.COMPUTE, computing))
-        steps.append((f"{kind.value}_{index}", NodeKind.COLLECTIVE, attributes))
-    nodes = [
-        writer.node(at, name, node, data_deps=[at - 1] if at else [], attributes=said)
-        for at, (name, node, said) in enumerate(steps)
-    ]
+    each: list[tuple[str, NodeKind, dict[str, Any]]] = [(kind.value, NodeKind.COLLECTIVE, attributes)]
+    if compute_ns:
+        each.insert(0, ("compute", NodeKind.COMPUTE, {"is_cpu_op": False, "duration_ns": compute_ns}))
+    nodes = list[Any]()
+    for at, (index, (name, node, said)) in enumerate(product(range(repeat), each)):
+        deps = [at - 1] if at else []
+        nodes.append(writer.node(at, f"{name}_{index}", node, data_deps=deps, attributes=said))
     return writer.encode(writer.metadata(), nodes)
 
 

@@ -109,8 +109,7 @@ def corrected_step(asked: Asked, form: str) -> Made:
     found = [deviation.to_dict() for deviation in deviations(aicb_options(asked.options, step.model), one.layers)]
     memory, warnings = _memory(step)
     told = _of_lists(step) if form == "csv" else step.warnings
-    ignored = sorted(asked.given & set(ONLY_AICB) - ({"epoch_num"} if form == "csv" else set()))
-    if ignored:
+    if ignored := sorted(asked.given & set(ONLY_AICB) - ({"epoch_num"} if form == "csv" else set())):
         under = "--compat or --format csv" if ignored == ["epoch_num"] else "--compat"
         warnings.append(f"without effect but under {under}: {', '.join(f'--{name}' for name in ignored)}")
     counted = {

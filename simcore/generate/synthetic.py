@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from math import erfc, exp, fsum, log, sqrt
 from typing import Any
 
@@ -92,8 +93,7 @@ def merge(graphs: GraphSet) -> Master:
         for member in members:
             place[member] += 1
         pending += members
-    stuck = [rank for rank in everybody if place[rank] < len(queues[rank])]
-    if stuck:
+    if stuck := [rank for rank in everybody if place[rank] < len(queues[rank])]:
         rank, event = stuck[0], queues[stuck[0]][place[stuck[0]]]
         text = f"rank {rank} runs {event.kind.value} of {event.size_bytes} bytes, the other ranks of its group do not"
         expected = "the same collectives in the same order on all ranks of a group"
@@ -212,11 +212,8 @@ def project(master: Master, npus: int = 0) -> list[bytes]:
         message = "the number of ranks must be a multiple of the source's"
         raise InputError.at("--npus", message, expected=f"a multiple of {master.npus}")
     blocks = npus // master.npus
-    groups = {
-        f"{name}_{block}": tuple(rank + block * master.npus for rank in ranks)
-        for name, ranks in master.groups.items()
-        for block in range(blocks)
-    }
+    every = product(master.groups.items(), range(blocks))
+    groups = {f"{name}_{at}": tuple(rank + at * master.npus for rank in ranks) for (name, ranks), at in every}
     rank_sets = {name: set(ranks) for name, ranks in master.groups.items()}
     return [_rank(master, rank, groups, rank_sets) for rank in meter().over(range(npus))]
 

@@ -37,8 +37,7 @@ def listed_step(
     """Operations of a stage's step: cells with their transfers in the order of the schedule, then the end of the step.
 
     `workload` is the step of `simcore.model.rows`: the rows of all stages, or of any one. `tied_bytes` are
-    all-reduced between the first stage and the last, which rows cannot say. `pipeline` is the workload's, where it was
-    made for another stage.
+    all-reduced between the first stage and the last, which rows cannot say. `pipeline`: the workload's, if it is known.
     """
     pipeline = pipeline or pipeline_of(workload)
     first_or_last = stage in (0, plan.pp - 1)
@@ -225,12 +224,15 @@ def _content(operation: Operation, rank: int, plan: Plan, groups: Groups) -> tup
         return NodeKind.COMPUTE, {"is_cpu_op": False, "duration_ns": time_ns}
     size = operation.size if isinstance(operation.size, int) else 0
     away, tag = plan.world_size // plan.pp * operation.away, operation.tag
-    if operation.kind == "isend":
-        attributes = {"comm_src": rank, "comm_dst": rank + away, "comm_size": size, "comm_tag": tag}
-        return NodeKind.SEND, {"is_cpu_op": False, **attributes}
-    if operation.kind == "irecv":
-        attributes = {"comm_src": rank + away, "comm_dst": rank, "comm_size": size, "comm_tag": tag}
-        return NodeKind.RECV, {"is_cpu_op": False, **attributes}
+    if operation.kind in {"isend", "irecv"}:
+        sends, peer = operation.kind == "isend", rank + away
+        peers = {"comm_src": rank if sends else peer, "comm_dst": peer if sends else rank}
+        return NodeKind.SEND if sends else NodeKind.RECV, {
+            "is_cpu_op": False,
+            **peers,
+            "comm_size": size,
+            "comm_tag": tag,
+        }
     if operation.kind == "all_gather":
         size = -(-size // (operation.group_size or 1))
     group = str(groups.of(operation.group or "", rank))

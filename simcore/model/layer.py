@@ -32,8 +32,7 @@ def _linear(
 ) -> Iterator[Kernel]:
     """A product of so many rows, outputs and inputs with weights, and its adapter if it has one.
 
-    That is dropout of its input, two narrow products, and the sum of both results; the backward sums the gradients of
-    both inputs, too.
+    That is dropout of its input, two narrow products, the sum of both results, and backward that of both gradients.
     """
     rank, (rows, outputs, inputs) = plan.lora_rank, shape
     yield Kernel(part, Product(*shape), keeps_bytes=keeps, modules=modules, trained=plan.trains(weights))
@@ -399,9 +398,7 @@ def embedding(model: Model, plan: Plan) -> Block:
 
 @lru_cache(maxsize=1024)
 def head(model: Model, plan: Plan) -> Block:
-    """Final norm, projection, and the vocabulary-parallel loss: cross entropy over 32-bit logits, read and written a
-    few times; maximum, target and sum.
-    """
+    """Final norm, projection, and the vocabulary-parallel loss over 32-bit logits: their maximum, target and sum."""
     tokens, hidden, vocab = plan.tokens, model.hidden, plan.padded_vocab(model.vocab) // plan.tp
     logits, local = tokens * vocab, plan.element_bytes * _local(model, plan)
     product, weights = Product(tokens, vocab, hidden), Weights.EMBEDDING if model.tied else Weights.HEAD
@@ -418,9 +415,7 @@ def head(model: Model, plan: Plan) -> Block:
 
 
 def mtp_blocks(model: Model, plan: Plan) -> tuple[Block, Block]:
-    """What an MTP module has beside its layer: the next tokens' embeddings and the hidden states, projected together;
-    the model's head once more.
-    """
+    """What an MTP module has beside its layer: next tokens' embeddings and hidden states projected together, a head."""
     size, weights = _hidden_bytes(model, plan), model.mtp_weights()
     local, width = _local(model, plan), max(1, model.hidden // plan.tp)
     kept, norm = 2.0 * plan.element_bytes * 2 * local, _norm(Part.MTP_COMBINE, 2 * local, plan, Weights.UP)

@@ -31,8 +31,7 @@ class Held(NamedTuple):
     """Parameters a rank holds: ordinary ones and those of its experts.
 
     `replicated` of the ordinary ones are whole on every tensor rank, which with sequence parallelism sees some of the
-    tokens only: norms, routers, low-rank projections. `trained` of the ordinary ones, and of `trained_experts`, have
-    gradients.
+    tokens only: norms, routers, low-rank projections. `trained` ones and `trained_experts` have gradients.
     """
 
     dense: int = 0
@@ -108,8 +107,7 @@ def fullest_parameters(model: Model, plan: Plan) -> Held:
 def part_parameters(model: Model, plan: Plan, parts: tuple[int, ...]) -> Held:
     """Parameters a rank holds of some parts of the model, the vocabulary padded as the plan says.
 
-    The first part has the embedding, the last the head, MTP modules and, unless its stage has one, a word table for
-    those that need it.
+    The first part has the embedding, the last the head, MTP modules and, where its stage lacks it, a word table.
     """
     padded = replace(model, vocab=plan.padded_vocab(model.vocab))
     tables, last = padded.embedding_weights(), plan.outline.parts - 1

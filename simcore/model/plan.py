@@ -368,19 +368,17 @@ class Layers(NamedTuple):
 
 
 @seen(seen_by("recompute", "recompute_layers", "recompute_method", "offload", "offload_layers"))
-def layers_of(
-    model: Model, plan: Plan, count: int, cuts: tuple[int, ...], parts: tuple[int, ...]
-) -> tuple[Layers, ...]:
-    """Layers of some of `count` parts of a model, MTP modules left out."""
-    cut, made = split(model.depth, count, cuts), Counter[tuple[LayerKind, bool, bool]]()
+def layers_of(model: Model, plan: Plan, many: int, cuts: tuple[int, ...], parts: tuple[int, ...]) -> tuple[Layers, ...]:
+    """Layers of some of `many` parts of a model, MTP modules left out."""
+    cut, made = split(model.depth, many, cuts), Counter[tuple[LayerKind, bool, bool]]()
     leaving = made.copy()
     grouped = plan.recompute == "full" and plan.recompute_method == "uniform"
     for part in parts:
         for some, again, away in plan.layer_states(cut[part]):
-            made.update({(kind, again, away): many for kind, many in kinds(model, some)})
+            made.update({(kind, again, away): number for kind, number in kinds(model, some)})
             left = some[:: plan.recompute_layers or 1] if grouped else some
-            leaving.update({(kind, again, away): many for kind, many in kinds(model, left)})
-    return tuple(Layers(*how, many, leaving[how]) for how, many in made.items())
+            leaving.update({(kind, again, away): number for kind, number in kinds(model, left)})
+    return tuple(Layers(*how, number, leaving[how]) for how, number in made.items())
 
 
 @lru_cache(maxsize=4096)
@@ -411,7 +409,10 @@ class Option(NamedTuple):
     least: int | None
 
 
-OPTIONS = [Option(*names, None if least == "-" else int(least)) for *names, least in table(__file__, "options.txt")]
+OPTIONS = [
+    Option(name, owner, field, None if least == "-" else int(least))
+    for name, owner, field, least in table(__file__, "options.txt")
+]
 
 
 def check(model: Model, plan: Plan, words: Mapping[str, str] | None = None) -> None:

@@ -88,8 +88,7 @@ class Rows:
         forward, input_grad, weight_grad = (Phase(self._time(kernels, phase)) for phase in PhaseName)
         row = Layer(_name(kernels), forward, input_grad, weight_grad)
         made = [_with(row, back.role, input_grad=_phase(back, back.backward)) if back else row]
-        repeated = () if again else dropped(kernels, self.plan)
-        if repeated:
+        if repeated := () if again else dropped(kernels, self.plan):
             made.append(Layer(f"{made[0].name}_recompute", input_grad=Phase(self._time(repeated, FORWARD))))
         return made
 

@@ -170,8 +170,7 @@ def _turned(kernel: Kernel, phase: PhaseName) -> Iterator[Kernel]:
         if phase is PhaseName.INPUT_GRAD:
             yield replace(kernel, work=replace(kernel.work, backward=True))
     elif isinstance(kernel.work, MemoryPass):
-        growth = kernel.input_growth if phase is PhaseName.INPUT_GRAD else kernel.weight_growth
-        if growth:
+        if growth := kernel.input_growth if phase is PhaseName.INPUT_GRAD else kernel.weight_growth:
             yield replace(kernel, work=replace(kernel.work, bytes=kernel.work.bytes * growth))
     else:
         # Of a product with activations on both sides both gradients are of inputs.

@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simcore.errors import InputError
-from simcore.generate.wse.layout import tiled
 from simcore.generate.wse.nodes import Job, exchanges, steps
-from simcore.generate.wse.program import line
+from simcore.generate.wse.program import line, tiled
 from simcore.generate.wse.tiling import Tiling, autotile, read_tiling
 from simcore.generate.wse.traces import instructions
 from simcore.generate.wse.traffic import matrix, node_step

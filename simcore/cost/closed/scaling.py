@@ -105,8 +105,7 @@ def evaluate(model: Model, device: Device, degrees: Degrees, width_bytes: float 
     """Times of a batch and of the run; InputError where stages outnumber layers or micro-batches."""
     import numpy as np
 
-    problems = list(_problems(model, degrees))
-    if problems:
+    if problems := list(_problems(model, degrees)):
         raise InputError(problems)
     seconds = _phases(model, device, degrees, width_bytes, np.array([degrees.micro_batches]))[..., 0]
     batch_s = float(seconds.max(axis=1).sum())

@@ -97,8 +97,7 @@ def chip(name: str, variant: Variant) -> Chip:
 
 def evaluate(setup: Setup, hardware: Chip, variant: Variant, base_utilization: float | None = None) -> SimpleRun:
     """Time of a batch and of the run; InputError lists everything that does not divide."""
-    problems = list(_divisibility(setup))
-    if problems:
+    if problems := list(_divisibility(setup)):
         raise InputError(problems)
     utilization = BASE_UTILIZATION[variant] if base_utilization is None else base_utilization
     return SimpleRun(setup, hardware, variant, utilization)

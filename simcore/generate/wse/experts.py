@@ -46,29 +46,19 @@ class _Link(Block, frozen=True, dict=True):
         """The number of this node."""
         return self.scope.node - self.group[0]
 
-    @cached_property
-    def _one(self) -> tuple[int, int, int]:
-        """The shape of one sequence's tokens."""
-        return (1, *self.scope.shape[1:])
-
     def vectors(self, count: int) -> tuple[int, int, int]:
         """The shape of `count` vectors."""
         return (count, 1, self.scope.model.hidden)
 
-    def cut(self, uid: str, source: str, token: Token) -> Iterator[Operation]:
-        """One token out of [local sequences, positions, hidden]: first its sequence, then its position."""
-        row = token[0] - self.scope.local.start
-        yield self.move(f"{uid}_seq", "Slice", (self.scope.shape, 0, row, row + 1), source)
-        yield self.move(uid, "Slice", (self._one, 1, token[1], token[1] + 1), self.at(f"{uid}_seq"))
-
     def tokens(self, source: str, local: range, sequences: range) -> Iterator[Operation]:
         """Every token of `sequences` as a tensor of its own; a sequence is cut out once for all its positions."""
-        whole = (len(local), *self.scope.shape[1:])
+        _, *inner = self.scope.shape
+        whole, one = (len(local), *inner), (1, *inner)
         for b in sequences:
             row = b - local.start
             yield self.move(f"seq_{b}", "Slice", (whole, 0, row, row + 1), source)
             for s in range(self.scope.step.queries):
-                yield self.move(f"token_{b}_{s}", "Slice", (self._one, 1, s, s + 1), self.at(f"seq_{b}"))
+                yield self.move(f"token_{b}_{s}", "Slice", (one, 1, s, s + 1), self.at(f"seq_{b}"))
 
     def joined(self, uid: str, parts: list[str]) -> Operation:
         """Vectors stacked into one tensor."""
@@ -125,8 +115,10 @@ class AllToAll(_Own, frozen=True):
         for target in range(len(self.group)) if self.scope.movement else ():
             buffer = f"disp_{self.group[target]}"
             uids = {f"{buffer}_{b}_{s}": (b, s) for b, s in self.exchange.sent.get((self.place, target), {})}
-            for uid, token in uids.items():
-                yield from self.cut(uid, source, token)
+            for uid, (b, s) in uids.items():  # first its sequence, then its position
+                row, whole = b - self.scope.local.start, self.scope.shape
+                yield self.move(f"{uid}_seq", "Slice", (whole, 0, row, row + 1), source)
+                yield self.move(uid, "Slice", ((1, *whole[1:]), 1, s, s + 1), self.at(f"{uid}_seq"))
             if uids:
                 yield self.joined(buffer, [*map(self.at, uids)])
         yield self.all_to_all("a2a_disp", "disp", self.exchange.dispatch.tolist())
@@ -157,8 +149,7 @@ class AllToAll(_Own, frozen=True):
         """One AlltoAll of the results."""
         if self.scope.movement:
             for target in range(len(self.group)):
-                parts = self.returns(target)
-                if parts:
+                if parts := self.returns(target):
                     yield self.joined(f"comb_{self.group[target]}", parts)
         yield self.all_to_all("combine_a2a", "comb", self.exchange.combine.tolist())
         yield self.barrier("combine_a2a", self.group)
@@ -334,7 +325,7 @@ def mixture(scope: Scope, experts: Experts, exchange: Exchange, layer: str, sour
     yield block.linear("gate", (scope.tokens, scope.model.hidden, experts.count), source)
     transport = TRANSPORTS[kind](scope, block.name, exchange)
     yield from transport.dispatch(source)
-    yield from _experts(block, layer, experts, exchange, transport)
+    yield from _held(block, layer, experts, exchange, transport)
     yield from transport.combine()
     if scope.movement:
         yield from _sums(block, exchange, transport)
@@ -342,9 +333,7 @@ def mixture(scope: Scope, experts: Experts, exchange: Exchange, layer: str, sour
     return out if len(scope.local) else source
 
 
-def _experts(
-    block: Block, layer: str, experts: Experts, exchange: Exchange, transport: Transport
-) -> Iterator[Operation]:
+def _held(block: Block, layer: str, experts: Experts, exchange: Exchange, transport: Transport) -> Iterator[Operation]:
     """The routed experts of this node that have tokens, then its copy of the shared expert."""
     scope = block.scope
     place, sliced = scope.node % scope.system.replica_nodes, scope.system.tp_ffn > 1
@@ -353,8 +342,7 @@ def _experts(
         tokens = exchange.work[expert] if scope.movement else []
         rows = _expert(block, expert, (int(exchange.load[expert]), width), tokens, transport)
         yield from scope.owned(layer, Part.EXPERT, rows)
-    served = np.flatnonzero((exchange.shared == place) | (sliced & (exchange.shared >= 0))).tolist()
-    if served:
+    if served := np.flatnonzero((exchange.shared == place) | (sliced & (exchange.shared >= 0))).tolist():
         positions = range(scope.step.queries)
         tokens = [(exchange.first + sequence, position) for sequence in served for position in positions]
         rows = _expert(block, SHARED, (len(tokens), shared), tokens, transport)

@@ -44,8 +44,7 @@ def made(options: Mapping[str, Any]) -> Iterator[Made]:
     """Every step of every phase that the options ask for."""
     for job in _jobs(options):
         nodes = parse_nodes(options["nodes"], job.system.nodes)
-        for step in meter().over(steps(job)):
-            yield Made(job, step, nodes, exchanges(job, step))
+        yield from (Made(job, step, nodes, exchanges(job, step)) for step in meter().over(steps(job)))
 
 
 def _phases(options: Mapping[str, Any]) -> list[str]:
@@ -100,9 +99,7 @@ def is_specification(path: Path) -> bool:
 
 
 def specification(path: Path) -> dict[str, Any]:
-    """The options of a file {generator: wse, options: {..}}; files are found beside it, all nodes run. InputError for
-    unknown keys and values of another kind, each with its place.
-    """
+    """The options of a file {generator: wse, options: {..}}, files beside it, all nodes; InputError with all places."""
     with Problems() as problems:
         root = read(path, problems)
         root.keys(required=("generator", "options"))

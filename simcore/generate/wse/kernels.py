@@ -5,9 +5,8 @@ Products, attention and sums: one tile on the core that has its weights or its c
 Weights are always local, inputs are read from the banks they lie in. Partial results of a cut inner dimension (split K,
 split cache) stay where they were computed; after a barrier the core of the output tile adds them up.
 
-Communication: COPY and MULTICAST of tiles, rings of COPY and ADD, barriers. The peer issues everything on core 0 of a
-node; `spread` lets the core of each bank move its own data. A received tensor is laid out afresh: its tiles go to the
-banks in row-major order.
+Communication: COPY and MULTICAST of tiles, rings of COPY and ADD, barriers. The peer issues all on core 0 of a node;
+`spread` lets the core of each bank move its own data. Tiles of a received tensor go to the banks in row-major order.
 """
 
 from __future__ import annotations
@@ -20,9 +19,8 @@ from math import ceil, prod
 import numpy as np
 from msgspec import Struct
 
-from simcore.generate.wse.layout import UNPLACED, Banks, bank_bytes, blocks, runs, tiled, unplaced
 from simcore.generate.wse.operations import Operation
-from simcore.generate.wse.program import Program
+from simcore.generate.wse.program import UNPLACED, Banks, Program, bank_bytes, blocks, runs, tiled, unplaced
 from simcore.generate.wse.settings import split
 from simcore.generate.wse.tiling import Tiling
 
@@ -50,8 +48,7 @@ class Core(Struct, frozen=True):
         self.program.emit(self.node, core, "WRITE", (self.program.bank(self.node, bank), size), comment, after)
 
     def reduce(self, uid: str, kind: str, tile: tuple[str, int, tuple[int, ...]], parts: list[int]) -> None:
-        """Add partial tiles, one in each bank of `parts`, on the core of the output: barrier, chain of READ and
-        ADD, WRITE.
+        """Add partial tiles, one in each bank of `parts`, on the output's core: barrier, chain of READ and ADD, WRITE.
 
         `tile` is the output tile's label, core and dimensions.
         """
@@ -141,11 +138,9 @@ def _multiply(core: Core, tiles: Tiles, index: tuple[int, ...], held: list[tuple
 
 
 class Heads(Struct, frozen=True):
-    """An attention by its numbers: `key` and `value` elements per head, `kv_heads` heads of keys for `heads` of
-    queries.
+    """An attention by its numbers: `key` and `value` elements a head, `kv_heads` heads of keys for `heads` of queries.
 
-    `cached` positions are read from the cache of the tile's core, or from the layouts `keys` of keys and values in
-    prefill.
+    `cached` positions are read from the cache of the tile's core, in prefill from layouts `keys` of keys and values.
     """
 
     batch: int
@@ -175,9 +170,7 @@ def heads_of(operation: Operation, element_bytes: int, sources: list[Banks]) -> 
 
 
 def attention(core: Core, operation: Operation, sources: list[Banks]) -> Banks:
-    """Scores and values of every (sequence, block of queries, block of the cache); returns [batch, queries, heads,
-    value].
-    """
+    """Every (sequence, block of queries, block of the cache); returns the layout of [batch, queries, heads, value]."""
     shape = heads_of(operation, core.element_bytes, sources)
     tile = core.tiling.of(operation.uid, operation.kind, (shape.queries, max(shape.cached, 1)), core.cores)
     dims, out = (shape.batch, shape.queries, shape.heads, shape.value), (1, tile[0], shape.heads, shape.value)
@@ -282,9 +275,7 @@ class Wires(Struct, frozen=True):
             self.barrier(f"{uid}_barrier_gather_{i}", nodes)
 
     def all_gather(self, uid: str, held: dict[int, Banks]) -> Banks:
-        """Ring over the nodes of `held`: every part is passed on G - 1 times. Returns the layout of all parts
-        together.
-        """
+        """Ring over the nodes of `held`, parts passed on G - 1 times; returns the layout of all parts together."""
         nodes, count = tuple(held), len(held)
         for i in range(count - 1):
             for p, node in enumerate(nodes):

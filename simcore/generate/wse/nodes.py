@@ -84,8 +84,7 @@ def operations(job: Job, step: Step, node: int, routed: Routed, *, movement: boo
     """The rows of one node in one step, in the order of execution; `movement` adds those that cost nothing."""
     trains = job.phase == "train"
     scope = Scope(job.model, job.system, step, job.batch, job.element_bytes, node, movement, trains or not movement)
-    layers = _stage_layers(job, node)
-    if not layers:
+    if not (layers := _stage_layers(job, node)):
         return
     here = node % job.system.stage_nodes // job.system.replica_nodes
     own = {name: copies[here] for name, copies in routed.items()}

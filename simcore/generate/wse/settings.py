@@ -23,8 +23,7 @@ class System(Struct, frozen=True):
     """Nodes on a grid and the degrees of parallelism of one phase (prefill or decode).
 
     Ranks count, innermost first, tensor (tp), sequence (sp), data (dp), pipeline (pp) for attention and tensor,
-    expert (ep), data (dp_ffn), pipeline for the feed-forward part: so many copies of the experts serve the batches of
-    their own nodes.
+    expert (ep), data (dp_ffn), pipeline for the feed-forward part: copies of the experts serve their nodes' batches.
     """
 
     nodes: int
@@ -86,8 +85,7 @@ def read_system(path: str | Path, phase: str) -> System:
     with Problems() as problems:
         root = read(path, problems)
         root.keys(optional=("prefill", "decode", "train"))
-        trains = phase == "train"
-        if trains:
+        if trains := phase == "train":
             phase = next((name for name in ("train", "prefill") if name in root), "decode")
         if phase not in root:
             place, expected = Location(str(path), 1, 1), f'"{phase}": {{"num_nodes": ...}}'
@@ -140,8 +138,7 @@ def parse_layers(text: str, model: Model) -> list[str]:
     if text == "all":
         return known
     chosen = {name.strip() for name in text.split(",")}
-    unknown = sorted(chosen - set(known))
-    if unknown:
+    if unknown := sorted(chosen - set(known)):
         expected = closest(unknown[0], known) if len(known) < 9 else f"all, or of decode0 ... {known[-2]}, lm_head"
         raise InputError.at("--layers", "no such layer in this model", expected=expected, found=repr(unknown[0]))
     return [name for name in known if name in chosen]

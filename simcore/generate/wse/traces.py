@@ -11,10 +11,9 @@ from msgspec import Struct, field
 from simcore.errors import SimulationError
 from simcore.generate.wse.exchange import Routed
 from simcore.generate.wse.kernels import Core, Wires, attention, product, receivers, total
-from simcore.generate.wse.layout import Banks, unplaced
 from simcore.generate.wse.nodes import Job, operations
 from simcore.generate.wse.operations import ATTENTION, LINEAR, TOGETHER, Operation, Step, tensor
-from simcore.generate.wse.program import Program
+from simcore.generate.wse.program import Banks, Program, unplaced
 from simcore.generate.wse.tiling import Tiling
 
 # Operations that only rename and cut: operation, layouts of its inputs -> layouts of its outputs. An Add makes no
