@@ -264,14 +264,7 @@ def fabric_of_topology(topology: Topology) -> Fabric:
     )
     slowest_bytes_per_s = min(shared_bytes_per_s, default=own_bytes_per_s)
     latency_s = max(dimension.latency_ns for dimension in further) * 1e-9
-    return Fabric(
-        topology.name,
-        node.npus if others else prod(dimension.npus for dimension in topology.dims),
-        "stated",
-        own_bytes_per_s,
-        slowest_bytes_per_s * node.npus,
-        slowest_bytes_per_s,
-        near_s=_WAYS * node.latency_ns * 1e-9,
-        far_s=_WAYS * latency_s,
-        hop_s=_MESSAGE_S + latency_s,
-    )
+    ranks = node.npus if others else prod(dimension.npus for dimension in topology.dims)
+    rates = own_bytes_per_s, slowest_bytes_per_s * node.npus, slowest_bytes_per_s
+    near_s, far_s = _WAYS * node.latency_ns * 1e-9, _WAYS * latency_s
+    return Fabric(topology.name, ranks, "stated", *rates, near_s=near_s, far_s=far_s, hop_s=_MESSAGE_S + latency_s)

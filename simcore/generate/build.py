@@ -243,9 +243,6 @@ def busiest_load(shares: Shares, ranks: int) -> float:
     return round(float(relative.reshape(ranks, -1).mean(axis=1).max()), 9)
 
 
-# --- as AICB says it
-
-
 def aicb_options(options: Options, model: Model) -> Options:
     """AICB's options for the same model, as far as they can say it."""
     known = asdict(options)

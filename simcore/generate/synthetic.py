@@ -177,10 +177,10 @@ def sample(model: Model, *, length: int = 0, seed: int = 0) -> Master:
         state = _next(model, state, random)
         state = state if state != START else _next(model, START, random)
         group, kind = state
-        size_bytes = _unused(2.0 ** float(model.sizes[kind].sample(1, random)[0]), model.taken, CollectiveKind(kind))
+        size_bytes = _unused(2.0 ** model.sizes[kind].sample(random), model.taken, CollectiveKind(kind))
         gap_ns = 0
         if model.gaps is not None and random.random() >= model.no_gap:
-            gap_ns = max(1, round(float(2.0 ** model.gaps.sample(1, random)[0])))
+            gap_ns = max(1, round(2.0 ** model.gaps.sample(random)))
         events.append(Event(names[group], CollectiveKind(kind), size_bytes, gap_ns))
     groups = {names[group]: ranks for group, ranks in model.groups.items()}
     return Master(model.npus, tuple(events), groups)
@@ -251,11 +251,10 @@ class Mixture:
     means: Floats
     deviations: Floats
 
-    def sample(self, count: int, random: np.random.Generator) -> Floats:
-        """`count` draws."""
-        chosen = random.choice(len(self.weights), count, p=self.weights)
-        drawn: Floats = random.normal(self.means[chosen], self.deviations[chosen])
-        return drawn
+    def sample(self, random: np.random.Generator) -> float:
+        """A draw."""
+        chosen = random.choice(len(self.weights), p=self.weights)
+        return random.normal(self.means[chosen], self.deviations[chosen])
 
     def log_parts(self, values: Floats) -> Floats:
         """Log density of every value (row) under every component (column), weights included."""
