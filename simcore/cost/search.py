@@ -175,7 +175,7 @@ def read_study(path: str | Path) -> Study:
         said = ((name, root[name].sequence(), _CHOICES.get(name)) for name in _VARY if name in root)
         varying = {name: [plan_word(name, item, choices) for item in items] for name, items, choices in said}
         limit = root["memory"].quantity(parse_bytes) if "memory" in root else 0
-        names = tuple(said if isinstance(said := root[name].value, str) else "" for name in ("model", "cluster"))
+        names = tuple(word if isinstance(word := root[name].value, str) else "" for name in ("model", "cluster"))
         study = Study(model, plan, count, cluster, memory_bytes=limit, names=names, **varying)
     cluster.device.peak(plan.dtype)
     check_size(cluster, count)

@@ -254,7 +254,7 @@ class Mixture:
     def sample(self, random: np.random.Generator) -> float:
         """A draw."""
         chosen = random.choice(len(self.weights), p=self.weights)
-        return random.normal(self.means[chosen], self.deviations[chosen])
+        return float(random.normal(self.means[chosen], self.deviations[chosen]))
 
     def log_parts(self, values: Floats) -> Floats:
         """Log density of every value (row) under every component (column), weights included."""
