@@ -164,8 +164,7 @@ def inference(model: str, config: str | None, **values: Any) -> None:
         output.finish(made)
         return
     output.summarise(made.contents)
-    served = {name: value for name, value in values.items() if name not in ("pp_rank", "comp_filepath")}
-    output.traces(partial(inference_traces, model, config, force=forced(), **served))
+    output.traces(partial(inference_traces, model, config, force=forced(), **values))
 
 
 def _of_aicb(model: str, config: str | None, values: dict[str, Any]) -> InferenceOptions:

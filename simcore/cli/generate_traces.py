@@ -15,8 +15,7 @@ from simcore.cli.kinds import forced
 from simcore.errors import InputError, wrong
 from simcore.files import beside
 from simcore.generate import collectives
-from simcore.generate.likeness import learnt, likeness
-from simcore.generate.synthetic import learn, merge, project, sample, together
+from simcore.generate.synthetic import learn, learnt, likeness, merge, project, sample, together
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.load import load
 from simcore.network.topology.model import Topology

@@ -157,8 +157,7 @@ class Answer:
                 distances.append((one.seconds, one.known.distance))
         parts = range(self.plan.outline.parts)
         cells = (each for part in parts for each in part_cells(self.model, cut_of(self.plan), self.cluster, part))
-        exposed_s = fsum(count * fsum(cell.waits.values()) for cell, count in cells)
-        if exposed_s:
+        if exposed_s := fsum(count * fsum(cell.waits.values()) for cell, count in cells):
             sums[Source.INTERPOLATED] += exposed_s
             tables.add(f"nccl {self.cluster.fabric.name}")
         whole, known_s = fsum(sums.values()), fsum(seconds for seconds, _ in distances)

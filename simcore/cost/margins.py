@@ -64,8 +64,7 @@ class Seen:
 class Margin:
     """A step takes at least the prediction over 1 + `share`, at most the prediction times as much.
 
-    `support`: how many sources have measured such jobs, each counted by how alike its jobs are; below 1 the margin is
-    widened.
+    `support`: how many sources measured such jobs, each counted by how alike its jobs are; below 1, margins are wider.
     """
 
     share: float

@@ -44,12 +44,9 @@ def predictions_figure(scored: Sequence[Scored]) -> Figure:
         axes.set_yticks(range(len(scored)), names, fontsize=8)
         axes.set(xlabel="predicted over measured: too long by (%)", ylim=(len(scored) - 0.4, -0.6))
         axes.grid(axis="x", color="#E5E5E5", linewidth=0.5)
-    rows = sum(len(one.rows) for one in scored)
+    rows, suites = sum(len(one.rows) for one in scored), f"{len(scored)} suite{'s' * (len(scored) != 1)}"
     missed = "; vermillion: outside its tolerance" * any(one.missed for one in scored)
-    return titled(
-        figure,
-        f"Error of {rows:,} predictions in {len(scored)} suite{'s' * (len(scored) != 1)}; bar: mean |error|{missed}",
-    )
+    return titled(figure, f"Error of {rows:,} predictions in {suites}; bar: mean |error|{missed}")
 
 
 def step_figure(answer: Answer) -> Figure:
@@ -72,9 +69,8 @@ def front_figure(found: Found, asked: str = "") -> Figure:
     from matplotlib.ticker import LogLocator
 
     with canvas(7, 6) as (figure, axes):
-        best, front = (
-            np.array([(one.memory_bytes / 1e9, one.step_s) for one in some]) for some in (found.best, found.front)
-        )
+        sizes = ([(one.memory_bytes / 1e9, one.step_s) for one in some] for some in (found.best, found.front))
+        best, front = map(np.array, sizes)
         axes.plot(*best.T, "o", label="fastest", color=PHASES[1], markersize=5)
         label = "fastest at each memory"
         axes.plot(*front.T, "s-", label=label, color=FAMILIES["wait"], markersize=5, drawstyle="steps-post")
@@ -175,9 +171,8 @@ def _panel(axes: Axes, one: Occupancy, capacity: float) -> None:
     axes.set(ylabel="GB", ylim=(0, 1.1 * max(capacity, one.reserved_bytes / 1e9)), xlim=(times[0], times[-1]))
 
 
-def _csv(some: Sequence[Occupancy], answer: Answer) -> str:
+def _csv(some: Sequence[Occupancy], _: Answer) -> str:
     """A row for every moment; bytes."""
-    del answer
     lasting, held = ("parameters", "gradients", "optimizer"), ("activations", "workspace", "allocated", "reserved")
     rows = [
         {"stage": one.stage, "time_s": now.time_s, "cause": now.cause, "micro_batches": len(now.flying)}
@@ -189,9 +184,8 @@ def _csv(some: Sequence[Occupancy], answer: Answer) -> str:
     return Table("", columns("stage", "time_s", "cause", *lasting, held[0], "micro_batches", *held[1:]), rows).csv()
 
 
-def _chrome(some: Sequence[Occupancy], answer: Answer) -> str:
+def _chrome(some: Sequence[Occupancy], _: Answer) -> str:
     """Counters of bytes, a process a stage; times in microseconds."""
-    del answer
     events = list[dict[str, object]]()
     for one in some:
         events.append({"ph": "M", "name": "process_name", "pid": one.stage, "args": {"name": f"stage {one.stage}"}})
@@ -208,13 +202,8 @@ def _html(some: Sequence[Occupancy], answer: Answer) -> str:
     picture = base64.b64encode(image(memory_figure(some, answer), "png")).decode()
     peaks = "".join(f"<li>{html.escape(told(one))}</li>" for one in some)
     title = html.escape(f"{_job(answer)}: memory")
-    return (
-        f'<!DOCTYPE html><html lang="en"><meta charset="utf-8"><title>{title}</title>'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<body style="font-family: sans-serif; max-width: 60em; margin: 2em auto"><h1>{title}</h1><ul>{peaks}</ul>'
-        f'<img style="width: 100%" alt="bytes over time, stage by stage" src="data:image/png;base64,{picture}">'
-        "</body></html>\n"
-    )
+    page = Path(__file__).with_name("memory.html").read_text(encoding="utf-8")
+    return page.format(title=title, peaks=peaks, picture=picture)
 
 
 _WRITERS = {".csv": _csv, ".html": _html, ".json": _chrome}

@@ -38,9 +38,7 @@ def engine_ns(model: Model, plan: Plan, cluster: Cluster) -> int:
 
 
 def network_ns(model: Model, plan: Plan, cluster: Cluster) -> int | None:
-    """How long the same step takes where its collectives and messages cross the links of the cluster's topology, where
-    it has one of this size.
-    """
+    """How long the same step takes on the links of the cluster's topology, where it has one of this size."""
     if cluster.topology is None or cluster.topology.npus != plan.world_size:
         return None
     workload = program(model, plan, cluster)
@@ -75,9 +73,8 @@ def program(model: Model, plan: Plan, cluster: Cluster) -> Workload:
     parts = [(ends if part < ending else ()) + row * count for part, row in enumerate(rows)]
     layers, lengths = tuple(chain.from_iterable(parts)), tuple(map(len, parts))
     handed = message_bytes(model, plan) if plan.overlap_pipeline else 0
-    return Workload(
-        "HYBRID_TRANSFORMER", layers, sizes, "simai", pipeline_bytes=handed, stage_rows=lengths, schedule=plan.schedule
-    )
+    made = Workload("HYBRID_TRANSFORMER", layers, sizes, "simai", schedule=plan.schedule)
+    return replace(made, pipeline_bytes=handed, stage_rows=lengths)
 
 
 def write_step(model: Model, plan: Plan, cluster: Cluster, prefix: Path, *, force: bool) -> list[Path]:
@@ -104,8 +101,5 @@ def _ends(model: Model, plan: Plan, cluster: Cluster) -> tuple[Layer, ...]:
     sums = [] if apart else gradient_sums(model, plan, cluster.software)
     shown = [one for one in sums if one.axis is Axis.DATA and one.calls == 1]
     after_s -= fsum(sum_s(one, plan, cluster) for one in shown)
-    # The upward pass comes to the last row first.
-    return (
-        *(one.row for one in reversed(shown)),
-        Layer("optimizer", Phase(whole_ns(1e9 * after_s)), role=Role.OPTIMIZER),
-    )
+    last = Layer("optimizer", Phase(whole_ns(1e9 * after_s)), role=Role.OPTIMIZER)
+    return (*(one.row for one in reversed(shown)), last)  # the upward pass comes to the last row first

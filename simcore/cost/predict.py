@@ -68,8 +68,7 @@ def predict(model: Model, plan: Plan, cluster: Cluster) -> Prediction:
 
 @lru_cache(maxsize=1024)
 def slowest_of(ranks: int) -> float:
-    """How many standard deviations the slowest of some ranks is behind the mean: the expected largest of so many
-    normal values (Blom 1958).
+    """How many standard deviations the slowest of ranks is behind the mean: of normal values the largest (Blom 1958).
 
     >>> round(slowest_of(8), 2), round(slowest_of(10_000), 2)
     (1.43, 3.84)
@@ -90,10 +89,9 @@ def mean_bound_s(model: Model, plan: Plan, cluster: Cluster, *, shared: bool) ->
     cut = (cut_of(plan) if shared else _unshared(plan)).but(pp=1, cuts=())
     if cut.offload_layers:
         return 0.0
-    kinds = (
-        [cut.but(recompute=again, recompute_layers=0) for again in ("none", "full")] if cut.recompute_layers else [cut]
-    )
-    each_ns = min(int(_passes_ns(model, one, cluster).sum()) for one in kinds)
+    kinds = ("none", "full") if cut.recompute_layers else (cut.recompute,)
+    cuts = (cut.but(recompute=again, recompute_layers=0) for again in kinds)
+    each_ns = min(int(_passes_ns(model, one, cluster).sum()) for one in cuts)
     busy_s = 1e-9 * plan.micro_batches * each_ns / plan.pp
     return _with_rest_s(busy_s, busy_s, plan, cluster)
 
@@ -183,8 +181,7 @@ def _pipeline(model: Model, plan: Plan, cluster: Cluster) -> tuple[float, float]
 def part_times_ns(model: Model, plan: Plan, cluster: Cluster) -> Durations:
     """Nanoseconds of forward, backward and weight gradient of a micro-batch on every part of the model.
 
-    Stages wait for their transfers, as part of a cell, in the pace of the slowest; overlapped, only what needs the data
-    waits, for its own.
+    Stages wait for transfers, as part of a cell, in the pace of the slowest; overlapped, what needs data for its own.
     """
     times = _passes_ns(model, cut_of(plan), cluster) + _waits_ns(model, plan, cluster)
     forward, backward, weight = times.tolist()

@@ -74,7 +74,7 @@ class Study:
     cuts: Sequence[str] = (EVEN, UNEVEN)
     schedule: Sequence[str] = SCHEDULES
     memory_bytes: int = 0
-    names: tuple[str, str] = ("", "")
+    names: tuple[str, ...] = ("", "")
 
     @property
     def limit_bytes(self) -> float:
@@ -141,10 +141,8 @@ class Found:
                 self.leaders[choice] = done
 
 
-AXES = (
-    *("tp", "pp", "cp", "ep", "dp", "virtual_stages", "micro_batch", "recompute", "recompute_layers", "zero", "shard"),
-    *("cuts", "schedule"),
-)
+_SPLITS = ("tp", "pp", "cp", "ep", "dp", "virtual_stages", "micro_batch")
+AXES = (*_SPLITS, "recompute", "recompute_layers", "zero", "shard", "cuts", "schedule")
 
 
 def axes(plan: Plan) -> dict[str, int | str]:
@@ -174,16 +172,10 @@ def read_study(path: str | Path) -> Study:
         for name, acts, meant in acting(model, plan):
             if name in fixed and not acts and not name.startswith("recompute"):  # that varies
                 root[name].problem("has no effect here", expected=meant)
-        varying = {
-            name: [plan_word(name, item, _CHOICES.get(name)) for item in root[name].sequence()]
-            for name in _VARY
-            if name in root
-        }
+        said = ((name, root[name].sequence(), _CHOICES.get(name)) for name in _VARY if name in root)
+        varying = {name: [plan_word(name, item, choices) for item in items] for name, items, choices in said}
         limit = root["memory"].quantity(parse_bytes) if "memory" in root else 0
-        model_name, cluster_name = (
-            node.value if isinstance(node.value, str) else "" for node in (root["model"], root["cluster"])
-        )
-        names = model_name, cluster_name
+        names = tuple(word if isinstance(word := root[name].value, str) else "" for name in ("model", "cluster"))
         study = Study(model, plan, count, cluster, memory_bytes=limit, names=names, **varying)
     cluster.device.peak(plan.dtype)
     check_size(cluster, count)
@@ -321,8 +313,7 @@ def _balanced(study: Study, plan: Plan) -> tuple[int, ...]:
     () where nothing does: where all layers take as long, and neither end more than one of them.
     """
     model, outline, cut = study.model, plan.outline, cut_of(plan.but(zero=0))
-    each = _each_ns(model, cut.but(pp=1), study.cluster)
-    if not each:
+    if not (each := _each_ns(model, cut.but(pp=1), study.cluster)):
         return ()
     sizes, best = [len(layers) for layers in split(model.depth, cut.pp)], cut.cuts
     busy = busy_ns(model, cut, study.cluster, outline)
@@ -395,8 +386,7 @@ class Rival:
 def rivals(found: Found) -> list[Rival]:
     """Why the winner wins: how much more (seconds by part, bytes) the second and the best of every other choice take.
 
-    Positive is what the winner saves, negative what it pays for that. One that is the best of several choices is told
-    once, with them all.
+    Positive is what the winner saves, negative what it pays for that. The best of several choices is told once.
     """
     chosen = axes(found.best[0].plan)
     order = sorted(found.leaders, key=lambda choice: (AXES.index(choice[0]), str(choice[1]).zfill(12)))

@@ -144,11 +144,8 @@ def layer_plan(cut: Plan) -> Plan:
 
 def cells_of(model: Model, cut: Plan, cluster: Cluster, part: int) -> list[tuple[Cell, int]]:
     """Cells of the layers of a part of the model, and how many there are of each."""
-    plan = layer_plan(cut)
-    return [
-        (cell_of(model, plan, cluster, some.kind, again=some.again, away=some.away), some.number)
-        for some in layers_of(model, cut, cut.pp, cut.cuts, (part,))
-    ]
+    plan, some = layer_plan(cut), layers_of(model, cut, cut.pp, cut.cuts, (part,))
+    return [(cell_of(model, plan, cluster, one.kind, again=one.again, away=one.away), one.number) for one in some]
 
 
 def scales_of(cut: Plan, cluster: Cluster) -> list[tuple[Cell, int]]:
@@ -338,20 +335,16 @@ class _Placed(Machine):
             for kind in (step.forward, step.backward)
         )
         if self.software.hides_exchange and _exchanges(step):
-            return (
-                self.exposed_s(ahead_s, self.phase_s(block.kernels, FORWARD), step.axis),
-                self.exposed_s(back_s, self.phase_s(block.kernels, INPUT_GRAD), step.axis),
-            )
+            ahead, back = (self.phase_s(block.kernels, phase) for phase in (FORWARD, INPUT_GRAD))
+            return self.exposed_s(ahead_s, ahead, step.axis), self.exposed_s(back_s, back, step.axis)
         if exchanged_s:
             return exchanged_s, exchanged_s
         if gathered:
             return ahead_s, ahead_s + back_s
         if around:
             core = [kernel for kernel in block.kernels if isinstance(kernel.work, Attention)]
-            return (
-                max(0.0, ahead_s - self.phase_s(core, FORWARD)),
-                max(0.0, ahead_s + back_s - self.phase_s(core, INPUT_GRAD)),  # keys come round once more
-            )
+            ahead, back = (self.phase_s(core, phase) for phase in (FORWARD, INPUT_GRAD))
+            return max(0.0, ahead_s - ahead), max(0.0, ahead_s + back_s - back)  # keys come round once more
         if step.beside is Beside.NOTHING or step.axis is not Axis.TENSOR:
             return None
         forward_s = self._in_tiles(step.forward, ahead_s)
@@ -443,9 +436,8 @@ class _Placed(Machine):
             back, apart = back + apart, 0.0
         if self.software.synchronous:
             return 2 * ahead, 2 * back, 2 * apart  # there and back
-        ahead, back, apart = (
-            max(0.0, late - done * 1e-9) for late, done in zip((ahead, back, apart), times, strict=True)
-        )
+        late = zip((ahead, back, apart), times, strict=True)
+        ahead, back, apart = (max(0.0, lasts_s - done * 1e-9) for lasts_s, done in late)
         return ahead, back, apart
 
     # --- alone

@@ -96,23 +96,14 @@ class Host:
     memory_bytes_per_s: float = 0.43 * 410e9 / 8
 
 
-# PCIe 5.0 x16 and an eighth of 614 GB/s (DDR5-4800); NVLink-C2C's 450 GB/s and a Grace's 512 GB/s, for two devices.
-# A TPU has 15 GB/s to its host, v6e 32 (jax-ml's scaling book, part 2).
-_PCIE_5, _GRACE = Host(55e9, 0.43 * 614e9 / 8), Host(225e9, 0.43 * 512e9 / 2)
-_HOSTS = {
-    **dict.fromkeys(("H100-SXM-80GB", "H200-SXM", "B200-SXM", "B300-SXM"), _PCIE_5),
-    **dict.fromkeys(("GB200", "GB300"), _GRACE),
-    **dict.fromkeys(("TPUv3", "TPUv4", "TPUv5e", "TPUv5p"), Host(15e9)),
-    "TPUv6e": Host(32e9),
-}
+_HOSTS = {name: Host(float(link), float(memory)) for name, link, memory in table(__file__, "hosts.txt")}
 
 
 @dataclass(frozen=True)
 class Cluster(Hashed):
     """Accelerators, their interconnect, the software on them; hosts if not the usual; the second's topology, if any.
 
-    `losses`: the share of a step that a run loses on top of it (stragglers, clocks, data, checkpoints beside the step);
-    none in a benchmark.
+    `losses`: the share of a step that runs lose on top of it (stragglers, clocks, data, checkpoints), benchmarks none.
     """
 
     __hash__ = Hashed.__hash__
@@ -204,13 +195,11 @@ def placed(
     a kind of the device is told.
     """
     known = accelerator(device)
-    rate = _RATE.search(remarks)
-    if rate:
+    if rate := _RATE.search(remarks):
         known = variant(known, float(rate[1]) * 1e12)
     fabric, gigabits = _usual(known)
     fabric = fabric.in_nodes(count, per_node)
-    cards = _CARDS.search(scale_out)
-    if cards:
+    if cards := _CARDS.search(scale_out):
         fabric = fabric.with_cards(int(cards[1] or 1) * int(cards[2]) / gigabits)
     return Cluster(known.name, fabric, software_on(known, software))
 
@@ -292,14 +281,7 @@ def fabric_of_topology(topology: Topology) -> Fabric:
     )
     slowest_bytes_per_s = min(shared_bytes_per_s, default=own_bytes_per_s)
     latency_s = max(dimension.latency_ns for dimension in further) * 1e-9
-    return Fabric(
-        topology.name,
-        node.npus if others else prod(dimension.npus for dimension in topology.dims),
-        "stated",
-        own_bytes_per_s,
-        slowest_bytes_per_s * node.npus,
-        slowest_bytes_per_s,
-        near_s=_WAYS * node.latency_ns * 1e-9,
-        far_s=_WAYS * latency_s,
-        hop_s=_MESSAGE_S + latency_s,
-    )
+    ranks = node.npus if others else prod(dimension.npus for dimension in topology.dims)
+    rates = own_bytes_per_s, slowest_bytes_per_s * node.npus, slowest_bytes_per_s
+    near_s, far_s = _WAYS * node.latency_ns * 1e-9, _WAYS * latency_s
+    return Fabric(topology.name, ranks, "stated", *rates, near_s=near_s, far_s=far_s, hop_s=_MESSAGE_S + latency_s)

@@ -141,8 +141,7 @@ def read_cluster(node: Node) -> Cluster:
     device = node["accelerator"].meant(accelerator)
     run = node["run"].choice(list(RUNS)) if "run" in node else None
     host = _built(node["host"], Host, {}) if "host" in node else None
-    topology = node["topology"].meant(load) if joined == "topology" else None
-    if topology:
+    if topology := node["topology"].meant(load) if joined == "topology" else None:
         joins = fabric_of_topology(topology)
     else:
         joins = read_fabric(node["fabric"]) if "fabric" in node else usual_fabric(device)
@@ -152,9 +151,8 @@ def read_cluster(node: Node) -> Cluster:
 def under(conditions: str, cluster: Cluster) -> Cluster:
     """The cluster with what such a run loses; "" leaves it. InputError names the known."""
     if conditions and conditions not in RUNS:
-        raise InputError.at(
-            conditions, "no such conditions", expected=closest(conditions, RUNS), found=repr(conditions)
-        )
+        expected = closest(conditions, RUNS)
+        raise InputError.at(conditions, "no such conditions", expected=expected, found=repr(conditions))
     return replace(cluster, losses=RUNS[conditions]) if conditions else cluster
 
 

@@ -12,16 +12,19 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from simcore.compute.accelerators import ELEMENT_BYTES
-from simcore.documents import Node, placed, read
+from simcore.documents import Node, placed, read, read_text
 from simcore.errors import InputError, Problems
 from simcore.generate.aicb.options import FRAMES, Options
 from simcore.generate.aicb.presets import MODELS, preset
-from simcore.generate.routing import busiest_load, expert_shares
 from simcore.library import table
 from simcore.model.plan import OPTIONS, Plan
 from simcore.model.presets import model as named_model
 from simcore.model.shape import Experts, Latent, Model
+from simcore.options import number
 
 FORMATS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float8": "fp8", "float4": "fp4"}
 """The names of number formats as Megatron-LM and DeepSpeed say them, and as accelerators' rates do."""
@@ -135,12 +138,8 @@ def _positions(options: Options, given: Set[str], base: Model) -> int:
         return rows
     if "max_position_embeddings" not in given:
         return options.seq_length
-    raise InputError.at(
-        "--max_position_embeddings",
-        "the sequence is longer than the position table",
-        expected=f"{options.seq_length} or more",
-        found=str(rows),
-    )
+    message, expected = "the sequence is longer than the position table", f"{options.seq_length} or more"
+    raise InputError.at("--max_position_embeddings", message, expected=expected, found=str(rows))
 
 
 def plan_of(asked: Asked, model: Model) -> Plan:
@@ -149,10 +148,8 @@ def plan_of(asked: Asked, model: Model) -> Plan:
     deepspeed = options.frame == "DeepSpeed"
     zero = options.stage if deepspeed else int(options.use_distributed_optimizer)
     if model.experts and options.tp > 1 and not options.enable_sequence_parallel:
-        message = "experts with tensor parallelism need sequence parallelism"
-        raise InputError.at(
-            "--enable_sequence_parallel", message, expected="--enable_sequence_parallel", found="nothing"
-        )
+        message, option = "experts with tensor parallelism need sequence parallelism", "--enable_sequence_parallel"
+        raise InputError.at(option, message, expected=option, found="nothing")
     if model.latent is None and options.tp > 0 and model.key_heads % options.tp:
         message = "heads of keys and values cannot be split over the tensor ranks"
         expected, found = f"a multiple of {options.tp}", str(model.key_heads)
@@ -181,10 +178,69 @@ def _load(options: Options, values: Mapping[str, Any], experts: Experts | None) 
         return 1.0
     if experts is None or options.ep < 1 or experts.count % options.ep:
         found = "no experts" if experts is None else f"{experts.count} experts on {options.ep} ranks"
-        raise InputError.at("--moe_imbalance", "there are no expert ranks of equal size", found=found)
+        raise InputError.at(_IMBALANCE, "there are no expert ranks of equal size", found=found)
     tokens = options.micro_batch * options.seq_length * experts.top_k * options.ep
     shares = expert_shares(values["moe_imbalance"], experts.count, tokens, values["seed"] or 0)
     return busiest_load(shares, options.ep)
+
+
+# --- how unevenly tokens go to experts
+
+
+Shares = NDArray[np.float64]
+_IMBALANCE = "--moe_imbalance"
+
+
+def expert_shares(kind: str, experts: int, routed_tokens: int, seed: int = 0) -> Shares:
+    """Share of the routed tokens that every expert gets; they add up to 1.
+
+    `kind`: "identical"; "uniform" (every token draws its experts with equal chance); "zipf:EXPONENT" (popularity falls
+    with rank, the ranks dealt to experts at random); otherwise a file with one count per expert.
+    """
+    generator = np.random.default_rng(seed)
+    if kind == "identical":
+        weights = np.ones(experts)
+    elif kind == "uniform":
+        weights = generator.multinomial(routed_tokens, np.full(experts, 1 / experts)).astype(float)
+    elif kind.startswith("zipf"):
+        weights = generator.permutation(np.arange(1, experts + 1) ** -_exponent(kind))
+    else:
+        weights = _counts(kind, experts)
+    return np.asarray(weights / weights.sum(), dtype=np.float64)
+
+
+def _exponent(kind: str) -> float:
+    try:
+        exponent = number(kind.partition(":")[2] or 1.0, 0, 100)
+    except ValueError:
+        exponent = -1.0
+    if exponent < 0:
+        message, expected = "a Zipf exponent is a number from 0", "for example zipf:1.2"
+        raise InputError.at(_IMBALANCE, message, expected=expected, found=kind)
+    return exponent
+
+
+def _counts(path: str, experts: int) -> Shares:
+    """Counts of a file, one word each."""
+    if not Path(path).exists():
+        expected = "identical, uniform, zipf:EXPONENT or a file of counts"
+        raise InputError.at(_IMBALANCE, "no such distribution and no such file", expected=expected, found=path)
+    words = read_text(path).split()
+    whole = len(words) == experts and all(word.isascii() and word.isdecimal() for word in words)
+    if not (whole and any(map(int, words))):
+        message, expected = f"'{path}' holds no counts of {experts} experts", f"{experts} whole numbers, not all 0"
+        raise InputError.at(_IMBALANCE, message, expected=expected, found=str(len(words)))
+    return np.array(words, dtype=np.float64)
+
+
+def busiest_load(shares: Shares, ranks: int) -> float:
+    """Load of the busiest of `ranks` that hold equally many neighbouring experts, 1 = the mean.
+
+    >>> busiest_load(np.array([0.5, 0.25, 0.125, 0.125]), 2)
+    1.5
+    """
+    relative = shares * len(shares)
+    return round(float(relative.reshape(ranks, -1).mean(axis=1).max()), 9)
 
 
 def aicb_options(options: Options, model: Model) -> Options:

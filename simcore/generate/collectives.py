@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from itertools import product
 from typing import Any
 
+from simcore.library import table
 from simcore.workload.chakra import writer
 from simcore.workload.chakra.schema import ATTRIBUTE_KINDS, NODE_TYPES, CommType
 from simcore.workload.model import CollectiveKind, NodeKind
@@ -22,59 +24,49 @@ def collective(
     """A trace that every NPU runs: `repeat` collectives, each waiting for the one before and computing first.
 
     `size_bytes` is per rank, as the trace's `comm_size` (an all-gather's is what each rank gives). `involved` says
-    which topology dimensions take part; empty = all. A broadcast or scatter starts from `root`, a reduce or gather
-    ends there.
+    which topology dimensions take part; empty = all. `root`: where broadcasts, scatters start, reduces, gathers end.
     """
     attributes: dict[str, Any] = {"is_cpu_op": False, "comm_type": int(CommType[kind.name]), "comm_size": size_bytes}
     attributes |= {"involved_dim": tuple(involved)} if involved else {}
     attributes |= {"root": root} if root else {}
-    computing, steps = {"is_cpu_op": False, "duration_ns": compute_ns}, list[tuple[str, NodeKind, dict[str, Any]]]()
-    for index in range(repeat):
-        if compute_ns:
-            steps.append((f"compute_{index}", NodeKind.COMPUTE, computing))
-        steps.append((f"{kind.value}_{index}", NodeKind.COLLECTIVE, attributes))
-    nodes = [
-        writer.node(at, name, node, data_deps=[at - 1] if at else [], attributes=said)
-        for at, (name, node, said) in enumerate(steps)
-    ]
+    each: list[tuple[str, NodeKind, dict[str, Any]]] = [(kind.value, NodeKind.COLLECTIVE, attributes)]
+    if compute_ns:
+        each.insert(0, ("compute", NodeKind.COMPUTE, {"is_cpu_op": False, "duration_ns": compute_ns}))
+    nodes = list[Any]()
+    for at, (index, (name, node, said)) in enumerate(product(range(repeat), each)):
+        deps = [at - 1] if at else []
+        nodes.append(writer.node(at, f"{name}_{index}", node, data_deps=deps, attributes=said))
     return writer.encode(writer.metadata(), nodes)
 
 
-def samples(npus: int) -> dict[str, list[bytes]]:
-    """The fourteen traces of `chakra_generator` (mlcommons/chakra, 2026-05) with its sizes: name -> file of every rank.
+SAMPLES = {name: cells for name, *cells in table(__file__, "samples.txt")}
+"""The small traces of `chakra_generator`, and what their nodes are."""
 
-    Ids count on through ranks and traces, as there.
-    """
+
+def samples(npus: int) -> dict[str, list[bytes]]:
+    """These traces: name -> file of every rank. Ids count on through ranks and traces, as there."""
     made: dict[str, list[bytes]] = {name: [] for name in SAMPLES}
     number = 0
-    for name, sample in SAMPLES.items():
+    for name, (kind, *cells) in SAMPLES.items():
         for _ in range(npus):
-            nodes = sample(number)
+            nodes = _every_attribute(number) if kind == "METADATA" else _nodes(number, NodeKind[kind], *cells)
             number += len(nodes)
             made[name].append(writer.encode(writer.metadata("1.0.0"), nodes))
     return made
 
 
-Sample = Callable[[int], list[Any]]
-_MICROS, _SIZES = 5, {"tensor_size": 1024, "comm_size": 65536}
-
-
-def _nodes(
-    kind: NodeKind, said: str = "", comm_type: CommType | None = None, count: int = 1, chain: bool = False
-) -> Sample:
-    """Nodes called as their type, or their collective; `said` is the attribute that has their size."""
-
-    def sample(number: int) -> list[Any]:
-        attributes: dict[str, Any] = {"is_cpu_op": False}
-        attributes |= {} if comm_type is None else {"comm_type": int(comm_type)}
-        attributes |= {said: 0 if comm_type == CommType.BARRIER else _SIZES[said]} if said else {}
-        micros = _MICROS if kind == NodeKind.COMPUTE else 0
-        name = NODE_TYPES[kind] if comm_type is None else comm_type.name
-        waits = [[number + index - 1] if chain and index else [] for index in range(count)]
-        made: dict[str, Any] = {"duration_micros": micros, "attributes": attributes}
-        return [writer.node(number + index, name, kind, data_deps=after, **made) for index, after in enumerate(waits)]
-
-    return sample
+def _nodes(number: int, kind: NodeKind, comm_type: str, size: str, count: str, waits: str) -> list[Any]:
+    """Nodes called as their type, or their collective."""
+    attributes: dict[str, Any] = {"is_cpu_op": False}
+    if comm_type != "-":
+        attributes["comm_type"] = int(CommType[comm_type])
+    if size != "-":
+        name, _, said = size.partition("=")
+        attributes[name] = int(said)
+    made: dict[str, Any] = {"duration_micros": 5 if kind == NodeKind.COMPUTE else 0, "attributes": attributes}
+    name = NODE_TYPES[kind] if comm_type == "-" else comm_type
+    after = [[at - 1] if waits != "-" and at > number else [] for at in range(number, number + int(count))]
+    return [writer.node(at, name, kind, data_deps=deps, **made) for at, deps in enumerate(after, number)]
 
 
 _SMALL, _LARGE, _TEN = (12345, 23456), (9876543210, 1234567890), [str(number) for number in range(12345, 12355)]
@@ -100,18 +92,3 @@ def _every_attribute(number: int) -> list[Any]:
         writer.add_attribute(made, kind, one, kind, kind if documented else "")
         writer.add_attribute(made, f"{kind}_list", several, f"{kind}_list")
     return [made]
-
-
-_COLLECTIVES = "ALL_REDUCE ALL_TO_ALL ALL_GATHER REDUCE_SCATTER BROADCAST BARRIER"
-SAMPLES: dict[str, Sample] = {
-    "one_metadata_node_all_types": _every_attribute,
-    "one_remote_mem_load_node": _nodes(NodeKind.MEM_LOAD, "tensor_size"),
-    "one_remote_mem_store_node": _nodes(NodeKind.MEM_STORE, "tensor_size"),
-    "one_comp_node": _nodes(NodeKind.COMPUTE),
-    "two_comp_nodes_independent": _nodes(NodeKind.COMPUTE, count=2),
-    "two_comp_nodes_dependent": _nodes(NodeKind.COMPUTE, count=2, chain=True),
-    **{name: _nodes(NodeKind.COLLECTIVE, "comm_size", CommType[name]) for name in _COLLECTIVES.split()},
-    "one_comm_send_node": _nodes(NodeKind.SEND, "tensor_size"),
-    "one_comm_recv_node": _nodes(NodeKind.RECV, "tensor_size"),
-}
-"""The traces in the order in which they take their ids; sends and receives name no peer, as in the original."""

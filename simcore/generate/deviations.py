@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 
 from simcore.errors import InputError
@@ -12,7 +12,7 @@ from simcore.generate.aicb.options import Options
 from simcore.library import table
 from simcore.workload.model import Group, Layer, Phase, Role
 
-Bytes = Mapping[str, int]
+Bytes = Counter[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +42,8 @@ def deviations(options: Options, layers: Iterable[Layer]) -> list[Deviation]:
     except InputError as error:
         reason = "; ".join(problem.message for problem in error.problems)
         return [Deviation("everything", 0, sum(ours.values()), f"AICB refuses these options: {reason}")]
-    found = [
-        Deviation(what, theirs.get(what, 0), ours.get(what, 0), reason)
-        for what, reason in REASONS.items()
-        if theirs.get(what, 0) != ours.get(what, 0)
-    ]
-    return [*found, *_other(options)]
+    differ = ((what, theirs[what], ours[what], why) for what, why in REASONS.items() if theirs[what] != ours[what])
+    return [*(Deviation(*each) for each in differ), *_other(options)]
 
 
 def _other(options: Options) -> Iterator[Deviation]:

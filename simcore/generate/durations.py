@@ -65,10 +65,8 @@ def parts_of(some: Iterable[Block]) -> dict[Part, tuple[Kernel, ...]]:
     """The kernels of every part of a model: of each the first block that has it."""
     found: dict[Part, tuple[Kernel, ...]] = {}
     for block in some:
-        here: dict[Part, tuple[Kernel, ...]] = {}
-        for kernel in block.kernels:
-            here[kernel.part] = (*here.get(kernel.part, ()), kernel)
-        found = here | found
+        parts = dict.fromkeys(kernel.part for kernel in block.kernels)
+        found = {part: tuple(one for one in block.kernels if one.part is part) for part in parts} | found
     return found
 
 

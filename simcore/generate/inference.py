@@ -19,10 +19,9 @@ from simcore.generate.aicb.operations import csv_text
 from simcore.generate.aicb.training import FP8_SHARE
 from simcore.generate.build import NAMES, number_format
 from simcore.generate.durations import Roofline, chosen_gpu, parts_of
-from simcore.generate.listing import listed_step
 from simcore.generate.made import Made
 from simcore.generate.step import Step, contents_of_step
-from simcore.generate.traces import write_set
+from simcore.generate.traces import listed_step, write_set
 from simcore.model.layer import blocks, embedding, head
 from simcore.model.memory import held_parameters, kv_cache_bytes
 from simcore.model.plan import Plan, check
@@ -135,41 +134,25 @@ class Serving:
         return replace(kernel, work=replace(work, keys=keys, causal=True))
 
 
-def _served(
-    model: str,
-    config: str | None,
-    gpu_type: str | None,
-    *,
-    phase: str,
-    seq_length: int,
-    fp8_dispatch: bool,
-    dtype: str | None,
-    **sizes: Any,
-) -> tuple[Serving, str, tuple[str, ...]]:
+def _served(model: str, config: str | None, **values: Any) -> tuple[Serving, str, tuple[str, ...]]:
     """What AICB's options ask for, of a shipped or read model; the accelerator's name and what to warn about."""
     chosen = replace(named_model(config or model), mtp_layers=0)  # what predicts further tokens serves training
-    gpu, warnings = chosen_gpu(gpu_type)
-    decodes, told = phase == "decode", {NAMES["plan"][name]: size for name, size in sizes.items()}
-    plan = Plan(seq=1 if decodes else seq_length, expert_tp=told["tp"], dtype=number_format(dtype or "bf16"), **told)
+    gpu, warnings = chosen_gpu(values["gpu_type"])
+    decodes, context = values["phase"] == "decode", values["seq_length"]
+    told = {field: values[name] for name, field in NAMES["plan"].items() if name in values}
+    told |= {"seq": 1 if decodes else context, "expert_tp": told["tp"]}
+    plan = Plan(**told, dtype=number_format(values["dtype"] or "bf16"))
     accelerator(gpu).peak(plan.dtype)  # refused where the accelerator has none
     plan = plan.but(global_batch=plan.micro_batch * max(1, plan.world_size // max(1, plan.tp * plan.pp)))
-    return Serving(chosen, plan, seq_length, decodes, fp8_dispatch, accelerator(gpu)), gpu, tuple(warnings)
+    serving = Serving(chosen, plan, context, decodes, values["fp8_dispatch"], accelerator(gpu))
+    return serving, gpu, tuple(warnings)
 
 
-def inference_step(
-    model: str,
-    config: str | None,
-    form: str = "text",
-    *,
-    comp_filepath: str | None,
-    gpu_type: str | None,
-    pp_rank: int,
-    **values: Any,
-) -> Made:
+def inference_step(model: str, config: str | None, form: str, **values: Any) -> Made:
     """The corrected inference step of a shipped or read model; the names of `values` are AICB's."""
-    if comp_filepath:
-        raise InputError.at("--comp_filepath", "a time file is read under --compat only", found=comp_filepath)
-    serving, gpu, warnings = _served(model, config, gpu_type, **values)
+    if file := values["comp_filepath"]:
+        raise InputError.at("--comp_filepath", "a time file is read under --compat only", found=file)
+    (serving, gpu, warnings), pp_rank = _served(model, config, **values), values["pp_rank"]
     step = Step(serving.model, serving.plan, pp_rank, serving.workload(pp_rank), serving.durations, gpu, warnings)
     held, device = serving.held_bytes(pp_rank), serving.device
     lacking = sum(held.values()) - device.memory_bytes
@@ -181,8 +164,8 @@ def inference_step(
 
 
 def inference_traces(
-    model: str, config: str | None, prefix: Path, ranks: Sequence[int], force: bool, gpu_type: str | None, **values: Any
+    model: str, config: str | None, prefix: Path, ranks: Sequence[int], force: bool, **values: Any
 ) -> tuple[list[Path], tuple[str, ...]]:
     """Write the traces of an inference step; as `write_traces`, values as those of `inference_step`."""
-    serving, _, warnings = _served(model, config, gpu_type, **values)
+    serving, _, warnings = _served(model, config, **values)
     return write_set(serving.pipeline(), serving.plan, prefix, ranks, force=force), warnings

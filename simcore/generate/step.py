@@ -15,14 +15,12 @@ from simcore.generate.aicb.operations import csv_text
 from simcore.generate.build import Asked, aicb_options, asked_in, model_of, plan_of, specification
 from simcore.generate.deviations import deviations
 from simcore.generate.durations import Roofline, chosen_gpu, measured, parts_of, profile, rescaled, roofline, with_work
-from simcore.generate.listing import listed_step
 from simcore.generate.made import Document, Made, row_document
-from simcore.generate.traces import write_set
-from simcore.generate.training import check_rows, pipeline_workload, stage_workload, unsaid
+from simcore.generate.traces import listed_step, write_set
 from simcore.model.layer import model_blocks
 from simcore.model.memory import held_parameters, room, stage_memory, tied_gradient_bytes
 from simcore.model.plan import Plan
-from simcore.model.rows import Timer
+from simcore.model.rows import Timer, check_rows, pipeline_workload, stage_workload, unsaid
 from simcore.model.shape import Model, mtp_parameters, total_parameters
 from simcore.workload import text
 from simcore.workload.chakra.groups import of_metadata, read_groups
@@ -111,8 +109,7 @@ def corrected_step(asked: Asked, form: str) -> Made:
     found = [deviation.to_dict() for deviation in deviations(aicb_options(asked.options, step.model), one.layers)]
     memory, warnings = _memory(step)
     told = _of_lists(step) if form == "csv" else step.warnings
-    ignored = sorted(asked.given & set(ONLY_AICB) - ({"epoch_num"} if form == "csv" else set()))
-    if ignored:
+    if ignored := sorted(asked.given & set(ONLY_AICB) - ({"epoch_num"} if form == "csv" else set())):
         under = "--compat or --format csv" if ignored == ["epoch_num"] else "--compat"
         warnings.append(f"without effect but under {under}: {', '.join(f'--{name}' for name in ignored)}")
     counted = {

@@ -4,14 +4,18 @@ After the generative part of the Chakra paper (arXiv 2305.14516, section on trac
 is merged into one master trace, in which every collective stands once; what follows what is a Markov chain over
 (group, collective), sizes are a Gaussian mixture of log2(bytes) per collective, computation between collectives one of
 log2(ns). A sampled master trace gives every rank the same order, so that no sample can deadlock.
+
+How like its sources a trace is: Kolmogorov-Smirnov on sizes and gaps, chi-square on what follows what. Levels are those
+of independent draws, which those of a chain are not: they tell sets apart, they prove nothing.
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
+from math import erfc, exp, fsum, log, sqrt
 from typing import Any
 
 import numpy as np
@@ -89,8 +93,7 @@ def merge(graphs: GraphSet) -> Master:
         for member in members:
             place[member] += 1
         pending += members
-    stuck = [rank for rank in everybody if place[rank] < len(queues[rank])]
-    if stuck:
+    if stuck := [rank for rank in everybody if place[rank] < len(queues[rank])]:
         rank, event = stuck[0], queues[stuck[0]][place[stuck[0]]]
         text = f"rank {rank} runs {event.kind.value} of {event.size_bytes} bytes, the other ranks of its group do not"
         expected = "the same collectives in the same order on all ranks of a group"
@@ -122,10 +125,8 @@ def together(masters: Sequence[Master], paths: Sequence[str]) -> list[Master]:
     found = []
     for master, path in zip(masters, paths, strict=True):
         if master.npus != masters[0].npus:
-            expected, has = f"{masters[0].npus}, as {paths[0]} has", str(master.npus)
-            raise InputError.at(
-                path, "sets that are learnt from together have as many ranks", expected=expected, found=has
-            )
+            message, expected = "sets that are learnt from together have as many ranks", f"{masters[0].npus}, as"
+            raise InputError.at(path, message, expected=f"{expected} {paths[0]} has", found=str(master.npus))
         names = {"": ""} | {
             name: name_of.setdefault(tuple(ranks), name if name not in name_of.values() else f"{name}_{len(name_of)}")
             for name, ranks in master.groups.items()
@@ -176,10 +177,10 @@ def sample(model: Model, *, length: int = 0, seed: int = 0) -> Master:
         state = _next(model, state, random)
         state = state if state != START else _next(model, START, random)
         group, kind = state
-        size_bytes = _unused(2.0 ** float(model.sizes[kind].sample(1, random)[0]), model.taken, CollectiveKind(kind))
+        size_bytes = _unused(2.0 ** model.sizes[kind].sample(random), model.taken, CollectiveKind(kind))
         gap_ns = 0
         if model.gaps is not None and random.random() >= model.no_gap:
-            gap_ns = max(1, round(float(2.0 ** model.gaps.sample(1, random)[0])))
+            gap_ns = max(1, round(2.0 ** model.gaps.sample(random)))
         events.append(Event(names[group], CollectiveKind(kind), size_bytes, gap_ns))
     groups = {names[group]: ranks for group, ranks in model.groups.items()}
     return Master(model.npus, tuple(events), groups)
@@ -208,15 +209,11 @@ def project(master: Master, npus: int = 0) -> list[bytes]:
     """
     npus = npus or master.npus
     if npus % master.npus:
-        raise InputError.at(
-            "--npus", "the number of ranks must be a multiple of the source's", expected=f"a multiple of {master.npus}"
-        )
+        message = "the number of ranks must be a multiple of the source's"
+        raise InputError.at("--npus", message, expected=f"a multiple of {master.npus}")
     blocks = npus // master.npus
-    groups = {
-        f"{name}_{block}": tuple(rank + block * master.npus for rank in ranks)
-        for name, ranks in master.groups.items()
-        for block in range(blocks)
-    }
+    every = product(master.groups.items(), range(blocks))
+    groups = {f"{name}_{at}": tuple(rank + at * master.npus for rank in ranks) for (name, ranks), at in every}
     rank_sets = {name: set(ranks) for name, ranks in master.groups.items()}
     return [_rank(master, rank, groups, rank_sets) for rank in meter().over(range(npus))]
 
@@ -254,17 +251,12 @@ class Mixture:
     means: Floats
     deviations: Floats
 
-    def sample(self, count: int, random: np.random.Generator) -> Floats:
-        """`count` draws."""
-        chosen = random.choice(len(self.weights), count, p=self.weights)
-        drawn: Floats = random.normal(self.means[chosen], self.deviations[chosen])
-        return drawn
+    def sample(self, random: np.random.Generator) -> float:
+        """A draw."""
+        chosen = random.choice(len(self.weights), p=self.weights)
+        return float(random.normal(self.means[chosen], self.deviations[chosen]))
 
-    def log_likelihood(self, values: Floats) -> float:
-        """Sum of the log densities of `values`."""
-        return float(np.logaddexp.reduce(self._log_parts(values), axis=1).sum())
-
-    def _log_parts(self, values: Floats) -> Floats:
+    def log_parts(self, values: Floats) -> Floats:
         """Log density of every value (row) under every component (column), weights included."""
         spread = (values[:, None] - self.means) / self.deviations
         densities: Floats = np.log(self.weights / self.deviations) - 0.5 * np.log(2 * np.pi) - 0.5 * spread**2
@@ -278,8 +270,8 @@ def fit(values: Floats) -> Mixture:
     fitted = [_fit(values, count, starts) for count in counts for starts in (values, distinct)]
 
     def criterion(mixture: Mixture) -> float:
-        parameters = 3 * len(mixture.weights) - 1
-        return parameters * math.log(len(values)) - 2 * mixture.log_likelihood(values)
+        likelihood = float(np.logaddexp.reduce(mixture.log_parts(values), axis=1).sum())
+        return (3 * len(mixture.weights) - 1) * log(len(values)) - 2 * likelihood
 
     return min(fitted, key=criterion)
 
@@ -300,7 +292,7 @@ def _fit(values: Floats, count: int, starts: Floats) -> Mixture:
 
 def _step(mixture: Mixture, values: Floats) -> tuple[Mixture, float]:
     """One round: each component's share in each value, then the components that suit; the likelihood before."""
-    parts = mixture._log_parts(values)
+    parts = mixture.log_parts(values)
     total = np.logaddexp.reduce(parts, axis=1)
     share = np.exp(parts - total[:, None])
     mass = share.sum(axis=0) + 1e-12
@@ -308,3 +300,94 @@ def _step(mixture: Mixture, values: Floats) -> tuple[Mixture, float]:
     variance = (share * (values[:, None] - means) ** 2).sum(axis=0) / mass
     deviations = np.sqrt(np.maximum(variance, SMALLEST_DEVIATION**2))
     return Mixture(mass / mass.sum(), means, deviations), float(total.sum())
+
+
+# --- how like their sources they are
+
+WITHIN = 1.05
+"""Sizes and times this close count as equal: none of the source's may come up again."""
+Score = tuple[float, float]
+"""A distance or a sum, and the level at which it is reached by chance."""
+
+
+def kolmogorov_smirnov(one: Sequence[float], other: Sequence[float], within: float = 1.0) -> Score:
+    """Largest difference of two empirical distributions, and its level (asymptotic; Stephens 1970 for few values).
+
+    Values whose ratio is at most `within` count as equal.
+
+    >>> kolmogorov_smirnov([1, 2, 3, 4], [1, 2, 3, 4]), kolmogorov_smirnov([8] * 9, [9] * 9, within=1.2)
+    ((0.0, 1.0), (0.0, 1.0))
+    """
+    first, second = np.sort(one), np.sort(other)
+    over = [
+        float((np.searchsorted(a, a, "right") / len(a) - np.searchsorted(b, a * within, "right") / len(b)).max())
+        for a, b in ((first, second), (second, first))
+    ]
+    distance = max(0.0, *over)
+    root = sqrt(len(first) * len(second) / (len(first) + len(second)))
+    scaled = (root + 0.12 + 0.11 / root) * distance
+    terms = [(-1) ** (k - 1) * exp(-2 * (k * scaled) ** 2) for k in range(1, 101)]
+    return distance, min(1.0, max(0.0, 2 * fsum(terms))) if scaled > 0.2 else 1.0
+
+
+def chi_square(one: Counter[Any], other: Counter[Any]) -> Score:
+    """Homogeneity of two tables of counts, per degree of freedom, and its level (Wilson and Hilferty 1931).
+
+    >>> total, level = chi_square(Counter(a=40, b=60), Counter(a=60, b=40))
+    >>> round(total, 9), round(level, 3)  # 8 at one degree of freedom: 0.0047
+    (8.0, 0.005)
+    """
+    kinds = sorted(one | other)
+    ratio, freedom = sqrt(other.total() / one.total()), len(kinds) - 1
+    total = fsum((ratio * one[kind] - other[kind] / ratio) ** 2 / (one[kind] + other[kind]) for kind in kinds)
+    if not freedom or total < 1e-9:
+        return 0.0, 1.0
+    spread = 2 / (9 * freedom)
+    return total / freedom, erfc(((total / freedom) ** (1 / 3) - 1 + spread) / sqrt(2 * spread)) / 2
+
+
+def likeness(source: Master, made: Master) -> dict[str, Any]:
+    """Scores of what was made against one of its sources: sizes by collective, gaps, and collectives by kind."""
+    sizes = {
+        kind: kolmogorov_smirnov(_sizes(source, kind), _sizes(made, kind), WITHIN)
+        for kind in sorted({event.kind.value for event in source.events} & {event.kind.value for event in made.events})
+    }
+    gaps = ([event.gap_ns for event in master.events] for master in (source, made))
+    kinds = [Counter(event.kind.value for event in master.events) for master in (source, made)]
+    return {
+        "collectives": len(source.events),
+        "sizes": {kind: _named("distance", score) for kind, score in sizes.items()},
+        "gaps": _named("distance", kolmogorov_smirnov(next(gaps), next(gaps), WITHIN)),
+        "kinds": _named("chi_square_per_degree", chi_square(*kinds)),
+    }
+
+
+def _sizes(master: Master, kind: str) -> list[float]:
+    return [event.size_bytes for event in master.events if event.kind.value == kind]
+
+
+def _named(name: str, score: Score) -> dict[str, float]:
+    return {name: score[0], "level": score[1]}
+
+
+def learnt(model: Model, masters: Iterable[Master]) -> dict[str, Any]:
+    """What a model holds: how often each collective comes, its sizes and the gaps as mixtures, what follows what."""
+    counts = Counter(event.kind.value for master in masters for event in master.events)
+    return {
+        "npus": model.npus,
+        "groups": len(model.groups),
+        "length": model.length,
+        "states": len(model.follows) - 1,
+        "kinds": {
+            kind: {"share": counts[kind] / counts.total(), "log2_bytes": _components(mixture)}
+            for kind, mixture in model.sizes.items()
+        },
+        "no_gap": model.no_gap,
+        "log2_gap_ns": _components(model.gaps) if model.gaps else [],
+    }
+
+
+def _components(mixture: Mixture) -> list[dict[str, float]]:
+    """Components by descending weight."""
+    rows = zip(mixture.weights.tolist(), mixture.means.tolist(), mixture.deviations.tolist(), strict=True)
+    return [{"weight": weight, "mean": mean, "deviation": deviation} for weight, mean, deviation in sorted(rows)[::-1]]

@@ -1,28 +1,136 @@
-"""A stage's operation list as Chakra execution traces of its ranks.
+"""The corrected step of a stage, operation by operation: as a list, and as Chakra execution traces of its ranks.
 
-Operations wait for the one before them; sends and the collectives of weight gradients let the next ones go ahead, until
-what needs the sums waits for them all, and a row's weight gradient does not wait for the collective of its input
-gradient. Ranks of a stage differ in their groups and peers only, so what a node says is made once for every operation
-and rank, and its number and dependencies once for a stage.
+A list has every operation of a rank in the order its schedule runs it. In traces operations wait for the one before
+them; sends and the collectives of weight gradients let the next ones go ahead, until what needs the sums waits for them
+all, and a row's weight gradient does not wait for the collective of its input gradient. Ranks of a stage differ in
+their groups and peers only, so what a node says is made once for every operation and rank, and its number and
+dependencies once for a stage.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
 
 from simcore.errors import InputError
 from simcore.files import write_bytes, write_text
-from simcore.generate.aicb.operations import Operation
-from simcore.generate.listing import layout, listed_step
+from simcore.generate.aicb.operations import EPOCH_END, Operation
 from simcore.model.plan import Plan
+from simcore.model.rows import FORWARD, INPUT_GRAD, WEIGHT_GRAD
+from simcore.model.steps import Axis
 from simcore.workload.chakra.schema import CommType
 from simcore.workload.chakra.writer import check_free, frame, metadata, node, varint
-from simcore.workload.loops.pipeline import pipeline_of
-from simcore.workload.model import Layer, NodeKind, PhaseName, Role, Workload
+from simcore.workload.loops.pipeline import Passage, Pipeline, Transfer, pipeline_of
+from simcore.workload.model import Group, Layer, NodeKind, Phase, PhaseName, Role, Workload
+
+PHASES = {"F": (FORWARD,), "B": (INPUT_GRAD, WEIGHT_GRAD), "W": (WEIGHT_GRAD,)}
+"""Kind of a cell -> what it computes of every row; where weight gradients have cells of their own, the first."""
+
+
+def listed_step(
+    workload: Workload, plan: Plan, stage: int, *, tied_bytes: int = 0, pipeline: Pipeline | None = None
+) -> list[Operation]:
+    """Operations of a stage's step: cells with their transfers in the order of the schedule, then the end of the step.
+
+    `workload` is the step of `simcore.model.rows`: the rows of all stages, or of any one. `tied_bytes` are
+    all-reduced between the first stage and the last, which rows cannot say. `pipeline`: the workload's, if it is known.
+    """
+    pipeline = pipeline or pipeline_of(workload)
+    first_or_last = stage in (0, plan.pp - 1)
+    lister = _Lister(plan, workload, stage, pipeline.schedule.splits_backward, tied_bytes if first_or_last else 0)
+    made: list[Operation] = []
+    known: dict[tuple[str, tuple[int, ...]], list[Operation]] = {}
+    for passage in pipeline.stages[stage]:
+        content = (passage.cell.kind, tuple(id(workload.layers[row]) for row in passage.rows))
+        if content not in known:
+            known[content] = list(lister.cell(passage))
+        made += [lister.transfer("irecv", passage, passage.source)] if passage.source else []
+        made += known[content]
+        made += [lister.transfer("isend", passage, passage.target)] if passage.target else []
+    return [*made, *lister.end(pipeline.ends[stage][0]), EPOCH_END]
+
+
+_ORDER, _TIED = list(Role), Layer("tied_embedding", role=Role.REPLICATED)
+
+
+@dataclass(frozen=True, slots=True)
+class _Lister:
+    plan: Plan
+    workload: Workload
+    stage: int
+    splits: bool
+    tied_bytes: int
+
+    def cell(self, passage: Passage) -> Iterator[Operation]:
+        """A micro-batch's rows downwards, or upwards with their gradients, the last row first."""
+        kind = passage.cell.kind
+        phases = PHASES[kind][:1] if self.splits else PHASES[kind]
+        for row in passage.rows if kind == "F" else reversed(passage.rows):
+            for name in phases:
+                yield from self._phase(self.workload.layers[row], name)
+
+    def end(self, rows: Sequence[int]) -> Iterator[Operation]:
+        """The end of the step, in the order in which a framework gets to its rows."""
+        layers = (self.workload.layers[row] for row in rows)
+        for layer in sorted(layers, key=lambda layer: _ORDER.index(layer.role)):
+            if self.tied_bytes and layer.role is Role.OPTIMIZER:
+                where = f"{WEIGHT_GRAD}.{_TIED.name}"
+                yield Operation("all_reduce", "embedding_group", 2, self.tied_bytes, where, row=_TIED)
+            for name in PhaseName:
+                yield from self._phase(layer, name)
+
+    def transfer(self, kind: str, passage: Passage, transfer: Transfer) -> Operation:
+        """What a cell waits for, or makes."""
+        where = "forward" if passage.cell.kind == "F" else "backward"
+        away = transfer.stage - self.stage
+        beside = "next" if away in (1, 1 - self.plan.pp) and (self.plan.pp > 2 or away == 1) else "prev"
+        what = f"{'recv' if kind == 'irecv' else 'send'}_{beside}"
+        size = self.workload.pipeline_bytes
+        return Operation(kind, "pp_group", 2, size, where, additional=what, away=away, tag=transfer.tag)
+
+    def _phase(self, layer: Layer, name: PhaseName) -> Iterator[Operation]:
+        phase, where = layer.phase(name), f"{name}.{layer.name}"
+        if phase.compute_ns:
+            yield Operation("computation", stage=where, elapsed_ms=phase.compute_ns / 1e6, row=layer, phase=name)
+        if phase.collective is not None:
+            group, ranks = self._group(phase, name)
+            yield Operation(str(phase.collective), group, ranks, phase.size_bytes, where, row=layer, phase=name)
+
+    def _group(self, phase: Phase, name: PhaseName) -> tuple[str, int]:
+        """Name and size of a phase's group; the column decides where none is given."""
+        plan = self.plan
+        kinds = {Group.EP: "ep_group", Group.DP_EP: "ep_dp_group", Group.CP: "cp_group"}
+        kind = kinds.get(phase.group, "dp_group" if name is WEIGHT_GRAD else "tp_group")
+        if plan.shard and kind == "ep_group":
+            kind = "shard_group"
+        elif plan.zero == 3 and kind == "ep_dp_group":
+            kind = "replica_group" if plan.shard else "dp_group"
+        return kind, layout(plan)[kind][0]
+
+
+@lru_cache(maxsize=64)
+def layout(plan: Plan) -> dict[str, tuple[int, int]]:
+    """Number of ranks and distance of neighbours of each kind of group."""
+    whole = plan.but(shard=0)
+    return {
+        "tp_group": Axis.TENSOR.layout(plan),
+        "cp_group": Axis.CONTEXT.layout(plan),
+        "dp_group": Axis.DATA.layout(whole),
+        "ep_group": Axis.EXPERT.layout(plan),
+        "ep_dp_group": Axis.EXPERT_DATA.layout(whole),
+        "shard_group": Axis.DATA.layout(plan) if plan.shard else (1, 1),
+        "replica_group": Axis.REPLICAS.layout(plan),
+        # Ranks of the first stage with those in their place in the last: both hold a tied word table.
+        "embedding_group": (min(plan.pp, 2), plan.world_size // plan.pp * (plan.pp - 1)),
+    }
+
+
+# --- as traces
+
 
 Skeleton = list[tuple[bytes, Operation]]
 """Of every node its encoded number and dependencies, and its operation."""
@@ -116,12 +224,15 @@ def _content(operation: Operation, rank: int, plan: Plan, groups: Groups) -> tup
         return NodeKind.COMPUTE, {"is_cpu_op": False, "duration_ns": time_ns}
     size = operation.size if isinstance(operation.size, int) else 0
     away, tag = plan.world_size // plan.pp * operation.away, operation.tag
-    if operation.kind == "isend":
-        attributes = {"comm_src": rank, "comm_dst": rank + away, "comm_size": size, "comm_tag": tag}
-        return NodeKind.SEND, {"is_cpu_op": False, **attributes}
-    if operation.kind == "irecv":
-        attributes = {"comm_src": rank + away, "comm_dst": rank, "comm_size": size, "comm_tag": tag}
-        return NodeKind.RECV, {"is_cpu_op": False, **attributes}
+    if operation.kind in {"isend", "irecv"}:
+        sends, peer = operation.kind == "isend", rank + away
+        peers = {"comm_src": rank if sends else peer, "comm_dst": peer if sends else rank}
+        return NodeKind.SEND if sends else NodeKind.RECV, {
+            "is_cpu_op": False,
+            **peers,
+            "comm_size": size,
+            "comm_tag": tag,
+        }
     if operation.kind == "all_gather":
         size = -(-size // (operation.group_size or 1))
     group = str(groups.of(operation.group or "", rank))

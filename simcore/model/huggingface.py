@@ -67,10 +67,8 @@ def configuration(path: str | Path) -> Model:
             found = f"{model.heads} of {model.hidden} elements, {model.key_heads} of keys"
             entries.document.problem(message, found=found)
         if model.experts and model.experts.top_k > model.experts.count:
-            expected = f"at most {model.experts.count}"
-            entries.nodes.get("num_experts_per_tok", entries.document).problem(
-                "more experts per token than there are", expected=expected
-            )
+            asked = entries.nodes.get("num_experts_per_tok", entries.document)
+            asked.problem("more experts per token than there are", expected=f"at most {model.experts.count}")
     return model
 
 

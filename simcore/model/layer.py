@@ -32,8 +32,7 @@ def _linear(
 ) -> Iterator[Kernel]:
     """A product of so many rows, outputs and inputs with weights, and its adapter if it has one.
 
-    That is dropout of its input, two narrow products, and the sum of both results; the backward sums the gradients of
-    both inputs, too.
+    That is dropout of its input, two narrow products, the sum of both results, and backward that of both gradients.
     """
     rank, (rows, outputs, inputs) = plan.lora_rank, shape
     yield Kernel(part, Product(*shape), keeps_bytes=keeps, modules=modules, trained=plan.trains(weights))
@@ -115,16 +114,12 @@ class _Attention:
         """Norm, projections, the attention itself, output and residual, with what they communicate."""
         model, plan = self.model, self.plan
         into, core, out = self._parts
-        label = "cross" if self.cross else "attention"
-        if model.latent:
-            yield from self._down(model.latent)
-        column = [*self._column(into)]
-        # Under latent attention the split projections read low-rank vectors.
-        latent = model.latent
-        width = (latent.query_rank or model.hidden) + latent.key_value_rank + latent.rope_size if latent else 0
-        yield from _column(
-            label, Role.ATTENTION, plan, plan.tokens * (width or model.hidden) * plan.element_bytes, column
-        )
+        label, width, latent = "cross" if self.cross else "attention", model.hidden, model.latent
+        if latent:  # the split projections read low-rank vectors
+            yield from self._down(latent)
+            width = (latent.query_rank or model.hidden) + latent.key_value_rank + latent.rope_size
+        size = plan.tokens * width * plan.element_bytes
+        yield from _column(label, Role.ATTENTION, plan, size, [*self._column(into)])
         if plan.cp > 1:
             yield self._context(label)
         if plan.fused_attention:
@@ -166,12 +161,8 @@ class _Attention:
     def _down(self, latent: Latent) -> Iterator[Kernel]:
         """Low-rank vectors of queries and of keys with values; tensor ranks split them by tokens."""
         part, plan, hidden = Part.ATTENTION_DOWN, self.plan, self.model.hidden
-        local, size = plan.tokens // plan.apart, plan.element_bytes
-        wide = (
-            (latent.query_rank, latent.query_rank),
-            (latent.key_value_rank, latent.rope_size + latent.key_value_rank),
-        )
-        for rank, outputs in wide:
+        local, size, keys = plan.tokens // plan.apart, plan.element_bytes, latent.key_value_rank
+        for rank, outputs in ((latent.query_rank, latent.query_rank), (keys, latent.rope_size + keys)):
             if rank:
                 yield from _linear(part, plan, Weights.QKV, (local, outputs, hidden), float(size * local * rank))
                 yield _norm(part, local * rank, plan, Weights.QKV)
@@ -180,8 +171,7 @@ class _Attention:
         model, plan = self.model, self.plan
         kept = float(plan.element_bytes * plan.tokens * self._heads)
         each = latent.nope_size + latent.value_size
-        queries, rank = self._heads * model.head_dim, latent.query_rank or model.hidden
-        shape = plan.tokens, queries, rank
+        shape = plan.tokens, self._heads * model.head_dim, latent.query_rank or model.hidden
         yield from _linear(part, plan, Weights.QKV, shape, kept * model.head_dim, Module.UP)
         # The part of the keys that all heads share is kept with every head.
         held = kept * (each + latent.rope_size)
@@ -312,9 +302,8 @@ def _mlp(model: Model, plan: Plan) -> Iterator[Step]:
     if model.parallel_block:  # attention has normalised and gathered the input, and leaves its output to be summed here
         yield from into
     else:
-        yield from _column(
-            "mlp", Role.FEED_FORWARD, plan, size, [_norm(Part.MLP_IN, _local(model, plan), plan, Weights.UP), *into]
-        )
+        norm = _norm(Part.MLP_IN, _local(model, plan), plan, Weights.UP)
+        yield from _column("mlp", Role.FEED_FORWARD, plan, size, [norm, *into])
     yield from (kernel for kernel in kernels if kernel.part is Part.MLP_OUT)
     yield _residual(Part.MLP_OUT, model, plan)
     yield from _output("mlp", Role.FEED_FORWARD, plan, size)
@@ -403,9 +392,8 @@ def embedding(model: Model, plan: Plan) -> Block:
     kept = _local(model, plan) * int(plan.dropout)
     growth = (size + 8) / (4 * size) if plan.trains(Weights.EMBEDDING) else 0.0
     kernel = Kernel(Part.EMBEDDING, work, 3, kept, input_growth=0.0, weight_growth=growth)
-    return Block(
-        "embedding", (kernel, *_output("embedding", Role.EMBEDDING, plan, elements * size)), model.embedding_weights()
-    )
+    summed = _output("embedding", Role.EMBEDDING, plan, elements * size)
+    return Block("embedding", (kernel, *summed), model.embedding_weights())
 
 
 @lru_cache(maxsize=1024)
@@ -416,28 +404,20 @@ def head(model: Model, plan: Plan) -> Block:
     tokens, hidden, vocab = plan.tokens, model.hidden, plan.padded_vocab(model.vocab) // plan.tp
     logits, local = tokens * vocab, plan.element_bytes * _local(model, plan)
     product, weights = Product(tokens, vocab, hidden), Weights.EMBEDDING if model.tied else Weights.HEAD
+    kept = float((plan.element_bytes + plan.loss_bytes) * logits)
     kernels = [
         replace(_norm(Part.HEAD, _local(model, plan), plan, weights), keeps_bytes=2 * local),
-        Kernel(
-            Part.HEAD,
-            product,
-            wide=True,
-            keeps_bytes=float((plan.element_bytes + plan.loss_bytes) * logits),
-            trained=plan.trains(weights),
-        ),
+        Kernel(Part.HEAD, product, keeps_bytes=kept, wide=True, trained=plan.trains(weights)),
         _pass(Part.HEAD, logits, 4 * (plan.loss_bytes or plan.element_bytes), Touch.SOFTMAX, launches=8),
     ]
     column = _column("head", Role.HEAD, plan, _hidden_bytes(model, plan), kernels)
-    loss = [
-        Collective(f"cross_entropy{i}", Role.ENTROPY, Axis.TENSOR, LOSS_BYTES * tokens, ALL_REDUCE) for i in (1, 2, 3)
-    ]
+    size = LOSS_BYTES * tokens
+    loss = [Collective(f"cross_entropy{i}", Role.ENTROPY, Axis.TENSOR, size, ALL_REDUCE) for i in (1, 2, 3)]
     return Block("head", (*column, *(loss if plan.tp > 1 else ())), model.head_weights())
 
 
 def mtp_blocks(model: Model, plan: Plan) -> tuple[Block, Block]:
-    """What an MTP module has beside its layer: the next tokens' embeddings and the hidden states, projected together;
-    the model's head once more.
-    """
+    """What an MTP module has beside its layer: next tokens' embeddings and hidden states projected together, a head."""
     size, weights = _hidden_bytes(model, plan), model.mtp_weights()
     local, width = _local(model, plan), max(1, model.hidden // plan.tp)
     kept, norm = 2.0 * plan.element_bytes * 2 * local, _norm(Part.MTP_COMBINE, 2 * local, plan, Weights.UP)
@@ -445,10 +425,9 @@ def mtp_blocks(model: Model, plan: Plan) -> tuple[Block, Block]:
     combine = [norms, *_linear(Part.MTP_COMBINE, plan, Weights.UP, (plan.tokens, width, 2 * model.hidden))]
     # Columns are gathered. Of whole gradients each rank cuts its own; parts of the sequence are gathered for that.
     back = ALL_GATHER if plan.shards_sequence else None
-    gathered = (
-        [Collective("mtp_combine_output", Role.FURTHER, Axis.TENSOR, size, ALL_GATHER, back)] if plan.tp > 1 else []
-    )
-    steps = (*embedding(model, plan).steps, *_column("mtp_combine", Role.FURTHER, plan, 2 * size, combine), *gathered)
+    gathered = Collective("mtp_combine_output", Role.FURTHER, Axis.TENSOR, size, ALL_GATHER, back)
+    column = _column("mtp_combine", Role.FURTHER, plan, 2 * size, combine)
+    steps = (*embedding(model, plan).steps, *column, *((gathered,) if plan.tp > 1 else ()))
     return Block("mtp_combine", steps, weights[:3]), replace(head(model, plan), weights=weights[3:])
 
 

@@ -28,8 +28,7 @@ class Held(NamedTuple):
     """Parameters a rank holds: ordinary ones and those of its experts.
 
     `replicated` of the ordinary ones are whole on every tensor rank, which with sequence parallelism sees some of the
-    tokens only: norms, routers, low-rank projections. `trained` of the ordinary ones, and of `trained_experts`, have
-    gradients.
+    tokens only: norms, routers, low-rank projections. `trained` ones and `trained_experts` have gradients.
     """
 
     dense: int = 0
@@ -68,10 +67,10 @@ def of_weights(weights: tuple[Weight, ...], plan: Plan) -> Held:
     whole = (weight for weight in trained if weight.split == "none" and weight.kind is not Weights.EMBEDDING)
     adapters = sum(_adapter(weight, plan) for weight in weights if plan.adapts(weight.kind))
     dense, learnt = (elements(some, plan.tp, experts=False) + adapters for some in (weights, trained))
-    experts, learning = (
-        sum(one.copies // plan.ep * one.elements() // plan.expert_tp for one in some if one.split == "expert")
-        for some in (weights, trained)
-    )
+    routed = [
+        (one, one.copies // plan.ep * one.elements() // plan.expert_tp) for one in weights if one.split == "expert"
+    ]
+    experts, learning = sum(size for _, size in routed), sum(size for one, size in routed if plan.trains(one.kind))
     return Held(dense, experts, elements(tuple(whole)), learnt, learning)
 
 
@@ -105,8 +104,7 @@ def fullest_parameters(model: Model, plan: Plan) -> Held:
 def part_parameters(model: Model, plan: Plan, parts: tuple[int, ...]) -> Held:
     """Parameters a rank holds of some parts of the model, the vocabulary padded as the plan says.
 
-    The first part has the embedding, the last the head, MTP modules and, unless its stage has one, a word table for
-    those that need it.
+    The first part has the embedding, the last the head, MTP modules and, where its stage lacks it, a word table.
     """
     padded = replace(model, vocab=plan.padded_vocab(model.vocab))
     tables, last = padded.embedding_weights(), plan.outline.parts - 1
@@ -134,14 +132,12 @@ def matrices(model: Model, plan: Plan, kind: LayerKind) -> frozenset[tuple[objec
 
     Equal ones, as those of a gate, are one of as many columns.
     """
-    return frozenset(
-        (
-            (weight, number),
-            number * (weight.elements() // plan.expert_tp if weight.split == "expert" else weight.elements(plan.tp)),
-        )
-        for weight, number in Counter(model.layer_weights(kind)).items()
-        if weight.inputs > 1 and plan.trains(weight.kind)
-    )
+    found = set[tuple[object, int]]()
+    for weight, number in Counter(model.layer_weights(kind)).items():
+        if weight.inputs > 1 and plan.trains(weight.kind):
+            size = weight.elements() // plan.expert_tp if weight.split == "expert" else weight.elements(plan.tp)
+            found.add(((weight, number), number * size))
+    return frozenset(found)
 
 
 def tied_gradient_bytes(model: Model, plan: Plan) -> int:

@@ -361,11 +361,9 @@ def unlike(model: Model, shape: Schedule, cuts: tuple[int, ...]) -> tuple[int, .
 def alike(model: Model, parts: int, cuts: tuple[int, ...]) -> tuple[int, ...]:
     """For every part of the model the first that does the same: with as many layers, of the same kinds, or an end."""
     seen: dict[object, int] = {}
-    shapes = (
-        (part == 0, part == parts - 1, kinds(model, layers))
-        for part, layers in enumerate(split(model.depth, parts, cuts))
-    )
-    return tuple(seen.setdefault(shape, part) for part, shape in enumerate(shapes))
+    held = enumerate(split(model.depth, parts, cuts))
+    shapes = ((part, (part == 0, part == parts - 1, kinds(model, layers))) for part, layers in held)
+    return tuple(seen.setdefault(shape, part) for part, shape in shapes)
 
 
 class Layers(NamedTuple):
@@ -381,19 +379,17 @@ class Layers(NamedTuple):
 
 
 @seen(seen_by("recompute", "recompute_layers", "recompute_method", "offload", "offload_layers"))
-def layers_of(
-    model: Model, plan: Plan, count: int, cuts: tuple[int, ...], parts: tuple[int, ...]
-) -> tuple[Layers, ...]:
-    """Layers of some of `count` parts of a model, MTP modules left out."""
-    cut, made = split(model.depth, count, cuts), Counter[tuple[LayerKind, bool, bool]]()
+def layers_of(model: Model, plan: Plan, many: int, cuts: tuple[int, ...], parts: tuple[int, ...]) -> tuple[Layers, ...]:
+    """Layers of some of `many` parts of a model, MTP modules left out."""
+    cut, made = split(model.depth, many, cuts), Counter[tuple[LayerKind, bool, bool]]()
     leaving = made.copy()
     grouped = plan.recompute == "full" and plan.recompute_method == "uniform"
     for part in parts:
         for some, again, away in plan.layer_states(cut[part]):
-            made.update({(kind, again, away): many for kind, many in kinds(model, some)})
+            made.update({(kind, again, away): number for kind, number in kinds(model, some)})
             left = some[:: plan.recompute_layers or 1] if grouped else some
-            leaving.update({(kind, again, away): many for kind, many in kinds(model, left)})
-    return tuple(Layers(*how, many, leaving[how]) for how, many in made.items())
+            leaving.update({(kind, again, away): number for kind, number in kinds(model, left)})
+    return tuple(Layers(*how, number, leaving[how]) for how, number in made.items())
 
 
 @lru_cache(maxsize=4096)
@@ -407,10 +403,8 @@ def split(layers: int, parts: int, cuts: tuple[int, ...] = ()) -> tuple[range, .
     [7, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 7]
     """
     if cuts and (len(cuts) != parts or sum(cuts) != layers or min(cuts) < 1):
-        expected = f"{parts} numbers above 0 that add up to {layers}"
-        raise InputError.at(
-            "cuts", "the layers of the parts are not those of the model", expected=expected, found=str(cuts)
-        )
+        message, expected = "the layers of the parts are not those of the model", f"{parts} numbers above 0"
+        raise InputError.at("cuts", message, expected=f"{expected} that add up to {layers}", found=str(cuts))
     base, extra = divmod(layers, parts)
     longer = sorted(range(parts), key=lambda part: (part in (0, parts - 1), part))[:extra]
     sizes = cuts or [base + (part in longer) for part in range(parts)]
@@ -461,12 +455,7 @@ def _divisions(model: Model, plan: Plan) -> Iterator[tuple[str, int, int, str]]:
     if model.experts:
         yield "num_experts", model.experts.count, plan.ep, "the ranks that share the experts"
         yield "ffn_hidden_size", model.experts.ffn, plan.expert_tp, "the ranks that split an expert"
-        yield (
-            "expert_model_parallel_size",
-            plan.replicas * plan.tp,
-            plan.ep * plan.expert_tp,
-            "ep x its tp in a stage",
-        )
+        yield "expert_model_parallel_size", plan.replicas * plan.tp, plan.ep * plan.expert_tp, "ep x its tp in a stage"
     if plan.shard:
         yield "shard_ranks", plan.replicas, plan.shard, "the ranks that share the parameters"
 

@@ -1,4 +1,4 @@
-"""A training step as rows: what one rank computes of the parts of a model, and which collectives it joins.
+"""A training step as rows: what one rank computes of a model, of one stage or all, and which collectives it joins.
 
 Rows stand in forward order, once per micro-batch; a training loop runs them downwards, then upwards for the gradients.
 Before them stand the rows of the end of the step, which the upward pass reaches last. A run of kernels is a row; a
@@ -8,18 +8,19 @@ collectives are rows of their own. Sizes are those of whole buffers: the gathere
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations
+from itertools import chain, combinations, groupby
 from typing import Any, Protocol
 
+from simcore.errors import InputError
 from simcore.library import table
 from simcore.model.layer import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, blocks, embedding, head, mtp_blocks, optimizer
-from simcore.model.memory import Held, of_weights
-from simcore.model.plan import Plan
+from simcore.model.memory import Held, of_weights, part_parameters, tied_gradient_bytes
+from simcore.model.plan import Plan, check
 from simcore.model.shape import LayerKind, Model
-from simcore.model.steps import Axis, Beside, Block, Collective, Kernel, Part, dropped
-from simcore.workload.model import CollectiveKind, Group, Layer, Phase, PhaseName, Role
+from simcore.model.steps import Axis, Beside, Block, Collective, Kernel, Part, Step, dropped
+from simcore.workload.model import CollectiveKind, Group, Layer, Phase, PhaseName, Role, Workload
 
 FORWARD, INPUT_GRAD, WEIGHT_GRAD = PhaseName.FORWARD, PhaseName.INPUT_GRAD, PhaseName.WEIGHT_GRAD
 NORM_BYTES = 4
@@ -58,38 +59,24 @@ class Rows:
 
         Done `again`, it runs forward once more before its gradients, collectives included.
         """
-        made: list[Layer] = []
-        run: list[Kernel] = []
+        made, at, experts = list[Layer](), -1, -1
         back: Collective | None = None
-        experts = -1
-
-        def flush() -> int:
-            """Make a row of the run, if there is one; its number."""
-            nonlocal run, back, experts
-            if not run:
-                return -1
-            at = len(made)
-            experts = at if run[0].part is Part.EXPERTS else experts
-            made.extend(self._run(run, back, again=again))
-            run, back = [], None
-            return at
-
-        for step in block.steps:
-            if isinstance(step, Kernel):
-                # Experts have replicas of their own: their gradients go out with a row of their own.
-                if run and run[-1].part is not step.part and Part.EXPERTS in (run[-1].part, step.part):
-                    flush()
-                run.append(step)
-                continue
-            at = flush()
-            forward, backward = _phase(step, step.forward), _phase(step, step.backward)
-            if step.beside is Beside.WEIGHT_GRADIENT:
-                backward, back = IDLE, step
-            if at >= 0 and backward == IDLE and step.beside is Beside.PRODUCTS:
-                made[at] = _with(made[at], step.role, forward=forward)
-            elif forward != IDLE or backward != IDLE:
-                made.append(Layer(step.name, forward, backward, role=step.role))
-        flush()
+        for of_experts, some in groupby(block.steps, _run_of):
+            steps = [*some]
+            if run := [step for step in steps if isinstance(step, Kernel)]:
+                at = len(made)
+                experts = at if of_experts else experts
+                made += self._run(run, back, again=again)
+                back = None
+            for step in (step for step in steps if isinstance(step, Collective)):
+                forward, backward = _phase(step, step.forward), _phase(step, step.backward)
+                if step.beside is Beside.WEIGHT_GRADIENT:
+                    backward, back = IDLE, step
+                if at >= 0 and backward == IDLE and step.beside is Beside.PRODUCTS:
+                    made[at] = _with(made[at], step.role, forward=forward)
+                elif forward != IDLE or backward != IDLE:
+                    made.append(Layer(step.name, forward, backward, role=step.role))
+                at = -1
         if again:
             # The upward pass reads these first, from the last to the first.
             more = (Layer(f"{row.name}_recompute", input_grad=row.forward, role=row.role) for row in reversed(made))
@@ -101,8 +88,7 @@ class Rows:
         forward, input_grad, weight_grad = (Phase(self._time(kernels, phase)) for phase in PhaseName)
         row = Layer(_name(kernels), forward, input_grad, weight_grad)
         made = [_with(row, back.role, input_grad=_phase(back, back.backward)) if back else row]
-        repeated = () if again else dropped(kernels, self.plan)
-        if repeated:
+        if repeated := () if again else dropped(kernels, self.plan):
             made.append(Layer(f"{made[0].name}_recompute", input_grad=Phase(self._time(repeated, FORWARD))))
         return made
 
@@ -110,7 +96,13 @@ class Rows:
         parts = dict.fromkeys(kernel.part for kernel in kernels)
         return sum(self.timer.time_ns(part, [one for one in kernels if one.part is part], phase) for part in parts)
 
-    # --- a micro-batch
+    # --- a step
+
+    def step(self, parts: tuple[int, ...]) -> list[Layer]:
+        """The end of the step, then every micro-batch of some parts of the model."""
+        first, later = ([row for part in parts for row in self.micro_batch(part, last=last)] for last in (True, False))
+        end = self.end(part_parameters(self.model, self.plan, parts))
+        return [*end, *first, *(later * (self.plan.micro_batches - 1))]
 
     def micro_batch(self, part: int, *, last: bool) -> list[Layer]:
         """Rows of a part of the model; `last` of the upward pass, the first in the file: its gradients are complete."""
@@ -168,12 +160,8 @@ class Rows:
             rows[0] = _with(rows[0], weight_grad=near)
             summed = Phase(0, ALL_REDUCE, plan.gradient_bytes * -(-count // plan.shard), Group.DP_EP)
             # The upward pass comes to it after the row that reduces.
-            far = (
-                [Layer(f"replicas_{block.name}", weight_grad=summed, role=Role.REPLICAS)]
-                if plan.shard < plan.replicas
-                else []
-            )
-            return [*far, *rows]
+            far = Layer(f"replicas_{block.name}", weight_grad=summed, role=Role.REPLICAS)
+            return [far, *rows] if plan.shard < plan.replicas else rows
         if plan.replicas > 1 and held.trained:
             rows[0] = _with(rows[0], weight_grad=self._gradient_phase(held.trained, Group.LOOP))
         if held.trained_experts and plan.expert_replicas > 1:
@@ -246,6 +234,11 @@ def sums(held: Held, plan: Plan, *, whole: bool = False, by_owners: bool = False
             yield Sum(kind, count * plan.parameter_bytes // calls, axis, calls)
 
 
+def _run_of(step: Step) -> bool | None:
+    """What kernels of a run share: experts' gradients go out with a row of their own, to replicas of their own."""
+    return step.part is Part.EXPERTS if isinstance(step, Kernel) else None
+
+
 def _name(kernels: Sequence[Kernel]) -> str:
     """What a run of kernels is called: by both ends of a block where tensor ranks do not meet inside, or its first."""
     parts = dict.fromkeys(kernel.part for kernel in kernels)
@@ -259,7 +252,59 @@ def _phase(collective: Collective, kind: CollectiveKind | None) -> Phase:
 
 def _with(row: Layer, role: Role | None = None, **sent: Phase) -> Layer:
     """The row with these collectives behind its computations, and the role they give it."""
-    behind: dict[str, Any] = {
-        name: replace(phase, compute_ns=getattr(row, name).compute_ns) for name, phase in sent.items() if phase != IDLE
-    }
+    computed = ((name, phase, getattr(row, name).compute_ns) for name, phase in sent.items() if phase != IDLE)
+    behind: dict[str, Any] = {name: replace(phase, compute_ns=time_ns) for name, phase, time_ns in computed}
     return replace(row, role=role or row.role, **behind)
+
+
+# --- workloads
+
+
+def stage_workload(model: Model, plan: Plan, durations: Timer, stage: int = 0) -> Workload:
+    """Rows of one rank of a pipeline stage for one step; InputError names the options that do not fit each other."""
+    check_rows(model, plan)
+    parts = plan.parts(stage)  # where two pipelines meet, a micro-batch passes through half of them
+    return _workload(model, plan, Rows(model, plan, durations).step(parts[: len(parts) // plan.copies]))
+
+
+def pipeline_workload(model: Model, plan: Plan, durations: Timer) -> Workload:
+    """Rows of one rank of every part of the model in order; InputError as `stage_workload`."""
+    check_rows(model, plan)
+    rows = Rows(model, plan, durations)
+    made = [rows.step((part,)) for part in range(plan.outline.parts)]
+    lengths = tuple(map(len, made)) if plan.pp > 1 else ()
+    return replace(_workload(model, plan, chain.from_iterable(made)), stage_rows=lengths)
+
+
+def check_rows(model: Model, plan: Plan) -> None:
+    """As `check`; InputError, too, where one collective of a row would need groups that a header cannot say."""
+    check(model, plan)
+    apart = model.experts is not None and (plan.ep > 1 or plan.expert_tp != plan.tp)
+    for refused, option, message in (
+        (plan.zero == 3 and apart, "stage", "rows cannot say that experts are shared by other ranks than all else"),
+        (plan.zero == 3 and model.mtp_layers > 0, "stage", "rows cannot say what MTP modules share with the model"),
+        (plan.shard > 0 and plan.zero < 3, "shard_ranks", "rows have hybrid sharding of parameters only (ZeRO 3)"),
+        (plan.shard > 0 and plan.ep > 1, "shard_ranks", "rows cannot say ranks that share states beside expert ranks"),
+    ):
+        if refused:
+            raise InputError.at(f"--{option}", message, hint="simcore predict takes such plans, and writes their steps")
+
+
+def _workload(model: Model, plan: Plan, layers: Iterable[Layer]) -> Workload:
+    handed = plan.tokens * model.hidden * plan.element_bytes // plan.apart if plan.pp > 1 else 0
+    told, schedule = tuple(unsaid(model, plan)), plan.schedule if plan.pp > 1 else ""
+    workload = Workload("HYBRID_TRANSFORMER_FWD_IN_BCKWD", tuple(layers), plan.sizes, "simai", name=model.name)
+    return replace(workload, pipeline_bytes=handed, schedule=schedule, warnings=told)
+
+
+def unsaid(model: Model, plan: Plan) -> list[str]:
+    """What rows cannot say, and operation lists can."""
+    found = []
+    if size := tied_gradient_bytes(model, plan):
+        shared = "tied" if model.tied else "shared"
+        found.append(f"the first and the last stage also all-reduce {size} bytes of the {shared} word table's gradient")
+    if 1 < plan.shard < plan.replicas:
+        found.append("the sum of gradients over replicas does not wait for their reduce-scatter; in traces it does")
+    if plan.offload:
+        found.append(f"what moving {' and '.join(plan.offload)} to the host and back costs: predictions have it")
+    return found

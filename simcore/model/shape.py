@@ -244,9 +244,8 @@ class Model(Hashed):
         yield self.norm_weight(latent.key_value_rank)
         wide = self.heads * (latent.nope_size + latent.value_size)
         yield Weight(Weights.QKV, latent.key_value_rank, wide, "column", self.heads)
-        yield Weight(
-            Weights.PROJECTION, self.heads * latent.value_size, self.hidden, "row", self.heads, self.linear_bias
-        )
+        values = self.heads * latent.value_size
+        yield Weight(Weights.PROJECTION, values, self.hidden, "row", self.heads, self.linear_bias)
 
     def _mlp_weights(self, ffn: int, into: Split = "column", out: Split = "row", copies: int = 1) -> Iterator[Weight]:
         up, down = (Weights.EXPERTS,) * 2 if into == "expert" else (Weights.UP, Weights.DOWN)
@@ -274,10 +273,8 @@ def total_parameters(model: Model, *, active: bool = False) -> int:
     >>> total_parameters(model("llama-3-8b"))
     8030261248
     """
-    tables = elements((*model.embedding_weights(), *model.head_weights()))
-    return tables + sum(
-        count * _kind_parameters(model, kind, active) for kind, count in kinds(model, range(model.depth))
-    )
+    tables, layers = (*model.embedding_weights(), *model.head_weights()), kinds(model, range(model.depth))
+    return elements(tables) + sum(count * _kind_parameters(model, kind, active) for kind, count in layers)
 
 
 def mtp_parameters(model: Model) -> int:

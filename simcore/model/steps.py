@@ -170,8 +170,7 @@ def _turned(kernel: Kernel, phase: PhaseName) -> Iterator[Kernel]:
         if phase is PhaseName.INPUT_GRAD:
             yield replace(kernel, work=replace(kernel.work, backward=True))
     elif isinstance(kernel.work, MemoryPass):
-        growth = kernel.input_growth if phase is PhaseName.INPUT_GRAD else kernel.weight_growth
-        if growth:
+        if growth := kernel.input_growth if phase is PhaseName.INPUT_GRAD else kernel.weight_growth:
             yield replace(kernel, work=replace(kernel.work, bytes=kernel.work.bytes * growth))
     else:
         # Of a product with activations on both sides both gradients are of inputs.
@@ -198,10 +197,6 @@ def dropped(kernels: Sequence[Kernel], plan: Plan) -> tuple[Kernel, ...]:
     """
     if plan.recompute != "selective":
         return ()
-    chosen = {
-        module
-        for kernel in kernels
-        for module in kernel.modules
-        if module in plan.recompute_modules and (kernel.keeps_bytes or module is Module.FUSED)
-    }
+    kept = ((one, kernel.keeps_bytes or one is Module.FUSED) for kernel in kernels for one in kernel.modules)
+    chosen = {module for module, keeps in kept if keeps and module in plan.recompute_modules}
     return tuple(kernel for kernel in kernels if chosen & set(kernel.modules))

@@ -99,9 +99,8 @@ def computed_in(kernel: Kernel, device: Accelerator, dtype: str) -> str:
 
 def prepare(kernels: Iterable[Kernel], device: Accelerator, dtype: str) -> None:
     """Look up the times of many kernels together, which is much faster than one by one."""
-    durations(
-        [(one.work, kind) for one in kernels for kind in _kinds(one.work, computed_in(one, device, dtype))], device
-    )
+    computed = ((one.work, computed_in(one, device, dtype)) for one in kernels)
+    durations([(work, kind) for work, name in computed for kind in _kinds(work, name)], device)
 
 
 class KernelTimer(ABC):

@@ -105,9 +105,9 @@ def test_no_part_of_a_model_is_above_the_roof():
     """Time is at least work over the peak and bytes over the bandwidth."""
     from simcore.compute.accelerators import accelerator
     from simcore.generate.durations import roofline, with_work
-    from simcore.generate.training import stage_workload
     from simcore.model.plan import Plan
     from simcore.model.presets import model
+    from simcore.model.rows import stage_workload
 
     chosen, plan = model("llama-3-8b"), Plan(8, 4096, tp=2, global_batch=4)
     times = roofline(chosen, plan, accelerator("H100"))

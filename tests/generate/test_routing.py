@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simcore.errors import InputError
-from simcore.generate.routing import busiest_load, expert_shares
+from simcore.generate.build import busiest_load, expert_shares
 
 
 @given(kind=st.sampled_from(["identical", "uniform", "zipf", "zipf:1.5"]), ranks=st.sampled_from([1, 2, 4, 8]))

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from simcore.cli import main
 from simcore.errors import InputError
 from simcore.generate import synthetic
-from simcore.generate.likeness import chi_square, kolmogorov_smirnov, likeness
 from simcore.workload.chakra import reader, writer
 from simcore.workload.model import CollectiveKind, NodeKind
 
@@ -62,14 +61,14 @@ def test_sizes_and_gaps_have_the_sources_distribution(master, learnt):
     made = synthetic.sample(learnt, seed=3)
     for kind in (CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER):
         sizes = ([event.size_bytes for event in trace.events if event.kind == kind] for trace in (master, made))
-        assert kolmogorov_smirnov(*sizes)[1] > 0.01
+        assert synthetic.kolmogorov_smirnov(*sizes)[1] > 0.01
     gaps = ([event.gap_ns for event in trace.events] for trace in (master, made))
-    assert kolmogorov_smirnov(*gaps)[0] < 0.15
+    assert synthetic.kolmogorov_smirnov(*gaps)[0] < 0.15
 
 
 def test_collectives_have_the_sources_frequencies(master, learnt):
     made = synthetic.sample(learnt, length=4000, seed=3)
-    score, _ = chi_square(*(Counter(event.kind.value for event in trace.events) for trace in (master, made)))
+    score, _ = synthetic.chi_square(*(Counter(event.kind.value for event in trace.events) for trace in (master, made)))
     assert score < 3 * 6.63  # 1 % level for one degree of freedom; a chain's draws are correlated
 
 
@@ -108,15 +107,15 @@ def test_sets_name_the_same_ranks_alike_and_learn_together(tmp_path):
 
 @given(st.lists(st.integers(1, 1 << 20), min_size=1, max_size=50), st.floats(1.0, 1.04))
 def test_what_is_the_same_within_the_tolerance_is_alike(values, factor):
-    assert kolmogorov_smirnov(values, [value * factor for value in values], 1.05) == (0.0, 1.0)
-    assert chi_square(Counter(values), Counter(values)) == (0.0, 1.0)
+    assert synthetic.kolmogorov_smirnov(values, [value * factor for value in values], 1.05) == (0.0, 1.0)
+    assert synthetic.chi_square(Counter(values), Counter(values)) == (0.0, 1.0)
 
 
 def test_a_set_that_the_others_outweigh_scores_worse():
     often = drawn([("", CollectiveKind.ALL_REDUCE, 1 << 20)] * 900)
     rare = drawn([("", CollectiveKind.ALL_TO_ALL, 1 << 10), ("", CollectiveKind.ALL_REDUCE, 1 << 14)] * 30)
     made = synthetic.sample(synthetic.learn(often, rare), length=1000, seed=1)
-    levels = [likeness(each, made) for each in (often, rare)]
+    levels = [synthetic.likeness(each, made) for each in (often, rare)]
     assert levels[0]["sizes"]["all_reduce"]["distance"] < 0.1 < 0.9 < levels[1]["sizes"]["all_reduce"]["distance"]
     assert levels[1]["kinds"]["level"] < 1e-6
 

@@ -14,12 +14,11 @@ from simcore.generate.aicb.training import training_text
 from simcore.generate.build import Asked, aicb_options
 from simcore.generate.deviations import deviations
 from simcore.generate.durations import roofline
-from simcore.generate.listing import listed_step
 from simcore.generate.step import make_step
-from simcore.generate.traces import groups_of
-from simcore.generate.training import stage_workload
+from simcore.generate.traces import groups_of, listed_step
 from simcore.model.memory import held_parameters, tied_gradient_bytes
 from simcore.model.plan import Plan
+from simcore.model.rows import stage_workload
 from simcore.model.shape import Experts, Model, elements, mtp_parameters, total_parameters
 from simcore.network.topology.model import Dimension, Topology
 from simcore.workload import text

@@ -84,7 +84,7 @@ def test_identical_routing_with_one_choice_is_the_generators_own():
 @pytest.mark.parametrize("model", [SMALL, SMALL_LLAMA], ids=["latent", "grouped"])
 def test_every_input_of_a_row_is_left_by_an_earlier_row_of_some_node(model, prefill, name):
     """The graph is closed: tensors come from somewhere, names are unique."""
-    made = job(model, SYSTEMS[name], prefill=prefill, prefill_len=5, speculative=1)
+    made = job(model, SYSTEMS[name], phase="prefill" if prefill else "decode", prefill_len=5, speculative=1)
     _, _, nodes = rows(made)
     left = {tensor for held in nodes for each in held for tensor in each.outputs}
     left |= {f"{node}:queries" for node in range(made.system.nodes)}
@@ -142,7 +142,7 @@ def test_every_copy_of_the_experts_does_what_a_wafer_of_its_own_does_with_its_se
     """dp_ffn copies of four nodes with `dp` clusters each: nothing crosses from one to another."""
     small = system(nodes=4, node_grid=(1, 4), dp=dp, tp=4 // dp, ep=4, shared_copies=2, exchange=exchange)
     large = structs.replace(small, nodes=8, node_grid=(2, 4), dp=2 * dp, dp_ffn=2)
-    whole = job(on=large, batch=batch * dp, prefill=prefill, prefill_len=3)
+    whole = job(on=large, batch=batch * dp, phase="prefill" if prefill else "decode", prefill_len=3)
     step, routed, _ = rows(whole, movement=False)
     apart = [{name: [structs.replace(copies[number], first=0)] for name, copies in routed.items()} for number in (0, 1)]
     parts = [len(each.source) for each in routed["decode1"]]

@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simcore.errors import InputError
-from simcore.generate.wse.layout import tiled
 from simcore.generate.wse.nodes import Job, exchanges, steps
-from simcore.generate.wse.program import line
+from simcore.generate.wse.program import line, tiled
 from simcore.generate.wse.tiling import Tiling, autotile, read_tiling
 from simcore.generate.wse.traces import instructions
 from simcore.generate.wse.traffic import matrix, node_step
@@ -40,7 +39,7 @@ def _stored(name):
     case = oracle()["core_level"][name]
     routing = np.array(ROUTING).T.reshape(8, 4, 1)
     made = Job(
-        *(DEEPSEEK, of_settings(case["config"]["decode"]), 4, 1000, 1, 0, 2, ("decode10",), False),
+        *(DEEPSEEK, of_settings(case["config"]["decode"]), 4, 1000, 1, 0, 2, ("decode10",), "decode"),
         routing={"decode0": {"decode10_moe": routing}},
     )
     step = steps(made)[0]
@@ -90,7 +89,14 @@ def test_cores_compute_what_their_node_computes_and_send_what_it_sends(model, pr
 
     A flow of an all-reduce is 2 (G - 1) / G of the node level's bytes, of an all-gather the others' parts.
     """
-    made = job(model, SYSTEMS[name], prefill=prefill, prefill_len=6, speculative=1, layers="decode0,decode2,lm_head")
+    made = job(
+        model,
+        SYSTEMS[name],
+        phase="prefill" if prefill else "decode",
+        prefill_len=6,
+        speculative=1,
+        layers="decode0,decode2,lm_head",
+    )
     step, routed, nodes = rows(made, movement=False)
     macs = [sum(op.macs for op in nodes[node]) for node in range(made.system.nodes)]
     flows = matrix(node_step(made, step, routed).phases, made.system.nodes)

@@ -17,7 +17,7 @@ KINDS = {"Linear", "GroupedLinear", "MLANaiveAttention", "SelfAttention"}
 def train(on="experts", **changes):
     """A training job and its rows."""
     made = job(on=SYSTEMS[on], **changes)
-    return replace(made, prefill_len=6, train=True)
+    return replace(made, prefill_len=6, phase="train")
 
 
 def passes(held):
@@ -43,7 +43,7 @@ def test_the_forward_pass_of_a_training_step_is_a_prefill(name):
     """The same rows, in front."""
     made = train(name)
     forward = [[str(each._replace(of=None)) for each in passes(held)[0]] for held in rows(made)[2]]
-    alone = rows(replace(made, train=False, prefill=True))[2]
+    alone = rows(replace(made, phase="prefill"))[2]
     prefill = [[str(each._replace(of=None)) for each in held] for held in alone]
     assert forward == prefill
 

@@ -37,7 +37,7 @@ def system(**changes):
 
 def job(model=SMALL, on=None, layers="all", **changes):
     """A decode job of eight sequences."""
-    made = Job(model, on or system(), 8, 20, 1, 0, 2, tuple(parse_layers(layers, model)), prefill=False)
+    made = Job(model, on or system(), 8, 20, 1, 0, 2, tuple(parse_layers(layers, model)), phase="decode")
     return structs.replace(made, **changes)
 
 
@@ -84,7 +84,7 @@ def of_run(run):
         speculative=settings.get("spec_dec", 0),
         element_bytes={"fp16": 2, "fp8": 1}[settings["dtype"]],
         layers=tuple(parse_layers(settings["layers"], shape)),
-        prefill=settings["mode"] == "prefill",
+        phase="prefill" if settings["mode"] == "prefill" else "decode",
         routing=stored or None,
     )
 

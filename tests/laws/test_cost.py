@@ -10,8 +10,8 @@ from simcore.cost.played import engine_ns, program, run_ns
 from simcore.cost.predict import part_times_ns, predict
 from simcore.cost.systems import CLUSTERS, Software
 from simcore.generate.durations import roofline
-from simcore.generate.training import pipeline_workload
 from simcore.model.plan import Plan
+from simcore.model.rows import pipeline_workload
 from simcore.model.shape import Experts, Model
 from simcore.model.steps import Axis
 from simcore.workload.loops import schedules, timing

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
+from pathlib import Path
 
 from simcore.cost.closed.operation import OperationCost
 from simcore.cost.closed.simple import Chip, Setup, SimpleRun, Variant
@@ -65,12 +66,10 @@ def transformer_lines(run: RunCost, found: Rates | None, *, forward_only: bool) 
     yield f"P: {run.grid.clusters} = {{{axes}}}"
     yield from ("", "", "FULL TRAINING RUN COST")
     table = columns(run.total)
-    shown = (
-        {"Fwd": table["fwd"]} if forward_only else {"Fwd": table["fwd"], "Bwd": table["bwd"], "Total": table["total"]}
-    )
-    yield f"{'Metric':>10}" + "".join(f"{title:>15}" for title in shown)
+    shown = ["fwd"] if forward_only else [*table]
+    yield f"{'Metric':>10}" + "".join(f"{column.title():>15}" for column in shown)
     for metric in table["fwd"]:
-        yield f"{metric:>10}" + "".join(f"{column[metric]:>15.3e}" for column in shown.values())
+        yield f"{metric:>10}" + "".join(f"{table[column][metric]:>15.3e}" for column in shown)
     if found is None:
         return
     for who, count in (("Cluster", 1), ("Total", run.grid.clusters)):
@@ -97,46 +96,12 @@ def _count(number: float | None) -> str:
 
 def simple_lines(
     run: SimpleRun, setup: Setup, name: str, hardware: Chip, variant: Variant, base_utilization: float
-) -> Iterator[str]:
-    """The text of `cost simple`."""
-    later = variant == "head"
-    routing = f"top {setup.routed} of {setup.experts} routing"
-    yield f"Model Shape: {setup.layers} x ({setup.d_model} x {setup.d_internal}) ({routing})"
-    per_token = f" ({run.N:.2e} per token)" if later else ""
-    yield f"Parameters: {run.P:.2e}{per_token}, Training Tokens: {run.D:.2e}"
-    flop, memory = (
-        f"{hardware.flop_per_s / 1e12:.1f} 8-bit TFLOP/s",
-        f"{hardware.memory_bytes_per_s / 1e12:.2f} TB/s IO",
-    )
-    network = f"{hardware.network_bytes_per_s / 1e9:.1f} GB/s network"
-    rates = f": ({flop}; {memory}; {network}), Base Utilization: {base_utilization:.2f}"
-    yield f"{run.p} {name}s{rates if later else ''}"
-    stages = f"{setup.pp} stages x {setup.interleaving} interleaving"
-    layers = f"boundary interval: {run.pipe_boundary_intvl}; bubble layers: {run.pipeline_bubble_layers}"
-    yield f"Pipeline steps: {stages}; {layers}"
-    yield f"FLOP per batch: {run.flop_per_batch:.2e}"
-    matmuls = run.matmuls_per_chip_per_layer
-    yield f"Matmuls per chip per layer: {matmuls} matrices x {run.experts_per_chip} experts = {matmuls}"
-    yield f"Matmul shape: {run.d_int_per_matmul} d_int x {run.d_per_matmul} d_model x {run.tokens_per_matmul} tokens"
-    yield from ("", "BATCH TIME", _timed("Pipeline bubble time:", run.pipeline_bubble_time))
-    bounds = f" (FLOP:{_secs(run.pipeline_full_flop_time)}, net:{_secs(run.pipeline_full_net_time)})" if later else ""
-    yield _timed("Pipeline full time:", run.pipeline_full_time) + bounds
-    yield _timed("Gradient reduction:", run.gradient_reduction_time)
-    yield _timed("Total batch time:", run.batch_time)
-    yield from ("", f"{'Utilization:':<21}{run.util:10.4f}", "")
-    if later:
-        yield from ("TOTAL", f" Run time: {run.run_time_days:6.1f} days")
-        yield from (f" FLOP:             {run.total_flop:.2e}", f" FLOP per expert:  {run.flop_per_expert:.2e}")
-    else:
-        yield from ("TOTAL RUN TIME", f"{run.run_time_days:6.1f} days")
-
-
-def _secs(seconds: float) -> str:
-    return f"{seconds:10.4f} secs"
-
-
-def _timed(label: str, seconds: float) -> str:
-    return f"{label:<21}{_secs(seconds)}"
+) -> list[str]:
+    """The text of `cost simple`: `simple.readme.txt` and `simple.head.txt` have its lines."""
+    lines = Path(__file__).with_name(f"simple.{variant}.txt").read_text(encoding="utf-8").splitlines()
+    memory, network = hardware.memory_bytes_per_s / 1e12, hardware.network_bytes_per_s / 1e9
+    rates = {"tera_flop": hardware.flop_per_s / 1e12, "memory": memory, "network": network}
+    return [line.format(run=run, setup=setup, name=name, utilization=base_utilization, **rates) for line in lines]
 
 
 def operation_lines(cost: OperationCost) -> Iterator[str]:

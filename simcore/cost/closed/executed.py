@@ -165,9 +165,8 @@ def transformer_batch(
     axes = Axes(grid)
     if axes.both_tensor and grid.exp * grid.seq > 1:
         message = "--topology executes both tensor axes, or one of them with experts and sequence"
-        raise InputError.at(
-            "--p_tensor_ext", message, expected="1, or --p_exp 1 and --p_seq 1", found=str(grid.tensor_ext)
-        )
+        expected, found = "1, or --p_exp 1 and --p_seq 1", str(grid.tensor_ext)
+        raise InputError.at("--p_tensor_ext", message, expected=expected, found=found)
     size = microbatch_size or (run.microbatch_sizes or (grid.data,))[0]
     if training.batch_size % size or size % grid.data:
         expected = f"a divisor of {training.batch_size} that is a multiple of p_data = {grid.data}"
@@ -246,10 +245,8 @@ class _Split:
 
     def _phase(self, flop: float, sent: Sent | None = None, *, backward: bool = False) -> Phase:
         kind, axis, elements = sent or (ALL_REDUCE, Axis.INNER, 0.0)
-        size_bytes = elements * self.element_bytes
-        return self.axes.phase(
-            flop * self.seconds_per_flop, MIRRORED.get(kind, kind) if backward else kind, axis, size_bytes
-        )
+        kind = MIRRORED.get(kind, kind) if backward else kind
+        return self.axes.phase(flop * self.seconds_per_flop, kind, axis, elements * self.element_bytes)
 
 
 def simple_batch(setup: Setup, run: SimpleRun) -> Batch:
@@ -264,10 +261,8 @@ def simple_batch(setup: Setup, run: SimpleRun) -> Batch:
         raise InputError.at("--tp2", message, expected="--tp, --tp2 or --n_experts of 1", found=str(setup.tp2))
     width, seconds, tokens = setup.precision_bits / 8, run.matmul_time, run.tokens_per_matmul
     internal, residual = (tokens * size * width for size in (run.d_int_per_matmul, run.d_per_matmul))
-    summed = (
-        axes.phase(seconds, ALL_REDUCE, Axis.INNER, residual),
-        axes.phase(seconds, ALL_REDUCE, Axis.OUTER, internal),
-    )
+    sizes = (Axis.INNER, residual), (Axis.OUTER, internal)
+    summed = [axes.phase(seconds, ALL_REDUCE, axis, size) for axis, size in sizes]
     weights = Phase(round(seconds * 1e9))
     rows = [Layer("up", summed[1], summed[0], weights), Layer("down", summed[0], summed[1], weights)]
     if setup.tp == 1 and setup.experts > 1:

@@ -5,8 +5,7 @@ Nothing here has a default that changes a result: every figure is given by the u
 - mean time between failures: training Llama 3 405B stopped 419 times in 54 days on 16,384 H100 for unexpected causes
   (Grattafiori et al. 2024, section 3.3.4), which is 50,700 hours per GPU;
 - power: 400 W an A100 SXM, 700 W an H100 SXM (NVIDIA's data sheets, GPU alone);
-- power usage effectiveness: 1.58 on average in 2023, 1.55 to 1.59 since 2020 (Uptime Institute Intelligence, update
-  221).
+- power usage effectiveness: 1.58 in 2023, 1.55 to 1.59 since 2020 (Uptime Institute Intelligence, update 221).
 """
 
 from __future__ import annotations
@@ -92,7 +91,6 @@ def wall_clock_s(
     """
     exponent = (interval_s + checkpoint_s) / machine_mtbf_s
     if exponent + restart_s / machine_mtbf_s > MOST_FAILURES:
-        raise InputError.at(
-            "--mtbf_hours", "the machine fails too often to make progress", found=f"{machine_mtbf_s:g} s"
-        )
+        message = "the machine fails too often to make progress"
+        raise InputError.at("--mtbf_hours", message, found=f"{machine_mtbf_s:g} s")
     return machine_mtbf_s * math.exp(restart_s / machine_mtbf_s) * math.expm1(exponent) * useful_s / interval_s

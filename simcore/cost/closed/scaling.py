@@ -105,15 +105,13 @@ def evaluate(model: Model, device: Device, degrees: Degrees, width_bytes: float 
     """Times of a batch and of the run; InputError where stages outnumber layers or micro-batches."""
     import numpy as np
 
-    problems = list(_problems(model, degrees))
-    if problems:
+    if problems := list(_problems(model, degrees)):
         raise InputError(problems)
     seconds = _phases(model, device, degrees, width_bytes, np.array([degrees.micro_batches]))[..., 0]
     batch_s = float(seconds.max(axis=1).sum())
     ideal_s = 6 * model.parameters * model.batch_tokens * width_bytes / (degrees.devices * device.chip.flop_per_s)
-    phases = {
-        name: dict(zip(RESOURCES, map(float, row), strict=True)) for name, row in zip(PHASES, seconds, strict=True)
-    }
+    rows = (dict(zip(RESOURCES, row, strict=True)) for row in seconds.tolist())
+    phases = dict(zip(PHASES, rows, strict=True))
     return Spread(degrees, batch_s, model.tokens / model.batch_tokens * batch_s, ideal_s / batch_s, phases)
 
 

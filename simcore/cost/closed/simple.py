@@ -97,12 +97,10 @@ def chip(name: str, variant: Variant) -> Chip:
 
 def evaluate(setup: Setup, hardware: Chip, variant: Variant, base_utilization: float | None = None) -> SimpleRun:
     """Time of a batch and of the run; InputError lists everything that does not divide."""
-    problems = list(_divisibility(setup))
-    if problems:
+    if problems := list(_divisibility(setup)):
         raise InputError(problems)
-    return SimpleRun(
-        setup, hardware, variant, BASE_UTILIZATION[variant] if base_utilization is None else base_utilization
-    )
+    utilization = BASE_UTILIZATION[variant] if base_utilization is None else base_utilization
+    return SimpleRun(setup, hardware, variant, utilization)
 
 
 def gradient_bytes(setup: Setup, run: SimpleRun) -> float:
@@ -225,7 +223,5 @@ def _divisibility(setup: Setup) -> Iterator[Problem]:
     )
     yield from indivisible(pairs)
     if setup.pp == 1 and setup.interleaving > 1:
-        message = "a single pipeline stage cannot be interleaved"
-        yield Problem(
-            Location("--pipeline_interleaving"), message, "1, or more stages with --pp", str(setup.interleaving)
-        )
+        message, place = "a single pipeline stage cannot be interleaved", Location("--pipeline_interleaving")
+        yield Problem(place, message, "1, or more stages with --pp", str(setup.interleaving))

@@ -193,8 +193,7 @@ def matrices(model: Model, grid: Grid) -> list[Matrix]:
 
 def evaluate(model: Model, grid: Grid, training: Training, *, efficient: bool = True) -> RunCost:
     """Cost of the run; InputError lists what does not divide and, with `efficient`, what wastes the hardware."""
-    problems = list(_divisibility(model, grid, training))
-    if problems:
+    if problems := list(_divisibility(model, grid, training)):
         raise InputError(problems)
     sizes = microbatch_sizes(model, grid, training) if efficient else None
     per_stage = model.layers // grid.pipe

@@ -26,8 +26,8 @@ from simcore.cost.systems import CLUSTERS
 from simcore.engine.run import simulate
 from simcore.engine.settings import Settings
 from simcore.generate.durations import roofline
-from simcore.generate.training import pipeline_workload
 from simcore.model.plan import Plan
+from simcore.model.rows import pipeline_workload
 from simcore.model.shape import Model
 from simcore.network.topology.model import Dimension, Topology
 from simcore.profiles import profiles

@@ -22,8 +22,7 @@ class Exchange(Struct, frozen=True, dict=True):
     """Tokens of one layer and step on one copy of the experts: who sends them, who computes them.
 
     `routing` has shape [choice, sequence, position]; nodes are numbered inside their copy. Its columns are sequences
-    from number `first` on. `shared` is the node of the copy of the shared expert that serves each of them, -1 where
-    the model has none.
+    from number `first` on. `shared` is the node of the copy of the shared expert that serves each, -1: there is none.
     """
 
     routing: Ints
@@ -36,18 +35,14 @@ class Exchange(Struct, frozen=True, dict=True):
 
     @cached_property
     def dispatch(self) -> Ints:
-        """Vectors sent from node to node before the experts, self included: one per token and node. Shape [nodes,
-        nodes].
-        """
+        """Vectors sent before the experts, self included, one per token and node: shape [from node, to node]."""
         sums = np.zeros((self.nodes, self.nodes), np.int64)
         np.add.at(sums, self.source, self._reached.sum(axis=1))
         return sums
 
     @cached_property
     def combine(self) -> Ints:
-        """Vectors sent back, self included: one per token and expert. Shape [nodes, nodes]; rows are the experts'
-        nodes.
-        """
+        """Vectors sent back, self included, one per token and expert: shape [the expert's node, to node]."""
         back = np.zeros((self.nodes, self.nodes), np.int64)
         targets = np.broadcast_to(self.source[None, :, None], self.routing.shape)
         np.add.at(back, (self.holder[self.routing], targets), 1)
@@ -98,9 +93,7 @@ class Exchange(Struct, frozen=True, dict=True):
 
     @cached_property
     def back(self) -> dict[tuple[int, int], dict[tuple[int, int, int], int]]:
-        """(expert, sequence, position) of the results from a node to a source, each with its place: experts ascending,
-        the shared one last.
-        """
+        """(expert, sequence, position) of results from node to source and their places; the shared expert's last."""
         pairs: dict[tuple[int, int], dict[tuple[int, int, int], int]] = defaultdict(dict)
         results = [(self.holder[expert], expert, *token) for expert in sorted(self.work) for token in self.work[expert]]
         places = range(self.routing.shape[2])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -16,6 +17,7 @@ from simcore.generate.wse.nodes import Job, exchanges, steps
 from simcore.generate.wse.operations import Step
 from simcore.generate.wse.routing import read_counts, read_routing
 from simcore.generate.wse.settings import parse_layers, parse_nodes, read_system
+from simcore.library import table
 from simcore.model.plan import check_sizes
 from simcore.model.presets import SHIPPED
 from simcore.model.presets import model as named_model
@@ -23,23 +25,10 @@ from simcore.progress import meter
 
 ELEMENT_BYTES = {"fp16": 2, "fp8": 1}
 # What an option is when it is not given; its type is that of the option. Files have none.
-DEFAULTS: dict[str, Any] = {
-    "bsz": 1,
-    "prefill_len": 32,
-    "decode_len": 10,
-    "spec_dec": 0,
-    "only_decode": 1,
-    "only_prefill": 0,
-    "simplified_decode": 1,
-    "train": False,
-    "nodes": "all",
-    "layers": "all",
-    "dtype": "fp16",
-    "seed": 42,
-}
+DEFAULTS: dict[str, Any] = {name: json.loads(value) for name, value, _ in table(__file__, "options.txt")}
 FILES = ("model_config", "system_config", "routing", "expert_counts")
 NEEDED = ("model_config", "system_config")
-MINIMUM = {"bsz": 1, "prefill_len": 1, "decode_len": 1}
+MINIMUM = {name: int(least) for name, _, least in table(__file__, "options.txt") if least != "-"}
 
 
 class Made(NamedTuple):
@@ -55,8 +44,7 @@ def made(options: Mapping[str, Any]) -> Iterator[Made]:
     """Every step of every phase that the options ask for."""
     for job in _jobs(options):
         nodes = parse_nodes(options["nodes"], job.system.nodes)
-        for step in meter().over(steps(job)):
-            yield Made(job, step, nodes, exchanges(job, step))
+        yield from (Made(job, step, nodes, exchanges(job, step)) for step in meter().over(steps(job)))
 
 
 def _phases(options: Mapping[str, Any]) -> list[str]:
@@ -64,9 +52,8 @@ def _phases(options: Mapping[str, Any]) -> list[str]:
     if options["train"]:
         return ["train"]
     if options["only_decode"] and options["only_prefill"]:
-        raise InputError.at(
-            "--only_prefill", "nothing is left of prefill and decode", hint="--only_decode 0 goes with --only_prefill 1"
-        )
+        hint = "--only_decode 0 goes with --only_prefill 1"
+        raise InputError.at("--only_prefill", "nothing is left of prefill and decode", hint=hint)
     skips = (("prefill", "only_decode"), ("decode", "only_prefill"))
     return [phase for phase, skipped in skips if not options[skipped]]
 
@@ -88,11 +75,10 @@ def _jobs(options: Mapping[str, Any]) -> list[Job]:
             speculative=options["spec_dec"],
             element_bytes=ELEMENT_BYTES[options["dtype"]],
             layers=tuple(parse_layers(options["layers"], model)),
-            prefill=phase == "prefill",
+            phase=phase,
             simplified=bool(options["simplified_decode"]),
             counts=read_counts(options["expert_counts"], model) if options["expert_counts"] else None,
             seed=options["seed"],
-            train=phase == "train",
         )
         for phase in _phases(options)
     ]
@@ -113,9 +99,7 @@ def is_specification(path: Path) -> bool:
 
 
 def specification(path: Path) -> dict[str, Any]:
-    """The options of a file {generator: wse, options: {..}}; files are found beside it, all nodes run. InputError for
-    unknown keys and values of another kind, each with its place.
-    """
+    """The options of a file {generator: wse, options: {..}}, files beside it, all nodes; InputError with all places."""
     with Problems() as problems:
         root = read(path, problems)
         root.keys(required=("generator", "options"))
@@ -136,4 +120,4 @@ def _value(name: str, node: Node, path: Path) -> Any:
     kind = type(DEFAULTS[name])
     if kind is bool or name in {"only_decode", "only_prefill", "simplified_decode"}:
         return bool(node.value) if node.value in (0, 1) else node.flag()
-    return str(node.value) if kind is str else node.integer(MINIMUM.get(name, 0))
+    return str(node.value) if kind is str else node.integer(MINIMUM[name])

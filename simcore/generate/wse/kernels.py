@@ -1,7 +1,12 @@
-"""Products, attention and sums as instructions: one tile on the core that has its weights or its cache.
+"""What nodes compute and send to each other as instructions of their cores.
+
+Products, attention and sums: one tile on the core that has its weights or its cache.
 
 Weights are always local, inputs are read from the banks they lie in. Partial results of a cut inner dimension (split K,
 split cache) stay where they were computed; after a barrier the core of the output tile adds them up.
+
+Communication: COPY and MULTICAST of tiles, rings of COPY and ADD, barriers. The peer issues all on core 0 of a node;
+`spread` lets the core of each bank move its own data. Tiles of a received tensor go to the banks in row-major order.
 """
 
 from __future__ import annotations
@@ -11,11 +16,11 @@ from collections.abc import Iterable
 from functools import cached_property
 from math import ceil, prod
 
+import numpy as np
 from msgspec import Struct
 
-from simcore.generate.wse.layout import UNPLACED, Banks, bank_bytes, blocks, runs, tiled, unplaced
 from simcore.generate.wse.operations import Operation
-from simcore.generate.wse.program import Program
+from simcore.generate.wse.program import UNPLACED, Banks, Program, bank_bytes, blocks, runs, tiled, unplaced
 from simcore.generate.wse.settings import split
 from simcore.generate.wse.tiling import Tiling
 
@@ -35,18 +40,15 @@ class Core(Struct, frozen=True):
 
     def reads(self, core: int, held: Iterable[tuple[int, int]], comment: str) -> list[int]:
         """One READ per bank; their places."""
-        program, node = self.program, self.node
-        return [
-            program.emit(node, core, "READ", (program.bank(node, bank), size), comment) for bank, size in held if size
-        ]
+        node, emit, bank_of = self.node, self.program.emit, self.program.bank
+        return [emit(node, core, "READ", (bank_of(node, bank), size), comment) for bank, size in held if size]
 
     def write(self, core: int, bank: int, size: int, comment: str, after: Iterable[int]) -> None:
         """A WRITE of `size` bytes."""
         self.program.emit(self.node, core, "WRITE", (self.program.bank(self.node, bank), size), comment, after)
 
     def reduce(self, uid: str, kind: str, tile: tuple[str, int, tuple[int, ...]], parts: list[int]) -> None:
-        """Add partial tiles, one in each bank of `parts`, on the core of the output: barrier, chain of READ and
-        ADD, WRITE.
+        """Add partial tiles, one in each bank of `parts`, on the output's core: barrier, chain of READ and ADD, WRITE.
 
         `tile` is the output tile's label, core and dimensions.
         """
@@ -136,11 +138,9 @@ def _multiply(core: Core, tiles: Tiles, index: tuple[int, ...], held: list[tuple
 
 
 class Heads(Struct, frozen=True):
-    """An attention by its numbers: `key` and `value` elements per head, `kv_heads` heads of keys for `heads` of
-    queries.
+    """An attention by its numbers: `key` and `value` elements a head, `kv_heads` heads of keys for `heads` of queries.
 
-    `cached` positions are read from the cache of the tile's core, or from the layouts `keys` of keys and values in
-    prefill.
+    `cached` positions are read from the cache of the tile's core, in prefill from layouts `keys` of keys and values.
     """
 
     batch: int
@@ -170,9 +170,7 @@ def heads_of(operation: Operation, element_bytes: int, sources: list[Banks]) -> 
 
 
 def attention(core: Core, operation: Operation, sources: list[Banks]) -> Banks:
-    """Scores and values of every (sequence, block of queries, block of the cache); returns [batch, queries, heads,
-    value].
-    """
+    """Every (sequence, block of queries, block of the cache); returns the layout of [batch, queries, heads, value]."""
     shape = heads_of(operation, core.element_bytes, sources)
     tile = core.tiling.of(operation.uid, operation.kind, (shape.queries, max(shape.cached, 1)), core.cores)
     dims, out = (shape.batch, shape.queries, shape.heads, shape.value), (1, tile[0], shape.heads, shape.value)
@@ -220,3 +218,99 @@ def total(core: Core, operation: Operation, sources: list[Banks]) -> Banks:
         core.write(where, where, size * core.element_bytes, comment, [last])
         out[..., extent] = where
     return out
+
+
+# --- between nodes
+
+
+class Wires(Struct, frozen=True):
+    """Moves tensors between nodes; `spread`: not by core 0 alone but by the core of the bank."""
+
+    program: Program
+    element_bytes: int
+    spread: bool = False
+
+    def _owner(self, bank: int) -> int:
+        return bank if self.spread else 0
+
+    def barrier(self, uid: str, nodes: tuple[int, ...]) -> None:
+        """The cores that communicate on all `nodes` wait for each other."""
+        cores = range(self.program.cores if self.spread else 1)
+        self.program.barrier(uid, [self.program.bank(node, core) for node in nodes for core in cores])
+
+    def send(self, uid: str, kind: str, nodes: tuple[int, ...], held: Banks) -> Banks:
+        """COPY or MULTICAST a tensor from the first of `nodes` to the others, vector by vector; its layout there."""
+        out = np.empty_like(held)
+        if not held.size:
+            return out
+        number = 0
+        for row, vector in enumerate(held.reshape(-1, held.shape[-1])):
+            for place, (bank, extent) in enumerate(runs(vector)):
+                goal = number % self.program.cores
+                out.reshape(-1, held.shape[-1])[row, extent] = goal
+                size = (extent.stop - extent.start) * self.element_bytes
+                here = self.program.bank(nodes[0], bank)
+                banks = [self.program.bank(target, goal) for target in nodes[1:]]
+                if banks != [here]:  # it is not in place already
+                    comment = f"{uid}_{row}_0_{place}"
+                    self.program.emit(nodes[0], self._owner(bank), kind, (here, *banks, size), comment)
+                number += 1
+        return out
+
+    def all_reduce(self, uid: str, held: dict[int, Banks]) -> None:
+        """Ring over the nodes of `held` in order, in place: reduce-scatter, then all-gather; chunks cut the last axis.
+
+        Every node's COPYs add up to 2 (G - 1) / G of the tensor where G divides the last axis.
+        """
+        nodes, count = tuple(held), len(held)
+        chunks = split(next(iter(held.values())).shape[-1], count)
+        for i in range(count - 1):
+            self._pass(f"{uid}_stage1_{i}", held, [chunks[(p - i) % count] for p in range(count)])
+            self.barrier(f"{uid}_barrier_stage1_{i}", nodes)
+            for p, node in enumerate(nodes):
+                self._add(f"{uid}_reduce_{i}", node, held[node], chunks[(p - i - 1) % count])
+            self.barrier(f"{uid}_barrier_reduce_{i}", nodes)
+        for i in range(count - 1):
+            self._pass(f"{uid}_stage2_{i}", held, [chunks[(p + 1 - i) % count] for p in range(count)])
+            self.barrier(f"{uid}_barrier_gather_{i}", nodes)
+
+    def all_gather(self, uid: str, held: dict[int, Banks]) -> Banks:
+        """Ring over the nodes of `held`, parts passed on G - 1 times; returns the layout of all parts together."""
+        nodes, count = tuple(held), len(held)
+        for i in range(count - 1):
+            for p, node in enumerate(nodes):
+                part = held[nodes[(p - i) % count]]
+                self._copies(f"{uid}_gather_{i}", node, nodes[(p + 1) % count], part)
+            self.barrier(f"{uid}_barrier_gather_{i}", nodes)
+        return np.concatenate(list(held.values()))
+
+    def _pass(self, comment: str, held: dict[int, Banks], chunks: list[range]) -> None:
+        """Every node copies one chunk to the next."""
+        nodes = tuple(held)
+        for p, (node, chunk) in enumerate(zip(nodes, chunks, strict=True)):
+            self._copies(comment, node, nodes[(p + 1) % len(nodes)], held[node][..., chunk.start : chunk.stop])
+
+    def _copies(self, comment: str, node: int, target: int, part: Banks) -> None:
+        """One COPY per bank to the same bank of another node."""
+        for bank, size in bank_bytes(part, self.element_bytes):
+            ends = (self.program.bank(node, bank), self.program.bank(target, bank), size)
+            self.program.emit(node, self._owner(bank), "COPY", ends, comment)
+
+    def _add(self, comment: str, node: int, held: Banks, chunk: range) -> None:
+        """Add a received chunk to one's own."""
+        part = held[..., chunk.start : chunk.stop]
+        every = bank_bytes(part, self.element_bytes)
+        shares = [(0, every, part.shape)]  # core, its banks and bytes, dimensions: all on core 0 ...
+        if self.spread:  # ... or each bank on its own core
+            shares = [(bank, [(bank, size)], (size // self.element_bytes,)) for bank, size in every]
+        for core, parts, dims in shares:
+            ends = [(self.program.bank(node, bank), size) for bank, size in parts]
+            reads = [self.program.emit(node, core, "READ", end, comment) for end in (*ends, *ends)]
+            done = self.program.emit(node, core, "ADD", dims, comment, reads)
+            for end in ends:
+                self.program.emit(node, core, "WRITE", end, comment, [done])
+
+
+def receivers(operation: Operation) -> list[int]:
+    """The nodes of the outputs of a communication."""
+    return [int(name.partition(":")[0]) for name in operation.outputs]

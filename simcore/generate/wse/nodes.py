@@ -9,20 +9,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from simcore.generate.wse.exchange import Exchange, Routed
-from simcore.generate.wse.moe import mixture
-from simcore.generate.wse.operations import (
-    MOVEMENT,
-    Block,
-    Operation,
-    Owner,
-    Part,
-    Rows,
-    Scope,
-    Step,
-    layer_number,
-    owned,
-    tensor,
-)
+from simcore.generate.wse.experts import mixture
+from simcore.generate.wse.operations import MOVEMENT, Block, Operation, Owner, Part, Rows, Scope, Step, index_of, tensor
 from simcore.generate.wse.routing import Routing, draw
 from simcore.generate.wse.rows import attention, dense, head
 from simcore.generate.wse.settings import Ints, System
@@ -36,8 +24,8 @@ class Job(Struct, frozen=True):
     """Everything that the rows of a phase follow from.
 
     `layers` are names in the model's order (`decode0` ... `lm_head`, in prefill too); `routing` holds arrays given
-    by the user per step, or None to draw them; `counts` tokens per expert for empirical routing. `train` makes one
-    training step of sequences of `prefill_len` positions: the prefill's rows, then those of the backward pass.
+    by the user per step, or None to draw them; `counts` tokens per expert for empirical routing. `phase` is "prefill",
+    "decode", or "train": a step of sequences of `prefill_len` positions, the prefill's rows and the backward pass's.
     """
 
     model: Model
@@ -48,17 +36,11 @@ class Job(Struct, frozen=True):
     speculative: int
     element_bytes: int
     layers: tuple[str, ...]
-    prefill: bool
+    phase: str
     simplified: bool = True
     routing: dict[str, Routing] | None = None
     counts: Ints | None = None
     seed: int = 42
-    train: bool = False
-
-    @property
-    def phase(self) -> str:
-        """The name of the phase, which is that of a folder."""
-        return "train" if self.train else "prefill" if self.prefill else "decode"
 
 
 def steps(job: Job) -> list[Step]:
@@ -66,7 +48,7 @@ def steps(job: Job) -> list[Step]:
 
     Routing given by the user chooses among them.
     """
-    if job.prefill or job.train:
+    if job.phase != "decode":
         made = [Step(job.phase, 0, job.prefill_len)]
     else:
         last = job.decode_len - 1
@@ -82,7 +64,7 @@ def exchanges(job: Job, step: Step) -> Routed:
         return {}
     number = 0 if step.prefill else step.context - job.prefill_len
     given = (job.routing or {}).get(step.name, {})
-    names = [name for name in job.layers if name != "lm_head" and not job.model.dense(layer_number(name))]
+    names = [name for name in job.layers if name != "lm_head" and not job.model.dense(index_of(name))]
     drawn: Routing = {}
     if any(f"{name}_moe" not in given for name in names):
         drawn = draw(job.model, job.system.routing, (job.batch, step.queries), number, job.counts, job.seed)
@@ -95,19 +77,19 @@ def _stage_layers(job: Job, node: int) -> list[str]:
     stage = node // job.system.stage_nodes
     held = split(job.model.layers, job.system.pp)[stage]
     last = stage == job.system.pp - 1
-    return [name for name in job.layers if (last if name == "lm_head" else layer_number(name) in held)]
+    return [name for name in job.layers if (last if name == "lm_head" else index_of(name) in held)]
 
 
 def operations(job: Job, step: Step, node: int, routed: Routed, *, movement: bool = True) -> Iterator[Operation]:
     """The rows of one node in one step, in the order of execution; `movement` adds those that cost nothing."""
-    scope = Scope(job.model, job.system, step, job.batch, job.element_bytes, node, movement, job.train or not movement)
-    layers = _stage_layers(job, node)
-    if not layers:
+    trains = job.phase == "train"
+    scope = Scope(job.model, job.system, step, job.batch, job.element_bytes, node, movement, trains or not movement)
+    if not (layers := _stage_layers(job, node)):
         return
     here = node % job.system.stage_nodes // job.system.replica_nodes
     own = {name: copies[here] for name, copies in routed.items()}
     rows = _forward(job, scope, layers, own)
-    if not job.train:
+    if not trains:
         yield from rows
         return
     made = []
@@ -148,17 +130,8 @@ def _passed(job: Job, scope: Scope, goal: int, of: Owner, source: str, suffix: s
     """Send the output, or its gradient, to the node in the same place of the next stage; wait until it is there."""
     if not 0 <= goal < job.system.nodes or not _stage_layers(job, goal):
         return
-    uid, shape = f"{of.layer}_pp", (len(scope.local), scope.step.queries, scope.model.hidden)
-    yield Operation(
-        uid=f"{uid}{suffix}",
-        kind="Unicast",
-        shape=shape,
-        inputs=(source,) if source else (),
-        outputs=(tensor(goal, f"{uid}{suffix}_{scope.node}"),),
-        network_bytes=int(np.prod(shape)) * scope.element_bytes,
-        group=(goal,),
-        of=of,
-    )
+    uid, inputs = f"{of.layer}_pp", filter(None, [source])
+    yield Block(scope, uid).unicast(f"{uid}{suffix}", goal, scope.shape, *inputs)._replace(of=of)
     yield _meeting(f"{uid}_barrier{suffix}", scope.node, goal, of)
 
 
@@ -170,13 +143,13 @@ def _meeting(uid: str, first: int, second: int, of: Owner) -> Operation:
 def _layer(scope: Scope, name: str, source: str, routed: dict[str, Exchange]) -> Rows:
     """One layer, or the head."""
     if name == "lm_head":
-        return (yield from owned(scope, name, Part.DENSE, head(scope, name, source)))
-    out = yield from owned(scope, name, Part.ATTENTION, attention(scope, name, source))
+        return (yield from scope.owned(name, Part.DENSE, head(scope, name, source)))
+    out = yield from scope.owned(name, Part.ATTENTION, attention(scope, name, source))
     if name in routed and scope.model.experts:
         rows = mixture(scope, scope.model.experts, routed[name], name, out)
-        return (yield from owned(scope, name, Part.MIXTURE, rows))
+        return (yield from scope.owned(name, Part.MIXTURE, rows))
     suffix = "dense" if scope.model.latent else "ffn"
-    return (yield from owned(scope, name, Part.DENSE, dense(scope, f"{name}_{suffix}", out)))
+    return (yield from scope.owned(name, Part.DENSE, dense(scope, f"{name}_{suffix}", out)))
 
 
 def totals(job: Job, step: Step, nodes: list[int], routed: Routed) -> list[list[int]]:
@@ -193,10 +166,10 @@ def footprint_bytes(job: Job, nodes: list[int]) -> list[int]:
     """Weights and cache of each node at the end of decoding: all its experts, without the head."""
     step = Step("decode", job.prefill_len + job.decode_len, 1)
     layers = tuple(name for name in job.layers if name != "lm_head")
-    resting = replace(job, layers=layers, prefill=False, train=False)
+    resting = replace(job, layers=layers, phase="decode")
     routed: Routed = {}
     if experts := job.model.experts:  # every expert and every copy has a token, so that all weights are counted
         rows = max(experts.count, job.batch, job.system.stage_nodes) * job.system.dp
         everyone = Exchange.of(np.arange(rows).reshape(1, rows, 1) % experts.count, experts, job.system)
-        routed = {name: everyone for name in layers if not job.model.dense(layer_number(name))}
+        routed = {name: everyone for name in layers if not job.model.dense(index_of(name))}
     return [total[0] for total in totals(resting, step, nodes, routed)]

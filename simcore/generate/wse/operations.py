@@ -88,19 +88,7 @@ class Step(Struct, frozen=True):
         return self.name in {"prefill", "train"}
 
 
-def owned(scope: Scope, layer: str, part: Part, rows: Rows) -> Rows:
-    """The rows of a part of a layer, which say so where that is asked for."""
-    if not scope.owners:
-        return (yield from rows)
-    while True:
-        try:
-            row = next(rows)
-        except StopIteration as end:
-            return str(end.value)
-        yield row if row.of else row._replace(of=Owner(layer, part))
-
-
-def layer_number(name: str) -> int:
+def index_of(name: str) -> int:
     """The number in a layer's name."""
     return int(name.removeprefix("decode"))
 
@@ -132,10 +120,21 @@ class Scope(Struct, frozen=True, dict=True):
         """Sequences that this node sends to the experts."""
         return own_batches(self.system, self.batch, self.node)
 
+    def owned(self, layer: str, part: Part, rows: Rows) -> Rows:
+        """The rows of a part of a layer, which say so where that is asked for."""
+        if not self.owners:
+            return (yield from rows)
+        while True:
+            try:
+                row = next(rows)
+            except StopIteration as end:
+                return str(end.value)
+            yield row if row.of else row._replace(of=Owner(layer, part))
+
     def window(self, layer: str) -> int:
         """Positions that attention of a layer sees, the step's where no window ends before them."""
         every = self.step.context + self.step.queries
-        return min(self.model.kind(layer_number(layer)).window or every, every)
+        return min(self.model.kind(index_of(layer)).window or every, every)
 
     @cached_property
     def tokens(self) -> int:
@@ -180,6 +179,12 @@ class Block(Struct, frozen=True):
         many = kind == "Multicast"
         outputs = tuple(tensor(other, f"{name}_{node}") for other in group) if many else (tensor(node, name),)
         return Operation(name, kind, shape, (source,) if source else (), outputs, network_bytes=size, group=group)
+
+    def unicast(self, uid: str, goal: int, shape: tuple[int, ...], *inputs: str) -> Operation:
+        """A tensor to one node; what stays costs nothing."""
+        size = 0 if goal == self.scope.node else prod(shape) * self.scope.element_bytes
+        outputs = (tensor(goal, f"{uid}_{self.scope.node}"),)
+        return Operation(uid, "Unicast", shape, inputs, outputs, network_bytes=size, group=(goal,))
 
     def barrier(self, uid: str, group: tuple[int, ...]) -> Operation:
         """Some nodes wait for each other."""

@@ -84,12 +84,9 @@ def _identical(model: Model, experts: Experts, shape: tuple[int, int], step: int
     """Every expert gets equally many tokens; all layers of a step share one array, as in the peer."""
     visits = experts.top_k * shape[0] * shape[1]
     if visits % experts.count:
-        raise InputError.at(
-            "--bsz",
-            "identical routing needs equally many tokens for every expert",
-            expected=f"num_experts_per_tok * batch * positions divisible by n_routed_experts = {experts.count}",
-            found=f"{experts.top_k} * {shape[0]} * {shape[1]}",
-        )
+        message, found = "identical routing needs equally many tokens for every expert", (experts.top_k, *shape)
+        expected = f"num_experts_per_tok * batch * positions divisible by n_routed_experts = {experts.count}"
+        raise InputError.at("--bsz", message, expected=expected, found=" * ".join(map(str, found)))
     layers = expert_layers(model)
     rounds = visits // experts.count
     if experts.top_k == 1:  # the peer shuffles its list in place once per layer: every layer sees the last shuffle

@@ -23,8 +23,7 @@ class System(Struct, frozen=True):
     """Nodes on a grid and the degrees of parallelism of one phase (prefill or decode).
 
     Ranks count, innermost first, tensor (tp), sequence (sp), data (dp), pipeline (pp) for attention and tensor,
-    expert (ep), data (dp_ffn), pipeline for the feed-forward part: so many copies of the experts serve the batches of
-    their own nodes.
+    expert (ep), data (dp_ffn), pipeline for the feed-forward part: copies of the experts serve their nodes' batches.
     """
 
     nodes: int
@@ -86,13 +85,11 @@ def read_system(path: str | Path, phase: str) -> System:
     with Problems() as problems:
         root = read(path, problems)
         root.keys(optional=("prefill", "decode", "train"))
-        trains = phase == "train"
-        phase = "prefill" if phase == "train" and phase not in root and "prefill" in root else phase
-        phase = "decode" if phase == "train" and phase not in root else phase
+        if trains := phase == "train":
+            phase = next((name for name in ("train", "prefill") if name in root), "decode")
         if phase not in root:
-            raise InputError.at(
-                Location(str(path), 1, 1), f"there is no '{phase}' part", expected=f'"{phase}": {{"num_nodes": ...}}'
-            )
+            place, expected = Location(str(path), 1, 1), f'"{phase}": {{"num_nodes": ...}}'
+            raise InputError.at(place, f"there is no '{phase}' part", expected=expected)
         part = root[phase]
         part.keys(required=(*DEGREES.values(), *GRIDS, "expert_workload_model", "moe_comm"))
         if problems.found:
@@ -112,7 +109,7 @@ def _check(part: Node, degrees: dict[str, int], grid: tuple[int, int], *, trains
     stage = nodes // degrees["pp"]
     attention = degrees["dp_attn"] * degrees["tp_attn"] * degrees["sp"] * degrees["pp"]
     feed_forward = degrees["dp_ffn"] * degrees["tp_ffn"] * degrees["ep"] * degrees["pp"]
-    replica = stage // degrees["dp_ffn"]
+    replica, copies = stage // degrees["dp_ffn"], degrees["n_redundant_shared_exp"]
     full = replica in {degrees["ep"], degrees["tp_ffn"]}
     whole = replica % (degrees["tp_attn"] * degrees["sp"]) == 0 and (degrees["tp_ffn"] == 1 or replica == stage)
     rules = [
@@ -123,12 +120,8 @@ def _check(part: Node, degrees: dict[str, int], grid: tuple[int, int], *, trains
         (feed_forward == nodes, "ep", f"dp_ffn * tp_ffn * ep * pp = num_nodes = {nodes}"),
         (degrees["ep"] == 1 or degrees["tp_ffn"] == 1, "tp_ffn", "1 when ep > 1"),
         (full, "ep", f"ep or tp_ffn equal to the nodes of a pipeline stage over dp_ffn, {replica}"),
-        (degrees["n_redundant_shared_exp"] <= replica, "n_redundant_shared_exp", f"at most one copy a node, {replica}"),
-        (
-            degrees["tp_ffn"] == 1 or degrees["n_redundant_shared_exp"] == 1,
-            "n_redundant_shared_exp",
-            "1 when the experts are tensor parallel",
-        ),
+        (copies <= replica, "n_redundant_shared_exp", f"at most one copy a node, {replica}"),
+        (degrees["tp_ffn"] == 1 or copies == 1, "n_redundant_shared_exp", "1 when the experts are tensor parallel"),
     ]
     for kept, key, expected in rules:
         if not kept:
@@ -145,14 +138,9 @@ def parse_layers(text: str, model: Model) -> list[str]:
     if text == "all":
         return known
     chosen = {name.strip() for name in text.split(",")}
-    unknown = sorted(chosen - set(known))
-    if unknown:
-        raise InputError.at(
-            "--layers",
-            "no such layer in this model",
-            expected=closest(unknown[0], known) if len(known) < 9 else f"all, or of decode0 ... {known[-2]}, lm_head",
-            found=repr(unknown[0]),
-        )
+    if unknown := sorted(chosen - set(known)):
+        expected = closest(unknown[0], known) if len(known) < 9 else f"all, or of decode0 ... {known[-2]}, lm_head"
+        raise InputError.at("--layers", "no such layer in this model", expected=expected, found=repr(unknown[0]))
     return [name for name in known if name in chosen]
 
 

@@ -34,9 +34,7 @@ UNSUMMED = ("_ar_tp", "_ar_sp")
 
 
 class Source(Struct, frozen=True, eq=False):
-    """Steps to play, the SHA-256 of what they were read from, what the reader should know, and the files that a
-    specification names, by option.
-    """
+    """Steps to play, the SHA-256 of what they are from, what to warn about, a specification's files by option."""
 
     steps: tuple[NodeStep | CoreStep, ...]
     sha256: str
@@ -88,9 +86,7 @@ def _number(text: str) -> int:
 
 
 def _by_step(files: list[Path], step: int, unit: int) -> Iterator[tuple[str, list[Path]]]:
-    """(name, files in order of their numbers) of every step; `step` and `unit` are places in a file's path from the
-    end.
-    """
+    """(name, files by their numbers) of every step; `step` and `unit` are places in a file's path from its end."""
     names = dict.fromkeys(Path(file.parts[-1 - step]).stem for file in files)
     for name in sorted(names, key=lambda name: (name.startswith("decode"), _number(name))):
         held = [file for file in files if Path(file.parts[-1 - step]).stem == name]
@@ -216,9 +212,8 @@ def _instructions(file: Path) -> Iterator[Instruction]:
             found = LINE.fullmatch(text.rstrip("\n"))
             if found is None or found[1] not in ARGUMENTS:
                 place = Location(str(file), number, 1)
-                raise InputError.at(
-                    place, "not an instruction", expected="<id> READ 4 1024 [0 1]", found=repr(text.strip())
-                )
+                line, expected = repr(text.strip()), "<id> READ 4 1024 [0 1]"
+                raise InputError.at(place, "not an instruction", expected=expected, found=line)
             yield _instruction(file, number, found)
 
 

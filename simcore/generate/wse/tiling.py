@@ -30,8 +30,7 @@ def autotile(shape: tuple[int, ...], cores: int) -> tuple[int, ...]:
     """The tile of a product [groups,] M, K, N that moves the least data for the occupancy it reaches.
 
     Every dimension is halved up to five times (rounded up). The cost is the data that all tiles touch over the
-    data of the whole product, divided by how evenly the tiles fill the cores; the first minimum in order of the
-    dimensions counts.
+    data of the whole product, divided by how evenly the tiles fill the cores; the first minimum in their order counts.
 
     >>> autotile((147, 7168, 576), 16)
     (147, 896, 288)

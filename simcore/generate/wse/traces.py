@@ -10,13 +10,11 @@ from msgspec import Struct, field
 
 from simcore.errors import SimulationError
 from simcore.generate.wse.exchange import Routed
-from simcore.generate.wse.kernels import Core, attention, product, total
-from simcore.generate.wse.layout import Banks, unplaced
+from simcore.generate.wse.kernels import Core, Wires, attention, product, receivers, total
 from simcore.generate.wse.nodes import Job, operations
 from simcore.generate.wse.operations import ATTENTION, LINEAR, TOGETHER, Operation, Step, tensor
-from simcore.generate.wse.program import Program
+from simcore.generate.wse.program import Banks, Program, unplaced
 from simcore.generate.wse.tiling import Tiling
-from simcore.generate.wse.wires import Wires, receivers
 
 # Operations that only rename and cut: operation, layouts of its inputs -> layouts of its outputs. An Add makes no
 # instruction (as in the peer): its result is found where the product that follows needs it.
@@ -33,19 +31,14 @@ KERNELS = {**dict.fromkeys(LINEAR, product), **dict.fromkeys(ATTENTION, attentio
 
 def _slice(operation: Operation, held: Banks) -> Banks:
     dims, axis, first, last = operation.shape
-    extent = [slice(None)] * len(dims)
-    extent[axis] = slice(first, last)
-    return held.reshape(dims)[tuple(extent)]
+    extent: tuple[slice, ...] = (*(slice(None),) * axis, slice(first, last))
+    return held.reshape(dims)[extent]
 
 
 def _concat(operation: Operation, held: list[Banks]) -> Banks:
     axis, sizes, out = operation.shape
-    parts = []
-    for part, size in zip(held, sizes, strict=True):
-        dims = list(out)
-        dims[axis] = size
-        parts.append(part.reshape(dims))
-    return np.concatenate(parts, axis=axis)
+    every = zip(held, sizes, strict=True)
+    return np.concatenate([part.reshape(*out[:axis], size, *out[axis + 1 :]) for part, size in every], axis=axis)
 
 
 def instructions(

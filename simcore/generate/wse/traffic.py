@@ -60,9 +60,8 @@ def _merged(orders: list[tuple[str, ...]]) -> Iterator[str]:
         return iter(tuple(before.static_order()))
     except CycleError as error:
         meeting = " and ".join(dict.fromkeys(error.args[1]))
-        raise InputError.at(
-            meeting, "nodes meet here in different orders", expected="one order on all nodes"
-        ) from error
+        message = "nodes meet here in different orders"
+        raise InputError.at(meeting, message, expected="one order on all nodes") from error
 
 
 def _segments(rows: Iterable[Operation]) -> Iterator[Segment]:

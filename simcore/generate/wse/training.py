@@ -17,9 +17,9 @@ import numpy as np
 
 from simcore.errors import SimulationError
 from simcore.generate.wse.exchange import Exchange
+from simcore.generate.wse.experts import backward_exchange
 from simcore.generate.wse.operations import ATTENTION, LINEAR, Block, Operation, Owner, Part, Scope, tensor
 from simcore.generate.wse.settings import shared_nodes
-from simcore.generate.wse.transport import backward_exchange
 from simcore.workload.model import PhaseName
 
 EXPERTS = {Part.EXPERT, Part.SHARED}

@@ -1,17 +1,23 @@
-"""How tokens travel to the experts and back: all-to-all, all-gather, multicast, or not at all on one node.
+"""The mixture of experts of one layer on one node: gate, dispatch, experts, combine, sum.
 
-Every transport names the tensors that arrive, so that the experts and the sums can pick theirs.
+Tokens travel to the experts and back by all-to-all, all-gather, multicast, or not at all on one node. Every transport
+names the tensors that arrive, so that the experts and the sums can pick theirs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
+from math import ceil, prod
 from typing import NamedTuple
 
+import numpy as np
+
 from simcore.generate.wse.exchange import SHARED, Exchange, Token
-from simcore.generate.wse.operations import Block, Operation, Rows, Scope, tensor
+from simcore.generate.wse.operations import Block, Operation, Part, Rows, Scope, tensor
+from simcore.generate.wse.rows import gated
 from simcore.generate.wse.settings import own_batches
+from simcore.model.shape import Experts
 
 
 class Piece(NamedTuple):
@@ -40,44 +46,23 @@ class _Link(Block, frozen=True, dict=True):
         """The number of this node."""
         return self.scope.node - self.group[0]
 
-    @cached_property
-    def _one(self) -> tuple[int, int, int]:
-        """The shape of one sequence's tokens."""
-        return (1, *self.scope.shape[1:])
-
     def vectors(self, count: int) -> tuple[int, int, int]:
         """The shape of `count` vectors."""
         return (count, 1, self.scope.model.hidden)
 
-    def size_bytes(self, count: int) -> int:
-        """Bytes of `count` vectors."""
-        return count * self.scope.model.hidden * self.scope.element_bytes
-
-    def cut(self, uid: str, source: str, token: Token) -> Iterator[Operation]:
-        """One token out of [local sequences, positions, hidden]: first its sequence, then its position."""
-        row = token[0] - self.scope.local.start
-        yield self.move(f"{uid}_seq", "Slice", (self.scope.shape, 0, row, row + 1), source)
-        yield self.move(uid, "Slice", (self._one, 1, token[1], token[1] + 1), self.at(f"{uid}_seq"))
-
     def tokens(self, source: str, local: range, sequences: range) -> Iterator[Operation]:
         """Every token of `sequences` as a tensor of its own; a sequence is cut out once for all its positions."""
-        whole = (len(local), *self.scope.shape[1:])
+        _, *inner = self.scope.shape
+        whole, one = (len(local), *inner), (1, *inner)
         for b in sequences:
             row = b - local.start
             yield self.move(f"seq_{b}", "Slice", (whole, 0, row, row + 1), source)
             for s in range(self.scope.step.queries):
-                yield self.move(f"token_{b}_{s}", "Slice", (self._one, 1, s, s + 1), self.at(f"seq_{b}"))
+                yield self.move(f"token_{b}_{s}", "Slice", (one, 1, s, s + 1), self.at(f"seq_{b}"))
 
     def joined(self, uid: str, parts: list[str]) -> Operation:
         """Vectors stacked into one tensor."""
         return self.move(uid, "Concat", (0, (1,) * len(parts), self.vectors(len(parts))), *parts)
-
-    def unicast(self, uid: str, target: int, count: int, *inputs: str) -> Operation:
-        """So many vectors to one node; what stays costs nothing."""
-        outputs = (tensor(self.group[target], f"{uid}_{self.scope.node}"),)
-        size_bytes = 0 if target == self.place else self.size_bytes(count)
-        group = (self.group[target],)
-        return Operation(uid, "Unicast", self.vectors(count), inputs, outputs, network_bytes=size_bytes, group=group)
 
     def result(self, expert: int, token: Token) -> str:
         """The tensor with an expert's result for one token, on the expert's node."""
@@ -89,11 +74,25 @@ class _Link(Block, frozen=True, dict=True):
 
     @property
     def held(self) -> range:
-        """The sequences whose results this node adds up."""
+        """The sequences whose results this node adds up: all of its cluster's."""
+        return self.scope.local
+
+    def rejoined(self) -> Rows:
+        """Bring the sums to the whole cluster, which has them already where all add them up."""
+        yield from ()
+        return self.at("out")
+
+
+class _Own(_Link, frozen=True):
+    """What transports know by which a node adds up only the results of the tokens that it has sent."""
+
+    @property
+    def held(self) -> range:
+        """Those sequences."""
         return self.scope.own
 
     def rejoined(self) -> Rows:
-        """Bring the sums to the whole cluster by multicast. The row is there even when nobody or nothing is left."""
+        """By multicast. The row is there even when nobody or nothing is left."""
         scope = self.scope
         node, (count, queries, hidden), group = scope.node, scope.shape, scope.groups.cluster
         others = tuple(other for other in group if other != node)
@@ -108,7 +107,7 @@ class _Link(Block, frozen=True, dict=True):
         return self.at("all")
 
 
-class AllToAll(_Link, frozen=True):
+class AllToAll(_Own, frozen=True):
     """One buffer per pair of nodes; a token crosses to each node once, a result for each expert."""
 
     def dispatch(self, source: str) -> Iterator[Operation]:
@@ -116,8 +115,10 @@ class AllToAll(_Link, frozen=True):
         for target in range(len(self.group)) if self.scope.movement else ():
             buffer = f"disp_{self.group[target]}"
             uids = {f"{buffer}_{b}_{s}": (b, s) for b, s in self.exchange.sent.get((self.place, target), {})}
-            for uid, token in uids.items():
-                yield from self.cut(uid, source, token)
+            for uid, (b, s) in uids.items():  # first its sequence, then its position
+                row, whole = b - self.scope.local.start, self.scope.shape
+                yield self.move(f"{uid}_seq", "Slice", (whole, 0, row, row + 1), source)
+                yield self.move(uid, "Slice", ((1, *whole[1:]), 1, s, s + 1), self.at(f"{uid}_seq"))
             if uids:
                 yield self.joined(buffer, [*map(self.at, uids)])
         yield self.all_to_all("a2a_disp", "disp", self.exchange.dispatch.tolist())
@@ -134,7 +135,7 @@ class AllToAll(_Link, frozen=True):
             shape=(self.vectors(sum(send)), tuple(send), tuple(receive)),
             inputs=tuple(self.at(f"{buffer}_{self.group[target]}") for target in targets),
             outputs=tuple(tensor(self.group[target], f"{name}_{self.scope.node}") for target in targets),
-            network_bytes=self.size_bytes(sum(send) - send[self.place]),
+            network_bytes=prod(self.vectors(sum(send) - send[self.place])) * self.scope.element_bytes,
             group=self.group,
         )
 
@@ -148,8 +149,7 @@ class AllToAll(_Link, frozen=True):
         """One AlltoAll of the results."""
         if self.scope.movement:
             for target in range(len(self.group)):
-                parts = self.returns(target)
-                if parts:
+                if parts := self.returns(target):
                     yield self.joined(f"comb_{self.group[target]}", parts)
         yield self.all_to_all("combine_a2a", "comb", self.exchange.combine.tolist())
         yield self.barrier("combine_a2a", self.group)
@@ -160,7 +160,7 @@ class AllToAll(_Link, frozen=True):
         return Piece(self.at(f"combine_a2a_{self.group[holder]}"), count, index)
 
 
-class Multicast(_Link, frozen=True):
+class Multicast(_Own, frozen=True):
     """One multicast per token, one unicast per pair of nodes on the way back."""
 
     def dispatch(self, source: str) -> Iterator[Operation]:
@@ -188,7 +188,7 @@ class Multicast(_Link, frozen=True):
                 goal = self.group[target]
                 if self.scope.movement:
                     yield self.joined(f"comb_{goal}", self.returns(target))
-                yield self.unicast(f"{self.name}_unicast_{goal}", target, count, self.at(f"comb_{goal}"))
+                yield self.unicast(f"{self.name}_unicast_{goal}", goal, self.vectors(count), self.at(f"comb_{goal}"))
         yield self.barrier("uc", self.group)
 
     def returned(self, token: Token, expert: int, holder: int) -> Piece:
@@ -199,16 +199,6 @@ class Multicast(_Link, frozen=True):
 
 class AllGather(_Link, frozen=True):
     """Every node gets all tokens, then all results."""
-
-    @property
-    def held(self) -> range:
-        """All of the cluster's."""
-        return self.scope.local
-
-    def rejoined(self) -> Rows:
-        """Everybody has them already."""
-        yield from ()
-        return self.at("out")
 
     def dispatch(self, source: str) -> Iterator[Operation]:
         """An AllGather of the tokens."""
@@ -249,11 +239,6 @@ class AllGather(_Link, frozen=True):
 
 class Local(_Link, frozen=True):
     """One node has all experts: nothing travels."""
-
-    def rejoined(self) -> Rows:
-        """Nobody else is there."""
-        yield from ()
-        return self.at("out")
 
     def dispatch(self, source: str) -> Iterator[Operation]:
         """Cut the tokens."""
@@ -302,13 +287,8 @@ class Sliced(Local, frozen=True):
 
 
 Transport = AllToAll | Multicast | AllGather | Local
-TRANSPORTS: dict[str, Callable[[Scope, str, Exchange], Transport]] = {
-    "alltoall": AllToAll,
-    "allgather": AllGather,
-    "multicast": Multicast,
-    "none": Local,
-    "sliced": Sliced,
-}
+TRANSPORTS: dict[str, Callable[[Scope, str, Exchange], Transport]] = {"none": Local, "sliced": Sliced}
+TRANSPORTS |= {"alltoall": AllToAll, "allgather": AllGather, "multicast": Multicast}
 
 
 def backward_exchange(scope: Scope, exchange: Exchange, name: str, part: str) -> Iterator[Operation]:
@@ -330,5 +310,86 @@ def backward_exchange(scope: Scope, exchange: Exchange, name: str, part: str) ->
     else:
         for target, count in enumerate(back[link.place]):
             if count and target != link.place:
-                yield link.unicast(f"{name}_{part}_{link.group[target]}_dgrad", target, count)
+                goal = link.group[target]
+                yield link.unicast(f"{name}_{part}_{goal}_dgrad", goal, link.vectors(count))
     yield link.barrier(f"{part}_dgrad", link.group)
+
+
+def mixture(scope: Scope, experts: Experts, exchange: Exchange, layer: str, source: str) -> Rows:
+    """Rows of one expert layer, from the output of attention to the output for every token of the cluster.
+
+    Experts are spread over the nodes of the stage (ep), or every node holds a slice of each (tp_ffn).
+    """
+    block, system = Block(scope, f"{layer}_moe"), scope.system
+    kind = "sliced" if system.tp_ffn > 1 else system.exchange if system.replica_nodes > 1 else "none"
+    yield block.linear("gate", (scope.tokens, scope.model.hidden, experts.count), source)
+    transport = TRANSPORTS[kind](scope, block.name, exchange)
+    yield from transport.dispatch(source)
+    yield from _held(block, layer, experts, exchange, transport)
+    yield from transport.combine()
+    if scope.movement:
+        yield from _sums(block, exchange, transport)
+    out = yield from scope.owned(layer, Part.REJOINED, transport.rejoined())
+    return out if len(scope.local) else source
+
+
+def _held(block: Block, layer: str, experts: Experts, exchange: Exchange, transport: Transport) -> Iterator[Operation]:
+    """The routed experts of this node that have tokens, then its copy of the shared expert."""
+    scope = block.scope
+    place, sliced = scope.node % scope.system.replica_nodes, scope.system.tp_ffn > 1
+    width, shared = (ceil(ffn / scope.system.tp_ffn) for ffn in (experts.ffn, experts.shared_ffn))
+    for expert in np.flatnonzero(((exchange.holder == place) | sliced) & (exchange.load > 0)).tolist():
+        tokens = exchange.work[expert] if scope.movement else []
+        rows = _expert(block, expert, (int(exchange.load[expert]), width), tokens, transport)
+        yield from scope.owned(layer, Part.EXPERT, rows)
+    if served := np.flatnonzero((exchange.shared == place) | (sliced & (exchange.shared >= 0))).tolist():
+        positions = range(scope.step.queries)
+        tokens = [(exchange.first + sequence, position) for sequence in served for position in positions]
+        rows = _expert(block, SHARED, (len(tokens), shared), tokens, transport)
+        yield from scope.owned(layer, Part.SHARED, rows)
+
+
+def _expert(block: Block, expert: int, shape: tuple[int, int], tokens: list[Token], transport: Transport) -> Rows:
+    """Gather the tokens, compute, cut the results apart."""
+    scope, (count, width) = block.scope, shape
+    own = Block(scope, f"{block.name}_exp_{'shared' if expert == SHARED else expert}")
+    if scope.movement:
+        yield from _joined(own, "in", {f"in_{b}_{s}": transport.arrived((b, s)) for b, s in tokens})
+    out = yield from gated(own, width, own.at("in"), tokens=count, batch=count, queries=1)
+    if scope.movement:
+        whole = (count, 1, scope.model.hidden)
+        for index, (b, s) in enumerate(tokens):
+            yield own.move(f"out_{b}_{s}", "Slice", (whole, 0, index, index + 1), out)
+    return out
+
+
+def _joined(block: Block, uid: str, pieces: dict[str, Piece]) -> Iterator[Operation]:
+    """One tensor of all pieces, each cut out under its name where it is part of a larger one."""
+    hidden = block.scope.model.hidden
+    for name, (source, vectors, place) in pieces.items():
+        if vectors:
+            yield block.move(name, "Slice", ((vectors, 1, hidden), 0, place, place + 1), source)
+    parts = [block.at(name) if piece.vectors else piece.tensor for name, piece in pieces.items()]
+    yield block.move(uid, "Concat", (0, (1,) * len(parts), (len(parts), 1, hidden)), *parts)
+
+
+def _sums(block: Block, exchange: Exchange, transport: Transport) -> Iterator[Operation]:
+    """Add up the results of every token, its vectors from all its experts, and put the tokens back in order."""
+    hidden, queries, sequences = block.scope.model.hidden, block.scope.step.queries, transport.held
+    if not len(sequences):
+        return
+    for token in ((sequence, position) for sequence in sequences for position in range(queries)):
+        label = f"{token[0]}_{token[1]}"
+        pieces = {
+            f"res_{label}_{'shared' if expert == SHARED else expert}": transport.returned(token, expert, holder)
+            for expert, holder in exchange.results(*token)
+        }
+        yield from _joined(block, f"stack_{label}", pieces)
+        added = ((len(pieces), 1, hidden), 0, (1, 1, hidden))
+        yield block.move(f"sum_{label}", "Sum", added, block.at(f"stack_{label}"))
+    for position in range(queries):
+        sums = [block.at(f"sum_{sequence}_{position}") for sequence in sequences]
+        shape = (0, (1,) * len(sums), (len(sums), 1, hidden))
+        yield block.move(f"out_{position}", "Concat", shape, *sums)
+    columns = [block.at(f"out_{position}") for position in range(queries)]
+    yield block.move("out", "Concat", (1, (1,) * queries, (len(sequences), queries, hidden)), *columns)
