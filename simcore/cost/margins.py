@@ -96,30 +96,34 @@ def shipped_errors() -> tuple[Seen, ...]:
     return tuple(Seen(source, Kind(*kind), tuple(errors)) for source, kind, errors in table)
 
 
+@lru_cache(maxsize=1)
+def _rising() -> list[tuple[float, int]]:
+    """The size of every error, ascending, and the number of what it is of; -1: of what nothing is known of."""
+    seen = [(abs(log(1 + error)), at) for at, one in enumerate(shipped_errors()) for error in one.errors]
+    return sorted([*seen, *((error, -1) for error in _UNKNOWN)])
+
+
 @lru_cache(maxsize=4096)
 def margin_of(kind: Kind, besides: frozenset[str] = frozenset()) -> Margin:
     """What nine in ten like jobs stay within, of all sources but those named."""
-    others = [one for one in shipped_errors() if one.source not in besides]
-    known = any(_chip(one.kind.device) == _chip(kind.device) for one in others)
-    alike = [((1.0 if known else _STRANGER) * kind.likeness(one.kind), one) for one in others]
+    others = {at: one for at, one in enumerate(shipped_errors()) if one.source not in besides}
+    known = any(_chip(one.kind.device) == _chip(kind.device) for one in others.values())
+    alike = {at: (1.0 if known else _STRANGER) * kind.likeness(one.kind) for at, one in others.items()}
     counts: dict[str, float] = {}
-    for likeness, one in alike:
-        counts[one.source] = counts.get(one.source, 0.0) + likeness * len(one.errors)
     best: dict[str, float] = {}
-    for likeness, one in alike:
-        best[one.source] = max(best.get(one.source, 0.0), likeness)
+    for at, one in others.items():
+        counts[one.source] = counts.get(one.source, 0.0) + alike[at] * len(one.errors)
+        best[one.source] = max(best.get(one.source, 0.0), alike[at])
     # A source weighs as its most alike job, however many jobs it has.
-    weighed = [
-        (abs(log(1 + error)), likeness * best[one.source] / counts[one.source])
-        for likeness, one in alike
-        for error in one.errors
-    ]
-    support = sum(best.values())
-    rising = sorted([*weighed, *((error, _PRIOR / len(_UNKNOWN)) for error in _UNKNOWN)])
-    sums = list(accumulate(weight for _, weight in rising))
-    return Margin(rising[min(bisect_left(sums, _COVERED * sums[-1]), len(rising) - 1)][0], support)
+    weights = {at: alike[at] * best[one.source] / counts[one.source] for at, one in others.items()}
+    weights[-1] = _PRIOR / len(_UNKNOWN)
+    rising = _rising()
+    sums = list(accumulate(weights.get(at, 0.0) for _, at in rising))
+    share = rising[min(bisect_left(sums, _COVERED * sums[-1]), len(rising) - 1)][0]
+    return Margin(share, sum(best.values()))
 
 
+@lru_cache(maxsize=256)
 def _chip(device: str) -> tuple[str, int, float]:
     """What devices share that differ in memory and links alone: H100 and H800."""
     one = accelerator(device)
