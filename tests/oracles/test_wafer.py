@@ -36,7 +36,7 @@ def draw(seed):
     system["moe_comm"] = draw.choice(("alltoall", "allgather", "multicast"))
     options = {
         "batch": draw.choice((1, 2, 5, 13)),
-        "prefill": draw.random() < 0.3,
+        "phase": "prefill" if draw.random() < 0.3 else "decode",
         "element_bytes": draw.choice((1, 2)),
     }
     return model, system, options | {"speculative": draw.choice((0, 2)), "prefill_len": 5, "decode_len": 3}
