@@ -29,7 +29,7 @@ class Kriging:
     variances of one measurement.
     """
 
-    neighbours: int = 32
+    neighbours: int = 20
     range_octaves: float = 4.0
     alike: float = 0.3
     alike_octaves: tuple[float, float] = (2.0, 8.0)
@@ -45,38 +45,41 @@ class Kriging:
         Neighbours are at `offsets` [questions, neighbours, axes] from the question, of sizes, then along the sweep, and
         lose `idle` octaves more to idle cores; those that are `barred` are not heard.
         """
-        towards = self._covariance(offsets, idle)
-        between = self._covariance(offsets[:, :, None] - offsets[:, None], idle[:, :, None] - idle[:, None])
+        axes = np.moveaxis(offsets, -1, 0).copy()  # sums over a short last axis are slow
+        towards = self._covariance(axes, idle)
+        between = self._covariance(axes[..., None] - axes[..., None, :], idle[:, :, None] - idle[:, None])
         between += self.slope * offsets @ offsets.transpose(0, 2, 1)
         one, noises = np.eye(offsets.shape[1]), np.array(self.noises)
         between += _BARRED * barred[..., None] * one
         middle = _median(votes)
-        inverses = np.linalg.inv(between + np.multiply.outer(noises, one)[:, None])
-        likely, sill = _likely(inverses, votes - middle, noises)
+        all_of_them = between + np.multiply.outer(noises, one)[:, None]
+        inverses = np.linalg.inv(all_of_them)
+        likely, sill = _likely(all_of_them, inverses, votes - middle, noises)
         noise = likely * noises[:, None]
         inverse, misfit = (np.einsum("nq,nqij->qij", shares, inverses) for shares in (likely, noise))
         weights = _times(inverse, towards)
-        here = self._covariance(np.zeros(offsets.shape[-1]), np.zeros(()))
+        here = self._covariance(np.zeros((offsets.shape[-1], 1)), np.zeros(1))
         left: Floats = np.maximum(here - (weights * towards).sum(-1), 0.0) + noise.sum(0)
         return (weights * (_without_outliers(votes - middle, misfit) + middle)).sum(-1), sill * left
 
     def _covariance(self, apart: Floats, idle: Floats) -> Floats:
-        """Of points so far `apart` [.., axes] that lose so different shares to idle cores, without the planes."""
+        """Of points so far `apart` [axes, ..] that lose so different shares to idle cores, without the planes."""
         squares, (own, others) = apart**2, self.alike_octaves
-        far = squares.sum(-1)
+        far = squares.sum(0)
         shared: Floats = np.exp(-np.sqrt(far) / self.range_octaves) + self.level
         shared += self.idle * np.exp(-np.abs(idle) / self.idle_octaves)
-        sizes = apart.shape[-1] - 1
+        sizes = len(apart) - 1
         for axis in range(sizes if sizes > 1 else 0):
-            across = np.sqrt(np.maximum(far - squares[..., axis], 0.0))
-            shared += self.alike * np.exp(-np.abs(apart[..., axis]) / own - across / others)
+            across = np.sqrt(np.maximum(far - squares[axis], 0.0))
+            shared += self.alike * np.exp(-np.abs(apart[axis]) / own - across / others)
         return shared
 
 
-def _likely(inverses: Floats, votes: Floats, noises: Floats) -> tuple[Floats, Floats]:
+def _likely(matrices: Floats, inverses: Floats, votes: Floats, noises: Floats) -> tuple[Floats, Floats]:
     """How likely votes make each noise, [noises, questions], and the sill; few votes cannot make much noise likely."""
     sills = (_times(inverses, votes) * votes).mean(-1) + 1e-5
-    log = 0.5 * (np.linalg.slogdet(inverses)[1] - votes.shape[-1] * np.log(sills) - np.log(noises)[:, None])
+    size = np.log(np.diagonal(np.linalg.cholesky(matrices), axis1=-2, axis2=-1)).sum(-1)
+    log = -size - 0.5 * (votes.shape[-1] * np.log(sills) + np.log(noises)[:, None])
     likely = np.exp(log - log.max(0))
     likely /= likely.sum(0)
     return likely, (likely * sills).sum(0)
