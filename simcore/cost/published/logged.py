@@ -41,9 +41,11 @@ def power(document: Mapping[str, Any]) -> Iterator[Row]:
 _GIB = 1 << 30  # the logs' unit is not stated: adapters beside 69.0e9 frozen weights of 8 bits leave room for no other
 
 
-def memory(key: str, document: Mapping[str, Any]) -> Iterator[Row]:
-    """Rows that state the most memory of an accelerator under a name."""
+def memory(key: str, document: Mapping[str, Any], *, reserved_bytes: int = 0) -> Iterator[Row]:
+    """Rows that state the most memory of an accelerator under a name, with what the allocator has reserved beside."""
     for row in document.get("rows", ()):
         read = row.get("measured") if isinstance(row, Mapping) else None
         if isinstance(read, Mapping) and key in read:
-            yield Row(f"{row['id']}-memory", float(read[key]) * _GIB, Held(training(row).chosen()))
+            step = training(row)
+            held = Held(step.chosen(), "", reserved_bytes, step.system().device.memory_bytes)
+            yield Row(f"{row['id']}-memory", float(read[key]) * _GIB, held)

@@ -101,16 +101,21 @@ class Collective(Question):
 class Held(Question):
     """The most memory a rank holds in a step; the "seconds" of its prediction are bytes.
 
-    `part`: "" all of it, "activations", or "states": weights, gradients and the optimizer's.
+    `part`: "" all of it, "activations", or "states": weights, gradients and the optimizer's. `reserved_bytes`: what an
+    allocator has beside what is asked of it, of `most_bytes` for both.
     """
 
     job: Job
     part: str = ""
+    reserved_bytes: int = 0
+    most_bytes: int = 0
 
     def explained(self) -> Prediction:
         """The bytes by what they hold, on the fullest stage."""
         parts, asked = peak(*self.job)._asdict(), _PARTS.get(self.part)
         held = {name: float(size) for name, size in parts.items() if asked is None or name in asked}
+        if self.reserved_bytes:
+            held["reserved"] = max(0.0, min(self.reserved_bytes, self.most_bytes - fsum(held.values())))
         return Prediction(fsum(held.values()), held)
 
 
