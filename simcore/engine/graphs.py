@@ -94,6 +94,9 @@ class GraphCase:
             self._npus.append(GraphNpu(npu, program, *around, *own, gathers=setup.profile.gang))
         return self._npus
 
+    def precedence(self, _: Transport) -> None:
+        """Who acts first: no program that asks for an order reads graphs."""
+
     def stuck(self) -> list[str]:
         """Who waits for which nodes, and the messages that are missing."""
         lines = []

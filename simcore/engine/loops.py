@@ -17,7 +17,7 @@ from simcore.engine.transports import kinds_of
 from simcore.errors import InputError
 from simcore.network.topology.model import Topology
 from simcore.profiles import Profile
-from simcore.system.chunks.cut import in_trees
+from simcore.system.chunks.cut import THEMIS, Precedence, in_trees
 from simcore.system.chunks.scheduler import Scheduler
 from simcore.system.config import SystemConfig
 from simcore.system.groups import class_of
@@ -115,6 +115,13 @@ class LoopCase:
                 name=names[index],
             )  # fmt: skip
         return found
+
+    def precedence(self, transport: Transport) -> Precedence | None:
+        """Who acts first, for the profile and the policy that ask."""
+        setup, topology = self.setup, self.setup.topology
+        if not setup.profile.late_clearing or setup.system.inter_dimension_scheduling not in THEMIS:
+            return None
+        return Precedence(topology.npus, transport.plans, setup.profile.delay(topology), setup.settings.queues_per_dim)
 
     def stuck(self) -> list[str]:
         """Who did not finish, and what it waits for."""

@@ -18,7 +18,7 @@ from simcore.network.topology.links import rates_bytes_per_s
 from simcore.network.topology.model import Topology
 from simcore.profiles import Profile
 from simcore.progress import meter
-from simcore.system.chunks.cut import THEMIS, DimensionOrder, PhaseMaker, Precedence
+from simcore.system.chunks.cut import DimensionOrder, PhaseMaker
 from simcore.system.chunks.scheduler import GANG_ORDERS, INSERTION, Gang, GangGate, Gate, LocalGate, Scheduler
 from simcore.system.collectives import ROOTED
 from simcore.system.config import SystemConfig
@@ -63,7 +63,7 @@ def simulate(
     env, events = Environment(), EventBuffer()
     transport = transport_of(env, ranks, choices, topology)
     gates = make_gates(env, ranks, setup, transport)
-    precedence = _precedence(setup, transport) if isinstance(case, LoopCase) else None
+    precedence = case.precedence(transport)
     known: dict[Hashable, Chunks] = {}
     schedulers = [
         Scheduler(env, npu_class, make_phases(int(members[0]), setup, known), transport, events, gates, precedence)
@@ -93,14 +93,6 @@ def simulate(
         circuits=transport.told(),
     )
     return case.told(played)
-
-
-def _precedence(setup: Setup, transport: Transport) -> Precedence | None:
-    """Who acts first, for the profile and the policy that ask."""
-    if not setup.profile.late_clearing or setup.system.inter_dimension_scheduling not in THEMIS:
-        return None
-    topology = setup.topology
-    return Precedence(topology.npus, transport.plans, setup.profile.delay(topology), setup.settings.queues_per_dim)
 
 
 def make_gates(

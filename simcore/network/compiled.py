@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import namedtuple
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
@@ -17,20 +17,17 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.network import core, heaps, in_order
+from simcore.network import heaps
 from simcore.network.core import Columns, State
 from simcore.network.heaps import Heap
 from simcore.network.in_order import StateInOrder
-from simcore.network.lists import bound
+from simcore.network.lists import bound, modules_of
 
-ENTRIES = ("begin", "hand_over", "happen", "play")
-"""What Python calls of it; `core` calls the rest."""
-IN_ORDER = ("begin", "hand_over", "enter", "arrive", "later", "play")
-"""The same of `in_order`."""
 Table = NDArray[Any]
 WIDTHS = {"heads": 10, "timers": 4}
 _Arrayed = cast("Any", namedtuple("_Arrayed", [each.name for each in fields(State)]))
 _InOrder = cast("Any", namedtuple("_InOrder", [each.name for each in fields(StateInOrder)]))
+_ARRAYED = {State: _Arrayed, StateInOrder: _InOrder}
 
 
 @cache
@@ -40,9 +37,10 @@ def installed() -> bool:
 
 
 @cache
-def kept(module: str = "core") -> bool:
-    """Whether an earlier run has left what it compiled of a module where numba puts it, beside it."""
-    return any(Path(core.__file__).with_name("__pycache__").glob(f"{module}.play-*.nbi"))
+def kept(kind: type[Any]) -> bool:
+    """Whether an earlier run has left what it compiled for a kind of state where numba puts it, beside the module."""
+    module = Path(str(modules_of(kind)[-1].__file__))
+    return any(module.with_name("__pycache__").glob(f"{module.stem}.play-*.nbi"))
 
 
 @cache
@@ -54,11 +52,10 @@ def compiled_heaps() -> dict[str, Any]:
 
 
 @cache
-def _compiled_core(module: str) -> ModuleType:
-    """The functions of `core`, or those of `in_order` with it, with heaps that are arrays."""
-    if module == "core":
-        return compiled(core, ENTRIES, compiled_heaps())
-    return compiled(in_order, IN_ORDER, compiled_heaps(), base=core, inline=True)
+def _compiled_core(kind: type[Any]) -> ModuleType:
+    """The functions of a kind of state, with heaps that are arrays."""
+    *base, own = modules_of(kind)
+    return compiled(own, kind.entries, compiled_heaps(), base=base, inline=bool(base))
 
 
 def compiled(
@@ -67,7 +64,7 @@ def compiled(
     given: Mapping[str, object],
     *,
     inline: bool = False,
-    base: ModuleType | None = None,
+    base: Sequence[ModuleType] = (),
 ) -> ModuleType:
     """A copy of a module whose functions are compiled when they are first called, and kept for later runs.
 
@@ -83,7 +80,7 @@ def compiled(
         raise ImportError(source.__name__)
     copy = sys.modules[spec.name] = module_from_spec(spec)  # what is kept is loaded by that name
     spec.loader.exec_module(copy)
-    modules = [base, source] if base else [source]
+    modules = [*base, source]
     for module in modules:
         for name, value in vars(module).items():
             if type(value) is int:  # a literal would be a type of its own, with functions of its own
@@ -129,14 +126,14 @@ class Arrays:
     """The tables of a `State` as arrays."""
 
     def __init__(self, state: State, known: Known):
-        self.core: Any = _compiled_core(state.module)
+        self.core: Any = _compiled_core(type(state))
         self._known = known
         self._lengths = {name: len(getattr(state, name)) for name in state.moving}
         moving = {name: _records(name, getattr(state, name)) for name in state.moving}
         heaps = {name: Heap.of(sorted(getattr(state, name)), width) for name, width in WIDTHS.items()}
         nobody = np.zeros((1, 3), np.int64)
-        arrayed = _Arrayed if state.module == "core" else _InOrder
-        self.state: Any = arrayed(left=nobody, rows=nobody, timed=False, **moving, **heaps, **known.arrays())
+        made = _ARRAYED[type(state)]
+        self.state: Any = made(left=nobody, rows=nobody, timed=False, **moving, **heaps, **known.arrays())
 
     def add(self, name: str, rows: list[Any]) -> None:
         """More rows of a table."""

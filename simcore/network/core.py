@@ -195,7 +195,7 @@ class State:
     slots: list[Slot]
     early: list[int]
 
-    module: ClassVar[str] = "core"  # has the functions
+    entries: ClassVar[tuple[str, ...]] = ("begin", "hand_over", "happen", "play")  # what Python calls of its module
     weight: ClassVar[int] = 1  # how long they take in Python, compared with others
     kinds: ClassVar[dict[str, Any]] = ROWS
     moving: ClassVar[tuple[str, ...]] = MOVING

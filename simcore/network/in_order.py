@@ -89,7 +89,7 @@ class StateInOrder(State):
     npus: list[int]
     clock: list[int]
 
-    module: ClassVar[str] = "in_order"
+    entries: ClassVar[tuple[str, ...]] = ("begin", "hand_over", "enter", "arrive", "later", "play")
     weight: ClassVar[int] = 2
     kinds: ClassVar[dict[str, Any]] = ROWS | {
         "lines": Line, "waiting": Waiting, "turns": Turn, "npus": int, "clock": int

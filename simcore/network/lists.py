@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from bisect import insort
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
@@ -10,7 +11,7 @@ from inspect import isfunction
 from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
-from simcore.network import core, in_order
+from simcore.network import core
 from simcore.network.core import NEVER, NOBODY, ROWS, Columns, Head, State
 
 CROWDED = 1000  # with so many heads and timers a calendar costs less than a heap, most so where NPUs are in step
@@ -20,7 +21,7 @@ class Lists:
     """A state whose tables are lists, which follow the columns; `compiled.Arrays` has others."""
 
     def __init__(self, state: State, columns: Mapping[str, Columns]):
-        self.core: Any = core if state.module == "core" else _core_in_order()
+        self.core: Any = _core_of(type(state))
         self.state, self._columns = state, columns
 
     def add(self, name: str, rows: list[Any]) -> None:
@@ -137,7 +138,14 @@ def _crowded_core() -> SimpleNamespace:
     return SimpleNamespace(**names)
 
 
+def modules_of(kind: type[State]) -> list[ModuleType]:
+    """The modules with the functions of a kind of state, behind those of what it derives from."""
+    return [sys.modules[each.__module__] for each in reversed(kind.__mro__) if issubclass(each, State)]
+
+
 @cache
-def _core_in_order() -> SimpleNamespace:
-    """The functions of `core` with those of `in_order`."""
-    return SimpleNamespace(**bound(vars(core) | vars(in_order), [core, in_order]))
+def _core_of(kind: type[Any]) -> Any:
+    """The functions of a kind of state."""
+    *base, own = modules_of(kind)
+    names = dict(pair for module in (*base, own) for pair in vars(module).items())
+    return SimpleNamespace(**bound(names, [*base, own])) if base else own

@@ -27,8 +27,10 @@ _TYPES = {"FP8": "fp8", "MXFP8": "fp8", "FP8-CS": "fp8", "FP8-MX": "fp8", "NVFP4
 # What the host keeps under FSDP (cpu_offloading_num_layers of scripts/performance/configs/llama).
 _LAYERS = {"GB200": 40, "GB300": 20}
 _KEPT_BY_HOST = {name: {"offload": ("activations",), "offload_layers": layers} for name, layers in _LAYERS.items()}
-# Of Llama 3 70B on GB300 in MXFP8 and NVFP4, whose weights and activations are more than the table's degrees hold.
-_RECIPE: dict[str, Any] = {"pp": 4, "virtual_stages": 5, "micro_batch": 1}
+# What the recipe says of a model on a device where the degrees of the table's row hold no such weights.
+_RECIPES: dict[tuple[str, str], dict[str, Any]] = {
+    ("llama-3-70b", "GB300"): {"pp": 4, "virtual_stages": 5, "micro_batch": 1},
+}
 _ONE_GRAPH = "26.06"  # the first release whose recipes have it
 
 
@@ -51,7 +53,7 @@ def _row(name: str, row: Mapping[str, Any], model: Model, device: str) -> Row:
     """One row; FSDP where the table's column says over how many ranks.
 
     What mixtures compute again it leaves out: what Megatron-Core offers them, least first, until the job fits. Dense
-    models that do not fit as the table says run as their recipe says.
+    models that do not fit as the table says run as their recipe says, where that is known.
     """
     gpus, batch, seq = (int(row[key]) for key in ("#-GPUs", "GBS", "Sequence Length"))
     choices = {**MODERN, "dtype": _TYPES[row["Precision"]]}
@@ -64,7 +66,7 @@ def _row(name: str, row: Mapping[str, Any], model: Model, device: str) -> Row:
     if model.experts:
         one = next((job for job in (one, *_computed_again(one)) if peak(*job).total <= cluster.memory_bytes), one)
     elif peak(*one).total * (1 - PEAK_MARGIN) > cluster.memory_bytes:
-        one = Job(model, replace(one.plan, **_RECIPE))
+        one = Job(model, replace(one.plan, **_RECIPES.get((model.name, device), {})))
     return Row(name, measured_s, Step((one,), cluster))
 
 

@@ -24,9 +24,9 @@ OF_2021: dict[str, Any] = {**CLASSIC, "scatter_pipeline": True, "dtype": "fp16"}
 def gpt(shape: Mapping[str, Any], **changes: Any) -> Model:
     """A GPT of Megatron-LM's kind from the source's figures."""
     hidden = shape["hidden"]
-    base: dict[str, Any] = {"gated": False, "tied": True, "positions": shape["seq"], "norm": "layer"}
+    base: dict[str, Any] = {"gated": False, "tied": True, "norm": "layer", "linear_bias": True}
     sizes = shape["layers"], hidden, shape["heads"], shape.get("ffn", 4 * hidden), shape.get("vocab", 51200)
-    return Model("gpt", *sizes, **{"linear_bias": True, **base, **changes})
+    return Model("gpt", *sizes, **{**base, "positions": shape["seq"], **changes})
 
 
 def mlsys23(row: Mapping[str, Any]) -> Step:

@@ -85,7 +85,7 @@ class Layouts:
     ):
         self.state, self._cross = kind.empty(timed=timed), cross
         self.begun, self.under_way, self._share = 0, 0, share
-        self._compiles, self._enough = False, ENOUGH[kept(kind.module)] / kind.weight
+        self._compiles, self._enough = False, ENOUGH[kept(kind)] / kind.weight
         self._asks_from = self._enough / 4
         self.columns = {"hops": Columns(5), "messages": Columns(3)}
         self.known = Known(self.state, self.columns) if installed() and not timed else None
