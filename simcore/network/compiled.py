@@ -37,9 +37,9 @@ def installed() -> bool:
 
 
 @cache
-def kept(kind: type[Any]) -> bool:
-    """Whether an earlier run has left what it compiled for a kind of state where numba puts it, beside the module."""
-    module = Path(str(modules_of(kind)[-1].__file__))
+def kept(source: ModuleType) -> bool:
+    """Whether an earlier run has left what it compiled of a module where numba puts it, beside it."""
+    module = Path(str(source.__file__))
     return any(module.with_name("__pycache__").glob(f"{module.stem}.play-*.nbi"))
 
 
@@ -52,10 +52,10 @@ def compiled_heaps() -> dict[str, Any]:
 
 
 @cache
-def _compiled_core(kind: type[Any]) -> ModuleType:
+def _compiled_core(entries: tuple[str, ...], *modules: ModuleType) -> ModuleType:
     """The functions of a kind of state, with heaps that are arrays."""
-    *base, own = modules_of(kind)
-    return compiled(own, kind.entries, compiled_heaps(), base=base, inline=bool(base))
+    *base, own = modules
+    return compiled(own, entries, compiled_heaps(), base=base, inline=bool(base))
 
 
 def compiled(
@@ -126,7 +126,7 @@ class Arrays:
     """The tables of a `State` as arrays."""
 
     def __init__(self, state: State, known: Known):
-        self.core: Any = _compiled_core(type(state))
+        self.core: Any = _compiled_core(state.entries, *modules_of(type(state)))
         self._known = known
         self._lengths = {name: len(getattr(state, name)) for name in state.moving}
         moving = {name: _records(name, getattr(state, name)) for name in state.moving}

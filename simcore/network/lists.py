@@ -21,7 +21,7 @@ class Lists:
     """A state whose tables are lists, which follow the columns; `compiled.Arrays` has others."""
 
     def __init__(self, state: State, columns: Mapping[str, Columns]):
-        self.core: Any = _core_of(type(state))
+        self.core: Any = _core_of(*modules_of(type(state)))
         self.state, self._columns = state, columns
 
     def add(self, name: str, rows: list[Any]) -> None:
@@ -144,8 +144,8 @@ def modules_of(kind: type[State]) -> list[ModuleType]:
 
 
 @cache
-def _core_of(kind: type[Any]) -> Any:
+def _core_of(*modules: ModuleType) -> Any:
     """The functions of a kind of state."""
-    *base, own = modules_of(kind)
+    *base, own = modules
     names = dict(pair for module in (*base, own) for pair in vars(module).items())
     return SimpleNamespace(**bound(names, [*base, own])) if base else own

@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from simcore.network.clock import cut_through
 from simcore.network.compiled import Arrays, Known, installed, kept
 from simcore.network.core import AT_ONCE, IN_TURN, NEVER, Columns, Instance, Layout, Rank, Round, Slot, State, Transfer
-from simcore.network.lists import Lists
+from simcore.network.lists import Lists, modules_of
 from simcore.network.topology.fabric import IntArray, Routes
 from simcore.network.topology.links import LinkGraph
 from simcore.system.alone.solver import sends_at_once
@@ -85,7 +85,7 @@ class Layouts:
     ):
         self.state, self._cross = kind.empty(timed=timed), cross
         self.begun, self.under_way, self._share = 0, 0, share
-        self._compiles, self._enough = False, ENOUGH[kept(kind)] / kind.weight
+        self._compiles, self._enough = False, ENOUGH[kept(modules_of(kind)[-1])] / kind.weight
         self._asks_from = self._enough / 4
         self.columns = {"hops": Columns(5), "messages": Columns(3)}
         self.known = Known(self.state, self.columns) if installed() and not timed else None
