@@ -121,6 +121,7 @@ def predict(
     seq: int,
     *,
     conditions: str = "",
+    software: str = "",
     **words: Any,
 ) -> Answer:
     """One training step predicted.
@@ -135,6 +136,8 @@ def predict(
         How many there are; tokens of a sequence.
     conditions : str
         What the step loses: "benchmark" (nothing) or "production"; "" = as the cluster says.
+    software : str
+        What runs it: a profile ("megatron-core") or a framework's name ("TorchTitan"); "" = as the cluster says.
     **words
         Fields of `simcore.model.plan.Plan`: `tp`, `pp`, `micro_batch`, `global_batch`, ...; `dp` is what is left of the
         accelerators unless it is given, and must agree.
@@ -156,7 +159,7 @@ def predict(
     from simcore.cost.answer import Answer
     from simcore.cost.words import cluster_of, model_of, plan_of, under
 
-    shape, system = model_of(model), under(conditions, cluster_of(cluster))
+    shape, system = model_of(model), under(conditions, cluster_of(cluster), software)
     return Answer(shape, plan_of(shape, system, accelerators, {"seq": seq, **words}), system)
 
 

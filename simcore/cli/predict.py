@@ -23,11 +23,11 @@ LEAST_SHARE = 0.005  # of the time that is told
 
 
 def command(
-    model: str, cluster: str, accelerators: int, seq: int, *, conditions: str, runs: bool, output: str | None,
-    memory: str | None, oom: bool, plot: str | None, **words: Any,
+    model: str, cluster: str, accelerators: int, seq: int, *, conditions: str, software: str, runs: bool,
+    output: str | None, memory: str | None, oom: bool, plot: str | None, **words: Any,
 ) -> None:  # fmt: skip
     """Predict one training step: how long it takes, what it consists of, what memory it needs."""
-    answer = predict(model, cluster, accelerators, seq, conditions=conditions, **_given(words))
+    answer = predict(model, cluster, accelerators, seq, conditions=conditions, software=software, **_given(words))
     document = answer.to_dict()
     if runs:
         document["run_s"] = answer.run_s()

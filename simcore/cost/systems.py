@@ -47,7 +47,7 @@ class Software:
     repeated for all heads, are gathered in one go that attention waits for, not passed around beside it. `scales_s`:
     what a part of the model waits in a pass for the largest values of all ranks that 8-bit scales follow.
     `reserved_bytes`: of a device's memory beside what a step asks for: buffers of libraries, the allocator's segments.
-    `loss_bytes`, `by_matrix`, `optimizer_bytes`: of a plan that says nothing else.
+    `gradient_bytes`, `gradients_apart`, `loss_bytes`, `by_matrix`, `optimizer_bytes`: of a plan that says nothing else.
     `family`: what profiles that err alike have in common.
     """
 
@@ -72,6 +72,8 @@ class Software:
     gathers_keys: bool = False
     scales_s: float = 0.0
     reserved_bytes: int = 0
+    gradient_bytes: int = 4
+    gradients_apart: bool = False
     loss_bytes: int = 4
     by_matrix: bool = False
     optimizer_bytes: int = 12
@@ -80,7 +82,10 @@ class Software:
     @property
     def usual(self) -> dict[str, Any]:
         """What its plans do that say nothing else."""
-        return {name: getattr(self, name) for name in ("loss_bytes", "by_matrix", "optimizer_bytes")}
+        return {name: getattr(self, name) for name in _OF_PLANS}
+
+
+_OF_PLANS = "gradient_bytes", "gradients_apart", "loss_bytes", "by_matrix", "optimizer_bytes"
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,8 +148,10 @@ def read_cluster(node: Node) -> Cluster:
     return Cluster(device.name, joins, _software(node, device), RUNS.get(str(run), 0.0), host, topology)
 
 
-def under(conditions: str, cluster: Cluster) -> Cluster:
-    """The cluster with what such a run loses; "" leaves it. InputError names the known."""
+def under(conditions: str, cluster: Cluster, software: str = "") -> Cluster:
+    """The cluster with what such a run loses, and such software; "" leaves them. InputError names the known."""
+    if software:
+        cluster = replace(cluster, software=software_on(cluster.device, software))
     if conditions and conditions not in RUNS:
         expected = closest(conditions, RUNS)
         raise InputError.at(conditions, "no such conditions", expected=expected, found=repr(conditions))

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import simcore
 from simcore.compute.accelerators import accelerator
 from simcore.compute.duration import durations
 from simcore.compute.kernel import Attention, Product
@@ -109,3 +110,13 @@ def test_the_site_of_slower_products_says_what_its_own_products_measured():
         if seconds > 2e-4
     ]
     assert median(ratios) == pytest.approx(CLUSTERS["simumax-b200"].software.kernels.products, rel=0.02)
+
+
+@given(st.sampled_from(sorted(SOFTWARE)), st.sampled_from(["h100", "gb200"]))
+@settings(max_examples=10)
+def test_software_said_beside_a_cluster_is_that_of_a_file_and_of_the_plan(name, cluster):
+    """A user's words, a file of a cluster and the reader of published rows agree about what software does."""
+    said = simcore.predict("llama-3-8b", cluster, 16, 4096, software=name, zero=1)
+    own = replace(CLUSTERS[cluster], software=software_on(CLUSTERS[cluster].device, name))
+    assert said.step_s == simcore.predict("llama-3-8b", own, 16, 4096, zero=1).step_s
+    assert all(getattr(said.plan, field) == value for field, value in SOFTWARE[name].usual.items())

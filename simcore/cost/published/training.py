@@ -147,9 +147,9 @@ def _framework(row: Stated) -> Step:
         "sequence_parallel": degrees["tp"] > 1,
         "expert_tp": degrees["tp"] if "ETP" in words else 1,
         "offload": ("activations",) if "on the host" in words else (),
-        "gradient_bytes": 4 if profile_of(profile) in _WIDE_SUMS else 2,
-        "gradients_apart": profile_of(profile) == "deepspeed",
     }
+    if kind == "megatron":
+        choices["gradient_bytes"] = 2  # NeMo's recipes (grad_reduce_in_fp32 of DistributedDataParallelConfig)
     if "weights in 16 bits" in words:
         choices["optimizer_bytes"] = 2 * STORED_BYTES  # moments of their type, and no other copy
     return _step(row, model, software, choices)
@@ -166,8 +166,6 @@ def _dtype(stated: str) -> str:
 
 
 _WAYS = {"async TP": "-async", "eager": "-eager"}  # words of a source -> how its software was run
-# Of gradients, in 32 bits (mixed_precision_reduce of TorchTitan); XLA sums in the type of the cast weights, NeMo in 16.
-_WIDE_SUMS = {"deepspeed", "torchtitan"}
 
 
 def _again(row: Stated, words: str, model: Model, *, xla: bool) -> dict[str, Any]:
