@@ -19,7 +19,7 @@ from simcore.network.topology.model import Topology
 from simcore.profiles import Profile
 from simcore.progress import meter
 from simcore.system.chunks.cut import DimensionOrder, PhaseMaker
-from simcore.system.chunks.scheduler import GANG_ORDERS, INSERTION, Gang, GangGate, Gate, LocalGate, Scheduler
+from simcore.system.chunks.scheduler import GANG_ORDERS, INSERTION, Gang, Gate, LocalGate, Scheduler
 from simcore.system.collectives import ROOTED
 from simcore.system.config import SystemConfig
 from simcore.system.groups import Groups
@@ -27,7 +27,6 @@ from simcore.system.meeting.shared import Shared
 from simcore.system.meeting.whole import Wholes
 from simcore.system.memory import RemoteMemory
 from simcore.system.streams import Chunks, Stream
-from simcore.system.transport import Transport
 from simcore.timeline.events import EventBuffer, Timeline
 from simcore.units import format_ranks
 from simcore.workload.model import CollectiveKind, GraphSet, Workload
@@ -62,13 +61,15 @@ def simulate(
     ranks = classes or [range(npu, npu + 1) for npu in range(topology.npus)]  # those of a million take 120 MB
     env, events = Environment(), EventBuffer()
     transport = transport_of(env, ranks, choices, topology)
-    gates = make_gates(env, ranks, setup, transport)
+    gate = make_gate(env, ranks, setup)
     precedence = case.precedence(transport)
     known: dict[Hashable, Chunks] = {}
     schedulers = [
-        Scheduler(env, npu_class, make_phases(int(members[0]), setup, known), transport, events, gates, precedence)
+        Scheduler(env, npu_class, make_phases(int(members[0]), setup, known), transport, events, gate, precedence)
         for npu_class, members in enumerate(ranks)
     ]
+    if isinstance(transport, Shared) and isinstance(gate, Gang):
+        gate.whole = Wholes(env, gate, transport, schedulers).send
     npus = case.npus(ranks, transport, schedulers)
     for npu in npus:
         env.process(npu.run())
@@ -95,31 +96,18 @@ def simulate(
     return case.told(played)
 
 
-def make_gates(
-    env: Environment, ranks: Sequence[Sequence[int]], setup: Setup, transport: Transport
-) -> Callable[[Scheduler], Gate]:
-    """Makes the gate of each class: for itself, or together with its partners."""
+def make_gate(env: Environment, ranks: Sequence[Sequence[int]], setup: Setup) -> Gate:
+    """What lets chunks begin: of each class for itself, or together with its partners."""
     system, profile = setup.system, setup.profile
     limit = -(-system.active_chunks_per_dimension // setup.settings.queues_per_dim)
     policy = system.intra_dimension_scheduling
     if not profile.gang:
-        insertion = INSERTION[policy]
-        return lambda owner: LocalGate(owner.npu_class, owner.begin, limit, insertion)
+        return LocalGate(limit, INSERTION[policy])
     if policy not in GANG_ORDERS:
         key = "intra-dimension-scheduling"
         message = f"profile {profile.name} has no {key} '{policy}'"
         raise InputError.at(system.at(key), message, expected=", ".join(GANG_ORDERS), found=policy)
-    check = partial(_check_alike, ranks, setup)
-    gang = Gang(env, limit, GANG_ORDERS[policy], Groups(ranks).named, check)
-    if isinstance(transport, Shared):
-        gang.whole = Wholes(env, gang, transport).send
-
-    def gate(owner: Scheduler) -> GangGate:
-        made = gang.gate(owner.npu_class, owner.begin)
-        made.owner = owner
-        return made
-
-    return gate
+    return Gang(env, limit, GANG_ORDERS[policy], Groups(ranks).named, partial(_check_alike, ranks, setup))
 
 
 def _check_alike(ranks: Sequence[Sequence[int]], setup: Setup, there: Mapping[int, Stream]) -> None:
