@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from simcore.network.topology.links import rates_bytes_per_s
 from simcore.network.topology.model import Topology
 from simcore.profiles import Profile
 from simcore.progress import meter
-from simcore.system.chunks.cut import DimensionOrder, PhaseMaker
+from simcore.system.chunks.cut import Cutting, PhaseMaker
 from simcore.system.chunks.scheduler import GANG_ORDERS, INSERTION, Gang, Gate, LocalGate, Scheduler
 from simcore.system.collectives import ROOTED
 from simcore.system.config import SystemConfig
@@ -26,7 +26,7 @@ from simcore.system.groups import Groups
 from simcore.system.meeting.shared import Shared
 from simcore.system.meeting.whole import Wholes
 from simcore.system.memory import RemoteMemory
-from simcore.system.streams import Chunks, Stream
+from simcore.system.streams import Stream
 from simcore.timeline.events import EventBuffer, Timeline
 from simcore.units import format_ranks
 from simcore.workload.model import CollectiveKind, GraphSet, Workload
@@ -63,9 +63,9 @@ def simulate(
     transport = transport_of(env, ranks, choices, topology)
     gate = make_gate(env, ranks, setup)
     precedence = case.precedence(transport)
-    known: dict[Hashable, Chunks] = {}
+    rules = cutting(setup)
     schedulers = [
-        Scheduler(env, npu_class, make_phases(int(members[0]), setup, known), transport, events, gate, precedence)
+        Scheduler(env, npu_class, make_phases(int(members[0]), rules), transport, events, gate, precedence)
         for npu_class, members in enumerate(ranks)
     ]
     if isinstance(transport, Shared) and isinstance(gate, Gang):
@@ -133,33 +133,32 @@ def _check_alike(ranks: Sequence[Sequence[int]], setup: Setup, there: Mapping[in
     )
 
 
-def make_phases(npu: int, setup: Setup, known: dict[Hashable, Chunks]) -> Callable[[str], PhaseMaker]:
+def make_phases(npu: int, rules: Cutting) -> Callable[[str], PhaseMaker]:
     """What cuts an NPU's collectives into chunks and phases, by communicator.
 
     Where NPUs begin together, each communicator takes its own turns, as its members may have others in between.
     """
-    if setup.profile.gang:
-        return cache(lambda _: _phase_maker(npu, setup, known))
-    one = _phase_maker(npu, setup, known)
+    if rules.afresh:
+        return cache(lambda _: PhaseMaker(npu, rules))
+    one = PhaseMaker(npu, rules)
     return lambda _: one
 
 
-def _phase_maker(npu: int, setup: Setup, known: dict[Hashable, Chunks]) -> PhaseMaker:
+def cutting(setup: Setup) -> Cutting:
+    """How the profile and the system file cut collectives."""
     topology, system, profile, dims = setup.topology, setup.system, setup.profile, setup.placement.dims
-    bandwidths = [profile.dimension_bandwidth(topology.dims[dim.index]) for dim in dims]
 
     def chunks(kind: CollectiveKind, size_bytes: int, colours: int) -> Iterator[int]:
         splits = -(-system.preferred_dataset_splits // colours) * colours
         return profile.chunks(kind, size_bytes, splits, topology.npus)
 
-    return PhaseMaker(
-        npu=npu,
-        chunks=chunks,
-        order=DimensionOrder(
-            system.inter_dimension_scheduling, [dim.size for dim in dims], bandwidths, afresh=profile.gang
-        ),
+    return Cutting(
+        system.inter_dimension_scheduling,
+        [dim.size for dim in dims],
+        [profile.dimension_bandwidth(topology.dims[dim.index]) for dim in dims],
+        chunks,
+        profile.queue_choice,
+        setup.settings.queues_per_dim,
         decompose=system.collective_optimization == "localBWAware",
-        num_queues=setup.settings.queues_per_dim,
-        queue_choice=profile.queue_choice,
-        known=known,
+        afresh=profile.gang,
     )
