@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.engine.setup import Setup, joined
-from simcore.engine.transports import kinds_of
 from simcore.errors import InputError, Location, Problem, Problems
 from simcore.network.instant import TimersOfNpus
 from simcore.network.topology.model import Topology
@@ -61,8 +60,8 @@ class GraphCase:
             uneven=_uneven(graphs, setup.topology), in_turn=shares_memory and not setup.profile.gang,
         )  # fmt: skip
 
-    def kinds(self) -> NDArray[np.int64] | None:
-        """As `LoopCase.kinds`: graphs and stragglers differ; None where nobody can stand for another.
+    def programs(self) -> NDArray[np.int64] | None:
+        """Which graph every NPU runs; None where nobody can stand for another.
 
         NPUs that run the same graph do the same as long as nothing tells them apart: no point-to-point messages, no
         communicators smaller than the machine, no collectives with a root, no memory that they share.
@@ -70,11 +69,7 @@ class GraphCase:
         setup, collectives = self.setup, np.concatenate([graph.collective for graph in self._graphs.graphs])
         rooted = [KINDS.index(kind) for kind in ROOTED if kind in setup.placement.lanes]
         has_roots = bool(np.isin(collectives, rooted).any()) and not setup.system.replay_only
-        if has_roots or self._told_apart:
-            return None
-        stragglers = kinds_of(setup.settings.stragglers, setup.topology.npus)
-        found: NDArray[np.int64] = self._graphs.graph_of_rank.astype(np.int64) * (stragglers.max() + 1) + stragglers
-        return found
+        return None if has_roots or self._told_apart else self._graphs.graph_of_rank.astype(np.int64)
 
     def npus(
         self, ranks: Sequence[Sequence[int]], transport: Transport, schedulers: Sequence[Scheduler]

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from simcore.engine.settings import Settings
 from simcore.engine.setup import Placement, Setup
-from simcore.engine.transports import kinds_of
 from simcore.errors import InputError
 from simcore.network.topology.model import Topology
 from simcore.profiles import Profile
@@ -53,11 +52,9 @@ class LoopCase:
         self.setup = replace(setup, placement=placement, stages=stages)
         self._width = setup.topology.npus // stages
 
-    def kinds(self) -> NDArray[np.int64]:
-        """A number for what every NPU does, equal where it is the same: stragglers and stages differ."""
-        kinds = kinds_of(self.setup.settings.stragglers, self.setup.topology.npus).reshape(-1, self._width)
-        found: NDArray[np.int64] = kinds + np.arange(len(kinds))[:, None] * (kinds.max() + 1)
-        return found.reshape(-1)
+    def programs(self) -> NDArray[np.int64]:
+        """Which program every NPU runs: that of its stage."""
+        return np.arange(self.setup.topology.npus) // self._width
 
     def npus(
         self, ranks: Sequence[Sequence[int]], transport: Transport, schedulers: Sequence[Scheduler]

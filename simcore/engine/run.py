@@ -10,7 +10,7 @@ from simcore.engine.deadlock import deadlock
 from simcore.engine.loops import LoopCase
 from simcore.engine.settings import Settings
 from simcore.engine.setup import Setup, prepare
-from simcore.engine.transports import choices_of, folded, transport_of
+from simcore.engine.transports import choices_of, folded, kinds_of, transport_of
 from simcore.errors import InputError
 from simcore.memory import collection_paused
 from simcore.network.instant import Environment
@@ -56,8 +56,8 @@ def simulate(
 
         case = GraphCase(content, memory, ready(Workload("", ())))
     setup, choices = case.setup, choices_of(case.setup)
-    kinds = case.kinds() if settings.folds else None
-    classes = None if kinds is None else folded(choices, kinds)
+    programs = case.programs() if settings.folds else None
+    classes = None if programs is None else folded(choices, kinds_of(programs, settings.stragglers))
     ranks = classes or [range(npu, npu + 1) for npu in range(topology.npus)]  # those of a million take 120 MB
     env, events = Environment(), EventBuffer()
     transport = transport_of(env, ranks, choices, topology)

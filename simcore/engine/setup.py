@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
-from operator import mul
 
 from msgspec import structs
 
@@ -23,6 +21,7 @@ from simcore.system.config import SystemConfig
 from simcore.system.groups import Communicator, JointDim, LogicalDim, cut, logical_dims
 from simcore.system.streams import Lane
 from simcore.workload.loops import Span
+from simcore.workload.loops.step import group_axes
 from simcore.workload.model import CollectiveKind, Group, Workload
 
 FOLLOWING = (CollectiveKind.BARRIER, *ROOTED)
@@ -101,56 +100,34 @@ def place(
 
     With `oversized`, a model-parallel group that is larger than the machine counts as none.
     """
-    dims = logical_dims([dim.npus for dim in topology.dims])
-    sizes = workload.parallelism
-    model = 1 if oversized and sizes.tp > topology.npus else max(1, sizes.tp)
-    data = max(1, topology.npus // (model * max(1, sizes.pp)))
-    split = sizes.expert_tp or model
-    ends = {"tp": model, "cp": model * max(1, sizes.cp), "split": split, "ep": split * max(1, sizes.ep)}
-    if sizes.pp > 1 and ends["ep"] > model * data:
-        expected, found = f"at most {model * data // split} of them", f"ep: {sizes.ep}"
+    dims, sizes = logical_dims([dim.npus for dim in topology.dims]), workload.parallelism
+    if oversized and sizes.tp > topology.npus:
+        sizes = replace(sizes, tp=1)
+    axes = group_axes(sizes, topology.npus)
+    (ranks, inside), (data, model) = axes[Group.EP], axes[Group.DP]
+    if sizes.pp > 1 and inside * ranks > model * data:
+        expected, found = f"at most {model * data // inside} of them", f"ep: {sizes.ep}"
         raise InputError.at(workload.location, "expert ranks reach over stages", expected=expected, found=found)
-    ends["dp"] = model * data
-    for product in ends.values():
-        dims = _cut(workload, topology, dims, product)
-    npus_inside = [1, *accumulate((dim.size for dim in dims), mul)]
-    inside = {name: npus_inside.index(product) for name, product in ends.items()}
-    return Placement(tuple(dims), _groups(len(dims), inside), _lanes(topology, dims, system, defaults))
-
-
-def _cut(workload: Workload, topology: Topology, dims: list[LogicalDim], product: int) -> list[LogicalDim]:
-    try:
-        return cut(dims, product)
-    except ValueError as error:
-        raise InputError.at(
-            workload.location,
-            f"the groups of the header do not fit the topology: {error}",
-            expected=f"group sizes that divide {' x '.join(str(dim.npus) for dim in topology.dims)} from the left",
-            found=f"a group of {product} NPUs",
-            hint="change the header's group sizes or the order of the topology's dimensions",
-        ) from error
-
-
-def _groups(count: int, inside: Mapping[str, int]) -> dict[Group | Span, frozenset[int]]:
-    """Positions of the logical dimensions of every group: TP innermost, then CP, then the rest of DP.
-
-    Ranks that split an expert are innermost, too, then EP.
-    """
-    span = frozenset(range(count))
-    tp, cp, split, ep, dp = (frozenset(range(inside[name])) for name in ("tp", "cp", "split", "ep", "dp"))
-    return {
-        Span.NONE: frozenset(),
-        Span.ALL: span,
-        Span.FIRST_DIM: frozenset({0}),
-        Span.OTHER_DIMS: span - {0},
-        Span.MODEL: tp,
-        Span.DATA: dp - tp,
-        Group.TP: tp,
-        Group.DP: dp - tp,
-        Group.CP: cp - tp,
-        Group.EP: ep - split,
-        Group.DP_EP: dp - ep,
+    del axes[Group.PP]  # its stages play programs of their own
+    cuts = [axes[group] for group in (Group.TP, Group.CP, Group.EP, Group.DP)]
+    for product in (edge for count, apart in cuts for edge in (apart, apart * count)):
+        try:
+            dims = cut(dims, product)
+        except ValueError as error:
+            raise InputError.at(
+                workload.location,
+                f"the groups of the header do not fit the topology: {error}",
+                expected=f"group sizes that divide {' x '.join(str(dim.npus) for dim in topology.dims)} from the left",
+                found=f"a group of {product} NPUs",
+                hint="change the header's group sizes or the order of the topology's dimensions",
+            ) from error
+    groups: dict[Group | Span, frozenset[int]] = {
+        group: frozenset(at for at, dim in enumerate(dims) if apart <= dim.stride < apart * count)
+        for group, (count, apart) in axes.items()
     }
+    span = frozenset(range(len(dims)))
+    groups |= {Span.NONE: frozenset(), Span.ALL: span, Span.FIRST_DIM: frozenset({0}), Span.OTHER_DIMS: span - {0}}
+    return Placement(tuple(dims), groups, _lanes(topology, dims, system, defaults))
 
 
 def _lanes(

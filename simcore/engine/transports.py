@@ -279,13 +279,15 @@ def classes_of(kinds: Ints) -> list[Sequence[int]]:
     return sorted(found, key=lambda members: int(members[0]))
 
 
-def kinds_of(stragglers: Mapping[int, float], npus: int) -> Ints:
-    """A number for every factor on compute times."""
+def kinds_of(programs: Ints, stragglers: Mapping[int, float]) -> Ints:
+    """A number for what every NPU does, equal where it is the same: its program, and the factor on its times."""
     if not stragglers:
-        return np.zeros(npus, np.int64)
-    factors = np.ones(npus)
+        return programs
+    factors = np.ones(len(programs))
     factors[list(stragglers)] = list(stragglers.values())
-    return np.unique(factors, return_inverse=True)[1].astype(np.int64)
+    speeds = np.unique(factors, return_inverse=True)[1]
+    found: Ints = programs * (speeds.max() + 1) + speeds
+    return found
 
 
 class Traffic:
