@@ -48,14 +48,14 @@ class GraphCase:
         for graph in graphs.graphs:
             check_nodes(graph, setup.profile, setup.system)
         used = {KINDS[code] for graph in graphs.graphs for code in np.unique(graph.collective).tolist() if code >= 0}
-        lanes = {kind: lanes for kind, lanes in setup.placement.lanes.items() if kind in used}
+        lanes = {kind: lanes for kind, lanes in setup.lanes.items() if kind in used}
         names = sorted({name for graph in graphs.graphs for name in graph.group_names})
         shares_memory = memory is not None and memory.npus_per_node != 0
         # Those of one graph may fare differently.
         self._told_apart = shares_memory or _tells_apart(graphs, setup)
         self._graphs, self._memory = graphs, memory
         self.setup = replace(
-            setup, placement=replace(setup.placement, lanes=lanes), names=names,
+            setup, lanes=lanes, names=names,
             collectives_only=len(graphs.graphs) == 1 and not self._told_apart,
             uneven=_uneven(graphs, setup.topology), in_turn=shares_memory and not setup.profile.gang,
         )  # fmt: skip
@@ -67,7 +67,7 @@ class GraphCase:
         communicators smaller than the machine, no collectives with a root, no memory that they share.
         """
         setup, collectives = self.setup, np.concatenate([graph.collective for graph in self._graphs.graphs])
-        rooted = [KINDS.index(kind) for kind in ROOTED if kind in setup.placement.lanes]
+        rooted = [KINDS.index(kind) for kind in ROOTED if kind in setup.lanes]
         has_roots = bool(np.isin(collectives, rooted).any()) and not setup.system.replay_only
         return None if has_roots or self._told_apart else self._graphs.graph_of_rank.astype(np.int64)
 
@@ -159,7 +159,7 @@ def _program(
     requests, played = {}, {}
     for row in collectives:
         kind = KINDS[int(graph.collective[row])]
-        replayed[row] |= kind not in setup.placement.lanes  # the peers replay what they cannot play
+        replayed[row] |= kind not in setup.lanes  # the peers replay what they cannot play
         if not setup.system.replay_only and (custom := customs.of(int(graph.node_id[row]), kind)):
             replayed[row], played[row] = False, custom
         elif not replayed[row]:
@@ -244,7 +244,7 @@ def _request(
     else:
         mask = int(graph.dims[row])
         wanted = [mask == ALL_DIMENSIONS or mask >> index & 1 for index in range(len(setup.topology.dims))]
-        usable = (lane for lane in setup.placement.lanes[kind] if lane.dim.size > 1)
+        usable = (lane for lane in setup.lanes[kind] if lane.dim.size > 1)
         lanes = joined(lane for lane in usable if lane.algorithm.whole_machine or wanted[lane.dim.index])
     root = _root(graph, row, ranks or range(setup.topology.npus)) if kind in ROOTED else 0
     return Request(kind, size_bytes, lanes, priority, name=name, group=group, root=root)
@@ -264,7 +264,7 @@ def _root(graph: Graph, row: int, ranks: Sequence[int]) -> int:
 
 def _group_algorithm(setup: Setup, kind: CollectiveKind) -> Algorithm:
     """A communicator's algorithm: the configured one where there is one, else one for any number of ranks."""
-    lanes = setup.placement.lanes[kind]
+    lanes = setup.lanes[kind]
     if lanes[0].algorithm.name == NCCL:
         return lanes[0].algorithm
     if kind == CollectiveKind.BARRIER:

@@ -146,7 +146,7 @@ def make_phases(npu: int, rules: Cutting) -> Callable[[str], PhaseMaker]:
 
 def cutting(setup: Setup) -> Cutting:
     """How the profile and the system file cut collectives."""
-    topology, system, profile, dims = setup.topology, setup.system, setup.profile, setup.placement.dims
+    topology, system, profile, dims = setup.topology, setup.system, setup.profile, setup.dims
 
     def chunks(kind: CollectiveKind, size_bytes: int, colours: int) -> Iterator[int]:
         splits = -(-system.preferred_dataset_splits // colours) * colours

@@ -28,44 +28,33 @@ FOLLOWING = (CollectiveKind.BARRIER, *ROOTED)
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
-    """Logical dimensions, which of them (by position) each group spans, and the lanes of each kind of collective."""
-
-    dims: tuple[LogicalDim, ...]
-    groups: Mapping[Group | Span, frozenset[int]]
-    lanes: Mapping[CollectiveKind, tuple[Lane, ...]]
-
-    @property
-    def every_lane(self) -> list[Lane]:
-        """The lanes of all kinds of collectives."""
-        return [lane for lanes in self.lanes.values() for lane in lanes]
-
-    def lanes_of(self, kind: CollectiveKind, group: Group | Span) -> tuple[Lane, ...]:
-        """The lanes of a collective in a group; dimensions of one NPU are left out."""
-        positions = self.groups[group]
-        return joined(lane for lane in self.lanes[kind] if lane.position in positions and lane.dim.size > 1)
-
-
-@dataclass(frozen=True, slots=True)
 class Setup:
     """The inputs of a run beside its workload, and what is to be known of that.
 
-    So many `stages` of the machine run programs of their own. `names` are those of communicators. `collectives_only`:
-    there are no other messages than those of collectives along the dimensions. `uneven`: NPUs of a group may send a
-    collective in sizes of their own, as of experts. `in_turn`: NPUs share something beside links, and get it in the
-    order in which they ask for it.
+    The machine has logical dimensions `dims`; `groups` says which of them (by position) each group spans, `lanes` which
+    each kind of collective takes. So many `stages` of the machine run programs of their own. `names` are those of
+    communicators. `collectives_only`: there are no other messages than those of collectives along the dimensions.
+    `uneven`: NPUs of a group may send a collective in sizes of their own, as of experts. `in_turn`: NPUs share
+    something beside links, and get it in the order in which they ask for it.
     """
 
     topology: Topology
     system: SystemConfig
     profile: Profile
     settings: Settings
-    placement: Placement
+    dims: Sequence[LogicalDim]
+    groups: Mapping[Group | Span, frozenset[int]]
+    lanes: Mapping[CollectiveKind, tuple[Lane, ...]]
     stages: int = 1
     names: Sequence[str] = ()
     collectives_only: bool = True
     uneven: bool = False
     in_turn: bool = False
+
+    def lanes_of(self, kind: CollectiveKind, group: Group | Span) -> tuple[Lane, ...]:
+        """The lanes of a collective in a group; dimensions of one NPU are left out."""
+        positions = self.groups[group]
+        return joined(lane for lane in self.lanes[kind] if lane.position in positions and lane.dim.size > 1)
 
 
 def prepare(
@@ -80,8 +69,8 @@ def prepare(
     system = system or defaults
     if not profile.native_algorithms:
         system.refuse_native(profile.name)
-    placement = place(workload, topology, system, defaults, oversized=profile.oversized_groups)
-    return Setup(topology, system, profile, settings, placement)
+    dims, groups = place(workload, topology, oversized=profile.oversized_groups)
+    return Setup(topology, system, profile, settings, dims, groups, _lanes(topology, dims, system, defaults))
 
 
 def joined(lanes: Iterable[Lane]) -> tuple[Lane, ...]:
@@ -94,9 +83,9 @@ def joined(lanes: Iterable[Lane]) -> tuple[Lane, ...]:
 
 
 def place(
-    workload: Workload, topology: Topology, system: SystemConfig, defaults: SystemConfig, *, oversized: bool = False
-) -> Placement:
-    """Cut the machine for a workload; InputError when its groups do not fit.
+    workload: Workload, topology: Topology, *, oversized: bool = False
+) -> tuple[list[LogicalDim], dict[Group | Span, frozenset[int]]]:
+    """Cut the machine for a workload: the dimensions, and which each group spans; InputError where they do not fit.
 
     With `oversized`, a model-parallel group that is larger than the machine counts as none.
     """
@@ -121,13 +110,12 @@ def place(
                 found=f"a group of {product} NPUs",
                 hint="change the header's group sizes or the order of the topology's dimensions",
             ) from error
-    groups: dict[Group | Span, frozenset[int]] = {
+    span = frozenset(range(len(dims)))
+    spans = {Span.NONE: frozenset[int](), Span.ALL: span, Span.FIRST_DIM: frozenset({0}), Span.OTHER_DIMS: span - {0}}
+    return dims, spans | {
         group: frozenset(at for at, dim in enumerate(dims) if apart <= dim.stride < apart * count)
         for group, (count, apart) in axes.items()
     }
-    span = frozenset(range(len(dims)))
-    groups |= {Span.NONE: frozenset(), Span.ALL: span, Span.FIRST_DIM: frozenset({0}), Span.OTHER_DIMS: span - {0}}
-    return Placement(tuple(dims), groups, _lanes(topology, dims, system, defaults))
 
 
 def _lanes(

@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import structs
 from numpy.typing import NDArray
 
-from simcore.engine.setup import Placement, Setup
+from simcore.engine.setup import Setup
 from simcore.errors import InputError
 from simcore.network.congested import LinkNetwork
 from simcore.network.instant import Environment
@@ -67,7 +67,7 @@ class Choice:
         _check(setup, self._network)
         self._links = LinkGraph(setup.topology, timed=setup.settings.link_times)
         self._costs = self._rank_costs()
-        self._traffic = Traffic(setup.placement, self._costs)
+        self._traffic = Traffic(setup, self._costs)
         self._in_turn = setup.settings.rendezvous or setup.system.bus is not None or setup.in_turn or setup.uneven
         self._playable = self._traffic.playable and not self._costs.rendezvous  # by `network.core`
         self._ground = self._survey(self._network) if self._network else None
@@ -105,7 +105,7 @@ class Choice:
                 free = CongestionFree(env, profile.delay(topology))
                 return Played(env, ranks, free, costs, barrier=profile.barrier, by_size=not profile.gang)
             return SolvedOrPlayed(env, ranks, profile.delay(topology), costs, barrier=profile.barrier)
-        shares = [[dim.size for dim in setup.placement.dims if dim.index == at] for at in range(len(topology.dims))]
+        shares = [[dim.size for dim in setup.dims if dim.index == at] for at in range(len(topology.dims))]
         if ground is None:
             own_links = FoldedLinks(links, shares) if folded else links
             if network.by_event and not costs.rendezvous and not costs.bus:
@@ -120,7 +120,7 @@ class Choice:
 
     def fold(self, kinds: Ints) -> list[Sequence[int]] | None:
         """Classes of NPUs that do the same, where `kinds` numbers them by what they compute; None where all differ."""
-        setup, topology, dims, ground = self._setup, self._setup.topology, self._setup.placement.dims, self._ground
+        setup, topology, dims, ground = self._setup, self._setup.topology, self._setup.dims, self._ground
         even = not np.ptp(kinds)
         if setup.system.fabric:
             return fold(dims, kinds) if in_equal_nodes(dims, topology.npus, setup.system.fabric.node_ranks) else None
@@ -133,7 +133,7 @@ class Choice:
         if topology.noise.links or not (even or setup.profile.gang):
             return None
         # Where the whole machine waits for its last NPU after every phase, places make no difference.
-        alike = (setup.profile.barrier and even) or self._traffic.looks_alike(setup.placement, self._links)
+        alike = (setup.profile.barrier and even) or self._traffic.looks_alike(self._links)
         return (
             fold(dims, kinds) if alike or self._traffic.as_far(topology.npus, setup.profile.delay(topology)) else None
         )
@@ -152,7 +152,7 @@ class Choice:
         several = settings.rendezvous or settings.queues_per_dim > 1 or len(topology.dims) > 1
         if network and network.by_event and several and self._traffic.far:
             return False
-        if not self._traffic.looks_alike(self._setup.placement, self._links):
+        if not self._traffic.looks_alike(self._links):
             return False
         far = [self._links.axes[dim.index].fabric for dim in self._traffic.far]
         return not any(not fabric.permutes and fabric.npus > 3 and fabric.latencies().min() < 1 for fabric in far)
@@ -172,7 +172,7 @@ def choices_of(setup: Setup) -> list[Choice]:
 
     The topology's own comes first.
     """
-    topology, placement, circuits = setup.topology, setup.placement, setup.topology.circuits
+    topology, circuits = setup.topology, setup.topology.circuits
     if circuits is None:
         return [Choice(setup)]
     if not setup.profile.gang or setup.system.fabric or topology.faults:
@@ -183,11 +183,11 @@ def choices_of(setup: Setup) -> list[Choice]:
     for number, other in enumerate(circuits.others, 1):
         lanes = {
             kind: tuple(lane for lane in lanes if lane.dim.index in switched)
-            for kind, lanes in placement.lanes.items()
+            for kind, lanes in setup.lanes.items()
             if circuits.number(kind) == number
         }
         wires = replace(other, noise=topology.noise)
-        found.append(replace(setup, topology=wires, placement=replace(placement, lanes=lanes)))
+        found.append(replace(setup, topology=wires, lanes=lanes))
     return [Choice(each) for each in found]
 
 
@@ -231,7 +231,7 @@ def _check(setup: Setup, network: type[LinkNetwork] | None) -> None:
             raise InputError.at(place, message, expected=expected, found=found, hint=hint)
     used = {  # in dimensions that have somebody to send to
         kind: {lane.algorithm.name: lane.algorithm.traits for lane in lanes if lane.dim.size > 1}
-        for kind, lanes in setup.placement.lanes.items()
+        for kind, lanes in setup.lanes.items()
     }
     copied = {name for algorithms in used.values() for name, traits in algorithms.items() if traits.in_network}
     queues, free = f"--network {settings.network}", "--exact messages with --network congestion-free"
@@ -297,12 +297,12 @@ class Traffic:
     others than the next one of their group.
     """
 
-    def __init__(self, placement: Placement, costs: Costs):
+    def __init__(self, setup: Setup, costs: Costs):
         self.lanes: list[Lane] = []
         self.may: dict[GroupDim, frozenset[Symmetry]] = {}
-        self.playable, self.far, self._costs = True, list[GroupDim](), costs
+        self.playable, self.far, self._costs, self._dims = True, list[GroupDim](), costs, setup.dims
         self._plans: list[tuple[CollectiveKind, Lane]] = []
-        for kind, lanes in placement.lanes.items():
+        for kind, lanes in setup.lanes.items():
             for lane in (lane for lane in lanes if lane.dim.size > 1):
                 plans, dim = [*_samples(kind, lane, costs)], lane.dim
                 self.lanes.append(lane)
@@ -317,11 +317,11 @@ class Traffic:
         """The groups that are in a part."""
         return {lane.dim for lane in self.lanes if part.first <= lane.dim.index <= part.last}
 
-    def looks_alike(self, placement: Placement, links: LinkGraph) -> bool:
+    def looks_alike(self, links: LinkGraph) -> bool:
         """Whether all NPUs may change places, with the groups of all dimensions."""
         if any(_spans(lane.dim, links) for lane in self.lanes):
             return False
-        return all(_one_for_all(part, self.used(part), placement.dims, self.may) for part in parts(links, ()))
+        return all(_one_for_all(part, self.used(part), self._dims, self.may) for part in parts(links, ()))
 
     def as_far(self, npus: int, delay: Delay) -> bool:
         """Whether all NPUs send as far as each other in every round, on links that nobody shares.
@@ -365,7 +365,7 @@ Ground = tuple[Sequence[Site], Ints]
 
 def survey(setup: Setup, links: LinkGraph, traffic: Traffic) -> Ground:
     """Look at the machine and at what its collectives send."""
-    placement, count = setup.placement, len(setup.topology.dims)
+    count = len(setup.topology.dims)
     may, crossed = traffic.may, _crossed(setup)
     together = [crossed] if crossed else []
     together += [(0, count - 1) for lane in traffic.lanes if _spans(lane.dim, links)]
@@ -380,7 +380,7 @@ def survey(setup: Setup, links: LinkGraph, traffic: Traffic) -> Ground:
             rows = setup.stages > 1 and npus_of_stage > 0 and part.npus % npus_of_stage == 0
             stages = part.npus // npus_of_stage if rows else 0
         width = part.stride * part.npus // max(stages, 1)
-        dims = [dim for dim in placement.dims if dim.stride < width]
+        dims = [dim for dim in setup.dims if dim.stride < width]
         alike = bool(stages) and _one_for_all(part, own, dims, may, whole=stages == 1)
         one_group = all(dim.size == part.npus for dim in own)
         alone = exclusive and not messages and len(own) < 2 and (one_group or alike)
@@ -391,7 +391,7 @@ def survey(setup: Setup, links: LinkGraph, traffic: Traffic) -> Ground:
         if alike:
             colours = colours * stages + np.arange(links.npus) // part.stride % part.npus // (part.npus // stages)
         else:
-            distinct = part.npus if messages else _distinct(part, placement.dims, may)
+            distinct = part.npus if messages else _distinct(part, setup.dims, may)
             colours = colours * distinct + np.arange(links.npus) // part.stride % distinct
     return sites, colours
 
