@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache, partial
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from simcore.engine.deadlock import deadlock
@@ -18,7 +18,7 @@ from simcore.network.topology.links import rates_bytes_per_s
 from simcore.network.topology.model import Topology
 from simcore.profiles import Profile
 from simcore.progress import meter
-from simcore.system.chunks.cut import Cutting, PhaseMaker
+from simcore.system.chunks.cut import Cutting
 from simcore.system.chunks.scheduler import GANG_ORDERS, INSERTION, Gang, Gate, LocalGate, Scheduler
 from simcore.system.collectives import ROOTED
 from simcore.system.config import SystemConfig
@@ -65,7 +65,7 @@ def simulate(
     precedence = case.precedence(transport)
     rules = cutting(setup)
     schedulers = [
-        Scheduler(env, npu_class, make_phases(int(members[0]), rules), transport, events, gate, precedence)
+        Scheduler(env, npu_class, int(members[0]), rules, transport, events, gate, precedence)
         for npu_class, members in enumerate(ranks)
     ]
     if isinstance(transport, Shared) and isinstance(gate, Gang):
@@ -131,17 +131,6 @@ def _check_alike(ranks: Sequence[Sequence[int]], setup: Setup, there: Mapping[in
         expected="the same ones, of the same size, in the same order on all NPUs of a communicator",
         found="; ".join(sent),
     )
-
-
-def make_phases(npu: int, rules: Cutting) -> Callable[[str], PhaseMaker]:
-    """What cuts an NPU's collectives into chunks and phases, by communicator.
-
-    Where NPUs begin together, each communicator takes its own turns, as its members may have others in between.
-    """
-    if rules.afresh:
-        return cache(lambda _: PhaseMaker(npu, rules))
-    one = PhaseMaker(npu, rules)
-    return lambda _: one
 
 
 def cutting(setup: Setup) -> Cutting:

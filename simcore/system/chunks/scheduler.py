@@ -14,7 +14,7 @@ from operator import attrgetter
 from msgspec import Struct, field
 
 from simcore.network.instant import DECISION, Environment, after
-from simcore.system.chunks.cut import PhaseMaker, Precedence
+from simcore.system.chunks.cut import Cutting, PhaseMaker, Precedence
 from simcore.system.groups import GroupDim
 from simcore.system.streams import Chunks, Dataset, Request, Stream, StreamPhase, Turns, begin, through
 from simcore.system.transport import Transport
@@ -26,20 +26,25 @@ Row = tuple[int, ...]
 
 
 class Scheduler:
-    """Queues of one NPU class; `phases` has what cuts the collectives of a communicator into phases."""
+    """Queues of one NPU class, of which `npu` is one; its collectives are cut by `rules`.
+
+    Where NPUs begin together, each communicator takes its own turns, as its members may have others in between.
+    """
 
     def __init__(
         self,
         env: Environment,
         npu_class: int,
-        phases: Callable[[str], PhaseMaker],
+        npu: int,
+        rules: Cutting,
         transport: Transport,
         events: EventBuffer,
         gate: Gate,
         precedence: Precedence | None = None,
     ):
-        self.env, self.npu_class, self._phases, self._transport = env, npu_class, phases, transport
-        self.events, self._gate = events, gate
+        self.env, self.npu_class, self._transport = env, npu_class, transport
+        self.events, self._gate, self._apart = events, gate, rules.afresh
+        self._makers: dict[str, PhaseMaker] = defaultdict(lambda: PhaseMaker(npu, rules))
         self._precedence = precedence
         self.due: tuple[Request | None, int] = (None, 0)
         self._order: Turns = ()  # in which the NPUs do what is done now
@@ -58,15 +63,19 @@ class Scheduler:
         route: object = None,
     ) -> Dataset:
         """Send a collective on its way; the NPUs do so in some order, () = that of their ids."""
-        chunks = self._phases(request.group).split(request, int(self.env.now), order)
+        chunks = self._phases(request).split(request, int(self.env.now), order)
         dataset = self._dataset(request, chunks, priority, iteration)
         dataset.route = route
         self._order = ()  # the last NPU to issue lets all begin
         if chunks:
-            self._gate.send(self.npu_class, dataset, idle=len(self.outstanding) == 1)
+            self._gate.send(self.npu_class, dataset)
         else:
             self._complete(dataset)
         return dataset
+
+    def _phases(self, request: Request) -> PhaseMaker:
+        """What cuts a collective into chunks and phases."""
+        return self._makers[request.group if self._apart else ""]
 
     def _dataset(self, request: Request, chunks: Chunks, priority: int | None, iteration: int) -> Dataset:
         number = self._num_streams.get(request.group, 0)
@@ -82,7 +91,7 @@ class Scheduler:
 
     def chunks_of(self, request: Request) -> Chunks:
         """How a collective is cut that takes nothing in turns."""
-        return self._phases(request.group).split(request, int(self.env.now), ())
+        return self._phases(request).split(request, int(self.env.now), ())
 
     def replace(self, told: Dataset, request: Request, chunks: Chunks, issue_ns: int, priority: int) -> Dataset:
         """A collective that was sent at some time while another one was told ahead, and takes its place."""
@@ -93,7 +102,7 @@ class Scheduler:
 
     def pass_over(self, request: Request, order: Turns) -> None:
         """A collective that has nobody to go to: nothing is sent, but it takes its turn (ASTRA-sim)."""
-        self._phases(request.group).pass_over(request, int(self.env.now), order)
+        self._phases(request).pass_over(request, int(self.env.now), order)
 
     def begin(self, streams: Mapping[int, Stream]) -> None:
         """Chunks, this class's among them, begin a phase together."""
@@ -197,7 +206,7 @@ class LocalGate:
         self._insertion = insertion
         self._queues: dict[tuple[int, int], ChunkQueue] = defaultdict(lambda: ChunkQueue(limit))  # by class and queue
 
-    def send(self, npu_class: int, dataset: Dataset, *, idle: bool) -> None:
+    def send(self, npu_class: int, dataset: Dataset) -> None:
         """Insert by the intra-dimension policy."""
         for stream in list(dataset.streams.values()):
             queue = self._queues[npu_class, stream.phase.queue]
@@ -268,7 +277,7 @@ class Gang:
     Nobody holds a place while waiting for others, so no order of chunks can deadlock. Decisions fall at the end of an
     instant, in an order that does not depend on who came first, so folded and unfolded runs decide alike.
     `group_of(class, dim)` gives a name of the group and the classes in it. `check` is asked about chunks of one number
-    that are not in the same phase, and raises where they cannot begin together. `whole(class, dataset, idle)` takes
+    that are not in the same phase, and raises where they cannot begin together. `whole(class, dataset)` takes
     collectives that may be told as a whole, where there are such.
     """
 
@@ -283,7 +292,7 @@ class Gang:
     ):
         self.env, self.group_of, self._limit, self._order = env, group_of, limit, order
         self._check, self._begin, self._at = check, begin, cache(self._find)
-        self.whole: Callable[[int, Dataset, bool], None] | None = None
+        self.whole: Callable[[int, Dataset], None] | None = None
         self._lines: dict[tuple[int, Hashable], _Line] = {}  # by queue and name of a group
         self._rooms: dict[tuple[int, int], _Room] = {}  # by class and queue
         self._complete: list[tuple[_Line, _Rank, Mapping[int, Stream]]] = []  # since the last decision
@@ -294,10 +303,10 @@ class Gang:
         """One that decides as this one does, with nobody in it."""
         return Gang(env, self._limit, self._order, self.group_of, self._check, begin)
 
-    def send(self, npu_class: int, dataset: Dataset, *, idle: bool) -> None:
+    def send(self, npu_class: int, dataset: Dataset) -> None:
         """Offer chunks to their groups, or all of them as a whole."""
         if self.whole:
-            self.whole(npu_class, dataset, idle)
+            self.whole(npu_class, dataset)
         else:
             self.enter(npu_class, dataset.streams.values())
 

@@ -81,8 +81,8 @@ class Wholes:
         self._of: dict[int, _Whole] = {}  # what a class is in
         self._ready: list[_Whole] = []
 
-    def send(self, npu_class: int, dataset: Dataset, idle: bool) -> None:
-        """A class sends a collective, whose chunks wait here until it can begin; `idle`, it has no other."""
+    def send(self, npu_class: int, dataset: Dataset) -> None:
+        """A class sends a collective, whose chunks wait here until it can begin."""
         before = self._of.pop(npu_class, None)
         if before:
             self._break(before, decided=False)
@@ -99,7 +99,8 @@ class Wholes:
             del self._coming[key]
             if in_one:
                 self._begin_later(whole)
-        if not idle or whole.broken or (whole.course and not self._fits(whole, npu_class)):
+        others = len(dataset.owner.outstanding) > 1
+        if others or whole.broken or (whole.course and not self._fits(whole, npu_class)):
             self._break(whole, decided=False)
             return
         self._of[npu_class] = whole
