@@ -51,7 +51,6 @@ class Scheduler:
         self._num_streams: dict[str, int] = {}
         self._carries = cache(lambda phase: (1 + phase.lane.dim.index, transport.bytes_sent(npu_class, phase)))
         self.outstanding: dict[Dataset, None] = {}  # in order of issue
-        self.ended: list[Dataset] = []  # in order of their ends, for who waits for the last ones
 
     def issue(
         self,
@@ -185,7 +184,6 @@ class Scheduler:
     def close(self, dataset: Dataset) -> None:
         """A collective is over: who waits for it goes on."""
         del self.outstanding[dataset]
-        self.ended.append(dataset)
         if dataset.then:
             dataset.then()
         dataset.done.succeed()
