@@ -6,7 +6,7 @@ found by partition refinement.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -43,7 +43,6 @@ from simcore.workload.model import CollectiveKind
 SAMPLED_RANKS, LARGE_BYTES, MOST_MESSAGES = 256, 1 << 30, 1 << 22
 GATHER, SCATTER = CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER
 
-Symmetries = Mapping[GroupDim, frozenset[Symmetry]]
 ASYMMETRIC, TURNING = frozenset({Symmetry.NONE}), frozenset({Symmetry.TURNS})
 Ints = NDArray[np.int64]
 
@@ -293,13 +292,12 @@ def kinds_of(programs: Ints, stragglers: Mapping[int, float]) -> Ints:
 class Traffic:
     """What ranks send in the dimensions of a run, looked at before it: plans of a small and a large size stand for all.
 
-    `may`: the symmetries of the plans of a dimension. `playable`: as of plans, of all. `far`: where ranks send to
-    others than the next one of their group.
+    `playable`: as of plans, of all. `far`: where ranks send to others than the next one of their group.
     """
 
     def __init__(self, setup: Setup, costs: Costs):
         self.lanes: list[Lane] = []
-        self.may: dict[GroupDim, frozenset[Symmetry]] = {}
+        self._may: dict[GroupDim, frozenset[Symmetry]] = {}  # the symmetries of the plans of a dimension
         self.playable, self.far, self._costs, self._dims = True, list[GroupDim](), costs, setup.dims
         self._plans: list[tuple[CollectiveKind, Lane]] = []
         for kind, lanes in setup.lanes.items():
@@ -308,7 +306,7 @@ class Traffic:
                 self.lanes.append(lane)
                 self._plans.append((kind, lane))
                 own = (plan.symmetries if plan else ASYMMETRIC for plan in plans)
-                self.may[dim] = self.may.get(dim, frozenset()).union(*own)
+                self._may[dim] = self._may.get(dim, frozenset()).union(*own)
                 self.playable &= all(plan is None or plan.playable for plan in plans)
                 if not all(plan and plan.plain and all(entry.hop == 1 for entry, _ in plan.rounds) for plan in plans):
                     self.far.append(dim)
@@ -321,7 +319,26 @@ class Traffic:
         """Whether all NPUs may change places, with the groups of all dimensions."""
         if any(_spans(lane.dim, links) for lane in self.lanes):
             return False
-        return all(_one_for_all(part, self.used(part), self._dims, self.may) for part in parts(links, ()))
+        return all(self.one_for_all(part, self._dims) for part in parts(links, ()))
+
+    def one_for_all(self, part: Part, dims: Iterable[LogicalDim], *, whole: bool = True) -> bool:
+        """Whether all NPUs of a place may change places, groups and all; those of a stage where not the `whole`."""
+        fabric, inside = _cut(part, dims) or (None, [])
+        if fabric is None or not all(self._alike(fabric, dim, inside) for dim in self.used(part)):
+            return False
+        return fabric.permutes or (whole and (len(inside) < 2 or not self.used(part)))
+
+    def distinct(self, part: Part) -> int:
+        """How many NPUs of a place differ: those inside the outermost dimension that cuts it, where that may turn."""
+        fabric, inside = _cut(part, self._dims) or (None, [])
+        if fabric is None or len(inside) < 2 or not self._alike(fabric, inside[-1], inside):
+            return part.npus
+        return prod(dim.size for dim in inside[:-1])
+
+    def _alike(self, fabric: Fabric, dim: GroupDim, inside: Sequence[LogicalDim]) -> bool:
+        """Whether ranks of a dimension may change places; of those that cut a ring the outermost alone may."""
+        same = self._may.get(dim, TURNING) <= fabric.symmetries
+        return same and (fabric.permutes or not inside or dim == inside[-1])
 
     def as_far(self, npus: int, delay: Delay) -> bool:
         """Whether all NPUs send as far as each other in every round, on links that nobody shares.
@@ -329,7 +346,7 @@ class Traffic:
         Where all is sent at once it is enough that each sends, and receives, as far in any order. Where messages of no
         size and of a large one take as long, so do all.
         """
-        if any(own >= ASYMMETRIC for own in self.may.values()):
+        if any(own >= ASYMMETRIC for own in self._may.values()):
             return False
         for kind, lane in self._plans:
             costs = self._costs.of(lane.dim)
@@ -366,7 +383,7 @@ Ground = tuple[Sequence[Site], Ints]
 def survey(setup: Setup, links: LinkGraph, traffic: Traffic) -> Ground:
     """Look at the machine and at what its collectives send."""
     count = len(setup.topology.dims)
-    may, crossed = traffic.may, _crossed(setup)
+    crossed = _crossed(setup)
     together = [crossed] if crossed else []
     together += [(0, count - 1) for lane in traffic.lanes if _spans(lane.dim, links)]
     exclusive = setup.settings.queues_per_dim == 1 and setup.system.active_chunks_per_dimension == 1
@@ -381,7 +398,7 @@ def survey(setup: Setup, links: LinkGraph, traffic: Traffic) -> Ground:
             stages = part.npus // npus_of_stage if rows else 0
         width = part.stride * part.npus // max(stages, 1)
         dims = [dim for dim in setup.dims if dim.stride < width]
-        alike = bool(stages) and _one_for_all(part, own, dims, may, whole=stages == 1)
+        alike = bool(stages) and traffic.one_for_all(part, dims, whole=stages == 1)
         one_group = all(dim.size == part.npus for dim in own)
         alone = exclusive and not messages and len(own) < 2 and (one_group or alike)
         placeless = alike and alone and one_group
@@ -391,7 +408,7 @@ def survey(setup: Setup, links: LinkGraph, traffic: Traffic) -> Ground:
         if alike:
             colours = colours * stages + np.arange(links.npus) // part.stride % part.npus // (part.npus // stages)
         else:
-            distinct = part.npus if messages else _distinct(part, setup.dims, may)
+            distinct = part.npus if messages else traffic.distinct(part)
             colours = colours * distinct + np.arange(links.npus) // part.stride % distinct
     return sites, colours
 
@@ -445,30 +462,3 @@ def _cut(part: Part, dims: Iterable[LogicalDim]) -> tuple[Fabric, list[LogicalDi
     if part.first < part.last or uneven or topology.dims[part.first].ports.routing:
         return None
     return part.fabric, [dim for dim in dims if dim.index == part.first and dim.size > 1]
-
-
-def _one_for_all(
-    part: Part, used: Collection[GroupDim], dims: Iterable[LogicalDim], may: Symmetries, *, whole: bool = True
-) -> bool:
-    """Whether all NPUs of a place may change places, groups and all; those of a stage where that is not the `whole`."""
-    found = _cut(part, dims)
-    if found is None:
-        return False
-    fabric, inside = found
-    return all(_alike(fabric, dim, inside, may) for dim in used) and (
-        fabric.permutes or (whole and (len(inside) < 2 or not used))
-    )
-
-
-def _alike(fabric: Fabric, dim: GroupDim, inside: Sequence[LogicalDim], may: Symmetries) -> bool:
-    """Whether ranks of a dimension may change places; of those that cut a ring the outermost alone may."""
-    same = may.get(dim, TURNING) <= fabric.symmetries
-    return same and (fabric.permutes or not inside or dim == inside[-1])
-
-
-def _distinct(part: Part, dims: Iterable[LogicalDim], may: Symmetries) -> int:
-    """How many NPUs of a place differ: those inside the outermost dimension that cuts it, where that one may turn."""
-    fabric, inside = _cut(part, dims) or (None, [])
-    if fabric is None or len(inside) < 2 or not _alike(fabric, inside[-1], inside, may):
-        return part.npus
-    return prod(dim.size for dim in inside[:-1])
