@@ -101,12 +101,13 @@ def make_gate(env: Environment, ranks: Sequence[Sequence[int]], setup: Setup) ->
     system, profile = setup.system, setup.profile
     limit = -(-system.active_chunks_per_dimension // setup.settings.queues_per_dim)
     policy = system.intra_dimension_scheduling
-    if not profile.gang:
-        return LocalGate(limit, INSERTION[policy])
-    if policy not in GANG_ORDERS:
+    known = GANG_ORDERS if profile.gang else INSERTION
+    if policy not in known:
         key = "intra-dimension-scheduling"
         message = f"profile {profile.name} has no {key} '{policy}'"
-        raise InputError.at(system.at(key), message, expected=", ".join(GANG_ORDERS), found=policy)
+        raise InputError.at(system.at(key), message, expected=", ".join(known), found=policy)
+    if not profile.gang:
+        return LocalGate(limit, INSERTION[policy])
     return Gang(env, limit, GANG_ORDERS[policy], Groups(ranks).named, partial(_check_alike, ranks, setup))
 
 
