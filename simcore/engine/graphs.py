@@ -25,7 +25,7 @@ from simcore.system.config import SystemConfig
 from simcore.system.groups import Communicator
 from simcore.system.memory import RemoteMemory
 from simcore.system.messages.point_to_point import Mailbox
-from simcore.system.npus.graph_npu import GraphNpu, GraphProgram
+from simcore.system.npus.graph_npu import COMPUTE, GraphNpu, GraphProgram
 from simcore.system.streams import Lane, Request
 from simcore.system.transport import Transport
 from simcore.timeline.events import EventBuffer, Timeline
@@ -154,22 +154,23 @@ def _program(
     names = [events.name(name) for name in graph.names]
     rules, kinds = setup.profile.graph, graph.kind.tolist()
     groups = [graph.group_names[group] for group in graph.group.tolist()]
-    collectives = [row for row, kind in enumerate(kinds) if kind == NodeKind.COLLECTIVE]
-    replayed = [setup.system.replay_only] * len(graph)
+    slots = [*map(rules.slot, kinds, graph.on_cpu.tolist(), graph.stream.tolist(), groups)]
     requests, played = {}, {}
-    for row in collectives:
+    if setup.system.replay_only:
+        kinds = [COMPUTE] * len(graph)
+    for row in [row for row, kind in enumerate(kinds) if kind == NodeKind.COLLECTIVE]:
         kind = KINDS[int(graph.collective[row])]
-        replayed[row] |= kind not in setup.lanes  # the peers replay what they cannot play
-        if not setup.system.replay_only and (custom := customs.of(int(graph.node_id[row]), kind)):
-            replayed[row], played[row] = False, custom
-        elif not replayed[row]:
+        if custom := customs.of(int(graph.node_id[row]), kind):
+            played[row] = custom
+        elif kind in setup.lanes:
             ranks = graphs.groups.get(groups[row], ())
             requests[row] = _request(setup, graph, row, kind, groups[row], ranks, names[row])
-    slots = map(rules.slot, kinds, graph.on_cpu.tolist(), graph.stream.tolist(), groups)
+        else:
+            kinds[row] = COMPUTE  # the peers replay what they cannot play
     durations, skipped = _durations(setup, graph, factor), _skipped(setup, graph)
     behind = _in_order(graph, requests) if rules.ordered else {}
     unseen = frozenset(row for row in skipped if rules.strict and kinds[row] != NodeKind.METADATA)
-    return GraphProgram(graph, durations, list(slots), replayed, names, requests, played, skipped, behind, unseen)
+    return GraphProgram(graph, kinds, durations, slots, names, requests, played, skipped, behind, unseen)
 
 
 def _in_order(graph: Graph, rows: Iterable[int]) -> dict[int, int]:
@@ -357,4 +358,4 @@ class Customs:
             expected = "computations, sends and receives"
             raise InputError.at(Location(graph.path), message, expected=expected, found=f"a {kind} node")
         duration_ns = self._rules.durations_ns(graph).tolist()
-        return GraphProgram(graph, duration_ns, [""] * len(graph), [False] * len(graph), [0] * len(graph), {})
+        return GraphProgram(graph, graph.kind.tolist(), duration_ns, [""] * len(graph), [0] * len(graph), {})

@@ -18,7 +18,7 @@ from simcore.system.streams import Request
 from simcore.timeline.events import COMPUTE_STREAM, NO_LAYER, EventBuffer, EventKind
 from simcore.workload.model import Graph, NodeKind
 
-_COMPUTE = int(NodeKind.COMPUTE)  # plain: compared often
+COMPUTE = int(NodeKind.COMPUTE)  # plain: compared often
 Done = Callable[..., None]  # also takes the event that it follows
 
 
@@ -26,17 +26,18 @@ Done = Callable[..., None]  # also takes the event that it follows
 class GraphProgram:
     """A graph with what its nodes cost: shared by all NPUs that run it.
 
-    `duration_ns[row]` is the time of a compute (or replayed) node, `slot[row]` the resource it holds while it runs (""
-    = none): one node at a time. `replayed[row]` nodes just take their time. `names[row]` are numbers of event names.
+    `kinds[row]` says what a node does: those that are replayed just take their time, as computations do.
+    `duration_ns[row]` is that time, `slot[row]` the resource it holds while it runs ("" = none): one node at a time.
+    `names[row]` are numbers of event names.
     `requests[row]` are the collectives; `customs[row]` those that are programs themselves, one for every NPU. The rows
     in `skipped` do nothing; nobody looks for what those in `unseen` make ready until something else has finished, be it
     never (ASTRA-sim 2.x). `behind[row]` is one more row that a row waits for, the collective before it.
     """
 
     graph: Graph
+    kinds: list[int]
     duration_ns: list[int]
     slot: list[str]
-    replayed: list[bool]
     names: Sequence[int]
     requests: Mapping[int, Request]
     customs: Mapping[int, Sequence[GraphProgram]] = field(default_factory=dict)
@@ -56,12 +57,6 @@ class GraphProgram:
             counts[row] += 1
             successors[before].append(row)
         return counts, successors
-
-    @cached_property
-    def kinds(self) -> list[int]:
-        """The kind of every row."""
-        kinds: list[int] = self.graph.kind.tolist()
-        return kinds
 
     @cached_property
     def sizes(self) -> array[int]:
@@ -172,7 +167,7 @@ class GraphNpu:
 
     def _begin(self, row: int, kind: int, done: Done) -> None:
         graph, program = self.program.graph, self.program
-        if kind == _COMPUTE or program.replayed[row]:
+        if kind == COMPUTE:
             self._timers.after(self._duration_ns[row], done)
         elif row in program.customs:
             self._play(program.customs[row][self.npu], done)
