@@ -158,6 +158,9 @@ def _program(
     requests, played = {}, {}
     if setup.system.replay_only:
         kinds = [COMPUTE] * len(graph)
+    elif setup.system.roofline and rules.strict:  # ASTRA-sim 2.x's leaves out computations without data
+        nothing = (graph.kind == NodeKind.COMPUTE) & ~graph.on_cpu & (graph.size_bytes == 0)
+        kinds = np.where(nothing, NodeKind.INVALID, graph.kind).tolist()
     for row in [row for row, kind in enumerate(kinds) if kind == NodeKind.COLLECTIVE]:
         kind = KINDS[int(graph.collective[row])]
         if custom := customs.of(int(graph.node_id[row]), kind):
@@ -167,10 +170,8 @@ def _program(
             requests[row] = _request(setup, graph, row, kind, groups[row], ranks, names[row])
         else:
             kinds[row] = COMPUTE  # the peers replay what they cannot play
-    durations, skipped = _durations(setup, graph, factor), _skipped(setup, graph)
-    behind = _in_order(graph, requests) if rules.ordered else {}
-    unseen = frozenset(row for row in skipped if rules.strict and kinds[row] != NodeKind.METADATA)
-    return GraphProgram(graph, kinds, durations, slots, names, requests, played, skipped, behind, unseen)
+    durations, behind = _durations(setup, graph, factor), _in_order(graph, requests) if rules.ordered else {}
+    return GraphProgram(graph, kinds, durations, slots, names, requests, played, behind, strict=rules.strict)
 
 
 def _in_order(graph: Graph, rows: Iterable[int]) -> dict[int, int]:
@@ -186,16 +187,6 @@ def _in_order(graph: Graph, rows: Iterable[int]) -> dict[int, int]:
             found[row] = last[group]
         last[group] = row
     return found
-
-
-def _skipped(setup: Setup, graph: Graph) -> frozenset[int]:
-    """Nodes that do nothing: for ASTRA-sim 2.x's roofline those without data, too."""
-    if setup.system.replay_only:
-        return frozenset()
-    nothing = np.isin(graph.kind, [NodeKind.INVALID, NodeKind.METADATA])
-    if setup.system.roofline and setup.profile.graph.strict:
-        nothing |= (graph.kind == NodeKind.COMPUTE) & ~graph.on_cpu & (graph.size_bytes == 0)
-    return frozenset(np.flatnonzero(nothing).tolist())
 
 
 def _durations(setup: Setup, graph: Graph, factor: float) -> list[int]:
