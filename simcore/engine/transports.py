@@ -382,8 +382,7 @@ Ground = tuple[Sequence[Site], Ints]
 
 def survey(setup: Setup, links: LinkGraph, traffic: Traffic) -> Ground:
     """Look at the machine and at what its collectives send."""
-    count = len(setup.topology.dims)
-    crossed = _crossed(setup)
+    count, crossed = len(setup.topology.dims), _crossed(setup)
     together = [crossed] if crossed else []
     together += [(0, count - 1) for lane in traffic.lanes if _spans(lane.dim, links)]
     exclusive = setup.settings.queues_per_dim == 1 and setup.system.active_chunks_per_dimension == 1

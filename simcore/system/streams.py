@@ -85,8 +85,7 @@ class Dataset:
     `chunks` are the phases of each, numbered from `first` on in their group, those of higher `priority` (that of the
     request, where none is given) go first; `iteration` is for the timeline. `then` is called at once, before anything
     else of that instant. `order` is the one in which NPUs saw the last chunk arrive, where that matters. `owner`
-    sends it on its way. `route` says what its NPU does next, where that may be told ahead: a
-    `npus.npu.Route`.
+    has it on its way. `route` says what its NPU does next, where that may be told ahead: a `npus.npu.Route`.
     """
 
     __slots__ = (

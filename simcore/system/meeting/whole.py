@@ -60,9 +60,7 @@ class _Ahead(NamedTuple):
 
 
 class Wholes:
-    """The collectives of a run that are told as a whole; `gang` and `transport` play those that are not.
-
-    `schedulers` are those of all classes.
+    """The collectives of a run, of `schedulers` by class, that are told as a whole; `gang` and `transport` play others.
 
     Where all NPUs are in one group, it begins when the last has come. Where they are in several, some begin before
     others have come, which say when they will, as they compute until then.
@@ -83,7 +81,7 @@ class Wholes:
 
     def send(self, npu_class: int, dataset: Dataset) -> None:
         """A class sends a collective, whose chunks wait here until it can begin."""
-        before = self._of.pop(npu_class, None)
+        before, idle = self._of.pop(npu_class, None), len(dataset.owner.outstanding) == 1
         if before:
             self._break(before, decided=False)
         classes, in_one = self._classes_of(npu_class, dataset.chunks)
@@ -99,8 +97,7 @@ class Wholes:
             del self._coming[key]
             if in_one:
                 self._begin_later(whole)
-        others = len(dataset.owner.outstanding) > 1
-        if others or whole.broken or (whole.course and not self._fits(whole, npu_class)):
+        if not idle or whole.broken or (whole.course and not self._fits(whole, npu_class)):
             self._break(whole, decided=False)
             return
         self._of[npu_class] = whole
