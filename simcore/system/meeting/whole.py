@@ -325,8 +325,8 @@ class Wholes:
             self._transport.count(whole.course.taken, [whole.begin_ns])
         for npu_class in classes:
             del self._of[npu_class]
-            spans = whole.course.spans[npu_class]
-            self._schedulers[npu_class].arrived(whole.there.pop(npu_class), spans, whole.begin_ns)
+            dataset = whole.there.pop(npu_class)
+            dataset.owner.arrived(dataset, whole.course.spans[npu_class], whole.begin_ns)
 
     def _break(self, whole: _Whole, *, decided: bool) -> None:
         """Let every chunk go its own way, from where it is; `decided`, what begins at this instant has begun."""
