@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.engine.setup import Setup, joined
-from simcore.engine.transports import kinds_of
 from simcore.errors import InputError, Location, Problem, Problems
 from simcore.network.instant import TimersOfNpus
 from simcore.network.topology.model import Topology
@@ -26,7 +25,7 @@ from simcore.system.config import SystemConfig
 from simcore.system.groups import Communicator
 from simcore.system.memory import RemoteMemory
 from simcore.system.messages.point_to_point import Mailbox
-from simcore.system.npus.graph_npu import GraphNpu, GraphProgram
+from simcore.system.npus.graph_npu import COMPUTE, GraphNpu, GraphProgram
 from simcore.system.streams import Lane, Request
 from simcore.system.transport import Transport
 from simcore.timeline.events import EventBuffer, Timeline
@@ -49,32 +48,28 @@ class GraphCase:
         for graph in graphs.graphs:
             check_nodes(graph, setup.profile, setup.system)
         used = {KINDS[code] for graph in graphs.graphs for code in np.unique(graph.collective).tolist() if code >= 0}
-        lanes = {kind: lanes for kind, lanes in setup.placement.lanes.items() if kind in used}
+        lanes = {kind: lanes for kind, lanes in setup.lanes.items() if kind in used}
         names = sorted({name for graph in graphs.graphs for name in graph.group_names})
         shares_memory = memory is not None and memory.npus_per_node != 0
         # Those of one graph may fare differently.
         self._told_apart = shares_memory or _tells_apart(graphs, setup)
         self._graphs, self._memory = graphs, memory
         self.setup = replace(
-            setup, placement=replace(setup.placement, lanes=lanes), names=names,
+            setup, lanes=lanes, names=names,
             collectives_only=len(graphs.graphs) == 1 and not self._told_apart,
             uneven=_uneven(graphs, setup.topology), in_turn=shares_memory and not setup.profile.gang,
         )  # fmt: skip
 
-    def kinds(self) -> NDArray[np.int64] | None:
-        """As `LoopCase.kinds`: graphs and stragglers differ; None where nobody can stand for another.
+    def programs(self) -> NDArray[np.int64] | None:
+        """Which graph every NPU runs; None where nobody can stand for another.
 
         NPUs that run the same graph do the same as long as nothing tells them apart: no point-to-point messages, no
         communicators smaller than the machine, no collectives with a root, no memory that they share.
         """
         setup, collectives = self.setup, np.concatenate([graph.collective for graph in self._graphs.graphs])
-        rooted = [KINDS.index(kind) for kind in ROOTED if kind in setup.placement.lanes]
+        rooted = [KINDS.index(kind) for kind in ROOTED if kind in setup.lanes]
         has_roots = bool(np.isin(collectives, rooted).any()) and not setup.system.replay_only
-        if has_roots or self._told_apart:
-            return None
-        stragglers = kinds_of(setup.settings.stragglers, setup.topology.npus)
-        found: NDArray[np.int64] = self._graphs.graph_of_rank.astype(np.int64) * (stragglers.max() + 1) + stragglers
-        return found
+        return None if has_roots or self._told_apart else self._graphs.graph_of_rank.astype(np.int64)
 
     def npus(
         self, ranks: Sequence[Sequence[int]], transport: Transport, schedulers: Sequence[Scheduler]
@@ -159,22 +154,24 @@ def _program(
     names = [events.name(name) for name in graph.names]
     rules, kinds = setup.profile.graph, graph.kind.tolist()
     groups = [graph.group_names[group] for group in graph.group.tolist()]
-    collectives = [row for row, kind in enumerate(kinds) if kind == NodeKind.COLLECTIVE]
-    replayed = [setup.system.replay_only] * len(graph)
+    slots = [*map(rules.slot, kinds, graph.on_cpu.tolist(), graph.stream.tolist(), groups)]
     requests, played = {}, {}
-    for row in collectives:
+    if setup.system.replay_only:
+        kinds = [COMPUTE] * len(graph)
+    elif setup.system.roofline and rules.strict:  # ASTRA-sim 2.x's leaves out computations without data
+        nothing = (graph.kind == NodeKind.COMPUTE) & ~graph.on_cpu & (graph.size_bytes == 0)
+        kinds = np.where(nothing, NodeKind.INVALID, graph.kind).tolist()
+    for row in [row for row, kind in enumerate(kinds) if kind == NodeKind.COLLECTIVE]:
         kind = KINDS[int(graph.collective[row])]
-        replayed[row] |= kind not in setup.placement.lanes  # the peers replay what they cannot play
-        if not setup.system.replay_only and (custom := customs.of(int(graph.node_id[row]), kind)):
-            replayed[row], played[row] = False, custom
-        elif not replayed[row]:
+        if custom := customs.of(int(graph.node_id[row]), kind):
+            played[row] = custom
+        elif kind in setup.lanes:
             ranks = graphs.groups.get(groups[row], ())
             requests[row] = _request(setup, graph, row, kind, groups[row], ranks, names[row])
-    slots = map(rules.slot, kinds, graph.on_cpu.tolist(), graph.stream.tolist(), groups)
-    durations, skipped = _durations(setup, graph, factor), _skipped(setup, graph)
-    behind = _in_order(graph, requests) if rules.ordered else {}
-    unseen = frozenset(row for row in skipped if rules.strict and kinds[row] != NodeKind.METADATA)
-    return GraphProgram(graph, durations, list(slots), replayed, names, requests, played, skipped, behind, unseen)
+        else:
+            kinds[row] = COMPUTE  # the peers replay what they cannot play
+    durations, behind = _durations(setup, graph, factor), _in_order(graph, requests) if rules.ordered else {}
+    return GraphProgram(graph, kinds, durations, slots, names, requests, played, behind, strict=rules.strict)
 
 
 def _in_order(graph: Graph, rows: Iterable[int]) -> dict[int, int]:
@@ -190,16 +187,6 @@ def _in_order(graph: Graph, rows: Iterable[int]) -> dict[int, int]:
             found[row] = last[group]
         last[group] = row
     return found
-
-
-def _skipped(setup: Setup, graph: Graph) -> frozenset[int]:
-    """Nodes that do nothing: for ASTRA-sim 2.x's roofline those without data, too."""
-    if setup.system.replay_only:
-        return frozenset()
-    nothing = np.isin(graph.kind, [NodeKind.INVALID, NodeKind.METADATA])
-    if setup.system.roofline and setup.profile.graph.strict:
-        nothing |= (graph.kind == NodeKind.COMPUTE) & ~graph.on_cpu & (graph.size_bytes == 0)
-    return frozenset(np.flatnonzero(nothing).tolist())
 
 
 def _durations(setup: Setup, graph: Graph, factor: float) -> list[int]:
@@ -249,7 +236,7 @@ def _request(
     else:
         mask = int(graph.dims[row])
         wanted = [mask == ALL_DIMENSIONS or mask >> index & 1 for index in range(len(setup.topology.dims))]
-        usable = (lane for lane in setup.placement.lanes[kind] if lane.dim.size > 1)
+        usable = (lane for lane in setup.lanes[kind] if lane.dim.size > 1)
         lanes = joined(lane for lane in usable if lane.algorithm.whole_machine or wanted[lane.dim.index])
     root = _root(graph, row, ranks or range(setup.topology.npus)) if kind in ROOTED else 0
     return Request(kind, size_bytes, lanes, priority, name=name, group=group, root=root)
@@ -269,7 +256,7 @@ def _root(graph: Graph, row: int, ranks: Sequence[int]) -> int:
 
 def _group_algorithm(setup: Setup, kind: CollectiveKind) -> Algorithm:
     """A communicator's algorithm: the configured one where there is one, else one for any number of ranks."""
-    lanes = setup.placement.lanes[kind]
+    lanes = setup.lanes[kind]
     if lanes[0].algorithm.name == NCCL:
         return lanes[0].algorithm
     if kind == CollectiveKind.BARRIER:
@@ -362,4 +349,4 @@ class Customs:
             expected = "computations, sends and receives"
             raise InputError.at(Location(graph.path), message, expected=expected, found=f"a {kind} node")
         duration_ns = self._rules.durations_ns(graph).tolist()
-        return GraphProgram(graph, duration_ns, [""] * len(graph), [False] * len(graph), [0] * len(graph), {})
+        return GraphProgram(graph, graph.kind.tolist(), duration_ns, [""] * len(graph), [0] * len(graph), {})

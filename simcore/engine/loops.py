@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
+from itertools import chain
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -12,10 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.engine.settings import Settings
-from simcore.engine.setup import Placement, Setup
-from simcore.engine.transports import kinds_of
+from simcore.engine.setup import Setup
 from simcore.errors import InputError
-from simcore.network.topology.model import Topology
 from simcore.profiles import Profile
 from simcore.system.chunks.cut import THEMIS, Precedence, in_trees
 from simcore.system.chunks.scheduler import Scheduler
@@ -23,7 +22,7 @@ from simcore.system.config import SystemConfig
 from simcore.system.groups import class_of
 from simcore.system.messages.point_to_point import Handovers
 from simcore.system.npus.npu import PHASES, Cell, Known, Npu, Priorities, Program
-from simcore.system.streams import Request
+from simcore.system.streams import Lane, Request
 from simcore.system.transport import Transport
 from simcore.timeline.events import EventBuffer, PipelineRun, Timeline
 from simcore.units import format_ranks
@@ -46,18 +45,15 @@ class LoopCase:
         _refuse_custom(setup.system)
         self._workload, self._columns = workload, list(_columns(workload, setup.profile))
         self._pipeline = _pipeline(workload, setup.profile, setup.settings)
-        placement, stages = _used(self._columns, setup.placement), 1
+        stages = self._pipeline.schedule.stages if self._pipeline else 1
+        self.setup = replace(setup, lanes=_used(self._columns, setup), stages=stages)
         if self._pipeline:
-            _check_stages(workload, setup.topology, placement)
-            stages = self._pipeline.schedule.stages
-        self.setup = replace(setup, placement=placement, stages=stages)
+            _check_stages(workload, self.setup)
         self._width = setup.topology.npus // stages
 
-    def kinds(self) -> NDArray[np.int64]:
-        """A number for what every NPU does, equal where it is the same: stragglers and stages differ."""
-        kinds = kinds_of(self.setup.settings.stragglers, self.setup.topology.npus).reshape(-1, self._width)
-        found: NDArray[np.int64] = kinds + np.arange(len(kinds))[:, None] * (kinds.max() + 1)
-        return found.reshape(-1)
+    def programs(self) -> NDArray[np.int64]:
+        """Which program every NPU runs: that of its stage."""
+        return np.arange(self.setup.topology.npus) // self._width
 
     def npus(
         self, ranks: Sequence[Sequence[int]], transport: Transport, schedulers: Sequence[Scheduler]
@@ -102,7 +98,7 @@ class LoopCase:
     def _requests(self, names: Sequence[int]) -> dict[Ref, Request]:
         """What every column's collective sends; columns without one are left out."""
         found, setup, layers = {}, self.setup, self._workload.layers
-        lanes_of = cache(setup.placement.lanes_of)
+        lanes_of = cache(setup.lanes_of)
         # All-gather sizes are what all ranks have together: SimAI's files, read as SimAI does.
         totals = setup.profile.total_all_gather and self._workload.dialect == "simai"
         for index, name, phase, kind, group in self._columns:
@@ -189,7 +185,7 @@ def _refuse_custom(system: SystemConfig) -> None:
 
 def _steady(setup: Setup) -> bool:
     """Whether a collective is sent the same way each time, and computing takes as long: nothing goes in turns."""
-    trees = any(map(in_trees, setup.placement.every_lane))
+    trees = any(map(in_trees, chain.from_iterable(setup.lanes.values())))
     in_order = setup.settings.queues_per_dim == 1 and setup.system.inter_dimension_scheduling == "ascending"
     return in_order and not (trees or setup.settings.noise.compute or setup.profile.step_ns)
 
@@ -243,31 +239,31 @@ def _columns(workload: Workload, profile: Profile) -> Iterator[Column]:
                 yield index, name, phase, phase.collective, group_of(layer.loop, index == 0, name, phase.group)
 
 
-def _used(columns: Sequence[Column], placement: Placement) -> Placement:
-    """The placement with the lanes only that the workload's collectives take: no other can meet or differ."""
+def _used(columns: Sequence[Column], setup: Setup) -> dict[CollectiveKind, tuple[Lane, ...]]:
+    """Only the lanes that the workload's collectives take: no other can meet or differ."""
     used: dict[CollectiveKind, frozenset[int]] = {}
     for kind, group in {(kind, group) for *_, kind, group in columns}:
-        used[kind] = used.get(kind, frozenset()) | placement.groups[group]
-    lanes = {
-        kind: tuple(lane for lane in placement.lanes[kind] if lane.position in own or lane.algorithm.whole_machine)
+        used[kind] = used.get(kind, frozenset()) | setup.groups[group]
+    return {
+        kind: tuple(lane for lane in setup.lanes[kind] if lane.position in own or lane.algorithm.whole_machine)
         for kind, own in used.items()
     }
-    return replace(placement, lanes=lanes)
 
 
-def _check_stages(workload: Workload, topology: Topology, placement: Placement) -> None:
+def _check_stages(workload: Workload, setup: Setup) -> None:
     """InputError when the stages are not equal parts of the machine, or some algorithm spans all of it."""
     sizes = workload.parallelism
     model = max(1, sizes.tp) * sizes.pp
-    if topology.npus % model:
+    if setup.topology.npus % model:
         raise InputError.at(
             workload.location,
             f"{sizes.pp} stages of groups of {max(1, sizes.tp)} do not fit the topology",
             expected=f"a number of NPUs that {model} divides",
-            found=f"{topology.npus} NPUs",
+            found=f"{setup.topology.npus} NPUs",
             hint="change pp: or model_parallel_NPU_group: in the header, or the topology",
         )
-    across = next((lane.algorithm for lane in placement.every_lane if lane.algorithm.whole_machine), None)
+    algorithms = (lane.algorithm for lane in chain.from_iterable(setup.lanes.values()))
+    across = next((each for each in algorithms if each.whole_machine), None)
     if across:
         message = f"{across.name} spans the whole machine, a pipeline's collectives stay within a stage"
         raise InputError.at(across.location or "--system", message, expected="an algorithm for each dimension")

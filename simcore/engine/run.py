@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from functools import cache, partial
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from simcore.engine.deadlock import deadlock
 from simcore.engine.loops import LoopCase
 from simcore.engine.settings import Settings
 from simcore.engine.setup import Setup, prepare
-from simcore.engine.transports import choices_of, folded, transport_of
+from simcore.engine.transports import choices_of, folded, kinds_of, transport_of
 from simcore.errors import InputError
 from simcore.memory import collection_paused
 from simcore.network.instant import Environment
@@ -18,16 +18,15 @@ from simcore.network.topology.links import rates_bytes_per_s
 from simcore.network.topology.model import Topology
 from simcore.profiles import Profile
 from simcore.progress import meter
-from simcore.system.chunks.cut import DimensionOrder, PhaseMaker
-from simcore.system.chunks.scheduler import GANG_ORDERS, INSERTION, Gang, GangGate, Gate, LocalGate, Scheduler
+from simcore.system.chunks.cut import Cutting
+from simcore.system.chunks.scheduler import GANG_ORDERS, INSERTION, Gang, Gate, LocalGate, Scheduler
 from simcore.system.collectives import ROOTED
 from simcore.system.config import SystemConfig
 from simcore.system.groups import Groups
 from simcore.system.meeting.shared import Shared
 from simcore.system.meeting.whole import Wholes
 from simcore.system.memory import RemoteMemory
-from simcore.system.streams import Chunks, Stream
-from simcore.system.transport import Transport
+from simcore.system.streams import Stream
 from simcore.timeline.events import EventBuffer, Timeline
 from simcore.units import format_ranks
 from simcore.workload.model import CollectiveKind, GraphSet, Workload
@@ -57,18 +56,20 @@ def simulate(
 
         case = GraphCase(content, memory, ready(Workload("", ())))
     setup, choices = case.setup, choices_of(case.setup)
-    kinds = case.kinds() if settings.folds else None
-    classes = None if kinds is None else folded(choices, kinds)
+    programs = case.programs() if settings.folds else None
+    classes = None if programs is None else folded(choices, kinds_of(programs, settings.stragglers))
     ranks = classes or [range(npu, npu + 1) for npu in range(topology.npus)]  # those of a million take 120 MB
     env, events = Environment(), EventBuffer()
     transport = transport_of(env, ranks, choices, topology)
-    gates = make_gates(env, ranks, setup, transport)
+    gate = make_gate(env, ranks, setup)
     precedence = case.precedence(transport)
-    known: dict[Hashable, Chunks] = {}
+    rules = cutting(setup)
     schedulers = [
-        Scheduler(env, npu_class, make_phases(int(members[0]), setup, known), transport, events, gates, precedence)
+        Scheduler(env, npu_class, int(members[0]), rules, transport, events, gate, precedence)
         for npu_class, members in enumerate(ranks)
     ]
+    if isinstance(transport, Shared) and isinstance(gate, Gang):
+        gate.whole = Wholes(env, gate, transport, schedulers).send
     npus = case.npus(ranks, transport, schedulers)
     for npu in npus:
         env.process(npu.run())
@@ -95,31 +96,19 @@ def simulate(
     return case.told(played)
 
 
-def make_gates(
-    env: Environment, ranks: Sequence[Sequence[int]], setup: Setup, transport: Transport
-) -> Callable[[Scheduler], Gate]:
-    """Makes the gate of each class: for itself, or together with its partners."""
+def make_gate(env: Environment, ranks: Sequence[Sequence[int]], setup: Setup) -> Gate:
+    """What lets chunks begin: of each class for itself, or together with its partners."""
     system, profile = setup.system, setup.profile
     limit = -(-system.active_chunks_per_dimension // setup.settings.queues_per_dim)
     policy = system.intra_dimension_scheduling
-    if not profile.gang:
-        insertion = INSERTION[policy]
-        return lambda owner: LocalGate(owner.npu_class, owner.begin, limit, insertion)
-    if policy not in GANG_ORDERS:
+    known = GANG_ORDERS if profile.gang else INSERTION
+    if policy not in known:
         key = "intra-dimension-scheduling"
         message = f"profile {profile.name} has no {key} '{policy}'"
-        raise InputError.at(system.at(key), message, expected=", ".join(GANG_ORDERS), found=policy)
-    check = partial(_check_alike, ranks, setup)
-    gang = Gang(env, limit, GANG_ORDERS[policy], Groups(ranks).named, check)
-    if isinstance(transport, Shared):
-        gang.whole = Wholes(env, gang, transport).send
-
-    def gate(owner: Scheduler) -> GangGate:
-        made = gang.gate(owner.npu_class, owner.begin)
-        made.owner = owner
-        return made
-
-    return gate
+        raise InputError.at(system.at(key), message, expected=", ".join(known), found=policy)
+    if not profile.gang:
+        return LocalGate(limit, INSERTION[policy])
+    return Gang(env, limit, GANG_ORDERS[policy], Groups(ranks).named, partial(_check_alike, ranks, setup))
 
 
 def _check_alike(ranks: Sequence[Sequence[int]], setup: Setup, there: Mapping[int, Stream]) -> None:
@@ -145,33 +134,21 @@ def _check_alike(ranks: Sequence[Sequence[int]], setup: Setup, there: Mapping[in
     )
 
 
-def make_phases(npu: int, setup: Setup, known: dict[Hashable, Chunks]) -> Callable[[str], PhaseMaker]:
-    """What cuts an NPU's collectives into chunks and phases, by communicator.
-
-    Where NPUs begin together, each communicator takes its own turns, as its members may have others in between.
-    """
-    if setup.profile.gang:
-        return cache(lambda _: _phase_maker(npu, setup, known))
-    one = _phase_maker(npu, setup, known)
-    return lambda _: one
-
-
-def _phase_maker(npu: int, setup: Setup, known: dict[Hashable, Chunks]) -> PhaseMaker:
-    topology, system, profile, dims = setup.topology, setup.system, setup.profile, setup.placement.dims
-    bandwidths = [profile.dimension_bandwidth(topology.dims[dim.index]) for dim in dims]
+def cutting(setup: Setup) -> Cutting:
+    """How the profile and the system file cut collectives."""
+    topology, system, profile, dims = setup.topology, setup.system, setup.profile, setup.dims
 
     def chunks(kind: CollectiveKind, size_bytes: int, colours: int) -> Iterator[int]:
         splits = -(-system.preferred_dataset_splits // colours) * colours
         return profile.chunks(kind, size_bytes, splits, topology.npus)
 
-    return PhaseMaker(
-        npu=npu,
-        chunks=chunks,
-        order=DimensionOrder(
-            system.inter_dimension_scheduling, [dim.size for dim in dims], bandwidths, afresh=profile.gang
-        ),
+    return Cutting(
+        system.inter_dimension_scheduling,
+        [dim.size for dim in dims],
+        [profile.dimension_bandwidth(topology.dims[dim.index]) for dim in dims],
+        chunks,
+        profile.queue_choice,
+        setup.settings.queues_per_dim,
         decompose=system.collective_optimization == "localBWAware",
-        num_queues=setup.settings.queues_per_dim,
-        queue_choice=profile.queue_choice,
-        known=known,
+        afresh=profile.gang,
     )

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
-from operator import mul
 
 from msgspec import structs
 
@@ -23,50 +21,40 @@ from simcore.system.config import SystemConfig
 from simcore.system.groups import Communicator, JointDim, LogicalDim, cut, logical_dims
 from simcore.system.streams import Lane
 from simcore.workload.loops import Span
+from simcore.workload.loops.step import group_axes
 from simcore.workload.model import CollectiveKind, Group, Workload
 
 FOLLOWING = (CollectiveKind.BARRIER, *ROOTED)
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
-    """Logical dimensions, which of them (by position) each group spans, and the lanes of each kind of collective."""
-
-    dims: tuple[LogicalDim, ...]
-    groups: Mapping[Group | Span, frozenset[int]]
-    lanes: Mapping[CollectiveKind, tuple[Lane, ...]]
-
-    @property
-    def every_lane(self) -> list[Lane]:
-        """The lanes of all kinds of collectives."""
-        return [lane for lanes in self.lanes.values() for lane in lanes]
-
-    def lanes_of(self, kind: CollectiveKind, group: Group | Span) -> tuple[Lane, ...]:
-        """The lanes of a collective in a group; dimensions of one NPU are left out."""
-        positions = self.groups[group]
-        return joined(lane for lane in self.lanes[kind] if lane.position in positions and lane.dim.size > 1)
-
-
-@dataclass(frozen=True, slots=True)
 class Setup:
     """The inputs of a run beside its workload, and what is to be known of that.
 
-    So many `stages` of the machine run programs of their own. `names` are those of communicators. `collectives_only`:
-    there are no other messages than those of collectives along the dimensions. `uneven`: NPUs of a group may send a
-    collective in sizes of their own, as of experts. `in_turn`: NPUs share something beside links, and get it in the
-    order in which they ask for it.
+    The machine has logical dimensions `dims`; `groups` says which of them (by position) each group spans, `lanes` which
+    each kind of collective takes. So many `stages` of the machine run programs of their own. `names` are those of
+    communicators. `collectives_only`: there are no other messages than those of collectives along the dimensions.
+    `uneven`: NPUs of a group may send a collective in sizes of their own, as of experts. `in_turn`: NPUs share
+    something beside links, and get it in the order in which they ask for it.
     """
 
     topology: Topology
     system: SystemConfig
     profile: Profile
     settings: Settings
-    placement: Placement
+    dims: Sequence[LogicalDim]
+    groups: Mapping[Group | Span, frozenset[int]]
+    lanes: Mapping[CollectiveKind, tuple[Lane, ...]]
     stages: int = 1
     names: Sequence[str] = ()
     collectives_only: bool = True
     uneven: bool = False
     in_turn: bool = False
+
+    def lanes_of(self, kind: CollectiveKind, group: Group | Span) -> tuple[Lane, ...]:
+        """The lanes of a collective in a group; dimensions of one NPU are left out."""
+        positions = self.groups[group]
+        return joined(lane for lane in self.lanes[kind] if lane.position in positions and lane.dim.size > 1)
 
 
 def prepare(
@@ -81,8 +69,8 @@ def prepare(
     system = system or defaults
     if not profile.native_algorithms:
         system.refuse_native(profile.name)
-    placement = place(workload, topology, system, defaults, oversized=profile.oversized_groups)
-    return Setup(topology, system, profile, settings, placement)
+    dims, groups = place(workload, topology, oversized=profile.oversized_groups)
+    return Setup(topology, system, profile, settings, dims, groups, _lanes(topology, dims, system, defaults))
 
 
 def joined(lanes: Iterable[Lane]) -> tuple[Lane, ...]:
@@ -95,61 +83,38 @@ def joined(lanes: Iterable[Lane]) -> tuple[Lane, ...]:
 
 
 def place(
-    workload: Workload, topology: Topology, system: SystemConfig, defaults: SystemConfig, *, oversized: bool = False
-) -> Placement:
-    """Cut the machine for a workload; InputError when its groups do not fit.
+    workload: Workload, topology: Topology, *, oversized: bool = False
+) -> tuple[list[LogicalDim], dict[Group | Span, frozenset[int]]]:
+    """Cut the machine for a workload: the dimensions, and which each group spans; InputError where they do not fit.
 
     With `oversized`, a model-parallel group that is larger than the machine counts as none.
     """
-    dims = logical_dims([dim.npus for dim in topology.dims])
-    sizes = workload.parallelism
-    model = 1 if oversized and sizes.tp > topology.npus else max(1, sizes.tp)
-    data = max(1, topology.npus // (model * max(1, sizes.pp)))
-    split = sizes.expert_tp or model
-    ends = {"tp": model, "cp": model * max(1, sizes.cp), "split": split, "ep": split * max(1, sizes.ep)}
-    if sizes.pp > 1 and ends["ep"] > model * data:
-        expected, found = f"at most {model * data // split} of them", f"ep: {sizes.ep}"
+    dims, sizes = logical_dims([dim.npus for dim in topology.dims]), workload.parallelism
+    if oversized and sizes.tp > topology.npus:
+        sizes = replace(sizes, tp=1)
+    axes = group_axes(sizes, topology.npus)
+    (ranks, inside), (data, model) = axes[Group.EP], axes[Group.DP]
+    if sizes.pp > 1 and inside * ranks > model * data:
+        expected, found = f"at most {model * data // inside} of them", f"ep: {sizes.ep}"
         raise InputError.at(workload.location, "expert ranks reach over stages", expected=expected, found=found)
-    ends["dp"] = model * data
-    for product in ends.values():
-        dims = _cut(workload, topology, dims, product)
-    npus_inside = [1, *accumulate((dim.size for dim in dims), mul)]
-    inside = {name: npus_inside.index(product) for name, product in ends.items()}
-    return Placement(tuple(dims), _groups(len(dims), inside), _lanes(topology, dims, system, defaults))
-
-
-def _cut(workload: Workload, topology: Topology, dims: list[LogicalDim], product: int) -> list[LogicalDim]:
-    try:
-        return cut(dims, product)
-    except ValueError as error:
-        raise InputError.at(
-            workload.location,
-            f"the groups of the header do not fit the topology: {error}",
-            expected=f"group sizes that divide {' x '.join(str(dim.npus) for dim in topology.dims)} from the left",
-            found=f"a group of {product} NPUs",
-            hint="change the header's group sizes or the order of the topology's dimensions",
-        ) from error
-
-
-def _groups(count: int, inside: Mapping[str, int]) -> dict[Group | Span, frozenset[int]]:
-    """Positions of the logical dimensions of every group: TP innermost, then CP, then the rest of DP.
-
-    Ranks that split an expert are innermost, too, then EP.
-    """
-    span = frozenset(range(count))
-    tp, cp, split, ep, dp = (frozenset(range(inside[name])) for name in ("tp", "cp", "split", "ep", "dp"))
-    return {
-        Span.NONE: frozenset(),
-        Span.ALL: span,
-        Span.FIRST_DIM: frozenset({0}),
-        Span.OTHER_DIMS: span - {0},
-        Span.MODEL: tp,
-        Span.DATA: dp - tp,
-        Group.TP: tp,
-        Group.DP: dp - tp,
-        Group.CP: cp - tp,
-        Group.EP: ep - split,
-        Group.DP_EP: dp - ep,
+    del axes[Group.PP]  # its stages play programs of their own
+    cuts = [axes[group] for group in (Group.TP, Group.CP, Group.EP, Group.DP)]
+    for product in (edge for count, apart in cuts for edge in (apart, apart * count)):
+        try:
+            dims = cut(dims, product)
+        except ValueError as error:
+            raise InputError.at(
+                workload.location,
+                f"the groups of the header do not fit the topology: {error}",
+                expected=f"group sizes that divide {' x '.join(str(dim.npus) for dim in topology.dims)} from the left",
+                found=f"a group of {product} NPUs",
+                hint="change the header's group sizes or the order of the topology's dimensions",
+            ) from error
+    span = frozenset(range(len(dims)))
+    spans = {Span.NONE: frozenset[int](), Span.ALL: span, Span.FIRST_DIM: frozenset({0}), Span.OTHER_DIMS: span - {0}}
+    return dims, spans | {
+        group: frozenset(at for at, dim in enumerate(dims) if apart <= dim.stride < apart * count)
+        for group, (count, apart) in axes.items()
     }
 
 

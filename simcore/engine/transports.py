@@ -6,7 +6,7 @@ found by partition refinement.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import structs
 from numpy.typing import NDArray
 
-from simcore.engine.setup import Placement, Setup
+from simcore.engine.setup import Setup
 from simcore.errors import InputError
 from simcore.network.congested import LinkNetwork
 from simcore.network.instant import Environment
@@ -43,7 +43,6 @@ from simcore.workload.model import CollectiveKind
 SAMPLED_RANKS, LARGE_BYTES, MOST_MESSAGES = 256, 1 << 30, 1 << 22
 GATHER, SCATTER = CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER
 
-Symmetries = Mapping[GroupDim, frozenset[Symmetry]]
 ASYMMETRIC, TURNING = frozenset({Symmetry.NONE}), frozenset({Symmetry.TURNS})
 Ints = NDArray[np.int64]
 
@@ -67,7 +66,7 @@ class Choice:
         _check(setup, self._network)
         self._links = LinkGraph(setup.topology, timed=setup.settings.link_times)
         self._costs = self._rank_costs()
-        self._traffic = Traffic(setup.placement, self._costs)
+        self._traffic = Traffic(setup, self._costs)
         self._in_turn = setup.settings.rendezvous or setup.system.bus is not None or setup.in_turn or setup.uneven
         self._playable = self._traffic.playable and not self._costs.rendezvous  # by `network.core`
         self._ground = self._survey(self._network) if self._network else None
@@ -105,7 +104,7 @@ class Choice:
                 free = CongestionFree(env, profile.delay(topology))
                 return Played(env, ranks, free, costs, barrier=profile.barrier, by_size=not profile.gang)
             return SolvedOrPlayed(env, ranks, profile.delay(topology), costs, barrier=profile.barrier)
-        shares = [[dim.size for dim in setup.placement.dims if dim.index == at] for at in range(len(topology.dims))]
+        shares = [[dim.size for dim in setup.dims if dim.index == at] for at in range(len(topology.dims))]
         if ground is None:
             own_links = FoldedLinks(links, shares) if folded else links
             if network.by_event and not costs.rendezvous and not costs.bus:
@@ -120,7 +119,7 @@ class Choice:
 
     def fold(self, kinds: Ints) -> list[Sequence[int]] | None:
         """Classes of NPUs that do the same, where `kinds` numbers them by what they compute; None where all differ."""
-        setup, topology, dims, ground = self._setup, self._setup.topology, self._setup.placement.dims, self._ground
+        setup, topology, dims, ground = self._setup, self._setup.topology, self._setup.dims, self._ground
         even = not np.ptp(kinds)
         if setup.system.fabric:
             return fold(dims, kinds) if in_equal_nodes(dims, topology.npus, setup.system.fabric.node_ranks) else None
@@ -133,7 +132,7 @@ class Choice:
         if topology.noise.links or not (even or setup.profile.gang):
             return None
         # Where the whole machine waits for its last NPU after every phase, places make no difference.
-        alike = (setup.profile.barrier and even) or self._traffic.looks_alike(setup.placement, self._links)
+        alike = (setup.profile.barrier and even) or self._traffic.looks_alike(self._links)
         return (
             fold(dims, kinds) if alike or self._traffic.as_far(topology.npus, setup.profile.delay(topology)) else None
         )
@@ -152,7 +151,7 @@ class Choice:
         several = settings.rendezvous or settings.queues_per_dim > 1 or len(topology.dims) > 1
         if network and network.by_event and several and self._traffic.far:
             return False
-        if not self._traffic.looks_alike(self._setup.placement, self._links):
+        if not self._traffic.looks_alike(self._links):
             return False
         far = [self._links.axes[dim.index].fabric for dim in self._traffic.far]
         return not any(not fabric.permutes and fabric.npus > 3 and fabric.latencies().min() < 1 for fabric in far)
@@ -172,7 +171,7 @@ def choices_of(setup: Setup) -> list[Choice]:
 
     The topology's own comes first.
     """
-    topology, placement, circuits = setup.topology, setup.placement, setup.topology.circuits
+    topology, circuits = setup.topology, setup.topology.circuits
     if circuits is None:
         return [Choice(setup)]
     if not setup.profile.gang or setup.system.fabric or topology.faults:
@@ -183,11 +182,11 @@ def choices_of(setup: Setup) -> list[Choice]:
     for number, other in enumerate(circuits.others, 1):
         lanes = {
             kind: tuple(lane for lane in lanes if lane.dim.index in switched)
-            for kind, lanes in placement.lanes.items()
+            for kind, lanes in setup.lanes.items()
             if circuits.number(kind) == number
         }
         wires = replace(other, noise=topology.noise)
-        found.append(replace(setup, topology=wires, placement=replace(placement, lanes=lanes)))
+        found.append(replace(setup, topology=wires, lanes=lanes))
     return [Choice(each) for each in found]
 
 
@@ -231,7 +230,7 @@ def _check(setup: Setup, network: type[LinkNetwork] | None) -> None:
             raise InputError.at(place, message, expected=expected, found=found, hint=hint)
     used = {  # in dimensions that have somebody to send to
         kind: {lane.algorithm.name: lane.algorithm.traits for lane in lanes if lane.dim.size > 1}
-        for kind, lanes in setup.placement.lanes.items()
+        for kind, lanes in setup.lanes.items()
     }
     copied = {name for algorithms in used.values() for name, traits in algorithms.items() if traits.in_network}
     queues, free = f"--network {settings.network}", "--exact messages with --network congestion-free"
@@ -279,34 +278,35 @@ def classes_of(kinds: Ints) -> list[Sequence[int]]:
     return sorted(found, key=lambda members: int(members[0]))
 
 
-def kinds_of(stragglers: Mapping[int, float], npus: int) -> Ints:
-    """A number for every factor on compute times."""
+def kinds_of(programs: Ints, stragglers: Mapping[int, float]) -> Ints:
+    """A number for what every NPU does, equal where it is the same: its program, and the factor on its times."""
     if not stragglers:
-        return np.zeros(npus, np.int64)
-    factors = np.ones(npus)
+        return programs
+    factors = np.ones(len(programs))
     factors[list(stragglers)] = list(stragglers.values())
-    return np.unique(factors, return_inverse=True)[1].astype(np.int64)
+    speeds = np.unique(factors, return_inverse=True)[1]
+    found: Ints = programs * (speeds.max() + 1) + speeds
+    return found
 
 
 class Traffic:
     """What ranks send in the dimensions of a run, looked at before it: plans of a small and a large size stand for all.
 
-    `may`: the symmetries of the plans of a dimension. `playable`: as of plans, of all. `far`: where ranks send to
-    others than the next one of their group.
+    `playable`: as of plans, of all. `far`: where ranks send to others than the next one of their group.
     """
 
-    def __init__(self, placement: Placement, costs: Costs):
+    def __init__(self, setup: Setup, costs: Costs):
         self.lanes: list[Lane] = []
-        self.may: dict[GroupDim, frozenset[Symmetry]] = {}
-        self.playable, self.far, self._costs = True, list[GroupDim](), costs
+        self._may: dict[GroupDim, frozenset[Symmetry]] = {}  # the symmetries of the plans of a dimension
+        self.playable, self.far, self._costs, self._dims = True, list[GroupDim](), costs, setup.dims
         self._plans: list[tuple[CollectiveKind, Lane]] = []
-        for kind, lanes in placement.lanes.items():
+        for kind, lanes in setup.lanes.items():
             for lane in (lane for lane in lanes if lane.dim.size > 1):
                 plans, dim = [*_samples(kind, lane, costs)], lane.dim
                 self.lanes.append(lane)
                 self._plans.append((kind, lane))
                 own = (plan.symmetries if plan else ASYMMETRIC for plan in plans)
-                self.may[dim] = self.may.get(dim, frozenset()).union(*own)
+                self._may[dim] = self._may.get(dim, frozenset()).union(*own)
                 self.playable &= all(plan is None or plan.playable for plan in plans)
                 if not all(plan and plan.plain and all(entry.hop == 1 for entry, _ in plan.rounds) for plan in plans):
                     self.far.append(dim)
@@ -315,11 +315,30 @@ class Traffic:
         """The groups that are in a part."""
         return {lane.dim for lane in self.lanes if part.first <= lane.dim.index <= part.last}
 
-    def looks_alike(self, placement: Placement, links: LinkGraph) -> bool:
+    def looks_alike(self, links: LinkGraph) -> bool:
         """Whether all NPUs may change places, with the groups of all dimensions."""
         if any(_spans(lane.dim, links) for lane in self.lanes):
             return False
-        return all(_one_for_all(part, self.used(part), placement.dims, self.may) for part in parts(links, ()))
+        return all(self.one_for_all(part, self._dims) for part in parts(links, ()))
+
+    def one_for_all(self, part: Part, dims: Iterable[LogicalDim], *, whole: bool = True) -> bool:
+        """Whether all NPUs of a place may change places, groups and all; those of a stage where not the `whole`."""
+        fabric, inside = _cut(part, dims) or (None, [])
+        if fabric is None or not all(self._alike(fabric, dim, inside) for dim in self.used(part)):
+            return False
+        return fabric.permutes or (whole and (len(inside) < 2 or not self.used(part)))
+
+    def distinct(self, part: Part) -> int:
+        """How many NPUs of a place differ: those inside the outermost dimension that cuts it, where that may turn."""
+        fabric, inside = _cut(part, self._dims) or (None, [])
+        if fabric is None or len(inside) < 2 or not self._alike(fabric, inside[-1], inside):
+            return part.npus
+        return prod(dim.size for dim in inside[:-1])
+
+    def _alike(self, fabric: Fabric, dim: GroupDim, inside: Sequence[LogicalDim]) -> bool:
+        """Whether ranks of a dimension may change places; of those that cut a ring the outermost alone may."""
+        same = self._may.get(dim, TURNING) <= fabric.symmetries
+        return same and (fabric.permutes or not inside or dim == inside[-1])
 
     def as_far(self, npus: int, delay: Delay) -> bool:
         """Whether all NPUs send as far as each other in every round, on links that nobody shares.
@@ -327,7 +346,7 @@ class Traffic:
         Where all is sent at once it is enough that each sends, and receives, as far in any order. Where messages of no
         size and of a large one take as long, so do all.
         """
-        if any(own >= ASYMMETRIC for own in self.may.values()):
+        if any(own >= ASYMMETRIC for own in self._may.values()):
             return False
         for kind, lane in self._plans:
             costs = self._costs.of(lane.dim)
@@ -363,8 +382,7 @@ Ground = tuple[Sequence[Site], Ints]
 
 def survey(setup: Setup, links: LinkGraph, traffic: Traffic) -> Ground:
     """Look at the machine and at what its collectives send."""
-    placement, count = setup.placement, len(setup.topology.dims)
-    may, crossed = traffic.may, _crossed(setup)
+    count, crossed = len(setup.topology.dims), _crossed(setup)
     together = [crossed] if crossed else []
     together += [(0, count - 1) for lane in traffic.lanes if _spans(lane.dim, links)]
     exclusive = setup.settings.queues_per_dim == 1 and setup.system.active_chunks_per_dimension == 1
@@ -378,8 +396,8 @@ def survey(setup: Setup, links: LinkGraph, traffic: Traffic) -> Ground:
             rows = setup.stages > 1 and npus_of_stage > 0 and part.npus % npus_of_stage == 0
             stages = part.npus // npus_of_stage if rows else 0
         width = part.stride * part.npus // max(stages, 1)
-        dims = [dim for dim in placement.dims if dim.stride < width]
-        alike = bool(stages) and _one_for_all(part, own, dims, may, whole=stages == 1)
+        dims = [dim for dim in setup.dims if dim.stride < width]
+        alike = bool(stages) and traffic.one_for_all(part, dims, whole=stages == 1)
         one_group = all(dim.size == part.npus for dim in own)
         alone = exclusive and not messages and len(own) < 2 and (one_group or alike)
         placeless = alike and alone and one_group
@@ -389,7 +407,7 @@ def survey(setup: Setup, links: LinkGraph, traffic: Traffic) -> Ground:
         if alike:
             colours = colours * stages + np.arange(links.npus) // part.stride % part.npus // (part.npus // stages)
         else:
-            distinct = part.npus if messages else _distinct(part, placement.dims, may)
+            distinct = part.npus if messages else traffic.distinct(part)
             colours = colours * distinct + np.arange(links.npus) // part.stride % distinct
     return sites, colours
 
@@ -443,30 +461,3 @@ def _cut(part: Part, dims: Iterable[LogicalDim]) -> tuple[Fabric, list[LogicalDi
     if part.first < part.last or uneven or topology.dims[part.first].ports.routing:
         return None
     return part.fabric, [dim for dim in dims if dim.index == part.first and dim.size > 1]
-
-
-def _one_for_all(
-    part: Part, used: Collection[GroupDim], dims: Iterable[LogicalDim], may: Symmetries, *, whole: bool = True
-) -> bool:
-    """Whether all NPUs of a place may change places, groups and all; those of a stage where that is not the `whole`."""
-    found = _cut(part, dims)
-    if found is None:
-        return False
-    fabric, inside = found
-    return all(_alike(fabric, dim, inside, may) for dim in used) and (
-        fabric.permutes or (whole and (len(inside) < 2 or not used))
-    )
-
-
-def _alike(fabric: Fabric, dim: GroupDim, inside: Sequence[LogicalDim], may: Symmetries) -> bool:
-    """Whether ranks of a dimension may change places; of those that cut a ring the outermost alone may."""
-    same = may.get(dim, TURNING) <= fabric.symmetries
-    return same and (fabric.permutes or not inside or dim == inside[-1])
-
-
-def _distinct(part: Part, dims: Iterable[LogicalDim], may: Symmetries) -> int:
-    """How many NPUs of a place differ: those inside the outermost dimension that cuts it, where that one may turn."""
-    fabric, inside = _cut(part, dims) or (None, [])
-    if fabric is None or len(inside) < 2 or not _alike(fabric, inside[-1], inside, may):
-        return part.npus
-    return prod(dim.size for dim in inside[:-1])

@@ -65,7 +65,7 @@ def solve_batch(
     of equal rounds the one with fewer links behind it (`congested.CutThrough`). `size_bytes` and
     `start_ns` may be single numbers. Messages of one source with the same `tree` >= 0 are one multicast: a link that
     several of them take is crossed once, for all. Links serve nobody before `free_ns`. None when links wait for each
-    other in a circle (rings, tori): step those (`wafer.rounds.step_batch`, `CutThrough`).
+    other in a circle (rings, tori): step those (`wafer.steps.step_batch`, `CutThrough`).
     """
     size = np.broadcast_to(np.asarray(size_bytes, np.int64), routes.counts.shape)
     head = np.array(np.broadcast_to(np.asarray(start_ns, np.int64), routes.counts.shape))

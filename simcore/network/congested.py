@@ -71,9 +71,9 @@ class TreeNetwork(Network, Protocol):
 class LinkNetwork(Network, Protocol):
     """A network of links that counts what they carry.
 
-    `in_columns`: `network.core` gives the same times.
-    `bears_faults`: links may be slow or down for a while. `has_trees`: it is a
-    `TreeNetwork`. `has_queues`: it looks at what the ports of the topology say.
+    `in_columns`: `network.core` gives the same times, which each class says of itself alone. `bears_faults`: links may
+    be slow or down for a while. `has_trees`: it is a `TreeNetwork`. `has_queues`: it looks at what the ports of the
+    topology say.
     """
 
     by_event: bool = False
@@ -83,6 +83,10 @@ class LinkNetwork(Network, Protocol):
     has_queues: ClassVar[bool] = False
 
     def __init__(self, env: Environment, links: LinkGraph): ...
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.in_columns = vars(cls).get("in_columns", False)  # one made of another may take other times
 
     @classmethod
     def on(cls, topology: Topology) -> type[LinkNetwork]:
@@ -333,7 +337,6 @@ class FaultyCutThrough(CutThrough):
     """`CutThrough` over links that are slow or down for a while, as `network.faults` says."""
 
     foldable = False
-    in_columns = False
 
     def __init__(self, env: Environment, links: LinkGraph):
         super().__init__(env, links)

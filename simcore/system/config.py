@@ -14,7 +14,7 @@ from simcore import documents
 from simcore.documents import Node
 from simcore.errors import InputError, Location, Problem, Problems, closest
 from simcore.peers import refuse_foreign
-from simcore.system.chunks.scheduler import INSERTION
+from simcore.system.chunks.scheduler import GANG_ORDERS, INSERTION
 from simcore.system.collectives import EVERYBODY, NCCL, ROOTED, Algorithm, algorithms, traits_of
 from simcore.system.collectives.nccl import Fabric, read_fabric
 from simcore.system.memory import BusCosts
@@ -134,6 +134,11 @@ def _choice(*names: str, **synonyms: str) -> Parse:
     return lambda node: node.choice(known)
 
 
+def _chunk_order(node: Node) -> object:
+    """The order of chunks of some profile."""
+    return _choice(*INSERTION, *GANG_ORDERS, smallestFirst="SCF")(node)
+
+
 def _number(factor: float) -> Parse:
     """A number above 0 in units of so much."""
     return lambda node: node.number(above=True) * factor
@@ -148,7 +153,7 @@ _FIELDS: dict[str, tuple[str, Parse]] = {
     "collective-optimization": (
         "collective_optimization", _choice("baseline", "localBWAware", blueConnect="localBWAware", rail="localBWAware")
     ),
-    "intra-dimension-scheduling": ("intra_dimension_scheduling", _choice(*INSERTION, smallestFirst="SCF")),
+    "intra-dimension-scheduling": ("intra_dimension_scheduling", _chunk_order),
     "inter-dimension-scheduling": (
         "inter_dimension_scheduling",
         _choice(

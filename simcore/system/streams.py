@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -11,6 +12,9 @@ from simcore.network.instant import Environment
 from simcore.system.collectives import Algorithm
 from simcore.system.groups import GroupDim
 from simcore.workload.model import CollectiveKind
+
+if TYPE_CHECKING:
+    from simcore.system.chunks.scheduler import Scheduler
 
 IDLE = -1
 Turns = tuple[int, ...]
@@ -80,17 +84,16 @@ class Dataset:
 
     `chunks` are the phases of each, numbered from `first` on in their group, those of higher `priority` (that of the
     request, where none is given) go first; `iteration` is for the timeline. `then` is called at once, before anything
-    else of that instant. `order` is the one in which NPUs saw the last chunk arrive, where that matters. `through` is
-    told of chunks that are through a phase. `route` says what its NPU does next, where that may be told ahead: a
-    `npus.npu.Route`.
+    else of that instant. `order` is the one in which NPUs saw the last chunk arrive, where that matters. `owner`
+    has it on its way. `route` says what its NPU does next, where that may be told ahead: a `npus.npu.Route`.
     """
 
     __slots__ = (
-        "_streams", "chunks", "done", "first", "issue_ns", "iteration", "order", "priority", "request", "route",
-        "then", "through",
+        "_streams", "chunks", "done", "first", "issue_ns", "iteration", "order", "owner", "priority", "request",
+        "route", "then",
     )  # fmt: skip
 
-    through: Callable[[Stream], None]
+    owner: Scheduler
 
     def __init__(
         self,
@@ -153,6 +156,11 @@ class Stream:
         return len(self.phases) - self.at - 1
 
 
+def begin(streams: Mapping[int, Stream]) -> None:
+    """Let those whose chunks they are, by class, begin their phase."""
+    next(iter(streams.values())).dataset.owner.begin(streams)
+
+
 def through(stream: Stream) -> None:
     """Tell whose chunk it is that it is through its phase."""
-    stream.dataset.through(stream)
+    stream.dataset.owner.through(stream)

@@ -89,12 +89,7 @@ def coverage(start_ns: Ints, end_ns: Ints, edges_ns: Ints) -> NDArray[np.float64
     [1.0, 0.25]
     """
     starts, ends = merge(start_ns, end_ns)
-    before = np.r_[0, np.cumsum(ends - starts)]
-    index = np.searchsorted(starts, edges_ns, side="right")
-    overshoot = np.maximum(np.r_[0, ends][index] - edges_ns, 0)
-    covered = before[index] - overshoot
-    shares: NDArray[np.float64] = np.diff(covered) / np.diff(edges_ns)
-    return shares
+    return filled(starts, ends, np.ones(len(starts)), edges_ns)
 
 
 def filled(start_ns: Ints, end_ns: Ints, shares: NDArray[np.float64], edges_ns: Ints) -> NDArray[np.float64]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from simcore.network.batch import Batch, solve_batch
 from simcore.network.clock import idle_ns, occupied_ns, steps, whole_column
-from simcore.network.topology.fabric import IntArray
+from simcore.network.topology.fabric import IntArray, Routes
 from simcore.network.topology.links import LinkGraph
 from simcore.workload.wafer import NodeStep
 
@@ -76,11 +76,11 @@ def play(
         for members in phase.groups:
             group[list(members)] = members[0]
         for flows in phase.rounds:
-            ends, leave = (flows.source, flows.target, flows.size_bytes), clock[flows.source]
-            batch = send_all(graph, *ends, leave, flows.tree, free)
+            routes, leave = graph.routes(flows.source, flows.target), clock[flows.source]
+            batch = send_all(graph, routes, flows.size_bytes, leave, flows.tree, free)
             arrival, free = batch.arrival_ns, batch.free_ns if queues else free
             if not queues:
-                arrival = leave + idle_ns(graph, graph.routes(flows.source, flows.target), flows.size_bytes)
+                arrival = leave + idle_ns(graph, routes, flows.size_bytes)
             carried, busy = carried + batch.size_bytes, busy + batch.busy_ns
             clock = _met(clock, group, flows.source, arrival)
         clock = _met(clock, group, np.zeros(0, np.int64), np.zeros(0, np.int64))
@@ -98,20 +98,17 @@ def _met(clock: IntArray, group: IntArray, source: IntArray, arrival: IntArray) 
 
 
 def send_all(
-    links: LinkGraph, src: IntArray, dst: IntArray, size_bytes: IntArray, start_ns: IntArray, tree: IntArray,
-    free_ns: IntArray,
-) -> Batch:  # fmt: skip
+    links: LinkGraph, routes: Routes, size_bytes: IntArray, start_ns: IntArray, tree: IntArray, free_ns: IntArray
+) -> Batch:
     """`solve_batch` where it has an answer, otherwise `step_batch`."""
-    solved = solve_batch(links, links.routes(src, dst), size_bytes, start_ns, tree=tree, free_ns=free_ns)
-    return solved or step_batch(links, src, dst, size_bytes, start_ns, tree, free_ns)
+    solved = solve_batch(links, routes, size_bytes, start_ns, tree=tree, free_ns=free_ns)
+    return solved or step_batch(links, routes, size_bytes, start_ns, tree, free_ns)
 
 
 def step_batch(
-    links: LinkGraph, src: IntArray, dst: IntArray, size_bytes: IntArray, start_ns: IntArray, tree: IntArray,
-    free_ns: IntArray,
-) -> Batch:  # fmt: skip
+    links: LinkGraph, routes: Routes, size_bytes: IntArray, start_ns: IntArray, tree: IntArray, free_ns: IntArray
+) -> Batch:
     """Send all messages at their times; the parameters are those of `solve_batch`, as columns of equal length."""
-    routes = links.routes(src, dst)
     owner = np.repeat(np.arange(len(routes.counts), dtype=np.int32), routes.counts)
     occupied = occupied_ns(size_bytes[owner], links.bandwidth_bytes_per_s[routes.links]).tolist()
     step = steps(links.latency_ns, routes).tolist()

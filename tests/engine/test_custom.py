@@ -71,6 +71,16 @@ def test_it_takes_the_sizes_and_durations_of_its_traces_and_no_endpoint_delay_no
     assert events.end_ns.max() == timeline.time_ns
 
 
+@pytest.mark.parametrize("profile", PROFILES)
+def test_nodes_of_its_traces_that_do_nothing_hold_up_nobody(tmp_path, profile):
+    for rank in range(NPUS):
+        nodes = [writer.node(100 + kind, kind.name, kind) for kind in (NodeKind.INVALID, NodeKind.METADATA)]
+        nodes.append(writer.node(0, "last", NodeKind.COMPUTE, data_deps=[100, 101], duration_micros=3))
+        (tmp_path / f"algorithm.{rank}.et").write_bytes(writer.encode(writer.metadata(), nodes))
+    chosen = system(tmp_path, "all-reduce-implementation-custom: [algorithm]")
+    assert simulate(workload(tmp_path), RING, chosen, profiles.get(profile), Settings()).time_ns == 3000
+
+
 def test_a_node_s_own_traces_come_before_its_collective_s_and_both_before_the_algorithm(tmp_path):
     write(tmp_path)
     write(tmp_path, reduce_micros=7, name="slow")

@@ -1,5 +1,6 @@
 """`exact="messages"`: the run that plays every message of every NPU, and what it refuses because it could not."""
 
+from dataclasses import replace
 from unittest import mock
 
 import pytest
@@ -8,6 +9,7 @@ import simcore
 from simcore.errors import InputError
 from simcore.network.congested import CutThrough
 from simcore.network.fair import FairShare
+from simcore.profiles import profiles
 from simcore.system.transport import CongestionFree
 
 
@@ -37,6 +39,18 @@ def test_every_message_of_every_npu_goes_through_the_network(network, model):
     with mock.patch.object(model, "send", autospec=True, side_effect=model.send) as send:
         simcore.run("micro_all_reduce", "ring8", network=network, exact="messages")
     assert send.call_count == 8 * 14 * 4
+
+
+def test_a_network_made_of_another_has_times_of_its_own():
+    class Slow(CutThrough):
+        def _end_ns(self, link, start_ns, size_bytes, rate):
+            return super()._end_ns(link, start_ns, size_bytes, 2 * rate) + 50
+
+    native = profiles.get("native")
+    own = replace(native, shared_links={**native.shared_links, "congested": Slow.on})
+    with profiles.lend(own) as name:
+        usual, messages = (simcore.run("dlrm", "ring8", profile=name, exact=exact) for exact in ("", "messages"))
+    assert usual.time_ns == messages.time_ns != simcore.run("dlrm", "ring8").time_ns
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from simcore.errors import InputError
 from simcore.generate.collectives import collective
 from simcore.network.topology.model import Dimension, Topology
 from simcore.profiles import profiles
-from simcore.system.chunks.cut import DimensionOrder, PhaseMaker
+from simcore.system.chunks.cut import Cutting, PhaseMaker
 from simcore.system.collectives import ROOTED, PlanOptions, algorithms
 from simcore.system.config import Algorithm, SystemConfig
 from simcore.system.groups import logical_dims
@@ -85,10 +85,9 @@ def test_over_several_dimensions_data_start_from_the_root_and_reach_everybody(si
     lanes = tuple(Lane(at, dim, Algorithm("flat")) for at, dim in enumerate(dims))
 
     def phases_of(npu):
-        maker = PhaseMaker(
-            npu=npu, chunks=lambda kind, size, _: iter([size]), order=DimensionOrder(order, sizes, [1.0] * len(sizes)),
-            decompose=True, num_queues=1, queue_choice=lambda *_: ((0, False),), known={},
-        )  # fmt: skip
+        bandwidths = [1.0] * len(sizes)
+        rules = Cutting(order, sizes, bandwidths, lambda kind, size, _: iter([size]), lambda *_: ((0, False),))
+        maker = PhaseMaker(npu, rules)
         return next(iter(maker.split(Request(kind, npus * 8, lanes, 0, root=root), 0, ())))
 
     programs = [phases_of(npu) for npu in range(npus)]

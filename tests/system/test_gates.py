@@ -53,13 +53,18 @@ def group_of(npu_class, dim):
 class AllThatWait:
     """The rule in full: whenever something has changed, everything that waits is tried in order."""
 
-    def __init__(self, env, limit, order):
-        self.env, self.limit, self.order = env, limit, order
-        self.there, self.waiting, self.running, self.begin, self.count, self.changed = {}, [], {}, {}, 0, False
+    def __init__(self, env, limit, order, begin):
+        self.env, self.limit, self.order, self.begin = env, limit, order, begin
+        self.there, self.waiting, self.running, self.count, self.changed = {}, [], {}, 0, False
 
-    def gate(self, npu_class, begin):
-        self.begin[npu_class] = begin
-        return GateOfAll(self, npu_class)
+    def enter(self, npu_class, streams):
+        for stream in streams:
+            self.offer(npu_class, stream)
+
+    def move(self, npu_class, stream):
+        self.leave(npu_class, stream)
+        stream.advance()
+        self.offer(npu_class, stream)
 
     def offer(self, npu_class, stream):
         name, classes = group_of(npu_class, stream.phase.lane.dim)
@@ -71,8 +76,8 @@ class AllThatWait:
             self.waiting.append((rank, stream.phase.queue, there))
             self.change()
 
-    def release(self, npu_class, queue):
-        self.running[npu_class, queue] -= 1
+    def leave(self, npu_class, stream):
+        self.running[npu_class, stream.phase.queue] -= 1
         self.change()
 
     def change(self):
@@ -89,37 +94,16 @@ class AllThatWait:
                 continue
             for member in there:
                 self.running[member, queue] = self.running.get((member, queue), 0) + 1
-            self.begin[min(there)]({member: there[member] for member in sorted(there)})
-
-
-class GateOfAll:
-    """One class's side of it."""
-
-    def __init__(self, gang, npu_class):
-        self.gang, self.npu_class = gang, npu_class
-
-    def enter(self, stream):
-        self.gang.offer(self.npu_class, stream)
-
-    def move(self, stream):
-        self.gang.release(self.npu_class, stream.phase.queue)
-        stream.advance()
-        self.enter(stream)
-
-    def leave(self, stream):
-        self.gang.release(self.npu_class, stream.phase.queue)
+            self.begin({member: there[member] for member in sorted(there)})
 
 
 def begun(make, limit, order, chunks):
     """What begins when, in order; `chunks` are (issue time, late classes, priority, visits of (queue, bytes, ns))."""
     env = Environment()
-    gang, log = make(env, limit, GANG_ORDERS[order]), []
+    log = []
 
     def leave(npu_class, chunk):
-        if chunk.remaining:
-            gates[npu_class].move(chunk)
-        else:
-            gates[npu_class].leave(chunk)
+        (gang.move if chunk.remaining else gang.leave)(npu_class, chunk)
 
     def begin(chunks):
         for npu_class, chunk in sorted(chunks.items(), key=itemgetter(0)):
@@ -131,12 +115,16 @@ def begun(make, limit, order, chunks):
             else:
                 leave(npu_class, chunk)
 
-    gates = [gang.gate(npu_class, begin) for npu_class in range(WIDTH * HEIGHT)]
-    for npu_class, gate in enumerate(gates):
+    gang = make(env, limit, GANG_ORDERS[order], begin)
+    for npu_class in range(WIDTH * HEIGHT):
         for number, (time_ns, late, priority, visits) in enumerate(chunks):
             if visits:
                 chunk = Chunk(number, priority, visits)
-                after(env, time_ns + (npu_class in late), lambda gate=gate, chunk=chunk: gate.enter(chunk))
+                after(
+                    env,
+                    time_ns + (npu_class in late),
+                    lambda npu_class=npu_class, chunk=chunk: gang.enter(npu_class, [chunk]),
+                )
     env.run()
     return log
 
@@ -152,6 +140,8 @@ CHUNKS = st.lists(
 @settings(deadline=None, max_examples=200)
 @given(st.integers(1, 3), st.sampled_from(sorted(GANG_ORDERS)), CHUNKS)
 def test_what_begins_is_what_begins_when_all_that_waits_is_tried(limit, order, chunks):
-    usual = begun(lambda *given: Gang(*given, group_of, lambda _: None), limit, order, chunks)
+    usual = begun(
+        lambda env, limit, order, begin: Gang(env, limit, order, group_of, lambda _: None, begin), limit, order, chunks
+    )
     assert usual == begun(AllThatWait, limit, order, chunks)
     assert len(usual) == WIDTH * HEIGHT * sum(len(visits) for *_, visits in chunks)

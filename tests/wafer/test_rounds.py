@@ -39,7 +39,7 @@ def test_stepping_and_solving_agree_on_a_mesh(messages, free):
     source, target, size, start, tree = columns(messages)
     busy = np.arange(len(graph)) % 3 * free
     solved = solve_batch(graph, graph.routes(source, target), size, start, tree=tree, free_ns=busy)
-    stepped = step_batch(graph, source, target, size, start, tree, busy)
+    stepped = step_batch(graph, graph.routes(source, target), size, start, tree, busy)
     for name in ("arrival_ns", "size_bytes", "busy_ns", "free_ns"):
         assert getattr(solved, name).tolist() == getattr(stepped, name).tolist(), name
 
@@ -82,6 +82,6 @@ def test_a_torus_is_stepped():
     source, target = np.tile(ids, 2), np.concatenate([(ids + 2) % 5, (ids + 1) % 5])
     size, start, free = np.full(10, 100), np.zeros(10, np.int64), np.zeros(len(graph), np.int64)
     assert solve_batch(graph, graph.routes(source, target), size, start) is None
-    batch = send_all(graph, source, target, size, start, np.full(10, -1), free)
+    batch = send_all(graph, graph.routes(source, target), size, start, np.full(10, -1), free)
     assert (batch.busy_ns <= batch.arrival_ns.max()).all()
     assert batch.size_bytes.sum() == 100 * sum(len(graph.route(a, b)) for a, b in zip(source, target, strict=True))

@@ -52,7 +52,8 @@ def link_bytes(graph, phase):
     loads, nothing = np.zeros(len(graph), np.int64), np.zeros(len(graph), np.int64)
     for each in phase.rounds:
         start = np.zeros(len(each.source), np.int64)
-        loads += send_all(graph, each.source, each.target, each.size_bytes, start, each.tree, nothing).size_bytes
+        routes = graph.routes(each.source, each.target)
+        loads += send_all(graph, routes, each.size_bytes, start, each.tree, nothing).size_bytes
     return loads
 
 

@@ -11,6 +11,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from simcore.system.alone.solver import transfers
@@ -36,82 +37,133 @@ ChunkSizes = Callable[[CollectiveKind, int, int], Iterator[int]]
 """Of a collective and its bytes: the sizes of a multiple of so many chunks."""
 
 
-class PhaseMaker:
-    """Makes the phases of one NPU's chunks; keeps the round-robin counters of its queues and trees.
+class Cutting(Struct, frozen=True):
+    """How collectives are cut, whichever NPU sends them.
 
-    `npu` is one of the NPUs. `order` says in which order a chunk visits the dimensions. What is `known` of collectives
-    serves all NPUs.
+    `policy` says in which order a chunk visits the dimensions; `sizes` and `bandwidths` (any common unit) are those of
+    all logical dimensions. With `afresh`, no collective finds loads of another: where NPUs begin together they must
+    agree, whenever each sends. Where nothing is taken in turns, what is `known` of collectives serves all NPUs.
     """
 
-    def __init__(
-        self,
-        *,
-        npu: int,
-        chunks: ChunkSizes,
-        order: DimensionOrder,
-        decompose: bool,
-        num_queues: int,
-        queue_choice: QueueChoice,
-        known: dict[Hashable, Chunks],
-    ):
-        self._chunks, self._order, self._decompose = chunks, order, decompose
-        self._npu, self._num_queues, self._queue_choice = npu, num_queues, queue_choice
-        self._turns: dict[tuple[int, tuple[tuple[int, bool], ...]], int] = {}
-        self._trees: dict[tuple[int, CollectiveKind], bool] = {}
-        self._steady = num_queues == 1 and order.steady
-        self._known = known
+    policy: str
+    sizes: Sequence[int]
+    bandwidths: Sequence[float]
+    chunks: ChunkSizes
+    queue_choice: QueueChoice
+    num_queues: int = 1
+    decompose: bool = True
+    afresh: bool = False
+    known: dict[Hashable, Chunks] = field(default_factory=dict)
+
+    def balances(self, kind: CollectiveKind) -> bool:
+        """Whether loads decide; they never do for an all-to-all, a barrier or a rooted collective."""
+        return self.policy in THEMIS and kind not in NEVER_BALANCED
+
+    @property
+    def steady(self) -> bool:
+        """Whether equal collectives get equal orders and queues."""
+        return self.num_queues == 1 and self.policy not in {*THEMIS, "roundRobin"}
+
+
+class PhaseMaker:
+    """Makes the phases of the chunks of one NPU, which takes dimensions, queues and trees in turns."""
+
+    def __init__(self, npu: int, rules: Cutting):
+        self._npu, self._rules = npu, rules
+        self._turns: dict[Hashable, int] = {}
+        reference = next((bandwidth for bandwidth in rules.bandwidths if bandwidth), 1.0)  # a single NPU has no links
+        speeds = [bandwidth / reference for bandwidth in rules.bandwidths]
+        self._themis = Themis(rules.sizes, speeds, flexible=rules.policy == "themisFlex")
 
     def split(self, request: Request, now_ns: int, order: Turns) -> Chunks:
         """The phases of every chunk of a collective, issued by the NPUs in some order; none for an NPU alone.
 
         Where nothing is taken in turns, equal collectives are split only once.
         """
-        if not self._steady or any(map(in_trees, request.lanes)):
-            self._order.begin(now_ns, order)
+        if not self._rules.steady or any(map(in_trees, request.lanes)):
+            self._issue(now_ns, order)
             return tuple(self._split(request))
         place = (self._npu, request.root) if request.kind in ROOTED else ()
         key = (request.kind, request.size_bytes, request.lanes, place)
-        found = self._known.get(key)
+        found = self._rules.known.get(key)
         if found is None:
-            found = self._known[key] = tuple(self._split(request))
+            found = self._rules.known[key] = tuple(self._split(request))
         return found
 
     def pass_over(self, request: Request, now_ns: int, order: Turns) -> None:
-        """A collective that nobody takes part in."""
-        self._order.begin(now_ns, order)
+        """A collective that nobody takes part in still takes its turn (ASTRA-sim)."""
+        self._issue(now_ns, order)
         if request.size_bytes:
-            self._order.pass_over()
+            self._turn("dimension", len(self._rules.sizes))
+
+    def _issue(self, now_ns: int, order: Turns) -> None:
+        """A collective is issued, by the NPUs in some order."""
+        if self._rules.afresh:
+            self._themis.clear()
+        else:
+            self._themis.begin(now_ns, late=bool(order) and order[0] != 0)
+
+    def _turn(self, what: Hashable, count: int) -> int:
+        """Which of so many has its turn; the next one has the next."""
+        turn = self._turns.get(what, 0)
+        self._turns[what] = (turn + 1) % count
+        return turn
 
     def _split(self, request: Request) -> Iterator[tuple[StreamPhase, ...]]:
         if not request.lanes:
             return
         # A decomposed all-reduce all-reduces in the last dimension only, and nowhere where loads decide.
-        last = 0 if self._order.balances(request.kind) else 1
-        for lanes, size_bytes in self._order.chunks(request, self._chunks):
+        last = 0 if self._rules.balances(request.kind) else 1
+        for lanes, size_bytes in self._chunks(request):
             visits = [(request.kind, lane) for lane in lanes]
-            if request.kind == ALL_REDUCE and self._decompose:
+            if request.kind == ALL_REDUCE and self._rules.decompose:
                 inner = lanes[: len(lanes) - last]
                 there, back = ([(kind, lane) for lane in inner] for kind in (REDUCE_SCATTER, ALL_GATHER))
                 visits = [*there, *visits[len(inner) :], *reversed(back)]
             yield self._phases(request, size_bytes, visits)
 
+    def _chunks(self, request: Request) -> Iterator[tuple[list[Lane], int]]:
+        """The dimensions of each chunk of a collective, in order, and its size; the least loaded first, or in turn."""
+        lanes, rules = {lane.position: lane for lane in request.lanes}, self._rules
+        if not rules.balances(request.kind):
+            # As many chunks start in different dimensions at once as there are colours.
+            colours = len(request.lanes) if rules.policy == "colours" else 1
+            for number, size_bytes in enumerate(rules.chunks(request.kind, request.size_bytes, colours)):
+                yield [lanes[position] for position in self._visits(request, number) if position in lanes], size_bytes
+            return
+        left_bytes, gathers = request.size_bytes, request.kind == ALL_GATHER
+        full_bytes = next(rules.chunks(request.kind, left_bytes, 1), 0)
+        while left_bytes > 0:
+            order, size_bytes = self._themis.chunk(lanes, full_bytes, left_bytes, gathers=gathers)
+            yield [lanes[position] for position in order], size_bytes
+            left_bytes -= size_bytes
+
+    def _visits(self, request: Request, number: int) -> list[int]:
+        """The dimensions of a collective's `number`-th chunk, in order; all that spreads data starts outermost."""
+        colours, count = self._rules.policy == "colours", len(self._rules.sizes)
+        order = [lane.position for lane in request.lanes] if colours else list(range(count))
+        first = number % len(order) if colours else 0
+        order = order[first:] + order[:first]
+        if request.kind in SPREADING:
+            order.reverse()
+        if self._rules.policy == "roundRobin":
+            turn = self._turn("dimension", count)
+            order = order[turn:] + order[:turn]
+        return order
+
     def _phases(
         self, request: Request, size_bytes: int, visits: Sequence[tuple[CollectiveKind, Lane]]
     ) -> tuple[StreamPhase, ...]:
-        decomposed = request.kind == ALL_REDUCE and self._decompose
-        steps = []
+        rules, steps = self._rules, []
+        decomposed = request.kind == ALL_REDUCE and rules.decompose
         for (wanted, lane), root in zip(visits, self._roots(request, [lane for _, lane in visits]), strict=True):
             # The next queue of the dimension, in turn among those that this phase may use; it may go the other way.
-            choice = self._queue_choice(wanted, decomposed, self._num_queues)
-            turn = self._turns.get((lane.position, choice), 0)
-            self._turns[lane.position, choice] = (turn + 1) % len(choice)
-            queue, back = choice[turn]
+            choice = rules.queue_choice(wanted, decomposed, rules.num_queues)
+            queue, back = choice[self._turn((lane.position, choice), len(choice))]
             trees = in_trees(lane)
-            mirrored = trees and self._trees.get((lane.position, request.kind), False)
-            if trees:
-                self._trees[lane.position, request.kind] = not mirrored
+            mirrored = trees and self._turn((lane.position, request.kind), 2) == 1
             way = lane.backward if back and not trees else lane
-            steps.append((wanted, way, lane.position * self._num_queues + queue, mirrored, root))
+            steps.append((wanted, way, lane.position * rules.num_queues + queue, mirrored, root))
         return _chain(size_bytes, tuple(steps))
 
     def _roots(self, request: Request, lanes: Sequence[Lane]) -> list[int]:
@@ -151,71 +203,6 @@ def _chain(data_bytes: int, steps: tuple[tuple[CollectiveKind, Lane, int, bool, 
 
 
 _phase = lru_cache(maxsize=1 << 16)(StreamPhase)
-
-
-class DimensionOrder:
-    """The policy of one NPU.
-
-    `sizes` and `bandwidths` (any common unit) are those of all logical dimensions; a request names the ones it uses.
-    With `afresh`, no collective finds loads of another: where NPUs begin together they must agree, whenever each sends.
-    """
-
-    def __init__(self, policy: str, sizes: Sequence[int], bandwidths: Sequence[float], *, afresh: bool = False):
-        self._policy, self._dims, self._afresh = policy, len(sizes), afresh
-        reference = next((bandwidth for bandwidth in bandwidths if bandwidth), 1.0)  # a single NPU has no links
-        speeds = [bandwidth / reference for bandwidth in bandwidths]
-        self._themis = Themis(sizes, speeds, flexible=policy == "themisFlex")
-        self._turn = 0
-
-    def balances(self, kind: CollectiveKind) -> bool:
-        """Whether loads decide; they never do for an all-to-all, a barrier or a rooted collective."""
-        return self._policy in THEMIS and kind not in NEVER_BALANCED
-
-    @property
-    def steady(self) -> bool:
-        """Whether equal collectives get equal orders."""
-        return self._policy not in {*THEMIS, "roundRobin"}
-
-    def begin(self, now_ns: int, order: Turns) -> None:
-        """A collective is issued, by the NPUs in some order."""
-        if self._afresh:
-            self._themis.clear()
-        else:
-            self._themis.begin(now_ns, late=bool(order) and order[0] != 0)
-
-    def pass_over(self) -> None:
-        """A collective that nobody takes part in still takes its turn (ASTRA-sim)."""
-        self._turn = (self._turn + 1) % self._dims
-
-    def chunks(self, request: Request, sizes: ChunkSizes) -> Iterator[tuple[list[Lane], int]]:
-        """The dimensions of each chunk of a collective, in order, and its size; the least loaded first, or in turn."""
-        lanes = {lane.position: lane for lane in request.lanes}
-        if not self.balances(request.kind):
-            # As many chunks start in different dimensions at once as there are colours.
-            colours = len(request.lanes) if self._policy == "colours" else 1
-            for number, size_bytes in enumerate(sizes(request.kind, request.size_bytes, colours)):
-                yield [lanes[position] for position in self._visits(request, number) if position in lanes], size_bytes
-            return
-        left_bytes, gathers = request.size_bytes, request.kind == ALL_GATHER
-        full_bytes = next(sizes(request.kind, left_bytes, 1), 0)
-        while left_bytes > 0:
-            order, size_bytes = self._themis.chunk(lanes, full_bytes, left_bytes, gathers=gathers)
-            yield [lanes[position] for position in order], size_bytes
-            left_bytes -= size_bytes
-
-    def _visits(self, request: Request, number: int) -> list[int]:
-        """The dimensions of a collective's `number`-th chunk, in order; all that spreads data starts outermost."""
-        if self._policy == "colours":
-            first = number % len(request.lanes)
-            order = [lane.position for lane in (*request.lanes[first:], *request.lanes[:first])]
-            return order[::-1] if request.kind in SPREADING else order
-        order = list(range(self._dims))
-        if request.kind in SPREADING:
-            order.reverse()
-        if self._policy == "roundRobin":
-            order = order[self._turn :] + order[: self._turn]
-            self._turn = (self._turn + 1) % len(order)
-        return order
 
 
 class Themis:

@@ -5,7 +5,8 @@ When a chunk may begin is up to a gate: of each NPU for itself (ASTRA-sim), or o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import cache, partial
 from heapq import heapify, heappop, heappush
 from operator import attrgetter
@@ -13,9 +14,9 @@ from operator import attrgetter
 from msgspec import Struct, field
 
 from simcore.network.instant import DECISION, Environment, after
-from simcore.system.chunks.cut import PhaseMaker, Precedence
+from simcore.system.chunks.cut import Cutting, PhaseMaker, Precedence
 from simcore.system.groups import GroupDim
-from simcore.system.streams import Chunks, Dataset, Request, Stream, StreamPhase, Turns, through
+from simcore.system.streams import Chunks, Dataset, Request, Stream, StreamPhase, Turns, begin, through
 from simcore.system.transport import Transport
 from simcore.timeline.events import EventBuffer, EventKind
 from simcore.workload.model import CollectiveKind
@@ -25,27 +26,31 @@ Row = tuple[int, ...]
 
 
 class Scheduler:
-    """Queues of one NPU class; `phases` has what cuts the collectives of a communicator into phases."""
+    """Queues of one NPU class, of which `npu` is one; its collectives are cut by `rules`.
+
+    Where NPUs begin together, each communicator takes its own turns, as its members may have others in between.
+    """
 
     def __init__(
         self,
         env: Environment,
         npu_class: int,
-        phases: Callable[[str], PhaseMaker],
+        npu: int,
+        rules: Cutting,
         transport: Transport,
         events: EventBuffer,
-        gate: Callable[[Scheduler], Gate],
+        gate: Gate,
         precedence: Precedence | None = None,
     ):
-        self.env, self.npu_class, self._phases, self._transport = env, npu_class, phases, transport
-        self.events, self._gate = events, gate(self)
+        self.env, self.npu_class, self._transport = env, npu_class, transport
+        self.events, self._gate, self._apart = events, gate, rules.afresh
+        self._makers: dict[str, PhaseMaker] = defaultdict(lambda: PhaseMaker(npu, rules))
         self._precedence = precedence
         self.due: tuple[Request | None, int] = (None, 0)
         self._order: Turns = ()  # in which the NPUs do what is done now
         self._num_streams: dict[str, int] = {}
         self._carries = cache(lambda phase: (1 + phase.lane.dim.index, transport.bytes_sent(npu_class, phase)))
         self.outstanding: dict[Dataset, None] = {}  # in order of issue
-        self.ended: list[Dataset] = []  # in order of their ends, for who waits for the last ones
 
     def issue(
         self,
@@ -57,20 +62,24 @@ class Scheduler:
         route: object = None,
     ) -> Dataset:
         """Send a collective on its way; the NPUs do so in some order, () = that of their ids."""
-        chunks = self._phases(request.group).split(request, int(self.env.now), order)
+        chunks = self._phases(request).split(request, int(self.env.now), order)
         dataset = self._dataset(request, chunks, priority, iteration)
         dataset.route = route
         self._order = ()  # the last NPU to issue lets all begin
         if chunks:
-            self._gate.send(dataset, idle=len(self.outstanding) == 1)
+            self._gate.send(self.npu_class, dataset)
         else:
             self._complete(dataset)
         return dataset
 
+    def _phases(self, request: Request) -> PhaseMaker:
+        """What cuts a collective into chunks and phases."""
+        return self._makers[request.group if self._apart else ""]
+
     def _dataset(self, request: Request, chunks: Chunks, priority: int | None, iteration: int) -> Dataset:
         number = self._num_streams.get(request.group, 0)
         dataset = Dataset(self.env, request, chunks, number, priority, iteration)
-        dataset.through = self.through
+        dataset.owner = self
         self.count(request.group, len(chunks))
         self.outstanding[dataset] = None
         return dataset
@@ -81,7 +90,7 @@ class Scheduler:
 
     def chunks_of(self, request: Request) -> Chunks:
         """How a collective is cut that takes nothing in turns."""
-        return self._phases(request.group).split(request, int(self.env.now), ())
+        return self._phases(request).split(request, int(self.env.now), ())
 
     def replace(self, told: Dataset, request: Request, chunks: Chunks, issue_ns: int, priority: int) -> Dataset:
         """A collective that was sent at some time while another one was told ahead, and takes its place."""
@@ -92,7 +101,7 @@ class Scheduler:
 
     def pass_over(self, request: Request, order: Turns) -> None:
         """A collective that has nobody to go to: nothing is sent, but it takes its turn (ASTRA-sim)."""
-        self._phases(request.group).pass_over(request, int(self.env.now), order)
+        self._phases(request).pass_over(request, int(self.env.now), order)
 
     def begin(self, streams: Mapping[int, Stream]) -> None:
         """Chunks, this class's among them, begin a phase together."""
@@ -109,10 +118,10 @@ class Scheduler:
         now_ns = int(self.env.now)
         self.events.append(self.chunk(dataset.request, phase, stream.begin_ns, now_ns, dataset.iteration))
         if stream.at + 1 < len(stream.phases):
-            self._gate.move(stream)
+            self._gate.move(self.npu_class, stream)
             return
         self._arrive(stream)
-        self._gate.leave(stream)
+        self._gate.leave(self.npu_class, stream)
 
     def told(self, stream: Stream, spans: Sequence[Span], begin_ns: int) -> None:
         """The next phases of a chunk went by, between these times counted from a beginning."""
@@ -175,7 +184,6 @@ class Scheduler:
     def close(self, dataset: Dataset) -> None:
         """A collective is over: who waits for it goes on."""
         del self.outstanding[dataset]
-        self.ended.append(dataset)
         if dataset.then:
             dataset.then()
         dataset.done.succeed()
@@ -192,37 +200,36 @@ Begin = Callable[[Mapping[int, Stream]], None]
 class LocalGate:
     """Every NPU starts its first chunk as soon as it has room, wherever its partners are (ASTRA-sim)."""
 
-    def __init__(self, npu_class: int, begin: Begin, limit: int, insertion: Insertion):
-        self._npu_class, self._begin, self._limit, self._insertion = npu_class, begin, limit, insertion
-        self._queues: dict[int, ChunkQueue] = {}
+    def __init__(self, limit: int, insertion: Insertion):
+        self._insertion = insertion
+        self._queues: dict[tuple[int, int], ChunkQueue] = defaultdict(lambda: ChunkQueue(limit))  # by class and queue
 
-    def send(self, dataset: Dataset, *, idle: bool) -> None:
+    def send(self, npu_class: int, dataset: Dataset) -> None:
         """Insert by the intra-dimension policy."""
         for stream in list(dataset.streams.values()):
-            self._add(stream)
-            self._refill(stream.phase.queue)
+            queue = self._queues[npu_class, stream.phase.queue]
+            queue.add(stream, self._insertion)
+            self._refill(npu_class, queue)
 
-    def move(self, stream: Stream) -> None:
+    def move(self, npu_class: int, stream: Stream) -> None:
         """The old queue starts what it has room for, then the new one (ASTRA-sim's order)."""
-        old = stream.phase.queue
-        self._queues[old].remove(stream)
+        old = self._queues[npu_class, stream.phase.queue]
+        old.remove(stream)
         stream.advance()
-        self._add(stream)
-        self._refill(old)
-        self._refill(stream.phase.queue)
+        new = self._queues[npu_class, stream.phase.queue]
+        new.add(stream, self._insertion)
+        self._refill(npu_class, old)
+        self._refill(npu_class, new)
 
-    def leave(self, stream: Stream) -> None:
+    def leave(self, npu_class: int, stream: Stream) -> None:
         """Make room."""
-        self._queues[stream.phase.queue].remove(stream)
-        self._refill(stream.phase.queue)
+        queue = self._queues[npu_class, stream.phase.queue]
+        queue.remove(stream)
+        self._refill(npu_class, queue)
 
-    def _add(self, stream: Stream) -> None:
-        self._queues.setdefault(stream.phase.queue, ChunkQueue(self._limit)).add(stream, self._insertion)
-
-    def _refill(self, queue: int) -> None:
-        waiting = self._queues[queue]
-        while stream := waiting.next():
-            self._begin({self._npu_class: stream})
+    def _refill(self, npu_class: int, queue: ChunkQueue) -> None:
+        while stream := queue.next():
+            begin({npu_class: stream})
 
 
 Order = Callable[[Stream], tuple[int, ...]]
@@ -268,8 +275,8 @@ class Gang:
     Nobody holds a place while waiting for others, so no order of chunks can deadlock. Decisions fall at the end of an
     instant, in an order that does not depend on who came first, so folded and unfolded runs decide alike.
     `group_of(class, dim)` gives a name of the group and the classes in it. `check` is asked about chunks of one number
-    that are not in the same phase, and raises where they cannot begin together. `whole(class, dataset,
-    idle)` takes collectives that may be told as a whole, where there are such.
+    that are not in the same phase, and raises where they cannot begin together. `whole(class, dataset)` takes
+    collectives that may be told as a whole, where there are such.
     """
 
     def __init__(
@@ -279,26 +286,48 @@ class Gang:
         order: Order,
         group_of: Callable[[int, GroupDim], tuple[Hashable, Sequence[int]]],
         check: Callable[[Mapping[int, Stream]], None],
+        begin: Begin = begin,
     ):
-        self.env, self.group_of, self._limit, self._order, self._check = env, group_of, limit, order, check
-        self.gates: dict[int, GangGate] = {}
-        self.whole: Callable[[int, Dataset, bool], None] | None = None
+        self.env, self.group_of, self._limit, self._order = env, group_of, limit, order
+        self._check, self._begin, self._at = check, begin, cache(self._find)
+        self.whole: Callable[[int, Dataset], None] | None = None
         self._lines: dict[tuple[int, Hashable], _Line] = {}  # by queue and name of a group
         self._rooms: dict[tuple[int, int], _Room] = {}  # by class and queue
         self._complete: list[tuple[_Line, _Rank, Mapping[int, Stream]]] = []  # since the last decision
         self._touched: dict[_Line, None] = {}
         self._num_complete = 0
 
-    def gate(self, npu_class: int, begin: Begin) -> GangGate:
-        """The gate of one class."""
-        self.gates[npu_class] = GangGate(self, npu_class, begin)
-        return self.gates[npu_class]
-
-    def empty(self, env: Environment) -> Gang:
+    def empty(self, env: Environment, begin: Begin) -> Gang:
         """One that decides as this one does, with nobody in it."""
-        return Gang(env, self._limit, self._order, self.group_of, self._check)
+        return Gang(env, self._limit, self._order, self.group_of, self._check, begin)
 
-    def at(self, npu_class: int, phase: StreamPhase) -> tuple[_Line, _Room]:
+    def send(self, npu_class: int, dataset: Dataset) -> None:
+        """Offer chunks to their groups, or all of them as a whole."""
+        if self.whole:
+            self.whole(npu_class, dataset)
+        else:
+            self.enter(npu_class, dataset.streams.values())
+
+    def enter(self, npu_class: int, streams: Iterable[Stream]) -> None:
+        """Offer chunks to their groups."""
+        for stream in streams:
+            self._offer(npu_class, stream, self._at(npu_class, stream.phase)[0])
+
+    def move(self, npu_class: int, stream: Stream) -> None:
+        """Make room, and offer the chunk to its next group."""
+        self.leave(npu_class, stream)
+        stream.advance()
+        self._offer(npu_class, stream, self._at(npu_class, stream.phase)[0])
+
+    def leave(self, npu_class: int, stream: Stream) -> None:
+        """Make room."""
+        self._release(self._at(npu_class, stream.phase)[1])
+
+    def occupy(self, npu_class: int, stream: Stream) -> None:
+        """A chunk is in its phase already."""
+        self._fill(self._at(npu_class, stream.phase)[1])
+
+    def _find(self, npu_class: int, phase: StreamPhase) -> tuple[_Line, _Room]:
         """Where a class waits for a phase, and what it plays of that queue."""
         name, classes = self.group_of(npu_class, phase.lane.dim)
         line = self._lines.get((phase.queue, name))
@@ -310,7 +339,7 @@ class Gang:
                 room.lines.append(line)
         return line, self._rooms[npu_class, phase.queue]
 
-    def offer(self, npu_class: int, stream: Stream, line: _Line) -> None:
+    def _offer(self, npu_class: int, stream: Stream, line: _Line) -> None:
         """A class has a chunk ready for its phase; the last of its group completes it."""
         key = (stream.key, stream.at)
         there = line.there.get(key)
@@ -327,14 +356,14 @@ class Gang:
             line.complete += 1
             self._touch(line)
 
-    def occupy(self, room: _Room) -> None:
+    def _fill(self, room: _Room) -> None:
         """A class plays one more chunk."""
         room.running += 1
         if room.running == self._limit:
             for line in room.lines:
                 line.full += 1
 
-    def release(self, room: _Room) -> None:
+    def _release(self, room: _Room) -> None:
         """A class has room again."""
         if room.running == self._limit:
             for line in room.lines:
@@ -368,52 +397,9 @@ class Gang:
                 line.complete -= 1
                 if line.waiting:
                     heappush(heads, (line.queue, line.waiting[0][0], line))
-                self._start(line, there)
-
-    def _start(self, line: _Line, streams: Mapping[int, Stream]) -> None:
-        for room in line.rooms:
-            self.occupy(room)
-        self.gates[line.first].begin(streams)
-
-
-class GangGate:
-    """One class's side of a `Gang`: where it waits for each kind of phase, and the room that it needs there.
-
-    `owner` has its chunks, where collectives may be told as a whole.
-    """
-
-    owner: Scheduler
-
-    def __init__(self, gang: Gang, npu_class: int, begin: Begin):
-        self._gang, self._npu_class, self.begin = gang, npu_class, begin
-        self._at = cache(partial(gang.at, npu_class))
-
-    def send(self, dataset: Dataset, *, idle: bool) -> None:
-        """Offer chunks to their groups, or all of them as a whole."""
-        if self._gang.whole:
-            self._gang.whole(self._npu_class, dataset, idle)
-            return
-        for stream in dataset.streams.values():
-            self.enter(stream)
-
-    def enter(self, stream: Stream) -> None:
-        """Offer a chunk to its group."""
-        self._gang.offer(self._npu_class, stream, self._at(stream.phase)[0])
-
-    def move(self, stream: Stream) -> None:
-        """Make room, and offer the chunk to its next group; the gang decides at the end of the instant."""
-        gang, at = self._gang, self._at
-        gang.release(at(stream.phase)[1])
-        stream.advance()
-        gang.offer(self._npu_class, stream, at(stream.phase)[0])
-
-    def leave(self, stream: Stream) -> None:
-        """Make room."""
-        self._gang.release(self._at(stream.phase)[1])
-
-    def occupy(self, stream: Stream) -> None:
-        """A chunk is in its phase already."""
-        self._gang.occupy(self._at(stream.phase)[1])
+                for room in line.rooms:
+                    self._fill(room)
+                self._begin(there)
 
 
 Insertion = Callable[["ChunkQueue", "Stream"], int]
@@ -495,4 +481,4 @@ INSERTION: dict[str, Insertion] = {
 }
 
 
-Gate = LocalGate | GangGate
+Gate = LocalGate | Gang

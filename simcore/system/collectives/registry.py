@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import wraps
+from functools import partial, wraps
 
 from msgspec import Struct
 
@@ -84,40 +84,36 @@ class Traits(Struct, frozen=True):
     in_trees: bool = False
 
 
-_TRAITS: dict[str, Traits] = {}
 _PLAIN = Traits(EVERYBODY)
 
 
 def traits_of(name: str) -> Traits:
     """What an algorithm is like; those that say nothing do what all ranks do alike."""
-    return _TRAITS.get(name, _PLAIN)
+    return getattr(algorithms.get(name), "traits", _PLAIN) if name in algorithms else _PLAIN
 
 
-def collective(
-    name: str, kinds: Sequence[CollectiveKind] = EVERYBODY, *, native: bool = False, **traits: bool
-) -> Callable[[Maker], Maker]:
-    """Register an algorithm with its `Traits`; for other kinds than its own it raises ValueError.
+def collective(name: str, *kinds: CollectiveKind, **traits: bool) -> Callable[[Maker], Maker]:
+    """Register an algorithm of these kinds (none: `EVERYBODY`) with its `Traits`; for others it raises ValueError.
 
     Chunks may need another collective than was asked for.
     """
+    able = Traits(kinds or EVERYBODY, **traits)
     hint = "; with collective-optimization baseline every dimension all-reduces"
 
     def enter(maker: Maker) -> Maker:
         @wraps(maker)
         def checked(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOptions) -> Plan:
-            if kind not in kinds:
-                raise ValueError(f"{name} cannot do {kind}{hint if CollectiveKind.ALL_REDUCE in kinds else ''}")
+            if kind not in able.kinds:
+                raise ValueError(f"{name} cannot do {kind}{hint if CollectiveKind.ALL_REDUCE in able.kinds else ''}")
             return maker(kind, size, data_bytes, options)
 
-        _TRAITS[name] = Traits(tuple(kinds), native=native, **traits)
+        vars(checked)["traits"] = able
         return algorithms.register(name)(checked)
 
     return enter
 
 
-def native(name: str, *kinds: CollectiveKind, **traits: bool) -> Callable[[Maker], Maker]:
-    """Register an algorithm that ASTRA-sim has not."""
-    return collective(name, kinds, native=True, **traits)
+native = partial(collective, native=True)  # an algorithm that ASTRA-sim has not
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from msgspec import Struct, field
 
 from simcore.network.instant import DECISION, Environment, Timers, after
-from simcore.system.chunks.scheduler import Gang, GangGate, Span
+from simcore.system.chunks.scheduler import Gang, Scheduler, Span
 from simcore.system.meeting.ahead import Ahead, Course, Offsets, Timed, send_again, tell, write_past
 from simcore.system.meeting.flights import Taken
 from simcore.system.meeting.shared import Shared
@@ -60,14 +60,15 @@ class _Ahead(NamedTuple):
 
 
 class Wholes:
-    """The collectives of a run that are told as a whole; `gang` and `transport` play those that are not.
+    """The collectives of a run, of `schedulers` by class, that are told as a whole; `gang` and `transport` play others.
 
     Where all NPUs are in one group, it begins when the last has come. Where they are in several, some begin before
     others have come, which say when they will, as they compute until then.
     """
 
-    def __init__(self, env: Environment, gang: Gang, transport: Shared):
+    def __init__(self, env: Environment, gang: Gang, transport: Shared, schedulers: Sequence[Scheduler]):
         self._env, self._gang, self._transport, self._timers = env, gang, transport, Timers(env)
+        self._schedulers = schedulers
         self._classes: dict[tuple[int, Chunks], tuple[Sequence[int], bool]] = {}
         self._seen: set[_Kind] = set()
         self._kinds: dict[Hashable, int] = {}
@@ -78,9 +79,9 @@ class Wholes:
         self._of: dict[int, _Whole] = {}  # what a class is in
         self._ready: list[_Whole] = []
 
-    def send(self, npu_class: int, dataset: Dataset, idle: bool) -> None:
-        """A class sends a collective, whose chunks wait here until it can begin; `idle`, it has no other."""
-        before = self._of.pop(npu_class, None)
+    def send(self, npu_class: int, dataset: Dataset) -> None:
+        """A class sends a collective, whose chunks wait here until it can begin."""
+        before, idle = self._of.pop(npu_class, None), len(dataset.owner.outstanding) == 1
         if before:
             self._break(before, decided=False)
         classes, in_one = self._classes_of(npu_class, dataset.chunks)
@@ -108,7 +109,7 @@ class Wholes:
         request, now_ns = next(iter(whole.there.values())).request, int(self._env.now)
         found = []
         for npu_class in whole.classes:
-            due, when_ns = self._gang.gates[npu_class].owner.due
+            due, when_ns = self._schedulers[npu_class].due
             if npu_class not in whole.there and (due is not request or when_ns <= now_ns):
                 return None
             found.append(0 if npu_class in whole.there else when_ns - now_ns)
@@ -324,8 +325,8 @@ class Wholes:
             self._transport.count(whole.course.taken, [whole.begin_ns])
         for npu_class in classes:
             del self._of[npu_class]
-            spans = whole.course.spans[npu_class]
-            self._gang.gates[npu_class].owner.arrived(whole.there.pop(npu_class), spans, whole.begin_ns)
+            dataset = whole.there.pop(npu_class)
+            dataset.owner.arrived(dataset, whole.course.spans[npu_class], whole.begin_ns)
 
     def _break(self, whole: _Whole, *, decided: bool) -> None:
         """Let every chunk go its own way, from where it is; `decided`, what begins at this instant has begun."""
@@ -344,8 +345,7 @@ class Wholes:
             self._go_on(course, there, whole.begin_ns, now_ns + 1 if decided else now_ns)
             return
         for npu_class, dataset in there.items():
-            for stream in dataset.streams.values():
-                self._gang.gates[npu_class].enter(stream)
+            self._gang.enter(npu_class, dataset.streams.values())
 
     def _go_on(self, course: Course, there: Mapping[int, Dataset], begin_ns: int, until_ns: int) -> None:
         """Let chunks do what they do from a time on; all before has happened as it was told."""
@@ -354,21 +354,20 @@ class Wholes:
         flying: dict[tuple[int, int, int], dict[int, Stream]] = {}
         waiting = []
         for npu_class, dataset in there.items():
-            gate = self._gang.gates[npu_class]
             chunks = zip([*dataset.streams.values()], course.spans[npu_class], strict=True)
             for number, (stream, spans) in enumerate(chunks):
                 over = [span for span in spans if span[1] < until]
-                gate.owner.told(stream, over, begin_ns)
+                dataset.owner.told(stream, over, begin_ns)
                 if len(over) < len(spans) and (first_ns := spans[len(over)][0]) < until:
                     stream.begin_ns, stream.begun = begin_ns + first_ns, True
-                    gate.occupy(stream)
+                    self._gang.occupy(npu_class, stream)
                     flying.setdefault((first_ns, number, stream.at), {})[npu_class] = stream
                 elif len(over) < len(spans):
-                    waiting.append((gate, stream))
+                    waiting.append((npu_class, stream))
         for begun, together in flying.items():
             self._transport.resume(course.begun[begun], together, begin_ns + begun[0], until_ns)
-        for gate, stream in waiting:
-            gate.enter(stream)
+        for npu_class, stream in waiting:
+            self._gang.enter(npu_class, [stream])
 
 
 class _Rehearsal:
@@ -376,20 +375,19 @@ class _Rehearsal:
 
     def __init__(self, gang: Gang, transport: Shared):
         self._env = Environment()
-        self._gang, self._transport = gang.empty(self._env), transport.empty(self._env)
+        self._gang, self._transport = gang.empty(self._env, self._begin), transport.empty(self._env)
         self._begun: dict[tuple[int, int, int], list[int]] = {}
         self._spans: dict[Stream, list[Span]] = {}
-        self._gates: dict[Stream, GangGate] = {}
+        self._class_of: dict[Stream, int] = {}
 
     def course(self, dataset: Dataset, due: Mapping[int, int]) -> Course | None:
         """What becomes of the chunks of a collective that each class sends when it is due; None where they meet."""
         own: dict[int, list[Stream]] = {}
         for npu_class, offset_ns in due.items():
-            gate = self._gang.gate(npu_class, self._begin)
             own[npu_class] = [Stream(("", number), dataset, each) for number, each in enumerate(dataset.chunks)]
             self._spans |= {stream: [] for stream in own[npu_class]}
-            self._gates |= dict.fromkeys(own[npu_class], gate)
-            after(self._env, offset_ns, partial(self._enter, own[npu_class]))
+            self._class_of |= dict.fromkeys(own[npu_class], npu_class)
+            after(self._env, offset_ns, partial(self._gang.enter, npu_class, own[npu_class]))
         self._env.run()
         taken = self._transport.taken()
         if taken is None:
@@ -400,10 +398,6 @@ class _Rehearsal:
             exits.setdefault(max(chunk[-1][1] for chunk in chunks), []).append(npu_class)
         return Course(spans, self._begun, sorted(exits.items()), taken)
 
-    def _enter(self, streams: Sequence[Stream]) -> None:
-        for stream in streams:
-            self._gates[stream].enter(stream)
-
     def _begin(self, streams: Mapping[int, Stream]) -> None:
         now_ns = int(self._env.now)
         for npu_class, stream in streams.items():
@@ -413,8 +407,4 @@ class _Rehearsal:
 
     def _through(self, stream: Stream) -> None:
         self._spans[stream].append((stream.begin_ns, int(self._env.now)))
-        gate = self._gates[stream]
-        if stream.remaining:
-            gate.move(stream)
-        else:
-            gate.leave(stream)
+        (self._gang.move if stream.remaining else self._gang.leave)(self._class_of[stream], stream)

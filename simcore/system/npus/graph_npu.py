@@ -18,7 +18,8 @@ from simcore.system.streams import Request
 from simcore.timeline.events import COMPUTE_STREAM, NO_LAYER, EventBuffer, EventKind
 from simcore.workload.model import Graph, NodeKind
 
-_COMPUTE = int(NodeKind.COMPUTE)  # plain: compared often
+NOTHING = (int(NodeKind.INVALID), int(NodeKind.METADATA))  # these nodes do nothing
+COMPUTE = int(NodeKind.COMPUTE)  # plain: compared often
 Done = Callable[..., None]  # also takes the event that it follows
 
 
@@ -26,23 +27,23 @@ Done = Callable[..., None]  # also takes the event that it follows
 class GraphProgram:
     """A graph with what its nodes cost: shared by all NPUs that run it.
 
-    `duration_ns[row]` is the time of a compute (or replayed) node, `slot[row]` the resource it holds while it runs (""
-    = none): one node at a time. `replayed[row]` nodes just take their time. `names[row]` are numbers of event names.
-    `requests[row]` are the collectives; `customs[row]` those that are programs themselves, one for every NPU. The rows
-    in `skipped` do nothing; nobody looks for what those in `unseen` make ready until something else has finished, be it
-    never (ASTRA-sim 2.x). `behind[row]` is one more row that a row waits for, the collective before it.
+    `kinds[row]` says what a node does: those that are replayed just take their time, as computations do.
+    `duration_ns[row]` is that time, `slot[row]` the resource it holds while it runs ("" = none): one node at a time.
+    `names[row]` are numbers of event names. `requests[row]` are the collectives; `customs[row]` those that are programs
+    themselves, one for every NPU. `behind[row]` is one more row that a row waits for, the collective before it. Where
+    it is `strict`, nobody looks for what INVALID nodes make ready until something else has finished, be it never
+    (ASTRA-sim 2.x).
     """
 
     graph: Graph
+    kinds: list[int]
     duration_ns: list[int]
     slot: list[str]
-    replayed: list[bool]
     names: Sequence[int]
     requests: Mapping[int, Request]
     customs: Mapping[int, Sequence[GraphProgram]] = field(default_factory=dict)
-    skipped: frozenset[int] = frozenset()
     behind: Mapping[int, int] = field(default_factory=dict)
-    unseen: frozenset[int] = frozenset()
+    strict: bool = False
 
     @cached_property
     def waits(self) -> tuple[list[int], list[list[int]]]:
@@ -56,12 +57,6 @@ class GraphProgram:
             counts[row] += 1
             successors[before].append(row)
         return counts, successors
-
-    @cached_property
-    def kinds(self) -> list[int]:
-        """The kind of every row."""
-        kinds: list[int] = self.graph.kind.tolist()
-        return kinds
 
     @cached_property
     def sizes(self) -> array[int]:
@@ -154,7 +149,8 @@ class GraphNpu:
                 heappop(self._ready[slot])
                 self._start(row, slot)
             elif self._skipped and not self._running:
-                unseen = self.program.unseen.issuperset(self._skipped)
+                kinds, strict = self.program.kinds, self.program.strict
+                unseen = strict and all(kinds[row] == NodeKind.INVALID for row in self._skipped)
                 self._release_skipped()
                 if unseen:
                     break
@@ -162,17 +158,18 @@ class GraphNpu:
                 break
 
     def _start(self, row: int, slot: str) -> None:
-        if row in self.program.skipped:
+        kind = self.program.kinds[row]
+        if kind in NOTHING:
             self._skipped.append(row)
             return
         if slot:
             self._taken.add(slot)
         self._running.add(row)
-        self._begin(row, self.program.kinds[row], partial(self._complete, row, int(self.env.now), slot))
+        self._begin(row, kind, partial(self._complete, row, int(self.env.now), slot))
 
     def _begin(self, row: int, kind: int, done: Done) -> None:
         graph, program = self.program.graph, self.program
-        if kind == _COMPUTE or program.replayed[row]:
+        if kind == COMPUTE:
             self._timers.after(self._duration_ns[row], done)
         elif row in program.customs:
             self._play(program.customs[row][self.npu], done)

@@ -6,6 +6,7 @@ An iteration of a training loop is a cell; a stage of a pipeline has many, with 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -319,41 +320,36 @@ class Npu:
             told, start_ns = self.rejoin.ref, self.rejoin.busy_ns
             yield self.env.timeout(max(start_ns - int(self.env.now), 0))
         if told:
-            self._waited(start_ns, told)
+            self._waited(start_ns, told, int(self.env.now))
 
     def _drain(self) -> Generator[simpy.Event, object, None]:
         """Wait for everything that is still on its way.
 
         Each wait is charged to the layer it ends with; ASTRA-sim 1.0 charges layer 0's first weight gradient only.
         """
-        loop_end_ns = start_ns = int(self.env.now)
+        start_ns, ends = int(self.env.now), list[tuple[int, int]]()
         refs = {dataset: ref for ref, datasets in self._pending.items() for dataset in datasets}
-        first_layer = self.program.first_layer_tail_only
-        issued = {dataset: number for number, dataset in enumerate(self.scheduler.outstanding)}
-        some = self.env.event()
+        issued = [*self.scheduler.outstanding]
 
-        def wake(_: simpy.Event) -> None:
-            if not some.triggered:
-                some.succeed()
+        def note(number: int, _: simpy.Event) -> None:
+            ends.append((int(self.env.now), number))
 
+        for number, dataset in enumerate(issued):
+            dataset.done.callbacks.append(partial(note, number))
+        self.waits_for = "the last collectives"
         for dataset in issued:
-            dataset.done.callbacks.append(wake)
-        while self.scheduler.outstanding:
-            self.waits_for = "the last collectives"
-            self.scheduler.ended.clear()
-            yield some
-            some = self.env.event()
-            for ref in (refs[dataset] for dataset in sorted(self.scheduler.ended, key=issued.__getitem__)):
-                if not first_layer:
-                    self._waited(start_ns, ref)
-                elif ref == FIRST_TAIL and loop_end_ns >= 0:
-                    self._waited(loop_end_ns, ref)
-                    loop_end_ns = -1
-                start_ns = int(self.env.now)
+            if not dataset.done.processed:
+                yield dataset.done
+        waits = [(end_ns, refs[issued[number]]) for end_ns, number in sorted(ends)]
+        if self.program.first_layer_tail_only:
+            waits = [each for each in waits if each[1] == FIRST_TAIL][:1]
+        for end_ns, ref in waits:
+            self._waited(start_ns, ref, end_ns)
+            start_ns = end_ns
 
-    def _waited(self, start_ns: int, ref: Ref) -> None:
-        if self.env.now > start_ns:
-            self._events.append(self._row(EventKind.WAIT, start_ns, int(self.env.now), ref, self.iteration))
+    def _waited(self, start_ns: int, ref: Ref, end_ns: int) -> None:
+        if end_ns > start_ns:
+            self._events.append(self._row(EventKind.WAIT, start_ns, end_ns, ref, self.iteration))
 
     def _row(self, kind: EventKind, start_ns: int, end_ns: int, ref: Ref, iteration: int) -> tuple[int, ...]:
         name = self.program.names[ref.layer] if ref.layer >= 0 else NO_LAYER

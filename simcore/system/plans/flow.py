@@ -14,6 +14,26 @@ MOST_PLACES = 1 << 22  # ranks times chunks: a proof holds a number for each
 _SHOWN = 8
 
 
+ALL, ROOT, OWNER, RECEIVER = "all", "root", "owner", "receiver"
+# What a collective is: which ranks want a chunk at the end, and whose contributions to it.
+WANTED = {
+    CollectiveKind.ALL_REDUCE: (ALL, ALL),
+    CollectiveKind.REDUCE: (ROOT, ALL),
+    CollectiveKind.REDUCE_SCATTER: (OWNER, ALL),
+    CollectiveKind.BROADCAST: (ALL, ROOT),
+    CollectiveKind.SCATTER: (OWNER, ROOT),
+    CollectiveKind.GATHER: (ROOT, OWNER),
+    CollectiveKind.ALL_GATHER: (ALL, OWNER),
+    CollectiveKind.BARRIER: (ALL, OWNER),
+    CollectiveKind.ALL_TO_ALL: (RECEIVER, OWNER),
+}
+
+
+def apart(kind: CollectiveKind) -> bool:
+    """Whether ranks begin with data of their own, not with their contributions to the same ones."""
+    return WANTED[kind][1] == OWNER
+
+
 class Claim(Struct, frozen=True):
     """A collective on `size` ranks whose data are cut into `chunks` equal pieces.
 
@@ -30,42 +50,27 @@ class Claim(Struct, frozen=True):
     @property
     def multiple(self) -> int:
         """The number of chunks must be a multiple of this."""
-        whole = {CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE, CollectiveKind.BROADCAST}
-        if self.kind in whole:
-            return 1
-        return self.size**2 if self.kind == CollectiveKind.ALL_TO_ALL else self.size
+        parts = {OWNER, RECEIVER}.intersection(WANTED[self.kind])
+        return int(self.size ** len(parts))
 
-    def owner(self, chunk: int) -> int:
-        """The rank that a chunk begins at (all-gather, gather, all-to-all) or ends at (reduce-scatter, scatter)."""
-        return chunk * self.size // self.chunks
+    def _ranks(self, who: str, chunk: int) -> int:
+        """Bits of the ranks that are meant, of a chunk."""
+        if who == ALL:
+            return (1 << self.size) - 1
+        if who == ROOT:
+            return 1 << self.root
+        if who == OWNER:
+            return 1 << chunk * self.size // self.chunks
+        return 1 << chunk * self.multiple // self.chunks % self.size
 
     def wanted(self, rank: int, chunk: int) -> int:
         """Bits of the ranks whose contributions to a chunk a rank must hold at the end, 0 = none."""
-        everybody = (1 << self.size) - 1
-        match self.kind:
-            case CollectiveKind.ALL_REDUCE:
-                return everybody
-            case CollectiveKind.REDUCE:
-                return everybody * (rank == self.root)
-            case CollectiveKind.REDUCE_SCATTER:
-                return everybody * (rank == self.owner(chunk))
-            case CollectiveKind.BROADCAST:
-                return 1 << self.root
-            case CollectiveKind.SCATTER:
-                return (rank == self.owner(chunk)) << self.root
-            case CollectiveKind.GATHER:
-                return (rank == self.root) << self.owner(chunk)
-            case CollectiveKind.ALL_TO_ALL:
-                return (rank == chunk * self.multiple // self.chunks % self.size) << self.owner(chunk)
-            case _:
-                return 1 << self.owner(chunk)
+        who, whose = WANTED[self.kind]
+        return self._ranks(whose, chunk) if self._ranks(who, chunk) >> rank & 1 else 0
 
     def held(self, rank: int, chunk: int) -> int:
         """Bits of the contributions to a chunk that a rank has at the beginning: its own, or none."""
-        reducing = {CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE, CollectiveKind.REDUCE_SCATTER}
-        rooted = {CollectiveKind.BROADCAST, CollectiveKind.SCATTER}
-        mine = self.kind in reducing or rank == (self.root if self.kind in rooted else self.owner(chunk))
-        return mine << rank
+        return self._ranks(WANTED[self.kind][1], chunk) & 1 << rank
 
 
 class Fault(Struct, frozen=True):

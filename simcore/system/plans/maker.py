@@ -80,10 +80,10 @@ class Plans:
         if phase.root == IDLE:
             return Plan(dim.size)
         costs = self.costs.of(dim)
-        options = replace(costs.options, window=algorithm.window, mirrored=phase.mirrored, root=phase.root)
-        options = replace(options, own=costs.moves(dim))
-        if costs.links:
-            options = replace(options, wires=partial(wires, costs.links, dim.members(npu)))
+        options = replace(
+            costs.options, window=algorithm.window, mirrored=phase.mirrored, root=phase.root, own=costs.moves(dim),
+            wires=partial(wires, costs.links, dim.members(npu)) if costs.links else None,
+        )  # fmt: skip
         try:
             if algorithm.schedule:
                 return algorithm.schedule.plan(phase.kind, dim.size, phase.data_bytes, phase.root)

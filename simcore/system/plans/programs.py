@@ -15,7 +15,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from simcore.errors import InputError, Location, closest
-from simcore.system.plans.flow import MOST_PLACES, Claim, of_whom
+from simcore.system.plans.flow import MOST_PLACES, Claim, apart, of_whom
 from simcore.system.plans.plan import Transfer
 from simcore.workload.model import CollectiveKind
 
@@ -26,7 +26,6 @@ KINDS = {
     "reducescatter": CollectiveKind.REDUCE_SCATTER,
     "alltoall": CollectiveKind.ALL_TO_ALL,
 }
-OWN = {CollectiveKind.ALL_GATHER, CollectiveKind.ALL_TO_ALL}  # chunks of the input are a rank's own
 Slot = tuple[str, int]
 """Buffer (i, o, s, or io where input and output are one) and place."""
 Area = tuple[int, Sequence[Slot]]
@@ -120,9 +119,9 @@ class Program:
 
     def __init__(self, kind: CollectiveKind, size: int, inputs: int, place: Location, *, in_place: bool):
         self.size, self.in_place, self.inputs = size, in_place, inputs
-        self.claim = Claim(kind, size, inputs * size if kind in OWN else inputs)
+        self.claim = Claim(kind, size, inputs * size if apart(kind) else inputs)
         if not inputs or inputs > MOST_PLACES // size**2 or self.claim.chunks % self.claim.multiple:
-            expected = f"a multiple of {self.claim.multiple // (size if kind in OWN else 1)} above 0"
+            expected = f"a multiple of {self.claim.multiple // (size if apart(kind) else 1)} above 0"
             raise InputError.at(place, "chunks of the input do not fit the collective", expected=expected)
         self.per_rank = inputs if kind == CollectiveKind.ALL_GATHER else inputs // size
         self._messages: list[Message] = []
@@ -130,7 +129,7 @@ class Program:
         self._held: dict[tuple[int, Slot], Value] = {}
         for rank in range(size):
             for at in range(inputs):
-                chunk = rank * inputs + at if kind in OWN else at
+                chunk = rank * inputs + at if apart(kind) else at
                 self._held[rank, self.slot(rank, "i", at)] = Value(chunk, self.claim.held(rank, chunk))
 
     def slot(self, rank: int, buffer: str, at: int) -> Slot:

@@ -12,12 +12,11 @@ from simcore import documents
 from simcore.documents import Node
 from simcore.errors import InputError, Location, Problems
 from simcore.markup import is_markup
-from simcore.system.plans.flow import MOST_PLACES, Claim, faults
+from simcore.system.plans.flow import MOST_PLACES, Claim, apart, faults
 from simcore.system.plans.plan import Plan, Transfer
 from simcore.workload.model import CollectiveKind
 
 SHOWN_FAULTS = 20
-EVERY_RANKS = {CollectiveKind.ALL_GATHER, CollectiveKind.GATHER, CollectiveKind.ALL_TO_ALL}  # chunks are of all ranks
 _KINDS: dict[str, CollectiveKind] = {kind.value: kind for kind in CollectiveKind if kind != CollectiveKind.BARRIER}
 
 
@@ -40,7 +39,7 @@ class Schedule:
                 found=f"{kind} on {size} ranks",
                 hint="in several dimensions, collective-optimization baseline all-reduces in each",
             )
-        total_bytes = data_bytes * (size if kind in EVERY_RANKS else 1)
+        total_bytes = data_bytes * (size if apart(kind) else 1)
         ends = [total_bytes * chunk // claim.chunks for chunk in range(claim.chunks + 1)]
         turned = (root - claim.root) % size
         made = []
