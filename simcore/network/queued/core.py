@@ -269,7 +269,7 @@ def _head(s: State, number: int, time: int) -> None:
     message = s.messages[segment.message]
     s.counts[0].events += 1
     order, hop, events = message.order, segment.hop, s.counts[0].events
-    push(s.heads, (time, order, message.part, hop, message.ends, segment.index, events, number, 0))
+    push(s.heads, (time, order, message.part, hop, segment.index, message.ends, events, number, 0))
 
 
 def _arrive(s: State, number: int, now: int) -> None:

@@ -232,7 +232,7 @@ TABLES: dict[str, Any] = {
 class State:
     """All tables.
 
-    `heads` are (time, order, part, links behind, ends, index, number, segment) of those that come to links, `timers`
+    `heads` are (time, order, part, links behind, index, ends, number, segment) of those that come to links, `timers`
     (time, number and kind, of whom, bytes) of changes. `left` takes (time, message, last byte's time) of messages that
     are through, `curves` (link, time, bytes that wait), `times` (link, start, end) of occupations.
     """
