@@ -16,7 +16,7 @@ from math import ceil, inf
 from typing import Any
 
 from simcore.network.core import first
-from simcore.network.queued.laws import HPCC, acknowledged, lost, measured, sends
+from simcore.network.queued.laws import acknowledged, lost, measured, sends
 from simcore.network.queued.tables import NOBODY, Message, Port, Segment, Sender, State
 
 ROOM = -1
@@ -197,7 +197,7 @@ def _acknowledged(s: State, number: int, now: int) -> None:
     law = s.laws[sender.law]
     sender.under_way_bytes -= segment.size_bytes
     acknowledged(law, now, segment.sent_ns, segment.size_bytes, segment.marked)
-    if law.kind == HPCC:
+    if law.reads:
         if sender.readings == segment.readings:
             _measure(s, law, sender, segment, now)
         sender.reading, segment.reading = segment.reading, sender.reading
@@ -360,7 +360,7 @@ def _start(s: State, port: Port, number: int, now: int) -> None:
         _begun(s, segment, now)
     else:
         _make_room(s, s.ports[segment.held], size_bytes, ends)
-    if sender.law >= 0 and s.laws[sender.law].kind == HPCC:
+    if sender.law >= 0 and s.laws[sender.law].reads:
         _read(s, segment, port, now)
     segment.tail_ns = max(segment.tail_ns, ends) + hop.step_ns
     segment.hop += 1
