@@ -208,19 +208,23 @@ def _acknowledged(s: State, number: int, now: int) -> None:
 
 
 def _measure(s: State, law: Any, sender: Sender, segment: Segment, now: int) -> None:
-    """The busiest link since the last readings, first to last; the chains begin with the last."""
+    """The busiest link since the last readings of it, first to last; the chains begin with the last.
+
+    What another way's links sent says nothing: where no link is the same, the law learns nothing.
+    """
     most, span = 0.0, 0.0
     new_at, old_at = segment.reading, sender.reading
     for _ in range(segment.readings):
         new, old = s.readings[new_at], s.readings[old_at]
         elapsed, rate = new.now_ns - old.now_ns, s.ports[new.link].bytes_per_s
-        if elapsed > 0:
+        if elapsed > 0 and new.link == old.link:
             waiting = min(new.queue_bytes, old.queue_bytes) / (rate * law.rtt_ns * 1e-9)
             use = waiting + (new.sent_bytes - old.sent_bytes) / (elapsed * 1e-9) / rate
             if use >= most and use > 0:
                 most, span = use, float(elapsed)
         new_at, old_at = new.next, old.next
-    measured(law, now, segment.sent_ns, most, span)
+    if span:
+        measured(law, now, segment.sent_ns, most, span)
 
 
 def _free(s: State, number: int) -> None:

@@ -62,8 +62,12 @@ class Ports:
         return _laws().get(self.law)(**dict(self.parameters))
 
     def looks_alike(self, fabric: Fabric) -> bool:
-        """Whether ways look the same from all places of a network from which its links do."""
-        return not self.routing or (self.routing == "valiant" and not fabric.permutes)
+        """Whether ways look the same from all places of a network from which its links do.
+
+        A law that reads links has to know of several ways which links are the same.
+        """
+        reads = self.law and self.new_law().reads
+        return not self.routing or (self.routing == "valiant" and not fabric.permutes and not reads)
 
 
 PLAIN = Ports()
