@@ -8,14 +8,13 @@ from dataclasses import fields
 from functools import cache
 from inspect import isfunction
 from operator import attrgetter
-from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.network.compiled import compiled, compiled_heaps, longer
+from simcore.network.compiled import compiled, compiled_heaps, kept, longer
 from simcore.network.core import NEVER
 from simcore.network.heaps import Heap
 from simcore.network.queued import core, laws
@@ -37,8 +36,7 @@ def repaid(events: int, ahead: int) -> bool:
     """
     if _compiled_core.cache_info().currsize:
         return True
-    kept = any(Path(core.__file__).with_name("__pycache__").glob("core.play-*.nbi"))
-    return events + ahead >= TO_LOAD if kept else ahead >= TO_COMPILE or events >= 4 * TO_COMPILE
+    return events + ahead >= TO_LOAD if kept(core) else ahead >= TO_COMPILE or events >= 4 * TO_COMPILE
 
 
 class Lists:

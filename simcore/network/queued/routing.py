@@ -68,8 +68,9 @@ class Ways:
             first = axis.links_before + (src // (axis.stride * size) * axis.stride + dst % axis.stride) * axis.links
             here, there = src // axis.stride % size, dst // axis.stride % size
             if here != there:
-                seen_from, towards = _as_seen(axis.fabric, here, there) if rules.routing == "valiant" else (here, there)
-                word = np.array([seen_from + rules.seed * size]), np.array([towards])
+                moves = _moves(axis.fabric) if rules.routing == "valiant" else None
+                seen = (0, moves.back(there, here)) if moves else (here, there)
+                word = np.array([seen[0] + rules.seed * size]), np.array([seen[1]])
                 local = _ways(axis, here, there, rules.routing)
                 ways = [tuple(first + link for link in way) for way in local]
                 yield rules.routing, int(mixed(*word)[0]), [*map(self._links.instead_of, ways)]
@@ -105,11 +106,6 @@ def _ways(axis: Axis, src: int, dst: int, routing: str) -> list[Links]:
 def _moves(fabric: Fabric) -> Moves | None:
     """Which bring an NPU to any other, and the network to itself; None where it does not look the same from all."""
     return fabric.moves or (Turns(fabric.npus) if Symmetry.TURNS in fabric.symmetries else None)
-
-
-def _as_seen(fabric: Fabric, src: int, dst: int) -> tuple[int, int]:
-    moves = _moves(fabric)
-    return (0, int(moves.back(dst, src))) if moves else (src, dst)
 
 
 def _usual(axis: Axis, src: int, dst: int) -> Links:
