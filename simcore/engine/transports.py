@@ -454,10 +454,10 @@ def _samples(kind: CollectiveKind, lane: Lane, costs: Costs, most: int = SAMPLED
 def _cut(part: Part, dims: Iterable[LogicalDim]) -> tuple[Fabric, list[LogicalDim]] | None:
     """The fabric of a part and the dimensions that lie in it; None where its places may not be exchanged at all.
 
-    Where a hash of the ends chooses ways, links do not look the same from several NPUs.
+    Where ports choose among several ways, these may not look the same from several NPUs.
     """
     topology = part.links.topology
     uneven = topology.noise.links or topology.faults or topology.graph or topology.wafer
-    if part.first < part.last or uneven or topology.dims[part.first].ports.routing:
+    if part.first < part.last or uneven or not topology.dims[part.first].ports.looks_alike(part.fabric):
         return None
     return part.fabric, [dim for dim in dims if dim.index == part.first and dim.size > 1]

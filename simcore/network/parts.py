@@ -163,9 +163,12 @@ class FoldedLinks(LinkGraph):
         """The representatives of the links of one message; one link may occur several times."""
         found = self._route_of.get((src, dst))
         if found is None:
-            found = tuple(self.stands_for[list(self.whole.route(src, dst))].tolist())
-            self._route_of[src, dst] = found
+            found = self._route_of[src, dst] = self.instead_of(self.whole.route(src, dst))
         return found
+
+    def instead_of(self, way: tuple[int, ...]) -> tuple[int, ...]:
+        """The representatives of the links of a way."""
+        return tuple(self.stands_for[list(way)].tolist())
 
     def routes(self, src: IntArray, dst: IntArray) -> Routes:
         """The representatives of the links of many messages."""

@@ -6,15 +6,15 @@ from collections import namedtuple
 from collections.abc import Callable
 from dataclasses import fields
 from functools import cache
+from inspect import isfunction
 from operator import attrgetter
-from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.network.compiled import compiled, compiled_heaps, longer
+from simcore.network.compiled import compiled, compiled_heaps, kept, longer
 from simcore.network.core import NEVER
 from simcore.network.heaps import Heap
 from simcore.network.queued import core, laws
@@ -24,16 +24,6 @@ from simcore.network.topology.fabric import IntArray
 WIDTHS = {"heads": 9, "timers": 4}
 NOTED = ("left", "curves", "times")
 NOTHING = np.zeros((0, 3), np.int64)
-TIMES = {
-    "counts": ("settled_ns",),
-    "ports": ("free_ns", "alarm_ns", "still_since_ns"),
-    "messages": ("tail_ns",),
-    "segments": ("tail_ns", "sent_ns"),
-    "readings": ("now_ns",),
-    "credits": ("time_ns",),
-    "senders": ("free_ns", "alarm_ns"),
-    "laws": ("reacted_ns",),
-}
 TO_COMPILE, TO_LOAD = 3_000_000, 100_000
 """So many events take as long as to compile, and as to load what was compiled."""
 _Arrayed = cast("Any", namedtuple("_Arrayed", [name for name in State.__slots__ if name != "choose"]))
@@ -46,8 +36,7 @@ def repaid(events: int, ahead: int) -> bool:
     """
     if _compiled_core.cache_info().currsize:
         return True
-    kept = any(Path(core.__file__).with_name("__pycache__").glob("core.play-*.nbi"))
-    return events + ahead >= TO_LOAD if kept else ahead >= TO_COMPILE or events >= 4 * TO_COMPILE
+    return events + ahead >= TO_LOAD if kept(core) else ahead >= TO_COMPILE or events >= 4 * TO_COMPILE
 
 
 class Lists:
@@ -79,12 +68,11 @@ class Lists:
         return _columns([(time, kind % core.KINDS, *rest) for time, kind, *rest in sorted(self.state.timers)[:-1]], 4)
 
     def later(self, time_ns: int) -> None:
-        """All that is known happens so much later; DCQCN at line rate waits for nothing, so that its time goes by."""
-        for name, columns in TIMES.items():
-            for column in columns:
-                values = self.column(name, column)
-                moves = self.column(name, "kind") != laws.DCQCN if name == "laws" else values >= 0
-                self.write(name, column, values + time_ns * moves)
+        """All that is known happens so much later; for a law that goes by the clock time goes by."""
+        for name, column in _times():
+            values = self.column(name, column)
+            moves = self.column(name, "by_clock") == 0 if name == "laws" else values >= 0
+            self.write(name, column, values + time_ns * moves)
         self._later(time_ns)
 
     def _later(self, time_ns: int) -> None:
@@ -223,7 +211,8 @@ def _compiled_core() -> ModuleType:
     import numba
 
     rules = compiled(laws, (), {}, inline=True)
-    given = {name: getattr(rules, name) for name in ("sends", "acknowledged", "lost", "measured")} | compiled_heaps()
+    used = (name for name, value in vars(core).items() if isfunction(value) and value.__module__ == laws.__name__)
+    given = {name: getattr(rules, name) for name in used} | compiled_heaps()
     njit: Any = numba.njit
     several = {"several": njit(_nrt=False, cache=True)(_nowhere)}
     return compiled(core, ("at", "play"), given | several, inline=True)
@@ -236,10 +225,22 @@ def _nowhere(_s: Any, _pair: int, _turn: int, _now: int) -> int:
 
 @cache
 def _type(name: str) -> np.dtype[Any]:
-    """Of the rows of a table, in columns of whole numbers or not. A law has those of all laws."""
-    kinds = [laws.LAWS.get(each) for each in laws.LAWS.names()] if name == "laws" else [TABLES[name]]
-    words = {each.name: "f8" if "float" in str(each.type) else "i8" for kind in kinds for each in fields(kind)}
+    """Of the rows of a table, in columns of whole numbers or not."""
+    words = {column: "f8" if "float" in kind else "i8" for column, kind in _columns_of(name).items()}
     return np.dtype((np.record, [*words.items()]))
+
+
+@cache
+def _times() -> list[tuple[str, str]]:
+    """Tables, and their columns that are moments."""
+    tables = [name for name in (*TABLES, "laws") if name != "routes"]
+    return [(name, column) for name in tables for column, kind in _columns_of(name).items() if "Time" in kind]
+
+
+def _columns_of(name: str) -> dict[str, str]:
+    """Columns of a table and what their values are. A law has those of all laws."""
+    kinds = [laws.LAWS.get(each) for each in laws.LAWS.names()] if name == "laws" else [TABLES[name]]
+    return {each.name: str(each.type) for kind in kinds for each in fields(kind)}
 
 
 def _columns(rows: list[tuple[int, ...]], width: int) -> tuple[IntArray, ...]:

@@ -16,7 +16,7 @@ from math import ceil, inf
 from typing import Any
 
 from simcore.network.core import first
-from simcore.network.queued.laws import HPCC, acknowledged, lost, measured, sends
+from simcore.network.queued.laws import acknowledged, lost, measured, sends
 from simcore.network.queued.tables import NOBODY, Message, Port, Segment, Sender, State
 
 ROOM = -1
@@ -197,7 +197,7 @@ def _acknowledged(s: State, number: int, now: int) -> None:
     law = s.laws[sender.law]
     sender.under_way_bytes -= segment.size_bytes
     acknowledged(law, now, segment.sent_ns, segment.size_bytes, segment.marked)
-    if law.kind == HPCC:
+    if law.reads:
         if sender.readings == segment.readings:
             _measure(s, law, sender, segment, now)
         sender.reading, segment.reading = segment.reading, sender.reading
@@ -208,19 +208,23 @@ def _acknowledged(s: State, number: int, now: int) -> None:
 
 
 def _measure(s: State, law: Any, sender: Sender, segment: Segment, now: int) -> None:
-    """The busiest link since the last readings, first to last; the chains begin with the last."""
+    """The busiest link since the last readings of it, first to last; the chains begin with the last.
+
+    What another way's links sent says nothing: where no link is the same, the law learns nothing.
+    """
     most, span = 0.0, 0.0
     new_at, old_at = segment.reading, sender.reading
     for _ in range(segment.readings):
         new, old = s.readings[new_at], s.readings[old_at]
         elapsed, rate = new.now_ns - old.now_ns, s.ports[new.link].bytes_per_s
-        if elapsed > 0:
+        if elapsed > 0 and new.link == old.link:
             waiting = min(new.queue_bytes, old.queue_bytes) / (rate * law.rtt_ns * 1e-9)
             use = waiting + (new.sent_bytes - old.sent_bytes) / (elapsed * 1e-9) / rate
             if use >= most and use > 0:
                 most, span = use, float(elapsed)
         new_at, old_at = new.next, old.next
-    measured(law, now, segment.sent_ns, most, span)
+    if span:
+        measured(law, now, segment.sent_ns, most, span)
 
 
 def _free(s: State, number: int) -> None:
@@ -269,7 +273,7 @@ def _head(s: State, number: int, time: int) -> None:
     message = s.messages[segment.message]
     s.counts[0].events += 1
     order, hop, events = message.order, segment.hop, s.counts[0].events
-    push(s.heads, (time, order, message.part, hop, message.ends, segment.index, events, number, 0))
+    push(s.heads, (time, order, message.part, hop, segment.index, message.ends, events, number, 0))
 
 
 def _arrive(s: State, number: int, now: int) -> None:
@@ -360,7 +364,7 @@ def _start(s: State, port: Port, number: int, now: int) -> None:
         _begun(s, segment, now)
     else:
         _make_room(s, s.ports[segment.held], size_bytes, ends)
-    if sender.law >= 0 and s.laws[sender.law].kind == HPCC:
+    if sender.law >= 0 and s.laws[sender.law].reads:
         _read(s, segment, port, now)
     segment.tail_ns = max(segment.tail_ns, ends) + hop.step_ns
     segment.hop += 1

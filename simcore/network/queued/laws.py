@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any, ClassVar
 
+from simcore.network.queued.tables import Time
 from simcore.registry import Registry
 
 DCQCN, HPCC, TIMELY, SWIFT, WINDOW = range(5)
@@ -29,7 +30,9 @@ class Law:
     line_bytes_per_s: float = field(init=False, default=inf)
     rtt_ns: float = field(init=False, default=1)
     segment_bytes: float = field(init=False, default=1)
-    reacted_ns: float = field(init=False, default=-inf)
+    reacted_ns: float | Time = field(init=False, default=-inf)
+    by_clock: int = field(init=False, default=0)  # 1: changes as time goes by, until it is at line rate
+    reads: int = field(init=False, default=0)  # 1: what links say (`measured`)
 
     def begin(self, bytes_per_s: float, rtt_ns: int, segment_bytes: int) -> None:
         """At the rate of the sender's own link; `rtt_ns` is the round trip when idle."""
@@ -57,6 +60,7 @@ class Dcqcn(Law):
 
     needs_marks = True
     kind: int = field(init=False, default=DCQCN)
+    by_clock: int = field(init=False, default=1)
     g: float = 1 / 256
     notification_interval_ns: float = 50_000
     alpha_interval_ns: float = 55_000
@@ -88,6 +92,7 @@ class Hpcc(Law):
     """
 
     kind: int = field(init=False, default=HPCC)
+    reads: int = field(init=False, default=1)
     eta: float = 0.95
     max_stage: float = 5
     flows: float = 10  # expected on a link: sets the additive step

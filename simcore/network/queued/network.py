@@ -48,7 +48,7 @@ class Queued(CountedLinks):
     """First come, first served on every link, where the buffer behind it has room; `Ports` says what happens elsewhere.
 
     Where no port says anything, messages are one segment each and the times are those of `CutThrough`. Who comes at
-    one time is served in the order of (key, links behind, sender, segment).
+    one time is served in the order of (key, links behind, segment, sender).
     """
 
     has_queues = True

@@ -8,8 +8,9 @@ from math import lcm
 
 import numpy as np
 
-from simcore.network.topology.fabric import mixed
+from simcore.network.topology.fabric import Fabric, mixed
 from simcore.network.topology.links import Axis, LinkGraph
+from simcore.network.topology.moves import Moves, Symmetry, Turns
 from simcore.network.topology.paths import ShortestPaths
 
 Links = tuple[int, ...]
@@ -67,9 +68,12 @@ class Ways:
             first = axis.links_before + (src // (axis.stride * size) * axis.stride + dst % axis.stride) * axis.links
             here, there = src // axis.stride % size, dst // axis.stride % size
             if here != there:
-                word = np.array([here + rules.seed * size]), np.array([there])
+                moves = _moves(axis.fabric) if rules.routing == "valiant" else None
+                seen = (0, moves.back(there, here)) if moves else (here, there)
+                word = np.array([seen[0] + rules.seed * size]), np.array([seen[1]])
                 local = _ways(axis, here, there, rules.routing)
-                yield rules.routing, int(mixed(*word)[0]), [tuple(first + link for link in way) for way in local]
+                ways = [tuple(first + link for link in way) for way in local]
+                yield rules.routing, int(mixed(*word)[0]), [*map(self._links.instead_of, ways)]
 
 
 @lru_cache(maxsize=1 << 12)
@@ -78,7 +82,9 @@ def _ways(axis: Axis, src: int, dst: int, routing: str) -> list[Links]:
     if not routing:
         return [_usual(axis, src, dst)]
     if routing == "valiant":
-        others = [npu for npu in range(axis.fabric.npus) if npu not in (src, dst)]
+        moves = _moves(axis.fabric)
+        onwards = (moves.on(npu, src) if moves else npu for npu in range(axis.fabric.npus))
+        others = [npu for npu in onwards if npu not in (src, dst)]
         few = others[:: -(-len(others) // MOST_WAYS)] if others else []
         return [_usual(axis, src, npu) + _usual(axis, npu, dst) for npu in few] or [_usual(axis, src, dst)]
     begins, ends = axis.ends
@@ -95,6 +101,11 @@ def _ways(axis: Axis, src: int, dst: int, routing: str) -> list[Links]:
             found.append(way)
         open_ways.extend(((*way, link), end) for link, end in reversed(onward.get(node, ())))
     return found
+
+
+def _moves(fabric: Fabric) -> Moves | None:
+    """Which bring an NPU to any other, and the network to itself; None where it does not look the same from all."""
+    return fabric.moves or (Turns(fabric.npus) if Symmetry.TURNS in fabric.symmetries else None)
 
 
 def _usual(axis: Axis, src: int, dst: int) -> Links:

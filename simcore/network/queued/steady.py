@@ -17,7 +17,7 @@ from simcore.network.core import NEVER
 from simcore.network.instant import Environment
 from simcore.network.queued.compiled import TO_COMPILE, Arrays, repaid
 from simcore.network.queued.core import ACKNOWLEDGED, LOST
-from simcore.network.queued.laws import DCQCN, LAWS
+from simcore.network.queued.laws import LAWS
 from simcore.network.queued.network import Queued
 from simcore.network.queued.tables import NOBODY, Message
 from simcore.network.topology.fabric import IntArray
@@ -251,11 +251,11 @@ class QueuedLinks(Queued):
     def _of_laws(self, numbers: IntArray, now_ns: int, since_ns: int) -> Iterator[bytes]:
         """Nobody asks before `since_ns`.
 
-        At line rate only marks and losses change DCQCN, and what else there is to know is caught up with when one
-        comes; below, its timers run on, so that nothing repeats itself.
+        At line rate only marks and losses change a law that goes by the clock, and what else there is to know is caught
+        up with when one comes; below, its timers run on, so that nothing repeats itself.
         """
         own = {name: self._tables.column("laws", name)[numbers] for name in IN_MIND}
-        rate, line, timed = own["rate_bytes_per_s"], own["line_bytes_per_s"], own["kind"] == DCQCN
+        rate, line, timed = own["rate_bytes_per_s"], own["line_bytes_per_s"], own["by_clock"] == 1
         recovers = timed & ((rate != line) | (own["target"] != line))
         own["reacted_ns"] = np.maximum(own["reacted_ns"], since_ns) - now_ns
         yield _bytes(recovers * now_ns, *(np.where(timed, 0, each) for each in own.values()))

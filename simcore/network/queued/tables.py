@@ -9,6 +9,8 @@ from typing import Any
 from simcore.network.core import NEVER
 
 NOBODY = -1
+Time = int
+"""A moment of what goes on: all of them are later by as much where something that repeats itself is left out."""
 
 
 @dataclass(slots=True)
@@ -33,8 +35,8 @@ class Port:
     packet_bytes: int = 1
     head: int = NOBODY
     tail: int = NOBODY
-    free_ns: int = 0
-    alarm_ns: int = -1
+    free_ns: Time = 0
+    alarm_ns: Time = -1
     waiting_bytes: int = 0
     queued_bytes: int = 0  # of those that come from elsewhere: an NPU's own data wait in its memory
     lying_bytes: int = 0
@@ -43,7 +45,7 @@ class Port:
     last_credit: int = NOBODY
     asked_to_pause: int = 0
     paused: int = 0
-    still_since_ns: int = -1
+    still_since_ns: Time = -1
     chances: int = 0  # of marks, in the phase of a chunk that came last
     phase: int = 0
     # What is reported.
@@ -111,7 +113,7 @@ class Message:
     begin_ns: int
     missing: int = 0
     sent: int = 0
-    tail_ns: int = 0
+    tail_ns: Time = 0
     next: int = NOBODY
 
 
@@ -131,8 +133,8 @@ class Segment:
     hop: int = 0
     held: int = NOBODY
     marked: int = 0
-    tail_ns: int = 0
-    sent_ns: int = 0
+    tail_ns: Time = 0
+    sent_ns: Time = 0
     first_byte: int = 0
     size_bytes: int = 0
     takes_ns: int = 0
@@ -149,7 +151,7 @@ class Reading:
     link: int = 0
     queue_bytes: int = 0
     sent_bytes: int = 0
-    now_ns: int = 0
+    now_ns: Time = 0
 
 
 @dataclass(slots=True)
@@ -157,7 +159,7 @@ class Credit:
     """So many bytes behind a link will be known to be free; `next` is the link's one after it."""
 
     next: int
-    time_ns: int = 0
+    time_ns: Time = 0
     size_bytes: int = 0
 
 
@@ -171,8 +173,8 @@ class Sender:
 
     law: int = NOBODY
     ready: int = 1
-    free_ns: int = 0
-    alarm_ns: int = -1
+    free_ns: Time = 0
+    alarm_ns: Time = -1
     under_way_bytes: int = 0
     current: int = NOBODY
     waiting: int = NOBODY
@@ -203,7 +205,7 @@ class Counts:
     room_of_readings: int = 0
     room_of_credits: int = 0
     room_of_rows: int = 1 << 18
-    settled_ns: int = 0
+    settled_ns: Time = 0
     now_ns: int = 0
     guide: int = NOBODY
     look_at: int = 0
@@ -232,7 +234,7 @@ TABLES: dict[str, Any] = {
 class State:
     """All tables.
 
-    `heads` are (time, order, part, links behind, ends, index, number, segment) of those that come to links, `timers`
+    `heads` are (time, order, part, links behind, index, ends, number, segment) of those that come to links, `timers`
     (time, number and kind, of whom, bytes) of changes. `left` takes (time, message, last byte's time) of messages that
     are through, `curves` (link, time, bytes that wait), `times` (link, start, end) of occupations.
     """

@@ -129,6 +129,10 @@ class LinkGraph:
             self._routes[key] = found
         return found
 
+    def instead_of(self, way: tuple[int, ...]) -> tuple[int, ...]:
+        """The links that stand for those of a way: these."""
+        return way
+
     def remember(self, src: IntArray, dst: IntArray) -> None:
         """Find the routes of many pairs at once, so that `route` has them at hand."""
         routes = self.routes(src, dst)

@@ -59,7 +59,7 @@ class Naive:
 
     def head(self, time, packet):
         flow = packet.flow
-        order = flow.key, packet.at, flow.ends, packet.index, next(self.numbers)
+        order = flow.key, packet.at, packet.index, flow.ends, next(self.numbers)
         heappush(self.calendar, (time, 1, order, self.come, (packet,)))
 
     def run(self):

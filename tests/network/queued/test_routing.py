@@ -1,13 +1,20 @@
 """Several ways: who takes which, and what that is worth."""
 
 from dataclasses import replace
+from itertools import product
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simcore.network.parts import FoldedLinks
 from simcore.network.queued.routing import Ways
+from simcore.network.topology.links import LinkGraph
+from simcore.network.topology.model import Dimension, Topology
+from simcore.network.topology.moves import Turns
 from simcore.network.topology.ports import PLAIN
+from simcore.network.topology.twisted import whole_dimension
 from tests.queues import KIB, MIB, machine, play, segments
 
 TREE = {"kind": "FatTree", "npus": 16, "routers": 4}
@@ -42,6 +49,21 @@ def test_every_way_leads_from_link_to_link_to_the_end(kind, routing, src, dst, s
 def test_ways_other_than_valiants_are_as_short_as_the_usual_one(routing, dst):
     links = machine(**TREE, ports=routed(routing))
     assert len(Ways(links).choose(0, dst, 0, lambda _: 0.0)) == len(links.route(0, dst))
+
+
+RING = (Dimension("Ring", 7, 1e9, 100.0),)
+TWISTED = tuple(Dimension("Ring", side, 1e9, 100.0) for side in (2, 4))
+ALIKE = [Topology(RING), Topology((whole_dimension(TWISTED),), twisted=TWISTED)]
+
+
+@pytest.mark.parametrize("topology", ALIKE, ids=["ring", "twisted torus"])
+def test_valiants_ways_look_the_same_from_every_npu(topology):
+    topology = replace(topology, dims=(replace(topology.dims[0], ports=routed("valiant", 3)),))
+    links = FoldedLinks(LinkGraph(topology), [[topology.npus]])
+    ways, moves = Ways(links), links.axes[0].fabric.moves or Turns(topology.npus)
+    for by, turn in product(range(1, topology.npus), range(5)):
+        ends = ((npu, int(moves.on(np.array(by), np.array(npu)))) for npu in range(topology.npus))
+        assert len({ways.choose(*pair, turn, float) for pair in ends}) == 1
 
 
 def test_spraying_gives_every_spine_the_same():
