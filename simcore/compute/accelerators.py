@@ -24,7 +24,7 @@ class Accelerator:
     `link_bytes_per_s`: one way, to its peers in the node (NVLink, Infinity Fabric, else PCIe). `power_w`: the limit
     of the board. 0 = not stated. `reach`: what long runs reach of the stated peak, over what those of devices with
     measured tables do. `narrow_slowdown`: how many times as long products of 8 bits and fewer take in long runs as the
-    board's power says.
+    board's power says. `chip`: what kernels are compiled for; `host`: a superchip's processor, which launches them.
     """
 
     name: str
@@ -37,6 +37,8 @@ class Accelerator:
     link_bytes_per_s: float = 0.0
     power_w: float = 0.0
     maker: str = ""
+    chip: str = ""
+    host: str = ""
     reach: float = 1.0
     narrow_slowdown: float = 1.0
 
@@ -69,15 +71,16 @@ class Accelerator:
 _DTYPES = "bf16", "fp16", "tf32", "fp32", "fp8", "int8", "fp4"
 
 
-def _stated(maker: str, name: str, *cells: str) -> Accelerator:
+def _stated(maker: str, name: str, processors: str, *cells: str) -> Accelerator:
     """A row of the table."""
+    chip, _, host = processors.partition("+")
     *numbers, source = cells
     year, gigabytes, found, terabytes_per_s, cores, link, power_w, *rates, reach, narrow = (
         float(one.replace("-", "") or 0) for one in numbers
     )
     peaks = {dtype: rate * 1e12 for dtype, rate in zip(_DTYPES, rates, strict=True) if rate}
     size = int(found * (1 << 30)) - _CONTEXT_BYTES if found else int(gigabytes * 1e9)
-    told = int(year), peaks, size, terabytes_per_s * 1e12, int(cores), source, link * 1e9, power_w, maker
+    told = int(year), peaks, size, terabytes_per_s * 1e12, int(cores), source, link * 1e9, power_w, maker, chip, host
     return Accelerator(name, *told, reach or 1.0, narrow or 1.0)
 
 

@@ -206,7 +206,7 @@ def _grouped(kernel: GroupedProduct, device: Accelerator, dtype: str) -> Recipe:
     n, k = (kernel.k, kernel.n) if kernel.gradient is Gradient.INPUT else (kernel.n, kernel.k)
     words = (dtype, _STAGE[kernel.gradient], int(kernel.gradient is Gradient.WEIGHT))
     each = max(1.0, kernel.tokens / kernel.experts)
-    return _ask("grouped_gemm", words, groups=kernel.experts, m=each, n=n, k=k), _as_found
+    return _ask("grouped_gemm", words, groups=kernel.experts, m=each, n=n, k=k), lambda found: found
 
 
 def _attention(kernel: Attention, device: Accelerator, dtype: str) -> Recipe:
@@ -216,7 +216,7 @@ def _attention(kernel: Attention, device: Accelerator, dtype: str) -> Recipe:
     serving frameworks that differ by a factor of three.)
     """
     if kernel.values != kernel.head_dim and kernel.causal:
-        return _training(kernel), _as_found
+        return _training(kernel), lambda found: found
     single = kernel.queries == 1
     operation = "attention_decode" if single else "attention_prefill"
     sizes = {
@@ -289,10 +289,6 @@ def _memory(kernel: MemoryPass, device: Accelerator, dtype: str) -> Recipe:
 
 
 _CACHED_BYTES = 2e8  # more than any device's caches hold
-
-
-def _as_found(found: Duration) -> Duration:
-    return found
 
 
 def _times(found: Duration, factor: float, *, derived: bool = False) -> Duration:

@@ -15,7 +15,8 @@ def test_every_preset_states_rates_memory_and_where_the_figures_come_from(name):
 
 @pytest.mark.parametrize("name", names())
 def test_narrower_numbers_are_never_slower(name):
-    peak = accelerator(name).peak_flops_per_s
+    """But whole ones, whose units Blackwell Ultra gave up."""
+    peak = {dtype: rate for dtype, rate in accelerator(name).peak_flops_per_s.items() if dtype != "int8"}
     widths = sorted(peak, key=lambda dtype: (-ELEMENT_BYTES[dtype], peak[dtype]))
     assert [peak[dtype] for dtype in widths] == sorted(peak[dtype] for dtype in widths)
 

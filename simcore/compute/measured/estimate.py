@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,10 +30,14 @@ _REACH = 2.0  # an octave beyond the end of a curve counts as so many in a size
 _FAR = 1e6
 _SAME = 1e-6  # octaves
 _FOREIGN = 2.0  # octaves that another maker's device counts as
+_RECOMPILED = 0.4  # octaves that kernels for another chip count as, or that another host launches one by one
 _RESTATED = 0.1  # of the octaves between a device and the same with figures that a site states otherwise
 _REWIRED = 4.0  # octaves that another wiring of the same devices counts as
 _AT_ONCE = 256  # questions per block, to bound memory
 _NEAREST_DEVICES = 2
+_BORROWED = 1.5  # octaves to the last device that few curves are completed from: beyond, rates say as much
+_LEAST_ASTRAY = 0.03  # what answers from another device differ by at least
+_ASTRAY = 0.02, 0.3  # what devices differ by, however alike, and what an octave between them adds to that
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,20 +192,27 @@ def _spellings(operation: Operation, said: tuple[Word, ...]) -> list[tuple[Word,
 
 
 def _from(question: Question, own: list[Curves], alone: Answer | None = None) -> Answer:
-    """What the first curves say, upon what is known without them; upon `alone`, where other devices are not asked."""
+    """What the first curves say, upon what is known without them; upon `alone`, where other devices are not asked.
+
+    Few curves alone are no device's: near devices' say what they have in common.
+    """
     if not own:
         return alone or _elsewhere(question)
     there, *others = own
+    few = alone is None and len(there.first) <= _KRIGING.neighbours
+    alike = bool(
+        others or (few and _near(question.own, question.operation, question.device, question.words, _BORROWED))
+    )
 
     def below(asked: Question) -> Answer:
         rest = alone and (alone if asked is question else _beneath(asked))
-        if others or question.operation.borrows:
+        if alike:
             return _from(asked, others, rest)
         return rest or _beneath(asked)
 
     residuals = _residuals(question.own, there, question.device, question.words, alone is None)
     within = any(other.mixed and other.table == there.table for other in others)
-    known = _Known(below, residuals, bool(others), within)
+    known = _Known(below, residuals, alike, within)
     return _interpolated(question, there, known)
 
 
@@ -223,30 +234,32 @@ def _computed(question: Question) -> Answer:
     )
     rows = len(log_us)
     return Answer(
-        log_us, np.full(rows, _FAR), np.full(rows, 0.5), np.full(rows, _PLACE[Source.ROOFLINE]), _named("", rows)
+        log_us,
+        np.full(rows, _FAR),
+        np.full(rows, 0.5),
+        np.full(rows, _PLACE[Source.ROOFLINE]),
+        np.full(rows, "", object),
     )
 
 
-def _named(table: str, rows: int) -> NDArray[np.object_]:
-    return np.full(rows, table, object)
-
-
 def _elsewhere(question: Question) -> Answer:
-    """From the nearest devices with such a table; nearer devices and measurements count more."""
-    near = _near_devices(question.own, question.operation, question.device, question.words)
-    if not near:
-        return _beneath(question)
+    """From the nearest devices with such a table: the surer of itself, and the nearer, the more one counts."""
+    near = _near(question.own, question.operation, question.device, question.words)
     beneath = _beneath(question)
+    if not near:
+        return beneath
     found = [_moved(question, device, beneath) for _, device in near]
     away = np.array([distance for distance, _ in near])[:, None]
-    within = np.array([one.distance for one in found])
-    shares = ((0.05 + away) * (1.0 + within)) ** -2.0
-    log_us = np.average([one.log_us for one in found], axis=0, weights=shares)
+    told = zip(*((one.log_us, one.distance, one.spread, one.table) for one in found), strict=True)
+    log_us, within, spread, table = map(np.array, told)
+    apart = (_ASTRAY[0] + _ASTRAY[1] * away) * (1.0 + within)
+    unsure = np.hypot(apart, spread)
+    shares = (apart if question.operation.by_point else unsure) ** -2.0  # few curves cannot tell their spread
+    surest = shares.argmax(0), np.arange(shares.shape[1])
     least_log_us = parametric.least_log_us(question.work, question.device.accelerator, question.dtype)
-    log_us = np.maximum(log_us, least_log_us)
-    nearest = found[0]
-    source = np.full(len(log_us), _PLACE[Source.TRANSFERRED])
-    return Answer(log_us, (away + within).min(0), nearest.spread + 0.05, source, nearest.table)
+    log_us = np.maximum(np.average(log_us, axis=0, weights=shares), least_log_us)
+    moved = np.full(len(log_us), _PLACE[Source.TRANSFERRED])
+    return Answer(log_us, (away + within)[surest], unsure[surest] + _LEAST_ASTRAY, moved, table[surest])
 
 
 def _moved(question: Question, device: Machine, beneath: Answer) -> Answer:
@@ -258,30 +271,32 @@ def _moved(question: Question, device: Machine, beneath: Answer) -> Answer:
 
 
 @remembered(1024)
-def _near_devices(
-    own: Path, operation: Operation, device: Machine, words: tuple[Word, ...]
+def _near(
+    own: Path, operation: Operation, device: Machine, words: tuple[Word, ...], most: float = np.inf
 ) -> list[tuple[float, Machine]]:
-    """The nearest devices whose tables can answer, with their distance in octaves of the stated rates."""
+    """The nearest devices whose tables can answer, with their distance in octaves of the stated rates: `most` of it."""
     tried = {entry.device for entry in entries() if entry.operation == operation.name}
     others = [machine(name) for name in sorted(tried) if name != device.name]
-    apart = ((_apart(operation, str(words[0]), device, other), other) for other in others)
-    ranked = sorted(apart, key=lambda pair: (pair[0], pair[1].name))
+    apart = ((_apart(operation, words, device, other), other) for other in others)
+    ranked = sorted((pair for pair in apart if pair[0] <= most), key=lambda pair: (pair[0], pair[1].name))
     return list(islice((pair for pair in ranked if _chain(own, operation, pair[1], words)), _NEAREST_DEVICES))
 
 
-def _apart(operation: Operation, dtype: str, device: Machine, other: Machine) -> float:
+def _apart(operation: Operation, words: tuple[Word, ...], device: Machine, other: Machine) -> float:
     """Octaves between two devices' peak and memory rates, limits and links: boards without are of another class."""
     here, there = device.accelerator, other.accelerator
     later = 0.05 * abs(here.year - there.year) + _FOREIGN * (here.maker != there.maker)
     links = here.link_bytes_per_s, there.link_bytes_per_s
-    if operation.borrows:
+    if "ranks" in operation.sizes:
+        later += _RECOMPILED * ("eager" in words and here.host != there.host)
         return _octaves(*links) + _REWIRED * (device.site != other.site) + later
     pairs = (
-        [parametric.stated_peak(one, dtype) for one in (here, there)],
+        [parametric.stated_peak(one, str(words[0])) for one in (here, there)],
         (here.memory_bytes_per_s, there.memory_bytes_per_s),
         (here.power_w, there.power_w),
         links,
     )
+    later += _RECOMPILED * (here.chip != there.chip)
     same = _RESTATED if here.preset == there.preset else 1.0
     return same * float(np.hypot.reduce([_octaves(*pair) for pair in pairs])) + later
 
@@ -319,16 +334,16 @@ def _interpolated(question: Question, there: Curves, known: _Known) -> Answer:
     if known.within and inside.any():  # many of all words tell more than a line between two of the same
         inside[inside] = _along_curve(question.some(inside), there, own[inside])[1] == 0
     log_us, distance, spread = np.empty(rows), np.empty(rows), np.full(rows, 0.02)
-    table = _named(there.table, rows)
+    source, table = np.full(rows, _PLACE[Source.INTERPOLATED]), np.full(rows, there.table, object)
     if inside.any():
         log_us[inside], distance[inside] = _along_curve(question.some(inside), there, own[inside])
-    outside = np.flatnonzero(~inside)
+    outside, made = np.flatnonzero(~inside), (log_us, distance, spread, source, table)
     for start in range(0, len(outside), _AT_ONCE):
         block = outside[start : start + _AT_ONCE]
-        found = _between(question.some(block), there, known)
-        log_us[block], distance[block], spread[block], table[block] = found
-    source = np.where(distance == 0, _PLACE[Source.MEASURED], _PLACE[Source.INTERPOLATED])
-    return Answer(log_us, distance, spread, source, table)
+        for column, found in zip(made, _between(question.some(block), there, known), strict=True):
+            column[block] = found
+    source[distance == 0] = _PLACE[Source.MEASURED]
+    return Answer(*made)
 
 
 def _along_curve(question: Question, there: Curves, own: Integers) -> tuple[Floats, Floats]:
@@ -354,11 +369,12 @@ def _own_curve(question: Question, there: Curves) -> Integers:
     return np.array([there.of.get(row, -1) for row in rows], dtype=np.int64)
 
 
-def _between(question: Question, there: Curves, known: _Known) -> tuple[Floats, Floats, Floats, NDArray[np.object_]]:
-    """log(us), distance, spread and table from the nearest configurations, each at the same swept size."""
+def _between(question: Question, there: Curves, known: _Known) -> tuple[NDArray[Any], ...]:
+    """What an `Answer` is made of, from the nearest configurations, each at the same swept size."""
     base = known.below(question)
+    beneath = np.maximum(base.source, _PLACE[Source.INTERPOLATED])
     if known.within:
-        return base.log_us, base.distance, base.spread, base.table
+        return base.log_us, base.distance, base.spread, beneath, base.table
     apart, beyond = _apart_from(question, there)
     near = nearest_places(apart, min(_KRIGING.neighbours, apart.shape[1]))
     beyond, barred = (np.take_along_axis(values, near, axis=1) for values in (beyond, np.isinf(apart)))
@@ -366,15 +382,16 @@ def _between(question: Question, there: Curves, known: _Known) -> tuple[Floats, 
     votes = np.where(barred, 0.0, _residual(question, there, near, known))
     said, left = _KRIGING.says(offsets, _idle(question, there, near), votes, barred)
     nearest = apart.min(1)
-    alone = np.isinf(nearest)  # nothing measured that may be used
-    log_us = base.log_us + np.where(alone, 0.0, said)
-    spread = np.where(alone, base.spread, 0.8 * np.sqrt(left) + 0.02)
-    distance, table = np.where(alone, base.distance, np.maximum(nearest, 1e-3)), _named(there.table, len(alone))
-    if known.alike:
-        nearer = base.distance < distance
-        table[nearer], spread[nearer] = base.table[nearer], np.maximum(spread, base.spread)[nearer]
-        distance = np.where(nearer, np.maximum(base.distance, 1e-3), distance)
-    return log_us, distance, spread, table
+    unheard = np.isinf(nearest)  # nothing measured that may be used
+    nearer = unheard | (known.alike & (base.distance < nearest))
+    spread = 0.8 * np.sqrt(left) + 0.02
+    return (
+        base.log_us + np.where(unheard, 0.0, said),
+        np.maximum(np.where(nearer, base.distance, nearest), 1e-3),
+        np.where(nearer, np.maximum(spread, base.spread), spread),
+        np.where(nearer, beneath, _PLACE[Source.INTERPOLATED]),
+        np.where(nearer, base.table, there.table),
+    )
 
 
 def _apart_from(question: Question, there: Curves) -> tuple[Floats, Floats]:

@@ -18,12 +18,15 @@ from numpy.typing import NDArray
 from simcore.compute.measured.curves import Columns
 from simcore.compute.measured.estimate import machine
 from simcore.compute.measured.operations import OPERATIONS, Operation
+from simcore.compute.measured.parametric import element_bytes
+from simcore.compute.measured.rows import predicted
 from simcore.compute.measured.tables import Entry, forget, own_folder, pack, split_name
 from simcore.errors import InputError, Location, Problem, Problems, closest
 from simcore.files import read_bytes, write_bytes, write_text
 
 Table = dict[str, NDArray[np.generic]]
 _MOST_BYTES = 1 << 30
+_MOST = 2.0**53  # sizes that floats hold
 _OPTIONAL = {"batch", "window", "prefix", "kv_heads", "ranks_per_node", "gated", "distribution", "framework", "launch"}
 
 
@@ -76,20 +79,20 @@ def _npz(path: Path, data: bytes) -> Table:
 
 
 def _csv(path: Path, text: str, operation: Operation) -> Table:
-    """Words as they are, everything else as numbers."""
+    """Sizes and times as numbers, words and remarks as they are."""
     lines = list(csv.reader(io.StringIO(text)))
     if not lines:
         raise InputError.at(str(path), "the file is empty", expected="a heading and a line for every measurement")
     heading, *rows = [[cell.strip() for cell in line] for line in lines if line]
-    problems = Problems()
     table: Table = {}
-    with problems:
-        for place, name in enumerate(heading):
+    with Problems() as problems:
+        for place, name in enumerate(map(str.lower, heading)):
             cells = [row[place] if place < len(row) else "" for row in rows]
-            if name in operation.words and not all(cell.lstrip("-").isdigit() for cell in cells):
-                table[name] = np.array(cells)
-            else:
+            coded = name in operation.words and all(cell.lstrip("-").isdigit() for cell in cells)
+            if coded or name in (operation.swept, *operation.sizes, "time_us"):
                 table[name] = _numbers(path, name, place, cells, problems)
+            else:
+                table[name] = np.array(cells)
     return table
 
 
@@ -109,14 +112,15 @@ def _wrong(file: str, table: Columns, operation: Operation, answers: bool) -> It
     """Everything that is wrong with the columns."""
     place = Location(file)
     rows = {len(values) for name, values in table.items() if values.ndim == 1 and not name.endswith("_names")}
-    if len(rows) != 1:
-        yield Problem(place, "the columns differ in length", "one row per measurement", f"{sorted(rows)} rows")
+    if len(rows) != 1 or 0 in rows:
+        yield Problem(place, "the columns hold no rows or differ", "a row per measurement", f"{sorted(rows)} rows")
         return
     needed = [operation.type_column, operation.swept, *operation.words, *operation.sizes]
     for name in dict.fromkeys([*needed, *(["time_us"] if answers else [])]):
         if name not in table and name not in _OPTIONAL:
             known = ", ".join(dict.fromkeys([*needed, "time_us"]))
-            yield Problem(place, f"column {name} is missing", known, ", ".join(sorted(table)))
+            found = ", ".join(sorted(one for one in table if not one.endswith("_names")))
+            yield Problem(place, f"column {name} is missing", known, found)
     sizes = {operation.swept, *operation.sizes, *(["time_us"] if answers else [])}
     for name in sorted(sizes & set(table)):
         yield from _out_of_range(place, name, table[name])
@@ -128,11 +132,13 @@ def _out_of_range(place: Location, name: str, values: NDArray[np.generic]) -> It
     if not np.issubdtype(values.dtype, np.number):
         yield Problem(place, f"column {name} holds no numbers", "numbers", str(values.dtype))
         return
-    least = 0.0 if name in _OPTIONAL else 1e-3 if name == "time_us" else 1.0
-    bad = ~(np.isfinite(values.astype(float)) & (values.astype(float) >= least))
-    if bad.any():
-        row = int(np.argmax(bad))
-        yield Problem(place, f"column {name}, row {row + 1}", f"a number from {least:g}", str(values[row]))
+    time, found = name == "time_us", values.astype(float)
+    least = 1e-3 if time else float(name not in _OPTIONAL)
+    good = (found >= least) & (found < _MOST) & (time | (found == np.rint(found)))
+    if not good.all():
+        row = int(np.argmin(good))
+        wanted = f"a {'' if time else 'whole '}number from {least:g}"
+        yield Problem(place, f"column {name}, row {row + 1}", wanted, str(values[row]))
 
 
 def _unspelt(place: Location, name: str, table: Columns) -> Iterator[Problem]:
@@ -141,10 +147,13 @@ def _unspelt(place: Location, name: str, table: Columns) -> Iterator[Problem]:
         yield Problem(place, f"column {name} holds no codes", "whole numbers", str(codes.dtype))
     elif spelt is not None and not (int(codes.min(initial=0)) >= 0 and codes.astype(int).max(initial=-1) < len(spelt)):
         yield Problem(place, f"column {name}: a code without its word", f"0 to {len(spelt) - 1}", str(codes.max()))
+    elif spelt is not None and name.endswith("dtype"):
+        for word in spelt.tolist():
+            element_bytes(word)
 
 
-def add_table(path: Path, device: str = "") -> Entry:
-    """Check a table and keep it; one of the same name is replaced.
+def add_table(path: Path, device: str = "") -> tuple[Entry, float]:
+    """Check a table and keep it; one of the same name is replaced. And how many times as long its rows take as known.
 
     Raises
     ------
@@ -161,6 +170,10 @@ def add_table(path: Path, device: str = "") -> Entry:
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **packed)  # type: ignore[arg-type]
     own_folder().mkdir(parents=True, exist_ok=True)
+    entry.path.unlink(missing_ok=True)
+    forget()
+    known_us = predicted(operation, where, table)["predicted_us"].astype(float)
+    longer = float(np.median(table["time_us"].astype(float) / known_us))
     write_bytes(entry.path, buffer.getvalue())
     index = own_folder() / "index.json"
     lines = json.loads(index.read_text(encoding="utf-8")) if index.exists() else []
@@ -168,4 +181,4 @@ def add_table(path: Path, device: str = "") -> Entry:
     fields = {key: getattr(entry, key) for key in ("name", "device", "operation", "types", "rows", "source", "licence")}
     write_text(index, json.dumps([*kept, fields], indent=1))
     forget()
-    return entry
+    return entry, longer

@@ -38,8 +38,6 @@ class Operation:
 
     `repeated` sizes belong to the sweep: `without exact` sets configurations that differ in them aside, too.
 
-    `borrows`: few curves a device, so that near devices' say what they have in common.
-
     `mixed`: rows of all words tell of sizes that were not measured with the words asked for.
 
     `rests_on` names a better known operation that does nearly the same work; `there` gives its columns.
@@ -52,7 +50,6 @@ class Operation:
     work: _Work
     repeated: tuple[str, ...] = ()
     by_point: bool = False
-    borrows: bool = False
     mixed: bool = False
     rests_on: str = ""
     there: Callable[[Columns], Columns] = dict
@@ -199,7 +196,7 @@ _LOOP: Mapping[str, Any] = {"rests_on": "gemm", "there": _whole}
 _TRAITS: Mapping[str, Mapping[str, Any]] = {
     "loop": _LOOP,
     "mixed": {**_LOOP, "mixed": True},
-    "points": {"by_point": True, "borrows": True},
+    "points": {"by_point": True},
     "-": {},
 }
 _LONG_RUNS = ("gemm", "attention_prefill", "attention_bidirectional")  # measured at the power limit, too

@@ -3,7 +3,7 @@
 A table is a compressed numpy file `SOURCE_DEVICE_OPERATION.npz`: one array per column of a configuration (words as
 codes with their spelling in `COLUMN_names`), `points` = how many points its curve has, and for all points the swept
 size and `level` = 2,048 x log2 of the microseconds (a step of 0.03 %). `index.json` lists them all. A user's own are
-found in the folder `own_folder()` and come first.
+found in the folder `own_folder()` and come first; one whose file was deleted is none.
 """
 
 from __future__ import annotations
@@ -88,7 +88,8 @@ def entries() -> tuple[Entry, ...]:
 def _listed(folder: Path) -> tuple[Entry, ...]:
     index = folder / "index.json"
     lines = json.loads(index.read_text(encoding="utf-8")) if index.exists() else []
-    return tuple(Entry(**{**line, "types": tuple(line["types"]), "folder": folder}) for line in lines)
+    listed = (Entry(**{**line, "types": tuple(line["types"]), "folder": folder}) for line in lines)
+    return tuple(one for one in listed if one.path.exists())
 
 
 def forget() -> None:

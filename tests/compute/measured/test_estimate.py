@@ -63,6 +63,19 @@ def test_a_device_without_a_table_is_transferred_and_faster_in_proportion():
     assert alike == pytest.approx(1.0, abs=0.05)
 
 
+def test_kernels_are_those_of_the_same_chip_and_launches_those_of_the_same_host():
+    """GB200 has B200's chip and GB300's host."""
+    found = products("gb200", [8192], [8192], [8192])
+    assert found.table[0] == "aic_b200_gemm"
+    sizes = {"ranks": np.array([4]), "size_bytes": np.array([4096])}
+    launches = [
+        answer(Question(OPERATIONS["custom_all_reduce"], machine(device), ("bf16", "vllm", "eager"), sizes)).seconds[0]
+        for device in ("gb200", "gb300", "b200")
+    ]
+    assert launches[0] == pytest.approx(launches[1], rel=0.25)
+    assert launches[0] > 1.5 * launches[2]
+
+
 @pytest.mark.parametrize("dtype", ["bf16", "fp8", "nvfp4"])
 @pytest.mark.parametrize("device", ["b200", "b300", "gb300"])
 def test_large_products_of_a_device_whose_tables_are_hidden_are_met_within_a_tenth(device, dtype, monkeypatch):
