@@ -121,6 +121,6 @@ def _text(runs: JobRuns, trials: list[Trial], network: str) -> str:
         told = columns("shared link", "job", ("bytes", "carried"), ("gain_ns", "a wider link saves"))
         parts.append(Table("", told, shared).text(120))
     for trial in trials:
-        seed = f" (seed {trial.seed})" if trial.rule == "random" else ""
-        parts.append(f"placed {trial.rule}{seed}: the worst job takes {trial.worst:.3f} times its least")
+        how = {"random": f"random (seed {trial.seed})", "given": "as given"}.get(trial.rule, trial.rule)
+        parts.append(f"placed {how}: the worst job takes {trial.worst:.3f} times its least")
     return "\n".join(parts)

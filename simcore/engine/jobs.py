@@ -103,9 +103,9 @@ class JobRuns:
         return self._known[active, widened]
 
     def trials(self, count: int, seed: int) -> list[Trial]:
-        """Placements by every rule and `count` random ones, the one that slows its worst job least first.
+        """One placement by every rule, `count` random ones and the given one; that which slows its worst job least first.
 
-        Equal ones are tried once, under the first rule that gives them.
+        Equal ones are tried once, under the first name that they have.
         """
         wanted = [(rule, seed) for rule in PLACES.names() if rule != "random"]
         wanted += [("random", seed + number) for number in range(count)]
@@ -114,6 +114,7 @@ class JobRuns:
         places: dict[tuple[tuple[int, ...], ...], tuple[str, int]] = {}
         for rule, number in wanted:
             places.setdefault(tuple(placed(self.jobs, dims, number, rule)), (rule, number))
+        places.setdefault(self.places, ("given", seed))
         tried = [(*named, JobRuns(self.jobs, where, *rest)) for where, named in places.items()]
         numbers = range(len(self.jobs))
         least = [min(runs.time_ns(job, runs.play(frozenset({job}))) for *_, runs in tried) for job in numbers]

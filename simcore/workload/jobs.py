@@ -157,10 +157,11 @@ def read_jobs(path: str | Path) -> JobFile:
         named = {key: root[key] for key in ("topology", "system", "network") if key in root}
         for node in named.values():
             node.text()
-        numbers = [root[key].integer(0, MOST_TRIALS) if key in root else 0 for key in ("seed", "search")]
-        if numbers[1] and not any(isinstance(job.place, str) for job in jobs):
+        seed = root["seed"].integer() if "seed" in root else 0
+        trials = root["search"].integer(0, MOST_TRIALS) if "search" in root else 0
+        if trials and not any(isinstance(job.place, str) for job in jobs):
             root["search"].problem("every job names its NPUs: there is nothing to search", "a rule for some job")
-    return JobFile(tuple(jobs), **named, seed=numbers[0], trials=numbers[1])
+    return JobFile(tuple(jobs), **named, seed=seed, trials=trials)
 
 
 def _job(node: Node, name: str) -> Job:
