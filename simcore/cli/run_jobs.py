@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from simcore.engine.jobs import JobRuns, Trial
 
 SCHEMA = "simcore.jobs/1"
-TAKEN = ("network", "profile", "queues_per_dim", "compute_scale", "comm_scale", "injection_scale", "seed")
+TAKEN = ("network", "profile", "queues_per_dim", "compute_scale", "comm_scale", "injection_scale", "seed",
+         "straggler", "fault")  # fmt: skip
 T = TypeVar("T")
 NETWORK = "fair"  # the law of links that several jobs share at once
 
@@ -30,7 +31,9 @@ def run(
     """Play a file of jobs: a text and the JSON of what happened, and the report of all at once."""
     from simcore.api import load_topology, network_of
     from simcore.engine.jobs import JobRuns, runs_of
-    from simcore.engine.settings import Settings
+    from simcore.engine.settings import Settings, straggler_factors
+    from simcore.network.faults import parse_faults
+    from simcore.network.topology.links import LinkGraph
     from simcore.profiles import profiles
     from simcore.system import config
     from simcore.workload.jobs import placed, read_jobs
@@ -43,13 +46,15 @@ def run(
     if machine is None:
         raise InputError.at("--topology", "a topology is needed", expected="topology: in the file, or --topology T")
     usual = network_of(NETWORK if NETWORK in rules.networks else "", rules)
+    machine = replace(machine, faults=parse_faults(asked.fault, LinkGraph(machine)) if asked.fault else ())
     network = _meant(asked.network, file.network, partial(network_of, rules=rules)) or usual
     given = _meant(system, file.system, config.read) or rules.system(machine)
     given = replace(given, scheduling_policy="EXPLICIT")  # the priorities that the loops of texts give
     settings = Settings(
         network=network, queues_per_dim=asked.queues_per_dim,
         compute_scale=asked.compute_scale, comm_scale=asked.comm_scale, injection_scale=asked.injection_scale,
-        fold=False,
+        stragglers=straggler_factors(asked.straggler, machine), fold=False,
+        link_times=asked.link_times,
     )  # fmt: skip
     seed = file.seed if asked.seed is None else asked.seed
     places = placed(file.jobs, [dim.npus for dim in machine.dims], seed)

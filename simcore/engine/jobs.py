@@ -154,14 +154,21 @@ class JobRuns:
 
     @cached_property
     def shared_links(self) -> list[SharedLink]:
-        """The links that most bytes of several jobs cross, the most first."""
-        carried = [self.play(frozenset({number})).links for number in range(len(self.jobs))]
-        columns = [links.size_bytes for links in carried if links is not None]
-        if len(columns) < len(carried):
+        """The links on which a job may have lost most of what it lost, the worst first; of those alike the fullest.
+
+        What others send there is one bound of that; with even shares the job's own bytes, once for each of them, too.
+        """
+        numbers = range(len(self.jobs))
+        alone = [self.play(frozenset({number})) for number in numbers]
+        columns = [timeline.links.size_bytes for timeline in alone if timeline.links is not None]
+        if len(columns) < len(alone):
             return []
         table = np.stack(columns)
-        several = np.flatnonzero((table > 0).sum(axis=0) > 1)
-        order = sorted(several.tolist(), key=lambda link: (-int(table[:, link].sum()), link))
+        total, users = table.sum(axis=0), (table > 0).sum(axis=0)
+        lost = [self.time_ns(number, self.together) - self.time_ns(number, alone[number]) for number in numbers]
+        bounds = 1e9 * np.minimum(total - table, (users - 1) * table) / LinkGraph(self.topology).bandwidth_bytes_per_s
+        worst = np.minimum(bounds, np.reshape(lost, (-1, 1))).max(axis=0)
+        order = sorted(np.flatnonzero(users > 1).tolist(), key=lambda link: (-worst[link], -total[link], link))
         return [self._shared(link, table[:, link].tolist()) for link in order[:SHOWN_LINKS]]
 
     def _shared(self, link: int, size_bytes: Sequence[int]) -> SharedLink:

@@ -140,7 +140,7 @@ def _chain(parts: Sequence[Graph]) -> Graph:
 
 def _gate(duration_ns: int) -> Graph:
     """One node that takes so long; all of a part waits for it."""
-    return Graph.of({"name": "start", "kind": NodeKind.COMPUTE, "duration_ns": duration_ns, "on_cpu": True})
+    return Graph.of({"name": "start", "kind": NodeKind.COMPUTE, "duration_ns": duration_ns, "delays": True, "on_cpu": True})
 
 
 def read_jobs(path: str | Path) -> JobFile:

@@ -78,6 +78,12 @@ def test_a_job_that_starts_when_the_other_is_done_loses_nothing():
     assert {outcome.slowdown for outcome in outcomes(jobs, [(0, 1), (2, 3)], dumbbell(2))} == {1.0}
 
 
+def test_a_job_starts_when_it_starts_however_slow_its_npus_are():
+    job = Job("a", message(10**6), 2, start_ns=10**5)
+    slow = Settings(network="fair", fold=False, compute_scale=5.0, stragglers={0: 3.0})
+    assert JobRuns([job], [(0, 1)], dumbbell(1), None, NATIVE, slow).outcomes[0].together_ns == 10**6 + 300
+
+
 def test_a_wider_link_gives_back_what_sharing_took():
     jobs = [Job("a", message(10**6), 2), Job("b", message(10**6), 2)]
     runs = JobRuns(jobs, [(0, 1), (2, 3)], dumbbell(2), None, NATIVE, Settings(network="fair", fold=False))
@@ -179,6 +185,32 @@ def test_a_wrong_file_of_jobs_is_refused(tmp_path, capsys, text, words):
     assert main(["run", str(tmp_path / "jobs.yaml")]) == 2
     said = capsys.readouterr().err
     assert all(word in said for word in words), said
+
+
+def test_jobs_run_on_slow_links_and_slow_npus(tmp_path, capsys):
+    """With buffers that end, too: alone each job takes what `simcore run` takes of it with the same trouble."""
+    (tmp_path / "jobs.yaml").write_text("topology: ring8\njobs: [{workload: dlrm, npus: 8}]\n")
+    trouble = ["--fault", "link 3-4 x0.25", "--straggler", "5=3", "--network", "queued"]
+    out = tmp_path / "out"
+    assert main(["run", str(tmp_path / "jobs.yaml"), "--json", *trouble, "-o", str(out)]) == 0
+    capsys.readouterr()
+    (job,) = json.loads((out / "jobs.json").read_text())["jobs"]
+    assert (out / "timeline.html").exists()
+    report = simcore.run("dlrm", "ring8", fault="link 3-4 x0.25", straggler="5=3", network="queued")
+    assert job["alone_ns"] == report.to_dict()["time_ns"]
+
+
+def test_the_shared_links_shown_are_those_of_the_job_that_loses():
+    """The job that computes loses nothing, however much it sends over the links it shares."""
+    jobs = [
+        Job("idle", ring(2, 10**8, compute_ns=10**9), 2),
+        Job("a", ring(2, 10**6), 2),
+        Job("b", ring(2, 10**6, 1), 2),
+        Job("late", ring(2, 10**8), 2, start_ns=5 * 10**8),
+    ]
+    topology = Topology((Dimension("Mesh", 8, RATE, LATENCY_NS),))
+    runs = JobRuns(jobs, [(4, 6), (0, 2), (1, 3), (5, 7)], topology, None, NATIVE, Settings(network="fair", fold=False))
+    assert {(link.src, link.dst) for link in runs.shared_links[:2]} == {("1", "2"), ("2", "1")}
 
 
 def test_options_that_belong_to_one_workload_are_refused(tmp_path, capsys):

@@ -103,7 +103,7 @@ class _Unrolled(Struct):
         tail = self._add(name, NodeKind.COLLECTIVE, stream=len(self.nodes), **collective)
         if layer.update_ns:
             before, self.cursor = self.cursor, [tail]
-            delay = {"duration_ns": layer.update_ns, "stream": len(self.nodes)}
+            delay = {"duration_ns": layer.update_ns, "is_delay": True, "stream": len(self.nodes)}
             tail = self._add(f"{layer.name}_update", NodeKind.COMPUTE, **delay)
             self.cursor = before
         self.pending.setdefault(ref, []).append(tail)
