@@ -93,8 +93,8 @@ DOCUMENTS: dict[str, Any] = {
         may={"wafer": _wafer},
     ),
     "network-cost": _object(
-        "NetworkCost", schema=str, name=str, npus=int, prices=dict[str, str], items=list[Item], usd=float,
-        usd_per_npu=float, watts=float, usd_of_power_per_year=float,
+        "NetworkCost", schema=str, name=str, npus=int, prices=dict[str, str], items=list[Item], missing=list[str],
+        usd=float, usd_per_npu=float, watts=float, usd_of_power_per_year=float,
     ),
     "trace": _object("Trace", schema=str, trace=str, traces=list[dict[str, Any]]),
     "workload": Contents,

@@ -289,6 +289,17 @@ def test_a_topology_of_simai_is_read_as_it_is(tmp_path, capsys):
     assert "the workload's header says 512 GPUs and the topology 2 NPUs" in capsys.readouterr().err
 
 
+def test_what_stands_behind_the_links_is_the_authors_as_in_the_files_of_hpcc(tmp_path):
+    notes = "\nFirst line: total node #, switch node #, link #\nsrc0 dst0 rate delay error_rate\n"
+    for name, text in (("plain", SIMAI), ("noted", SIMAI + notes)):
+        (tmp_path / name).write_text(text)
+    assert load(str(tmp_path / "noted")).graph == load(str(tmp_path / "plain")).graph
+    (tmp_path / "more").write_text(SIMAI + "0 9 x\n1 9 x\n")
+    with pytest.raises(InputError) as caught:
+        load(str(tmp_path / "more"))
+    assert [problem.message for problem in caught.value.problems] == ["there are 6 links"]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
