@@ -111,9 +111,9 @@ def _text(runs: JobRuns, trials: list[Trial], network: str) -> str:
     last = max(runs.outcomes, key=lambda outcome: outcome.slowdown)
     lost = f"{last.name} loses most, it takes {last.slowdown - 1:.1%} longer than alone"
     lost = lost if last.slowdown > 1 else "none takes longer than alone"
-    parts = [
-        f"{len(runs.jobs)} jobs on {runs.topology.npus} NPUs are done after {format_ns(runs.together.time_ns)}: {lost}."
-    ]
+    done = f"NPUs {'are' if len(runs.jobs) > 1 else 'is'} done after {format_ns(runs.together.time_ns)}"
+    jobs = f"{len(runs.jobs)} jobs" if len(runs.jobs) > 1 else "A job"
+    parts = [f"{jobs} on {runs.topology.npus} {done}: {lost}."]
     parts.append(f"Network {network}; fairness {runs.fairness:.3f} (Jain).\n")
     parts.append(Table("", shown, rows).text(120) + "\n")
     repeats = {outcome.name: outcome.repeats for outcome in runs.outcomes}

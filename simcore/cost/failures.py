@@ -57,8 +57,9 @@ class Checkpoint:
 class Failures:
     """A run of `wall_s` on `nodes`; `mtbf_s` is the mean time between failures of one node.
 
-    `interval_s` of work lie between checkpoints, 0 = Daly's; more where one is written for longer. `detect_s` goes by before a failure is noticed,
-    `restart_s` before a new start trains (without loading). `replica_nodes` = 0: the run cannot shrink.
+    `interval_s` of work lie between checkpoints, 0 = Daly's; more where one is written for longer. `detect_s` goes by
+    before a failure is noticed, `restart_s` before a new start trains (without loading). `replica_nodes` = 0: the run
+    cannot shrink.
     """
 
     nodes: int

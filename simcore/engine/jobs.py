@@ -103,7 +103,7 @@ class JobRuns:
         return self._known[active, widened]
 
     def trials(self, count: int, seed: int) -> list[Trial]:
-        """One placement by every rule, `count` random ones and the given one; that which slows its worst job least first.
+        """One placement by every rule, `count` random ones and the given one; first what slows its worst job least.
 
         Equal ones are tried once, under the first name that they have.
         """

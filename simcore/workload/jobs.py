@@ -140,7 +140,9 @@ def _chain(parts: Sequence[Graph]) -> Graph:
 
 def _gate(duration_ns: int) -> Graph:
     """One node that takes so long; all of a part waits for it."""
-    return Graph.of({"name": "start", "kind": NodeKind.COMPUTE, "duration_ns": duration_ns, "delays": True, "on_cpu": True})
+    return Graph.of(
+        {"name": "start", "kind": NodeKind.COMPUTE, "duration_ns": duration_ns, "delays": True, "on_cpu": True}
+    )
 
 
 def read_jobs(path: str | Path) -> JobFile:
@@ -199,8 +201,4 @@ def _graphs(node: Node, npus: int, repeats: int) -> GraphSet:
         parts = ([graph, *(part for _ in times for part in (_gate(0), graph))] for graph in found.graphs)
         return replace(found, graphs=tuple(map(_chain, parts)))
     workload = node.meant(lambda _: text.read(path))
-    if workload.parallelism.pp > 1:
-        found_pp = f"pp: {workload.parallelism.pp}"
-        node.problem("a pipeline cannot be one of several jobs", "pp: 1, or traces of it", found_pp)
-        return _EMPTY
-    return reader.of_ranks(convert(workload, (npus,), repeats), path.name, workload.warnings)
+    return reader.of_ranks(node.meant(lambda _: convert(workload, (npus,), repeats)), path.name, workload.warnings)

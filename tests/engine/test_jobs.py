@@ -166,7 +166,10 @@ def test_a_trace_that_is_repeated_takes_as_often_as_long(tmp_path_factory, repea
         ("seed: -1\njobs: [{workload: dlrm, npus: 2}]\n", ["jobs.yaml:1:7", "seed"]),
         ("jobs: [{workload: dlrm}]\n", ["how many NPUs"]),
         ("jobs: [{workload: dlrm, npus: 4, place: everywhere}]\n", ["no such placement", "packed"]),
-        ("jobs: [{workload: gpt_175b_pipeline, npus: 64}]\n", ["pipeline"]),
+        (
+            "jobs: [{workload: gpt_175b_pipeline, npus: 60}]\n",
+            ["gpt_175b_pipeline.txt:1", "8 stages", "a multiple of 64"],
+        ),
         ("jobs: [{workload: dlrm, npus: 4, place: [1, 2]}]\n", ["4 NPUs"]),
         ("jobs: [{workload: dlrm, place: [1, 1]}]\n", ["2 NPUs, each once"]),
         ("search: 2\njobs: [{workload: dlrm, place: [1, 2]}]\n", ["jobs.yaml:1:9", "nothing to search"]),

@@ -181,7 +181,8 @@ CARDS = """\
 def test_an_infragraph_has_devices_inside_devices(tmp_path):
     """As the makers' own DGX with its cards and their plugs: slots and endpoints one by one."""
     inside = INFRASTRUCTURE.replace("- name: switch\n", CARDS + "- name: switch\n").replace(
-        "- {name: nic, choice: nic, count: 4}", "- {name: nic, choice: nic, count: 4}\n  - {name: card, choice: device, count: 2}"
+        "- {name: nic, choice: nic, count: 4}",
+        "- {name: nic, choice: nic, count: 4}\n  - {name: card, choice: device, count: 2}",
     )
     edge = '  - {ep1: {device: "card[0:2]", component: "bus[0]"}, ep2: {component: "nic[1:3]"}, link: pcie}\n'
     (tmp_path / "infra.yaml").write_text(inside.replace("- name: card\n", edge + "- name: card\n"))

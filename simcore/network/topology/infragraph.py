@@ -1,7 +1,8 @@
 """InfraGraph files (YAML, JSON): devices of components, instances of devices, edges between both, as a graph of links.
 
 Components of choice `npu` or `xpu` are NPUs, by instance; all others are nodes on the way, and those of choice `device`
-are devices in turn. Every link that an edge uses needs a bandwidth. Latencies are not in the format: ours. Source: github.com/Keysight/infragraph (MIT licence).
+are devices in turn. Every link that an edge uses needs a bandwidth. Latencies are not in the format: ours.
+Source: github.com/Keysight/infragraph (MIT licence).
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from itertools import product
-from types import MappingProxyType
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from simcore.documents import Node
 from simcore.errors import closest
@@ -25,14 +26,15 @@ INSIDE_NS, BETWEEN_NS = 250.0, 500.0
 SCHEMES = ["one2one", "many2many"]
 _SLICED = re.compile(r"(?P<name>[^\[\]]+)(\[(?P<slice>-?\d*(:-?\d*){0,2})\])?")
 
-class _Part(NamedTuple):
+
+class _Part(Struct, frozen=True):
     """So many components of a name, or devices with parts of their own; `size` counts all that is in them."""
 
     count: int
     size: int
     npu: bool = False
     device: Node | None = None
-    inside: Mapping[str, _Part] = MappingProxyType({})
+    inside: Mapping[str, _Part] = {}
 
 
 Parts = Mapping[str, _Part]
