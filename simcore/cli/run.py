@@ -6,7 +6,7 @@ import json
 import shlex
 import sys
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import click
@@ -79,7 +79,8 @@ def _several(
     from simcore.cli import run_jobs
 
     selection = parse_selection(*shown_part, None)
-    shown, document, report = run_jobs.run(jobs, topology, system, RunOptions.of(given))
+    shown, document, report, firsts = run_jobs.run(jobs, topology, system, RunOptions.of(given))
+    selection = replace(selection, ranks=selection.ranks or firsts)
     left_out = [f"{path}: {text}" for path in timelines for text in artefacts.write_timeline(report, path, selection)]
     if output:
         more = {"jobs.txt": shown + "\n", "jobs.json": json.dumps(document, indent=1) + "\n"}

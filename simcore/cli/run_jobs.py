@@ -27,8 +27,8 @@ NETWORK = "fair"  # the law of links that several jobs share at once
 
 def run(
     path: str, topology: str | None, system: str | None, asked: RunOptions
-) -> tuple[str, dict[str, object], Report]:
-    """Play a file of jobs: a text and the JSON of what happened, and the report of all at once."""
+) -> tuple[str, dict[str, object], Report, tuple[int, ...]]:
+    """Play a file of jobs: a text and the JSON of what happened, the report of all at once, an NPU of each job."""
     from simcore.api import load_topology, network_of
     from simcore.engine.jobs import JobRuns, runs_of
     from simcore.engine.settings import Settings, straggler_factors
@@ -65,7 +65,8 @@ def run(
     place = file.topology.text() if file.topology and not topology else str(topology)
     inputs = (Input("workload", path, ""), Input("topology", place, ""))
     report = Report(runs.together, rules.name, network, inputs)
-    return _text(runs, trials, network), _document(runs, trials, network), report
+    firsts = tuple(place[0] for place in runs.places)
+    return _text(runs, trials, network), _document(runs, trials, network), report, firsts
 
 
 def _meant(typed: str | None, entry: Node | None, find: Callable[[str], T]) -> T | None:

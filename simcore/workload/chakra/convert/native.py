@@ -65,8 +65,7 @@ class _Unrolled(Struct):
     pending: dict[Ref, list[int]] = {}
     counter: int = 0
 
-    def play(self, step: Step) -> None:
-        """One step of the loop."""
+    def _play(self, step: Step) -> None:
         self._wait(step.before)
         duration_ns = self.workload.layers[step.layer].phase(step.phase).compute_ns
         if step.computes and duration_ns:
@@ -77,13 +76,13 @@ class _Unrolled(Struct):
             self._wait(step.issue if step.blocking else None)
         self._wait(step.after)
 
-    def cell(self, passage: Passage, steps: Iterable[Step]) -> None:
-        """A cell of a pipeline: what it receives before, its steps, and what it hands on."""
-        if passage.source:
+    def run(self, steps: Iterable[Step], passage: Passage | None = None) -> None:
+        """Step by step; of a pipeline's cell, before them what it receives, and behind them what it hands on."""
+        if passage and passage.source:
             self.cursor = [self._handover(passage.cell, NodeKind.RECV, passage.source)]
         for step in steps:
-            self.play(step)
-        if passage.target:
+            self._play(step)
+        if passage and passage.target:
             self._handover(passage.cell, NodeKind.SEND, passage.target)
 
     def drain(self) -> None:
@@ -156,8 +155,7 @@ def _unrolled(workload: Workload, sizes: tuple[int, ...], iterations: int, polic
     pp, model = workload.parallelism.pp, workload.parallelism.pp * max(1, workload.parallelism.tp)
     if pp <= 1:
         loop = _Unrolled(workload, sizes, policy)
-        for step in list(loops.get(workload.loop).steps(workload)) * iterations:
-            loop.play(step)
+        loop.run(list(loops.get(workload.loop).steps(workload)) * iterations)
         return [loop.nodes]
     if prod(sizes) % model:
         message, expected = f"{pp} stages do not divide the machine", f"a multiple of {model} NPUs"
@@ -167,13 +165,11 @@ def _unrolled(workload: Workload, sizes: tuple[int, ...], iterations: int, polic
         stage = _Unrolled(workload, sizes, policy, number)
         for _ in range(iterations):
             for passage in passages:
-                stage.cell(passage, steps_of(passage, splits=pipeline.schedule.splits_backward))
+                stage.run(steps_of(passage, splits=pipeline.schedule.splits_backward), passage)
             reducing, closing = end_steps(*ends)
-            for step in reducing:
-                stage.play(step)
+            stage.run(reducing)
             stage.drain()
-            for step in closing:
-                stage.play(step)
+            stage.run(closing)
         made.append(stage.nodes)
     return made
 
