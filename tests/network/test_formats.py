@@ -167,6 +167,7 @@ def test_a_wrong_infragraph_is_refused_with_its_place(tmp_path, old, new, words)
 
 
 CARDS = """\
+  - {ep1: {device: "card[0:2]", component: "bus[0]"}, ep2: {component: "nic[1:3]"}, link: pcie}
 - name: card
   components: [{name: bus, choice: custom}, {name: asic, choice: cpu}, {name: plug, choice: device, count: 2}]
   links: [{name: pcie, physical: {bandwidth: {gigabits_per_second: 256}}}]
@@ -176,19 +177,16 @@ CARDS = """\
 - name: plug
   components: [{name: pin, choice: port}]
 """
+COMPOSED = INFRASTRUCTURE.replace("- name: switch\n", CARDS + "- name: switch\n").replace(
+    "  links:\n  - {name: xpu,", "  - {name: card, choice: device, count: 2}\n  links:\n  - {name: xpu,"
+)
+"""With devices inside devices, as the makers' own DGX has its cards and their plugs."""
 
 
 def test_an_infragraph_has_devices_inside_devices(tmp_path):
-    """As the makers' own DGX with its cards and their plugs: slots and endpoints one by one."""
-    inside = INFRASTRUCTURE.replace("- name: switch\n", CARDS + "- name: switch\n").replace(
-        "- {name: nic, choice: nic, count: 4}",
-        "- {name: nic, choice: nic, count: 4}\n  - {name: card, choice: device, count: 2}",
-    )
-    edge = '  - {ep1: {device: "card[0:2]", component: "bus[0]"}, ep2: {component: "nic[1:3]"}, link: pcie}\n'
-    (tmp_path / "infra.yaml").write_text(inside.replace("- name: card\n", edge + "- name: card\n"))
-    found, flat = rates(tmp_path / "infra.yaml"), tmp_path / "flat.yaml"
-    flat.write_text(INFRASTRUCTURE)
-    plain = rates(flat)
+    for name, text in (("composed.yaml", COMPOSED), ("flat.yaml", INFRASTRUCTURE)):
+        (tmp_path / name).write_text(text)
+    found, plain = rates(tmp_path / "composed.yaml"), rates(tmp_path / "flat.yaml")
     assert {ends: rate for ends, rate in found.items() if ".card." not in "".join(ends)} == plain
     assert len(found) == len(plain) + 2 * 2 * 2 * 4
     assert found["host.1.card.0.bus.0", "host.1.nic.1"] == 64e9
