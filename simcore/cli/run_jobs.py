@@ -64,7 +64,8 @@ def run(
     runs = trials[0].runs if trials else runs
     place = file.topology.text() if file.topology and not topology else str(topology)
     inputs = (Input("workload", path, ""), Input("topology", place, ""))
-    report = Report(runs.together, rules.name, network, inputs)
+    warnings = dict.fromkeys(text for job in file.jobs for text in job.graphs.warnings)
+    report = Report(runs.together, rules.name, network, inputs, (*warnings, *runs.together.notes))
     firsts = tuple(place[0] for place in runs.places)
     return _text(runs, trials, network), _document(runs, trials, network), report, firsts
 

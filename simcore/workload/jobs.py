@@ -201,4 +201,7 @@ def _graphs(node: Node, npus: int, repeats: int) -> GraphSet:
         parts = ([graph, *(part for _ in times for part in (_gate(0), graph))] for graph in found.graphs)
         return replace(found, graphs=tuple(map(_chain, parts)))
     workload = node.meant(lambda _: text.read(path))
-    return reader.of_ranks(node.meant(lambda _: convert(workload, (npus,), repeats)), path.name, workload.warnings)
+    said, warnings = workload.parallelism.all_gpus, workload.warnings
+    if said not in (0, npus):
+        warnings += (f"the header of {path.name} says {said:,} GPUs and the job has {npus:,} NPUs: it runs on those",)
+    return reader.of_ranks(node.meant(lambda _: convert(workload, (npus,), repeats)), path.name, warnings)

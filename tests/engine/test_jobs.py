@@ -223,6 +223,15 @@ def test_options_that_belong_to_one_workload_are_refused(tmp_path, capsys):
         assert option[0] in capsys.readouterr().err
 
 
+def test_jobs_run_on_optical_circuits_and_the_headers_gpus_are_compared(tmp_path, capsys):
+    jobs = "{workload: gpt_7b, npus: 8}, {workload: micro_all_to_all, npus: 8, name: b, place: spread}"
+    (tmp_path / "jobs.yaml").write_text(f"topology: optical_16\njobs: [{jobs}]\n")
+    assert main(["run", str(tmp_path / "jobs.yaml"), "--json"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["shared_links"] == []
+    assert "says 512 GPUs and the job has 8 NPUs" in said.err
+
+
 def test_two_jobs_may_not_name_one_npu():
     with pytest.raises(InputError):
         placed([Job("a", message(1), 2, place=(0, 1)), Job("b", message(1), 2, place=(1, 2))], [4], 0)
