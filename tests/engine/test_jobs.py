@@ -224,7 +224,10 @@ def test_options_that_belong_to_one_workload_are_refused(tmp_path, capsys):
 
 
 def test_jobs_run_on_optical_circuits_and_the_headers_gpus_are_compared(tmp_path, capsys):
-    jobs = "{workload: gpt_7b, npus: 8}, {workload: micro_all_to_all, npus: 8, name: b, place: spread}"
+    header = "HYBRID_TRANSFORMER model_parallel_NPU_group: 2 ep: 1 pp: 1 vpp: 1 ga: 1 all_gpus: 512"
+    row = "a\t-1\t10\tALLREDUCE\t4096\t10\tNONE\t0\t10\tNONE\t0\t0"
+    (tmp_path / "w.txt").write_text(f"{header} checkpoints: 0 checkpoint_initiates: 0\n1\n{row}\n")
+    jobs = f"{{workload: {tmp_path / 'w.txt'}, npus: 8}}, {{workload: micro_all_to_all, npus: 8, name: b}}"
     (tmp_path / "jobs.yaml").write_text(f"topology: optical_16\njobs: [{jobs}]\n")
     assert main(["run", str(tmp_path / "jobs.yaml"), "--json"]) == 0
     said = capsys.readouterr()
