@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from types import TracebackType
 
 MAX_PROBLEMS = 20
+MOST_NAMED = 100
 
 
 class SimcoreError(Exception):
@@ -140,7 +141,8 @@ def closest(name: str, candidates: Iterable[str]) -> str:
     if not near:
         folded = {candidate.lower(): candidate for candidate in known}
         near = [folded[match] for match in difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.5)]
-    there = f"one of: {', '.join(known)}" if known else "there are none"
+    more = f" and {len(known) - MOST_NAMED:,} more" if len(known) > MOST_NAMED else ""
+    there = f"one of: {', '.join(known[:MOST_NAMED])}{more}" if known else "there are none"
     return f"did you mean '{near[0]}'? {there}" if near else there
 
 

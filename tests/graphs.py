@@ -22,6 +22,7 @@ def graph(*rows, path="trace.et", group_names=("",)):
         node_id=np.arange(len(rows)),
         kind=np.array([row["kind"] for row in rows], np.uint8),
         on_cpu=np.array([row.get("on_cpu", False) for row in rows], np.bool_),
+        delays=np.zeros(len(rows), np.bool_),
         dep_offsets=np.cumsum([0, *(len(row["deps"]) for row in rows)]),
         deps=np.array([dep for row in rows for dep in row["deps"]], np.int32),
         names=tuple(row.get("name", f"node {number}") for number, row in enumerate(rows)),

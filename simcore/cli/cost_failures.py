@@ -19,6 +19,7 @@ WORDS = {
     "checkpoint_s": "checkpoints", "rollback_s": "thrown away", "restart_s": "noticing, starting, loading",
     "waiting_s": "waiting for nodes", "slower_s": "running with fewer nodes",
 }  # fmt: skip
+CLOCK = ((SECONDS_PER_DAY, "days"), (3600, "h"), (60, "min"))
 MOST_FAILURES = 10**8  # some three minutes: 0.5 million a second
 
 
@@ -56,10 +57,12 @@ def _check(checkpoint: Checkpoint, given: dict[str, Any], replica_nodes: int | N
 def _document(asked: Failures, found: list[FailureRun]) -> dict[str, object]:
     shares = [run.useful_s / asked.wall_s for run in found]
     lost = {name: fsum(run.lost_s[name] for run in found) / len(found) / asked.wall_s for name in LOSSES}
-    back_s = asked.detect_s + asked.restart_s + asked.checkpoint.write_s(asked.nodes)  # if a node is there
-    blocks_s = asked.checkpoint.blocks_s(asked.nodes)
+    checkpoint, work_s = asked.checkpoint, asked.work_s(asked.nodes)
+    blocks_s, write_s = checkpoint.blocks_s(asked.nodes), checkpoint.write_s(asked.nodes)
+    # If a node is there; work of the time in which a checkpoint is written behind is lost as that of a start is.
+    back_s = asked.detect_s + asked.restart_s + write_s + checkpoint.behind_s(asked.nodes)
     try:
-        daly = 1 / wall_clock_s(1.0, asked.work_s, blocks_s, back_s, asked.machine_mtbf_s) if blocks_s else None
+        daly = 1 / wall_clock_s(1.0, work_s, blocks_s, back_s, asked.machine_mtbf_s)
     except InputError:
         daly = 0.0
     quantiles = {f"p{share}": float(np.percentile(shares, share)) for share in SHARES}
@@ -68,7 +71,7 @@ def _document(asked: Failures, found: list[FailureRun]) -> dict[str, object]:
         "goodput": {"mean": fsum(shares) / len(shares), **quantiles},
         "stops": fsum(run.stops for run in found) / len(found),
         "lost": lost,
-        "interval_s": asked.work_s,
+        "interval_s": work_s,
         "checkpoint_s": blocks_s,
         "machine_mtbf_s": asked.machine_mtbf_s,
         "smallest_nodes": min(run.smallest for run in found),
@@ -82,23 +85,29 @@ def _text(asked: Failures, found: list[FailureRun], document: dict[str, Any]) ->
         "", columns("lost to", ("share", "share", ".2%")), [(WORDS[name], document["lost"][name]) for name in LOSSES]
     )
     stopped, every, mtbf = (_clock(document[name]) for name in ("checkpoint_s", "interval_s", "machine_mtbf_s"))
+    checkpoints = f"A checkpoint stops the run for {stopped}, after every {every} of work."
+    if not document["checkpoint_s"]:
+        checkpoints = "A checkpoint takes no time: --checkpoint-size and --storage say how much."
     stops = f"stops {document['stops']:.1f} times (mean of {len(found)} draws)"
     lines = [
-        f"The run trains {good['mean']:.2%} of {days:g} day{'s' * (days != 1)} on {asked.nodes:,} nodes and {stops}.",
+        f"The run trains {good['mean']:.2%} of {days:g} day{'s' * (days != 1)} on {_nodes(asked.nodes)} and {stops}.",
         f"Goodput: p5 {good['p5']:.2%}, p50 {good['p50']:.2%}, p95 {good['p95']:.2%}.",
         "",
         lost.text(),
         "",
-        f"A checkpoint stops the run for {stopped}, after every {every} of work. Some node fails every {mtbf}.",
+        f"{checkpoints} Some node fails every {mtbf}.",
+        f"Goodput by Daly's formula, were a node always at hand: {document['daly_goodput']:.2%}.",
     ]
-    if document["daly_goodput"] is not None:
-        lines.append(f"Goodput by Daly's formula, were a node always at hand: {document['daly_goodput']:.2%}.")
     if document["smallest_nodes"] < asked.nodes:
-        lines.append(f"At the worst {document['smallest_nodes']:,} nodes ran.")
+        lines.append(f"At the worst {_nodes(document['smallest_nodes'])} ran.")
     return "\n".join(lines)
 
 
 def _clock(seconds: float) -> str:
-    """Seconds up to some minutes, then minutes and hours."""
-    scale, unit = next((pair for pair in ((3600, "h"), (60, "min")) if seconds >= 2 * pair[0]), (1, "s"))
+    """Seconds up to some minutes, then minutes, hours and days."""
+    scale, unit = next((pair for pair in CLOCK if seconds >= 2 * pair[0]), (1, "s"))
     return f"{seconds / scale:.3g} {unit}"
+
+
+def _nodes(count: int) -> str:
+    return f"{count:,} node{'s' * (count != 1)}"

@@ -93,8 +93,8 @@ DOCUMENTS: dict[str, Any] = {
         may={"wafer": _wafer},
     ),
     "network-cost": _object(
-        "NetworkCost", schema=str, name=str, npus=int, prices=dict[str, str], items=list[Item], usd=float,
-        usd_per_npu=float, watts=float, usd_of_power_per_year=float,
+        "NetworkCost", schema=str, name=str, npus=int, prices=dict[str, str], items=list[Item], missing=list[str],
+        usd=float, usd_per_npu=float, watts=float, usd_of_power_per_year=float,
     ),
     "trace": _object("Trace", schema=str, trace=str, traces=list[dict[str, Any]]),
     "workload": Contents,
@@ -106,7 +106,7 @@ DOCUMENTS: dict[str, Any] = {
     "scaling": _object("Scaling", model=Model, spreads=list[Spread]),
     "failures": _object(
         "Failures", schema=str, goodput=SHARES, lost=SHARES, stops=float, interval_s=float, checkpoint_s=float,
-        machine_mtbf_s=float, smallest_nodes=int, daly_goodput=float | None,
+        machine_mtbf_s=float, smallest_nodes=int, daly_goodput=float,
     ),
     "predict": _object(
         "Prediction", schema=str, step_s=float, interval_s=INTERVAL, parts=SHARES, tokens_per_s_per_accelerator=float,

@@ -163,13 +163,12 @@ def visualize(layers: str, step: str | None, system_config: str, outdir: str) ->
     if not folder.is_dir():
         hint = "simcore generate wse traces -o DIR makes them"
         raise InputError.at(str(folder), "there are no traces", expected="a folder of traces", hint=hint)
-    steps = {each.name: each for each in load(folder).steps if isinstance(each, CoreStep)}
-    if step is not None and step not in steps:
-        raise InputError.at("--iter", "there is no such step on disk", expected=closest(step, steps), found=repr(step))
+    names = {file.name for file in folder.glob("*/node_*/*")}
+    if step is not None and step not in names:
+        raise InputError.at("--iter", "there is no such step on disk", expected=closest(step, names), found=repr(step))
     drawn: dict[str, dict[str, int]] = {}
-    for name, played in steps.items():
-        if step not in {None, name}:
-            continue
+    for played in (each for each in load(folder, step or "").steps if isinstance(each, CoreStep)):
+        name = played.name
         grids = _grids(system_config, len(played.traces) // played.cores, played.cores)
         moved = layers_of(played)
         for layer in _chosen(layers, list(moved)):

@@ -6,7 +6,7 @@ import json
 import shlex
 import sys
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import click
@@ -36,7 +36,7 @@ def command(
     """Simulate a workload on a topology and say where the time went."""
     given = {name: value for name, value in options.items() if value not in (None, (), False)}
     if jobs or not workload:
-        _several(jobs, topology, system, given, timeline, (ranks, window))
+        _several(jobs, topology, system, given, timeline, output, (ranks, window))
         return
     if given.get("profile") in SimaiOptions.profiles:
         from simcore.cost.simai.report import estimate
@@ -69,20 +69,24 @@ def command(
 
 def _several(
     jobs: str | None, topology: str | None, system: str | None, given: dict[str, Any], timelines: tuple[str, ...],
-    shown_part: tuple[str | None, str | None],
+    output: str | None, shown_part: tuple[str | None, str | None],
 ) -> None:  # fmt: skip
     """Several jobs on one network, from a file of them."""
     if jobs is None:
         raise InputError.at("--workload", "there is nothing to run", expected="--workload W, or a file of jobs")
-    others = {"output", "links", "iteration", "workload"} | CLOSED_FORMS
+    others = {"links", "iteration", "workload"} | CLOSED_FORMS
     _refuse(others, "does not go with a file of jobs", "the file alone, or --workload W")
     from simcore.cli import run_jobs
 
     selection = parse_selection(*shown_part, None)
-    shown, document, report = run_jobs.run(jobs, topology, system, RunOptions.of(given))
-    for path in timelines:
-        for left_out in artefacts.write_timeline(report, path, selection):
-            warn(f"{path}: {left_out}")
+    shown, document, report, firsts = run_jobs.run(jobs, topology, system, RunOptions.of(given))
+    selection = replace(selection, ranks=selection.ranks or firsts)
+    left_out = [f"{path}: {text}" for path in timelines for text in artefacts.write_timeline(report, path, selection)]
+    if output:
+        more = {"jobs.txt": shown + "\n", "jobs.json": json.dumps(document, indent=1) + "\n"}
+        left_out += artefacts.write_directory(report, output, force=forced(), selection=selection, more=more)
+    for warning in (*report.warnings, *left_out):
+        warn(warning)
     emit(document, shown)
 
 

@@ -19,18 +19,21 @@ if TYPE_CHECKING:
     from simcore.engine.jobs import JobRuns, Trial
 
 SCHEMA = "simcore.jobs/1"
-TAKEN = ("network", "profile", "queues_per_dim", "compute_scale", "comm_scale", "injection_scale", "seed")
+TAKEN = ("network", "profile", "queues_per_dim", "compute_scale", "comm_scale", "injection_scale", "seed",
+         "straggler", "fault")  # fmt: skip
 T = TypeVar("T")
 NETWORK = "fair"  # the law of links that several jobs share at once
 
 
 def run(
     path: str, topology: str | None, system: str | None, asked: RunOptions
-) -> tuple[str, dict[str, object], Report]:
-    """Play a file of jobs: a text and the JSON of what happened, and the report of all at once."""
+) -> tuple[str, dict[str, object], Report, tuple[int, ...]]:
+    """Play a file of jobs: a text and the JSON of what happened, the report of all at once, an NPU of each job."""
     from simcore.api import load_topology, network_of
     from simcore.engine.jobs import JobRuns, runs_of
-    from simcore.engine.settings import Settings
+    from simcore.engine.settings import Settings, straggler_factors
+    from simcore.network.faults import parse_faults
+    from simcore.network.topology.links import LinkGraph
     from simcore.profiles import profiles
     from simcore.system import config
     from simcore.workload.jobs import placed, read_jobs
@@ -43,13 +46,15 @@ def run(
     if machine is None:
         raise InputError.at("--topology", "a topology is needed", expected="topology: in the file, or --topology T")
     usual = network_of(NETWORK if NETWORK in rules.networks else "", rules)
+    machine = replace(machine, faults=parse_faults(asked.fault, LinkGraph(machine)) if asked.fault else ())
     network = _meant(asked.network, file.network, partial(network_of, rules=rules)) or usual
     given = _meant(system, file.system, config.read) or rules.system(machine)
     given = replace(given, scheduling_policy="EXPLICIT")  # the priorities that the loops of texts give
     settings = Settings(
         network=network, queues_per_dim=asked.queues_per_dim,
         compute_scale=asked.compute_scale, comm_scale=asked.comm_scale, injection_scale=asked.injection_scale,
-        fold=False,
+        stragglers=straggler_factors(asked.straggler, machine), fold=False,
+        link_times=asked.link_times,
     )  # fmt: skip
     seed = file.seed if asked.seed is None else asked.seed
     places = placed(file.jobs, [dim.npus for dim in machine.dims], seed)
@@ -59,8 +64,10 @@ def run(
     runs = trials[0].runs if trials else runs
     place = file.topology.text() if file.topology and not topology else str(topology)
     inputs = (Input("workload", path, ""), Input("topology", place, ""))
-    report = Report(runs.together, rules.name, network, inputs)
-    return _text(runs, trials, network), _document(runs, trials, network), report
+    warnings = dict.fromkeys(text for job in file.jobs for text in job.graphs.warnings)
+    report = Report(runs.together, rules.name, network, inputs, (*warnings, *runs.together.notes))
+    firsts = tuple(place[0] for place in runs.places)
+    return _text(runs, trials, network), _document(runs, trials, network), report, firsts
 
 
 def _meant(typed: str | None, entry: Node | None, find: Callable[[str], T]) -> T | None:
@@ -106,9 +113,9 @@ def _text(runs: JobRuns, trials: list[Trial], network: str) -> str:
     last = max(runs.outcomes, key=lambda outcome: outcome.slowdown)
     lost = f"{last.name} loses most, it takes {last.slowdown - 1:.1%} longer than alone"
     lost = lost if last.slowdown > 1 else "none takes longer than alone"
-    parts = [
-        f"{len(runs.jobs)} jobs on {runs.topology.npus} NPUs are done after {format_ns(runs.together.time_ns)}: {lost}."
-    ]
+    done = f"NPUs {'are' if len(runs.jobs) > 1 else 'is'} done after {format_ns(runs.together.time_ns)}"
+    jobs = f"{len(runs.jobs)} jobs" if len(runs.jobs) > 1 else "A job"
+    parts = [f"{jobs} on {runs.topology.npus} {done}: {lost}."]
     parts.append(f"Network {network}; fairness {runs.fairness:.3f} (Jain).\n")
     parts.append(Table("", shown, rows).text(120) + "\n")
     repeats = {outcome.name: outcome.repeats for outcome in runs.outcomes}
@@ -121,6 +128,6 @@ def _text(runs: JobRuns, trials: list[Trial], network: str) -> str:
         told = columns("shared link", "job", ("bytes", "carried"), ("gain_ns", "a wider link saves"))
         parts.append(Table("", told, shared).text(120))
     for trial in trials:
-        seed = f" (seed {trial.seed})" if trial.rule == "random" else ""
-        parts.append(f"placed {trial.rule}{seed}: the worst job takes {trial.worst:.3f} times its least")
+        how = {"random": f"random (seed {trial.seed})", "given": "as given"}.get(trial.rule, trial.rule)
+        parts.append(f"placed {how}: the worst job takes {trial.worst:.3f} times its least")
     return "\n".join(parts)

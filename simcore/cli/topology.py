@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import fsum
 from pathlib import Path
+from typing import Any
 
 from simcore.cli.command import emit
 from simcore.files import write_text
@@ -84,6 +85,7 @@ def cost(topology: str, prices: str, lengths: tuple[float, ...], compat: str | N
     known = read_prices(compat or prices)
     loaded = load(topology, gigabyte_forced="binary" if compat else "")
     items = cost_of(LinkGraph(loaded), known, lengths)
+    missing = _without_price(loaded, known, items)
     total, watts = total_usd(items), fsum(item.watts for item in items)
     document = {
         "schema": "simcore.network-cost/1",
@@ -91,6 +93,7 @@ def cost(topology: str, prices: str, lengths: tuple[float, ...], compat: str | N
         "npus": loaded.npus,
         "prices": {"name": known.name, "source": known.source},
         "items": [_of(item, Item.__slots__) for item in items],
+        "missing": missing,
         "usd": total,
         "usd_per_npu": total / loaded.npus,
         "watts": watts,
@@ -99,7 +102,15 @@ def cost(topology: str, prices: str, lengths: tuple[float, ...], compat: str | N
     emit(document, lambda: _astra_lines(known, items) if compat else _cost_text(loaded, known, items, document))
 
 
-def _cost_text(topology: Topology, prices: Prices, items: Sequence[Item], document: dict[str, object]) -> str:
+def _without_price(topology: Topology, prices: Prices, items: Sequence[Item]) -> list[str]:
+    """What the sum leaves out, in words."""
+    bought = {item.dimension for item in items}
+    free = [index for index, dim in enumerate(topology.dims) if dim.npus > 1 and index not in bought]
+    named = [f"dimension {index}, whose level has no prices in {prices.name}" for index in free]
+    return named + ["the circuit switch and the cables to it"] * bool(topology.circuits)
+
+
+def _cost_text(topology: Topology, prices: Prices, items: Sequence[Item], document: dict[str, Any]) -> str:
     """A line for each kind of part, and the sums."""
 
     def usd(value: object) -> str:
@@ -120,6 +131,7 @@ def _cost_text(topology: Topology, prices: Prices, items: Sequence[Item], docume
         Table("", shown, rows).text(120) or "no part of it has a price",
         f"power {drawn}, {yearly} a year at {prices.usd_per_kwh:g} USD per kWh",
         f"prices: {prices.source or prices.name}",
+        *(f"not in the sum: {text}" for text in document["missing"]),
     ]
     return "\n".join(lines)
 

@@ -18,6 +18,7 @@ from simcore.progress import meter
 
 LOSSES = ("checkpoint_s", "rollback_s", "restart_s", "waiting_s", "slower_s")
 MOST_STOPS = 10_000_000
+LEAST_INTERVAL_S = 1.0  # Daly's for a checkpoint that takes no time
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,7 @@ class Checkpoint:
     `storage_bytes_per_s` is that of all nodes together, `node_bytes_per_s` of one node's links. An asynchronous
     checkpoint stops the run while nodes copy it to their memory (`snapshot_bytes_per_s` a node) and is written beside
     the training, whose messages it holds up for the share `network_busy` of the time its bytes take on a node's links.
+    The next one begins when it is written.
     """
 
     size_bytes: float = 0.0
@@ -55,8 +57,9 @@ class Checkpoint:
 class Failures:
     """A run of `wall_s` on `nodes`; `mtbf_s` is the mean time between failures of one node.
 
-    `interval_s` of work lie between checkpoints, 0 = Daly's. `detect_s` goes by before a failure is noticed,
-    `restart_s` before a new start trains (without loading). `replica_nodes` = 0: the run cannot shrink.
+    `interval_s` of work lie between checkpoints, 0 = Daly's; more where one is written for longer. `detect_s` goes by
+    before a failure is noticed, `restart_s` before a new start trains (without loading). `replica_nodes` = 0: the run
+    cannot shrink.
     """
 
     nodes: int
@@ -75,13 +78,11 @@ class Failures:
         """Mean time between failures of any node."""
         return self.mtbf_s / self.nodes
 
-    @property
-    def work_s(self) -> float:
-        """Work between checkpoints."""
-        if self.interval_s:
-            return self.interval_s
+    def work_s(self, nodes: int) -> float:
+        """Work between checkpoints when so many nodes run, as time at full size."""
         blocks_s = self.checkpoint.blocks_s(self.nodes)
-        return max(daly_interval_s(blocks_s, self.machine_mtbf_s), 1.0) if blocks_s else self.machine_mtbf_s
+        wanted_s = self.interval_s or max(daly_interval_s(blocks_s, self.machine_mtbf_s), LEAST_INTERVAL_S)
+        return max(wanted_s, self.checkpoint.behind_s(nodes) * nodes / self.nodes)
 
 
 @dataclass(slots=True)
@@ -140,7 +141,7 @@ class _Life:
         """So much time of work and checkpoints; with `thrown_away`, what no written checkpoint holds is lost."""
         asked, running = self.asked, self._size(self.healthy)
         speed, blocks_s = running / asked.nodes, asked.checkpoint.blocks_s(running)
-        work_s = asked.work_s / speed
+        work_s = asked.work_s(running) / speed
         cycles, rest_s = divmod(lasts_s, work_s + blocks_s)
         trained_s = kept_s = cycles * work_s + min(rest_s, work_s)
         if thrown_away:

@@ -194,7 +194,7 @@ def _durations(setup: Setup, graph: Graph, factor: float) -> list[int]:
     duration_ns = setup.profile.graph.durations_ns(graph)
     scale = factor * (setup.settings.compute_scale if setup.profile.graph.scales else 1.0)
     if scale != 1.0:
-        duration_ns = np.round(duration_ns * scale).astype(np.int64)
+        duration_ns = np.where(graph.delays, duration_ns, np.round(duration_ns * scale)).astype(np.int64)
     durations: list[int] = duration_ns.tolist()
     if setup.system.roofline and not setup.system.replay_only:
         unknown = (graph.num_ops == 0) & (not setup.profile.graph.strict)  # those keep their durations
@@ -211,7 +211,7 @@ def _noisy(program: GraphProgram, noise: Noise, npu: int) -> list[int]:
     """The durations of one NPU's nodes, those of computations each with a factor of its own."""
     if not noise.compute:
         return program.duration_ns
-    computes = np.flatnonzero(program.graph.kind == NodeKind.COMPUTE)
+    computes = np.flatnonzero((program.graph.kind == NodeKind.COMPUTE) & ~program.graph.delays)
     durations = np.array(program.duration_ns, np.int64)
     factors = noise.compute_factors(npu, 0, len(PhaseName), computes)
     durations[computes] = np.round(durations[computes] * factors).astype(np.int64)

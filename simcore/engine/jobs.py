@@ -16,12 +16,11 @@ import numpy as np
 from simcore.engine.run import simulate
 from simcore.engine.settings import Settings
 from simcore.errors import InputError
-from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Fault, Topology
 from simcore.profiles import Profile
 from simcore.progress import meter, metered
 from simcore.system.config import SystemConfig
-from simcore.timeline.events import FOREVER, Timeline
+from simcore.timeline.events import FOREVER, LinkTable, Timeline
 from simcore.workload.jobs import PLACES, Job, merged, placed
 
 SHOWN_LINKS = 3
@@ -103,9 +102,9 @@ class JobRuns:
         return self._known[active, widened]
 
     def trials(self, count: int, seed: int) -> list[Trial]:
-        """Placements by every rule and `count` random ones, the one that slows its worst job least first.
+        """One placement by every rule, `count` random ones and the given one; first what slows its worst job least.
 
-        Equal ones are tried once, under the first rule that gives them.
+        Equal ones are tried once, under the first name that they have.
         """
         wanted = [(rule, seed) for rule in PLACES.names() if rule != "random"]
         wanted += [("random", seed + number) for number in range(count)]
@@ -114,6 +113,7 @@ class JobRuns:
         places: dict[tuple[tuple[int, ...], ...], tuple[str, int]] = {}
         for rule, number in wanted:
             places.setdefault(tuple(placed(self.jobs, dims, number, rule)), (rule, number))
+        places.setdefault(self.places, ("given", seed))
         tried = [(*named, JobRuns(self.jobs, where, *rest)) for where, named in places.items()]
         numbers = range(len(self.jobs))
         least = [min(runs.time_ns(job, runs.play(frozenset({job}))) for *_, runs in tried) for job in numbers]
@@ -153,25 +153,30 @@ class JobRuns:
 
     @cached_property
     def shared_links(self) -> list[SharedLink]:
-        """The links that most bytes of several jobs cross, the most first."""
-        carried = [self.play(frozenset({number})).links for number in range(len(self.jobs))]
-        columns = [links.size_bytes for links in carried if links is not None]
-        if len(columns) < len(carried):
-            return []
-        table = np.stack(columns)
-        several = np.flatnonzero((table > 0).sum(axis=0) > 1)
-        order = sorted(several.tolist(), key=lambda link: (-int(table[:, link].sum()), link))
-        return [self._shared(link, table[:, link].tolist()) for link in order[:SHOWN_LINKS]]
+        """The links on which a job may have lost most of what it lost, the worst first; of those alike the fullest.
 
-    def _shared(self, link: int, size_bytes: Sequence[int]) -> SharedLink:
+        What others keep a link busy is one bound of that; with even shares the job's own time, once for each of them,
+        too. None where links change (circuits), as none can be widened.
+        """
+        numbers = range(len(self.jobs))
+        alone = [self.play(frozenset({number})) for number in numbers]
+        tables = [timeline.links for timeline in alone if timeline.links is not None]
+        if len(tables) < len(alone) or self.topology.circuits:
+            return []
+        sizes, busy_ns = (np.stack([getattr(table, name) for table in tables]) for name in ("size_bytes", "busy_ns"))
+        total, users = sizes.sum(axis=0), (sizes > 0).sum(axis=0)
+        lost = [self.time_ns(number, self.together) - self.time_ns(number, alone[number]) for number in numbers]
+        bounds = np.minimum(busy_ns.sum(axis=0) - busy_ns, (users - 1) * busy_ns)
+        worst = np.minimum(bounds, np.reshape(lost, (-1, 1))).max(axis=0)
+        order = sorted(np.flatnonzero(users > 1).tolist(), key=lambda link: (-worst[link], -total[link], link))
+        return [self._shared(tables[0], link, sizes[:, link].tolist()) for link in order[:SHOWN_LINKS]]
+
+    def _shared(self, table: LinkTable, link: int, size_bytes: Sequence[int]) -> SharedLink:
         users = [number for number, size in enumerate(size_bytes) if size]
         wider = self.play(self.everyone, link, len(users))
-        names = [self.jobs[user].name for user in users]
-        gains = [self.time_ns(user, self.together) - self.time_ns(user, wider) for user in users]
-        graph = LinkGraph(self.topology)
-        src, dst = (graph.names[graph.end_of(link, end)] for end in (0, 1))
-        sizes = [size_bytes[user] for user in users]
-        return SharedLink(src, dst, dict(zip(names, sizes, strict=True)), dict(zip(names, gains, strict=True)))
+        gains = {self.jobs[user].name: self.time_ns(user, self.together) - self.time_ns(user, wider) for user in users}
+        sizes = {self.jobs[user].name: size_bytes[user] for user in users}
+        return SharedLink(table.src[link], table.dst[link], sizes, gains)
 
     @property
     def fairness(self) -> float:

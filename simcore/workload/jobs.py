@@ -140,7 +140,9 @@ def _chain(parts: Sequence[Graph]) -> Graph:
 
 def _gate(duration_ns: int) -> Graph:
     """One node that takes so long; all of a part waits for it."""
-    return Graph.of({"name": "start", "kind": NodeKind.COMPUTE, "duration_ns": duration_ns, "on_cpu": True})
+    return Graph.of(
+        {"name": "start", "kind": NodeKind.COMPUTE, "duration_ns": duration_ns, "delays": True, "on_cpu": True}
+    )
 
 
 def read_jobs(path: str | Path) -> JobFile:
@@ -157,10 +159,11 @@ def read_jobs(path: str | Path) -> JobFile:
         named = {key: root[key] for key in ("topology", "system", "network") if key in root}
         for node in named.values():
             node.text()
-        numbers = [root[key].integer(0, MOST_TRIALS) if key in root else 0 for key in ("seed", "search")]
-        if numbers[1] and not any(isinstance(job.place, str) for job in jobs):
+        seed = root["seed"].integer() if "seed" in root else 0
+        trials = root["search"].integer(0, MOST_TRIALS) if "search" in root else 0
+        if trials and not any(isinstance(job.place, str) for job in jobs):
             root["search"].problem("every job names its NPUs: there is nothing to search", "a rule for some job")
-    return JobFile(tuple(jobs), **named, seed=numbers[0], trials=numbers[1])
+    return JobFile(tuple(jobs), **named, seed=seed, trials=trials)
 
 
 def _job(node: Node, name: str) -> Job:
@@ -198,8 +201,7 @@ def _graphs(node: Node, npus: int, repeats: int) -> GraphSet:
         parts = ([graph, *(part for _ in times for part in (_gate(0), graph))] for graph in found.graphs)
         return replace(found, graphs=tuple(map(_chain, parts)))
     workload = node.meant(lambda _: text.read(path))
-    if workload.parallelism.pp > 1:
-        found_pp = f"pp: {workload.parallelism.pp}"
-        node.problem("a pipeline cannot be one of several jobs", "pp: 1, or traces of it", found_pp)
-        return _EMPTY
-    return reader.of_ranks(convert(workload, (npus,), repeats), path.name, workload.warnings)
+    said, warnings = workload.parallelism.all_gpus, workload.warnings
+    if said not in (0, npus):
+        warnings += (f"the header of {path.name} says {said:,} GPUs and the job has {npus:,} NPUs: it runs on those",)
+    return reader.of_ranks(node.meant(lambda _: convert(workload, (npus,), repeats)), path.name, warnings)

@@ -217,6 +217,7 @@ class Graph:
     ('' = all NPUs) by index into `group_names`. `dims` is a bit mask of topology dimensions, ALL_DIMENSIONS = all.
     `peer` is the other rank of a send or receive. `deps[dep_offsets[i]:dep_offsets[i + 1]]` are the **rows** (not ids)
     that row i waits for. `stream` is the device stream a native run serialises kernels on, -1 = none given.
+    What `delays` computes nothing: it takes as long on a slow NPU.
     `chakra_ns` is the duration as ASTRA-sim 2.x takes it, None = as `duration_ns`.
     """
 
@@ -232,6 +233,7 @@ class Graph:
     priority: NDArray[np.int64]
     num_ops: NDArray[np.int64]
     on_cpu: NDArray[np.bool_]
+    delays: NDArray[np.bool_]
     stream: NDArray[np.int32]
     dep_offsets: NDArray[np.int64]
     deps: NDArray[np.int32]

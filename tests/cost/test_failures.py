@@ -1,7 +1,7 @@
 """Runs whose nodes fail: Daly's formula where it applies, a published run, and what every run obeys."""
 
 import json
-from math import fsum, sqrt
+from math import fsum, inf, sqrt
 from statistics import median
 
 import pytest
@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simcore.cli import main
-from simcore.cost.closed.operation import daly_interval_s, wall_clock_s
+from simcore.cost.closed.operation import wall_clock_s
 from simcore.cost.failures import Checkpoint, Failures, draw
 
 HOUR, DAY = 3600.0, 86400.0
@@ -24,18 +24,33 @@ def goodputs(asked, runs=200, seed=0):
     return [run.useful_s / asked.wall_s for run in draw(asked, runs, seed)]
 
 
-@given(st.floats(5, 500), st.floats(0.02, 0.5), st.floats(0, 0.1))
+@given(st.floats(5, 500), st.floats(0.02, 0.5), st.floats(0, 0.1), st.sampled_from(["stops", "behind", "free"]))
 @settings(max_examples=15, deadline=None)
-def test_with_a_node_always_at_hand_the_mean_is_dalys(write_s, writes_per_failure, restarts_per_failure):
+def test_with_a_node_always_at_hand_the_mean_is_dalys(write_s, writes_per_failure, restarts_per_failure, kind):
+    """What is written behind the training counts from then on: work of that time is lost as a start's is."""
     mtbf_s = write_s / writes_per_failure
     restart_s = restarts_per_failure * mtbf_s
-    asked = Failures(1, mtbf_s, 400 * mtbf_s, Checkpoint(write_s, 1.0), restart_s=restart_s)
+    written = {"stops": Checkpoint(write_s, 1.0), "behind": Checkpoint(write_s, 1.0, snapshot_bytes_per_s=9.0)}
+    checkpoint = written.get(kind, Checkpoint())
+    asked = Failures(1, mtbf_s, 400 * mtbf_s, checkpoint, restart_s=restart_s)
     found = goodputs(asked, 60)
     mean = fsum(found) / len(found)
     error = sqrt(fsum((value - mean) ** 2 for value in found)) / len(found)
-    back_s = restart_s + write_s
-    expected = 1 / wall_clock_s(1.0, daly_interval_s(write_s, mtbf_s), write_s, back_s, mtbf_s)
+    back_s = restart_s + checkpoint.write_s(1) + checkpoint.behind_s(1)
+    expected = 1 / wall_clock_s(1.0, asked.work_s(1), checkpoint.blocks_s(1), back_s, mtbf_s)
     assert abs(mean - expected) < 5 * error + 0.01 * expected
+
+
+@pytest.mark.parametrize("running", [1, 6, 8])
+def test_the_next_checkpoint_waits_until_the_last_is_written(running):
+    asked = Failures(8, DAY, DAY, Checkpoint(1e12, 1e10, snapshot_bytes_per_s=1e11), interval_s=10)
+    assert asked.work_s(running) * 8 / running == pytest.approx(100)
+
+
+def test_a_cheaper_checkpoint_never_costs_more():
+    asked = [Failures(64, 64 * HOUR, 10 * DAY, Checkpoint(1e12, rate)) for rate in (1e9, 1e10, 1e12, 1e15, inf)]
+    means = [fsum(goodputs(one, 20)) for one in asked]
+    assert means == sorted(means)
 
 
 def test_llama_3s_run_of_54_days_stops_419_times_and_trains_over_90_percent_of_them():

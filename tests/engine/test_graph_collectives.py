@@ -35,6 +35,7 @@ def graphs(kind, npus, *, compute_ns=1000, duration_ns=0, group=()):
         priority=np.zeros(2, np.int64),
         num_ops=np.zeros(2, np.int64),
         on_cpu=np.zeros(2, np.bool_),
+        delays=np.zeros(2, np.bool_),
         stream=np.full(2, -1, np.int32),
         dep_offsets=np.array([0, 0, 1]),
         deps=np.array([0], np.int32),

@@ -78,6 +78,12 @@ def test_a_job_that_starts_when_the_other_is_done_loses_nothing():
     assert {outcome.slowdown for outcome in outcomes(jobs, [(0, 1), (2, 3)], dumbbell(2))} == {1.0}
 
 
+def test_a_job_starts_when_it_starts_however_slow_its_npus_are():
+    job = Job("a", message(10**6), 2, start_ns=10**5)
+    slow = Settings(network="fair", fold=False, compute_scale=5.0, stragglers={0: 3.0})
+    assert JobRuns([job], [(0, 1)], dumbbell(1), None, NATIVE, slow).outcomes[0].together_ns == 10**6 + 300
+
+
 def test_a_wider_link_gives_back_what_sharing_took():
     jobs = [Job("a", message(10**6), 2), Job("b", message(10**6), 2)]
     runs = JobRuns(jobs, [(0, 1), (2, 3)], dumbbell(2), None, NATIVE, Settings(network="fair", fold=False))
@@ -118,6 +124,18 @@ def test_the_best_placement_keeps_jobs_off_each_others_links():
     assert trials[-1].worst > 1.5
 
 
+@given(st.data())
+@settings(max_examples=6, deadline=None)
+def test_a_search_never_ends_with_a_worse_placement_than_the_given_one(data):
+    npus = st.permutations(range(8))
+    jobs = [Job("a", ring(3, 10**6), 3, place=tuple(data.draw(npus)[:3])), Job("b", ring(4, 10**5), 4, place="spread")]
+    topology = Topology((Dimension("Ring", 8, RATE, LATENCY_NS),))
+    runs = JobRuns(jobs, placed(jobs, [8], 0), topology, None, NATIVE, Settings(network="fair", fold=False))
+    least = runs.trials(data.draw(st.integers(0, 1)), 0)
+    assert runs.places in [trial.runs.places for trial in least]
+    assert least[0].worst == min(trial.worst for trial in least)
+
+
 @pytest.mark.parametrize("network", ["fair", "congested"])
 def test_a_job_that_has_the_machine_takes_as_long_as_a_run_of_it(tmp_path, capsys, network):
     (tmp_path / "jobs.yaml").write_text("topology: ring8\njobs: [{workload: dlrm, npus: 8}]\n")
@@ -134,7 +152,7 @@ def test_a_trace_that_is_repeated_takes_as_often_as_long(tmp_path_factory, repea
     graph.collective("all_reduce", 10**6, depends=[graph.compute(5000)])
     graph.save(folder / "w")
     entry = f"{{workload: {folder / 'w'}, npus: 2, repeats: {repeats}, start: {start}, place: [3, 1]}}"
-    (folder / "jobs.yaml").write_text(f"jobs: [{entry}]\n")
+    (folder / "jobs.yaml").write_text(f"seed: 20241125\njobs: [{entry}]\n")
     once, (job,) = Job("a", graph.graphs(), 2), read_jobs(folder / "jobs.yaml").jobs
     topology = Topology((Dimension("Switch", 4, RATE, LATENCY_NS),))
     (alone,), (several,) = outcomes([once], [(3, 1)], topology), outcomes([job], [(3, 1)], topology)
@@ -145,9 +163,13 @@ def test_a_trace_that_is_repeated_takes_as_often_as_long(tmp_path_factory, repea
     ("text", "words"),
     [
         ("jobs: []\n", ["one job or more"]),
+        ("seed: -1\njobs: [{workload: dlrm, npus: 2}]\n", ["jobs.yaml:1:7", "seed"]),
         ("jobs: [{workload: dlrm}]\n", ["how many NPUs"]),
         ("jobs: [{workload: dlrm, npus: 4, place: everywhere}]\n", ["no such placement", "packed"]),
-        ("jobs: [{workload: gpt_175b_pipeline, npus: 64}]\n", ["pipeline"]),
+        (
+            "jobs: [{workload: gpt_175b_pipeline, npus: 60}]\n",
+            ["gpt_175b_pipeline.txt:1", "8 stages", "a multiple of 64"],
+        ),
         ("jobs: [{workload: dlrm, npus: 4, place: [1, 2]}]\n", ["4 NPUs"]),
         ("jobs: [{workload: dlrm, place: [1, 1]}]\n", ["2 NPUs, each once"]),
         ("search: 2\njobs: [{workload: dlrm, place: [1, 2]}]\n", ["jobs.yaml:1:9", "nothing to search"]),
@@ -168,11 +190,49 @@ def test_a_wrong_file_of_jobs_is_refused(tmp_path, capsys, text, words):
     assert all(word in said for word in words), said
 
 
+def test_jobs_run_on_slow_links_and_slow_npus(tmp_path, capsys):
+    """With buffers that end, too: alone each job takes what `simcore run` takes of it with the same trouble."""
+    (tmp_path / "jobs.yaml").write_text("topology: ring8\njobs: [{workload: dlrm, npus: 8}]\n")
+    trouble = ["--fault", "link 3-4 x0.25", "--straggler", "5=3", "--network", "queued"]
+    out = tmp_path / "out"
+    assert main(["run", str(tmp_path / "jobs.yaml"), "--json", *trouble, "-o", str(out)]) == 0
+    capsys.readouterr()
+    (job,) = json.loads((out / "jobs.json").read_text())["jobs"]
+    assert (out / "timeline.html").exists()
+    report = simcore.run("dlrm", "ring8", fault="link 3-4 x0.25", straggler="5=3", network="queued")
+    assert job["alone_ns"] == report.to_dict()["time_ns"]
+
+
+def test_the_shared_links_shown_are_those_of_the_job_that_loses():
+    """The job that computes loses nothing, however much it sends over the links it shares."""
+    jobs = [
+        Job("idle", ring(2, 10**8, compute_ns=10**9), 2),
+        Job("a", ring(2, 10**6), 2),
+        Job("b", ring(2, 10**6, 1), 2),
+        Job("late", ring(2, 10**8), 2, start_ns=5 * 10**8),
+    ]
+    topology = Topology((Dimension("Mesh", 8, RATE, LATENCY_NS),))
+    runs = JobRuns(jobs, [(4, 6), (0, 2), (1, 3), (5, 7)], topology, None, NATIVE, Settings(network="fair", fold=False))
+    assert {(link.src, link.dst) for link in runs.shared_links[:2]} == {("1", "2"), ("2", "1")}
+
+
 def test_options_that_belong_to_one_workload_are_refused(tmp_path, capsys):
     (tmp_path / "jobs.yaml").write_text("topology: ring8\njobs: [{workload: dlrm, npus: 4}]\n")
     for option in (["--workload", "dlrm"], ["--rendezvous"], ["--links", str(tmp_path / "x.png")]):
         assert main(["run", str(tmp_path / "jobs.yaml"), *option]) == 2
         assert option[0] in capsys.readouterr().err
+
+
+def test_jobs_run_on_optical_circuits_and_the_headers_gpus_are_compared(tmp_path, capsys):
+    header = "HYBRID_TRANSFORMER model_parallel_NPU_group: 2 ep: 1 pp: 1 vpp: 1 ga: 1 all_gpus: 512"
+    row = "a\t-1\t10\tALLREDUCE\t4096\t10\tNONE\t0\t10\tNONE\t0\t0"
+    (tmp_path / "w.txt").write_text(f"{header} checkpoints: 0 checkpoint_initiates: 0\n1\n{row}\n")
+    jobs = f"{{workload: {tmp_path / 'w.txt'}, npus: 8}}, {{workload: micro_all_to_all, npus: 8, name: b}}"
+    (tmp_path / "jobs.yaml").write_text(f"topology: optical_16\njobs: [{jobs}]\n")
+    assert main(["run", str(tmp_path / "jobs.yaml"), "--json"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["shared_links"] == []
+    assert "says 512 GPUs and the job has 8 NPUs" in said.err
 
 
 def test_two_jobs_may_not_name_one_npu():

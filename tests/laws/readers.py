@@ -44,7 +44,7 @@ from simcore.workload.jobs import read_jobs
 from simcore.workload.kineto_reader import read_ranks
 from tests.laws.inputs import MODEL, NETWORK, Input, archive, inputs
 from tests.laws.inputs import text as encoded
-from tests.network.test_formats import INFRASTRUCTURE, SERVER
+from tests.network.test_formats import COMPOSED, SERVER
 
 NPUS, MOST_SHOWN = 4, 1 << 12
 ROUTING = {"decode0": {"decode1_moe": [[[0], [1]], [[2], [3]]]}}
@@ -224,7 +224,7 @@ def readers(folder: Path) -> dict[str, Reader]:
         Reader("prices.yaml", encoded(PRICES), lambda path: read_prices(str(path))),
         Reader("circuits.yaml", encoded(NETWORK + "circuits: {delay: 1 us, all_to_all: net.yml}\n"), load),
         Reader("server.xml", SERVER.replace('sm="90"', 'gcn="942"').encode(), load),
-        Reader("infra.yaml", INFRASTRUCTURE.encode(), load),
+        Reader("infra.yaml", COMPOSED.encode(), load),
         Reader("algo.xml", PROGRAM.encode(), schedule.read),
         Reader("plan.json", encoded(PLAN), schedule.read),
         Reader("tiling.json", encoded(TILES), read_tiling),

@@ -118,3 +118,34 @@ def test_a_level_without_prices_is_refused(tmp_path, capsys):
     )
     assert main(["topology", "cost", str(tmp_path / "net.yaml")]) == 2
     assert "moon" in capsys.readouterr().err
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["Ring", "FullyConnected", "Switch", "FatTree"]), st.integers(2, 9)), min_size=1,
+             max_size=3),
+    st.permutations([40e9, 50e9, 60e9]),
+)  # fmt: skip
+def test_a_network_costs_what_its_dimensions_cost_in_any_order(shape, rates):
+    dims = [Dimension(kind, size, rate, 0.0, level="cluster") for (kind, size), rate in zip(shape, rates, strict=False)]
+    npus = prod(dim.npus for dim in dims)
+    alone = sum(npus // dim.npus * total_usd([item for item in cost([dim]) if item.part != "switch"]) for dim in dims)
+    for order in (dims, dims[::-1]):
+        items = cost(order)
+        assert isclose(total_usd([item for item in items if item.part != "switch"]), alone)
+        assert sorted(item.usd for item in items) == sorted(item.usd for item in cost(dims))
+
+
+@pytest.mark.parametrize(
+    ("name", "missing"),
+    [
+        ("h100_fat_tree", ["dimension 0"]),
+        ("optical_16", ["circuit switch"]),
+        ("ring8", []),
+        ("tpu_v4_torus", ["dimension 0"]),
+    ],
+)
+def test_what_is_not_in_the_sum_is_said(capsys, name, missing):
+    assert main(["topology", "cost", name, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)["missing"]
+    assert len(said) == len(missing)
+    assert all(word in text for word, text in zip(missing, said, strict=True))

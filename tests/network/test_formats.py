@@ -152,8 +152,11 @@ def test_an_infragraph_is_a_topology_of_all_its_instances(tmp_path):
         ('component: "port[4:8]"', 'component: "port[9]"', ["0 to 7"]),
         ('instance: "host[1]"', 'instance: "hots[1]"', ["no such part", "host"]),
         ("choice: npu", "choice: tpu", ["no NPU"]),
-        ('ep2: {component: "sw[0]"}', "ep2: {component: sw, device: nvl}", ["devices inside a device"]),
+        ('ep2: {component: "sw[0]"}', "ep2: {component: sw, device: nvl}", ["no such part", "'nvl'"]),
         ('instance: "host[1]"', 'instance: "host[0]"', ["not connected", "host.1"]),
+        ("{name: sw, choice: switch, count: 1}", "{name: switch, choice: device}", ["no such part", "sw"]),
+        ("{name: nic, choice: nic, count: 4}", "{name: cx5, choice: device}", ["infra.yaml:7", "no such device"]),
+        ("{name: nic, choice: nic, count: 4}", "{name: server, choice: device}", ["infra.yaml:7", "inside itself"]),
     ],
 )
 def test_a_wrong_infragraph_is_refused_with_its_place(tmp_path, old, new, words):
@@ -161,6 +164,33 @@ def test_a_wrong_infragraph_is_refused_with_its_place(tmp_path, old, new, words)
     with pytest.raises(InputError) as caught:
         load(str(tmp_path / "infra.yaml"))
     assert all(word in str(caught.value) for word in words), str(caught.value)
+
+
+CARDS = """\
+  - {ep1: {device: "card[0:2]", component: "bus[0]"}, ep2: {component: "nic[1:3]"}, link: pcie}
+- name: card
+  components: [{name: bus, choice: custom}, {name: asic, choice: cpu}, {name: plug, choice: device, count: 2}]
+  links: [{name: pcie, physical: {bandwidth: {gigabits_per_second: 256}}}]
+  edges:
+  - {ep1: {component: bus}, ep2: {component: asic}, link: pcie}
+  - {ep1: {component: asic}, ep2: {device: "plug[0:2]", component: "pin[0]"}, scheme: many2many, link: pcie}
+- name: plug
+  components: [{name: pin, choice: port}]
+"""
+COMPOSED = INFRASTRUCTURE.replace("- name: switch\n", CARDS + "- name: switch\n").replace(
+    "  links:\n  - {name: xpu,", "  - {name: card, choice: device, count: 2}\n  links:\n  - {name: xpu,"
+)
+"""With devices inside devices, as the makers' own DGX has its cards and their plugs."""
+
+
+def test_an_infragraph_has_devices_inside_devices(tmp_path):
+    for name, text in (("composed.yaml", COMPOSED), ("flat.yaml", INFRASTRUCTURE)):
+        (tmp_path / name).write_text(text)
+    found, plain = rates(tmp_path / "composed.yaml"), rates(tmp_path / "flat.yaml")
+    assert {ends: rate for ends, rate in found.items() if ".card." not in "".join(ends)} == plain
+    assert len(found) == len(plain) + 2 * 2 * 2 * 4
+    assert found["host.1.card.0.bus.0", "host.1.nic.1"] == 64e9
+    assert found["host.0.card.1.asic.0", "host.0.card.1.plug.1.pin.0"] == 32e9
 
 
 WORDS = sorted(set(re.findall(r"[a-z]\w+(?=:)", INFRASTRUCTURE)))
@@ -289,6 +319,17 @@ def test_a_topology_of_simai_is_read_as_it_is(tmp_path, capsys):
     assert "the workload's header says 512 GPUs and the topology 2 NPUs" in capsys.readouterr().err
 
 
+def test_what_stands_behind_the_links_is_the_authors_as_in_the_files_of_hpcc(tmp_path):
+    notes = "\nFirst line: total node #, switch node #, link #\nsrc0 dst0 rate delay error_rate\n"
+    for name, text in (("plain", SIMAI), ("noted", SIMAI + notes)):
+        (tmp_path / name).write_text(text)
+    assert load(str(tmp_path / "noted")).graph == load(str(tmp_path / "plain")).graph
+    (tmp_path / "more").write_text(SIMAI + "0 9 x\n1 9 x\n")
+    with pytest.raises(InputError) as caught:
+        load(str(tmp_path / "more"))
+    assert [problem.message for problem in caught.value.problems] == ["there are 6 links"]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
@@ -319,6 +360,7 @@ def test_a_wrong_list_of_links_is_refused_with_its_place(tmp_path, old, new, wor
         ('{"active_power_W": 250, "idle_power_W": 35}', "power and energy"),
         ('{"execution_trace_prefixes": ["a", "b"]}', "list of jobs"),
         ('{"1": [0, 1, 2, 3]}', "groups of ranks"),
+        ("infrastructure:\n  devices:\n  - name: dgx\n    connections: [cpu.0.fabric.cpu.1]\n", "draft of InfraGraph"),
     ],
 )
 def test_a_file_of_another_simulator_is_named_with_what_to_write_instead(tmp_path, capsys, option, text, named):

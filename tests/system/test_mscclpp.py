@@ -200,6 +200,15 @@ def ops(made, rank=0, block=0):
     return made["gpus"][rank]["threadblocks"][block]["ops"]
 
 
+def in_the_switch(made):
+    """As plans of MSCCL++'s tests: a channel to the switch, of a group of ranks, and an operation there."""
+    gpu = made["gpus"][0]
+    group = {"channel_type": "switch", "buffer_type": "i", "rank_groups": [{"size": 3, "ranks": [0, 1, 2]}]}
+    gpu["channels"].append(group)
+    gpu["threadblocks"][0]["channels"].append({"channel_type": "switch", "channel_ids": [0]})
+    ops(made)[2].update(name="glres", channel_type="switch")
+
+
 @pytest.mark.parametrize(
     ("made", "words"),
     [
@@ -207,6 +216,7 @@ def ops(made, rank=0, block=0):
         (changed(all_gather(3), lambda made: ops(made)[2].update(name="nop")), "misses chunk 0 of rank 0 at the end"),
         (changed(all_gather(3), lambda made: ops(made)[0].update(name="nop")), "never gets past this"),
         (changed(all_gather(3), lambda made: ops(made)[2].update(name="glres")), "switches reduce"),
+        (changed(all_gather(3), in_the_switch), "switches reduce"),
         (changed(all_gather(3), lambda made: ops(made)[2].update(name="putt")), "no such operation"),
         (changed(all_gather(3), lambda made: ops(made)[2]["src_buff"].pop()), "a target for every source"),
         (changed(all_gather(3), lambda made: ops(made)[2]["src_buff"][0].update(size=2)), "differ in size"),

@@ -52,10 +52,10 @@ def _found(folder: Path, patterns: tuple[str, ...]) -> list[Path]:
     return next((held for pattern in patterns if (held := sorted(folder.glob(pattern)))), [])
 
 
-def load(path: Path) -> Source:
-    """Read the steps; InputError with the place of what is wrong."""
+def load(path: Path, only: str = "") -> Source:
+    """Read the steps, of traces the `only` one that is named; InputError with the place of what is wrong."""
     if path.is_dir():
-        return _folder(path)
+        return _folder(path, only)
     options = specification(path)
     try:
         steps = tuple(node_step(each.job, each.step, each.routed) for each in made(options))
@@ -66,9 +66,9 @@ def load(path: Path) -> Source:
     return Source(steps, hashlib.sha256(path.read_bytes()).hexdigest(), files=files)
 
 
-def _folder(path: Path) -> Source:
+def _folder(path: Path, only: str) -> Source:
     """Node rows where there are any, otherwise traces."""
-    rows, traces = _found(path, NODES), _found(path, TRACES)
+    rows, traces = _found(path, NODES), [file for file in _found(path, TRACES) if only in {"", file.parent.name}]
     digest = hashlib.sha256()
     for file in rows or traces:
         with file.open("rb") as held:

@@ -1,7 +1,8 @@
 """InfraGraph files (YAML, JSON): devices of components, instances of devices, edges between both, as a graph of links.
 
-Components of choice `npu` or `xpu` are NPUs, by instance; all others are nodes on the way. Every link that an edge uses
-needs a bandwidth. Latencies are not in the format: ours. Source: github.com/Keysight/infragraph (MIT licence).
+Components of choice `npu` or `xpu` are NPUs, by instance; all others are nodes on the way, and those of choice `device`
+are devices in turn. Every link that an edge uses needs a bandwidth. Latencies are not in the format: ours.
+Source: github.com/Keysight/infragraph (MIT licence).
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from itertools import product
+
+from msgspec import Struct
 
 from simcore.documents import Node
 from simcore.errors import closest
@@ -18,12 +21,24 @@ SHARES = {"bits_per_second": 0.125, "bytes_per_second": 1.0}
 GIGABYTES = {f"{prefix}{unit}": share for prefix in ("giga", "g_") for unit, share in SHARES.items()}
 MOST_PARTS = 1 << 20
 """Components of all instances, and edges that one entry may stand for."""
+MOST_DEEP = 64
 INSIDE_NS, BETWEEN_NS = 250.0, 500.0
 SCHEMES = ["one2one", "many2many"]
 _SLICED = re.compile(r"(?P<name>[^\[\]]+)(\[(?P<slice>-?\d*(:-?\d*){0,2})\])?")
 
-Counts = Mapping[str, int]
-"""Component of a device, or instance of the infrastructure -> how many there are."""
+
+class _Part(Struct, frozen=True):
+    """So many components of a name, or devices with parts of their own; `size` counts all that is in them."""
+
+    count: int
+    size: int
+    npu: bool = False
+    device: Node | None = None
+    inside: Mapping[str, _Part] = {}
+
+
+Parts = Mapping[str, _Part]
+"""Of a device, or the instances of the infrastructure: what it consists of, by name."""
 
 
 def is_infragraph(root: Node) -> bool:
@@ -34,27 +49,18 @@ def is_infragraph(root: Node) -> bool:
 def read_infragraph(root: Node) -> Graph:
     """The graph; what is wrong is noted with its place."""
     devices = {node["name"].text(): node for node in _entries(root, "devices", "name", "components")}
-    instances: dict[str, tuple[Node, int]] = {}
-    for node in _entries(root, "instances", "name", "device"):
-        if node["device"].text() not in devices:
-            node["device"].problem("there is no such device", closest(node["device"].text(), devices))
-        else:
-            count = node["count"].integer(1, MOST_PARTS) if "count" in node else 1
-            instances[node["name"].text()] = devices[node["device"].text()], count
-    parts = sum(count * total for device, count in instances.values() for total, _ in _components(device).values())
-    if parts > MOST_PARTS:
+    known: dict[str, Parts | None] = {}
+    instances = {
+        node["name"].text(): part
+        for node in _entries(root, "instances", "name", "device")
+        if (part := _part(node, node["device"], devices, known))
+    }
+    if sum(part.size for part in instances.values()) > MOST_PARTS:
         root["instances"].problem("too many components", f"at most {MOST_PARTS:,} in all")
     if root.problems.found:
         return Graph(0, (), (), (), (), ())
-    kinds = {
-        f"{name}.{number}.{part}.{index}": npu
-        for name, (device, count) in instances.items()
-        for number in range(count)
-        for part, (total, npu) in _components(device).items()
-        for index in range(total)
-    }
-    edges = [edge for name, (device, count) in instances.items() for edge in _inside(device, name, count)]
-    edges += _between(root, instances)
+    kinds = dict(_kinds(instances, ""))
+    edges = [*_inside(instances, [""]), *_edges(root, instances, [""], BETWEEN_NS)]
     if not any(kinds.values()):
         root.problem("there is no NPU", "a component with choice: npu or xpu")
     return assemble(kinds, edges, directed=False)
@@ -70,63 +76,86 @@ def _entries(owner: Node, key: str, *required: str) -> Iterator[Node]:
             yield node
 
 
-def _edges(owner: Node, *required: str) -> Iterator[Node]:
-    """The edges that have what is required at both ends."""
-    for node in _entries(owner, "edges", "ep1", "ep2", "link"):
-        ends = [node[end] for end in ("ep1", "ep2")]
-        for end in (end for end in ends if "device" in end):
-            end["device"].problem("devices inside a device are not read", "components of the device itself")
-        lost = [end for end in ends if not isinstance(end.value, dict) or any(name not in end for name in required)]
-        for end in lost:
-            end.problem("an end of an edge", ", ".join(required))
-        if not lost:
-            yield node
+def _part(node: Node, named: Node, devices: Mapping[str, Node], known: dict[str, Parts | None]) -> _Part | None:
+    """So many of a device, as an instance or inside another one; None if there is none, or if it is inside itself."""
+    count = node["count"].integer(1, MOST_PARTS) if "count" in node else 1
+    name = named.text()
+    if name in devices and name not in known and list(known.values()).count(None) < MOST_DEEP:
+        known[name] = None  # until all that is in it is known
+        known[name] = _components(devices[name], devices, known)
+    if (inside := known.get(name)) is None:
+        if name in devices:
+            named.problem("a device is inside itself", f"devices inside each other, at most {MOST_DEEP}")
+        else:
+            named.problem("there is no such device", closest(name, devices))
+        return None
+    size = sum(part.size for part in inside.values())
+    return _Part(count, count * max(size, 1), device=devices[name], inside=inside)
 
 
-def _components(device: Node) -> dict[str, tuple[int, bool]]:
-    """Of every component of a device how many there are, and whether they are NPUs."""
-    found = {}
-    for part in _entries(device, "components", "name"):
-        choice = next((part[key].text() for key in ("choice", "type") if key in part), "")
-        count = part["count"].integer(1, MOST_PARTS) if "count" in part else 1
-        found[part["name"].text()] = count, choice in {"npu", "xpu"}
+def _components(device: Node, devices: Mapping[str, Node], known: dict[str, Parts | None]) -> Parts:
+    """What a device consists of."""
+    found: dict[str, _Part] = {}
+    for node in _entries(device, "components", "name"):
+        choice = next((node[key].text() for key in ("choice", "type") if key in node), "")
+        if choice == "device":
+            part = _part(node, node["name"], devices, known)
+        else:
+            count = node["count"].integer(1, MOST_PARTS) if "count" in node else 1
+            part = _Part(count, count, choice in {"npu", "xpu"})
+        if part:
+            found[node["name"].text()] = part
     return found
 
 
-def _inside(device: Node, name: str, count: int) -> Iterator[Edge]:
-    """The edges of every instance of a device."""
-    totals = {part: total for part, (total, _) in _components(device).items()}
-    rates = _rates(device)
-    for node in _edges(device, "component"):
-        ends = [
-            [f"{part}.{index}" for part, index in _picked(node[end]["component"], totals)] for end in ("ep1", "ep2")
-        ]
-        for number, pair in product(range(count), _pairs(node, ends, count)):
-            yield Edge((f"{name}.{number}.{pair[0]}", f"{name}.{number}.{pair[1]}"), _rate(node, rates), INSIDE_NS)
+def _kinds(parts: Parts, prefix: str) -> Iterator[tuple[str, bool]]:
+    """All components by name, and whether they are NPUs."""
+    for (name, part), number in ((item, number) for item in parts.items() for number in range(item[1].count)):
+        own = f"{prefix}{name}.{number}"
+        yield from _kinds(part.inside, f"{own}.") if part.device else ((own, part.npu),)
 
 
-def _between(root: Node, instances: Mapping[str, tuple[Node, int]]) -> Iterator[Edge]:
-    """The edges between instances."""
-    rates, counts = _rates(root), {name: count for name, (_, count) in instances.items()}
-    for node in _edges(root, "instance", "component"):
-        ends: list[list[str]] = []
-        for end in ("ep1", "ep2"):
-            chosen = list(_picked(node[end]["instance"], counts))
-            device = instances[chosen[0][0]][0] if chosen else None
-            totals = {part: total for part, (total, _) in _components(device).items()} if device else {}
-            parts = list(_picked(node[end]["component"], totals))
-            ends.append([f"{name}.{number}.{part}.{index}" for name, number in chosen for part, index in parts])
-        for pair in _pairs(node, ends):
-            yield Edge(pair, _rate(node, rates), BETWEEN_NS)
+def _inside(parts: Parts, prefixes: list[str]) -> Iterator[Edge]:
+    """The edges of every device among parts that are at these places, and of the devices inside."""
+    for name, part in parts.items():
+        if part.device:
+            own = [f"{prefix}{name}.{number}." for prefix in prefixes for number in range(part.count)]
+            yield from _inside(part.inside, own)
+            yield from _edges(part.device, part.inside, own, INSIDE_NS)
 
 
-def _picked(node: Node, totals: Counts) -> Iterator[tuple[str, int]]:
+def _edges(owner: Node, parts: Parts, prefixes: list[str], latency_ns: float) -> Iterator[Edge]:
+    """The edges of a device or of the infrastructure, at all of its places."""
+    rates = _rates(owner)
+    for node in _entries(owner, "edges", "ep1", "ep2", "link"):
+        pairs = _pairs(node, [_end(node[end], parts) for end in ("ep1", "ep2")], len(prefixes))
+        rate = _rate(node, rates) if pairs else 1.0
+        for prefix, (one, other) in product(prefixes, pairs):
+            yield Edge((prefix + one, prefix + other), rate, latency_ns)
+
+
+def _end(node: Node, parts: Parts) -> list[str]:
+    """The components that an end of an edge names: of an instance, of a device inside or of the device itself."""
+    outer = next((key for key in ("instance", "device") if isinstance(node.value, dict) and key in node), "")
+    if not isinstance(node.value, dict) or "component" not in node:
+        node.problem("an end of an edge", "component, with instance between devices and device of one inside")
+        return []
+    chosen = [*_picked(node[outer], parts)] if outer else []
+    within = parts[chosen[0][0]].inside if chosen else {} if outer else parts
+    found = [f"{part}.{index}" for part, index in _picked(node["component"], within)] if chosen or not outer else []
+    if any((within[name.rpartition(".")[0]]).device for name in found):
+        node["component"].problem("this is a device", "device: with its name, and component: of what is in it")
+        return []
+    return [f"{name}.{number}.{own}" for name, number in chosen for own in found] if outer else found
+
+
+def _picked(node: Node, parts: Parts) -> Iterator[tuple[str, int]]:
     """Which of so many are meant by `npu`, `npu[3]` or a slice `npu[0:4]`."""
     match = _SLICED.fullmatch(node.text())
-    if not match or match["name"] not in totals:
-        node.problem("there is no such part", closest(node.text(), totals))
+    if not match or match["name"] not in parts:
+        node.problem("there is no such part", closest(node.text(), parts))
         return
-    everyone, wanted = range(totals[match["name"]]), match["slice"]
+    everyone, wanted = range(parts[match["name"]].count), match["slice"]
     if wanted and ":" not in wanted and int(wanted) not in everyone:
         node.problem("there is none of this number", f"0 to {len(everyone) - 1}")
         return
@@ -136,7 +165,7 @@ def _picked(node: Node, totals: Counts) -> Iterator[tuple[str, int]]:
         yield match["name"], index
 
 
-def _pairs(node: Node, ends: list[list[str]], count: int = 1) -> list[tuple[str, str]]:
+def _pairs(node: Node, ends: list[list[str]], count: int) -> list[tuple[str, str]]:
     """Each with its counterpart, or each with all but itself, once; in every one of so many instances."""
     first, second = ends
     scheme = node["scheme"].choice(SCHEMES) if "scheme" in node else "one2one"

@@ -79,9 +79,11 @@ def read_packet_network(text: str, file: str, problems: Problems) -> Graph:
 
     known = f"a node, 0 to {nodes - 1}"
     switches = {lines.value(1, place, node, "", known) for place in range(num_switches)}
-    used = [at for at in range(2, len(lines.words)) if lines.words[at]]
-    if len(used) != num_links:
-        lines.problem(0, len(lines.words[0]) - 1, f"there are {len(used)} links", f"{len(used)} in the first line")
+    told = [at for at in range(2, len(lines.words)) if lines.words[at]]
+    used = told[:num_links]  # ns-3 reads no further: words behind are the author's
+    if count := sum(lines.words[at][0][0].isdigit() for at in told[num_links:]) or len(used) - num_links:
+        found = num_links + count
+        lines.problem(0, len(head) - 1, f"there are {found} links", f"{found} in the first line")
     for line in used:
         if len(words := lines.words[line]) > 1 and words[0][0] == words[1][0]:
             lines.problem(line, 1, "a link joins two nodes", "another node")

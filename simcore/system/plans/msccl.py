@@ -213,7 +213,7 @@ class _Rank:
 def _chosen(node: Node, key: str, kind: str, ids: str, there: dict[str, list[T]]) -> dict[str, list[T]]:
     """What a thread block uses of what its rank has, by type of channel."""
     found: dict[str, list[T]] = defaultdict(list)
-    for part in node.listed(key):
+    for part in (part for part in node.listed(key) if part[kind].text() != "switch"):  # refused where it is used
         known = there[part[kind].text()]
         found[part[kind].text()] += [known[_below(each, len(known), ids)] for each in part[ids].sequence()]
     return found

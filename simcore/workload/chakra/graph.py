@@ -208,6 +208,7 @@ def _attribute_columns(kind: Integers, attributes: dict[str, Integers]) -> dict[
         "priority": value("comm_priority", 0),
         "num_ops": value("num_ops", 0),
         "on_cpu": attributes["is_cpu_op"] > 0,
+        "delays": attributes["is_delay"] > 0,
         "stream": value("stream", -1).clip(-1, int32.max).astype(np.int32),
     }
 

@@ -68,6 +68,25 @@ def test_the_graph_takes_as_long_as_the_loop(tmp_path_factory, loop, data):
 
 
 @given(st.data())
+@settings(max_examples=8, deadline=None)
+def test_the_graphs_of_a_pipeline_take_as_long_as_its_stages(tmp_path_factory, data):
+    sizes = data.draw(st.tuples(st.sampled_from([1, 2, 3]), st.sampled_from([1, 2]), st.integers(2, 4)))
+    rows, count = data.draw(st.lists(LAYERS, min_size=1, max_size=2)), data.draw(st.integers(1, 4))
+    blocks = tuple(replace(row, loop="") for row in rows) * count
+    parallelism = Parallelism(tp=sizes[0], pp=sizes[2], gradient_accumulation=count)
+    schedule = data.draw(st.sampled_from(["", "gpipe", "zb-h1"]))
+    loop = "HYBRID_TRANSFORMER_FWD_IN_BCKWD"
+    workload = Workload(loop, blocks, parallelism, pipeline_bytes=data.draw(st.integers(1, 10**6)), schedule=schedule)
+    kinds, native = st.sampled_from(["Ring", "Switch", "FullyConnected"]), profiles.get("native")
+    topology = Topology(tuple(Dimension(data.draw(kinds), size, 50e9, 500.0) for size in sizes))
+    system, passes = native.system(topology), data.draw(st.integers(1, 2))
+    graphs = reader.of_ranks(convert(workload, sizes, passes), "w", ())
+    explicit = replace(system, scheduling_policy="EXPLICIT")
+    of_graph = simulate(graphs, topology, explicit, native, Settings())
+    assert of_graph.time_ns == simulate(workload, topology, system, native, Settings(iterations=passes)).time_ns
+
+
+@given(st.data())
 @settings(max_examples=4, deadline=None)
 def test_an_obfuscated_trace_takes_as_long_as_the_original(tmp_path_factory, data):
     content = convert(data.draw(workloads("HYBRID_DATA_MODEL", 4)), (4, 2), 2)[0]
@@ -95,3 +114,5 @@ def test_groups_that_do_not_divide_the_machine_are_refused():
     workload = Workload("HYBRID_TRANSFORMER", (Layer("a", phase, phase, phase),), Parallelism(tp=3))
     with pytest.raises(InputError, match="do not divide the machine"):
         convert(workload, (8,), 1)
+    with pytest.raises(InputError, match="3 stages do not divide the machine"):
+        convert(replace(workload, parallelism=Parallelism(pp=3)), (8,), 1)

@@ -1,13 +1,14 @@
 """Text workloads of every training loop as dependency graphs that take natively as long as the text does.
 
 The loop's own steps are unrolled: a step waits for the collectives it waits for in the loop, computes, and issues its
-collective, which nothing but those waits holds up. Priorities are those the loop would give under the scheduling
+collective, which nothing but those waits holds up. A pipeline's stages have a graph each: what a cell waits for from
+another stage is a receive, what it hands on a send. Priorities are those the loop would give under the scheduling
 policy; they count when the system file says `scheduling-policy: EXPLICIT`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import product
 from math import prod
 from typing import Any
@@ -19,6 +20,8 @@ from simcore.progress import meter
 from simcore.workload.chakra import writer
 from simcore.workload.chakra.schema import CommType
 from simcore.workload.loops import Order, Ref, Span, Step, loops
+from simcore.workload.loops.pipeline import Passage, Transfer, end_steps, pipeline_of, steps_of
+from simcore.workload.loops.schedules import Cell
 from simcore.workload.loops.step import column_group, group_axes
 from simcore.workload.model import CollectiveKind, Layer, NodeKind, PhaseName, Workload
 
@@ -56,13 +59,13 @@ class _Unrolled(Struct):
     workload: Workload
     sizes: tuple[int, ...]
     policy: Order
+    stage: int = 0
     nodes: list[dict[str, Any]] = []
     cursor: list[int] = []
     pending: dict[Ref, list[int]] = {}
     counter: int = 0
 
-    def play(self, step: Step) -> None:
-        """One step of the loop."""
+    def _play(self, step: Step) -> None:
         self._wait(step.before)
         duration_ns = self.workload.layers[step.layer].phase(step.phase).compute_ns
         if step.computes and duration_ns:
@@ -72,6 +75,24 @@ class _Unrolled(Struct):
             self._issue(step.issue, step.order)
             self._wait(step.issue if step.blocking else None)
         self._wait(step.after)
+
+    def run(self, steps: Iterable[Step], passage: Passage | None = None) -> None:
+        """Step by step; of a pipeline's cell, before them what it receives, and behind them what it hands on."""
+        if passage and passage.source:
+            self.cursor = [self._handover(passage.cell, NodeKind.RECV, passage.source)]
+        for step in steps:
+            self._play(step)
+        if passage and passage.target:
+            self._handover(passage.cell, NodeKind.SEND, passage.target)
+
+    def drain(self) -> None:
+        """What follows waits for every collective under way."""
+        for ref in [*self.pending]:
+            self._wait(ref)
+
+    def _handover(self, cell: Cell, kind: NodeKind, to: Transfer) -> int:
+        message = {"comm_size": self.workload.pipeline_bytes, "comm_tag": to.tag, "stages": (self.stage, to.stage)}
+        return self._add(f"{cell} {kind.name.lower()}", kind, stream=len(self.nodes), **message)
 
     def _wait(self, ref: Ref | None) -> None:
         if ref:
@@ -103,7 +124,7 @@ class _Unrolled(Struct):
         tail = self._add(name, NodeKind.COLLECTIVE, stream=len(self.nodes), **collective)
         if layer.update_ns:
             before, self.cursor = self.cursor, [tail]
-            delay = {"duration_ns": layer.update_ns, "stream": len(self.nodes)}
+            delay = {"duration_ns": layer.update_ns, "is_delay": True, "stream": len(self.nodes)}
             tail = self._add(f"{layer.name}_update", NodeKind.COMPUTE, **delay)
             self.cursor = before
         self.pending.setdefault(ref, []).append(tail)
@@ -116,20 +137,41 @@ def convert(workload: Workload, sizes: Sequence[int], iterations: int, *, policy
     phase where the text's take the parts of the dimensions one by one: there the times differ. InputError when the
     header's groups do not divide the machine.
     """
-    unrolled = _Unrolled(workload, tuple(sizes), Order[policy])
-    steps = loops.get(workload.loop).steps(workload)
-    for _ in range(iterations):
-        for step in steps:
-            unrolled.play(step)
-    places = {node["attributes"]["place"] for node in unrolled.nodes if "place" in node["attributes"]}
+    stages = _unrolled(workload, tuple(sizes), iterations, Order[policy])
+    places = {node["attributes"].get("place") for stage in stages for node in stage} - {None}
     split = sorted((place for place in places if place.dims(sizes) is None), key=lambda place: (place.low, place.high))
     npus = prod(sizes)
-    if not split:
-        return [_encode(unrolled.nodes, sizes, {}, 0)] * npus
+    if not split and len(stages) == 1:
+        return [_encode(stages[0], sizes, {}, 0, npus)] * npus
     names: dict[tuple[Place, int], str] = {}  # of every group, by its place and first rank
     for place, rank in product(split, range(npus)):
         names.setdefault((place, place.members(rank)[0]), str(len(names) + 1))
-    return [_encode(unrolled.nodes, sizes, names, rank) for rank in meter().over(range(npus))]
+    width = npus // len(stages)
+    return [_encode(stages[rank // width], sizes, names, rank, width) for rank in meter().over(range(npus))]
+
+
+def _unrolled(workload: Workload, sizes: tuple[int, ...], iterations: int, policy: Order) -> list[list[dict[str, Any]]]:
+    """The nodes of every stage."""
+    pp, model = workload.parallelism.pp, workload.parallelism.pp * max(1, workload.parallelism.tp)
+    if pp <= 1:
+        loop = _Unrolled(workload, sizes, policy)
+        loop.run(list(loops.get(workload.loop).steps(workload)) * iterations)
+        return [loop.nodes]
+    if prod(sizes) % model:
+        message, expected = f"{pp} stages do not divide the machine", f"a multiple of {model} NPUs"
+        raise InputError.at(workload.location, message, expected=expected, found=f"{prod(sizes)}")
+    pipeline, made = pipeline_of(workload), []
+    for number, (passages, ends) in enumerate(zip(pipeline.stages, pipeline.ends, strict=True)):
+        stage = _Unrolled(workload, sizes, policy, number)
+        for _ in range(iterations):
+            for passage in passages:
+                stage.run(steps_of(passage, splits=pipeline.schedule.splits_backward), passage)
+            reducing, closing = end_steps(*ends)
+            stage.run(reducing)
+            stage.drain()
+            stage.run(closing)
+        made.append(stage.nodes)
+    return made
 
 
 def _place(workload: Workload, layer: Layer, ref: Ref, sizes: Sequence[int]) -> Place:
@@ -150,9 +192,9 @@ def _place(workload: Workload, layer: Layer, ref: Ref, sizes: Sequence[int]) -> 
 
 
 def _encode(
-    nodes: Sequence[dict[str, Any]], sizes: Sequence[int], names: dict[tuple[Place, int], str], rank: int
+    nodes: Sequence[dict[str, Any]], sizes: Sequence[int], names: dict[tuple[Place, int], str], rank: int, width: int
 ) -> bytes:
-    """A rank's file; with communicators, a first node defines them."""
+    """A rank's file; with communicators, a first node defines them. Stages are `width` ranks."""
     messages = []
     if names:
         messages.append(writer.groups(0, {name: place.members(first) for (place, first), name in names.items()}))
@@ -165,6 +207,9 @@ def _encode(
                 attributes["pg_name"] = names[place, place.members(rank)[0]]
             elif not all(dims):
                 attributes["involved_dim"] = dims
+        if stages := attributes.pop("stages", None):
+            ends = "comm_src" if node["kind"] == NodeKind.RECV else "comm_dst"
+            attributes[ends] = rank + (stages[1] - stages[0]) * width
         deps = [dep + shift for dep in node["deps"]]
         messages.append(writer.node(index + shift, node["name"], node["kind"], data_deps=deps, attributes=attributes))
     return writer.encode(writer.metadata(), messages)
