@@ -1,13 +1,11 @@
 """Links that carry one transfer at a time.
 
 `CutThrough` is native: a message's head goes on as soon as a link is its own, so serialisation is paid once, at the
-slowest link, while every link of the route is occupied for its own serialisation. `StoreAndForward` is ASTRA-sim 2's
-congestion-aware network. Both take messages through `send` and count what every link carried.
+slowest link, while every link of the route is occupied for its own serialisation.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -19,7 +17,7 @@ import numpy as np
 
 from simcore.network.clock import whole_steps
 from simcore.network.faults import Outlook
-from simcore.network.instant import ARRIVAL, NORMAL, TRANSMISSION, Entry, Environment, after
+from simcore.network.instant import ARRIVAL, TRANSMISSION, Environment, after
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
@@ -369,59 +367,3 @@ class FaultyCutThrough(CutThrough):
             return False
         message.path = self._along(behind + way)
         return True
-
-
-class StoreAndForward(CountedLinks):
-    """ASTRA-sim 2's congestion-aware network (analytical backend 599a0473): every hop receives the whole message first.
-
-    A link that starts on a message at t delivers it at t + floor(latency + size / rate) and is free at
-    t + floor(size / rate); the delivery is scheduled before. Events of one time run in the order they were scheduled;
-    a link serves its queue first in, first out. `key` plays no part.
-    """
-
-    by_event = True
-
-    def __init__(self, env: Environment, links: LinkGraph):
-        super().__init__(env, links)
-        self._waiting = defaultdict[int, deque[_Message]](deque)
-        self._free: list[Entry] = [(-1, 0, 0, env.peek)] * len(links)  # is called only where messages wait
-
-    def send(self, src: int, dst: int, size_bytes: int, key: Any, deliver: Deliver) -> None:
-        """As `Network.send`; a message to itself arrives at once."""
-        message = _Message(key, (src, dst), size_bytes, self._path(src, dst), deliver, self.env.now)
-        if message.path.links:
-            self._enter(message)
-        else:
-            after(self.env, 0, deliver)
-
-    def _enter(self, message: _Message) -> None:
-        """At the beginning of the next link."""
-        link = message.path.links[message.hop]
-        if self.env.entry > self._free[link]:
-            self._start(link, message)
-            return
-        if not self._waiting[link]:
-            heappush(self.env.calls, self._free[link])
-        self._waiting[link].append(message)
-
-    def _start(self, link: int, message: _Message) -> None:
-        """The link takes the message."""
-        env, size_per_rate_ns = self.env, message.size_bytes / (message.path.rates[message.hop] / 1e9)
-        free_ns = env.now + int(size_per_rate_ns)
-        self._count(link, message.size_bytes, env.now, free_ns)
-        after(env, int(self._latencies[link] + size_per_rate_ns), partial(self._arrive, message))
-        self._free[link] = free_ns, NORMAL, next(env.numbers), partial(self._release, link)
-
-    def _arrive(self, message: _Message) -> None:
-        """At the end of a link."""
-        message.hop += 1
-        if message.hop < len(message.path.links):
-            self._enter(message)
-        else:
-            message.deliver()
-
-    def _release(self, link: int) -> None:
-        """The link is free for the next of those that wait."""
-        self._start(link, self._waiting[link].popleft())
-        if self._waiting[link]:
-            heappush(self.env.calls, self._free[link])
