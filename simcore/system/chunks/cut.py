@@ -57,7 +57,7 @@ class PhaseMaker:
         self._chunks, self._order, self._decompose = chunks, order, decompose
         self._npu, self._num_queues, self._queue_choice = npu, num_queues, queue_choice
         self._turns: dict[tuple[int, tuple[tuple[int, bool], ...]], int] = {}
-        self._trees: dict[tuple[int, CollectiveKind], bool] = {}
+        self._trees: dict[tuple[int, str, CollectiveKind], bool] = {}
         self._steady = num_queues == 1 and order.steady
         self._known = known
 
@@ -107,9 +107,10 @@ class PhaseMaker:
             self._turns[lane.position, choice] = (turn + 1) % len(choice)
             queue, back = choice[turn]
             trees = in_trees(lane)
-            mirrored = trees and self._trees.get((lane.position, request.kind), False)
+            pair = lane.position, request.group if lane.dim.local else "", request.kind
+            mirrored = trees and self._trees.get(pair, False)
             if trees:
-                self._trees[lane.position, request.kind] = not mirrored
+                self._trees[pair] = not mirrored
             way = lane.backward if back and not trees else lane
             steps.append((wanted, way, lane.position * self._num_queues + queue, mirrored, root))
         return _chain(size_bytes, tuple(steps))
