@@ -272,12 +272,18 @@ class Seat(Struct, eq=False):
     open: int = 0
     _numbers: dict[tuple[int, int], deque[int]] = field(default_factory=dict)
 
-    def expected(self, npu: int, size_bytes: int) -> deque[int]:
-        """The numbers of the messages that come from an NPU in a size, in order."""
+    def arrive(self, number: int) -> None:
+        """A message of the plan is here."""
+        next(player for player in self.player if number >= player.first).arrive(number)
+
+    def take(self, npu: int, size_bytes: int) -> None:
+        """A message of an NPU that plays something else is here: it is the next one expected from there in its size."""
         if not self._numbers:
             for peer, each_bytes, number in self.plan.comes(self.position):
                 self._numbers.setdefault((self.members[peer], each_bytes), deque()).append(number)
-        return self._numbers.get((npu, size_bytes)) or deque()
+        expected = self._numbers.get((npu, size_bytes))
+        if expected:
+            self.arrive(expected.popleft())
 
 
 class Played(Transport):
@@ -390,7 +396,7 @@ class Played(Transport):
         if together:
 
             def deliver(target: int) -> None:
-                self._deliver((key, at, target), together[target])
+                self._deliver(seat, target, together[target])
 
             self._trees.multicast(npu, list(together), plan.transfers[index].size_bytes, (key, at, index, npu), deliver)
 
@@ -399,7 +405,7 @@ class Played(Transport):
         (key, at, npu), members = seat.name, seat.members
         peer = next(member for member in members if member != npu)
         reduction = Reduction((key, at, members[0]), 1 if self._folded else len(members), *switch)
-        deliver = partial(self._deliver, seat.name, 0)
+        deliver = partial(self._deliver, seat, npu, 0)
         self._trees.combine(npu, peer, size_bytes, (key, at, 0, npu), reduction, deliver)
 
     @property
@@ -414,10 +420,7 @@ class Played(Transport):
         key, at, npu = seat.name
         send = self._network.send if seat.plan.rounds else self._in_turn
         there = npu if self._folded else target
-        if self._by_size:
-            deliver = partial(self._match, seat, there, index, size_bytes)
-        else:
-            deliver = partial(self._deliver, (key, at, there), index)
+        deliver = partial(self._deliver, seat, there, index, size_bytes)
         if self._costs.rendezvous:
             transmit = partial(send, npu, target, size_bytes, (key, at, index), deliver)
             self._handshakes.ready((seat.name, there), transmit)
@@ -433,30 +436,16 @@ class Played(Transport):
             asked = partial(self._handshakes.call, ((key, at, there), npu))
             self._network.send(npu, source, RENDEZVOUS_BYTES, (key, at, index), asked)
 
-    def _match(self, sender: Seat, target: int, index: int, size_bytes: int) -> None:
-        """Deliver message `index` of a sender, or where the receiver plays something else, what it takes that for."""
-        key = (*sender.name[:2], target)
-        seat = self._seats.get(key)
+    def _deliver(self, sender: Seat, target: int, index: int, size_bytes: int = 0) -> None:
+        """Deliver message `index` of a sender, which waits where the receiver is not there yet."""
+        name = (*sender.name[:2], target)
+        seat = self._seats.get(name)
         if seat is None:
-            self._early.setdefault(key, []).append(partial(self._match, sender, target, index, size_bytes))
-            return
-        if seat.plan is sender.plan and seat.members is sender.members:
-            self._deliver(key, index)
+            self._early.setdefault(name, []).append(partial(self._deliver, sender, target, index, size_bytes))
+        elif self._by_size and (seat.plan is not sender.plan or seat.members is not sender.members):
+            seat.take(sender.name[2], size_bytes)
         else:
-            self._deliver_as_expected(seat, sender.name[2], size_bytes)
-
-    def _deliver_as_expected(self, seat: Seat, sender: int, size_bytes: int) -> None:
-        """Deliver a message of who plays something else, as the next one expected from there in its size."""
-        numbers = seat.expected(sender, size_bytes)
-        if numbers:
-            self._deliver(seat.name, numbers.popleft())
-
-    def _deliver(self, key: SeatName, index: int) -> None:
-        seat = self._seats.get(key)
-        if seat is None:
-            self._early.setdefault(key, []).append(partial(self._deliver, key, index))
-            return
-        next(automaton for automaton in seat.player if index >= automaton.first).arrive(index)
+            seat.arrive(index)
 
 
 class SolvedOrPlayed(Solved):
