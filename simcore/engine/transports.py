@@ -108,7 +108,7 @@ class Choice:
         shares = [[dim.size for dim in setup.placement.dims if dim.index == at] for at in range(len(topology.dims))]
         if ground is None:
             own_links = FoldedLinks(links, shares) if folded else links
-            player = InOrder if network.by_event else Played
+            player = InOrder if network.by_event and not (costs.rendezvous or costs.bus) else Played
             return player(env, ranks, network(env, own_links), costs, by_size=not profile.gang)
         lone = network.foldable and folded
         sites = [site if lone else structs.replace(site, lone=0) for site in ground[0]]

@@ -89,7 +89,7 @@ class StateInOrder(State):
     npus: list[int]
     clock: list[int]
 
-    entries: ClassVar[tuple[str, ...]] = ("begin", "hand_over", "enter", "arrive", "later", "play")
+    entries: ClassVar[tuple[str, ...]] = ("begin", "depart", "enter", "arrive", "later", "play")
     weight: ClassVar[int] = 2
     kinds: ClassVar[dict[str, Any]] = ROWS | {
         "lines": Line, "waiting": Waiting, "turns": Turn, "npus": int, "clock": int
@@ -149,10 +149,10 @@ def play(s: StateInOrder, limit: int, limit_number: int) -> None:
         clock[ORDER], clock[TURN], clock[NPU] = order, turn, npu
         if number == FREED:
             _freed(s, what, time)
-        elif number == CALLED:
-            append(s.left, (time, CALLED, what))
         elif hop >= 0 and hops[hop].left:
             _come(s, number, what, position, hop + 1, time)
+        elif number == CALLED:
+            append(s.left, (time, CALLED, what))
         else:
             arrive(s, number, what, position, time)
         if length(s.left):
@@ -161,10 +161,10 @@ def play(s: StateInOrder, limit: int, limit_number: int) -> None:
 
 def arrive(s: StateInOrder, number: int, what: int, position: int, now: int) -> None:
     """A message is here, or something happens to a rank; who has begun something else leaves the message to Python."""
-    instance = s.instances[number]
-    if instance.layout < 0 or what == LEAVE:
+    if what == LEAVE:
         append(s.left, (now, number, position))
         return
+    instance = s.instances[number]
     layout = s.layouts[instance.layout]
     if not layout.window and what < 0:
         _transfer(s, number, what, position, now)
@@ -223,6 +223,11 @@ def _send(
     s: StateInOrder, _instance: Instance, number: int, message: int, _sender: int, hop: int, receiver: int, now: int
 ) -> None:
     """As in `core`."""
+    depart(s, number, message, receiver, hop, now)
+
+
+def depart(s: StateInOrder, number: int, message: int, receiver: int, hop: int, now: int) -> None:
+    """A message of an instance is sent, or of no phase (`CALLED`, with a number for Python)."""
     if hop < 0:
         _event(s, now, OWN, number, message, receiver, NOWHERE)
     else:

@@ -20,7 +20,7 @@ from simcore.network.instant import NORMAL, Environment, Timers
 from simcore.network.parts import FoldedLinks
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
-from simcore.system.messages.layouts import MESSAGE, Layouts, Running, Shape
+from simcore.system.messages.layouts import Layouts, Running, Shape
 from simcore.system.plans.automaton import Done, Player
 from simcore.system.plans.maker import Costs
 from simcore.system.plans.plan import Plan
@@ -50,17 +50,9 @@ class _Running(Running):
         for name, rows in (tables | {"waiting": [Waiting(0)], "turns": [Turn(0)]}).items():
             self._columns.add(name, rows)
 
-    def carry(self, sender: int, hop: int, deliver: Done) -> None:
+    def carry(self, hop: int, deliver: Done) -> None:
         """Send a message of no phase."""
-
-        def arrived(_: int) -> None:
-            self.end(instance)
-            deliver()
-
-        instance = self._instance(MESSAGE, 0, 0, 0)
-        self._told[instance] = arrived
-        self._layouts.begun += self._layouts.work_of([hop])[0]
-        self.do("hand_over", instance, sender, hop)
+        self.do("depart", CALLED, self._numbered(deliver), 0, hop)
 
     def begin(self, layout: int, told: Callable[[int], None]) -> int:
         """Make a phase of a group ready; who leaves it is told."""
@@ -70,10 +62,13 @@ class _Running(Running):
 
     def call(self, npu: int, delay_ns: int, callback: Done) -> None:
         """Call back what an NPU does later."""
+        self._do("later", npu, self._env.now + delay_ns, CALLED, self._numbered(callback), 0)
+
+    def _numbered(self, callback: Done) -> int:
         own = next(self._numbers)
         self._calls[own] = callback
         self._make_room()
-        self._do("later", npu, self._env.now + delay_ns, CALLED, own, 0)
+        return own
 
     def do(self, name: str, *arguments: int) -> None:
         """Call one of the core's functions, as part of what happens now, whose time it is given last."""
@@ -108,12 +103,16 @@ class _Running(Running):
         self._make_room()
         return instance
 
+    def follow(self) -> None:
+        """All that is known by now, and room for all events."""
+        self._columns.follow(self._room + self._links)
+
     def _make_room(self) -> None:
         """For as many that wait, and as many turns, as there may be events."""
         before, wanted = self._room, self._entries + len(self._calls)
         if wanted >= before:
             self._room = 2 * wanted + 1
-            self._columns.follow(self._room + self._links)
+            self.follow()
             for name, kind in (("waiting", Waiting), ("turns", Turn)):
                 rows = [kind(number + 1) for number in range(before, self._room)]
                 rows[-1].next = int(getattr(self._columns.state, name)[0].next)
@@ -185,13 +184,16 @@ class StoreAndForward(CountedLinks):
             kind=StateInOrder,
             cross=stored,
         )
-        self.shape = Shape("", links, isinstance(links, FoldedLinks))
+        self.shape, self._hops = Shape("", links, isinstance(links, FoldedLinks)), dict[tuple[int, int, int], int]()
         self.running = _Running(env, self.layouts, len(links), links.npus)
 
     def send(self, src: int, dst: int, size_bytes: int, key: Any, deliver: Done) -> None:
         """As `Network.send`; a message to itself arrives at once."""
-        hop = self.layouts.hops(self.shape, np.array([src]), np.array([dst]), [size_bytes])[0]
-        self.running.carry(src, hop, deliver)
+        ends = src, dst, size_bytes
+        if ends not in self._hops:
+            self._hops[ends] = self.layouts.hops(self.shape, np.array([src]), np.array([dst]), [size_bytes])[0]
+            self.running.follow()
+        self.running.carry(self._hops[ends], deliver)
 
     def counts(self) -> tuple[IntArray, IntArray]:
         """As `LinkNetwork.counts`."""
@@ -234,7 +236,7 @@ class _Part(Struct, eq=False):
 
 
 class InOrder(Played):
-    """`Played` over `StoreAndForward`: parts of plans are columns, too, where nobody asks and no bus is in the way."""
+    """`Played` over `StoreAndForward`, ranks as columns, too: where nobody asks for messages, and no bus is there."""
 
     _network: StoreAndForward
 
@@ -248,15 +250,12 @@ class InOrder(Played):
         self._together: dict[SeatName, list[_Group]] = {}  # that an NPU is a member of
 
     def _automata(self, seat: Seat, phase: StreamPhase, finished: Done) -> Sequence[Player]:
-        costs = self._own_costs.of(phase.lane.dim)
-        if costs.rendezvous or costs.bus:
-            return super()._automata(seat, phase, finished)
         known = self._together.get(seat.name, [])
         group = next((each for each in known if each.plan is seat.plan and each.members is seat.members), None)
         for other in known:
             if other is not group:
                 self._estrange(other, seat)
-        group = group or self._group(seat, costs)
+        group = group or self._group(seat, self._own_costs.of(phase.lane.dim))
         position = group.npus.index(seat.name[2])
         group.finished[position] = finished
         return [_Part(self._network.running, own, position, first) for own, first in reversed(group.instances.items())]
