@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from heapq import heapify, heappop, heappush
 from operator import attrgetter
-from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -30,13 +30,7 @@ Deliver = Callable[[], None]
 
 
 class Network(Protocol):
-    """Takes messages and delivers them when their last byte has arrived.
-
-    `by_event`: of messages that come at one time it serves first what was sent first in the simulation's order.
-    """
-
-    foldable: bool
-    by_event: bool
+    """Takes messages and delivers them when their last byte has arrived."""
 
     def send(self, src: int, dst: int, size_bytes: int, key: Any, deliver: Deliver) -> None:
         """Send a message now. `key` orders messages that meet at one time; keys of one network must compare."""
@@ -53,7 +47,6 @@ class Network(Protocol):
         return []
 
 
-@runtime_checkable
 class TreeNetwork(Network, Protocol):
     """A network that copies messages on their way, and whose switches reduce."""
 
@@ -64,52 +57,6 @@ class TreeNetwork(Network, Protocol):
 
     def combine(self, src: int, peer: int, size_bytes: int, key: Any, switch: Reduction, deliver: Deliver) -> None:
         """Send one's part of a reduction to the switch between `src` and `peer`, and deliver what comes back."""
-
-
-class LinkNetwork(Network, Protocol):
-    """A network of links that counts what they carry.
-
-    `in_columns`: `network.core` gives the same times.
-    `bears_faults`: links may be slow or down for a while. `has_trees`: it is a
-    `TreeNetwork`. `has_queues`: it looks at what the ports of the topology say.
-    """
-
-    by_event: bool = False
-    in_columns: ClassVar[bool] = False
-    bears_faults: ClassVar[bool] = False
-    has_trees: ClassVar[bool] = False
-    has_queues: ClassVar[bool] = False
-
-    def __init__(self, env: Environment, links: LinkGraph): ...
-
-    @classmethod
-    def on(cls, topology: Topology) -> type[LinkNetwork]:
-        """The class that plays such links: another one where less, or more, has to be played."""
-        return cls
-
-    @classmethod
-    def among(cls, links: LinkGraph, src: IntArray, dst: IntArray) -> IntArray:
-        """The links that some messages may take."""
-        return links.routes(src, dst).links
-
-    def counts(self) -> tuple[IntArray, IntArray]:
-        """Bytes carried by every link, and how long it was occupied."""
-
-    def times(self) -> IntArray | None:
-        """Rows of (link, begin, end) of every occupation; None where they are not kept."""
-
-    def queues(self) -> QueueTable | None:
-        """What the queue in front of every link did so far, where there are queues."""
-        return None
-
-    def remembers(self, since_ns: int) -> bool:
-        """Whether anything that was sent before a time matters to what comes then."""
-        return False
-
-    @classmethod
-    def notes_on(cls, curve_rows: int) -> list[str]:
-        """What is an approximation, where curves of queues have so many rows."""
-        return []
 
 
 class Path(NamedTuple):
@@ -146,10 +93,21 @@ class _Message:
 _by_key = attrgetter("key", "ends")
 
 
-class CountedLinks(LinkNetwork):
-    """The links with their counters; finds routes."""
+class LinkNetwork(Network):
+    """A network of links that counts what they carry, and finds routes.
 
-    foldable = True  # a route may use one link several times, see `network.parts`
+    `by_event`: of messages that come at one time it serves first what was sent first in the simulation's order.
+    `foldable`: representatives of links can stand for all. `in_columns`: `network.core` gives the same times.
+    `bears_faults`: links may be slow or down for a while. `has_trees`: it is a `TreeNetwork`. `has_queues`: it looks at
+    what the ports of the topology say.
+    """
+
+    foldable: ClassVar[bool] = True  # a route may use one link several times, see `network.parts`
+    by_event: ClassVar[bool] = False
+    in_columns: ClassVar[bool] = False
+    bears_faults: ClassVar[bool] = False
+    has_trees: ClassVar[bool] = False
+    has_queues: ClassVar[bool] = False
 
     def __init__(self, env: Environment, links: LinkGraph):
         self.env, self.links = env, links
@@ -160,6 +118,16 @@ class CountedLinks(LinkNetwork):
         self._busy_ns = [0] * len(links)
         self._times = Times() if links.timed else None
         self._deliveries: dict[int, list[Arriving]] = {}
+
+    @classmethod
+    def on(cls, topology: Topology) -> type[LinkNetwork]:
+        """The class that plays such links: another one where less, or more, has to be played."""
+        return cls
+
+    @classmethod
+    def among(cls, links: LinkGraph, src: IntArray, dst: IntArray) -> IntArray:
+        """The links that some messages may take."""
+        return links.routes(src, dst).links
 
     def _path(self, src: int, dst: int) -> Path:
         """The way from `src` to `dst`."""
@@ -180,6 +148,19 @@ class CountedLinks(LinkNetwork):
     def times(self) -> IntArray | None:
         """Rows of (link, begin, end) of every occupation; None where they are not kept."""
         return self._times.rows() if self._times is not None else None
+
+    def queues(self) -> QueueTable | None:
+        """What the queue in front of every link did so far, where there are queues."""
+        return None
+
+    def remembers(self, since_ns: int) -> bool:
+        """Whether anything that was sent before a time matters to what comes then."""
+        return False
+
+    @classmethod
+    def notes_on(cls, curve_rows: int) -> list[str]:
+        """What is an approximation, where curves of queues have so many rows."""
+        return []
 
     def table(self) -> LinkTable:
         """What every link carried so far."""
@@ -211,7 +192,7 @@ class CountedLinks(LinkNetwork):
             message.deliver()
 
 
-class CutThrough(CountedLinks):
+class CutThrough(LinkNetwork):
     """First come, first served on every link; who comes at the same time is served in the order of the keys.
 
     Of equal keys who has fewer links behind goes first, then the lower sender: an order that stays when all NPUs of a

@@ -10,7 +10,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import chain, combinations
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from msgspec import Struct, field
@@ -228,9 +228,6 @@ def _measured_delay(fabric: Fabric) -> Delay:
 class CongestionFree(Network):
     """A network on which every message takes the time that `delay(src, dst, size_bytes)` says, for columns of ends."""
 
-    foldable = False
-    by_event = True
-
     def __init__(self, env: Environment, delay: Delay):
         self._env, self._delay = env, delay
         self._known: dict[tuple[int, int, int], int] = {}
@@ -309,6 +306,7 @@ class Played(Transport):
     ):
         super().__init__(env, ranks, costs)
         self._network, self._barrier, self._by_size = network, barrier, by_size
+        self._trees = cast("TreeNetwork", network)  # what others cannot do has been refused
         self._folded = len(ranks) < sum(map(len, ranks))
         self._seats: dict[SeatName, Seat] = {}
         self._early: dict[SeatName, list[Callable[[], None]]] = {}
@@ -407,13 +405,6 @@ class Played(Transport):
         reduction = Reduction((key, at, members[0]), 1 if self._folded else len(members), *switch)
         deliver = partial(self._deliver, seat, npu, 0)
         self._trees.combine(npu, peer, size_bytes, (key, at, 0, npu), reduction, deliver)
-
-    @property
-    def _trees(self) -> TreeNetwork:
-        """The network, where there are such algorithms."""
-        if isinstance(self._network, TreeNetwork):
-            return self._network
-        raise NotImplementedError("profiles whose networks copy and reduce nothing refuse the algorithms that need it")
 
     def _send_to(self, seat: Seat, target: int, size_bytes: int, index: int) -> None:
         """Send message `index` of a chunk's phase to an NPU of its group."""

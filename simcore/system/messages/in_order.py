@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from simcore.network.clock import stored
-from simcore.network.congested import CountedLinks, Network
+from simcore.network.congested import LinkNetwork, Network
 from simcore.network.core import NEVER
 from simcore.network.in_order import BEFORE, CALLED, NUMBER, ORDER, Line, StateInOrder, Turn, Waiting
 from simcore.network.instant import NORMAL, Environment, Timers
@@ -166,7 +166,7 @@ class _Timers(Timers):
         self.after = partial(running.call, npu)  # type: ignore[method-assign]
 
 
-class StoreAndForward(CountedLinks):
+class StoreAndForward(LinkNetwork):
     """ASTRA-sim 2's congestion-aware network (analytical backend 599a0473): every hop receives the whole message first.
 
     A link that starts on a message at t delivers it at t + floor(latency + size / rate) and is free at
