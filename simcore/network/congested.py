@@ -21,7 +21,7 @@ from simcore.network.instant import ARRIVAL, TRANSMISSION, Environment, after
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
-from simcore.network.trees import Combination, Meeting, Reduction, branches, combine, multicast
+from simcore.network.trees import Branch, Combination, Meeting, Reduction, branches
 from simcore.timeline.events import LinkTable, QueueTable
 from simcore.timeline.link_use import OccupiedLinks, Times
 from simcore.units import transfer_ns
@@ -237,27 +237,57 @@ class CutThrough(LinkNetwork):
         else:
             self._finish(message, now_ns)
 
-    def relay(
-        self, link: int, step_ns: int, size_bytes: int, key: Any, tail_ns: int, reached: Callable[[int], None]
-    ) -> None:
-        """Send over one link; `reached(tail_ns)` is called when the head is at its end, with the last byte's time."""
-        now_ns = self.env.now
-        path = Path((link,), (step_ns,), (self._rates[link],))
-        message = _Message(key, (link, link), size_bytes, path, _nothing, now_ns)
-        message.tail_ns, message.reached = tail_ns, reached
-        self._arrive(message, now_ns, now_ns)
-
     def multicast(
         self, src: int, dst: Sequence[int], size_bytes: int, key: tuple[Any, ...], deliver: Callable[[int], None]
     ) -> None:
         """As `TreeNetwork.multicast`: a copy goes on as soon as its head is there and its link free."""
-        multicast(self, branches(self.links, src, dst), dst, size_bytes, key, deliver)
+        (made, at_root), wanted = branches(self.links, src, dst), set(dst)
+
+        def go_on(numbers: Sequence[int], tail_ns: int) -> None:
+            for number in numbers:
+                branch = made[number]
+                further = partial(reached, branch)
+                self._relay(branch.link, branch.step_ns, size_bytes, (*key, number), tail_ns, further)
+
+        def reached(branch: Branch, tail_ns: int) -> None:
+            if branch.node in wanted:
+                after(self.env, tail_ns - self.env.now, partial(deliver, branch.node))
+            go_on(branch.further, tail_ns)
+
+        go_on(at_root, self.env.now)
 
     def combine(self, src: int, peer: int, size_bytes: int, key: Any, switch: Reduction, deliver: Deliver) -> None:
-        """As `TreeNetwork.combine`."""
+        """As `TreeNetwork.combine`: when the last has come, the switch reduces byte by byte, and sends down to all."""
         there, back = self._path(src, peer), self._path(peer, src)
-        part = Combination(key, there.links[0], there.steps_ns[0], back.links[-1], back.steps_ns[-1], deliver)
-        combine(self, self._meetings, part, size_bytes, switch)
+        own = Combination(key, there.links[0], there.steps_ns[0], back.links[-1], back.steps_ns[-1], deliver)
+        meeting = self._meetings.setdefault(switch.name, Meeting())
+
+        def at_switch(tail_ns: int) -> None:
+            meeting.parts.append(own)
+            meeting.tail_ns = max(meeting.tail_ns, tail_ns)
+            if len(meeting.parts) == switch.parts:
+                del self._meetings[switch.name]
+                reduced_ns = self.env.now + switch.reduced_ns(size_bytes)
+                last_ns = max(meeting.tail_ns, reduced_ns) + switch.latency_ns
+                after(self.env, switch.latency_ns, partial(down, last_ns))
+
+        def down(tail_ns: int) -> None:
+            for each in sorted(meeting.parts, key=lambda one: one.key):
+                self._relay(each.down, each.down_ns, size_bytes, each.key, tail_ns, partial(through, each))
+
+        def through(part: Combination, tail_ns: int) -> None:
+            after(self.env, tail_ns - self.env.now, part.deliver)
+
+        self._relay(own.up, own.up_ns, size_bytes, key, self.env.now, at_switch)
+
+    def _relay(
+        self, link: int, step_ns: int, size_bytes: int, key: Any, tail_ns: int, reached: Callable[[int], None]
+    ) -> None:
+        """Send over one link; `reached(tail_ns)` is called when the head is at its end, with the last byte's time."""
+        path = Path((link,), (step_ns,), (self._rates[link],))
+        message = _Message(key, (link, link), size_bytes, path, _nothing, tail_ns)
+        message.reached = reached
+        self._arrive(message, self.env.now, self.env.now)
 
     def _arrive(self, message: _Message, at_ns: int, now_ns: int) -> None:
         """The head reaches the next link of its route at `at_ns`."""

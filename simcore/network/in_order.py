@@ -1,8 +1,8 @@
 """Messages in the order of events, as integers in columns: every link takes them whole, first in, first out.
 
-Links are those of `congested.StoreAndForward`. Events of one time happen in the order in which they were asked for, so
-every event has a number. What an NPU does later shares the number of what it does then already (`instant.Timers`).
-Ranks play their parts as in `core`, whose functions call those of the same names here (`lists.bound`).
+Events of one time happen in the order in which they were asked for, so every event has a number. What an NPU does
+later shares the number of what it does then already (`instant.Timers`). Ranks play their parts as in `core`, whose
+functions call those of the same names here (`lists.bound`).
 """
 
 from __future__ import annotations
@@ -117,14 +117,14 @@ def enter(s: StateInOrder, number: int, position: int, now: int) -> None:
     layout, slot = s.layouts[instance.layout], s.slots[instance.slot + position]
     then, mark = now + layout.endpoint, instance.mark
     if layout.window:
-        later(s, slot.name, then, number, START, position)
+        later(s, slot.name, number, START, position, then)
         return
     slot.packets = 1  # it is there
     if slot.received == 0:
         _event(s, now, OWN, number, LEAVE, position, NOWHERE)
     for index in range(layout.rounds):
         if s.rounds[layout.round_at + index].entry == position and s.transfers[layout.transfer_at + index].opens:
-            later(s, slot.name, then, number, RELEASE, index)
+            later(s, slot.name, number, RELEASE, index, then)
     for index in range(layout.rounds):
         if s.messages[layout.message_at + index].peer == position and s.early[mark + index] >= BEFORE:
             s.early[mark + index] -= BEFORE
@@ -172,7 +172,7 @@ def arrive(s: StateInOrder, number: int, what: int, position: int, now: int) -> 
     slot = s.slots[instance.slot + position]
     if what >= REDUCED:
         then = now + s.rounds[layout.round_at + what - REDUCED].pay
-        later(s, slot.name, then, number, CREDIT if layout.window else RECEIVED + what - REDUCED, position)
+        later(s, slot.name, number, CREDIT if layout.window else RECEIVED + what - REDUCED, position, then)
     elif slot.ready and 0 <= what < RECEIVED:
         append(s.left, (now, number, position + layout.ranks * (1 + what)))
     elif layout.window:
@@ -183,7 +183,7 @@ def arrive(s: StateInOrder, number: int, what: int, position: int, now: int) -> 
         s.early[instance.mark + what] += BEFORE
 
 
-def later(s: StateInOrder, npu: int, time: int, number: int, what: int, position: int) -> None:
+def later(s: StateInOrder, npu: int, number: int, what: int, position: int, time: int) -> None:
     """An NPU does something later, behind all that it does at that time already."""
     turns, clock, at = s.turns, s.clock, s.npus[npu]
     while at and turns[at].time != time:
@@ -280,7 +280,7 @@ def _pay(s: StateInOrder, number: int, layout: Layout, index: int, what: int, po
     """As in `core`: the endpoint's delay, and behind it a reduction, where there is one."""
     name = s.slots[s.instances[number].slot + position].name
     reduces = s.rounds[layout.round_at + index].pay >= 0
-    later(s, name, now + layout.endpoint, number, REDUCED + index if reduces else what, position)
+    later(s, name, number, REDUCED + index if reduces else what, position, now + layout.endpoint)
 
 
 def _listened(s: StateInOrder, number: int, layout: Layout, slot: Slot, position: int, now: int) -> bool:

@@ -26,7 +26,7 @@ EVEN_SIZES, BYTE_PER_NS = (120, 240, 480, 960), 1e9 / GIBIBYTE
 def draw(seed):
     """A case of ASTRA-sim 2.x: on every NPU computations, collectives and messages that wait for some of the others.
 
-    Every other one is `even`: all times are multiples of 10 ns on links, so that much happens at one time.
+    Every other one is `even`: times on links and at endpoints are multiples of 10 ns, so that much happens at one time.
     """
     draw, even = Random(seed), seed % 2 == 1  # noqa: S311 - a seed gives the same case everywhere
     aware = even or draw.random() < 0.4
@@ -36,7 +36,7 @@ def draw(seed):
     npus = prod(dim["npus"] for dim in dims)
     system = {
         "scheduling-policy": draw.choice(("LIFO", "FIFO", "EXPLICIT")),
-        "endpoint-delay": draw.choice((1, 10, 47)),
+        "endpoint-delay": 10 if even else draw.choice((1, 10, 47)),
         "active-chunks-per-dimension": draw.choice((1, 2, 4)),
         "preferred-dataset-splits": draw.choice((1, 2, 3)),
         "collective-optimization": draw.choice(("baseline", "localBWAware")),

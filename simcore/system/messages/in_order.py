@@ -62,7 +62,7 @@ class _Running(Running):
 
     def call(self, npu: int, delay_ns: int, callback: Done) -> None:
         """Call back what an NPU does later."""
-        self._do("later", npu, self._env.now + delay_ns, CALLED, self._numbered(callback), 0)
+        self.do("later", npu, CALLED, self._numbered(callback), 0, delay_ns=delay_ns)
 
     def _numbered(self, callback: Done) -> int:
         own = next(self._numbers)
@@ -70,14 +70,11 @@ class _Running(Running):
         self._make_room()
         return own
 
-    def do(self, name: str, *arguments: int) -> None:
-        """Call one of the core's functions, as part of what happens now, whose time it is given last."""
-        self._do(name, *arguments, int(self._env.now))
-
-    def _do(self, name: str, *arguments: int) -> None:
+    def do(self, name: str, *arguments: int, delay_ns: int = 0) -> None:
+        """Call one of the core's functions, as part of what happens now; it is given the time, or a later one."""
         _, priority, number, _ = self._env.entry
         self._columns.state.clock[ORDER] = _order(priority, number)
-        self._call(name, *arguments)
+        self._call(name, *arguments, int(self._env.now) + delay_ns)
         self._wait()
 
     def carried(self) -> tuple[IntArray, IntArray]:
