@@ -253,7 +253,7 @@ class InOrder(Played):
             if other is not group:
                 self._estrange(other, seat)
         group = group or self._group(seat, self._own_costs.of(phase.lane.dim))
-        position = group.npus.index(seat.name[2])
+        position = 0 if self._folded else seat.position
         group.finished[position] = finished
         return [_Part(self._network.running, own, position, first) for own, first in reversed(group.instances.items())]
 
