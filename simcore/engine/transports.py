@@ -107,10 +107,8 @@ class Choice:
         shares = [[dim.size for dim in setup.dims if dim.index == at] for at in range(len(topology.dims))]
         if ground is None:
             own_links = FoldedLinks(links, shares) if folded else links
-            if network.by_event and not costs.rendezvous and not costs.bus:
-                return InOrder(env, ranks, own_links, costs)
-            shared = network(env, own_links)
-            return Played(env, ranks, shared, costs, by_size=not profile.gang)
+            player = InOrder if network.by_event and not (costs.rendezvous or costs.bus) else Played
+            return player(env, ranks, network(env, own_links), costs, by_size=not profile.gang)
         lone = network.foldable and folded
         sites = [site if lone else structs.replace(site, lone=0) for site in ground[0]]
         plays = self._playable and network.in_columns

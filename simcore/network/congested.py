@@ -1,29 +1,27 @@
 """Links that carry one transfer at a time.
 
 `CutThrough` is native: a message's head goes on as soon as a link is its own, so serialisation is paid once, at the
-slowest link, while every link of the route is occupied for its own serialisation. `StoreAndForward` is ASTRA-sim 2's
-congestion-aware network. Both take messages through `send` and count what every link carried.
+slowest link, while every link of the route is occupied for its own serialisation.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from heapq import heapify, heappop, heappush
 from operator import attrgetter
-from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
 from simcore.network.clock import whole_steps
 from simcore.network.faults import Outlook
-from simcore.network.instant import ARRIVAL, NORMAL, TRANSMISSION, Entry, Environment, after
+from simcore.network.instant import ARRIVAL, TRANSMISSION, Environment, after
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
-from simcore.network.trees import Combination, Meeting, Reduction, branches, combine, multicast
+from simcore.network.trees import Branch, Combination, Meeting, Reduction, branches
 from simcore.timeline.events import LinkTable, QueueTable
 from simcore.timeline.link_use import OccupiedLinks, Times
 from simcore.units import transfer_ns
@@ -32,13 +30,7 @@ Deliver = Callable[[], None]
 
 
 class Network(Protocol):
-    """Takes messages and delivers them when their last byte has arrived.
-
-    `by_event`: of messages that come at one time it serves first what was sent first in the simulation's order.
-    """
-
-    foldable: bool
-    by_event: bool
+    """Takes messages and delivers them when their last byte has arrived."""
 
     def send(self, src: int, dst: int, size_bytes: int, key: Any, deliver: Deliver) -> None:
         """Send a message now. `key` orders messages that meet at one time; keys of one network must compare."""
@@ -55,7 +47,6 @@ class Network(Protocol):
         return []
 
 
-@runtime_checkable
 class TreeNetwork(Network, Protocol):
     """A network that copies messages on their way, and whose switches reduce."""
 
@@ -66,56 +57,6 @@ class TreeNetwork(Network, Protocol):
 
     def combine(self, src: int, peer: int, size_bytes: int, key: Any, switch: Reduction, deliver: Deliver) -> None:
         """Send one's part of a reduction to the switch between `src` and `peer`, and deliver what comes back."""
-
-
-class LinkNetwork(Network, Protocol):
-    """A network of links that counts what they carry.
-
-    `in_columns`: `network.core` gives the same times, which each class says of itself alone. `bears_faults`: links may
-    be slow or down for a while. `has_trees`: it is a `TreeNetwork`. `has_queues`: it looks at what the ports of the
-    topology say.
-    """
-
-    by_event: bool = False
-    in_columns: ClassVar[bool] = False
-    bears_faults: ClassVar[bool] = False
-    has_trees: ClassVar[bool] = False
-    has_queues: ClassVar[bool] = False
-
-    def __init__(self, env: Environment, links: LinkGraph): ...
-
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        cls.in_columns = vars(cls).get("in_columns", False)  # one made of another may take other times
-
-    @classmethod
-    def on(cls, topology: Topology) -> type[LinkNetwork]:
-        """The class that plays such links: another one where less, or more, has to be played."""
-        return cls
-
-    @classmethod
-    def among(cls, links: LinkGraph, src: IntArray, dst: IntArray) -> IntArray:
-        """The links that some messages may take."""
-        return links.routes(src, dst).links
-
-    def counts(self) -> tuple[IntArray, IntArray]:
-        """Bytes carried by every link, and how long it was occupied."""
-
-    def times(self) -> IntArray | None:
-        """Rows of (link, begin, end) of every occupation; None where they are not kept."""
-
-    def queues(self) -> QueueTable | None:
-        """What the queue in front of every link did so far, where there are queues."""
-        return None
-
-    def remembers(self, since_ns: int) -> bool:
-        """Whether anything that was sent before a time matters to what comes then."""
-        return False
-
-    @classmethod
-    def notes_on(cls, curve_rows: int) -> list[str]:
-        """What is an approximation, where curves of queues have so many rows."""
-        return []
 
 
 class Path(NamedTuple):
@@ -152,10 +93,21 @@ class _Message:
 _by_key = attrgetter("key", "ends")
 
 
-class CountedLinks(LinkNetwork):
-    """The links with their counters; finds routes."""
+class LinkNetwork(Network):
+    """A network of links that counts what they carry, and finds routes.
 
-    foldable = True  # a route may use one link several times, see `network.parts`
+    `by_event`: of messages that come at one time it serves first what was sent first in the simulation's order.
+    `foldable`: representatives of links can stand for all. `in_columns`: `network.core` gives the same times, which
+    each class says of itself alone. `bears_faults`: links may be slow or down for a while. `has_trees`: it is a
+    `TreeNetwork`. `has_queues`: it looks at what the ports of the topology say.
+    """
+
+    foldable: ClassVar[bool] = True  # a route may use one link several times, see `network.parts`
+    by_event: ClassVar[bool] = False
+    in_columns: ClassVar[bool] = False
+    bears_faults: ClassVar[bool] = False
+    has_trees: ClassVar[bool] = False
+    has_queues: ClassVar[bool] = False
 
     def __init__(self, env: Environment, links: LinkGraph):
         self.env, self.links = env, links
@@ -166,6 +118,20 @@ class CountedLinks(LinkNetwork):
         self._busy_ns = [0] * len(links)
         self._times = Times() if links.timed else None
         self._deliveries: dict[int, list[Arriving]] = {}
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.in_columns = vars(cls).get("in_columns", False)  # one made of another may take other times
+
+    @classmethod
+    def on(cls, topology: Topology) -> type[LinkNetwork]:
+        """The class that plays such links: another one where less, or more, has to be played."""
+        return cls
+
+    @classmethod
+    def among(cls, links: LinkGraph, src: IntArray, dst: IntArray) -> IntArray:
+        """The links that some messages may take."""
+        return links.routes(src, dst).links
 
     def _path(self, src: int, dst: int) -> Path:
         """The way from `src` to `dst`."""
@@ -186,6 +152,19 @@ class CountedLinks(LinkNetwork):
     def times(self) -> IntArray | None:
         """Rows of (link, begin, end) of every occupation; None where they are not kept."""
         return self._times.rows() if self._times is not None else None
+
+    def queues(self) -> QueueTable | None:
+        """What the queue in front of every link did so far, where there are queues."""
+        return None
+
+    def remembers(self, since_ns: int) -> bool:
+        """Whether anything that was sent before a time matters to what comes then."""
+        return False
+
+    @classmethod
+    def notes_on(cls, curve_rows: int) -> list[str]:
+        """What is an approximation, where curves of queues have so many rows."""
+        return []
 
     def table(self) -> LinkTable:
         """What every link carried so far."""
@@ -217,7 +196,7 @@ class CountedLinks(LinkNetwork):
             message.deliver()
 
 
-class CutThrough(CountedLinks):
+class CutThrough(LinkNetwork):
     """First come, first served on every link; who comes at the same time is served in the order of the keys.
 
     Of equal keys who has fewer links behind goes first, then the lower sender: an order that stays when all NPUs of a
@@ -262,27 +241,57 @@ class CutThrough(CountedLinks):
         else:
             self._finish(message, now_ns)
 
-    def relay(
-        self, link: int, step_ns: int, size_bytes: int, key: Any, tail_ns: int, reached: Callable[[int], None]
-    ) -> None:
-        """Send over one link; `reached(tail_ns)` is called when the head is at its end, with the last byte's time."""
-        now_ns = self.env.now
-        path = Path((link,), (step_ns,), (self._rates[link],))
-        message = _Message(key, (link, link), size_bytes, path, _nothing, now_ns)
-        message.tail_ns, message.reached = tail_ns, reached
-        self._arrive(message, now_ns, now_ns)
-
     def multicast(
         self, src: int, dst: Sequence[int], size_bytes: int, key: tuple[Any, ...], deliver: Callable[[int], None]
     ) -> None:
         """As `TreeNetwork.multicast`: a copy goes on as soon as its head is there and its link free."""
-        multicast(self, branches(self.links, src, dst), dst, size_bytes, key, deliver)
+        (made, at_root), wanted = branches(self.links, src, dst), set(dst)
+
+        def go_on(numbers: Sequence[int], tail_ns: int) -> None:
+            for number in numbers:
+                branch = made[number]
+                further = partial(reached, branch)
+                self._relay(branch.link, branch.step_ns, size_bytes, (*key, number), tail_ns, further)
+
+        def reached(branch: Branch, tail_ns: int) -> None:
+            if branch.node in wanted:
+                after(self.env, tail_ns - self.env.now, partial(deliver, branch.node))
+            go_on(branch.further, tail_ns)
+
+        go_on(at_root, self.env.now)
 
     def combine(self, src: int, peer: int, size_bytes: int, key: Any, switch: Reduction, deliver: Deliver) -> None:
-        """As `TreeNetwork.combine`."""
+        """As `TreeNetwork.combine`: when the last has come, the switch reduces byte by byte, and sends down to all."""
         there, back = self._path(src, peer), self._path(peer, src)
-        part = Combination(key, there.links[0], there.steps_ns[0], back.links[-1], back.steps_ns[-1], deliver)
-        combine(self, self._meetings, part, size_bytes, switch)
+        own = Combination(key, there.links[0], there.steps_ns[0], back.links[-1], back.steps_ns[-1], deliver)
+        meeting = self._meetings.setdefault(switch.name, Meeting())
+
+        def at_switch(tail_ns: int) -> None:
+            meeting.parts.append(own)
+            meeting.tail_ns = max(meeting.tail_ns, tail_ns)
+            if len(meeting.parts) == switch.parts:
+                del self._meetings[switch.name]
+                reduced_ns = self.env.now + switch.reduced_ns(size_bytes)
+                last_ns = max(meeting.tail_ns, reduced_ns) + switch.latency_ns
+                after(self.env, switch.latency_ns, partial(down, last_ns))
+
+        def down(tail_ns: int) -> None:
+            for each in sorted(meeting.parts, key=lambda one: one.key):
+                self._relay(each.down, each.down_ns, size_bytes, each.key, tail_ns, partial(through, each))
+
+        def through(part: Combination, tail_ns: int) -> None:
+            after(self.env, tail_ns - self.env.now, part.deliver)
+
+        self._relay(own.up, own.up_ns, size_bytes, key, self.env.now, at_switch)
+
+    def _relay(
+        self, link: int, step_ns: int, size_bytes: int, key: Any, tail_ns: int, reached: Callable[[int], None]
+    ) -> None:
+        """Send over one link; `reached(tail_ns)` is called when the head is at its end, with the last byte's time."""
+        path = Path((link,), (step_ns,), (self._rates[link],))
+        message = _Message(key, (link, link), size_bytes, path, _nothing, tail_ns)
+        message.reached = reached
+        self._arrive(message, self.env.now, self.env.now)
 
     def _arrive(self, message: _Message, at_ns: int, now_ns: int) -> None:
         """The head reaches the next link of its route at `at_ns`."""
@@ -372,59 +381,3 @@ class FaultyCutThrough(CutThrough):
             return False
         message.path = self._along(behind + way)
         return True
-
-
-class StoreAndForward(CountedLinks):
-    """ASTRA-sim 2's congestion-aware network (analytical backend 599a0473): every hop receives the whole message first.
-
-    A link that starts on a message at t delivers it at t + floor(latency + size / rate) and is free at
-    t + floor(size / rate); the delivery is scheduled before. Events of one time run in the order they were scheduled;
-    a link serves its queue first in, first out. `key` plays no part.
-    """
-
-    by_event = True
-
-    def __init__(self, env: Environment, links: LinkGraph):
-        super().__init__(env, links)
-        self._waiting = defaultdict[int, deque[_Message]](deque)
-        self._free: list[Entry] = [(-1, 0, 0, env.peek)] * len(links)  # is called only where messages wait
-
-    def send(self, src: int, dst: int, size_bytes: int, key: Any, deliver: Deliver) -> None:
-        """As `Network.send`; a message to itself arrives at once."""
-        message = _Message(key, (src, dst), size_bytes, self._path(src, dst), deliver, self.env.now)
-        if message.path.links:
-            self._enter(message)
-        else:
-            after(self.env, 0, deliver)
-
-    def _enter(self, message: _Message) -> None:
-        """At the beginning of the next link."""
-        link = message.path.links[message.hop]
-        if self.env.entry > self._free[link]:
-            self._start(link, message)
-            return
-        if not self._waiting[link]:
-            heappush(self.env.calls, self._free[link])
-        self._waiting[link].append(message)
-
-    def _start(self, link: int, message: _Message) -> None:
-        """The link takes the message."""
-        env, size_per_rate_ns = self.env, message.size_bytes / (message.path.rates[message.hop] / 1e9)
-        free_ns = env.now + int(size_per_rate_ns)
-        self._count(link, message.size_bytes, env.now, free_ns)
-        after(env, int(self._latencies[link] + size_per_rate_ns), partial(self._arrive, message))
-        self._free[link] = free_ns, NORMAL, next(env.numbers), partial(self._release, link)
-
-    def _arrive(self, message: _Message) -> None:
-        """At the end of a link."""
-        message.hop += 1
-        if message.hop < len(message.path.links):
-            self._enter(message)
-        else:
-            message.deliver()
-
-    def _release(self, link: int) -> None:
-        """The link is free for the next of those that wait."""
-        self._start(link, self._waiting[link].popleft())
-        if self._waiting[link]:
-            heappush(self.env.calls, self._free[link])

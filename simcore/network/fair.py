@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from simcore.network.clock import whole_latency
-from simcore.network.congested import CountedLinks, Deliver
+from simcore.network.congested import Deliver, LinkNetwork
 from simcore.network.faults import Outlook
 from simcore.network.instant import DECISION, TRANSMISSION, Environment, after
 from simcore.network.topology.fabric import FloatArray, Routes
@@ -69,7 +69,7 @@ class _Flow(Struct, eq=False):
 _by_key = attrgetter("key")
 
 
-class FairShare(CountedLinks):
+class FairShare(LinkNetwork):
     """A fluid model: rates change only when a transfer begins or ends, and are max-min fair in between.
 
     A transfer's last byte arrives its route's latency after the transfer ends. Ends are rounded up to whole

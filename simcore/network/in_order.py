@@ -1,8 +1,8 @@
 """Messages in the order of events, as integers in columns: every link takes them whole, first in, first out.
 
-Links are those of `congested.StoreAndForward`. Events of one time happen in the order in which they were asked for, so
-every event has a number. What an NPU does later shares the number of what it does then already (`instant.Timers`).
-Ranks play their parts as in `core`, whose functions call those of the same names here (`lists.bound`).
+Events of one time happen in the order in which they were asked for, so every event has a number. What an NPU does
+later shares the number of what it does then already (`instant.Timers`). Ranks play their parts as in `core`, whose
+functions call those of the same names here (`lists.bound`).
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class StateInOrder(State):
     npus: list[int]
     clock: list[int]
 
-    entries: ClassVar[tuple[str, ...]] = ("begin", "hand_over", "enter", "arrive", "later", "play")
+    entries: ClassVar[tuple[str, ...]] = ("begin", "depart", "enter", "arrive", "later", "play")
     weight: ClassVar[int] = 2
     kinds: ClassVar[dict[str, Any]] = ROWS | {
         "lines": Line, "waiting": Waiting, "turns": Turn, "npus": int, "clock": int
@@ -117,14 +117,14 @@ def enter(s: StateInOrder, number: int, position: int, now: int) -> None:
     layout, slot = s.layouts[instance.layout], s.slots[instance.slot + position]
     then, mark = now + layout.endpoint, instance.mark
     if layout.window:
-        later(s, slot.name, then, number, START, position)
+        later(s, slot.name, number, START, position, then)
         return
     slot.packets = 1  # it is there
     if slot.received == 0:
         _event(s, now, OWN, number, LEAVE, position, NOWHERE)
     for index in range(layout.rounds):
         if s.rounds[layout.round_at + index].entry == position and s.transfers[layout.transfer_at + index].opens:
-            later(s, slot.name, then, number, RELEASE, index)
+            later(s, slot.name, number, RELEASE, index, then)
     for index in range(layout.rounds):
         if s.messages[layout.message_at + index].peer == position and s.early[mark + index] >= BEFORE:
             s.early[mark + index] -= BEFORE
@@ -149,10 +149,10 @@ def play(s: StateInOrder, limit: int, limit_number: int) -> None:
         clock[ORDER], clock[TURN], clock[NPU] = order, turn, npu
         if number == FREED:
             _freed(s, what, time)
-        elif number == CALLED:
-            append(s.left, (time, CALLED, what))
         elif hop >= 0 and hops[hop].left:
             _come(s, number, what, position, hop + 1, time)
+        elif number == CALLED:
+            append(s.left, (time, CALLED, what))
         else:
             arrive(s, number, what, position, time)
         if length(s.left):
@@ -161,10 +161,10 @@ def play(s: StateInOrder, limit: int, limit_number: int) -> None:
 
 def arrive(s: StateInOrder, number: int, what: int, position: int, now: int) -> None:
     """A message is here, or something happens to a rank; who has begun something else leaves the message to Python."""
-    instance = s.instances[number]
-    if instance.layout < 0 or what == LEAVE:
+    if what == LEAVE:
         append(s.left, (now, number, position))
         return
+    instance = s.instances[number]
     layout = s.layouts[instance.layout]
     if not layout.window and what < 0:
         _transfer(s, number, what, position, now)
@@ -172,7 +172,7 @@ def arrive(s: StateInOrder, number: int, what: int, position: int, now: int) -> 
     slot = s.slots[instance.slot + position]
     if what >= REDUCED:
         then = now + s.rounds[layout.round_at + what - REDUCED].pay
-        later(s, slot.name, then, number, CREDIT if layout.window else RECEIVED + what - REDUCED, position)
+        later(s, slot.name, number, CREDIT if layout.window else RECEIVED + what - REDUCED, position, then)
     elif slot.ready and 0 <= what < RECEIVED:
         append(s.left, (now, number, position + layout.ranks * (1 + what)))
     elif layout.window:
@@ -183,7 +183,7 @@ def arrive(s: StateInOrder, number: int, what: int, position: int, now: int) -> 
         s.early[instance.mark + what] += BEFORE
 
 
-def later(s: StateInOrder, npu: int, time: int, number: int, what: int, position: int) -> None:
+def later(s: StateInOrder, npu: int, number: int, what: int, position: int, time: int) -> None:
     """An NPU does something later, behind all that it does at that time already."""
     turns, clock, at = s.turns, s.clock, s.npus[npu]
     while at and turns[at].time != time:
@@ -223,6 +223,11 @@ def _send(
     s: StateInOrder, _instance: Instance, number: int, message: int, _sender: int, hop: int, receiver: int, now: int
 ) -> None:
     """As in `core`."""
+    depart(s, number, message, receiver, hop, now)
+
+
+def depart(s: StateInOrder, number: int, message: int, receiver: int, hop: int, now: int) -> None:
+    """A message of an instance is sent, or of no phase (`CALLED`, with a number for Python)."""
     if hop < 0:
         _event(s, now, OWN, number, message, receiver, NOWHERE)
     else:
@@ -275,7 +280,7 @@ def _pay(s: StateInOrder, number: int, layout: Layout, index: int, what: int, po
     """As in `core`: the endpoint's delay, and behind it a reduction, where there is one."""
     name = s.slots[s.instances[number].slot + position].name
     reduces = s.rounds[layout.round_at + index].pay >= 0
-    later(s, name, now + layout.endpoint, number, REDUCED + index if reduces else what, position)
+    later(s, name, number, REDUCED + index if reduces else what, position, now + layout.endpoint)
 
 
 def _listened(s: StateInOrder, number: int, layout: Layout, slot: Slot, position: int, now: int) -> bool:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from itertools import pairwise
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from msgspec import Struct, field
 
 from simcore.network.clock import whole_latency
-from simcore.network.instant import Environment, after
 from simcore.network.topology.links import LinkGraph
 from simcore.units import transfer_ns
 
@@ -54,43 +52,6 @@ def branches(links: LinkGraph, src: int, dst: Sequence[int]) -> tuple[list[Branc
     return made, at_root
 
 
-class Relays(Protocol):
-    """A network that tells when a message's head is at the end of a link, with the time of its last byte."""
-
-    env: Environment
-
-    def relay(
-        self, link: int, step_ns: int, size_bytes: int, key: Any, tail_ns: int, reached: Callable[[int], None]
-    ) -> None:
-        """Send over one link now."""
-
-
-def multicast(
-    network: Relays,
-    tree: tuple[list[Branch], list[int]],
-    dst: Sequence[int],
-    size_bytes: int,
-    key: tuple[Any, ...],
-    deliver: Callable[[int], None],
-) -> None:
-    """Send over a tree, every copy as soon as its link is free; `deliver(npu)` is called at the last byte's arrival."""
-    made, at_root = tree
-    wanted = set(dst)
-
-    def go_on(numbers: Sequence[int], tail_ns: int) -> None:
-        for number in numbers:
-            branch = made[number]
-            further = partial(reached, branch)
-            network.relay(branch.link, branch.step_ns, size_bytes, (*key, number), tail_ns, further)
-
-    def reached(branch: Branch, tail_ns: int) -> None:
-        if branch.node in wanted:
-            after(network.env, tail_ns - network.env.now, partial(deliver, branch.node))
-        go_on(branch.further, tail_ns)
-
-    go_on(at_root, network.env.now)
-
-
 class Combination(NamedTuple):
     """One NPU's part of a reduction in a switch: its links up and down with their latencies, and its call back."""
 
@@ -123,28 +84,3 @@ class Meeting(Struct):
 
     parts: list[Combination] = field(default_factory=list)
     tail_ns: int = 0
-
-
-def combine(
-    network: Relays, meetings: dict[Any, Meeting], part: Combination, size_bytes: int, switch: Reduction
-) -> None:
-    """Send up; when the last has come, the switch reduces byte by byte and sends the result down to all at once."""
-    meeting = meetings.setdefault(switch.name, Meeting())
-
-    def at_switch(tail_ns: int) -> None:
-        meeting.parts.append(part)
-        meeting.tail_ns = max(meeting.tail_ns, tail_ns)
-        if len(meeting.parts) == switch.parts:
-            del meetings[switch.name]
-            reduced_ns = network.env.now + switch.reduced_ns(size_bytes)
-            last_ns = max(meeting.tail_ns, reduced_ns) + switch.latency_ns
-            after(network.env, switch.latency_ns, partial(down, last_ns))
-
-    def down(tail_ns: int) -> None:
-        for each in sorted(meeting.parts, key=lambda one: one.key):
-            network.relay(each.down, each.down_ns, size_bytes, each.key, tail_ns, partial(through, each))
-
-    def through(part: Combination, tail_ns: int) -> None:
-        after(network.env, tail_ns - network.env.now, part.deliver)
-
-    network.relay(part.up, part.up_ns, size_bytes, part.key, network.env.now, at_switch)

@@ -13,12 +13,12 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.network.congested import StoreAndForward
 from simcore.network.topology.model import Dimension, Topology
 from simcore.profiles.profile import GraphRules, Profile, hops_along, profiles, rings, rules_of
 from simcore.system.collectives import PlanOptions
 from simcore.system.config import SystemConfig
 from simcore.system.groups import Delay
+from simcore.system.messages.in_order import StoreAndForward
 from simcore.workload.model import CollectiveKind, NodeKind
 
 GROUP_ENDPOINT_NS = 10

@@ -6,11 +6,11 @@ Nothing leaves a collective before everybody is in it: without contention times 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import chain, combinations
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from msgspec import Struct, field
@@ -25,7 +25,7 @@ from simcore.system.collectives.nccl import Choice, Fabric, choose, point_to_poi
 from simcore.system.groups import Delay, GroupDim, Groups, LogicalDim, RankGroup
 from simcore.system.memory import Packets
 from simcore.system.messages.point_to_point import RENDEZVOUS_BYTES, Pairs
-from simcore.system.plans.automaton import Automaton, at_endpoint, automata
+from simcore.system.plans.automaton import Player, at_endpoint, automata
 from simcore.system.plans.maker import Costs, Plans, uneven
 from simcore.system.plans.plan import Plan, Switch
 from simcore.system.streams import Stream, StreamPhase
@@ -228,9 +228,6 @@ def _measured_delay(fabric: Fabric) -> Delay:
 class CongestionFree(Network):
     """A network on which every message takes the time that `delay(src, dst, size_bytes)` says, for columns of ends."""
 
-    foldable = False
-    by_event = True
-
     def __init__(self, env: Environment, delay: Delay):
         self._env, self._delay = env, delay
         self._known: dict[tuple[int, int, int], int] = {}
@@ -257,35 +254,33 @@ class CongestionFree(Network):
         """Links are not modelled."""
 
 
-class _Seat(Struct, eq=False):
-    """An NPU in a phase: the chunk and which of its phases it is, the group, the plan, and the place of the NPU.
+SeatName = tuple[tuple[str, int], int, int]
+"""A chunk, the number of its phase, and an NPU."""
 
-    `player` plays the parts of the plan that are `open`. `turns` counts under rendezvous the messages to every NPU, and
-    those that it was asked for (~ the NPU).
-    """
 
-    key: tuple[str, int]
-    at: int
-    npu: int
+class Seat(Struct, eq=False):
+    """An NPU in a phase: its group, the plan, its place there. `player` plays the parts of the plan that are `open`."""
+
+    name: SeatName
     members: Sequence[int]
     plan: Plan
     position: int
-    player: Sequence[Automaton] = ()
+    player: Sequence[Player] = ()
     open: int = 0
-    turns: Counter[int] = field(default_factory=Counter)
     _numbers: dict[tuple[int, int], deque[int]] = field(default_factory=dict)
 
-    def expected(self, npu: int, size_bytes: int) -> deque[int]:
-        """The numbers of the messages that come from an NPU in a size, in order."""
+    def arrive(self, number: int) -> None:
+        """A message of the plan is here."""
+        next(player for player in self.player if number >= player.first).arrive(number)
+
+    def take(self, npu: int, size_bytes: int) -> None:
+        """A message of an NPU that plays something else is here: it is the next one expected from there in its size."""
         if not self._numbers:
             for peer, each_bytes, number in self.plan.comes(self.position):
                 self._numbers.setdefault((self.members[peer], each_bytes), deque()).append(number)
-        return self._numbers.get((npu, size_bytes)) or deque()
-
-    def turn(self, who: int) -> int:
-        """How often this was asked about somebody."""
-        self.turns[who] += 1
-        return self.turns[who]
+        expected = self._numbers.get((npu, size_bytes))
+        if expected:
+            self.arrive(expected.popleft())
 
 
 class Played(Transport):
@@ -311,9 +306,10 @@ class Played(Transport):
     ):
         super().__init__(env, ranks, costs)
         self._network, self._barrier, self._by_size = network, barrier, by_size
+        self._trees = cast("TreeNetwork", network)  # what others cannot do has been refused
         self._folded = len(ranks) < sum(map(len, ranks))
-        self._seats: dict[tuple[object, int, int], _Seat] = {}
-        self._early: dict[tuple[object, int, int], list[Callable[[], None]]] = {}
+        self._seats: dict[SeatName, Seat] = {}
+        self._early: dict[SeatName, list[Callable[[], None]]] = {}
         self._groups: dict[tuple[GroupDim, int], list[int]] = {}
         self._packets = Packets(env, self.timers, costs.bus) if costs.bus else None
         self._handshakes = Pairs(partial(after, env))
@@ -332,30 +328,34 @@ class Played(Transport):
 
     def _start(self, npu_class: int, stream: Stream, done: Done) -> None:
         npu, phase, dim = self._ranks[npu_class][0], stream.phase, stream.phase.lane.dim
-        costs, plan, timers = self._costs.of(dim), self.plans.of(phase, npu), self.timers[npu]
+        plan = self.plans.of(phase, npu)
         if self._folded and Symmetry.NONE in plan.symmetries:
             raise uneven(phase)
-        pay = at_endpoint(timers.after, costs.endpoint_ns, costs.reduction_ns)
-        if self._packets and costs.bus:
-            pay = self._packets.pay(npu, phase, plan, costs.reduction_ns)
-        key = (stream.key, stream.at, npu)
-        seat = self._seats[key] = _Seat(*key, self._members(dim, npu), plan, dim.position(npu))
+        seat = Seat((stream.key, stream.at, npu), self._members(dim, npu), plan, dim.position(npu))
+        self._seats[seat.name] = seat
         if self._costs.rendezvous:
             self._ask(seat, -1)
 
         def finished() -> None:
             seat.open -= 1
             if not seat.open:
-                del self._seats[key]
+                del self._seats[seat.name]
                 self._leave(stream, partial(done, stream))
 
-        post = partial(self._post, seat)
-        seat.player = automata(plan, seat.position, pay, partial(after, self._env), post, finished)
+        seat.player = self._automata(seat, phase, finished)
         seat.open = len(seat.player)
-        for deliver in self._early.pop(key, []):
+        for deliver in self._early.pop(seat.name, []):
             deliver()
         for automaton in reversed(seat.player):
             automaton.start()
+
+    def _automata(self, seat: Seat, phase: StreamPhase, finished: Callable[[], None]) -> Sequence[Player]:
+        """What plays the parts of a plan at a seat, the last part first; `finished` is told by each."""
+        costs, (_, _, npu) = self._costs.of(phase.lane.dim), seat.name
+        pay = at_endpoint(self.timers[npu].after, costs.endpoint_ns, costs.reduction_ns)
+        if self._packets and costs.bus:
+            pay = self._packets.pay(npu, phase, seat.plan, costs.reduction_ns)
+        return automata(seat.plan, seat.position, pay, partial(after, self._env), partial(self._post, seat), finished)
 
     def _leave(self, stream: Stream, leave: Callable[[], None]) -> None:
         """Go on, alone or when everybody is through."""
@@ -376,7 +376,7 @@ class Played(Transport):
             self._groups[key] = found.tolist()
         return self._groups[key]
 
-    def _post(self, seat: _Seat, number: int, peer: int, size_bytes: int) -> None:
+    def _post(self, seat: Seat, number: int, peer: int, size_bytes: int) -> None:
         """Send a message of a plan to a position of the group, as it is sent there, and ask for what comes next."""
         if seat.plan.switch:
             self._combine(seat, size_bytes, seat.plan.switch)
@@ -387,76 +387,56 @@ class Played(Transport):
             if self._costs.rendezvous:
                 self._ask(seat, number)
 
-    def _multicast(self, seat: _Seat, index: int) -> None:
+    def _multicast(self, seat: Seat, index: int) -> None:
         """Send all copies with the first; the others are on their way with it."""
-        key, at, npu, plan = seat.key, seat.at, seat.npu, seat.plan
+        (key, at, npu), plan = seat.name, seat.plan
         together = {seat.members[plan.transfers[copy].dst]: copy for copy in plan.copies.get(index, ())}
         if together:
 
             def deliver(target: int) -> None:
-                self._deliver((key, at, target), together[target])
+                self._deliver(seat, target, together[target])
 
             self._trees.multicast(npu, list(together), plan.transfers[index].size_bytes, (key, at, index, npu), deliver)
 
-    def _combine(self, seat: _Seat, size_bytes: int, switch: Switch) -> None:
+    def _combine(self, seat: Seat, size_bytes: int, switch: Switch) -> None:
         """Send this NPU's part up to the switch of its group."""
-        key, at, npu, members = seat.key, seat.at, seat.npu, seat.members
+        (key, at, npu), members = seat.name, seat.members
         peer = next(member for member in members if member != npu)
         reduction = Reduction((key, at, members[0]), 1 if self._folded else len(members), *switch)
-        deliver = partial(self._deliver, (key, at, npu), 0)
+        deliver = partial(self._deliver, seat, npu, 0)
         self._trees.combine(npu, peer, size_bytes, (key, at, 0, npu), reduction, deliver)
 
-    @property
-    def _trees(self) -> TreeNetwork:
-        """The network, where there are such algorithms."""
-        if isinstance(self._network, TreeNetwork):
-            return self._network
-        raise NotImplementedError("profiles whose networks copy and reduce nothing refuse the algorithms that need it")
-
-    def _send_to(self, seat: _Seat, target: int, size_bytes: int, index: int) -> None:
+    def _send_to(self, seat: Seat, target: int, size_bytes: int, index: int) -> None:
         """Send message `index` of a chunk's phase to an NPU of its group."""
-        key, at, npu = seat.key, seat.at, seat.npu
+        key, at, npu = seat.name
         send = self._network.send if seat.plan.rounds else self._in_turn
         there = npu if self._folded else target
-        if self._by_size:
-            deliver = partial(self._match, seat, there, index, size_bytes)
-        else:
-            deliver = partial(self._deliver, (key, at, there), index)
+        deliver = partial(self._deliver, seat, there, index, size_bytes)
         if self._costs.rendezvous:
             transmit = partial(send, npu, target, size_bytes, (key, at, index), deliver)
-            self._handshakes.ready((key, at, npu, there, seat.turn(there)), transmit)
+            self._handshakes.ready((seat.name, there), transmit)
         else:
             send(npu, target, size_bytes, (key, at, index), deliver)
 
-    def _ask(self, seat: _Seat, number: int) -> None:
+    def _ask(self, seat: Seat, number: int) -> None:
         """Under rendezvous, ask for what an NPU listens for once it has sent message `number` (-1: from the start)."""
-        key, at, npu = seat.key, seat.at, seat.npu
+        key, at, npu = seat.name
         for peer, index in seat.plan.asks(seat.position, number):
             source = seat.members[peer]
             there = npu if self._folded else source
-            asked = partial(self._handshakes.call, (key, at, there, npu, seat.turn(~there)))
+            asked = partial(self._handshakes.call, ((key, at, there), npu))
             self._network.send(npu, source, RENDEZVOUS_BYTES, (key, at, index), asked)
 
-    def _match(self, sender: _Seat, target: int, index: int, size_bytes: int) -> None:
-        """Deliver message `index` of a sender, or where the receiver plays something else, what it takes that for."""
-        key = (sender.key, sender.at, target)
-        seat = self._seats.get(key)
+    def _deliver(self, sender: Seat, target: int, index: int, size_bytes: int = 0) -> None:
+        """Deliver message `index` of a sender, which waits where the receiver is not there yet."""
+        name = (*sender.name[:2], target)
+        seat = self._seats.get(name)
         if seat is None:
-            self._early.setdefault(key, []).append(partial(self._match, sender, target, index, size_bytes))
-            return
-        if seat.plan is not sender.plan or seat.members is not sender.members:
-            numbers = seat.expected(sender.npu, size_bytes)
-            if not numbers:
-                return
-            index = numbers.popleft()
-        self._deliver(key, index)
-
-    def _deliver(self, key: tuple[object, int, int], index: int) -> None:
-        seat = self._seats.get(key)
-        if seat is None:
-            self._early.setdefault(key, []).append(partial(self._deliver, key, index))
-            return
-        next(automaton for automaton in seat.player if index >= automaton.first).arrive(index)
+            self._early.setdefault(name, []).append(partial(self._deliver, sender, target, index, size_bytes))
+        elif self._by_size and (seat.plan is not sender.plan or seat.members is not sender.members):
+            seat.take(sender.name[2], size_bytes)
+        else:
+            seat.arrive(index)
 
 
 class SolvedOrPlayed(Solved):

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from simcore.engine import run, transports
 from simcore.engine.settings import Settings
 from simcore.errors import DeadlockError
-from simcore.network.congested import StoreAndForward
 from simcore.network.topology.model import Dimension, Topology
 from simcore.system.config import Algorithm, SystemConfig
 from simcore.system.memory import RemoteMemory
@@ -38,12 +37,9 @@ def test_phases_that_are_solved_end_as_those_played_message_by_message(case):
 
 @settings(deadline=None, max_examples=40)
 @given(cases(shared=True))
-def test_columns_in_the_order_of_events_do_what_messages_sent_one_by_one_do(case):
-    def one_by_one(env, ranks, links, costs):
-        return Played(env, ranks, StoreAndForward(env, links), costs, by_size=True)
-
+def test_columns_in_the_order_of_events_do_what_ranks_played_one_by_one_do(case):
     in_columns = outcome(case)
-    with mock.patch.object(transports, "InOrder", one_by_one):
+    with mock.patch.object(transports, "InOrder", Played):
         assert outcome(case) == in_columns
 
 

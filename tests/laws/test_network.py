@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from simcore.network.batch import solve_batch
 from simcore.network.clock import idle_ns
-from simcore.network.congested import CutThrough, StoreAndForward
+from simcore.network.congested import CutThrough
 from simcore.network.fair import FairShare, max_min_rates
 from simcore.network.instant import Environment
 from simcore.network.topology.kinds import FABRICS
 from simcore.network.topology.links import LinkGraph, figures
 from simcore.network.topology.model import Dimension, Graph, Topology, Wafer
+from simcore.system.messages.in_order import StoreAndForward
 from simcore.testing import check_topology
 from simcore.units import transfer_ns
 from tests.runs import twisted_tori

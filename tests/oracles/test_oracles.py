@@ -1,5 +1,6 @@
 """Random cases through the profiles of ASTRA-sim and through naive models that know nothing of simcore."""
 
+from functools import partial
 from math import prod
 from random import Random
 
@@ -7,29 +8,39 @@ import pytest
 
 from simcore.api import run
 from simcore.errors import DeadlockError, InputError
+from simcore.network.instant import Environment, after
+from simcore.network.topology.links import LinkGraph
+from simcore.network.topology.model import Dimension, Topology
+from simcore.system.messages.in_order import StoreAndForward
 from tests.laws.cases_astra_sim_1 import random_case
 from tests.oracles import astra1, astra2
-from tests.oracles.packets import RefusalError
+from tests.oracles.packets import GIBIBYTE, Clock, RefusalError
 from tests.published.peers import PHASES, first_generation, second_generation
 from tests.published.test_astra_sim import ranks_of
 
 KINDS = ("ALL_REDUCE", "ALL_GATHER", "REDUCE_SCATTER", "ALL_TO_ALL")
 SIZES = (8, 67, 1000, 4096, 65536, 1_000_003)
+EVEN_SIZES, BYTE_PER_NS = (7200, 14400, 28800), 1e9 / GIBIBYTE
 
 
 def draw(seed):
-    """A case of ASTRA-sim 2.x: on every NPU computations, collectives and messages that wait for some of the others."""
-    draw = Random(seed)  # noqa: S311 - a seed gives the same case everywhere
-    aware = draw.random() < 0.4
+    """A case of ASTRA-sim 2.x: on every NPU computations, collectives and messages that wait for some of the others.
+
+    Every other one is `even`: times on links and at endpoints are multiples of 10 ns, so that much happens at one time.
+    """
+    draw, even = Random(seed), seed % 2 == 1  # noqa: S311 - a seed gives the same case everywhere
+    aware = even or draw.random() < 0.4
     dims = [_dim(draw, aware) for _ in range(1 if aware else draw.choice((1, 2, 2)))]
+    if even:
+        dims[0] |= {"bandwidth_GBps": BYTE_PER_NS, "latency_ns": draw.choice((10, 20, 50))}
     npus = prod(dim["npus"] for dim in dims)
     system = {
         "scheduling-policy": draw.choice(("LIFO", "FIFO", "EXPLICIT")),
-        "endpoint-delay": draw.choice((1, 10, 47)),
+        "endpoint-delay": 10 if even else draw.choice((1, 10, 47)),
         "active-chunks-per-dimension": draw.choice((1, 2, 4)),
         "preferred-dataset-splits": draw.choice((1, 2, 3)),
         "collective-optimization": draw.choice(("baseline", "localBWAware")),
-        "local-mem-bw": draw.choice((50, 1600)),
+        "local-mem-bw": 1_000_000 if even else draw.choice((50, 1600)),
     }
     for kind in KINDS:
         names = [_algorithm(draw, dim["npus"], kind) for dim in dims]
@@ -37,7 +48,7 @@ def draw(seed):
     groups = {str(number): draw.sample(range(npus), draw.randint(2, npus)) for number in (1, 2)}
     per_npu = [[] for _ in range(npus)]
     for _ in range(draw.randint(1, 6)):
-        _event(draw, per_npu, groups)
+        _event(draw, per_npu, groups, EVEN_SIZES if even else SIZES)
     for nodes in per_npu:
         _add(draw, nodes, {"type": "COMP", "duration_micros": draw.choice((0, 1, 7))})
     cli = {"num-queues-per-dim": draw.choice((1, 2, 3)), "rendezvous-protocol": draw.random() < 0.2}
@@ -60,8 +71,8 @@ def _algorithm(draw, npus, kind):
     return draw.choice(["ring", "direct", f"direct{draw.randint(1, npus)}", *powers])
 
 
-def _event(draw, per_npu, groups):
-    kind, size, npus = draw.choice(("COMP", "COMM_COLL", "COMM_COLL", "COMM_SEND")), draw.choice(SIZES), len(per_npu)
+def _event(draw, per_npu, groups, sizes):
+    kind, size, npus = draw.choice(("COMP", "COMM_COLL", "COMM_COLL", "COMM_SEND")), draw.choice(sizes), len(per_npu)
     if kind == "COMP":
         for npu in draw.sample(range(npus), draw.randint(1, npus)):
             host = {"is_cpu_op": True} if draw.random() < 0.2 else {}
@@ -103,6 +114,52 @@ def test_every_npu_of_2_x_is_done_when_the_naive_model_says(seed, tmp_path):
         return
     found = {rank: row for row in rows for rank in ranks_of(row["ranks"])}
     assert expected == {key: [found[rank][key] for rank in range(len(found))] for key in ("finish_ns", "compute_ns")}
+
+
+@pytest.mark.parametrize("kind", ["Ring", "FullyConnected", "Switch"])
+@pytest.mark.parametrize("seed", range(10))
+def test_links_of_2_x_carry_messages_in_the_order_of_the_naive_model(kind, seed):
+    """Of much that happens at one time; what is delivered sends the next message then, and more of an NPU later."""
+    draw = Random(seed)  # noqa: S311 - a seed gives the same case everywhere
+    npus, latency_ns, count = draw.choice((3, 4, 5)), draw.choice((0, 10, 20)), 120
+    starts = [(draw.randrange(1, 60) * 10, draw.sample(range(npus), 2), draw.choice((10, 20))) for _ in range(count)]
+    follows = {at: draw.sample(range(count), draw.randint(1, 3)) for at in draw.sample(range(count), count // 2)}
+
+    def played(at, send, now, later):
+        """Send all at their times; what was delivered in which order, and what was called later."""
+        log, left = [], set(follows)
+
+        def timed(number):
+            log.append((now(), "later", number))
+
+        def go(number):
+            _, (src, dst), size = starts[number]
+            send(src, dst, size, number)
+
+        def arrived(number):
+            log.append((now(), number))
+            for other in follows[number] if number in left else ():
+                left.discard(number)
+                go(other)
+                later(starts[other][1][0], starts[other][2], partial(timed, other))
+
+        for number, (time, _, _) in enumerate(starts):
+            at(time, lambda number=number: go(number))
+        return log, arrived
+
+    env, clock = Environment(), Clock()
+    links = LinkGraph(Topology((Dimension(kind, npus, 1e9, latency_ns),)))
+    network = StoreAndForward(env, links)
+    naive = astra2.Aware(clock, [{"type": kind, "npus": npus, "bandwidth_GBps": BYTE_PER_NS, "latency_ns": latency_ns}])
+
+    def send(src, dst, size, number):
+        network.send(src, dst, size, 0, lambda: arrived(number))
+
+    found, arrived = played(partial(after, env), send, lambda: env.now, network.running.call)
+    env.run()
+    expected, naive.arrive = played(clock.at, naive.carry, lambda: clock.now, clock.npu_at)
+    clock.run()
+    assert found == expected
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -130,3 +130,15 @@ def test_under_rendezvous_a_receiver_asks_for_a_message_of_any_size(tmp_path):
     takes = [node("COMM_RECV", at, src=0, dst=1, tag=0, bytes=size) for at, size in enumerate((64, 1 << 20))]
     case = case_of([("Switch", 2)], lambda npu: takes if npu else sends, shared=True, rendezvous=True)
     assert finishes(case, tmp_path) == Simulation(case).run()["finish_ns"]
+
+
+def test_a_communicator_takes_its_own_two_trees_in_turns_whatever_the_machine_has_taken(tmp_path):
+    def nodes(npu):
+        own = [collective("ALL_REDUCE", 4096, 1, [0]) | {"pg_name": "1"}] if npu in (0, 1) else []
+        return [collective("ALL_REDUCE", 4096), *own]
+
+    case = case_of([("Switch", 4)], nodes, shared=True, algorithm="doubleBinaryTree")
+    case["comm_groups"] = {"1": [0, 1]}
+    found = finishes(case, tmp_path)
+    assert found == Simulation(case).run()["finish_ns"]
+    assert found[1] < found[0]  # the root of the first tree, its highest member

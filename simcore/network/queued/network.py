@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from simcore.network.clock import whole_latency
-from simcore.network.congested import CountedLinks, CutThrough, Deliver, LinkNetwork
+from simcore.network.congested import CutThrough, Deliver, LinkNetwork
 from simcore.network.core import NEVER
 from simcore.network.instant import TRANSMISSION, Environment, after
 from simcore.network.parts import FoldedLinks
@@ -35,7 +35,7 @@ NOTE = (
 
 @dataclass(slots=True)
 class Arrival:
-    """A message that is through, as `CountedLinks` delivers it."""
+    """A message that is through, as `LinkNetwork` delivers it."""
 
     key: Any
     ends: tuple[int, int]
@@ -44,7 +44,7 @@ class Arrival:
     sender: int = NOBODY  # where it is the message's own
 
 
-class Queued(CountedLinks):
+class Queued(LinkNetwork):
     """First come, first served on every link, where the buffer behind it has room; `Ports` says what happens elsewhere.
 
     Where no port says anything, messages are one segment each and the times are those of `CutThrough`. Who comes at

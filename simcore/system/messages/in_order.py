@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from functools import partial
 from heapq import heappush
@@ -14,23 +13,19 @@ import numpy as np
 from msgspec import Struct, field
 
 from simcore.network.clock import stored
+from simcore.network.congested import LinkNetwork, Network
 from simcore.network.core import NEVER
 from simcore.network.in_order import BEFORE, CALLED, NUMBER, ORDER, Line, StateInOrder, Turn, Waiting
-from simcore.network.instant import NORMAL, Environment, Timers, TimersOfNpus
+from simcore.network.instant import NORMAL, Environment, Timers
+from simcore.network.parts import FoldedLinks
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
-from simcore.network.topology.moves import Symmetry
-from simcore.system.groups import GroupDim
-from simcore.system.messages.layouts import MESSAGE, Layouts, Running, Shape
-from simcore.system.plans.maker import Costs, uneven
+from simcore.system.messages.layouts import Layouts, Running, Shape
+from simcore.system.plans.automaton import Done, Player
+from simcore.system.plans.maker import Costs
 from simcore.system.plans.plan import Plan
-from simcore.system.streams import Stream, StreamPhase
-from simcore.system.transport import Done, Transport
-from simcore.timeline.events import LinkTable
-from simcore.timeline.link_use import OccupiedLinks
-
-Key = tuple[object, int]
-"""A chunk, and the number of its phase."""
+from simcore.system.streams import StreamPhase
+from simcore.system.transport import Played, Seat, SeatName
 
 
 class _Costs(Costs):
@@ -40,69 +35,46 @@ class _Costs(Costs):
         return self.reduction_ns(reduce_bytes) if reduce_bytes else -1
 
 
-class _Group(Struct, eq=False):
-    """NPUs that play a phase of a chunk together, in instances with the number of the first message of each.
-
-    `npus` are those that play themselves, `there` the positions that do so now, with how many instances each is still
-    in (`parts`), `left` counts those that have. `expected` is what positions wait for, by sender and size.
-    """
-
-    key: Key
-    plan: Plan
-    members: IntArray
-    npus: list[int]
-    instances: dict[int, int]
-    there: dict[int, tuple[Stream, Done]] = field(default_factory=dict)
-    parts: dict[int, int] = field(default_factory=dict)
-    left: int = 0
-    expected: dict[int, dict[tuple[int, int], deque[int]]] = field(default_factory=dict)
-
-    def position(self, npu: int) -> int:
-        """Where an NPU is."""
-        return self.npus.index(npu)
-
-    def awaits(self, position: int) -> dict[tuple[int, int], deque[int]]:
-        """The numbers of messages that a position still takes from others, by sender and size."""
-        if position not in self.expected:
-            found = self.expected[position] = dict[tuple[int, int], deque[int]]()
-            for peer, size_bytes, number in self.plan.comes(position):
-                found.setdefault((int(self.members[peer]), size_bytes), deque()).append(number)
-        return self.expected[position]
-
-
 class _Running(Running):
-    """`Running` over `in_order`, which takes its turns with an environment; `leave` is told who leaves what."""
+    """`Running` over `in_order`, which takes its turns with an environment."""
 
     _columns: Any
 
-    def __init__(self, env: Environment, layouts: Layouts, links: int, npus: int, leave: Callable[[int, int], None]):
+    def __init__(self, env: Environment, layouts: Layouts, links: int, npus: int):
         super().__init__(layouts)
-        self._env, self._leave, self._room, self._links = env, leave, 1, links
-        self._calls: dict[int, Callable[[], None]] = {}
+        self._env, self._room, self._links = env, 1, links
+        self._calls: dict[int, Done] = {}
+        self._told: dict[int, Callable[[int], None]] = {}  # who leaves an instance
         self._numbers, self._due = count(), set[tuple[int, int]]()
         tables: dict[str, list[Any]] = {"lines": [Line() for _ in range(links)], "npus": [0] * npus, "clock": [0] * 4}
         for name, rows in (tables | {"waiting": [Waiting(0)], "turns": [Turn(0)]}).items():
             self._columns.add(name, rows)
 
-    def send(self, order: int, number: int, sender: int, hop: int, shift: int, now_ns: int) -> int:
-        """As `Running.send`."""
-        instance = self._instance(MESSAGE, order, number, shift)
-        self._layouts.begun += self._layouts.work_of([hop])[0]
-        self.do("hand_over", instance, sender, hop, now_ns)
+    def carry(self, hop: int, deliver: Done) -> None:
+        """Send a message of no phase."""
+        self.do("depart", CALLED, self._numbered(deliver), 0, hop)
+
+    def begin(self, layout: int, told: Callable[[int], None]) -> int:
+        """Make a phase of a group ready; who leaves it is told."""
+        instance = self.start(layout, 0, 0, 0, 0)
+        self._told[instance] = told
         return instance
 
-    def call(self, npu: int, delay_ns: int, callback: Callable[[], None]) -> None:
+    def call(self, npu: int, delay_ns: int, callback: Done) -> None:
         """Call back what an NPU does later."""
+        self.do("later", npu, CALLED, self._numbered(callback), 0, delay_ns=delay_ns)
+
+    def _numbered(self, callback: Done) -> int:
         own = next(self._numbers)
         self._calls[own] = callback
         self._make_room()
-        self.do("later", npu, self._env.now + delay_ns, CALLED, own, 0)
+        return own
 
-    def do(self, name: str, *arguments: int) -> None:
-        """Call one of the core's functions, as part of what happens now."""
+    def do(self, name: str, *arguments: int, delay_ns: int = 0) -> None:
+        """Call one of the core's functions, as part of what happens now; it is given the time, or a later one."""
         _, priority, number, _ = self._env.entry
         self._columns.state.clock[ORDER] = _order(priority, number)
-        self._call(name, *arguments)
+        self._call(name, *arguments, int(self._env.now) + delay_ns)
         self._wait()
 
     def carried(self) -> tuple[IntArray, IntArray]:
@@ -128,12 +100,16 @@ class _Running(Running):
         self._make_room()
         return instance
 
+    def follow(self) -> None:
+        """All that is known by now, and room for all events."""
+        self._columns.follow(self._room + self._links)
+
     def _make_room(self) -> None:
         """For as many that wait, and as many turns, as there may be events."""
         before, wanted = self._room, self._entries + len(self._calls)
         if wanted >= before:
             self._room = 2 * wanted + 1
-            self._columns.follow(self._room + self._links)
+            self.follow()
             for name, kind in (("waiting", Waiting), ("turns", Turn)):
                 rows = [kind(number + 1) for number in range(before, self._room)]
                 rows[-1].next = int(getattr(self._columns.state, name)[0].next)
@@ -166,7 +142,7 @@ class _Running(Running):
                 if instance == CALLED:
                     self._calls.pop(position)()
                 else:
-                    self._leave(instance, position)
+                    self._told[instance](position)
             self._play_to_next()
         self._wait()
 
@@ -187,126 +163,149 @@ class _Timers(Timers):
         self.after = partial(running.call, npu)  # type: ignore[method-assign]
 
 
-class InOrder(Transport):
-    """As `Played` over `StoreAndForward`, with messages as columns; a message is the next of its size, as there."""
+class StoreAndForward(LinkNetwork):
+    """ASTRA-sim 2's congestion-aware network (analytical backend 599a0473): every hop receives the whole message first.
 
-    def __init__(self, env: Environment, ranks: Sequence[Sequence[int]], links: LinkGraph, costs: Costs):
-        super().__init__(env, ranks, costs)
-        npus = sum(map(len, ranks))
-        self._folded, self._links = len(ranks) < npus, links
-        self._own_costs = _Costs(**{each.name: getattr(costs, each.name) for each in fields(costs)})
-        self._layouts = Layouts(
+    A link that starts on a message at t delivers it at t + floor(latency + size / rate) and is free at
+    t + floor(size / rate); the delivery is scheduled before. Events of one time run in the order they were scheduled;
+    a link serves its queue first in, first out. `key` plays no part.
+    """
+
+    by_event = True
+
+    def __init__(self, env: Environment, links: LinkGraph):
+        super().__init__(env, links)
+        self.layouts = Layouts(
             timed=links.timed,
             share=lambda: env.share(),  # noqa: PLW0108 - set later
             kind=StateInOrder,
             cross=stored,
         )
-        self._shape = Shape("", links, self._folded)
-        self._running = _Running(env, self._layouts, len(links), npus, self._leave)
-        self.timers = TimersOfNpus(None, {int(own[0]): _Timers(self._running, int(own[0])) for own in ranks})
+        self.shape, self._hops = Shape("", links, isinstance(links, FoldedLinks)), dict[tuple[int, int, int], int]()
+        self.running = _Running(env, self.layouts, len(links), links.npus)
+
+    def send(self, src: int, dst: int, size_bytes: int, key: Any, deliver: Done) -> None:
+        """As `Network.send`; a message to itself arrives at once."""
+        ends = src, dst, size_bytes
+        if ends not in self._hops:
+            self._hops[ends] = self.layouts.hops(self.shape, np.array([src]), np.array([dst]), [size_bytes])[0]
+            self.running.follow()
+        self.running.carry(self._hops[ends], deliver)
+
+    def counts(self) -> tuple[IntArray, IntArray]:
+        """As `LinkNetwork.counts`."""
+        return self.running.carried()
+
+    def times(self) -> IntArray | None:
+        """As `LinkNetwork.times`."""
+        return self.running.rows() if self.links.timed else None
+
+
+class _Group(Struct, eq=False):
+    """NPUs that play a phase of a chunk together: the instances with the number of the first message of each.
+
+    `npus` are those that play themselves, `finished` is called for each of them that is through with an instance.
+    """
+
+    plan: Plan
+    members: Sequence[int]
+    npus: Sequence[int]
+    instances: dict[int, int]
+    finished: dict[int, Done] = field(default_factory=dict)
+    left: int = 0
+
+
+class _Part(Struct, eq=False):
+    """What an NPU plays of an instance, whose messages are numbered from `first` on."""
+
+    running: _Running
+    instance: int
+    position: int
+    first: int
+
+    def start(self) -> None:
+        """Begin the phase."""
+        self.running.do("enter", self.instance, self.position)
+
+    def arrive(self, number: int) -> None:
+        """A message of somebody who plays something else is here."""
+        self.running.do("arrive", self.instance, number - self.first, self.position)
+
+
+class InOrder(Played):
+    """`Played` over `StoreAndForward`, ranks as columns, too: where nobody asks for messages, and no bus is there."""
+
+    _network: StoreAndForward
+
+    def __init__(
+        self, env: Environment, ranks: Sequence[Sequence[int]], network: Network, costs: Costs, *, by_size: bool = False
+    ):
+        super().__init__(env, ranks, network, costs, by_size=by_size)
+        self._own_costs = _Costs(**{each.name: getattr(costs, each.name) for each in fields(costs)})
+        self.timers.update({int(own[0]): _Timers(self._network.running, int(own[0])) for own in ranks})
         self._laid: dict[tuple[Plan, int], list[tuple[int, int]]] = {}
-        self._members: dict[tuple[GroupDim, int], IntArray] = {}
-        self._groups: dict[tuple[Key, int], list[_Group]] = {}  # that an NPU is a member of
-        self._group_of: dict[int, _Group] = {}
-        self._messages: dict[int, Callable[[], None]] = {}
+        self._together: dict[SeatName, list[_Group]] = {}  # that an NPU is a member of
 
-    def carry(self, src: int, dst: int, size_bytes: int, key: tuple[int, ...], deliver: Callable[[], None]) -> None:
-        """Deliver a message between two NPUs."""
-        hop = self._layouts.hops(self._shape, np.array([src]), np.array([dst]), [size_bytes])[0]
-        self._messages[self._running.send(0, 0, src, hop, 0, int(self._env.now))] = deliver
-
-    def links(self) -> LinkTable:
-        """What every link carried."""
-        rows = self._running.rows() if self._links.timed else None
-        return self._links.table(*self._running.carried(), None if rows is None else [OccupiedLinks.of(rows)])
-
-    def start(self, streams: Mapping[int, Stream], done: Done) -> None:
-        """Begin a phase on some NPUs; messages that came before it are waiting."""
-        for npu_class, stream in streams.items():
-            self._start(int(self._ranks[npu_class][0]), stream, done)
-
-    def _start(self, npu: int, stream: Stream, done: Done) -> None:
-        key, dim = (stream.key, stream.at), stream.phase.lane.dim
-        plan, position = self.plans.of(stream.phase, npu), 0 if self._folded else dim.position(npu)
-        if self._folded and Symmetry.NONE in plan.symmetries:
-            raise uneven(stream.phase)
-        found = dim.members(npu)
-        members = self._members.setdefault((dim, int(found[0])), found)
-        known = self._groups.get((key, npu), ())
-        group = next((each for each in known if each.plan is plan and each.members is members), None)
-        group = group or self._group(key, stream.phase, plan, members, npu)
-        group.there[position], group.parts[position] = (stream, done), len(group.instances)
-        for other in self._groups[key, npu]:
+    def _automata(self, seat: Seat, phase: StreamPhase, finished: Done) -> Sequence[Player]:
+        known = self._together.get(seat.name, [])
+        group = next((each for each in known if each.plan is seat.plan and each.members is seat.members), None)
+        for other in known:
             if other is not group:
-                self._estrange(other, npu)
-        for instance in group.instances:
-            self._running.do("enter", instance, position, int(self._env.now))
+                self._estrange(other, seat)
+        group = group or self._group(seat, self._own_costs.of(phase.lane.dim))
+        position = 0 if self._folded else seat.position
+        group.finished[position] = finished
+        return [_Part(self._network.running, own, position, first) for own, first in reversed(group.instances.items())]
 
-    def _group(self, key: Key, phase: StreamPhase, plan: Plan, members: IntArray, npu: int) -> _Group:
+    def _group(self, seat: Seat, costs: Costs) -> _Group:
         """The first NPU of a group is there."""
-        laid = self._laid.get((plan, id(members)))
+        running, layouts, npu = self._network.running, self._network.layouts, seat.name[2]
+        laid = self._laid.get((seat.plan, id(seat.members)))
         if laid is None:
-            laid = self._layouts.of(self._shape, plan, members, self._own_costs.of(phase.lane.dim))
-            self._laid[plan, id(members)] = laid
+            laid = layouts.of(self._network.shape, seat.plan, np.array(seat.members), costs)
+            self._laid[seat.plan, id(seat.members)] = laid
             if self._folded:  # who plays for all is the one whose timers are known
                 for layout, _ in laid:
-                    self._layouts.state.ranks[self._layouts.state.layouts[layout].rank_at].name = npu
-        instances = {self._running.start(layout, 0, first, 0, 0): first for layout, first in laid}
-        group = _Group(key, plan, members, [npu] if self._folded else members.tolist(), instances)
-        self._group_of |= dict.fromkeys(instances, group)
-        for member in group.npus:
-            others = self._groups.setdefault((key, member), [])
-            if any(other.position(member) in other.there for other in others):
-                self._estrange(group, member)
-            others.append(group)
+                    layouts.state.ranks[layouts.state.layouts[layout].rank_at].name = npu
+        npus = [npu] if self._folded else seat.members
+        group = _Group(seat.plan, seat.members, npus, {})
+        for layout, first in laid:
+            group.instances[running.begin(layout, partial(self._told, *seat.name[:2], group, first))] = first
+        for position, member in enumerate(npus):
+            name = (*seat.name[:2], member)
+            self._together.setdefault(name, []).append(group)
+            if member != npu and name in self._seats:  # which plays something else
+                for instance in group.instances:
+                    running.estrange(instance, position)
         return group
 
-    def _leave(self, instance: int, position: int) -> None:
-        """A rank leaves a phase, a message of no phase arrives, or one for who plays something else."""
-        deliver = self._messages.pop(instance, None)
-        if deliver:
-            self._running.end(instance)
-            deliver()
-            return
-        group = self._group_of[instance]
+    def _told(self, key: tuple[str, int], at: int, group: _Group, first: int, position: int) -> None:
+        """An NPU is through with an instance, or a message is there for one that plays something else."""
         if position >= len(group.npus):
             number, position = divmod(position, len(group.npus))
-            self._match(group, position, number - 1 + group.instances[instance])
+            self._take((key, at, group.npus[position]), group, position, number - 1 + first)
             return
-        group.parts[position] -= 1
-        if not group.parts[position]:
-            stream, done = group.there.pop(position)
-            group.left += 1
-            if group.left == len(group.npus):
-                self._end(group)
-            done(stream)
+        group.left += 1
+        if group.left == len(group.npus) * len(group.instances):
+            for instance in group.instances:
+                self._network.running.end(instance)
+            for member in group.npus:
+                self._together[key, at, member].remove(group)
+                if not self._together[key, at, member]:
+                    del self._together[key, at, member]
+        group.finished[position]()
 
-    def _end(self, group: _Group) -> None:
-        """All are through."""
-        for instance in group.instances:
-            del self._group_of[instance]
-            self._running.end(instance)
-        for member in group.npus:
-            self._groups[group.key, member].remove(group)
-            if not self._groups[group.key, member]:
-                del self._groups[group.key, member]
-
-    def _estrange(self, group: _Group, npu: int) -> None:
+    def _estrange(self, group: _Group, seat: Seat) -> None:
         """An NPU plays something else: what comes, or has come, is taken for messages of that."""
-        position = group.position(npu)
+        position = group.npus.index(seat.name[2])
         for instance, first in group.instances.items():
-            for number in self._running.estrange(instance, position):
-                self._match(group, position, first + number)
+            for number in self._network.running.estrange(instance, position):
+                take = partial(self._take, seat.name, group, position, first + number)
+                self._early.setdefault(seat.name, []).append(take)
 
-    def _match(self, group: _Group, position: int, number: int) -> None:
-        """Deliver a message to who plays something else, as the next one expected there from its sender in its size."""
-        npu = group.npus[position]
-        ends = {own: (int(group.members[peer]), size_bytes) for peer, size_bytes, own in group.plan.comes(position)}
-        for other in self._groups[group.key, npu]:
-            seat = other.position(npu)
-            if seat in other.there:
-                numbers = other.awaits(seat).get(ends[number])
-                if numbers:
-                    own = numbers.popleft()
-                    instance, first = next(each for each in [*other.instances.items()][::-1] if own >= each[1])
-                    self._running.do("arrive", instance, own - first, seat, int(self._env.now))
+    def _take(self, name: SeatName, group: _Group, position: int, number: int) -> None:
+        """Deliver a message to who plays something else."""
+        if name in self._seats:
+            ends = ((peer, size_bytes) for peer, size_bytes, own in group.plan.comes(position) if own == number)
+            peer, size_bytes = next(ends)
+            self._seats[name].take(group.members[peer], size_bytes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import cache, partial
 from itertools import count
@@ -37,28 +37,33 @@ class Pairs:
     """What is done when both sides are there: `waiting` is what one side has ready that the other has not called.
 
     What was called before it is ready is done at once, but behind what its side does first in that instant (`after`).
+    What one side has ready under one key is called in that order.
     """
 
     def __init__(self, after: Callable[[int, Callback], None]) -> None:
         self._after = after
-        self.waiting: dict[Any, Callback] = {}
-        self._called: set[Hashable] = set()
+        self.waiting: dict[Any, deque[Callback]] = {}
+        self._called = Counter[Hashable]()
 
     def ready(self, key: Hashable, do: Callback) -> None:
         """One side is there."""
-        if key in self._called:
-            self._called.discard(key)
+        called = self._called.pop(key, 0)
+        if called:
+            self._called.update([key] * (called - 1))
             self._after(0, do)
         else:
-            self.waiting[key] = do
+            self.waiting.setdefault(key, deque()).append(do)
 
     def call(self, key: Hashable) -> None:
         """The other one is there."""
-        do = self.waiting.pop(key, None)
-        if do:
-            do()
-        else:
-            self._called.add(key)
+        line = self.waiting.get(key)
+        if not line:
+            self._called[key] += 1
+            return
+        do = line.popleft()
+        if not line:
+            del self.waiting[key]
+        do()
 
 
 class Mailbox:
@@ -71,9 +76,7 @@ class Mailbox:
     def __init__(self, env: Environment, carry: Carry, *, rendezvous: bool = False):
         self._carry, self._rendezvous = carry, rendezvous
         self._sent, self._received = (defaultdict[Mail, Iterator[int]](count) for _ in range(2))
-        # Of messages that are held until they are asked for: what asks says no size.
-        self._held, self._asked = (defaultdict[Hashable, Iterator[int]](count) for _ in range(2))
-        self._unasked: dict[Hashable, Mail] = {}
+        self._unasked = dict[tuple[Mail, int], None]()  # messages that are held, in order
         behind = partial(after, env)
         self._receives, self._sends = Pairs(behind), Pairs(behind)  # until they are delivered, until they are asked for
 
@@ -91,12 +94,11 @@ class Mailbox:
             return key
 
         def transmit() -> None:
-            del self._unasked[asked]
+            del self._unasked[key]
             self._carry(mail.src, mail.dst, mail.size_bytes, order, deliver)
 
-        asked = order, next(self._held[order])
-        self._unasked[asked] = mail
-        self._sends.ready(asked, transmit)
+        self._unasked[key] = None
+        self._sends.ready(order, transmit)  # what asks says no size
         return key
 
     def receive(self, mail: Mail, done: Callback) -> tuple[Mail, int]:
@@ -105,11 +107,9 @@ class Mailbox:
 
         def ask() -> None:
             self._receives.ready(key, done)
-            self._sends.call(asked)
+            self._sends.call((mail.tag, mail.src, mail.dst, 0))
 
-        order = (mail.tag, mail.src, mail.dst, 0)
         if self._rendezvous:
-            asked = order, next(self._asked[order])
             self._carry(mail.dst, mail.src, RENDEZVOUS_BYTES, (mail.tag, mail.dst, mail.src, 1), ask)
         else:
             self._receives.ready(key, done)
@@ -118,7 +118,7 @@ class Mailbox:
     def waiting(self) -> list[tuple[Mail, bool]]:
         """Messages that one side waits for in vain, and whether it is the sender."""
         received = [(mail, False) for mail, _ in self._receives.waiting]
-        return received + [(mail, True) for mail in self._unasked.values()]
+        return received + [(mail, True) for mail, _ in self._unasked]
 
 
 class Handovers:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Protocol
 
 from simcore.system.plans.plan import Plan
 
@@ -145,10 +146,19 @@ class TransferAutomaton:
             self._done()
 
 
-Automaton = RoundAutomaton | TransferAutomaton
+class Player(Protocol):
+    """One rank that plays a plan, or a part of one, whose messages are numbered from `first` on."""
+
+    first: int
+
+    def start(self) -> None:
+        """Begin the phase."""
+
+    def arrive(self, number: int, /) -> None:
+        """A message is here."""
 
 
-def automata(plan: Plan, rank: int, pay: Pay, after: After, send: Send, done: Done) -> Sequence[Automaton]:
+def automata(plan: Plan, rank: int, pay: Pay, after: After, send: Send, done: Done) -> Sequence[Player]:
     """What plays the parts of a plan on one rank, the last part first; `done` is told by each."""
     if not plan.rounds:
         return [TransferAutomaton(plan, rank, pay, after, send, done)]
