@@ -40,7 +40,6 @@ class Scheduler:
         self.env, self.npu_class, self._phases, self._transport = env, npu_class, phases, transport
         self.events, self._gate = events, gate(self)
         self._precedence = precedence
-        self.due: tuple[Request | None, int] = (None, 0)
         self._order: Turns = ()  # in which the NPUs do what is done now
         self._num_streams: dict[str, int] = {}
         self._carries = cache(lambda phase: (1 + phase.lane.dim.index, transport.bytes_sent(npu_class, phase)))
