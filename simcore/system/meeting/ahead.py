@@ -90,6 +90,25 @@ class Ahead(Struct, frozen=True, eq=False):
         came = ((self.places[npu_class], time_ns) for npu_class, time_ns in came_ns.items())
         return 0 <= first < len(self.legs) and all(self.legs[first].fits(*each) for each in came)
 
+    def of_others(self, routes: Sequence[Route], came_ns: dict[int, int], course_of: CourseOf) -> Ahead | None:
+        """The same of other classes, as fast and sent at the same times; None where their collectives differ."""
+        others = dict(zip(self.places, sorted(came_ns), strict=True))
+        courses: dict[tuple[int, int], Course] = {}
+        legs = []
+        for timed in self.legs:
+            key = id(timed.course), timed.request.root
+            if key not in courses:
+                chunks = routes[0].npu.scheduler.chunks_of(timed.request)
+                found = course_of(timed.request, chunks, came_ns) if timed.waits else None
+                if not found or not found[1] or chunks != timed.chunks:
+                    return None
+                if any(found[0].kinds[other] != timed.course.kinds[each] for each, other in others.items()):
+                    return None
+                courses[key] = found[0]
+            legs.append(timed._replace(course=courses[key]))
+        places = {npu_class: place for place, npu_class in enumerate(others.values())}
+        return Ahead(self.at, legs, self.rows, self.cuts, _links(legs), places)
+
 
 CourseOf = Callable[[Request, Chunks, Mapping[int, int]], "tuple[Course, bool] | None"]
 """What a collective does that classes send at some times, and whether it waits for the last of them."""

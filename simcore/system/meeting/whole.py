@@ -72,6 +72,7 @@ class Wholes:
         self._kinds: dict[Hashable, int] = {}
         self._courses: dict[_Kind, Course | None] = {}
         self._aheads: dict[tuple[int, Legs], list[Ahead]] = {}
+        self._like: dict[tuple[Hashable, ...], Ahead] = {}  # by what makes classes of several groups alike
         self._coming: dict[tuple[str, int, int], _Whole] = {}
         self._of: dict[int, _Whole] = {}  # what a class is in
         self._ready: list[_Whole] = []
@@ -178,7 +179,13 @@ class Wholes:
         known = self._aheads.setdefault((whole.classes[0], some.legs), [])
         told = next((each for each in known if each.fits(some.at, came_ns)), None)
         if told is None:
-            told = tell(routes, came_ns, partial(self._course_of, whole.classes))
+            course_of = partial(self._course_of, whole.classes)
+            npus = sorted((route.npu for route in routes), key=lambda npu: npu.npu_class)  # as times are
+            key = some.legs, some.at, tuple(came_ns.values()), *(id(npu.program.compute_ns) for npu in npus)
+            like = self._like.get(key)
+            told = (like and like.of_others(routes, came_ns, course_of)) or tell(routes, came_ns, course_of)
+            if told:
+                self._like[key] = told
             known[:] = [*known[-MOST_KNOWN:], told] if told else known
         if told is None:
             return None
