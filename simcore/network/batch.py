@@ -84,7 +84,7 @@ def solve_batch(
     if rounds is not None:
         span = int(routes.counts.max(initial=0)) + 1
         places = np.repeat(rounds * span - routes.offsets[:-1], routes.counts)
-        first = _counted(np.arange(len(routes.links)) + places)
+        first = np.argsort(np.arange(len(routes.links)) + places, kind="stable")
     for entries in _by_level(routes.links, levels, first):
         first_ones = entries if leader is None else entries[leader[entries] == entries]
         message, link = owner[first_ones], routes.links[first_ones]
@@ -145,14 +145,6 @@ def _levels(routes: Routes, count: int) -> IntArray | None:
     return level if done == count else None
 
 
-def _counted(numbers: IntArray) -> IntArray:
-    """The order of numbers from 0 on, the first of equals first: counted by sixteen bits, in a fraction of the time."""
-    order = np.argsort(numbers.astype(np.uint16), kind="stable")
-    for bits in range(16, int(numbers.max(initial=0)).bit_length(), 16):
-        order = order[np.argsort((numbers >> bits).astype(np.uint16)[order], kind="stable")]
-    return order
-
-
 def _by_level(links: IntArray, levels: IntArray, first: IntArray | None) -> list[IntArray]:
     """Positions of the hops level by level, by link within a level, and in the order `first` within a link.
 
@@ -162,7 +154,7 @@ def _by_level(links: IntArray, levels: IntArray, first: IntArray | None) -> list
     order = np.argsort(levels, kind="stable")
     rank[order] = np.arange(len(levels))
     own = rank[links]
-    position = _counted(own if first is None else own[first])
+    position = np.argsort(own if first is None else own[first], kind="stable")
     position = position if first is None else first[position]
     load = np.bincount(links, minlength=len(levels))
     per_level = np.bincount(levels, load).astype(np.int64)

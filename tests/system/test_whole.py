@@ -58,7 +58,7 @@ def test_a_collective_goes_on_from_where_it_is_when_an_npu_sends_another(told):
     assert told["resume"]
 
 
-def test_where_classes_come_apart_they_say_when_they_come(told):
+def test_collectives_whose_classes_come_apart_are_told_where_these_wait_for_the_last(told):
     case = run(mesh(4, 3), stragglers={5: 1.25}, iterations=4)
     assert case.report() == case.report(exact="messages")
     assert told["_through"]

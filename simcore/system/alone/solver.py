@@ -136,19 +136,7 @@ class _Crossings:
         self.size_bytes[routes.links] += count * entry.size_bytes
         self.busy_ns[routes.links] += count * spent_ns
         step_ns = steps(self._links.latency_ns, routes)
-        # Ways are single hops where nobody waits behind the first link. That is so when all rounds take the same ways:
-        # each link has one sender, whose messages come as far apart as the first one, which is the slowest, lets them.
-        first = routes.offsets[:-1]
-        if (
-            len({entry.hop for entry, _ in self._plan.rounds}) == 1
-            and routes.counts.all()
-            and not (spent_ns > np.repeat(spent_ns[first], routes.counts)).any()
-        ):
-            step_ns = np.add.reduceat(step_ns, first)
-            hops = [_Hop(np.arange(len(first)), routes.links[first], step_ns, spent_ns[first])]
-        else:
-            hops = list(_hops(routes, step_ns, spent_ns))
-        return _Crossing(self, hops, np.concatenate([routes.links[:0], *(hop.link for hop in hops)]))
+        return _Crossing(self, list(_hops(routes, step_ns, spent_ns)), routes.links)
 
 
 class _Crossing:

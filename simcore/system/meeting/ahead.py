@@ -6,7 +6,7 @@ those before it are over and what lies between is computed. `whole` begins, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -37,12 +37,8 @@ class Course(Struct, eq=False):
     kinds: dict[int, int] = field(default_factory=dict)
 
 
-Offsets = tuple[int, ...]
-"""When each class sends a collective, in nanoseconds from the first."""
-
-
 class Timed(NamedTuple):
-    """A leg with the course of its collective, which begins at `begin_ns`.
+    """A leg with the course of its collective, which begins at `begin_ns`; `waits`, all are in one group there.
 
     By place of the class among all: when it is sent, until when is computed what lies inside, when all chunks are
     there, when the NPU has that behind it, and when it comes to the next leg.
@@ -52,7 +48,7 @@ class Timed(NamedTuple):
     request: Request
     chunks: Chunks
     course: Course
-    offsets: Offsets | None
+    waits: bool
     begin_ns: int
     came_ns: list[int]
     busy_ns: list[int]
@@ -65,13 +61,13 @@ class Timed(NamedTuple):
 
         How early it comes is no matter where all wait for the last, and longer than they compute.
         """
-        # Where all begin together (no offsets) a class that comes later only computes what is inside later. Unless it
-        # is behind with that when the collective is done, what follows is the same; of the rows before that, those that
-        # depend on when it came are written from its own times (`Npu.tell`). With offsets, the course differs.
+        # Where all wait for the last, a class that comes later only computes what is inside later. Unless it is behind
+        # with that when the collective is done, what follows is the same; of the rows before that, those that depend
+        # on when it came are written from its own times (`write_past`). Elsewhere the course differs.
         late_ns = came_ns - self.came_ns[place] + self.begin_ns
         done_ns = self.left_ns[place] + self.request.update_ns
         over_ns = max(self.busy_ns[place] + late_ns, done_ns)
-        return not late_ns or (self.offsets is None and over_ns == self.over_ns[place])
+        return not late_ns or (self.waits and over_ns == self.over_ns[place])
 
 
 class Ahead(Struct, frozen=True, eq=False):
@@ -103,18 +99,19 @@ class Ahead(Struct, frozen=True, eq=False):
             key = id(timed.course), timed.request.root
             if key not in courses:
                 chunks = routes[0].npu.scheduler.chunks_of(timed.request)
-                found = course_of(timed.request, chunks, came_ns) if timed.offsets is None else None
-                if not found or found[1] or chunks != timed.chunks:
+                found = course_of(timed.request, chunks, came_ns) if timed.waits else None
+                if not found or not found[1] or chunks != timed.chunks:
                     return None
                 if any(found[0].kinds[other] != timed.course.kinds[each] for each, other in others.items()):
                     return None
                 courses[key] = found[0]
             legs.append(timed._replace(course=courses[key]))
-        return Ahead(self.at, legs, self.rows, self.cuts, _links(legs), _places(others.values()))
+        places = {npu_class: place for place, npu_class in enumerate(others.values())}
+        return Ahead(self.at, legs, self.rows, self.cuts, _links(legs), places)
 
 
-CourseOf = Callable[[Request, Chunks, Mapping[int, int]], "tuple[Course, Offsets | None] | None"]
-"""What a collective does that classes send at some times, and how far apart they come where that matters."""
+CourseOf = Callable[[Request, Chunks, Mapping[int, int]], "tuple[Course, bool] | None"]
+"""What a collective does that classes send at some times, and whether it waits for the last of them."""
 
 
 def tell(routes: Sequence[Route], came_ns: dict[int, int], course_of: CourseOf) -> Ahead | None:
@@ -128,7 +125,7 @@ def tell(routes: Sequence[Route], came_ns: dict[int, int], course_of: CourseOf) 
         found = course_of(request, chunks, came_ns) if leg.then else None
         if found is None:
             break
-        begin_ns = (max if found[1] is None else min)(came_ns.values())
+        begin_ns = max(came_ns.values())
         timed = Timed(leg, request, chunks, *found, begin_ns, [came_ns[npu.npu_class] for npu in npus], [], [], [], [])
         for npu, came, legs in zip(npus, timed.came_ns, played, strict=True):
             legs.append(_play(npu, timed, came - begin_ns))
@@ -142,13 +139,8 @@ def tell(routes: Sequence[Route], came_ns: dict[int, int], course_of: CourseOf) 
     tables = [_table(own, begins_ns) for own in played]
     for table in tables:
         table[:, LAYER] = np.searchsorted(some.legs.rows, table[:, LAYER])
-    places = _places(npu.npu_class for npu in npus)
+    places = {npu.npu_class: place for place, npu in enumerate(npus)}
     return Ahead(some.at, told, tables, [*map(_cuts, played)], _links(told), places)
-
-
-def _places(classes: Iterable[int]) -> dict[int, int]:
-    """Where each class stands."""
-    return {npu_class: place for place, npu_class in enumerate(classes)}
 
 
 def _links(legs: Sequence[Timed]) -> Taken:

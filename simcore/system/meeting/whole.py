@@ -14,8 +14,8 @@ from typing import NamedTuple
 from msgspec import Struct, field
 
 from simcore.network.instant import DECISION, Environment, Timers, after
-from simcore.system.chunks.scheduler import Gang, Scheduler, Span
-from simcore.system.meeting.ahead import Ahead, Course, Offsets, Timed, send_again, tell, write_past
+from simcore.system.chunks.scheduler import Gang, Span
+from simcore.system.meeting.ahead import Ahead, Course, Timed, send_again, tell, write_past
 from simcore.system.meeting.flights import Taken
 from simcore.system.meeting.shared import Shared
 from simcore.system.npus.npu import Legs, Route
@@ -29,8 +29,8 @@ anew. Few come back; where none does, the bound keeps the list that is looked th
 """
 
 
-_Kind = tuple[int, Chunks, Offsets | None]
-"""What makes collectives do the same: the first class, the phases, and when classes send where that matters."""
+_Kind = tuple[int, Chunks]
+"""What makes collectives do the same: the first class, and the phases."""
 
 
 class _Whole(Struct, eq=False):
@@ -41,7 +41,6 @@ class _Whole(Struct, eq=False):
     """
 
     classes: Sequence[int]
-    offsets: Offsets | None = None
     there: dict[int, Dataset] = field(default_factory=dict)
     came: dict[int, int] = field(default_factory=dict)
     broken: bool = False
@@ -60,15 +59,14 @@ class _Ahead(NamedTuple):
 
 
 class Wholes:
-    """The collectives of a run, of `schedulers` by class, that are told as a whole; `gang` and `transport` play others.
+    """The collectives of a run that are told as a whole; `gang` and `transport` play those that are not.
 
-    Where all NPUs are in one group, it begins when the last has come. Where they are in several, some begin before
-    others have come, which say when they will, as they compute until then.
+    Where all NPUs are in one group, it begins when the last has come. Where they are in several, all must come at once,
+    as some would begin before others have come.
     """
 
-    def __init__(self, env: Environment, gang: Gang, transport: Shared, schedulers: Sequence[Scheduler]):
+    def __init__(self, env: Environment, gang: Gang, transport: Shared):
         self._env, self._gang, self._transport, self._timers = env, gang, transport, Timers(env)
-        self._schedulers = schedulers
         self._classes: dict[tuple[int, Chunks], tuple[Sequence[int], bool]] = {}
         self._seen: set[_Kind] = set()
         self._kinds: dict[Hashable, int] = {}
@@ -97,32 +95,10 @@ class Wholes:
             del self._coming[key]
             if in_one:
                 self._begin_later(whole)
-        if not idle or whole.broken or (whole.course and not self._fits(whole, npu_class)):
+        if not idle or whole.broken:
             self._break(whole, decided=False)
-            return
-        self._of[npu_class] = whole
-        if whole.course and len(whole.there) == len(classes):
-            self._follow(whole, whole.course)
-
-    def _expected(self, whole: _Whole) -> Offsets | None:
-        """When each class sends a collective, where all others compute until they do so."""
-        request, now_ns = next(iter(whole.there.values())).request, int(self._env.now)
-        found = []
-        for npu_class in whole.classes:
-            due, when_ns = self._schedulers[npu_class].due
-            if npu_class not in whole.there and (due is not request or when_ns <= now_ns):
-                return None
-            found.append(0 if npu_class in whole.there else when_ns - now_ns)
-        return tuple(found)
-
-    def _fits(self, whole: _Whole, npu_class: int) -> bool:
-        """Whether a class that comes after the beginning comes when it was expected, with what was."""
-        here, other = whole.there[npu_class], next(iter(whole.there.values()))
-        expected = self._due(whole).get(npu_class)
-        return int(self._env.now) - whole.begin_ns == expected and here.chunks == other.chunks
-
-    def _due(self, whole: _Whole) -> dict[int, int]:
-        return dict(zip(whole.classes, whole.offsets or (0,) * len(whole.classes), strict=True))
+        else:
+            self._of[npu_class] = whole
 
     def _begin_later(self, whole: _Whole) -> None:
         if not self._ready:
@@ -153,44 +129,24 @@ class Wholes:
         return found
 
     def _begin(self, whole: _Whole) -> bool:
-        """Whether it is known what a collective will do."""
+        """Tell what a collective does, and what is told with it; False where that is not known, or links are used."""
         some = next(iter(whole.there.values()))
-        if not self._classes_of(whole.classes[0], some.chunks)[1]:
-            whole.offsets = self._expected(whole)
-        due = self._due(whole)
-        now = {npu_class for npu_class, offset_ns in due.items() if not offset_ns}
-        if (whole.offsets is None and len(whole.came) < len(whole.classes)) or now != whole.there.keys():
+        if len(whole.there) < len(whole.classes) or any(each.chunks != some.chunks for each in whole.there.values()):
             return False
-        if any(dataset.chunks != some.chunks for dataset in whole.there.values()):
-            return False
-        course = self._course((whole.classes[0], some.chunks, whole.offsets), some, due)
+        course = self._course((whole.classes[0], some.chunks), some, whole.classes)
         if course is None:
             return False
-        whole.begin_ns = int(self._env.now)
-        if not self._follow(whole, course):
-            return False
-        for offset_ns in sorted({*due.values()} - {0}):
-            after(self._env, offset_ns, partial(self._check, whole), DECISION)
-        return True
-
-    def _follow(self, whole: _Whole, course: Course) -> bool:
-        """Tell what a collective does, and what is told with it; False where somebody uses the links."""
-        # Called when it begins and again when its last class comes: only then is it known where all of them go on.
-        ahead, begun = self._look_ahead(whole), whole.course is not None
-        if begun and not ahead:
-            return True
-        if whole.free:  # its own links, which it takes again, with those of the legs where these are free
-            whole.free()
-        now_ns = int(self._env.now)
+        whole.begin_ns = now_ns = int(self._env.now)
+        ahead = self._look_ahead(whole)
         if ahead and self._take(whole, ahead.told.taken, ahead.zero_ns + max(ahead.told.legs[-1].left_ns)):
             whole.ahead = ahead
             for npu_class, then_ns in zip(ahead.told.places, ahead.told.legs[-1].then_ns, strict=True):
                 self._timers.after(ahead.zero_ns + then_ns - now_ns, partial(self._past, whole, ahead, npu_class))
-        elif not self._take(whole, course.taken, whole.begin_ns + course.exits[-1][0]):
+        elif not self._take(whole, course.taken, now_ns + course.exits[-1][0]):
             return False
-        elif not begun:
+        else:
             for exit_ns, classes in course.exits:
-                self._timers.after(exit_ns, partial(self._through, whole, classes))
+                self._timers.after(exit_ns, partial(self._through, whole, course, classes))
         whole.course = course
         return True
 
@@ -198,13 +154,13 @@ class Wholes:
         whole.free = self._transport.take(taken, end_ns, partial(self._break, whole, decided=True))
         return whole.free is not None
 
-    def _course(self, key: _Kind, some: Dataset, due: Mapping[int, int], *, soon: bool = False) -> Course | None:
+    def _course(self, key: _Kind, some: Dataset, classes: Sequence[int], *, soon: bool = False) -> Course | None:
         """What such a collective does; rehearsed for the second of its kind, as that costs as much as playing it."""
         if key not in self._courses:
             if key not in self._seen and not soon:
                 self._seen.add(key)
                 return None
-            self._courses[key] = course = _Rehearsal(self._gang, self._transport).course(some, due)
+            self._courses[key] = course = _Rehearsal(self._gang, self._transport).course(some, classes)
             phases = [phase for phases in some.chunks for phase in phases]
             if course:
                 for npu_class, spans in course.spans.items():
@@ -238,17 +194,13 @@ class Wholes:
 
     def _course_of(
         self, classes: Sequence[int], request: Request, chunks: Chunks, came_ns: Mapping[int, int]
-    ) -> tuple[Course, Offsets | None] | None:
-        """The course of a collective that is sent at some times by classes that nobody else is in one with."""
+    ) -> tuple[Course, bool] | None:
+        """The course of a collective that classes send at some times, where nobody else is in it; whether it waits."""
         met, in_one = self._classes_of(classes[0], chunks)
-        first_ns = min(came_ns.values())
-        offsets = None if in_one else tuple(came_ns[each] - first_ns for each in classes)
-        due = dict(zip(classes, offsets or (0,) * len(classes), strict=True))
-        key = (classes[0], chunks, offsets)
-        course = self._courses.get(key) if met == classes else None
-        if met == classes and key not in self._courses:
-            course = self._course(key, Dataset(self._env, request, chunks), due, soon=True)
-        return (course, offsets) if course else None
+        if met != classes or not (in_one or len({*came_ns.values()}) == 1):
+            return None
+        course = self._course((classes[0], chunks), Dataset(self._env, request, chunks), classes, soon=True)
+        return (course, in_one) if course else None
 
     def _past(self, whole: _Whole, ahead: _Ahead, npu_class: int) -> None:
         """What was told of a class is over, if nobody has disturbed them."""
@@ -293,7 +245,7 @@ class Wholes:
         came_ns = {npu_class: when_ns for npu_class, when_ns in all_ns if when_ns <= now_ns}
         begun = begin_ns <= now_ns
         # Who has not come yet computes and will look for the others: as for any collective that is under way or waits.
-        alone = _Whole(whole.classes, leg.offsets, {} if begun else there, came_ns, begun)
+        alone = _Whole(whole.classes, {} if begun else there, came_ns, begun)
         if len(came_ns) < len(whole.classes):
             some = next(iter(there.values()))
             self._coming[some.request.group, some.first, whole.classes[0]] = alone
@@ -308,25 +260,18 @@ class Wholes:
         if isinstance(route, Route) and leg.leg.rejoin:
             then_ns = ahead.zero_ns + leg.then_ns[told.places[npu_class]]
             write_past(dataset, route, told, at + 1, ahead.zero_ns)
-            route.npu.sends(route.cell.steps[leg.leg.rejoin.step] if leg.leg.rejoin.computed else None, then_ns)
             self._timers.after(then_ns - int(self._env.now), partial(route.npu.go_on, dataset, leg.leg.rejoin))
 
-    def _check(self, whole: _Whole) -> None:
-        """Whether all are there that were expected by now."""
-        now_ns = int(self._env.now) - whole.begin_ns
-        if not whole.broken and any(due <= now_ns and each not in whole.came for each, due in self._due(whole).items()):
-            self._break(whole, decided=False)
-
-    def _through(self, whole: _Whole, classes: Sequence[int]) -> None:
+    def _through(self, whole: _Whole, course: Course, classes: Sequence[int]) -> None:
         """The time of some classes is over, if nobody has disturbed them."""
-        if whole.broken or whole.ahead or whole.course is None:
+        if whole.broken:
             return
-        if len(classes) == len(whole.there) and len(whole.came) == len(whole.classes):
-            self._transport.count(whole.course.taken, [whole.begin_ns])
+        if len(classes) == len(whole.there):
+            self._transport.count(course.taken, [whole.begin_ns])
         for npu_class in classes:
             del self._of[npu_class]
             dataset = whole.there.pop(npu_class)
-            dataset.owner.arrived(dataset, whole.course.spans[npu_class], whole.begin_ns)
+            dataset.owner.arrived(dataset, course.spans[npu_class], whole.begin_ns)
 
     def _break(self, whole: _Whole, *, decided: bool) -> None:
         """Let every chunk go its own way, from where it is; `decided`, what begins at this instant has begun."""
@@ -380,14 +325,14 @@ class _Rehearsal:
         self._spans: dict[Stream, list[Span]] = {}
         self._class_of: dict[Stream, int] = {}
 
-    def course(self, dataset: Dataset, due: Mapping[int, int]) -> Course | None:
-        """What becomes of the chunks of a collective that each class sends when it is due; None where they meet."""
+    def course(self, dataset: Dataset, classes: Sequence[int]) -> Course | None:
+        """What becomes of the chunks of a collective that classes send at once; None where they meet."""
         own: dict[int, list[Stream]] = {}
-        for npu_class, offset_ns in due.items():
+        for npu_class in classes:
             own[npu_class] = [Stream(("", number), dataset, each) for number, each in enumerate(dataset.chunks)]
             self._spans |= {stream: [] for stream in own[npu_class]}
             self._class_of |= dict.fromkeys(own[npu_class], npu_class)
-            after(self._env, offset_ns, partial(self._gang.enter, npu_class, own[npu_class]))
+            after(self._env, 0, partial(self._gang.enter, npu_class, own[npu_class]))
         self._env.run()
         taken = self._transport.taken()
         if taken is None:
