@@ -23,7 +23,7 @@ class Curves:
 
     `first` [curves + 1]: where each curve's points begin; `along` [points]: log2 of the swept size, ascending in each
     curve; `log_us` [points]: natural logarithm of microseconds. `table` names the measurements. `mixed`: of several
-    words, so that no curve is a configuration's own.
+    words, which are columns, too, so that no curve is a configuration's own.
     """
 
     table: str

@@ -33,7 +33,7 @@ _FOREIGN = 2.0  # octaves that another maker's device counts as
 _RECOMPILED = 0.4  # octaves that kernels for another chip count as, or that another host launches one by one
 _RESTATED = 0.1  # of the octaves between a device and the same with figures that a site states otherwise
 _REWIRED = 4.0  # octaves that another wiring of the same devices counts as
-_AT_ONCE = 256  # questions per block, to bound memory
+_AT_ONCE = 128  # questions per block, whose matrices stay in a cache
 _NEAREST_DEVICES = 2
 _BORROWED = 1.5  # octaves to the last device that few curves are completed from: beyond, rates say as much
 _LEAST_ASTRAY = 0.03  # what answers from another device differ by at least
@@ -103,7 +103,7 @@ class Question:
         rows = len(self.along)
         words = zip(self.operation.words, self.words, strict=True)
         said = {name: np.repeat(np.array([word]), rows) for name, word in words if word is not None}
-        return self.operation.work({**self.sizes, **said}, parametric.element_bytes(self.dtype))
+        return self.operation.work({**said, **self.sizes}, parametric.element_bytes(self.dtype))
 
     @property
     def dtype(self) -> str:
@@ -378,9 +378,9 @@ def _between(question: Question, there: Curves, known: _Known) -> tuple[NDArray[
     apart, beyond = _apart_from(question, there)
     near = nearest_places(apart, min(_KRIGING.neighbours, apart.shape[1]))
     beyond, barred = (np.take_along_axis(values, near, axis=1) for values in (beyond, np.isinf(apart)))
-    offsets = np.concatenate([there.places[near] - question.places[:, None], beyond[..., None]], axis=2)
+    offsets = [there.places[near] - question.places[:, None], _other_words(question, there)[near], beyond[..., None]]
     votes = np.where(barred, 0.0, _residual(question, there, near, known))
-    said, left = _KRIGING.says(offsets, _idle(question, there, near), votes, barred)
+    said, left = _KRIGING.says(np.concatenate(offsets, axis=2), _idle(question, there, near), votes, barred)
     nearest = apart.min(1)
     unheard = np.isinf(nearest)  # nothing measured that may be used
     nearer = unheard | (known.alike & (base.distance < nearest))
@@ -392,6 +392,13 @@ def _between(question: Question, there: Curves, known: _Known) -> tuple[NDArray[
         np.where(nearer, beneath, _PLACE[Source.INTERPOLATED]),
         np.where(nearer, base.table, there.table),
     )
+
+
+def _other_words(question: Question, there: Curves) -> Floats:
+    """[curves, 1]: how many words of mixed curves are not those asked for, each of them an octave; else no axis."""
+    words = zip(question.operation.words, question.words, strict=True)
+    other = [there.sizes[name] != word for name, word in words if name in there.sizes]
+    return np.sum(other, axis=0, dtype=float)[:, None] if there.mixed and other else np.empty((len(there.places), 0))
 
 
 def _apart_from(question: Question, there: Curves) -> tuple[Floats, Floats]:

@@ -8,11 +8,12 @@ prior: near points count most, points that say the same share their weight. How 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.compute.measured.curves import Floats
+from simcore.compute.measured.curves import Floats, Integers
 
 _BARRED = 1e6  # noise of a vote that does not count
 _MANY = 16  # votes that are enough to tell one far off from a trend
@@ -29,7 +30,7 @@ class Kriging:
     variances of one measurement.
     """
 
-    neighbours: int = 20
+    neighbours: int = 24
     range_octaves: float = 4.0
     alike: float = 0.3
     alike_octaves: tuple[float, float] = (2.0, 8.0)
@@ -45,22 +46,23 @@ class Kriging:
         Neighbours are at `offsets` [questions, neighbours, axes] from the question, of sizes, then along the sweep, and
         lose `idle` octaves more to idle cores; those that are `barred` are not heard.
         """
-        axes = np.moveaxis(offsets, -1, 0).copy()  # sums over a short last axis are slow
-        towards = self._covariance(axes, idle)
-        between = self._covariance(axes[..., None] - axes[..., None, :], idle[:, :, None] - idle[:, None])
+        here = np.zeros_like(offsets[:, :1])  # the question itself, as the last of the points
+        points = np.moveaxis(np.concatenate([offsets, here], axis=1), -1, 0).copy()  # its last axis is the long one
+        lost = np.concatenate([idle, here[..., 0]], axis=1)
+        one, other, pair = _pairs(points.shape[-1])
+        apart, loses = (values.take(one, -1) - values.take(other, -1) for values in (points, lost))
+        known: Floats = self._covariance(apart, loses).take(pair, -1)
+        between, towards = known[:, :-1, :-1], known[:, -1, :-1]
         between += self.slope * offsets @ offsets.transpose(0, 2, 1)
-        one, noises = np.eye(offsets.shape[1]), np.array(self.noises)
-        between += _BARRED * barred[..., None] * one
+        _diagonal(between)[...] += _BARRED * barred
         middle = _median(votes)
-        all_of_them = between + np.multiply.outer(noises, one)[:, None]
-        inverses = np.linalg.inv(all_of_them)
-        likely, sill = _likely(all_of_them, inverses, votes - middle, noises)
-        noise = likely * noises[:, None]
-        inverse, misfit = (np.einsum("nq,nqij->qij", shares, inverses) for shares in (likely, noise))
+        noise, sill = _likely(between, votes - middle, np.array(self.noises))
+        _diagonal(between)[...] += noise
+        inverse = np.asarray(np.linalg.inv(between), float)
         weights = _times(inverse, towards)
-        here = self._covariance(np.zeros((offsets.shape[-1], 1)), np.zeros(1))
-        left: Floats = np.maximum(here - (weights * towards).sum(-1), 0.0) + noise.sum(0)
-        return (weights * (_without_outliers(votes - middle, misfit) + middle)).sum(-1), sill * left
+        left: Floats = np.maximum(known[:, -1, -1] - (weights * towards).sum(-1), 0.0) + noise[:, 0]
+        heard = _without_outliers(votes - middle, noise[..., None] * inverse) + middle
+        return (weights * heard).sum(-1), sill * left
 
     def _covariance(self, apart: Floats, idle: Floats) -> Floats:
         """Of points so far `apart` [axes, ..] that lose so different shares to idle cores, without the planes."""
@@ -75,14 +77,39 @@ class Kriging:
         return shared
 
 
-def _likely(matrices: Floats, inverses: Floats, votes: Floats, noises: Floats) -> tuple[Floats, Floats]:
-    """How likely votes make each noise, [noises, questions], and the sill; few votes cannot make much noise likely."""
-    sills = (_times(inverses, votes) * votes).mean(-1) + 1e-5
-    size = np.log(np.diagonal(np.linalg.cholesky(matrices), axis1=-2, axis2=-1)).sum(-1)
-    log = -size - 0.5 * (votes.shape[-1] * np.log(sills) + np.log(noises)[:, None])
+@lru_cache(maxsize=64)
+def _pairs(count: int) -> tuple[Integers, Integers, Integers]:
+    """Each two of so many points once, and which pair belongs to each place of their matrix."""
+    one, other = np.triu_indices(count)
+    pair = np.empty((count, count), np.int64)
+    pair[one, other] = pair[other, one] = np.arange(len(one))
+    return one, other, pair
+
+
+def _likely(matrices: Floats, votes: Floats, noises: Floats) -> tuple[Floats, Floats]:
+    """The noise [questions, 1] that votes make likely, and the sill [questions]; few votes never make much likely.
+
+    Of matrices with a last row of votes, Cholesky's last row is what votes are in units of their covariance.
+    """
+    count, each = votes.shape[-1], noises[:, None]
+    bordered = np.empty((len(noises), len(votes), count + 1, count + 1))
+    bordered[..., :-1, :-1] = matrices
+    _diagonal(bordered)[..., :-1] += each[..., None]
+    bordered[..., -1, :-1] = votes
+    bordered[..., -1, -1] = 1 + (votes**2).sum(-1) / noises.min()
+    factors = np.linalg.cholesky(bordered)
+    sills = (factors[..., -1, :-1] ** 2).mean(-1) + 1e-5
+    size = np.log(_diagonal(factors)[..., :-1]).sum(-1)
+    log = -size - 0.5 * (count * np.log(sills) + np.log(each))
     likely = np.exp(log - log.max(0))
     likely /= likely.sum(0)
-    return likely, (likely * sills).sum(0)
+    return (likely * np.sqrt(each)).sum(0)[:, None] ** 2, (likely * sills).sum(0)
+
+
+def _diagonal(matrices: Floats) -> Floats:
+    """A view, to read and to add to."""
+    found: Floats = np.einsum("...ii->...i", matrices)
+    return found
 
 
 def _without_outliers(votes: Floats, misfit: Floats) -> Floats:

@@ -21,10 +21,14 @@ Axis = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a device has to do, row by row: FLOPs, bytes of memory, bytes over a rank's link, messages one by one."""
+    """What a device has to do, row by row: FLOPs, bytes of memory, bytes over a rank's link, messages one by one.
+
+    `alone_bytes` of memory are moved while nothing is computed.
+    """
 
     flops: Floats | float = 0.0
     memory_bytes: Floats | float = 0.0
+    alone_bytes: Floats | float = 0.0
     link_bytes: Floats | float = 0.0
     steps: Floats | float = 0.0
 
@@ -81,8 +85,18 @@ _PART_OF = {"ranks_per_node": "ranks", "kv_heads": "heads"}
 
 
 def _product(c: Columns, size: float) -> Work:
+    """Gradients of before are read when those are known that they add to."""
     m, n, k, batch = _all(c, "m", "n", "k", "batch")
-    return Work(2 * batch * m * n * k, batch * (size * k * (m + n) + max(size, 2) * m * n))
+    told = "accumulate" in c and "out_dtype" in c
+    added = np.where(c["out_dtype"] == "fp32", 4, 2) * c["accumulate"] * m * n if told else 0.0
+    return Work(
+        2 * batch * m * n * k, batch * (size * k * (m + n) + max(size, 2) * m * n), batch * (_cast(size, m * k) + added)
+    )
+
+
+def _cast(size: float, elements: Floats) -> Floats:
+    """Bytes that 16-bit elements cost which are cast to narrower ones first."""
+    return (2 + size) * elements * (size < 2)
 
 
 def _all(c: Columns, *names: str) -> tuple[Floats, ...]:
@@ -149,7 +163,7 @@ def _experts(c: Columns, size: float) -> Work:
 
 def _grouped(c: Columns, size: float) -> Work:
     groups, m, n, k = _all(c, "groups", "m", "n", "k")
-    return Work(2 * groups * m * n * k, groups * (size * k * (m + n) + 2 * m * n))
+    return Work(2 * groups * m * n * k, groups * (size * k * (m + n) + 2 * m * n), groups * _cast(size, m * k))
 
 
 def _whole(c: Columns) -> Columns:

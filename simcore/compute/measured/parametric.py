@@ -70,14 +70,15 @@ def log_us(operation: Operation, work: Work, sizes: Columns, device: Accelerator
     link_us = work.steps * rates.step_us + work.link_bytes / link_bytes_per_s * 1e6
     if device.deals_in_waves and element_bytes(dtype) <= _MATRIX_BYTES:
         work = replace(work, flops=work.flops * dealt_out(sizes, device) ** _SEEN)
-    found: Floats = np.log(_kernel_us(work, rates, device, dtype) + link_us)
+    alone_us = work.alone_bytes / (device.memory_bytes_per_s * rates.memory) * 1e6
+    found: Floats = np.log(_kernel_us(work, rates, device, dtype) + link_us + alone_us)
     return found
 
 
 _PCIE_BYTES_PER_S = 32e9  # between devices that state no link
 _MATRIX_BYTES = 2.0  # of elements that go to matrix units
 # Rows and columns of the tiles that libraries choose from, and how long one takes over a large one's, per element.
-_TILES = ((256, 128, 1.0), (128, 256, 1.0), (128, 128, 1.1), (128, 64, 1.4), (64, 128, 1.4), (64, 64, 2.0))
+_TILES = np.array([[256, 128, 128, 128, 64, 64], [128, 256, 128, 64, 128, 64], [1.0, 1.0, 1.1, 1.4, 1.4, 2.0]])
 _SEEN = 0.5  # power of the ideal loss that times show, as libraries split over k where waves would be empty
 
 
@@ -87,11 +88,9 @@ def dealt_out(sizes: Columns, device: Accelerator) -> Floats:
         return np.ones(())
     m, n = (np.asarray(sizes[name], float) for name in ("m", "n"))
     many = np.asarray(sizes.get("batch", sizes.get("groups", 1.0)), float)
-    waves = [
-        (np.ceil(many * np.ceil(m / rows) * np.ceil(n / columns) / device.cores), rows * columns * longer)
-        for rows, columns, longer in _TILES
-    ]
-    found: Floats = np.min([count * device.cores * each for count, each in waves], axis=0) / (many * m * n)
+    rows, columns, longer = _TILES.reshape(3, -1, *(1 for _ in np.broadcast_shapes(m.shape, n.shape, many.shape)))
+    waves = np.ceil(many * np.ceil(m / rows) * np.ceil(n / columns) / device.cores)
+    found: Floats = (waves * device.cores * (rows * columns * longer)).min(0) / (many * m * n)
     return found
 
 

@@ -140,10 +140,12 @@ def curves(entry: Entry, words: tuple[Word, ...]) -> Curves | None:
     points = archive["points"].astype(np.int64)
     chosen = np.repeat(agreed, points)
     sizes = operation.filled({name: archive[name][agreed] for name in ("points", *operation.sizes) if name in archive})
+    mixed = [name for name, word in zip(operation.words, words, strict=True) if word == ANY and name in archive]
+    spelt = {name: np.array(words_of(archive, name))[agreed] for name in mixed}
     first = np.concatenate([[0], np.cumsum(points[agreed])])
     along = np.log2(archive[operation.swept][chosen].astype(float))
     log_us = archive["level"][chosen].astype(float) * (np.log(2) / LEVELS)
-    return Curves(entry.name, sizes, operation.places(sizes), first, along, log_us, ANY in words)
+    return Curves(entry.name, {**sizes, **spelt}, operation.places(sizes), first, along, log_us, ANY in words)
 
 
 def _agreeing(archive: Columns, name: str, wanted: Word, among: NDArray[np.bool_]) -> NDArray[np.bool_]:
