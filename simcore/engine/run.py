@@ -69,7 +69,7 @@ def simulate(
         for npu_class, members in enumerate(ranks)
     ]
     if isinstance(transport, Shared) and isinstance(gate, Gang):
-        gate.whole = Wholes(env, gate, transport).send
+        gate.whole = Wholes(env, gate, transport, schedulers).send
     npus = case.npus(ranks, transport, schedulers)
     for npu in npus:
         env.process(npu.run())

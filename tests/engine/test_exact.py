@@ -41,6 +41,16 @@ def test_every_message_of_every_npu_goes_through_the_network(network, model):
     assert send.call_count == 8 * 14 * 4
 
 
+def test_what_is_asked_for_is_what_was_asked_for_where_one_npu_plays_for_all(tmp_path):
+    """Requests of an all-to-all come back from NPUs that are further and further away."""
+    (tmp_path / "w.txt").write_text("MICRO\n1\nexchange -1 0 NONE 0 0 NONE 0 0 ALLTOALL 65536 1\n")
+    usual, messages = (
+        simcore.run(str(tmp_path / "w.txt"), "ring8", rendezvous=True, exact=exact) for exact in ("", "messages")
+    )
+    assert usual.time_ns == messages.time_ns
+    assert usual.to_dict()["classes"] == 1
+
+
 def test_a_network_made_of_another_has_times_of_its_own():
     class Slow(CutThrough):
         def _end_ns(self, link, start_ns, size_bytes, rate):

@@ -64,6 +64,12 @@ def test_collectives_whose_classes_come_apart_are_told_where_these_wait_for_the_
     assert told["_through"]
 
 
+def test_where_classes_come_apart_they_say_when_they_come(told):
+    case = run(mesh(2, 4), pipeline_bytes=60_000, stragglers={1: 1.25}, iterations=2)
+    assert case.report() == case.report(exact="messages")
+    assert told["_past"]
+
+
 def test_messages_between_stages_disturb_the_collectives_whose_links_they_cross(told):
     case = run(Topology((Dimension("Ring", 8, 5e9, 100.0),)), pipeline_bytes=60_000, iterations=2)
     assert case.report() == case.report(exact="messages")

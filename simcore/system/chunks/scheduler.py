@@ -46,6 +46,7 @@ class Scheduler:
         self.events, self._gate, self._apart = events, gate, rules.afresh
         self._makers: dict[str, PhaseMaker] = defaultdict(lambda: PhaseMaker(npu, rules))
         self._precedence = precedence
+        self.due: tuple[Request | None, int] = (None, 0)
         self._order: Turns = ()  # in which the NPUs do what is done now
         self._num_streams: dict[str, int] = {}
         self._carries = cache(lambda phase: (1 + phase.lane.dim.index, transport.bytes_sent(npu_class, phase)))

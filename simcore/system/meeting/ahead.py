@@ -125,7 +125,7 @@ def tell(routes: Sequence[Route], came_ns: dict[int, int], course_of: CourseOf) 
         found = course_of(request, chunks, came_ns) if leg.then else None
         if found is None:
             break
-        begin_ns = max(came_ns.values())
+        begin_ns = (max if found[1] else min)(came_ns.values())
         timed = Timed(leg, request, chunks, *found, begin_ns, [came_ns[npu.npu_class] for npu in npus], [], [], [], [])
         for npu, came, legs in zip(npus, timed.came_ns, played, strict=True):
             legs.append(_play(npu, timed, came - begin_ns))

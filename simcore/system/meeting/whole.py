@@ -14,7 +14,7 @@ from typing import NamedTuple
 from msgspec import Struct, field
 
 from simcore.network.instant import DECISION, Environment, Timers, after
-from simcore.system.chunks.scheduler import Gang, Span
+from simcore.system.chunks.scheduler import Gang, Scheduler, Span
 from simcore.system.meeting.ahead import Ahead, Course, Timed, send_again, tell, write_past
 from simcore.system.meeting.flights import Taken
 from simcore.system.meeting.shared import Shared
@@ -29,8 +29,10 @@ anew. Few come back; where none does, the bound keeps the list that is looked th
 """
 
 
-_Kind = tuple[int, Chunks]
-"""What makes collectives do the same: the first class, and the phases."""
+Offsets = tuple[int, ...]
+"""When each class sends a collective, in nanoseconds from its beginning; 0 where it begins with the last."""
+_Kind = tuple[int, Chunks, Offsets]
+"""What makes collectives do the same: the first class, the phases, and when classes send."""
 
 
 class _Whole(Struct, eq=False):
@@ -45,6 +47,7 @@ class _Whole(Struct, eq=False):
     came: dict[int, int] = field(default_factory=dict)
     broken: bool = False
     begin_ns: int = 0
+    chunks: Chunks = ()
     course: Course | None = None
     ahead: _Ahead | None = None
     free: Callable[[], None] | None = None
@@ -61,12 +64,13 @@ class _Ahead(NamedTuple):
 class Wholes:
     """The collectives of a run that are told as a whole; `gang` and `transport` play those that are not.
 
-    Where all NPUs are in one group, it begins when the last has come. Where they are in several, all must come at once,
-    as some would begin before others have come.
+    Where all NPUs are in one group, it begins when the last has come. Where they are in several, some begin before
+    others have come, of which `schedulers` know when they will, as they compute until then.
     """
 
-    def __init__(self, env: Environment, gang: Gang, transport: Shared):
+    def __init__(self, env: Environment, gang: Gang, transport: Shared, schedulers: Sequence[Scheduler]):
         self._env, self._gang, self._transport, self._timers = env, gang, transport, Timers(env)
+        self._schedulers = schedulers
         self._classes: dict[tuple[int, Chunks], tuple[Sequence[int], bool]] = {}
         self._seen: set[_Kind] = set()
         self._kinds: dict[Hashable, int] = {}
@@ -95,10 +99,12 @@ class Wholes:
             del self._coming[key]
             if in_one:
                 self._begin_later(whole)
-        if not idle or whole.broken:
+        if not idle or whole.broken or (whole.course and dataset.chunks != whole.chunks):
             self._break(whole, decided=False)
-        else:
-            self._of[npu_class] = whole
+            return
+        self._of[npu_class] = whole
+        if whole.course and len(whole.came) == len(classes):
+            self._follow(whole, whole.course)
 
     def _begin_later(self, whole: _Whole) -> None:
         if not self._ready:
@@ -130,21 +136,40 @@ class Wholes:
 
     def _begin(self, whole: _Whole) -> bool:
         """Tell what a collective does, and what is told with it; False where that is not known, or links are used."""
-        some = next(iter(whole.there.values()))
-        if len(whole.there) < len(whole.classes) or any(each.chunks != some.chunks for each in whole.there.values()):
+        some, offsets = next(iter(whole.there.values())), self._offsets(whole)
+        if offsets is None or any(each.chunks != some.chunks for each in whole.there.values()):
             return False
-        course = self._course((whole.classes[0], some.chunks), some, whole.classes)
-        if course is None:
-            return False
-        whole.begin_ns = now_ns = int(self._env.now)
-        ahead = self._look_ahead(whole)
+        course = self._course(whole.classes, some, offsets)
+        whole.begin_ns, whole.chunks = int(self._env.now), some.chunks
+        return course is not None and self._follow(whole, course)
+
+    def _offsets(self, whole: _Whole) -> Offsets | None:
+        """When each class sends a collective, from now on; None where some do more than compute until then."""
+        request, now_ns = next(iter(whole.there.values())).request, int(self._env.now)
+        found = []
+        for npu_class in whole.classes:
+            due, when_ns = self._schedulers[npu_class].due
+            if npu_class not in whole.there and (due is not request or when_ns <= now_ns):
+                return None
+            found.append(0 if npu_class in whole.there else when_ns - now_ns)
+        return tuple(found)
+
+    def _follow(self, whole: _Whole, course: Course) -> bool:
+        """Tell what a collective does, and what is told with it; False where somebody uses the links."""
+        # Called when it begins and again when its last class comes: only then is it known where all of them go on.
+        ahead, begun = self._look_ahead(whole), whole.course is not None
+        if begun and not ahead:
+            return True
+        if whole.free:  # its own links, which it takes again, with those of the legs where these are free
+            whole.free()
+        now_ns = int(self._env.now)
         if ahead and self._take(whole, ahead.told.taken, ahead.zero_ns + max(ahead.told.legs[-1].left_ns)):
             whole.ahead = ahead
             for npu_class, then_ns in zip(ahead.told.places, ahead.told.legs[-1].then_ns, strict=True):
                 self._timers.after(ahead.zero_ns + then_ns - now_ns, partial(self._past, whole, ahead, npu_class))
-        elif not self._take(whole, course.taken, now_ns + course.exits[-1][0]):
+        elif not self._take(whole, course.taken, whole.begin_ns + course.exits[-1][0]):
             return False
-        else:
+        elif not begun:
             for exit_ns, classes in course.exits:
                 self._timers.after(exit_ns, partial(self._through, whole, course, classes))
         whole.course = course
@@ -154,13 +179,14 @@ class Wholes:
         whole.free = self._transport.take(taken, end_ns, partial(self._break, whole, decided=True))
         return whole.free is not None
 
-    def _course(self, key: _Kind, some: Dataset, classes: Sequence[int], *, soon: bool = False) -> Course | None:
+    def _course(self, classes: Sequence[int], some: Dataset, offsets: Offsets, *, soon: bool = False) -> Course | None:
         """What such a collective does; rehearsed for the second of its kind, as that costs as much as playing it."""
+        key = classes[0], some.chunks, offsets
         if key not in self._courses:
             if key not in self._seen and not soon:
                 self._seen.add(key)
                 return None
-            self._courses[key] = course = _Rehearsal(self._gang, self._transport).course(some, classes)
+            self._courses[key] = course = _Rehearsal(self._gang, self._transport).course(some, classes, offsets)
             phases = [phase for phases in some.chunks for phase in phases]
             if course:
                 for npu_class, spans in course.spans.items():
@@ -197,9 +223,11 @@ class Wholes:
     ) -> tuple[Course, bool] | None:
         """The course of a collective that classes send at some times, where nobody else is in it; whether it waits."""
         met, in_one = self._classes_of(classes[0], chunks)
-        if met != classes or not (in_one or len({*came_ns.values()}) == 1):
+        if met != classes:
             return None
-        course = self._course((classes[0], chunks), Dataset(self._env, request, chunks), classes, soon=True)
+        first_ns = min(came_ns.values())
+        offsets = tuple(0 if in_one else came_ns[each] - first_ns for each in classes)
+        course = self._course(classes, Dataset(self._env, request, chunks), offsets, soon=True)
         return (course, in_one) if course else None
 
     def _past(self, whole: _Whole, ahead: _Ahead, npu_class: int) -> None:
@@ -257,16 +285,17 @@ class Wholes:
     def _go_on_behind(self, dataset: Dataset, ahead: _Ahead, npu_class: int, at: int) -> None:
         """A class has a leg behind it, and goes on by itself when it has computed what follows."""
         told, route, leg = ahead.told, dataset.route, ahead.told.legs[at]
-        if isinstance(route, Route) and leg.leg.rejoin:
+        if isinstance(route, Route) and (rejoin := leg.leg.rejoin):
             then_ns = ahead.zero_ns + leg.then_ns[told.places[npu_class]]
             write_past(dataset, route, told, at + 1, ahead.zero_ns)
-            self._timers.after(then_ns - int(self._env.now), partial(route.npu.go_on, dataset, leg.leg.rejoin))
+            route.npu.sends(route.cell.steps[rejoin.step] if rejoin.computed else None, then_ns)
+            self._timers.after(then_ns - int(self._env.now), partial(route.npu.go_on, dataset, rejoin))
 
     def _through(self, whole: _Whole, course: Course, classes: Sequence[int]) -> None:
         """The time of some classes is over, if nobody has disturbed them."""
-        if whole.broken:
+        if whole.broken or whole.ahead:
             return
-        if len(classes) == len(whole.there):
+        if len(classes) == len(whole.there) and len(whole.came) == len(whole.classes):
             self._transport.count(course.taken, [whole.begin_ns])
         for npu_class in classes:
             del self._of[npu_class]
@@ -325,14 +354,14 @@ class _Rehearsal:
         self._spans: dict[Stream, list[Span]] = {}
         self._class_of: dict[Stream, int] = {}
 
-    def course(self, dataset: Dataset, classes: Sequence[int]) -> Course | None:
-        """What becomes of the chunks of a collective that classes send at once; None where they meet."""
+    def course(self, dataset: Dataset, classes: Sequence[int], offsets: Offsets) -> Course | None:
+        """What becomes of the chunks of a collective that classes send at some times; None where they meet."""
         own: dict[int, list[Stream]] = {}
-        for npu_class in classes:
+        for npu_class, offset_ns in zip(classes, offsets, strict=True):
             own[npu_class] = [Stream(("", number), dataset, each) for number, each in enumerate(dataset.chunks)]
             self._spans |= {stream: [] for stream in own[npu_class]}
             self._class_of |= dict.fromkeys(own[npu_class], npu_class)
-            after(self._env, 0, partial(self._gang.enter, npu_class, own[npu_class]))
+            after(self._env, offset_ns, partial(self._gang.enter, npu_class, own[npu_class]))
         self._env.run()
         taken = self._transport.taken()
         if taken is None:

@@ -274,6 +274,7 @@ class Npu:
         duration_ns = self._compute_ns(step) if step.computes and not computed else 0
         if duration_ns:
             start_ns = int(self.env.now)
+            self.sends(step, start_ns + duration_ns)
             yield self.env.timeout(duration_ns)
             ref = Ref(step.phase, step.layer)
             self._events.append(self._row(EventKind.COMPUTE, start_ns, start_ns + duration_ns, ref, self.iteration))
@@ -283,6 +284,10 @@ class Npu:
                 yield from self._wait(step.issue)
         if step.after in self._pending:
             yield from self._wait(step.after)
+
+    def sends(self, step: Step | None, when_ns: int) -> None:
+        """A step is computed until then; what it sends comes next."""
+        self.scheduler.due = (self.program.requests.get(step.issue) if step and step.issue else None, when_ns)
 
     def _compute_ns(self, step: Step) -> int:
         times = self.program.compute_ns
