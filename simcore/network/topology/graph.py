@@ -49,13 +49,13 @@ def read_graph(path: Path, gigabyte: float, problems: Problems) -> Graph:
 def graph_dimension(graph: Graph) -> Dimension:
     """The graph seen as one dimension: its slowest link and longest latency."""
     slowest = min((rate for rate in graph.bandwidth_bytes_per_s), default=1.0)
-    return Dimension("Graph", graph.npus, slowest, max(graph.latency_ns, default=0.0))
+    return Dimension("Graph", graph.npus, slowest, max(graph.latency_ns, default=0.0), level=graph.level)
 
 
 class GraphFabric(Fabric):
     """Links as given. A route has the fewest links; among equals each node takes its link of least latency."""
 
-    bisection_how = "an estimate: the best cut that Kernighan and Lin's exchange finds, switches counted as nodes"
+    bisection_how = "an estimate: the best halves of the NPUs that Kernighan and Lin's exchange finds"
     description = "links given one by one in a file; the path of fewest links"
 
     def __init__(self, graph: Graph):
@@ -84,22 +84,33 @@ class GraphFabric(Fabric):
         return Routes.of_table(self.paths.table(src, dst))
 
     def bisection_bytes_per_s(self) -> float:
-        """As `bisection_how` says; from a fixed start."""
+        """As `bisection_how` says: of two halves exactly what they can send each other, switches on whichever side."""
         import networkx
 
-        graph = networkx.Graph()
-        graph.add_nodes_from(range(len(self.graph.names)))
-        for a, b, rate in zip(self.graph.src, self.graph.dst, self.graph.bandwidth_bytes_per_s, strict=True):
-            if a != b:
-                graph.add_edge(a, b, weight=graph.get_edge_data(a, b, {"weight": 0.0})["weight"] + rate / 2)
         if self.npus < 2:
             return 0.0
-        half, _ = networkx.algorithms.community.kernighan_lin_bisection(graph, weight="weight", seed=0)
-        return float(networkx.cut_size(graph, half, weight="weight"))
+        weights = np.zeros((len(self.graph.names),) * 2)
+        np.add.at(weights, self.ends(), self.bandwidths() / 2)
+        weights += weights.T
+        between = networkx.from_numpy_array(_without_switches(weights, self.npus))
+        first = set(range(self.npus // 2))
+        halves = networkx.algorithms.community.kernighan_lin_bisection(between, (first, set(between) - first))
+        graph = networkx.from_numpy_array(weights, edge_attr="capacity")
+        graph.add_edges_from((end, npu) for end, half in zip(("from", "to"), halves, strict=True) for npu in half)
+        return float(networkx.maximum_flow_value(graph, "from", "to"))
 
     def devices(self) -> tuple[str, ...]:
         """The nodes that are no NPUs."""
         return self.graph.names[self.npus :]
+
+
+def _without_switches(weights: FloatArray, npus: int) -> FloatArray:
+    """What joins the NPUs if links are conductors: every switch at the potential that its neighbours give it."""
+    switches = weights.sum(axis=0)[npus:] + 1e-9 * weights.max()  # some may have no way to an NPU
+    inner = np.diag(switches) - weights[npus:, npus:]
+    joined = weights[:npus, :npus] + weights[:npus, npus:] @ np.linalg.solve(inner, weights[npus:, :npus])
+    np.fill_diagonal(joined, 0)
+    return joined
 
 
 def _node(item: Node) -> tuple[str, bool]:
