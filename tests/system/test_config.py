@@ -68,7 +68,7 @@ def test_rings_on_tours_do_nothing_that_rings_do_not(tmp_path):
 
 
 def test_a_file_where_an_algorithm_stands_is_told_how_to_write_it(tmp_path):
-    with pytest.raises(InputError, match="{schedule: FILE}"):
+    with pytest.raises(InputError, match=r"\{schedule: FILE\}"):
         config(tmp_path, {"all-reduce-implementation": ["ring8.xml"]})
 
 
