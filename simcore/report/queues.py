@@ -21,7 +21,7 @@ SPARKS = " .:-=+*#%@"  # from nothing to the most
 
 
 def deepest(queues: QueueTable) -> list[int]:
-    """Links whose queues matter most: the one that holds, that stood still and that drops most, then the second ones."""
+    """Links whose queues matter most: what holds most, stood still longest, drops most, then the second ones."""
     columns = (queues.peak_bytes, queues.still_ns, queues.dropped_bytes)
     most = [[link for link in np.argsort(-one, kind="stable")[:MOST_QUEUES].tolist() if one[link]] for one in columns]
     return list(dict.fromkeys(link for turn in zip_longest(*most) for link in turn if link is not None))
