@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from itertools import zip_longest
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,13 +21,10 @@ SPARKS = " .:-=+*#%@"  # from nothing to the most
 
 
 def deepest(queues: QueueTable) -> list[int]:
-    """Links whose queues matter most: that hold most, that stood still longest, that drop most; the deepest first."""
+    """Links whose queues matter most: what holds most, stood still longest, drops most, then the second ones."""
     columns = (queues.peak_bytes, queues.still_ns, queues.dropped_bytes)
-    order = dict.fromkeys(
-        link for column in columns for link in np.argsort(-column, kind="stable")[:MOST_QUEUES].tolist()
-    )
-    used = queues.peak_bytes + queues.still_ns + queues.drops + queues.marks > 0
-    return [link for link in order if used[link]]
+    most = [[link for link in np.argsort(-one, kind="stable")[:MOST_QUEUES].tolist() if one[link]] for one in columns]
+    return list(dict.fromkeys(link for turn in zip_longest(*most) for link in turn if link is not None))
 
 
 def curve(queues: QueueTable, link: int) -> tuple[Ints, Ints]:
@@ -78,14 +76,15 @@ def queues_text(document: ReportDocument, width: int) -> str:
     queues = document.get("queues")
     if not queues:
         return ""
-    most = max((row["peak_bytes"] for row in queues["deepest"]), default=0)
+    deepest_first = sorted(joined(queues["deepest"])[:SHOWN_ROWS], key=lambda row: -row["peak_bytes"])
+    most = deepest_first[0]["peak_bytes"] if deepest_first else 0
     marks, drops = f"{queues['marks']:,} segments marked", f"{queues['drops']:,} dropped and sent again"
     stops = f"links stood still {queues['stops']:,} times, {format_ns(queues['still_ns'])} in all"
     title = textwrap.fill(f"Queues: {stops}; {marks}; {drops} ({format_bytes(queues['dropped_bytes'])}).", width)
     rows = [
         (row["link"], row["peak_bytes"], f"{format_ns(row['still_ns'])} ({row['stops']:,})", row["marks"], row["drops"],
          sparks(row["curve_bytes"], most))
-        for row in joined(queues["deepest"])[:SHOWN_ROWS]
+        for row in deepest_first
     ]  # fmt: skip
     shown = columns("link", ("peak_bytes", "most waiting"), "stood still", "marks", "drops", "over time")
     return title + "\n" + Table("", shown, rows).text(width) if rows else title

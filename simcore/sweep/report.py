@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -102,14 +103,24 @@ def results_csv(results: Results) -> str:
 
 def unbeaten(results: Results, pareto: tuple[str, str], *, width: int = 80) -> str:
     """The runs that no other beats in two figures, as a table."""
-    across, up = (measure(results.done, results.varied, name) for name in pareto)
+    rows = _with_figures(results.done, pareto)
+    across, up = (measure(rows, results.varied, name) for name in pareto)
     others = [name for name in results.varied if name not in pareto]
-    rows = [
-        [across(row), up(row), *(shown(row["options"].get(name)) for name in others)]
-        for row in front(results.done, across, up)
+    cells = [
+        [across(row), up(row), *(shown(row["options"].get(name)) for name in others)] for row in front(rows, across, up)
     ]
-    title = f"No run is better in both, {pareto[0]} and {pareto[1]} (less is better)"
-    return wrapped(title, width) + "\n" + Table("", columns(*pareto, *others), rows).text(width) + "\n"
+    missing = len(results.done) - len(rows)
+    title = f"No run is better in both, {pareto[0]} and {pareto[1]} (less is better"
+    title += f"; {missing:,} of {len(results.done):,} runs have no such figure)" if missing else ")"
+    return wrapped(title, width) + "\n" + Table("", columns(*pareto, *others), cells).text(width) + "\n"
+
+
+def _with_figures(rows: list[Row], names: Sequence[str]) -> list[Row]:
+    """Runs that have these figures: not every network has a price. InputError if none has."""
+    found = [row for row in rows if row["figures"].keys() >= {*names} & {*FIGURES}]
+    if not found:
+        raise InputError.at("--pareto", "no run has these figures", expected=", ".join(rows[0]["figures"]))
+    return found
 
 
 def write_files(results: Results, folder: Path, pareto: tuple[str, str] | None = None) -> list[Path]:
@@ -125,7 +136,7 @@ def write_files(results: Results, folder: Path, pareto: tuple[str, str] | None =
     if len({row["figures"]["npus"] for row in results.done}) > 1:
         figures["scaling"] = scaling_figure(results.done, results.varied)
     if pareto and results.done:
-        figures["pareto"] = trade_figure(results.done, results.varied, pareto)
+        figures["pareto"] = trade_figure(_with_figures(results.done, pareto), results.varied, pareto)
     for name, figure in figures.items():
         best = min(results.done, key=lambda row: row["figures"]["time_ns"])
         workload = "" if "workload" in results.varied else f"{Path(shown(best['options'].get('workload'))).stem}, "

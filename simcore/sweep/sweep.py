@@ -181,8 +181,9 @@ def _search(asked: Search, complete: Callable[[Sequence[Configuration]], list[Ro
         drawn = [asked.base | {name: _suggest(one, name, some) for name, some in asked.space.items()} for one in trials]
         done = complete(drawn)
         for trial, row in zip(trials, done, strict=True):
-            state = optuna.trial.TrialState.FAIL if row["error"] else optuna.trial.TrialState.COMPLETE
-            study.tell(trial, row["figures"].get(asked.figure), state=state)
+            figure = row["figures"].get(asked.figure)  # none of a run that failed, no price of some networks
+            states = optuna.trial.TrialState
+            study.tell(trial, figure, state=states.FAIL if figure is None else states.COMPLETE)
         rows += done
     return rows
 

@@ -279,7 +279,8 @@ def _algorithm(node: Node, name: str, kind: CollectiveKind) -> Algorithm | None:
     plain, tour = WHOLE_MACHINE.get(name, (name, ""))
     if plain not in algorithms:
         known = [*algorithms, *WHOLE_MACHINE, "direct4"]
-        node.problem(f"'{name}' is no collective algorithm", expected=closest(name, known))
+        hint = "a file with a schedule or program is {schedule: FILE}" if "." in name else ""
+        node.problem(f"'{name}' is no collective algorithm", expected=closest(name, known), hint=hint)
         return None
     possible = traits_of(plain).kinds
     if kind not in possible:

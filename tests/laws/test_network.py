@@ -14,9 +14,10 @@ from simcore.network.clock import idle_ns
 from simcore.network.congested import CutThrough
 from simcore.network.fair import FairShare, max_min_rates
 from simcore.network.instant import Environment
+from simcore.network.topology.graph import GraphFabric
 from simcore.network.topology.kinds import FABRICS
 from simcore.network.topology.links import LinkGraph, figures
-from simcore.network.topology.model import Dimension, Graph, Topology, Wafer
+from simcore.network.topology.model import Dimension, Edge, Graph, Topology, Wafer, assemble
 from simcore.system.messages.in_order import StoreAndForward
 from simcore.testing import check_topology
 from simcore.units import transfer_ns
@@ -325,6 +326,16 @@ def test_the_bisection_is_the_weakest_cut_into_halves(name):
     for a, b, rate in zip(links.src.tolist(), links.dst.tolist(), links.bandwidth_bytes_per_s.tolist(), strict=True):
         graph.edges[a, b]["capacity"] = rate
     assert figures(links).bisection_bytes_per_s == pytest.approx(weakest_cut(links, graph))
+
+
+@pytest.mark.parametrize("name", EVEN)
+def test_a_graph_has_the_bisection_of_the_dimensions_that_it_writes_out(name):
+    links = LinkGraph(Topology(tuple(EVEN[name])))
+    kinds = {device: index < links.npus for index, device in enumerate(links.names)}
+    ends = zip(links.src.tolist(), links.dst.tolist(), links.bandwidth_bytes_per_s.tolist(), strict=True)
+    edges = [Edge((links.names[src], links.names[dst]), rate, 1.0) for src, dst, rate in reversed([*ends])]
+    written = GraphFabric(assemble(dict(reversed(kinds.items())), edges, directed=True))
+    assert written.bisection_bytes_per_s() == pytest.approx(figures(links).bisection_bytes_per_s)
 
 
 @settings(deadline=None, max_examples=40)

@@ -101,6 +101,7 @@ def test_every_shipped_price_file_is_read_and_names_its_source(name):
     [
         ("default: [a]\nlevels: {a: {link: {models: [{usd: 3}]}}}\n", ["p.yaml:2", "rate"]),
         ("default: [b]\nlevels: {a: {}}\n", ["p.yaml:1", "a"]),
+        ("default: [a]\nlevels: {a: {}, b: c}\n", ["p.yaml:2", "a", "'c'"]),
         ("default: [a]\nlevels: {a: {cable: {}}}\n", ["p.yaml:2", "cable", "link"]),
         ("default: [a]\nlevels: {a: {switch: {models: [{rate: 1, ports: 3}]}}}\n", ["p.yaml:2", "even number"]),
     ],
@@ -110,6 +111,11 @@ def test_a_wrong_price_file_is_refused_with_its_place(tmp_path, capsys, text, wo
     assert main(["topology", "cost", "ring8", "--prices", str(tmp_path / "p.yaml")]) == 2
     said = capsys.readouterr().err
     assert all(word in said for word in words), said
+
+
+def test_the_table_of_astra_sim_knows_our_words_for_levels():
+    known = read_prices("astra-sim-1.0").levels
+    assert known["server"] is known["cluster"] is known["Node"]
 
 
 def test_a_level_without_prices_is_refused(tmp_path, capsys):
@@ -141,7 +147,8 @@ def test_a_network_costs_what_its_dimensions_cost_in_any_order(shape, rates):
         ("h100_fat_tree", ["dimension 0"]),
         ("optical_16", ["circuit switch"]),
         ("ring8", []),
-        ("tpu_v4_torus", ["dimension 0"]),
+        ("tpu_v4_torus", []),  # three dimensions that are alike are at one level
+        ("dgx_a100_8", ["dimension 0"]),  # it says that it is a server
     ],
 )
 def test_what_is_not_in_the_sum_is_said(capsys, name, missing):

@@ -67,6 +67,11 @@ def test_rings_on_tours_do_nothing_that_rings_do_not(tmp_path):
         config(tmp_path, {"broadcast-implementation": ["snakeRing"]})
 
 
+def test_a_file_where_an_algorithm_stands_is_told_how_to_write_it(tmp_path):
+    with pytest.raises(InputError, match=r"\{schedule: FILE\}"):
+        config(tmp_path, {"all-reduce-implementation": ["ring8.xml"]})
+
+
 def test_a_file_that_says_little_leaves_the_defaults(tmp_path):
     assert config(tmp_path, {"endpoint-delay": 7}) == SystemConfig(endpoint_delay_ns=7)
 

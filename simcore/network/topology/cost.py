@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import pairwise
 from math import ceil, fsum, inf
 from pathlib import Path
 from typing import NamedTuple
@@ -134,10 +135,13 @@ def cost_of(links: LinkGraph, prices: Prices, lengths_m: Sequence[float] = ()) -
 
 
 def _levels(dims: Sequence[Dimension], prices: Prices) -> list[str]:
-    """The level of every dimension: its own, or by its place; more dimensions than levels are all outermost."""
+    """The level of every dimension: its own, that of a next one which is alike, or by its place, the last for more."""
     more = len(dims) - len(prices.default)
     usual = [*prices.default, *prices.default[-1:] * more] if more > 0 else prices.default[-len(dims) :]
     names = [dim.level or name for dim, name in zip(dims, usual, strict=True)]
+    for index, (dim, outer) in reversed([*enumerate(pairwise(dims))]):
+        if not dim.level and replace(dim, npus=outer.npus, level=outer.level) == outer:
+            names[index] = names[index + 1]
     for name in names:
         if name not in prices.levels:
             hint = closest(name, prices.levels)
@@ -224,8 +228,11 @@ def read_prices(name: str) -> Prices:
         root.keys(required=("levels", "default"), optional=("name", "source", "gigabyte", "usd_per_kwh"))
         gigabyte = GIGABYTE[str(root["gigabyte"].choice(list(GIGABYTE)) or "decimal")] if "gigabyte" in root else 1e9
         entries = root["levels"].mapping() if "levels" in root else ()
-        levels = {}
+        levels: dict[str, Level] = {}
         for key, node in entries:
+            if isinstance(node.value, str):  # another name of a level
+                levels[key] = levels.get(str(node.choice(list(levels))), Level(key))
+                continue
             node.keys(optional=(*COMPONENTS, "length_m"))
             parts = {part: _component(node[part], gigabyte) for part in COMPONENTS if part in node}
             levels[key] = Level(key, node["length_m"].number() if "length_m" in node else 0.0, parts)

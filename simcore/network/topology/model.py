@@ -87,7 +87,10 @@ class Wafer:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """Directed links one by one; nodes are numbered NPUs first, `names` are the user's names for them."""
+    """Directed links one by one; nodes are numbered NPUs first, `names` are the user's names for them.
+
+    `level` says where all of it is, as a dimension's.
+    """
 
     npus: int
     names: tuple[str, ...]
@@ -95,6 +98,7 @@ class Graph:
     dst: tuple[int, ...]
     bandwidth_bytes_per_s: tuple[float, ...]
     latency_ns: tuple[float, ...]
+    level: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ Latencies are not in the file: ours.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
@@ -55,7 +56,7 @@ def read_nccl(path: Path) -> Graph:
     edges += [Edge((SWITCH, ends[0]), rate * GIGA, NVLINK_NS) for ends, rate in links.items() if ends[1] == SWITCH]
     kinds = {f"gpu{dev}": True for dev in sorted(gpus)}
     kinds |= {name: False for edge in edges for name in edge.ends if name not in kinds}
-    return assemble(kinds, edges, directed=True)
+    return replace(assemble(kinds, edges, directed=True), level="server")
 
 
 def _below(element: Element, name: str) -> Iterator[Edge]:

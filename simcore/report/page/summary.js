@@ -145,10 +145,10 @@ function showTables() {
     ["of time", "busy_ns", share],
   ], DATA.links);
   const most = Math.max(...DATA.queues.map((row) => row.peak_bytes), 1);
-  addTable("queues", "Deepest queues (in front of links; curves from the first to the last nanosecond, on one scale)", [
+  addTable("queues", "Queues in front of links: the deepest, longest paused and those with most drops (curves from the first to the last nanosecond, on one scale)", [
     ["link", "link"], ["most waiting", "peak_bytes", formatSize], ["stood still", "still_ns", formatTime],
     ["times", "stops", count], ["marked", "marks", count], ["dropped", "drops", count], ["over time", "curve"],
-  ], DATA.queues.map((row) => ({ ...row, curve: sparkline(row.curve_bytes, most) })));
+  ], DATA.queues.map((row) => ({ ...row, curve: sparkline(row.curve_bytes, most) })).sort((a, b) => b.peak_bytes - a.peak_bytes));
   addTable("curves", "Use of the device over time (from the first to the last nanosecond)", [
     ["use", "name"], ["of", "of"], ["mean", "mean"], ["over time", "curve"],
   ], DATA.curves.map((row) => ({

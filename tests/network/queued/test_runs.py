@@ -208,8 +208,10 @@ def test_a_report_says_what_queues_did(tmp_path):
     assert queues["marks"] > 0
     assert queues["drops"] == 0
     assert queues["deepest"][0]["peak_bytes"] == max(row["peak_bytes"] for row in queues["deepest"]) > 0
-    assert max(row["still_ns"] for row in queues["deepest"]) > 0
+    paused = max(queues["deepest"], key=lambda row: row["still_ns"])
+    assert paused["still_ns"] == report.timeline.links.queues.still_ns.max() > 0
     text = render(report.to_dict())
+    assert f"\n{paused['src']} -> {paused['dst']} " in text  # what was paused is shown beside what is full
     assert "Queues: links stood still" in text
     assert any("acknowledgements, credits and pauses" in warning for warning in document["warnings"])
 

@@ -12,6 +12,7 @@ from simcore.errors import InputError
 from simcore.network.topology.model import Dimension, Topology
 from simcore.profiles import profiles
 from simcore.workload.chakra import reader, variants
+from simcore.workload.chakra.convert import text
 from simcore.workload.chakra.convert.native import convert
 from simcore.workload.loops import loops
 from simcore.workload.model import CollectiveKind, Group, Layer, Parallelism, Phase, Workload
@@ -116,3 +117,8 @@ def test_groups_that_do_not_divide_the_machine_are_refused():
         convert(workload, (8,), 1)
     with pytest.raises(InputError, match="3 stages do not divide the machine"):
         convert(replace(workload, parallelism=Parallelism(pp=3)), (8,), 1)
+
+
+def test_a_loop_without_a_graph_of_chakras_names_the_option_that_writes_it():
+    with pytest.raises(InputError, match="--native writes the loop itself"):
+        text.steps(Workload("HYBRID_TRANSFORMER", ()), 1)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from simcore.errors import InputError, Location, closest
+from simcore.errors import InputError, Location
 from simcore.workload.chakra import writer
 from simcore.workload.chakra.schema import CommType
 from simcore.workload.model import CollectiveKind, Group, Layer, NodeKind, Workload
@@ -123,8 +123,9 @@ def steps(workload: Workload, iterations: int, *, num_dims: int = 0) -> list[Tex
         raise InputError.at(
             workload.location if workload.location.file else Location(workload.name),
             f"Chakra's text converter has no graph for the loop {workload.loop}",
-            expected=closest(workload.loop, LOOPS),
+            expected=", ".join(LOOPS),
             found=workload.loop,
+            hint="--native writes the loop itself, any of them",
         )
     first_dim, label = (table.get(workload.loop, "") for table in (FIRST_DIM, LABELS))
     made, loop = _Passes(workload.layers, workload.last_bottom_layer, num_dims, first_dim, label), LOOPS[workload.loop]
