@@ -21,7 +21,7 @@ from simcore.options import RunOptions, SimaiOptions
 from simcore.report import artefacts
 from simcore.report.model import Report
 from simcore.report.text import render, terminal_width, use_colour
-from simcore.report.timelines.selection import parse_selection
+from simcore.report.timelines.selection import Selection, parse_selection
 from simcore.timeline.breakdown import operation_totals
 
 SCHEMA = "simcore.run/1"
@@ -52,17 +52,10 @@ def command(
     asked = RunOptions.of(given | {"link_times": bool(output or timeline)})
     selection = parse_selection(ranks, window, iteration)  # what it would refuse is said before the run
     report = play(workload, topology, system, asked)
-    left_out: list[str] = []
     for path in links:
         artefacts.write_links(report, path)
-    for path in timeline:
-        left_out += [f"{path}: {text}" for text in artefacts.write_timeline(report, path, selection)]
-    if output:
-        inputs = {"workload": workload, "topology": topology, "system": system}
-        more = {"run.yaml": _configuration(inputs, asked, report)}
-        left_out += artefacts.write_directory(report, output, force=forced(), selection=selection, more=more)
-    for warning in (*report.warnings, *left_out):
-        warn(warning)
+    inputs = {"workload": workload, "topology": topology, "system": system}
+    _write(report, timeline, output, selection, {"run.yaml": _configuration(inputs, asked, report)})
     document, width, colour = report.to_dict(), terminal_width(sys.stdout), use_colour(sys.stdout)
     emit(document, lambda: render(document, operations=operation_totals(report.timeline), width=width, colour=colour))
 
@@ -81,13 +74,20 @@ def _several(
     selection = parse_selection(*shown_part, None)
     shown, document, report, firsts = run_jobs.run(jobs, topology, system, RunOptions.of(given))
     selection = replace(selection, ranks=selection.ranks or firsts)
+    more = {"jobs.txt": shown + "\n", "jobs.json": json.dumps(document, indent=1) + "\n"}
+    _write(report, timelines, output, selection, more)
+    emit(document, shown)
+
+
+def _write(
+    report: Report, timelines: tuple[str, ...], output: str | None, selection: Selection, more: dict[str, str]
+) -> None:
+    """Timelines, and a folder with `more` files in it; warns of what the run and they leave out."""
     left_out = [f"{path}: {text}" for path in timelines for text in artefacts.write_timeline(report, path, selection)]
     if output:
-        more = {"jobs.txt": shown + "\n", "jobs.json": json.dumps(document, indent=1) + "\n"}
         left_out += artefacts.write_directory(report, output, force=forced(), selection=selection, more=more)
     for warning in (*report.warnings, *left_out):
         warn(warning)
-    emit(document, shown)
 
 
 def _refuse(names: set[str], message: str, expected: str) -> None:

@@ -414,21 +414,18 @@ class Played(Transport):
         deliver = partial(self._deliver, seat, there, index, size_bytes)
         if self._costs.rendezvous:
             transmit = partial(send, npu, target, size_bytes, (key, at, index), deliver)
-            self._handshakes.ready((seat.name, there, self._turn(index)), transmit)
+            self._handshakes.ready((seat.name, there, index * self._folded), transmit)
         else:
             send(npu, target, size_bytes, (key, at, index), deliver)
 
-    def _turn(self, index: int) -> int:
-        """What tells apart the messages between two NPUs under rendezvous, which go in turn; one plays all of them."""
-        return index if self._folded else 0
-
     def _ask(self, seat: Seat, number: int) -> None:
         """Under rendezvous, ask for what an NPU listens for once it has sent message `number` (-1: from the start)."""
+        # Messages between two NPUs go in turn; where one NPU plays for all, their numbers tell apart to whom they go.
         key, at, npu = seat.name
         for peer, index in seat.plan.asks(seat.position, number):
             source = seat.members[peer]
             there = npu if self._folded else source
-            asked = partial(self._handshakes.call, ((key, at, there), npu, self._turn(index)))
+            asked = partial(self._handshakes.call, ((key, at, there), npu, index * self._folded))
             self._network.send(npu, source, RENDEZVOUS_BYTES, (key, at, index), asked)
 
     def _deliver(self, sender: Seat, target: int, index: int, size_bytes: int = 0) -> None:

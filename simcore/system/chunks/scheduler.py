@@ -321,7 +321,13 @@ class Gang:
 
     def leave(self, npu_class: int, stream: Stream) -> None:
         """Make room."""
-        self._release(self._at(npu_class, stream.phase)[1])
+        room = self._at(npu_class, stream.phase)[1]
+        if room.running == self._limit:
+            for line in room.lines:
+                line.full -= 1
+                if line.complete:
+                    self._touch(line)
+        room.running -= 1
 
     def occupy(self, npu_class: int, stream: Stream) -> None:
         """A chunk is in its phase already."""
@@ -362,15 +368,6 @@ class Gang:
         if room.running == self._limit:
             for line in room.lines:
                 line.full += 1
-
-    def _release(self, room: _Room) -> None:
-        """A class has room again."""
-        if room.running == self._limit:
-            for line in room.lines:
-                line.full -= 1
-                if line.complete:
-                    self._touch(line)
-        room.running -= 1
 
     def _touch(self, line: _Line) -> None:
         """Decide at the end of this instant about a line in which something waits, if there is room."""
