@@ -8,17 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from functools import lru_cache
-from itertools import pairwise
 
-import numpy as np
 from msgspec import Struct, field
-from numpy.typing import NDArray
 
-from simcore.system.alone.solver import transfers
 from simcore.system.collectives import ROOTED
-from simcore.system.groups import Delay, RankGroup
-from simcore.system.plans.maker import Plans
-from simcore.system.plans.plan import Plan
 from simcore.system.streams import IDLE, Chunks, Lane, Request, StreamPhase, Turns
 from simcore.workload.model import CollectiveKind
 

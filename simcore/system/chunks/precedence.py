@@ -46,6 +46,7 @@ class _Turn(Struct, eq=False):
     number: int
     order: Turns
     calls: list[Callable[[float], None]] = field(default_factory=list)
+    over: bool = False
 
 
 class Precedence:
@@ -61,13 +62,13 @@ class Precedence:
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = count()
         self._turns: dict[float, _Turn] = {}
-        self._sent: dict[float, list[tuple[_Batch, _Playing]]] = defaultdict(list)
-        self._left: dict[Hashable, Turns] = {}
+        self._sent: dict[tuple[float, bool], list[tuple[_Batch, _Playing]]] = defaultdict(list)
+        self._left: dict[Hashable, Turns] = {}  # of every phase that has begun
         self._batches, self._arrival = cache(self._batches_of), cache(self._arrival_of)
 
     def later(self, time_ns: float, order: Turns, call: Callable[[float], None] | None = None) -> None:
         """NPUs do something later, in an order, or in that of what they do then already."""
-        if time_ns not in self._turns:
+        if time_ns not in self._turns or self._turns[time_ns].over:
             number = self._at(time_ns, partial(self._ring, time_ns))
             self._turns[time_ns] = _Turn(number, order or tuple(range(self._npus)))
         if call:
@@ -83,14 +84,17 @@ class Precedence:
         return turn.order
 
     def begin(self, name: Hashable, phase: StreamPhase, time_ns: float, order: Turns) -> None:
-        """NPUs begin a phase."""
+        """NPUs begin a phase, of which one of them tells."""
+        if name in self._left:
+            return
+        self._left[name] = ()
         endpoint_ns = self._plans.costs.of(phase.lane.dim).endpoint_ns
         playing = _Playing(name, [*reversed(self._batches(phase))], endpoint_ns)
         self.later(time_ns + endpoint_ns, order, partial(self._go_on, playing))
 
     def after(self, name: Hashable) -> Turns:
         """Who leaves a phase first."""
-        while name not in self._left:
+        while not self._left[name]:
             heappop(self._events)[2]()
         return self._left[name]
 
@@ -105,15 +109,16 @@ class Precedence:
         turn = self._turns[time_ns]
         for call in turn.calls:  # grows while it runs
             call(time_ns)
+        turn.over = True
         sent, self._sent = self._sent, defaultdict(list)
-        for arrival_ns, some in sent.items():
+        for (arrival_ns, _), some in sent.items():
             self._at(arrival_ns, partial(self._arrive, arrival_ns, some, turn.order))
 
     def _go_on(self, playing: _Playing, time_ns: float) -> None:
         """Send the next messages of a phase, or leave it."""
         if playing.batches:
             batch = playing.batches.pop()
-            self._sent[time_ns + batch.delay_ns].append((batch, playing))
+            self._sent[time_ns + batch.delay_ns, batch.ranked].append((batch, playing))
         else:
             self._left[playing.name] = self._turns[time_ns].order
 

@@ -287,8 +287,8 @@ class Npu:
             ref = Ref(step.phase, step.layer)
             self._events.append(self._row(EventKind.COMPUTE, start_ns, start_ns + duration_ns, ref, self.iteration))
         if step.issue:
-            if self.scheduler.precedence and not (step.blocking or step.instant or step.after in {step.issue, *self._pending}):
-                # All NPUs but the last to issue have asked for their next state before anybody begins.
+            goes_on = not (step.blocking or step.instant or step.after in {step.issue, *self._pending})
+            if goes_on and self.scheduler.precedence:  # where the last NPU lets a chunk begin, others asked for this
                 self.scheduler.precedence.later(self.env.now + self.program.step_ns, self._order)
             self._issue(step.issue, step.order)
             if step.blocking and step.issue in self._pending:
