@@ -287,9 +287,10 @@ class Npu:
             ref = Ref(step.phase, step.layer)
             self._events.append(self._row(EventKind.COMPUTE, start_ns, start_ns + duration_ns, ref, self.iteration))
         if step.issue:
-            goes_on = not (step.blocking or step.instant or step.after in {step.issue, *self._pending})
-            if goes_on and self.scheduler.precedence:  # where the last NPU lets a chunk begin, others asked for this
-                self.scheduler.precedence.later(self.env.now + self.program.step_ns, self._order)
+            precedence, waits = self.scheduler.precedence, step.blocking or step.after == step.issue
+            if precedence and not (waits or step.instant or step.after in self._pending):
+                # When the last NPU lets a chunk begin, the others have asked for their next state already.
+                precedence.later(self.env.now + self.program.step_ns, self._order)
             self._issue(step.issue, step.order)
             if step.blocking and step.issue in self._pending:
                 yield from self._wait(step.issue)
