@@ -16,7 +16,8 @@ from simcore.engine.settings import Settings
 from simcore.engine.setup import Setup
 from simcore.errors import InputError
 from simcore.profiles import Profile
-from simcore.system.chunks.cut import THEMIS, Precedence, in_trees
+from simcore.system.chunks.cut import THEMIS, in_trees
+from simcore.system.chunks.precedence import Precedence
 from simcore.system.chunks.scheduler import Scheduler
 from simcore.system.config import SystemConfig
 from simcore.system.groups import class_of

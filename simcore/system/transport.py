@@ -414,7 +414,7 @@ class Played(Transport):
         deliver = partial(self._deliver, seat, there, index, size_bytes)
         if self._costs.rendezvous:
             transmit = partial(send, npu, target, size_bytes, (key, at, index), deliver)
-            self._handshakes.ready((seat.name, there, index * self._folded), transmit)
+            self._handshakes.ready((seat.name, index if self._folded else target), transmit)
         else:
             send(npu, target, size_bytes, (key, at, index), deliver)
 
@@ -425,7 +425,7 @@ class Played(Transport):
         for peer, index in seat.plan.asks(seat.position, number):
             source = seat.members[peer]
             there = npu if self._folded else source
-            asked = partial(self._handshakes.call, ((key, at, there), npu, index * self._folded))
+            asked = partial(self._handshakes.call, ((key, at, there), index if self._folded else npu))
             self._network.send(npu, source, RENDEZVOUS_BYTES, (key, at, index), asked)
 
     def _deliver(self, sender: Seat, target: int, index: int, size_bytes: int = 0) -> None:

@@ -25,10 +25,10 @@ MACHINE = Topology((Dimension("Ring", 8, 5e9, 300.0),))
 
 
 def exits(arrivals_ns, algorithm, kind, size_bytes, window=0, rendezvous=True):
-    """When each of eight NPUs leaves a phase that they enter at different times."""
+    """When each of eight NPUs leaves a phase that they enter at different times; of one, it plays for all."""
     env = Environment()
     costs = Costs(10, lambda size: size // 100, PEER.plan_options, rendezvous=rendezvous)
-    ranks = [[npu] for npu in range(len(arrivals_ns))]
+    ranks = [[npu] for npu in range(8)] if len(arrivals_ns) > 1 else [range(8)]
     delay = PEER.delay(MACHINE)
     made = Played(env, ranks, CongestionFree(env, delay), costs)
     lane = Lane(0, LogicalDim(0, 8, 1), Algorithm(algorithm, window))
@@ -42,7 +42,7 @@ def exits(arrivals_ns, algorithm, kind, size_bytes, window=0, rendezvous=True):
     for npu, arrival_ns in enumerate(arrivals_ns):
         env.timeout(arrival_ns).callbacks.append(lambda _, npu=npu: enter(npu))
     env.run()
-    return [leave[npu] for npu in range(8)]
+    return [leave[npu] for npu in range(len(arrivals_ns))]
 
 
 @given(
@@ -75,3 +75,10 @@ def test_a_receiver_that_waits_for_long_has_asked_before():
     free = exits(late, "doubleBinaryTree", CollectiveKind.ALL_REDUCE, 8192, rendezvous=False)
     asked = exits(late, "doubleBinaryTree", CollectiveKind.ALL_REDUCE, 8192)
     assert max(asked) == max(free)  # a leaf comes last: everybody on its way has listened for it since the start
+
+
+@given(st.integers(0, 7), st.sampled_from(ALGORITHMS["direct"]), st.integers(800, 90_000))
+@settings(max_examples=20, deadline=None)
+def test_who_plays_for_all_tells_requests_from_near_and_far_apart(window, kind, size_bytes):
+    every = exits([0] * 8, "direct", kind, size_bytes, window)
+    assert exits([0], "direct", kind, size_bytes, window) == every[:1] and len(set(every)) == 1

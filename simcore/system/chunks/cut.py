@@ -8,17 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from functools import lru_cache
-from itertools import pairwise
 
-import numpy as np
 from msgspec import Struct, field
-from numpy.typing import NDArray
 
-from simcore.system.alone.solver import transfers
 from simcore.system.collectives import ROOTED
-from simcore.system.groups import Delay, RankGroup
-from simcore.system.plans.maker import Plans
-from simcore.system.plans.plan import Plan
 from simcore.system.streams import IDLE, Chunks, Lane, Request, StreamPhase, Turns
 from simcore.workload.model import CollectiveKind
 
@@ -278,52 +271,3 @@ class Themis:
             share = ranks - 1 if gathers else (ranks - 1) / ranks
             self._loads[booked[place]] += chunk_bytes / _MEBIBYTE * share / self._speeds[place]
             chunk_bytes = chunk_bytes * ranks if gathers else chunk_bytes // ranks
-
-
-class Precedence:
-    """Which NPU acts first of those that act in the same nanosecond: `Themis.begin` asks who issues a collective first.
-
-    NPUs begin it in the order of their ids and leave a phase in the order in which its last messages came, one message
-    after the other from the first sender on. They are all alike, without contention. `delay` times messages. Of
-    `num_queues` queues of a dimension the second half goes round anticlockwise.
-    """
-
-    def __init__(self, npus: int, plans: Plans, delay: Delay, num_queues: int):
-        self._npus, self._plans, self._delay, self._num_queues = npus, plans, delay, num_queues
-        self._known: dict[tuple[StreamPhase, Turns], Turns] = {}
-
-    def after(self, phase: StreamPhase, order: Turns) -> Turns:
-        """Who leaves a phase first, of those that began it in an order."""
-        key = (phase, order)
-        if key not in self._known:
-            plan, dim = self._plans.of(phase, 0), phase.lane.dim
-            found = np.array(order or range(self._npus))
-            group, place = RankGroup(dim.members(0), self._delay), np.array([*map(dim.position, range(self._npus))])
-            if plan.transfers:  # places of a tree differ: who is through first
-                exits = transfers(plan, group, np.zeros(len(group), np.int64), self._plans.costs)
-                found = found[np.argsort(exits[place[found]], kind="stable")]
-            elif not self._plans.costs.rendezvous:
-                found = self._by_messages(plan, phase, found, group, place)
-            self._known[key] = tuple(found.tolist())
-        return self._known[key]
-
-    def _by_messages(
-        self, plan: Plan, phase: StreamPhase, order: NDArray[np.int64], group: RankGroup, place: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
-        """Batch by batch: who gets the first of the messages that arrive last goes on first.
-
-        Under rendezvous receivers ask in their order and are served in it: nothing changes.
-        """
-        turn, members = phase.queue % self._num_queues, group.members
-        step = -1 if turn and turn >= self._num_queues // 2 else 1
-        entries, half = plan.expanded, plan.half
-        ends = [*range(0, half, plan.window), *range(half, len(entries), plan.window), len(entries)]
-        for first, end in pairwise(ends):  # what a rank sends at one time
-            batch = entries[first:end]
-            times = [group.delays(entry.hop, plan.moves, entry.size_bytes)[0] for entry in batch]
-            hops = np.array([entry.hop for entry, time in zip(batch, times, strict=True) if time == max(times)])
-            here = place[order][:, None]
-            there = here ^ hops if plan.exchange else (here + step * hops) % plan.size
-            receivers = (order[:, None] + members[there] - members[here]).ravel()
-            order = receivers[np.sort(np.unique(receivers, return_index=True)[1])]
-        return order

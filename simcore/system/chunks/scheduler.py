@@ -14,7 +14,8 @@ from operator import attrgetter
 from msgspec import Struct, field
 
 from simcore.network.instant import DECISION, Environment, after
-from simcore.system.chunks.cut import Cutting, PhaseMaker, Precedence
+from simcore.system.chunks.cut import Cutting, PhaseMaker
+from simcore.system.chunks.precedence import Precedence
 from simcore.system.groups import GroupDim
 from simcore.system.streams import Chunks, Dataset, Request, Stream, StreamPhase, Turns, begin, through
 from simcore.system.transport import Transport
@@ -45,7 +46,7 @@ class Scheduler:
         self.env, self.npu_class, self._transport = env, npu_class, transport
         self.events, self._gate, self._apart = events, gate, rules.afresh
         self._makers: dict[str, PhaseMaker] = defaultdict(lambda: PhaseMaker(npu, rules))
-        self._precedence = precedence
+        self.precedence = precedence
         self.due: tuple[Request | None, int] = (None, 0)
         self._order: Turns = ()  # in which the NPUs do what is done now
         self._num_streams: dict[str, int] = {}
@@ -107,14 +108,16 @@ class Scheduler:
         """Chunks, this class's among them, begin a phase together."""
         now_ns = int(self.env.now)
         for stream in streams.values():
-            stream.begin_ns, stream.begun, stream.order = now_ns, True, self._order
+            stream.begin_ns, stream.begun = now_ns, True
+            if self.precedence:
+                self.precedence.begin((stream.key, stream.at), stream.phase, self.env.now, self._order)
         self._transport.start(streams, through)
 
     def through(self, stream: Stream) -> None:
         """A chunk leaves its phase; before its last chunk leaves, what waits for a collective goes on (ASTRA-sim)."""
         phase, dataset = stream.phase, stream.dataset
-        if self._precedence:
-            self._order = self._precedence.after(phase, stream.order)
+        if self.precedence:
+            self._order = self.precedence.after((stream.key, stream.at))
         now_ns = int(self.env.now)
         self.events.append(self.chunk(dataset.request, phase, stream.begin_ns, now_ns, dataset.iteration))
         if stream.at + 1 < len(stream.phases):
@@ -172,11 +175,15 @@ class Scheduler:
         dataset.order = self._order
         update_ns = dataset.request.update_ns
         if update_ns:
+            if self.precedence:
+                self.precedence.later(self.env.now + update_ns, self._order)
             after(self.env, update_ns, partial(self._finish, dataset))
         else:
             self._finish(dataset)
 
     def _finish(self, dataset: Dataset) -> None:
+        if self.precedence:
+            dataset.order = self.precedence.now(self.env.now, dataset.order)
         row = self.collective(dataset.request, int(dataset.issue_ns), int(self.env.now), dataset.iteration)
         self.events.append(row)
         self.close(dataset)

@@ -254,7 +254,16 @@ class Npu:
     def _move_on(self, step: Step) -> Generator[simpy.Event, object, None]:
         """From a state of the loop to the next one."""
         if not step.instant:
-            yield self.env.timeout(self.program.step_ns)
+            yield from self._pass(self.program.step_ns)
+
+    def _pass(self, duration_ns: int) -> Generator[simpy.Event, object, None]:
+        """Let time go by; NPUs go on in the order in which they do what else they do then."""
+        precedence = self.scheduler.precedence
+        if precedence:
+            precedence.later(self.env.now + duration_ns, self._order)
+        yield self.env.timeout(duration_ns)
+        if precedence:
+            self._order = precedence.now(self.env.now, self._order)
 
     def _legs_of(self, cell: Cell) -> dict[int, tuple[Legs, int]]:
         """What can be told ahead, by the step that begins it."""
@@ -275,10 +284,14 @@ class Npu:
         if duration_ns:
             start_ns = int(self.env.now)
             self.sends(step, start_ns + duration_ns)
-            yield self.env.timeout(duration_ns)
+            yield from self._pass(duration_ns)
             ref = Ref(step.phase, step.layer)
             self._events.append(self._row(EventKind.COMPUTE, start_ns, start_ns + duration_ns, ref, self.iteration))
         if step.issue:
+            precedence, waits = self.scheduler.precedence, step.blocking or step.after == step.issue
+            if precedence and not (waits or step.instant or step.after in self._pending):
+                # When the last NPU lets a chunk begin, the others have asked for their next state already.
+                precedence.later(self.env.now + self.program.step_ns, self._order)
             self._issue(step.issue, step.order)
             if step.blocking and step.issue in self._pending:
                 yield from self._wait(step.issue)
