@@ -67,7 +67,7 @@ class _Flow(Struct, eq=False):
 
 
 _by_key, _route = attrgetter("key"), attrgetter("route")
-KNOWN_SHARES = 1 << 10
+KNOWN_SHARES = 1 << 8
 """Sets of transfers whose rates are kept: the rounds of a collective, and iterations, send the same again."""
 
 
@@ -207,7 +207,8 @@ class FairShare(LinkNetwork):
             return
         self._progress(self.env.now)
         through = [flow for flow in self._flows if _is_through(flow)]
-        self._flows = [flow for flow in self._flows if not _is_through(flow)]
+        gone = set(through)
+        self._flows = [flow for flow in self._flows if flow not in gone]
         for flow in sorted(through, key=_by_key):
             after(self.env, flow.latency_ns, flow.deliver)
         self._settle_now()
