@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from operator import attrgetter
 from typing import Any
 
@@ -66,7 +66,7 @@ class _Flow(Struct, eq=False):
     hit: set[int] = field(default_factory=set)
 
 
-_by_key = attrgetter("key")
+_by_key, _route = attrgetter("key"), attrgetter("route")
 
 
 class FairShare(LinkNetwork):
@@ -88,6 +88,7 @@ class FairShare(LinkNetwork):
         self._pending_ns = -1  # the instant whose end will settle the rates
         self._version = 0  # ends that were foretold under older rates are void
         self._used: list[int] = []
+        self._shares = lru_cache(maxsize=256)(self._shares_of)  # rounds and iterations send the same again
         self._meetings: dict[Any, Meeting] = {}
         self._outlook = Outlook(links)
         for change_ns in self._outlook.changes:
@@ -95,14 +96,15 @@ class FairShare(LinkNetwork):
 
     def send(self, src: int, dst: int, size_bytes: int, key: Any, deliver: Deliver) -> None:
         """As `Network.send`."""
-        now_ns = self.env.now
-        route = self._outlook.around(self.links.route(src, dst), src, dst, now_ns)
+        path = self._path(src, dst)
+        route = self._outlook.around(path.links, src, dst, self.env.now)
         if route is None:  # until there is a way again
-            wait_ns = self._outlook.next_change(now_ns) - now_ns
+            wait_ns = self._outlook.next_change(self.env.now) - self.env.now
             after(self.env, wait_ns, partial(self.send, src, dst, size_bytes, key, deliver))
             return
-        latency_ns = whole_latency(sum(self.links.latency_ns[list(route)].tolist()))
-        self._flow(route, size_bytes, key, deliver, latency_ns)
+        if route != path.links:
+            path = self._along(route)
+        self._flow(path.links, size_bytes, key, deliver, sum(path.steps_ns))
 
     def multicast(
         self, src: int, dst: Sequence[int], size_bytes: int, key: tuple[Any, ...], deliver: Callable[[int], None]
@@ -172,37 +174,35 @@ class FairShare(LinkNetwork):
         self._pending_ns = -1
         self._progress(self.env.now)
         self._flows.sort(key=_by_key)  # sums of floats must not depend on who was sent first
-        for flow, rate in zip(self._flows, self._shares().tolist(), strict=True):
+        slow = self._outlook.slow(self.env.now)
+        for index, links in slow:
+            for flow in self._flows:
+                if index not in flow.hit and not links.isdisjoint(flow.route):
+                    flow.hit.add(index)
+                    self._outlook.note(index, flow.size_bytes)
+        rates, self._used = self._shares(tuple(index for index, _ in slow), tuple(map(_route, self._flows)))
+        for flow, rate in zip(self._flows, rates, strict=True):
             flow.rate = rate
         self._version += 1
         if self._flows:
-            version = self._version
-            after(self.env, max(min(map(_left_ns, self._flows)), 0), partial(self._end, version))
+            first_s = min(flow.left_bytes / flow.rate for flow in self._flows)
+            after(self.env, max(whole_ns(first_s * 1e9), 0), partial(self._end, self._version))
 
-    def _shares(self) -> FloatArray:
-        """Of all transfers under way."""
-        counts = np.array([len(flow.route) for flow in self._flows], np.int64)
-        links = np.array([link for flow in self._flows for link in flow.route], np.int64)
-        self._used = np.unique(links).tolist()
-        for index, slow in self._outlook.slow(self.env.now):
-            for flow in self._flows:
-                if index not in flow.hit and not slow.isdisjoint(flow.route):
-                    flow.hit.add(index)
-                    self._outlook.note(index, flow.size_bytes)
-        return max_min_rates(Routes(counts, links), self._outlook.capacity(self.env.now))
+    def _shares_of(self, _slow: tuple[int, ...], taken: tuple[tuple[int, ...], ...]) -> tuple[list[float], list[int]]:
+        """Rates of transfers that take such routes while some faults slow links, and the links that they use."""
+        links = np.array([link for route in taken for link in route], np.int64)
+        routes = Routes(np.array([len(route) for route in taken], np.int64), links)
+        return max_min_rates(routes, self._outlook.capacity(self.env.now)).tolist(), np.unique(links).tolist()
 
     def _end(self, version: int) -> None:
         """Some transfers are through."""
         if version != self._version:
             return
         self._progress(self.env.now)
-        through = [flow for flow in self._flows if flow.rate and _left_ns(flow) <= 0]  # who has just come has no rate
-        self._flows = [flow for flow in self._flows if not (flow.rate and _left_ns(flow) <= 0)]
+        # Who has just come has no rate. What is left by the rounding of a rate is nothing.
+        through = [flow for flow in self._flows if flow.rate and whole_ns(flow.left_bytes / flow.rate * 1e9) <= 0]
+        gone = set(through)
+        self._flows = [flow for flow in self._flows if flow not in gone]
         for flow in sorted(through, key=_by_key):
             after(self.env, flow.latency_ns, flow.deliver)
         self._settle_now()
-
-
-def _left_ns(flow: _Flow) -> int:
-    """How long a transfer still takes; what is left by the rounding of its rate is nothing."""
-    return whole_ns(flow.left_bytes / flow.rate * 1e9)

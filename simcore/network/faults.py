@@ -100,7 +100,7 @@ class Outlook:
 
         InputError when there is no way and never will be.
         """
-        broken = {fault for link in way for fault in self.down(link, now_ns)}
+        broken = {fault for link in self._of_link.keys() & way for fault in self.down(link, now_ns)}
         if not broken:
             return tuple(way)
         alive, paths = self._paths(now_ns)
