@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import cache, partial
 from itertools import count
@@ -43,13 +43,14 @@ class Pairs:
     def __init__(self, after: Callable[[int, Callback], None]) -> None:
         self._after = after
         self.waiting: dict[Any, deque[Callback]] = {}
-        self._called = Counter[Hashable]()
+        self._called = defaultdict[Hashable, int](int)
 
     def ready(self, key: Hashable, do: Callback) -> None:
         """One side is there."""
         called = self._called.pop(key, 0)
+        if called > 1:
+            self._called[key] = called - 1
         if called:
-            self._called.update([key] * (called - 1))
             self._after(0, do)
         else:
             self.waiting.setdefault(key, deque()).append(do)
