@@ -67,8 +67,6 @@ class _Flow(Struct, eq=False):
 
 
 _by_key, _route = attrgetter("key"), attrgetter("route")
-KNOWN_SHARES = 1 << 8
-"""Sets of transfers whose rates are kept: the rounds of a collective, and iterations, send the same again."""
 
 
 class FairShare(LinkNetwork):
@@ -90,7 +88,7 @@ class FairShare(LinkNetwork):
         self._pending_ns = -1  # the instant whose end will settle the rates
         self._version = 0  # ends that were foretold under older rates are void
         self._used: list[int] = []
-        self._shares = lru_cache(maxsize=KNOWN_SHARES)(self._shares_of)
+        self._shares = lru_cache(maxsize=256)(self._shares_of)  # rounds and iterations send the same again
         self._meetings: dict[Any, Meeting] = {}
         self._outlook = Outlook(links)
         for change_ns in self._outlook.changes:
@@ -98,11 +96,10 @@ class FairShare(LinkNetwork):
 
     def send(self, src: int, dst: int, size_bytes: int, key: Any, deliver: Deliver) -> None:
         """As `Network.send`."""
-        now_ns = self.env.now
         path = self._path(src, dst)
-        route = self._outlook.around(path.links, src, dst, now_ns)
+        route = self._outlook.around(path.links, src, dst, self.env.now)
         if route is None:  # until there is a way again
-            wait_ns = self._outlook.next_change(now_ns) - now_ns
+            wait_ns = self._outlook.next_change(self.env.now) - self.env.now
             after(self.env, wait_ns, partial(self.send, src, dst, size_bytes, key, deliver))
             return
         if route != path.links:
@@ -178,7 +175,11 @@ class FairShare(LinkNetwork):
         self._progress(self.env.now)
         self._flows.sort(key=_by_key)  # sums of floats must not depend on who was sent first
         slow = self._outlook.slow(self.env.now)
-        self._note(slow)
+        for index, links in slow:
+            for flow in self._flows:
+                if index not in flow.hit and not links.isdisjoint(flow.route):
+                    flow.hit.add(index)
+                    self._outlook.note(index, flow.size_bytes)
         rates, self._used = self._shares(tuple(index for index, _ in slow), tuple(map(_route, self._flows)))
         for flow, rate in zip(self._flows, rates, strict=True):
             flow.rate = rate
@@ -186,14 +187,6 @@ class FairShare(LinkNetwork):
         if self._flows:
             first_s = min(flow.left_bytes / flow.rate for flow in self._flows)
             after(self.env, max(whole_ns(first_s * 1e9), 0), partial(self._end, self._version))
-
-    def _note(self, slow: list[tuple[int, frozenset[int]]]) -> None:
-        """Count the transfers that faults slow now."""
-        for index, links in slow:
-            for flow in self._flows:
-                if index not in flow.hit and not links.isdisjoint(flow.route):
-                    flow.hit.add(index)
-                    self._outlook.note(index, flow.size_bytes)
 
     def _shares_of(self, _slow: tuple[int, ...], taken: tuple[tuple[int, ...], ...]) -> tuple[list[float], list[int]]:
         """Rates of transfers that take such routes while some faults slow links, and the links that they use."""
@@ -206,14 +199,10 @@ class FairShare(LinkNetwork):
         if version != self._version:
             return
         self._progress(self.env.now)
-        through = [flow for flow in self._flows if _is_through(flow)]
+        # Who has just come has no rate. What is left by the rounding of a rate is nothing.
+        through = [flow for flow in self._flows if flow.rate and whole_ns(flow.left_bytes / flow.rate * 1e9) <= 0]
         gone = set(through)
         self._flows = [flow for flow in self._flows if flow not in gone]
         for flow in sorted(through, key=_by_key):
             after(self.env, flow.latency_ns, flow.deliver)
         self._settle_now()
-
-
-def _is_through(flow: _Flow) -> bool:
-    """Who has just come has no rate; what is left by the rounding of its rate is nothing."""
-    return flow.rate > 0 and whole_ns(flow.left_bytes / flow.rate * 1e9) <= 0
