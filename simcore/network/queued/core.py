@@ -123,7 +123,7 @@ def _pump(s: State, number: int, now: int) -> None:
     if sender.law >= 0:
         law = s.laws[sender.law]
         sends(law, now, 0)
-        if sender.under_way_bytes and sender.under_way_bytes + size_bytes > law.window_bytes:
+        if sender.under_way_bytes and sender.under_way_bytes + size_bytes / 2 > law.window_bytes:
             return
     if sender.free_ns > now:
         if sender.alarm_ns != sender.free_ns:

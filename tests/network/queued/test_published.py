@@ -80,3 +80,16 @@ def test_swift_keeps_delay_at_its_target_and_above_it_the_more_flows_there_are(f
     queue_bytes, use = settled("swift", flows, 5e9, 2 * KIB, 1_000_000)
     assert use > 0.99
     assert 50_000 * 0.95 < queue_bytes < 50_000 * (1.05 + 0.025 * flows)
+
+
+@pytest.mark.parametrize("law", ["hpcc", "swift", "window"])
+def test_a_window_of_a_few_segments_does_not_slow_flows_that_do_not_meet(law):
+    """1.8 segments of 64 KiB are the round trip of 2.4 us at 50 GB/s: as much is on its way as with small ones."""
+    took_ns = []
+    for size in (4 * KIB, 64 * KIB):
+        env, there = Environment(), []
+        links = machine("Ring", 4, 550.0, segments(size, 64 * MIB, "credits", law=law), bytes_per_s=50e9)
+        Queued(env, links).send(0, 1, 64 * MIB, (0,), lambda env=env, there=there: there.append(int(env.now)))
+        env.run()
+        took_ns += there
+    assert took_ns[1] == pytest.approx(took_ns[0], rel=0.03)
