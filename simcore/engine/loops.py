@@ -253,16 +253,9 @@ def _used(columns: Sequence[Column], setup: Setup) -> dict[CollectiveKind, tuple
 
 def _check_stages(workload: Workload, setup: Setup) -> None:
     """InputError when the stages are not equal parts of the machine, or some algorithm spans all of it."""
-    sizes = workload.parallelism
-    model = max(1, sizes.tp) * sizes.pp
-    if setup.topology.npus % model:
-        raise InputError.at(
-            workload.location,
-            f"{sizes.pp} stages of groups of {max(1, sizes.tp)} do not fit the topology",
-            expected=f"a number of NPUs that {model} divides",
-            found=f"{setup.topology.npus} NPUs",
-            hint="change pp: or model_parallel_NPU_group: in the header, or the topology",
-        )
+    from simcore.workload.loops.pipeline import check_stages
+
+    check_stages(workload, setup.topology.npus)
     algorithms = (lane.algorithm for lane in chain.from_iterable(setup.lanes.values()))
     across = next((each for each in algorithms if each.whole_machine), None)
     if across:

@@ -81,6 +81,19 @@ def pipeline_of(workload: Workload, schedule: str = "") -> Pipeline:
     return Pipeline(plan, lines, tuple((part.head, part.tail) for part in held), tuple(warnings))
 
 
+def check_stages(workload: Workload, npus: int) -> None:
+    """InputError when the stages are not equal parts of so many NPUs."""
+    pp, tp = workload.parallelism.pp, max(1, workload.parallelism.tp)
+    if npus % (pp * tp):
+        raise InputError.at(
+            workload.location,
+            f"{pp} stages of groups of {tp} do not fit the topology",
+            expected=f"a multiple of {pp * tp} NPUs",
+            found=f"{npus} NPUs",
+            hint="change pp: or model_parallel_NPU_group: in the header, or the topology",
+        )
+
+
 def _check_loop(workload: Workload) -> None:
     if not loops.get(workload.loop).staged:
         *others, last = sorted(name for name in loops if loops.get(name).staged)

@@ -115,7 +115,7 @@ def test_groups_that_do_not_divide_the_machine_are_refused():
     workload = Workload("HYBRID_TRANSFORMER", (Layer("a", phase, phase, phase),), Parallelism(tp=3))
     with pytest.raises(InputError, match="do not divide the machine"):
         convert(workload, (8,), 1)
-    with pytest.raises(InputError, match="3 stages do not divide the machine"):
+    with pytest.raises(InputError, match="3 stages of groups of 1 do not fit the topology"):
         convert(replace(workload, parallelism=Parallelism(pp=3)), (8,), 1)
 
 

@@ -20,7 +20,7 @@ from simcore.progress import meter
 from simcore.workload.chakra import writer
 from simcore.workload.chakra.schema import CommType
 from simcore.workload.loops import Order, Ref, Span, Step, loops
-from simcore.workload.loops.pipeline import Passage, Transfer, end_steps, pipeline_of, steps_of
+from simcore.workload.loops.pipeline import Passage, Transfer, check_stages, end_steps, pipeline_of, steps_of
 from simcore.workload.loops.schedules import Cell
 from simcore.workload.loops.step import column_group, group_axes
 from simcore.workload.model import CollectiveKind, Layer, NodeKind, PhaseName, Workload
@@ -135,7 +135,7 @@ def convert(workload: Workload, sizes: Sequence[int], iterations: int, *, policy
 
     Groups that are whole dimensions become `involved_dim`; others become communicators, whose collectives run in one
     phase where the text's take the parts of the dimensions one by one: there the times differ. InputError when the
-    header's groups do not divide the machine.
+    header's groups or stages do not divide the machine.
     """
     stages = _unrolled(workload, tuple(sizes), iterations, Order[policy])
     places = {node["attributes"].get("place") for stage in stages for node in stage} - {None}
@@ -152,14 +152,11 @@ def convert(workload: Workload, sizes: Sequence[int], iterations: int, *, policy
 
 def _unrolled(workload: Workload, sizes: tuple[int, ...], iterations: int, policy: Order) -> list[list[dict[str, Any]]]:
     """The nodes of every stage."""
-    pp, model = workload.parallelism.pp, workload.parallelism.pp * max(1, workload.parallelism.tp)
-    if pp <= 1:
+    if workload.parallelism.pp <= 1:
         loop = _Unrolled(workload, sizes, policy)
         loop.run(list(loops.get(workload.loop).steps(workload)) * iterations)
         return [loop.nodes]
-    if prod(sizes) % model:
-        message, expected = f"{pp} stages do not divide the machine", f"a multiple of {model} NPUs"
-        raise InputError.at(workload.location, message, expected=expected, found=f"{prod(sizes)}")
+    check_stages(workload, prod(sizes))
     pipeline, made = pipeline_of(workload), []
     for number, (passages, ends) in enumerate(zip(pipeline.stages, pipeline.ends, strict=True)):
         stage = _Unrolled(workload, sizes, policy, number)
