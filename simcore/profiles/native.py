@@ -75,9 +75,10 @@ def default_system(topology: Topology) -> SystemConfig:
 
 def queued(topology: Topology) -> type[LinkNetwork]:
     """Links with queues, which no other run has to load."""
+    from simcore.network.queued.fluid import FluidLinks
     from simcore.network.queued.steady import QueuedLinks
 
-    return QueuedLinks.on(topology)
+    return FluidLinks if FluidLinks.suits(topology) else QueuedLinks.on(topology)
 
 
 def dimension_bandwidth(dim: Dimension) -> float:

@@ -230,6 +230,11 @@ def _type(name: str) -> np.dtype[Any]:
     return np.dtype((np.record, [*words.items()]))
 
 
+def law_type() -> np.dtype[Any]:
+    """Of the records of laws."""
+    return _type("laws")
+
+
 @cache
 def _times() -> list[tuple[str, str]]:
     """Tables, and their columns that are moments."""

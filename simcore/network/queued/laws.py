@@ -10,7 +10,7 @@ happens to them are functions, which are compiled with `queued.core`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import inf
+from math import exp, expm1, inf
 from typing import Any, ClassVar
 
 from simcore.network.queued.tables import Time
@@ -33,6 +33,7 @@ class Law:
     reacted_ns: float | Time = field(init=False, default=-inf)
     by_clock: int = field(init=False, default=0)  # 1: changes as time goes by, until it is at line rate
     reads: int = field(init=False, default=0)  # 1: what links say (`measured`)
+    deaf: float = field(init=False, default=0.0)  # the share of senders that heed no mark yet (`averaged`)
 
     def begin(self, bytes_per_s: float, rtt_ns: int, segment_bytes: int) -> None:
         """At the rate of the sender's own link; `rtt_ns` is the round trip when idle."""
@@ -76,6 +77,8 @@ class Dcqcn(Law):
     counted_bytes: float = field(init=False, default=0)
     timer_rounds: float = field(init=False, default=0)
     counter_rounds: float = field(init=False, default=0)
+    notified_per_ns: float = field(init=False, default=0.0)
+    ever_notified: float = field(init=False, default=0.0)
 
     def begin(self, bytes_per_s: float, rtt_ns: int, segment_bytes: int) -> None:
         """At line rate, as the paper does."""
@@ -195,6 +198,72 @@ def acknowledged(law: Any, now: int, sent: int, size_bytes: int, marked: int) ->
             _cut(law, law.cut, now, sent)
         else:
             _grow(law, size_bytes)
+
+
+def averaged(law: Any, now: int, sent: int, size_bytes: float, unmarked: float) -> None:
+    """What many senders alike do on average when so much has arrived, with a chance that nothing of it is marked."""
+    if law.kind == DCQCN:
+        _recovers(law, now, size_bytes, unmarked)
+    elif law.kind == WINDOW:
+        share = _heeded(law, unmarked, size_bytes / law.window_bytes)
+        _set(law, law.window_bytes * (1 - (1 - law.cut) * share))
+        _grow(law, size_bytes * unmarked)
+    else:
+        acknowledged(law, now, sent, int(size_bytes), 0)
+
+
+def _heeded(law: Any, unmarked: float, intervals: float) -> float:
+    """The share of senders that react to a mark now: who has done so does not for an interval, of which some pass."""
+    hear = 1 - law.deaf * exp(-intervals)
+    share: float = hear * (1 - unmarked)
+    law.deaf = 1 - hear + share
+    return share
+
+
+def _recovers(law: Any, now: int, size_bytes: float, unmarked: float) -> None:
+    """DCQCN: the mean of many senders, as in the fluid model of its paper (section 5)."""
+    span = now - law.reacted_ns if law.reacted_ns > -inf else 0.0
+    law.reacted_ns = now
+    share = _heeded(law, unmarked, span / law.notification_interval_ns)
+    law.ever_notified += (1 - law.ever_notified) * share
+    if not law.ever_notified:
+        return
+    if span:
+        law.notified_per_ns += (share / span - law.notified_per_ns) * min(span / law.timer_ns, 1.0)
+    counter_ns = law.byte_counter_bytes / law.rate_bytes_per_s * 1e9
+    timers, counters = _rounds(law, law.timer_ns, span), _rounds(law, counter_ns, span)
+    law.timer_rounds += timers - share * law.timer_rounds
+    law.counter_rounds += counters - share * law.counter_rounds
+    by_time, by_bytes = _past(law, law.timer_rounds, law.timer_ns), _past(law, law.counter_rounds, counter_ns)
+    law.alpha *= (1 - law.g) ** _rounds(law, law.alpha_interval_ns, span)
+    kept = (1 - law.alpha / 2) ** share
+    law.alpha += law.g * (1 - law.alpha) * share
+    law.target += (law.rate_bytes_per_s - law.target) * share
+    law.rate_bytes_per_s *= kept
+    both = by_time * by_bytes
+    step = (by_time + by_bytes - 2 * both) * law.additive_bytes_per_s + both * law.hyper_bytes_per_s
+    law.target = min(law.target + (timers + counters) * step, law.line_bytes_per_s)
+    law.rate_bytes_per_s += (law.target - law.rate_bytes_per_s) * (1 - 0.5 ** (timers + counters))
+    _limit(law)
+
+
+def _rounds(law: Any, interval_ns: float, span: float) -> float:
+    """How many intervals end in a span of time, where each notification begins a new one."""
+    expected = law.notified_per_ns * interval_ns
+    per_ns = law.notified_per_ns / expm1(min(expected, 500.0)) if expected > 1e-9 else 1 / interval_ns
+    return float(span * per_ns * law.ever_notified)
+
+
+def _past(law: Any, rounds: float, interval_ns: float) -> float:
+    """The share of senders that have had more rounds than those of the fast recovery since they were notified.
+
+    Where notifications come all the time rounds are spread as a geometric distribution; when they are over all have
+    had as many.
+    """
+    steady = min(law.notified_per_ns * interval_ns * (1 + rounds), 1.0)
+    sure = 1.0 if rounds > law.fast_recovery else 0.0
+    share: float = steady * (rounds / (1 + rounds)) ** law.fast_recovery + (1 - steady) * sure
+    return share
 
 
 def lost(law: Any, now: int) -> None:

@@ -319,34 +319,34 @@ class Queued(LinkNetwork):
 
     def stuck(self) -> list[str]:
         """Why nothing moves any more: the links that wait for each other."""
-        circle, links = self._circle(), self.links
-        if circle and isinstance(links, FoldedLinks):
-            circle, links = links.unfolded(circle), links.whole
-        names, src, dst = links.names, links.src, links.dst
-        ends = [f"{names[src[link]]} -> {names[dst[link]]}" for link in circle]
-        lines = [
-            f"link {here} waits for room at its end, which is taken by what waits for link {ahead}"
-            for here, ahead in zip(ends, ends[1:] + ends[:1], strict=True)
-        ]
-        hint = "hint: more buffer, or routes that take links in one order (a Mesh in place of a Ring) break the circle"
-        return [f"the buffers of {len(ends)} links wait for each other in a circle", *lines, hint] if ends else []
-
-    def _circle(self) -> list[int]:
-        """Links each of which waits for room behind it, taken by what waits for the next; [] where there is none."""
-        import networkx
-
         state = self._state
         blocked = {port.link: port for port in self.ports if port.head >= 0 and not core.admits(state, port)}
-        waits = networkx.DiGraph(
-            (state.segments[number].held, link)
+        rows = (
+            (link, state.segments[number].held)
             for link, port in blocked.items()
             for number in chain(state.segments, port.head)
-            if state.segments[number].held in blocked
         )
-        try:
-            return [link for link, _ in networkx.find_cycle(waits)]
-        except networkx.NetworkXNoCycle:
-            return []
+        return told_circle(self.links, {(held, link) for link, held in rows if held in blocked})
+
+
+def told_circle(links: LinkGraph, waits: set[tuple[int, int]]) -> list[str]:
+    """Links each of which waits for room behind it, taken by what waits for the next; [] where there is no circle."""
+    import networkx
+
+    try:
+        circle = [link for link, _ in networkx.find_cycle(networkx.DiGraph(waits))]
+    except networkx.NetworkXNoCycle:
+        return []
+    if isinstance(links, FoldedLinks):
+        circle, links = links.unfolded(circle), links.whole
+    names, src, dst = links.names, links.src, links.dst
+    ends = [f"{names[src[link]]} -> {names[dst[link]]}" for link in circle]
+    lines = [
+        f"link {here} waits for room at its end, which is taken by what waits for link {ahead}"
+        for here, ahead in zip(ends, ends[1:] + ends[:1], strict=True)
+    ]
+    hint = "hint: more buffer, or routes that take links in one order (a Mesh in place of a Ring) break the circle"
+    return [f"the buffers of {len(ends)} links wait for each other in a circle", *lines, hint]
 
 
 def chain(rows: Any, number: int) -> Iterator[int]:

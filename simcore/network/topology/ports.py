@@ -43,7 +43,8 @@ class Ports:
     a link sends only what has room there; with "pfc" it is paused when more than `xoff_bytes` lie there, until there
     are at most `xon_bytes`; with "drop" what finds no room is lost, and sent again. `law` and its `parameters` are the
     congestion control of what crosses the dimension, "" = none. `segment_bytes` are sent, buffered and marked as one.
-    `routing` chooses among several ways, "" = the dimension's usual one, by a hash of the ends and `seed`.
+    `routing` chooses among several ways, "" = the dimension's usual one, by a hash of the ends and `seed`. With `flows`
+    nobody asks for what only segments show.
     """
 
     buffer_bytes: int = UNLIMITED
@@ -56,6 +57,7 @@ class Ports:
     segment_bytes: int = UNLIMITED
     routing: str = ""
     seed: int = 0
+    flows: bool = False
 
     def new_law(self) -> Law:
         """The law of one sender, where there is one."""
@@ -148,6 +150,7 @@ def made_ports(
     sizes += [MOST_SEGMENT_BYTES] if law or marking or not sizes else []  # what senders learn, they learn by segments
     sizes += [max(marking.kmax_bytes // PARTS_OF_CURVE, 1)] if marking else []
     plain = buffer == UNLIMITED and not (marking or law or segment or routing[0])
+    flows = not segment and routing[0] in ("", "ecmp") and (control != "drop" or buffer == UNLIMITED)
     segment = UNLIMITED if plain else segment or min(sizes)
     if buffer < segment:
         place.problem("a buffer must hold a segment", f"at least {segment:,} bytes", format_bytes(buffer))
@@ -157,7 +160,7 @@ def made_ports(
         place.problem("xoff and xon are PFC's", "flow_control: pfc and a buffer, or no xoff and xon", str(control))
     if law and _laws().get(law).needs_marks and not marking:
         place.problem(f"{law} slows down on marks", "ecn: {kmin: .., kmax: .., pmax: ..}", "no ecn")
-    return Ports(buffer, control, xoff or UNLIMITED, xon, marking, law, parameters, segment, *routing)
+    return Ports(buffer, control, xoff or UNLIMITED, xon, marking, law, parameters, segment, *routing, flows)
 
 
 def _thresholds(buffer: int, xoff: int, xon: int, segment: int, flying: float, place: Node) -> tuple[int, int]:

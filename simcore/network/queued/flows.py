@@ -1,0 +1,405 @@
+"""Flows through links with queues, a step of time after the other: no segment, and no event for each of them.
+
+Before each link of its way a flow has a tank. In a step every link takes out of all tanks before it what it can send,
+in proportion to what is in them, and puts it into those before the next links. A law of congestion control hears of it
+by signals: what is sent in a part of a round trip meets the queues of that moment, and comes back when it has waited in
+them. A message is there when the last of its bytes is, which goes through queues first come, first served.
+
+Bytes are whole numbers of parts (`PARTS` of one), so the sum over a link's tanks is the same in every order. Flows that
+are alike are one here, and so are links: `weight` of them share each of the links (`queued.alike`). Times are counted
+from the beginning of a step, so the same is the same at any time.
+
+Tables are lists of rows here, and arrays of records where `queued.fluid` has these functions compiled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import ceil, inf
+from typing import Any
+
+from simcore.network.core import NEVER
+from simcore.network.queued.laws import averaged, measured
+from simcore.network.queued.tables import NOBODY
+
+PARTS = 4096
+SIGNALS = 64
+FREE, CREDITS, PFC = range(3)
+PACKET_BYTES = 4096
+NOTED_PART, NOTED_BYTES = 16, 4096
+"""A curve has a new row when the queue has changed by more than a part of what it was, and by so much."""
+NOISE_NS = 1e-6
+append = list.append
+
+
+@dataclass(slots=True)
+class Flow:
+    """What one NPU sends another under a law, over `hops` links from row `at` on.
+
+    `pledged` are the parts of all its messages, `injected` those that have been put before its first link, `loaded`
+    those in its tanks. Its messages are chained from the `oldest` that is not there yet to the `current` one. `unsaid`
+    parts have left since the last signal was sent; `signals` are under way, the first in row `first` of the flow's own.
+    Flows of the same `rules` and `kind` have fared alike so far, 0 = are new.
+    """
+
+    law: int
+    at: int
+    hops: int
+    line: float  # parts a nanosecond
+    idle_ns: int
+    period_ns: int
+    packet_bytes: int
+    rules: int = 0
+    kind: int = 0
+    pledged: int = 0
+    injected: int = 0
+    part: float = 0.0
+    loaded: int = 0
+    oldest: int = NOBODY
+    current: int = NOBODY
+    unsaid: int = 0
+    said_ns: int = 0
+    first: int = 0
+    signals: int = 0
+
+
+@dataclass(slots=True)
+class Hop:
+    """A flow's tank before a link; of such flows `weight` share it. The link before it has `weight_before` of them."""
+
+    home: int
+    link: int
+    before: int = NOBODY
+    weight: int = 1
+    weight_before: int = 1
+    tank: int = 0
+
+
+@dataclass(slots=True)
+class Queue:
+    """A link, and all that is before it. Sizes are parts, rates parts a nanosecond.
+
+    In a step: `backlog` before it, of which `passing` comes from other links and `going` goes on to others; `lying` in
+    the buffer at its end; `able` to be sent; `came` in the step before. `left` waits when the step is over.
+    """
+
+    line: float
+    latency_ns: int
+    control: int
+    buffer: int
+    xoff: int
+    xon: int
+    kmin: int = 0
+    kmax: int = 0
+    pmax: float = 0.0
+    packet_bytes: int = 1
+    kind: int = 0
+    backlog: int = 0
+    passing: int = 0
+    going: int = 0
+    lying: int = 0
+    own: int = 0
+    own_next: int = 0
+    came: int = 0
+    able: float = 0.0
+    share: float = 0.0
+    left: float = 0.0
+    chance: float = 0.0
+    use: float = 0.0
+    paused: int = 0
+    stands: int = 0
+    noted: int = 0
+    # What is reported.
+    peak: float = 0.0
+    still_ns: float = 0.0
+    stops: int = 0
+    marks: float = 0.0
+
+
+@dataclass(slots=True)
+class Message:
+    """Ends when its flow has injected `end` parts. Then its last byte is traced: `ahead` of it before link `hop`.
+
+    In a step it goes on after `offset_ns`. `late_ns` is what the steps have taken that it needed to come here: links
+    take their latency in their place.
+    """
+
+    end: int
+    latency_ns: int
+    next: int = NOBODY
+    hop: int = 0
+    ahead: float = -1.0
+    offset_ns: float = 0.0
+    late_ns: int = 0
+
+
+@dataclass(slots=True)
+class Signal:
+    """So many parts were sent at a time, and come back; they waited, none is marked with a chance, a link was used."""
+
+    sent_ns: int = 0
+    due_ns: int = 0
+    parts: int = 0
+    waited_ns: float = 0.0
+    unmarked: float = 1.0
+    use: float = 0.0
+
+
+@dataclass(slots=True)
+class Counts:
+    """Of an island: when it is, how long a step takes, when the first message is through; whether anything moves."""
+
+    now_ns: int
+    step_ns: int
+    first_ns: int = NEVER
+    soonest_ns: int = 0
+    moves: int = 1
+
+
+TABLES: dict[str, Any] = {
+    "flows": Flow, "hops": Hop, "queues": Queue, "messages": Message, "signals": Signal, "counts": Counts,
+}  # fmt: skip
+
+
+@dataclass(slots=True)
+class State:
+    """All tables; the flows and links of an island, which share links. `left` takes (flow, time, 0) of messages."""
+
+    flows: list[Flow] = field(default_factory=list)
+    hops: list[Hop] = field(default_factory=list)
+    queues: list[Queue] = field(default_factory=list)
+    messages: list[Message] = field(default_factory=list)
+    signals: list[Signal] = field(default_factory=list)
+    laws: list[Any] = field(default_factory=list)
+    counts: list[Counts] = field(default_factory=list)
+    active: Any = ()
+    used: Any = ()
+    left: list[tuple[int, int, int]] = field(default_factory=list)
+    curves: list[tuple[int, int, int]] = field(default_factory=list)
+
+
+def play(s: State, until_ns: int, most: int) -> int:
+    """Whole steps that end by then, up to that in which a message is through; how many, `most` at once."""
+    counts, steps = s.counts[0], 0
+    while steps < most and counts.now_ns + counts.step_ns <= min(until_ns, counts.first_ns) and counts.moves:
+        step(s, counts.step_ns)
+        steps += 1
+    counts.soonest_ns = _soonest(s)
+    return steps
+
+
+def _soonest(s: State) -> int:
+    """When a message may be through: at line rate, without waiting."""
+    counts, soonest = s.counts[0], NEVER
+    for number in s.active:
+        flow = s.flows[number]
+        if flow.oldest >= 0:
+            message = s.messages[flow.oldest]
+            takes_ns = max(message.end - flow.injected, 0) / flow.line
+            soonest = min(soonest, counts.now_ns + int(takes_ns) + counts.step_ns)
+    return soonest
+
+
+def step(s: State, span_ns: int) -> None:
+    """What happens in so many nanoseconds."""
+    counts = s.counts[0]
+    now = counts.now_ns
+    counts.moves = 0
+    for number in s.used:
+        queue = s.queues[number]
+        queue.backlog = queue.passing = queue.going = queue.lying = 0
+        queue.own, queue.own_next = queue.own_next, 0
+    for number in s.active:
+        _inject(s, s.flows[number], span_ns)
+    for number in s.used:
+        queue = s.queues[number]
+        _open(queue, span_ns)
+        if _changed(queue):
+            queue.noted = int(queue.left / PARTS)
+            append(s.curves, (number, now, queue.noted))
+    for number in s.active:
+        flow = s.flows[number]
+        _trace(s, number, now, span_ns)
+        _move(s, flow)
+        if flow.law >= 0:
+            _tell(s, number, now + span_ns)
+    counts.now_ns = now + span_ns
+
+
+# A flow.
+
+
+def _inject(s: State, flow: Flow, span_ns: int) -> None:
+    """Put before the first link what the law lets go, and count what is in all tanks."""
+    last = flow.at + flow.hops - 1
+    under_way, loaded = 0.0, 0
+    for at in range(flow.at, last + 1):
+        hop = s.hops[at]
+        queue = s.queues[hop.link]
+        if at > flow.at:
+            under_way += hop.tank * (1 - queue.share)
+            loaded += hop.tank
+            queue.passing += hop.weight * hop.tank
+            s.queues[hop.before].lying += hop.weight_before * hop.tank
+        queue.backlog += hop.weight * hop.tank
+        if at < last:
+            queue.going += hop.weight * hop.tank
+    hop = s.hops[flow.at]
+    flow.loaded = loaded + hop.tank
+    if flow.injected == flow.pledged:
+        return
+    queue = s.queues[hop.link]
+    queue.own_next += hop.weight
+    rate = flow.line
+    if flow.law >= 0:
+        law = s.laws[flow.law]
+        rate = min(rate, law.rate_bytes_per_s * PARTS * 1e-9)
+        if law.window_bytes < inf:
+            rate = min(rate, max(law.window_bytes * PARTS - under_way, 0.0) / flow.idle_ns)
+    wanted = rate * span_ns + flow.part
+    room = PACKET_BYTES * PARTS + queue.line * span_ns / max(queue.own, 1) - hop.tank
+    own = int(max(min(wanted, room), 0.0))
+    flow.part = min(wanted - own, 1.0)
+    before, flow.injected = flow.injected, min(flow.injected + own, flow.pledged)
+    own = flow.injected - before
+    hop.tank += own
+    queue.backlog += hop.weight * own
+    if flow.hops > 1:
+        queue.going += hop.weight * own
+    while flow.current >= 0 and s.messages[flow.current].end <= flow.injected:
+        message = s.messages[flow.current]
+        message.offset_ns = min((message.end - before) / rate, float(span_ns))
+        flow.current = message.next
+
+
+def _move(s: State, flow: Flow) -> None:
+    """From tank to tank, the last ones first: what has come can go on in the next step."""
+    for back in range(flow.hops):
+        hop = s.hops[flow.at + flow.hops - 1 - back]
+        share = s.queues[hop.link].share
+        if not hop.tank or share <= 0.0:
+            continue
+        gone = hop.tank if share >= 1.0 else int(hop.tank * share)
+        hop.tank -= gone
+        s.counts[0].moves = 1
+        if back:
+            following = s.hops[flow.at + flow.hops - back]
+            following.tank += gone
+            s.queues[following.link].came += following.weight * gone
+        if back == flow.hops - 1:
+            flow.unsaid += gone
+
+
+def _trace(s: State, number: int, now: int, span_ns: int) -> None:
+    """The last bytes of messages that have been injected."""
+    flow = s.flows[number]
+    at = flow.oldest
+    while at != flow.current:
+        message = s.messages[at]
+        queue = s.queues[s.hops[flow.at + message.hop].link]
+        if message.ahead < 0:
+            message.ahead = float(queue.backlog)
+        after_ns = float(span_ns)
+        if queue.able > 0:
+            s.counts[0].moves = 1
+        if queue.able > 0 and message.ahead <= queue.able:
+            after_ns = max(message.offset_ns, message.ahead * span_ns / queue.able)
+        message.ahead = max(message.ahead - queue.able, 0.0)
+        message.offset_ns = max(message.offset_ns - span_ns, 0.0)
+        if after_ns < span_ns:
+            message.hop, message.ahead, message.offset_ns = message.hop + 1, -1.0, after_ns
+            if message.hop == flow.hops:
+                ends = now + ceil(after_ns - NOISE_NS) - message.late_ns + message.latency_ns
+                s.counts[0].first_ns = min(s.counts[0].first_ns, ends)
+                append(s.left, (number, ends, 0))
+                flow.oldest = message.next
+            message.late_ns += span_ns
+        at = message.next
+
+
+def _tell(s: State, number: int, now: int) -> None:
+    """Send a signal when it is time, and hear of those that have come back."""
+    flow = s.flows[number]
+    law = s.laws[flow.law]
+    own = number * SIGNALS
+    enough = flow.unsaid >= flow.packet_bytes * PARTS
+    if enough and now - flow.said_ns >= flow.period_ns and flow.signals < SIGNALS:
+        _say(s, flow, s.signals[own + (flow.first + flow.signals) % SIGNALS], now)
+        flow.signals += 1
+    while flow.signals and s.signals[own + flow.first].due_ns <= now:
+        signal = s.signals[own + flow.first]
+        flow.first = (flow.first + 1) % SIGNALS
+        flow.signals -= 1
+        if law.reads:
+            measured(law, signal.due_ns, signal.sent_ns, signal.use, float(flow.period_ns))
+        else:
+            averaged(law, signal.due_ns, signal.sent_ns, signal.parts / PARTS, signal.unmarked)
+
+
+def _say(s: State, flow: Flow, signal: Signal, now: int) -> None:
+    """What was sent since the last signal meets what waits now."""
+    waited, unmarked, use = 0.0, 1.0, 0.0
+    for at in range(flow.at, flow.at + flow.hops):
+        queue = s.queues[s.hops[at].link]
+        waits = queue.left / queue.line
+        if at > flow.at:
+            waited += waits
+            unmarked *= 1 - queue.chance
+            use = max(use, queue.use + waits / flow.idle_ns)
+        else:
+            use = max(use, queue.use)
+    signal.sent_ns, signal.due_ns, signal.parts = now, now + flow.idle_ns + int(waited), flow.unsaid
+    signal.waited_ns, signal.use = waited, use
+    signal.unmarked = unmarked ** (flow.unsaid / (PARTS * flow.packet_bytes))
+    flow.unsaid, flow.said_ns = 0, now
+
+
+# A link.
+
+
+def _open(queue: Queue, span_ns: int) -> None:
+    """How much of what is before a link it can send, as far as there is room at its end."""
+    most = queue.line * span_ns
+    able = most
+    if queue.control == CREDITS and queue.going:
+        room = float(max(queue.buffer - queue.lying, 0))
+        able = min(able, room * min(span_ns / max(2 * queue.latency_ns, 1), 1.0) * (queue.backlog / queue.going))
+    elif queue.control == PFC:
+        queue.paused = 1 if queue.lying > (queue.xon if queue.paused else queue.xoff) else 0
+        able = 0.0 if queue.paused else able
+    if able < 1.0:
+        able = 0.0
+    wanted = min(most, float(queue.backlog))
+    stands = 1 if able < wanted * 0.999 else 0
+    if stands:
+        queue.still_ns += span_ns * (1 - able / wanted)
+        queue.stops += 1 - queue.stands
+    queue.stands = stands
+    served = min(able, float(queue.backlog))
+    queue.able = able
+    queue.share = served / queue.backlog if queue.backlog else 0.0
+    queue.use = served / most
+    # What an NPU sends itself waits in its memory.
+    queue.left = (queue.backlog - served) * (queue.passing / queue.backlog) if queue.backlog else 0.0
+    queue.peak = max(queue.peak, queue.left)
+    if queue.kmax:
+        queue.marks += queue.came / (PARTS * queue.packet_bytes) * queue.chance
+        queue.chance = _chance(queue)
+    queue.came = 0
+
+
+def _chance(queue: Queue) -> float:
+    """That a packet is marked which comes now."""
+    if queue.left <= queue.kmin:
+        return 0.0
+    if queue.left > queue.kmax:
+        return 1.0
+    return queue.pmax * (queue.left - queue.kmin) / (queue.kmax - queue.kmin)
+
+
+def _changed(queue: Queue) -> bool:
+    """Whether a curve needs another row."""
+    waits = int(queue.left / PARTS)
+    if not waits or not queue.noted:
+        return waits != queue.noted and (not waits or waits >= NOTED_BYTES)
+    return abs(waits - queue.noted) > max(queue.noted // NOTED_PART, NOTED_BYTES)

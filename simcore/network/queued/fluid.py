@@ -1,0 +1,364 @@
+"""Messages as flows through links with queues: congestion control without segments."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import insort
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from simcore.network.clock import whole_latency
+from simcore.network.congested import Deliver, LinkNetwork, Path
+from simcore.network.core import NEVER
+from simcore.network.instant import TRANSMISSION, Environment, after
+from simcore.network.parts import FoldedLinks
+from simcore.network.queued.flows import (
+    CREDITS,
+    FREE,
+    PACKET_BYTES,
+    PARTS,
+    SIGNALS,
+    Counts,
+    Flow,
+    Hop,
+    Queue,
+    Signal,
+    State,
+)
+from simcore.network.queued.islands import Island, Tables
+from simcore.network.queued.network import Arrival, Queued, told_circle
+from simcore.network.queued.routing import Ways
+from simcore.network.queued.tables import NOBODY
+from simcore.network.topology.links import LinkGraph
+from simcore.network.topology.model import Topology
+from simcore.network.topology.ports import FLOW_CONTROLS, PLAIN, UNLIMITED, Ports
+from simcore.timeline.events import MOST_ROWS, LinkTable, QueueTable
+from simcore.units import transfer_ns
+
+LONGEST_STEP_NS, SHORTEST_STEP_NS = 1000, 100
+SIGNALS_OF_A_ROUND_TRIP = 4
+NOTE = (
+    "queues: messages are flows, in steps of a link's latency; laws of congestion control hear of queues four times in "
+    "a round trip, begin anew in each phase, and were compared with no network card; `segment` plays segments"
+)
+
+
+class _Way(NamedTuple):
+    """From one NPU to another: the links, whose law is obeyed, and the latency of the way back."""
+
+    path: Path
+    rules: Ports = PLAIN
+    back_ns: int = 0
+
+    @property
+    def links(self) -> tuple[int, ...]:
+        """One after the other."""
+        return self.path.links
+
+    @property
+    def latency_ns(self) -> int:
+        """Of all links."""
+        return sum(self.path.steps_ns)
+
+
+class FluidLinks(LinkNetwork):
+    """Links with queues, on which rates are what laws of congestion control say, in steps of a link's latency.
+
+    What shares links, directly or not, is an island that is played in steps from its own beginning on, so that nothing
+    else changes its answer. It sleeps until one of its messages may end.
+    """
+
+    has_queues = True
+
+    @classmethod
+    def suits(cls, topology: Topology) -> bool:
+        """Whether there is a law, and nothing that only segments do."""
+        rules = [dim.ports for dim in topology.dims]
+        return any(each.law for each in rules) and all(each.flows for each in rules)
+
+    def __init__(self, env: Environment, links: LinkGraph):
+        super().__init__(env, links)
+        self._rules = [dim.ports for dim in links.topology.dims]
+        counts = [axis.groups * axis.links for axis in links.axes]
+        numbers = np.repeat(np.arange(len(counts)), counts)
+        self._dims: list[int] = (numbers[links.kept] if isinstance(links, FoldedLinks) else numbers).tolist()
+        self._routing = Ways.of(links)
+        shortest = min(self._latencies, default=0.0)
+        self._step_ns = int(min(max(shortest, SHORTEST_STEP_NS), LONGEST_STEP_NS))
+        columns = zip(self._rates, self._latencies, self._dims, strict=True)
+        queues = [_queue(rate, latency_ns, self._rules[dim]) for rate, latency_ns, dim in columns]
+        self._tables = Tables(State(queues=queues, counts=[Counts(0, 1)]))
+        self._flow_of: dict[tuple[int, int], dict[Any, int]] = {}
+        self._ways: dict[tuple[int, int], _Way] = {}
+        self._arrivals: list[deque[Arrival]] = []  # of each flow
+        self._islands: dict[int, Island] = {}  # of links
+        self._island_of: list[Island | None] = []  # of flows
+        self._curves = array("q")
+
+    # Messages come and go.
+
+    def send(self, src: int, dst: int, size_bytes: int, key: Any, deliver: Deliver) -> None:
+        """As `Network.send`."""
+        now_ns = int(self.env.now)
+        arrival, way = Arrival(key, (src, dst), deliver, now_ns), self._way(src, dst)
+        if not size_bytes or not way.links:
+            arrival.tail_ns += way.latency_ns
+            self._finish(arrival, now_ns)
+            return
+        for link in way.links:
+            self._size_bytes[link] += size_bytes
+        of_phase = len(key) == len(("chunk", "phase", "number"))
+        number = arrival.sender = self._flow((src, dst), way, key[:2] if of_phase else key)
+        island = self._joined(number, way.links, now_ns)
+        island.begun.append((key, number, size_bytes, arrival))
+        island.open += 1
+        self._wake(island, now_ns)
+
+    def _way(self, src: int, dst: int) -> _Way:
+        """The links from one NPU to another, whose law is the outermost one's that has any."""
+        found = self._ways.get((src, dst))
+        if found is None:
+            parts = self._routing.found(src, dst)
+            path = self._along(sum((ways[hashed % len(ways)] for _, hashed, ways in parts), ()))
+            crossed = [self._rules[self._dims[link]] for link in path.links]
+            lawful = [rules for rules in crossed if rules.law] or crossed
+            back_ns = whole_latency(sum(self._latencies[link] for link in path.links))
+            found = self._ways[src, dst] = _Way(path, lawful[-1], back_ns) if path.links else _Way(path)
+        return found
+
+    def _flow(self, ends: tuple[int, int], way: _Way, phase: Any) -> int:
+        """What two NPUs send each other in a phase is one flow; its row may be that of one that is over."""
+        own = self._flow_of.setdefault(ends, {})
+        number = own.get(phase)
+        if number is None:
+            over = next((each for each, flow in own.items() if self._island_of[flow] is None), None)
+            number = NOBODY if over is None else own.pop(over)
+            own[phase] = number = self._new_flow(number, way)
+        return number
+
+    def _new_flow(self, number: int, way: _Way) -> int:
+        """At line rate, its tanks empty."""
+        tables, rates = self._tables, way.path.rates
+        packet_bytes = way.rules.marking.packet_bytes if way.rules.marking else PACKET_BYTES
+        idle_ns = way.latency_ns + way.back_ns + transfer_ns(packet_bytes, min(rates))
+        period_ns = max(idle_ns // SIGNALS_OF_A_ROUND_TRIP, self._step_ns)
+        line, rules = rates[0] * PARTS * 1e-9, self._rules.index(way.rules)
+        flow = Flow(NOBODY, 0, len(rates), line, idle_ns, period_ns, packet_bytes, rules)
+        law = None
+        if way.rules.law:
+            law = way.rules.new_law()
+            law.begin(rates[0], idle_ns, packet_bytes)
+        if number < 0:
+            links = [NOBODY, *way.path.links]
+            hops = [tables.add("hops", Hop(link, link, before)) for before, link in pairwise(links)]
+            flow.at, flow.law = hops[0], tables.add("laws", law) if law else NOBODY
+            number = tables.add("flows", flow)
+            tables.add("signals", *(Signal() for _ in range(SIGNALS)))
+            self._arrivals.append(deque())
+            self._island_of.append(None)
+        else:
+            before = tables.state.flows[number]
+            flow.at, flow.law = int(before.at), int(before.law)
+            tables.put("flows", number, flow)
+            if law:
+                tables.put("laws", flow.law, law)
+        return number
+
+    # Islands.
+
+    def _joined(self, number: int, links: tuple[int, ...], now_ns: int) -> Island:
+        """The island of a flow, which has come up to now: all that share links with it are one."""
+        own = self._island_of[number]
+        others = [self._islands[link] for link in links if link in self._islands] if own is None else [own]
+        met = [*dict.fromkeys(others)]
+        island = met[0] if met else Island([Counts(now_ns, self._step_ns)])
+        for each in (island for island in met if island.clock.now_ns < now_ns):
+            self._play(each, now_ns)
+            self._cut(each, now_ns)
+        for each in met[1:]:
+            self._merge(island, each)
+        if own is None:
+            island.flows[number] = None
+            island.links.update(dict.fromkeys(links))
+            self._island_of[number] = island
+            self._islands.update(dict.fromkeys(links, island))
+        return island
+
+    def _merge(self, island: Island, other: Island) -> None:
+        for each in (island, other):
+            self._tables.unfold(each)
+        island.flows.update(other.flows)
+        island.links.update(other.links)
+        island.begun += other.begun
+        island.open += other.open
+        island.ends = sorted(island.ends + other.ends)
+        for name, better in (("now_ns", max), ("first_ns", min), ("moves", max)):
+            setattr(island.clock, name, better(int(getattr(island.clock, name)), int(getattr(other.clock, name))))
+        other.open, other.wakes_ns = 0, -1
+        self._islands.update(dict.fromkeys(other.links, island))
+        for number in other.flows:
+            self._island_of[number] = island
+
+    def _dissolve(self, island: Island) -> None:
+        """All messages are there, and nothing is left of them."""
+        tables = self._tables
+        tables.unfold(island)
+        island.wakes_ns = -1
+        for number in island.flows:
+            self._island_of[number] = None
+        for link in island.links:
+            del self._islands[link]
+        at_ns = int(island.clock.now_ns)
+        self._note((link, at_ns, 0) for link in tables.clear(island))
+
+    # Instants.
+
+    def _wake(self, island: Island, at_ns: int) -> None:
+        """Go on then, unless it does so before and asks anew."""
+        if at_ns < island.wakes_ns:
+            island.wakes_ns = at_ns
+            after(self.env, at_ns - int(self.env.now), partial(self._happen, island), TRANSMISSION)
+
+    def _happen(self, island: Island) -> None:
+        """Play up to what comes next elsewhere, and sleep until a message may end."""
+        now_ns = int(self.env.now)
+        if island.wakes_ns != now_ns:
+            return
+        island.wakes_ns = NEVER
+        self._begin(island)
+        self._play(island, max(now_ns, int(self.env.peek())))
+        if not island.ends and island.clock.moves:
+            self._wake(island, max(int(island.clock.soonest_ns), now_ns + 1))
+
+    def _begin(self, island: Island) -> None:
+        """What has come in this instant is injected, in the order of keys."""
+        if not island.begun:
+            return
+        self._tables.unfold(island)
+        island.begun.sort(key=itemgetter(0))
+        for _, number, size_bytes, arrival in island.begun:
+            latency_ns = self._way(*arrival.ends).latency_ns
+            self._tables.pledge(number, size_bytes * PARTS, latency_ns, int(island.clock.now_ns))
+            self._arrivals[number].append(arrival)
+        island.begun.clear()
+        for number in self._tables.idle(island):
+            del island.flows[number]
+            self._island_of[number] = None
+        self._tables.enter(island)
+
+    def _play(self, island: Island, until_ns: int) -> None:
+        """Whole steps that end by then, as long as no message is through."""
+        while self._tables.play(island, until_ns):
+            self._told(island)
+        self._told(island)
+
+    def _cut(self, island: Island, now_ns: int) -> None:
+        """A part of a step, as something begins in it."""
+        span_ns = now_ns - int(island.clock.now_ns)
+        if span_ns > 0:
+            if island.clock.moves:
+                self._tables.cut(island, span_ns)
+                self._told(island)
+            island.clock.now_ns = now_ns
+
+    def _told(self, island: Island) -> None:
+        """Messages that are through, and curves."""
+        now_ns = int(self.env.now)
+        for first, ends_ns, _ in self._tables.take("left"):
+            for number in island.of_flows.get(first, (first,)):
+                arrival = self._arrivals[number].popleft()
+                arrival.tail_ns = max(ends_ns, now_ns)
+                insort(island.ends, (arrival.tail_ns, number))
+                self._finish(arrival, now_ns)
+        if island.ends:
+            island.clock.first_ns = island.ends[0][0]
+        for first, at_ns, waits in self._tables.take("curves"):
+            self._note((number, at_ns, waits) for number in island.of_links.get(first, (first,)))
+
+    def _deliver(self) -> None:
+        """As `LinkNetwork`; first it is known which islands are empty from now on."""
+        now_ns = int(self.env.now)
+        met = []
+        for arrival in self._deliveries[now_ns]:
+            island = self._island_of[arrival.sender] if arrival.sender >= 0 else None
+            if island:
+                met.append(island)
+                island.open -= 1
+                island.ends.remove((now_ns, arrival.sender))
+                island.clock.first_ns = island.ends[0][0] if island.ends else NEVER
+        islands = [*dict.fromkeys(met)]
+        for island in islands:
+            if not island.open:
+                self._dissolve(island)
+        super()._deliver()
+        for island in islands:
+            if island.open > len(island.ends):
+                self._wake(island, now_ns)
+
+    # What is reported.
+
+    def _note(self, rows: Iterable[tuple[int, int, int]]) -> None:
+        """Rows of curves."""
+        for row in rows:
+            if len(self._curves) < 3 * MOST_ROWS:
+                self._curves.extend(row)
+
+    def queues(self) -> QueueTable:
+        """As `LinkNetwork.queues`."""
+        column = self._tables.column
+        rounded = {name: np.rint(column("queues", name)).astype(np.int64) for name in ("still_ns", "stops", "marks")}
+        peak_bytes = (column("queues", "peak") / PARTS).astype(np.int64)
+        nothing = np.zeros(len(peak_bytes), np.int64)
+        curves = np.array(self._curves, np.int64).reshape(-1, 3)
+        curves = curves[np.argsort(curves[:, 1], kind="stable")]
+        stands_for = np.arange(len(peak_bytes))
+        return QueueTable(peak_bytes, *rounded.values(), nothing, nothing, curves=curves, stands_for=stands_for)
+
+    def table(self) -> LinkTable:
+        """What every link carried so far, and what its queue did."""
+        queues = self.queues()
+        if isinstance(self.links, FoldedLinks):
+            queues = queues.on(self.links.stands_for)
+        return replace(super().table(), queues=queues)
+
+    @classmethod
+    def notes_on(cls, curve_rows: int) -> list[str]:
+        """As `LinkNetwork.notes_on`."""
+        return [NOTE, *Queued.notes_on(curve_rows)[1:]]
+
+    def notes(self) -> list[str]:
+        """As `Network.notes`."""
+        return self.notes_on(len(self._curves) // 3)
+
+    def remembers(self, since_ns: int) -> bool:
+        """As `LinkNetwork.remembers`: an island is empty when its last message has come."""
+        return False
+
+    def stuck(self) -> list[str]:
+        """As `Queued.stuck`."""
+        state, waits = self._tables.state, set()
+        for flow in state.flows:
+            for at in range(flow.at + 1, flow.at + flow.hops):
+                hop = state.hops[at]
+                if hop.tank and not state.queues[hop.link].able:
+                    waits.add((int(hop.before), int(hop.link)))
+        return told_circle(self.links, waits)
+
+
+def _queue(bytes_per_s: float, latency_ns: float, rules: Ports) -> Queue:
+    limited = rules.buffer_bytes < UNLIMITED
+    control = FLOW_CONTROLS.index(rules.flow_control) + CREDITS if limited else FREE
+    sizes = [min(size, UNLIMITED // PARTS) * PARTS for size in (rules.buffer_bytes, rules.xoff_bytes, rules.xon_bytes)]
+    queue = Queue(bytes_per_s * PARTS * 1e-9, whole_latency(latency_ns), control, *sizes)
+    marking = rules.marking
+    if marking:
+        queue.kmin, queue.kmax = marking.kmin_bytes * PARTS, marking.kmax_bytes * PARTS
+        queue.pmax, queue.packet_bytes = marking.pmax, marking.packet_bytes
+    return queue
