@@ -92,7 +92,7 @@ def swap(heap: Heap, entry: tuple[int, ...]) -> Head:
     return pop_head(heap)
 
 
-def append(rows: Rows, entry: tuple[int, int, int]) -> None:
+def append(rows: Rows, entry: tuple[int, ...]) -> None:
     """As `list.append`."""
     row = rows[0, 0] + 1
     rows[0, 0] = row

@@ -199,9 +199,10 @@ def _links(arrays: Arrays, about: About) -> LinkTable:
     queues = None
     if QUEUE + "curves" in arrays:
         columns = {name: _ints(arrays[QUEUE + name]) for name in (*QueueTable.COLUMNS, "stands_for")}
-        if any(column.shape != busy_ns.shape for column in columns.values()):
+        curves = _ints(arrays[QUEUE + "curves"])
+        if any(column.shape != busy_ns.shape for column in columns.values()) or curves.shape != (len(curves), 4):
             raise ValueError("queues of other links")
-        queues = QueueTable(**columns, curves=_ints(arrays[QUEUE + "curves"]).reshape(-1, 3))
+        queues = QueueTable(**columns, curves=curves)
     return LinkTable(*ends, carried, busy_ns, places, about["faults"], queues=queues)
 
 

@@ -116,10 +116,22 @@ class Links(TypedDict):
     hottest: list[LinkRow]
 
 
-class QueueRow(TypedDict):
-    """The queue in front of a link: the most that waited, how long and how often the link stood still for want of room.
+class QueueCurves(TypedDict):
+    """What a queue did in each of equal parts of the time.
 
-    `curve_bytes`: the most that waited in each of equal parts of the run.
+    The most that waited, how long the link stood still, and how many segments were marked and dropped.
+    """
+
+    curve_bytes: list[int]
+    curve_still_ns: list[int]
+    curve_marks: list[int]
+    curve_drops: list[int]
+
+
+class QueueRow(QueueCurves):
+    """The queue in front of a link.
+
+    The most that waited, how long and how often the link stood still for want of room.
     """
 
     src: str
@@ -130,7 +142,6 @@ class QueueRow(TypedDict):
     marks: int
     drops: int
     dropped_bytes: int
-    curve_bytes: list[int]
 
 
 class Queues(TypedDict):

@@ -17,6 +17,7 @@ from simcore.timeline.link_use import LinkUse
 FOREVER = 1 << 60  # an end in nanoseconds that no run sees
 NO_LAYER = -1
 MOST_ROWS = 1_000_000  # of curves of queues; a longer run keeps its beginning
+WAITING, STILL, MARKS, DROPS = WHAT = range(4)  # that a row of such a curve tells
 COMPUTE_STREAM = 0  # stream of a class; 1 + d is the communication of dimension d
 
 
@@ -147,12 +148,16 @@ class FaultCount(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QueueTable:
-    """What the queue in front of each link did, in columns as long as `LinkTable`'s.
+    """What the queue in front of each link did, in columns of int64 as long as `LinkTable`'s.
 
-    The most that waited, in bytes; how long and how often the link stood still for want of room behind it (paused, or
-    without credits); segments that were marked on their way into the queue, and those dropped behind the link, which
-    were sent again. `curves` are rows of (link, time in ns, bytes that wait from then on); link i did
-    what link `stands_for[i]` of them did.
+    `peak_bytes` is the most that waited. `still_ns` and `stops` say how long and how often the link stood still for
+    want of room behind it (paused, or without credits). `marks` are segments that were marked on their way into the
+    queue, `drops` those dropped behind the link, of `dropped_bytes`, which were sent again.
+
+    `curves` say when: rows of (link, time in ns, what, value), where those of one link and one `what` are in order of
+    time. WAITING: so many bytes wait from then on. STILL: the link stands still from then on, for so many ns. MARKS,
+    DROPS: so many more are marked or dropped then. But for WAITING the values add up to the column. Link i did what
+    link `stands_for[i]` of the rows did.
     """
 
     COLUMNS: ClassVar[tuple[str, ...]] = ("peak_bytes", "still_ns", "stops", "marks", "drops", "dropped_bytes")
@@ -170,6 +175,12 @@ class QueueTable:
         columns = {name: getattr(self, name)[stands_for] for name in self.COLUMNS}
         return QueueTable(**columns, curves=self.curves, stands_for=stands_for)
 
+    def curves_of(self, link: int) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """Times and values of a link: what waits, how it stands still, what is marked and dropped."""
+        rows = self.curves[self.curves[:, 0] == self.stands_for[link]]
+        _, times_ns, whats, values = rows.T
+        return [(times_ns[whats == what], values[whats == what]) for what in WHAT]
+
     @classmethod
     def repeated(cls, parts: Sequence[tuple[QueueTable, int, Sequence[int]]], links: int) -> QueueTable:
         """Of what was played again and again: tables, the first of the `links` of each, and when each began."""
@@ -184,10 +195,10 @@ class QueueTable:
             for number, (table, _, begins_ns) in enumerate(parts)
             for begin_ns in (begins_ns if len(table.curves) else ())
         )
-        rows, count = [np.zeros((0, 3), np.int64)], 0
+        rows, count = [np.zeros((0, 4), np.int64)], 0
         for begin_ns, number in begun:
             table, first, _ = parts[number]
-            rows.append(table.curves + np.array([first, begin_ns, 0]))
+            rows.append(table.curves + np.array([first, begin_ns, 0, 0]))
             count += len(table.curves)
             if count >= MOST_ROWS:
                 break
@@ -200,7 +211,7 @@ class QueueTable:
         """The queues of several networks; `before` is how many links stand before each."""
         columns = {name: np.concatenate([getattr(table, name) for table in tables]) for name in cls.COLUMNS}
         each = list(zip(tables, before, strict=True))
-        curves = np.concatenate([table.curves + np.array([first, 0, 0]) for table, first in each])
+        curves = np.concatenate([table.curves + np.array([first, 0, 0, 0]) for table, first in each])
         stands_for = np.concatenate([table.stands_for + first for table, first in each])
         return cls(**columns, curves=curves, stands_for=stands_for)
 

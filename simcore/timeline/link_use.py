@@ -67,41 +67,48 @@ class LinkUse(Struct, frozen=True, eq=False):
         return cls(parts, np.concatenate([use.stands_for + first for use, first in each]))
 
 
-class Times:
-    """Rows of (link, begin, end), noted transfer by transfer."""
+class Rows:
+    """Rows of so many numbers, noted as a run goes on; of more than `most` the first."""
 
-    def __init__(self) -> None:
-        self._rows = array("q")
+    def __init__(self, width: int, most: int):
+        self._width, self._most = width, most
+        self._numbers = array("q")
 
-    def add(self, link: int, start_ns: int, end_ns: int) -> None:
-        """A transfer occupies a link."""
-        if len(self._rows) <= 3 * MOST_TIMES:
-            self._rows.extend((link, start_ns, end_ns))
+    def add(self, *row: int) -> None:
+        """One more."""
+        if len(self._numbers) < self._width * self._most:
+            self._numbers.extend(row)
 
     def extend(self, rows: Ints) -> None:
         """More of them."""
-        room = MOST_TIMES + 1 - len(self)
-        self._rows.frombytes(rows[: max(room, 0)].tobytes())
+        self._numbers.frombytes(rows[: self.room].tobytes())
 
     def __len__(self) -> int:
-        return len(self._rows) // 3
+        return len(self._numbers) // self._width
 
-    def again(self, first: int, times: int, period_ns: int) -> None:
-        """All since the `first` come again and again, each time a period later."""
-        again(self._rows, first, times, (0, period_ns, period_ns), MOST_TIMES + 1)
+    @property
+    def room(self) -> int:
+        """For so many more."""
+        return self._most - len(self)
+
+    def again(self, first: int, times: int, step: Sequence[int]) -> None:
+        """All since the `first` come again and again, each time by a step more."""
+        period = self.table(first)
+        if len(period):
+            number = np.arange(1, min(times, -(-self.room // len(period))) + 1)
+            self.extend((period + number[:, None, None] * np.array(step)).reshape(-1, self._width))
+
+    def table(self, first: int = 0) -> Ints:
+        """All since the `first`."""
+        return np.array(self._numbers[self._width * first :], np.int64).reshape(-1, self._width)
+
+
+class Times(Rows):
+    """Rows of (link, begin, end), noted transfer by transfer."""
+
+    def __init__(self) -> None:
+        super().__init__(3, MOST_TIMES + 1)
 
     def rows(self) -> Ints | None:
         """All of them; None when there were too many."""
-        if len(self._rows) > 3 * MOST_TIMES:
-            return None
-        return np.array(self._rows, np.int64).reshape(-1, 3)
-
-
-def again(rows: array[int], first: int, times: int, step: tuple[int, int, int], most: int) -> None:
-    """Write rows of three numbers since the `first` again and again, each time by a step more; `most` rows in all."""
-    period = np.array(rows[3 * first :], np.int64).reshape(-1, 3)
-    room = most - len(rows) // 3
-    if len(period) and room > 0:
-        number = np.arange(1, min(times, -(-room // len(period))) + 1)
-        added = period + number[:, None, None] * np.array(step)
-        rows.frombytes(added.reshape(-1, 3)[:room].tobytes())
+        return self.table() if self.room else None

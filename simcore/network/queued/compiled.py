@@ -22,8 +22,7 @@ from simcore.network.queued.tables import TABLES, Credit, Reading, Segment, Stat
 from simcore.network.topology.fabric import IntArray
 
 WIDTHS = {"heads": 9, "timers": 4}
-NOTED = ("left", "curves", "times")
-NOTHING = np.zeros((0, 3), np.int64)
+NOTED = {"left": 3, "curves": 4, "times": 3}
 TO_COMPILE, TO_LOAD = 3_000_000, 100_000
 """So many events take as long as to compile, and as to load what was compiled."""
 _Arrayed = cast("Any", namedtuple("_Arrayed", [name for name in State.__slots__ if name != "choose"]))
@@ -92,9 +91,7 @@ class Lists:
     def take(self, name: str) -> IntArray:
         """What was noted."""
         rows = getattr(self.state, name)
-        if not rows:
-            return NOTHING
-        found = np.array(rows, np.int64)
+        found = np.array(rows, np.int64).reshape(-1, NOTED[name])
         rows.clear()
         return found
 
@@ -135,7 +132,7 @@ class Arrays(Lists):
             "heads": Heap.of(heads, WIDTHS["heads"]),
             "timers": Heap.of(sorted(state.timers)[:-1], WIDTHS["timers"]),
         }
-        noted = {name: np.zeros((1, 3), np.int64) for name in NOTED}
+        noted = {name: np.zeros((1, width), np.int64) for name, width in NOTED.items()}
         self.state = _Arrayed(**tables, **heaps, **noted)
         self._follow()
 
@@ -184,8 +181,6 @@ class Arrays(Lists):
     def take(self, name: str) -> IntArray:
         """As `Lists.take`."""
         rows = getattr(self.state, name)
-        if not rows[0, 0]:
-            return NOTHING
         found: IntArray = rows[1 : rows[0, 0] + 1].copy()
         rows[0, 0] = 0
         return found

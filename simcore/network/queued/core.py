@@ -18,6 +18,7 @@ from typing import Any
 from simcore.network.core import first
 from simcore.network.queued.laws import acknowledged, lost, measured, sends
 from simcore.network.queued.tables import NOBODY, Message, Port, Segment, Sender, State
+from simcore.timeline.events import DROPS, MARKS, STILL, WAITING
 
 ROOM = -1
 PUMP, ACKNOWLEDGED, LOST, GET_UP, PAUSE, RESUME, SERVE = range(7)
@@ -104,7 +105,7 @@ def _told(s: State, port: Port, kind: int, now: int) -> None:
     else:
         port.paused = 0
         _serve(s, port, now)
-        go(port, now)
+        _go(s, port, now)
 
 
 # Senders.
@@ -286,7 +287,7 @@ def _arrive(s: State, number: int, now: int) -> None:
             return
     size_bytes = segment.size_bytes
     if port.kmax_bytes:
-        segment.marked |= _mark(port, segment, s.messages[segment.message].phase, now)
+        segment.marked |= _mark(s, port, segment, now)
     segment.next = NOBODY
     if port.head < 0:
         port.head = number
@@ -306,6 +307,7 @@ def _lie_down(s: State, number: int, port: Port, now: int) -> bool:
     if port.control == DROP and port.lying_bytes + segment.size_bytes > port.buffer_bytes:
         port.drops += 1
         port.dropped_bytes += segment.size_bytes
+        _note(s, port, now, DROPS, 1)
         at(s, now + s.ways[segment.way].back_ns, LOST, number, 0)
         return False
     port.lying_bytes += segment.size_bytes
@@ -333,7 +335,7 @@ def _serve(s: State, port: Port, now: int) -> None:
                 _await_room(s, port)
             _stop(port, now)
             return
-        go(port, now)
+        _go(s, port, now)
         port.head = s.segments[number].next
         _start(s, port, number, now)
     if port.head >= 0 and port.alarm_ns != port.free_ns:
@@ -492,18 +494,20 @@ def admits(s: State, port: Port) -> bool:
     return port.taken_bytes + segment.size_bytes <= port.buffer_bytes
 
 
-def _mark(port: Port, segment: Segment, phase: int, now: int) -> int:
+def _mark(s: State, port: Port, segment: Segment, now: int) -> int:
     """Whether a segment that comes is marked: an even sequence, begun anew in each phase, is in chance's place."""
-    waiting = _backlog(port, now)
+    waiting, phase = _backlog(port, now), s.messages[segment.message].phase
     if not waiting and port.phase != phase:
         port.phase, port.chances = phase, 0
     chance = _chance(port, waiting, segment.size_bytes) if segment.hop else 0.0
     if chance == 0.0:
         return 0
     port.chances += 1
-    marked = 1 if port.chances * GOLDEN_RATIO % 1.0 < chance else 0
-    port.marks += marked
-    return marked
+    if port.chances * GOLDEN_RATIO % 1.0 >= chance:
+        return 0
+    port.marks += 1
+    _note(s, port, now, MARKS, 1)
+    return 1
 
 
 def _chance(port: Port, waiting: float, size_bytes: int) -> float:
@@ -524,16 +528,23 @@ def _stop(port: Port, now: int) -> None:
         port.stops += 1
 
 
-def go(port: Port, now: int) -> None:
+def _go(s: State, port: Port, now: int) -> None:
     """It may send again."""
-    if port.still_since_ns >= 0:
-        port.still_ns += max(now - port.still_since_ns, 0)
-        port.still_since_ns = -1
+    since = port.still_since_ns
+    port.still_since_ns = -1
+    if 0 <= since < now:
+        port.still_ns += now - since
+        _note(s, port, since, STILL, now - since)
 
 
 def _curve(s: State, port: Port, now: int) -> None:
     """Note how much waits for a link, as that has changed."""
     port.noted_bytes = port.queued_bytes
     port.peak_bytes = max(port.peak_bytes, port.queued_bytes)
+    _note(s, port, now, WAITING, port.queued_bytes)
+
+
+def _note(s: State, port: Port, time: int, what: int, value: int) -> None:
+    """A row of `QueueTable.curves`."""
     if s.counts[0].curved:
-        append(s.curves, (port.link, now, port.queued_bytes))
+        append(s.curves, (port.link, time, what, value))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
@@ -23,7 +22,8 @@ from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
 from simcore.network.topology.ports import FLOW_CONTROLS, PLAIN, UNLIMITED, Ports
-from simcore.timeline.events import MOST_ROWS, LinkTable, QueueTable
+from simcore.timeline.events import MOST_ROWS, STILL, LinkTable, QueueTable
+from simcore.timeline.link_use import Rows
 from simcore.units import transfer_ns
 
 NOTE = (
@@ -88,7 +88,7 @@ class Queued(LinkNetwork):
         self._wakes: set[int] = set()
         self._due_ns = self._until_ns = NEVER  # when something happens next; what is played ends before
         self._of_none = False  # whether there are messages of no phase
-        self._curves = array("q")
+        self._curves = Rows(4, MOST_ROWS)
 
     @property
     def _state(self) -> Any:
@@ -257,9 +257,8 @@ class Queued(LinkNetwork):
         """Note what queues and links have done since; how much that was."""
         tables, counts = self._tables, self._state.counts[0]
         curves, times = tables.take("curves"), tables.take("times")
-        room = MOST_ROWS - len(self._curves) // 3
-        self._curves.frombytes(curves[:room].tobytes())
-        counts.curved = int(len(self._curves) < 3 * MOST_ROWS)
+        self._curves.extend(curves)
+        counts.curved = int(self._curves.room > 0)
         if self._times is not None:
             self._times.extend(times)
         return len(curves) + len(times)
@@ -286,11 +285,12 @@ class Queued(LinkNetwork):
     def queues(self) -> QueueTable:
         """As `LinkNetwork.queues`, of the links of a folded machine that stand for all."""
         self._note()
-        for port in self.ports:
-            core.go(port, int(self.env.now))
         columns = {name: np.array(self._tables.column("ports", name)) for name in QueueTable.COLUMNS}
-        curves = np.array(self._curves, np.int64).reshape(-1, 3)
-        return QueueTable(**columns, curves=curves, stands_for=np.arange(len(self._rates)))
+        links, since_ns = np.arange(len(self._rates)), self._tables.column("ports", "still_since_ns")
+        lasted_ns = np.where(since_ns < 0, 0, np.maximum(int(self.env.now) - since_ns, 0))  # and goes on
+        columns["still_ns"] += lasted_ns
+        still = np.column_stack([links, since_ns, np.full(len(links), STILL), lasted_ns])[lasted_ns > 0]
+        return QueueTable(**columns, curves=np.concatenate([self._curves.table(), still]), stands_for=links)
 
     def table(self) -> LinkTable:
         """What every link carried so far, and what its queue did."""
@@ -308,7 +308,7 @@ class Queued(LinkNetwork):
     def notes(self) -> list[str]:
         """As `Network.notes`."""
         self._note()
-        return self.notes_on(len(self._curves) // 3)
+        return self.notes_on(len(self._curves))
 
     def remembers(self, since_ns: int) -> bool:
         """As `LinkNetwork.remembers`: credits, pauses still under way, chances of marks of messages of no phase."""

@@ -24,8 +24,6 @@ from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.ports import Ports
 from simcore.progress import meter
-from simcore.timeline.events import MOST_ROWS
-from simcore.timeline.link_use import again
 
 LEAST_SEGMENTS = 64  # of a message that is worth a look
 EVENTS_OF_A_HOP = 2
@@ -174,7 +172,7 @@ class QueuedLinks(Queued):
     def _seen(self, state: list[bytes], now_ns: int) -> _Seen:
         """What has been sent and counted by now."""
         self._note()
-        rows = len(self._curves) // 3, 0 if self._times is None else len(self._times)
+        rows = len(self._curves), 0 if self._times is None else len(self._times)
         column = self._tables.column
         counts = np.array([column("ports", name) for name in ADDED_UP])
         return _Seen(state, now_ns, column("messages", "sent")[[*self._active]], counts, rows)
@@ -196,9 +194,9 @@ class QueuedLinks(Queued):
         for name, more in zip(ADDED_UP, added, strict=True):
             tables.write("ports", name, column("ports", name) + more)
         tables.write("readings", "sent_bytes", column("readings", "sent_bytes") + added[0][column("readings", "link")])
-        again(self._curves, base.rows[0], times, (0, period_ns, 0), MOST_ROWS)
+        self._curves.again(base.rows[0], times, (0, period_ns, 0, 0))
         if self._times is not None:
-            self._times.again(base.rows[1], times, period_ns)
+            self._times.again(base.rows[1], times, (0, period_ns, period_ns))
         tables.later(times * period_ns)
         return True
 

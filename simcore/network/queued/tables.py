@@ -236,7 +236,7 @@ class State:
 
     `heads` are (time, order, part, links behind, index, ends, number, segment) of those that come to links, `timers`
     (time, number and kind, of whom, bytes) of changes. `left` takes (time, message, last byte's time) of messages that
-    are through, `curves` (link, time, bytes that wait), `times` (link, start, end) of occupations.
+    are through, `curves` (link, time, what, value) as `QueueTable`, `times` (link, start, end) of occupations.
     """
 
     ports: list[Port]
@@ -244,7 +244,7 @@ class State:
     heads: list[Any] = field(default_factory=lambda: [(NEVER,)])
     timers: list[tuple[int, ...]] = field(default_factory=lambda: [(NEVER,)])
     left: list[tuple[int, int, int]] = field(default_factory=list)
-    curves: list[tuple[int, int, int]] = field(default_factory=list)
+    curves: list[tuple[int, int, int, int]] = field(default_factory=list)
     times: list[tuple[int, int, int]] = field(default_factory=list)
     counts: list[Counts] = field(default_factory=lambda: [Counts()])
     hops: list[Hop] = field(default_factory=list)

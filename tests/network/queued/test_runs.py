@@ -16,13 +16,13 @@ from simcore.network.topology.model import Dimension, Topology
 from simcore.network.topology.ports import PLAIN, Marking
 from simcore.report.archive import events_npz, read_archive
 from simcore.report.model import Report
-from simcore.report.queues import curve, deepest
+from simcore.report.queues import deepest
 from simcore.report.text import render
 from simcore.system.config import Algorithm, SystemConfig
 from simcore.system.meeting.live import Live
 from simcore.timeline.events import QueueTable
 from simcore.workload.model import CollectiveKind, Layer, Parallelism, Phase, Workload
-from tests.queues import KIB, MIB
+from tests.queues import KIB, MIB, curves
 from tests.runs import Run, micro, runs
 
 NATIVE = [("native", "queued")]
@@ -57,8 +57,7 @@ def told_of_links(run, **changes):
         return "deadlock"
     table = timeline.links
     columns = [table.size_bytes, table.busy_ns, *(getattr(table.queues, name) for name in QueueTable.COLUMNS)]
-    curves = [[column.tolist() for column in curve(table.queues, link)] for link in range(len(table.size_bytes))]
-    return timeline.time_ns, [column.tolist() for column in columns], curves, timeline.notes
+    return timeline.time_ns, [column.tolist() for column in columns], curves(table.queues), timeline.notes
 
 
 @given(runs(kinds=("Ring", "Mesh", "FatTree", "Switch", "FullyConnected"), modes=NATIVE), port_rules(), port_rules())
@@ -223,9 +222,9 @@ def test_queues_survive_the_archive(tmp_path):
     assert again.to_dict() == report.to_dict()
     queues = report.timeline.links.queues
     assert queues.drops.sum() > 0
-    times, waiting = curve(queues, deepest(queues)[0])
-    assert (np.diff(times) >= 0).all()
-    assert waiting.min() >= 0
+    for times, values in queues.curves_of(deepest(queues)[0]):
+        assert (np.diff(times) >= 0).all()
+        assert values.min(initial=0) >= 0
 
 
 def test_other_networks_say_that_ports_play_no_part(tmp_path):
