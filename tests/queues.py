@@ -40,7 +40,7 @@ def play(links, messages, network=Queued, keys=None):
 
 def curves(queues):
     """Of every link the times and values of its curves, which are those that the columns sum up."""
-    found = [queues.curves_of(link) for link in range(len(queues.stands_for))]
+    found = [queues.curves_of(link) for link in range(len(queues.marks))]
     sums = zip(queues.peak_bytes, queues.still_ns, queues.marks, queues.drops, strict=True)
     for (waiting, *others), (peak_bytes, *figures) in zip(found, sums, strict=True):
         assert waiting[1].max(initial=0) == peak_bytes

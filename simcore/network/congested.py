@@ -23,7 +23,7 @@ from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
 from simcore.network.trees import Branch, Combination, Meeting, Reduction, branches
 from simcore.timeline.events import LinkTable, QueueTable
-from simcore.timeline.link_use import OccupiedLinks, Times
+from simcore.timeline.link_use import LinkRows, Times
 from simcore.units import transfer_ns
 
 Deliver = Callable[[], None]
@@ -169,7 +169,7 @@ class LinkNetwork(Network):
     def table(self) -> LinkTable:
         """What every link carried so far."""
         rows = self.times()
-        return self.links.table(*self.counts(), None if rows is None else [OccupiedLinks.of(rows)])
+        return self.links.table(*self.counts(), None if rows is None else [LinkRows.of(rows)])
 
     def _count(self, link: int, size_bytes: int, start_ns: int, end_ns: int) -> None:
         """A message occupies a link."""

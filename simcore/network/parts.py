@@ -23,7 +23,7 @@ from simcore.network.topology.fabric import Fabric, FloatArray, IntArray, Routes
 from simcore.network.topology.links import Axis, LinkGraph
 from simcore.noise import QUIET
 from simcore.timeline.events import LinkTable
-from simcore.timeline.link_use import LinkUse, OccupiedLinks
+from simcore.timeline.link_use import LinkHistory, LinkRows
 
 
 class Part(Struct, frozen=True, eq=False, dict=True):
@@ -186,10 +186,10 @@ class FoldedLinks(LinkGraph):
             found.append(following)
         return found
 
-    def table(self, size_bytes: IntArray, busy_ns: IntArray, times: Sequence[OccupiedLinks] | None = None) -> LinkTable:
+    def table(self, size_bytes: IntArray, busy_ns: IntArray, times: Sequence[LinkRows] | None = None) -> LinkTable:
         """Every link carried what its representative did."""
         table = self.whole.table(size_bytes[self.stands_for], busy_ns[self.stands_for])
-        return table if times is None else replace(table, use=LinkUse(times, self.stands_for))
+        return table if times is None else replace(table, use=LinkHistory(times, self.stands_for))
 
 
 def _stand_ins(axis: Axis, sizes: Sequence[int], width: int) -> IntArray:

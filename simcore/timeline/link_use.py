@@ -1,4 +1,4 @@
-"""When links were occupied: noted as a run goes on, put together link by link when somebody asks."""
+"""What links did when: noted as a run goes on, put together link by link when somebody asks."""
 
 from __future__ import annotations
 
@@ -12,59 +12,64 @@ from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
 MOST_TIMES = 10_000_000  # transfers over links; a run with more keeps none
+SPANS = (1, 1)  # begin and end are moments
 
 
-class OccupiedLinks(Struct, frozen=True, eq=False):
-    """Intervals of some neighbouring links, as they were every time the same was played.
+class LinkRows(Struct, frozen=True, eq=False):
+    """What some neighbouring links did, as it was every time the same was played.
 
-    The columns `link` (ascending, counted from link `first`), `start_ns` and `end_ns` are counted from each of
-    `begins_ns`.
+    Of the `columns` the first is the link (ascending, counted from link `first`); moments in the others are counted
+    from each of `begins_ns`.
     """
 
     first: int
-    link: Ints
-    start_ns: Ints
-    end_ns: Ints
+    columns: Ints
     begins_ns: Ints
 
     @classmethod
-    def of(cls, rows: Ints, first: int = 0, begins_ns: Sequence[int] = (0,)) -> OccupiedLinks:
-        """From rows of (link, start, end) in any order."""
-        link, start_ns, end_ns = rows[np.argsort(rows[:, 0], kind="stable")].T.copy()
-        return cls(first, link, start_ns, end_ns, np.array(begins_ns, np.int64))
+    def of(cls, rows: Ints, first: int = 0, begins_ns: Sequence[int] = (0,)) -> LinkRows:
+        """From rows of (link, figures ...) in any order."""
+        return cls(first, rows[np.argsort(rows[:, 0], kind="stable")].T.copy(), np.array(begins_ns, np.int64))
 
-    def again(self, first: int, begins_ns: Sequence[int]) -> OccupiedLinks:
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    def again(self, first: int, begins_ns: Sequence[int]) -> LinkRows:
         """The same on other links, at other times."""
         return replace(self, first=first, begins_ns=np.array(begins_ns, np.int64))
 
-    def on(self, link: int) -> tuple[Ints, Ints]:
-        """Begin and end of every interval on a link, in no order."""
-        own = slice(*np.searchsorted(self.link, (link - self.first, link - self.first + 1)))
-        starts, ends = (np.add.outer(self.begins_ns, column[own]).ravel() for column in (self.start_ns, self.end_ns))
-        return starts, ends
+    def on(self, link: int, moments: Sequence[int]) -> Ints:
+        """The figures of a link in columns, in no order; `moments` are 1 for those that are some."""
+        own = slice(*np.searchsorted(self.columns[0], (link - self.first, link - self.first + 1)))
+        later_ns = np.multiply.outer(moments, self.begins_ns)
+        return (self.columns[1:, None, own] + later_ns[:, :, None]).reshape(len(moments), -1)
 
 
-class LinkUse(Struct, frozen=True, eq=False):
-    """When every link was occupied; link i did what `stands_for[i]` did."""
+class LinkHistory(Struct, frozen=True, eq=False):
+    """What every link did when, such as when it was occupied; link i did what `stands_for[i]` did."""
 
-    parts: Sequence[OccupiedLinks]
+    parts: Sequence[LinkRows]
     stands_for: Ints
+    moments: tuple[int, ...] = SPANS
 
-    def of(self, link: int) -> tuple[Ints, Ints]:
-        """Begin and end of the intervals in which a link was occupied, ascending; none overlaps another."""
-        nothing = np.zeros(0, np.int64)
+    @property
+    def most_rows(self) -> int:
+        """Of what was played at once."""
+        return max(map(len, self.parts), default=0)
+
+    def of(self, link: int) -> Ints:
+        """The figures of a link in columns, in order of the first."""
         number = int(self.stands_for[link])
-        columns = (part.on(number) for part in self.parts if number >= part.first)
-        starts, ends = map(np.concatenate, zip((nothing, nothing), *columns, strict=True))
-        order = np.argsort(starts, kind="stable")
-        return starts[order], ends[order]
+        found = [part.on(number, self.moments) for part in self.parts if number >= part.first]
+        columns = np.concatenate([np.zeros((len(self.moments), 0), np.int64), *found], axis=1)
+        return columns[:, np.argsort(columns[0], kind="stable")]
 
     @classmethod
-    def joined(cls, uses: Sequence[LinkUse], before: Sequence[int]) -> LinkUse:
+    def joined(cls, some: Sequence[LinkHistory], before: Sequence[int]) -> LinkHistory:
         """Of several networks; `before` is how many links stand before each."""
-        each = list(zip(uses, before, strict=True))
-        parts = [replace(part, first=part.first + first) for use, first in each for part in use.parts]
-        return cls(parts, np.concatenate([use.stands_for + first for use, first in each]))
+        each = list(zip(some, before, strict=True))
+        parts = [replace(part, first=part.first + first) for one, first in each for part in one.parts]
+        return cls(parts, np.concatenate([one.stands_for + first for one, first in each]), some[0].moments)
 
 
 class Rows:

@@ -290,7 +290,7 @@ class Queued(LinkNetwork):
         lasted_ns = np.where(since_ns < 0, 0, np.maximum(int(self.env.now) - since_ns, 0))  # and goes on
         columns["still_ns"] += lasted_ns
         still = np.column_stack([links, since_ns, np.full(len(links), STILL), lasted_ns])[lasted_ns > 0]
-        return QueueTable(**columns, curves=np.concatenate([self._curves.table(), still]), stands_for=links)
+        return QueueTable.of(np.concatenate([self._curves.table(), still]), **columns)
 
     def table(self) -> LinkTable:
         """What every link carried so far, and what its queue did."""

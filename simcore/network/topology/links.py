@@ -18,7 +18,7 @@ from simcore.network.topology.model import Topology
 from simcore.network.topology.twisted import TwistedTorus
 from simcore.network.topology.wafer import WaferMesh
 from simcore.timeline.events import LinkTable
-from simcore.timeline.link_use import LinkUse, OccupiedLinks
+from simcore.timeline.link_use import LinkHistory, LinkRows
 
 LINK_BYTES = 64  # ends, rates and what a link carried, in columns
 _Number = TypeVar("_Number", int, IntArray)
@@ -173,7 +173,7 @@ class LinkGraph:
             return np.stack([ids % first.fabric.npus, ids // first.fabric.npus], axis=1)
         return None
 
-    def table(self, size_bytes: IntArray, busy_ns: IntArray, times: Sequence[OccupiedLinks] | None = None) -> LinkTable:
+    def table(self, size_bytes: IntArray, busy_ns: IntArray, times: Sequence[LinkRows] | None = None) -> LinkTable:
         """What the links carried, for the timeline; with `times`, when."""
         places = self.coordinates() if len(self) <= MOST_PLACED else None
         return LinkTable(
@@ -182,7 +182,7 @@ class LinkGraph:
             size_bytes,
             busy_ns,
             None if places is None else np.concatenate([places[self.src], places[self.dst]], axis=1),
-            use=None if times is None else LinkUse(times, np.arange(len(self))),
+            use=None if times is None else LinkHistory(times, np.arange(len(self))),
         )
 
 

@@ -21,7 +21,7 @@ from simcore.system.plans.maker import Costs
 from simcore.system.plans.plan import Plan
 from simcore.system.streams import Dataset, Request, Stream, StreamPhase
 from simcore.system.transport import Played
-from simcore.timeline.link_use import OccupiedLinks
+from simcore.timeline.link_use import LinkRows
 from simcore.workload.model import CollectiveKind
 
 _Begin = Callable[[Environment, LinkNetwork, list[list[int]]], None]
@@ -80,7 +80,7 @@ class Phases:
                 own[position] = max(own[position], time_ns)
         for instance in group_of:
             running.end(instance)
-        occupied = OccupiedLinks.of(running.rows()) if shape.graph.timed else None
+        occupied = LinkRows.of(running.rows()) if shape.graph.timed else None
         return PhaseTimes([own.tolist() for own in exits], *running.counts(0, len(shape.graph)), occupied)
 
     def _stepped(
@@ -133,7 +133,7 @@ class Phases:
         begin(env, network, exits_ns)
         env.run()
         rows = network.times()
-        occupied = None if rows is None else OccupiedLinks.of(rows)
+        occupied = None if rows is None else LinkRows.of(rows)
         times = PhaseTimes(exits_ns, *network.counts(), occupied, network.queues())
         told = min(map(min, exits_ns)) >= 0 and not network.remembers(times.end_ns)
         return times if told else None

@@ -49,7 +49,7 @@ from simcore.system.plans.plan import Plan
 from simcore.system.streams import Stream, StreamPhase, through
 from simcore.system.transport import Done, Transport
 from simcore.timeline.events import LinkTable, QueueTable
-from simcore.timeline.link_use import LinkUse, OccupiedLinks
+from simcore.timeline.link_use import LinkHistory, LinkRows
 
 
 class Shared(Transport):
@@ -545,7 +545,7 @@ class Shared(Transport):
 
     def notes(self) -> list[str]:
         """What the network leaves out."""
-        return self._phases.network.notes_on(sum(len(table.curves) * len(begun) for table, _, begun in self._queued()))
+        return self._phases.network.notes_on(max((table.curves.most_rows for table, _, _ in self._queued()), default=0))
 
     def stuck(self) -> list[str]:
         """What of the network waits for each other, when nothing moves any more."""
@@ -585,13 +585,13 @@ class Shared(Transport):
                 if (number, base) in self._places:
                     yield self._places[number, base], bases[stands == base]
 
-    def _use(self) -> LinkUse | None:
+    def _use(self) -> LinkHistory | None:
         """When links were occupied."""
         rows = self._running.rows()
-        parts = [OccupiedLinks.of(rows)] if len(rows) else []
+        parts = [LinkRows.of(rows)] if len(rows) else []
         for place, _ in self._copies():
             for times, begins_ns in self._alone(place):
                 if times.occupied is None:
                     return None
                 parts.append(times.occupied.again(place.shift, begins_ns))
-        return LinkUse(parts, self._stands_for())
+        return LinkHistory(parts, self._stands_for())

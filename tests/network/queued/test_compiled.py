@@ -12,7 +12,7 @@ from simcore.network.topology.ports import Marking
 from simcore.progress import metered
 from simcore.timeline.events import QueueTable
 from tests.network.queued.test_runs import told_of_links, training
-from tests.queues import KIB, MIB, machine, pfc, play, segments
+from tests.queues import KIB, MIB, curves, machine, pfc, play, segments
 
 MARKING = Marking(8 * KIB, 64 * KIB, 0.5, 1000)
 RULES = [
@@ -28,8 +28,8 @@ def told(links, messages, network):
     """Arrivals, and all that is said of links."""
     arrived, played = play(links, messages, network)
     queues = played.queues()
-    columns = [*played.counts(), *(getattr(queues, name) for name in QueueTable.COLUMNS), queues.curves]
-    return arrived, [column.tolist() for column in columns]
+    columns = [*played.counts(), *(getattr(queues, name) for name in QueueTable.COLUMNS)]
+    return arrived, [column.tolist() for column in columns], curves(queues)
 
 
 def test_long_queues_without_numba_say_how_to_play_them_sooner(monkeypatch):
