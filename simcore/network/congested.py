@@ -150,7 +150,7 @@ class LinkNetwork(Network):
         return np.array(self._size_bytes, np.int64), np.array(self._busy_ns, np.int64)
 
     def times(self) -> IntArray | None:
-        """Rows of (link, begin, end) of every occupation; None where they are not kept."""
+        """Rows of (link, begin, how long) of every occupation; None where they are not kept."""
         return self._times.rows() if self._times is not None else None
 
     def queues(self) -> QueueTable | None:
@@ -176,7 +176,7 @@ class LinkNetwork(Network):
         self._size_bytes[link] += size_bytes
         self._busy_ns[link] += end_ns - start_ns
         if self._times is not None:
-            self._times.add(link, start_ns, end_ns)
+            self._times.add(link, start_ns, end_ns - start_ns)
 
     def _finish(self, message: Arriving, now_ns: int) -> None:
         """The last byte arrives at `message.tail_ns`."""

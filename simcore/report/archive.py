@@ -36,7 +36,7 @@ from simcore.timeline.events import (
     Timeline,
     WaferRun,
 )
-from simcore.timeline.link_use import LinkRows
+from simcore.timeline.link_use import LinkHistory, LinkRows
 from simcore.workload.archives import LEAST_LIMIT_BYTES, MOST_GROWTH
 from simcore.workload.model import PhaseName
 
@@ -118,10 +118,9 @@ def _of_queues(queues: QueueTable) -> Arrays:
     """Its columns, and its curves: the rows of all parts, one behind the other, and when each part began."""
     parts = queues.curves.parts
     arrays = {name: getattr(queues, name) for name in QueueTable.COLUMNS} | {"stands_for": queues.curves.stands_for}
-    arrays["curves"] = np.concatenate([np.zeros((4, 0), np.int64), *(part.columns for part in parts)], axis=1)
-    arrays["begins_ns"] = np.concatenate([np.zeros(0, np.int64), *(part.begins_ns for part in parts)])
-    sizes = [(part.first, len(part), len(part.begins_ns)) for part in parts]
-    arrays["parts"] = np.array(sizes, np.int64).reshape(-1, 3)
+    arrays["curves"] = np.concatenate([part.columns for part in parts], axis=1)
+    arrays["begins_ns"] = np.concatenate([part.begins_ns for part in parts])
+    arrays["parts"] = np.array([(part.first, len(part), len(part.begins_ns)) for part in parts])
     return {QUEUE + name: array for name, array in arrays.items()}
 
 
@@ -133,8 +132,8 @@ def _queues(arrays: Arrays, links: int) -> QueueTable:
         raise ValueError("queues of other links")
     first, rows, begins = of["parts"].T
     pieces = np.split(of["curves"], np.cumsum(rows)[:-1], axis=1), np.split(of["begins_ns"], np.cumsum(begins)[:-1])
-    parts = [LinkRows(*each) for each in zip(first.tolist(), *pieces, strict=False)]
-    return QueueTable(**columns, curves=QueueTable.history(parts, of["stands_for"]))
+    parts = [LinkRows(*each) for each in zip(first.tolist(), *pieces, strict=True)]
+    return QueueTable(**columns, curves=LinkHistory(parts, of["stands_for"]))
 
 
 def _strings(texts: Iterable[str]) -> NDArray[np.str_]:

@@ -171,17 +171,12 @@ class QueueTable:
     @classmethod
     def of(cls, rows: NDArray[np.int64], **columns: NDArray[np.int64]) -> QueueTable:
         """Of links in the order of the columns, and the rows of their curves, of one time in their order."""
-        return cls(**columns, curves=cls.history([LinkRows.of(rows)], np.arange(len(columns["peak_bytes"]))))
-
-    @staticmethod
-    def history(parts: Sequence[LinkRows], stands_for: NDArray[np.int64]) -> LinkHistory:
-        """Curves of some rows."""
-        return LinkHistory(parts, stands_for, moments=(1, 0, 0))
+        return cls(**columns, curves=LinkHistory([LinkRows.of(rows)], np.arange(len(columns["peak_bytes"]))))
 
     def on(self, stands_for: NDArray[np.int64]) -> QueueTable:
         """Of more links, each of which did what one of these did."""
         columns = {name: getattr(self, name)[stands_for] for name in self.COLUMNS}
-        return QueueTable(**columns, curves=self.history(self.curves.parts, stands_for))
+        return QueueTable(**columns, curves=LinkHistory(self.curves.parts, stands_for))
 
     def curves_of(self, link: int) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
         """Times and values of a link: what waits, how it stands still, what is marked and dropped."""
@@ -199,7 +194,8 @@ class QueueTable:
                 column[own] = np.maximum(so_far, once) if name == "peak_bytes" else so_far + len(begins_ns) * once
         each = ((part, first, begins_ns) for table, first, begins_ns in parts for part in table.curves.parts)
         curves = [part.again(first, begins_ns) for part, first, begins_ns in each if len(part)]
-        return cls(**columns, curves=cls.history(curves, np.arange(links)))
+        nothing = LinkRows.of(np.zeros((0, 4), np.int64))
+        return cls(**columns, curves=LinkHistory([nothing, *curves], np.arange(links)))
 
     @classmethod
     def joined(cls, tables: Sequence[QueueTable], before: Sequence[int]) -> QueueTable:

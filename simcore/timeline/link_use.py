@@ -12,14 +12,13 @@ from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
 MOST_TIMES = 10_000_000  # transfers over links; a run with more keeps none
-SPANS = (1, 1)  # begin and end are moments
 
 
 class LinkRows(Struct, frozen=True, eq=False):
     """What some neighbouring links did, as it was every time the same was played.
 
-    Of the `columns` the first is the link (ascending, counted from link `first`); moments in the others are counted
-    from each of `begins_ns`.
+    The `columns` are the link (ascending, counted from link `first`), the time (counted from each of `begins_ns`) and
+    what there is to say.
     """
 
     first: int
@@ -28,8 +27,10 @@ class LinkRows(Struct, frozen=True, eq=False):
 
     @classmethod
     def of(cls, rows: Ints, first: int = 0, begins_ns: Sequence[int] = (0,)) -> LinkRows:
-        """From rows of (link, figures ...) in any order."""
-        return cls(first, rows[np.argsort(rows[:, 0], kind="stable")].T.copy(), np.array(begins_ns, np.int64))
+        """From rows of (link, time, ...) in any order."""
+        shortest = np.min_scalar_type(rows[:, 0].max(initial=0))  # is sorted many times as fast
+        order = np.argsort(rows[:, 0].astype(shortest), kind="stable")
+        return cls(first, rows.T.take(order, axis=1), np.array(begins_ns, np.int64))
 
     def __len__(self) -> int:
         return len(self.columns[0])
@@ -38,19 +39,19 @@ class LinkRows(Struct, frozen=True, eq=False):
         """The same on other links, at other times."""
         return replace(self, first=first, begins_ns=np.array(begins_ns, np.int64))
 
-    def on(self, link: int, moments: Sequence[int]) -> Ints:
-        """The figures of a link in columns, in no order; `moments` are 1 for those that are some."""
+    def on(self, link: int) -> Ints:
+        """Of a link times, and what there is to say, in no order."""
         own = slice(*np.searchsorted(self.columns[0], (link - self.first, link - self.first + 1)))
-        later_ns = np.multiply.outer(moments, self.begins_ns)
-        return (self.columns[1:, None, own] + later_ns[:, :, None]).reshape(len(moments), -1)
+        again = np.tile(self.columns[1:, own], len(self.begins_ns))
+        again[0] = np.add.outer(self.begins_ns, self.columns[1, own]).ravel()
+        return again
 
 
 class LinkHistory(Struct, frozen=True, eq=False):
-    """What every link did when, such as when it was occupied; link i did what `stands_for[i]` did."""
+    """What every link did when; link i did what `stands_for[i]` did. There is one of the `parts` at least."""
 
     parts: Sequence[LinkRows]
     stands_for: Ints
-    moments: tuple[int, ...] = SPANS
 
     @property
     def most_rows(self) -> int:
@@ -58,22 +59,26 @@ class LinkHistory(Struct, frozen=True, eq=False):
         return max(map(len, self.parts), default=0)
 
     def of(self, link: int) -> Ints:
-        """The figures of a link in columns, in order of the first."""
+        """Times of a link, ascending, and what there is to say."""
         number = int(self.stands_for[link])
-        found = [part.on(number, self.moments) for part in self.parts if number >= part.first]
-        columns = np.concatenate([np.zeros((len(self.moments), 0), np.int64), *found], axis=1)
+        columns = np.concatenate([part.on(number) for part in self.parts], axis=1)
         return columns[:, np.argsort(columns[0], kind="stable")]
+
+    def spans(self, link: int) -> tuple[Ints, Ints]:
+        """Begin and end of the intervals in which a link was occupied, ascending; none overlaps another."""
+        starts_ns, lasting_ns = self.of(link)
+        return starts_ns, starts_ns + lasting_ns
 
     @classmethod
     def joined(cls, some: Sequence[LinkHistory], before: Sequence[int]) -> LinkHistory:
         """Of several networks; `before` is how many links stand before each."""
         each = list(zip(some, before, strict=True))
         parts = [replace(part, first=part.first + first) for one, first in each for part in one.parts]
-        return cls(parts, np.concatenate([one.stands_for + first for one, first in each]), some[0].moments)
+        return cls(parts, np.concatenate([one.stands_for + first for one, first in each]))
 
 
 class Rows:
-    """Rows of so many numbers, noted as a run goes on; of more than `most` the first."""
+    """Rows of (link, time, ...), noted as a run goes on; of more than `most` the first."""
 
     def __init__(self, width: int, most: int):
         self._width, self._most = width, most
@@ -96,20 +101,22 @@ class Rows:
         """For so many more."""
         return self._most - len(self)
 
-    def again(self, first: int, times: int, step: Sequence[int]) -> None:
-        """All since the `first` come again and again, each time by a step more."""
+    def again(self, first: int, times: int, period_ns: int) -> None:
+        """All since the `first` come again and again, each time a period later."""
         period = self.table(first)
         if len(period):
-            number = np.arange(1, min(times, -(-self.room // len(period))) + 1)
-            self.extend((period + number[:, None, None] * np.array(step)).reshape(-1, self._width))
+            count = min(times, -(-self.room // len(period)))
+            added = np.tile(period, (count, 1))
+            added[:, 1] += np.repeat(np.arange(1, count + 1) * period_ns, len(period))
+            self.extend(added)
 
     def table(self, first: int = 0) -> Ints:
         """All since the `first`."""
-        return np.array(self._numbers[self._width * first :], np.int64).reshape(-1, self._width)
+        return np.frombuffer(self._numbers, np.int64)[self._width * first :].reshape(-1, self._width).copy()
 
 
 class Times(Rows):
-    """Rows of (link, begin, end), noted transfer by transfer."""
+    """Rows of (link, begin, how long), noted transfer by transfer."""
 
     def __init__(self) -> None:
         super().__init__(3, MOST_TIMES + 1)

@@ -23,7 +23,7 @@ SHARED = [*NATIVE, ("astra-sim-2", "congested")]
 
 def use(timeline, step=1):
     """The intervals of every link, those that touch joined."""
-    return [merge(*timeline.links.use.of(link)) for link in range(0, len(timeline.links.busy_ns), step)]
+    return [merge(*timeline.links.use.spans(link)) for link in range(0, len(timeline.links.busy_ns), step)]
 
 
 def same(first, second):
@@ -34,7 +34,7 @@ def same(first, second):
 
 def check_sums(timeline):
     for link, busy_ns in enumerate(timeline.links.busy_ns.tolist()):
-        start, end = timeline.links.use.of(link)
+        start, end = timeline.links.use.spans(link)
         assert (end - start).sum() == busy_ns
         assert (start[1:] >= end[:-1]).all()
 

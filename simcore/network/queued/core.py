@@ -358,7 +358,7 @@ def _start(s: State, port: Port, number: int, now: int) -> None:
     port.sent_bytes += size_bytes
     port.busy_ns += segment.takes_ns
     if s.counts[0].timed:
-        append(s.times, (port.link, now, ends))
+        append(s.times, (port.link, now, segment.takes_ns))
     if port.queued_bytes != port.noted_bytes:
         _curve(s, port, now)
     if segment.held < 0:

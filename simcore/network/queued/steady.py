@@ -194,9 +194,9 @@ class QueuedLinks(Queued):
         for name, more in zip(ADDED_UP, added, strict=True):
             tables.write("ports", name, column("ports", name) + more)
         tables.write("readings", "sent_bytes", column("readings", "sent_bytes") + added[0][column("readings", "link")])
-        self._curves.again(base.rows[0], times, (0, period_ns, 0, 0))
+        self._curves.again(base.rows[0], times, period_ns)
         if self._times is not None:
-            self._times.again(base.rows[1], times, (0, period_ns, period_ns))
+            self._times.again(base.rows[1], times, period_ns)
         tables.later(times * period_ns)
         return True
 

@@ -236,7 +236,7 @@ class State:
 
     `heads` are (time, order, part, links behind, index, ends, number, segment) of those that come to links, `timers`
     (time, number and kind, of whom, bytes) of changes. `left` takes (time, message, last byte's time) of messages that
-    are through, `curves` (link, time, what, value) as `QueueTable`, `times` (link, start, end) of occupations.
+    are through, `curves` (link, time, what, value) as `QueueTable`, `times` (link, start, how long) of occupations.
     """
 
     ports: list[Port]

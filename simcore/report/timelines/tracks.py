@@ -232,7 +232,7 @@ def busiest_links(timeline: Timeline) -> list[BusyLink]:
         return []
     found: dict[bytes, BusyLink] = {}
     for link in _hot(links):
-        start_ns, end_ns = merge(*links.use.of(link))
+        start_ns, end_ns = merge(*links.use.spans(link))
         share = int(links.busy_ns[link]) / max(timeline.time_ns, 1)
         known = BusyLink(links.src[link], links.dst[link], share, start_ns, end_ns)
         found.setdefault(start_ns.tobytes() + end_ns.tobytes(), known)

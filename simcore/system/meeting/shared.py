@@ -587,8 +587,7 @@ class Shared(Transport):
 
     def _use(self) -> LinkHistory | None:
         """When links were occupied."""
-        rows = self._running.rows()
-        parts = [LinkRows.of(rows)] if len(rows) else []
+        parts = [LinkRows.of(self._running.rows())]
         for place, _ in self._copies():
             for times, begins_ns in self._alone(place):
                 if times.occupied is None:

@@ -248,7 +248,7 @@ class Running:
         return self._layouts.carried(links, self._played[first], self._sent[first])
 
     def rows(self) -> IntArray:
-        """Link, begin and end of each time that one was occupied, where that is kept."""
+        """Link, begin and length of each time that one was occupied, where that is kept."""
         return np.array(self._columns.state.rows, np.int64).reshape(-1, 3)
 
     def start(self, layout: int, order: int, base: int, shift: int, now_ns: int) -> int:
