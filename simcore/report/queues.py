@@ -41,24 +41,16 @@ def curves(queues: QueueTable, link: int, edges: Ints | Floats) -> QueueCurves:
 
 def _most(times_ns: Ints, levels: Ints, edges: Ints | Floats) -> Ints:
     """The highest of levels, each of which lasts until the next one."""
-    inside = (times_ns >= edges[0]) & (times_ns <= edges[-1])
-    found = np.zeros(len(edges) - 1, np.int64)
-    if len(times_ns):
-        first = np.clip(np.searchsorted(edges, times_ns[inside], side="right") - 1, 0, len(found) - 1)
-        np.maximum.at(found, first, levels[inside])
-        # What there is when a part begins is the last row before it.
-        before = np.searchsorted(times_ns, edges[:-1], side="right") - 1
-        found = np.maximum(found, np.where(before >= 0, levels[before], 0))
-    return found
+    first, last = np.searchsorted(times_ns, edges[:-1], side="right"), np.searchsorted(times_ns, edges[1:])
+    highest: Ints = np.maximum.reduceat(np.r_[0, levels, 0], np.column_stack([first, last + 1]).ravel())
+    return highest[::2]
 
 
 def _inside(begins_ns: Ints, lasting_ns: Ints, edges: Ints | Floats) -> Floats:
-    """How much of disjoint intervals, in whole ns that add up to those of all parts together."""
-    ends_ns, sums_ns = begins_ns + lasting_ns, np.cumsum(lasting_ns)
-    times_ns, so_far_ns = (
-        np.append(0, np.column_stack(each)) for each in ((begins_ns, ends_ns), (sums_ns - lasting_ns, sums_ns))
-    )
-    return np.diff(np.rint(np.interp(edges, times_ns, so_far_ns)))
+    """How much of intervals that do not overlap, in whole ns that add up to those of all parts together."""
+    times_ns = np.column_stack([begins_ns, begins_ns + lasting_ns])
+    so_far_ns = np.cumsum(np.column_stack([0 * lasting_ns, lasting_ns]))
+    return np.diff(np.rint(np.interp(edges, np.append(0, times_ns), np.append(0, so_far_ns))))
 
 
 def queues_document(links: LinkTable, queues: QueueTable, time_ns: int) -> Queues:

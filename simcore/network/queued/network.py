@@ -22,7 +22,7 @@ from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
 from simcore.network.topology.ports import FLOW_CONTROLS, PLAIN, UNLIMITED, Ports
-from simcore.timeline.events import MOST_ROWS, STILL, LinkTable, QueueTable
+from simcore.timeline.events import MOST_ROWS, STILL, WAITING, LinkTable, QueueTable
 from simcore.timeline.link_use import Rows
 from simcore.units import transfer_ns
 
@@ -289,8 +289,12 @@ class Queued(LinkNetwork):
         links, since_ns = np.arange(len(self._rates)), self._tables.column("ports", "still_since_ns")
         lasted_ns = np.where(since_ns < 0, 0, np.maximum(int(self.env.now) - since_ns, 0))  # and goes on
         columns["still_ns"] += lasted_ns
-        still = np.column_stack([links, since_ns, np.full(len(links), STILL), lasted_ns])[lasted_ns > 0]
-        return QueueTable.of(np.concatenate([self._curves.table(), still]), **columns)
+        still = np.column_stack([links, since_ns, 0 * links + STILL, lasted_ns])[lasted_ns > 0]
+        curves = [self._curves.table(), still]
+        if not self._curves.room:  # nobody knows what waits from then on
+            ends_ns = np.full(len(links), curves[0][:, 1].max())
+            curves.append(np.column_stack([links, ends_ns, 0 * links + WAITING, 0 * links]))
+        return QueueTable.of(np.concatenate(curves), **columns)
 
     def table(self) -> LinkTable:
         """What every link carried so far, and what its queue did."""

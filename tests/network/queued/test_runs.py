@@ -1,5 +1,6 @@
 """Whole runs with queues: as without them where nothing is limited, folded as unfolded, and what they say."""
 
+import re
 from dataclasses import replace
 from itertools import cycle
 
@@ -18,9 +19,11 @@ from simcore.report.archive import events_npz, read_archive
 from simcore.report.model import Report
 from simcore.report.queues import deepest
 from simcore.report.text import render
+from simcore.report.timelines.selection import Limits, Selection, choose
+from simcore.report.timelines.tracks import counters
 from simcore.system.config import Algorithm, SystemConfig
 from simcore.system.meeting.live import Live
-from simcore.timeline.events import QueueTable
+from simcore.timeline.events import WAITING, QueueTable
 from simcore.workload.model import CollectiveKind, Layer, Parallelism, Phase, Workload
 from tests.queues import KIB, MIB, curves
 from tests.runs import Run, micro, runs
@@ -29,6 +32,7 @@ NATIVE = [("native", "queued")]
 LAWS = st.sampled_from(["", "dcqcn", "hpcc", "swift", "timely", "window"])
 ROUTINGS = st.sampled_from(["", "", "ecmp", "spray", "adaptive", "valiant"])
 MARKING = Marking(4 * KIB, 32 * KIB, 0.5, 1000)
+COUNTED = ("still_ns", "marks", "drops")
 
 
 @st.composite
@@ -210,9 +214,38 @@ def test_a_report_says_what_queues_did(tmp_path):
     paused = max(queues["deepest"], key=lambda row: row["still_ns"])
     assert paused["still_ns"] == report.timeline.links.queues.still_ns.max() > 0
     text = render(report.to_dict())
-    assert f"\n{paused['src']} -> {paused['dst']} " in text  # what was paused is shown beside what is full
+    # What was paused is shown beside what is full.
+    assert re.search(rf"\n{paused['src']} -> {paused['dst']}( and .*)? +stood still +\d.* \({paused['stops']}\) ", text)
     assert "Queues: links stood still" in text
+    assert max(map(len, text.splitlines())) <= 80
     assert any("acknowledgements, credits and pauses" in warning for warning in document["warnings"])
+
+
+def test_the_parts_of_a_curve_and_the_counters_of_a_trace_add_up_to_what_happened(tmp_path):
+    ecn = "[{kmin: 16 KiB, kmax: 128 KiB, pmax: 0.5}]"
+    report = simcore.run(*incast(tmp_path, flow_control="[credits]", ecn=ecn), network="queued")
+    view = choose(report.timeline, Selection(), Limits(16, 1_000_000))
+    told = {curve.title: np.array(curve.values) for curve in counters(report.timeline, view, [])}
+    for row in report.to_dict()["queues"]["deepest"]:
+        assert max(row["curve_bytes"]) == row["peak_bytes"]
+        assert [sum(row[f"curve_{name}"]) for name in COUNTED] == [row[name] for name in COUNTED]
+        name = f"queue {row['src']} > {row['dst']}"
+        nothing = np.zeros((1, 2))
+        assert told.get(name, nothing)[:, 1].max() == row["peak_bytes"]
+        assert told.get(f"{name}, marked", nothing)[-1, 1] == row["marks"]
+        times_ns, percent = told.get(f"{name}, stands still", nothing).T
+        assert np.diff(times_ns) @ percent[:-1] / 100 == pytest.approx(row["still_ns"])
+    assert {title.partition(",")[2] for title in told} == {"", " stands still", " marked"}
+
+
+def test_curves_that_are_too_long_keep_their_beginning_and_say_so(monkeypatch, tmp_path):
+    monkeypatch.setattr("simcore.network.queued.network.MOST_ROWS", 100)
+    report = simcore.run(*incast(tmp_path), network="queued", exact="messages")
+    assert any("end before the run does" in warning for warning in report.to_dict()["warnings"])
+    queues = report.timeline.links.queues
+    times_ns, waiting = queues.curves_of(deepest(queues)[0])[WAITING]
+    assert times_ns[-1] < report.time_ns / 2
+    assert waiting[-1] == 0 < waiting.max()
 
 
 def test_queues_survive_the_archive(tmp_path):
