@@ -186,10 +186,10 @@ class FoldedLinks(LinkGraph):
             found.append(following)
         return found
 
-    def table(self, size_bytes: IntArray, busy_ns: IntArray, times: Sequence[LinkRows] | None = None) -> LinkTable:
+    def table(self, size_bytes: IntArray, busy_ns: IntArray, times: LinkRows | None = None) -> LinkTable:
         """Every link carried what its representative did."""
         table = self.whole.table(size_bytes[self.stands_for], busy_ns[self.stands_for])
-        return table if times is None else replace(table, use=LinkHistory(times, self.stands_for))
+        return table if times is None else replace(table, use=LinkHistory([times], self.stands_for))
 
 
 def _stand_ins(axis: Axis, sizes: Sequence[int], width: int) -> IntArray:

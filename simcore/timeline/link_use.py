@@ -26,11 +26,11 @@ class LinkRows(Struct, frozen=True, eq=False):
     begins_ns: Ints
 
     @classmethod
-    def of(cls, rows: Ints, first: int = 0, begins_ns: Sequence[int] = (0,)) -> LinkRows:
+    def of(cls, rows: Ints) -> LinkRows:
         """From rows of (link, time, ...) in any order."""
         shortest = np.min_scalar_type(rows[:, 0].max(initial=0))  # is sorted many times as fast
         order = np.argsort(rows[:, 0].astype(shortest), kind="stable")
-        return cls(first, rows.T.take(order, axis=1), np.array(begins_ns, np.int64))
+        return cls(0, rows.T.take(order, axis=1), np.zeros(1, np.int64))
 
     def __len__(self) -> int:
         return len(self.columns[0])
@@ -113,14 +113,3 @@ class Rows:
     def table(self, first: int = 0) -> Ints:
         """All since the `first`."""
         return np.frombuffer(self._numbers, np.int64)[self._width * first :].reshape(-1, self._width).copy()
-
-
-class Times(Rows):
-    """Rows of (link, begin, how long), noted transfer by transfer."""
-
-    def __init__(self) -> None:
-        super().__init__(3, MOST_TIMES + 1)
-
-    def rows(self) -> Ints | None:
-        """All of them; None when there were too many."""
-        return self.table() if self.room else None

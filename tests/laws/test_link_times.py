@@ -12,7 +12,6 @@ from simcore.engine import loops
 from simcore.errors import DeadlockError
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Fault
-from simcore.timeline import link_use
 from simcore.timeline.breakdown import merge
 from tests.laws.test_pipelines import pipelines
 from tests.laws.test_transports import ANYWHERE, NATIVE
@@ -91,7 +90,7 @@ def test_faults_too_are_seen_in_the_times(run, data):
 
 
 def test_a_run_with_too_many_transfers_keeps_no_times(monkeypatch):
-    monkeypatch.setattr(link_use, "MOST_TIMES", 100)
+    monkeypatch.setattr("simcore.network.congested.MOST_TIMES", 100)
     links = simcore.run("dlrm", "ring8", network="fair", link_times=True).timeline.links
     assert links.use is None
     assert links.busy_ns.any()

@@ -23,7 +23,7 @@ from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
 from simcore.network.topology.ports import FLOW_CONTROLS, PLAIN, UNLIMITED, Ports
 from simcore.timeline.events import MOST_ROWS, STILL, WAITING, LinkTable, QueueTable
-from simcore.timeline.link_use import Rows
+from simcore.timeline.link_use import LinkRows, Rows
 from simcore.units import transfer_ns
 
 NOTE = (
@@ -78,7 +78,7 @@ class Queued(LinkNetwork):
         columns = zip(self._rates, self._latencies, self._dims, strict=True)
         ports = [_port(link, rate, latency_ns, rules[dim]) for link, (rate, latency_ns, dim) in enumerate(columns)]
         self._tables = Lists(State(ports, self._choose))
-        self._state.counts[0].timed = int(self._times is not None)
+        self._state.counts[0].timed = int(self._times.room > 0)
         self._ways: dict[tuple[int, ...], int] = {}
         self._pairs: dict[tuple[int, int], tuple[int, int, Ports]] = {}
         self._senders: dict[tuple[int, int], dict[int, int]] = {}
@@ -259,8 +259,7 @@ class Queued(LinkNetwork):
         curves, times = tables.take("curves"), tables.take("times")
         self._curves.extend(curves)
         counts.curved = int(self._curves.room > 0)
-        if self._times is not None:
-            self._times.extend(times)
+        self._times.extend(times)
         return len(curves) + len(times)
 
     def _arrived(self, number: int, now_ns: int, tail_ns: int) -> None:
@@ -277,7 +276,7 @@ class Queued(LinkNetwork):
         """As `LinkNetwork.counts`."""
         return np.array(self._tables.column("ports", "sent_bytes")), np.array(self._tables.column("ports", "busy_ns"))
 
-    def times(self) -> IntArray | None:
+    def times(self) -> LinkRows | None:
         """As `LinkNetwork.times`."""
         self._note()
         return super().times()

@@ -172,7 +172,7 @@ class QueuedLinks(Queued):
     def _seen(self, state: list[bytes], now_ns: int) -> _Seen:
         """What has been sent and counted by now."""
         self._note()
-        rows = len(self._curves), 0 if self._times is None else len(self._times)
+        rows = len(self._curves), len(self._times)
         column = self._tables.column
         counts = np.array([column("ports", name) for name in ADDED_UP])
         return _Seen(state, now_ns, column("messages", "sent")[[*self._active]], counts, rows)
@@ -195,8 +195,7 @@ class QueuedLinks(Queued):
             tables.write("ports", name, column("ports", name) + more)
         tables.write("readings", "sent_bytes", column("readings", "sent_bytes") + added[0][column("readings", "link")])
         self._curves.again(base.rows[0], times, period_ns)
-        if self._times is not None:
-            self._times.again(base.rows[1], times, period_ns)
+        self._times.again(base.rows[1], times, period_ns)
         tables.later(times * period_ns)
         return True
 

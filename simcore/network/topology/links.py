@@ -173,7 +173,7 @@ class LinkGraph:
             return np.stack([ids % first.fabric.npus, ids // first.fabric.npus], axis=1)
         return None
 
-    def table(self, size_bytes: IntArray, busy_ns: IntArray, times: Sequence[LinkRows] | None = None) -> LinkTable:
+    def table(self, size_bytes: IntArray, busy_ns: IntArray, times: LinkRows | None = None) -> LinkTable:
         """What the links carried, for the timeline; with `times`, when."""
         places = self.coordinates() if len(self) <= MOST_PLACED else None
         return LinkTable(
@@ -182,7 +182,7 @@ class LinkGraph:
             size_bytes,
             busy_ns,
             None if places is None else np.concatenate([places[self.src], places[self.dst]], axis=1),
-            use=None if times is None else LinkHistory(times, np.arange(len(self))),
+            use=None if times is None else LinkHistory([times], np.arange(len(self))),
         )
 
 

@@ -49,7 +49,7 @@ from simcore.system.plans.plan import Plan
 from simcore.system.streams import Stream, StreamPhase, through
 from simcore.system.transport import Done, Transport
 from simcore.timeline.events import LinkTable, QueueTable
-from simcore.timeline.link_use import LinkHistory, LinkRows
+from simcore.timeline.link_use import LinkHistory
 
 
 class Shared(Transport):
@@ -587,7 +587,7 @@ class Shared(Transport):
 
     def _use(self) -> LinkHistory | None:
         """When links were occupied."""
-        parts = [LinkRows.of(self._running.rows())]
+        parts = [self._running.rows()]
         for place, _ in self._copies():
             for times, begins_ns in self._alone(place):
                 if times.occupied is None:

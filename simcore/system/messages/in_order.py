@@ -26,6 +26,7 @@ from simcore.system.plans.maker import Costs
 from simcore.system.plans.plan import Plan
 from simcore.system.streams import StreamPhase
 from simcore.system.transport import Played, Seat, SeatName
+from simcore.timeline.link_use import LinkRows
 
 
 class _Costs(Costs):
@@ -196,7 +197,7 @@ class StoreAndForward(LinkNetwork):
         """As `LinkNetwork.counts`."""
         return self.running.carried()
 
-    def times(self) -> IntArray | None:
+    def times(self) -> LinkRows | None:
         """As `LinkNetwork.times`."""
         return self.running.rows() if self.links.timed else None
 

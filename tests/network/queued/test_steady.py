@@ -48,7 +48,7 @@ def told(links, messages, network):
     arrived, played = play(links, messages, network, keys=[(0, 0, number) for number in range(len(messages))])
     table = played.table()
     columns = [table.size_bytes, table.busy_ns, *(getattr(table.queues, name) for name in QueueTable.COLUMNS)]
-    rows = [] if played.times() is None else np.sort(played.times(), axis=0)
+    rows = [] if played.times() is None else np.sort(played.times().columns)
     said = (arrived, *(np.array(each).tolist() for each in (*columns, rows)), curves(table.queues))
     return said, played._state.counts[0].events
 
