@@ -116,22 +116,11 @@ class Links(TypedDict):
     hottest: list[LinkRow]
 
 
-class QueueCurves(TypedDict):
-    """What a queue did in each of equal parts of the time.
+class QueueRow(TypedDict):
+    """The queue in front of a link: the most that waited, how long and how often the link stood still for want of room.
 
-    The most that waited, how long the link stood still, and how many segments were marked and dropped.
-    """
-
-    curve_bytes: list[int]
-    curve_still_ns: list[int]
-    curve_marks: list[int]
-    curve_drops: list[int]
-
-
-class QueueRow(QueueCurves):
-    """The queue in front of a link.
-
-    The most that waited, how long and how often the link stood still for want of room.
+    Curves say the same of equal parts of the run: the most that waited, how long it stood still, what was marked and
+    dropped.
     """
 
     src: str
@@ -142,6 +131,10 @@ class QueueRow(QueueCurves):
     marks: int
     drops: int
     dropped_bytes: int
+    curve_bytes: list[int]
+    curve_still_ns: list[int]
+    curve_marks: list[int]
+    curve_drops: list[int]
 
 
 class Queues(TypedDict):

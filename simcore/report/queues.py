@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from math import ceil
 from typing import Any
@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.report.document import QueueCurves, QueueRow, Queues, ReportDocument
-from simcore.report.table import Table, columns
+from simcore.report.document import QueueRow, Queues, ReportDocument
+from simcore.report.table import Column, Table, columns, shown
 from simcore.report.tables import joined
 from simcore.timeline.events import LinkTable, QueueTable
 from simcore.units import format_bytes, format_ns
@@ -20,6 +20,12 @@ from simcore.units import format_bytes, format_ns
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 MOST_QUEUES, SHOWN_ROWS, PARTS, SHOWN = 8, 8, 32, 16
+TOLD = (  # of a queue: the figure, and its curve
+    ("most waiting", "peak_bytes", "curve_bytes"),
+    ("stood still", "still_ns", "curve_still_ns"),
+    ("marked", "marks", "curve_marks"),
+    ("dropped", "drops", "curve_drops"),
+)
 SPARKS = " .:-=+*#%@"  # from nothing to the most
 
 
@@ -30,13 +36,12 @@ def deepest(queues: QueueTable) -> list[int]:
     return list(dict.fromkeys(link for turn in zip_longest(*most) for link in turn if link is not None))
 
 
-def curves(queues: QueueTable, link: int, edges: Ints | Floats) -> QueueCurves:
-    """What a queue did in each part of the time between `edges`."""
-    waiting, still, marks, drops = queues.curves_of(link)
-    counted = [np.histogram(times_ns, edges, weights=segments)[0] for times_ns, segments in (marks, drops)]
-    found = [_most(*waiting, edges), _inside(*still, edges), *counted]
-    bytes_, still_ns, marked, dropped = (each.astype(np.int64).tolist() for each in found)
-    return {"curve_bytes": bytes_, "curve_still_ns": still_ns, "curve_marks": marked, "curve_drops": dropped}
+def curves(queues: QueueTable, link: int, edges: Ints | Floats) -> dict[str, list[int]]:
+    """What a queue did in each part of the time between `edges`, by the names of its curves."""
+    waiting, still, *counted = queues.curves_of(link)
+    added = (np.histogram(times_ns, edges, weights=segments)[0] for times_ns, segments in counted)
+    parts = (_most(*waiting, edges), _inside(*still, edges), *added)
+    return {curve: part.astype(np.int64).tolist() for (_, _, curve), part in zip(TOLD, parts, strict=True)}
 
 
 def _most(times_ns: Ints, levels: Ints, edges: Ints | Floats) -> Ints:
@@ -79,22 +84,19 @@ def queues_text(document: ReportDocument, width: int) -> str:
     stops = f"links stood still {queues['stops']:,} times, {format_ns(queues['still_ns'])} in all"
     title = textwrap.fill(f"Queues: {stops}; {marks}; {drops} ({format_bytes(queues['dropped_bytes'])}).", width)
     deepest_first = sorted(joined(queues["deepest"])[:SHOWN_ROWS], key=lambda row: -row["peak_bytes"])
-    part_ns = document["time_ns"] / PARTS
-    most = {key: max((max(row[key]) for row in deepest_first), default=0) for key in QueueCurves.__annotations__}
-    rows = [line for row in deepest_first for line in _lines(row, most | {"curve_still_ns": part_ns})]
-    shown = columns("link", ("what", ""), ("figure", ""), "over time")
-    return title + "\n" + Table("", shown, rows).text(width) if rows else title
+    most = {curve: max((max(row[curve]) for row in deepest_first), default=0) for _, _, curve in TOLD}
+    most["curve_still_ns"] = document["time_ns"] / PARTS
+    rows = [line for row in deepest_first for line in _lines(row, most)]
+    table = Table("", columns("link", ("what", ""), ("figure", ""), "over time"), rows).text(width)
+    return f"{title}\n{table}".rstrip()
 
 
-def _lines(row: Mapping[str, Any], most: Mapping[str, float]) -> Iterator[tuple[str, ...]]:
+def _lines(row: Mapping[str, Any], most: Mapping[str, float]) -> list[tuple[str, ...]]:
     """What did happen to a queue, each with its curve; the link is named once."""
-    stood = f"{format_ns(row['still_ns'])} ({row['stops']:,})"
-    dropped = f"{row['drops']:,} ({format_bytes(row['dropped_bytes'])})"
-    told = (
-        ("most waiting", row["peak_bytes"], format_bytes(row["peak_bytes"]), "curve_bytes"),
-        ("stood still", row["still_ns"], stood, "curve_still_ns"),
-        ("marked", row["marks"], f"{row['marks']:,}", "curve_marks"),
-        ("dropped", row["drops"], dropped, "curve_drops"),
-    )
-    happened = [(what, figure, sparks(row[key], most[key])) for what, value, figure, key in told if value]
-    yield from ((row["link"] * (not at), *line) for at, line in enumerate(happened))
+    more = {"still_ns": f" ({row['stops']:,})", "drops": f" ({format_bytes(row['dropped_bytes'])})"}
+    happened = [
+        (what, shown(row[key], Column.of(key).unit) + more.get(key, ""), sparks(row[curve], most[curve]))
+        for what, key, curve in TOLD
+        if row[key]
+    ]
+    return [(row["link"] * (not at), *line) for at, line in enumerate(happened)]

@@ -297,8 +297,7 @@ def _arrive(s: State, number: int, now: int) -> None:
     port.waiting_bytes += size_bytes
     port.queued_bytes += size_bytes if segment.hop else 0
     _serve(s, port, now)
-    if port.queued_bytes != port.noted_bytes:
-        _curve(s, port, now)
+    _curve(s, port, now)
 
 
 def _lie_down(s: State, number: int, port: Port, now: int) -> bool:
@@ -359,8 +358,7 @@ def _start(s: State, port: Port, number: int, now: int) -> None:
     port.busy_ns += segment.takes_ns
     if s.counts[0].timed:
         append(s.times, (port.link, now, segment.takes_ns))
-    if port.queued_bytes != port.noted_bytes:
-        _curve(s, port, now)
+    _curve(s, port, now)
     if segment.held < 0:
         segment.sent_ns = now
         _begun(s, segment, now)
@@ -538,10 +536,11 @@ def _go(s: State, port: Port, now: int) -> None:
 
 
 def _curve(s: State, port: Port, now: int) -> None:
-    """Note how much waits for a link, as that has changed."""
-    port.noted_bytes = port.queued_bytes
-    port.peak_bytes = max(port.peak_bytes, port.queued_bytes)
-    _note(s, port, now, WAITING, port.queued_bytes)
+    """Note how much waits for a link, where that has changed."""
+    if port.queued_bytes != port.noted_bytes:
+        port.noted_bytes = port.queued_bytes
+        port.peak_bytes = max(port.peak_bytes, port.queued_bytes)
+        _note(s, port, now, WAITING, port.queued_bytes)
 
 
 def _note(s: State, port: Port, time: int, what: int, value: int) -> None:
