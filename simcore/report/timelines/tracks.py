@@ -216,7 +216,7 @@ def _of_queues(timeline: Timeline, edges: Ints) -> Iterator[Curve]:
         still = 100 * np.array(told["curve_still_ns"]) / np.diff(edges)
         figures = (
             (name, "bytes", [*told["curve_bytes"], 0]),
-            (f"{name}, stands still", "%", [*still.tolist(), 0]),
+            (f"{name}, still", "%", [*still.tolist(), 0]),
             (f"{name}, marked", "segments", np.cumsum([0, *told["curve_marks"]]).tolist()),
             (f"{name}, dropped", "segments", np.cumsum([0, *told["curve_drops"]]).tolist()),
         )

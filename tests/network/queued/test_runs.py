@@ -233,9 +233,9 @@ def test_the_parts_of_a_curve_and_the_counters_of_a_trace_add_up_to_what_happene
         nothing = np.zeros((1, 2))
         assert told.get(name, nothing)[:, 1].max() == row["peak_bytes"]
         assert told.get(f"{name}, marked", nothing)[-1, 1] == row["marks"]
-        times_ns, percent = told.get(f"{name}, stands still", nothing).T
+        times_ns, percent = told.get(f"{name}, still", nothing).T
         assert np.diff(times_ns) @ percent[:-1] / 100 == pytest.approx(row["still_ns"])
-    assert {title.partition(",")[2] for title in told} == {"", " stands still", " marked"}
+    assert {title.partition(",")[2] for title in told} == {"", " still", " marked"}
 
 
 def test_curves_that_are_too_long_keep_their_beginning_and_say_so(monkeypatch, tmp_path):
