@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 from simcore.network.compiled import compiled, compiled_heaps, kept, longer
 from simcore.network.core import NEVER
-from simcore.network.heaps import Heap
-from simcore.network.queued import core, laws
+from simcore.network.queued import calendar, core, laws
+from simcore.network.queued.calendar import Calendar
 from simcore.network.queued.tables import TABLES, Credit, Reading, Segment, State
 from simcore.network.topology.fabric import IntArray
 
-WIDTHS = {"heads": 9, "timers": 4}
+WIDTHS = {"heads": 8, "timers": 4}
 NOTED = ("left", "curves", "times")
 NOTHING = np.zeros((0, 3), np.int64)
 TO_COMPILE, TO_LOAD = 3_000_000, 100_000
@@ -61,7 +61,7 @@ class Lists:
 
     def heads(self) -> tuple[IntArray, ...]:
         """Times and segments of heads, in order."""
-        return _columns([(head[0], head[7]) for head in sorted(self.state.heads)[:-1]], 2)
+        return _columns([(head[0], head[-1]) for head in sorted(self.state.heads)[:-1]], 2)
 
     def timers(self) -> tuple[IntArray, ...]:
         """Times, kinds, of whom and bytes of changes, in order."""
@@ -131,9 +131,9 @@ class Arrays(Lists):
         self._lengths = {name: len(getattr(state, name)) for name in (*TABLES, "laws")}
         tables = {name: _records(name, getattr(state, name)) for name in self._lengths}
         heads = [(time, order[0] if order else 0, *rest) for time, order, *rest in sorted(state.heads)[:-1]]
+        entries = {"heads": heads, "timers": sorted(state.timers)[:-1]}
         heaps = {
-            "heads": Heap.of(heads, WIDTHS["heads"]),
-            "timers": Heap.of(sorted(state.timers)[:-1], WIDTHS["timers"]),
+            name: Calendar.of(np.array(entries[name], np.int64).reshape(-1, width), 0) for name, width in WIDTHS.items()
         }
         noted = {name: np.zeros((1, 3), np.int64) for name in NOTED}
         self.state = _Arrayed(**tables, **heaps, **noted)
@@ -150,19 +150,16 @@ class Arrays(Lists):
 
     def heads(self) -> tuple[IntArray, ...]:
         """As `Lists.heads`."""
-        rows = _in_order(self.state.heads)
-        return rows[:, 0], rows[:, 7]
+        rows = self.state.heads.entries()
+        return rows[:, 0], rows[:, -1]
 
     def timers(self) -> tuple[IntArray, ...]:
         """As `Lists.timers`."""
-        rows = _in_order(self.state.timers)
+        rows = self.state.timers.entries()
         return rows[:, 0], rows[:, 1] % core.KINDS, rows[:, 2], rows[:, 3]
 
     def _later(self, time_ns: int) -> None:
-        for heap in (self.state.heads, self.state.timers):
-            entries = heap.ends[0]
-            heap.times[:entries] += time_ns
-            heap.rows[heap.which[:entries], 0] += time_ns
+        self.state = self.state._replace(**{name: getattr(self.state, name).again(time_ns) for name in WIDTHS})
 
     def add(self, name: str, row: Any) -> int:
         """As `Lists.add`."""
@@ -200,7 +197,7 @@ class Arrays(Lists):
         state, segments = self.state, int(self.state.counts[0].room_of_segments)
         counts = state.counts[0]
         counts.room_of_changes, counts.room_of_rows = 16 * segments, 64 * segments
-        heaps = {"heads": state.heads.with_room(segments), "timers": state.timers.with_room(16 * segments)}
+        heaps = {"heads": state.heads.again(0, segments), "timers": state.timers.again(0, 16 * segments)}
         noted = {name: longer(getattr(state, name), 64 * segments + 1) for name in NOTED}
         self.state = state._replace(**heaps, **noted)
 
@@ -212,10 +209,24 @@ def _compiled_core() -> ModuleType:
 
     rules = compiled(laws, (), {}, inline=True)
     used = (name for name, value in vars(core).items() if isfunction(value) and value.__module__ == laws.__name__)
-    given = {name: getattr(rules, name) for name in used} | compiled_heaps()
+    lists = {name: compiled_heaps()[name] for name in ("append", "length")}
+    given = {name: getattr(rules, name) for name in used} | lists | _calendars()
     njit: Any = numba.njit
     several = {"several": njit(_nrt=False, cache=True)(_nowhere)}
     return compiled(core, ("at", "play"), given | several, inline=True)
+
+
+def _calendars() -> dict[str, Any]:
+    """What a core needs of `calendar` in place of heaps."""
+    import numba
+    from numba.cpython.unsafe.numbers import leading_zeros
+
+    def bits(number: int) -> int:
+        return 64 - leading_zeros(number)  # type: ignore[no-any-return]
+
+    njit: Any = numba.njit
+    rows = compiled(calendar, (), {"Calendar": Calendar, "bits": njit(_nrt=False)(bits)})
+    return {name: getattr(rows, name) for name in ("first", "push", "pop_head", "pop_timer")}
 
 
 def _nowhere(_s: Any, _pair: int, _turn: int, _now: int) -> int:
@@ -245,12 +256,6 @@ def _columns_of(name: str) -> dict[str, str]:
 
 def _columns(rows: list[tuple[int, ...]], width: int) -> tuple[IntArray, ...]:
     return tuple(np.array(rows, np.int64).reshape(-1, width).T)
-
-
-def _in_order(heap: Heap) -> IntArray:
-    """Entries of a heap."""
-    rows: IntArray = heap.rows[heap.which[: heap.ends[0]]]
-    return rows[np.lexsort(rows.T[::-1])]
 
 
 def _records(name: str, rows: list[Any]) -> Any:

@@ -26,7 +26,12 @@ KINDS = 7
 UNLIMITED, CREDITS, PFC, DROP = range(4)
 """How the buffer behind a link is guarded."""
 GOLDEN_RATIO = (5**0.5 - 1) / 2
-append, length, push, pop_head, pop_timer = list.append, len, heappush, heappop, heappop
+append, length, push, pop_timer = list.append, len, heappush, heappop
+
+
+def pop_head(heads: list[Any]) -> int:
+    """The segment whose head comes first."""
+    return heappop(heads)[-1]  # type: ignore[no-any-return]
 
 
 def several(s: State, pair: int, turn: int, now: int) -> int:
@@ -50,7 +55,7 @@ def play(s: State, limit: int) -> int:
             if first(s.timers) == now:
                 _change(s, now)
             else:
-                _arrive(s, pop_head(s.heads)[7], now)
+                _arrive(s, pop_head(s.heads), now)
         counts = s.counts[0]
         guided = counts.guide >= 0 and s.messages[counts.guide].sent >= counts.look_at
         if length(s.left) or guided or counts.events >= counts.pause_at:
@@ -273,7 +278,7 @@ def _head(s: State, number: int, time: int) -> None:
     message = s.messages[segment.message]
     s.counts[0].events += 1
     order, hop, events = message.order, segment.hop, s.counts[0].events
-    push(s.heads, (time, order, message.part, hop, segment.index, message.ends, events, number, 0))
+    push(s.heads, (time, order, message.part, hop, segment.index, message.ends, events, number))
 
 
 def _arrive(s: State, number: int, now: int) -> None:
