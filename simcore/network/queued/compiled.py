@@ -18,7 +18,7 @@ from simcore.network.compiled import compiled, compiled_heaps, kept, longer
 from simcore.network.core import NEVER
 from simcore.network.queued import calendar, core, laws
 from simcore.network.queued.calendar import Calendar
-from simcore.network.queued.tables import TABLES, Credit, Reading, Segment, State
+from simcore.network.queued.tables import ROWS, TABLES, Credit, Reading, Segment, State
 from simcore.network.topology.fabric import IntArray
 
 WIDTHS = {"heads": 8, "timers": 4}
@@ -108,16 +108,14 @@ class Lists:
         counts, free, room = self.state.counts[0], f"free_{name}", f"room_of_{name}"
         before = int(getattr(counts, room))
         after = max(2 * before, least)
-        rows = [kind(number + 1) for number in range(before, after)]
-        rows[-1].next = int(getattr(counts, free))
+        self._chain(name, kind, range(before + 1, after), int(getattr(counts, free)))
         setattr(counts, free, before)
         setattr(counts, room, after)
-        self.extend(name, rows)
         return after
 
-    def extend(self, name: str, rows: list[Any]) -> None:
-        """More rows."""
-        getattr(self.state, name).extend(rows)
+    def _chain(self, name: str, kind: Any, following: range, last: int) -> None:
+        """More rows, each of which leads to the next one and the last one to one that is free."""
+        getattr(self.state, name).extend(map(kind, (*following, last)))
 
 
 class Arrays(Lists):
@@ -135,8 +133,7 @@ class Arrays(Lists):
         heaps = {
             name: Calendar.of(np.array(entries[name], np.int64).reshape(-1, width), 0) for name, width in WIDTHS.items()
         }
-        noted = {name: np.zeros((1, 3), np.int64) for name in NOTED}
-        self.state = _Arrayed(**tables, **heaps, **noted)
+        self.state = _Arrayed(**tables, **heaps, **dict.fromkeys(NOTED))
         self._follow()
 
     def column(self, name: str, column: str) -> NDArray[Any]:
@@ -163,20 +160,25 @@ class Arrays(Lists):
 
     def add(self, name: str, row: Any) -> int:
         """As `Lists.add`."""
-        self.extend(name, [row])
+        self._extend(name, 1)[0] = _records(name, [row])[0]
         return self._lengths[name] - 1
 
     def put(self, name: str, number: int, row: object) -> None:
         """As `Lists.put`."""
         getattr(self.state, name)[number] = _values(name, row)
 
-    def extend(self, name: str, rows: list[Any]) -> None:
-        """As `Lists.extend`."""
+    def _extend(self, name: str, more: int) -> Any:
+        """So many new rows."""
         before = self._lengths[name]
-        now = self._lengths[name] = before + len(rows)
+        now = self._lengths[name] = before + more
         table = longer(getattr(self.state, name), now)
-        table[before:now] = _records(name, rows)
         self.state = self.state._replace(**{name: table})
+        return table[before:now]
+
+    def _chain(self, name: str, kind: Any, following: range, last: int) -> None:
+        table = self._extend(name, len(following) + 1)
+        table[:] = _records(name, [kind(last)])[0]
+        table["next"][:-1] = following
 
     def take(self, name: str) -> IntArray:
         """As `Lists.take`."""
@@ -193,12 +195,12 @@ class Arrays(Lists):
         self._follow()
 
     def _follow(self) -> None:
-        """Room in the heaps and for what is noted, in proportion to the segments."""
+        """Room for what is to come, and for what is noted, of which nothing is left now."""
         state, segments = self.state, int(self.state.counts[0].room_of_segments)
         counts = state.counts[0]
-        counts.room_of_changes, counts.room_of_rows = 16 * segments, 64 * segments
-        heaps = {"heads": state.heads.again(0, segments), "timers": state.timers.again(0, 16 * segments)}
-        noted = {name: longer(getattr(state, name), 64 * segments + 1) for name in NOTED}
+        counts.room_of_changes, counts.room_of_rows = 8 * segments, ROWS + 4 * segments
+        heaps = {"heads": state.heads.again(0, segments), "timers": state.timers.again(0, 8 * segments)}
+        noted = {name: np.zeros((counts.room_of_rows + 1, 3), np.int64) for name in NOTED}
         self.state = state._replace(**heaps, **noted)
 
 
@@ -225,7 +227,7 @@ def _calendars() -> dict[str, Any]:
         return 64 - leading_zeros(number)  # type: ignore[no-any-return]
 
     njit: Any = numba.njit
-    rows = compiled(calendar, (), {"Calendar": Calendar, "bits": njit(_nrt=False)(bits)})
+    rows = compiled(calendar, (), {"Calendar": Calendar, "bits": njit(_nrt=False)(bits)}, inline=True)
     return {name: getattr(rows, name) for name in ("first", "push", "pop_head", "pop_timer")}
 
 

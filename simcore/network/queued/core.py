@@ -142,6 +142,7 @@ def _pump(s: State, number: int, now: int) -> None:
     taken = _take(s, number, size_bytes)
     segment = s.segments[taken]
     segment.way = way_of(s, s.messages[segment.message], segment.index, now)
+    segment.at = s.ways[segment.way].at
     segment.tail_ns = segment.sent_ns = now
     _head(s, taken, now)
 
@@ -284,7 +285,7 @@ def _head(s: State, number: int, time: int) -> None:
 def _arrive(s: State, number: int, now: int) -> None:
     """The head comes to its next link, through the buffer of the link behind it."""
     segment = s.segments[number]
-    port = s.ports[s.hops[s.ways[segment.way].at + segment.hop].link]
+    port = s.ports[s.hops[segment.at].link]
     if segment.held >= 0:
         behind = s.ports[segment.held]
         if behind.control >= PFC and not _lie_down(s, number, behind, now):
@@ -349,8 +350,7 @@ def _serve(s: State, port: Port, now: int) -> None:
 def _start(s: State, port: Port, number: int, now: int) -> None:
     """A link takes a segment."""
     segment = s.segments[number]
-    way, sender, size_bytes = s.ways[segment.way], s.senders[segment.sender], segment.size_bytes
-    hop = s.hops[way.at + segment.hop]
+    hop, size_bytes = s.hops[segment.at], segment.size_bytes
     # Ends of a message's segments are rounded as parts of a whole, so that cutting it costs nothing.
     if hop.bytes_per_s != segment.bytes_per_s:
         segment.bytes_per_s = rate = hop.bytes_per_s
@@ -369,14 +369,15 @@ def _start(s: State, port: Port, number: int, now: int) -> None:
         _begun(s, segment, now)
     else:
         _make_room(s, s.ports[segment.held], size_bytes, ends)
-    if sender.law >= 0 and s.laws[sender.law].reads:
+    if s.counts[0].reads and s.senders[segment.sender].law >= 0 and s.laws[s.senders[segment.sender].law].reads:
         _read(s, segment, port, now)
     segment.tail_ns = max(segment.tail_ns, ends) + hop.step_ns
     segment.hop += 1
-    if segment.hop == way.hops:
+    if not hop.left:
         _through(s, number, now)
         return
     segment.held = port.link
+    segment.at += 1
     if port.control == CREDITS:
         port.taken_bytes += size_bytes
     _head(s, number, now + hop.step_ns)
@@ -492,9 +493,9 @@ def admits(s: State, port: Port) -> bool:
     segment = s.segments[port.head]
     if port.paused:
         return False
-    if port.control != CREDITS or segment.hop + 1 == s.ways[segment.way].hops:
-        return True  # an NPU takes at once what is meant for it
-    return port.taken_bytes + segment.size_bytes <= port.buffer_bytes
+    if port.control != CREDITS or port.taken_bytes + segment.size_bytes <= port.buffer_bytes:
+        return True
+    return not s.hops[segment.at].left  # an NPU takes at once what is meant for it
 
 
 def _mark(port: Port, segment: Segment, phase: int, now: int) -> int:
