@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from simcore.network.compiled import compiled, compiled_heaps, kept, longer
 from simcore.network.core import NEVER
+from simcore.network import heaps
 from simcore.network.queued import calendar, core, laws
 from simcore.network.queued.calendar import Calendar
 from simcore.network.queued.tables import ROWS, TABLES, Credit, Reading, Segment, State
@@ -227,7 +228,7 @@ def _calendars() -> dict[str, Any]:
         return 64 - leading_zeros(number)  # type: ignore[no-any-return]
 
     njit: Any = numba.njit
-    rows = compiled(calendar, (), {"Calendar": Calendar, "bits": njit(_nrt=False)(bits)}, inline=True)
+    rows = compiled(calendar, (), {"bits": njit(_nrt=False)(bits)}, base=(heaps,), inline=True)
     return {name: getattr(rows, name) for name in ("first", "push", "pop_head", "pop_timer")}
 
 
