@@ -47,7 +47,7 @@ class Calendar(NamedTuple):
 
 def bits(number: int) -> int:
     """How many of 64 it has, without zeros in front; compiled, an instruction."""
-    return number.bit_length() if number >= 0 else BUCKETS - 1
+    return int(number).bit_length() if number >= 0 else BUCKETS - 1
 
 
 def first(calendar: Calendar) -> int:
