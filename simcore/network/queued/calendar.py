@@ -42,7 +42,7 @@ class Calendar(NamedTuple):
     def entries(self) -> Rows:
         """All of them, in order."""
         rows = self.heap.rows[self.heap.rows[:, 0] < NEVER]
-        return rows[np.lexsort(rows.T[::-1])]  # type: ignore[no-any-return]
+        return rows[np.lexsort(rows.T[::-1])]
 
 
 def bits(number: int) -> int:

@@ -14,9 +14,9 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from simcore.network import heaps
 from simcore.network.compiled import compiled, compiled_heaps, kept, longer
 from simcore.network.core import NEVER
-from simcore.network import heaps
 from simcore.network.queued import calendar, core, laws
 from simcore.network.queued.calendar import Calendar
 from simcore.network.queued.tables import ROWS, TABLES, Credit, Reading, Segment, State
@@ -131,10 +131,9 @@ class Arrays(Lists):
         tables = {name: _records(name, getattr(state, name)) for name in self._lengths}
         heads = [(time, order[0] if order else 0, *rest) for time, order, *rest in sorted(state.heads)[:-1]]
         entries = {"heads": heads, "timers": sorted(state.timers)[:-1]}
-        heaps = {
-            name: Calendar.of(np.array(entries[name], np.int64).reshape(-1, width), 0) for name, width in WIDTHS.items()
-        }
-        self.state = _Arrayed(**tables, **heaps, **dict.fromkeys(NOTED))
+        rows = {name: np.array(entries[name], np.int64).reshape(-1, width) for name, width in WIDTHS.items()}
+        calendars = {name: Calendar.of(each, 0) for name, each in rows.items()}
+        self.state = _Arrayed(**tables, **calendars, **dict.fromkeys(NOTED))
         self._follow()
 
     def column(self, name: str, column: str) -> NDArray[Any]:
@@ -191,7 +190,7 @@ class Arrays(Lists):
         return found
 
     def grow(self) -> None:
-        """As `Lists.grow`, and more room in the heaps."""
+        """As `Lists.grow`, and more room in the calendars."""
         super().grow()
         self._follow()
 
@@ -200,14 +199,14 @@ class Arrays(Lists):
         state, segments = self.state, int(self.state.counts[0].room_of_segments)
         counts = state.counts[0]
         counts.room_of_changes, counts.room_of_rows = 8 * segments, ROWS + 4 * segments
-        heaps = {"heads": state.heads.again(0, segments), "timers": state.timers.again(0, 8 * segments)}
+        calendars = {"heads": state.heads.again(0, segments), "timers": state.timers.again(0, 8 * segments)}
         noted = {name: np.zeros((counts.room_of_rows + 1, 3), np.int64) for name in NOTED}
-        self.state = state._replace(**heaps, **noted)
+        self.state = state._replace(**calendars, **noted)
 
 
 @cache
 def _compiled_core() -> ModuleType:
-    """The functions of `core`, with those of `laws` and with heaps that are arrays."""
+    """The functions of `core`, with those of `laws` and with calendars that are arrays."""
     import numba
 
     rules = compiled(laws, (), {}, inline=True)
@@ -222,13 +221,12 @@ def _compiled_core() -> ModuleType:
 def _calendars() -> dict[str, Any]:
     """What a core needs of `calendar` in place of heaps."""
     import numba
-    from numba.cpython.unsafe.numbers import leading_zeros
-
-    def bits(number: int) -> int:
-        return 64 - leading_zeros(number)  # type: ignore[no-any-return]
+    from numba.cpython.unsafe import numbers
 
     njit: Any = numba.njit
-    rows = compiled(calendar, (), {"bits": njit(_nrt=False)(bits)}, base=(heaps,), inline=True)
+    leading_zeros: Any = numbers.leading_zeros
+    bits = njit(_nrt=False)(lambda number: 64 - leading_zeros(number))
+    rows = compiled(calendar, (), {"bits": bits}, base=(heaps,), inline=True)
     return {name: getattr(rows, name) for name in ("first", "push", "pop_head", "pop_timer")}
 
 
