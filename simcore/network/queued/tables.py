@@ -194,7 +194,8 @@ class Counts:
     """Events so far; changes to come; segments, readings and credits in use, the first free row of each, and room.
 
     When credits or pauses are last heard of; the message to be looked at when it has sent so much (`guide`); behind
-    how many events somebody looks whether to compile; whether curves and occupations of links are noted.
+    how many events somebody looks whether to compile; whether curves and occupations of links are noted, and whether
+    some law `reads` links.
     """
 
     events: int = 0
