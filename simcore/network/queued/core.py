@@ -27,7 +27,12 @@ KINDS = 7
 UNLIMITED, CREDITS, PFC, DROP = range(4)
 """How the buffer behind a link is guarded."""
 GOLDEN_RATIO = (5**0.5 - 1) / 2
-append, length, push, pop_head, pop_timer = list.append, len, heappush, heappop, heappop
+append, length, push, pop_timer = list.append, len, heappush, heappop
+
+
+def pop_head(heads: list[Any]) -> int:
+    """The segment whose head comes first."""
+    return heappop(heads)[-1]  # type: ignore[no-any-return]
 
 
 def several(s: State, pair: int, turn: int, now: int) -> int:
@@ -51,7 +56,7 @@ def play(s: State, limit: int) -> int:
             if first(s.timers) == now:
                 _change(s, now)
             else:
-                _arrive(s, pop_head(s.heads)[7], now)
+                _arrive(s, pop_head(s.heads), now)
         counts = s.counts[0]
         guided = counts.guide >= 0 and s.messages[counts.guide].sent >= counts.look_at
         if length(s.left) or guided or counts.events >= counts.pause_at:
@@ -138,6 +143,7 @@ def _pump(s: State, number: int, now: int) -> None:
     taken = _take(s, number, size_bytes)
     segment = s.segments[taken]
     segment.way = way_of(s, s.messages[segment.message], segment.index, now)
+    segment.at = s.ways[segment.way].at
     segment.tail_ns = segment.sent_ns = now
     _head(s, taken, now)
 
@@ -274,13 +280,13 @@ def _head(s: State, number: int, time: int) -> None:
     message = s.messages[segment.message]
     s.counts[0].events += 1
     order, hop, events = message.order, segment.hop, s.counts[0].events
-    push(s.heads, (time, order, message.part, hop, segment.index, message.ends, events, number, 0))
+    push(s.heads, (time, order, message.part, hop, segment.index, message.ends, events, number))
 
 
 def _arrive(s: State, number: int, now: int) -> None:
     """The head comes to its next link, through the buffer of the link behind it."""
     segment = s.segments[number]
-    port = s.ports[s.hops[s.ways[segment.way].at + segment.hop].link]
+    port = s.ports[s.hops[segment.at].link]
     if segment.held >= 0:
         behind = s.ports[segment.held]
         if behind.control >= PFC and not _lie_down(s, number, behind, now):
@@ -345,8 +351,7 @@ def _serve(s: State, port: Port, now: int) -> None:
 def _start(s: State, port: Port, number: int, now: int) -> None:
     """A link takes a segment."""
     segment = s.segments[number]
-    way, sender, size_bytes = s.ways[segment.way], s.senders[segment.sender], segment.size_bytes
-    hop = s.hops[way.at + segment.hop]
+    hop, size_bytes = s.hops[segment.at], segment.size_bytes
     # Ends of a message's segments are rounded as parts of a whole, so that cutting it costs nothing.
     if hop.bytes_per_s != segment.bytes_per_s:
         segment.bytes_per_s = rate = hop.bytes_per_s
@@ -364,14 +369,15 @@ def _start(s: State, port: Port, number: int, now: int) -> None:
         _begun(s, segment, now)
     else:
         _make_room(s, s.ports[segment.held], size_bytes, ends)
-    if sender.law >= 0 and s.laws[sender.law].reads:
+    if s.counts[0].reads and s.senders[segment.sender].law >= 0 and s.laws[s.senders[segment.sender].law].reads:
         _read(s, segment, port, now)
     segment.tail_ns = max(segment.tail_ns, ends) + hop.step_ns
     segment.hop += 1
-    if segment.hop == way.hops:
+    if not hop.left:
         _through(s, number, now)
         return
     segment.held = port.link
+    segment.at += 1
     if port.control == CREDITS:
         port.taken_bytes += size_bytes
     _head(s, number, now + hop.step_ns)
@@ -487,9 +493,9 @@ def admits(s: State, port: Port) -> bool:
     segment = s.segments[port.head]
     if port.paused:
         return False
-    if port.control != CREDITS or segment.hop + 1 == s.ways[segment.way].hops:
-        return True  # an NPU takes at once what is meant for it
-    return port.taken_bytes + segment.size_bytes <= port.buffer_bytes
+    if port.control != CREDITS or port.taken_bytes + segment.size_bytes <= port.buffer_bytes:
+        return True
+    return not s.hops[segment.at].left  # an NPU takes at once what is meant for it
 
 
 def _mark(s: State, port: Port, segment: Segment, now: int) -> int:

@@ -159,6 +159,7 @@ class Queued(LinkNetwork):
             slowest = min(hop.bytes_per_s for hop in hops)
             rtt_ns = idle_ns + transfer_ns(message.segment_bytes, slowest)
             law.begin(hops[0].bytes_per_s, rtt_ns, message.segment_bytes)
+            state.counts[0].reads |= law.reads
             sender = self._unused(own, message.begin_ns)
             if sender < 0:
                 sender = self._tables.add("senders", Sender(self._tables.add("laws", law)))
@@ -203,7 +204,8 @@ class Queued(LinkNetwork):
         found = self._ways.get(route)
         if found is None:
             back_ns = whole_latency(sum(self._latencies[link] for link in route))
-            hops = [self._tables.add("hops", Hop(*hop)) for hop in zip(*self._along(route), strict=True)]
+            left = range(len(route) - 1, -1, -1)
+            hops = [self._tables.add("hops", Hop(*hop)) for hop in zip(*self._along(route), left, strict=True)]
             found = self._ways[route] = self._tables.add("ways", Way(hops[0], len(hops), back_ns))
         return found
 

@@ -9,6 +9,8 @@ from typing import Any
 from simcore.network.core import NEVER
 
 NOBODY = -1
+ROWS = 1 << 18
+"""So much of what queues and links do is noted before it is taken."""
 Time = int
 """A moment of what goes on: all of them are later by as much where something that repeats itself is left out."""
 
@@ -62,11 +64,12 @@ class Port:
 
 @dataclass(slots=True)
 class Hop:
-    """Of a way: a link, ns of the head, the link's rate."""
+    """Of a way: a link, ns of the head, the link's rate; how many are left behind it."""
 
     link: int
     step_ns: int
     bytes_per_s: float
+    left: int
 
 
 @dataclass(slots=True)
@@ -119,7 +122,8 @@ class Message:
 
 @dataclass(slots=True)
 class Segment:
-    """On its way: `hop` counts the links behind it, `held` is the link in whose buffer it lies, -1 at its source.
+    """On its way: `hop` counts the links behind it, `at` is the number of the next one among `hops`. `held` is the link
+    in whose buffer it lies, -1 at its source.
 
     On links of `bytes_per_s` it takes `takes_ns`. Its readings of links are chained from the last one, `reading`, on.
     `next` is behind it in a queue.
@@ -130,6 +134,7 @@ class Segment:
     message: int = 0
     index: int = 0
     way: int = 0
+    at: int = 0
     hop: int = 0
     held: int = NOBODY
     marked: int = 0
@@ -189,7 +194,8 @@ class Counts:
     """Events so far; changes to come; segments, readings and credits in use, the first free row of each, and room.
 
     When credits or pauses are last heard of; the message to be looked at when it has sent so much (`guide`); behind
-    how many events somebody looks whether to compile; whether curves and occupations of links are noted.
+    how many events somebody looks whether to compile; whether curves and occupations of links are noted, and whether
+    some law `reads` links.
     """
 
     events: int = 0
@@ -204,7 +210,7 @@ class Counts:
     room_of_segments: int = 0
     room_of_readings: int = 0
     room_of_credits: int = 0
-    room_of_rows: int = 1 << 18
+    room_of_rows: int = ROWS
     settled_ns: Time = 0
     now_ns: int = 0
     guide: int = NOBODY
@@ -212,6 +218,7 @@ class Counts:
     pause_at: int = NEVER
     curved: int = 1
     timed: int = 0
+    reads: int = 0
 
 
 TABLES: dict[str, Any] = {

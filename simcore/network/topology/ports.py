@@ -144,8 +144,7 @@ def made_ports(
     `routing` is "" where the dimension's kind does it, with a seed.
     """
     buffer, control, xoff, xon, marking, (law, parameters), segment = given.values()
-    sizes = [max(buffer // PARTS_OF_BUFFER, 1)] if buffer < UNLIMITED else []
-    sizes += [MOST_SEGMENT_BYTES] if law or marking or not sizes else []  # what senders learn, they learn by segments
+    sizes = [MOST_SEGMENT_BYTES, max(buffer // PARTS_OF_BUFFER, 1)]
     sizes += [max(marking.kmax_bytes // PARTS_OF_CURVE, 1)] if marking else []
     plain = buffer == UNLIMITED and not (marking or law or segment or routing[0])
     segment = UNLIMITED if plain else segment or min(sizes)
