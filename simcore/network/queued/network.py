@@ -61,7 +61,7 @@ class Queued(LinkNetwork):
     @classmethod
     def among(cls, links: LinkGraph, src: IntArray, dst: IntArray) -> IntArray:
         """As `LinkNetwork.among`: those of all ways."""
-        ways = Ways.of(links)
+        ways = _ways(links)
         if not ways.several:
             return super().among(links, src, dst)
         pairs = set(zip(src.tolist(), dst.tolist(), strict=True))
@@ -75,7 +75,7 @@ class Queued(LinkNetwork):
         numbers = np.repeat(np.arange(len(counts)), counts)
         self._dims = (numbers[links.kept] if isinstance(links, FoldedLinks) else numbers).tolist()
         self._rules = rules
-        self._routing = Ways.of(links)
+        self._routing = _ways(links)
         columns = zip(self._rates, self._latencies, self._dims, strict=True)
         ports = [_port(link, rate, latency_ns, rules[dim]) for link, (rate, latency_ns, dim) in enumerate(columns)]
         self._tables = Lists(State(ports, self._choose))
@@ -366,6 +366,11 @@ class Queued(LinkNetwork):
             return [link for link, _ in networkx.find_cycle(waits)]
         except networkx.NetworkXNoCycle:
             return []
+
+
+def _ways(links: LinkGraph) -> Ways:
+    """Those of the whole network, whose links have representatives (`instead_of`) where it is folded."""
+    return Ways.of(links.whole if isinstance(links, FoldedLinks) else links)
 
 
 def chain(rows: Any, number: int) -> Iterator[int]:

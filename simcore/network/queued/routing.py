@@ -22,7 +22,7 @@ class Ways:
     """The ways of a machine, dimension by dimension; where a dimension says nothing, its usual one."""
 
     def __init__(self, links: LinkGraph):
-        self._links = links.whole
+        self._links = links
         self._rules = [dim.ports for dim in links.topology.dims]
         self.several = any(rules.routing for rules in self._rules)
         self.apart = not self.several or len(links.axes) == 1  # who chooses does so in one dimension

@@ -148,7 +148,8 @@ class QueuedLinks(Queued):
         """Events that segments still to be sent bring at least."""
         state, ahead = self._state, 0
         for message in map(state.messages.__getitem__, self._arrivals):
-            way = state.ways[state.routes[state.pairs[message.pair].at]]
+            pair = state.pairs[message.pair]
+            way = state.ways[state.routes[pair.at + pair.hashed]]
             ahead += (message.count - message.sent) * way.hops * EVENTS_OF_A_HOP
         return ahead
 

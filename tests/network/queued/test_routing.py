@@ -64,7 +64,7 @@ ALIKE = {
 def test_valiants_ways_look_the_same_from_every_npu(topology, cut):
     topology = replace(topology, dims=(replace(topology.dims[0], ports=routed("valiant", 3)),))
     links = FoldedLinks(LinkGraph(topology, cuts=[cut]))
-    ways, moves = Ways(links), moves_of(links.axes[0].fabric, cut)
+    ways, moves = Ways(links.whole), moves_of(links.axes[0].fabric, cut)
     for by, turn in product(range(1, topology.npus), range(5)):
         ends = ((npu, int(moves.on(np.array(by), np.array(npu)))) for npu in range(topology.npus))
         assert len({links.instead_of(ways.choose(*pair, turn, float)) for pair in ends}) == 1
