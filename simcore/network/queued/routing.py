@@ -97,17 +97,22 @@ class Ways:
 @lru_cache(maxsize=1 << 12)
 def _shortest(axis: Axis, src: int, dst: int) -> list[Links]:
     """Inside one dimension."""
-    begins, ends = axis.ends
-    away = ShortestPaths(axis.fabric.npus + len(axis.devices), ends, begins).distances(np.array([dst]))[0]
-    nearer = np.flatnonzero(away[begins] == away[ends] + 1)
-    onward: dict[int, list[tuple[int, int]]] = {}
-    for link in nearer.tolist():
-        onward.setdefault(int(begins[link]), []).append((link, int(ends[link])))
-    found: list[Links] = []
+    onward, found = _nearer(axis, dst), list[Links]()
     open_ways: list[tuple[Links, int]] = [((), src)]
     while open_ways and len(found) < MOST_WAYS:
         way, node = open_ways.pop()
         if node == dst:
             found.append(way)
         open_ways.extend(((*way, link), end) for link, end in reversed(onward.get(node, ())))
+    return found
+
+
+@lru_cache(maxsize=1 << 12)
+def _nearer(axis: Axis, dst: int) -> dict[int, list[tuple[int, int]]]:
+    """From each node the links that lead nearer to an NPU of a dimension, and where they end."""
+    begins, ends = axis.ends
+    away = ShortestPaths(axis.fabric.npus + len(axis.devices), ends, begins).distances(np.array([dst]))[0]
+    found: dict[int, list[tuple[int, int]]] = {}
+    for link in np.flatnonzero(away[begins] == away[ends] + 1).tolist():
+        found.setdefault(int(begins[link]), []).append((link, int(ends[link])))
     return found
