@@ -141,7 +141,6 @@ class FoldedLinks(LinkGraph):
         used[stands_for] = True
         self.kept = np.flatnonzero(used)
         self.stands_for: IntArray = (np.cumsum(used) - 1)[stands_for]
-        self._route_of: dict[tuple[int, int], tuple[int, ...]] = {}
 
     def __len__(self) -> int:
         return len(self.kept)
@@ -172,10 +171,7 @@ class FoldedLinks(LinkGraph):
 
     def route(self, src: int, dst: int) -> tuple[int, ...]:
         """The representatives of the links of one message; one link may occur several times."""
-        found = self._route_of.get((src, dst))
-        if found is None:
-            found = self._route_of[src, dst] = self.instead_of(self.whole.route(src, dst))
-        return found
+        return self.instead_of(self.whole.route(src, dst))
 
     def instead_of(self, way: tuple[int, ...]) -> tuple[int, ...]:
         """The representatives of the links of a way."""

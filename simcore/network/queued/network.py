@@ -82,7 +82,7 @@ class Queued(LinkNetwork):
         self._state.counts[0].timed = int(self._times is not None)
         self._ways: dict[tuple[int, ...], int] = {}
         self._pairs: dict[tuple[int, int], tuple[int, int, Ports, Sequence[Links]]] = {}
-        self._laid: list[bool] = []  # of `routes`: whether they have their ways
+        self._routes = 0  # rows of ways, which have a number once they are taken
         self._senders: dict[tuple[int, int], dict[int, int]] = {}
         self._phases: dict[Any, int] = {None: 0}
         self._arrivals: dict[int, Arrival] = {}
@@ -115,7 +115,8 @@ class Queued(LinkNetwork):
         self._of_none |= not of_phase
         ends, turn = src * self.links.npus + dst, key[2] if of_phase else 0
         count = max(-(-size_bytes // segment_bytes), 1)
-        self._lay(pair, ways, turn, count)
+        if ways:
+            self._lay(pair, ways, turn, count)
         if self._due_ns < now_ns:
             self._play(now_ns)
         *order, part = key
@@ -186,10 +187,7 @@ class Queued(LinkNetwork):
         return NOBODY
 
     def _pair(self, src: int, dst: int) -> tuple[int, int, Ports, Sequence[Links]]:
-        """Number of two NPUs, how large segments between them are, whose law they obey: the outermost that has one.
-
-        And the ways that they take in turn.
-        """
+        """Number of two NPUs, size of segments, the outermost rules with a law (else of all); ways taken in turn."""
         found = self._pairs.get((src, dst))
         if found is None:
             crossed = [self._rules[self._dims[link]] for link in self.links.route(src, dst)] or [PLAIN]
@@ -197,9 +195,9 @@ class Queued(LinkNetwork):
             parts = self._routing.found(src, dst)
             how, hashed, ways = parts[0] if len(parts) == 1 else ("", 0, [])
             adaptive = how == "adaptive"
-            pair = Pair(len(self._laid), len(ways), hashed % max(len(ways), 1), STEPS[how], int(adaptive))
+            pair = Pair(self._routes, len(ways), hashed % max(len(ways), 1), STEPS[how], int(adaptive))
             self._tables.extend("routes", [NOBODY] * len(ways))
-            self._laid += [False] * len(ways)
+            self._routes += len(ways)
             number, size_bytes = self._tables.add("pairs", pair), min(rules.segment_bytes for rules in crossed)
             self._lay(number, ways, 0, len(ways) if adaptive else 1)
             in_turn = ways if STEPS[how] and not adaptive else []
@@ -208,13 +206,11 @@ class Queued(LinkNetwork):
 
     def _lay(self, pair: int, ways: Sequence[Links], turn: int, count: int) -> None:
         """Give those of the ways of two NPUs their numbers that so many segments take, from a turn on."""
-        if ways:
-            own = self._state.pairs[pair]
-            for number in range(own.hashed + turn, own.hashed + turn + min(count, len(ways))):
-                way = number % len(ways)
-                if not self._laid[own.at + way]:
-                    self._laid[own.at + way] = True
-                    self._state.routes[own.at + way] = self._way(ways[way])
+        own, routes = self._state.pairs[pair], self._state.routes
+        for number in range(own.hashed + turn, own.hashed + turn + min(count, len(ways))):
+            way = number % len(ways)
+            if routes[own.at + way] < 0:
+                routes[own.at + way] = self._way(ways[way])
 
     def _way(self, route: Links) -> int:
         """The number of a way."""
