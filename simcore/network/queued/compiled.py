@@ -81,9 +81,12 @@ class Lists:
 
     def add(self, name: str, row: object) -> int:
         """The number of a new row."""
-        rows = getattr(self.state, name)
-        rows.append(row)
-        return len(rows) - 1
+        self.extend(name, [row])
+        return len(getattr(self.state, name)) - 1
+
+    def extend(self, name: str, rows: list[Any]) -> None:
+        """New rows."""
+        getattr(self.state, name).extend(rows)
 
     def put(self, name: str, number: int, row: object) -> None:
         """Another row in the place of one."""
@@ -157,14 +160,18 @@ class Arrays(Lists):
 
     def add(self, name: str, row: Any) -> int:
         """As `Lists.add`."""
-        self._extend(name, 1)[0] = _records(name, [row])[0]
+        self.extend(name, [row])
         return self._lengths[name] - 1
+
+    def extend(self, name: str, rows: list[Any]) -> None:
+        """As `Lists.extend`."""
+        self._extended(name, len(rows))[:] = _records(name, rows)[: len(rows)]
 
     def put(self, name: str, number: int, row: object) -> None:
         """As `Lists.put`."""
         getattr(self.state, name)[number] = _values(name, row)
 
-    def _extend(self, name: str, more: int) -> Any:
+    def _extended(self, name: str, more: int) -> Any:
         """So many new rows."""
         before = self._lengths[name]
         now = self._lengths[name] = before + more
@@ -173,7 +180,7 @@ class Arrays(Lists):
         return table[before:now]
 
     def _chain(self, name: str, kind: Any, following: range, last: int) -> None:
-        table = self._extend(name, len(following) + 1)
+        table = self._extended(name, len(following) + 1)
         table[:] = _records(name, [kind(last)])[0]
         table["next"][:-1] = following
 

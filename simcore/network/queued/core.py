@@ -224,7 +224,7 @@ def _measure(s: State, law: Any, sender: Sender, segment: Segment, now: int) -> 
     for _ in range(segment.readings):
         new, old = s.readings[new_at], s.readings[old_at]
         elapsed, rate = new.now_ns - old.now_ns, s.ports[new.link].bytes_per_s
-        if elapsed > 0 and new.link == old.link:
+        if elapsed > 0 and new.own == old.own:
             waiting = min(new.queue_bytes, old.queue_bytes) / (rate * law.rtt_ns * 1e-9)
             use = waiting + (new.sent_bytes - old.sent_bytes) / (elapsed * 1e-9) / rate
             if use >= most and use > 0:
@@ -370,7 +370,7 @@ def _start(s: State, port: Port, number: int, now: int) -> None:
     else:
         _make_room(s, s.ports[segment.held], size_bytes, ends)
     if s.counts[0].reads and s.senders[segment.sender].law >= 0 and s.laws[s.senders[segment.sender].law].reads:
-        _read(s, segment, port, now)
+        _read(s, segment, port, hop.own, now)
     segment.tail_ns = max(segment.tail_ns, ends) + hop.step_ns
     segment.hop += 1
     if not hop.left:
@@ -454,13 +454,13 @@ def _begun(s: State, segment: Segment, now: int) -> None:
     _pump(s, segment.sender, now)
 
 
-def _read(s: State, segment: Segment, port: Port, now: int) -> None:
+def _read(s: State, segment: Segment, port: Port, own: int, now: int) -> None:
     number = s.counts[0].free_readings
     reading = s.readings[number]
     s.counts[0].free_readings = reading.next
     s.counts[0].readings += 1
     reading.link, reading.queue_bytes, reading.sent_bytes = port.link, port.waiting_bytes, port.sent_bytes
-    reading.now_ns, reading.next = now, segment.reading
+    reading.own, reading.now_ns, reading.next = own, now, segment.reading
     segment.reading = number
     segment.readings += 1
 

@@ -64,12 +64,16 @@ class Port:
 
 @dataclass(slots=True)
 class Hop:
-    """Of a way: a link, ns of the head, the link's rate; how many are left behind it."""
+    """Of a way: a link, ns of the head, the link's rate; how many are left behind it.
+
+    `own` is the link of the whole network for which it stands.
+    """
 
     link: int
     step_ns: int
     bytes_per_s: float
     left: int
+    own: int
 
 
 @dataclass(slots=True)
@@ -150,10 +154,11 @@ class Segment:
 
 @dataclass(slots=True)
 class Reading:
-    """What a segment saw when a link took it: bytes waiting, bytes that the link had sent, the time."""
+    """What a segment saw when a link (`own` as of `Hop`) took it: bytes waiting, bytes it had sent, the time."""
 
     next: int
     link: int = 0
+    own: int = 0
     queue_bytes: int = 0
     sent_bytes: int = 0
     now_ns: Time = 0

@@ -66,11 +66,13 @@ class LinkGraph:
 
     Nodes 0 to `npus` - 1 are the NPUs as the workload numbers them, further ones up to `nodes` - 1 switches, routers,
     spares. Several dimensions are crossed in order, dimension 0 first; every hop is paid.
+    `cuts` are the sizes into which a workload's groups cut each dimension, innermost first.
     """
 
-    def __init__(self, topology: Topology, *, timed: bool = False):
+    def __init__(self, topology: Topology, *, timed: bool = False, cuts: Sequence[Sequence[int]] = ()):
         self.topology, self.timed = topology, timed
         self.axes = tuple(_axes(fabrics(topology)))
+        self.cuts = cuts or [[axis.fabric.npus] for axis in self.axes]
         self.npus = prod(axis.fabric.npus for axis in self.axes)
         self.nodes = self.npus + sum(axis.groups * len(axis.devices) for axis in self.axes)
         self._routes: dict[tuple[int, int], tuple[int, ...]] = {}

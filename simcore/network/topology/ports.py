@@ -13,7 +13,6 @@ from simcore.units import format_bytes, parse_bytes, parse_bytes_per_s, parse_ns
 
 if TYPE_CHECKING:
     from simcore.network.queued.laws import Law
-    from simcore.network.topology.fabric import Fabric
 
 UNLIMITED = 1 << 60
 FLOW_CONTROLS = ["credits", "pfc", "drop"]
@@ -60,14 +59,6 @@ class Ports:
     def new_law(self) -> Law:
         """The law of one sender, where there is one."""
         return _laws().get(self.law)(**dict(self.parameters))
-
-    def looks_alike(self, fabric: Fabric) -> bool:
-        """Whether ways look the same from all places of a network from which its links do.
-
-        A law that reads links has to know of several ways which links are the same.
-        """
-        reads = self.law and self.new_law().reads
-        return not self.routing or (self.routing == "valiant" and not fabric.permutes and not reads)
 
 
 PLAIN = Ports()

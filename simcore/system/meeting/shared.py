@@ -55,9 +55,9 @@ from simcore.timeline.link_use import LinkHistory
 class Shared(Transport):
     """Transport on links that are shared, for groups that begin their phases together.
 
-    `ranks[c]` are the NPUs of class c. `sites` are the parts of the network, `shares` the sizes of the logical
-    dimensions in each dimension of the topology. `names` are those of all communicators. `plays`: `network.core` can
-    play those that meet; where it can not, a place is played message by message as long as that matters.
+    `ranks[c]` are the NPUs of class c. `sites` are the parts of the network. `names` are those of all
+    communicators. `plays`: `network.core` can play those that meet; where it can not, a place is played message by
+    message as long as that matters.
     """
 
     _env: Environment
@@ -71,12 +71,11 @@ class Shared(Transport):
         costs: Costs,
         *,
         sites: Sequence[Site],
-        shares: Sequence[Sequence[int]],
         names: Sequence[str] = ("",),
         plays: bool = True,
     ):
         super().__init__(env, ranks, costs)
-        self._links, self._sites, self._shares, self._class_of = links, sites, shares, class_of(ranks)
+        self._links, self._sites, self._class_of = links, sites, class_of(ranks)
         self._layouts = Layouts(timed=links.timed, share=lambda: env.share())  # noqa: PLW0108 - set later
         self._phases, self._plays = phases(self._layouts), plays
         self._rank_of = {name: index for index, name in enumerate(sorted({"", *names}))}
@@ -444,7 +443,7 @@ class Shared(Transport):
             if name not in self._shapes:
                 graph = site.part.graph_of(base)
                 if site.lone:
-                    graph = FoldedLinks(graph, self._shares[site.part.first : site.part.last + 1], site.lone)
+                    graph = FoldedLinks(graph, site.lone)
                 self._shapes[name] = Shape(name, graph, bool(site.lone))
             shape = self._shapes[name]
             shift = self._running.add_links(len(shape.graph))
@@ -454,7 +453,7 @@ class Shared(Transport):
     def _plan(self, place: Place, phase: StreamPhase, members: IntArray) -> Plan:
         """What a group sends; InputError where that makes NPUs differ that were taken to be alike."""
         plan = self.plans.of(phase, place.base + int(members[0]) * place.site.part.stride)
-        if place.site.alike and not plan.symmetries <= place.site.part.fabric.symmetries:
+        if place.site.alike and not plan.symmetries <= place.site.part.symmetries:
             raise uneven(phase)
         return plan
 

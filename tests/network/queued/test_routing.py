@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from simcore.network.parts import FoldedLinks
 from simcore.network.queued.routing import Ways
+from simcore.network.topology.grid import moves_of
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Dimension, Topology
-from simcore.network.topology.moves import Turns
 from simcore.network.topology.ports import PLAIN
 from simcore.network.topology.twisted import whole_dimension
 from tests.queues import KIB, MIB, machine, play, segments
@@ -51,19 +51,23 @@ def test_ways_other_than_valiants_are_as_short_as_the_usual_one(routing, dst):
     assert len(Ways(links).choose(0, dst, 0, lambda _: 0.0)) == len(links.route(0, dst))
 
 
-RING = (Dimension("Ring", 7, 1e9, 100.0),)
 TWISTED = tuple(Dimension("Ring", side, 1e9, 100.0) for side in (2, 4))
-ALIKE = [Topology(RING), Topology((whole_dimension(TWISTED),), twisted=TWISTED)]
+ALIKE = {
+    "ring": (Topology((Dimension("Ring", 7, 1e9, 100.0),)), [7]),
+    "twisted torus": (Topology((whole_dimension(TWISTED),), twisted=TWISTED), [8]),
+    "switch": (Topology((Dimension("Switch", 6, 1e9, 100.0),)), [6]),
+    "full mesh with groups": (Topology((Dimension("FullyConnected", 12, 1e9, 100.0),)), [2, 3, 2]),
+}
 
 
-@pytest.mark.parametrize("topology", ALIKE, ids=["ring", "twisted torus"])
-def test_valiants_ways_look_the_same_from_every_npu(topology):
+@pytest.mark.parametrize(("topology", "cut"), ALIKE.values(), ids=ALIKE)
+def test_valiants_ways_look_the_same_from_every_npu(topology, cut):
     topology = replace(topology, dims=(replace(topology.dims[0], ports=routed("valiant", 3)),))
-    links = FoldedLinks(LinkGraph(topology), [[topology.npus]])
-    ways, moves = Ways(links), links.axes[0].fabric.moves or Turns(topology.npus)
+    links = FoldedLinks(LinkGraph(topology, cuts=[cut]))
+    ways, moves = Ways(links.whole), moves_of(links.axes[0].fabric, cut)
     for by, turn in product(range(1, topology.npus), range(5)):
         ends = ((npu, int(moves.on(np.array(by), np.array(npu)))) for npu in range(topology.npus))
-        assert len({ways.choose(*pair, turn, float) for pair in ends}) == 1
+        assert len({links.instead_of(ways.choose(*pair, turn, float)) for pair in ends}) == 1
 
 
 def test_spraying_gives_every_spine_the_same():

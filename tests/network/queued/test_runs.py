@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import simcore
 from simcore.engine.settings import Settings
 from simcore.errors import DeadlockError, InputError
+from simcore.network.queued.routing import Ways
 from simcore.network.topology.load import load
 from simcore.network.topology.model import Dimension, Topology
 from simcore.network.topology.ports import PLAIN, Marking
@@ -97,17 +98,34 @@ def test_others_are_met_on_ways_that_are_not_the_usual_ones(kind, routing):
     assert usual.timeline.finish_ns == messages.timeline.finish_ns
 
 
-@pytest.mark.parametrize(("routing", "law"), [("valiant", ""), ("adaptive", ""), ("valiant", "hpcc")])
-def test_groups_that_only_other_ways_bring_together_meet(routing, law):
+@pytest.mark.parametrize(
+    ("kind", "routing", "law"),
+    [("Ring", "valiant", ""), ("Ring", "adaptive", ""), ("Ring", "valiant", "hpcc"), ("Switch", "valiant", "hpcc")],
+)
+def test_groups_that_only_other_ways_bring_together_meet(kind, routing, law):
     """Pairs of neighbours on a ring share no link on their usual ways, and over a third NPU they do.
 
-    HPCC does not compare what links of different ways have sent since the run began.
+    HPCC does not compare what links of different ways have sent since the run began. On a switch one NPU plays for all.
     """
     exchange = Phase(3000, CollectiveKind.ALL_REDUCE, 200_000)
     model = Workload("HYBRID_TRANSFORMER", (Layer("row", exchange, exchange, exchange),) * 2, Parallelism(tp=2))
-    run = Run(model, Topology((Dimension("Ring", 4, 50e9, 500.0),)), settings=Settings(network="queued"))
+    run = Run(model, Topology((Dimension(kind, 4, 50e9, 500.0),)), settings=Settings(network="queued"))
     run = with_ports(run, replace(PLAIN, segment_bytes=4 * KIB, buffer_bytes=256 * KIB, routing=routing, law=law))
     assert told_of_links(run) == told_of_links(run, exact="messages")
+
+
+@pytest.mark.parametrize(("kind", "tp", "law"), [("Ring", 1, "hpcc"), ("Switch", 1, ""), ("FullyConnected", 2, "hpcc")])
+def test_one_npu_plays_for_all_over_third_npus(monkeypatch, kind, tp, law):
+    """Where groups cut the network, too."""
+    senders, found = set(), Ways.found
+    monkeypatch.setattr(Ways, "found", lambda self, src, dst: (senders.add(src), found(self, src, dst))[1])
+    small, large = (Phase(3000, CollectiveKind.ALL_REDUCE, size) for size in (40_000, 200_000))
+    model = Workload("HYBRID_TRANSFORMER", (Layer("row", small, small, large),), Parallelism(tp=tp))
+    run = Run(model, Topology((Dimension(kind, 8, 50e9, 500.0),)), settings=Settings(network="queued"))
+    run = with_ports(run, replace(PLAIN, segment_bytes=4 * KIB, routing="valiant", law=law))
+    told = told_of_links(run)
+    assert senders == {0}
+    assert told == told_of_links(run, exact="messages")
 
 
 def training(routing, stragglers, outer):
