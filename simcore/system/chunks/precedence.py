@@ -25,14 +25,14 @@ Call = Callable[[], None]
 class _Batch(Struct, frozen=True, eq=False):
     """What every NPU sends at one time: it arrives after `delay_ns`, and is reduced in `reduction_ns` (-1: it is not).
 
-    `receivers` of the messages that come last, by sender; where they are `ranked`, NPUs get theirs in that order.
+    `receivers` of the messages that come last, by sender; in a tree those of each round, -1 where there is none.
     """
 
     delay_ns: int
-    receivers: NDArray[np.int64]
+    receivers: NDArray[np.int64] | Sequence[NDArray[np.int64]]
     endpoint_ns: int
     reduction_ns: int = -1
-    ranked: bool = False
+    tree: bool = False
 
 
 class _Turn(Struct, eq=False):
@@ -55,7 +55,7 @@ class Precedence:
     def __init__(self, npus: int, plans: Plans, delay: Delay, num_queues: int):
         self._npus, self._plans, self._delay, self._num_queues = npus, plans, delay, num_queues
         self._env, self._turns = Environment(), dict[float, _Turn]()
-        self._sent: dict[tuple[float, bool], list[tuple[_Batch, Call]]] = defaultdict(list)
+        self._sent: dict[tuple[float, _Batch | None], list[tuple[_Batch, Call]]] = defaultdict(list)
         self._left: dict[Hashable, Turns] = {}  # of every phase that has begun
         self._batches, self._arrival = cache(self._batches_of), cache(self._arrival_of)
 
@@ -63,8 +63,9 @@ class Precedence:
         """NPUs do something later, in an order, or in that of what they do then already."""
         turn = self._turns.get(time_ns)
         if turn is None or turn.over:
-            turn = _Turn(self._at(time_ns, self._ring), order or tuple(range(self._npus)))
-            self._turns[time_ns] = turn
+            turn = self._turns[time_ns] = _Turn(self._at(time_ns, self._ring), ())
+        if len(turn.order) < self._npus:
+            turn.order = tuple(dict.fromkeys((*turn.order, *(order or range(self._npus)))))
         if call:
             turn.calls.append(call)
 
@@ -107,20 +108,21 @@ class Precedence:
             self._at(arrival_ns, partial(self._arrive, sent, turn.order))
         self._sent.clear()
 
-    def _go_on(self, name: Hashable, batches: Iterator[_Batch]) -> None:
-        """Send the next messages of a phase, or leave it."""
+    def _go_on(self, name: Hashable, batches: Iterator[_Batch], first: Turns = ()) -> None:
+        """Send the next messages of a phase, or leave it, behind those that were through before."""
         batch = next(batches, None)
         if batch:
-            sent = self._sent[self._env.now + batch.delay_ns, batch.ranked]
+            sent = self._sent[self._env.now + batch.delay_ns, batch if batch.tree else None]
             sent.append((batch, partial(self._go_on, name, batches)))
         else:
-            self._left[name] = self._turns[self._env.now].order
+            self._left[name] = tuple(dict.fromkeys((*first, *self._turns[self._env.now].order)))
 
     def _arrive(self, sent: Sequence[tuple[_Batch, Call]], order: Turns) -> None:
         order = self._arrival(tuple(batch for batch, _ in sent), order)
         for batch, go_on in sent:
             then = go_on if batch.reduction_ns < 0 else partial(self._reduce, batch.reduction_ns, go_on)
-            self.later(self._env.now + batch.endpoint_ns, order, then)
+            last = -np.count_nonzero(batch.receivers[-1] >= 0) if batch.tree else 0
+            self.later(self._env.now + batch.endpoint_ns, order[last:], partial(go_on, order[:last]) if last else then)
 
     def _reduce(self, reduction_ns: int, go_on: Call) -> None:
         self.later(self._env.now + reduction_ns, self._turns[self._env.now].order, go_on)
@@ -128,21 +130,26 @@ class Precedence:
     def _arrival_of(self, batches: tuple[_Batch, ...], order: Turns) -> Turns:
         """In which order NPUs get the first of the messages that others send one after the other."""
         senders = np.array(order)
-        if batches[0].ranked:
-            found = senders[np.argsort(batches[0].receivers[senders], kind="stable")]
-        else:
-            receivers = np.concatenate([batch.receivers[senders] for batch in batches], axis=1).ravel()
-            found = receivers[np.sort(np.unique(receivers, return_index=True)[1])]
-        return tuple(found.tolist())
+        rounds = batches[0].receivers if batches[0].tree else [np.hstack([batch.receivers for batch in batches])]
+        for receivers in rounds:  # who gets something comes behind those who do not
+            there = receivers[senders].ravel()
+            first = np.sort(np.unique(there, return_index=True)[1])
+            found = there[first][there[first] >= 0]
+            senders = np.concatenate([senders[~np.isin(senders, found)], found])
+        return tuple(senders.tolist())
 
     def _batches_of(self, phase: StreamPhase) -> Sequence[_Batch]:
         """What a phase sends, batch by batch."""
         plan, dim = self._plans.of(phase, 0), phase.lane.dim
         costs, group = self._plans.costs.of(dim), RankGroup(dim.members(0), self._delay)
         npus, place = np.arange(self._npus), np.array([*map(dim.position, range(self._npus))])
-        if plan.transfers:  # places of a tree differ: who is through first
+        if plan.transfers:
             exits = transfers(plan, group, np.zeros(len(group), np.int64), self._plans.costs)
-            return [_Batch(int(exits.max()) - 2 * costs.endpoint_ns, exits[place], costs.endpoint_ns, ranked=True)]
+            rounds = [np.full((self._npus, plan.size), -1) for _ in range(1 + plan.transfers[-1].step)]
+            for each in plan.transfers:
+                own = npus[place == each.src]
+                rounds[each.step][own, each.dst] = own + group.members[each.dst] - group.members[each.src]
+            return [_Batch(int(exits.max()) - 2 * costs.endpoint_ns, rounds, costs.endpoint_ns, tree=True)]
         turn, entries, half = phase.queue % self._num_queues, plan.expanded, plan.half
         step = -1 if turn and turn >= self._num_queues // 2 else 1
         asks, found = [RENDEZVOUS_BYTES] if costs.rendezvous else [], []
