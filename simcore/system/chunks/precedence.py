@@ -73,8 +73,8 @@ class Precedence:
         """NPUs do something later, in an order, or in that of what they do then already."""
         turn = self._turns.get(time_ns)
         if turn is None or turn.over:
-            turn = self._turns[time_ns] = _Turn(self._at(time_ns, self._ring), ())
-        if len(turn.order) < self._npus:
+            turn = self._turns[time_ns] = _Turn(self._at(time_ns, self._ring), order or tuple(range(self._npus)))
+        elif len(turn.order) < self._npus:
             turn.order = tuple(dict.fromkeys((*turn.order, *(order or range(self._npus)))))
         if call:
             self._asked += 1
@@ -166,6 +166,8 @@ class Precedence:
         Where NPUs get the last message of each batch, too.
         """
         senders, count = np.array(order), len(batches)
+        if count == 1 and not batches[0].some and batches[0].receivers.shape[1] == 1:  # all get one message
+            return tuple(batches[0].receivers[senders, 0].tolist()), [np.zeros(self._npus, np.int64)]
         turns = np.arange(len(senders)) * count + np.frombuffer(ranks, np.int64).reshape(count, -1)[:, senders]
         rows = [batch.receivers[senders] for batch in batches]
         when = np.concatenate([np.repeat(own, row.shape[1]) for own, row in zip(turns, rows, strict=True)])
@@ -225,4 +227,6 @@ def _step(transfers: Sequence[Transfer], group: RankGroup, place: IntArray, cost
 
 def _ranks(places: Sequence[IntArray]) -> IntArray:
     """Where each of some calls stands among them, for every NPU."""
+    if len(places) == 1:
+        return np.zeros((1, len(places[0])), np.int64)
     return np.argsort(np.argsort(places, axis=0), axis=0)
