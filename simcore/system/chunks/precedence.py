@@ -1,10 +1,10 @@
-"""Which NPU acts first of those that act in the same nanosecond: ASTRA-sim 1.0's events, those of all NPUs together."""
+"""Which NPU and which chunk is first of those of one nanosecond: ASTRA-sim 1.0's events, those of all NPUs together."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from heapq import heappush
 from itertools import groupby
 from operator import attrgetter
@@ -51,7 +51,7 @@ class _Turn(Struct, eq=False):
 
 
 _Sent = list[tuple[_Message, IntArray, Hashable, Call]]
-"""With the place of each among what its sender does, and what its receivers do."""
+"""With the place of each among what its sender does, its phase, and what its receivers do."""
 
 
 class Precedence:
@@ -69,7 +69,7 @@ class Precedence:
         self._order: Turns = ()  # of NPUs in what happens now; where it stands in what each does, and its phase
         self._places, self._name = np.zeros(npus, np.int64), cast("Hashable", None)
         self._begun, self._left = set[Hashable](), dict[Hashable, tuple[int, Turns]]()  # of phases
-        self._messages, self._arrival = cache(self._messages_of), cache(self._arrival_of)
+        self._messages, self._arrival = cache(self._messages_of), lru_cache(1 << 12)(self._arrival_of)
 
     def later(self, time_ns: float, order: Turns) -> None:
         """NPUs do something later, in an order, or in that of what they do then already."""
