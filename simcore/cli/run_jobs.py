@@ -32,6 +32,7 @@ def run(
     from simcore.api import load_topology, network_of
     from simcore.engine.jobs import JobRuns, runs_of
     from simcore.engine.settings import Settings, straggler_factors
+    from simcore.library import resolve
     from simcore.network.faults import parse_faults
     from simcore.network.topology.links import LinkGraph
     from simcore.profiles import profiles
@@ -41,7 +42,7 @@ def run(
     for option, _ in asked.changed():
         if option.name not in TAKEN:
             raise InputError.at(spelled(option.name), "does not go with several jobs")
-    file, rules = read_jobs(path), profiles.get(asked.profile)
+    file, rules = read_jobs(resolve(path, "workloads")), profiles.get(asked.profile)  # a workload is told what it is
     machine = _meant(topology, file.topology, partial(load_topology, profile=asked.profile))
     if machine is None:
         raise InputError.at("--topology", "a topology is needed", expected="topology: in the file, or --topology T")

@@ -122,7 +122,9 @@ def test_the_command_prints_quantiles_and_daly(capsys):
 
 
 @pytest.mark.parametrize(
-    "more", [["--elastic", "3"], ["--snapshot-bandwidth", "x"], ["--mtbf", "0"], ["--network-busy", "0.5"]]
+    "more",
+    [["--elastic", "3"], ["--snapshot-bandwidth", "x"], ["--network-busy", "0.5"]]
+    + [[option, "0"] for option in ("--mtbf", "--interval", "--storage", "--node-bandwidth", "--snapshot-bandwidth")],
 )
 def test_what_does_not_go_together_is_refused(capsys, more):
     options = ["--nodes", "8", "--mtbf", "100 h", "--days", "5", *more]

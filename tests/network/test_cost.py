@@ -104,6 +104,9 @@ def test_every_shipped_price_file_is_read_and_names_its_source(name):
         ("default: [a]\nlevels: {a: {}, b: c}\n", ["p.yaml:2", "a", "'c'"]),
         ("default: [a]\nlevels: {a: {cable: {}}}\n", ["p.yaml:2", "cable", "link"]),
         ("default: [a]\nlevels: {a: {switch: {models: [{rate: 1, ports: 3}]}}}\n", ["p.yaml:2", "even number"]),
+        ("default: [a]\nlevels: {a: {nic: {models: []}}}\n", ["p.yaml:2:28", "one model"]),
+        ("default: [a]\nlevels: {a: {nic: {models: [{rate: 1, usd: -1}]}}}\n", ["p.yaml:2:44", "usd must be >= 0"]),
+        ("defaults: [a]\nlevels: {a: {}}\n", ["p.yaml:1:1", "did you mean 'default'"]),
     ],
 )
 def test_a_wrong_price_file_is_refused_with_its_place(tmp_path, capsys, text, words):
@@ -123,7 +126,7 @@ def test_a_level_without_prices_is_refused(tmp_path, capsys):
         "topology: [Ring]\nnpus_count: [8]\nbandwidth: [50]\nlatency: [500]\nlevels: [moon]\n"
     )
     assert main(["topology", "cost", str(tmp_path / "net.yaml")]) == 2
-    assert "moon" in capsys.readouterr().err
+    assert f"{tmp_path / 'net.yaml'}: error" in (said := capsys.readouterr().err) and "moon" in said
 
 
 @given(

@@ -147,7 +147,8 @@ def test_an_infragraph_is_a_topology_of_all_its_instances(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("scheme: one2one, link: pcie", "scheme: one2one, link: usb", ["link 'usb' has no bandwidth", "infra.yaml:13"]),
+        ("scheme: one2one, link: pcie", "scheme: one2one, link: usb", ["no such link", "infra.yaml:13:82", "pcie"]),
+        ("gigabytes_per_second", "gigabyte_per_second", ["link 'xpu' has no bandwidth", "infra.yaml:12:81"]),
         ('"nic[0:4]"', '"nic[0:3]"', ["one2one", "infra.yaml:13"]),
         ("device: switch", "device: swich", ["no such device", "switch"]),
         ('component: "port[4:8]"', 'component: "port[9]"', ["0 to 7"]),

@@ -194,7 +194,9 @@ def _rate(node: Node, rates: Mapping[str, float | None]) -> float:
     """Of the link of an edge."""
     name = node["link"].text()
     rate = rates.get(name)
-    if rate is None:
+    if name not in rates:
+        node["link"].problem("there is no such link", closest(name, rates))
+    elif rate is None:
         expected = "physical: {bandwidth: {gigabits_per_second: 400}} among its links"
-        node.problem(f"link '{name}' has no bandwidth", expected)
+        node["link"].problem(f"link '{name}' has no bandwidth", expected)
     return rate or 1.0

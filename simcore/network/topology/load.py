@@ -179,11 +179,12 @@ def _with_ports(root: Node, dims: tuple[Dimension, ...]) -> tuple[Dimension, ...
     if root.problems.found or not given:
         return dims
     found = []
-    for dim, place, *row in zip(dims, root[given[0]].items, *columns.values(), strict=True):
+    for index, (dim, *row) in enumerate(zip(dims, *columns.values(), strict=True)):
         fabric = FABRICS.get(dim.kind) if dim.kind in FABRICS.names() else GraphFabric
         routing = ("", 0) if dim.routing in fabric.routings else (dim.routing, seed)  # its kind may do it itself
-        rate = dim.bandwidth_bytes_per_s * dim.parallel_links
-        ports = made_ports(dict(zip(columns, row, strict=True)), rate, dim.latency_ns, routing, place)
+        flying = dim.bandwidth_bytes_per_s * dim.parallel_links * dim.latency_ns * 1e-9
+        places = {key: root[key].items[index] for key in given}
+        ports = made_ports(dict(zip(columns, row, strict=True)), flying, routing, places)
         found.append(replace(dim, ports=ports))
     return tuple(found)
 
@@ -259,9 +260,9 @@ def _check_details(root: Node, index: int, dim: Dimension) -> None:
             place.problem(f"{key} does not apply to a {dim.kind}", f"{default} for this dimension, or {kinds[0]}")
     if "groups" in FABRICS.get(dim.kind).keys and (dim.groups < 1 or dim.routers < 1):
         place.problem(f"a {dim.kind} needs groups and routers", "groups: [g] and routers: [r], both >= 1")
-    elif dim.npus % (max(dim.groups, 1) * max(dim.routers, 1)):
+    elif dim.npus % (multiple := max(dim.groups, 1) * max(dim.routers, 1)):
         shape = f"{dim.groups} groups of {dim.routers} routers" if dim.groups else f"{dim.routers} leaves"
-        place.problem(f"the NPUs must fill {shape} evenly", "a multiple")
+        place.problem(f"the NPUs must fill {shape} evenly", f"a multiple of {multiple}")
 
 
 def _wafer(root: Node, dims: tuple[Dimension, ...]) -> Wafer | None:
