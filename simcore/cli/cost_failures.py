@@ -95,6 +95,7 @@ def _text(asked: Failures, found: list[FailureRun], document: dict[str, Any]) ->
         f"{checkpoints} Some node fails every {mtbf}.",
         f"Goodput by Daly's formula, were a node always at hand: {document['daly_goodput']:.2%}.",
     ]
+    lines.append("Simplified: nodes fail independently and at one rate, and storage has no other users.")
     if document["smallest_nodes"] < asked.nodes:
         lines.append(f"At the worst {_nodes(document['smallest_nodes'])} ran.")
     return "\n".join(lines)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import simcore
 from simcore.cli import main
 from simcore.errors import InputError, Problems
 from simcore.network.topology.links import LinkGraph
@@ -77,6 +78,12 @@ def test_a_server_as_rccl_writes_it_has_the_links_between_its_gpus(server, archi
     server.write_text(text.replace(f'"{architecture}"', '"gfx"'))
     with pytest.raises(InputError, match="gcn of <gpu>"):
         rates(server)
+
+
+def test_a_report_says_that_latencies_are_not_the_files(server):
+    (server.parent / "infra.yaml").write_text(INFRASTRUCTURE)
+    for file in (server, server.parent / "infra.yaml"):
+        assert [text for text in simcore.run("micro_all_reduce", file).warnings if "250 ns a hop" in text]
 
 
 def test_a_server_may_be_the_graph_of_a_topology(server):
