@@ -1,4 +1,4 @@
-"""Files of other tools: a cluster of InfraGraph, an all-reduce of MSCCL played on it, and its links for ns-3.
+"""Files of other tools: a cluster of InfraGraph, an all-reduce of MSCCL on it, its links for ns-3; NCCL, htsim.
 
 With the name of a picture (`python examples/other_tools.py other_tools.png`) it draws the cluster.
 """
@@ -10,6 +10,7 @@ from pathlib import Path
 import simcore
 from simcore.network.topology.draw import draw
 from simcore.network.topology.links import LinkGraph
+from simcore.network.topology.model import Dimension, Topology
 from simcore.network.topology.packet import FORMATS
 from simcore.report.plots import image
 
@@ -33,6 +34,14 @@ links: [{name: cable, physical: {bandwidth: {gigabits_per_second: 400}}}]
 edges:
 - {ep1: {instance: "host[0]", component: nic}, ep2: {instance: leaf, component: "port[0:4]"}, link: cable}
 - {ep1: {instance: "host[1]", component: nic}, ep2: {instance: leaf, component: "port[4:8]"}, link: cable}
+"""
+NCCL = """\
+<system version="1"><cpu numaid="0">
+  <pci busid="0000:18:00.0" link_speed="32.0 GT/s PCIe" link_width="16">
+    <gpu dev="0" sm="90"><nvlink target="0000:07:00.0" count="18"/></gpu></pci>
+  <pci busid="0000:19:00.0" link_speed="32.0 GT/s PCIe" link_width="16">
+    <gpu dev="1" sm="90"><nvlink target="0000:07:00.0" count="18"/></gpu></pci>
+</cpu></system>
 """
 WORKLOAD = "MICRO\n1\nsum -1 0 NONE 0 0 NONE 0 0 ALLREDUCE 8388608 1\n"
 SYSTEM = "preferred-dataset-splits: 1\nall-reduce-implementation: [{}]\n"
@@ -69,6 +78,8 @@ def main() -> str:
             for file in ("cluster.yaml", "links.txt"):
                 report = simcore.run(folder / "sum.txt", folder / file, folder / "system.yaml")
                 times[algorithm, file] = f"{report.time_ns / 1e3:.1f} us"
+        (folder / "server.xml").write_text(NCCL)
+        server = simcore.load_topology(folder / "server.xml").graph
         listed = (folder / "links.txt").read_text().splitlines()
     lines = [
         f"InfraGraph: {cluster.npus} NPUs, {len(links)} links; from NPU 0 to 4 over {len(links.route(0, 4))} of them",
@@ -77,6 +88,9 @@ def main() -> str:
         f"the same as a program of MSCCL:             {times['{schedule: ring.xml}', 'cluster.yaml']}",
         f"on the links read back from ns-3's list:    {times['{schedule: ring.xml}', 'links.txt']}",
     ]
+    tree = FORMATS[".topo"](LinkGraph(Topology((Dimension("FatTree", 16, 50e9, 500.0, routers=4),)))).split()
+    lines.append(f"NCCL's server: {server.npus} GPUs, {server.bandwidth_bytes_per_s[-1] / 1e9:.1f} GB/s of NVLink each")
+    lines.append(f"htsim's file of a fat tree: {' '.join(tree[:4])}")
     text = "\n".join(lines)
     if len(sys.argv) > 1:
         Path(sys.argv[1]).write_bytes(image(draw(links), "png", text))

@@ -28,7 +28,9 @@ CASES = {
     "pfc, dcqcn": {"congestion_control": '[{law: dcqcn, additive: "400 Mb/s"}]'},
     "pfc, hpcc": {"congestion_control": "[hpcc]"},
     "pfc, swift": {"congestion_control": "[swift]"},
+    "pfc, window": {"congestion_control": "[window]"},
     "pfc, spray": {"routing": "[spray]"},
+    "pfc, adaptive": {"routing": "[adaptive]"},
 }
 
 
