@@ -80,14 +80,13 @@ def load(
     path = resolve(name_or_path, "topologies")
     if is_markup(path):
         return _of_graph(read_nccl(path), path.stem, "as NCCL found it", str(path))
-    with Problems() as problems:
-        text = read_text(path)
-        if is_packet_network(text):
+    text = read_text(path)
+    if is_packet_network(text):
+        with Problems() as problems:
             graph = read_packet_network(text, str(path), problems)
             _check_joined(Node("links", {}, 1, 1, str(path), text.splitlines(), problems), graph)
-            if problems.found:
-                raise InputError(problems.found)
-            return _of_graph(graph, path.stem, "as ns-3 reads it", str(path))
+        return _of_graph(graph, path.stem, "as ns-3 reads it", str(path))
+    with Problems() as problems:
         root = parse(text, str(path), problems)
         if "topologies-per-dim" in root or "topology-name" in root:
             topology = _hierarchical(root)
@@ -280,7 +279,7 @@ def _wafer(root: Node, dims: tuple[Dimension, ...]) -> Wafer | None:
         return None
     if dims[0].ports != dims[1].ports or dims[0].ports != PLAIN:
         node.problem("links of a wafer have no queues", f"no {', '.join(key for key in PORT_KEYS if key in root)}")
-    npus = [_npu(item, columns * rows) for item in node.listed("dead_npus")]
+    npus = [item.integer(maximum=columns * rows - 1) for item in node.listed("dead_npus")]
     links = [_dead_link(item, columns, rows) for item in node.listed("dead_links")]
     spare = node["spare_rows"].integer() if "spare_rows" in node else 0
     if spare >= rows:
@@ -317,17 +316,9 @@ def logical(wafer: Wafer, dims: tuple[Dimension, ...]) -> tuple[Dimension, ...]:
     return column, replace(row, npus=max(wafer.rows - wafer.spare_rows, 1))
 
 
-def _npu(item: Node, npus: int) -> int:
-    """An NPU id."""
-    number = item.integer()
-    if number >= npus:
-        item.problem(f"there is no NPU {number}", f"0 to {npus - 1}")
-    return number
-
-
 def _dead_link(item: Node, columns: int, rows: int) -> tuple[int, int] | None:
     """Two neighbours of the mesh, the smaller id first; a broken link is broken in both directions."""
-    ends = [_npu(end, columns * rows) for end in item.sequence()]
+    ends = [end.integer(maximum=columns * rows - 1) for end in item.sequence()]
     if len(ends) != 2:
         item.problem("a link has two ends", "[a, b]", f"{len(ends)} values")
         return None
