@@ -191,6 +191,17 @@ def test_a_wrong_file_of_jobs_is_refused(tmp_path, capsys, text, words):
     assert all(word in said for word in words), said
 
 
+def test_a_typo_in_any_key_of_a_file_of_jobs_is_told_with_the_right_one(tmp_path):
+    job = {"name": "a", "workload": "dlrm", "npus": 2, "start": "1 us", "repeats": 2, "place": "rail"}
+    file = {"topology": "ring8", "system": "s", "network": "fair", "seed": 1, "search": 1, "jobs": [job]}
+    for key in [*file, *job]:
+        text = json.dumps(file).replace(f'"{key}"', f'"{key[0]}{key[2:]}"')
+        (tmp_path / "jobs.json").write_text(text)
+        with pytest.raises(InputError, match=f"did you mean '{key}'") as told:
+            read_jobs(tmp_path / "jobs.json")
+        assert told.value.problems[0].location.column == json.dumps(file).index(f'"{key}"') + 1
+
+
 def test_jobs_run_on_slow_links_and_slow_npus(tmp_path, capsys):
     """With buffers that end, too: alone each job takes what `simcore run` takes of it with the same trouble."""
     (tmp_path / "jobs.yaml").write_text("topology: ring8\njobs: [{workload: dlrm, npus: 8}]\n")

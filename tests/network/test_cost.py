@@ -116,6 +116,17 @@ def test_a_wrong_price_file_is_refused_with_its_place(tmp_path, capsys, text, wo
     assert all(word in said for word in words), said
 
 
+def test_a_typo_in_any_key_of_a_price_file_is_told_with_the_right_one(tmp_path):
+    models = [{"rate": 1, "ports": 64, "usd": 1, "watts": 1, "usd_per_m": 1, "up_to_m": 5}]
+    parts = {"link": {"models": models}, "nic": {"usd_per_gbyte_per_s": 1, "watts_per_gbyte_per_s": 1}, "switch": {}}
+    file = {"name": "a", "source": "b", "gigabyte": "decimal", "usd_per_kwh": 1, "default": ["a"],
+            "levels": {"a": {"length_m": 2, **parts}}}  # fmt: skip
+    for key in [*file, *parts, *parts["nic"], *models[0], "length_m", "models"]:
+        (tmp_path / "p.json").write_text(json.dumps(file).replace(f'"{key}":', f'"{key}s":'))
+        with pytest.raises(InputError, match=f"did you mean '{key}'"):
+            read_prices(str(tmp_path / "p.json"))
+
+
 def test_the_table_of_astra_sim_knows_our_words_for_levels():
     known = read_prices("astra-sim-1.0").levels
     assert known["server"] is known["cluster"] is known["Node"]
