@@ -30,6 +30,10 @@ def test_the_line_of_astra_sims_slides_is_printed(tmp_path, capsys):
     assert main(["topology", "cost", str(tmp_path / "net.json"), "--compat", "astra-sim-1.0"]) == 0
     line = "[CostModel] Adding (inter-Node, Link) bandwidth: 1, radix: 1, count: 2016 (added cost: $8064)\n"
     assert capsys.readouterr().out == line
+    (tmp_path / "mine.yaml").write_text("default: [Node]\nlevels: {Node: {link: {usd_per_gbyte_per_s: 1}}}\n")
+    words = ["--compat", "astra-sim-1.0", "--prices", str(tmp_path / "mine.yaml")]
+    assert main(["topology", "cost", str(tmp_path / "net.json"), *words]) == 0
+    assert "(inter-Node, Link)" in (said := capsys.readouterr().out) and "$8064" not in said
 
 
 @given(

@@ -29,6 +29,7 @@ COMPONENTS = ("link", "switch", "nic")
 MODEL_KEYS = ("ports", "usd", "watts", "usd_per_m", "up_to_m")
 RATE_KEYS = ("usd_per_gbyte_per_s", "watts_per_gbyte_per_s", "models")
 HOURS_PER_YEAR = 8760
+USUAL_PRICES = "400g-2024"
 SHIPPED = Path(__file__).parent / "prices"
 
 
