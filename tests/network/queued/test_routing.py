@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simcore.network.congested import CutThrough
 from simcore.network.parts import FoldedLinks
+from simcore.network.queued.network import Queued
 from simcore.network.queued.routing import Ways
 from simcore.network.topology.grid import moves_of
 from simcore.network.topology.links import LinkGraph
@@ -101,6 +103,21 @@ def test_valiant_spreads_what_minimal_ways_put_on_one_link():
     assert minimal[0] == MIB + 100
     assert spread[0] < 0.2 * MIB + 200 + 8 * KIB
     assert played.counts()[0].sum() == 2 * MIB  # every byte crosses two links
+
+
+@given(st.integers(2, 5), st.integers(2, 5), st.data(), st.integers(1, 64))
+def test_on_a_rail_only_network_a_message_crosses_its_server_first(gpus, servers, data, kib):
+    """To the NPU of the other's rail, then along it: a latency for each hop, and the bytes on the slowest link."""
+    links = LinkGraph(Topology((Dimension("Switch", gpus, 4e9, 50.0), Dimension("Switch", servers, 1e9, 100.0))))
+    src, dst = (data.draw(st.integers(0, gpus * servers - 1)) for _ in range(2))
+    inside, along = src % gpus != dst % gpus, src // gpus != dst // gpus
+    ends = [links.dst[link] for link in links.route(src, dst)]
+    assert len(ends) == 2 * inside + 2 * along
+    if inside:
+        assert ends[1] == src // gpus * gpus + dst % gpus
+    expected = 100 * inside + 200 * along + (kib * KIB if along else kib * KIB // 4 if inside else 0)
+    for network in (Queued, CutThrough):
+        assert play(links, [(src, dst, kib * KIB, 0)], network)[0] == [expected]
 
 
 @pytest.mark.parametrize("routing", ROUTINGS)
