@@ -21,7 +21,7 @@ def bench_folding_links(benchmark, name):
     machine = _machine(SIZES[name])
 
     def table():
-        folded = FoldedLinks(LinkGraph(machine), [[size] for size in SIZES[name]])
+        folded = FoldedLinks(LinkGraph(machine))
         zeros = np.zeros(len(folded), np.int64)
         return folded.table(zeros, zeros)
 

@@ -1,9 +1,16 @@
-"""Graphs by hand: ASTRA-sim's example of two dependent nodes, then a ring of NPUs that hand something on."""
+"""Graphs by hand: ASTRA-sim's example of two dependent nodes, then a ring of NPUs that hand something on.
 
+With the name of a picture (`python examples/graph_by_hand.py graph_by_hand.png`) it draws who does what when.
+"""
+
+import sys
 import tempfile
 from pathlib import Path
 
 import simcore
+from simcore.report.gantt import timeline_figure
+from simcore.report.plots import image
+from simcore.report.timelines.selection import Limits, Selection, choose
 
 
 def two_nodes(npus: int) -> simcore.GraphBuilder:
@@ -15,7 +22,7 @@ def two_nodes(npus: int) -> simcore.GraphBuilder:
 
 
 def handed_on(npus: int, size: str) -> simcore.GraphBuilder:
-    """What NPU 0 computes goes from NPU to NPU, and all sum up what they have at the end."""
+    """What NPU 0 computes goes from NPU to NPU, while all sum something up."""
     graph = simcore.graph(npus)
     last = graph.compute("20 us", on=0)
     for npu in range(1, npus):
@@ -25,15 +32,20 @@ def handed_on(npus: int, size: str) -> simcore.GraphBuilder:
     return graph
 
 
-def main() -> None:
-    """Print times, in memory and from the files that were saved."""
-    print("two nodes, 64 NPUs:", simcore.run(two_nodes(64), "ring64").to_dict()["time_ns"], "ns")
+def main() -> str:
+    """Print times, in memory and from the files that were saved; draw the picture if one is named."""
+    cycles = simcore.run(two_nodes(64), "ring64").time_ns
     graph = handed_on(8, "1 MB")
     with tempfile.TemporaryDirectory() as folder:
         graph.save(Path(folder) / "ring")
-        saved = simcore.run(Path(folder) / "ring", "ring8").to_dict()["time_ns"]
-    print("handed on:", simcore.run(graph, "ring8").to_dict()["time_ns"], "ns; from its files:", saved, "ns")
+        saved = simcore.run(Path(folder) / "ring", "ring8").time_ns
+    report = simcore.run(graph, "ring8")
+    text = f"two nodes, 64 NPUs: {cycles} ns\nhanded on: {report.time_ns} ns; from its files: {saved} ns"
+    if len(sys.argv) > 1:
+        view = choose(report.timeline, Selection(), Limits(8, 1000))
+        Path(sys.argv[1]).write_bytes(image(timeline_figure(report.timeline, view), "png", text))
+    return text
 
 
 if __name__ == "__main__":
-    main()
+    print(main())

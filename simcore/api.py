@@ -53,6 +53,7 @@ TRACE_SUFFIXES = {".et", ".eg", ".gz", ".json"}
 SPECIFICATION_SUFFIXES = {".yaml", ".yml"}
 STANDARD_INPUT = "-"
 MOST_STEPS = 20_000_000
+ROUND_RATES = "wafers: rates of nodes and cores are round figures, no measurements; --npu names others"
 
 
 def load_topology(name_or_path: str | os.PathLike[str], profile: str = "native") -> Topology:
@@ -324,8 +325,10 @@ def _run(
     named = {"system": system, "comm-groups": asked.comm_groups, "remote-memory": asked.remote_memory}
     inputs += [Input(role, path, _sha256(Path(path))) for role, path in named.items() if path]
     schedules = given.schedules() if given else []
-    inputs += [Input(f"schedule {Path(path).name}", path, _sha256(Path(path))) for path in schedules]
+    files = [found.location.file for found in schedules]
+    inputs += [Input(f"schedule {Path(path).name}", path, _sha256(Path(path))) for path in files]
     warnings = (*source.content.warnings, *_warnings(source.content, rules, settings, noise), *timeline.notes)
+    warnings += (*machine.notes(), *dict.fromkeys(found.note for found in schedules if found.note))
     if rows and rows.parallelism.all_gpus not in (0, machine.npus):
         there = f"{rows.parallelism.all_gpus:,} GPUs and the topology {machine.npus:,} NPUs"
         warnings += (f"the workload's header says {there}: it is run on those of the topology",)
@@ -456,8 +459,8 @@ def _run_wafer(path: Path, given: tuple[str, str], machine: Topology, rules: Pro
     inputs = [Input("workload", given[0], source.sha256)]
     inputs += [Input("topology", given[1], _sha256(Path(machine.path)))] if machine.path else []
     inputs += [Input(role.replace("_", "-"), name, _sha256(Path(name))) for role, name in source.files]
-    told = _told(asked)
-    return Report(timeline, "native", mode, tuple(inputs), source.warnings, helps=helps, options=told)
+    told, warnings = _told(asked), source.warnings + (() if asked.npu else (ROUND_RATES,))
+    return Report(timeline, "native", mode, tuple(inputs), warnings, helps=helps, options=told)
 
 
 @dataclass(frozen=True, slots=True)

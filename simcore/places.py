@@ -97,6 +97,7 @@ def fitted(
 def refuse(document: Source, steps: Steps, error: Exception, expected: str) -> NoReturn:
     """Raise an error of a value as an InputError at its place."""
     text = f"the key {error} is missing" if isinstance(error, KeyError) else str(error)[:300]
+    text = text.replace("invalid literal for int() with base 10:", "not a whole number:")
     place, line = location(document, steps)
     name = named(steps)
     told = printable(f"{name}: {text}" if name else text)

@@ -38,6 +38,16 @@ def play(links, messages, network=Queued, keys=None):
     return [arrived.get(number) for number in range(len(messages))], played
 
 
+def curves(queues):
+    """Of every link the times and values of its curves, which are those that the columns sum up."""
+    found = [queues.curves_of(link) for link in range(len(queues.marks))]
+    sums = zip(queues.peak_bytes, queues.still_ns, queues.marks, queues.drops, strict=True)
+    for (waiting, *others), (peak_bytes, *figures) in zip(found, sums, strict=True):
+        assert waiting[1].max(initial=0) == peak_bytes
+        assert [values.sum() for _, values in others] == figures
+    return [[column.tolist() for curve in of_link for column in curve] for of_link in found]
+
+
 def segments(size, buffer, control, **more):
     return replace(PLAIN, segment_bytes=size, buffer_bytes=buffer, flow_control=control, **more)
 

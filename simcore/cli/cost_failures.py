@@ -26,13 +26,13 @@ MOST_FAILURES = 10**8  # some three minutes: 0.5 million a second
 def command(runs: int, seed: int, days: float, replica_nodes: int | None, **given: Any) -> None:
     """Draw runs whose nodes fail, and say what share of the time they trained."""
     parts = ("size_bytes", "storage_bytes_per_s", "node_bytes_per_s", "snapshot_bytes_per_s", "network_busy")
-    chosen = {name: given.pop(name) for name in parts}
-    checkpoint = Checkpoint(**{name: value for name, value in chosen.items() if value is not None})
+    given = {name: value for name, value in given.items() if value is not None}
+    checkpoint = Checkpoint(**{name: given.pop(name) for name in parts if name in given})
     _check(checkpoint, given, replica_nodes)
     asked = Failures(**given, checkpoint=checkpoint, wall_s=days * SECONDS_PER_DAY, replica_nodes=replica_nodes or 0)
     expected = asked.wall_s / asked.machine_mtbf_s * runs
     if expected > MOST_FAILURES:
-        hint = "a longer --mtbf, fewer --days or fewer --runs"
+        hint = "a longer --mtbf (a bare number is in ns), fewer --days or fewer --runs"
         most, drawn = f"at most {MOST_FAILURES:,} in all runs", f"some {expected:.3g}"
         raise InputError.at("--mtbf", "too many failures to draw", expected=most, found=drawn, hint=hint)
     found = draw(asked, runs, seed)
@@ -42,10 +42,7 @@ def command(runs: int, seed: int, days: float, replica_nodes: int | None, **give
 
 def _check(checkpoint: Checkpoint, given: dict[str, Any], replica_nodes: int | None) -> None:
     """InputError for what does not go together."""
-    slow = [name for name in ("storage_bytes_per_s", "node_bytes_per_s") if getattr(checkpoint, name) == 0]
-    if slow or not given["mtbf_s"]:
-        raise InputError.at("--storage" if slow else "--mtbf", "must be above 0")
-    if not checkpoint.size_bytes and (checkpoint.snapshot_bytes_per_s or given["interval_s"]):
+    if not checkpoint.size_bytes and (checkpoint.snapshot_bytes_per_s or "interval_s" in given):
         raise InputError.at("--checkpoint-size", "nothing is written", expected="the bytes of a checkpoint: '5.7 TB'")
     if checkpoint.network_busy and not checkpoint.snapshot_bytes_per_s:
         raise InputError.at("--network-busy", "belongs to asynchronous checkpoints", expected="--snapshot-bandwidth R")
@@ -98,6 +95,7 @@ def _text(asked: Failures, found: list[FailureRun], document: dict[str, Any]) ->
         f"{checkpoints} Some node fails every {mtbf}.",
         f"Goodput by Daly's formula, were a node always at hand: {document['daly_goodput']:.2%}.",
     ]
+    lines.append("Simplified: nodes fail independently and at one rate, and storage has no other users.")
     if document["smallest_nodes"] < asked.nodes:
         lines.append(f"At the worst {_nodes(document['smallest_nodes'])} ran.")
     return "\n".join(lines)

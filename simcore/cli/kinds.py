@@ -52,15 +52,15 @@ class Kind(click.ParamType):  # type: ignore[type-arg]  # generic in new version
             raise wrong(place(param), str(error), value) from error
 
 
-def quantity(parse: Callable[[Any], float], expected: str, factor: float = 1.0) -> Kind:
-    """A number with a unit, as everywhere in simcore, in the option's own unit."""
+def quantity(parse: Callable[[Any], float], expected: str, factor: float = 1.0, *, above: bool = False) -> Kind:
+    """A number with a unit, as everywhere in simcore, in the option's own unit; `above` 0."""
 
     def read(value: Any) -> float:
         try:
             number = float(parse(value)) * factor
         except (ValueError, TypeError):
             number = -1.0
-        if not 0 <= number < MOST:
+        if not 0 <= number < MOST or (above and not number):
             raise ValueError(expected)
         return number
 
@@ -68,7 +68,7 @@ def quantity(parse: Callable[[Any], float], expected: str, factor: float = 1.0) 
 
 
 MOST = 2.0**63
-TIME = "a time, for example '1.5 us' or '54 h'"
+TIME = "a time{}, for example '1.5 us' or '54 h'"
 
 
 class Choice(click.Choice):  # type: ignore[type-arg]
@@ -179,8 +179,9 @@ KINDS: dict[str, click.ParamType[Any]] = {
     "text": click.STRING,
     "topologies": Shipped("topologies"),
     "workloads": Shipped("workloads"),
-    "seconds": quantity(parse_ns, TIME, 1e-9),
-    "nanoseconds": quantity(parse_ns, TIME),
+    "seconds": quantity(parse_ns, TIME.format(""), 1e-9),
+    "duration": quantity(parse_ns, TIME.format(" above 0"), 1e-9, above=True),
+    "nanoseconds": quantity(parse_ns, TIME.format("")),
     "bytes": quantity(parse_bytes, "whole bytes, for example '64 MiB'"),
-    "rate": quantity(parse_bytes_per_s, "a bandwidth, for example '400 Gb/s'"),
+    "rate": quantity(parse_bytes_per_s, "a bandwidth above 0, for example '400 Gb/s'", above=True),
 }

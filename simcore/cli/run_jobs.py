@@ -23,6 +23,7 @@ TAKEN = ("network", "profile", "queues_per_dim", "compute_scale", "comm_scale", 
          "straggler", "fault")  # fmt: skip
 T = TypeVar("T")
 NETWORK = "fair"  # the law of links that several jobs share at once
+ONE_RING = "on several dimensions a job's collectives are one ring in the order of its ranks, and all-to-alls direct"
 
 
 def run(
@@ -32,6 +33,7 @@ def run(
     from simcore.api import load_topology, network_of
     from simcore.engine.jobs import JobRuns, runs_of
     from simcore.engine.settings import Settings, straggler_factors
+    from simcore.library import resolve
     from simcore.network.faults import parse_faults
     from simcore.network.topology.links import LinkGraph
     from simcore.profiles import profiles
@@ -41,7 +43,7 @@ def run(
     for option, _ in asked.changed():
         if option.name not in TAKEN:
             raise InputError.at(spelled(option.name), "does not go with several jobs")
-    file, rules = read_jobs(path), profiles.get(asked.profile)
+    file, rules = read_jobs(resolve(path, "workloads")), profiles.get(asked.profile)  # a workload is told what it is
     machine = _meant(topology, file.topology, partial(load_topology, profile=asked.profile))
     if machine is None:
         raise InputError.at("--topology", "a topology is needed", expected="topology: in the file, or --topology T")
@@ -64,7 +66,9 @@ def run(
     runs = trials[0].runs if trials else runs
     place = file.topology.text() if file.topology and not topology else str(topology)
     inputs = (Input("workload", path, ""), Input("topology", place, ""))
-    warnings = dict.fromkeys(text for job in file.jobs for text in job.graphs.warnings)
+    warnings = dict.fromkeys([*machine.notes(), *(text for job in file.jobs for text in job.graphs.warnings)])
+    if len(machine.dims) > 1:
+        warnings[ONE_RING] = None
     report = Report(runs.together, rules.name, network, inputs, (*warnings, *runs.together.notes))
     firsts = tuple(place[0] for place in runs.places)
     return _text(runs, trials, network), _document(runs, trials, network), report, firsts

@@ -9,7 +9,7 @@ from typing import Any
 
 from simcore.cli.command import emit
 from simcore.files import write_text
-from simcore.network.topology.cost import HOURS_PER_YEAR, Item, Prices, cost_of, read_prices, total_usd
+from simcore.network.topology.cost import HOURS_PER_YEAR, USUAL_PRICES, Item, Prices, cost_of, read_prices, total_usd
 from simcore.network.topology.links import Figures, LinkGraph, figures
 from simcore.network.topology.load import load
 from simcore.network.topology.model import Topology
@@ -80,9 +80,9 @@ def export(topology: str, output: str) -> None:
     write_text(output, FORMATS[Path(output).suffix.lower()](LinkGraph(load(topology))))
 
 
-def cost(topology: str, prices: str, lengths: tuple[float, ...], compat: str | None) -> None:
+def cost(topology: str, prices: str | None, lengths: tuple[float, ...], compat: str | None) -> None:
     """Say what the network of a topology costs and what power it draws."""
-    known = read_prices(compat or prices)
+    known = read_prices(prices or compat or USUAL_PRICES)
     loaded = load(topology, gigabyte_forced="binary" if compat else "")
     items = cost_of(LinkGraph(loaded), known, lengths)
     missing = _without_price(loaded, known, items)

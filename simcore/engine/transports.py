@@ -64,7 +64,8 @@ class Choice:
         # None where links are not shared.
         self._setup, self._network = setup, network_on(setup.topology) if network_on else None
         _check(setup, self._network)
-        self._links = LinkGraph(setup.topology, timed=setup.settings.link_times)
+        cuts = [[dim.size for dim in setup.dims if dim.index == at] for at in range(len(setup.topology.dims))]
+        self._links = LinkGraph(setup.topology, timed=setup.settings.link_times, cuts=cuts)
         self._costs = self._rank_costs()
         self._traffic = Traffic(setup, self._costs)
         self._in_turn = setup.settings.rendezvous or setup.system.bus is not None or setup.in_turn or setup.uneven
@@ -104,16 +105,15 @@ class Choice:
                 free = CongestionFree(env, profile.delay(topology))
                 return Played(env, ranks, free, costs, barrier=profile.barrier, by_size=not profile.gang)
             return SolvedOrPlayed(env, ranks, profile.delay(topology), costs, barrier=profile.barrier)
-        shares = [[dim.size for dim in setup.dims if dim.index == at] for at in range(len(topology.dims))]
         if ground is None:
-            own_links = FoldedLinks(links, shares) if folded else links
+            own_links = FoldedLinks(links) if folded else links
             player = InOrder if network.by_event and not (costs.rendezvous or costs.bus) else Played
             return player(env, ranks, network(env, own_links), costs, by_size=not profile.gang)
         lone = network.foldable and folded
         sites = [site if lone else structs.replace(site, lone=0) for site in ground[0]]
         plays = self._playable and network.in_columns
         phases = partial(Phases, network=network, costs=costs, plain=network.in_columns)
-        return Shared(env, ranks, links, phases, costs, sites=sites, shares=shares, names=setup.names, plays=plays)
+        return Shared(env, ranks, links, phases, costs, sites=sites, names=setup.names, plays=plays)
 
     def fold(self, kinds: Ints) -> list[Sequence[int]] | None:
         """Classes of NPUs that do the same, where `kinds` numbers them by what they compute; None where all differ."""
@@ -322,21 +322,25 @@ class Traffic:
     def one_for_all(self, part: Part, dims: Iterable[LogicalDim], *, whole: bool = True) -> bool:
         """Whether all NPUs of a place may change places, groups and all; those of a stage where not the `whole`."""
         fabric, inside = _cut(part, dims) or (None, [])
-        if fabric is None or not all(self._alike(fabric, dim, inside) for dim in self.used(part)):
+        if fabric is None or not all(self._alike(part, dim, inside) for dim in self.used(part)):
             return False
         return fabric.permutes or (whole and (len(inside) < 2 or not self.used(part)))
 
     def distinct(self, part: Part) -> int:
         """How many NPUs of a place differ: those inside the outermost dimension that cuts it, where that may turn."""
         fabric, inside = _cut(part, self._dims) or (None, [])
-        if fabric is None or len(inside) < 2 or not self._alike(fabric, inside[-1], inside):
+        if fabric is None or len(inside) < 2 or not self._alike(part, inside[-1], inside):
             return part.npus
         return prod(dim.size for dim in inside[:-1])
 
-    def _alike(self, fabric: Fabric, dim: GroupDim, inside: Sequence[LogicalDim]) -> bool:
-        """Whether ranks of a dimension may change places; of those that cut a ring the outermost alone may."""
-        same = self._may.get(dim, TURNING) <= fabric.symmetries
-        return same and (fabric.permutes or not inside or dim == inside[-1])
+    def _alike(self, part: Part, dim: GroupDim, inside: Sequence[LogicalDim]) -> bool:
+        """Whether ranks of a dimension may change places; of those that cut a ring the outermost alone may.
+
+        Where any two NPUs may, groups in any order do, but for ways over third NPUs: these turn as the cut does.
+        """
+        routing = part.links.topology.dims[part.first].ports.routing
+        free = part.fabric.permutes and (not routing or dim in inside)
+        return self._may.get(dim, TURNING) <= part.symmetries and (free or not inside or dim == inside[-1])
 
     def as_far(self, npus: int, delay: Delay) -> bool:
         """Whether all NPUs send as far as each other in every round, on links that nobody shares.
@@ -456,6 +460,6 @@ def _cut(part: Part, dims: Iterable[LogicalDim]) -> tuple[Fabric, list[LogicalDi
     """
     topology = part.links.topology
     uneven = topology.noise.links or topology.faults or topology.graph or topology.wafer
-    if part.first < part.last or uneven or not topology.dims[part.first].ports.looks_alike(part.fabric):
+    if part.first < part.last or uneven or topology.dims[part.first].ports.routing not in ("", "valiant"):
         return None
     return part.fabric, [dim for dim in dims if dim.index == part.first and dim.size > 1]

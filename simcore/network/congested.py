@@ -23,7 +23,7 @@ from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
 from simcore.network.trees import Branch, Combination, Meeting, Reduction, branches
 from simcore.timeline.events import LinkTable, QueueTable
-from simcore.timeline.link_use import OccupiedLinks, Times
+from simcore.timeline.link_use import MOST_TIMES, LinkRows, Rows
 from simcore.units import transfer_ns
 
 Deliver = Callable[[], None]
@@ -116,7 +116,7 @@ class LinkNetwork(Network):
         self._latencies: list[float] = links.latency_ns.tolist()
         self._size_bytes = [0] * len(links)
         self._busy_ns = [0] * len(links)
-        self._times = Times() if links.timed else None
+        self._times = Rows(3, MOST_TIMES + 1 if links.timed else 0)
         self._deliveries: dict[int, list[Arriving]] = {}
 
     def __init_subclass__(cls) -> None:
@@ -149,9 +149,9 @@ class LinkNetwork(Network):
         """Bytes carried by every link, and how long it was occupied."""
         return np.array(self._size_bytes, np.int64), np.array(self._busy_ns, np.int64)
 
-    def times(self) -> IntArray | None:
-        """Rows of (link, begin, end) of every occupation; None where they are not kept."""
-        return self._times.rows() if self._times is not None else None
+    def times(self) -> LinkRows | None:
+        """Rows of (link, begin, how long) of every occupation; None where they are not kept, or were too many."""
+        return LinkRows.of(self._times.table()) if self._times.room else None
 
     def queues(self) -> QueueTable | None:
         """What the queue in front of every link did so far, where there are queues."""
@@ -168,15 +168,13 @@ class LinkNetwork(Network):
 
     def table(self) -> LinkTable:
         """What every link carried so far."""
-        rows = self.times()
-        return self.links.table(*self.counts(), None if rows is None else [OccupiedLinks.of(rows)])
+        return self.links.table(*self.counts(), self.times())
 
     def _count(self, link: int, size_bytes: int, start_ns: int, end_ns: int) -> None:
         """A message occupies a link."""
         self._size_bytes[link] += size_bytes
         self._busy_ns[link] += end_ns - start_ns
-        if self._times is not None:
-            self._times.add(link, start_ns, end_ns)
+        self._times.add(link, start_ns, end_ns - start_ns)
 
     def _finish(self, message: Arriving, now_ns: int) -> None:
         """The last byte arrives at `message.tail_ns`."""

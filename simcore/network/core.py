@@ -310,7 +310,7 @@ def serve(s: State, now: int, limit: int) -> tuple[int, int]:
             begins = time
         links[link] = ends = begins + hop.occupied
         if timed:
-            append(s.rows, (link, begins, ends))
+            append(s.rows, (link, begins, hop.occupied))
         if ends < tail:
             ends = tail
         ends += step

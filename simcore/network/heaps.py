@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -31,9 +30,9 @@ class Heap(NamedTuple):
     ends: Rows
 
     @classmethod
-    def of(cls, entries: Iterable[tuple[int, ...]], width: int) -> Heap:
+    def of(cls, entries: Rows | list[tuple[int, ...]], width: int) -> Heap:
         """Of tuples in order, which stand in no lines."""
-        rows = np.array([*entries], np.int64).reshape(-1, width)
+        rows = np.array(entries, np.int64).reshape(-1, width)
         rows[:, LINE:] = 0
         own, nobody = np.arange(len(rows)), np.zeros(0, np.int64)
         return cls(rows[:, 0].copy(), own, rows, own, nobody, np.array([len(rows), -1])).with_room(len(rows))
@@ -60,19 +59,19 @@ def push(heap: Heap, entry: tuple[int, ...]) -> None:
     for column in range(len(entry)):
         heap.rows[row, column] = entry[column]
     if not _lined_up(heap, row):
-        _rise(heap, entry[0], row)
+        rise(heap, entry[0], row)
 
 
 def pop_head(heap: Heap) -> Head:
     """As `heapq.heappop`; where it is pushed again, it stands in no line."""
-    at, rows = _drop_first(heap), heap.rows
+    at, rows = drop_first(heap), heap.rows
     first = rows[at, 0], rows[at, 1], rows[at, 2], rows[at, 3], rows[at, 4]
     return (*first, rows[at, 5], rows[at, 6], rows[at, 7], rows[at, 8], NONE)
 
 
 def pop_timer(heap: Heap) -> Timer:
     """As `heapq.heappop`."""
-    at, rows = _drop_first(heap), heap.rows
+    at, rows = drop_first(heap), heap.rows
     return rows[at, 0], rows[at, 1], rows[at, 2], rows[at, 3]
 
 
@@ -92,7 +91,7 @@ def swap(heap: Heap, entry: tuple[int, ...]) -> Head:
     return pop_head(heap)
 
 
-def append(rows: Rows, entry: tuple[int, int, int]) -> None:
+def append(rows: Rows, entry: tuple[int, ...]) -> None:
     """As `list.append`."""
     row = rows[0, 0] + 1
     rows[0, 0] = row
@@ -124,7 +123,8 @@ def _line(heap: Heap, row: int) -> int:
     return heap.rows[row, LINE] if heap.rows.shape[1] > LINE else 0
 
 
-def _rise(heap: Heap, time: int, row: int) -> None:
+def rise(heap: Heap, time: int, row: int) -> None:
+    """A row that stands behind no other goes into the heap."""
     times, which, at = heap.times, heap.which, heap.ends[0]
     heap.ends[0] = at + 1
     while at > 0:
@@ -136,7 +136,7 @@ def _rise(heap: Heap, time: int, row: int) -> None:
     times[at], which[at] = time, row
 
 
-def _drop_first(heap: Heap) -> int:
+def drop_first(heap: Heap) -> int:
     """The next of its line goes to the first one's place, or the last one, and down from there; which row is free."""
     times, which, first, last = heap.times, heap.which, heap.which[0], heap.ends[0] - 1
     line = _line(heap, first)

@@ -262,7 +262,7 @@ def _take(s: StateInOrder, line: Line, link: int, number: int, message: int, rec
     line.size_bytes += hop.size
     line.busy_ns += hop.occupied
     if s.timed:
-        append(s.rows, (link, now, line.free_ns))
+        append(s.rows, (link, now, hop.occupied))
 
 
 def _freed(s: StateInOrder, link: int, now: int) -> None:

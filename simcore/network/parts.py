@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import cycle, islice
 from math import prod
 from typing import Any
@@ -20,10 +20,12 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from simcore.network.topology.fabric import Fabric, FloatArray, IntArray, Routes
+from simcore.network.topology.grid import moves_of
 from simcore.network.topology.links import Axis, LinkGraph
+from simcore.network.topology.moves import Symmetry
 from simcore.noise import QUIET
 from simcore.timeline.events import LinkTable
-from simcore.timeline.link_use import LinkUse, OccupiedLinks
+from simcore.timeline.link_use import LinkHistory, LinkRows
 
 
 class Part(Struct, frozen=True, eq=False, dict=True):
@@ -56,6 +58,14 @@ class Part(Struct, frozen=True, eq=False, dict=True):
         """Of a part of one dimension."""
         return self.graph.axes[0].fabric
 
+    @cached_property
+    def symmetries(self) -> frozenset[Symmetry]:
+        """The moves after which a part of one dimension looks the same, and the ways that its ports choose, too."""
+        routing, own = self.links.topology.dims[self.first].ports.routing, self.fabric.symmetries
+        if routing == "valiant":
+            return own - {Symmetry.EXCHANGES}
+        return frozenset() if routing else own
+
     def base(self, npu: int) -> int:
         """The first NPU of the place of an NPU."""
         return npu - self.local(npu) * self.stride
@@ -75,13 +85,14 @@ class Part(Struct, frozen=True, eq=False, dict=True):
         if self.whole:
             return self.links
         dims = topology.dims[self.first : self.last + 1]
-        return LinkGraph(replace(topology, dims=dims, noise=QUIET), timed=self.links.timed)
+        cuts = self.links.cuts[self.first : self.last + 1]
+        return LinkGraph(replace(topology, dims=dims, noise=QUIET), timed=self.links.timed, cuts=cuts)
 
     def graph_of(self, base: int) -> LinkGraph:
         """The links of one place, as fast as the machine's noise makes them there."""
         if self.whole or not self.links.topology.noise.links:
             return self.graph
-        graph = LinkGraph(self.graph.topology, timed=self.links.timed)
+        graph = LinkGraph(self.graph.topology, timed=self.links.timed, cuts=self.graph.cuts)
         outside, inside = self.coordinates(np.array(base))
         views = self.views(self.links.bandwidth_bytes_per_s)
         graph.bandwidth_bytes_per_s = np.concatenate([view[outside, :, inside].ravel() for view in views])
@@ -119,18 +130,17 @@ class FoldedLinks(LinkGraph):
     Of a machine in `stages`, outermost, on the first NPU of the same stage.
     """
 
-    def __init__(self, whole: LinkGraph, parts: Sequence[Sequence[int]], stages: int = 1):
+    def __init__(self, whole: LinkGraph, stages: int = 1):
         width = whole.npus // stages
         stands_for: IntArray = np.concatenate(
-            [_stand_ins(axis, sizes, width) for axis, sizes in zip(whole.axes, parts, strict=True)]
+            [_stand_ins(axis, cut, width) for axis, cut in zip(whole.axes, whole.cuts, strict=True)]
         )
         self.topology, self.axes, self.npus, self.nodes = whole.topology, whole.axes, whole.npus, whole.nodes
-        self.whole, self.timed = whole, whole.timed
+        self.whole, self.timed, self.cuts = whole, whole.timed, whole.cuts
         used = np.zeros(len(whole), bool)
         used[stands_for] = True
         self.kept = np.flatnonzero(used)
         self.stands_for: IntArray = (np.cumsum(used) - 1)[stands_for]
-        self._route_of: dict[tuple[int, int], tuple[int, ...]] = {}
 
     def __len__(self) -> int:
         return len(self.kept)
@@ -161,10 +171,7 @@ class FoldedLinks(LinkGraph):
 
     def route(self, src: int, dst: int) -> tuple[int, ...]:
         """The representatives of the links of one message; one link may occur several times."""
-        found = self._route_of.get((src, dst))
-        if found is None:
-            found = self._route_of[src, dst] = self.instead_of(self.whole.route(src, dst))
-        return found
+        return self.instead_of(self.whole.route(src, dst))
 
     def instead_of(self, way: tuple[int, ...]) -> tuple[int, ...]:
         """The representatives of the links of a way."""
@@ -186,41 +193,32 @@ class FoldedLinks(LinkGraph):
             found.append(following)
         return found
 
-    def table(self, size_bytes: IntArray, busy_ns: IntArray, times: Sequence[OccupiedLinks] | None = None) -> LinkTable:
+    def table(self, size_bytes: IntArray, busy_ns: IntArray, times: LinkRows | None = None) -> LinkTable:
         """Every link carried what its representative did."""
         table = self.whole.table(size_bytes[self.stands_for], busy_ns[self.stands_for])
-        return table if times is None else replace(table, use=LinkUse(times, self.stands_for))
+        return table if times is None else replace(table, use=LinkHistory([times], self.stands_for))
 
 
-def _stand_ins(axis: Axis, sizes: Sequence[int], width: int) -> IntArray:
+def _stand_ins(axis: Axis, cut: Sequence[int], width: int) -> IntArray:
     """For every link of a dimension its representative, when stages of `width` NPUs stay where they are."""
     inside = min(max(width // axis.stride, 1), axis.fabric.npus)  # places of a group that one stage has
     above = max(width // (axis.stride * axis.fabric.npus), 1)  # groups above each other in one stage
     group = np.arange(axis.groups) // (axis.stride * above) * axis.stride * above
     group += np.arange(axis.groups) % axis.stride // width * width
-    local = _representatives(axis.fabric, sizes, inside)
+    local = _representatives(axis.fabric, cut, inside)
     found: IntArray = (axis.links_before + group[:, None] * axis.links + local).reshape(-1)
     return found
 
 
-def _representatives(fabric: Fabric, sizes: Sequence[int], inside: int) -> IntArray:
+def _representatives(fabric: Fabric, cut: Sequence[int], inside: int) -> IntArray:
     """For every link of one group, the link it becomes when its NPU moves to the first of the `inside` of its stage."""
     src, dst = fabric.ends()
     place = np.where(src < fabric.npus, src, dst) % inside
-    back = fabric.moves.back if fabric.moves else partial(_minus, sizes=sizes)
-    moved = [np.where(end < fabric.npus, back(end, place), end) for end in (src, dst)]
+    moves, npus = moves_of(fabric, cut), fabric.npus
+    moved = [np.where(end < npus, moves.back(end % npus, place), end) for end in (src, dst)]
     codes, wanted = (
         here * (int(max(src.max(initial=0), dst.max(initial=0))) + 1) + there for here, there in ((src, dst), moved)
     )
     order = np.argsort(codes)
     found: IntArray = order[np.searchsorted(codes, wanted, sorter=order)]
-    return found
-
-
-def _minus(end: IntArray, place: IntArray, sizes: Sequence[int]) -> IntArray:
-    """Difference of positions, digit by digit in the mixed radix of the parts."""
-    found = np.zeros_like(end)
-    for index, size in enumerate(sizes):
-        stride = prod(sizes[:index])
-        found += (end // stride - place // stride) % size * stride
     return found

@@ -36,6 +36,7 @@ from simcore.timeline.events import (
     Timeline,
     WaferRun,
 )
+from simcore.timeline.link_use import LinkHistory, LinkRows
 from simcore.workload.archives import LEAST_LIMIT_BYTES, MOST_GROWTH
 from simcore.workload.model import PhaseName
 
@@ -107,11 +108,32 @@ def _arrays(report: Report) -> Arrays:
         arrays |= {"link_src": _strings(links.src), "link_dst": _strings(links.dst)}
         arrays |= {"link_bytes": links.size_bytes, "link_busy_ns": links.busy_ns}
         arrays |= {} if links.coordinates is None else {"link_coordinates": links.coordinates}
-        columns = () if links.queues is None else (*QueueTable.COLUMNS, "stands_for", "curves")
-        arrays |= {QUEUE + name: getattr(links.queues, name) for name in columns}
+        arrays |= {} if links.queues is None else _of_queues(links.queues)
     if timeline.wafer:
         arrays["load_ns"] = timeline.wafer.load_ns
     return arrays
+
+
+def _of_queues(queues: QueueTable) -> Arrays:
+    """Its columns, and its curves: the rows of all parts, one behind the other, and when each part began."""
+    parts = queues.curves.parts
+    arrays = {name: getattr(queues, name) for name in QueueTable.COLUMNS} | {"stands_for": queues.curves.stands_for}
+    arrays["curves"] = np.concatenate([part.columns for part in parts], axis=1)
+    arrays["begins_ns"] = np.concatenate([part.begins_ns for part in parts])
+    arrays["parts"] = np.array([(part.first, len(part), len(part.begins_ns)) for part in parts])
+    return {QUEUE + name: array for name, array in arrays.items()}
+
+
+def _queues(arrays: Arrays, links: int) -> QueueTable:
+    """What `_of_queues` wrote; ValueError when columns do not fit."""
+    of = {name.removeprefix(QUEUE): _ints(array) for name, array in arrays.items() if name.startswith(QUEUE)}
+    columns = {name: of[name] for name in QueueTable.COLUMNS}
+    if {each.shape for each in (*columns.values(), of["stands_for"])} != {(links,)} or len(of["curves"]) != 4:
+        raise ValueError("queues of other links")
+    first, rows, begins = of["parts"].T
+    pieces = np.split(of["curves"], np.cumsum(rows)[:-1], axis=1), np.split(of["begins_ns"], np.cumsum(begins)[:-1])
+    parts = [LinkRows(*each) for each in zip(first.tolist(), *pieces, strict=True)]
+    return QueueTable(**columns, curves=LinkHistory(parts, of["stands_for"]))
 
 
 def _strings(texts: Iterable[str]) -> NDArray[np.str_]:
@@ -196,12 +218,7 @@ def _links(arrays: Arrays, about: About) -> LinkTable:
     ends = (_texts(arrays["link_src"]), _texts(arrays["link_dst"]))
     carried, busy_ns = arrays["link_bytes"].astype(np.int64), arrays["link_busy_ns"].astype(np.int64)
     places = arrays["link_coordinates"].astype(np.int64) if "link_coordinates" in arrays else None
-    queues = None
-    if QUEUE + "curves" in arrays:
-        columns = {name: _ints(arrays[QUEUE + name]) for name in (*QueueTable.COLUMNS, "stands_for")}
-        if any(column.shape != busy_ns.shape for column in columns.values()):
-            raise ValueError("queues of other links")
-        queues = QueueTable(**columns, curves=_ints(arrays[QUEUE + "curves"]).reshape(-1, 3))
+    queues = _queues(arrays, len(busy_ns)) if QUEUE + "curves" in arrays else None
     return LinkTable(*ends, carried, busy_ns, places, about["faults"], queues=queues)
 
 

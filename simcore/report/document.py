@@ -119,7 +119,8 @@ class Links(TypedDict):
 class QueueRow(TypedDict):
     """The queue in front of a link: the most that waited, how long and how often the link stood still for want of room.
 
-    `curve_bytes`: the most that waited in each of equal parts of the run.
+    Curves say the same of equal parts of the run: the most that waited, how long it stood still, what was marked and
+    dropped.
     """
 
     src: str
@@ -131,6 +132,9 @@ class QueueRow(TypedDict):
     drops: int
     dropped_bytes: int
     curve_bytes: list[int]
+    curve_still_ns: list[int]
+    curve_marks: list[int]
+    curve_drops: list[int]
 
 
 class Queues(TypedDict):

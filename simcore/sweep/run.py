@@ -21,7 +21,6 @@ from simcore.network.topology.model import Topology
 from simcore.progress import metered
 from simcore.sweep.study import SHELVES, Configuration, steps
 
-USUAL_PRICES = "400g-2024"
 INPUTS = ("workload", "topology", "system", "comm_groups", "remote_memory")
 
 
@@ -103,7 +102,7 @@ def row_of(task: Task, figures: dict[str, int], error: str) -> Row:
 
 def network_usd(topology: Topology) -> dict[str, int]:
     """What a network costs; nothing where no table has a price for it."""
-    from simcore.network.topology.cost import cost_of, read_prices, total_usd
+    from simcore.network.topology.cost import USUAL_PRICES, cost_of, read_prices, total_usd
     from simcore.network.topology.links import LinkGraph
 
     try:

@@ -81,10 +81,10 @@ class SystemConfig:
             place = self.at("inter-dimension-scheduling")
             raise InputError.at(place, f"profile {profile} has no colours", expected="roundRobin", found="colours")
 
-    def schedules(self) -> list[str]:
-        """The files of the schedules that are used, each once."""
+    def schedules(self) -> list[schedule.Schedule]:
+        """The schedules that are used, each file once."""
         chosen = [algorithm.schedule for algorithms in self.implementations.values() for algorithm in algorithms]
-        return list(dict.fromkeys(schedule.location.file for schedule in chosen if schedule))
+        return list({found.location.file: found for found in chosen if found}.values())
 
     def endpoint_ns(self, default: SystemConfig) -> int:
         """The endpoint delay, the default's where the file does not say."""

@@ -132,20 +132,21 @@ class Dataset:
 
 class Stream:
     """A chunk: `phase` after phase, `at` numbers the one it is in or, until it has `begun`, waits for; `key` (group,
-    number) is the same on all its NPUs. The phase began at `begin_ns`.
+    number) is the same on all its NPUs. The phase began at `begin_ns` and ends, where that is known, at `end_ns`.
     """
 
-    __slots__ = ("at", "begin_ns", "begun", "dataset", "key", "phase", "phases", "priority")
+    __slots__ = ("at", "begin_ns", "begun", "dataset", "end_ns", "key", "phase", "phases", "priority")
 
     def __init__(self, key: tuple[str, int], dataset: Dataset, phases: tuple[StreamPhase, ...]):
         self.key, self.dataset, self.phases = key, dataset, phases
         self.priority = dataset.priority
         self.at, self.begun, self.phase, self.begin_ns = 0, False, phases[0], 0
+        self.end_ns: float = -1
 
     def advance(self) -> None:
         """A phase is over, the next one waits."""
         self.at += 1
-        self.begun = False
+        self.begun, self.end_ns = False, -1
         self.phase = self.phases[self.at]
 
     @property

@@ -137,7 +137,9 @@ class Solved(Transport):
             leave = dict.fromkeys(leave, max(leave.values()))
         for npu_class, (_, stream, done) in meeting.items():
             if npu_class in leave:
-                after(self._env, max(leave[npu_class] - self._env.now, 0), partial(done, stream))
+                delay_ns = max(leave[npu_class] - self._env.now, 0)
+                stream.end_ns = self._env.now + delay_ns
+                after(self._env, delay_ns, partial(done, stream))
 
     def _exits(self, group: RankGroup, meeting: Meeting, phase: StreamPhase) -> Exits:
         """When each class of a group leaves."""

@@ -12,11 +12,12 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from simcore.timeline.link_use import LinkUse
+from simcore.timeline.link_use import LinkHistory, LinkRows
 
 FOREVER = 1 << 60  # an end in nanoseconds that no run sees
 NO_LAYER = -1
-MOST_ROWS = 1_000_000  # of curves of queues; a longer run keeps its beginning
+MOST_ROWS = 1_000_000  # of curves of queues, of what is played at once; more keep their beginning
+WAITING, STILL, MARKS, DROPS = WHAT = range(4)  # that a row of such a curve tells
 COMPUTE_STREAM = 0  # stream of a class; 1 + d is the communication of dimension d
 
 
@@ -147,12 +148,15 @@ class FaultCount(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QueueTable:
-    """What the queue in front of each link did, in columns as long as `LinkTable`'s.
+    """What the queue in front of each link did, in columns of int64 as long as `LinkTable`'s.
 
-    The most that waited, in bytes; how long and how often the link stood still for want of room behind it (paused, or
-    without credits); segments that were marked on their way into the queue, and those dropped behind the link, which
-    were sent again. `curves` are rows of (link, time in ns, bytes that wait from then on); link i did
-    what link `stands_for[i]` of them did.
+    `peak_bytes` is the most that waited. `still_ns` and `stops` say how long and how often the link stood still for
+    want of room behind it (paused, or without credits). `marks` are segments that were marked on their way into the
+    queue, `drops` those dropped behind the link, of `dropped_bytes`, which were sent again.
+
+    `curves` say when: rows of (link, time in ns, what, value). WAITING: so many bytes wait from then on. STILL: the
+    link stands still from then on, for so many ns. MARKS, DROPS: so many more are marked or dropped then. But for
+    WAITING the values add up to the column.
     """
 
     COLUMNS: ClassVar[tuple[str, ...]] = ("peak_bytes", "still_ns", "stops", "marks", "drops", "dropped_bytes")
@@ -162,13 +166,22 @@ class QueueTable:
     marks: NDArray[np.int64]
     drops: NDArray[np.int64]
     dropped_bytes: NDArray[np.int64]
-    curves: NDArray[np.int64]
-    stands_for: NDArray[np.int64]
+    curves: LinkHistory
+
+    @classmethod
+    def of(cls, rows: NDArray[np.int64], **columns: NDArray[np.int64]) -> QueueTable:
+        """Of links in the order of the columns, and the rows of their curves, of one time in their order."""
+        return cls(**columns, curves=LinkHistory([LinkRows.of(rows)], np.arange(len(columns["peak_bytes"]))))
 
     def on(self, stands_for: NDArray[np.int64]) -> QueueTable:
         """Of more links, each of which did what one of these did."""
         columns = {name: getattr(self, name)[stands_for] for name in self.COLUMNS}
-        return QueueTable(**columns, curves=self.curves, stands_for=stands_for)
+        return QueueTable(**columns, curves=LinkHistory(self.curves.parts, stands_for))
+
+    def curves_of(self, link: int) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """Times and values of a link: what waits, how it stands still, what is marked and dropped."""
+        times_ns, whats, values = self.curves.of(link)
+        return [(times_ns[whats == what], values[whats == what]) for what in WHAT]
 
     @classmethod
     def repeated(cls, parts: Sequence[tuple[QueueTable, int, Sequence[int]]], links: int) -> QueueTable:
@@ -179,30 +192,16 @@ class QueueTable:
             for name, column in columns.items():
                 once, so_far = getattr(table, name), column[own]
                 column[own] = np.maximum(so_far, once) if name == "peak_bytes" else so_far + len(begins_ns) * once
-        begun = sorted(
-            (begin_ns, number)
-            for number, (table, _, begins_ns) in enumerate(parts)
-            for begin_ns in (begins_ns if len(table.curves) else ())
-        )
-        rows, count = [np.zeros((0, 3), np.int64)], 0
-        for begin_ns, number in begun:
-            table, first, _ = parts[number]
-            rows.append(table.curves + np.array([first, begin_ns, 0]))
-            count += len(table.curves)
-            if count >= MOST_ROWS:
-                break
-        found = np.concatenate(rows)
-        curves = found[np.argsort(found[:, 1], kind="stable")][:MOST_ROWS]
-        return cls(**columns, curves=curves, stands_for=np.arange(links))
+        each = ((part, first, begins_ns) for table, first, begins_ns in parts for part in table.curves.parts)
+        curves = [part.again(first, begins_ns) for part, first, begins_ns in each if len(part)]
+        nothing = LinkRows.of(np.zeros((0, 4), np.int64))
+        return cls(**columns, curves=LinkHistory([nothing, *curves], np.arange(links)))
 
     @classmethod
     def joined(cls, tables: Sequence[QueueTable], before: Sequence[int]) -> QueueTable:
         """The queues of several networks; `before` is how many links stand before each."""
         columns = {name: np.concatenate([getattr(table, name) for table in tables]) for name in cls.COLUMNS}
-        each = list(zip(tables, before, strict=True))
-        curves = np.concatenate([table.curves + np.array([first, 0, 0]) for table, first in each])
-        stands_for = np.concatenate([table.stands_for + first for table, first in each])
-        return cls(**columns, curves=curves, stands_for=stands_for)
+        return cls(**columns, curves=LinkHistory.joined([table.curves for table in tables], before))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -220,7 +219,7 @@ class LinkTable:
     busy_ns: NDArray[np.int64]
     coordinates: NDArray[np.int64] | None = None
     faults: tuple[FaultCount, ...] = ()
-    use: LinkUse | None = None
+    use: LinkHistory | None = None
     queues: QueueTable | None = None
 
     @classmethod
@@ -234,7 +233,7 @@ class LinkTable:
             np.concatenate([table.size_bytes for table in tables]),
             np.concatenate([table.busy_ns for table in tables]),
             None if any(place is None for place in places) else np.concatenate(places),
-            use=None if None in uses else LinkUse.joined(uses, before),
+            use=None if None in uses else LinkHistory.joined(uses, before),
             queues=None if None in queues else QueueTable.joined(queues, before),
         )
 

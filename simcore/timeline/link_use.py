@@ -1,4 +1,4 @@
-"""When links were occupied: noted as a run goes on, put together link by link when somebody asks."""
+"""What links did when: noted as a run goes on, put together link by link when somebody asks."""
 
 from __future__ import annotations
 
@@ -14,94 +14,102 @@ Ints = NDArray[np.int64]
 MOST_TIMES = 10_000_000  # transfers over links; a run with more keeps none
 
 
-class OccupiedLinks(Struct, frozen=True, eq=False):
-    """Intervals of some neighbouring links, as they were every time the same was played.
+class LinkRows(Struct, frozen=True, eq=False):
+    """What some neighbouring links did, as it was every time the same was played.
 
-    The columns `link` (ascending, counted from link `first`), `start_ns` and `end_ns` are counted from each of
-    `begins_ns`.
+    The `columns` are the link (ascending, counted from link `first`), the time (counted from each of `begins_ns`) and
+    what there is to say.
     """
 
     first: int
-    link: Ints
-    start_ns: Ints
-    end_ns: Ints
+    columns: Ints
     begins_ns: Ints
 
     @classmethod
-    def of(cls, rows: Ints, first: int = 0, begins_ns: Sequence[int] = (0,)) -> OccupiedLinks:
-        """From rows of (link, start, end) in any order."""
-        link, start_ns, end_ns = rows[np.argsort(rows[:, 0], kind="stable")].T.copy()
-        return cls(first, link, start_ns, end_ns, np.array(begins_ns, np.int64))
+    def of(cls, rows: Ints) -> LinkRows:
+        """From rows of (link, time, ...) in any order."""
+        shortest = np.min_scalar_type(rows[:, 0].max(initial=0))  # is sorted many times as fast
+        order = np.argsort(rows[:, 0].astype(shortest), kind="stable")
+        return cls(0, rows.T.take(order, axis=1), np.zeros(1, np.int64))
 
-    def again(self, first: int, begins_ns: Sequence[int]) -> OccupiedLinks:
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    def again(self, first: int, begins_ns: Sequence[int]) -> LinkRows:
         """The same on other links, at other times."""
         return replace(self, first=first, begins_ns=np.array(begins_ns, np.int64))
 
-    def on(self, link: int) -> tuple[Ints, Ints]:
-        """Begin and end of every interval on a link, in no order."""
-        own = slice(*np.searchsorted(self.link, (link - self.first, link - self.first + 1)))
-        starts, ends = (np.add.outer(self.begins_ns, column[own]).ravel() for column in (self.start_ns, self.end_ns))
-        return starts, ends
+    def on(self, link: int) -> Ints:
+        """Of a link times, and what there is to say, in no order."""
+        own = slice(*np.searchsorted(self.columns[0], (link - self.first, link - self.first + 1)))
+        again = np.tile(self.columns[1:, own], len(self.begins_ns))
+        again[0] = np.add.outer(self.begins_ns, self.columns[1, own]).ravel()
+        return again
 
 
-class LinkUse(Struct, frozen=True, eq=False):
-    """When every link was occupied; link i did what `stands_for[i]` did."""
+class LinkHistory(Struct, frozen=True, eq=False):
+    """What every link did when; link i did what `stands_for[i]` did. There is one of the `parts` at least."""
 
-    parts: Sequence[OccupiedLinks]
+    parts: Sequence[LinkRows]
     stands_for: Ints
 
-    def of(self, link: int) -> tuple[Ints, Ints]:
-        """Begin and end of the intervals in which a link was occupied, ascending; none overlaps another."""
-        nothing = np.zeros(0, np.int64)
+    @property
+    def most_rows(self) -> int:
+        """Of what was played at once."""
+        return max(map(len, self.parts), default=0)
+
+    def of(self, link: int) -> Ints:
+        """Times of a link, ascending, and what there is to say."""
         number = int(self.stands_for[link])
-        columns = (part.on(number) for part in self.parts if number >= part.first)
-        starts, ends = map(np.concatenate, zip((nothing, nothing), *columns, strict=True))
-        order = np.argsort(starts, kind="stable")
-        return starts[order], ends[order]
+        columns = np.concatenate([part.on(number) for part in self.parts], axis=1)
+        return columns[:, np.argsort(columns[0], kind="stable")]
+
+    def spans(self, link: int) -> tuple[Ints, Ints]:
+        """Begin and end of the intervals in which a link was occupied, ascending; none overlaps another."""
+        starts_ns, lasting_ns = self.of(link)
+        return starts_ns, starts_ns + lasting_ns
 
     @classmethod
-    def joined(cls, uses: Sequence[LinkUse], before: Sequence[int]) -> LinkUse:
+    def joined(cls, some: Sequence[LinkHistory], before: Sequence[int]) -> LinkHistory:
         """Of several networks; `before` is how many links stand before each."""
-        each = list(zip(uses, before, strict=True))
-        parts = [replace(part, first=part.first + first) for use, first in each for part in use.parts]
-        return cls(parts, np.concatenate([use.stands_for + first for use, first in each]))
+        each = list(zip(some, before, strict=True))
+        parts = [replace(part, first=part.first + first) for one, first in each for part in one.parts]
+        return cls(parts, np.concatenate([one.stands_for + first for one, first in each]))
 
 
-class Times:
-    """Rows of (link, begin, end), noted transfer by transfer."""
+class Rows:
+    """Rows of (link, time, ...), noted as a run goes on; of more than `most` the first."""
 
-    def __init__(self) -> None:
-        self._rows = array("q")
+    def __init__(self, width: int, most: int):
+        self._width, self._most = width, most
+        self._numbers = array("q")
 
-    def add(self, link: int, start_ns: int, end_ns: int) -> None:
-        """A transfer occupies a link."""
-        if len(self._rows) <= 3 * MOST_TIMES:
-            self._rows.extend((link, start_ns, end_ns))
+    def add(self, *row: int) -> None:
+        """One more."""
+        if len(self._numbers) < self._width * self._most:
+            self._numbers.extend(row)
 
     def extend(self, rows: Ints) -> None:
         """More of them."""
-        room = MOST_TIMES + 1 - len(self)
-        self._rows.frombytes(rows[: max(room, 0)].tobytes())
+        self._numbers.frombytes(rows[: self.room].tobytes())
 
     def __len__(self) -> int:
-        return len(self._rows) // 3
+        return len(self._numbers) // self._width
+
+    @property
+    def room(self) -> int:
+        """For so many more."""
+        return self._most - len(self)
 
     def again(self, first: int, times: int, period_ns: int) -> None:
         """All since the `first` come again and again, each time a period later."""
-        again(self._rows, first, times, (0, period_ns, period_ns), MOST_TIMES + 1)
+        period = self.table(first)
+        if len(period):
+            count = min(times, -(-self.room // len(period)))
+            added = np.tile(period, (count, 1))
+            added[:, 1] += np.repeat(np.arange(1, count + 1) * period_ns, len(period))
+            self.extend(added)
 
-    def rows(self) -> Ints | None:
-        """All of them; None when there were too many."""
-        if len(self._rows) > 3 * MOST_TIMES:
-            return None
-        return np.array(self._rows, np.int64).reshape(-1, 3)
-
-
-def again(rows: array[int], first: int, times: int, step: tuple[int, int, int], most: int) -> None:
-    """Write rows of three numbers since the `first` again and again, each time by a step more; `most` rows in all."""
-    period = np.array(rows[3 * first :], np.int64).reshape(-1, 3)
-    room = most - len(rows) // 3
-    if len(period) and room > 0:
-        number = np.arange(1, min(times, -(-room // len(period))) + 1)
-        added = period + number[:, None, None] * np.array(step)
-        rows.frombytes(added.reshape(-1, 3)[:room].tobytes())
+    def table(self, first: int = 0) -> Ints:
+        """All since the `first`."""
+        return np.frombuffer(self._numbers, np.int64)[self._width * first :].reshape(-1, self._width).copy()

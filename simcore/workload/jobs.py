@@ -153,9 +153,11 @@ def read_jobs(path: str | Path) -> JobFile:
         entries = root["jobs"].sequence() if "jobs" in root else []
         jobs = [_job(node, f"job{number}") for number, node in enumerate(entries)]
         names = [job.name for job in jobs]
-        if not problems.found and (not jobs or len({*names}) < len(jobs)):
-            twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
-            root["jobs"].problem("every job needs a name of its own", "one job or more", ", ".join(twice) or "none")
+        for number, node in enumerate(entries):
+            if names[number] in names[:number]:
+                node.problem("every job needs a name of its own", "a name that no other job has", names[number])
+        if not problems.found and not jobs:
+            root["jobs"].problem("there is no job", "one job or more", "none")
         named = {key: root[key] for key in ("topology", "system", "network") if key in root}
         for node in named.values():
             node.text()
@@ -186,7 +188,8 @@ def _job(node: Node, name: str) -> Job:
         node["place"].problem("not the NPUs of the job", f"{npus} NPUs, each once", f"{len({*place})}")
     if node.problems.found or "workload" not in node:
         return Job(name, _EMPTY, npus)
-    return Job(name, _graphs(node["workload"], npus, repeats), npus, start, repeats, place, node.location)
+    graphs, told = _graphs(node["workload"], npus, repeats), node["npus" if isinstance(place, str) else "place"]
+    return Job(name, graphs, npus, start, repeats, place, told.location)
 
 
 def _graphs(node: Node, npus: int, repeats: int) -> GraphSet:

@@ -62,7 +62,9 @@ def test_the_report_of_a_wafer_adds_up(simcore):
     assert sum(layer["forward"]["compute_ns"] for layer in found["layers"]) == found["compute_ns"]
     assert found["links"]["hottest"][0]["bytes"] > 0
     assert report(simcore, "spec.yaml", "--network", "congestion-free")["time_ns"] <= found["time_ns"]
-    assert report(simcore, "spec.yaml", "--npu", "WSE-3")["time_ns"] < found["time_ns"]
+    known = report(simcore, "spec.yaml", "--npu", "WSE-3")
+    assert known["time_ns"] < found["time_ns"]
+    assert known["warnings"] == [] and ["round figures" in text for text in found["warnings"]] == [True]
 
 
 def test_a_training_step_fills_all_three_parts_of_a_layer(simcore):

@@ -1,7 +1,7 @@
 """Runs whose nodes fail: Daly's formula where it applies, a published run, and what every run obeys."""
 
 import json
-from math import fsum, inf, sqrt
+from math import factorial, fsum, inf, sqrt
 from statistics import median
 
 import pytest
@@ -24,6 +24,12 @@ def goodputs(asked, runs=200, seed=0):
     return [run.useful_s / asked.wall_s for run in draw(asked, runs, seed)]
 
 
+def mean_and_error(asked, runs=40):
+    found = goodputs(asked, runs)
+    mean = fsum(found) / len(found)
+    return mean, sqrt(fsum((value - mean) ** 2 for value in found)) / len(found)
+
+
 @given(st.floats(5, 500), st.floats(0.02, 0.5), st.floats(0, 0.1), st.sampled_from(["stops", "behind", "free"]))
 @settings(max_examples=15, deadline=None)
 def test_with_a_node_always_at_hand_the_mean_is_dalys(write_s, writes_per_failure, restarts_per_failure, kind):
@@ -33,9 +39,7 @@ def test_with_a_node_always_at_hand_the_mean_is_dalys(write_s, writes_per_failur
     written = {"stops": Checkpoint(write_s, 1.0), "behind": Checkpoint(write_s, 1.0, snapshot_bytes_per_s=9.0)}
     checkpoint = written.get(kind, Checkpoint())
     asked = Failures(1, mtbf_s, 400 * mtbf_s, checkpoint, restart_s=restart_s)
-    found = goodputs(asked, 60)
-    mean = fsum(found) / len(found)
-    error = sqrt(fsum((value - mean) ** 2 for value in found)) / len(found)
+    mean, error = mean_and_error(asked, 60)
     back_s = restart_s + checkpoint.write_s(1) + checkpoint.behind_s(1)
     expected = 1 / wall_clock_s(1.0, asked.work_s(1), checkpoint.blocks_s(1), back_s, mtbf_s)
     assert abs(mean - expected) < 5 * error + 0.01 * expected
@@ -106,6 +110,25 @@ def test_spares_and_smaller_runs_help():
     assert waiting < 0.3 < shrinking < replaced
 
 
+@given(st.integers(1, 20), st.integers(0, 5), st.floats(0.05, 3))
+@settings(max_examples=12, deadline=None)
+def test_a_run_with_spares_waits_as_often_as_erlangs_loss_formula_says(nodes, spares, load):
+    """While the run trains, `load` nodes fail in the time of a repair; with spares + 1 repairs under way it waits."""
+    asked = Failures(nodes, nodes * DAY, 300 * DAY, spares=spares, repair_s=load * DAY)
+    terms = [load**away / factorial(away) for away in range(spares + 2)]
+    mean, error = mean_and_error(asked)
+    assert abs(mean - (1 - terms[-1] / fsum(terms))) < 5 * error + 0.01
+
+
+@given(st.integers(2, 30), st.floats(0.05, 2))
+@settings(max_examples=8, deadline=None)
+def test_an_elastic_run_of_replicas_of_one_node_trains_on_those_that_are_up(nodes, repairs):
+    """Each is up mean time between failures / (that and the repair) of the time, whatever the others do."""
+    asked = Failures(nodes, 30 * DAY, 900 * DAY, repair_s=repairs * 30 * DAY, replica_nodes=1)
+    mean, error = mean_and_error(asked, 20)
+    assert abs(mean - 1 / (1 + repairs)) < 5 * error + 0.02
+
+
 def test_an_asynchronous_checkpoint_stops_for_the_copy_only_and_counts_when_it_is_written():
     checkpoint = Checkpoint(1e12, 1e10, 50e9, 1e10, network_busy=0.5)
     assert checkpoint.write_s(10) == 100
@@ -122,7 +145,9 @@ def test_the_command_prints_quantiles_and_daly(capsys):
 
 
 @pytest.mark.parametrize(
-    "more", [["--elastic", "3"], ["--snapshot-bandwidth", "x"], ["--mtbf", "0"], ["--network-busy", "0.5"]]
+    "more",
+    [["--elastic", "3"], ["--snapshot-bandwidth", "x"], ["--network-busy", "0.5"]]
+    + [[option, "0"] for option in ("--mtbf", "--interval", "--storage", "--node-bandwidth", "--snapshot-bandwidth")],
 )
 def test_what_does_not_go_together_is_refused(capsys, more):
     options = ["--nodes", "8", "--mtbf", "100 h", "--days", "5", *more]

@@ -175,10 +175,11 @@ def test_a_trace_that_is_repeated_takes_as_often_as_long(tmp_path_factory, repea
         ("search: 2\njobs: [{workload: dlrm, place: [1, 2]}]\n", ["jobs.yaml:1:9", "nothing to search"]),
         (
             "jobs: [{workload: dlrm, npus: 1, name: a}, {workload: dlrm, npus: 1, name: a}]\n",
-            ["name of its own", "a\n"],
+            ["jobs.yaml:1:44", "name of its own", "a\n"],
         ),
-        ("topology: ring8\njobs: [{workload: dlrm, npus: 9}]\n", ["9", "at most 8"]),
-        ("topology: ring8\njobs: [{workload: dlrm, place: [1, 8]}]\n", ["0 to 7"]),
+        ("topology: ring8\njobs: [{workload: dlrm, npus: 9}]\n", ["jobs.yaml:2:31", "at most 8"]),
+        ("topology: ring8\njobs: [{workload: dlrm, place: [1, 8]}]\n", ["jobs.yaml:2:32", "0 to 7"]),
+        ("MICRO\n1\na -1 5 NONE 0 5 NONE 0 5 NONE 0 1\n", ["text workload", "--workload takes it"]),
         ("jobs: [{workload: dlrm, npus: 4}]\n", ["topology is needed"]),
         ("topology: ring8\nnetwork: wet\njobs: [{workload: dlrm, npus: 4}]\n", ["fair"]),
     ],
@@ -188,6 +189,17 @@ def test_a_wrong_file_of_jobs_is_refused(tmp_path, capsys, text, words):
     assert main(["run", str(tmp_path / "jobs.yaml")]) == 2
     said = capsys.readouterr().err
     assert all(word in said for word in words), said
+
+
+def test_a_typo_in_any_key_of_a_file_of_jobs_is_told_with_the_right_one(tmp_path):
+    job = {"name": "a", "workload": "dlrm", "npus": 2, "start": "1 us", "repeats": 2, "place": "rail"}
+    file = {"topology": "ring8", "system": "s", "network": "fair", "seed": 1, "search": 1, "jobs": [job]}
+    for key in [*file, *job]:
+        text = json.dumps(file).replace(f'"{key}"', f'"{key[0]}{key[2:]}"')
+        (tmp_path / "jobs.json").write_text(text)
+        with pytest.raises(InputError, match=f"did you mean '{key}'") as told:
+            read_jobs(tmp_path / "jobs.json")
+        assert told.value.problems[0].location.column == json.dumps(file).index(f'"{key}"') + 1
 
 
 def test_jobs_run_on_slow_links_and_slow_npus(tmp_path, capsys):
@@ -233,6 +245,9 @@ def test_jobs_run_on_optical_circuits_and_the_headers_gpus_are_compared(tmp_path
     said = capsys.readouterr()
     assert json.loads(said.out)["shared_links"] == []
     assert "says 512 GPUs and the job has 8 NPUs" in said.err
+    assert "changed all at once" in said.err and "one ring" not in said.err
+    assert main(["run", str(tmp_path / "jobs.yaml"), "--topology", "mesh_8x8"]) == 0
+    assert "collectives are one ring in the order of its ranks" in capsys.readouterr().err
 
 
 def test_two_jobs_may_not_name_one_npu():

@@ -12,7 +12,6 @@ from simcore.engine import loops
 from simcore.errors import DeadlockError
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Fault
-from simcore.timeline import link_use
 from simcore.timeline.breakdown import merge
 from tests.laws.test_pipelines import pipelines
 from tests.laws.test_transports import ANYWHERE, NATIVE
@@ -23,7 +22,7 @@ SHARED = [*NATIVE, ("astra-sim-2", "congested")]
 
 def use(timeline, step=1):
     """The intervals of every link, those that touch joined."""
-    return [merge(*timeline.links.use.of(link)) for link in range(0, len(timeline.links.busy_ns), step)]
+    return [merge(*timeline.links.use.spans(link)) for link in range(0, len(timeline.links.busy_ns), step)]
 
 
 def same(first, second):
@@ -34,7 +33,7 @@ def same(first, second):
 
 def check_sums(timeline):
     for link, busy_ns in enumerate(timeline.links.busy_ns.tolist()):
-        start, end = timeline.links.use.of(link)
+        start, end = timeline.links.use.spans(link)
         assert (end - start).sum() == busy_ns
         assert (start[1:] >= end[:-1]).all()
 
@@ -91,7 +90,7 @@ def test_faults_too_are_seen_in_the_times(run, data):
 
 
 def test_a_run_with_too_many_transfers_keeps_no_times(monkeypatch):
-    monkeypatch.setattr(link_use, "MOST_TIMES", 100)
+    monkeypatch.setattr("simcore.network.congested.MOST_TIMES", 100)
     links = simcore.run("dlrm", "ring8", network="fair", link_times=True).timeline.links
     assert links.use is None
     assert links.busy_ns.any()

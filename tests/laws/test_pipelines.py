@@ -195,7 +195,7 @@ def check_message_by_message(run):
         assert all(rows == rows_of(oracle, npu) for npu in members)
     assert (told.links.size_bytes == oracle.links.size_bytes).all()
     for link in range(len(told.links.size_bytes)):
-        for own, other in zip(told.links.use.of(link), oracle.links.use.of(link), strict=True):
+        for own, other in zip(told.links.use.spans(link), oracle.links.use.spans(link), strict=True):
             assert own.tolist() == other.tolist()
     return told
 

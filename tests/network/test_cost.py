@@ -30,6 +30,10 @@ def test_the_line_of_astra_sims_slides_is_printed(tmp_path, capsys):
     assert main(["topology", "cost", str(tmp_path / "net.json"), "--compat", "astra-sim-1.0"]) == 0
     line = "[CostModel] Adding (inter-Node, Link) bandwidth: 1, radix: 1, count: 2016 (added cost: $8064)\n"
     assert capsys.readouterr().out == line
+    (tmp_path / "mine.yaml").write_text("default: [Node]\nlevels: {Node: {link: {usd_per_gbyte_per_s: 1}}}\n")
+    words = ["--compat", "astra-sim-1.0", "--prices", str(tmp_path / "mine.yaml")]
+    assert main(["topology", "cost", str(tmp_path / "net.json"), *words]) == 0
+    assert "(inter-Node, Link)" in (said := capsys.readouterr().out) and "$8064" not in said
 
 
 @given(
@@ -104,6 +108,9 @@ def test_every_shipped_price_file_is_read_and_names_its_source(name):
         ("default: [a]\nlevels: {a: {}, b: c}\n", ["p.yaml:2", "a", "'c'"]),
         ("default: [a]\nlevels: {a: {cable: {}}}\n", ["p.yaml:2", "cable", "link"]),
         ("default: [a]\nlevels: {a: {switch: {models: [{rate: 1, ports: 3}]}}}\n", ["p.yaml:2", "even number"]),
+        ("default: [a]\nlevels: {a: {nic: {models: []}}}\n", ["p.yaml:2:28", "one model"]),
+        ("default: [a]\nlevels: {a: {nic: {models: [{rate: 1, usd: -1}]}}}\n", ["p.yaml:2:44", "usd must be >= 0"]),
+        ("defaults: [a]\nlevels: {a: {}}\n", ["p.yaml:1:1", "did you mean 'default'"]),
     ],
 )
 def test_a_wrong_price_file_is_refused_with_its_place(tmp_path, capsys, text, words):
@@ -111,6 +118,17 @@ def test_a_wrong_price_file_is_refused_with_its_place(tmp_path, capsys, text, wo
     assert main(["topology", "cost", "ring8", "--prices", str(tmp_path / "p.yaml")]) == 2
     said = capsys.readouterr().err
     assert all(word in said for word in words), said
+
+
+def test_a_typo_in_any_key_of_a_price_file_is_told_with_the_right_one(tmp_path):
+    models = [{"rate": 1, "ports": 64, "usd": 1, "watts": 1, "usd_per_m": 1, "up_to_m": 5}]
+    parts = {"link": {"models": models}, "nic": {"usd_per_gbyte_per_s": 1, "watts_per_gbyte_per_s": 1}, "switch": {}}
+    file = {"name": "a", "source": "b", "gigabyte": "decimal", "usd_per_kwh": 1, "default": ["a"],
+            "levels": {"a": {"length_m": 2, **parts}}}  # fmt: skip
+    for key in [*file, *parts, *parts["nic"], *models[0], "length_m", "models"]:
+        (tmp_path / "p.json").write_text(json.dumps(file).replace(f'"{key}":', f'"{key}s":'))
+        with pytest.raises(InputError, match=f"did you mean '{key}'"):
+            read_prices(str(tmp_path / "p.json"))
 
 
 def test_the_table_of_astra_sim_knows_our_words_for_levels():
@@ -123,7 +141,7 @@ def test_a_level_without_prices_is_refused(tmp_path, capsys):
         "topology: [Ring]\nnpus_count: [8]\nbandwidth: [50]\nlatency: [500]\nlevels: [moon]\n"
     )
     assert main(["topology", "cost", str(tmp_path / "net.yaml")]) == 2
-    assert "moon" in capsys.readouterr().err
+    assert f"{tmp_path / 'net.yaml'}: error" in (said := capsys.readouterr().err) and "moon" in said
 
 
 @given(

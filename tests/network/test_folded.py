@@ -22,8 +22,7 @@ def shifted(topology, npu, offset):
 @settings(deadline=None, max_examples=30)
 @given(machines(), st.data())
 def test_a_message_so_far_on_takes_the_same_folded_links_from_everywhere(topology, data):
-    parts = [[dim.npus] for dim in topology.dims]
-    links = FoldedLinks(LinkGraph(topology), parts)
+    links = FoldedLinks(LinkGraph(topology))
     offset = data.draw(st.integers(0, topology.npus - 1))
     ways = {links.route(npu, shifted(topology, npu, offset)) for npu in range(topology.npus)}
     assert len(ways) == 1
@@ -32,7 +31,7 @@ def test_a_message_so_far_on_takes_the_same_folded_links_from_everywhere(topolog
 @settings(deadline=None, max_examples=20)
 @given(twisted_tori(st.sampled_from([1e9, 12.5e9]), st.just(1.0)), st.data())
 def test_moves_of_a_twisted_torus_lead_back_and_take_ways_to_ways(topology, data):
-    links = FoldedLinks(LinkGraph(topology), [[topology.npus]])
+    links = FoldedLinks(LinkGraph(topology))
     moves, npus = links.axes[0].fabric.moves, np.arange(topology.npus)
     by = np.array(data.draw(st.integers(0, topology.npus - 1)))
     there = moves.on(npus, by)
@@ -45,7 +44,7 @@ def test_moves_of_a_twisted_torus_lead_back_and_take_ways_to_ways(topology, data
 @given(machines())
 def test_every_link_stands_for_links_as_fast_as_itself(topology):
     whole = LinkGraph(topology)
-    links = FoldedLinks(whole, [[dim.npus] for dim in topology.dims])
+    links = FoldedLinks(whole)
     numbers = np.arange(len(links))
     stands_for = links.table(numbers, numbers).size_bytes
     assert sorted(set(stands_for.tolist())) == numbers.tolist()

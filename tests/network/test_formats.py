@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import simcore
 from simcore.cli import main
 from simcore.errors import InputError, Problems
 from simcore.network.topology.links import LinkGraph
@@ -79,6 +80,12 @@ def test_a_server_as_rccl_writes_it_has_the_links_between_its_gpus(server, archi
         rates(server)
 
 
+def test_a_report_says_that_latencies_are_not_the_files(server):
+    (server.parent / "infra.yaml").write_text(INFRASTRUCTURE)
+    for file in (server, server.parent / "infra.yaml"):
+        assert [text for text in simcore.run("micro_all_reduce", file).warnings if "250 ns a hop" in text]
+
+
 def test_a_server_may_be_the_graph_of_a_topology(server):
     (server.parent / "net.yaml").write_text("name: mine\ngraph: server.xml\n")
     assert load(str(server.parent / "net.yaml")).graph == load(str(server)).graph
@@ -147,7 +154,8 @@ def test_an_infragraph_is_a_topology_of_all_its_instances(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("scheme: one2one, link: pcie", "scheme: one2one, link: usb", ["link 'usb' has no bandwidth", "infra.yaml:13"]),
+        ("scheme: one2one, link: pcie", "scheme: one2one, link: usb", ["no such link", "infra.yaml:13:82", "pcie"]),
+        ("gigabytes_per_second", "gigabyte_per_second", ["link 'xpu' has no bandwidth", "infra.yaml:12:81"]),
         ('"nic[0:4]"', '"nic[0:3]"', ["one2one", "infra.yaml:13"]),
         ("device: switch", "device: swich", ["no such device", "switch"]),
         ('component: "port[4:8]"', 'component: "port[9]"', ["0 to 7"]),

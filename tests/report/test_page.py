@@ -11,10 +11,12 @@ from hypothesis import given, settings
 import simcore
 from simcore.report.artefacts import write_timeline
 from simcore.report.model import Report
+from simcore.report.tables import joined
 from simcore.report.text import render
 from simcore.report.timelines.html import page
 from simcore.report.timelines.selection import Limits, Selection, choose
 from simcore.report.timelines.tracks import busiest_links
+from tests.network.queued.test_runs import incast
 from tests.timelines import enormous, messages, report, timelines
 
 EVIL = "<script>window.hacked = 1</script></script><img src=x onerror='window.hacked=1'>"
@@ -40,6 +42,11 @@ RECTANGLES = """() => [1, 0.5, 0.1].map((part) => {
   delete pen.fillRect;
   return count / (tracks.length * shown.width);
 })"""
+
+
+SUMS = """(rows, [kind, of]) => rows.map((row) =>
+  [...row.querySelectorAll(kind)].reduce((sum, each) => sum + Number(each.getAttribute(of)), 0))"""
+STILL, MARKED = (".still_ns", "opacity"), (".marks", "height")
 
 
 def made(**options):
@@ -159,6 +166,20 @@ def test_the_figures_on_the_page_are_those_of_the_json(opened):
     ]
     assert [row[:6] for row in rows] == expected
     assert tab.evaluate("DATA.num_slices") == len(run.timeline.events)
+
+
+@pytest.mark.browser
+def test_the_picture_of_a_queue_shades_what_its_link_stood_still_and_has_bars_of_marks(show, tmp_path):
+    marking = "[{kmin: 16 KiB, kmax: 128 KiB, pmax: 0.5}]"
+    run = simcore.run(*incast(tmp_path, flow_control="[credits]", ecn=marking), network="queued")
+    (tmp_path / "queues.html").write_text(page(run, choose(run.timeline, Selection(), Limits(1024, 1_000_000))))
+    tab, seen = show(tmp_path / "queues.html")
+    assert seen == []
+    shades, bars = (tab.eval_on_selector_all("#queues tbody tr", SUMS, each) for each in (STILL, MARKED))
+    rows = sorted(joined(run.to_dict()["queues"]["deepest"]), key=lambda row: -row["peak_bytes"])
+    assert [shade * run.time_ns / 32 for shade in shades] == pytest.approx([row["still_ns"] for row in rows], rel=1e-3)
+    assert max(shades) > 0 < max(bars)
+    assert [bar / max(bars) for bar in bars] == pytest.approx([row["marks"] / rows[0]["marks"] for row in rows])
 
 
 @pytest.mark.browser

@@ -80,7 +80,9 @@ def time_ns(tmp_path, text, kind, size, chosen):
     graph = simcore.graph(size)
     graph.collective(kind.replace("-", "_"), 1 << 20)
     topology = Topology((Dimension("FullyConnected", size, 1e9, 500.0),))
-    return simcore.run(graph, topology, tmp_path / "system.yaml").time_ns
+    report = simcore.run(graph, topology, tmp_path / "system.yaml")
+    assert (chosen == "program") == any("protocols" in text for text in report.warnings)
+    return report.time_ns
 
 
 @given(st.integers(2, 9))

@@ -17,7 +17,7 @@ def order_after(*phases, num_queues=1, rendezvous=False):
     asked, order = precedence(num_queues, rendezvous=rendezvous), ()
     for number, each in enumerate(phases):
         asked.begin(number, each, 10_000 * number, order)
-        order = asked.after(number)
+        _, order = asked.after([number])
     return order
 
 
@@ -55,7 +55,7 @@ def test_of_a_tree_the_first_to_be_through_is_first():
     plans = Plans(Costs(10, lambda _: 0, PlanOptions()))
     asked = Precedence(4, plans, lambda src, dst, size_bytes: abs(dst - src) * 100, 1)
     asked.begin("tree", tree, 0, ())
-    order = asked.after("tree")
+    _, order = asked.after(["tree"])
     assert sorted(order) == list(range(4)) and order != tuple(range(4))
 
 
@@ -64,12 +64,12 @@ def test_chunks_of_one_time_go_on_in_one_order():
     asked = precedence(2)
     for way in (0, 1):
         asked.begin(way, phase(OUTER, queue=way), 0, ())
-    assert asked.after(0) == asked.after(1) == (4, 0, 2, 5, 1, 3)
+    assert [asked.after([way])[1] for way in (0, 1)] == [(4, 0, 2, 5, 1, 3)] * 2
 
 
 def test_what_npus_do_at_a_time_already_says_in_which_order_they_do_the_rest():
     asked, backwards = precedence(), tuple(reversed(range(NPUS)))
     asked.later(10, backwards)
     asked.begin("joins", phase(INNER), 0, ())
-    assert asked.now(10, ()) == backwards and asked.after("joins") == (4, 5, 2, 3, 0, 1)
+    assert asked.now(10, ()) == backwards and asked.after(["joins"]) == ("joins", (4, 5, 2, 3, 0, 1))
     assert asked.now(99, backwards) == backwards

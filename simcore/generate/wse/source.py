@@ -30,6 +30,7 @@ ARGUMENTS = {"READ": 2, "WRITE": 2, "GEMM": 3, "ADD": 1, "COPY": 3, "MULTICAST":
 MOST_DIGITS = 19  # of a number of 64 bits
 _WRONG = ValueError, SyntaxError, TypeError, LookupError, AttributeError, ArithmeticError
 _UNREADABLE = (*_WRONG, MemoryError, RecursionError)
+STAND_IN = "experts: without expert_counts a log-normal stand-in says how many tokens each gets"
 UNSUMMED = ("_ar_tp", "_ar_sp")
 
 
@@ -58,12 +59,14 @@ def load(path: Path, only: str = "") -> Source:
         return _folder(path, only)
     options = specification(path)
     try:
-        steps = tuple(node_step(each.job, each.step, each.routed) for each in made(options))
+        every = [(each.job, node_step(each.job, each.step, each.routed)) for each in made(options)]
     except InputError as error:
         given = read(path, Problems())["options"]
         raise placed(error, given.items, given) from error
     files = tuple((name, options[name]) for name in FILES if options[name] and Path(options[name]).is_file())
-    return Source(steps, hashlib.sha256(path.read_bytes()).hexdigest(), files=files)
+    drawn = any(job.system.routing == "empirical_mmlu" and job.counts is None and not job.routing for job, _ in every)
+    steps, notes = tuple(step for _, step in every), (STAND_IN,) * drawn
+    return Source(steps, hashlib.sha256(path.read_bytes()).hexdigest(), notes, files)
 
 
 def _folder(path: Path, only: str) -> Source:

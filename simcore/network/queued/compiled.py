@@ -14,16 +14,16 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from simcore.network import heaps
 from simcore.network.compiled import compiled, compiled_heaps, kept, longer
 from simcore.network.core import NEVER
-from simcore.network.heaps import Heap
-from simcore.network.queued import core, laws
-from simcore.network.queued.tables import TABLES, Credit, Reading, Segment, State
+from simcore.network.queued import calendar, core, laws
+from simcore.network.queued.calendar import Calendar
+from simcore.network.queued.tables import ROWS, TABLES, Credit, Reading, Segment, State
 from simcore.network.topology.fabric import IntArray
 
-WIDTHS = {"heads": 9, "timers": 4}
-NOTED = ("left", "curves", "times")
-NOTHING = np.zeros((0, 3), np.int64)
+WIDTHS = {"heads": 8, "timers": 4}
+NOTED = {"left": 3, "curves": 4, "times": 3}
 TO_COMPILE, TO_LOAD = 3_000_000, 100_000
 """So many events take as long as to compile, and as to load what was compiled."""
 _Arrayed = cast("Any", namedtuple("_Arrayed", [name for name in State.__slots__ if name != "choose"]))
@@ -61,7 +61,7 @@ class Lists:
 
     def heads(self) -> tuple[IntArray, ...]:
         """Times and segments of heads, in order."""
-        return _columns([(head[0], head[7]) for head in sorted(self.state.heads)[:-1]], 2)
+        return _columns([(head[0], head[-1]) for head in sorted(self.state.heads)[:-1]], 2)
 
     def timers(self) -> tuple[IntArray, ...]:
         """Times, kinds, of whom and bytes of changes, in order."""
@@ -81,9 +81,12 @@ class Lists:
 
     def add(self, name: str, row: object) -> int:
         """The number of a new row."""
-        rows = getattr(self.state, name)
-        rows.append(row)
-        return len(rows) - 1
+        self.extend(name, [row])
+        return len(getattr(self.state, name)) - 1
+
+    def extend(self, name: str, rows: list[Any]) -> None:
+        """New rows."""
+        getattr(self.state, name).extend(rows)
 
     def put(self, name: str, number: int, row: object) -> None:
         """Another row in the place of one."""
@@ -92,9 +95,7 @@ class Lists:
     def take(self, name: str) -> IntArray:
         """What was noted."""
         rows = getattr(self.state, name)
-        if not rows:
-            return NOTHING
-        found = np.array(rows, np.int64)
+        found = np.array(rows, np.int64).reshape(-1, NOTED[name])
         rows.clear()
         return found
 
@@ -108,16 +109,14 @@ class Lists:
         counts, free, room = self.state.counts[0], f"free_{name}", f"room_of_{name}"
         before = int(getattr(counts, room))
         after = max(2 * before, least)
-        rows = [kind(number + 1) for number in range(before, after)]
-        rows[-1].next = int(getattr(counts, free))
+        self._chain(name, kind, range(before + 1, after), int(getattr(counts, free)))
         setattr(counts, free, before)
         setattr(counts, room, after)
-        self.extend(name, rows)
         return after
 
-    def extend(self, name: str, rows: list[Any]) -> None:
-        """More rows."""
-        getattr(self.state, name).extend(rows)
+    def _chain(self, name: str, kind: Any, following: range, last: int) -> None:
+        """More rows, each of which leads to the next one and the last one to one that is free."""
+        getattr(self.state, name).extend(map(kind, (*following, last)))
 
 
 class Arrays(Lists):
@@ -131,12 +130,10 @@ class Arrays(Lists):
         self._lengths = {name: len(getattr(state, name)) for name in (*TABLES, "laws")}
         tables = {name: _records(name, getattr(state, name)) for name in self._lengths}
         heads = [(time, order[0] if order else 0, *rest) for time, order, *rest in sorted(state.heads)[:-1]]
-        heaps = {
-            "heads": Heap.of(heads, WIDTHS["heads"]),
-            "timers": Heap.of(sorted(state.timers)[:-1], WIDTHS["timers"]),
-        }
-        noted = {name: np.zeros((1, 3), np.int64) for name in NOTED}
-        self.state = _Arrayed(**tables, **heaps, **noted)
+        entries = {"heads": heads, "timers": sorted(state.timers)[:-1]}
+        rows = {name: np.array(entries[name], np.int64).reshape(-1, width) for name, width in WIDTHS.items()}
+        calendars = {name: Calendar.of(each, 0) for name, each in rows.items()}
+        self.state = _Arrayed(**tables, **calendars, **dict.fromkeys(NOTED))
         self._follow()
 
     def column(self, name: str, column: str) -> NDArray[Any]:
@@ -150,72 +147,89 @@ class Arrays(Lists):
 
     def heads(self) -> tuple[IntArray, ...]:
         """As `Lists.heads`."""
-        rows = _in_order(self.state.heads)
-        return rows[:, 0], rows[:, 7]
+        rows = self.state.heads.entries()
+        return rows[:, 0], rows[:, -1]
 
     def timers(self) -> tuple[IntArray, ...]:
         """As `Lists.timers`."""
-        rows = _in_order(self.state.timers)
+        rows = self.state.timers.entries()
         return rows[:, 0], rows[:, 1] % core.KINDS, rows[:, 2], rows[:, 3]
 
     def _later(self, time_ns: int) -> None:
-        for heap in (self.state.heads, self.state.timers):
-            entries = heap.ends[0]
-            heap.times[:entries] += time_ns
-            heap.rows[heap.which[:entries], 0] += time_ns
+        self.state = self.state._replace(**{name: getattr(self.state, name).again(time_ns) for name in WIDTHS})
 
     def add(self, name: str, row: Any) -> int:
         """As `Lists.add`."""
         self.extend(name, [row])
         return self._lengths[name] - 1
 
+    def extend(self, name: str, rows: list[Any]) -> None:
+        """As `Lists.extend`."""
+        self._extended(name, len(rows))[:] = _records(name, rows)[: len(rows)]
+
     def put(self, name: str, number: int, row: object) -> None:
         """As `Lists.put`."""
         getattr(self.state, name)[number] = _values(name, row)
 
-    def extend(self, name: str, rows: list[Any]) -> None:
-        """As `Lists.extend`."""
+    def _extended(self, name: str, more: int) -> Any:
+        """So many new rows."""
         before = self._lengths[name]
-        now = self._lengths[name] = before + len(rows)
+        now = self._lengths[name] = before + more
         table = longer(getattr(self.state, name), now)
-        table[before:now] = _records(name, rows)
         self.state = self.state._replace(**{name: table})
+        return table[before:now]
+
+    def _chain(self, name: str, kind: Any, following: range, last: int) -> None:
+        table = self._extended(name, len(following) + 1)
+        table[:] = _records(name, [kind(last)])[0]
+        table["next"][:-1] = following
 
     def take(self, name: str) -> IntArray:
         """As `Lists.take`."""
         rows = getattr(self.state, name)
-        if not rows[0, 0]:
-            return NOTHING
         found: IntArray = rows[1 : rows[0, 0] + 1].copy()
         rows[0, 0] = 0
         return found
 
     def grow(self) -> None:
-        """As `Lists.grow`, and more room in the heaps."""
+        """As `Lists.grow`, and more room in the calendars."""
         super().grow()
         self._follow()
 
     def _follow(self) -> None:
-        """Room in the heaps and for what is noted, in proportion to the segments."""
+        """Room for what is to come, and for what is noted, of which nothing is left now."""
         state, segments = self.state, int(self.state.counts[0].room_of_segments)
         counts = state.counts[0]
-        counts.room_of_changes, counts.room_of_rows = 16 * segments, 64 * segments
-        heaps = {"heads": state.heads.with_room(segments), "timers": state.timers.with_room(16 * segments)}
-        noted = {name: longer(getattr(state, name), 64 * segments + 1) for name in NOTED}
-        self.state = state._replace(**heaps, **noted)
+        counts.room_of_changes, counts.room_of_rows = 8 * segments, ROWS + 4 * segments
+        calendars = {"heads": state.heads.again(0, segments), "timers": state.timers.again(0, 8 * segments)}
+        noted = {name: np.zeros((counts.room_of_rows + 1, width), np.int64) for name, width in NOTED.items()}
+        self.state = state._replace(**calendars, **noted)
 
 
 @cache
 def _compiled_core() -> ModuleType:
-    """The functions of `core`, with those of `laws` and with heaps that are arrays."""
+    """The functions of `core`, with those of `laws` and with calendars that are arrays."""
     import numba
 
     rules = compiled(laws, (), {}, inline=True)
     used = (name for name, value in vars(core).items() if isfunction(value) and value.__module__ == laws.__name__)
-    given = {name: getattr(rules, name) for name in used} | compiled_heaps()
+    lists = {name: compiled_heaps()[name] for name in ("append", "length")}
+    given = {name: getattr(rules, name) for name in used} | lists | _calendars()
     njit: Any = numba.njit
     several = {"several": njit(_nrt=False, cache=True)(_nowhere)}
     return compiled(core, ("at", "play"), given | several, inline=True)
+
+
+def _calendars() -> dict[str, Any]:
+    """What a core needs of `calendar` in place of heaps."""
+    import numba
+    from numba.cpython.unsafe import numbers
+
+    njit: Any = numba.njit
+    leading_zeros: Any = numbers.leading_zeros
+    bits = njit(_nrt=False)(lambda number: 64 - leading_zeros(number))
+    rows = compiled(calendar, (), {"bits": bits}, base=(heaps,), inline=True)
+    return {name: getattr(rows, name) for name in ("first", "push", "pop_head", "pop_timer")}
 
 
 def _nowhere(_s: Any, _pair: int, _turn: int, _now: int) -> int:
@@ -250,12 +264,6 @@ def _columns_of(name: str) -> dict[str, str]:
 
 def _columns(rows: list[tuple[int, ...]], width: int) -> tuple[IntArray, ...]:
     return tuple(np.array(rows, np.int64).reshape(-1, width).T)
-
-
-def _in_order(heap: Heap) -> IntArray:
-    """Entries of a heap."""
-    rows: IntArray = heap.rows[heap.which[: heap.ends[0]]]
-    return rows[np.lexsort(rows.T[::-1])]
 
 
 def _records(name: str, rows: list[Any]) -> Any:

@@ -18,6 +18,7 @@ from typing import Any
 from simcore.network.core import first
 from simcore.network.queued.laws import acknowledged, lost, measured, sends
 from simcore.network.queued.tables import NOBODY, Message, Port, Segment, Sender, State
+from simcore.timeline.events import DROPS, MARKS, STILL, WAITING
 
 ROOM = -1
 PUMP, ACKNOWLEDGED, LOST, GET_UP, PAUSE, RESUME, SERVE = range(7)
@@ -26,7 +27,12 @@ KINDS = 7
 UNLIMITED, CREDITS, PFC, DROP = range(4)
 """How the buffer behind a link is guarded."""
 GOLDEN_RATIO = (5**0.5 - 1) / 2
-append, length, push, pop_head, pop_timer = list.append, len, heappush, heappop, heappop
+append, length, push, pop_timer = list.append, len, heappush, heappop
+
+
+def pop_head(heads: list[Any]) -> int:
+    """The segment whose head comes first."""
+    return heappop(heads)[-1]  # type: ignore[no-any-return]
 
 
 def several(s: State, pair: int, turn: int, now: int) -> int:
@@ -50,7 +56,7 @@ def play(s: State, limit: int) -> int:
             if first(s.timers) == now:
                 _change(s, now)
             else:
-                _arrive(s, pop_head(s.heads)[7], now)
+                _arrive(s, pop_head(s.heads), now)
         counts = s.counts[0]
         guided = counts.guide >= 0 and s.messages[counts.guide].sent >= counts.look_at
         if length(s.left) or guided or counts.events >= counts.pause_at:
@@ -104,7 +110,7 @@ def _told(s: State, port: Port, kind: int, now: int) -> None:
     else:
         port.paused = 0
         _serve(s, port, now)
-        go(port, now)
+        _go(s, port, now)
 
 
 # Senders.
@@ -137,6 +143,7 @@ def _pump(s: State, number: int, now: int) -> None:
     taken = _take(s, number, size_bytes)
     segment = s.segments[taken]
     segment.way = way_of(s, s.messages[segment.message], segment.index, now)
+    segment.at = s.ways[segment.way].at
     segment.tail_ns = segment.sent_ns = now
     _head(s, taken, now)
 
@@ -217,7 +224,7 @@ def _measure(s: State, law: Any, sender: Sender, segment: Segment, now: int) -> 
     for _ in range(segment.readings):
         new, old = s.readings[new_at], s.readings[old_at]
         elapsed, rate = new.now_ns - old.now_ns, s.ports[new.link].bytes_per_s
-        if elapsed > 0 and new.link == old.link:
+        if elapsed > 0 and new.own == old.own:
             waiting = min(new.queue_bytes, old.queue_bytes) / (rate * law.rtt_ns * 1e-9)
             use = waiting + (new.sent_bytes - old.sent_bytes) / (elapsed * 1e-9) / rate
             if use >= most and use > 0:
@@ -273,20 +280,20 @@ def _head(s: State, number: int, time: int) -> None:
     message = s.messages[segment.message]
     s.counts[0].events += 1
     order, hop, events = message.order, segment.hop, s.counts[0].events
-    push(s.heads, (time, order, message.part, hop, segment.index, message.ends, events, number, 0))
+    push(s.heads, (time, order, message.part, hop, segment.index, message.ends, events, number))
 
 
 def _arrive(s: State, number: int, now: int) -> None:
     """The head comes to its next link, through the buffer of the link behind it."""
     segment = s.segments[number]
-    port = s.ports[s.hops[s.ways[segment.way].at + segment.hop].link]
+    port = s.ports[s.hops[segment.at].link]
     if segment.held >= 0:
         behind = s.ports[segment.held]
         if behind.control >= PFC and not _lie_down(s, number, behind, now):
             return
     size_bytes = segment.size_bytes
     if port.kmax_bytes:
-        segment.marked |= _mark(port, segment, s.messages[segment.message].phase, now)
+        segment.marked |= _mark(s, port, segment, now)
     segment.next = NOBODY
     if port.head < 0:
         port.head = number
@@ -296,8 +303,7 @@ def _arrive(s: State, number: int, now: int) -> None:
     port.waiting_bytes += size_bytes
     port.queued_bytes += size_bytes if segment.hop else 0
     _serve(s, port, now)
-    if port.queued_bytes != port.noted_bytes:
-        _curve(s, port, now)
+    _curve(s, port, now)
 
 
 def _lie_down(s: State, number: int, port: Port, now: int) -> bool:
@@ -306,6 +312,7 @@ def _lie_down(s: State, number: int, port: Port, now: int) -> bool:
     if port.control == DROP and port.lying_bytes + segment.size_bytes > port.buffer_bytes:
         port.drops += 1
         port.dropped_bytes += segment.size_bytes
+        _note(s, port, now, DROPS, 1)
         at(s, now + s.ways[segment.way].back_ns, LOST, number, 0)
         return False
     port.lying_bytes += segment.size_bytes
@@ -333,7 +340,7 @@ def _serve(s: State, port: Port, now: int) -> None:
                 _await_room(s, port)
             _stop(port, now)
             return
-        go(port, now)
+        _go(s, port, now)
         port.head = s.segments[number].next
         _start(s, port, number, now)
     if port.head >= 0 and port.alarm_ns != port.free_ns:
@@ -344,8 +351,7 @@ def _serve(s: State, port: Port, now: int) -> None:
 def _start(s: State, port: Port, number: int, now: int) -> None:
     """A link takes a segment."""
     segment = s.segments[number]
-    way, sender, size_bytes = s.ways[segment.way], s.senders[segment.sender], segment.size_bytes
-    hop = s.hops[way.at + segment.hop]
+    hop, size_bytes = s.hops[segment.at], segment.size_bytes
     # Ends of a message's segments are rounded as parts of a whole, so that cutting it costs nothing.
     if hop.bytes_per_s != segment.bytes_per_s:
         segment.bytes_per_s = rate = hop.bytes_per_s
@@ -356,22 +362,22 @@ def _start(s: State, port: Port, number: int, now: int) -> None:
     port.sent_bytes += size_bytes
     port.busy_ns += segment.takes_ns
     if s.counts[0].timed:
-        append(s.times, (port.link, now, ends))
-    if port.queued_bytes != port.noted_bytes:
-        _curve(s, port, now)
+        append(s.times, (port.link, now, segment.takes_ns))
+    _curve(s, port, now)
     if segment.held < 0:
         segment.sent_ns = now
         _begun(s, segment, now)
     else:
         _make_room(s, s.ports[segment.held], size_bytes, ends)
-    if sender.law >= 0 and s.laws[sender.law].reads:
-        _read(s, segment, port, now)
+    if s.counts[0].reads and s.senders[segment.sender].law >= 0 and s.laws[s.senders[segment.sender].law].reads:
+        _read(s, segment, port, hop.own, now)
     segment.tail_ns = max(segment.tail_ns, ends) + hop.step_ns
     segment.hop += 1
-    if segment.hop == way.hops:
+    if not hop.left:
         _through(s, number, now)
         return
     segment.held = port.link
+    segment.at += 1
     if port.control == CREDITS:
         port.taken_bytes += size_bytes
     _head(s, number, now + hop.step_ns)
@@ -448,13 +454,13 @@ def _begun(s: State, segment: Segment, now: int) -> None:
     _pump(s, segment.sender, now)
 
 
-def _read(s: State, segment: Segment, port: Port, now: int) -> None:
+def _read(s: State, segment: Segment, port: Port, own: int, now: int) -> None:
     number = s.counts[0].free_readings
     reading = s.readings[number]
     s.counts[0].free_readings = reading.next
     s.counts[0].readings += 1
     reading.link, reading.queue_bytes, reading.sent_bytes = port.link, port.waiting_bytes, port.sent_bytes
-    reading.now_ns, reading.next = now, segment.reading
+    reading.own, reading.now_ns, reading.next = own, now, segment.reading
     segment.reading = number
     segment.readings += 1
 
@@ -487,23 +493,25 @@ def admits(s: State, port: Port) -> bool:
     segment = s.segments[port.head]
     if port.paused:
         return False
-    if port.control != CREDITS or segment.hop + 1 == s.ways[segment.way].hops:
-        return True  # an NPU takes at once what is meant for it
-    return port.taken_bytes + segment.size_bytes <= port.buffer_bytes
+    if port.control != CREDITS or port.taken_bytes + segment.size_bytes <= port.buffer_bytes:
+        return True
+    return not s.hops[segment.at].left  # an NPU takes at once what is meant for it
 
 
-def _mark(port: Port, segment: Segment, phase: int, now: int) -> int:
+def _mark(s: State, port: Port, segment: Segment, now: int) -> int:
     """Whether a segment that comes is marked: an even sequence, begun anew in each phase, is in chance's place."""
-    waiting = _backlog(port, now)
+    waiting, phase = _backlog(port, now), s.messages[segment.message].phase
     if not waiting and port.phase != phase:
         port.phase, port.chances = phase, 0
     chance = _chance(port, waiting, segment.size_bytes) if segment.hop else 0.0
     if chance == 0.0:
         return 0
     port.chances += 1
-    marked = 1 if port.chances * GOLDEN_RATIO % 1.0 < chance else 0
-    port.marks += marked
-    return marked
+    if port.chances * GOLDEN_RATIO % 1.0 >= chance:
+        return 0
+    port.marks += 1
+    _note(s, port, now, MARKS, 1)
+    return 1
 
 
 def _chance(port: Port, waiting: float, size_bytes: int) -> float:
@@ -524,16 +532,24 @@ def _stop(port: Port, now: int) -> None:
         port.stops += 1
 
 
-def go(port: Port, now: int) -> None:
+def _go(s: State, port: Port, now: int) -> None:
     """It may send again."""
-    if port.still_since_ns >= 0:
-        port.still_ns += max(now - port.still_since_ns, 0)
-        port.still_since_ns = -1
+    since = port.still_since_ns
+    port.still_since_ns = -1
+    if 0 <= since < now:
+        port.still_ns += now - since
+        _note(s, port, since, STILL, now - since)
 
 
 def _curve(s: State, port: Port, now: int) -> None:
-    """Note how much waits for a link, as that has changed."""
-    port.noted_bytes = port.queued_bytes
-    port.peak_bytes = max(port.peak_bytes, port.queued_bytes)
+    """Note how much waits for a link, where that has changed."""
+    if port.queued_bytes != port.noted_bytes:
+        port.noted_bytes = port.queued_bytes
+        port.peak_bytes = max(port.peak_bytes, port.queued_bytes)
+        _note(s, port, now, WAITING, port.queued_bytes)
+
+
+def _note(s: State, port: Port, time: int, what: int, value: int) -> None:
+    """A row of `QueueTable.curves`."""
     if s.counts[0].curved:
-        append(s.curves, (port.link, now, port.queued_bytes))
+        append(s.curves, (port.link, time, what, value))

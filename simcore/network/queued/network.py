@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
@@ -17,13 +16,14 @@ from simcore.network.instant import TRANSMISSION, Environment, after
 from simcore.network.parts import FoldedLinks
 from simcore.network.queued import core
 from simcore.network.queued.compiled import Lists
-from simcore.network.queued.routing import STEPS, Ways
+from simcore.network.queued.routing import STEPS, Links, Ways
 from simcore.network.queued.tables import NOBODY, Hop, Message, Pair, Port, Sender, State, Way
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
 from simcore.network.topology.ports import FLOW_CONTROLS, PLAIN, UNLIMITED, Ports
-from simcore.timeline.events import MOST_ROWS, LinkTable, QueueTable
+from simcore.timeline.events import MOST_ROWS, STILL, WAITING, LinkTable, QueueTable
+from simcore.timeline.link_use import LinkRows, Rows
 from simcore.units import transfer_ns
 
 NOTE = (
@@ -61,11 +61,12 @@ class Queued(LinkNetwork):
     @classmethod
     def among(cls, links: LinkGraph, src: IntArray, dst: IntArray) -> IntArray:
         """As `LinkNetwork.among`: those of all ways."""
-        ways = Ways.of(links)
+        ways = _ways(links)
         if not ways.several:
             return super().among(links, src, dst)
         pairs = set(zip(src.tolist(), dst.tolist(), strict=True))
-        return np.array(sorted(set().union(*(ways.turns(*pair)[1] for pair in pairs))), np.int64)
+        found = set[int]().union(*(ways.turns(*pair)[1] for pair in pairs))
+        return np.unique(np.array(links.instead_of(tuple(found)), np.int64))
 
     def __init__(self, env: Environment, links: LinkGraph):
         super().__init__(env, links)
@@ -74,13 +75,14 @@ class Queued(LinkNetwork):
         numbers = np.repeat(np.arange(len(counts)), counts)
         self._dims = (numbers[links.kept] if isinstance(links, FoldedLinks) else numbers).tolist()
         self._rules = rules
-        self._routing = Ways.of(links)
+        self._routing = _ways(links)
         columns = zip(self._rates, self._latencies, self._dims, strict=True)
         ports = [_port(link, rate, latency_ns, rules[dim]) for link, (rate, latency_ns, dim) in enumerate(columns)]
         self._tables = Lists(State(ports, self._choose))
-        self._state.counts[0].timed = int(self._times is not None)
+        self._state.counts[0].timed = int(self._times.room > 0)
         self._ways: dict[tuple[int, ...], int] = {}
-        self._pairs: dict[tuple[int, int], tuple[int, int, Ports]] = {}
+        self._pairs: dict[tuple[int, int], tuple[int, int, Ports, Sequence[Links]]] = {}
+        self._routes = 0  # rows of ways, which have a number once they are taken
         self._senders: dict[tuple[int, int], dict[int, int]] = {}
         self._phases: dict[Any, int] = {None: 0}
         self._arrivals: dict[int, Arrival] = {}
@@ -88,7 +90,7 @@ class Queued(LinkNetwork):
         self._wakes: set[int] = set()
         self._due_ns = self._until_ns = NEVER  # when something happens next; what is played ends before
         self._of_none = False  # whether there are messages of no phase
-        self._curves = array("q")
+        self._curves = Rows(4, MOST_ROWS)
 
     @property
     def _state(self) -> Any:
@@ -107,12 +109,14 @@ class Queued(LinkNetwork):
         if src == dst:
             self._finish(Arrival(key, (src, dst), deliver, now_ns), now_ns)
             return
-        pair, segment_bytes, rules = self._pair(src, dst)
+        pair, segment_bytes, rules, ways = self._pair(src, dst)
         of_phase = len(key) == len(("chunk", "phase", "number"))
         phase = self._phases.setdefault(key[:2], len(self._phases)) if of_phase else 0
         self._of_none |= not of_phase
         ends, turn = src * self.links.npus + dst, key[2] if of_phase else 0
         count = max(-(-size_bytes // segment_bytes), 1)
+        if ways:
+            self._lay(pair, ways, turn, count)
         if self._due_ns < now_ns:
             self._play(now_ns)
         *order, part = key
@@ -159,6 +163,7 @@ class Queued(LinkNetwork):
             slowest = min(hop.bytes_per_s for hop in hops)
             rtt_ns = idle_ns + transfer_ns(message.segment_bytes, slowest)
             law.begin(hops[0].bytes_per_s, rtt_ns, message.segment_bytes)
+            state.counts[0].reads |= law.reads
             sender = self._unused(own, message.begin_ns)
             if sender < 0:
                 sender = self._tables.add("senders", Sender(self._tables.add("laws", law)))
@@ -182,28 +187,39 @@ class Queued(LinkNetwork):
                 return number
         return NOBODY
 
-    def _pair(self, src: int, dst: int) -> tuple[int, int, Ports]:
-        """Number of two NPUs, how large segments between them are, whose law they obey: the outermost that has one."""
+    def _pair(self, src: int, dst: int) -> tuple[int, int, Ports, Sequence[Links]]:
+        """Number of two NPUs, size of segments, the outermost rules with a law (else of all); ways taken in turn."""
         found = self._pairs.get((src, dst))
         if found is None:
             crossed = [self._rules[self._dims[link]] for link in self.links.route(src, dst)] or [PLAIN]
             lawful = [rules for rules in crossed if rules.law] or crossed
             parts = self._routing.found(src, dst)
-            pair = Pair()
-            if len(parts) == 1:
-                how, hashed, ways = parts[0]
-                routes = [self._tables.add("routes", self._way(way)) for way in ways]
-                pair = Pair(routes[0], len(ways), hashed % len(ways), STEPS[how], int(how == "adaptive"))
+            how, hashed, ways = parts[0] if len(parts) == 1 else ("", 0, [])
+            adaptive = how == "adaptive"
+            pair = Pair(self._routes, len(ways), hashed % max(len(ways), 1), STEPS[how], int(adaptive))
+            self._tables.extend("routes", [NOBODY] * len(ways))
+            self._routes += len(ways)
             number, size_bytes = self._tables.add("pairs", pair), min(rules.segment_bytes for rules in crossed)
-            found = self._pairs[src, dst] = number, size_bytes, lawful[-1]
+            self._lay(number, ways, 0, len(ways) if adaptive else 1)
+            in_turn = ways if STEPS[how] and not adaptive else []
+            found = self._pairs[src, dst] = number, size_bytes, lawful[-1], in_turn
         return found
 
-    def _way(self, route: tuple[int, ...]) -> int:
+    def _lay(self, pair: int, ways: Sequence[Links], turn: int, count: int) -> None:
+        """Give those of the ways of two NPUs their numbers that so many segments take, from a turn on."""
+        own, routes = self._state.pairs[pair], self._state.routes
+        for number in range(own.hashed + turn, own.hashed + turn + min(count, len(ways))):
+            way = number % len(ways)
+            if routes[own.at + way] < 0:
+                routes[own.at + way] = self._way(ways[way])
+
+    def _way(self, route: Links) -> int:
         """The number of a way."""
         found = self._ways.get(route)
         if found is None:
-            back_ns = whole_latency(sum(self._latencies[link] for link in route))
-            hops = [self._tables.add("hops", Hop(*hop)) for hop in zip(*self._along(route), strict=True)]
+            path, left = self._along(self.links.instead_of(route)), range(len(route) - 1, -1, -1)
+            back_ns = whole_latency(sum(self._latencies[link] for link in path.links))
+            hops = [self._tables.add("hops", Hop(*hop)) for hop in zip(*path, left, route, strict=True)]
             found = self._ways[route] = self._tables.add("ways", Way(hops[0], len(hops), back_ns))
         return found
 
@@ -257,11 +273,9 @@ class Queued(LinkNetwork):
         """Note what queues and links have done since; how much that was."""
         tables, counts = self._tables, self._state.counts[0]
         curves, times = tables.take("curves"), tables.take("times")
-        room = MOST_ROWS - len(self._curves) // 3
-        self._curves.frombytes(curves[:room].tobytes())
-        counts.curved = int(len(self._curves) < 3 * MOST_ROWS)
-        if self._times is not None:
-            self._times.extend(times)
+        self._curves.extend(curves)
+        counts.curved = int(self._curves.room > 0)
+        self._times.extend(times)
         return len(curves) + len(times)
 
     def _arrived(self, number: int, now_ns: int, tail_ns: int) -> None:
@@ -278,7 +292,7 @@ class Queued(LinkNetwork):
         """As `LinkNetwork.counts`."""
         return np.array(self._tables.column("ports", "sent_bytes")), np.array(self._tables.column("ports", "busy_ns"))
 
-    def times(self) -> IntArray | None:
+    def times(self) -> LinkRows | None:
         """As `LinkNetwork.times`."""
         self._note()
         return super().times()
@@ -286,11 +300,16 @@ class Queued(LinkNetwork):
     def queues(self) -> QueueTable:
         """As `LinkNetwork.queues`, of the links of a folded machine that stand for all."""
         self._note()
-        for port in self.ports:
-            core.go(port, int(self.env.now))
         columns = {name: np.array(self._tables.column("ports", name)) for name in QueueTable.COLUMNS}
-        curves = np.array(self._curves, np.int64).reshape(-1, 3)
-        return QueueTable(**columns, curves=curves, stands_for=np.arange(len(self._rates)))
+        links, since_ns = np.arange(len(self._rates)), self._tables.column("ports", "still_since_ns")
+        lasted_ns = np.where(since_ns < 0, 0, np.maximum(int(self.env.now) - since_ns, 0))  # and goes on
+        columns["still_ns"] += lasted_ns
+        still = np.column_stack([links, since_ns, 0 * links + STILL, lasted_ns])[lasted_ns > 0]
+        curves = [self._curves.table(), still]
+        if not self._curves.room:  # nobody knows what waits from then on
+            ends_ns = np.full(len(links), curves[0][:, 1].max())
+            curves.append(np.column_stack([links, ends_ns, 0 * links + WAITING, 0 * links]))
+        return QueueTable.of(np.concatenate(curves), **columns)
 
     def table(self) -> LinkTable:
         """What every link carried so far, and what its queue did."""
@@ -308,7 +327,7 @@ class Queued(LinkNetwork):
     def notes(self) -> list[str]:
         """As `Network.notes`."""
         self._note()
-        return self.notes_on(len(self._curves) // 3)
+        return self.notes_on(len(self._curves))
 
     def remembers(self, since_ns: int) -> bool:
         """As `LinkNetwork.remembers`: credits, pauses still under way, chances of marks of messages of no phase."""
@@ -347,6 +366,11 @@ def told_circle(links: LinkGraph, waits: set[tuple[int, int]]) -> list[str]:
     ]
     hint = "hint: more buffer, or routes that take links in one order (a Mesh in place of a Ring) break the circle"
     return [f"the buffers of {len(ends)} links wait for each other in a circle", *lines, hint]
+
+
+def _ways(links: LinkGraph) -> Ways:
+    """Those of the whole network, whose links have representatives (`instead_of`) where it is folded."""
+    return Ways.of(links.whole if isinstance(links, FoldedLinks) else links)
 
 
 def chain(rows: Any, number: int) -> Iterator[int]:

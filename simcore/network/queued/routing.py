@@ -8,9 +8,9 @@ from math import lcm
 
 import numpy as np
 
-from simcore.network.topology.fabric import Fabric, mixed
+from simcore.network.topology.fabric import IntArray, mixed
+from simcore.network.topology.grid import moves_of
 from simcore.network.topology.links import Axis, LinkGraph
-from simcore.network.topology.moves import Moves, Symmetry, Turns
 from simcore.network.topology.paths import ShortestPaths
 
 Links = tuple[int, ...]
@@ -59,41 +59,45 @@ class Ways:
         return self._known[src, dst]
 
     def _parts(self, src: int, dst: int) -> Iterator[tuple[str, int, list[Links]]]:
-        """The ways through each dimension."""
+        """The ways through each dimension, which lead from one of its places to another."""
+        links = self._links
         if not self.several:
-            yield "", 0, [self._links.route(src, dst)]
+            yield "", 0, [links.route(src, dst)]
             return
-        for axis, rules in zip(self._links.axes, self._rules, strict=True):
-            size = axis.fabric.npus
-            first = axis.links_before + (src // (axis.stride * size) * axis.stride + dst % axis.stride) * axis.links
-            here, there = src // axis.stride % size, dst // axis.stride % size
-            if here != there:
-                moves = _moves(axis.fabric) if rules.routing == "valiant" else None
-                seen = (0, moves.back(there, here)) if moves else (here, there)
-                word = np.array([seen[0] + rules.seed * size]), np.array([seen[1]])
-                local = _ways(axis, here, there, rules.routing)
-                ways = [tuple(first + link for link in way) for way in local]
-                yield rules.routing, int(mixed(*word)[0]), [*map(self._links.instead_of, ways)]
+        for axis, cut, rules in zip(links.axes, links.cuts, self._rules, strict=True):
+            size, stride = axis.fabric.npus, axis.stride
+            here, there = src // stride % size, dst // stride % size
+            if here == there:
+                continue
+            seen, place_0 = (here, there), src // (stride * size) * stride * size + dst % stride
+            if not rules.routing:
+                ways = [links.route(place_0 + here * stride, place_0 + there * stride)]
+            elif rules.routing == "valiant":
+                thirds = np.arange(size)
+                if axis.fabric.symmetries:
+                    moves = moves_of(axis.fabric, cut)
+                    seen, thirds = (0, int(moves.back(there, here))), moves.on(thirds, np.array(here))
+                thirds = thirds[(thirds != here) & (thirds != there)]
+                ways = self._over(place_0 + np.array([here, there]) * stride, place_0 + thirds * stride)
+            else:
+                first = axis.links_before + (src // (stride * size) * stride + dst % stride) * axis.links
+                ways = [tuple(first + link for link in way) for way in _shortest(axis, here, there)]
+            word = np.array([seen[0] + rules.seed * size]), np.array([seen[1]])
+            yield rules.routing, int(mixed(*word)[0]), ways
+
+    def _over(self, ends: IntArray, thirds: IntArray) -> list[Links]:
+        """Ways over some of the third NPUs, in their order."""
+        links, (src, dst) = self._links, ends.tolist()
+        few = thirds[:: -(-len(thirds) // MOST_WAYS)] if len(thirds) else ends[1:]
+        links.remember(np.repeat(src, len(few)), few)
+        links.remember(few, np.repeat(dst, len(few)))
+        return [links.route(src, third) + links.route(third, dst) for third in few.tolist()]
 
 
 @lru_cache(maxsize=1 << 12)
-def _ways(axis: Axis, src: int, dst: int, routing: str) -> list[Links]:
+def _shortest(axis: Axis, src: int, dst: int) -> list[Links]:
     """Inside one dimension."""
-    if not routing:
-        return [_usual(axis, src, dst)]
-    if routing == "valiant":
-        moves = _moves(axis.fabric)
-        onwards = (moves.on(npu, src) if moves else npu for npu in range(axis.fabric.npus))
-        others = [npu for npu in onwards if npu not in (src, dst)]
-        few = others[:: -(-len(others) // MOST_WAYS)] if others else []
-        return [_usual(axis, src, npu) + _usual(axis, npu, dst) for npu in few] or [_usual(axis, src, dst)]
-    begins, ends = axis.ends
-    away = ShortestPaths(axis.fabric.npus + len(axis.devices), ends, begins).distances(np.array([dst]))[0]
-    nearer = np.flatnonzero(away[begins] == away[ends] + 1)
-    onward: dict[int, list[tuple[int, int]]] = {}
-    for link in nearer.tolist():
-        onward.setdefault(int(begins[link]), []).append((link, int(ends[link])))
-    found: list[Links] = []
+    onward, found = _nearer(axis, dst), list[Links]()
     open_ways: list[tuple[Links, int]] = [((), src)]
     while open_ways and len(found) < MOST_WAYS:
         way, node = open_ways.pop()
@@ -103,10 +107,12 @@ def _ways(axis: Axis, src: int, dst: int, routing: str) -> list[Links]:
     return found
 
 
-def _moves(fabric: Fabric) -> Moves | None:
-    """Which bring an NPU to any other, and the network to itself; None where it does not look the same from all."""
-    return fabric.moves or (Turns(fabric.npus) if Symmetry.TURNS in fabric.symmetries else None)
-
-
-def _usual(axis: Axis, src: int, dst: int) -> Links:
-    return tuple(axis.fabric.routes(np.array([src]), np.array([dst])).links.tolist())
+@lru_cache(maxsize=1 << 12)
+def _nearer(axis: Axis, dst: int) -> dict[int, list[tuple[int, int]]]:
+    """From each node the links that lead nearer to an NPU of a dimension, and where they end."""
+    begins, ends = axis.ends
+    away = ShortestPaths(axis.fabric.npus + len(axis.devices), ends, begins).distances(np.array([dst]))[0]
+    found: dict[int, list[tuple[int, int]]] = {}
+    for link in np.flatnonzero(away[begins] == away[ends] + 1).tolist():
+        found.setdefault(int(begins[link]), []).append((link, int(ends[link])))
+    return found

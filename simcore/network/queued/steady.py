@@ -24,8 +24,6 @@ from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.ports import Ports
 from simcore.progress import meter
-from simcore.timeline.events import MOST_ROWS
-from simcore.timeline.link_use import again
 
 LEAST_SEGMENTS = 64  # of a message that is worth a look
 EVENTS_OF_A_HOP = 2
@@ -34,7 +32,7 @@ ROWS_OF_A_LOOK = 40
 HINT = "pip install 'simcore[fast]' plays queues several times as fast"
 LASTING = ("lying_bytes", "noted_bytes", "asked_to_pause", "paused", "chances", "phase")
 OF_SENDERS = ("ready", "under_way_bytes", "current", "waiting")
-READ = ("link", "queue_bytes", "sent_bytes", "now_ns")
+READ = ("link", "own", "queue_bytes", "sent_bytes", "now_ns")
 ADDED_UP = ("sent_bytes", "busy_ns", "still_ns", "stops", "marks", "drops", "dropped_bytes")
 PLACES = ("message", "hop", "held", "way", "marked", "size_bytes")
 IN_MIND = [*dict.fromkeys(each.name for name in LAWS.names() for each in fields(LAWS.get(name)) if not each.init)]
@@ -109,7 +107,7 @@ class QueuedLinks(Queued):
         found = self._strides.get(ends)
         if found is None:
             turns, links = self._routing.turns(*divmod(ends, self.links.npus))
-            rates = {self._rates[link] for link in links}
+            rates = {self._rates[link] for link in self.links.instead_of(tuple(links))}
             takes_ns = (Fraction(segment_bytes * 10**9) / Fraction(rate) for rate in rates)
             found = self._strides[ends] = lcm(turns, *(each.denominator for each in takes_ns))
         return found
@@ -148,7 +146,8 @@ class QueuedLinks(Queued):
         """Events that segments still to be sent bring at least."""
         state, ahead = self._state, 0
         for message in map(state.messages.__getitem__, self._arrivals):
-            way = state.ways[state.routes[state.pairs[message.pair].at]]
+            pair = state.pairs[message.pair]
+            way = state.ways[state.routes[pair.at + pair.hashed]]
             ahead += (message.count - message.sent) * way.hops * EVENTS_OF_A_HOP
         return ahead
 
@@ -174,7 +173,7 @@ class QueuedLinks(Queued):
     def _seen(self, state: list[bytes], now_ns: int) -> _Seen:
         """What has been sent and counted by now."""
         self._note()
-        rows = len(self._curves) // 3, 0 if self._times is None else len(self._times)
+        rows = len(self._curves), len(self._times)
         column = self._tables.column
         counts = np.array([column("ports", name) for name in ADDED_UP])
         return _Seen(state, now_ns, column("messages", "sent")[[*self._active]], counts, rows)
@@ -196,9 +195,8 @@ class QueuedLinks(Queued):
         for name, more in zip(ADDED_UP, added, strict=True):
             tables.write("ports", name, column("ports", name) + more)
         tables.write("readings", "sent_bytes", column("readings", "sent_bytes") + added[0][column("readings", "link")])
-        again(self._curves, base.rows[0], times, (0, period_ns, 0), MOST_ROWS)
-        if self._times is not None:
-            self._times.again(base.rows[1], times, period_ns)
+        self._curves.again(base.rows[0], times, period_ns)
+        self._times.again(base.rows[1], times, period_ns)
         tables.later(times * period_ns)
         return True
 
@@ -264,8 +262,8 @@ class QueuedLinks(Queued):
         """Readings of links, relative to now and to what the links have sent since."""
         column = self._tables.column
         whose, rows = _chains(first, column("readings", "next"))
-        links, bytes_, sent, read_ns = (column("readings", name)[rows] for name in READ)
-        yield _bytes(whose, links, bytes_, column("ports", "sent_bytes")[links] - sent, read_ns - now_ns)
+        links, own, bytes_, sent, read_ns = (column("readings", name)[rows] for name in READ)
+        yield _bytes(whose, own, bytes_, column("ports", "sent_bytes")[links] - sent, read_ns - now_ns)
 
 
 def _chains(rows: IntArray, following: IntArray) -> tuple[IntArray, IntArray]:

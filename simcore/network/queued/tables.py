@@ -9,6 +9,8 @@ from typing import Any
 from simcore.network.core import NEVER
 
 NOBODY = -1
+ROWS = 1 << 18
+"""So much of what queues and links do is noted before it is taken."""
 Time = int
 """A moment of what goes on: all of them are later by as much where something that repeats itself is left out."""
 
@@ -62,11 +64,16 @@ class Port:
 
 @dataclass(slots=True)
 class Hop:
-    """Of a way: a link, ns of the head, the link's rate."""
+    """Of a way: a link, ns of the head, the link's rate; how many are left behind it.
+
+    `own` is the link of the whole network for which it stands.
+    """
 
     link: int
     step_ns: int
     bytes_per_s: float
+    left: int
+    own: int
 
 
 @dataclass(slots=True)
@@ -119,7 +126,8 @@ class Message:
 
 @dataclass(slots=True)
 class Segment:
-    """On its way: `hop` counts the links behind it, `held` is the link in whose buffer it lies, -1 at its source.
+    """On its way: `hop` counts the links behind it, `at` is the number of the next one among `hops`. `held` is the link
+    in whose buffer it lies, -1 at its source.
 
     On links of `bytes_per_s` it takes `takes_ns`. Its readings of links are chained from the last one, `reading`, on.
     `next` is behind it in a queue.
@@ -130,6 +138,7 @@ class Segment:
     message: int = 0
     index: int = 0
     way: int = 0
+    at: int = 0
     hop: int = 0
     held: int = NOBODY
     marked: int = 0
@@ -145,10 +154,11 @@ class Segment:
 
 @dataclass(slots=True)
 class Reading:
-    """What a segment saw when a link took it: bytes waiting, bytes that the link had sent, the time."""
+    """What a segment saw when a link (`own` as of `Hop`) took it: bytes waiting, bytes it had sent, the time."""
 
     next: int
     link: int = 0
+    own: int = 0
     queue_bytes: int = 0
     sent_bytes: int = 0
     now_ns: Time = 0
@@ -189,7 +199,8 @@ class Counts:
     """Events so far; changes to come; segments, readings and credits in use, the first free row of each, and room.
 
     When credits or pauses are last heard of; the message to be looked at when it has sent so much (`guide`); behind
-    how many events somebody looks whether to compile; whether curves and occupations of links are noted.
+    how many events somebody looks whether to compile; whether curves and occupations of links are noted, and whether
+    some law `reads` links.
     """
 
     events: int = 0
@@ -204,7 +215,7 @@ class Counts:
     room_of_segments: int = 0
     room_of_readings: int = 0
     room_of_credits: int = 0
-    room_of_rows: int = 1 << 18
+    room_of_rows: int = ROWS
     settled_ns: Time = 0
     now_ns: int = 0
     guide: int = NOBODY
@@ -212,6 +223,7 @@ class Counts:
     pause_at: int = NEVER
     curved: int = 1
     timed: int = 0
+    reads: int = 0
 
 
 TABLES: dict[str, Any] = {
@@ -236,7 +248,7 @@ class State:
 
     `heads` are (time, order, part, links behind, index, ends, number, segment) of those that come to links, `timers`
     (time, number and kind, of whom, bytes) of changes. `left` takes (time, message, last byte's time) of messages that
-    are through, `curves` (link, time, bytes that wait), `times` (link, start, end) of occupations.
+    are through, `curves` (link, time, what, value) as `QueueTable`, `times` (link, start, how long) of occupations.
     """
 
     ports: list[Port]
@@ -244,7 +256,7 @@ class State:
     heads: list[Any] = field(default_factory=lambda: [(NEVER,)])
     timers: list[tuple[int, ...]] = field(default_factory=lambda: [(NEVER,)])
     left: list[tuple[int, int, int]] = field(default_factory=list)
-    curves: list[tuple[int, int, int]] = field(default_factory=list)
+    curves: list[tuple[int, int, int, int]] = field(default_factory=list)
     times: list[tuple[int, int, int]] = field(default_factory=list)
     counts: list[Counts] = field(default_factory=lambda: [Counts()])
     hops: list[Hop] = field(default_factory=list)

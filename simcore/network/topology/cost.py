@@ -29,6 +29,7 @@ COMPONENTS = ("link", "switch", "nic")
 MODEL_KEYS = ("ports", "usd", "watts", "usd_per_m", "up_to_m")
 RATE_KEYS = ("usd_per_gbyte_per_s", "watts_per_gbyte_per_s", "models")
 HOURS_PER_YEAR = 8760
+USUAL_PRICES = "400g-2024"
 SHIPPED = Path(__file__).parent / "prices"
 
 
@@ -125,7 +126,7 @@ def cost_of(links: LinkGraph, prices: Prices, lengths_m: Sequence[float] = ()) -
         expected = f"{len(dims)}, one for each dimension"
         message = "not a length for every dimension"
         raise InputError.at("--length", message, expected=expected, found=str(len(lengths_m)))
-    names = _levels(dims, prices)
+    names = _levels(dims, prices, links.topology.path or "levels")
     found: list[Item] = []
     for index, (axis, dim) in enumerate(zip(links.axes, dims, strict=True)):
         level = prices.levels[names[index]]
@@ -134,7 +135,7 @@ def cost_of(links: LinkGraph, prices: Prices, lengths_m: Sequence[float] = ()) -
     return found
 
 
-def _levels(dims: Sequence[Dimension], prices: Prices) -> list[str]:
+def _levels(dims: Sequence[Dimension], prices: Prices, place: str) -> list[str]:
     """The level of every dimension: its own, that of a next one which is alike, or by its place, the last for more."""
     more = len(dims) - len(prices.default)
     usual = [*prices.default, *prices.default[-1:] * more] if more > 0 else prices.default[-len(dims) :]
@@ -145,7 +146,7 @@ def _levels(dims: Sequence[Dimension], prices: Prices) -> list[str]:
     for name in names:
         if name not in prices.levels:
             hint = closest(name, prices.levels)
-            raise InputError.at("levels", f"{prices.name} has no prices of this level", expected=hint, found=repr(name))
+            raise InputError.at(place, f"{prices.name} has no prices of this level", expected=hint, found=repr(name))
     return names
 
 
@@ -236,7 +237,8 @@ def read_prices(name: str) -> Prices:
             node.keys(optional=(*COMPONENTS, "length_m"))
             parts = {part: _component(node[part], gigabyte) for part in COMPONENTS if part in node}
             levels[key] = Level(key, node["length_m"].number() if "length_m" in node else 0.0, parts)
-        default = [str(item.choice(list(levels)) or "") for item in root["default"].sequence()] if levels else []
+        usual = root["default"].sequence() if levels and "default" in root else []
+        default = [str(item.choice(list(levels)) or "") for item in usual]
         if not problems.found and not default:
             root["default"].problem("no level for a dimension that names none", "a list of levels, innermost first")
         texts = [root[key].text() if key in root else "" for key in ("name", "source")]
@@ -247,6 +249,8 @@ def read_prices(name: str) -> Prices:
 def _component(node: Node, gigabyte: float) -> Component:
     node.keys(optional=RATE_KEYS)
     models = tuple(_model(item, gigabyte) for item in node["models"].sequence()) if "models" in node else ()
+    if "models" in node and not models:
+        node["models"].problem("nothing is sold", "one model or more", "none")
     usd, watts = (node[key].number() if key in node else 0.0 for key in RATE_KEYS[:2])
     return Component(usd, watts, models)
 

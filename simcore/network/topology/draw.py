@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,6 +25,7 @@ NPU, DEVICE, DEAD, SPARE, LINK = "#2f6fb0", "#e08a2e", "#c8c8c8", "#9fc5e8", "#8
 BROKEN = "#c0392b"
 MOST_CELLS = 1600  # a grid of more NPUs is drawn one row and column at a time
 LABELLED = 60.0  # marker size, in square points, that has room for a number
+LETTER = 4.5  # points of a letter; longer names stand below their nodes
 
 
 @dataclass(slots=True)
@@ -223,8 +224,14 @@ def _paint(axes: Axes, sketch: _Sketch) -> None:
     column, row = sketch.places[sketch.dead].T
     axes.scatter(column, row, s=size, c=BROKEN, marker="x", zorder=4)
     if size >= LABELLED:
-        for (x, y), label in zip(sketch.places, sketch.labels, strict=False):
-            axes.text(x, y, label, ha="center", va="center", fontsize=7, color="white", zorder=5, in_layout=False)
+        for place, label in zip(sketch.places, sketch.labels, strict=False):
+            inside = len(label) <= size**0.5 / LETTER
+            style: dict[str, Any] = {"va": "center", "color": "white", "fontsize": 7}
+            style = style if inside else {"va": "top", "fontsize": 6}
+            below = 0 if inside else -(size**0.5) / 2 - 1
+            axes.annotate(
+                label, place, (0, below), textcoords="offset points", ha="center", zorder=5, in_layout=False, **style
+            )
     axes.set_title(sketch.title, fontsize=10)
     axes.text(0.5, -0.02, sketch.note, ha="center", va="top", fontsize=8, transform=axes.transAxes)
     axes.set_aspect("equal" if np.ptp(sketch.places[:, 1]) > 0 else "auto", adjustable="datalim")

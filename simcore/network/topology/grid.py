@@ -1,4 +1,4 @@
-"""Ways over grids of NPUs, along dimension 0 first, and straight cuts through them."""
+"""Ways over grids of NPUs, along dimension 0 first, moves of all of them, and straight cuts."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
-from simcore.network.topology.fabric import FloatArray, IntArray
+from simcore.network.topology.fabric import Fabric, FloatArray, IntArray
+from simcore.network.topology.moves import Moves, Places, Symmetry
 
 
 class Walk(NamedTuple):
@@ -23,6 +25,38 @@ class Walk(NamedTuple):
 def coordinates(ids: IntArray | int, sizes: Sequence[int]) -> IntArray:
     """Places of NPUs, (.., dimensions); dimension 0 counts fastest."""
     return np.stack(np.unravel_index(ids, sizes, order="F"), axis=-1)
+
+
+class Along(Struct, frozen=True):
+    """Moves on by so many along each of some `sides`, from the last to the first."""
+
+    sides: tuple[int, ...]
+    symmetry = Symmetry.TURNS
+
+    def ids(self, places: IntArray) -> IntArray:
+        """NPUs at places, (.., dimensions), that may be beyond the sides."""
+        found: IntArray = np.ravel_multi_index(tuple(np.moveaxis(places % self.sides, -1, 0)), self.sides, order="F")
+        return found
+
+    def on(self, places: Places, by: Places) -> Places:
+        """As of `Moves`."""
+        return self._moved(places, by, 1)
+
+    def back(self, places: Places, by: Places) -> Places:
+        """As of `Moves`."""
+        return self._moved(places, by, -1)
+
+    def _moved(self, places: Places, by: Places, way: int) -> Places:
+        there = coordinates(places, self.sides) + way * coordinates(by, self.sides)
+        return self.ids(there)  # type: ignore[return-value]  # a number where those are numbers
+
+
+def moves_of(fabric: Fabric, cut: Sequence[int]) -> Moves:
+    """Those that bring place 0 of a fabric that looks the same from all to each other one.
+
+    Where any two may change places, those inside each of the sizes of a `cut` do so on their own: groups stay groups.
+    """
+    return fabric.moves or Along(tuple(cut) if fabric.permutes else (fabric.npus,))
 
 
 def walk(start: IntArray, steps: IntArray) -> Walk:

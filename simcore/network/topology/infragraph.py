@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import product
 
 from msgspec import Struct
@@ -23,6 +24,7 @@ MOST_PARTS = 1 << 20
 """Components of all instances, and edges that one entry may stand for."""
 MOST_DEEP = 64
 INSIDE_NS, BETWEEN_NS = 250.0, 500.0
+NOTE = "InfraGraph has no latencies: they are 250 ns a hop inside a device, 500 ns between two"
 SCHEMES = ["one2one", "many2many"]
 _SLICED = re.compile(r"(?P<name>[^\[\]]+)(\[(?P<slice>-?\d*(:-?\d*){0,2})\])?")
 
@@ -63,7 +65,7 @@ def read_infragraph(root: Node) -> Graph:
     edges = [*_inside(instances, [""]), *_edges(root, instances, [""], BETWEEN_NS)]
     if not any(kinds.values()):
         root.problem("there is no NPU", "a component with choice: npu or xpu")
-    return assemble(kinds, edges, directed=False)
+    return replace(assemble(kinds, edges, directed=False), note=NOTE)
 
 
 def _entries(owner: Node, key: str, *required: str) -> Iterator[Node]:
@@ -194,7 +196,9 @@ def _rate(node: Node, rates: Mapping[str, float | None]) -> float:
     """Of the link of an edge."""
     name = node["link"].text()
     rate = rates.get(name)
-    if rate is None:
+    if name not in rates:
+        node["link"].problem("there is no such link", closest(name, rates))
+    elif rate is None:
         expected = "physical: {bandwidth: {gigabits_per_second: 400}} among its links"
-        node.problem(f"link '{name}' has no bandwidth", expected)
+        node["link"].problem(f"link '{name}' has no bandwidth", expected)
     return rate or 1.0

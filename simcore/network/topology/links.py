@@ -18,7 +18,7 @@ from simcore.network.topology.model import Topology
 from simcore.network.topology.twisted import TwistedTorus
 from simcore.network.topology.wafer import WaferMesh
 from simcore.timeline.events import LinkTable
-from simcore.timeline.link_use import LinkUse, OccupiedLinks
+from simcore.timeline.link_use import LinkHistory, LinkRows
 
 LINK_BYTES = 64  # ends, rates and what a link carried, in columns
 _Number = TypeVar("_Number", int, IntArray)
@@ -66,11 +66,13 @@ class LinkGraph:
 
     Nodes 0 to `npus` - 1 are the NPUs as the workload numbers them, further ones up to `nodes` - 1 switches, routers,
     spares. Several dimensions are crossed in order, dimension 0 first; every hop is paid.
+    `cuts` are the sizes into which a workload's groups cut each dimension, innermost first.
     """
 
-    def __init__(self, topology: Topology, *, timed: bool = False):
+    def __init__(self, topology: Topology, *, timed: bool = False, cuts: Sequence[Sequence[int]] = ()):
         self.topology, self.timed = topology, timed
         self.axes = tuple(_axes(fabrics(topology)))
+        self.cuts = cuts or [[axis.fabric.npus] for axis in self.axes]
         self.npus = prod(axis.fabric.npus for axis in self.axes)
         self.nodes = self.npus + sum(axis.groups * len(axis.devices) for axis in self.axes)
         self._routes: dict[tuple[int, int], tuple[int, ...]] = {}
@@ -173,7 +175,7 @@ class LinkGraph:
             return np.stack([ids % first.fabric.npus, ids // first.fabric.npus], axis=1)
         return None
 
-    def table(self, size_bytes: IntArray, busy_ns: IntArray, times: Sequence[OccupiedLinks] | None = None) -> LinkTable:
+    def table(self, size_bytes: IntArray, busy_ns: IntArray, times: LinkRows | None = None) -> LinkTable:
         """What the links carried, for the timeline; with `times`, when."""
         places = self.coordinates() if len(self) <= MOST_PLACED else None
         return LinkTable(
@@ -182,7 +184,7 @@ class LinkGraph:
             size_bytes,
             busy_ns,
             None if places is None else np.concatenate([places[self.src], places[self.dst]], axis=1),
-            use=None if times is None else LinkUse(times, np.arange(len(self))),
+            use=None if times is None else LinkHistory([times], np.arange(len(self))),
         )
 
 

@@ -80,14 +80,13 @@ def load(
     path = resolve(name_or_path, "topologies")
     if is_markup(path):
         return _of_graph(read_nccl(path), path.stem, "as NCCL found it", str(path))
-    with Problems() as problems:
-        text = read_text(path)
-        if is_packet_network(text):
+    text = read_text(path)
+    if is_packet_network(text):
+        with Problems() as problems:
             graph = read_packet_network(text, str(path), problems)
             _check_joined(Node("links", {}, 1, 1, str(path), text.splitlines(), problems), graph)
-            if problems.found:
-                raise InputError(problems.found)
-            return _of_graph(graph, path.stem, "as ns-3 reads it", str(path))
+        return _of_graph(graph, path.stem, "as ns-3 reads it", str(path))
+    with Problems() as problems:
         root = parse(text, str(path), problems)
         if "topologies-per-dim" in root or "topology-name" in root:
             topology = _hierarchical(root)
@@ -179,11 +178,12 @@ def _with_ports(root: Node, dims: tuple[Dimension, ...]) -> tuple[Dimension, ...
     if root.problems.found or not given:
         return dims
     found = []
-    for dim, place, *row in zip(dims, root[given[0]].items, *columns.values(), strict=True):
+    for index, (dim, *row) in enumerate(zip(dims, *columns.values(), strict=True)):
         fabric = FABRICS.get(dim.kind) if dim.kind in FABRICS.names() else GraphFabric
         routing = ("", 0) if dim.routing in fabric.routings else (dim.routing, seed)  # its kind may do it itself
-        rate = dim.bandwidth_bytes_per_s * dim.parallel_links
-        ports = made_ports(dict(zip(columns, row, strict=True)), rate, dim.latency_ns, routing, place)
+        flying = dim.bandwidth_bytes_per_s * dim.parallel_links * dim.latency_ns * 1e-9
+        places = {key: root[key].items[index] for key in given}
+        ports = made_ports(dict(zip(columns, row, strict=True)), flying, routing, places)
         found.append(replace(dim, ports=ports))
     return tuple(found)
 
@@ -259,9 +259,9 @@ def _check_details(root: Node, index: int, dim: Dimension) -> None:
             place.problem(f"{key} does not apply to a {dim.kind}", f"{default} for this dimension, or {kinds[0]}")
     if "groups" in FABRICS.get(dim.kind).keys and (dim.groups < 1 or dim.routers < 1):
         place.problem(f"a {dim.kind} needs groups and routers", "groups: [g] and routers: [r], both >= 1")
-    elif dim.npus % (max(dim.groups, 1) * max(dim.routers, 1)):
+    elif dim.npus % (multiple := max(dim.groups, 1) * max(dim.routers, 1)):
         shape = f"{dim.groups} groups of {dim.routers} routers" if dim.groups else f"{dim.routers} leaves"
-        place.problem(f"the NPUs must fill {shape} evenly", "a multiple")
+        place.problem(f"the NPUs must fill {shape} evenly", f"a multiple of {multiple}")
 
 
 def _wafer(root: Node, dims: tuple[Dimension, ...]) -> Wafer | None:
@@ -279,7 +279,7 @@ def _wafer(root: Node, dims: tuple[Dimension, ...]) -> Wafer | None:
         return None
     if dims[0].ports != dims[1].ports or dims[0].ports != PLAIN:
         node.problem("links of a wafer have no queues", f"no {', '.join(key for key in PORT_KEYS if key in root)}")
-    npus = [_npu(item, columns * rows) for item in node.listed("dead_npus")]
+    npus = [item.integer(maximum=columns * rows - 1) for item in node.listed("dead_npus")]
     links = [_dead_link(item, columns, rows) for item in node.listed("dead_links")]
     spare = node["spare_rows"].integer() if "spare_rows" in node else 0
     if spare >= rows:
@@ -316,17 +316,9 @@ def logical(wafer: Wafer, dims: tuple[Dimension, ...]) -> tuple[Dimension, ...]:
     return column, replace(row, npus=max(wafer.rows - wafer.spare_rows, 1))
 
 
-def _npu(item: Node, npus: int) -> int:
-    """An NPU id."""
-    number = item.integer()
-    if number >= npus:
-        item.problem(f"there is no NPU {number}", f"0 to {npus - 1}")
-    return number
-
-
 def _dead_link(item: Node, columns: int, rows: int) -> tuple[int, int] | None:
     """Two neighbours of the mesh, the smaller id first; a broken link is broken in both directions."""
-    ends = [_npu(end, columns * rows) for end in item.sequence()]
+    ends = [end.integer(maximum=columns * rows - 1) for end in item.sequence()]
     if len(ends) != 2:
         item.problem("a link has two ends", "[a, b]", f"{len(ends)} values")
         return None

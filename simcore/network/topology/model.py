@@ -12,6 +12,8 @@ from simcore.network.topology.ports import PLAIN, Ports
 from simcore.noise import QUIET, Noise
 from simcore.units import parse_bytes_per_s, parse_ns
 
+CIRCUITS = "circuits are changed all at once, when nothing is under way on those in place"
+
 
 @dataclass(frozen=True, slots=True)
 class Memory:
@@ -89,7 +91,7 @@ class Wafer:
 class Graph:
     """Directed links one by one; nodes are numbered NPUs first, `names` are the user's names for them.
 
-    `level` says where all of it is, as a dimension's.
+    `level` says where all of it is, as a dimension's; `note` what of it is not the file's.
     """
 
     npus: int
@@ -99,6 +101,7 @@ class Graph:
     bandwidth_bytes_per_s: tuple[float, ...]
     latency_ns: tuple[float, ...]
     level: str = ""
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +185,11 @@ class Topology:
     path: str = field(default="", compare=False)
     noise: Noise = QUIET
     faults: tuple[Fault, ...] = ()
+
+    def notes(self) -> list[str]:
+        """What is an approximation of it."""
+        said = [self.graph.note] if self.graph and self.graph.note else []
+        return [*said, CIRCUITS] if self.circuits else said
 
     def __repr__(self) -> str:
         return f"<Topology {self.name}: {' x '.join(f'{dim.kind} of {dim.npus}' for dim in self.dims)}>"

@@ -61,6 +61,4 @@ class Exchanges(Struct, frozen=True):
         """As of `Moves`."""
         return places ^ by
 
-    def back(self, places: Places, by: Places) -> Places:
-        """As of `Moves`."""
-        return places ^ by
+    back = on

@@ -13,7 +13,6 @@ from simcore.units import format_bytes, parse_bytes, parse_bytes_per_s, parse_ns
 
 if TYPE_CHECKING:
     from simcore.network.queued.laws import Law
-    from simcore.network.topology.fabric import Fabric
 
 UNLIMITED = 1 << 60
 FLOW_CONTROLS = ["credits", "pfc", "drop"]
@@ -63,14 +62,6 @@ class Ports:
         """The law of one sender, where there is one."""
         return _laws().get(self.law)(**dict(self.parameters))
 
-    def looks_alike(self, fabric: Fabric) -> bool:
-        """Whether ways look the same from all places of a network from which its links do.
-
-        A law that reads links has to know of several ways which links are the same.
-        """
-        reads = self.law and self.new_law().reads
-        return not self.routing or (self.routing == "valiant" and not fabric.permutes and not reads)
-
 
 PLAIN = Ports()
 
@@ -106,7 +97,15 @@ def _law(item: Node) -> tuple[str, tuple[tuple[str, float], ...]]:
     known = _parameters(_laws().get(name)) if name else {}
     item.keys(required=("law",), optional=tuple(known) if known else tuple(key for key, _ in item.mapping()))
     given = ((known[key], value) for key, value in item.mapping() if key in known)
-    return name, tuple((field, value.quantity(_parse(field), above=True)) for field, value in given)
+    return name, tuple((field, _figure(field, value, name)) for field, value in given)
+
+
+def _figure(field: str, value: Node, law: str) -> float:
+    """A parameter of a law; one that is below 1 by default is a share."""
+    found = value.quantity(_parse(field), above=True)
+    if getattr(_laws().get(law)(), field) < 1 < found:
+        value.problem(f"{value.name} is a share", "above 0, at most 1")
+    return found
 
 
 def _laws() -> Registry[type[Law]]:
@@ -138,39 +137,42 @@ PORT_KEYS: Mapping[str, tuple[Callable[[Node], object], object]] = {
 }
 
 
-def made_ports(
-    given: Mapping[str, Any], bytes_per_s: float, latency_ns: float, routing: tuple[str, int], place: Node
-) -> Ports:
-    """The ports of a dimension, from its entry under each of the keys; `place` is where to say what does not fit.
+def made_ports(given: Mapping[str, Any], flying: float, routing: tuple[str, int], places: Mapping[str, Node]) -> Ports:
+    """The ports of a dimension, from its entry under each of the keys; `places` are the entries that the file has.
 
-    `routing` is "" where the dimension's kind does it, with a seed.
+    So many bytes are `flying` over a link. `routing` is "" where the dimension's kind does it, with a seed.
     """
     buffer, control, xoff, xon, marking, (law, parameters), segment = given.values()
-    sizes = [max(buffer // PARTS_OF_BUFFER, 1)] if buffer < UNLIMITED else []
-    sizes += [MOST_SEGMENT_BYTES] if law or marking or not sizes else []  # what senders learn, they learn by segments
+    sizes = [MOST_SEGMENT_BYTES, max(buffer // PARTS_OF_BUFFER, 1)]
     sizes += [max(marking.kmax_bytes // PARTS_OF_CURVE, 1)] if marking else []
     plain = buffer == UNLIMITED and not (marking or law or segment or routing[0])
     flows = not segment and routing[0] in ("", "ecmp") and (control != "drop" or buffer == UNLIMITED)
     segment = UNLIMITED if plain else segment or min(sizes)
     if buffer < segment:
-        place.problem("a buffer must hold a segment", f"at least {segment:,} bytes", format_bytes(buffer))
+        places["buffer"].problem("a buffer must hold a segment", f"at least {segment:,} bytes", format_bytes(buffer))
+    if control != "credits" and "buffer" not in places:
+        places["flow_control"].problem(f"{control} needs a buffer that ends", "buffer: a size for each dimension")
     if control == "pfc" and buffer < UNLIMITED:
-        xoff, xon = _thresholds(buffer, xoff, xon, segment, bytes_per_s * latency_ns * 1e-9, place)
+        xoff, xon = _thresholds(buffer, xoff, xon, segment, flying, places)
     elif xoff or xon:
+        place = places["xoff" if xoff else "xon"]
         place.problem("xoff and xon are PFC's", "flow_control: pfc and a buffer, or no xoff and xon", str(control))
     if law and _laws().get(law).needs_marks and not marking:
+        place = places["congestion_control"]
         place.problem(f"{law} slows down on marks", "ecn: {kmin: .., kmax: .., pmax: ..}", "no ecn")
     return Ports(buffer, control, xoff or UNLIMITED, xon, marking, law, parameters, segment, *routing, flows)
 
 
-def _thresholds(buffer: int, xoff: int, xon: int, segment: int, flying: float, place: Node) -> tuple[int, int]:
+def _thresholds(
+    buffer: int, xoff: int, xon: int, segment: int, flying: float, places: Mapping[str, Node]
+) -> tuple[int, int]:
     """Where a pause begins and ends: what still comes once it is sent must have room."""
     room = ceil(2 * flying) + 2 * segment
     found = xoff or buffer - room
     if not 0 < found <= buffer - room:
         needed = f"a buffer of at least {(xoff or segment) + room:,} bytes: {room:,} come once a pause is sent"
-        place.problem("PFC would lose bytes", needed, format_bytes(buffer))
+        places["buffer"].problem("PFC would lose bytes", needed, format_bytes(buffer))
     low = xon or max(found - 2 * segment, 0)
     if low >= max(found, 1):
-        place.problem("a pause must end below where it begins", f"xon below {found:,} bytes", f"{low:,} bytes")
+        places["xon"].problem("a pause must end below where it begins", f"xon below {found:,} bytes", f"{low:,} bytes")
     return found, low

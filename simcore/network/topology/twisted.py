@@ -9,12 +9,11 @@ from math import prod
 from typing import ClassVar
 
 import numpy as np
-from msgspec import Struct
 
 from simcore.network.topology.fabric import Fabric, FloatArray, IntArray, Routes
-from simcore.network.topology.grid import coordinates, straight_cut_bytes_per_s, walk
+from simcore.network.topology.grid import Along, coordinates, straight_cut_bytes_per_s, walk
 from simcore.network.topology.model import Dimension
-from simcore.network.topology.moves import Places, Symmetry
+from simcore.network.topology.moves import Symmetry
 
 WEIGHT = 1 << 10  # of a message on the fastest links: whole numbers are the same on all machines
 
@@ -31,32 +30,17 @@ def whole_dimension(dims: Sequence[Dimension]) -> Dimension:
     return Dimension("TwistedTorus", npus, slowest, latency_ns, dims[0].links, level=dims[0].level, ports=dims[0].ports)
 
 
-class Twist(Struct, frozen=True):
+class Twist(Along, frozen=True):
     """Moves along the `sides` of a twisted torus: its NPUs are a lattice that repeats itself along the twist."""
 
-    sides: tuple[int, ...]
     symmetry = Symmetry.OWN
 
     def ids(self, places: IntArray) -> IntArray:
-        """NPUs at places, (.., dimensions), that may be beyond the wrap-arounds."""
+        """As of `Along`, beyond the wrap-arounds."""
         sides, half = np.array(self.sides), min(self.sides)
         long = sides > half
         rounds = np.where(long, 0, places // sides).sum(axis=-1, keepdims=True)
-        inside = (places - rounds * half * long) % sides
-        found: IntArray = np.ravel_multi_index(tuple(np.moveaxis(inside, -1, 0)), self.sides, order="F")
-        return found
-
-    def on(self, places: Places, by: Places) -> Places:
-        """As of `Moves`."""
-        return self._moved(places, by, 1)
-
-    def back(self, places: Places, by: Places) -> Places:
-        """As of `Moves`."""
-        return self._moved(places, by, -1)
-
-    def _moved(self, places: Places, by: Places, way: int) -> Places:
-        there = coordinates(places, self.sides) + way * coordinates(by, self.sides)
-        return self.ids(there)  # type: ignore[return-value]  # a number where those are numbers
+        return super().ids(places - rounds * half * long)
 
 
 class TwistedTorus(Fabric):

@@ -115,7 +115,8 @@ function tableRow(columns, row) {
   for (const [, key, format] of columns) {
     const value = row[key], cell = element("td", format ? format(value) : value, format ? "" : "text");
     cell.dataset.value = value;
-    if (key === "curve") cell.replaceChildren(...Array.from(value, (block) => element("span", block, "block")));
+    if (value instanceof Element) cell.replaceChildren(value);
+    else if (key === "curve") cell.replaceChildren(...Array.from(value, (block) => element("span", block, "block")));
     if (value === 0 && /[A-Za-z%]/.test(cell.textContent)) cell.classList.add("zero");
     made.append(cell);
   }
@@ -144,11 +145,7 @@ function showTables() {
     ["link", "link"], ["carried", "bytes", formatSize], ["busy", "busy_ns", formatTime],
     ["of time", "busy_ns", share],
   ], DATA.links);
-  const most = Math.max(...DATA.queues.map((row) => row.peak_bytes), 1);
-  addTable("queues", "Queues in front of links: the deepest, longest paused and those with most drops (curves from the first to the last nanosecond, on one scale)", [
-    ["link", "link"], ["most waiting", "peak_bytes", formatSize], ["stood still", "still_ns", formatTime],
-    ["times", "stops", count], ["marked", "marks", count], ["dropped", "drops", count], ["over time", "curve"],
-  ], DATA.queues.map((row) => ({ ...row, curve: sparkline(row.curve_bytes, most) })).sort((a, b) => b.peak_bytes - a.peak_bytes));
+  showQueues(count);
   addTable("curves", "Use of the device over time (from the first to the last nanosecond)", [
     ["use", "name"], ["of", "of"], ["mean", "mean"], ["over time", "curve"],
   ], DATA.curves.map((row) => ({

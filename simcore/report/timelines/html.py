@@ -32,7 +32,7 @@ Ints = NDArray[np.int64]
 Shares = NDArray[np.float64]
 
 PARTS = Path(__file__).parents[1] / "page"
-SCRIPTS = ("summary.js", "timeline.js", "overview.js", "controls.js")
+SCRIPTS = ("queues.js", "summary.js", "timeline.js", "overview.js", "controls.js")
 NAMING = ("workload", "topology")  # inputs that name the run
 MOST_ROWS, NUM_BINS = 256, 400  # of the overview
 LINKS, NOBODY = -1, -2  # beside classes of NPUs

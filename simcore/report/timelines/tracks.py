@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.report.palette import DIMENSIONS, FAMILIES, PHASES
-from simcore.report.queues import deepest, happened, most_waiting
+from simcore.report.queues import curves, deepest
 from simcore.report.text import PHASE_WORDS
 from simcore.report.timelines.selection import View
 from simcore.timeline.breakdown import coverage, merge
@@ -169,10 +169,15 @@ def samples(start_ns: Ints, end_ns: Ints, view: View) -> Iterator[tuple[int, flo
 
     The area below this curve is the time covered.
     """
-    num_samples = min(NUM_SAMPLES, view.end_ns - view.start_ns)
-    edges = np.linspace(view.start_ns, view.end_ns, num_samples + 1).astype(np.int64)
+    edges = _edges(view)
     shares: NDArray[np.float64] = coverage(start_ns, end_ns, edges)
     yield from zip(edges.tolist(), [*(100 * shares).tolist(), 0.0], strict=True)
+
+
+def _edges(view: View) -> Ints:
+    """Of the samples of a view."""
+    num_samples = min(NUM_SAMPLES, view.end_ns - view.start_ns)
+    return np.linspace(view.start_ns, view.end_ns, num_samples + 1).astype(np.int64)
 
 
 def passed(events: EventTable) -> list[tuple[int, int]]:
@@ -182,7 +187,7 @@ def passed(events: EventTable) -> list[tuple[int, int]]:
 
 
 def counters(timeline: Timeline, view: View, tracks: list[Track]) -> Iterator[Curve]:
-    """How busy recorded devices, dimensions (all lanes together) and the hottest links are; what the queues hold."""
+    """How busy recorded devices, dimensions (all lanes together) and the hottest links are; what queues do."""
 
     def busy(npu_class: int, title: str, rows: Ints) -> Curve:
         return Curve(npu_class, title, (*samples(view.events.start_ns[rows], view.events.end_ns[rows], view),))
@@ -198,14 +203,26 @@ def counters(timeline: Timeline, view: View, tracks: list[Track]) -> Iterator[Cu
         yield Curve(-1, link.title, (*samples(link.start_ns, link.end_ns, view),))
     if timeline.circuits:
         yield Curve(-1, "circuits in place", timeline.circuits.changes, "number")
+    yield from _of_queues(timeline, _edges(view))
+
+
+def _of_queues(timeline: Timeline, edges: Ints) -> Iterator[Curve]:
+    """Of the deepest queues what they hold, when their links stand still, what was marked and dropped so far."""
     links = timeline.links
     if links is None or links.queues is None:
         return
-    edges = np.linspace(view.start_ns, view.end_ns, min(NUM_SAMPLES, view.end_ns - view.start_ns) + 1).astype(np.int64)
     for at in deepest(links.queues):
-        waiting = [*map(float, most_waiting(links.queues, at, edges)), 0.0]
-        named = ", ".join([f"queue {links.src[at]} > {links.dst[at]}", *happened(links.queues, at)])
-        yield Curve(-1, named, (*zip(edges.tolist(), waiting, strict=True),), "bytes")
+        told, name = curves(links.queues, at, edges), f"queue {links.src[at]} > {links.dst[at]}"
+        still = 100 * np.array(told["curve_still_ns"]) / np.diff(edges)
+        figures = (
+            (name, "bytes", [*told["curve_bytes"], 0]),
+            (f"{name}, still", "%", [*still.tolist(), 0]),
+            (f"{name}, marked", "segments", np.cumsum([0, *told["curve_marks"]]).tolist()),
+            (f"{name}, dropped", "segments", np.cumsum([0, *told["curve_drops"]]).tolist()),
+        )
+        for title, unit, values in figures:
+            if any(values):
+                yield Curve(-1, title, (*zip(edges.tolist(), map(float, values), strict=True),), unit)
 
 
 def busiest_links(timeline: Timeline) -> list[BusyLink]:
@@ -215,7 +232,7 @@ def busiest_links(timeline: Timeline) -> list[BusyLink]:
         return []
     found: dict[bytes, BusyLink] = {}
     for link in _hot(links):
-        start_ns, end_ns = merge(*links.use.of(link))
+        start_ns, end_ns = merge(*links.use.spans(link))
         share = int(links.busy_ns[link]) / max(timeline.time_ns, 1)
         known = BusyLink(links.src[link], links.dst[link], share, start_ns, end_ns)
         found.setdefault(start_ns.tobytes() + end_ns.tobytes(), known)

@@ -21,7 +21,6 @@ from simcore.system.plans.maker import Costs
 from simcore.system.plans.plan import Plan
 from simcore.system.streams import Dataset, Request, Stream, StreamPhase
 from simcore.system.transport import Played
-from simcore.timeline.link_use import OccupiedLinks
 from simcore.workload.model import CollectiveKind
 
 _Begin = Callable[[Environment, LinkNetwork, list[list[int]]], None]
@@ -80,7 +79,7 @@ class Phases:
                 own[position] = max(own[position], time_ns)
         for instance in group_of:
             running.end(instance)
-        occupied = OccupiedLinks.of(running.rows()) if shape.graph.timed else None
+        occupied = running.rows() if shape.graph.timed else None
         return PhaseTimes([own.tolist() for own in exits], *running.counts(0, len(shape.graph)), occupied)
 
     def _stepped(
@@ -132,9 +131,7 @@ class Phases:
         network, exits_ns = self.network(env, shape.graph), [[-1] * size for size in sizes]
         begin(env, network, exits_ns)
         env.run()
-        rows = network.times()
-        occupied = None if rows is None else OccupiedLinks.of(rows)
-        times = PhaseTimes(exits_ns, *network.counts(), occupied, network.queues())
+        times = PhaseTimes(exits_ns, *network.counts(), network.times(), network.queues())
         told = min(map(min, exits_ns)) >= 0 and not network.remembers(times.end_ns)
         return times if told else None
 

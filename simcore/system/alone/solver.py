@@ -26,7 +26,7 @@ from simcore.system.plans.automaton import RoundAutomaton, at_endpoint
 from simcore.system.plans.maker import Costs
 from simcore.system.plans.plan import Plan, Round, Switch
 from simcore.timeline.events import QueueTable
-from simcore.timeline.link_use import OccupiedLinks
+from simcore.timeline.link_use import LinkRows
 from simcore.units import transfer_ns
 
 
@@ -39,7 +39,7 @@ class PhaseTimes(Struct, frozen=True, eq=False):
     exits_ns: Sequence[Sequence[int]]
     size_bytes: IntArray
     busy_ns: IntArray
-    occupied: OccupiedLinks | None = None
+    occupied: LinkRows | None = None
     queues: QueueTable | None = None
 
     @property

@@ -1,72 +1,79 @@
-"""Which NPU acts first of those that act in the same nanosecond: ASTRA-sim 1.0's events, those of all NPUs together."""
+"""Which NPU and which chunk is first of those of one nanosecond: ASTRA-sim 1.0's events, those of all NPUs together."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from heapq import heappush
-from itertools import pairwise
+from itertools import groupby
+from operator import attrgetter
+from typing import cast
 
 import numpy as np
 from msgspec import Struct, field
-from numpy.typing import NDArray
+from msgspec.structs import replace
 
 from simcore.network.instant import NORMAL, Entry, Environment
-from simcore.system.alone.solver import transfers
+from simcore.network.topology.fabric import IntArray
 from simcore.system.groups import Delay, RankGroup
 from simcore.system.messages.point_to_point import RENDEZVOUS_BYTES
+from simcore.system.plans.automaton import Pay, RoundAutomaton, at_endpoint
 from simcore.system.plans.maker import Plans
+from simcore.system.plans.plan import Transfer
 from simcore.system.streams import StreamPhase, Turns
 
 Call = Callable[[], None]
 
 
-class _Batch(Struct, frozen=True, eq=False):
-    """What every NPU sends at one time: it arrives after `delay_ns`, and is reduced in `reduction_ns` (-1: it is not).
+class _Message(Struct, frozen=True, eq=False):
+    """What NPUs send at one time: it arrives after `delay_ns`, at the `receivers` by sender, -1 for none.
 
-    `receivers` of the messages that come last, by sender; where they are `ranked`, NPUs get theirs in that order.
+    In a tree `some` are those who get it; they reduce `charge_bytes`.
     """
 
     delay_ns: int
-    receivers: NDArray[np.int64]
-    endpoint_ns: int
-    reduction_ns: int = -1
-    ranked: bool = False
+    receivers: IntArray
+    some: frozenset[int] = frozenset()
+    charge_bytes: int = 0
 
 
 class _Turn(Struct, eq=False):
-    """What NPUs do at a time, one after the other, all of it in the place of one `entry`."""
+    """What NPUs do at a time, one NPU after the other, all of it in the place of one `entry`.
+
+    Each of `calls` has its place among what each NPU does, and the phase that it belongs to.
+    """
 
     entry: Entry
     order: Turns
-    calls: list[Call] = field(default_factory=list)
+    calls: list[tuple[IntArray, Hashable, Call]] = field(default_factory=list)
     over: bool = False
+
+
+_Sent = list[tuple[_Message, IntArray, Hashable, Call]]
+"""With the place of each among what its sender does, its phase, and what its receivers do."""
 
 
 class Precedence:
     """The order of NPUs in all that they do: `Themis.begin` asks who issues a collective first.
 
     What an NPU does later joins all that it does then, in the place of what was asked for first. NPUs are all alike,
-    without contention: what happens to all of them at one time is one event. `delay` times messages. Of `num_queues`
-    queues of a dimension the second half goes round anticlockwise.
+    without contention: what happens to all of them at one time is one event, and one automaton plays a phase for all.
+    `delay` times messages. Of `num_queues` queues of a dimension the second half goes round anticlockwise.
     """
 
     def __init__(self, npus: int, plans: Plans, delay: Delay, num_queues: int):
         self._npus, self._plans, self._delay, self._num_queues = npus, plans, delay, num_queues
-        self._env, self._turns = Environment(), dict[float, _Turn]()
-        self._sent: dict[tuple[float, bool], list[tuple[_Batch, Call]]] = defaultdict(list)
-        self._left: dict[Hashable, Turns] = {}  # of every phase that has begun
-        self._batches, self._arrival = cache(self._batches_of), cache(self._arrival_of)
+        self._env, self._turns, self._asked = Environment(), dict[float, _Turn](), 0
+        self._sent: dict[float, _Sent] = defaultdict(list)
+        self._order: Turns = ()  # of NPUs in what happens now; where it stands in what each does, and its phase
+        self._places, self._name = np.zeros(npus, np.int64), cast("Hashable", None)
+        self._begun, self._left = set[Hashable](), dict[Hashable, tuple[int, Turns]]()  # of phases
+        self._messages, self._arrival = cache(self._messages_of), lru_cache(1 << 12)(self._arrival_of)
 
-    def later(self, time_ns: float, order: Turns, call: Call | None = None) -> None:
+    def later(self, time_ns: float, order: Turns) -> None:
         """NPUs do something later, in an order, or in that of what they do then already."""
-        turn = self._turns.get(time_ns)
-        if turn is None or turn.over:
-            turn = _Turn(self._at(time_ns, self._ring), order or tuple(range(self._npus)))
-            self._turns[time_ns] = turn
-        if call:
-            turn.calls.append(call)
+        self._turn(time_ns, order or tuple(range(self._npus)))
 
     def now(self, time_ns: float, order: Turns) -> Turns:
         """The order of NPUs in what they do at a time, that of `order` if nothing is known of it."""
@@ -79,86 +86,167 @@ class Precedence:
 
     def begin(self, name: Hashable, phase: StreamPhase, time_ns: float, order: Turns) -> None:
         """NPUs begin a phase, of which one of them tells."""
-        if name not in self._left:
-            self._left[name] = ()
-            go_on = partial(self._go_on, name, iter(self._batches(phase)))
-            self.later(time_ns + self._plans.costs.of(phase.lane.dim).endpoint_ns, order, go_on)
+        if name in self._begun:
+            return
+        self._begun.add(name)
+        costs, messages = self._plans.costs.of(phase.lane.dim), self._messages(phase)
+        pay = at_endpoint(self._after, costs.endpoint_ns, costs.reduction_ns)
+        plan = self._plans.of(replace(phase, data_bytes=max(phase.data_bytes, phase.lane.dim.size)), 0)
+        self._env.now = time_ns  # type: ignore[assignment]  # what memory adds is a fraction
+        self._order, self._name = order or tuple(range(self._npus)), name
+        self._asked += 1
+        self._places = np.full(self._npus, self._asked)
+        if plan.transfers:
+            pay(0, 0, partial(self._climb, name, iter(messages), pay))
+            return
 
-    def after(self, name: Hashable) -> Turns:
-        """Who leaves a phase first."""
-        while not self._left[name]:
+        def send(number: int, _: int, __: int) -> None:
+            self._send(messages[number], partial(automaton.arrive, number))
+
+        automaton = RoundAutomaton(plan, 0, pay, self._after, send, partial(self._leave, name))
+        automaton.start()
+
+    def after(self, names: Sequence[Hashable]) -> tuple[Hashable, Turns]:
+        """Which of some phases is over first, and who leaves it first."""
+        while not self._left.keys() >= set(names):
             self._env.step()
-        return self._left[name]
+        first = min(names, key=self._left.__getitem__)
+        return first, self._left[first][1]
 
     def _at(self, time_ns: float, call: Call) -> Entry:
         entry = time_ns, NORMAL, next(self._env.numbers), call
         heappush(self._env.calls, entry)
         return entry
 
+    def _turn(self, time_ns: float, order: Turns) -> _Turn:
+        turn = self._turns.get(time_ns)
+        if turn is None or turn.over:
+            turn = self._turns[time_ns] = _Turn(self._at(time_ns, self._ring), order)
+        elif len(turn.order) < self._npus:
+            turn.order = tuple(dict.fromkeys((*turn.order, *order)))
+        return turn
+
+    def _after(self, delay_ns: float, call: Call) -> None:
+        """What NPUs do now has them do something later."""
+        self._turn(self._env.now + delay_ns, self._order).calls.append((self._places, self._name, call))
+
     def _ring(self) -> None:
-        """NPUs do one after the other all that they do now; what they send is on its way."""
+        """NPUs do one after the other all that they do now; what they send is on its way.
+
+        The last of them says in which order phases are over. What is asked for goes behind what was asked for before.
+        """
         now_ns = self._env.now
         self._turns = {each: turn for each, turn in self._turns.items() if each >= now_ns}
         turn = self._turns[now_ns]
-        for call in turn.calls:  # grows while it runs
+        self._order, last, width = turn.order, turn.order[-1], len(turn.calls)
+        if width:
+            ranks = self._asked + _ranks([places for places, _, _ in turn.calls])
+            own = defaultdict[Hashable, list[int]](list)
+            for number, (_, name, _) in enumerate(turn.calls):
+                own[name].append(number)
+            for numbers in own.values():  # of those of one phase the first is the first on every NPU
+                ranks[numbers] = np.sort(ranks[numbers], axis=0)
+            turn.calls = [(places, *call[1:]) for places, call in zip(ranks, turn.calls, strict=True)]
+            self._asked += 4 * width
+        while turn.calls:  # grows while it runs
+            at = min(range(len(turn.calls)), key=lambda number: turn.calls[number][0][last])
+            places, self._name, call = turn.calls.pop(at)
+            self._places = places + width
             call()
         turn.over = True
-        for (arrival_ns, _), sent in self._sent.items():
+        for arrival_ns, sent in self._sent.items():
             self._at(arrival_ns, partial(self._arrive, sent, turn.order))
         self._sent.clear()
 
-    def _go_on(self, name: Hashable, batches: Iterator[_Batch]) -> None:
-        """Send the next messages of a phase, or leave it."""
-        batch = next(batches, None)
-        if batch:
-            sent = self._sent[self._env.now + batch.delay_ns, batch.ranked]
-            sent.append((batch, partial(self._go_on, name, batches)))
+    def _send(self, message: _Message, arrive: Call) -> None:
+        self._sent[self._env.now + message.delay_ns].append((message, self._places, self._name, arrive))
+
+    def _arrive(self, sent: _Sent, order: Turns) -> None:
+        ranks = _ranks([places for _, places, _, _ in sent]).tobytes()
+        self._order, found = self._arrival(tuple(each[0] for each in sent), ranks, order)
+        asked = self._asked + 1
+        self._asked += sum(message.receivers.size for message, _, _, _ in sent)
+        for places, (_, _, name, arrive) in zip(found, sent, strict=True):
+            self._places, self._name = asked + places, name
+            arrive()
+
+    def _climb(
+        self,
+        name: Hashable,
+        steps: Iterator[_Message],
+        pay: Pay,
+        before: Turns = (),
+        some: frozenset[int] = frozenset(),
+    ) -> None:
+        """Send what comes next in a tree, of whose NPUs `some` have got something now, or leave it."""
+        there = tuple(npu for npu in self._order if not some or npu in some)
+        order = (*(npu for npu in before if npu not in some), *there)
+        step = next(steps, None)
+        if step:
+            then = partial(self._climb, name, steps, pay, order, step.some)
+            self._send(step, partial(pay, 0, step.charge_bytes, then))
         else:
-            self._left[name] = self._turns[self._env.now].order
+            self._leave(name, order)
 
-    def _arrive(self, sent: Sequence[tuple[_Batch, Call]], order: Turns) -> None:
-        order = self._arrival(tuple(batch for batch, _ in sent), order)
-        for batch, go_on in sent:
-            then = go_on if batch.reduction_ns < 0 else partial(self._reduce, batch.reduction_ns, go_on)
-            self.later(self._env.now + batch.endpoint_ns, order, then)
+    def _leave(self, name: Hashable, order: Turns = ()) -> None:
+        self._left[name] = next(self._env.numbers), order or self._order
 
-    def _reduce(self, reduction_ns: int, go_on: Call) -> None:
-        self.later(self._env.now + reduction_ns, self._turns[self._env.now].order, go_on)
+    def _arrival_of(self, messages: tuple[_Message, ...], ranks: bytes, order: Turns) -> tuple[Turns, list[IntArray]]:
+        """In which order NPUs get messages that others send one after the other, each its own by their ranks.
 
-    def _arrival_of(self, batches: tuple[_Batch, ...], order: Turns) -> Turns:
-        """In which order NPUs get the first of the messages that others send one after the other."""
-        senders = np.array(order)
-        if batches[0].ranked:
-            found = senders[np.argsort(batches[0].receivers[senders], kind="stable")]
-        else:
-            receivers = np.concatenate([batch.receivers[senders] for batch in batches], axis=1).ravel()
-            found = receivers[np.sort(np.unique(receivers, return_index=True)[1])]
-        return tuple(found.tolist())
+        Where NPUs get the last of each, too.
+        """
+        senders, count = np.array(order), len(messages)
+        if count == 1 and not messages[0].some and messages[0].receivers.shape[1] == 1:  # all get one
+            return tuple(messages[0].receivers[senders, 0].tolist()), [np.zeros(self._npus, np.int64)]
+        turns = np.arange(len(senders)) * count + np.frombuffer(ranks, np.int64).reshape(count, -1)[:, senders]
+        rows = [message.receivers[senders] for message in messages]
+        when = np.concatenate([np.repeat(own, row.shape[1]) for own, row in zip(turns, rows, strict=True)])
+        whose = np.repeat(np.arange(count), [row.size for row in rows])
+        there = np.concatenate([row.ravel() for row in rows])
+        line = np.argsort(when, kind="stable")
+        line = line[there[line] >= 0]
+        receivers, first = np.unique(there[line], return_index=True)
+        found = np.zeros((count, self._npus), np.int64)
+        found[whose[line], there[line]] = np.arange(len(line))
+        return tuple(receivers[np.argsort(first)].tolist()), list(found)
 
-    def _batches_of(self, phase: StreamPhase) -> Sequence[_Batch]:
-        """What a phase sends, batch by batch."""
+    def _messages_of(self, phase: StreamPhase) -> Sequence[_Message]:
+        """What a phase sends, one after the other."""
         plan, dim = self._plans.of(phase, 0), phase.lane.dim
-        costs, group = self._plans.costs.of(dim), RankGroup(dim.members(0), self._delay)
-        npus, place = np.arange(self._npus), np.array([*map(dim.position, range(self._npus))])
-        if plan.transfers:  # places of a tree differ: who is through first
-            exits = transfers(plan, group, np.zeros(len(group), np.int64), self._plans.costs)
-            return [_Batch(int(exits.max()) - 2 * costs.endpoint_ns, exits[place], costs.endpoint_ns, ranked=True)]
-        turn, entries, half = phase.queue % self._num_queues, plan.expanded, plan.half
+        group, place = RankGroup(dim.members(0), self._delay), np.array([*map(dim.position, range(self._npus))])
+        if plan.transfers:
+            return [_step(list(own), group, place) for _, own in groupby(plan.transfers, attrgetter("step"))]
+        turn, npus = phase.queue % self._num_queues, np.arange(self._npus)
         step = -1 if turn and turn >= self._num_queues // 2 else 1
-        asks, found = [RENDEZVOUS_BYTES] if costs.rendezvous else [], []
-        ends = [*range(0, half, plan.window), *range(half, len(entries), plan.window), len(entries)]
-        for first, end in pairwise(ends):
-            batch, reduced = entries[first:end], entries[first].reduce_bytes
-            sizes = [(*asks, entry.size_bytes) for entry in batch]
-            times = [
-                sum(group.delays(entry.hop, plan.moves, each)[0].item() for each in own)
-                for entry, own in zip(batch, sizes, strict=True)
-            ]
-            hops = np.array([entry.hop for entry, time in zip(batch, times, strict=True) if time == max(times)])
-            there = place[:, None] ^ hops if plan.exchange else (place[:, None] + step * hops) % plan.size
-            receivers = npus[:, None] + group.members[there] - group.members[place][:, None]
-            if asks:  # who asks first is served first
-                receivers = npus[:, None]
-            reduction_ns = costs.reduction_ns(reduced) if reduced else -1
-            found.append(_Batch(max(times), receivers, costs.endpoint_ns, reduction_ns))
-        return found
+        asks = [RENDEZVOUS_BYTES] if self._plans.costs.of(dim).rendezvous else []
+
+        @cache
+        def message(hop: int, size_bytes: int) -> _Message:
+            delays = (group.delays(hop, plan.moves, each)[0].item() for each in (*asks, size_bytes))
+            there = place ^ hop if plan.exchange else (place + step * hop) % plan.size
+            receivers = npus if asks else npus + group.members[there] - group.members[place]  # who asks first is first
+            return _Message(sum(delays), receivers[:, None])
+
+        return [message(entry.hop, entry.size_bytes) for entry in plan.expanded]
+
+
+def _step(transfers: Sequence[Transfer], group: RankGroup, place: IntArray) -> _Message:
+    """What NPUs send in one step of a tree."""
+    npus, sends = np.arange(len(place)), defaultdict[int, list[int]](list)
+    for each in transfers:
+        sends[each.src].append(each.dst)
+    receivers = np.full((len(place), max(map(len, sends.values()))), -1)
+    for src, dst in sends.items():
+        own = npus[place == src]
+        receivers[own, : len(dst)] = own[:, None] + group.members[dst] - group.members[src]
+    first, (src, dst) = transfers[0], np.array([(each.src, each.dst) for each in transfers]).T
+    delay_ns = group.between(src, dst, first.size_bytes).max().item()
+    return _Message(delay_ns, receivers, frozenset(receivers.ravel().tolist()) - {-1}, first.charge_bytes)
+
+
+def _ranks(places: Sequence[IntArray]) -> IntArray:
+    """Where each of some calls stands among them, for every NPU."""
+    if len(places) == 1:
+        return np.zeros((1, len(places[0])), np.int64)
+    return np.argsort(np.argsort(places, axis=0), axis=0)

@@ -49,6 +49,7 @@ class Scheduler:
         self.precedence = precedence
         self.due: tuple[Request | None, int] = (None, 0)
         self._order: Turns = ()  # in which the NPUs do what is done now
+        self._playing: dict[Hashable, Stream] = {}  # phases, where there is a precedence
         self._num_streams: dict[str, int] = {}
         self._carries = cache(lambda phase: (1 + phase.lane.dim.index, transport.bytes_sent(npu_class, phase)))
         self.outstanding: dict[Dataset, None] = {}  # in order of issue
@@ -110,14 +111,18 @@ class Scheduler:
         for stream in streams.values():
             stream.begin_ns, stream.begun = now_ns, True
             if self.precedence:
-                self.precedence.begin((stream.key, stream.at), stream.phase, self.env.now, self._order)
+                name = stream.key, stream.at
+                self._playing[name] = stream
+                self.precedence.begin(name, stream.phase, self.env.now, self._order)
         self._transport.start(streams, through)
 
     def through(self, stream: Stream) -> None:
         """A chunk leaves its phase; before its last chunk leaves, what waits for a collective goes on (ASTRA-sim)."""
         phase, dataset = stream.phase, stream.dataset
         if self.precedence:
-            self._order = self.precedence.after((stream.key, stream.at))
+            due = [name for name, each in self._playing.items() if each.end_ns == self.env.now]
+            name, self._order = self.precedence.after(due or [(stream.key, stream.at)])
+            stream = self._playing.pop(name)
         now_ns = int(self.env.now)
         self.events.append(self.chunk(dataset.request, phase, stream.begin_ns, now_ns, dataset.iteration))
         if stream.at + 1 < len(stream.phases):

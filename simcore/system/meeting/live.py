@@ -21,7 +21,6 @@ from simcore.system.plans.maker import Costs
 from simcore.system.plans.plan import Plan
 from simcore.system.streams import Stream, StreamPhase
 from simcore.system.transport import Played
-from simcore.timeline.link_use import OccupiedLinks
 from simcore.units import format_ranks
 
 
@@ -188,9 +187,7 @@ class Live:
     @cached_property
     def times(self) -> PhaseTimes:
         """What links did, from the beginning of the run on, once it is over."""
-        rows = self.network.times()
-        occupied = None if rows is None else OccupiedLinks.of(rows)
-        return PhaseTimes([[0]], *self.network.counts(), occupied, self.network.queues())
+        return PhaseTimes([[0]], *self.network.counts(), self.network.times(), self.network.queues())
 
     def stuck(self) -> list[str]:
         """As `Network.stuck`; in a part of the machine its NPUs are numbered by themselves."""

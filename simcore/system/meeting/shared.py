@@ -49,15 +49,15 @@ from simcore.system.plans.plan import Plan
 from simcore.system.streams import Stream, StreamPhase, through
 from simcore.system.transport import Done, Transport
 from simcore.timeline.events import LinkTable, QueueTable
-from simcore.timeline.link_use import LinkUse, OccupiedLinks
+from simcore.timeline.link_use import LinkHistory
 
 
 class Shared(Transport):
     """Transport on links that are shared, for groups that begin their phases together.
 
-    `ranks[c]` are the NPUs of class c. `sites` are the parts of the network, `shares` the sizes of the logical
-    dimensions in each dimension of the topology. `names` are those of all communicators. `plays`: `network.core` can
-    play those that meet; where it can not, a place is played message by message as long as that matters.
+    `ranks[c]` are the NPUs of class c. `sites` are the parts of the network. `names` are those of all
+    communicators. `plays`: `network.core` can play those that meet; where it can not, a place is played message by
+    message as long as that matters.
     """
 
     _env: Environment
@@ -71,12 +71,11 @@ class Shared(Transport):
         costs: Costs,
         *,
         sites: Sequence[Site],
-        shares: Sequence[Sequence[int]],
         names: Sequence[str] = ("",),
         plays: bool = True,
     ):
         super().__init__(env, ranks, costs)
-        self._links, self._sites, self._shares, self._class_of = links, sites, shares, class_of(ranks)
+        self._links, self._sites, self._class_of = links, sites, class_of(ranks)
         self._layouts = Layouts(timed=links.timed, share=lambda: env.share())  # noqa: PLW0108 - set later
         self._phases, self._plays = phases(self._layouts), plays
         self._rank_of = {name: index for index, name in enumerate(sorted({"", *names}))}
@@ -444,7 +443,7 @@ class Shared(Transport):
             if name not in self._shapes:
                 graph = site.part.graph_of(base)
                 if site.lone:
-                    graph = FoldedLinks(graph, self._shares[site.part.first : site.part.last + 1], site.lone)
+                    graph = FoldedLinks(graph, site.lone)
                 self._shapes[name] = Shape(name, graph, bool(site.lone))
             shape = self._shapes[name]
             shift = self._running.add_links(len(shape.graph))
@@ -454,7 +453,7 @@ class Shared(Transport):
     def _plan(self, place: Place, phase: StreamPhase, members: IntArray) -> Plan:
         """What a group sends; InputError where that makes NPUs differ that were taken to be alike."""
         plan = self.plans.of(phase, place.base + int(members[0]) * place.site.part.stride)
-        if place.site.alike and not plan.symmetries <= place.site.part.fabric.symmetries:
+        if place.site.alike and not plan.symmetries <= place.site.part.symmetries:
             raise uneven(phase)
         return plan
 
@@ -545,7 +544,7 @@ class Shared(Transport):
 
     def notes(self) -> list[str]:
         """What the network leaves out."""
-        return self._phases.network.notes_on(sum(len(table.curves) * len(begun) for table, _, begun in self._queued()))
+        return self._phases.network.notes_on(max((table.curves.most_rows for table, _, _ in self._queued()), default=0))
 
     def stuck(self) -> list[str]:
         """What of the network waits for each other, when nothing moves any more."""
@@ -585,13 +584,12 @@ class Shared(Transport):
                 if (number, base) in self._places:
                     yield self._places[number, base], bases[stands == base]
 
-    def _use(self) -> LinkUse | None:
+    def _use(self) -> LinkHistory | None:
         """When links were occupied."""
-        rows = self._running.rows()
-        parts = [OccupiedLinks.of(rows)] if len(rows) else []
+        parts = [self._running.rows()]
         for place, _ in self._copies():
             for times, begins_ns in self._alone(place):
                 if times.occupied is None:
                     return None
                 parts.append(times.occupied.again(place.shift, begins_ns))
-        return LinkUse(parts, self._stands_for())
+        return LinkHistory(parts, self._stands_for())

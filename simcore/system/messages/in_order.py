@@ -26,6 +26,7 @@ from simcore.system.plans.maker import Costs
 from simcore.system.plans.plan import Plan
 from simcore.system.streams import StreamPhase
 from simcore.system.transport import Played, Seat, SeatName
+from simcore.timeline.link_use import LinkRows
 
 
 class _Costs(Costs):
@@ -72,8 +73,7 @@ class _Running(Running):
 
     def do(self, name: str, *arguments: int, delay_ns: int = 0) -> None:
         """Call one of the core's functions, as part of what happens now; it is given the time, or a later one."""
-        _, priority, number, _ = self._env.entry
-        self._columns.state.clock[ORDER] = _order(priority, number)
+        self._columns.state.clock[ORDER] = self._env.entry[2]
         self._call(name, *arguments, int(self._env.now) + delay_ns)
         self._wait()
 
@@ -147,13 +147,8 @@ class _Running(Running):
         self._wait()
 
     def _play_to_next(self) -> None:
-        limit_ns, priority, number, _ = self._env.calls[0] if self._env.calls else (NEVER - 1, NORMAL, 0, None)
-        self._call("play", limit_ns, _order(priority, number))
-
-
-def _order(priority: int, number: int) -> int:
-    """Where an entry of an environment stands among events of its time."""
-    return number if priority == NORMAL else -1 if priority < NORMAL else NEVER
+        limit_ns, _, number, _ = self._env.calls[0] if self._env.calls else (NEVER - 1, NORMAL, 0, None)
+        self._call("play", limit_ns, number)  # all entries are `NORMAL`, but those that begin the run
 
 
 class _Timers(Timers):
@@ -196,7 +191,7 @@ class StoreAndForward(LinkNetwork):
         """As `LinkNetwork.counts`."""
         return self.running.carried()
 
-    def times(self) -> IntArray | None:
+    def times(self) -> LinkRows | None:
         """As `LinkNetwork.times`."""
         return self.running.rows() if self.links.timed else None
 

@@ -18,6 +18,7 @@ from simcore.network.topology.links import LinkGraph
 from simcore.system.alone.solver import sends_at_once
 from simcore.system.plans.maker import Costs
 from simcore.system.plans.plan import Plan
+from simcore.timeline.link_use import LinkRows
 
 Cross = Callable[[LinkGraph, Routes, IntArray], tuple[IntArray, IntArray]]
 MESSAGE = -1
@@ -247,9 +248,9 @@ class Running:
         """Bytes and nanoseconds of some links."""
         return self._layouts.carried(links, self._played[first], self._sent[first])
 
-    def rows(self) -> IntArray:
-        """Link, begin and end of each time that one was occupied, where that is kept."""
-        return np.array(self._columns.state.rows, np.int64).reshape(-1, 3)
+    def rows(self) -> LinkRows:
+        """Link, begin and length of each time that one was occupied, where that is kept."""
+        return LinkRows.of(np.array(self._columns.state.rows, np.int64).reshape(-1, 3))
 
     def start(self, layout: int, order: int, base: int, shift: int, now_ns: int) -> int:
         """Begin a phase of a group; the instance."""

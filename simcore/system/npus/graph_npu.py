@@ -111,14 +111,17 @@ class GraphNpu:
         self.finish_ns = -1
 
     def run(self) -> Generator[simpy.Event, object, None]:
-        """Start the nodes that wait for nothing; the rest follows from completions."""
+        """Start; the rest follows from completions."""
+        yield self.start()
+        self.finish_ns = int(self.env.now)
+
+    def start(self) -> simpy.Event:
+        """Start the nodes that wait for nothing; an event tells that all have finished."""
         for row, count in enumerate(self._open):
             if count == 0:
                 self._make_ready(row)
-        self._start_ready()
-        if self._left:
-            yield self._finished
-        self.finish_ns = int(self.env.now)
+        self._look()
+        return self._finished
 
     def share(self) -> float:
         """What share of its nodes has finished."""
@@ -192,7 +195,7 @@ class GraphNpu:
         """Play a program in the place of a node; what it does in detail is not recorded."""
         around = self._scheduler, self._mailbox, self._access_memory, EventBuffer()
         inner = GraphNpu(self.npu, program, *around, program.duration_ns, self._timers, gathers=self._gathers)
-        self.env.process(inner.run()).callbacks.append(lambda _: done())
+        inner.start().callbacks.append(lambda _: done())
 
     def _complete(self, row: int, start_ns: int, slot: str) -> None:
         self._taken.discard(slot)

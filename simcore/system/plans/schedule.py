@@ -17,16 +17,18 @@ from simcore.system.plans.plan import Plan, Transfer
 from simcore.workload.model import CollectiveKind
 
 SHOWN_FAULTS = 20
+PROGRAM = "MSCCL's programs and plans: protocols, signals, copies and the steps of thread blocks take no time"
 _KINDS: dict[str, CollectiveKind] = {kind.value: kind for kind in CollectiveKind if kind != CollectiveKind.BARRIER}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Schedule:
-    """A plan without sizes, and what it is proven to do."""
+    """A plan without sizes, and what it is proven to do; `note` says what of its file is not played."""
 
     claim: Claim
     transfers: tuple[Transfer, ...]
     location: Location
+    note: str = ""
 
     def plan(self, kind: CollectiveKind, size: int, data_bytes: int, root: int) -> Plan:
         """The plan for so many bytes, as `algorithms` make them; InputError when it is for something else."""
@@ -57,13 +59,13 @@ def read(path: str | Path) -> Schedule:
     if is_markup(path):
         from simcore.system.plans.msccl import read_program
 
-        return Schedule(*read_program(path), Location(str(path), 1, 1))
+        return Schedule(*read_program(path), Location(str(path), 1, 1), PROGRAM)
     with Problems() as problems:
         root = documents.read(path, problems)
         if "gpus" in root:
             from simcore.system.plans.msccl import read_plan
 
-            return Schedule(*read_plan(root), root.location)
+            return Schedule(*read_plan(root), root.location, PROGRAM)
         root.keys(required=("collective", "ranks", "chunks", "steps"), optional=("root", "description"))
         if problems.found:
             raise InputError(problems.found)

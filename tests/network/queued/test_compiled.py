@@ -1,10 +1,16 @@
 """Queues of which much is to be played are compiled: the answer is that of the lists, and of every segment."""
 
 from dataclasses import replace
+from heapq import heappop, heappush
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from simcore.network.queued import steady
+from simcore.network.core import NEVER
+from simcore.network.queued import calendar, steady
+from simcore.network.queued.calendar import Calendar
 from simcore.network.queued.compiled import Arrays
 from simcore.network.queued.network import Queued
 from simcore.network.queued.steady import QueuedLinks
@@ -12,7 +18,7 @@ from simcore.network.topology.ports import Marking
 from simcore.progress import metered
 from simcore.timeline.events import QueueTable
 from tests.network.queued.test_runs import told_of_links, training
-from tests.queues import KIB, MIB, machine, pfc, play, segments
+from tests.queues import KIB, MIB, curves, machine, pfc, play, segments
 
 MARKING = Marking(8 * KIB, 64 * KIB, 0.5, 1000)
 RULES = [
@@ -28,8 +34,28 @@ def told(links, messages, network):
     """Arrivals, and all that is said of links."""
     arrived, played = play(links, messages, network)
     queues = played.queues()
-    columns = [*played.counts(), *(getattr(queues, name) for name in QueueTable.COLUMNS), queues.curves]
-    return arrived, [column.tolist() for column in columns]
+    columns = [*played.counts(), *(getattr(queues, name) for name in QueueTable.COLUMNS)]
+    return arrived, [column.tolist() for column in columns], curves(queues)
+
+
+@given(st.lists(st.lists(st.sampled_from([0, 0, 1, 6, 300, 1 << 40]), max_size=4), max_size=12), st.integers(0, 12))
+@settings(max_examples=50)
+def test_a_calendar_gives_what_a_heap_does(batches, shifted):
+    """What is taken brings about more, at its time or later; once all becomes later."""
+    entries, now, number = [(shifted, 0, 5, 6)], shifted, 0
+    own = Calendar.of(np.array(entries), 4 * len(batches) + 1)
+    for turn, batch in enumerate(batches):
+        for later in batch:
+            number -= 1
+            heappush(entries, (now + later, number, 5, 6))
+            calendar.push(own, (now + later, number, 5, 6))
+        if turn == shifted:
+            entries, now, own = [(time + 7, *rest) for time, *rest in entries], now + 7, own.again(7)
+        assert [tuple(row) for row in own.entries().tolist()] == sorted(entries)
+        assert calendar.first(own) == min(entries, default=(NEVER,))[0]
+        if entries:
+            now, *rest = heappop(entries)
+            assert calendar.pop_timer(own)[1:] == (*rest,)
 
 
 def test_long_queues_without_numba_say_how_to_play_them_sooner(monkeypatch):

@@ -11,6 +11,7 @@ from simcore.network.queued.network import Queued
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Dimension, Topology
 from simcore.network.topology.ports import PLAIN, Marking
+from simcore.timeline.events import WAITING
 from tests.queues import KIB, MIB
 
 RATE, LATENCY_NS = 5e9, 1000.0  # 40 Gb/s
@@ -79,9 +80,8 @@ def test_laws_keep_the_queue_shorter_than_pauses_do(law):
 def test_hpcc_keeps_nearly_no_queue_at_its_share_of_the_rate():
     rows, network = flows("hpcc", size=40 * MIB)
     assert sum(rates(rows, 20)) == pytest.approx(0.95 * RATE * 1e-9, rel=0.1)
-    last = network.table().queues.curves
-    late = last[(last[:, 0] == 3) & (last[:, 1] > 5_000_000)]
-    assert late[:, 2].max() < 32 * KIB
+    times_ns, waiting = network.table().queues.curves_of(3)[WAITING]
+    assert waiting[times_ns > 5_000_000].max() < 32 * KIB
 
 
 def begun(law, **parameters):

@@ -43,8 +43,10 @@ class Link:
     asked: bool = False
     paused: bool = False
     sent: int = 0
-    drops: int = 0
-    marks: int = 0
+    drops: list = field(default_factory=list)  # when
+    marks: list = field(default_factory=list)
+    stood: list = field(default_factory=list)  # since when, and for how long
+    still_since: int | None = None
 
 
 class Naive:
@@ -81,7 +83,7 @@ class Naive:
         if at and rules.flow_control != "credits":
             behind = self.links[way[at - 1]]
             if rules.flow_control == "drop" and behind.lying + packet.size > rules.buffer_bytes:
-                behind.drops += 1
+                behind.drops.append(now)
                 self.later(now + len(way) * self.latency, self.lost, packet)
                 return
             behind.lying += packet.size
@@ -90,7 +92,7 @@ class Naive:
                 self.later(now + self.latency, self.pause, way[at - 1], True)
         if at and rules.marking:
             waiting = sum(each.size for each in link.line) + max(link.busy_until - now, 0)
-            link.marks += waiting > rules.marking.kmin_bytes
+            link.marks += [now] * (waiting > rules.marking.kmin_bytes)
         link.line.append(packet)
         self.serve(now, way[at])
 
@@ -103,8 +105,23 @@ class Naive:
         self.pump(now, flow)
 
     def pause(self, now, number, paused):
-        self.links[number].paused = paused
+        link = self.links[number]
+        link.paused = paused
+        if paused:
+            self.stop(now, link)
+        else:
+            self.go(now, link)
         self.serve(now, number)
+
+    def stop(self, now, link):
+        """It stands still, once what is on it is over."""
+        if link.still_since is None:
+            link.still_since = max(now, link.busy_until)
+
+    def go(self, now, link):
+        if link.still_since is not None and now > link.still_since:
+            link.stood.append((link.still_since, now - link.still_since))
+        link.still_since = None
 
     def credit(self, now, number, size):
         self.links[number].promised -= size
@@ -125,7 +142,9 @@ class Naive:
             last = packet.at + 1 == len(flow.way)
             if rules.flow_control == "credits" and not last:
                 if link.promised + size > rules.buffer_bytes:
+                    self.stop(now, link)
                     return
+                self.go(now, link)
                 link.promised += size
             link.line.popleft()
             link.busy_until = now + size
@@ -148,7 +167,7 @@ class Naive:
 
 
 def naive(graph, rules, messages):
-    """When each message arrives, and what links sent, dropped and marked."""
+    """When each message arrives, what links sent, and when they stood still, marked and dropped."""
     world, flows, most = Naive(graph, rules), [], rules.segment_bytes
     for key, (src, dst, size, start) in enumerate(messages):
         flow = Flow(key, src * graph.npus + dst, graph.route(src, dst), deque(), -(-size // most))
@@ -157,7 +176,7 @@ def naive(graph, rules, messages):
         world.later(start, world.pump, flow)
     world.run()
     arrived = [None if flow.missing else flow.arrived for flow in flows]
-    return arrived, [(link.sent, link.drops, link.marks) for link in world.links]
+    return arrived, [(link.sent, link.stood, link.marks, link.drops) for link in world.links]
 
 
 RULES = [
@@ -191,5 +210,10 @@ def cases(draw):
 def test_the_queues_are_those_of_a_naive_model(case):
     graph, rules, messages = case
     times, played = play(graph, messages)
-    links = [(port.sent_bytes, port.drops, port.marks) for port in played.ports]
+    queues = played.queues()
+    links = [
+        (port.sent_bytes, [*zip(*still, strict=True)], marked.tolist(), dropped.tolist())
+        for port in played.ports
+        for _, still, (marked, _), (dropped, _) in [queues.curves_of(port.link)]
+    ]
     assert (times, links) == naive(graph, rules, messages)

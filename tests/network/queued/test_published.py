@@ -6,6 +6,7 @@ import pytest
 from simcore.network.instant import Environment
 from simcore.network.queued.network import Queued
 from simcore.network.topology.ports import Marking
+from simcore.timeline.events import WAITING
 from tests.queues import KIB, MIB, machine, segments
 
 MARKING = Marking(5_000, 200_000, 0.01, 1000)  # the DCQCN paper's for 40 Gb/s
@@ -24,8 +25,7 @@ def settled(law, flows, bytes_per_s, segment, until_ns, marking=None):
     sent_bytes = network.ports[down].sent_bytes
     env.run(until=until_ns)
     use = (network.ports[down].sent_bytes - sent_bytes) / (until_ns / 2 * 1e-9 * bytes_per_s)
-    link, at_ns, waiting = network.table().queues.curves.T
-    at_ns, waiting = at_ns[link == down], waiting[link == down]
+    at_ns, waiting = network.table().queues.curves_of(down)[WAITING]
     late = at_ns > until_ns // 2
     held_ns = np.diff(at_ns[late], append=until_ns)
     return (waiting[late] * held_ns).sum() / held_ns.sum(), use

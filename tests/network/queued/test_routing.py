@@ -8,11 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simcore.network.congested import CutThrough
 from simcore.network.parts import FoldedLinks
+from simcore.network.queued.network import Queued
 from simcore.network.queued.routing import Ways
+from simcore.network.topology.grid import moves_of
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Dimension, Topology
-from simcore.network.topology.moves import Turns
 from simcore.network.topology.ports import PLAIN
 from simcore.network.topology.twisted import whole_dimension
 from tests.queues import KIB, MIB, machine, play, segments
@@ -51,19 +53,23 @@ def test_ways_other_than_valiants_are_as_short_as_the_usual_one(routing, dst):
     assert len(Ways(links).choose(0, dst, 0, lambda _: 0.0)) == len(links.route(0, dst))
 
 
-RING = (Dimension("Ring", 7, 1e9, 100.0),)
 TWISTED = tuple(Dimension("Ring", side, 1e9, 100.0) for side in (2, 4))
-ALIKE = [Topology(RING), Topology((whole_dimension(TWISTED),), twisted=TWISTED)]
+ALIKE = {
+    "ring": (Topology((Dimension("Ring", 7, 1e9, 100.0),)), [7]),
+    "twisted torus": (Topology((whole_dimension(TWISTED),), twisted=TWISTED), [8]),
+    "switch": (Topology((Dimension("Switch", 6, 1e9, 100.0),)), [6]),
+    "full mesh with groups": (Topology((Dimension("FullyConnected", 12, 1e9, 100.0),)), [2, 3, 2]),
+}
 
 
-@pytest.mark.parametrize("topology", ALIKE, ids=["ring", "twisted torus"])
-def test_valiants_ways_look_the_same_from_every_npu(topology):
+@pytest.mark.parametrize(("topology", "cut"), ALIKE.values(), ids=ALIKE)
+def test_valiants_ways_look_the_same_from_every_npu(topology, cut):
     topology = replace(topology, dims=(replace(topology.dims[0], ports=routed("valiant", 3)),))
-    links = FoldedLinks(LinkGraph(topology), [[topology.npus]])
-    ways, moves = Ways(links), links.axes[0].fabric.moves or Turns(topology.npus)
+    links = FoldedLinks(LinkGraph(topology, cuts=[cut]))
+    ways, moves = Ways(links.whole), moves_of(links.axes[0].fabric, cut)
     for by, turn in product(range(1, topology.npus), range(5)):
         ends = ((npu, int(moves.on(np.array(by), np.array(npu)))) for npu in range(topology.npus))
-        assert len({ways.choose(*pair, turn, float) for pair in ends}) == 1
+        assert len({links.instead_of(ways.choose(*pair, turn, float)) for pair in ends}) == 1
 
 
 def test_spraying_gives_every_spine_the_same():
@@ -97,6 +103,21 @@ def test_valiant_spreads_what_minimal_ways_put_on_one_link():
     assert minimal[0] == MIB + 100
     assert spread[0] < 0.2 * MIB + 200 + 8 * KIB
     assert played.counts()[0].sum() == 2 * MIB  # every byte crosses two links
+
+
+@given(st.integers(2, 5), st.integers(2, 5), st.data(), st.integers(1, 64))
+def test_on_a_rail_only_network_a_message_crosses_its_server_first(gpus, servers, data, kib):
+    """To the NPU of the other's rail, then along it: a latency for each hop, and the bytes on the slowest link."""
+    links = LinkGraph(Topology((Dimension("Switch", gpus, 4e9, 50.0), Dimension("Switch", servers, 1e9, 100.0))))
+    src, dst = (data.draw(st.integers(0, gpus * servers - 1)) for _ in range(2))
+    inside, along = src % gpus != dst % gpus, src // gpus != dst // gpus
+    ends = [links.dst[link] for link in links.route(src, dst)]
+    assert len(ends) == 2 * inside + 2 * along
+    if inside:
+        assert ends[1] == src // gpus * gpus + dst % gpus
+    expected = 100 * inside + 200 * along + (kib * KIB if along else kib * KIB // 4 if inside else 0)
+    for network in (Queued, CutThrough):
+        assert play(links, [(src, dst, kib * KIB, 0)], network)[0] == [expected]
 
 
 @pytest.mark.parametrize("routing", ROUTINGS)

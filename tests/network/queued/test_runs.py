@@ -1,5 +1,6 @@
 """Whole runs with queues: as without them where nothing is limited, folded as unfolded, and what they say."""
 
+import re
 from dataclasses import replace
 from itertools import cycle
 
@@ -11,24 +12,28 @@ from hypothesis import strategies as st
 import simcore
 from simcore.engine.settings import Settings
 from simcore.errors import DeadlockError, InputError
+from simcore.network.queued.routing import Ways
 from simcore.network.topology.load import load
 from simcore.network.topology.model import Dimension, Topology
 from simcore.network.topology.ports import PLAIN, Marking
 from simcore.report.archive import events_npz, read_archive
 from simcore.report.model import Report
-from simcore.report.queues import curve, deepest
+from simcore.report.queues import deepest
 from simcore.report.text import render
+from simcore.report.timelines.selection import Limits, Selection, choose
+from simcore.report.timelines.tracks import counters
 from simcore.system.config import Algorithm, SystemConfig
 from simcore.system.meeting.live import Live
-from simcore.timeline.events import QueueTable
+from simcore.timeline.events import WAITING, QueueTable
 from simcore.workload.model import CollectiveKind, Layer, Parallelism, Phase, Workload
-from tests.queues import KIB, MIB
+from tests.queues import KIB, MIB, curves
 from tests.runs import Run, micro, runs
 
 NATIVE = [("native", "queued")]
 LAWS = st.sampled_from(["", "dcqcn", "hpcc", "swift", "timely", "window"])
 ROUTINGS = st.sampled_from(["", "", "ecmp", "spray", "adaptive", "valiant"])
 MARKING = Marking(4 * KIB, 32 * KIB, 0.5, 1000)
+COUNTED = ("still_ns", "marks", "drops")
 
 
 @st.composite
@@ -57,8 +62,7 @@ def told_of_links(run, **changes):
         return "deadlock"
     table = timeline.links
     columns = [table.size_bytes, table.busy_ns, *(getattr(table.queues, name) for name in QueueTable.COLUMNS)]
-    curves = [[column.tolist() for column in curve(table.queues, link)] for link in range(len(table.size_bytes))]
-    return timeline.time_ns, [column.tolist() for column in columns], curves, timeline.notes
+    return timeline.time_ns, [column.tolist() for column in columns], curves(table.queues), timeline.notes
 
 
 @given(runs(kinds=("Ring", "Mesh", "FatTree", "Switch", "FullyConnected"), modes=NATIVE), port_rules(), port_rules())
@@ -94,17 +98,34 @@ def test_others_are_met_on_ways_that_are_not_the_usual_ones(kind, routing):
     assert usual.timeline.finish_ns == messages.timeline.finish_ns
 
 
-@pytest.mark.parametrize(("routing", "law"), [("valiant", ""), ("adaptive", ""), ("valiant", "hpcc")])
-def test_groups_that_only_other_ways_bring_together_meet(routing, law):
+@pytest.mark.parametrize(
+    ("kind", "routing", "law"),
+    [("Ring", "valiant", ""), ("Ring", "adaptive", ""), ("Ring", "valiant", "hpcc"), ("Switch", "valiant", "hpcc")],
+)
+def test_groups_that_only_other_ways_bring_together_meet(kind, routing, law):
     """Pairs of neighbours on a ring share no link on their usual ways, and over a third NPU they do.
 
-    HPCC does not compare what links of different ways have sent since the run began.
+    HPCC does not compare what links of different ways have sent since the run began. On a switch one NPU plays for all.
     """
     exchange = Phase(3000, CollectiveKind.ALL_REDUCE, 200_000)
     model = Workload("HYBRID_TRANSFORMER", (Layer("row", exchange, exchange, exchange),) * 2, Parallelism(tp=2))
-    run = Run(model, Topology((Dimension("Ring", 4, 50e9, 500.0),)), settings=Settings(network="queued"))
+    run = Run(model, Topology((Dimension(kind, 4, 50e9, 500.0),)), settings=Settings(network="queued"))
     run = with_ports(run, replace(PLAIN, segment_bytes=4 * KIB, buffer_bytes=256 * KIB, routing=routing, law=law))
     assert told_of_links(run) == told_of_links(run, exact="messages")
+
+
+@pytest.mark.parametrize(("kind", "tp", "law"), [("Ring", 1, "hpcc"), ("Switch", 1, ""), ("FullyConnected", 2, "hpcc")])
+def test_one_npu_plays_for_all_over_third_npus(monkeypatch, kind, tp, law):
+    """Where groups cut the network, too."""
+    senders, found = set(), Ways.found
+    monkeypatch.setattr(Ways, "found", lambda self, src, dst: (senders.add(src), found(self, src, dst))[1])
+    small, large = (Phase(3000, CollectiveKind.ALL_REDUCE, size) for size in (40_000, 200_000))
+    model = Workload("HYBRID_TRANSFORMER", (Layer("row", small, small, large),), Parallelism(tp=tp))
+    run = Run(model, Topology((Dimension(kind, 8, 50e9, 500.0),)), settings=Settings(network="queued"))
+    run = with_ports(run, replace(PLAIN, segment_bytes=4 * KIB, routing="valiant", law=law))
+    told = told_of_links(run)
+    assert senders == {0}
+    assert told == told_of_links(run, exact="messages")
 
 
 def training(routing, stragglers, outer):
@@ -172,12 +193,15 @@ def test_a_file_says_all_of_a_port(tmp_path):
         ({"buffer": "[none]"}, "5:10", "expected a size"),
         ({"buffer": "[1 KiB]", "segment": "[2 KiB]"}, "5:10", "a buffer must hold a segment"),
         ({"buffer": "[100 KiB]", "flow_control": "[pfc]", "segment": "[64 KiB]"}, "5:10", "PFC would lose bytes"),
-        ({"buffer": "[1 MiB]", "xoff": "[1 kB]"}, "5:10", "xoff and xon are PFC's"),
+        ({"buffer": "[1 MiB]", "xoff": "[1 kB]"}, "6:8", "xoff and xon are PFC's"),
+        ({"buffer": "[1 MiB]", "flow_control": "[pfc]", "xon": "[1 MB]"}, "7:7", "a pause must end below"),
+        ({"flow_control": "[drop]"}, "5:16", "drop needs a buffer that ends"),
         ({"buffer": "[1 MiB]", "flow_control": "[stop]"}, "6:16", "flow_control[0] is not known"),
         ({"ecn": "[{kmin: 2 kB, kmax: 1 kB, pmax: 1}]"}, "5:26", "kmax must be above kmin"),
         ({"ecn": "[{kmin: 1 kB, kmax: 2 kB, pmax: 2}]"}, "5:38", "a chance is at most 1"),
-        ({"congestion_control": "[dcqcn]"}, "5:22", "dcqcn slows down on marks"),
+        ({"buffer": "[1 MiB]", "congestion_control": "[dcqcn]"}, "6:22", "dcqcn slows down on marks"),
         ({"congestion_control": "[{law: swift, g: 1}]"}, "5:35", "unknown key 'g'"),
+        ({"congestion_control": "[{law: hpcc, eta: 2}]"}, "5:39", "eta is a share"),
         ({"congestion_control": "[cubic]"}, "5:22", "congestion_control[0] is not known"),
         ({"routing": "[fastest]"}, "5:11", "routing[0] is not known"),
         ({"buffer": "[1 MiB, 1 MiB]"}, "5:9", "one entry per dimension"),
@@ -211,9 +235,38 @@ def test_a_report_says_what_queues_did(tmp_path):
     paused = max(queues["deepest"], key=lambda row: row["still_ns"])
     assert paused["still_ns"] == report.timeline.links.queues.still_ns.max() > 0
     text = render(report.to_dict())
-    assert f"\n{paused['src']} -> {paused['dst']} " in text  # what was paused is shown beside what is full
+    # What was paused is shown beside what is full.
+    assert re.search(rf"\n{paused['src']} -> {paused['dst']}( and .*)? +stood still +\d.* \({paused['stops']}\) ", text)
     assert "Queues: links stood still" in text
+    assert max(map(len, text.splitlines())) <= 80
     assert any("acknowledgements, credits and pauses" in warning for warning in document["warnings"])
+
+
+def test_the_parts_of_a_curve_and_the_counters_of_a_trace_add_up_to_what_happened(tmp_path):
+    ecn = "[{kmin: 16 KiB, kmax: 128 KiB, pmax: 0.5}]"
+    report = simcore.run(*incast(tmp_path, flow_control="[credits]", ecn=ecn), network="queued")
+    view = choose(report.timeline, Selection(), Limits(16, 1_000_000))
+    told = {curve.title: np.array(curve.values) for curve in counters(report.timeline, view, [])}
+    for row in report.to_dict()["queues"]["deepest"]:
+        assert max(row["curve_bytes"]) == row["peak_bytes"]
+        assert [sum(row[f"curve_{name}"]) for name in COUNTED] == [row[name] for name in COUNTED]
+        name = f"queue {row['src']} > {row['dst']}"
+        nothing = np.zeros((1, 2))
+        assert told.get(name, nothing)[:, 1].max() == row["peak_bytes"]
+        assert told.get(f"{name}, marked", nothing)[-1, 1] == row["marks"]
+        times_ns, percent = told.get(f"{name}, still", nothing).T
+        assert np.diff(times_ns) @ percent[:-1] / 100 == pytest.approx(row["still_ns"])
+    assert {title.partition(",")[2] for title in told} == {"", " still", " marked"}
+
+
+def test_curves_that_are_too_long_keep_their_beginning_and_say_so(monkeypatch, tmp_path):
+    monkeypatch.setattr("simcore.network.queued.network.MOST_ROWS", 100)
+    report = simcore.run(*incast(tmp_path), network="queued", exact="messages")
+    assert any("end before the run does" in warning for warning in report.to_dict()["warnings"])
+    queues = report.timeline.links.queues
+    times_ns, waiting = queues.curves_of(deepest(queues)[0])[WAITING]
+    assert times_ns[-1] < report.time_ns / 2
+    assert waiting[-1] == 0 < waiting.max()
 
 
 def test_queues_survive_the_archive(tmp_path):
@@ -223,9 +276,9 @@ def test_queues_survive_the_archive(tmp_path):
     assert again.to_dict() == report.to_dict()
     queues = report.timeline.links.queues
     assert queues.drops.sum() > 0
-    times, waiting = curve(queues, deepest(queues)[0])
-    assert (np.diff(times) >= 0).all()
-    assert waiting.min() >= 0
+    for times, values in queues.curves_of(deepest(queues)[0]):
+        assert (np.diff(times) >= 0).all()
+        assert values.min(initial=0) >= 0
 
 
 def test_other_networks_say_that_ports_play_no_part(tmp_path):

@@ -11,7 +11,7 @@ from simcore.network.queued.network import Queued
 from simcore.network.queued.steady import QueuedLinks
 from simcore.network.topology.ports import Marking
 from simcore.timeline.events import QueueTable
-from tests.queues import KIB, MIB, machine, pfc, play, segments
+from tests.queues import KIB, MIB, curves, machine, pfc, play, segments
 
 MARKING = Marking(32 * KIB, 256 * KIB, 0.5, 1000)
 RULES = {
@@ -48,8 +48,8 @@ def told(links, messages, network):
     arrived, played = play(links, messages, network, keys=[(0, 0, number) for number in range(len(messages))])
     table = played.table()
     columns = [table.size_bytes, table.busy_ns, *(getattr(table.queues, name) for name in QueueTable.COLUMNS)]
-    rows = [] if played.times() is None else np.sort(played.times(), axis=0)
-    said = (arrived, *(np.array(each).tolist() for each in (*columns, table.queues.curves, rows)))
+    rows = [] if played.times() is None else np.sort(played.times().columns)
+    said = (arrived, *(np.array(each).tolist() for each in (*columns, rows)), curves(table.queues))
     return said, played._state.counts[0].events
 
 

@@ -213,6 +213,10 @@ def test_entries_wait_for_requests_times_and_what_has_no_request(tmp_path):
         ({"comms": "all_reduce", "in_msg_size": 1}, "'dtype' is missing"),
         ({"comms": "all_reduce", "in_msg_size": 1, "dtype": "tile"}, "unknown type 'tile'"),
         ({"comms": "all_reduce", "in_msg_size": -1, "dtype": "int"}, r"\[6\].in_msg_size: the size is negative"),
+        (
+            {"comms": "all_reduce", "in_msg_size": "many", "dtype": "int"},
+            r"\[6\].in_msg_size: not a whole number: 'many'",
+        ),
         ({"comms": "gossip", "in_msg_size": 1, "dtype": "int"}, r"\[6\].comms: 'gossip' is not supported"),
         ({"compute": "emb_lookup"}, "'emblookup' is not supported"),
         ({"markers": []}, "'compute' is missing"),
