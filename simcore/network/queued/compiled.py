@@ -165,7 +165,7 @@ class Arrays(Lists):
 
     def extend(self, name: str, rows: list[Any]) -> None:
         """As `Lists.extend`."""
-        self._extended(name, len(rows))[:] = _records(name, rows)[: len(rows)]
+        self._extended(name, len(rows))[:] = _records(name, rows)
 
     def put(self, name: str, number: int, row: object) -> None:
         """As `Lists.put`."""

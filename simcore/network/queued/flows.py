@@ -21,13 +21,16 @@ from typing import Any
 from simcore.network.core import NEVER
 from simcore.network.queued.laws import averaged, measured
 from simcore.network.queued.tables import NOBODY
+from simcore.timeline.events import MARKS, STILL, WAITING
 
 PARTS = 4096
 SIGNALS = 64
 FREE, CREDITS, PFC = range(3)
 PACKET_BYTES = 4096
-NOTED_PART, NOTED_BYTES = 16, 4096
-"""A curve has a new row when the queue has changed by more than a part of what it was, and by so much."""
+NOTED_PART, NOTED_BYTES, NOTED_MARKS = 16, 4096, 64
+"""A curve has a new row when the queue has changed by more than a part of what it was and by so much, or for marks."""
+SLACK_NS = 10_000
+"""What a link sends is noted as one occupation as long as that is over at most so long before it was."""
 NOISE_NS = 1e-6
 append = list.append
 
@@ -80,7 +83,8 @@ class Queue:
     """A link, and all that is before it. Sizes are parts, rates parts a nanosecond.
 
     In a step: `backlog` before it, of which `passing` comes from other links and `going` goes on to others; `lying` in
-    the buffer at its end; `able` to be sent; `came` in the step before. `left` waits when the step is over.
+    the buffer at its end; `able` to be sent; `came` in the step before. `left` waits when the step is over. Not noted
+    yet: it stood `still` for so long, so many packets were `marked`, it was `used` for so long; `highest` since a row.
     """
 
     line: float
@@ -109,11 +113,18 @@ class Queue:
     paused: int = 0
     stands: int = 0
     noted: int = 0
+    highest: float = 0.0
+    highest_ns: int = 0
+    still: float = 0.0
+    still_since_ns: int = -1
+    marked: float = 0.0
+    used: float = 0.0
+    used_since_ns: int = 0
     # What is reported.
-    peak: float = 0.0
-    still_ns: float = 0.0
+    peak_bytes: int = 0
+    still_ns: int = 0
     stops: int = 0
-    marks: float = 0.0
+    marks: int = 0
 
 
 @dataclass(slots=True)
@@ -147,13 +158,18 @@ class Signal:
 
 @dataclass(slots=True)
 class Counts:
-    """Of an island: when it is, how long a step takes, when the first message is through; whether anything moves."""
+    """Of an island: when it is, how long a step takes, when the first message is through; whether anything moves.
+
+    Curves and occupations of links are noted where `curved` and `timed` say so.
+    """
 
     now_ns: int
     step_ns: int
     first_ns: int = NEVER
     soonest_ns: int = 0
     moves: int = 1
+    curved: int = 1
+    timed: int = 0
 
 
 TABLES: dict[str, Any] = {
@@ -174,8 +190,9 @@ class State:
     counts: list[Counts] = field(default_factory=list)
     active: Any = ()
     used: Any = ()
-    left: list[tuple[int, int, int]] = field(default_factory=list)
-    curves: list[tuple[int, int, int]] = field(default_factory=list)
+    left: list[tuple[int, int]] = field(default_factory=list)
+    curves: list[tuple[int, int, int, int]] = field(default_factory=list)
+    times: list[tuple[int, int, int]] = field(default_factory=list)
 
 
 def play(s: State, until_ns: int, most: int) -> int:
@@ -195,8 +212,8 @@ def _soonest(s: State) -> int:
         flow = s.flows[number]
         if flow.oldest >= 0:
             message = s.messages[flow.oldest]
-            takes_ns = max(message.end - flow.injected, 0) / flow.line
-            soonest = min(soonest, counts.now_ns + int(takes_ns) + counts.step_ns)
+            steps = ceil(max(message.end - flow.injected, 1) / (flow.line * counts.step_ns))
+            soonest = min(soonest, counts.now_ns + steps * counts.step_ns)
     return soonest
 
 
@@ -214,9 +231,8 @@ def step(s: State, span_ns: int) -> None:
     for number in s.used:
         queue = s.queues[number]
         _open(queue, span_ns)
-        if _changed(queue):
-            queue.noted = int(queue.left / PARTS)
-            append(s.curves, (number, now, queue.noted))
+        _note(s, number, now)
+        _use(s, number, now, queue.use * span_ns)
     for number in s.active:
         flow = s.flows[number]
         _trace(s, number, now, span_ns)
@@ -309,9 +325,9 @@ def _trace(s: State, number: int, now: int, span_ns: int) -> None:
         if after_ns < span_ns:
             message.hop, message.ahead, message.offset_ns = message.hop + 1, -1.0, after_ns
             if message.hop == flow.hops:
-                ends = now + ceil(after_ns - NOISE_NS) - message.late_ns + message.latency_ns
+                ends = now + max(ceil(after_ns - NOISE_NS) - message.late_ns + message.latency_ns, span_ns)
                 s.counts[0].first_ns = min(s.counts[0].first_ns, ends)
-                append(s.left, (number, ends, 0))
+                append(s.left, (number, ends))
                 flow.oldest = message.next
             message.late_ns += span_ns
         at = message.next
@@ -370,20 +386,17 @@ def _open(queue: Queue, span_ns: int) -> None:
     if able < 1.0:
         able = 0.0
     wanted = min(most, float(queue.backlog))
-    stands = 1 if able < wanted * 0.999 else 0
-    if stands:
-        queue.still_ns += span_ns * (1 - able / wanted)
-        queue.stops += 1 - queue.stands
-    queue.stands = stands
+    queue.stands = 1 if able < wanted * 0.999 else 0
+    if queue.stands:
+        queue.still += span_ns * (1 - able / wanted)
     served = min(able, float(queue.backlog))
     queue.able = able
     queue.share = served / queue.backlog if queue.backlog else 0.0
     queue.use = served / most
     # What an NPU sends itself waits in its memory.
     queue.left = (queue.backlog - served) * (queue.passing / queue.backlog) if queue.backlog else 0.0
-    queue.peak = max(queue.peak, queue.left)
     if queue.kmax:
-        queue.marks += queue.came / (PARTS * queue.packet_bytes) * queue.chance
+        queue.marked += queue.came / (PARTS * queue.packet_bytes) * queue.chance
         queue.chance = _chance(queue)
     queue.came = 0
 
@@ -395,6 +408,82 @@ def _chance(queue: Queue) -> float:
     if queue.left > queue.kmax:
         return 1.0
     return queue.pmax * (queue.left - queue.kmin) / (queue.kmax - queue.kmin)
+
+
+# What is noted.
+
+
+def rest(s: State) -> None:
+    """Nothing is on its way any more: note what has not been noted."""
+    now = s.counts[0].now_ns
+    for number in s.used:
+        queue = s.queues[number]
+        queue.stands, queue.left, queue.use = 0, 0.0, 0.0
+        _note(s, number, now)
+        _use(s, number, now, 0.0)
+        _mark(s, number, now, int(queue.marked + 0.5))
+        queue.marked = 0.0
+
+
+def _note(s: State, number: int, now: int) -> None:
+    """What the queue before a link does now."""
+    queue = s.queues[number]
+    if queue.stands and queue.still_since_ns < 0:
+        queue.still_since_ns = now
+        queue.stops += 1
+    elif not queue.stands and queue.still_since_ns >= 0:
+        lasted_ns = int(queue.still + 0.5)
+        _row(s, number, queue.still_since_ns, STILL, lasted_ns)
+        queue.still_ns += lasted_ns
+        queue.still, queue.still_since_ns = 0.0, -1
+    if _changed(queue):
+        if queue.highest > max(queue.left, queue.noted * PARTS):
+            _wait(s, number, queue.highest_ns, queue.highest)
+        _wait(s, number, now, queue.left)
+        queue.highest = 0.0
+        _mark(s, number, now, int(queue.marked))
+        return
+    if queue.left > queue.highest:
+        queue.highest, queue.highest_ns = queue.left, now
+    if queue.marked >= NOTED_MARKS:
+        _mark(s, number, now, int(queue.marked))
+
+
+def _wait(s: State, number: int, now: int, parts: float) -> None:
+    """So much waits from now on."""
+    queue = s.queues[number]
+    queue.noted = int(parts / PARTS)
+    queue.peak_bytes = max(queue.peak_bytes, queue.noted)
+    _row(s, number, now, WAITING, queue.noted)
+
+
+def _mark(s: State, number: int, now: int, packets: int) -> None:
+    """So many more were marked up to now."""
+    if packets:
+        queue = s.queues[number]
+        queue.marks += packets
+        queue.marked -= packets
+        _row(s, number, now, MARKS, packets)
+
+
+def _use(s: State, number: int, now: int, busy_ns: float) -> None:
+    """A link sends for so long from now on."""
+    if not s.counts[0].timed:
+        return
+    queue = s.queues[number]
+    if queue.used and (not busy_ns or queue.used_since_ns + queue.used < now - SLACK_NS):
+        append(s.times, (number, queue.used_since_ns, int(queue.used)))
+        queue.used = 0.0
+    if busy_ns:
+        if not queue.used:
+            queue.used_since_ns = now
+        queue.used += busy_ns
+
+
+def _row(s: State, number: int, time: int, what: int, value: int) -> None:
+    """Of `QueueTable.curves`."""
+    if s.counts[0].curved:
+        append(s.curves, (number, time, what, value))
 
 
 def _changed(queue: Queue) -> bool:

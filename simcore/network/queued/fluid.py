@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from array import array
 from bisect import insort
 from collections import deque
-from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -40,6 +38,7 @@ from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
 from simcore.network.topology.ports import FLOW_CONTROLS, PLAIN, UNLIMITED, Ports
 from simcore.timeline.events import MOST_ROWS, LinkTable, QueueTable
+from simcore.timeline.link_use import Rows
 from simcore.units import transfer_ns
 
 LONGEST_STEP_NS, SHORTEST_STEP_NS = 1000, 100
@@ -67,6 +66,11 @@ class _Way(NamedTuple):
         """Of all links."""
         return sum(self.path.steps_ns)
 
+    @property
+    def step_ns(self) -> int:
+        """As long as the shortest link is."""
+        return min(max(min(self.path.steps_ns), SHORTEST_STEP_NS), LONGEST_STEP_NS)
+
 
 class FluidLinks(LinkNetwork):
     """Links with queues, on which rates are what laws of congestion control say, in steps of a link's latency.
@@ -90,8 +94,6 @@ class FluidLinks(LinkNetwork):
         numbers = np.repeat(np.arange(len(counts)), counts)
         self._dims: list[int] = (numbers[links.kept] if isinstance(links, FoldedLinks) else numbers).tolist()
         self._routing = Ways.of(links)
-        shortest = min(self._latencies, default=0.0)
-        self._step_ns = int(min(max(shortest, SHORTEST_STEP_NS), LONGEST_STEP_NS))
         columns = zip(self._rates, self._latencies, self._dims, strict=True)
         queues = [_queue(rate, latency_ns, self._rules[dim]) for rate, latency_ns, dim in columns]
         self._tables = Tables(State(queues=queues, counts=[Counts(0, 1)]))
@@ -100,7 +102,7 @@ class FluidLinks(LinkNetwork):
         self._arrivals: list[deque[Arrival]] = []  # of each flow
         self._islands: dict[int, Island] = {}  # of links
         self._island_of: list[Island | None] = []  # of flows
-        self._curves = array("q")
+        self._curves = Rows(4, MOST_ROWS)
 
     # Messages come and go.
 
@@ -112,11 +114,12 @@ class FluidLinks(LinkNetwork):
             arrival.tail_ns += way.latency_ns
             self._finish(arrival, now_ns)
             return
-        for link in way.links:
+        for link, rate in zip(way.links, way.path.rates, strict=True):
             self._size_bytes[link] += size_bytes
+            self._busy_ns[link] += transfer_ns(size_bytes, rate)
         of_phase = len(key) == len(("chunk", "phase", "number"))
         number = arrival.sender = self._flow((src, dst), way, key[:2] if of_phase else key)
-        island = self._joined(number, way.links, now_ns)
+        island = self._joined(number, way, now_ns)
         island.begun.append((key, number, size_bytes, arrival))
         island.open += 1
         self._wake(island, now_ns)
@@ -148,7 +151,7 @@ class FluidLinks(LinkNetwork):
         tables, rates = self._tables, way.path.rates
         packet_bytes = way.rules.marking.packet_bytes if way.rules.marking else PACKET_BYTES
         idle_ns = way.latency_ns + way.back_ns + transfer_ns(packet_bytes, min(rates))
-        period_ns = max(idle_ns // SIGNALS_OF_A_ROUND_TRIP, self._step_ns)
+        period_ns = max(idle_ns // SIGNALS_OF_A_ROUND_TRIP, way.step_ns)
         line, rules = rates[0] * PARTS * 1e-9, self._rules.index(way.rules)
         flow = Flow(NOBODY, 0, len(rates), line, idle_ns, period_ns, packet_bytes, rules)
         law = None
@@ -173,18 +176,19 @@ class FluidLinks(LinkNetwork):
 
     # Islands.
 
-    def _joined(self, number: int, links: tuple[int, ...], now_ns: int) -> Island:
+    def _joined(self, number: int, way: _Way, now_ns: int) -> Island:
         """The island of a flow, which has come up to now: all that share links with it are one."""
-        own = self._island_of[number]
+        own, links = self._island_of[number], way.links
         others = [self._islands[link] for link in links if link in self._islands] if own is None else [own]
         met = [*dict.fromkeys(others)]
-        island = met[0] if met else Island([Counts(now_ns, self._step_ns)])
+        island = met[0] if met else Island([Counts(now_ns, way.step_ns, timed=int(self._times.room > 0))])
         for each in (island for island in met if island.clock.now_ns < now_ns):
             self._play(each, now_ns)
             self._cut(each, now_ns)
         for each in met[1:]:
             self._merge(island, each)
         if own is None:
+            island.clock.step_ns = min(int(island.clock.step_ns), way.step_ns)
             island.flows[number] = None
             island.links.update(dict.fromkeys(links))
             self._island_of[number] = island
@@ -199,7 +203,7 @@ class FluidLinks(LinkNetwork):
         island.begun += other.begun
         island.open += other.open
         island.ends = sorted(island.ends + other.ends)
-        for name, better in (("now_ns", max), ("first_ns", min), ("moves", max)):
+        for name, better in (("now_ns", max), ("step_ns", min), ("first_ns", min), ("moves", max)):
             setattr(island.clock, name, better(int(getattr(island.clock, name)), int(getattr(other.clock, name))))
         other.open, other.wakes_ns = 0, -1
         self._islands.update(dict.fromkeys(other.links, island))
@@ -209,14 +213,15 @@ class FluidLinks(LinkNetwork):
     def _dissolve(self, island: Island) -> None:
         """All messages are there, and nothing is left of them."""
         tables = self._tables
+        tables.rest(island)
+        self._told(island)
         tables.unfold(island)
+        tables.clear(island)
         island.wakes_ns = -1
         for number in island.flows:
             self._island_of[number] = None
         for link in island.links:
             del self._islands[link]
-        at_ns = int(island.clock.now_ns)
-        self._note((link, at_ns, 0) for link in tables.clear(island))
 
     # Instants.
 
@@ -269,18 +274,18 @@ class FluidLinks(LinkNetwork):
             island.clock.now_ns = now_ns
 
     def _told(self, island: Island) -> None:
-        """Messages that are through, and curves."""
+        """Messages that are through, and what links and queues have done."""
         now_ns = int(self.env.now)
-        for first, ends_ns, _ in self._tables.take("left"):
-            for number in island.of_flows.get(first, (first,)):
-                arrival = self._arrivals[number].popleft()
-                arrival.tail_ns = max(ends_ns, now_ns)
-                insort(island.ends, (arrival.tail_ns, number))
-                self._finish(arrival, now_ns)
+        for number, ends_ns in self._tables.take("left", island.of_flows).tolist():
+            arrival = self._arrivals[number].popleft()
+            arrival.tail_ns = max(ends_ns, now_ns)
+            insort(island.ends, (arrival.tail_ns, number))
+            self._finish(arrival, now_ns)
         if island.ends:
             island.clock.first_ns = island.ends[0][0]
-        for first, at_ns, waits in self._tables.take("curves"):
-            self._note((number, at_ns, waits) for number in island.of_links.get(first, (first,)))
+        for name, noted in (("curves", self._curves), ("times", self._times)):
+            noted.extend(self._tables.take(name, island.of_links))
+        island.clock.curved, island.clock.timed = int(self._curves.room > 0), int(self._times.room > 0)
 
     def _deliver(self) -> None:
         """As `LinkNetwork`; first it is known which islands are empty from now on."""
@@ -304,22 +309,12 @@ class FluidLinks(LinkNetwork):
 
     # What is reported.
 
-    def _note(self, rows: Iterable[tuple[int, int, int]]) -> None:
-        """Rows of curves."""
-        for row in rows:
-            if len(self._curves) < 3 * MOST_ROWS:
-                self._curves.extend(row)
-
     def queues(self) -> QueueTable:
         """As `LinkNetwork.queues`."""
         column = self._tables.column
-        rounded = {name: np.rint(column("queues", name)).astype(np.int64) for name in ("still_ns", "stops", "marks")}
-        peak_bytes = (column("queues", "peak") / PARTS).astype(np.int64)
-        nothing = np.zeros(len(peak_bytes), np.int64)
-        curves = np.array(self._curves, np.int64).reshape(-1, 3)
-        curves = curves[np.argsort(curves[:, 1], kind="stable")]
-        stands_for = np.arange(len(peak_bytes))
-        return QueueTable(peak_bytes, *rounded.values(), nothing, nothing, curves=curves, stands_for=stands_for)
+        counted = {name: column("queues", name) for name in ("peak_bytes", "still_ns", "stops", "marks")}
+        nothing = np.zeros(len(self._rates), np.int64)
+        return QueueTable.of(self._curves.table(), **counted, drops=nothing, dropped_bytes=nothing)
 
     def table(self) -> LinkTable:
         """What every link carried so far, and what its queue did."""
@@ -335,7 +330,7 @@ class FluidLinks(LinkNetwork):
 
     def notes(self) -> list[str]:
         """As `Network.notes`."""
-        return self.notes_on(len(self._curves) // 3)
+        return self.notes_on(len(self._curves))
 
     def remembers(self, since_ns: int) -> bool:
         """As `LinkNetwork.remembers`: an island is empty when its last message has come."""

@@ -25,10 +25,14 @@ from simcore.network.topology.fabric import IntArray
 TO_COMPILE, TO_LOAD = 300_000, 20_000
 """So many steps of flows take as long as to compile, and as to load what was compiled."""
 STEPS_OF_A_LOOK = 256
-COUNTED = ("peak", "still_ns", "stops", "marks")
-OF_A_STEP = ("left", "chance", "use", "share", "paused", "stands", "came", "own_next", "kind")
+COUNTED = ("peak_bytes", "still_ns", "stops", "marks")
+NOTED = {"left": 2, "curves": 4, "times": 3}
+OF_A_STEP = ("left", "chance", "use", "share", "paused", "stands", "came", "own_next", "noted", "kind")
 OF_MESSAGES = ("latency_ns", "hop", "ahead", "offset_ns", "late_ns")
 OF_FLOWS = ("kind", "rules", "line", "idle_ns", "period_ns", "packet_bytes", "loaded")
+
+
+Followers = dict[int, IntArray]
 
 
 @dataclass(eq=False)
@@ -48,8 +52,8 @@ class Island:
     ends: list[tuple[int, int]] = field(default_factory=list)  # when messages are there, and whose, in order
     wakes_ns: int = NEVER
     folded: _Folded | None = None
-    of_flows: dict[int, list[int]] = field(default_factory=dict)
-    of_links: dict[int, list[int]] = field(default_factory=dict)
+    of_flows: Followers = field(default_factory=dict)
+    of_links: Followers = field(default_factory=dict)
 
     @property
     def clock(self) -> Any:
@@ -118,15 +122,21 @@ class Tables:
             return cast("NDArray[Any]", rows[column][: self._lengths[name]])
         return np.array([getattr(row, column) for row in rows])
 
-    def take(self, name: str) -> list[tuple[int, int, int]]:
-        """What was noted."""
+    def take(self, name: str, followers: Followers) -> IntArray:
+        """What was noted, of all for whom one stands."""
         rows = getattr(self.state, name)
         if self._lengths:
             count, rows[0, 0] = int(rows[0, 0]), 0
-            return cast("list[tuple[int, int, int]]", rows[1 : count + 1].tolist())
-        found = rows[:]
-        rows.clear()
-        return cast("list[tuple[int, int, int]]", found)
+            found: IntArray = rows[1 : count + 1].copy()
+        else:
+            found = np.array(rows, np.int64).reshape(-1, NOTED[name])
+            rows.clear()
+        if not followers or not len(found):
+            return found
+        own = [followers[number] for number in found[:, 0].tolist()]
+        found = np.repeat(found, [len(each) for each in own], axis=0)
+        found[:, 0] = np.concatenate(own)
+        return found
 
     def pledge(self, number: int, parts: int, latency_ns: int, now_ns: int) -> None:
         """One more message of a flow, behind all others."""
@@ -197,29 +207,28 @@ class Tables:
             if isinstance(island.counts, list):
                 self._as_arrays(island)
             self._lengthen("left", self._lengths["messages"] + 1)
-            self._lengthen("curves", STEPS_OF_A_LOOK * len(island.used) + 1)
+            self._lengthen("curves", 3 * STEPS_OF_A_LOOK * len(island.used) + 1)
+            self._lengthen("times", STEPS_OF_A_LOOK * len(island.used) + 1)
             self.state = self.state._replace(counts=island.counts, active=island.active, used=island.used)
         else:
             self.state.counts, self.state.active, self.state.used = island.counts, island.active, island.used
         return self.state
 
-    def clear(self, island: Island) -> list[int]:
-        """Nothing is left before any link; links whose curve says something else."""
+    def rest(self, island: Island) -> None:
+        """Note what has not been noted yet, as nothing is on its way any more."""
+        self._core.rest(self._of(island))
+
+    def clear(self, island: Island) -> None:
+        """Nothing is left before any link."""
         state = self.state
-        noted = []
         for number in island.flows:
             flow = state.flows[number]
             for at in range(flow.at, flow.at + flow.hops):
                 state.hops[at].tank = 0
             flow.loaded = 0
         for link in island.links:
-            queue = state.queues[link]
-            if queue.noted:
-                noted.append(link)
-                queue.noted = 0
             for name in OF_A_STEP:
-                setattr(queue, name, 0)
-        return noted
+                setattr(state.queues[link], name, 0)
 
     def _compile(self) -> None:
         """Go on compiled."""
@@ -228,7 +237,7 @@ class Tables:
         names = [*TABLES, "laws"]
         self._lengths = {name: len(getattr(state, name)) for name in names}
         tables = {name: _records(name, getattr(state, name)) for name in names}
-        noted = {name: np.zeros((1, 3), np.int64) for name in ("left", "curves")}
+        noted = {name: np.zeros((1, width), np.int64) for name, width in NOTED.items()}
         nobody = np.zeros(0, np.int64)
         self.state = _Arrayed(**tables, **noted, active=nobody, used=nobody)
 
@@ -309,7 +318,7 @@ class Tables:
         rows = queues[folded.like_links]
         for name in ("still_ns", "stops", "marks"):
             rows[name] += folded.counted[name]
-        rows["peak"] = np.maximum(rows["peak"], folded.counted["peak"])
+        rows["peak_bytes"] = np.maximum(rows["peak_bytes"], folded.counted["peak_bytes"])
         queues[links] = rows
 
     def _own_messages(self, number: int) -> None:
@@ -344,12 +353,11 @@ def _numbered(kinds: list[tuple[Any, ...]]) -> IntArray:
     return np.array([seen.setdefault(kind, len(seen)) for kind in kinds], np.int64)
 
 
-def _followers(firsts: IntArray, numbers: IntArray) -> dict[int, list[int]]:
+def _followers(firsts: IntArray, numbers: IntArray) -> Followers:
     """For whom each stands."""
-    found: dict[int, list[int]] = {}
-    for first, number in zip(firsts.tolist(), numbers.tolist(), strict=True):
-        found.setdefault(first, []).append(number)
-    return found
+    order = np.argsort(firsts, kind="stable")
+    own, begins = np.unique(firsts[order], return_index=True)
+    return dict(zip(own.tolist(), np.split(numbers[order], begins[1:]), strict=True))
 
 
 _Arrayed = cast("Any", namedtuple("_Arrayed", State.__slots__))
@@ -361,7 +369,7 @@ def _compiled_core() -> ModuleType:
     rules = compiled(laws, (), {}, inline=True)
     used = (name for name, value in vars(flows).items() if isfunction(value) and value.__module__ == laws.__name__)
     given = {name: getattr(rules, name) for name in used} | {"append": compiled_heaps()["append"]}
-    return compiled(flows, ("play", "step"), given, inline=True)
+    return compiled(flows, ("play", "step", "rest"), given, inline=True)
 
 
 @cache
