@@ -41,7 +41,7 @@ from simcore.timeline.events import MOST_ROWS, LinkTable, QueueTable
 from simcore.timeline.link_use import Rows
 from simcore.units import transfer_ns
 
-LONGEST_STEP_NS, SHORTEST_STEP_NS = 1000, 100
+SHORTEST_STEP_NS, LONGEST_STEP_NS = 50, 1000
 SIGNALS_OF_A_ROUND_TRIP = 4
 NOTE = (
     "queues: messages are flows, in steps of a link's latency; laws of congestion control hear of queues four times in "
@@ -69,7 +69,7 @@ class _Way(NamedTuple):
     @property
     def step_ns(self) -> int:
         """As long as the shortest link is."""
-        return min(max(min(self.path.steps_ns), SHORTEST_STEP_NS), LONGEST_STEP_NS)
+        return min(*self.path.steps_ns, LONGEST_STEP_NS)
 
 
 class FluidLinks(LinkNetwork):
@@ -83,9 +83,11 @@ class FluidLinks(LinkNetwork):
 
     @classmethod
     def suits(cls, topology: Topology) -> bool:
-        """Whether there is a law, and nothing that only segments do."""
+        """Whether there is a law, no link is too short for steps, and nobody asks for what only segments do."""
         rules = [dim.ports for dim in topology.dims]
-        return any(each.law for each in rules) and all(each.flows for each in rules)
+        latencies = topology.graph.latency_ns if topology.graph else [dim.latency_ns for dim in topology.dims]
+        lawful = any(each.law for each in rules) and all(each.flows for each in rules)
+        return lawful and min(latencies) >= SHORTEST_STEP_NS
 
     def __init__(self, env: Environment, links: LinkGraph):
         super().__init__(env, links)
