@@ -23,12 +23,14 @@ from simcore.network.queued.laws import averaged, measured
 from simcore.network.queued.tables import NOBODY
 from simcore.timeline.events import MARKS, STILL, WAITING
 
-PARTS = 4096
-SIGNALS = 64
+PARTS = 65536
+FINE = 1024
+"""Times of links and chances of marks are added up in such parts of a nanosecond and of a packet."""
+SIGNALS = 32
 FREE, CREDITS, PFC = range(3)
 PACKET_BYTES = 4096
-NOTED_PART, NOTED_BYTES, NOTED_MARKS = 16, 4096, 64
-"""A curve has a new row when the queue has changed by more than a part of what it was and by so much, or for marks."""
+NOTED_PART, NOTED_BYTES = 16, 4096
+"""A curve has a new row when the queue has changed by more than a part of what it was, and by so much."""
 SLACK_NS = 10_000
 """What a link sends is noted as one occupation as long as that is over at most so long before it was."""
 NOISE_NS = 1e-6
@@ -56,7 +58,6 @@ class Flow:
     kind: int = 0
     pledged: int = 0
     injected: int = 0
-    part: float = 0.0
     loaded: int = 0
     oldest: int = NOBODY
     current: int = NOBODY
@@ -115,10 +116,10 @@ class Queue:
     noted: int = 0
     highest: float = 0.0
     highest_ns: int = 0
-    still: float = 0.0
+    still: int = 0
     still_since_ns: int = -1
-    marked: float = 0.0
-    used: float = 0.0
+    marked: int = 0
+    used: int = 0
     used_since_ns: int = 0
     # What is reported.
     peak_bytes: int = 0
@@ -160,7 +161,7 @@ class Signal:
 class Counts:
     """Of an island: when it is, how long a step takes, when the first message is through; whether anything moves.
 
-    Curves and occupations of links are noted where `curved` and `timed` say so.
+    Curves and occupations of links are noted where `curved` and `timed` say so: so many `rows`, noted or not.
     """
 
     now_ns: int
@@ -170,6 +171,7 @@ class Counts:
     moves: int = 1
     curved: int = 1
     timed: int = 0
+    rows: int = 0
 
 
 TABLES: dict[str, Any] = {
@@ -232,7 +234,7 @@ def step(s: State, span_ns: int) -> None:
         queue = s.queues[number]
         _open(queue, span_ns)
         _note(s, number, now)
-        _use(s, number, now, queue.use * span_ns)
+        _use(s, number, now, int(queue.use * span_ns * FINE))
     for number in s.active:
         flow = s.flows[number]
         _trace(s, number, now, span_ns)
@@ -272,10 +274,8 @@ def _inject(s: State, flow: Flow, span_ns: int) -> None:
         rate = min(rate, law.rate_bytes_per_s * PARTS * 1e-9)
         if law.window_bytes < inf:
             rate = min(rate, max(law.window_bytes * PARTS - under_way, 0.0) / flow.idle_ns)
-    wanted = rate * span_ns + flow.part
     room = PACKET_BYTES * PARTS + queue.line * span_ns / max(queue.own, 1) - hop.tank
-    own = int(max(min(wanted, room), 0.0))
-    flow.part = min(wanted - own, 1.0)
+    own = int(max(min(rate * span_ns, room), 0.0) + 0.5)
     before, flow.injected = flow.injected, min(flow.injected + own, flow.pledged)
     own = flow.injected - before
     hop.tank += own
@@ -388,7 +388,7 @@ def _open(queue: Queue, span_ns: int) -> None:
     wanted = min(most, float(queue.backlog))
     queue.stands = 1 if able < wanted * 0.999 else 0
     if queue.stands:
-        queue.still += span_ns * (1 - able / wanted)
+        queue.still += int(span_ns * FINE * (1 - able / wanted))
     served = min(able, float(queue.backlog))
     queue.able = able
     queue.share = served / queue.backlog if queue.backlog else 0.0
@@ -396,7 +396,7 @@ def _open(queue: Queue, span_ns: int) -> None:
     # What an NPU sends itself waits in its memory.
     queue.left = (queue.backlog - served) * (queue.passing / queue.backlog) if queue.backlog else 0.0
     if queue.kmax:
-        queue.marked += queue.came / (PARTS * queue.packet_bytes) * queue.chance
+        queue.marked += int(queue.came * FINE / (PARTS * queue.packet_bytes) * queue.chance)
         queue.chance = _chance(queue)
     queue.came = 0
 
@@ -420,9 +420,9 @@ def rest(s: State) -> None:
         queue = s.queues[number]
         queue.stands, queue.left, queue.use = 0, 0.0, 0.0
         _note(s, number, now)
-        _use(s, number, now, 0.0)
-        _mark(s, number, now, int(queue.marked + 0.5))
-        queue.marked = 0.0
+        _use(s, number, now, 0)
+        _mark(s, number, now, (queue.marked + FINE // 2) // FINE)
+        queue.marked = 0
 
 
 def _note(s: State, number: int, now: int) -> None:
@@ -432,21 +432,18 @@ def _note(s: State, number: int, now: int) -> None:
         queue.still_since_ns = now
         queue.stops += 1
     elif not queue.stands and queue.still_since_ns >= 0:
-        lasted_ns = int(queue.still + 0.5)
+        lasted_ns = (queue.still + FINE // 2) // FINE
         _row(s, number, queue.still_since_ns, STILL, lasted_ns)
         queue.still_ns += lasted_ns
-        queue.still, queue.still_since_ns = 0.0, -1
+        queue.still, queue.still_since_ns = 0, -1
     if _changed(queue):
         if queue.highest > max(queue.left, queue.noted * PARTS):
             _wait(s, number, queue.highest_ns, queue.highest)
         _wait(s, number, now, queue.left)
         queue.highest = 0.0
-        _mark(s, number, now, int(queue.marked))
-        return
-    if queue.left > queue.highest:
+        _mark(s, number, now, queue.marked // FINE)
+    elif queue.left > queue.highest:
         queue.highest, queue.highest_ns = queue.left, now
-    if queue.marked >= NOTED_MARKS:
-        _mark(s, number, now, int(queue.marked))
 
 
 def _wait(s: State, number: int, now: int, parts: float) -> None:
@@ -462,26 +459,28 @@ def _mark(s: State, number: int, now: int, packets: int) -> None:
     if packets:
         queue = s.queues[number]
         queue.marks += packets
-        queue.marked -= packets
+        queue.marked -= packets * FINE
         _row(s, number, now, MARKS, packets)
 
 
-def _use(s: State, number: int, now: int, busy_ns: float) -> None:
-    """A link sends for so long from now on."""
+def _use(s: State, number: int, now: int, busy: int) -> None:
+    """A link sends for so many parts of a nanosecond from now on."""
     if not s.counts[0].timed:
         return
     queue = s.queues[number]
-    if queue.used and (not busy_ns or queue.used_since_ns + queue.used < now - SLACK_NS):
-        append(s.times, (number, queue.used_since_ns, int(queue.used)))
-        queue.used = 0.0
-    if busy_ns:
-        if not queue.used:
-            queue.used_since_ns = now
-        queue.used += busy_ns
+    lasted_ns = queue.used // FINE
+    if queue.used and (not busy or queue.used_since_ns + lasted_ns < now - SLACK_NS):
+        append(s.times, (number, queue.used_since_ns, lasted_ns))
+        s.counts[0].rows += 1
+        queue.used = 0
+    if not queue.used:
+        queue.used_since_ns = now
+    queue.used += busy
 
 
 def _row(s: State, number: int, time: int, what: int, value: int) -> None:
     """Of `QueueTable.curves`."""
+    s.counts[0].rows += 1
     if s.counts[0].curved:
         append(s.curves, (number, time, what, value))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import namedtuple
+from copy import copy
 from dataclasses import dataclass, field, fields
 from functools import cache
 from inspect import isfunction
@@ -19,12 +20,15 @@ from simcore.network.queued.alike import alike
 from simcore.network.queued.compiled import law_type
 from simcore.network.queued.flows import SIGNALS, TABLES, Queue, State
 from simcore.network.queued.network import Arrival
+from simcore.network.queued.repeats import Look, blocks
 from simcore.network.queued.tables import NOBODY
 from simcore.network.topology.fabric import IntArray
 
 TO_COMPILE, TO_LOAD = 300_000, 20_000
 """So many steps of flows take as long as to compile, and as to load what was compiled."""
 STEPS_OF_A_LOOK = 256
+OF_LISTS = 100
+"""Steps in lists take so many times as long."""
 COUNTED = ("peak_bytes", "still_ns", "stops", "marks")
 NOTED = {"left": 2, "curves": 4, "times": 3}
 OF_A_STEP = ("left", "chance", "use", "share", "paused", "stands", "came", "own_next", "noted", "kind")
@@ -52,6 +56,7 @@ class Island:
     ends: list[tuple[int, int]] = field(default_factory=list)  # when messages are there, and whose, in order
     wakes_ns: int = NEVER
     folded: _Folded | None = None
+    look: Any = None
     of_flows: Followers = field(default_factory=dict)
     of_links: Followers = field(default_factory=dict)
 
@@ -69,7 +74,7 @@ class _Folded:
     links: IntArray
     like_flows: IntArray
     like_links: IntArray
-    counted: Any
+    counted: dict[str, IntArray]
 
 
 class Tables:
@@ -85,6 +90,11 @@ class Tables:
         """The last message of each flow."""
         self._played = self._kind = 0
         self._enough = TO_LOAD if installed() and kept(flows) else TO_COMPILE if installed() else NEVER
+
+    @property
+    def names_of_laws(self) -> list[str]:
+        """Of columns, beside that of the last reaction."""
+        return [name for name in law_type().names or () if name != "reacted_ns"]
 
     # Rows.
 
@@ -115,12 +125,37 @@ class Tables:
         """Another row in the place of one."""
         getattr(self.state, name)[number] = _values(name, row) if self._lengths else row
 
-    def column(self, name: str, column: str) -> NDArray[Any]:
-        """Of a table."""
+    def column(self, name: str, column: str, numbers: Any = None) -> NDArray[Any]:
+        """Of all rows of a table, or of those of some numbers."""
         rows = getattr(self.state, name)
         if self._lengths:
-            return cast("NDArray[Any]", rows[column][: self._lengths[name]])
-        return np.array([getattr(row, column) for row in rows])
+            return cast(
+                "NDArray[Any]", rows[column][: self._lengths[name]] if numbers is None else rows[column][numbers]
+            )
+        some = rows if numbers is None else [rows[number] for number in numbers]
+        return np.array([getattr(row, column, 0) for row in some])
+
+    def write(self, name: str, column: str, numbers: IntArray, values: NDArray[Any]) -> None:
+        """Into a column."""
+        rows = getattr(self.state, name)
+        if self._lengths:
+            rows[column][numbers] = values
+            return
+        for number, value in zip(numbers.tolist(), values.tolist(), strict=True):
+            setattr(rows[number], column, value)
+
+    def copy(self, name: str, numbers: IntArray, like: IntArray, *but: str) -> None:
+        """Rows become like others `but` for some columns."""
+        rows = getattr(self.state, name)
+        kept = [self.column(name, column, numbers) for column in but]
+        if self._lengths:
+            rows[numbers] = rows[like]
+        else:
+            copies = [copy(rows[number]) for number in like.tolist()]
+            for number, row in zip(numbers.tolist(), copies, strict=True):
+                rows[number] = row
+        for column, values in zip(but, kept, strict=True):
+            self.write(name, column, numbers, values)
 
     def take(self, name: str, followers: Followers) -> IntArray:
         """What was noted, of all for whom one stands."""
@@ -172,17 +207,14 @@ class Tables:
     def enter(self, island: Island) -> None:
         """It is known which flows and links play; one of many that are alike stands for all."""
         island.clock.moves = 1
-        island.active, island.used = sorted(island.flows), sorted(island.links)
-        if not self._lengths and self._played + self._ahead(island) >= self._enough:
-            self._compile()
-        if self._lengths:
-            self._as_arrays(island)
-            self._fold(island)
-
-    def _ahead(self, island: Island) -> float:
-        """At least so many steps of flows are to be played."""
-        rows = (self.state.flows[number] for number in island.active)
-        return sum((row.pledged - row.injected) / row.line for row in rows) / float(island.clock.step_ns)
+        flows, links = np.array(sorted(island.flows), np.int64), np.array(sorted(island.links), np.int64)
+        ahead = self.column("flows", "pledged", flows) - self.column("flows", "injected", flows)
+        steps = ahead / (self.column("flows", "line", flows) * int(island.clock.step_ns))
+        island.active, island.used = flows, links
+        self._fold(island, float(steps.max(initial=0)))
+        if not self._lengths:
+            island.active, island.used = island.active.tolist(), island.used.tolist()
+        island.look = Look(self, island)
 
     def _as_arrays(self, island: Island) -> None:
         island.active, island.used = np.array(island.active, np.int64), np.array(island.used, np.int64)
@@ -193,13 +225,17 @@ class Tables:
         """Whether there is more to be played, once somebody has looked at what was noted."""
         if self._played >= self._enough and not self._lengths:
             self._compile()
-        steps = int(self._core.play(self._of(island), until_ns, STEPS_OF_A_LOOK))
+        most = min(STEPS_OF_A_LOOK, island.look.due)
+        steps = int(self._core.play(self._of(island), until_ns, most))
         self._played += steps * len(island.active)
-        return steps == STEPS_OF_A_LOOK
+        if island.look.after(steps, until_ns):
+            self._core.play(self._of(island), until_ns, 0)
+        return bool(steps == most)
 
     def cut(self, island: Island, span_ns: int) -> None:
         """A step of so long."""
         self._core.step(self._of(island), span_ns)
+        island.look = Look(self, island)
 
     def _of(self, island: Island) -> Any:
         """The state, with what is an island's."""
@@ -243,50 +279,57 @@ class Tables:
 
     # One for all.
 
-    def _fold(self, island: Island) -> None:
+    def _fold(self, island: Island, steps: float) -> None:
         """Play one of those that are alike, where that saves more than it takes."""
-        state, numbers, links = self.state, island.active, island.used
-        rows = state.flows[numbers]
-        found = None
-        steps = ((rows["pledged"] - rows["injected"]) / rows["line"]).max(initial=0) / island.clock.step_ns
-        if rows["hops"].sum() >= self.least_hops and rows["hops"].sum() * steps >= self.least_work:
-            entries = _blocks(rows["at"], rows["hops"])
-            of_links = np.searchsorted(links, state.hops["home"][entries])
-            found = alike(self._kinds(rows), _numbered(self._looks(links)), rows["hops"], of_links)
+        numbers, links, found = island.active, island.used, None
+        ats, hops = self.column("flows", "at", numbers), self.column("flows", "hops", numbers)
+        entries = blocks(ats, hops)
+        least = self.least_work // (1 if self._lengths else OF_LISTS)
+        if len(entries) >= self.least_hops and len(entries) * steps >= least:
+            of_links = np.searchsorted(links, self.column("hops", "home", entries))
+            found = alike(self._kinds(numbers), self._looks(links), hops, of_links)
         if found is None:
-            state.flows["kind"][numbers], state.queues["kind"][links] = -1 - numbers, -1 - links
+            self.write("flows", "kind", numbers, -1 - numbers)
+            self.write("queues", "kind", links, -1 - links)
             return
         like_flows, like_links = numbers[found.flows], links[found.links]
-        state.flows["kind"][numbers], state.queues["kind"][links] = like_flows + self._kind, like_links + self._kind
-        self._kind += len(state.flows) + len(state.queues)
-        state.hops["link"][entries], state.hops["weight"][entries] = like_links[of_links], found.weights
-        inner = entries[state.hops["before"][entries] >= 0]
-        state.hops["before"][inner] = state.hops["link"][inner - 1]
-        state.hops["weight_before"][inner] = state.hops["weight"][inner - 1]
-        counted = state.queues[[*COUNTED]][links].copy()
+        self.write("flows", "kind", numbers, like_flows + self._kind)
+        self.write("queues", "kind", links, like_links + self._kind)
+        self._kind += len(self.state.flows) + len(self.state.queues)
+        self._stand(entries, like_links[of_links], found.weights)
+        counted = {name: self.column("queues", name, links).copy() for name in COUNTED}
         for name in COUNTED:
-            state.queues[name][links] = 0
+            self.write("queues", name, links, np.zeros(len(links), np.int64))
         island.folded = _Folded(numbers, links, like_flows, like_links, counted)
         island.of_flows, island.of_links = _followers(like_flows, numbers), _followers(like_links, links)
         island.active, island.used = np.unique(like_flows), np.unique(like_links)
 
-    def _kinds(self, rows: Any) -> IntArray:
+    def _stand(self, entries: IntArray, links: IntArray, weights: IntArray) -> None:
+        """Tanks are before these links, which so many of the kind share."""
+        self.write("hops", "link", entries, links)
+        self.write("hops", "weight", entries, weights)
+        inner = entries[self.column("hops", "before", entries) >= 0]
+        self.write("hops", "before", inner, self.column("hops", "link", inner - 1))
+        self.write("hops", "weight_before", inner, self.column("hops", "weight", inner - 1))
+
+    def _kinds(self, numbers: IntArray) -> IntArray:
         """Kinds of flows: what they are, how they have fared so far, and what they have still to send."""
         messages, kinds = self.state.messages, []
-        columns = (rows[name].tolist() for name in (*OF_FLOWS, "injected", "oldest"))
+        columns = (self.column("flows", name, numbers).tolist() for name in (*OF_FLOWS, "injected", "oldest"))
         for *own, injected, oldest in zip(*columns, strict=True):
             at = oldest
             while at >= 0:
-                own += [messages[at].end - injected, *(messages[at][name] for name in OF_MESSAGES)]
-                at = messages[at].next
+                message = messages[at]
+                own += [message.end - injected, *(getattr(message, name) for name in OF_MESSAGES)]
+                at = message.next
             kinds.append(tuple(own))
         return _numbered(kinds)
 
-    def _looks(self, links: IntArray) -> list[tuple[Any, ...]]:
-        """What links are, and how they have fared so far."""
+    def _looks(self, links: IntArray) -> IntArray:
+        """Kinds of links: what they are, and how they have fared so far."""
         names = [each.name for each in fields(Queue)]
-        static = names[: names.index("kind") + 1]
-        return list(zip(*(self.state.queues[name][links].tolist() for name in static), strict=True))
+        columns = (self.column("queues", name, links).tolist() for name in names[: names.index("kind") + 1])
+        return _numbered(list(zip(*columns, strict=True)))
 
     def unfold(self, island: Island) -> None:
         """Every flow and every link has what those have that stood for it."""
@@ -294,32 +337,23 @@ class Tables:
         if folded is None:
             return
         island.folded, island.of_flows, island.of_links = None, {}, {}
-        state, own, like = self.state, folded.flows, folded.like_flows
-        ats, hops = state.flows["at"], state.flows["hops"][own]
-        entries, stood = _blocks(ats[own], hops), _blocks(ats[like], hops)
-        state.hops["tank"][entries] = state.hops["tank"][stood]
-        state.hops["link"][entries] = state.hops["home"][entries]
-        inner = entries[state.hops["before"][entries] >= 0]
-        state.hops["before"][inner] = state.hops["home"][inner - 1]
-        state.hops["weight"][entries] = state.hops["weight_before"][entries] = 1
+        own, like, links = folded.flows, folded.like_flows, folded.links
+        ats, hops = self.column("flows", "at"), self.column("flows", "hops", own)
+        entries, stood = blocks(ats[own], hops), blocks(ats[like], hops)
+        self.write("hops", "tank", entries, self.column("hops", "tank", stood))
+        self._stand(entries, self.column("hops", "home", entries), np.ones(len(entries), np.int64))
         spans = np.full(len(own), SIGNALS)
-        state.signals[_blocks(own * SIGNALS, spans)] = state.signals[_blocks(like * SIGNALS, spans)]
-        lawful = state.flows["law"][own] >= 0
-        state.laws[state.flows["law"][own[lawful]]] = state.laws[state.flows["law"][like[lawful]]]
-        rows = state.flows[like]
-        for name in ("at", "law"):
-            rows[name] = state.flows[name][own]
-        state.flows[own] = rows
+        self.copy("signals", blocks(own * SIGNALS, spans), blocks(like * SIGNALS, spans))
+        laws, laws_like = self.column("flows", "law", own), self.column("flows", "law", like)
+        self.copy("laws", laws[laws >= 0], laws_like[laws >= 0])
+        self.copy("flows", own, like, "at", "law")
         for number, first in zip(own.tolist(), like.tolist(), strict=True):
             if number != first:
                 self._own_messages(number)
-        links = folded.links
-        queues = self.state.queues
-        rows = queues[folded.like_links]
-        for name in ("still_ns", "stops", "marks"):
-            rows[name] += folded.counted[name]
-        rows["peak_bytes"] = np.maximum(rows["peak_bytes"], folded.counted["peak_bytes"])
-        queues[links] = rows
+        self.copy("queues", links, folded.like_links)
+        for name, before in folded.counted.items():
+            together = np.maximum if name == "peak_bytes" else np.add
+            self.write("queues", name, links, together(self.column("queues", name, links), before))
 
     def _own_messages(self, number: int) -> None:
         """Messages of its own for a flow, like those that it has."""
@@ -331,20 +365,13 @@ class Tables:
         if not chain:
             self._lasts[number] = NOBODY
             return
-        own = self._make_room("messages", len(chain))
-        messages = self.state.messages
-        messages[own : own + len(chain)] = messages[chain]
-        messages["next"][own : own + len(chain) - 1] = np.arange(own + 1, own + len(chain))
+        first = self.add("messages", *(messages[at] for at in chain))
+        own = np.arange(first, first + len(chain))
+        self.copy("messages", own, np.array(chain))
+        self.write("messages", "next", own[:-1], own[1:])
         if flow.current >= 0:
-            flow.current = own + chain.index(int(flow.current))
-        flow.oldest, self._lasts[number] = own, own + len(chain) - 1
-
-
-def _blocks(starts: IntArray, lengths: IntArray) -> IntArray:
-    """Numbers from each start on, so many."""
-    begins = np.cumsum(lengths) - lengths
-    found: IntArray = np.arange(int(lengths.sum())) + np.repeat(starts - begins, lengths)
-    return found
+            flow.current = first + chain.index(int(flow.current))
+        flow.oldest, self._lasts[number] = first, first + len(chain) - 1
 
 
 def _numbered(kinds: list[tuple[Any, ...]]) -> IntArray:

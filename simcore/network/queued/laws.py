@@ -364,7 +364,7 @@ def _follow_slope(law: Any, now: int, sent: int) -> None:
     _limit(law)
 
 
-def _grow(law: Any, acked_bytes: int) -> None:
+def _grow(law: Any, acked_bytes: float) -> None:
     """By a step for every window that is acknowledged."""
     _set(law, law.window_bytes + law.additive_bytes * min(acked_bytes / law.window_bytes, 1.0))
 
