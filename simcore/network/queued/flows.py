@@ -249,6 +249,8 @@ def step(s: State, span_ns: int) -> None:
 
 def _inject(s: State, flow: Flow, span_ns: int) -> None:
     """Put before the first link what the law lets go, and count what is in all tanks."""
+    if not flow.loaded and flow.injected == flow.pledged:
+        return
     last = flow.at + flow.hops - 1
     under_way, loaded = 0.0, 0
     for at in range(flow.at, last + 1):
@@ -279,6 +281,7 @@ def _inject(s: State, flow: Flow, span_ns: int) -> None:
     before, flow.injected = flow.injected, min(flow.injected + own, flow.pledged)
     own = flow.injected - before
     hop.tank += own
+    flow.loaded += own
     queue.backlog += hop.weight * own
     if flow.hops > 1:
         queue.going += hop.weight * own
@@ -290,6 +293,8 @@ def _inject(s: State, flow: Flow, span_ns: int) -> None:
 
 def _move(s: State, flow: Flow) -> None:
     """From tank to tank, the last ones first: what has come can go on in the next step."""
+    if not flow.loaded:
+        return
     for back in range(flow.hops):
         hop = s.hops[flow.at + flow.hops - 1 - back]
         share = s.queues[hop.link].share

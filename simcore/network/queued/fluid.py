@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -293,7 +293,7 @@ class FluidLinks(LinkNetwork):
         """As `LinkNetwork`; first it is known which islands are empty from now on."""
         now_ns = int(self.env.now)
         met = []
-        for arrival in self._deliveries[now_ns]:
+        for arrival in cast("list[Arrival]", self._deliveries[now_ns]):
             island = self._island_of[arrival.sender] if arrival.sender >= 0 else None
             if island:
                 met.append(island)

@@ -284,8 +284,8 @@ class Tables:
         numbers, links, found = island.active, island.used, None
         ats, hops = self.column("flows", "at", numbers), self.column("flows", "hops", numbers)
         entries = blocks(ats, hops)
-        least = self.least_work // (1 if self._lengths else OF_LISTS)
-        if len(entries) >= self.least_hops and len(entries) * steps >= least:
+        once = 1 if self._lengths else OF_LISTS
+        if len(entries) * once >= self.least_hops and len(entries) * steps * once >= self.least_work:
             of_links = np.searchsorted(links, self.column("hops", "home", entries))
             found = alike(self._kinds(numbers), self._looks(links), hops, of_links)
         if found is None:

@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.network.core import NEVER
-from simcore.network.queued.flows import FINE, SIGNALS
+from simcore.network.queued.flows import FINE, PARTS, SIGNALS
 from simcore.network.topology.fabric import IntArray
 
-FIRST, LONGEST = 32, 256
-"""So many steps are played before the first look; the longest period that is looked for."""
+FIRST, SOME, LONGEST = 32, 4, 256
+"""So many steps are played before the first look, and to see how fast flows are; longer periods are not looked for."""
 OF_FLOWS = ("loaded", "unsaid", "signals", "oldest", "current")
 OF_QUEUES = ("share", "left", "chance", "use", "came", "own_next", "paused", "stands", "noted", "highest")
 SUMS = ("still", "marked", "used")
@@ -51,35 +50,56 @@ class _Seen:
             *(column("laws", name, self.laws) for name in tables.names_of_laws),
         ]
 
+    def alike(self, before: _Seen) -> bool:
+        """Whether nothing is different, but what has been counted, and nothing was noted in between."""
+        still = self.at_rest and before.at_rest and self.rows == before.rows
+        return still and all(np.array_equal(one, other) for one, other in zip(before.state, self.state, strict=True))
+
 
 class Look:
     """Now and then looks at an island whether it is as it was a period ago: then it is so until a message ends."""
 
     def __init__(self, tables: Any, island: Any):
         self._tables, self._island = tables, island
-        self._period, self._wait = _period(tables, island), FIRST
+        self._wait = self.due = FIRST  # after so many steps
+        self._injected: IntArray | None = None
         self._seen: _Seen | None = None
-        self.due = FIRST if self._period else NEVER
-        """After so many steps."""
 
     def after(self, steps: int, until_ns: int) -> bool:
         """So many steps have been played, and go on until then; whether some were left out."""
         self.due -= steps
         if self.due > 0:
             return False
-        seen, now = self._seen, _Seen(self._tables, self._island)
-        if seen is None:
-            self._seen, self.due = now, self._period
-            return False
-        self._seen = None
-        alike = (
-            seen.at_rest
-            and now.at_rest
-            and all(np.array_equal(one, other) for one, other in zip(seen.state, now.state, strict=True))
-        )
-        alike = alike and seen.rows == now.rows
-        self.due = self._wait = FIRST if alike else 2 * self._wait
+        flows, before, seen = np.array(self._island.active, np.int64), self._injected, self._seen
+        if seen is not None:
+            return self._compare(seen, until_ns)
+        injected = self._tables.column("flows", "injected", flows)
+        period = 0 if before is None else self._period(flows, (injected - before) // SOME)
+        if before is None:
+            self._injected, self.due = injected, SOME
+        elif 0 < period <= LONGEST:
+            self._seen, self.due = _Seen(self._tables, self._island), period
+        else:
+            self._later(2 * self._wait)
+        return False
+
+    def _compare(self, seen: _Seen, until_ns: int) -> bool:
+        now = _Seen(self._tables, self._island)
+        alike = now.alike(seen)
+        self._later(FIRST if alike else 2 * self._wait)
         return alike and self._again(seen, now, until_ns)
+
+    def _later(self, wait: int) -> None:
+        self._injected = self._seen = None
+        self.due = self._wait = wait
+
+    def _period(self, flows: IntArray, gains: IntArray) -> int:
+        """In how many steps all flows that gain so much in each tell their laws of it a whole number of times."""
+        column = self._tables.column
+        tell = (column("flows", "law", flows) >= 0) & (gains > 0)
+        lasts = -(-column("flows", "period_ns", flows) // int(self._island.clock.step_ns))
+        packets = -(-column("flows", "packet_bytes", flows) * PARTS // np.maximum(gains, 1))
+        return lcm(*np.unique(np.maximum(lasts, packets)[tell]).tolist())
 
     def _again(self, seen: _Seen, now: _Seen, until_ns: int) -> bool:
         """Leave out periods, as long as no message has left its sender and nothing else happens."""
@@ -123,12 +143,3 @@ def _signals(tables: Any, flows: IntArray) -> IntArray:
     firsts, counts = tables.column("flows", "first", flows), tables.column("flows", "signals", flows)
     found: IntArray = np.repeat(flows * SIGNALS, counts) + blocks(firsts, counts) % SIGNALS
     return found
-
-
-def _period(tables: Any, island: Any) -> int:
-    """In how many steps all flows tell their laws what they have sent."""
-    flows = np.array(island.active, np.int64)
-    lawful = flows[tables.column("flows", "law", flows) >= 0]
-    periods_ns = np.unique(tables.column("flows", "period_ns", lawful)).tolist()
-    steps = lcm(*(-(-period_ns // int(island.clock.step_ns)) for period_ns in periods_ns))
-    return steps if steps <= LONGEST else 0
