@@ -10,7 +10,7 @@ happens to them are functions, which are compiled with `queued.core`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import exp, expm1, inf
+from math import exp, expm1, floor, inf, log
 from typing import Any, ClassVar
 
 from simcore.network.queued.tables import Time
@@ -33,7 +33,8 @@ class Law:
     reacted_ns: float | Time = field(init=False, default=-inf)
     by_clock: int = field(init=False, default=0)  # 1: changes as time goes by, until it is at line rate
     reads: int = field(init=False, default=0)  # 1: what links say (`measured`)
-    deaf: float = field(init=False, default=0.0)  # the share of senders that heed no mark yet (`averaged`)
+    deaf: float = field(init=False, default=0.0)  # the share of senders that heed no mark (`averaged`)
+    deaf_for: float = field(init=False, default=0.0)
 
     def begin(self, bytes_per_s: float, rtt_ns: int, segment_bytes: int) -> None:
         """At the rate of the sender's own link; `rtt_ns` is the round trip when idle."""
@@ -48,6 +49,8 @@ class Law:
 
 LAWS: Registry[type[Law]] = Registry("congestion control")
 LEAST_RATE = 1e-3
+LEAST = 1e-9
+"""Chances below are none."""
 MEGABIT = 125_000.0
 
 
@@ -77,7 +80,7 @@ class Dcqcn(Law):
     counted_bytes: float = field(init=False, default=0)
     timer_rounds: float = field(init=False, default=0)
     counter_rounds: float = field(init=False, default=0)
-    notified_per_ns: float = field(init=False, default=0.0)
+    marks_per_ns: float = field(init=False, default=0.0)
     ever_notified: float = field(init=False, default=0.0)
 
     def begin(self, bytes_per_s: float, rtt_ns: int, segment_bytes: int) -> None:
@@ -205,18 +208,25 @@ def averaged(law: Any, now: int, sent: int, size_bytes: float, unmarked: float) 
     if law.kind == DCQCN:
         _recovers(law, now, size_bytes, unmarked)
     elif law.kind == WINDOW:
-        share = _heeded(law, unmarked, size_bytes / law.window_bytes)
+        share = _heeded(law, unmarked, size_bytes, law.window_bytes)
         _set(law, law.window_bytes * (1 - (1 - law.cut) * share))
         _grow(law, size_bytes * unmarked)
     else:
         acknowledged(law, now, sent, int(size_bytes), 0)
 
 
-def _heeded(law: Any, unmarked: float, intervals: float) -> float:
-    """The share of senders that react to a mark now: who has done so does not for an interval, of which some pass."""
-    hear = 1 - law.deaf * exp(-intervals)
-    share: float = hear * (1 - unmarked)
-    law.deaf = 1 - hear + share
+def _heeded(law: Any, unmarked: float, since: float, interval: float) -> float:
+    """The share of senders that react to a mark now: who has done so does not again before an interval is over.
+
+    So much of one has gone by since the last time. Those who are deaf hear again together, on average when each does.
+    """
+    law.deaf_for -= since
+    if law.deaf_for <= 0:
+        law.deaf = law.deaf_for = 0.0
+    share: float = (1 - law.deaf) * (1 - unmarked)
+    if share:
+        law.deaf_for = (law.deaf * law.deaf_for + share * interval) / (law.deaf + share)
+        law.deaf += share
     return share
 
 
@@ -224,12 +234,12 @@ def _recovers(law: Any, now: int, size_bytes: float, unmarked: float) -> None:
     """DCQCN: the mean of many senders, as in the fluid model of its paper (section 5)."""
     span = now - law.reacted_ns if law.reacted_ns > -inf else 0.0
     law.reacted_ns = now
-    share = _heeded(law, unmarked, span / law.notification_interval_ns)
+    share = _heeded(law, unmarked, span, law.notification_interval_ns)
     law.ever_notified += (1 - law.ever_notified) * share
     if not law.ever_notified:
         return
     if span:
-        law.notified_per_ns += (share / span - law.notified_per_ns) * min(span / law.timer_ns, 1.0)
+        law.marks_per_ns += (-log(max(unmarked, LEAST)) / span - law.marks_per_ns) * min(span / law.timer_ns, 1.0)
     counter_ns = law.byte_counter_bytes / law.rate_bytes_per_s * 1e9
     timers, counters = _rounds(law, law.timer_ns, span), _rounds(law, counter_ns, span)
     law.timer_rounds += timers - share * law.timer_rounds
@@ -248,9 +258,16 @@ def _recovers(law: Any, now: int, size_bytes: float, unmarked: float) -> None:
 
 
 def _rounds(law: Any, interval_ns: float, span: float) -> float:
-    """How many intervals end in a span of time, where each notification begins a new one."""
-    expected = law.notified_per_ns * interval_ns
-    per_ns = law.notified_per_ns / expm1(min(expected, 500.0)) if expected > 1e-9 else 1 / interval_ns
+    """How many intervals end in a span of time, where each notification begins a new one.
+
+    Notifications are at least `notification_interval_ns` apart; marks come at random.
+    """
+    per_ns, apart_ns = 1 / interval_ns, law.notification_interval_ns
+    if law.marks_per_ns * interval_ns > LEAST:
+        sure = floor(apart_ns / interval_ns)
+        more_ns = (sure + 1) * interval_ns - apart_ns
+        more = exp(-law.marks_per_ns * more_ns) / -expm1(-law.marks_per_ns * interval_ns)
+        per_ns = (sure + more) / (apart_ns + 1 / law.marks_per_ns)
     return float(span * per_ns * law.ever_notified)
 
 
@@ -260,7 +277,8 @@ def _past(law: Any, rounds: float, interval_ns: float) -> float:
     Where notifications come all the time rounds are spread as a geometric distribution; when they are over all have
     had as many.
     """
-    steady = min(law.notified_per_ns * interval_ns * (1 + rounds), 1.0)
+    marks = law.marks_per_ns
+    steady = min(marks / (1 + marks * law.notification_interval_ns) * interval_ns * (1 + rounds), 1.0)
     sure = 1.0 if rounds > law.fast_recovery else 0.0
     share: float = steady * (rounds / (1 + rounds)) ** law.fast_recovery + (1 - steady) * sure
     return share

@@ -2,14 +2,21 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simcore.network.queued import islands, repeats
+from simcore.network.queued.fluid import FluidLinks
 from simcore.network.queued.islands import Tables
+from simcore.network.queued.steady import QueuedLinks
+from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.ports import PLAIN, Marking
+from simcore.timeline.events import WAITING
+from tests.network.queued import test_published as papers
 from tests.network.queued.test_runs import NATIVE, told_of_links, with_ports
-from tests.queues import KIB, MIB
+from tests.queues import KIB, MIB, curves, machine, play
 from tests.runs import runs
 
 MARKING = Marking(4 * KIB, 32 * KIB, 0.5, 1000)
@@ -30,8 +37,122 @@ def longer(run):
     return replace(run, topology=replace(run.topology, dims=dims))
 
 
-@given(runs(kinds=("Ring", "Mesh", "FatTree", "Switch", "FullyConnected"), modes=NATIVE), lawful_ports(), lawful_ports())
+@given(
+    runs(kinds=("Ring", "Mesh", "FatTree", "Switch", "FullyConnected"), modes=NATIVE), lawful_ports(), lawful_ports()
+)
 @settings(max_examples=25)
 def test_phases_alone_and_one_npu_for_all_are_those_of_all_messages(run, inner, outer):
     limited = longer(with_ports(run, inner, outer))
     assert told_of_links(limited) == told_of_links(limited, exact="messages")
+
+
+LAWS = ["dcqcn", "hpcc", "swift", "timely", "window"]
+
+
+def ports_of(law, segment=4 * KIB, **more):
+    marking = papers.MARKING if law in ("dcqcn", "window") else None
+    ports = replace(PLAIN, buffer_bytes=4 * MIB, law=law, segment_bytes=segment, marking=marking)
+    return replace(ports, **more)
+
+
+def settled(law, flows, until_ns):
+    """As in `test_published`: mean bytes before the shared link, and its use; flows that end together, at 5 GB/s."""
+    marking = papers.MARKING if law == "dcqcn" else None
+    ports = ports_of(law, buffer_bytes=64 * MIB, marking=marking)
+    links = LinkGraph(machine("Switch", flows + 1, papers.LATENCY_NS, ports, bytes_per_s=5e9).topology, timed=True)
+    size, down = until_ns * 5 // flows, flows + 1
+    _, network = play(links, [(src, 0, size, 0) for src in range(1, flows + 1)], FluidLinks)
+    begin_ns, end_ns = until_ns // 2, until_ns * 9 // 10
+    table = network.table()
+    at_ns, waiting = table.queues.curves_of(down)[WAITING]
+    begins_ns, ends_ns = np.clip(table.use.spans(down), begin_ns, end_ns)
+    at_ns = np.clip(np.append(at_ns, end_ns), begin_ns, end_ns)
+    span_ns = end_ns - begin_ns
+    return (waiting * np.diff(at_ns)).sum() / span_ns, (ends_ns - begins_ns).sum() / span_ns
+
+
+@pytest.mark.parametrize("flows", [2, 4, 8])
+def test_dcqcns_queue_settles_where_its_fluid_model_does(flows):
+    """20.2, 41.8 and 93.8 kB."""
+    queue_bytes, _ = settled("dcqcn", flows, 60_000_000)
+    assert queue_bytes == pytest.approx(papers.dcqcn_queue_bytes(flows, 5e9), rel=0.08)
+
+
+@pytest.mark.parametrize("flows", [2, 5, 10])
+def test_hpcc_uses_its_share_and_what_the_additive_steps_add_and_keeps_no_queue(flows):
+    """Equation 4 of its paper: 96, 97.5 and 100 %."""
+    queue_bytes, use = settled("hpcc", flows, 4_000_000)
+    assert use == pytest.approx(0.95 + 0.05 * flows / 10, rel=0.003)
+    assert queue_bytes < 1000
+
+
+@pytest.mark.parametrize("flows", [2, 4, 8])
+def test_swift_keeps_delay_at_its_target_and_above_it_the_more_flows_there_are(flows):
+    queue_bytes, use = settled("swift", flows, 2_000_000)
+    assert use > 0.99
+    assert 50_000 * 0.95 < queue_bytes < 50_000 * (1.05 + 0.035 * flows)
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_a_lone_message_takes_its_bytes_and_two_latencies(law):
+    """HPCC leaves a twentieth of the link, less its additive step: eta + (1 - eta) / 10."""
+    (arrived,), _ = play(machine(latency_ns=500.0, ports=ports_of(law)), [(0, 1, 10 * MIB, 0)], FluidLinks)
+    share = 0.955 if law == "hpcc" else 1.0
+    assert arrived == pytest.approx(10 * MIB / share + 1000, rel=1e-3 if law == "hpcc" else 1e-6)
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_flows_are_what_segments_are_where_queues_make_laws_act(law):
+    """Four into one port with segments of a packet: the same step but for a few per cent."""
+    links = machine("Switch", 5, 1000.0, ports_of(law, 1000), bytes_per_s=5e9)
+    messages = [(src, 0, 4 * MIB, 0) for src in range(1, 5)]
+    flows, segments = (max(play(links, messages, network)[0]) for network in (FluidLinks, QueuedLinks))
+    assert flows == pytest.approx(segments, rel=0.2 if law == "timely" else 0.1)
+
+
+INCAST = [(src, 0, size, start) for src, size, start in ((1, 4 * MIB, 0), (2, 4 * MIB, 0), (3, MIB, 200_000))]
+RING = [(src, (src + 1) % 8, 3 * MIB, 0) for src in range(8)] + [(src, (src + 3) % 8, MIB, 900) for src in range(8)]
+
+
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize(("kind", "messages"), [("Switch", INCAST), ("Ring", RING)])
+def test_nothing_depends_on_how_flows_are_played(law, kind, messages, monkeypatch):
+    """One by one, one for all that are alike, without what repeats itself, in arrays."""
+
+    def told():
+        arrived, network = play(machine(kind, 8, 500.0, ports_of(law)), messages, FluidLinks)
+        queues = network.table().queues
+        return arrived, curves(queues), queues.stops.tolist()
+
+    monkeypatch.setattr(repeats, "FIRST", 1 << 40)
+    monkeypatch.setattr(Tables, "least_hops", 1 << 40)
+    monkeypatch.setattr(islands, "TO_COMPILE", 1 << 40)
+    monkeypatch.setattr(islands, "TO_LOAD", 1 << 40)
+    one_by_one = told()
+    monkeypatch.setattr(Tables, "least_hops", 0)
+    monkeypatch.setattr(Tables, "least_work", 0)
+    assert told() == one_by_one
+    monkeypatch.undo()
+    assert told() == one_by_one
+    pytest.importorskip("numba")
+    monkeypatch.setattr(islands, "TO_COMPILE", 0)
+    monkeypatch.setattr(islands, "TO_LOAD", 0)
+    assert told() == one_by_one
+
+
+def test_two_flows_of_which_one_comes_later_share_evenly():
+    """Each in a long step of its own: DCQCN and TIMELY need longer, which `test_laws` says of segments."""
+    for law in ("hpcc", "swift", "window"):
+        messages = [(1, 0, 40 * MIB, 0), (2, 0, 40 * MIB, 4_000_000)]
+        (first, last), _ = play(machine("Switch", 3, 1000.0, ports_of(law), bytes_per_s=5e9), messages, FluidLinks)
+        alone_ns = 40 * MIB / 5
+        evenly_ns = 2 * alone_ns - 4_000_000
+        assert first == pytest.approx(evenly_ns, rel=0.1), law
+        assert last == pytest.approx(2 * alone_ns, rel=0.07), law
+
+
+def test_full_buffers_that_wait_for_each_other_in_a_circle_are_a_deadlock():
+    ports = ports_of("window", buffer_bytes=64 * KIB)
+    messages = [(src, (src + 2) % 4, 4 * MIB, 0) for src in range(4)]
+    arrived, network = play(machine("Ring", 4, 5000.0, replace(ports, marking=None)), messages, FluidLinks)
+    assert None not in arrived or network.stuck()
