@@ -29,6 +29,10 @@ FINE = 1024
 SIGNALS = 32
 FREE, CREDITS, PFC = range(3)
 PACKET_BYTES = 4096
+STEPS_OF_USE = 4
+"""How much a link sends is a mean of some steps."""
+LEAST_PACKETS = 1.5
+"""Windows of fewer packets only pace them."""
 NOTED_PART, NOTED_BYTES = 16, 4096
 """A curve has a new row when the queue has changed by more than a part of what it was, and by so much."""
 SLACK_NS = 10_000
@@ -43,7 +47,8 @@ class Flow:
 
     `pledged` are the parts of all its messages, `injected` those that have been put before its first link, `loaded`
     those in its tanks. Its messages are chained from the `oldest` that is not there yet to the `current` one. `unsaid`
-    parts have left since the last signal was sent; `signals` are under way, the first in row `first` of the flow's own.
+    parts have left since the last signal was sent; `signals` are under way, the first in row `first` of the flow's own,
+    of which so many have `read` the links. `acked` parts were back at `heard_ns`, the last after `round_ns`.
     Flows of the same `rules` and `kind` have fared alike so far, 0 = are new.
     """
 
@@ -52,6 +57,7 @@ class Flow:
     hops: int
     line: float  # parts a nanosecond
     idle_ns: int
+    back_ns: int
     period_ns: int
     packet_bytes: int
     rules: int = 0
@@ -65,6 +71,10 @@ class Flow:
     said_ns: int = 0
     first: int = 0
     signals: int = 0
+    read: int = 0
+    acked: int = 0
+    heard_ns: int = 0
+    round_ns: int = 1
 
 
 @dataclass(slots=True)
@@ -111,6 +121,7 @@ class Queue:
     left: float = 0.0
     chance: float = 0.0
     use: float = 0.0
+    mean_use: float = 0.0
     paused: int = 0
     stands: int = 0
     noted: int = 0
@@ -147,12 +158,11 @@ class Message:
 
 @dataclass(slots=True)
 class Signal:
-    """So many parts were sent at a time, and come back; they waited, none is marked with a chance, a link was used."""
+    """So many parts were sent at a time, and come back; none is marked with a chance, a link was used."""
 
     sent_ns: int = 0
     due_ns: int = 0
     parts: int = 0
-    waited_ns: float = 0.0
     unmarked: float = 1.0
     use: float = 0.0
 
@@ -229,7 +239,7 @@ def step(s: State, span_ns: int) -> None:
         queue.backlog = queue.passing = queue.going = queue.lying = 0
         queue.own, queue.own_next = queue.own_next, 0
     for number in s.active:
-        _inject(s, s.flows[number], span_ns)
+        _inject(s, number, now, span_ns)
     for number in s.used:
         queue = s.queues[number]
         _open(queue, span_ns)
@@ -247,17 +257,17 @@ def step(s: State, span_ns: int) -> None:
 # A flow.
 
 
-def _inject(s: State, flow: Flow, span_ns: int) -> None:
+def _inject(s: State, number: int, now: int, span_ns: int) -> None:
     """Put before the first link what the law lets go, and count what is in all tanks."""
+    flow = s.flows[number]
     if not flow.loaded and flow.injected == flow.pledged:
         return
     last = flow.at + flow.hops - 1
-    under_way, loaded = 0.0, 0
+    loaded = 0
     for at in range(flow.at, last + 1):
         hop = s.hops[at]
         queue = s.queues[hop.link]
         if at > flow.at:
-            under_way += hop.tank * (1 - queue.share)
             loaded += hop.tank
             queue.passing += hop.weight * hop.tank
             s.queues[hop.before].lying += hop.weight_before * hop.tank
@@ -270,12 +280,7 @@ def _inject(s: State, flow: Flow, span_ns: int) -> None:
         return
     queue = s.queues[hop.link]
     queue.own_next += hop.weight
-    rate = flow.line
-    if flow.law >= 0:
-        law = s.laws[flow.law]
-        rate = min(rate, law.rate_bytes_per_s * PARTS * 1e-9)
-        if law.window_bytes < inf:
-            rate = min(rate, max(law.window_bytes * PARTS - under_way, 0.0) / flow.idle_ns)
+    rate = _rate(s, number, flow, now, span_ns)
     room = PACKET_BYTES * PARTS + queue.line * span_ns / max(queue.own, 1) - hop.tank
     own = int(max(min(rate * span_ns, room), 0.0) + 0.5)
     before, flow.injected = flow.injected, min(flow.injected + own, flow.pledged)
@@ -289,6 +294,30 @@ def _inject(s: State, flow: Flow, span_ns: int) -> None:
         message = s.messages[flow.current]
         message.offset_ns = min((message.end - before) / rate, float(span_ns))
         flow.current = message.next
+
+
+def _rate(s: State, number: int, flow: Flow, now: int, span_ns: int) -> float:
+    """What its law lets a flow send, at most at the rate of its link."""
+    if flow.law < 0:
+        return flow.line
+    law = s.laws[flow.law]
+    rate: float = min(flow.line, law.rate_bytes_per_s * PARTS * 1e-9)
+    if law.window_bytes == inf:
+        return rate
+    few = law.window_bytes < LEAST_PACKETS * flow.packet_bytes
+    opens: float = law.window_bytes * PARTS / flow.round_ns if few else _opening(s, number, flow, now) / span_ns
+    return min(rate, opens)
+
+
+def _opening(s: State, number: int, flow: Flow, now: int) -> float:
+    """How much may be sent until the window is full; what comes back between two signals does so bit by bit."""
+    under_way = flow.injected - flow.acked
+    if flow.signals:
+        signal = s.signals[number * SIGNALS + flow.first]
+        lasts_ns = max(signal.due_ns - flow.heard_ns, 1)
+        under_way -= int(signal.parts * min((now - flow.heard_ns) / lasts_ns, 1.0))
+    window = s.laws[flow.law].window_bytes * PARTS
+    return max(window - under_way, 0.0)
 
 
 def _move(s: State, flow: Flow) -> None:
@@ -345,13 +374,24 @@ def _tell(s: State, number: int, now: int) -> None:
     own = number * SIGNALS
     enough = flow.unsaid >= flow.packet_bytes * PARTS
     if enough and now - flow.said_ns >= flow.period_ns and flow.signals < SIGNALS:
+        if not flow.signals:
+            flow.heard_ns = now
         _say(s, flow, s.signals[own + (flow.first + flow.signals) % SIGNALS], now)
         flow.signals += 1
+    while law.reads and flow.read < flow.signals:
+        signal = s.signals[own + (flow.first + flow.read) % SIGNALS]
+        if signal.due_ns - flow.back_ns > now:
+            break
+        signal.use = _use_of(s, flow)
+        flow.read += 1
     while flow.signals and s.signals[own + flow.first].due_ns <= now:
         signal = s.signals[own + flow.first]
         flow.first = (flow.first + 1) % SIGNALS
         flow.signals -= 1
+        flow.acked += signal.parts
+        flow.heard_ns, flow.round_ns = signal.due_ns, signal.due_ns - signal.sent_ns
         if law.reads:
+            flow.read -= 1
             measured(law, signal.due_ns, signal.sent_ns, signal.use, float(flow.period_ns))
         else:
             averaged(law, signal.due_ns, signal.sent_ns, signal.parts / PARTS, signal.unmarked)
@@ -359,20 +399,23 @@ def _tell(s: State, number: int, now: int) -> None:
 
 def _say(s: State, flow: Flow, signal: Signal, now: int) -> None:
     """What was sent since the last signal meets what waits now."""
-    waited, unmarked, use = 0.0, 1.0, 0.0
-    for at in range(flow.at, flow.at + flow.hops):
+    waited, unmarked = 0.0, 1.0
+    for at in range(flow.at + 1, flow.at + flow.hops):
         queue = s.queues[s.hops[at].link]
-        waits = queue.left / queue.line
-        if at > flow.at:
-            waited += waits
-            unmarked *= 1 - queue.chance
-            use = max(use, queue.use + waits / flow.idle_ns)
-        else:
-            use = max(use, queue.use)
+        waited += queue.left / queue.line
+        unmarked *= 1 - queue.chance
     signal.sent_ns, signal.due_ns, signal.parts = now, now + flow.idle_ns + int(waited), flow.unsaid
-    signal.waited_ns, signal.use = waited, use
-    signal.unmarked = unmarked ** (flow.unsaid / (PARTS * flow.packet_bytes))
+    signal.unmarked, signal.use = unmarked ** (flow.unsaid / (PARTS * flow.packet_bytes)), 0.0
     flow.unsaid, flow.said_ns = 0, now
+
+
+def _use_of(s: State, flow: Flow) -> float:
+    """Of the busiest link of its way: what it sends, and what waits, as parts of what it could send in a round trip."""
+    use = s.queues[s.hops[flow.at].link].mean_use
+    for at in range(flow.at + 1, flow.at + flow.hops):
+        queue = s.queues[s.hops[at].link]
+        use = max(use, queue.mean_use + queue.left / queue.line / flow.idle_ns)
+    return use
 
 
 # A link.
@@ -398,6 +441,7 @@ def _open(queue: Queue, span_ns: int) -> None:
     queue.able = able
     queue.share = served / queue.backlog if queue.backlog else 0.0
     queue.use = served / most
+    queue.mean_use += (queue.use - queue.mean_use) / STEPS_OF_USE
     # What an NPU sends itself waits in its memory.
     queue.left = (queue.backlog - served) * (queue.passing / queue.backlog) if queue.backlog else 0.0
     if queue.kmax:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -104,6 +105,7 @@ class FluidLinks(LinkNetwork):
         self._arrivals: list[deque[Arrival]] = []  # of each flow
         self._islands: dict[int, Island] = {}  # of links
         self._island_of: list[Island | None] = []  # of flows
+        self._ended_ns: list[int] = []  # of flows
         self._curves = Rows(4, MOST_ROWS)
 
     # Messages come and go.
@@ -120,7 +122,7 @@ class FluidLinks(LinkNetwork):
             self._size_bytes[link] += size_bytes
             self._busy_ns[link] += transfer_ns(size_bytes, rate)
         of_phase = len(key) == len(("chunk", "phase", "number"))
-        number = arrival.sender = self._flow((src, dst), way, key[:2] if of_phase else key)
+        number = arrival.sender = self._flow((src, dst), way, key[:2] if of_phase else key, now_ns)
         island = self._joined(number, way, now_ns)
         island.begun.append((key, number, size_bytes, arrival))
         island.open += 1
@@ -138,15 +140,29 @@ class FluidLinks(LinkNetwork):
             found = self._ways[src, dst] = _Way(path, lawful[-1], back_ns) if path.links else _Way(path)
         return found
 
-    def _flow(self, ends: tuple[int, int], way: _Way, phase: Any) -> int:
-        """What two NPUs send each other in a phase is one flow; its row may be that of one that is over."""
+    def _flow(self, ends: tuple[int, int], way: _Way, phase: Any, now_ns: int) -> int:
+        """What two NPUs send each other in a phase is one flow, which begins anew when it is over.
+
+        Its row may be that of one that is over.
+        """
         own = self._flow_of.setdefault(ends, {})
         number = own.get(phase)
         if number is None:
-            over = next((each for each, flow in own.items() if self._island_of[flow] is None), None)
-            number = NOBODY if over is None else own.pop(over)
-            own[phase] = number = self._new_flow(number, way)
+            over = next((each for each, flow in own.items() if self._over(flow, now_ns)), None)
+            number = own[phase] = self._new_flow(NOBODY if over is None else own.pop(over), way)
+        elif self._over(number, now_ns):
+            self._new_flow(number, way)
         return number
+
+    def _over(self, number: int, now_ns: int) -> bool:
+        """Whether nothing has been on its way for a round trip."""
+        idle_ns = int(self._tables.state.flows[number].idle_ns)
+        return self._island_of[number] is None and now_ns - self._ended_ns[number] >= idle_ns
+
+    def _leave(self, flows: Iterable[int]) -> None:
+        """They are in no island any more."""
+        for number in flows:
+            self._island_of[number], self._ended_ns[number] = None, int(self.env.now)
 
     def _new_flow(self, number: int, way: _Way) -> int:
         """At line rate, its tanks empty."""
@@ -155,8 +171,8 @@ class FluidLinks(LinkNetwork):
         idle_ns = way.latency_ns + way.back_ns + transfer_ns(packet_bytes, min(rates))
         period_ns = max(idle_ns // SIGNALS_OF_A_ROUND_TRIP, way.step_ns)
         line, rules = rates[0] * PARTS * 1e-9, self._rules.index(way.rules)
-        flow = Flow(NOBODY, 0, len(rates), line, idle_ns, period_ns, packet_bytes, rules)
-        law = None
+        flow = Flow(NOBODY, 0, len(rates), line, idle_ns, way.back_ns, period_ns, packet_bytes, rules)
+        flow.round_ns, law = idle_ns, None
         if way.rules.law:
             law = way.rules.new_law()
             law.begin(rates[0], idle_ns, packet_bytes)
@@ -168,6 +184,7 @@ class FluidLinks(LinkNetwork):
             tables.add("signals", *(Signal() for _ in range(SIGNALS)))
             self._arrivals.append(deque())
             self._island_of.append(None)
+            self._ended_ns.append(0)
         else:
             before = tables.state.flows[number]
             flow.at, flow.law = int(before.at), int(before.law)
@@ -220,8 +237,7 @@ class FluidLinks(LinkNetwork):
         tables.unfold(island)
         tables.clear(island)
         island.wakes_ns = -1
-        for number in island.flows:
-            self._island_of[number] = None
+        self._leave(island.flows)
         for link in island.links:
             del self._islands[link]
 
@@ -255,9 +271,10 @@ class FluidLinks(LinkNetwork):
             self._tables.pledge(number, size_bytes * PARTS, latency_ns, int(island.clock.now_ns))
             self._arrivals[number].append(arrival)
         island.begun.clear()
-        for number in self._tables.idle(island):
+        idle = self._tables.idle(island)
+        for number in idle:
             del island.flows[number]
-            self._island_of[number] = None
+        self._leave(idle)
         self._tables.enter(island)
 
     def _play(self, island: Island, until_ns: int) -> None:

@@ -178,6 +178,8 @@ class Tables:
         flow = self.state.flows[number]
         if flow.injected == flow.pledged:
             flow.said_ns = now_ns - flow.period_ns  # the first packet tells
+            if not flow.signals:  # what has not been told of has come back since
+                flow.acked, flow.unsaid = flow.injected, 0
         flow.pledged += parts
         message = self.add("messages", flows.Message(int(flow.pledged), latency_ns))
         if flow.oldest < 0:

@@ -13,10 +13,10 @@ from simcore.network.topology.fabric import IntArray
 
 FIRST, SOME, LONGEST = 32, 4, 256
 """So many steps are played before the first look, and to see how fast flows are; longer periods are not looked for."""
-OF_FLOWS = ("loaded", "unsaid", "signals", "oldest", "current")
+OF_FLOWS = ("loaded", "unsaid", "signals", "read", "round_ns", "oldest", "current")
 OF_QUEUES = ("share", "left", "chance", "use", "came", "own_next", "paused", "stands", "noted", "highest")
 SUMS = ("still", "marked", "used")
-OF_SIGNALS = ("parts", "waited_ns", "unmarked", "use")
+OF_SIGNALS = ("parts", "unmarked", "use")
 
 
 class _Seen:
@@ -36,13 +36,16 @@ class _Seen:
         self.laws = column("flows", "law", flows)[lawful]
         self.reacted = column("laws", "reacted_ns", self.laws)
         self.sums = {name: column("queues", name, queues) for name in SUMS}
-        self.injected = column("flows", "injected", flows)
+        self.injected, self.acked = column("flows", "injected", flows), column("flows", "acked", flows)
+        self.heard = column("flows", "heard_ns", flows)
         self.at_rest = np.array_equal(column("flows", "oldest", flows), column("flows", "current", flows))
         self.state: list[NDArray[Any]] = [
             *(column("flows", name, flows) for name in OF_FLOWS),
             column("hops", "tank", blocks(ats, hops)),
             np.minimum(self.now - self.said, column("flows", "period_ns", flows)),
             np.minimum(self.now - self.reacted, (self.now - oldest + 1)[lawful]),
+            self.injected - self.acked,
+            (self.now - self.heard) * (counts > 0),
             self.now - sent,
             column("signals", "due_ns", self.signals) - self.now,
             *(column("signals", name, self.signals) for name in OF_SIGNALS),
@@ -120,7 +123,9 @@ class Look:
         later_ns = times * period_ns
         clock.now_ns += later_ns
         tables.write("flows", "injected", flows, now.injected + times * gains)
+        tables.write("flows", "acked", flows, now.acked + times * gains)
         tables.write("flows", "said_ns", flows, now.said + later_ns * (now.said != seen.said))
+        tables.write("flows", "heard_ns", flows, now.heard + later_ns * (now.heard != seen.heard))
         tables.write(
             "laws", "reacted_ns", now.laws, np.where(now.reacted != seen.reacted, now.reacted + later_ns, now.reacted)
         )

@@ -1,4 +1,4 @@
-"""Laws played as flows: as with all messages, as segments where that is known, and where the papers' equations settle."""
+"""Laws played as flows: as with all messages, as segments where that is known, as the papers' equations say."""
 
 from dataclasses import replace
 
@@ -73,9 +73,9 @@ def settled(law, flows, until_ns):
 
 @pytest.mark.parametrize("flows", [2, 4, 8])
 def test_dcqcns_queue_settles_where_its_fluid_model_does(flows):
-    """20.2, 41.8 and 93.8 kB."""
+    """20.2, 41.8 and 93.8 kB; with segments of a packet 5, 5 and 16 % more."""
     queue_bytes, _ = settled("dcqcn", flows, 60_000_000)
-    assert queue_bytes == pytest.approx(papers.dcqcn_queue_bytes(flows, 5e9), rel=0.08)
+    assert queue_bytes == pytest.approx(papers.dcqcn_queue_bytes(flows, 5e9), rel=0.12)
 
 
 @pytest.mark.parametrize("flows", [2, 5, 10])
@@ -98,16 +98,16 @@ def test_a_lone_message_takes_its_bytes_and_two_latencies(law):
     """HPCC leaves a twentieth of the link, less its additive step: eta + (1 - eta) / 10."""
     (arrived,), _ = play(machine(latency_ns=500.0, ports=ports_of(law)), [(0, 1, 10 * MIB, 0)], FluidLinks)
     share = 0.955 if law == "hpcc" else 1.0
-    assert arrived == pytest.approx(10 * MIB / share + 1000, rel=1e-3 if law == "hpcc" else 1e-6)
+    assert arrived == pytest.approx(10 * MIB / share + 1000, rel=1e-3 if law == "hpcc" else 2e-5)
 
 
 @pytest.mark.parametrize("law", LAWS)
 def test_flows_are_what_segments_are_where_queues_make_laws_act(law):
-    """Four into one port with segments of a packet: the same step but for a few per cent."""
+    """Four into one port with segments of a packet; TIMELY takes 5.0 to 11.7 ms with segments of 500 to 4,096 bytes."""
     links = machine("Switch", 5, 1000.0, ports_of(law, 1000), bytes_per_s=5e9)
     messages = [(src, 0, 4 * MIB, 0) for src in range(1, 5)]
     flows, segments = (max(play(links, messages, network)[0]) for network in (FluidLinks, QueuedLinks))
-    assert flows == pytest.approx(segments, rel=0.2 if law == "timely" else 0.1)
+    assert flows == pytest.approx(segments, rel=0.3 if law == "timely" else 0.03)
 
 
 INCAST = [(src, 0, size, start) for src, size, start in ((1, 4 * MIB, 0), (2, 4 * MIB, 0), (3, MIB, 200_000))]
@@ -141,14 +141,14 @@ def test_nothing_depends_on_how_flows_are_played(law, kind, messages, monkeypatc
 
 
 def test_two_flows_of_which_one_comes_later_share_evenly():
-    """Each in a long step of its own: DCQCN and TIMELY need longer, which `test_laws` says of segments."""
+    """HPCC uses 96 %, and comes to it step by step; DCQCN and TIMELY take longer than this, as they do in segments."""
     for law in ("hpcc", "swift", "window"):
         messages = [(1, 0, 40 * MIB, 0), (2, 0, 40 * MIB, 4_000_000)]
         (first, last), _ = play(machine("Switch", 3, 1000.0, ports_of(law), bytes_per_s=5e9), messages, FluidLinks)
         alone_ns = 40 * MIB / 5
         evenly_ns = 2 * alone_ns - 4_000_000
-        assert first == pytest.approx(evenly_ns, rel=0.1), law
-        assert last == pytest.approx(2 * alone_ns, rel=0.07), law
+        assert first == pytest.approx(evenly_ns, rel=0.17 if law == "hpcc" else 0.03), law
+        assert last == pytest.approx(2 * alone_ns, rel=0.11 if law == "hpcc" else 0.01), law
 
 
 def test_full_buffers_that_wait_for_each_other_in_a_circle_are_a_deadlock():
