@@ -305,8 +305,8 @@ def _rate(s: State, number: int, flow: Flow, now: int, span_ns: int) -> float:
     if law.window_bytes == inf:
         return rate
     few = law.window_bytes < LEAST_PACKETS * flow.packet_bytes
-    opens: float = law.window_bytes * PARTS / flow.round_ns if few else _opening(s, number, flow, now) / span_ns
-    return min(rate, opens)
+    opens = law.window_bytes * PARTS / flow.round_ns if few else _opening(s, number, flow, now) / span_ns
+    return float(min(rate, opens))
 
 
 def _opening(s: State, number: int, flow: Flow, now: int) -> float:
@@ -316,8 +316,8 @@ def _opening(s: State, number: int, flow: Flow, now: int) -> float:
         signal = s.signals[number * SIGNALS + flow.first]
         lasts_ns = max(signal.due_ns - flow.heard_ns, 1)
         under_way -= int(signal.parts * min((now - flow.heard_ns) / lasts_ns, 1.0))
-    window = s.laws[flow.law].window_bytes * PARTS
-    return max(window - under_way, 0.0)
+    room: float = s.laws[flow.law].window_bytes * PARTS - under_way
+    return max(room, 0.0)
 
 
 def _move(s: State, flow: Flow) -> None:

@@ -31,7 +31,20 @@ OF_LISTS = 100
 """Steps in lists take so many times as long."""
 COUNTED = ("peak_bytes", "still_ns", "stops", "marks")
 NOTED = {"left": 2, "curves": 4, "times": 3}
-OF_A_STEP = ("left", "chance", "use", "share", "paused", "stands", "came", "own_next", "noted", "kind")
+OF_A_STEP = (
+    "left",
+    "chance",
+    "use",
+    "share",
+    "paused",
+    "stands",
+    "came",
+    "own_next",
+    "noted",
+    "kind",
+    "mean_use",
+    "highest",
+)
 OF_MESSAGES = ("latency_ns", "hop", "ahead", "offset_ns", "late_ns")
 OF_FLOWS = ("kind", "rules", "line", "idle_ns", "period_ns", "packet_bytes", "loaded")
 

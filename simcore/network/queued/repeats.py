@@ -50,6 +50,7 @@ class _Seen:
             column("signals", "due_ns", self.signals) - self.now,
             *(column("signals", name, self.signals) for name in OF_SIGNALS),
             *(column("queues", name, queues) for name in OF_QUEUES),
+            column("queues", "mean_use", queues) * column("laws", "reads", self.laws).any(),
             *(column("laws", name, self.laws) for name in tables.names_of_laws),
         ]
 
