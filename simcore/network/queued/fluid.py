@@ -257,8 +257,9 @@ class FluidLinks(LinkNetwork):
         island.wakes_ns = NEVER
         self._begin(island)
         self._play(island, max(now_ns, int(self.env.peek())))
-        if not island.ends and island.clock.moves:
-            self._wake(island, max(int(island.clock.soonest_ns), now_ns + 1))
+        soonest_ns = max(int(island.clock.soonest_ns), now_ns + 1)
+        if island.clock.moves and soonest_ns < island.clock.first_ns:
+            self._wake(island, soonest_ns)
 
     def _begin(self, island: Island) -> None:
         """What has come in this instant is injected, in the order of keys."""

@@ -301,13 +301,13 @@ class Tables:
         entries = blocks(ats, hops)
         once = 1 if self._lengths else OF_LISTS
         if len(entries) * once >= self.least_hops and len(entries) * steps * once >= self.least_work:
-            of_links = np.searchsorted(links, self.column("hops", "home", entries))
-            found = alike(self._kinds(numbers), self._looks(links), hops, of_links)
+            crossed, of_links = np.unique(self.column("hops", "home", entries), return_inverse=True)
+            found = alike(self._kinds(numbers), self._looks(crossed), hops, of_links)
         if found is None:
             self.write("flows", "kind", numbers, -1 - numbers)
             self.write("queues", "kind", links, -1 - links)
             return
-        like_flows, like_links = numbers[found.flows], links[found.links]
+        like_flows, like_links, links = numbers[found.flows], crossed[found.links], crossed
         self.write("flows", "kind", numbers, like_flows + self._kind)
         self.write("queues", "kind", links, like_links + self._kind)
         self._kind += len(self.state.flows) + len(self.state.queues)
@@ -316,8 +316,10 @@ class Tables:
         for name in COUNTED:
             self.write("queues", name, links, np.zeros(len(links), np.int64))
         island.folded = _Folded(numbers, links, like_flows, like_links, counted)
-        island.of_flows, island.of_links = _followers(like_flows, numbers), _followers(like_links, links)
-        island.active, island.used = np.unique(like_flows), np.unique(like_links)
+        apart = np.setdiff1d(island.used, crossed)  # whose flows are gone
+        island.of_flows = _followers(like_flows, numbers)
+        island.of_links = _followers(np.append(like_links, apart), np.append(links, apart))
+        island.active, island.used = np.unique(like_flows), np.union1d(like_links, apart)
 
     def _stand(self, entries: IntArray, links: IntArray, weights: IntArray) -> None:
         """Tanks are before these links, which so many of the kind share."""
