@@ -302,7 +302,8 @@ def _move(s: State, flow: Flow) -> None:
             continue
         gone = hop.tank if share >= 1.0 else int(hop.tank * share)
         hop.tank -= gone
-        s.counts[0].moves = 1
+        if gone:
+            s.counts[0].moves = 1
         if back:
             following = s.hops[flow.at + flow.hops - back]
             following.tank += gone

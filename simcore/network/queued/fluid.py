@@ -340,12 +340,12 @@ class FluidLinks(LinkNetwork):
 
     def stuck(self) -> list[str]:
         """As `Queued.stuck`."""
+        for island in self._islands.values():
+            self._tables.unfold(island)
         state, waits = self._tables.state, set()
         for flow in state.flows:
-            for at in range(flow.at + 1, flow.at + flow.hops):
-                hop = state.hops[at]
-                if hop.tank and not state.queues[hop.link].able:
-                    waits.add((int(hop.before), int(hop.link)))
+            hops = (state.hops[at] for at in range(flow.at + 1, flow.at + flow.hops))
+            waits.update((int(hop.before), int(hop.link)) for hop in hops if hop.tank)
         return told_circle(self.links, waits)
 
 
