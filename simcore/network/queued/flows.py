@@ -320,7 +320,7 @@ def _trace(s: State, number: int, now: int, span_ns: int) -> None:
         message = s.messages[at]
         queue = s.queues[s.hops[flow.at + message.hop].link]
         if message.ahead < 0:
-            message.ahead = float(queue.backlog)
+            message.ahead = float(max(queue.backlog, _behind(s, flow, message)))
         after_ns = float(span_ns)
         if queue.able > 0:
             s.counts[0].moves = 1
@@ -337,6 +337,17 @@ def _trace(s: State, number: int, now: int, span_ns: int) -> None:
                 flow.oldest = message.next
             message.late_ns += span_ns
         at = message.next
+
+
+def _behind(s: State, flow: Flow, message: Message) -> int:
+    """How much of a message has still to cross the link before which its last byte is: none of it comes later.
+
+    Its last byte goes first come, first served, and may have left some behind in tanks, which give to each in proportion.
+    """
+    loaded = 0
+    for at in range(flow.at, flow.at + message.hop + 1):
+        loaded += s.hops[at].tank
+    return loaded - (flow.injected - message.end)
 
 
 def _tell(s: State, number: int, now: int) -> None:
@@ -384,7 +395,8 @@ def _open(queue: Queue, span_ns: int) -> None:
     most = queue.line * span_ns
     able = most
     if queue.control == CREDITS and queue.going:
-        room = float(max(queue.buffer - queue.lying, 0))
+        room = float(queue.buffer - queue.lying)
+        room = room if room >= PARTS else 0.0  # what has hardly a byte's room would creep for ever
         able = min(able, room * min(span_ns / max(2 * queue.latency_ns, 1), 1.0) * (queue.backlog / queue.going))
     elif queue.control == PFC:
         queue.paused = 1 if queue.lying > (queue.xon if queue.paused else queue.xoff) else 0
