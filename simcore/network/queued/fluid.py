@@ -241,7 +241,7 @@ class FluidLinks(LinkNetwork):
         island.wakes_ns = NEVER
         self._begin(island)
         self._play(island, max(now_ns, int(self.env.peek())))
-        if not island.ends and island.clock.moves:
+        if island.clock.moves and island.clock.soonest_ns < island.clock.first_ns:  # then `_deliver` wakes it
             self._wake(island, max(int(island.clock.soonest_ns), now_ns + 1))
 
     def _begin(self, island: Island) -> None:
