@@ -208,14 +208,17 @@ def play(s: State, until_ns: int, most: int) -> int:
 
 
 def _soonest(s: State) -> int:
-    """When a message may be through: at line rate, without waiting."""
+    """Before when no message is there: at line rate, without waiting for what comes later."""
     counts, soonest = s.counts[0], NEVER
     for number in s.active:
         flow = s.flows[number]
         if flow.oldest >= 0:
             message = s.messages[flow.oldest]
-            steps = ceil(max(message.end - flow.injected, 1) / (flow.line * counts.step_ns))
-            soonest = min(soonest, counts.now_ns + steps * counts.step_ns)
+            queue = s.queues[s.hops[flow.at + message.hop].link]
+            steps = max(message.end - flow.injected, 0) / (flow.line * counts.step_ns + 1)  # what is sent is rounded
+            wait_ns = int(steps * counts.step_ns + max(message.ahead, 0.0) / queue.line) - 1
+            wait_ns += message.latency_ns - message.late_ns
+            soonest = min(soonest, counts.now_ns + max(wait_ns, counts.step_ns))
     return soonest
 
 
@@ -342,7 +345,7 @@ def _trace(s: State, number: int, now: int, span_ns: int) -> None:
 def _behind(s: State, flow: Flow, message: Message) -> int:
     """How much of a message has still to cross the link before which its last byte is: none of it comes later.
 
-    Its last byte goes first come, first served, and may have left some behind in tanks, which give to each in proportion.
+    The last byte goes first come, first served, and may have left some behind in tanks, which give in proportion.
     """
     loaded = 0
     for at in range(flow.at, flow.at + message.hop + 1):
