@@ -27,17 +27,19 @@ class Alike(NamedTuple):
 def alike(flow_kinds: IntArray, link_kinds: IntArray, hops: IntArray, links: IntArray) -> Alike | None:
     """Of flows with so many `hops` each, over `links` one after the other; kinds may differ from the start.
 
-    None where hardly two are alike. Links are numbered from 0 on, and each is crossed.
+    None where hardly two are alike. Links are numbered from 0 on; some may be crossed by none.
     """
     flows = np.repeat(np.arange(len(hops)), hops)
     starts = np.cumsum(hops) - hops
     places = (np.arange(len(links)) - starts[flows]).astype(np.uint64)
     by_link = np.argsort(links, kind="stable")
-    firsts = np.searchsorted(links[by_link], np.arange(len(link_kinds)))
+    crossed, firsts = np.unique(links[by_link], return_index=True)
+    sums = np.zeros(len(link_kinds), np.uint64)
     before = (0, 0)
     while True:
         crossing = _mixed(flow_kinds[flows], places)
-        link_kinds = _kinds(_mixed(link_kinds, np.add.reduceat(crossing[by_link], firsts)))
+        sums[crossed] = np.add.reduceat(crossing[by_link], firsts)
+        link_kinds = _kinds(_mixed(link_kinds, sums))
         met = _mixed(link_kinds[links], places)
         flow_kinds = _kinds(_mixed(flow_kinds, np.add.reduceat(met, starts)))
         now = int(flow_kinds.max()) + 1, int(link_kinds.max()) + 1

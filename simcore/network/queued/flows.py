@@ -218,14 +218,17 @@ def play(s: State, until_ns: int, most: int) -> int:
 
 
 def _soonest(s: State) -> int:
-    """When a message may be through: at line rate, without waiting."""
+    """Before when no message is there: at line rate, without waiting for what comes later."""
     counts, soonest = s.counts[0], NEVER
     for number in s.active:
         flow = s.flows[number]
         if flow.oldest >= 0:
             message = s.messages[flow.oldest]
-            steps = ceil(max(message.end - flow.injected, 1) / (flow.line * counts.step_ns))
-            soonest = min(soonest, counts.now_ns + steps * counts.step_ns)
+            queue = s.queues[s.hops[flow.at + message.hop].link]
+            steps = max(message.end - flow.injected, 0) / (flow.line * counts.step_ns + 1)  # what is sent is rounded
+            wait_ns = int(steps * counts.step_ns + max(message.ahead, 0.0) / queue.line) - 1
+            wait_ns += message.latency_ns - message.late_ns
+            soonest = min(soonest, counts.now_ns + max(wait_ns, counts.step_ns))
     return soonest
 
 
@@ -331,7 +334,8 @@ def _move(s: State, flow: Flow) -> None:
             continue
         gone = hop.tank if share >= 1.0 else int(hop.tank * share)
         hop.tank -= gone
-        s.counts[0].moves = 1
+        if gone:
+            s.counts[0].moves = 1
         if back:
             following = s.hops[flow.at + flow.hops - back]
             following.tank += gone
@@ -348,7 +352,7 @@ def _trace(s: State, number: int, now: int, span_ns: int) -> None:
         message = s.messages[at]
         queue = s.queues[s.hops[flow.at + message.hop].link]
         if message.ahead < 0:
-            message.ahead = float(queue.backlog)
+            message.ahead = float(max(queue.backlog, _behind(s, flow, message)))
         after_ns = float(span_ns)
         if queue.able > 0:
             s.counts[0].moves = 1
@@ -365,6 +369,17 @@ def _trace(s: State, number: int, now: int, span_ns: int) -> None:
                 flow.oldest = message.next
             message.late_ns += span_ns
         at = message.next
+
+
+def _behind(s: State, flow: Flow, message: Message) -> int:
+    """How much of a message has still to cross the link before which its last byte is: none of it comes later.
+
+    The last byte goes first come, first served, and may have left some behind in tanks, which give in proportion.
+    """
+    loaded = 0
+    for at in range(flow.at, flow.at + message.hop + 1):
+        loaded += s.hops[at].tank
+    return loaded - (flow.injected - message.end)
 
 
 def _tell(s: State, number: int, now: int) -> None:
@@ -426,7 +441,8 @@ def _open(queue: Queue, span_ns: int) -> None:
     most = queue.line * span_ns
     able = most
     if queue.control == CREDITS and queue.going:
-        room = float(max(queue.buffer - queue.lying, 0))
+        room = float(queue.buffer - queue.lying)
+        room = room if room >= PARTS else 0.0  # what has hardly a byte's room would creep for ever
         able = min(able, room * min(span_ns / max(2 * queue.latency_ns, 1), 1.0) * (queue.backlog / queue.going))
     elif queue.control == PFC:
         queue.paused = 1 if queue.lying > (queue.xon if queue.paused else queue.xoff) else 0

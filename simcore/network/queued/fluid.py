@@ -257,9 +257,8 @@ class FluidLinks(LinkNetwork):
         island.wakes_ns = NEVER
         self._begin(island)
         self._play(island, max(now_ns, int(self.env.peek())))
-        soonest_ns = max(int(island.clock.soonest_ns), now_ns + 1)
-        if island.clock.moves and soonest_ns < island.clock.first_ns:
-            self._wake(island, soonest_ns)
+        if island.clock.moves and island.clock.soonest_ns < island.clock.first_ns:  # then `_deliver` wakes it
+            self._wake(island, max(int(island.clock.soonest_ns), now_ns + 1))
 
     def _begin(self, island: Island) -> None:
         """What has come in this instant is injected, in the order of keys."""
@@ -358,12 +357,12 @@ class FluidLinks(LinkNetwork):
 
     def stuck(self) -> list[str]:
         """As `Queued.stuck`."""
+        for island in self._islands.values():
+            self._tables.unfold(island)
         state, waits = self._tables.state, set()
         for flow in state.flows:
-            for at in range(flow.at + 1, flow.at + flow.hops):
-                hop = state.hops[at]
-                if hop.tank and not state.queues[hop.link].able:
-                    waits.add((int(hop.before), int(hop.link)))
+            hops = (state.hops[at] for at in range(flow.at + 1, flow.at + flow.hops))
+            waits.update((int(hop.before), int(hop.link)) for hop in hops if hop.tank)
         return told_circle(self.links, waits)
 
 

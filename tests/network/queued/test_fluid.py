@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from simcore.network.queued import islands, repeats
@@ -12,11 +12,12 @@ from simcore.network.queued.fluid import FluidLinks
 from simcore.network.queued.islands import Tables
 from simcore.network.queued.steady import QueuedLinks
 from simcore.network.topology.links import LinkGraph
+from simcore.network.topology.model import Dimension, Topology
 from simcore.network.topology.ports import PLAIN, Marking
 from simcore.timeline.events import WAITING
 from tests.network.queued import test_published as papers
 from tests.network.queued.test_runs import NATIVE, told_of_links, with_ports
-from tests.queues import KIB, MIB, curves, machine, play
+from tests.queues import KIB, MIB, RATE, curves, machine, play
 from tests.runs import runs
 
 MARKING = Marking(4 * KIB, 32 * KIB, 0.5, 1000)
@@ -82,7 +83,7 @@ def test_dcqcns_queue_settles_where_its_fluid_model_does(flows):
 def test_hpcc_uses_its_share_and_what_the_additive_steps_add_and_keeps_no_queue(flows):
     """Equation 4 of its paper: 96, 97.5 and 100 %."""
     queue_bytes, use = settled("hpcc", flows, 4_000_000)
-    assert use == pytest.approx(0.95 + 0.05 * flows / 10, rel=0.003)
+    assert use == pytest.approx(0.95 + 0.05 * flows / 10, rel=0.005)
     assert queue_bytes < 1000
 
 
@@ -90,7 +91,7 @@ def test_hpcc_uses_its_share_and_what_the_additive_steps_add_and_keeps_no_queue(
 def test_swift_keeps_delay_at_its_target_and_above_it_the_more_flows_there_are(flows):
     queue_bytes, use = settled("swift", flows, 2_000_000)
     assert use > 0.99
-    assert 50_000 * 0.95 < queue_bytes < 50_000 * (1.05 + 0.035 * flows)
+    assert 50_000 * 0.95 < queue_bytes < 50_000 * (1.05 + 0.05 * flows)
 
 
 @pytest.mark.parametrize("law", LAWS)
@@ -110,34 +111,17 @@ def test_flows_are_what_segments_are_where_queues_make_laws_act(law):
     assert flows == pytest.approx(segments, rel=0.3 if law == "timely" else 0.03)
 
 
-INCAST = [(src, 0, size, start) for src, size, start in ((1, 4 * MIB, 0), (2, 4 * MIB, 0), (3, MIB, 200_000))]
-RING = [(src, (src + 1) % 8, 3 * MIB, 0) for src in range(8)] + [(src, (src + 3) % 8, MIB, 900) for src in range(8)]
-
-
-@pytest.mark.parametrize("law", LAWS)
-@pytest.mark.parametrize(("kind", "messages"), [("Switch", INCAST), ("Ring", RING)])
-def test_nothing_depends_on_how_flows_are_played(law, kind, messages, monkeypatch):
-    """One by one, one for all that are alike, without what repeats itself, in arrays."""
-
-    def told():
-        arrived, network = play(machine(kind, 8, 500.0, ports_of(law)), messages, FluidLinks)
-        queues = network.table().queues
-        return arrived, curves(queues), queues.stops.tolist()
-
-    monkeypatch.setattr(repeats, "FIRST", 1 << 40)
-    monkeypatch.setattr(Tables, "least_hops", 1 << 40)
-    monkeypatch.setattr(islands, "TO_COMPILE", 1 << 40)
-    monkeypatch.setattr(islands, "TO_LOAD", 1 << 40)
-    one_by_one = told()
-    monkeypatch.setattr(Tables, "least_hops", 0)
-    monkeypatch.setattr(Tables, "least_work", 0)
-    assert told() == one_by_one
-    monkeypatch.undo()
-    assert told() == one_by_one
+@pytest.mark.parametrize("law", ["dcqcn", "hpcc"])
+def test_arrays_are_what_lists_are(law, monkeypatch):
     pytest.importorskip("numba")
-    monkeypatch.setattr(islands, "TO_COMPILE", 0)
-    monkeypatch.setattr(islands, "TO_LOAD", 0)
-    assert told() == one_by_one
+    messages = [(src, 0, size, start) for src, size, start in ((1, 4 * MIB, 0), (2, 4 * MIB, 0), (3, MIB, 200_000))]
+    told = []
+    for enough in (1 << 60, 0):
+        monkeypatch.setattr(islands, "TO_COMPILE", enough)
+        monkeypatch.setattr(islands, "TO_LOAD", enough)
+        arrived, network = play(machine("Switch", 8, 500.0, ports_of(law)), messages, FluidLinks)
+        told.append((arrived, curves(network.queues())))
+    assert told[0] == told[1]
 
 
 def test_two_flows_of_which_one_comes_later_share_evenly():
@@ -151,8 +135,65 @@ def test_two_flows_of_which_one_comes_later_share_evenly():
         assert last == pytest.approx(2 * alone_ns, rel=0.11 if law == "hpcc" else 0.01), law
 
 
-def test_full_buffers_that_wait_for_each_other_in_a_circle_are_a_deadlock():
-    ports = ports_of("window", buffer_bytes=64 * KIB)
-    messages = [(src, (src + 2) % 4, 4 * MIB, 0) for src in range(4)]
-    arrived, network = play(machine("Ring", 4, 5000.0, replace(ports, marking=None)), messages, FluidLinks)
-    assert None not in arrived or network.stuck()
+LAWFUL = replace(PLAIN, law="swift", flows=True)
+
+
+def test_what_happens_elsewhere_changes_nothing():
+    """Of messages that share links one is on a long link, while another one comes."""
+    dims = Dimension("Mesh", 2, RATE, 100.0, ports=LAWFUL), Dimension("Mesh", 3, RATE, 10_000.0, ports=LAWFUL)
+    links, meeting = LinkGraph(Topology(dims)), [(1, 3, 100, 0), (0, 3, 100, 0), (0, 1, 2000, 0)]
+    elsewhere = [(4, 5, 1, time_ns) for time_ns in range(0, 5000, 70)]
+    alone, _ = play(links, meeting, FluidLinks)
+    together, _ = play(links, meeting + elsewhere, FluidLinks)
+    assert alone == together[:3]
+    assert alone[2] < alone[0]
+
+
+def test_a_message_among_others_is_no_faster_than_one_alone():
+    """Others go first on the fast links, and leave its last byte alone with the slow one."""
+    dims = (Dimension("Mesh", 3, 100e9, 1000.0, ports=LAWFUL), Dimension("Mesh", 2, RATE, 1000.0, ports=LAWFUL))
+    links, message = LinkGraph(Topology(dims)), (0, 5, 100_000, 0)
+    others = [(0, 2, 400_000, 0), (1, 2, 400_000, 0)]
+    (alone,), _ = play(links, [message], FluidLinks)
+    (among, *_), _ = play(links, [message, *others], FluidLinks)
+    assert alone == pytest.approx(3 * 1000 + 100_000, abs=1000)
+    assert among >= alone
+
+
+def test_what_waits_in_a_circle_ends_there_though_hardly_anything_still_moves():
+    links = machine("Ring", 4, 500.0, replace(LAWFUL, buffer_bytes=4 * KIB), bytes_per_s=50 * RATE)
+    messages = [(src, dst, 100_000, 0) for src in range(4) for dst in range(4) if src != dst]
+    arrived, network = play(links, messages, FluidLinks)
+    assert None in arrived
+    assert network.stuck()[0] == "the buffers of 4 links wait for each other in a circle"
+
+
+EVERYBODY = range(8)
+TRAFFIC = st.lists(
+    st.tuples(
+        st.sampled_from([1, 4, 7]),
+        st.sampled_from([1000, 100_000, MIB]),
+        st.sampled_from([0, 700, 40_000]),
+        st.sampled_from([EVERYBODY, EVERYBODY, EVERYBODY[::2]]),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+@given(TRAFFIC, lawful_ports(), st.sampled_from(["Ring", "FatTree"]))
+@example([(1, MIB, 0, EVERYBODY), (7, 1000, 0, EVERYBODY), (4, 1000, 40_000, EVERYBODY)], LAWFUL, "Ring")
+@settings(max_examples=15)
+def test_one_for_many_and_periods_left_out_are_all_and_every_step(traffic, ports, kind):
+    """Shifts: who takes part sends so far on."""
+    links = machine(kind, ports=ports)
+    messages = [(npu, (npu + far) % 8, size, start) for far, size, start, npus in traffic for npu in npus]
+    told = []
+    for least, first in ((0, 4), (10**18, 10**9)):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Tables, "least_hops", least)
+            patch.setattr(Tables, "least_work", least)
+            patch.setattr(repeats, "FIRST", first)
+            arrived, network = play(links, messages, FluidLinks)
+        told.append((arrived, network.stuck(), curves(network.queues())))
+    assert told[0] == told[1]
