@@ -1,4 +1,4 @@
-"""Laws played as flows: as with all messages, as segments where that is known, and where the papers' equations settle."""
+"""Laws played as flows: as with all messages, as segments where that is known, where the papers' equations settle."""
 
 from dataclasses import replace
 
@@ -76,13 +76,13 @@ def test_what_waits_in_a_circle_ends_there_though_hardly_anything_still_moves():
     assert network.stuck()[0] == "the buffers of 4 links wait for each other in a circle"
 
 
-EVERYBODY = range(8)
+EVERYBODY, EVENS = range(8), range(0, 8, 2)
 TRAFFIC = st.lists(
     st.tuples(
         st.sampled_from([1, 4, 7]),
         st.sampled_from([1000, 100_000, MIB]),
         st.sampled_from([0, 700, 40_000]),
-        st.sampled_from([EVERYBODY, EVERYBODY, EVERYBODY[::2]]),
+        st.sampled_from([EVERYBODY, EVERYBODY, EVENS]),
     ),
     min_size=1,
     max_size=4,
@@ -90,10 +90,10 @@ TRAFFIC = st.lists(
 
 
 @given(TRAFFIC, lawful_ports(), st.sampled_from(["Ring", "FatTree"]))
-@example([(1, MIB, 0, EVERYBODY), (7, 1000, 0, EVERYBODY), (4, 1000, 40_000, EVERYBODY)], LAWFUL, "Ring")
+@example([(4, 1000, 0, EVENS), (1, MIB, 2150, EVENS), (1, 1000, 3000, EVENS)], LAWFUL, "Ring")
 @settings(max_examples=15)
 def test_one_for_many_and_periods_left_out_are_all_and_every_step(traffic, ports, kind):
-    """Shifts: who takes part sends so far on."""
+    """Shifts: who takes part sends so far on. In the example there are links at last that nobody crosses any more."""
     links = machine(kind, ports=ports)
     messages = [(npu, (npu + far) % 8, size, start) for far, size, start, npus in traffic for npu in npus]
     told = []
