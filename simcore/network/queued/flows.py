@@ -399,6 +399,8 @@ def _tell(s: State, number: int, now: int) -> None:
             break
         signal.use = _use_of(s, flow)
         flow.read += 1
+    if flow.signals:  # what comes back may let more go
+        s.counts[0].moves = 1
     while flow.signals and s.signals[own + flow.first].due_ns <= now:
         signal = s.signals[own + flow.first]
         flow.first = (flow.first + 1) % SIGNALS

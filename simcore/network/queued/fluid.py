@@ -359,7 +359,7 @@ class FluidLinks(LinkNetwork):
         """As `Queued.stuck`."""
         for island in self._islands.values():
             self._tables.unfold(island)
-        state, waits = self._tables.state, set()
+        state, waits = self._tables.state, set[tuple[int, int]]()
         for flow in state.flows:
             hops = (state.hops[at] for at in range(flow.at + 1, flow.at + flow.hops))
             waits.update((int(hop.before), int(hop.link)) for hop in hops if hop.tank)
