@@ -232,6 +232,7 @@ class FluidLinks(LinkNetwork):
     def _dissolve(self, island: Island) -> None:
         """All messages are there, and nothing is left of them."""
         tables = self._tables
+        self._play(island, int(self.env.now))  # as far as if nothing had happened elsewhere
         tables.rest(island)
         self._told(island)
         tables.unfold(island)
