@@ -1,12 +1,18 @@
 """Who is first of NPUs that act in the same nanosecond, worked out by hand."""
 
+from collections import Counter
+
+import pytest
+
 from simcore.system.chunks.precedence import Precedence
+from simcore.system.chunks.scheduler import Scheduler
 from simcore.system.collectives import PlanOptions
 from simcore.system.config import Algorithm
 from simcore.system.groups import LogicalDim
 from simcore.system.plans.maker import Costs, Plans
 from simcore.system.streams import Lane, StreamPhase
 from simcore.workload.model import CollectiveKind
+from tests.laws.cases_astra_sim_1 import answer, random_case
 
 NPUS = 6
 INNER, OUTER = LogicalDim(0, 2, 1), LogicalDim(1, 3, 2)
@@ -73,3 +79,24 @@ def test_what_npus_do_at_a_time_already_says_in_which_order_they_do_the_rest():
     asked.begin("joins", phase(INNER), 0, ())
     assert asked.now(10, ()) == backwards and asked.after(["joins"]) == ("joins", (4, 5, 2, 3, 0, 1))
     assert asked.now(99, backwards) == backwards
+
+
+@pytest.mark.parametrize("seed", [1, 90])
+def test_chunks_that_end_together_are_told_with_their_own_beginnings(seed, monkeypatch):
+    """Whichever of them goes on first."""
+    begun, told, begin, chunk = Counter(), Counter(), Scheduler.begin, Scheduler.chunk
+
+    def begins(scheduler, streams):
+        begun.update((stream.phase, int(scheduler.env.now)) for stream in streams.values())
+        begin(scheduler, streams)
+
+    def tells(scheduler, request, phase, begin_ns, *more):
+        told[phase, begin_ns] += 1
+        return chunk(scheduler, request, phase, begin_ns, *more)
+
+    monkeypatch.setattr(Scheduler, "begin", begins)
+    monkeypatch.setattr(Scheduler, "chunk", tells)
+    case = random_case(seed, most_npus=8)
+    case["system"].pop("model-shared-bus", None)
+    answer(case)
+    assert begun == told != Counter()

@@ -118,12 +118,11 @@ class Scheduler:
 
     def through(self, stream: Stream) -> None:
         """A chunk leaves its phase; before its last chunk leaves, what waits for a collective goes on (ASTRA-sim)."""
-        phase, dataset = stream.phase, stream.dataset
         if self.precedence:
             due = [name for name, each in self._playing.items() if each.end_ns == self.env.now]
             name, self._order = self.precedence.after(due or [(stream.key, stream.at)])
             stream = self._playing.pop(name)
-        now_ns = int(self.env.now)
+        phase, dataset, now_ns = stream.phase, stream.dataset, int(self.env.now)
         self.events.append(self.chunk(dataset.request, phase, stream.begin_ns, now_ns, dataset.iteration))
         if stream.at + 1 < len(stream.phases):
             self._gate.move(self.npu_class, stream)
