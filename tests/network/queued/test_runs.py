@@ -223,6 +223,18 @@ def incast(tmp_path, **keys):
     return str(step), write(tmp_path / "tree.yaml", **tree, buffer="[512 KiB]", segment="[16 KiB]", **keys)
 
 
+def test_more_segments_under_way_than_memory_holds_are_refused(tmp_path, monkeypatch):
+    """Without a buffer that ends they all leave their senders."""
+    monkeypatch.setattr("simcore.network.queued.network.MOST_SEGMENTS", 1024)
+    step, file = incast(tmp_path)
+    assert simcore.run(step, file, network="queued").time_ns > 0
+    (tmp_path / "tree.yaml").write_text((tmp_path / "tree.yaml").read_text().replace("512 KiB", "unlimited"))
+    with pytest.raises(InputError) as refused:
+        simcore.run(step, file, network="queued")
+    assert f"{file}:8:11: error: too many segments are under way" in str(refused.value)
+    assert "segments of 16.38 kB, and 8 of them in a message" in str(refused.value)
+
+
 def test_a_report_says_what_queues_did(tmp_path):
     ecn = "[{kmin: 16 KiB, kmax: 128 KiB, pmax: 0.5}]"
     inputs = incast(tmp_path, flow_control="[pfc]", ecn=ecn, congestion_control="[dcqcn]")
