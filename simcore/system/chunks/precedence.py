@@ -91,6 +91,7 @@ class Precedence:
         self._begun.add(name)
         costs, messages = self._plans.costs.of(phase.lane.dim), self._messages(phase)
         pay = at_endpoint(self._after, costs.endpoint_ns, costs.reduction_ns)
+        # What has no bytes is reduced, too: everybody has one.
         plan = self._plans.of(replace(phase, data_bytes=max(phase.data_bytes, phase.lane.dim.size)), 0)
         self._env.now = time_ns  # type: ignore[assignment]  # what memory adds is a fraction
         self._order, self._name = order or tuple(range(self._npus)), name
@@ -147,7 +148,7 @@ class Precedence:
             for numbers in own.values():  # of those of one phase the first is the first on every NPU
                 ranks[numbers] = np.sort(ranks[numbers], axis=0)
             turn.calls = [(places, *call[1:]) for places, call in zip(ranks, turn.calls, strict=True)]
-            self._asked += 4 * width
+            self._asked += 4 * width  # what a call brings about at once is a width further on, twice at most
         while turn.calls:  # grows while it runs
             at = min(range(len(turn.calls)), key=lambda number: turn.calls[number][0][last])
             places, self._name, call = turn.calls.pop(at)
