@@ -293,6 +293,18 @@ def test_queues_survive_the_archive(tmp_path):
         assert values.min(initial=0) >= 0
 
 
+def test_an_archive_has_what_several_places_did_alike_once(tmp_path):
+    step = incast(tmp_path, flow_control="[drop]")[0]
+    plane = {"topology": "[Ring, Ring]", "npus_count": "[4, 4]", "bandwidth": "[50, 25]", "latency": "[500, 500]"}
+    file = write(tmp_path / "plane.yaml", **plane, segment="[16 KiB, 16 KiB]")
+    report = simcore.run(step, file, network="queued", straggler="5=2")
+    (tmp_path / "events.npz").write_bytes(events_npz(report))
+    queues, again = report.timeline.links.queues, read_archive(tmp_path / "events.npz").timeline.links.queues
+    assert curves(again) == curves(queues)
+    parts = queues.curves.parts
+    assert 0 < np.load(tmp_path / "events.npz")["queue_curves"].shape[1] < sum(map(len, parts))
+
+
 def test_other_networks_say_that_ports_play_no_part(tmp_path):
     inputs = incast(tmp_path, flow_control="[drop]")
     for network in ("congested", "fair", "congestion-free"):
