@@ -159,7 +159,8 @@ def _picked(node: Node, parts: Parts) -> Iterator[tuple[str, int]]:
         return
     name, count = match["name"], parts[match["name"]].count
     bounds = [int(bound) if bound else None for bound in (match["slice"] or ":").split(":")]
-    bounds += [bound + 1 for bound in bounds if bound is not None and len(bounds) == 1]
+    if len(bounds) == 1:  # a number alone
+        bounds = [int(match["slice"]), int(match["slice"]) + 1]
     there = all(bound is None or abs(bound) <= count for bound in bounds[:2]) and bounds[2:] != [0]
     picked = range(count)[slice(*bounds)] if there else ()
     if not picked:

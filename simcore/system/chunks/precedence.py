@@ -91,7 +91,7 @@ class Precedence:
         self._begun.add(name)
         costs, messages = self._plans.costs.of(phase.lane.dim), self._messages(phase)
         pay = at_endpoint(self._after, costs.endpoint_ns, costs.reduction_ns)
-        # What has no bytes is reduced, too: everybody has one.
+        # What has no bytes is reduced, too, as if each NPU had one.
         plan = self._plans.of(replace(phase, data_bytes=max(phase.data_bytes, phase.lane.dim.size)), 0)
         self._env.now = time_ns  # type: ignore[assignment]  # what memory adds is a fraction
         self._order, self._name = order or tuple(range(self._npus)), name
