@@ -17,8 +17,25 @@ if TYPE_CHECKING:
     from simcore.system.chunks.scheduler import Scheduler
 
 IDLE = -1
-Turns = tuple[int, ...]
-"""All NPUs, the one first that acts first of those that act in the same nanosecond; () = as their ids are."""
+
+
+class Turns(Struct, eq=False):
+    """All NPUs, the one first that acts first of those that act in the same nanosecond; () = as their ids are.
+
+    `play` works it out when somebody asks.
+    """
+
+    play: Callable[[], object] = tuple
+    npus: tuple[int, ...] = ()
+
+    @property
+    def first(self) -> int:
+        """Who acts first."""
+        self.play()
+        return self.npus[0] if self.npus else 0
+
+
+BY_ID = Turns()
 
 
 class Lane(Struct, frozen=True, cache_hash=True):
@@ -109,7 +126,7 @@ class Dataset:
         self.done = env.event()
         self.then: Callable[[], object] | None = None
         self.route: object = None
-        self.order: Turns = ()
+        self.order = BY_ID
         self._streams: dict[tuple[str, int], Stream] | None = None
 
     @property
@@ -142,6 +159,11 @@ class Stream:
         self.priority = dataset.priority
         self.at, self.begun, self.phase, self.begin_ns = 0, False, phases[0], 0
         self.end_ns: float = -1
+
+    @property
+    def name(self) -> tuple[tuple[str, int], int]:
+        """Of the phase that it is in, on all its NPUs."""
+        return self.key, self.at
 
     def advance(self) -> None:
         """A phase is over, the next one waits."""

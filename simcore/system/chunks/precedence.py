@@ -8,7 +8,6 @@ from functools import cache, lru_cache, partial
 from heapq import heappush
 from itertools import groupby
 from operator import attrgetter
-from typing import cast
 
 import numpy as np
 from msgspec import Struct, field
@@ -21,9 +20,11 @@ from simcore.system.messages.point_to_point import RENDEZVOUS_BYTES
 from simcore.system.plans.automaton import Pay, RoundAutomaton, at_endpoint
 from simcore.system.plans.maker import Plans
 from simcore.system.plans.plan import Transfer
-from simcore.system.streams import StreamPhase, Turns
+from simcore.system.streams import StreamPhase
 
 Call = Callable[[], None]
+Npus = tuple[int, ...]
+"""All of them in the order in which they act; () = as their ids are."""
 
 
 class _Message(Struct, frozen=True, eq=False):
@@ -38,20 +39,34 @@ class _Message(Struct, frozen=True, eq=False):
     charge_bytes: int = 0
 
 
+class Step(Struct, frozen=True, eq=False):
+    """What NPUs do in a phase, or get by a `message`: asked for in the step `before`, if it is not the first."""
+
+    phase: Hashable
+    asked_ns: float
+    before: Step | None = None
+    message: _Message | None = None
+
+    def alike(self, other: Step) -> bool:
+        """Whether NPUs do both by themselves, or get both from the same others."""
+        own, its = self.message, other.message
+        return own is its or (own is not None and its is not None and np.array_equal(own.receivers, its.receivers))
+
+
 class _Turn(Struct, eq=False):
     """What NPUs do at a time, one NPU after the other, all of it in the place of one `entry`.
 
-    Each of `calls` has its place among what each NPU does, and the phase that it belongs to.
+    Each of `calls` has its place among what each NPU does.
     """
 
     entry: Entry
-    order: Turns
-    calls: list[tuple[IntArray, Hashable, Call]] = field(default_factory=list)
+    order: Npus
+    calls: list[tuple[IntArray, Step, Call]] = field(default_factory=list)
     over: bool = False
 
 
-_Sent = list[tuple[_Message, IntArray, Hashable, Call]]
-"""With the place of each among what its sender does, its phase, and what its receivers do."""
+_Sent = list[tuple[IntArray, Step, _Message, Call]]
+"""With the place of each among what its sender does, and what its receivers do."""
 
 
 class Precedence:
@@ -66,16 +81,16 @@ class Precedence:
         self._npus, self._plans, self._delay, self._num_queues = npus, plans, delay, num_queues
         self._env, self._turns, self._asked = Environment(), dict[float, _Turn](), 0
         self._sent: dict[float, _Sent] = defaultdict(list)
-        self._order: Turns = ()  # of NPUs in what happens now; where it stands in what each does, and its phase
-        self._places, self._name = np.zeros(npus, np.int64), cast("Hashable", None)
-        self._begun, self._left = set[Hashable](), dict[Hashable, tuple[int, Turns]]()  # of phases
+        self._order: Npus = ()  # of NPUs in what happens now, and where it stands in what each does
+        self._places, self._step = np.zeros(npus, np.int64), Step(None, 0)
+        self._begun, self._left = set[Hashable](), dict[Hashable, tuple[int, Npus]]()  # of phases
         self._messages, self._arrival = cache(self._messages_of), lru_cache(1 << 12)(self._arrival_of)
 
-    def later(self, time_ns: float, order: Turns) -> None:
+    def later(self, time_ns: float, order: Npus) -> None:
         """NPUs do something later, in an order, or in that of what they do then already."""
         self._turn(time_ns, order or tuple(range(self._npus)))
 
-    def now(self, time_ns: float, order: Turns) -> Turns:
+    def now(self, time_ns: float, order: Npus) -> Npus:
         """The order of NPUs in what they do at a time, that of `order` if nothing is known of it."""
         turn = self._turns.get(time_ns)
         if turn is None:
@@ -84,7 +99,7 @@ class Precedence:
             self._env.step()
         return turn.order
 
-    def begin(self, name: Hashable, phase: StreamPhase, time_ns: float, order: Turns) -> None:
+    def begin(self, name: Hashable, phase: StreamPhase, time_ns: float, order: Npus) -> None:
         """NPUs begin a phase, of which one of them tells."""
         if name in self._begun:
             return
@@ -93,7 +108,7 @@ class Precedence:
         pay = at_endpoint(self._after, costs.endpoint_ns, costs.reduction_ns)
         plan = self._plans.of(replace(phase, data_bytes=max(phase.data_bytes, phase.lane.dim.size)), 0)
         self._env.now = time_ns  # type: ignore[assignment]  # what memory adds is a fraction
-        self._order, self._name = order or tuple(range(self._npus)), name
+        self._order, self._step = order or tuple(range(self._npus)), Step(name, time_ns)
         self._asked += 1
         self._places = np.full(self._npus, self._asked)
         if plan.transfers:
@@ -106,19 +121,26 @@ class Precedence:
         automaton = RoundAutomaton(plan, 0, pay, self._after, send, partial(self._leave, name))
         automaton.start()
 
-    def after(self, names: Sequence[Hashable]) -> tuple[Hashable, Turns]:
+    def after(self, names: Sequence[Hashable]) -> tuple[Hashable, Npus]:
         """Which of some phases is over first, and who leaves it first."""
         while not self._left.keys() >= set(names):
             self._env.step()
         first = min(names, key=self._left.__getitem__)
         return first, self._left[first][1]
 
+    def way(self, phase: StreamPhase) -> tuple[float, Step]:
+        """How long a phase takes that is played alone, and its last step."""
+        alone = Precedence(self._npus, self._plans, self._delay, self._num_queues)
+        alone.begin("", phase, 0, ())
+        alone.after([""])
+        return alone._env.now, alone._step
+
     def _at(self, time_ns: float, call: Call) -> Entry:
         entry = time_ns, NORMAL, next(self._env.numbers), call
         heappush(self._env.calls, entry)
         return entry
 
-    def _turn(self, time_ns: float, order: Turns) -> _Turn:
+    def _turn(self, time_ns: float, order: Npus) -> _Turn:
         turn = self._turns.get(time_ns)
         if turn is None or turn.over:
             turn = self._turns[time_ns] = _Turn(self._at(time_ns, self._ring), order)
@@ -128,7 +150,8 @@ class Precedence:
 
     def _after(self, delay_ns: float, call: Call) -> None:
         """What NPUs do now has them do something later."""
-        self._turn(self._env.now + delay_ns, self._order).calls.append((self._places, self._name, call))
+        turn = self._turn(self._env.now + delay_ns, self._order)
+        turn.calls.append((self._places, Step(self._step.phase, self._env.now, self._step), call))
 
     def _ring(self) -> None:
         """NPUs do one after the other all that they do now; what they send is on its way.
@@ -140,17 +163,17 @@ class Precedence:
         turn = self._turns[now_ns]
         self._order, last, width = turn.order, turn.order[-1], len(turn.calls)
         if width:
-            ranks = self._asked + _ranks([places for places, _, _ in turn.calls])
+            ranks = self._asked + _ranks([places for places, *_ in turn.calls])
             own = defaultdict[Hashable, list[int]](list)
-            for number, (_, name, _) in enumerate(turn.calls):
-                own[name].append(number)
+            for number, (_, step, _) in enumerate(turn.calls):
+                own[step.phase].append(number)
             for numbers in own.values():  # of those of one phase the first is the first on every NPU
                 ranks[numbers] = np.sort(ranks[numbers], axis=0)
             turn.calls = [(places, *call[1:]) for places, call in zip(ranks, turn.calls, strict=True)]
             self._asked += 4 * width
         while turn.calls:  # grows while it runs
             at = min(range(len(turn.calls)), key=lambda number: turn.calls[number][0][last])
-            places, self._name, call = turn.calls.pop(at)
+            places, self._step, call = turn.calls.pop(at)
             self._places = places + width
             call()
         turn.over = True
@@ -159,15 +182,16 @@ class Precedence:
         self._sent.clear()
 
     def _send(self, message: _Message, arrive: Call) -> None:
-        self._sent[self._env.now + message.delay_ns].append((message, self._places, self._name, arrive))
+        step = Step(self._step.phase, self._env.now, self._step, message)
+        self._sent[self._env.now + message.delay_ns].append((self._places, step, message, arrive))
 
-    def _arrive(self, sent: _Sent, order: Turns) -> None:
-        ranks = _ranks([places for _, places, _, _ in sent]).tobytes()
-        self._order, found = self._arrival(tuple(each[0] for each in sent), ranks, order)
+    def _arrive(self, sent: _Sent, order: Npus) -> None:
+        ranks, messages = _ranks([places for places, *_ in sent]).tobytes(), tuple(each[2] for each in sent)
+        self._order, found = self._arrival(messages, ranks, order)
         asked = self._asked + 1
-        self._asked += sum(message.receivers.size for message, _, _, _ in sent)
-        for places, (_, _, name, arrive) in zip(found, sent, strict=True):
-            self._places, self._name = asked + places, name
+        self._asked += sum(message.receivers.size for message in messages)
+        for places, (_, self._step, _, arrive) in zip(found, sent, strict=True):
+            self._places = asked + places
             arrive()
 
     def _climb(
@@ -175,7 +199,7 @@ class Precedence:
         name: Hashable,
         steps: Iterator[_Message],
         pay: Pay,
-        before: Turns = (),
+        before: Npus = (),
         some: frozenset[int] = frozenset(),
     ) -> None:
         """Send what comes next in a tree, of whose NPUs `some` have got something now, or leave it."""
@@ -188,10 +212,10 @@ class Precedence:
         else:
             self._leave(name, order)
 
-    def _leave(self, name: Hashable, order: Turns = ()) -> None:
+    def _leave(self, name: Hashable, order: Npus = ()) -> None:
         self._left[name] = next(self._env.numbers), order or self._order
 
-    def _arrival_of(self, messages: tuple[_Message, ...], ranks: bytes, order: Turns) -> tuple[Turns, list[IntArray]]:
+    def _arrival_of(self, messages: tuple[_Message, ...], ranks: bytes, order: Npus) -> tuple[Npus, list[IntArray]]:
         """In which order NPUs get messages that others send one after the other, each its own by their ranks.
 
         Where NPUs get the last of each, too.

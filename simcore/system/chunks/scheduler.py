@@ -15,9 +15,9 @@ from msgspec import Struct, field
 
 from simcore.network.instant import DECISION, Environment, after
 from simcore.system.chunks.cut import Cutting, PhaseMaker
-from simcore.system.chunks.precedence import Precedence
+from simcore.system.chunks.turns import InTurn
 from simcore.system.groups import GroupDim
-from simcore.system.streams import Chunks, Dataset, Request, Stream, StreamPhase, Turns, begin, through
+from simcore.system.streams import BY_ID, Chunks, Dataset, Request, Stream, StreamPhase, Turns, begin, through
 from simcore.system.transport import Transport
 from simcore.timeline.events import EventBuffer, EventKind
 from simcore.workload.model import CollectiveKind
@@ -41,14 +41,14 @@ class Scheduler:
         transport: Transport,
         events: EventBuffer,
         gate: Gate,
-        precedence: Precedence | None = None,
+        in_turn: InTurn | None = None,
     ):
         self.env, self.npu_class, self._transport = env, npu_class, transport
         self.events, self._gate, self._apart = events, gate, rules.afresh
         self._makers: dict[str, PhaseMaker] = defaultdict(lambda: PhaseMaker(npu, rules))
-        self.precedence = precedence
+        self.in_turn = in_turn
         self.due: tuple[Request | None, int] = (None, 0)
-        self._order: Turns = ()  # in which the NPUs do what is done now
+        self._order = BY_ID  # in which the NPUs do what is done now
         self._playing: dict[Hashable, Stream] = {}  # phases, where there is a precedence
         self._num_streams: dict[str, int] = {}
         self._carries = cache(lambda phase: (1 + phase.lane.dim.index, transport.bytes_sent(npu_class, phase)))
@@ -57,17 +57,17 @@ class Scheduler:
     def issue(
         self,
         request: Request,
-        order: Turns = (),
+        order: Turns = BY_ID,
         *,
         priority: int | None = None,
         iteration: int = 0,
         route: object = None,
     ) -> Dataset:
-        """Send a collective on its way; the NPUs do so in some order, () = that of their ids."""
+        """Send a collective on its way; the NPUs do so in some order."""
         chunks = self._phases(request).split(request, int(self.env.now), order)
         dataset = self._dataset(request, chunks, priority, iteration)
         dataset.route = route
-        self._order = ()  # the last NPU to issue lets all begin
+        self._order = BY_ID  # the last NPU to issue lets all begin
         if chunks:
             self._gate.send(self.npu_class, dataset)
         else:
@@ -92,7 +92,7 @@ class Scheduler:
 
     def chunks_of(self, request: Request) -> Chunks:
         """How a collective is cut that takes nothing in turns."""
-        return self._phases(request).split(request, int(self.env.now), ())
+        return self._phases(request).split(request, int(self.env.now), BY_ID)
 
     def replace(self, told: Dataset, request: Request, chunks: Chunks, issue_ns: int, priority: int) -> Dataset:
         """A collective that was sent at some time while another one was told ahead, and takes its place."""
@@ -110,21 +110,22 @@ class Scheduler:
         now_ns = int(self.env.now)
         for stream in streams.values():
             stream.begin_ns, stream.begun = now_ns, True
-            if self.precedence:
-                name = stream.key, stream.at
-                self._playing[name] = stream
-                self.precedence.begin(name, stream.phase, self.env.now, self._order)
+            if self.in_turn:
+                self._playing[stream.name] = stream
+                self.in_turn.begin(stream, self.env.now, self._order)
         self._transport.start(streams, through)
 
     def through(self, stream: Stream) -> None:
         """A chunk leaves its phase; before its last chunk leaves, what waits for a collective goes on (ASTRA-sim)."""
-        phase, dataset = stream.phase, stream.dataset
-        if self.precedence:
-            due = [name for name, each in self._playing.items() if each.end_ns == self.env.now]
-            name, self._order = self.precedence.after(due or [(stream.key, stream.at)])
-            stream = self._playing.pop(name)
-        now_ns = int(self.env.now)
-        self.events.append(self.chunk(dataset.request, phase, stream.begin_ns, now_ns, dataset.iteration))
+        if self.in_turn:
+            due = [stream]
+            if self.env.peek() == self.env.now or stream.end_ns != self.env.now:  # others end now, or one left for it
+                due = [each for each in self._playing.values() if each.end_ns == self.env.now] or due
+            stream, self._order = self.in_turn.leave(due)
+            del self._playing[stream.name]
+            stream.end_ns = -1
+        now_ns, dataset = int(self.env.now), stream.dataset
+        self.events.append(self.chunk(dataset.request, stream.phase, stream.begin_ns, now_ns, dataset.iteration))
         if stream.at + 1 < len(stream.phases):
             self._gate.move(self.npu_class, stream)
             return
@@ -180,15 +181,15 @@ class Scheduler:
         dataset.order = self._order
         update_ns = dataset.request.update_ns
         if update_ns:
-            if self.precedence:
-                self.precedence.later(self.env.now + update_ns, self._order)
+            if self.in_turn:
+                self.in_turn.later(self.env.now + update_ns, self._order)
             after(self.env, update_ns, partial(self._finish, dataset))
         else:
             self._finish(dataset)
 
     def _finish(self, dataset: Dataset) -> None:
-        if self.precedence:
-            dataset.order = self.precedence.now(self.env.now, dataset.order)
+        if self.in_turn:
+            dataset.order = self.in_turn.now(self.env.now, dataset.order)
         row = self.collective(dataset.request, int(dataset.issue_ns), int(self.env.now), dataset.iteration)
         self.events.append(row)
         self.close(dataset)
