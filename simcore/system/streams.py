@@ -160,11 +160,6 @@ class Stream:
         self.at, self.begun, self.phase, self.begin_ns = 0, False, phases[0], 0
         self.end_ns: float = -1
 
-    @property
-    def name(self) -> tuple[tuple[str, int], int]:
-        """Of the phase that it is in, on all its NPUs."""
-        return self.key, self.at
-
     def advance(self) -> None:
         """A phase is over, the next one waits."""
         self.at += 1

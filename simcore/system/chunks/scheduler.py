@@ -49,7 +49,7 @@ class Scheduler:
         self.in_turn = in_turn
         self.due: tuple[Request | None, int] = (None, 0)
         self._order = BY_ID  # in which the NPUs do what is done now
-        self._playing: dict[Hashable, Stream] = {}  # phases, where there is a precedence
+        self._playing: dict[Stream, Hashable] = {}  # names of phases, where turns are asked for
         self._num_streams: dict[str, int] = {}
         self._carries = cache(lambda phase: (1 + phase.lane.dim.index, transport.bytes_sent(npu_class, phase)))
         self.outstanding: dict[Dataset, None] = {}  # in order of issue
@@ -111,19 +111,17 @@ class Scheduler:
         for stream in streams.values():
             stream.begin_ns, stream.begun = now_ns, True
             if self.in_turn:
-                self._playing[stream.name] = stream
-                self.in_turn.begin(stream, self.env.now, self._order)
+                self._playing[stream] = name = stream.key, stream.at
+                self.in_turn.begin(name, stream.phase, self.env.now, self._order)
         self._transport.start(streams, through)
 
     def through(self, stream: Stream) -> None:
         """A chunk leaves its phase; before its last chunk leaves, what waits for a collective goes on (ASTRA-sim)."""
         if self.in_turn:
-            due = [stream]
             if self.env.peek() == self.env.now or stream.end_ns != self.env.now:  # others end now, or one left for it
-                due = [each for each in self._playing.values() if each.end_ns == self.env.now] or due
-            stream, self._order = self.in_turn.leave(due)
-            del self._playing[stream.name]
-            stream.end_ns = -1
+                due = [each for each in self._playing if each.end_ns == self.env.now] or [stream]
+                stream = self.in_turn.first({each: self._playing[each] for each in due})
+            self._order, stream.end_ns = self.in_turn.leave(self._playing.pop(stream)), -1
         now_ns, dataset = int(self.env.now), stream.dataset
         self.events.append(self.chunk(dataset.request, stream.phase, stream.begin_ns, now_ns, dataset.iteration))
         if stream.at + 1 < len(stream.phases):

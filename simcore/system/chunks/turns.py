@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from functools import cache
+from typing import Any
 
 from simcore.system.chunks.precedence import Npus, Precedence
-from simcore.system.streams import Stream, Turns
+from simcore.system.streams import BY_ID, Stream, StreamPhase, Turns
 
 
 class InTurn:
@@ -18,40 +19,49 @@ class InTurn:
 
     def __init__(self, precedence: Precedence):
         self._precedence, self._way = precedence, cache(precedence.way)
-        self._noted = deque[tuple[Turns, Callable[[], Npus | None]]]()
-        self._begun = set[Hashable]()
+        self._noted = deque[tuple[Turns | None, Callable[..., Npus | None], tuple[Any, ...], Turns]]()
 
     def later(self, time_ns: float, order: Turns) -> None:
         """NPUs do something later, in an order, or in that of what they do then already."""
-        self._note(lambda: self._precedence.later(time_ns, order.npus))
+        self._noted.append((None, self._precedence.later, (time_ns,), order))
 
     def now(self, time_ns: float, order: Turns) -> Turns:
         """The order of NPUs in what they do at a time, that of `order` if nothing is known of it."""
-        return self._note(lambda: self._precedence.now(time_ns, order.npus))
+        told = Turns(self._play)
+        self._noted.append((told, self._precedence.now, (time_ns,), order))
+        return told
 
-    def begin(self, stream: Stream, time_ns: float, order: Turns) -> None:
-        """NPUs begin a chunk's phase, of which one of them tells."""
-        name, phase = stream.name, stream.phase
-        if name not in self._begun:
-            self._begun.add(name)
-            self._note(lambda: self._precedence.begin(name, phase, time_ns, order.npus))
+    def begin(self, name: Hashable, phase: StreamPhase, time_ns: float, order: Turns) -> None:
+        """NPUs begin a phase, of which one of them tells."""
+        self._noted.append((None, self._precedence.begin, (name, phase, time_ns), order))
 
-    def leave(self, due: Sequence[Stream]) -> tuple[Stream, Turns]:
-        """Which of the chunks whose phases end now leaves first, and in which order NPUs leave it.
+    def leave(self, name: Hashable) -> Turns:
+        """The order in which NPUs leave a phase that is over."""
+        told = Turns(self._play)
+        self._noted.append((told, self._left, (name,), BY_ID))
+        return told
 
-        They stand in the order in which they began.
-        """
-        first = due[0]
-        for other in due[1:]:
+    def first(self, due: Mapping[Stream, Hashable]) -> Stream:
+        """Which of the chunks whose phases end now leaves first; they stand in the order in which they began."""
+        first, *others = due
+        for other in others:
             earlier = self._earlier(first, other)
             if earlier is None:
                 self._play()
-                name, _ = self._precedence.after([each.name for each in due])
-                first = next(each for each in due if each.name == name)
-                break
+                name, _ = self._precedence.after([*due.values()])
+                return next(each for each in due if due[each] == name)
             first = first if earlier else other
-        name = first.name
-        return first, self._note(lambda: self._precedence.after([name])[1])
+        return first
+
+    def _play(self) -> None:
+        while self._noted:
+            told, call, args, order = self._noted.popleft()
+            npus = call(*args, order.npus)
+            if told:
+                told.npus = npus or ()
+
+    def _left(self, name: Hashable, _: Npus) -> Npus:
+        return self._precedence.after([name])[1]
 
     def _earlier(self, first: Stream, other: Stream) -> bool | None:
         """Whether of two phases the first one ends first, None where that depends on the order of NPUs.
@@ -69,13 +79,3 @@ class InTurn:
                 return None
             own, its = own.before, its.before
         return True if own.before is its.before else None
-
-    def _note(self, call: Callable[[], Npus | None]) -> Turns:
-        told = Turns(self._play)
-        self._noted.append((told, call))
-        return told
-
-    def _play(self) -> None:
-        while self._noted:
-            told, call = self._noted.popleft()
-            told.npus = call() or ()
