@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from simcore.network.instant import Environment
+from simcore.network.topology.fabric import IntArray
 from simcore.system.collectives import Algorithm
 from simcore.system.groups import GroupDim
 from simcore.workload.model import CollectiveKind
@@ -20,19 +21,19 @@ IDLE = -1
 
 
 class Turns(Struct, eq=False):
-    """All NPUs, the one first that acts first of those that act in the same nanosecond; () = as their ids are.
+    """All NPUs, the one first that acts first of those that act in the same nanosecond; None = as their ids are.
 
     `play` works it out when somebody asks.
     """
 
     play: Callable[[], object] = tuple
-    npus: tuple[int, ...] = ()
+    npus: IntArray | None = None
 
     @property
     def first(self) -> int:
         """Who acts first."""
         self.play()
-        return self.npus[0] if self.npus else 0
+        return 0 if self.npus is None else self.npus[0].item()
 
 
 BY_ID = Turns()

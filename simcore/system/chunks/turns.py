@@ -7,7 +7,8 @@ from collections.abc import Callable, Hashable, Mapping
 from functools import cache
 from typing import Any
 
-from simcore.system.chunks.precedence import Npus, Precedence
+from simcore.network.topology.fabric import IntArray
+from simcore.system.chunks.precedence import Precedence
 from simcore.system.streams import BY_ID, Stream, StreamPhase, Turns
 
 
@@ -19,7 +20,7 @@ class InTurn:
 
     def __init__(self, precedence: Precedence):
         self._precedence, self._way = precedence, cache(precedence.way)
-        self._noted = deque[tuple[Turns | None, Callable[..., Npus | None], tuple[Any, ...], Turns]]()
+        self._noted = deque[tuple[Turns | None, Callable[..., IntArray | None], tuple[Any, ...], Turns]]()
 
     def later(self, time_ns: float, order: Turns) -> None:
         """NPUs do something later, in an order, or in that of what they do then already."""
@@ -58,9 +59,9 @@ class InTurn:
             told, call, args, order = self._noted.popleft()
             npus = call(*args, order.npus)
             if told:
-                told.npus = npus or ()
+                told.npus = npus
 
-    def _left(self, name: Hashable, _: Npus) -> Npus:
+    def _left(self, name: Hashable, _: IntArray | None) -> IntArray:
         return self._precedence.after([name])[1]
 
     def _earlier(self, first: Stream, other: Stream) -> bool | None:
