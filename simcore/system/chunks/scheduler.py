@@ -115,12 +115,18 @@ class Scheduler:
                 self.in_turn.begin(name, stream.phase, self.env.now, self._order)
         self._transport.start(streams, through)
 
-    def through(self, stream: Stream) -> None:
-        """A chunk leaves its phase; before its last chunk leaves, what waits for a collective goes on (ASTRA-sim)."""
+    def through(self, stream: Stream, *, last: bool = False) -> None:
+        """A chunk leaves its phase, `last` when all else of this time has been done that was asked for before.
+
+        Before its last chunk leaves, what waits for a collective goes on (ASTRA-sim).
+        """
         if self.in_turn:
             if self.env.peek() == self.env.now or stream.end_ns != self.env.now:  # others end now, or one left for it
                 due = [each for each in self._playing if each.end_ns == self.env.now] or [stream]
                 stream = self.in_turn.first({each: self._playing[each] for each in due})
+            if not last and self.in_turn.waits(stream, self.env.now):
+                after(self.env, 0, partial(self.through, stream, last=True))
+                return
             self._order, stream.end_ns = self.in_turn.leave(self._playing.pop(stream)), -1
         now_ns, dataset = int(self.env.now), stream.dataset
         self.events.append(self.chunk(dataset.request, stream.phase, stream.begin_ns, now_ns, dataset.iteration))
@@ -180,7 +186,7 @@ class Scheduler:
         update_ns = dataset.request.update_ns
         if update_ns:
             if self.in_turn:
-                self.in_turn.later(self.env.now + update_ns, self._order)
+                self.in_turn.later(self.env.now, self.env.now + update_ns, self._order)
             after(self.env, update_ns, partial(self._finish, dataset))
         else:
             self._finish(dataset)

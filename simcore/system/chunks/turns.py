@@ -21,13 +21,16 @@ class InTurn:
     def __init__(self, precedence: Precedence):
         self._precedence, self._way = precedence, cache(precedence.way)
         self._noted = deque[tuple[Turns | None, Callable[..., IntArray | None], tuple[Any, ...], Turns]]()
+        self._asked_ns: dict[float, float] = {}  # when NPUs asked for what they do at a time
 
-    def later(self, time_ns: float, order: Turns) -> None:
-        """NPUs do something later, in an order, or in that of what they do then already."""
+    def later(self, now_ns: float, time_ns: float, order: Turns) -> None:
+        """NPUs ask for something to do later, in an order, or in that of what they do then already."""
+        self._asked_ns.setdefault(time_ns, now_ns)
         self._noted.append((None, self._precedence.later, (time_ns,), order))
 
     def now(self, time_ns: float, order: Turns) -> Turns:
         """The order of NPUs in what they do at a time, that of `order` if nothing is known of it."""
+        self._asked_ns.pop(time_ns, None)
         told = Turns(self._play)
         self._noted.append((told, self._precedence.now, (time_ns,), order))
         return told
@@ -35,6 +38,14 @@ class InTurn:
     def begin(self, name: Hashable, phase: StreamPhase, time_ns: float, order: Turns) -> None:
         """NPUs begin a phase, of which one of them tells."""
         self._noted.append((None, self._precedence.begin, (name, phase, time_ns), order))
+
+    def waits(self, stream: Stream, now_ns: float) -> bool:
+        """Whether NPUs have something to do before they leave a phase, asked for before its last step was."""
+        asked_ns = self._asked_ns.get(now_ns)
+        if asked_ns is None:
+            return False
+        took_ns, last = self._way(stream.phase)
+        return asked_ns < now_ns - took_ns + last.asked_ns
 
     def leave(self, name: Hashable) -> Turns:
         """The order in which NPUs leave a phase that is over."""

@@ -260,7 +260,7 @@ class Npu:
         """Let time go by; NPUs go on in the order in which they do what else they do then."""
         in_turn = self.scheduler.in_turn
         if in_turn:
-            in_turn.later(self.env.now + duration_ns, self._order)
+            in_turn.later(self.env.now, self.env.now + duration_ns, self._order)
         yield self.env.timeout(duration_ns)
         if in_turn:
             self._order = in_turn.now(self.env.now, self._order)
@@ -291,7 +291,7 @@ class Npu:
             in_turn, waits = self.scheduler.in_turn, step.blocking or step.after == step.issue
             if in_turn and not (waits or step.instant or step.after in self._pending):
                 # When the last NPU lets a chunk begin, the others have asked for their next state already.
-                in_turn.later(self.env.now + self.program.step_ns, self._order)
+                in_turn.later(self.env.now, self.env.now + self.program.step_ns, self._order)
             self._issue(step.issue, step.order)
             if step.blocking and step.issue in self._pending:
                 yield from self._wait(step.issue)
