@@ -18,7 +18,7 @@ from simcore.errors import InputError
 from simcore.profiles import Profile
 from simcore.system.chunks.cut import in_trees
 from simcore.system.chunks.precedence import Precedence
-from simcore.system.chunks.scheduler import Scheduler
+from simcore.system.chunks.scheduler import Gate, LocalGate, Scheduler
 from simcore.system.chunks.turns import InTurn
 from simcore.system.config import SystemConfig
 from simcore.system.groups import class_of
@@ -114,13 +114,14 @@ class LoopCase:
             )  # fmt: skip
         return found
 
-    def in_turn(self, transport: Transport) -> InTurn | None:
+    def in_turn(self, transport: Transport, gate: Gate) -> InTurn | None:
         """Who acts first, for the profile that asks; it knows only NPUs that are all alike."""
         setup, topology = self.setup, self.setup.topology
-        if not setup.profile.late_clearing or setup.settings.stragglers or setup.settings.noise.compute:
+        differ = setup.settings.stragglers or setup.settings.noise.compute
+        if not setup.profile.late_clearing or differ or not isinstance(gate, LocalGate):
             return None
         delay, queues = setup.profile.delay(topology), setup.settings.queues_per_dim
-        return InTurn(Precedence(topology.npus, transport.plans, delay, queues))
+        return InTurn(Precedence(topology.npus, transport.plans, delay, queues), gate.either_way)
 
     def stuck(self) -> list[str]:
         """Who did not finish, and what it waits for."""

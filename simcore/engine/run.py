@@ -62,7 +62,7 @@ def simulate(
     env, events = Environment(), EventBuffer()
     transport = transport_of(env, ranks, choices, topology)
     gate = make_gate(env, ranks, setup)
-    in_turn = case.in_turn(transport)
+    in_turn = case.in_turn(transport, gate)
     rules = cutting(setup)
     schedulers = [
         Scheduler(env, npu_class, int(members[0]), rules, transport, events, gate, in_turn)

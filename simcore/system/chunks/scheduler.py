@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from copy import copy
 from functools import cache, partial
 from heapq import heapify, heappop, heappush
 from operator import attrgetter
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from simcore.network.instant import DECISION, Environment, after
 from simcore.system.chunks.cut import Cutting, PhaseMaker
@@ -121,9 +123,7 @@ class Scheduler:
         Before its last chunk leaves, what waits for a collective goes on (ASTRA-sim).
         """
         if self.in_turn:
-            if self.env.peek() == self.env.now or stream.end_ns != self.env.now:  # others end now, or one left for it
-                due = [each for each in self._playing if each.end_ns == self.env.now] or [stream]
-                stream = self.in_turn.first({each: self._playing[each] for each in due})
+            stream = self._first_out(self.in_turn, stream)
             if not last and self.in_turn.waits(stream, self.env.now):
                 after(self.env, 0, partial(self.through, stream, last=True))
                 return
@@ -135,6 +135,13 @@ class Scheduler:
             return
         self._arrive(stream)
         self._gate.leave(self.npu_class, stream)
+
+    def _first_out(self, in_turn: InTurn, stream: Stream) -> Stream:
+        """Which of the chunks whose phases end now leaves first."""
+        if stream.end_ns == self.env.now < self.env.peek():  # no other one ends now, and none has left in its place
+            return stream
+        due = [each for each in self._playing if each.end_ns == self.env.now] or [stream]
+        return in_turn.first({each: self._playing[each] for each in due})
 
     def told(self, stream: Stream, spans: Sequence[Span], begin_ns: int) -> None:
         """The next phases of a chunk went by, between these times counted from a beginning."""
@@ -217,8 +224,8 @@ Begin = Callable[[Mapping[int, Stream]], None]
 class LocalGate:
     """Every NPU starts its first chunk as soon as it has room, wherever its partners are (ASTRA-sim)."""
 
-    def __init__(self, limit: int, insertion: Insertion):
-        self._insertion = insertion
+    def __init__(self, limit: int, insertion: Insertion, begin: Begin = begin):
+        self._insertion, self._begin = insertion, begin
         self._queues: dict[tuple[int, int], ChunkQueue] = defaultdict(lambda: ChunkQueue(limit))  # by class and queue
 
     def send(self, npu_class: int, dataset: Dataset) -> None:
@@ -246,7 +253,23 @@ class LocalGate:
 
     def _refill(self, npu_class: int, queue: ChunkQueue) -> None:
         while stream := queue.next():
-            begin({npu_class: stream})
+            self._begin({npu_class: stream})
+
+    def either_way(self, first: Stream, other: Stream) -> bool:
+        """Whether the same chunks begin, in the same order, whichever of two of a class leaves first."""
+        return self._tried(first, other) == self._tried(other, first)
+
+    def _tried(self, *leaving: Stream) -> tuple[list[object], dict[object, list[object]]]:
+        """What begins when chunks leave one after the other, and what is in their queues then."""
+        begun, npu_class = list[object](), leaving[0].dataset.owner.npu_class
+        trial = LocalGate(0, self._insertion, lambda streams: begun.append(streams[npu_class].key))
+        copies = {each: copy(each) for each in leaving}
+        for queue in {phase.queue for each in leaving for phase in each.phases[each.at : each.at + 2]}:
+            own = self._queues[npu_class, queue]
+            trial._queues[npu_class, queue] = replace(own, streams=[copies.get(each, each) for each in own.streams])
+        for each in copies.values():
+            (trial.move if each.remaining else trial.leave)(npu_class, each)
+        return begun, {name: [each.key for each in queue.streams] for name, queue in trial._queues.items()}
 
 
 Order = Callable[[Stream], tuple[int, ...]]

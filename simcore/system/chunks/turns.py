@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 from simcore.network.topology.fabric import IntArray
+from simcore.system.chunks.cut import in_trees
 from simcore.system.chunks.precedence import Precedence
 from simcore.system.streams import BY_ID, Stream, StreamPhase, Turns
 
@@ -15,11 +16,12 @@ from simcore.system.streams import BY_ID, Stream, StreamPhase, Turns
 class InTurn:
     """Keeps what `Precedence` is to be told until somebody asks for an order of NPUs.
 
-    Which of the chunks that end together goes on first is nearly always seen from their last steps.
+    Which of the chunks that end together goes on first is nearly always seen from their last steps, or the answer is
+    the same `either_way`.
     """
 
-    def __init__(self, precedence: Precedence):
-        self._precedence, self._way = precedence, cache(precedence.way)
+    def __init__(self, precedence: Precedence, either_way: Callable[[Stream, Stream], bool]):
+        self._precedence, self._way, self._either_way = precedence, cache(precedence.way), either_way
         self._noted = deque[tuple[Turns | None, Callable[..., IntArray | None], tuple[Any, ...], Turns]]()
         self._asked_ns: dict[float, float] = {}  # when NPUs asked for what they do at a time
 
@@ -54,8 +56,14 @@ class InTurn:
         return told
 
     def first(self, due: Mapping[Stream, Hashable]) -> Stream:
-        """Which of the chunks whose phases end now leaves first; they stand in the order in which they began."""
+        """Which of the chunks whose phases end now leaves first; they stand in the order in which they began.
+
+        Of two, that may make no difference.
+        """
         first, *others = due
+        trees = any(in_trees(each.phase.lane) for each in due)  # NPUs leave each in an order of its own
+        if len(due) == 2 and not trees and self._either_way(first, *others):
+            return first
         for other in others:
             earlier = self._earlier(first, other)
             if earlier is None:
@@ -80,6 +88,8 @@ class InTurn:
 
         The one does whose last step was asked for earlier; of those asked for at one time, whose step before it was.
         """
+        if first.phase is other.phase:
+            return True
         (own_ns, own), (its_ns, its) = self._way(first.phase), self._way(other.phase)
         while own.before and its.before:
             sooner_ns = (own_ns - own.asked_ns) - (its_ns - its.asked_ns)
