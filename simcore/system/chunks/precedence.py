@@ -105,7 +105,8 @@ class Precedence:
         if name in self._begun:
             return
         self._begun.add(name)
-        plan, messages, pay = self._play(phase)
+        costs, (plan, messages) = self._plans.costs.of(phase.lane.dim), self._play(phase)
+        pay = at_endpoint(self._after, costs.endpoint_ns, costs.reduction_ns)
         self._env.now = time_ns  # type: ignore[assignment]  # what memory adds is a fraction
         self._order, self._step = self._npus if order is None else order, Step(name, time_ns)
         self._asked += 1
@@ -130,7 +131,7 @@ class Precedence:
     def way(self, phase: StreamPhase) -> tuple[float, Step]:
         """How long a phase takes that is played alone, and its last step."""
         alone = Precedence(len(self._npus), self._plans, self._delay, self._num_queues)
-        alone._same = self._same
+        alone._play = self._play
         alone.begin("", phase, 0)
         alone.after([""])
         return alone._env.now, alone._step
@@ -239,17 +240,16 @@ class Precedence:
         found[whose[line], there[line]] = np.arange(len(line))
         return receivers[np.argsort(first)], found
 
-    def _play_of(self, phase: StreamPhase) -> tuple[Plan, Sequence[_Message], Pay]:
-        """How a phase is played, what it sends one after the other, and what its packets cost."""
+    def _play_of(self, phase: StreamPhase) -> tuple[Plan, Sequence[_Message]]:
+        """How a phase is played, and what it sends one after the other."""
         dim, plan = phase.lane.dim, self._plans.of(phase, 0)
-        costs, (group, place) = self._plans.costs.of(dim), self._group(dim)
-        pay = at_endpoint(self._after, costs.endpoint_ns, costs.reduction_ns)
+        group, place = self._group(dim)
         if plan.transfers:
             steps = groupby(plan.transfers, attrgetter("step"))
-            return plan, [self._tree_step(list(own), group, place) for _, own in steps], pay
+            return plan, [self._tree_step(list(own), group, place) for _, own in steps]
         turn = phase.queue % self._num_queues
         step = -1 if turn and turn >= self._num_queues // 2 else 1
-        asks = [RENDEZVOUS_BYTES] if costs.rendezvous else []
+        asks = [RENDEZVOUS_BYTES] if self._plans.costs.of(dim).rendezvous else []
 
         @cache
         def message(hop: int, size_bytes: int) -> _Message:
@@ -259,7 +259,7 @@ class Precedence:
             return _Message(sum(delays), self._one((self._npus + moved)[:, None]))
 
         messages = [message(entry.hop, entry.size_bytes) for entry in plan.expanded]
-        return self._plans.of(replace(phase, data_bytes=max(phase.data_bytes, dim.size)), 0), messages, pay
+        return self._plans.of(replace(phase, data_bytes=max(phase.data_bytes, dim.size)), 0), messages
 
     def _group_of(self, dim: GroupDim) -> tuple[RankGroup, IntArray]:
         """The group of NPU 0 in a dimension, and the places of all NPUs in theirs."""
