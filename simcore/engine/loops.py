@@ -118,7 +118,7 @@ class LoopCase:
         """Who acts first, for the profile that asks; it knows only NPUs that are all alike."""
         setup, topology = self.setup, self.setup.topology
         differ = setup.settings.stragglers or setup.settings.noise.compute
-        if not setup.profile.late_clearing or differ or not isinstance(gate, LocalGate):
+        if not setup.profile.in_turn or differ or not isinstance(gate, LocalGate):
             return None
         delay, queues = setup.profile.delay(topology), setup.settings.queues_per_dim
         return InTurn(Precedence(topology.npus, transport.plans, delay, queues), gate.either_way)
