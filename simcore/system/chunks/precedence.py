@@ -39,17 +39,15 @@ class _Message(Struct, frozen=True, eq=False):
 
 
 class Step(Struct, frozen=True, eq=False):
-    """What NPUs do in a phase, or get by a `message`: asked for in the step `before`, if it is not the first."""
+    """What NPUs do in a phase, asked for in the step `before`, if it is not the first.
+
+    They do it by themselves, or get it from those whose `receivers` they are.
+    """
 
     phase: Hashable
     asked_ns: float
     before: Step | None = None
-    message: _Message | None = None
-
-    def alike(self, other: Step) -> bool:
-        """Whether NPUs do both by themselves, or get both from the same others."""
-        own, its = self.message, other.message
-        return own is its or (own is not None and its is not None and own.receivers is its.receivers)
+    receivers: IntArray | None = None
 
 
 _Call = tuple[IntArray, Step, Call]
@@ -183,7 +181,7 @@ class Precedence:
         self._sent.clear()
 
     def _send(self, message: _Message, arrive: Call) -> None:
-        step = Step(self._step.phase, self._env.now, self._step, message)
+        step = Step(self._step.phase, self._env.now, self._step, message.receivers)
         self._sent[self._env.now + message.delay_ns].append((self._places, step, message, arrive))
 
     def _arrive(self, sent: _Sent, order: IntArray) -> None:

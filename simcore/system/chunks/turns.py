@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping
 from functools import cache
-from typing import Any
 
 from simcore.network.topology.fabric import IntArray
 from simcore.system.chunks.cut import in_trees
@@ -22,24 +21,22 @@ class InTurn:
 
     def __init__(self, precedence: Precedence, either_way: Callable[[Stream, Stream], bool]):
         self._precedence, self._way, self._either_way = precedence, cache(precedence.way), either_way
-        self._noted = deque[tuple[Turns | None, Callable[..., IntArray | None], tuple[Any, ...], Turns]]()
+        self._noted = deque[tuple[Turns, Callable[..., IntArray | None], Turns, tuple[object, ...]]]()
         self._asked_ns: dict[float, float] = {}  # when NPUs asked for what they do at a time
 
     def later(self, now_ns: float, time_ns: float, order: Turns) -> None:
         """NPUs ask for something to do later, in an order, or in that of what they do then already."""
         self._asked_ns.setdefault(time_ns, now_ns)
-        self._noted.append((None, self._precedence.later, (time_ns,), order))
+        self._note(self._precedence.later, order, time_ns)
 
     def now(self, time_ns: float, order: Turns) -> Turns:
         """The order of NPUs in what they do at a time, that of `order` if nothing is known of it."""
         self._asked_ns.pop(time_ns, None)
-        told = Turns(self._play)
-        self._noted.append((told, self._precedence.now, (time_ns,), order))
-        return told
+        return self._note(self._precedence.now, order, time_ns)
 
     def begin(self, name: Hashable, phase: StreamPhase, time_ns: float, order: Turns) -> None:
         """NPUs begin a phase, of which one of them tells."""
-        self._noted.append((None, self._precedence.begin, (name, phase, time_ns), order))
+        self._note(self._precedence.begin, order, name, phase, time_ns)
 
     def waits(self, stream: Stream, now_ns: float) -> bool:
         """Whether NPUs have something to do before they leave a phase, asked for before its last step was."""
@@ -51,9 +48,7 @@ class InTurn:
 
     def leave(self, name: Hashable) -> Turns:
         """The order in which NPUs leave a phase that is over."""
-        told = Turns(self._play)
-        self._noted.append((told, self._left, (name,), BY_ID))
-        return told
+        return self._note(self._left, BY_ID, name)
 
     def first(self, due: Mapping[Stream, Hashable]) -> Stream:
         """Which of the chunks whose phases end now leaves first; they stand in the order in which they began.
@@ -73,12 +68,15 @@ class InTurn:
             first = first if earlier else other
         return first
 
+    def _note(self, call: Callable[..., IntArray | None], order: Turns, *args: object) -> Turns:
+        told = Turns(self._play)
+        self._noted.append((told, call, order, args))
+        return told
+
     def _play(self) -> None:
         while self._noted:
-            told, call, args, order = self._noted.popleft()
-            npus = call(*args, order.npus)
-            if told:
-                told.npus = npus
+            told, call, order, args = self._noted.popleft()
+            told.npus = call(*args, order.npus)
 
     def _left(self, name: Hashable, _: IntArray | None) -> IntArray:
         return self._precedence.after([name])[1]
@@ -94,10 +92,10 @@ class InTurn:
         while own.before and its.before:
             sooner_ns = (own_ns - own.asked_ns) - (its_ns - its.asked_ns)
             if sooner_ns:
-                # What an NPU asks of itself may join what it does then already, asked for before by somebody else.
-                alike = (own.message is None) == (its.message is None)
-                return sooner_ns > 0 if alike or (own if sooner_ns > 0 else its).message is None else None
-            if not own.alike(its):
+                early, late = (own, its) if sooner_ns > 0 else (its, own)
+                # What an NPU asks of itself joins what it does then already: that may come before an earlier message.
+                return (sooner_ns > 0) if early.receivers is None or late.receivers is not None else None
+            if own.receivers is not its.receivers:
                 return None
             own, its = own.before, its.before
         return True if own.before is its.before else None
