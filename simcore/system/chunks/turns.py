@@ -41,7 +41,7 @@ class InTurn:
     def waits(self, stream: Stream, now_ns: float) -> bool:
         """Whether NPUs have something to do before they leave a phase, asked for before its last step was."""
         asked_ns = self._asked_ns.get(now_ns)
-        if asked_ns is None:
+        if asked_ns is None or stream.end_ns != now_ns:  # where messages are played, all happens in its order
             return False
         took_ns, last = self._way(stream.phase)
         return asked_ns < now_ns - took_ns + last.asked_ns
