@@ -21,22 +21,25 @@ class InTurn:
 
     def __init__(self, precedence: Precedence, either_way: Callable[[Stream, Stream], bool]):
         self._precedence, self._way, self._either_way = precedence, cache(precedence.way), either_way
+        # Many notes hold the same methods, so each of these is one object.
+        self._later, self._now, self._begin = precedence.later, precedence.now, precedence.begin
+        self._over, self._told = self._left, self._play
         self._noted = deque[tuple[Turns, Callable[..., IntArray | None], Turns, tuple[object, ...]]]()
         self._asked_ns: dict[float, float] = {}  # when NPUs asked for what they do at a time
 
     def later(self, now_ns: float, time_ns: float, order: Turns) -> None:
         """NPUs ask for something to do later, in an order, or in that of what they do then already."""
         self._asked_ns.setdefault(time_ns, now_ns)
-        self._note(self._precedence.later, order, time_ns)
+        self._note(self._later, order, time_ns)
 
     def now(self, time_ns: float, order: Turns) -> Turns:
         """The order of NPUs in what they do at a time, that of `order` if nothing is known of it."""
         self._asked_ns.pop(time_ns, None)
-        return self._note(self._precedence.now, order, time_ns)
+        return self._note(self._now, order, time_ns)
 
     def begin(self, name: Hashable, phase: StreamPhase, time_ns: float, order: Turns) -> None:
         """NPUs begin a phase, of which one of them tells."""
-        self._note(self._precedence.begin, order, name, phase, time_ns)
+        self._note(self._begin, order, name, phase, time_ns)
 
     def waits(self, stream: Stream, now_ns: float) -> bool:
         """Whether NPUs have something to do before they leave a phase, asked for before its last step was."""
@@ -48,7 +51,7 @@ class InTurn:
 
     def leave(self, name: Hashable) -> Turns:
         """The order in which NPUs leave a phase that is over."""
-        return self._note(self._left, BY_ID, name)
+        return self._note(self._over, BY_ID, name)
 
     def first(self, due: Mapping[Stream, Hashable]) -> Stream:
         """Which of the chunks whose phases end now leaves first; they stand in the order in which they began.
@@ -69,7 +72,7 @@ class InTurn:
         return first
 
     def _note(self, call: Callable[..., IntArray | None], order: Turns, *args: object) -> Turns:
-        told = Turns(self._play)
+        told = Turns(self._told)
         self._noted.append((told, call, order, args))
         return told
 
