@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from simcore.cli import main as simcore
-from simcore.report.plots import canvas, image
+from simcore.report.plots import canvas, save
 
 LAYERS, HIDDEN, FEED_FORWARD, ROWS = 96, 12288, 32768, 50257
 PAIR = (34_552_676_352, 69_105_352_704)
@@ -50,7 +50,7 @@ def picture(path: str, about: str) -> None:
         axes.set_xlabel("gathered (GB)")
         axes.invert_yaxis()
         figure.legend(loc="outside lower center", ncols=4, frameon=False)
-    Path(path).write_bytes(image(figure, "png", about))
+    save(figure, Path(path), about)
 
 
 def main() -> str:

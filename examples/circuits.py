@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 import simcore
-from simcore.report.plots import canvas, image
+from simcore.report.plots import canvas, save
 
 NPUS, LATENCY_NS, DELAY_US = 16, 500, 100
 FULL = 'topology: [FullyConnected]\nnpus_count: [16]\nbandwidth: ["40 Gb/s"]\nlatency: ["500 ns"]\n'
@@ -53,7 +53,7 @@ def picture(rows: dict[str, list[float]], path: str, about: str) -> None:
         axes.set_xlabel("to each of the others")
         axes.set_ylabel("time (us)")
         axes.legend(frameon=False)
-    Path(path).write_bytes(image(figure, "png", about))
+    save(figure, Path(path), about)
 
 
 def main() -> str:

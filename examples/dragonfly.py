@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 import simcore
-from simcore.report.plots import canvas, image
+from simcore.report.plots import canvas, save
 
 NPUS, IN_A_GROUP = 32, 4
 RATE, SIZE = 25e9, 1 << 20  # 200 Gb/s, 1 MiB
@@ -51,7 +51,7 @@ def picture(rows: dict[str, list[float]], path: str, about: str) -> None:
         axes.set_title("Every group of a dragonfly sends to the next", loc="left", fontsize=10)
         axes.set_xlabel("time (us)")
         figure.legend(loc="outside lower center", ncols=3, frameon=False)
-    Path(path).write_bytes(image(figure, "png", about))
+    save(figure, Path(path), about)
 
 
 def one_link_us() -> float:

@@ -10,7 +10,7 @@ import numpy as np
 
 from simcore.cost.closed.operation import wall_clock_s
 from simcore.cost.failures import Checkpoint, Failures, draw
-from simcore.report.plots import canvas, image
+from simcore.report.plots import canvas, save
 
 HOUR_S, DAY_S = 3600.0, 86400.0
 MTBF_S = 6334 * HOUR_S  # of a node: 419 unexpected stops of 2,048 in 54 days (Llama 3)
@@ -44,7 +44,7 @@ def picture(rows: dict[str, list[tuple[float, float, float, float]]], path: str,
         axes.set_xlabel("nodes, each failing every 6,334 h")
         axes.set_ylabel("time that the run trains (%)")
         axes.legend(frameon=False)
-    Path(path).write_bytes(image(figure, "png", about))
+    save(figure, Path(path), about)
 
 
 def main() -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import simcore
 from simcore.report.gantt import timeline_figure
-from simcore.report.plots import image
+from simcore.report.plots import save
 from simcore.report.timelines.selection import Limits, Selection, choose
 
 
@@ -43,7 +43,7 @@ def main() -> str:
     text = f"two nodes, 64 NPUs: {cycles} ns\nhanded on: {report.time_ns} ns; from its files: {saved} ns"
     if len(sys.argv) > 1:
         view = choose(report.timeline, Selection(), Limits(8, 1000))
-        Path(sys.argv[1]).write_bytes(image(timeline_figure(report.timeline, view), "png", text))
+        save(timeline_figure(report.timeline, view), Path(sys.argv[1]), text)
     return text
 
 

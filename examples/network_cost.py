@@ -10,7 +10,7 @@ import simcore
 from simcore.network.topology.cost import cost_of, read_prices, total_usd
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Dimension, Topology
-from simcore.report.plots import canvas, image
+from simcore.report.plots import canvas, save
 
 RATE, LATENCY_NS = 50e9, 500.0  # 400 Gb/s
 
@@ -53,7 +53,7 @@ def picture(rows: dict[str, tuple[float, list[float]]], path: str, about: str) -
         axes.minorticks_off()
         axes.margins(x=0.15)
         axes.legend(frameon=False)
-    Path(path).write_bytes(image(figure, "png", about))
+    save(figure, Path(path), about)
 
 
 def main() -> str:

@@ -12,7 +12,7 @@ from simcore.network.topology.draw import draw
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Dimension, Topology
 from simcore.network.topology.packet import FORMATS
-from simcore.report.plots import image
+from simcore.report.plots import save
 
 INFRAGRAPH = """\
 name: two servers
@@ -93,7 +93,7 @@ def main() -> str:
     lines.append(f"htsim's file of a fat tree: {' '.join(tree[:4])}")
     text = "\n".join(lines)
     if len(sys.argv) > 1:
-        Path(sys.argv[1]).write_bytes(image(draw(links), "png", text))
+        save(draw(links), Path(sys.argv[1]), text)
     return text
 
 

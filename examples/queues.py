@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 import simcore
-from simcore.report.plots import canvas, image
+from simcore.report.plots import canvas, save
 
 TREE = {
     "topology": "[FatTree]",
@@ -57,7 +57,7 @@ def picture(reports: dict[str, simcore.Report], path: str, about: str) -> None:
         axes.set_xlim(0)
         axes.set_ylim(0)
         figure.legend(loc="outside lower center", ncols=4, frameon=False)
-    Path(path).write_bytes(image(figure, "png", about))
+    save(figure, Path(path), about)
 
 
 def main() -> str:

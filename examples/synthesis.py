@@ -11,7 +11,7 @@ import numpy as np
 
 import simcore
 from simcore.generate.synthetic import Master, learn, likeness, merge, sample, together
-from simcore.report.plots import canvas, image
+from simcore.report.plots import canvas, save
 from simcore.workload.chakra.reader import read_graphs
 
 NPUS, STEPS = 4, 60
@@ -51,7 +51,7 @@ def picture(sets: dict[str, Master], path: str, about: str) -> None:
         axes.set_ylabel("collectives up to it (%)")
         axes.set_ylim(0, 102)
         axes.legend(frameon=False)
-    Path(path).write_bytes(image(figure, "png", about))
+    save(figure, Path(path), about)
 
 
 def main() -> str:

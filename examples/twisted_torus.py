@@ -12,7 +12,7 @@ from simcore.network.topology.draw import draw
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Dimension, Topology
 from simcore.network.topology.twisted import whole_dimension
-from simcore.report.plots import image
+from simcore.report.plots import save
 
 SIDES = {(4, 4, 8): (1.63, 1.75), (4, 8, 8): (1.31, 1.39)}
 """Measured (Jouppi et al., ISCA 2023, figure 6), and with perfect balance."""
@@ -41,7 +41,7 @@ def main() -> str:
         lines.append(f"{name}  {gain(sides):.2f}      {measured:.2f}             {perfect:.2f}")
     text = "\n".join(lines)
     if len(sys.argv) > 1:
-        Path(sys.argv[1]).write_bytes(image(draw(twisted((4, 8))), "png", text))
+        save(draw(twisted((4, 8))), Path(sys.argv[1]), text)
     return text
 
 

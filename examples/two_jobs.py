@@ -12,7 +12,7 @@ import simcore
 from simcore.engine.jobs import JobOutcome, JobRuns
 from simcore.engine.settings import Settings
 from simcore.profiles import profiles
-from simcore.report.plots import canvas, image
+from simcore.report.plots import canvas, save
 from simcore.workload.jobs import placed, read_jobs
 
 JOBS = """\
@@ -50,7 +50,7 @@ def picture(rows: dict[str, list[JobOutcome]], path: str, about: str) -> None:
         axes.set_xlabel("time of a step (us)")
         axes.margins(x=0.12)
         figure.legend(loc="outside lower center", ncols=2, frameon=False)
-    Path(path).write_bytes(image(figure, "png", about))
+    save(figure, Path(path), about)
 
 
 def main() -> str:

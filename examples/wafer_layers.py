@@ -14,7 +14,7 @@ import numpy as np
 
 from simcore.cli import main as simcore
 from simcore.generate.wse.source import load
-from simcore.report.plots import image
+from simcore.report.plots import save
 from simcore.report.wafer_figure import Moves, layers_of, moves_figure, node_bytes
 
 MODEL = {
@@ -56,7 +56,7 @@ def main() -> str:
     text = "\n".join(lines)
     if len(sys.argv) > 1:
         figure = moves_figure(layers[2], f"decode0, {LAYER}, two copies of all experts", (4, 4), (2, 2))
-        Path(sys.argv[1]).write_bytes(image(figure, "png", text))
+        save(figure, Path(sys.argv[1]), text)
     return text
 
 

@@ -103,7 +103,8 @@ class Node:
     def sequence(self) -> list[Node]:
         """The elements of a list."""
         if not isinstance(self.value, list):
-            self.problem(f"{self.name} must be a list", expected="a list, for example [4, 8]")
+            example = "{..}" if isinstance(self.value, dict) else "4, 8" if self.value is None else self.value
+            self.problem(f"{self.name} must be a list", expected=f"a list, for example [{example}]")
             return []
         return self.items
 

@@ -43,7 +43,7 @@ def run(
     for option, _ in asked.changed():
         if option.name not in TAKEN:
             raise InputError.at(spelled(option.name), "does not go with several jobs")
-    file, rules = read_jobs(resolve(path, "workloads")), profiles.get(asked.profile)  # a workload is told what it is
+    file, rules = read_jobs(resolve(path, "workloads")), profiles.get(asked.profile)  # a shipped text is told as one
     machine = _meant(topology, file.topology, partial(load_topology, profile=asked.profile))
     if machine is None:
         raise InputError.at("--topology", "a topology is needed", expected="topology: in the file, or --topology T")

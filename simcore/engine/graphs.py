@@ -89,7 +89,7 @@ class GraphCase:
             self._npus.append(GraphNpu(npu, program, *around, *own, gathers=setup.profile.gang))
         return self._npus
 
-    def precedence(self, _: Transport) -> None:
+    def in_turn(self, *_: object) -> None:
         """Who acts first: no program that asks for an order reads graphs."""
 
     def stuck(self) -> list[str]:

@@ -16,9 +16,10 @@ from simcore.engine.settings import Settings
 from simcore.engine.setup import Setup
 from simcore.errors import InputError
 from simcore.profiles import Profile
-from simcore.system.chunks.cut import THEMIS, in_trees
+from simcore.system.chunks.cut import in_trees
 from simcore.system.chunks.precedence import Precedence
-from simcore.system.chunks.scheduler import Scheduler
+from simcore.system.chunks.scheduler import Gate, LocalGate, Scheduler
+from simcore.system.chunks.turns import InTurn
 from simcore.system.config import SystemConfig
 from simcore.system.groups import class_of
 from simcore.system.messages.point_to_point import Handovers
@@ -113,12 +114,14 @@ class LoopCase:
             )  # fmt: skip
         return found
 
-    def precedence(self, transport: Transport) -> Precedence | None:
-        """Who acts first, for the profile and the policy that ask."""
+    def in_turn(self, transport: Transport, gate: Gate) -> InTurn | None:
+        """Who acts first, for the profile that asks; it knows only NPUs that are all alike."""
         setup, topology = self.setup, self.setup.topology
-        if not setup.profile.late_clearing or setup.system.inter_dimension_scheduling not in THEMIS:
+        differ = setup.settings.stragglers or setup.settings.noise.compute
+        if not setup.profile.in_turn or differ or not isinstance(gate, LocalGate):
             return None
-        return Precedence(topology.npus, transport.plans, setup.profile.delay(topology), setup.settings.queues_per_dim)
+        delay, queues = setup.profile.delay(topology), setup.settings.queues_per_dim
+        return InTurn(Precedence(topology.npus, transport.plans, delay, queues), gate.either_way)
 
     def stuck(self) -> list[str]:
         """Who did not finish, and what it waits for."""

@@ -62,10 +62,10 @@ def simulate(
     env, events = Environment(), EventBuffer()
     transport = transport_of(env, ranks, choices, topology)
     gate = make_gate(env, ranks, setup)
-    precedence = case.precedence(transport)
+    in_turn = case.in_turn(transport, gate)
     rules = cutting(setup)
     schedulers = [
-        Scheduler(env, npu_class, int(members[0]), rules, transport, events, gate, precedence)
+        Scheduler(env, npu_class, int(members[0]), rules, transport, events, gate, in_turn)
         for npu_class, members in enumerate(ranks)
     ]
     if isinstance(transport, Shared) and isinstance(gate, Gang):

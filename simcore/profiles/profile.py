@@ -89,8 +89,8 @@ class Profile:
     makes a chunk wait for the whole machine after every phase. `delay` times a message on an idle network. `chunks`
     cuts a collective of so many bytes on so many NPUs into pieces. `reduction` times a local reduction. `scale` applies
     a scale option to a size or a time. `dimension_bandwidth` weighs dimensions against each other (Themis).
-    `total_all_gather` reads all-gather sizes of SimAI files as totals. With `late_clearing`, Themis' loads of the last
-    collective are gone only when NPU 0 itself issues the next. With `oversized_groups`, a model-parallel group
+    `total_all_gather` reads all-gather sizes of SimAI files as totals. With `in_turn`, NPUs act one after the
+    other within a nanosecond, in the order in which they asked for it. With `oversized_groups`, a model-parallel group
     larger than the machine means none (ASTRA-sim 1.0). `shared_links` chooses the network of the modes whose
     links are shared. `memory_bus` allows the shared memory bus. `noisy_links` says that its networks look at every link
     for itself. With `gang`, a chunk's phase begins on all NPUs of its group at once. `native_algorithms` allows the
@@ -111,7 +111,7 @@ class Profile:
     step_ns: int = 0
     barrier: bool = False
     first_layer_tail_only: bool = False
-    late_clearing: bool = False
+    in_turn: bool = False
     queue_choice: QueueChoice = _every_queue
     plan_options: PlanOptions = field(default_factory=PlanOptions)
     shared_links: Mapping[NetworkMode, Callable[[Topology], type[LinkNetwork]]] = field(default_factory=dict)

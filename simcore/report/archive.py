@@ -115,24 +115,29 @@ def _arrays(report: Report) -> Arrays:
 
 
 def _of_queues(queues: QueueTable) -> Arrays:
-    """Its columns, and its curves: the rows of all parts, one behind the other, and when each part began."""
+    """Its columns, and its curves: the rows, once where several parts have the same, and when each part began."""
     parts = queues.curves.parts
+    rows = {id(part.columns): part.columns for part in parts}
+    ends = dict(zip(rows, np.cumsum([columns.shape[1] for columns in rows.values()]).tolist(), strict=True))
     arrays = {name: getattr(queues, name) for name in QueueTable.COLUMNS} | {"stands_for": queues.curves.stands_for}
-    arrays["curves"] = np.concatenate([part.columns for part in parts], axis=1)
+    arrays["curves"] = np.concatenate([*rows.values()], axis=1)
     arrays["begins_ns"] = np.concatenate([part.begins_ns for part in parts])
-    arrays["parts"] = np.array([(part.first, len(part), len(part.begins_ns)) for part in parts])
-    return {QUEUE + name: array for name, array in arrays.items()}
+    each = [(part.first, ends[id(part.columns)], len(part), len(part.begins_ns)) for part in parts]
+    return {QUEUE + name: array for name, array in (arrays | {"parts": np.array(each)}).items()}
 
 
 def _queues(arrays: Arrays, links: int) -> QueueTable:
     """What `_of_queues` wrote; ValueError when columns do not fit."""
     of = {name.removeprefix(QUEUE): _ints(array) for name, array in arrays.items() if name.startswith(QUEUE)}
     columns = {name: of[name] for name in QueueTable.COLUMNS}
-    if {each.shape for each in (*columns.values(), of["stands_for"])} != {(links,)} or len(of["curves"]) != 4:
+    shapes = {each.shape for each in (*columns.values(), of["stands_for"])}
+    if shapes != {(links,)} or len(of["curves"]) != 4 or of["parts"].shape[1:] != (4,):
         raise ValueError("queues of other links")
-    first, rows, begins = of["parts"].T
-    pieces = np.split(of["curves"], np.cumsum(rows)[:-1], axis=1), np.split(of["begins_ns"], np.cumsum(begins)[:-1])
-    parts = [LinkRows(*each) for each in zip(first.tolist(), *pieces, strict=True)]
+    begins = np.split(of["begins_ns"], np.cumsum(of["parts"][:, 3])[:-1])
+    parts = [
+        LinkRows(first, of["curves"][:, end - rows : end], begins_ns)
+        for (first, end, rows, _), begins_ns in zip(of["parts"].tolist(), begins, strict=True)
+    ]
     return QueueTable(**columns, curves=LinkHistory(parts, of["stands_for"]))
 
 

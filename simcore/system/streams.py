@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from simcore.network.instant import Environment
+from simcore.network.topology.fabric import IntArray
 from simcore.system.collectives import Algorithm
 from simcore.system.groups import GroupDim
 from simcore.workload.model import CollectiveKind
@@ -17,8 +18,25 @@ if TYPE_CHECKING:
     from simcore.system.chunks.scheduler import Scheduler
 
 IDLE = -1
-Turns = tuple[int, ...]
-"""All NPUs, the one first that acts first of those that act in the same nanosecond; () = as their ids are."""
+
+
+class Turns(Struct, eq=False):
+    """All NPUs, the one first that acts first of those that act in the same nanosecond; None = as their ids are.
+
+    `play` works it out when somebody asks.
+    """
+
+    play: Callable[[], object] = tuple
+    npus: IntArray | None = None
+
+    @property
+    def first(self) -> int:
+        """Who acts first."""
+        self.play()
+        return 0 if self.npus is None else self.npus[0].item()
+
+
+BY_ID = Turns()
 
 
 class Lane(Struct, frozen=True, cache_hash=True):
@@ -109,7 +127,7 @@ class Dataset:
         self.done = env.event()
         self.then: Callable[[], object] | None = None
         self.route: object = None
-        self.order: Turns = ()
+        self.order = BY_ID
         self._streams: dict[tuple[str, int], Stream] | None = None
 
     @property

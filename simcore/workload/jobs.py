@@ -185,7 +185,7 @@ def _job(node: Node, name: str) -> Job:
     if not npus:
         node.problem(f"{name} does not say how many NPUs it has", "npus: 8, or place: with a list of NPUs")
     if not isinstance(place, str) and (len(place) != npus or len({*place}) < npus):
-        node["place"].problem("not the NPUs of the job", f"{npus} NPUs, each once", f"{len({*place})}")
+        node["place"].problem("not the NPUs of the job", f"{npus} NPUs, each once", f"{len({*place})} different ones")
     if node.problems.found or "workload" not in node:
         return Job(name, _EMPTY, npus)
     graphs, told = _graphs(node["workload"], npus, repeats), node["npus" if isinstance(place, str) else "place"]

@@ -12,7 +12,7 @@ from simcore.network.instant import Environment, after
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Dimension, Topology
 from simcore.system.messages.in_order import StoreAndForward
-from tests.laws.cases_astra_sim_1 import random_case
+from tests.laws.cases_astra_sim_1 import case, layer, machine, random_case, system
 from tests.oracles import astra1, astra2
 from tests.oracles.packets import GIBIBYTE, Clock, RefusalError
 from tests.published.peers import PHASES, first_generation, second_generation
@@ -22,6 +22,8 @@ KINDS = ("ALL_REDUCE", "ALL_GATHER", "REDUCE_SCATTER", "ALL_TO_ALL")
 SIZES = (8, 67, 1000, 4096, 65536, 1_000_003)
 WHO_IS_FIRST = (744, 1030, 1849, 2241, 2284)
 """Seeds with Themis where chunks of one nanosecond go on in an order that each NPU has for itself."""
+TOGETHER = (0, 14, 18, 23, 408, 511)
+"""Seeds of `together` where who is first of those that end together decides a figure."""
 EVEN_SIZES, BYTE_PER_NS = (7200, 14400, 28800), 1e9 / GIBIBYTE
 
 
@@ -186,10 +188,44 @@ def test_links_of_2_x_carry_messages_in_the_order_of_the_naive_model(kind, seed)
     assert found == expected
 
 
-@pytest.mark.parametrize("seed", [*range(60), *WHO_IS_FIRST])
-def test_every_figure_of_1_0_is_that_of_the_naive_model(seed, tmp_path):
-    case = random_case(seed, most_npus=8)
-    case["system"].pop("model-shared-bus", None)
+def together(seed):
+    """A case of 1.0 whose dimensions cost as much as each other, so that chunks of several of them end together."""
+    draw = Random(seed)  # noqa: S311
+    npus = draw.choice(([2, 2], [3, 2], [2, 3], [4, 2], [3, 3], [2, 2, 2], [2, 3, 2]))
+    network = machine(["FullyConnected"] * len(npus), npus, links_count=[n - 1 for n in npus], link_latency=50)
+    chosen = system(
+        draw.choice(("ring", "ring", "direct")) + "_ring" * (len(npus) - 1),
+        scheduling_policy=draw.choice(("LIFO", "FIFO")),
+        active_chunks_per_dimension=draw.choice((1, 2, 3)),
+        preferred_dataset_splits=draw.choice((2, 3, 4, 5)),
+        inter_dimension_scheduling=draw.choice(("ascending", "roundRobin")),
+        intra_dimension_scheduling=draw.choice(("FIFO", "SCF", "RG", "lessRemainingPhaseFirst")),
+    )
+    kinds, sizes = ("ALLREDUCE", "ALLREDUCE", "REDUCESCATTER", "ALLGATHER"), (960, 965, 480, 1000, 97)
+    rows = [(draw.choice((0, 0, 100)), draw.choice(kinds), draw.choice(sizes)) for _ in range(draw.randint(1, 4))]
+    return case(
+        "DATA",
+        [layer(wg=row) for row in rows],
+        network,
+        chosen,
+        num_passes=1,
+        num_queues_per_dim=draw.choice((1, 1, 2)),
+    )
+
+
+def without_bus(seed):
+    """Any case of 1.0 without a memory bus, which the naive model has not."""
+    found = random_case(seed, most_npus=8)
+    found["system"].pop("model-shared-bus", None)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("made", "seed"),
+    [*((without_bus, seed) for seed in (*range(60), *WHO_IS_FIRST)), *((together, seed) for seed in TOGETHER)],
+)
+def test_every_figure_of_1_0_is_that_of_the_naive_model(made, seed, tmp_path):
+    case = made(seed)
     expected = of_model(astra1.Simulation(case))
     report = run(**first_generation(case, tmp_path)).to_dict()
     layers = [

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from simcore.errors import InputError
 from simcore.network.clock import whole_latency
 from simcore.network.congested import CutThrough, Deliver, LinkNetwork
 from simcore.network.core import NEVER
@@ -24,8 +25,10 @@ from simcore.network.topology.model import Topology
 from simcore.network.topology.ports import FLOW_CONTROLS, PLAIN, UNLIMITED, Ports
 from simcore.timeline.events import MOST_ROWS, STILL, WAITING, LinkTable, QueueTable
 from simcore.timeline.link_use import LinkRows, Rows
-from simcore.units import transfer_ns
+from simcore.units import format_bytes, transfer_ns
 
+MOST_SEGMENTS = 1 << 20
+"""So many under way take 2 to 4 GB."""
 NOTE = (
     "queues: messages go in segments that are buffered and marked as one; acknowledgements, credits and pauses take "
     "the latency of the way back and none of its bandwidth; laws of congestion control begin "
@@ -255,8 +258,22 @@ class Queued(LinkNetwork):
             due_ns = self._tables.core.play(self._state, self._until_ns)
             self._drain()
             if due_ns == core.ROOM and not self._note():
-                self._tables.grow()
+                self._grow()
         self._due_ns = due_ns
+
+    def _grow(self) -> None:
+        """Make room for more segments; InputError where that would be more than memory is likely to hold."""
+        if self._state.counts[0].room_of_segments >= 2 * MOST_SEGMENTS:
+            small = min(self._rules, key=attrgetter("segment_bytes"))
+            most = int(self._tables.column("messages", "count").max())
+            raise InputError.at(
+                small.place,
+                "too many segments are under way at once",
+                expected=f"fewer than {MOST_SEGMENTS:,} in all",
+                found=f"segments of {format_bytes(small.segment_bytes)}, and {most:,} of them in a message",
+                hint="larger segments, or smaller buffers, behind which more of them wait at their senders",
+            )
+        self._tables.grow()
 
     def _wanted_ns(self) -> int:
         """When to go on: as soon as something happens."""

@@ -86,7 +86,7 @@ class Ways:
             yield rules.routing, int(mixed(*word)[0]), ways
 
     def _over(self, ends: IntArray, thirds: IntArray) -> list[Links]:
-        """Ways over some of the third NPUs, in their order."""
+        """Ways over some of the third NPUs, in their order; where there are none, the usual one."""
         links, (src, dst) = self._links, ends.tolist()
         few = thirds[:: -(-len(thirds) // MOST_WAYS)] if len(thirds) else ends[1:]
         links.remember(np.repeat(src, len(few)), few)

@@ -26,7 +26,7 @@ MOST_DEEP = 64
 INSIDE_NS, BETWEEN_NS = 250.0, 500.0
 NOTE = "InfraGraph has no latencies: they are 250 ns a hop inside a device, 500 ns between two"
 SCHEMES = ["one2one", "many2many"]
-_SLICED = re.compile(r"(?P<name>[^\[\]]+)(\[(?P<slice>-?\d*(:-?\d*){0,2})\])?")
+_SLICED = re.compile(r"(?P<name>[^\[\]]+)(\[(?P<slice>(-?\d+)?(:(-?\d+)?){0,2})\])?")
 
 
 class _Part(Struct, frozen=True):
@@ -157,14 +157,16 @@ def _picked(node: Node, parts: Parts) -> Iterator[tuple[str, int]]:
     if not match or match["name"] not in parts:
         node.problem("there is no such part", closest(node.text(), parts))
         return
-    everyone, wanted = range(parts[match["name"]].count), match["slice"]
-    if wanted and ":" not in wanted and int(wanted) not in everyone:
-        node.problem("there is none of this number", f"0 to {len(everyone) - 1}")
-        return
-    bounds = [int(bound) if bound else None for bound in wanted.split(":")] if wanted else []
-    picked = everyone[slice(*bounds)] if len(bounds) > 1 else [everyone[bound] for bound in bounds if bound is not None]
-    for index in picked if bounds else everyone:
-        yield match["name"], index
+    name, count = match["name"], parts[match["name"]].count
+    bounds = [int(bound) if bound else None for bound in (match["slice"] or ":").split(":")]
+    if len(bounds) == 1:  # a number alone
+        bounds = [int(match["slice"]), int(match["slice"]) + 1]
+    there = all(bound is None or abs(bound) <= count for bound in bounds[:2]) and bounds[2:] != [0]
+    picked = range(count)[slice(*bounds)] if there else ()
+    if not picked:
+        node.problem("there are none of these numbers", f"some of 0 to {count - 1}, all of which are {name}[0:{count}]")
+    for index in picked:
+        yield name, index
 
 
 def _pairs(node: Node, ends: list[list[str]], count: int) -> list[tuple[str, str]]:
@@ -176,7 +178,7 @@ def _pairs(node: Node, ends: list[list[str]], count: int) -> list[tuple[str, str
             node.problem("too many edges", f"at most {MOST_PARTS:,}")
             return []
         return list({tuple(sorted(pair)): pair for pair in product(first, second) if pair[0] != pair[1]}.values())
-    if len(first) != len(second):
+    if len(first) != len(second) and first and second:  # of what is not there something is said
         node.problem("one2one joins as many as there are", f"{len(first)} at both ends", f"{len(second)}")
     return list(zip(first, second, strict=False))
 

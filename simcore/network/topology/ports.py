@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from simcore.documents import Node
+from simcore.errors import Location
 from simcore.registry import Registry
 from simcore.units import format_bytes, parse_bytes, parse_bytes_per_s, parse_ns
 
@@ -43,7 +44,8 @@ class Ports:
     are at most `xon_bytes`; with "drop" what finds no room is lost, and sent again. `law` and its `parameters` are the
     congestion control of what crosses the dimension, "" = none. `segment_bytes` are sent, buffered and marked as one.
     `routing` chooses among several ways, "" = the dimension's usual one, by a hash of the ends and `seed`. With `flows`
-    nobody asks for what only segments show.
+    nobody asks for what only segments show. `place` is where a file says the size of segments, or else something of
+    these ports.
     """
 
     buffer_bytes: int = UNLIMITED
@@ -57,6 +59,7 @@ class Ports:
     routing: str = ""
     seed: int = 0
     flows: bool = False
+    place: Location = field(default=Location("segment"), compare=False)
 
     def new_law(self) -> Law:
         """The law of one sender, where there is one."""
@@ -160,7 +163,8 @@ def made_ports(given: Mapping[str, Any], flying: float, routing: tuple[str, int]
     if law and _laws().get(law).needs_marks and not marking:
         place = places["congestion_control"]
         place.problem(f"{law} slows down on marks", "ecn: {kmin: .., kmax: .., pmax: ..}", "no ecn")
-    return Ports(buffer, control, xoff or UNLIMITED, xon, marking, law, parameters, segment, *routing, flows)
+    own = places.get("segment", next(iter(places.values()))).location
+    return Ports(buffer, control, xoff or UNLIMITED, xon, marking, law, parameters, segment, *routing, flows, own)
 
 
 def _thresholds(

@@ -91,10 +91,11 @@ class PhaseMaker:
 
     def _issue(self, now_ns: int, order: Turns) -> None:
         """A collective is issued, by the NPUs in some order."""
-        if self._rules.afresh:
-            self._themis.clear()
-        else:
-            self._themis.begin(now_ns, late=bool(order) and order[0] != 0)
+        if self._rules.policy in THEMIS:
+            if self._rules.afresh:
+                self._themis.clear()
+            else:
+                self._themis.begin(now_ns, late=order.first != 0)
 
     def _turn(self, what: Hashable, count: int) -> int:
         """Which of so many has its turn; the next one has the next."""

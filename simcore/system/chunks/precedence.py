@@ -8,7 +8,6 @@ from functools import cache, lru_cache, partial
 from heapq import heappush
 from itertools import groupby
 from operator import attrgetter
-from typing import cast
 
 import numpy as np
 from msgspec import Struct, field
@@ -16,20 +15,21 @@ from msgspec.structs import replace
 
 from simcore.network.instant import NORMAL, Entry, Environment
 from simcore.network.topology.fabric import IntArray
-from simcore.system.groups import Delay, RankGroup
+from simcore.system.groups import Delay, GroupDim, RankGroup
 from simcore.system.messages.point_to_point import RENDEZVOUS_BYTES
 from simcore.system.plans.automaton import Pay, RoundAutomaton, at_endpoint
 from simcore.system.plans.maker import Plans
-from simcore.system.plans.plan import Transfer
-from simcore.system.streams import StreamPhase, Turns
+from simcore.system.plans.plan import Plan, Transfer
+from simcore.system.streams import StreamPhase
 
 Call = Callable[[], None]
+_FIRST = np.zeros((1, 1), np.int64)
 
 
 class _Message(Struct, frozen=True, eq=False):
     """What NPUs send at one time: it arrives after `delay_ns`, at the `receivers` by sender, -1 for none.
 
-    In a tree `some` are those who get it; they reduce `charge_bytes`.
+    Equal `receivers` are the same object. In a tree `some` are those who get it; they reduce `charge_bytes`.
     """
 
     delay_ns: int
@@ -38,20 +38,33 @@ class _Message(Struct, frozen=True, eq=False):
     charge_bytes: int = 0
 
 
-class _Turn(Struct, eq=False):
-    """What NPUs do at a time, one NPU after the other, all of it in the place of one `entry`.
+class Step(Struct, frozen=True, eq=False):
+    """What NPUs do in a phase, asked for in the step `before`, if it is not the first.
 
-    Each of `calls` has its place among what each NPU does, and the phase that it belongs to.
+    They do it by themselves, or get it from those whose `receivers` they are.
     """
 
+    phase: Hashable
+    asked_ns: float
+    before: Step | None = None
+    receivers: IntArray | None = None
+
+
+_Call = tuple[IntArray, Step, Call]
+"""With its place among what each NPU does, or one for all of them."""
+
+
+class _Turn(Struct, eq=False):
+    """What NPUs do at a time, one NPU after the other, all of it in the place of one `entry`."""
+
     entry: Entry
-    order: Turns
-    calls: list[tuple[IntArray, Hashable, Call]] = field(default_factory=list)
+    order: IntArray
+    calls: list[_Call] = field(default_factory=list)
     over: bool = False
 
 
-_Sent = list[tuple[_Message, IntArray, Hashable, Call]]
-"""With the place of each among what its sender does, its phase, and what its receivers do."""
+_Sent = list[tuple[IntArray, Step, _Message, Call]]
+"""With the place of each among what its sender does, and what its receivers do."""
 
 
 class Precedence:
@@ -63,19 +76,20 @@ class Precedence:
     """
 
     def __init__(self, npus: int, plans: Plans, delay: Delay, num_queues: int):
-        self._npus, self._plans, self._delay, self._num_queues = npus, plans, delay, num_queues
-        self._env, self._turns, self._asked = Environment(), dict[float, _Turn](), 0
+        self._npus, self._plans, self._delay, self._num_queues = np.arange(npus), plans, delay, num_queues
+        self._env, self._turns, self._asked, self._rung_ns = Environment(), dict[float, _Turn](), 0, 0
         self._sent: dict[float, _Sent] = defaultdict(list)
-        self._order: Turns = ()  # of NPUs in what happens now; where it stands in what each does, and its phase
-        self._places, self._name = np.zeros(npus, np.int64), cast("Hashable", None)
-        self._begun, self._left = set[Hashable](), dict[Hashable, tuple[int, Turns]]()  # of phases
-        self._messages, self._arrival = cache(self._messages_of), lru_cache(1 << 12)(self._arrival_of)
+        self._order = self._npus  # in what happens now, and where it stands in what each does
+        self._places, self._step = _FIRST[0], Step(None, 0)
+        self._begun, self._left = set[Hashable](), dict[Hashable, tuple[int, IntArray]]()  # of phases
+        self._group, self._play, self._same = cache(self._group_of), cache(self._play_of), dict[bytes, IntArray]()
+        self._arrival = lru_cache(1 << 12)(self._arrival_of)
 
-    def later(self, time_ns: float, order: Turns) -> None:
-        """NPUs do something later, in an order, or in that of what they do then already."""
-        self._turn(time_ns, order or tuple(range(self._npus)))
+    def later(self, time_ns: float, order: IntArray | None = None) -> None:
+        """NPUs do something later, in an order, or in that of what they do then already; None = as their ids are."""
+        self._turn(time_ns, self._npus if order is None else order)
 
-    def now(self, time_ns: float, order: Turns) -> Turns:
+    def now(self, time_ns: float, order: IntArray | None = None) -> IntArray | None:
         """The order of NPUs in what they do at a time, that of `order` if nothing is known of it."""
         turn = self._turns.get(time_ns)
         if turn is None:
@@ -84,18 +98,17 @@ class Precedence:
             self._env.step()
         return turn.order
 
-    def begin(self, name: Hashable, phase: StreamPhase, time_ns: float, order: Turns) -> None:
+    def begin(self, name: Hashable, phase: StreamPhase, time_ns: float, order: IntArray | None = None) -> None:
         """NPUs begin a phase, of which one of them tells."""
         if name in self._begun:
             return
         self._begun.add(name)
-        costs, messages = self._plans.costs.of(phase.lane.dim), self._messages(phase)
+        costs, (plan, messages) = self._plans.costs.of(phase.lane.dim), self._play(phase)
         pay = at_endpoint(self._after, costs.endpoint_ns, costs.reduction_ns)
-        plan = self._plans.of(replace(phase, data_bytes=max(phase.data_bytes, phase.lane.dim.size)), 0)
         self._env.now = time_ns  # type: ignore[assignment]  # what memory adds is a fraction
-        self._order, self._name = order or tuple(range(self._npus)), name
+        self._order, self._step = self._npus if order is None else order, Step(name, time_ns)
         self._asked += 1
-        self._places = np.full(self._npus, self._asked)
+        self._places = _FIRST[0] + self._asked
         if plan.transfers:
             pay(0, 0, partial(self._climb, name, iter(messages), pay))
             return
@@ -106,51 +119,60 @@ class Precedence:
         automaton = RoundAutomaton(plan, 0, pay, self._after, send, partial(self._leave, name))
         automaton.start()
 
-    def after(self, names: Sequence[Hashable]) -> tuple[Hashable, Turns]:
+    def after(self, names: Sequence[Hashable]) -> tuple[Hashable, IntArray]:
         """Which of some phases is over first, and who leaves it first."""
         while not self._left.keys() >= set(names):
             self._env.step()
         first = min(names, key=self._left.__getitem__)
         return first, self._left[first][1]
 
+    def way(self, phase: StreamPhase) -> tuple[float, Step]:
+        """How long a phase takes that is played alone, and its last step."""
+        alone = Precedence(len(self._npus), self._plans, self._delay, self._num_queues)
+        alone._play = self._play
+        alone.begin("", phase, 0)
+        alone.after([""])
+        return alone._env.now, alone._step
+
     def _at(self, time_ns: float, call: Call) -> Entry:
         entry = time_ns, NORMAL, next(self._env.numbers), call
         heappush(self._env.calls, entry)
         return entry
 
-    def _turn(self, time_ns: float, order: Turns) -> _Turn:
+    def _turn(self, time_ns: float, order: IntArray) -> _Turn:
         turn = self._turns.get(time_ns)
         if turn is None or turn.over:
             turn = self._turns[time_ns] = _Turn(self._at(time_ns, self._ring), order)
-        elif len(turn.order) < self._npus:
-            turn.order = tuple(dict.fromkeys((*turn.order, *order)))
+        elif len(turn.order) < len(self._npus):
+            turn.order = np.array([*dict.fromkeys((*turn.order.tolist(), *order.tolist()))])
         return turn
 
     def _after(self, delay_ns: float, call: Call) -> None:
         """What NPUs do now has them do something later."""
-        self._turn(self._env.now + delay_ns, self._order).calls.append((self._places, self._name, call))
+        turn = self._turn(self._env.now + delay_ns, self._order)
+        turn.calls.append((self._places, Step(self._step.phase, self._env.now, self._step), call))
 
     def _ring(self) -> None:
         """NPUs do one after the other all that they do now; what they send is on its way.
 
         The last of them says in which order phases are over. What is asked for goes behind what was asked for before.
         """
-        now_ns = self._env.now
-        self._turns = {each: turn for each, turn in self._turns.items() if each >= now_ns}
-        turn = self._turns[now_ns]
+        if self._rung_ns != self._env.now:
+            self._turns.pop(self._rung_ns, None)
+            self._rung_ns = self._env.now
+        turn = self._turns[self._rung_ns]
         self._order, last, width = turn.order, turn.order[-1], len(turn.calls)
         if width:
-            ranks = self._asked + _ranks([places for places, _, _ in turn.calls])
-            own = defaultdict[Hashable, list[int]](list)
-            for number, (_, name, _) in enumerate(turn.calls):
-                own[name].append(number)
-            for numbers in own.values():  # of those of one phase the first is the first on every NPU
+            ranks = self._asked + _ranks([places for places, *_ in turn.calls])
+            for numbers in _of_one_phase(turn.calls) if width > 1 else ():  # the first is so on every NPU
                 ranks[numbers] = np.sort(ranks[numbers], axis=0)
             turn.calls = [(places, *call[1:]) for places, call in zip(ranks, turn.calls, strict=True)]
             self._asked += 4 * width
         while turn.calls:  # grows while it runs
-            at = min(range(len(turn.calls)), key=lambda number: turn.calls[number][0][last])
-            places, self._name, call = turn.calls.pop(at)
+            at = 0
+            if len(turn.calls) > 1:
+                at = min(range(len(turn.calls)), key=lambda number: turn.calls[number][0].take(last, mode="clip"))
+            places, self._step, call = turn.calls.pop(at)
             self._places = places + width
             call()
         turn.over = True
@@ -159,15 +181,21 @@ class Precedence:
         self._sent.clear()
 
     def _send(self, message: _Message, arrive: Call) -> None:
-        self._sent[self._env.now + message.delay_ns].append((message, self._places, self._name, arrive))
+        step = Step(self._step.phase, self._env.now, self._step, message.receivers)
+        self._sent[self._env.now + message.delay_ns].append((self._places, step, message, arrive))
 
-    def _arrive(self, sent: _Sent, order: Turns) -> None:
-        ranks = _ranks([places for _, places, _, _ in sent]).tobytes()
-        self._order, found = self._arrival(tuple(each[0] for each in sent), ranks, order)
+    def _arrive(self, sent: _Sent, order: IntArray) -> None:
+        ranks, messages = _ranks([places for places, *_ in sent]), tuple(each[2] for each in sent)
+        receivers = messages[0].receivers
+        alike = all(each.receivers is receivers for each in messages) and not messages[0].some
+        if alike and ranks.shape[1] == receivers.shape[1] == 1:  # each NPU gets all from one
+            self._order, found = receivers[order, 0], ranks
+        else:
+            self._order, found = self._arrival(messages, ranks.tobytes(), order.tobytes())
         asked = self._asked + 1
-        self._asked += sum(message.receivers.size for message, _, _, _ in sent)
-        for places, (_, _, name, arrive) in zip(found, sent, strict=True):
-            self._places, self._name = asked + places, name
+        self._asked += sum(message.receivers.size for message in messages)
+        for places, (_, self._step, _, arrive) in zip(found, sent, strict=True):
+            self._places = asked + places
             arrive()
 
     def _climb(
@@ -175,31 +203,30 @@ class Precedence:
         name: Hashable,
         steps: Iterator[_Message],
         pay: Pay,
-        before: Turns = (),
+        before: Sequence[int] = (),
         some: frozenset[int] = frozenset(),
     ) -> None:
         """Send what comes next in a tree, of whose NPUs `some` have got something now, or leave it."""
-        there = tuple(npu for npu in self._order if not some or npu in some)
-        order = (*(npu for npu in before if npu not in some), *there)
+        there = [npu for npu in self._order.tolist() if not some or npu in some]
+        order = [*(npu for npu in before if npu not in some), *there]
         step = next(steps, None)
         if step:
             then = partial(self._climb, name, steps, pay, order, step.some)
             self._send(step, partial(pay, 0, step.charge_bytes, then))
         else:
-            self._leave(name, order)
+            self._leave(name, np.array(order))
 
-    def _leave(self, name: Hashable, order: Turns = ()) -> None:
-        self._left[name] = next(self._env.numbers), order or self._order
+    def _leave(self, name: Hashable, order: IntArray | None = None) -> None:
+        self._left[name] = next(self._env.numbers), self._order if order is None else order
 
-    def _arrival_of(self, messages: tuple[_Message, ...], ranks: bytes, order: Turns) -> tuple[Turns, list[IntArray]]:
+    def _arrival_of(self, messages: tuple[_Message, ...], ranks: bytes, order: bytes) -> tuple[IntArray, IntArray]:
         """In which order NPUs get messages that others send one after the other, each its own by their ranks.
 
         Where NPUs get the last of each, too.
         """
-        senders, count = np.array(order), len(messages)
-        if count == 1 and not messages[0].some and messages[0].receivers.shape[1] == 1:  # all get one
-            return tuple(messages[0].receivers[senders, 0].tolist()), [np.zeros(self._npus, np.int64)]
-        turns = np.arange(len(senders)) * count + np.frombuffer(ranks, np.int64).reshape(count, -1)[:, senders]
+        senders, count, npus = np.frombuffer(order, np.int64), len(messages), len(self._npus)
+        own = np.broadcast_to(np.frombuffer(ranks, np.int64).reshape(count, -1), (count, npus))
+        turns = np.arange(len(senders)) * count + own[:, senders]
         rows = [message.receivers[senders] for message in messages]
         when = np.concatenate([np.repeat(own, row.shape[1]) for own, row in zip(turns, rows, strict=True)])
         whose = np.repeat(np.arange(count), [row.size for row in rows])
@@ -207,17 +234,18 @@ class Precedence:
         line = np.argsort(when, kind="stable")
         line = line[there[line] >= 0]
         receivers, first = np.unique(there[line], return_index=True)
-        found = np.zeros((count, self._npus), np.int64)
+        found = np.zeros((count, npus), np.int64)
         found[whose[line], there[line]] = np.arange(len(line))
-        return tuple(receivers[np.argsort(first)].tolist()), list(found)
+        return receivers[np.argsort(first)], found
 
-    def _messages_of(self, phase: StreamPhase) -> Sequence[_Message]:
-        """What a phase sends, one after the other."""
-        plan, dim = self._plans.of(phase, 0), phase.lane.dim
-        group, place = RankGroup(dim.members(0), self._delay), np.array([*map(dim.position, range(self._npus))])
+    def _play_of(self, phase: StreamPhase) -> tuple[Plan, Sequence[_Message]]:
+        """How a phase is played, and what it sends one after the other."""
+        dim, plan = phase.lane.dim, self._plans.of(phase, 0)
+        group, place = self._group(dim)
         if plan.transfers:
-            return [_step(list(own), group, place) for _, own in groupby(plan.transfers, attrgetter("step"))]
-        turn, npus = phase.queue % self._num_queues, np.arange(self._npus)
+            steps = groupby(plan.transfers, attrgetter("step"))
+            return plan, [self._tree_step(list(own), group, place) for _, own in steps]
+        turn = phase.queue % self._num_queues
         step = -1 if turn and turn >= self._num_queues // 2 else 1
         asks = [RENDEZVOUS_BYTES] if self._plans.costs.of(dim).rendezvous else []
 
@@ -225,28 +253,46 @@ class Precedence:
         def message(hop: int, size_bytes: int) -> _Message:
             delays = (group.delays(hop, plan.moves, each)[0].item() for each in (*asks, size_bytes))
             there = place ^ hop if plan.exchange else (place + step * hop) % plan.size
-            receivers = npus if asks else npus + group.members[there] - group.members[place]  # who asks first is first
-            return _Message(sum(delays), receivers[:, None])
+            moved = 0 if asks else group.members[there] - group.members[place]  # who asks first is first
+            return _Message(sum(delays), self._one((self._npus + moved)[:, None]))
 
-        return [message(entry.hop, entry.size_bytes) for entry in plan.expanded]
+        messages = [message(entry.hop, entry.size_bytes) for entry in plan.expanded]
+        return self._plans.of(replace(phase, data_bytes=max(phase.data_bytes, dim.size)), 0), messages
+
+    def _group_of(self, dim: GroupDim) -> tuple[RankGroup, IntArray]:
+        """The group of NPU 0 in a dimension, and the places of all NPUs in theirs."""
+        return RankGroup(dim.members(0), self._delay), np.array([*map(dim.position, self._npus.tolist())])
+
+    def _tree_step(self, transfers: Sequence[Transfer], group: RankGroup, place: IntArray) -> _Message:
+        """What NPUs send in one step of a tree."""
+        sends = defaultdict[int, list[int]](list)
+        for each in transfers:
+            sends[each.src].append(each.dst)
+        receivers = np.full((len(place), max(map(len, sends.values()))), -1)
+        for src, dst in sends.items():
+            own = self._npus[place == src]
+            receivers[own, : len(dst)] = own[:, None] + group.members[dst] - group.members[src]
+        first, (src, dst) = transfers[0], np.array([(each.src, each.dst) for each in transfers]).T
+        delay_ns = group.between(src, dst, first.size_bytes).max().item()
+        some = frozenset(receivers.ravel().tolist()) - {-1}
+        return _Message(delay_ns, self._one(receivers), some, first.charge_bytes)
+
+    def _one(self, receivers: IntArray) -> IntArray:
+        """The same object for equal ones."""
+        return self._same.setdefault(receivers.tobytes(), receivers)
 
 
-def _step(transfers: Sequence[Transfer], group: RankGroup, place: IntArray) -> _Message:
-    """What NPUs send in one step of a tree."""
-    npus, sends = np.arange(len(place)), defaultdict[int, list[int]](list)
-    for each in transfers:
-        sends[each.src].append(each.dst)
-    receivers = np.full((len(place), max(map(len, sends.values()))), -1)
-    for src, dst in sends.items():
-        own = npus[place == src]
-        receivers[own, : len(dst)] = own[:, None] + group.members[dst] - group.members[src]
-    first, (src, dst) = transfers[0], np.array([(each.src, each.dst) for each in transfers]).T
-    delay_ns = group.between(src, dst, first.size_bytes).max().item()
-    return _Message(delay_ns, receivers, frozenset(receivers.ravel().tolist()) - {-1}, first.charge_bytes)
+def _of_one_phase(calls: Sequence[_Call]) -> Sequence[list[int]]:
+    """The numbers of calls that belong to one phase, where there are several."""
+    own = defaultdict[Hashable, list[int]](list)
+    for number, (_, step, _) in enumerate(calls):
+        own[step.phase].append(number)
+    return [numbers for numbers in own.values() if len(numbers) > 1]
 
 
 def _ranks(places: Sequence[IntArray]) -> IntArray:
-    """Where each of some calls stands among them, for every NPU."""
+    """Where each of some calls stands among them, for every NPU; in one column where all NPUs do them in one order."""
     if len(places) == 1:
-        return np.zeros((1, len(places[0])), np.int64)
-    return np.argsort(np.argsort(places, axis=0), axis=0)
+        return _FIRST
+    table = np.array(places if len({each.size for each in places}) == 1 else np.broadcast_arrays(*places))
+    return table.argsort(axis=0).argsort(axis=0)

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from copy import copy
 from functools import cache, partial
 from heapq import heapify, heappop, heappush
 from operator import attrgetter
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from simcore.network.instant import DECISION, Environment, after
 from simcore.system.chunks.cut import Cutting, PhaseMaker
-from simcore.system.chunks.precedence import Precedence
+from simcore.system.chunks.turns import InTurn
 from simcore.system.groups import GroupDim
-from simcore.system.streams import Chunks, Dataset, Request, Stream, StreamPhase, Turns, begin, through
+from simcore.system.streams import BY_ID, Chunks, Dataset, Request, Stream, StreamPhase, Turns, begin, through
 from simcore.system.transport import Transport
 from simcore.timeline.events import EventBuffer, EventKind
 from simcore.workload.model import CollectiveKind
@@ -41,15 +43,15 @@ class Scheduler:
         transport: Transport,
         events: EventBuffer,
         gate: Gate,
-        precedence: Precedence | None = None,
+        in_turn: InTurn | None = None,
     ):
         self.env, self.npu_class, self._transport = env, npu_class, transport
         self.events, self._gate, self._apart = events, gate, rules.afresh
         self._makers: dict[str, PhaseMaker] = defaultdict(lambda: PhaseMaker(npu, rules))
-        self.precedence = precedence
+        self.in_turn = in_turn
         self.due: tuple[Request | None, int] = (None, 0)
-        self._order: Turns = ()  # in which the NPUs do what is done now
-        self._playing: dict[Hashable, Stream] = {}  # phases, where there is a precedence
+        self._order = BY_ID  # in which the NPUs do what is done now
+        self._playing: dict[Stream, Hashable] = {}  # names of phases, where turns are asked for
         self._num_streams: dict[str, int] = {}
         self._carries = cache(lambda phase: (1 + phase.lane.dim.index, transport.bytes_sent(npu_class, phase)))
         self.outstanding: dict[Dataset, None] = {}  # in order of issue
@@ -57,17 +59,17 @@ class Scheduler:
     def issue(
         self,
         request: Request,
-        order: Turns = (),
+        order: Turns = BY_ID,
         *,
         priority: int | None = None,
         iteration: int = 0,
         route: object = None,
     ) -> Dataset:
-        """Send a collective on its way; the NPUs do so in some order, () = that of their ids."""
+        """Send a collective on its way; the NPUs do so in some order."""
         chunks = self._phases(request).split(request, int(self.env.now), order)
         dataset = self._dataset(request, chunks, priority, iteration)
         dataset.route = route
-        self._order = ()  # the last NPU to issue lets all begin
+        self._order = BY_ID  # the last NPU to issue lets all begin
         if chunks:
             self._gate.send(self.npu_class, dataset)
         else:
@@ -92,7 +94,7 @@ class Scheduler:
 
     def chunks_of(self, request: Request) -> Chunks:
         """How a collective is cut that takes nothing in turns."""
-        return self._phases(request).split(request, int(self.env.now), ())
+        return self._phases(request).split(request, int(self.env.now), BY_ID)
 
     def replace(self, told: Dataset, request: Request, chunks: Chunks, issue_ns: int, priority: int) -> Dataset:
         """A collective that was sent at some time while another one was told ahead, and takes its place."""
@@ -110,26 +112,36 @@ class Scheduler:
         now_ns = int(self.env.now)
         for stream in streams.values():
             stream.begin_ns, stream.begun = now_ns, True
-            if self.precedence:
-                name = stream.key, stream.at
-                self._playing[name] = stream
-                self.precedence.begin(name, stream.phase, self.env.now, self._order)
+            if self.in_turn:
+                self._playing[stream] = name = stream.key, stream.at
+                self.in_turn.begin(name, stream.phase, self.env.now, self._order)
         self._transport.start(streams, through)
 
-    def through(self, stream: Stream) -> None:
-        """A chunk leaves its phase; before its last chunk leaves, what waits for a collective goes on (ASTRA-sim)."""
-        phase, dataset = stream.phase, stream.dataset
-        if self.precedence:
-            due = [name for name, each in self._playing.items() if each.end_ns == self.env.now]
-            name, self._order = self.precedence.after(due or [(stream.key, stream.at)])
-            stream = self._playing.pop(name)
-        now_ns = int(self.env.now)
-        self.events.append(self.chunk(dataset.request, phase, stream.begin_ns, now_ns, dataset.iteration))
+    def through(self, stream: Stream, *, last: bool = False) -> None:
+        """A chunk leaves its phase, `last` when all else of this time has been done that was asked for before.
+
+        Before its last chunk leaves, what waits for a collective goes on (ASTRA-sim).
+        """
+        if self.in_turn:
+            stream = self._first_out(self.in_turn, stream)
+            if not last and self.in_turn.waits(stream, self.env.now):
+                after(self.env, 0, partial(self.through, stream, last=True))
+                return
+            self._order, stream.end_ns = self.in_turn.leave(self._playing.pop(stream)), -1
+        now_ns, dataset = int(self.env.now), stream.dataset
+        self.events.append(self.chunk(dataset.request, stream.phase, stream.begin_ns, now_ns, dataset.iteration))
         if stream.at + 1 < len(stream.phases):
             self._gate.move(self.npu_class, stream)
             return
         self._arrive(stream)
         self._gate.leave(self.npu_class, stream)
+
+    def _first_out(self, in_turn: InTurn, stream: Stream) -> Stream:
+        """Which of the chunks whose phases end now leaves first."""
+        if stream.end_ns == self.env.now < self.env.peek():  # no other one ends now, and none has left in its place
+            return stream
+        due = [each for each in self._playing if each.end_ns == self.env.now] or [stream]
+        return in_turn.first({each: self._playing[each] for each in due})
 
     def told(self, stream: Stream, spans: Sequence[Span], begin_ns: int) -> None:
         """The next phases of a chunk went by, between these times counted from a beginning."""
@@ -180,15 +192,15 @@ class Scheduler:
         dataset.order = self._order
         update_ns = dataset.request.update_ns
         if update_ns:
-            if self.precedence:
-                self.precedence.later(self.env.now + update_ns, self._order)
+            if self.in_turn:
+                self.in_turn.later(self.env.now, self.env.now + update_ns, self._order)
             after(self.env, update_ns, partial(self._finish, dataset))
         else:
             self._finish(dataset)
 
     def _finish(self, dataset: Dataset) -> None:
-        if self.precedence:
-            dataset.order = self.precedence.now(self.env.now, dataset.order)
+        if self.in_turn:
+            dataset.order = self.in_turn.now(self.env.now, dataset.order)
         row = self.collective(dataset.request, int(dataset.issue_ns), int(self.env.now), dataset.iteration)
         self.events.append(row)
         self.close(dataset)
@@ -212,8 +224,8 @@ Begin = Callable[[Mapping[int, Stream]], None]
 class LocalGate:
     """Every NPU starts its first chunk as soon as it has room, wherever its partners are (ASTRA-sim)."""
 
-    def __init__(self, limit: int, insertion: Insertion):
-        self._insertion = insertion
+    def __init__(self, limit: int, insertion: Insertion, begin: Begin = begin):
+        self._insertion, self._begin = insertion, begin
         self._queues: dict[tuple[int, int], ChunkQueue] = defaultdict(lambda: ChunkQueue(limit))  # by class and queue
 
     def send(self, npu_class: int, dataset: Dataset) -> None:
@@ -241,7 +253,23 @@ class LocalGate:
 
     def _refill(self, npu_class: int, queue: ChunkQueue) -> None:
         while stream := queue.next():
-            begin({npu_class: stream})
+            self._begin({npu_class: stream})
+
+    def either_way(self, first: Stream, other: Stream) -> bool:
+        """Whether the same chunks begin, in the same order, whichever of two of a class leaves first."""
+        return self._tried(first, other) == self._tried(other, first)
+
+    def _tried(self, *leaving: Stream) -> tuple[list[object], dict[object, list[object]]]:
+        """What begins when chunks leave one after the other, and what is in their queues then."""
+        begun, npu_class = list[object](), leaving[0].dataset.owner.npu_class
+        trial = LocalGate(0, self._insertion, lambda streams: begun.append(streams[npu_class].key))
+        copies = {each: copy(each) for each in leaving}
+        for queue in {phase.queue for each in leaving for phase in each.phases[each.at : each.at + 2]}:
+            own = self._queues[npu_class, queue]
+            trial._queues[npu_class, queue] = replace(own, streams=[copies.get(each, each) for each in own.streams])
+        for each in copies.values():
+            (trial.move if each.remaining else trial.leave)(npu_class, each)
+        return begun, {name: [each.key for each in queue.streams] for name, queue in trial._queues.items()}
 
 
 Order = Callable[[Stream], tuple[int, ...]]

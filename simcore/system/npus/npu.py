@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from simcore.system.chunks.scheduler import Scheduler
 from simcore.system.messages.point_to_point import Handovers
-from simcore.system.streams import Dataset, Request, Turns
+from simcore.system.streams import BY_ID, Dataset, Request
 from simcore.timeline.events import COLUMNS, COMPUTE_STREAM, NO_LAYER, EventKind
 from simcore.workload.loops import Order, Ref, Step
 from simcore.workload.model import PhaseName
@@ -187,7 +187,7 @@ class Npu:
         self.program, self.scheduler, self.priorities, self._legs = program, scheduler, priorities, legs
         self._handovers = handovers
         self._pending: dict[Ref, list[Dataset]] = {}
-        self._order: Turns = ()
+        self._order = BY_ID
         self._route: Route | None = None
         self.rejoin: Rejoin | None = None
         self.iterations: list[tuple[int, int]] = []
@@ -258,12 +258,12 @@ class Npu:
 
     def _pass(self, duration_ns: int) -> Generator[simpy.Event, object, None]:
         """Let time go by; NPUs go on in the order in which they do what else they do then."""
-        precedence = self.scheduler.precedence
-        if precedence:
-            precedence.later(self.env.now + duration_ns, self._order)
+        in_turn = self.scheduler.in_turn
+        if in_turn:
+            in_turn.later(self.env.now, self.env.now + duration_ns, self._order)
         yield self.env.timeout(duration_ns)
-        if precedence:
-            self._order = precedence.now(self.env.now, self._order)
+        if in_turn:
+            self._order = in_turn.now(self.env.now, self._order)
 
     def _legs_of(self, cell: Cell) -> dict[int, tuple[Legs, int]]:
         """What can be told ahead, by the step that begins it."""
@@ -288,10 +288,10 @@ class Npu:
             ref = Ref(step.phase, step.layer)
             self._events.append(self._row(EventKind.COMPUTE, start_ns, start_ns + duration_ns, ref, self.iteration))
         if step.issue:
-            precedence, waits = self.scheduler.precedence, step.blocking or step.after == step.issue
-            if precedence and not (waits or step.instant or step.after in self._pending):
+            in_turn, waits = self.scheduler.in_turn, step.blocking or step.after == step.issue
+            if in_turn and not (waits or step.instant or step.after in self._pending):
                 # When the last NPU lets a chunk begin, the others have asked for their next state already.
-                precedence.later(self.env.now + self.program.step_ns, self._order)
+                in_turn.later(self.env.now, self.env.now + self.program.step_ns, self._order)
             self._issue(step.issue, step.order)
             if step.blocking and step.issue in self._pending:
                 yield from self._wait(step.issue)

@@ -223,6 +223,18 @@ def incast(tmp_path, **keys):
     return str(step), write(tmp_path / "tree.yaml", **tree, buffer="[512 KiB]", segment="[16 KiB]", **keys)
 
 
+def test_more_segments_under_way_than_memory_holds_are_refused(tmp_path, monkeypatch):
+    """Without a buffer that ends they all leave their senders."""
+    monkeypatch.setattr("simcore.network.queued.network.MOST_SEGMENTS", 1024)
+    step, file = incast(tmp_path)
+    assert simcore.run(step, file, network="queued").time_ns > 0
+    (tmp_path / "tree.yaml").write_text((tmp_path / "tree.yaml").read_text().replace("512 KiB", "unlimited"))
+    with pytest.raises(InputError) as refused:
+        simcore.run(step, file, network="queued")
+    assert f"{file}:8:11: error: too many segments are under way" in str(refused.value)
+    assert "segments of 16.38 kB, and 8 of them in a message" in str(refused.value)
+
+
 def test_a_report_says_what_queues_did(tmp_path):
     ecn = "[{kmin: 16 KiB, kmax: 128 KiB, pmax: 0.5}]"
     inputs = incast(tmp_path, flow_control="[pfc]", ecn=ecn, congestion_control="[dcqcn]")
@@ -279,6 +291,18 @@ def test_queues_survive_the_archive(tmp_path):
     for times, values in queues.curves_of(deepest(queues)[0]):
         assert (np.diff(times) >= 0).all()
         assert values.min(initial=0) >= 0
+
+
+def test_an_archive_has_what_several_places_did_alike_once(tmp_path):
+    step = incast(tmp_path, flow_control="[drop]")[0]
+    plane = {"topology": "[Ring, Ring]", "npus_count": "[4, 4]", "bandwidth": "[50, 25]", "latency": "[500, 500]"}
+    file = write(tmp_path / "plane.yaml", **plane, segment="[16 KiB, 16 KiB]")
+    report = simcore.run(step, file, network="queued", straggler="5=2")
+    (tmp_path / "events.npz").write_bytes(events_npz(report))
+    queues, again = report.timeline.links.queues, read_archive(tmp_path / "events.npz").timeline.links.queues
+    assert curves(again) == curves(queues)
+    parts = queues.curves.parts
+    assert 0 < np.load(tmp_path / "events.npz")["queue_curves"].shape[1] < sum(map(len, parts))
 
 
 def test_other_networks_say_that_ports_play_no_part(tmp_path):
