@@ -80,7 +80,7 @@ def queues_text(document: ReportDocument, width: int) -> str:
     queues = document.get("queues")
     if not queues:
         return ""
-    marks, drops = f"{queues['marks']:,} segments marked", f"{queues['drops']:,} dropped and sent again"
+    marks, drops = f"{queues['marks']:,} marked", f"{queues['drops']:,} dropped and sent again"
     stops = f"links stood still {queues['stops']:,} times, {format_ns(queues['still_ns'])} in all"
     title = textwrap.fill(f"Queues: {stops}; {marks}; {drops} ({format_bytes(queues['dropped_bytes'])}).", width)
     deepest_first = sorted(joined(queues["deepest"])[:SHOWN_ROWS], key=lambda row: -row["peak_bytes"])

@@ -151,7 +151,7 @@ class QueueTable:
     """What the queue in front of each link did, in columns of int64 as long as `LinkTable`'s.
 
     `peak_bytes` is the most that waited. `still_ns` and `stops` say how long and how often the link stood still for
-    want of room behind it (paused, or without credits). `marks` are segments that were marked on their way into the
+    want of room behind it (paused, or without credits). `marks` are segments (packets of flows) that were marked on their way into the
     queue, `drops` those dropped behind the link, of `dropped_bytes`, which were sent again.
 
     `curves` say when: rows of (link, time in ns, what, value). WAITING: so many bytes wait from then on. STILL: the

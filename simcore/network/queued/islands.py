@@ -21,8 +21,10 @@ from simcore.network.queued.compiled import law_type
 from simcore.network.queued.flows import SIGNALS, TABLES, Queue, State
 from simcore.network.queued.network import Arrival
 from simcore.network.queued.repeats import Look, blocks
+from simcore.network.queued.steady import HINT
 from simcore.network.queued.tables import NOBODY
 from simcore.network.topology.fabric import IntArray
+from simcore.progress import meter
 
 TO_COMPILE, TO_LOAD = 300_000, 20_000
 """So many steps of flows take as long as to compile, and as to load what was compiled."""
@@ -240,6 +242,8 @@ class Tables:
         """Whether there is more to be played, once somebody has looked at what was noted."""
         if self._played >= self._enough and not self._lengths:
             self._compile()
+        elif self._played >= TO_COMPILE and not installed():
+            meter().hint = HINT
         most = min(STEPS_OF_A_LOOK, island.look.due)
         steps = int(self._core.play(self._of(island), until_ns, most))
         self._played += steps * len(island.active)
