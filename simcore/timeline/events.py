@@ -151,8 +151,8 @@ class QueueTable:
     """What the queue in front of each link did, in columns of int64 as long as `LinkTable`'s.
 
     `peak_bytes` is the most that waited. `still_ns` and `stops` say how long and how often the link stood still for
-    want of room behind it (paused, or without credits). `marks` are segments (packets of flows) that were marked on their way into the
-    queue, `drops` those dropped behind the link, of `dropped_bytes`, which were sent again.
+    want of room behind it (paused, or without credits). `marks` are segments, packets of flows, that were marked on
+    their way into the queue, `drops` those dropped behind the link, of `dropped_bytes`, which were sent again.
 
     `curves` say when: rows of (link, time in ns, what, value). WAITING: so many bytes wait from then on. STILL: the
     link stands still from then on, for so many ns. MARKS, DROPS: so many more are marked or dropped then. But for
