@@ -90,9 +90,10 @@ def compiled(
     for name, value in names.items():
         if isfunction(value) and value.__globals__ is names:
             inner = name not in entries
-            options = {"no_cpython_wrapper": inner, "no_cfunc_wrapper": True, "forceinline": inline and inner}
+            within = inline and inner  # kept with what it is put into: on its own another copy's would be taken for it
+            options = {"no_cpython_wrapper": inner, "no_cfunc_wrapper": True, "forceinline": within}
             # All arrays are Python's: to count who refers to them at every call takes longer than the calls.
-            names[name] = njit(cache=True, _nrt=False, **options)(value)
+            names[name] = njit(cache=not within, _nrt=False, **options)(value)
     return copy
 
 
