@@ -21,6 +21,7 @@ from simcore.peers import HEAD, any_document, key_here, refuse_foreign
 T = TypeVar("T")
 MAX_DOCUMENT_BYTES = 64 << 20
 MAX_DEPTH = 64
+TOO_DEEP, LESS_DEEP = f"nested deeper than {MAX_DEPTH} levels", "less nesting"
 MAX_VALUES = 10_000_000
 ROOT = "document"
 
@@ -266,8 +267,11 @@ def parse(text: str, file: str, problems: Problems) -> Node:
     try:
         return _Composer(text, file, source, problems).document()
     except yaml.MarkedYAMLError as error:
-        refuse_foreign(text, file, any_document())
         mark = error.problem_mark or error.context_mark
+        if mark and "nesting depth" in str(error.problem):  # libyaml has a limit of its own since PyYAML 6.0.4
+            place = Location(file, mark.line + 1, mark.column + 1)
+            raise InputError.at(place, TOO_DEEP, expected=LESS_DEEP) from error
+        refuse_foreign(text, file, any_document())
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
         shown = source[line - 1] if 0 < line <= len(source) else ""
         found = "a tab" if shown[column - 1 : column] == "\t" else "the end of the file" if line > len(source) else ""
@@ -318,7 +322,7 @@ class _Composer:
         if kind == "AliasEvent":
             return self._alias(name, event)
         if depth > MAX_DEPTH:
-            raise self._refused(event, f"nested deeper than {MAX_DEPTH} levels", "less nesting")
+            raise self._refused(event, TOO_DEEP, LESS_DEEP)
         mark, first = event.start_mark, self.values
         node = Node(name, None, mark.line + 1, mark.column + 1, self.file, self.source, self.problems)
         if event.anchor:
