@@ -1,9 +1,9 @@
 """Flows that fare alike: one of them stands for all, and so does one of the links that carry as many of each kind.
 
-Where every link of a kind is crossed by as many flows of each kind at each place of their ways, and every flow of a
-kind crosses links of the same kinds in the same order, all flows of a kind are told the same at every moment (an
-equitable partition; found by refining kinds until nothing changes, as colours of graphs are). Sums over flows are whole
-numbers, so one for all has the very same bits as all.
+Where every link of a kind is crossed by as many ways of each kind at each of their places, every way of a kind crosses
+links of the same kinds in the same order, and every flow of a kind has as many ways of each kind, all flows of a kind
+are told the same at every moment (an equitable partition; found by refining kinds until nothing changes, as colours of
+graphs are). Sums over flows are whole numbers, so one for all has the very same bits as all.
 """
 
 from __future__ import annotations
@@ -17,42 +17,57 @@ from simcore.network.topology.fabric import IntArray, finalised
 
 
 class Alike(NamedTuple):
-    """The first of its kind for each flow and each link, and of each crossing how many of its flows share the link."""
+    """The first of its kind for each flow, way and link; of how many of its flow each way is one; and of each crossing
+    how many ways share the link.
+    """
 
     flows: IntArray
+    ways: IntArray
     links: IntArray
+    in_flow: IntArray
     weights: IntArray
 
 
-def alike(flow_kinds: IntArray, link_kinds: IntArray, hops: IntArray, links: IntArray) -> Alike | None:
-    """Of flows with so many `hops` each, over `links` one after the other; kinds may differ from the start.
+def alike(kinds: tuple[IntArray, IntArray, IntArray], ways: IntArray, hops: IntArray, links: IntArray) -> Alike | None:
+    """Of flows with so many `ways` each, which have so many `hops` over `links`, one after the other.
 
-    None where hardly two are alike. Links are numbered from 0 on; some may be crossed by none.
+    `kinds` of flows, ways and links may differ from the start. None where hardly two ways are alike. Links are numbered
+    from 0 on; some may be crossed by none.
     """
-    flows = np.repeat(np.arange(len(hops)), hops)
-    starts = np.cumsum(hops) - hops
-    places = (np.arange(len(links)) - starts[flows]).astype(np.uint64)
+    flow_kinds, way_kinds, link_kinds = kinds
+    of_flow, of_way = np.repeat(np.arange(len(ways)), ways), np.repeat(np.arange(len(hops)), hops)
+    first_ways, starts = np.cumsum(ways) - ways, np.cumsum(hops) - hops
+    places = (np.arange(len(links)) - starts[of_way]).astype(np.uint64)
     by_link = np.argsort(links, kind="stable")
     crossed, firsts = np.unique(links[by_link], return_index=True)
     sums = np.zeros(len(link_kinds), np.uint64)
     before = (0, 0)
     while True:
-        crossing = _mixed(flow_kinds[flows], places)
+        flow_kinds = _kinds(mixed(flow_kinds, np.add.reduceat(mixed(way_kinds, _NONE), first_ways)))
+        way_kinds = _kinds(mixed(way_kinds, flow_kinds[of_flow]))
+        crossing = mixed(way_kinds[of_way], places)
         sums[crossed] = np.add.reduceat(crossing[by_link], firsts)
-        link_kinds = _kinds(_mixed(link_kinds, sums))
-        met = _mixed(link_kinds[links], places)
-        flow_kinds = _kinds(_mixed(flow_kinds, np.add.reduceat(met, starts)))
-        now = int(flow_kinds.max()) + 1, int(link_kinds.max()) + 1
+        link_kinds = _kinds(mixed(link_kinds, sums))
+        met = mixed(link_kinds[links], places)
+        way_kinds = _kinds(mixed(way_kinds, np.add.reduceat(met, starts)))
+        now = int(way_kinds.max()) + 1, int(link_kinds.max()) + 1
         if now[0] * 2 > len(hops):
             return None
         if now == before:
             break
         before = now
-    own, of_links = np.bincount(flow_kinds)[flow_kinds[flows]], np.bincount(link_kinds)[link_kinds[links]]
-    return Alike(_first(flow_kinds), _first(link_kinds), own // of_links) if not (own % of_links).any() else None
+    like = np.bincount(way_kinds)[way_kinds]
+    in_flow = like // np.bincount(flow_kinds)[flow_kinds[of_flow]]
+    of_links = np.bincount(link_kinds)[link_kinds[links]]
+    if (like[of_way] % of_links).any():
+        return None
+    return Alike(_first(flow_kinds), _first(way_kinds), _first(link_kinds), in_flow, like[of_way] // of_links)
 
 
-def _mixed(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.uint64]:
+_NONE = np.zeros(1, np.uint64)
+
+
+def mixed(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.uint64]:
     """A word of two, such that sums of words that differ differ, too."""
     return finalised(one.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + other.astype(np.uint64))
 

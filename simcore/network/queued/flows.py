@@ -14,20 +14,26 @@ Tables are lists of rows here, and arrays of records where `queued.fluid` has th
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from math import ceil, inf
-from typing import Any
+from math import ceil, floor, inf
 
 from simcore.network.core import NEVER
+from simcore.network.queued.flow_tables import (
+    CREDITS,
+    FINE,
+    PARTS,
+    PFC,
+    SIGNALS,
+    Flow,
+    Message,
+    Queue,
+    Signal,
+    State,
+    Tail,
+    Way,
+)
 from simcore.network.queued.laws import averaged, measured
-from simcore.network.queued.tables import NOBODY
 from simcore.timeline.events import MARKS, STILL, WAITING
 
-PARTS = 65536
-FINE = 1024
-"""Times of links and chances of marks are added up in such parts of a nanosecond and of a packet."""
-SIGNALS = 32
-FREE, CREDITS, PFC = range(3)
 PACKET_BYTES = 4096
 STEPS_OF_USE = 4
 """How much a link sends is a mean of some steps."""
@@ -37,174 +43,10 @@ NOTED_PART, NOTED_BYTES = 16, 4096
 """A curve has a new row when the queue has changed by more than a part of what it was, and by so much."""
 SLACK_NS = 10_000
 """What a link sends is noted as one occupation as long as that is over at most so long before it was."""
+CHANCES = 1 << 20
+"""Chances that differ from way to way are added up in such parts."""
 NOISE_NS = 1e-6
 append = list.append
-
-
-@dataclass(slots=True)
-class Flow:
-    """What one NPU sends another under a law, over `hops` links from row `at` on.
-
-    `pledged` are the parts of all its messages, `injected` those that have been put before its first link, `loaded`
-    those in its tanks. Its messages are chained from the `oldest` that is not there yet to the `current` one. `unsaid`
-    parts have left since the last signal was sent; `signals` are under way, the first in row `first` of the flow's own,
-    of which so many have `read` the links. `acked` parts were back at `heard_ns`, the last after `round_ns`.
-    Flows of the same `rules` and `kind` have fared alike so far, 0 = are new.
-    """
-
-    law: int
-    at: int
-    hops: int
-    line: float  # parts a nanosecond
-    idle_ns: int
-    back_ns: int
-    period_ns: int
-    packet_bytes: int
-    rules: int = 0
-    kind: int = 0
-    pledged: int = 0
-    injected: int = 0
-    loaded: int = 0
-    oldest: int = NOBODY
-    current: int = NOBODY
-    unsaid: int = 0
-    said_ns: int = 0
-    first: int = 0
-    signals: int = 0
-    read: int = 0
-    acked: int = 0
-    heard_ns: int = 0
-    round_ns: int = 1
-
-
-@dataclass(slots=True)
-class Hop:
-    """A flow's tank before a link; of such flows `weight` share it. The link before it has `weight_before` of them."""
-
-    home: int
-    link: int
-    before: int = NOBODY
-    weight: int = 1
-    weight_before: int = 1
-    tank: int = 0
-
-
-@dataclass(slots=True)
-class Queue:
-    """A link, and all that is before it. Sizes are parts, rates parts a nanosecond.
-
-    In a step: `backlog` before it, of which `passing` comes from other links and `going` goes on to others; `lying` in
-    the buffer at its end; `able` to be sent; `came` in the step before. `left` waits when the step is over. Not noted
-    yet: it stood `still` for so long, so many packets were `marked`, it was `used` for so long; `highest` since a row.
-    """
-
-    line: float
-    latency_ns: int
-    control: int
-    buffer: int
-    xoff: int
-    xon: int
-    kmin: int = 0
-    kmax: int = 0
-    pmax: float = 0.0
-    packet_bytes: int = 1
-    kind: int = 0
-    backlog: int = 0
-    passing: int = 0
-    going: int = 0
-    lying: int = 0
-    own: int = 0
-    own_next: int = 0
-    came: int = 0
-    able: float = 0.0
-    share: float = 0.0
-    left: float = 0.0
-    chance: float = 0.0
-    use: float = 0.0
-    mean_use: float = 0.0
-    paused: int = 0
-    stands: int = 0
-    noted: int = 0
-    highest: float = 0.0
-    highest_ns: int = 0
-    still: int = 0
-    still_since_ns: int = -1
-    marked: int = 0
-    used: int = 0
-    used_since_ns: int = 0
-    # What is reported.
-    peak_bytes: int = 0
-    still_ns: int = 0
-    stops: int = 0
-    marks: int = 0
-
-
-@dataclass(slots=True)
-class Message:
-    """Ends when its flow has injected `end` parts. Then its last byte is traced: `ahead` of it before link `hop`.
-
-    In a step it goes on after `offset_ns`. `late_ns` is what the steps have taken that it needed to come here: links
-    take their latency in their place.
-    """
-
-    end: int
-    latency_ns: int
-    next: int = NOBODY
-    hop: int = 0
-    ahead: float = -1.0
-    offset_ns: float = 0.0
-    late_ns: int = 0
-
-
-@dataclass(slots=True)
-class Signal:
-    """So many parts were sent at a time, and come back; none is marked with a chance, a link was used."""
-
-    sent_ns: int = 0
-    due_ns: int = 0
-    parts: int = 0
-    unmarked: float = 1.0
-    use: float = 0.0
-
-
-@dataclass(slots=True)
-class Counts:
-    """Of an island: when it is, how long a step takes, when the first message is through; whether anything moves.
-
-    Curves and occupations of links are noted where `curved` and `timed` say so: so many `rows`, noted or not.
-    """
-
-    now_ns: int
-    step_ns: int
-    first_ns: int = NEVER
-    soonest_ns: int = 0
-    moves: int = 1
-    curved: int = 1
-    timed: int = 0
-    rows: int = 0
-
-
-TABLES: dict[str, Any] = {
-    "flows": Flow, "hops": Hop, "queues": Queue, "messages": Message, "signals": Signal, "counts": Counts,
-}  # fmt: skip
-
-
-@dataclass(slots=True)
-class State:
-    """All tables; the flows and links of an island, which share links. `left` takes (flow, time, 0) of messages."""
-
-    flows: list[Flow] = field(default_factory=list)
-    hops: list[Hop] = field(default_factory=list)
-    queues: list[Queue] = field(default_factory=list)
-    messages: list[Message] = field(default_factory=list)
-    signals: list[Signal] = field(default_factory=list)
-    laws: list[Any] = field(default_factory=list)
-    counts: list[Counts] = field(default_factory=list)
-    active: Any = ()
-    used: Any = ()
-    left: list[tuple[int, int]] = field(default_factory=list)
-    curves: list[tuple[int, int, int, int]] = field(default_factory=list)
-    times: list[tuple[int, int, int]] = field(default_factory=list)
 
 
 def play(s: State, until_ns: int, most: int) -> int:
@@ -223,13 +65,24 @@ def _soonest(s: State) -> int:
     for number in s.active:
         flow = s.flows[number]
         if flow.oldest >= 0:
-            message = s.messages[flow.oldest]
-            queue = s.queues[s.hops[flow.at + message.hop].link]
-            steps = max(message.end - flow.injected, 0) / (flow.line * counts.step_ns + 1)  # what is sent is rounded
-            wait_ns = int(steps * counts.step_ns + max(message.ahead, 0.0) / queue.line) - 1
-            wait_ns += message.latency_ns - message.late_ns
+            ahead = max(s.messages[flow.oldest].end - flow.injected, 0)
+            steps = ahead / (flow.line * counts.step_ns + 1)  # what is sent is rounded
+            wait_ns = _nearest(s, flow, steps * counts.step_ns)
             soonest = min(soonest, counts.now_ns + max(wait_ns, counts.step_ns))
     return soonest
+
+
+def _nearest(s: State, flow: Flow, wait_ns: float) -> int:
+    """Of the ways of the oldest message, which has to wait, the time until its last byte there is through."""
+    nearest, message = NEVER, s.messages[flow.oldest]
+    for lane in range(flow.lane, flow.lane + flow.lanes):
+        number = s.lanes[lane]
+        way, tail = s.ways[number], s.tails[message.tails + number - flow.at]
+        if tail.hop < way.hops:
+            queue = s.queues[s.hops[way.at + tail.hop].link]
+            lasts_ns = int(wait_ns + max(tail.ahead, 0.0) / queue.line) - 1
+            nearest = min(nearest, lasts_ns + way.latency_ns - tail.late_ns)
+    return nearest
 
 
 def step(s: State, span_ns: int) -> None:
@@ -261,42 +114,138 @@ def step(s: State, span_ns: int) -> None:
 
 
 def _inject(s: State, number: int, now: int, span_ns: int) -> None:
-    """Put before the first link what the law lets go, and count what is in all tanks."""
+    """Put before first links what the law lets go, and count what is in all tanks."""
     flow = s.flows[number]
-    if not flow.loaded and flow.injected == flow.pledged:
+    sends = flow.injected < flow.pledged
+    if not flow.loaded and not sends:
         return
-    last = flow.at + flow.hops - 1
-    loaded = 0
-    for at in range(flow.at, last + 1):
+    flow.loaded = 0
+    for lane in range(flow.lane, flow.lane + flow.lanes):
+        way = s.ways[s.lanes[lane]]
+        _count(s, way)
+        flow.loaded += way.alike * way.loaded
+        if sends:
+            _make_room(s, way, span_ns)
+    if sends:
+        _send(s, number, now, span_ns)
+
+
+def _count(s: State, way: Way) -> None:
+    """What is in the tanks of a way."""
+    last = way.at + way.hops - 1
+    way.loaded = 0
+    for at in range(way.at, last + 1):
         hop = s.hops[at]
         queue = s.queues[hop.link]
-        if at > flow.at:
-            loaded += hop.tank
+        way.loaded += hop.tank
+        if at > way.at:
             queue.passing += hop.weight * hop.tank
             s.queues[hop.before].lying += hop.weight_before * hop.tank
         queue.backlog += hop.weight * hop.tank
         if at < last:
             queue.going += hop.weight * hop.tank
-    hop = s.hops[flow.at]
-    flow.loaded = loaded + hop.tank
-    if flow.injected == flow.pledged:
-        return
+
+
+def _make_room(s: State, way: Way, span_ns: int) -> None:
+    """How much may wait before the first link of a way: flows that begin there have as much room as each other."""
+    hop = s.hops[way.at]
     queue = s.queues[hop.link]
-    queue.own_next += hop.weight
+    queue.own_next += hop.weight * (FINE // way.beside)
+    share = queue.line * span_ns * FINE / max(queue.own, FINE // way.beside)
+    way.room = floor((PACKET_BYTES * PARTS + share) / way.beside - hop.tank + 0.5)
+
+
+def _send(s: State, number: int, now: int, span_ns: int) -> None:
+    """Share out among the ways what may be sent."""
+    flow = s.flows[number]
     rate = _rate(s, number, flow, now, span_ns)
-    room = PACKET_BYTES * PARTS + queue.line * span_ns / max(queue.own, 1) - hop.tank
-    own = int(max(min(rate * span_ns, room), 0.0) + 0.5)
-    before, flow.injected = flow.injected, min(flow.injected + own, flow.pledged)
-    own = flow.injected - before
-    hop.tank += own
-    flow.loaded += own
-    queue.backlog += hop.weight * own
-    if flow.hops > 1:
-        queue.going += hop.weight * own
+    if flow.adaptive:
+        _share_by_queues(s, flow, int(rate * span_ns + 0.5))
+    else:
+        _share_evenly(s, flow, int(rate * span_ns / flow.ways + 0.5))
+    before = flow.injected
+    for lane in range(flow.lane, flow.lane + flow.lanes):
+        way = s.ways[s.lanes[lane]]
+        hop = s.hops[way.at]
+        queue = s.queues[hop.link]
+        way.injected += way.more
+        way.loaded += way.more
+        hop.tank += way.more
+        flow.loaded += way.alike * way.more
+        flow.injected += way.alike * way.more
+        queue.backlog += hop.weight * way.more
+        if way.hops > 1:
+            queue.going += hop.weight * way.more
+    flow.injected = min(flow.injected, flow.pledged)  # the last parts of a byte are shared evenly
     while flow.current >= 0 and s.messages[flow.current].end <= flow.injected:
         message = s.messages[flow.current]
-        message.offset_ns = min((message.end - before) / rate, float(span_ns))
+        _begin_tails(s, flow, message, before, min((message.end - before) / rate, float(span_ns)))
         flow.current = message.next
+
+
+def _share_evenly(s: State, flow: Flow, parts: int) -> None:
+    """As much for each way, none of which is passed over where it has no room."""
+    parts = min(parts, (flow.pledged - flow.injected) // flow.ways)
+    for lane in range(flow.lane, flow.lane + flow.lanes):
+        parts = min(parts, s.ways[s.lanes[lane]].room)
+    for lane in range(flow.lane, flow.lane + flow.lanes):
+        s.ways[s.lanes[lane]].more = max(parts, 0)
+
+
+def _share_by_queues(s: State, flow: Flow, parts: int) -> None:
+    """So much for each way that as much waits on all of them if the others that lead there do the same."""
+    parts = min(parts, flow.pledged - flow.injected)
+    room, least, crossing = 0, NEVER, 1
+    for lane in range(flow.lane, flow.lane + flow.lanes):
+        way = s.ways[s.lanes[lane]]
+        _look_ahead(s, way)
+        room += way.alike * way.room
+        least, crossing = min(least, way.fullest), max(crossing, way.crossing)
+    parts = max(min(parts, room), 0)
+    level, above = least, least + parts * crossing
+    while above - level > parts // FINE + 1:
+        between = (level + above) // 2
+        if _up_to(s, flow, between) <= parts:
+            level = between
+        else:
+            above = between
+    missing = parts - _up_to(s, flow, level)
+    for lane in range(flow.lane, flow.lane + flow.lanes):
+        s.ways[s.lanes[lane]].more += -(-missing // flow.ways)
+
+
+def _look_ahead(s: State, way: Way) -> None:
+    """What waits for the fullest link of a way, of those that are not on all ways; of equal ones where most cross."""
+    way.fullest, way.crossing = 0, 1
+    for at in range(way.at + way.fork, way.at + way.join):
+        queue = s.queues[s.hops[at].link]
+        if queue.waits > way.fullest or (queue.waits == way.fullest and queue.crossing > way.crossing):
+            way.fullest, way.crossing = queue.waits, queue.crossing
+
+
+def _up_to(s: State, flow: Flow, level: int) -> int:
+    """How much is shared out if so much waits on each way afterwards."""
+    parts = 0
+    for lane in range(flow.lane, flow.lane + flow.lanes):
+        way = s.ways[s.lanes[lane]]
+        way.more = max(level - way.fullest, 0) // way.crossing
+        parts += way.alike * way.more
+    return parts
+
+
+def _begin_tails(s: State, flow: Flow, message: Message, before: int, offset_ns: float) -> None:
+    """A message has left its sender: follow its last byte on each way that has some of it."""
+    after, own = flow.injected - message.end, flow.injected - before
+    for lane in range(flow.lane, flow.lane + flow.lanes):
+        number = s.lanes[lane]
+        way, tail = s.ways[number], s.tails[message.tails + number - flow.at]
+        tail.end, tail.offset_ns = way.injected, offset_ns
+        if after:
+            tail.end -= int(after * (way.more / own) + 0.5)
+        if tail.end == way.ended:
+            tail.hop = way.hops
+            message.missing -= way.alike
+        way.ended = tail.end
 
 
 def _rate(s: State, number: int, flow: Flow, now: int, span_ns: int) -> float:
@@ -324,12 +273,23 @@ def _opening(s: State, number: int, flow: Flow, now: int) -> float:
 
 
 def _move(s: State, flow: Flow) -> None:
-    """From tank to tank, the last ones first: what has come can go on in the next step."""
+    """From tank to tank."""
     if not flow.loaded:
         return
-    for back in range(flow.hops):
-        hop = s.hops[flow.at + flow.hops - 1 - back]
-        share = s.queues[hop.link].share
+    for lane in range(flow.lane, flow.lane + flow.lanes):
+        way = s.ways[s.lanes[lane]]
+        if way.loaded:
+            gone = _move_on(s, way)
+            way.unsaid += gone
+            flow.unsaid += way.alike * gone
+
+
+def _move_on(s: State, way: Way) -> int:
+    """The last ones first: what has come can go on in the next step. How much has left the first one."""
+    gone = 0
+    for back in range(way.hops):
+        hop = s.hops[way.at + way.hops - 1 - back]
+        share, gone = s.queues[hop.link].share, 0
         if not hop.tank or share <= 0.0:
             continue
         gone = hop.tank if share >= 1.0 else int(hop.tank * share)
@@ -337,11 +297,10 @@ def _move(s: State, flow: Flow) -> None:
         if gone:
             s.counts[0].moves = 1
         if back:
-            following = s.hops[flow.at + flow.hops - back]
+            following = s.hops[way.at + way.hops - back]
             following.tank += gone
             s.queues[following.link].came += following.weight * gone
-        if back == flow.hops - 1:
-            flow.unsaid += gone
+    return gone
 
 
 def _trace(s: State, number: int, now: int, span_ns: int) -> None:
@@ -350,36 +309,48 @@ def _trace(s: State, number: int, now: int, span_ns: int) -> None:
     at = flow.oldest
     while at != flow.current:
         message = s.messages[at]
-        queue = s.queues[s.hops[flow.at + message.hop].link]
-        if message.ahead < 0:
-            message.ahead = float(max(queue.backlog, _behind(s, flow, message)))
-        after_ns = float(span_ns)
-        if queue.able > 0:
-            s.counts[0].moves = 1
-        if queue.able > 0 and message.ahead <= queue.able:
-            after_ns = max(message.offset_ns, message.ahead * span_ns / queue.able)
-        message.ahead = max(message.ahead - queue.able, 0.0)
-        message.offset_ns = max(message.offset_ns - span_ns, 0.0)
-        if after_ns < span_ns:
-            message.hop, message.ahead, message.offset_ns = message.hop + 1, -1.0, after_ns
-            if message.hop == flow.hops:
-                ends = now + max(ceil(after_ns - NOISE_NS) - message.late_ns + message.latency_ns, span_ns)
-                s.counts[0].first_ns = min(s.counts[0].first_ns, ends)
-                append(s.left, (number, ends))
-                flow.oldest = message.next
-            message.late_ns += span_ns
+        for lane in range(flow.lane, flow.lane + flow.lanes):
+            which = s.lanes[lane]
+            tail = s.tails[message.tails + which - flow.at]
+            if tail.hop < s.ways[which].hops:
+                _follow(s, message, s.ways[which], tail, now, span_ns)
+        if not message.missing:
+            s.counts[0].first_ns = min(s.counts[0].first_ns, message.ends_ns)
+            append(s.left, (number, message.ends_ns))
+            flow.oldest = message.next
         at = message.next
 
 
-def _behind(s: State, flow: Flow, message: Message) -> int:
+def _follow(s: State, message: Message, way: Way, tail: Tail, now: int, span_ns: int) -> None:
+    """The last byte of a message on a way: what is ahead of it goes first."""
+    queue = s.queues[s.hops[way.at + tail.hop].link]
+    if tail.ahead < 0:
+        tail.ahead = float(max(queue.backlog, _behind(s, way, tail)))
+    after_ns = float(span_ns)
+    if queue.able > 0:
+        s.counts[0].moves = 1
+    if queue.able > 0 and tail.ahead <= queue.able:
+        after_ns = max(tail.offset_ns, tail.ahead * span_ns / queue.able)
+    tail.ahead = max(tail.ahead - queue.able, 0.0)
+    tail.offset_ns = max(tail.offset_ns - span_ns, 0.0)
+    if after_ns < span_ns:
+        tail.hop, tail.ahead, tail.offset_ns = tail.hop + 1, -1.0, after_ns
+        if tail.hop == way.hops:
+            lasts_ns = max(ceil(after_ns - NOISE_NS) - tail.late_ns + way.latency_ns, span_ns)
+            message.ends_ns = max(message.ends_ns, now + lasts_ns)
+            message.missing -= way.alike
+        tail.late_ns += span_ns
+
+
+def _behind(s: State, way: Way, tail: Tail) -> int:
     """How much of a message has still to cross the link before which its last byte is: none of it comes later.
 
     The last byte goes first come, first served, and may have left some behind in tanks, which give in proportion.
     """
     loaded = 0
-    for at in range(flow.at, flow.at + message.hop + 1):
+    for at in range(way.at, way.at + tail.hop + 1):
         loaded += s.hops[at].tank
-    return loaded - (flow.injected - message.end)
+    return loaded - (way.injected - tail.end)
 
 
 def _tell(s: State, number: int, now: int) -> None:
@@ -415,23 +386,38 @@ def _tell(s: State, number: int, now: int) -> None:
 
 
 def _say(s: State, flow: Flow, signal: Signal, now: int) -> None:
-    """What was sent since the last signal meets what waits now."""
-    waited, unmarked = 0.0, 1.0
-    for at in range(flow.at + 1, flow.at + flow.hops):
-        queue = s.queues[s.hops[at].link]
-        waited += queue.left / queue.line
-        unmarked *= 1 - queue.chance
-    signal.sent_ns, signal.due_ns, signal.parts = now, now + flow.idle_ns + int(waited), flow.unsaid
+    """What was sent since the last signal meets what waits now; of several ways the mean of all that was sent."""
+    sent, waits, marks = 0, 0, 0
+    least, most = 1.0, 0.0
+    for lane in range(flow.lane, flow.lane + flow.lanes):
+        way = s.ways[s.lanes[lane]]
+        waited, unmarked = 0.0, 1.0
+        for at in range(way.at + 1, way.at + way.hops):
+            queue = s.queues[s.hops[at].link]
+            waited += queue.left / queue.line
+            unmarked *= 1 - queue.chance
+        size = way.alike * (way.unsaid // PARTS)
+        sent += size
+        waits += size * int(waited)
+        marks += size * int((1 - unmarked) * CHANCES)
+        least, most = min(least, unmarked), max(most, unmarked)
+        way.unsaid = 0
+    sent = max(sent, 1)
+    signal.sent_ns, signal.due_ns, signal.parts = now, now + flow.idle_ns + waits // sent, flow.unsaid
+    unmarked = most if least == most else 1 - marks / (sent * CHANCES)
     signal.unmarked, signal.use = unmarked ** (flow.unsaid / (PARTS * flow.packet_bytes)), 0.0
     flow.unsaid, flow.said_ns = 0, now
 
 
 def _use_of(s: State, flow: Flow) -> float:
-    """Of the busiest link of its way: what it sends, and what waits, as parts of what it could send in a round trip."""
-    use = s.queues[s.hops[flow.at].link].mean_use
-    for at in range(flow.at + 1, flow.at + flow.hops):
-        queue = s.queues[s.hops[at].link]
-        use = max(use, queue.mean_use + queue.left / queue.line / flow.idle_ns)
+    """Of the busiest link of all ways: what it sends and what waits, as parts of what it can send in a round trip."""
+    use = 0.0
+    for lane in range(flow.lane, flow.lane + flow.lanes):
+        way = s.ways[s.lanes[lane]]
+        use = max(use, s.queues[s.hops[way.at].link].mean_use)
+        for at in range(way.at + 1, way.at + way.hops):
+            queue = s.queues[s.hops[at].link]
+            use = max(use, queue.mean_use + queue.left / queue.line / flow.idle_ns)
     return use
 
 
@@ -461,6 +447,7 @@ def _open(queue: Queue, span_ns: int) -> None:
     queue.use = served / most
     queue.mean_use += (queue.use - queue.mean_use) / STEPS_OF_USE
     # What an NPU sends itself waits in its memory.
+    queue.waits = int(queue.backlog - served)
     queue.left = (queue.backlog - served) * (queue.passing / queue.backlog) if queue.backlog else 0.0
     if queue.kmax:
         queue.marked += int(queue.came * FINE / (PARTS * queue.packet_bytes) * queue.chance)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from bisect import insort
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from operator import itemgetter
 from typing import Any, NamedTuple, cast
 
@@ -18,10 +19,9 @@ from simcore.network.congested import Deliver, LinkNetwork, Path
 from simcore.network.core import NEVER
 from simcore.network.instant import TRANSMISSION, Environment, after
 from simcore.network.parts import FoldedLinks
-from simcore.network.queued.flows import (
+from simcore.network.queued.flow_tables import (
     CREDITS,
     FREE,
-    PACKET_BYTES,
     PARTS,
     SIGNALS,
     Counts,
@@ -30,11 +30,14 @@ from simcore.network.queued.flows import (
     Queue,
     Signal,
     State,
+    Way,
 )
+from simcore.network.queued.flows import PACKET_BYTES
 from simcore.network.queued.islands import Island, Tables
-from simcore.network.queued.network import Arrival, Queued, told_circle
-from simcore.network.queued.routing import Ways
+from simcore.network.queued.network import Arrival, Queued, told_circle, ways_of
+from simcore.network.queued.routing import STEPS
 from simcore.network.queued.tables import NOBODY
+from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
 from simcore.network.topology.ports import FLOW_CONTROLS, PLAIN, UNLIMITED, Ports
@@ -44,33 +47,50 @@ from simcore.units import transfer_ns
 
 SHORTEST_STEP_NS, LONGEST_STEP_NS = 50, 1000
 SIGNALS_OF_A_ROUND_TRIP = 4
+OF_A_FLOW = ("injected", "loaded", "ended", "unsaid", "counted")
+"""Columns of ways that begin anew with their flow."""
 NOTE = (
     "queues: messages are flows, in steps of a link's latency; laws of congestion control hear of queues four times in "
     "a round trip, begin anew in each phase, and were compared with no network card; `segment` plays segments"
 )
 
 
-class _Way(NamedTuple):
-    """From one NPU to another: the links, whose law is obeyed, and the latency of the way back."""
+class _Route(NamedTuple):
+    """From one NPU to another: the ways, whose law is obeyed, and the latency of the longest way back.
 
-    path: Path
+    `adaptive`: the less waits on a way the more it takes; else all take the same.
+    """
+
+    paths: Sequence[Path]
     rules: Ports = PLAIN
     back_ns: int = 0
+    adaptive: bool = False
 
     @property
-    def links(self) -> tuple[int, ...]:
-        """One after the other."""
-        return self.path.links
+    def links(self) -> list[int]:
+        """Of all ways."""
+        return [*dict.fromkeys(link for path in self.paths for link in path.links)]
 
     @property
     def latency_ns(self) -> int:
-        """Of all links."""
-        return sum(self.path.steps_ns)
+        """Of the longest way."""
+        return max(sum(path.steps_ns) for path in self.paths)
 
     @property
     def step_ns(self) -> int:
         """As long as the shortest link is."""
-        return min(*self.path.steps_ns, LONGEST_STEP_NS)
+        return min(LONGEST_STEP_NS, *(step for path in self.paths for step in path.steps_ns))
+
+    @property
+    def firsts(self) -> Mapping[int, float]:
+        """The links that leave the sender, and their rates."""
+        return {path.links[0]: path.rates[0] for path in self.paths}
+
+    @property
+    def fork(self) -> tuple[int, int]:
+        """How many links all ways have in common, at the beginning and at the end."""
+        links = [path.links for path in self.paths]
+        return (_in_common(links), _in_common([way[::-1] for way in links])) if len(links) > 1 else (0, 0)
 
 
 class FluidLinks(LinkNetwork):
@@ -84,11 +104,16 @@ class FluidLinks(LinkNetwork):
 
     @classmethod
     def suits(cls, topology: Topology) -> bool:
-        """Whether there is a law, no link is too short for steps, and nobody asks for what only segments do."""
+        """Whether there is a law or a choice of ways, no link is too short for steps, and nobody asks for segments."""
         rules = [dim.ports for dim in topology.dims]
         latencies = topology.graph.latency_ns if topology.graph else [dim.latency_ns for dim in topology.dims]
-        lawful = any(each.law for each in rules) and all(each.flows for each in rules)
-        return lawful and min(latencies) >= SHORTEST_STEP_NS
+        wanted = any(each.law or STEPS[each.routing] for each in rules) and all(each.flows for each in rules)
+        return wanted and min(latencies) >= SHORTEST_STEP_NS
+
+    @classmethod
+    def among(cls, links: LinkGraph, src: IntArray, dst: IntArray) -> IntArray:
+        """As `LinkNetwork.among`: those of all ways."""
+        return Queued.among(links, src, dst)
 
     def __init__(self, env: Environment, links: LinkGraph):
         super().__init__(env, links)
@@ -96,16 +121,17 @@ class FluidLinks(LinkNetwork):
         counts = [axis.groups * axis.links for axis in links.axes]
         numbers = np.repeat(np.arange(len(counts)), counts)
         self._dims: list[int] = (numbers[links.kept] if isinstance(links, FoldedLinks) else numbers).tolist()
-        self._routing = Ways.of(links)
+        self._routing = ways_of(links)
         columns = zip(self._rates, self._latencies, self._dims, strict=True)
         queues = [_queue(rate, latency_ns, self._rules[dim]) for rate, latency_ns, dim in columns]
         self._tables = Tables(State(queues=queues, counts=[Counts(0, 1)]))
         self._flow_of: dict[tuple[int, int], dict[Any, int]] = {}
-        self._ways: dict[tuple[int, int], _Way] = {}
+        self._routes: dict[tuple[int, int], _Route] = {}
         self._arrivals: list[deque[Arrival]] = []  # of each flow
         self._islands: dict[int, Island] = {}  # of links
         self._island_of: list[Island | None] = []  # of flows
         self._ended_ns: list[int] = []  # of flows
+        self._paths_of: list[Sequence[Path]] = []  # of flows over several ways
         self._curves = Rows(4, MOST_ROWS)
 
     # Messages come and go.
@@ -113,34 +139,39 @@ class FluidLinks(LinkNetwork):
     def send(self, src: int, dst: int, size_bytes: int, key: Any, deliver: Deliver) -> None:
         """As `Network.send`."""
         now_ns = int(self.env.now)
-        arrival, way = Arrival(key, (src, dst), deliver, now_ns), self._way(src, dst)
-        if not size_bytes or not way.links:
-            arrival.tail_ns += way.latency_ns
+        arrival, route = Arrival(key, (src, dst), deliver, now_ns), self._route(src, dst)
+        if not size_bytes or not route.links:
+            arrival.tail_ns += route.latency_ns
             self._finish(arrival, now_ns)
             return
-        for link, rate in zip(way.links, way.path.rates, strict=True):
-            self._size_bytes[link] += size_bytes
-            self._busy_ns[link] += transfer_ns(size_bytes, rate)
+        if len(route.paths) == 1:
+            self._carry(route.paths[0], size_bytes)
         of_phase = len(key) == len(("chunk", "phase", "number"))
-        number = arrival.sender = self._flow((src, dst), way, key[:2] if of_phase else key, now_ns)
-        island = self._joined(number, way, now_ns)
+        number = arrival.sender = self._flow((src, dst), route, key[:2] if of_phase else key, now_ns)
+        island = self._joined(number, route, now_ns)
         island.begun.append((key, number, size_bytes, arrival))
         island.open += 1
         self._wake(island, now_ns)
 
-    def _way(self, src: int, dst: int) -> _Way:
-        """The links from one NPU to another, whose law is the outermost one's that has any."""
-        found = self._ways.get((src, dst))
+    def _carry(self, path: Path, size_bytes: int) -> None:
+        """Links carry so much."""
+        for link, rate in zip(path.links, path.rates, strict=True):
+            self._size_bytes[link] += size_bytes
+            self._busy_ns[link] += transfer_ns(size_bytes, rate)
+
+    def _route(self, src: int, dst: int) -> _Route:
+        """The ways from one NPU to another, whose law is the outermost one's that has any."""
+        found = self._routes.get((src, dst))
         if found is None:
-            parts = self._routing.found(src, dst)
-            path = self._along(sum((ways[hashed % len(ways)] for _, hashed, ways in parts), ()))
-            crossed = [self._rules[self._dims[link]] for link in path.links]
-            lawful = [rules for rules in crossed if rules.law] or crossed
-            back_ns = whole_latency(sum(self._latencies[link] for link in path.links))
-            found = self._ways[src, dst] = _Way(path, lawful[-1], back_ns) if path.links else _Way(path)
+            ways, adaptive = self._routing.at_once(src, dst)
+            paths = [self._along(self.links.instead_of(way)) for way in ways]
+            crossed = [self._rules[self._dims[link]] for link in paths[0].links]
+            lawful = [rules for rules in crossed if rules.law] or crossed or [PLAIN]
+            backs_ns = [whole_latency(sum(self._latencies[link] for link in path.links)) for path in paths]
+            found = self._routes[src, dst] = _Route(paths, lawful[-1], max(backs_ns), adaptive)
         return found
 
-    def _flow(self, ends: tuple[int, int], way: _Way, phase: Any, now_ns: int) -> int:
+    def _flow(self, ends: tuple[int, int], route: _Route, phase: Any, now_ns: int) -> int:
         """What two NPUs send each other in a phase is one flow, which begins anew when it is over.
 
         Its row may be that of one that is over.
@@ -149,9 +180,9 @@ class FluidLinks(LinkNetwork):
         number = own.get(phase)
         if number is None:
             over = next((each for each, flow in own.items() if self._over(flow, now_ns)), None)
-            number = own[phase] = self._new_flow(NOBODY if over is None else own.pop(over), way)
+            number = own[phase] = self._new_flow(NOBODY if over is None else own.pop(over), route)
         elif self._over(number, now_ns):
-            self._new_flow(number, way)
+            self._new_flow(number, route)
         return number
 
     def _over(self, number: int, now_ns: int) -> bool:
@@ -164,50 +195,74 @@ class FluidLinks(LinkNetwork):
         for number in flows:
             self._island_of[number], self._ended_ns[number] = None, int(self.env.now)
 
-    def _new_flow(self, number: int, way: _Way) -> int:
+    def _new_flow(self, number: int, route: _Route) -> int:
         """At line rate, its tanks empty."""
-        tables, rates = self._tables, way.path.rates
-        packet_bytes = way.rules.marking.packet_bytes if way.rules.marking else PACKET_BYTES
-        idle_ns = way.latency_ns + way.back_ns + transfer_ns(packet_bytes, min(rates))
-        period_ns = max(idle_ns // SIGNALS_OF_A_ROUND_TRIP, way.step_ns)
-        line, rules = rates[0] * PARTS * 1e-9, self._rules.index(way.rules)
-        flow = Flow(NOBODY, 0, len(rates), line, idle_ns, way.back_ns, period_ns, packet_bytes, rules)
-        flow.round_ns, law = idle_ns, None
-        if way.rules.law:
-            law = way.rules.new_law()
-            law.begin(rates[0], idle_ns, packet_bytes)
+        tables, line = self._tables, math.fsum(route.firsts.values())
+        slowest = min(rate for path in route.paths for rate in path.rates)
+        packet_bytes = route.rules.marking.packet_bytes if route.rules.marking else PACKET_BYTES
+        idle_ns = route.latency_ns + route.back_ns + transfer_ns(packet_bytes, slowest)
+        period_ns = max(idle_ns // SIGNALS_OF_A_ROUND_TRIP, route.step_ns)
+        rules, ways = self._rules.index(route.rules), len(route.paths)
+        flow = Flow(NOBODY, 0, ways, line * PARTS * 1e-9, idle_ns, route.back_ns, period_ns, packet_bytes, rules)
+        flow.round_ns, flow.adaptive, law = idle_ns, int(route.adaptive), None
+        if route.rules.law:
+            law = route.rules.new_law()
+            law.begin(line, idle_ns, packet_bytes)
         if number < 0:
-            links = [NOBODY, *way.path.links]
-            hops = [tables.add("hops", Hop(link, link, before)) for before, link in pairwise(links)]
-            flow.at, flow.law = hops[0], tables.add("laws", law) if law else NOBODY
+            flow.law = tables.add("laws", law) if law else NOBODY
+            flow.at = tables.add("ways", *self._new_ways(route))
             number = tables.add("flows", flow)
             tables.add("signals", *(Signal() for _ in range(SIGNALS)))
             self._arrivals.append(deque())
             self._island_of.append(None)
             self._ended_ns.append(0)
+            self._paths_of.append(route.paths if ways > 1 else [])
         else:
+            self._carried(number)
             before = tables.state.flows[number]
             flow.at, flow.law = int(before.at), int(before.law)
             tables.put("flows", number, flow)
+            ways_of_it = tables.ways_of(np.array([number]))
+            for column in OF_A_FLOW:
+                tables.write("ways", column, ways_of_it, np.zeros(ways, np.int64))
             if law:
                 tables.put("laws", flow.law, law)
         return number
 
+    def _new_ways(self, route: _Route) -> Iterator[Way]:
+        """Of a flow; each has tanks of its own."""
+        before, behind = route.fork
+        for path in route.paths:
+            links, hops = [NOBODY, *path.links], len(path.links)
+            first = self._tables.add("hops", *(Hop(link, link, last) for last, link in pairwise(links)))
+            beside = sum(each.links[0] == path.links[0] for each in route.paths)
+            yield Way(first, hops, sum(path.steps_ns), before, hops - behind, beside)
+
+    def _carried(self, number: int) -> None:
+        """What the several ways of a flow have carried since somebody asked: of all together whole bytes."""
+        paths, parts, told = self._paths_of[number], 0, 0
+        at = int(self._tables.state.flows[number].at)
+        for way, path in zip(self._tables.state.ways[at : at + len(paths)], paths, strict=True):
+            parts += int(way.injected - way.counted)
+            way.counted = way.injected
+            self._carry(path, parts // PARTS - told)
+            told = parts // PARTS
+
     # Islands.
 
-    def _joined(self, number: int, way: _Way, now_ns: int) -> Island:
+    def _joined(self, number: int, route: _Route, now_ns: int) -> Island:
         """The island of a flow, which has come up to now: all that share links with it are one."""
-        own, links = self._island_of[number], way.links
+        own, links = self._island_of[number], route.links
         others = [self._islands[link] for link in links if link in self._islands] if own is None else [own]
         met = [*dict.fromkeys(others)]
-        island = met[0] if met else Island([Counts(now_ns, way.step_ns, timed=int(self._times.room > 0))])
+        island = met[0] if met else Island([Counts(now_ns, route.step_ns, timed=int(self._times.room > 0))])
         for each in (island for island in met if island.clock.now_ns < now_ns):
             self._play(each, now_ns)
             self._cut(each, now_ns)
         for each in met[1:]:
             self._merge(island, each)
         if own is None:
-            island.clock.step_ns = min(int(island.clock.step_ns), way.step_ns)
+            island.clock.step_ns = min(int(island.clock.step_ns), route.step_ns)
             island.flows[number] = None
             island.links.update(dict.fromkeys(links))
             self._island_of[number] = island
@@ -268,8 +323,7 @@ class FluidLinks(LinkNetwork):
         self._tables.unfold(island)
         island.begun.sort(key=itemgetter(0))
         for _, number, size_bytes, arrival in island.begun:
-            latency_ns = self._way(*arrival.ends).latency_ns
-            self._tables.pledge(number, size_bytes * PARTS, latency_ns, int(island.clock.now_ns))
+            self._tables.pledge(number, size_bytes * PARTS, int(island.clock.now_ns))
             self._arrivals[number].append(arrival)
         island.begun.clear()
         idle = self._tables.idle(island)
@@ -329,6 +383,13 @@ class FluidLinks(LinkNetwork):
 
     # What is reported.
 
+    def counts(self) -> tuple[IntArray, IntArray]:
+        """As `LinkNetwork.counts`."""
+        for number, island in enumerate(self._island_of):
+            if island is None:
+                self._carried(number)
+        return super().counts()
+
     def queues(self) -> QueueTable:
         """As `LinkNetwork.queues`."""
         column = self._tables.column
@@ -361,10 +422,15 @@ class FluidLinks(LinkNetwork):
         for island in self._islands.values():
             self._tables.unfold(island)
         state, waits = self._tables.state, set[tuple[int, int]]()
-        for flow in state.flows:
-            hops = (state.hops[at] for at in range(flow.at + 1, flow.at + flow.hops))
+        for way in state.ways:
+            hops = (state.hops[at] for at in range(way.at + 1, way.at + way.hops))
             waits.update((int(hop.before), int(hop.link)) for hop in hops if hop.tank)
         return told_circle(self.links, waits)
+
+
+def _in_common(ways: Sequence[Sequence[int]]) -> int:
+    """With how many links all ways begin."""
+    return sum(1 for _ in takewhile(lambda links: len({*links}) == 1, zip(*ways, strict=False)))
 
 
 def _queue(bytes_per_s: float, latency_ns: float, rules: Ports) -> Queue:

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from simcore.network.compiled import compiled, compiled_heaps, installed, kept, longer
 from simcore.network.core import NEVER
 from simcore.network.queued import flows, laws
-from simcore.network.queued.alike import alike
+from simcore.network.queued.alike import alike, mixed
 from simcore.network.queued.compiled import law_type
-from simcore.network.queued.flows import SIGNALS, TABLES, Queue, State
+from simcore.network.queued.flow_tables import SIGNALS, TABLES, Message, Queue, State, Tail
 from simcore.network.queued.network import Arrival
 from simcore.network.queued.repeats import Look, blocks
 from simcore.network.queued.steady import HINT
@@ -34,6 +34,7 @@ OF_LISTS = 100
 COUNTED = ("peak_bytes", "still_ns", "stops", "marks")
 NOTED = {"left": 2, "curves": 4, "times": 3}
 OF_A_STEP = (
+    "waits",
     "left",
     "chance",
     "use",
@@ -47,8 +48,10 @@ OF_A_STEP = (
     "mean_use",
     "highest",
 )
-OF_MESSAGES = ("latency_ns", "hop", "ahead", "offset_ns", "late_ns")
-OF_FLOWS = ("kind", "rules", "line", "idle_ns", "period_ns", "packet_bytes", "loaded")
+OF_FLOWS = ("kind", "rules", "adaptive", "line", "idle_ns", "period_ns", "packet_bytes", "ways", "loaded")
+OF_WAYS = ("kind", "latency_ns", "fork", "join", "beside", "loaded", "unsaid")
+OF_MESSAGES = ("missing", "ends_ns")
+OF_TAILS = ("hop", "ahead", "offset_ns", "late_ns")
 
 
 Followers = dict[int, IntArray]
@@ -58,13 +61,15 @@ Followers = dict[int, IntArray]
 class Island:
     """Flows that share links, with a clock of their own; `open` messages are on their way.
 
-    `active` flows and `used` links are played. Where one stands for others, `of_flows` and `of_links` say for whom.
+    `active` flows, their `lanes` and `used` links are played. Where one stands for others, `of_flows` and `of_links`
+    say for whom.
     """
 
     counts: Any
     flows: dict[int, None] = field(default_factory=dict)
     links: dict[int, None] = field(default_factory=dict)
     active: Any = ()
+    lanes: Any = ()
     used: Any = ()
     open: int = 0
     begun: list[tuple[Any, int, int, Arrival]] = field(default_factory=list)  # in this instant
@@ -83,11 +88,13 @@ class Island:
 
 @dataclass
 class _Folded:
-    """All flows and links, who stands for each of them, and what links had counted before."""
+    """All flows, their ways and links, who stands for each of them, and what links had counted before."""
 
     flows: IntArray
+    ways: IntArray
     links: IntArray
     like_flows: IntArray
+    like_ways: IntArray
     like_links: IntArray
     counted: dict[str, IntArray]
 
@@ -188,15 +195,19 @@ class Tables:
         found[:, 0] = np.concatenate(own)
         return found
 
-    def pledge(self, number: int, parts: int, latency_ns: int, now_ns: int) -> None:
+    def pledge(self, number: int, parts: int, now_ns: int) -> None:
         """One more message of a flow, behind all others."""
         flow = self.state.flows[number]
         if flow.injected == flow.pledged:
             flow.said_ns = now_ns - flow.period_ns  # the first packet tells
             if not flow.signals:  # what has not been told of has come back since
                 flow.acked, flow.unsaid = flow.injected, 0
-        flow.pledged += parts
-        message = self.add("messages", flows.Message(int(flow.pledged), latency_ns))
+                for way in range(flow.at, flow.at + flow.ways):
+                    self.state.ways[way].unsaid = 0
+        ways = int(flow.ways)
+        flow.pledged += parts if flow.adaptive else -(-parts // ways) * ways
+        tails = self.add("tails", *(Tail() for _ in range(ways)))
+        message = self.add("messages", Message(int(flow.pledged), tails, ways))
         if flow.oldest < 0:
             flow.oldest = message
         else:
@@ -205,6 +216,14 @@ class Tables:
             flow.current = message
         self._lasts += [NOBODY] * (number + 1 - len(self._lasts))
         self._lasts[number] = message
+
+    def ways_of(self, flows: IntArray) -> IntArray:
+        """Numbers of the ways of flows."""
+        return blocks(self.column("flows", "at", flows), self.column("flows", "ways", flows))
+
+    def hops_of(self, ways: IntArray) -> IntArray:
+        """Numbers of the hops of ways."""
+        return blocks(self.column("ways", "at", ways), self.column("ways", "hops", ways))
 
     # Islands.
 
@@ -227,14 +246,27 @@ class Tables:
         flows, links = np.array(sorted(island.flows), np.int64), np.array(sorted(island.links), np.int64)
         ahead = self.column("flows", "pledged", flows) - self.column("flows", "injected", flows)
         steps = ahead / (self.column("flows", "line", flows) * int(island.clock.step_ns))
-        island.active, island.used = flows, links
+        island.active, island.lanes, island.used = flows, self.ways_of(flows), links
         self._fold(island, float(steps.max(initial=0)))
+        self._cross(island)
         if not self._lengths:
-            island.active, island.used = island.active.tolist(), island.used.tolist()
+            for name in ("active", "lanes", "used"):
+                setattr(island, name, getattr(island, name).tolist())
         island.look = Look(self, island)
 
+    def _cross(self, island: Island) -> None:
+        """Which ways each flow plays, and how many lead over each link."""
+        lanes, flows = island.lanes, island.active
+        bounds = np.searchsorted(lanes, self.column("flows", "at", flows))
+        self.write("flows", "lane", flows, bounds)
+        self.write("flows", "lanes", flows, np.diff(np.append(bounds, len(lanes))))
+        hops = self.hops_of(lanes)
+        crossing = np.bincount(self.column("hops", "link", hops), self.column("hops", "weight", hops))
+        self.write("queues", "crossing", np.arange(len(crossing)), crossing.astype(np.int64))
+
     def _as_arrays(self, island: Island) -> None:
-        island.active, island.used = np.array(island.active, np.int64), np.array(island.used, np.int64)
+        for name in ("active", "lanes", "used"):
+            setattr(island, name, np.array(getattr(island, name), np.int64))
         if isinstance(island.counts, list):
             island.counts = _records("counts", island.counts)
 
@@ -264,9 +296,11 @@ class Tables:
             self._lengthen("left", self._lengths["messages"] + 1)
             self._lengthen("curves", 3 * STEPS_OF_A_LOOK * len(island.used) + 1)
             self._lengthen("times", STEPS_OF_A_LOOK * len(island.used) + 1)
-            self.state = self.state._replace(counts=island.counts, active=island.active, used=island.used)
+            own = {name: getattr(island, name) for name in ("counts", "active", "lanes", "used")}
+            self.state = self.state._replace(**own)
         else:
-            self.state.counts, self.state.active, self.state.used = island.counts, island.active, island.used
+            for name in ("counts", "active", "lanes", "used"):
+                setattr(self.state, name, getattr(island, name))
         return self.state
 
     def rest(self, island: Island) -> None:
@@ -275,15 +309,12 @@ class Tables:
 
     def clear(self, island: Island) -> None:
         """Nothing is left before any link."""
-        state = self.state
-        for number in island.flows:
-            flow = state.flows[number]
-            for at in range(flow.at, flow.at + flow.hops):
-                state.hops[at].tank = 0
-            flow.loaded = 0
-        for link in island.links:
-            for name in OF_A_STEP:
-                setattr(state.queues[link], name, 0)
+        flows, links = np.fromiter(island.flows, np.int64), np.fromiter(island.links, np.int64)
+        ways = self.ways_of(flows)
+        cleared = [("hops", ["tank"], self.hops_of(ways)), ("ways", ["loaded"], ways), ("flows", ["loaded"], flows)]
+        for name, columns, numbers in [*cleared, ("queues", OF_A_STEP, links)]:
+            for column in columns:
+                self.write(name, column, numbers, np.zeros(len(numbers), np.int64))
 
     def _compile(self) -> None:
         """Go on compiled."""
@@ -294,36 +325,43 @@ class Tables:
         tables = {name: _records(name, getattr(state, name)) for name in names}
         noted = {name: np.zeros((1, width), np.int64) for name, width in NOTED.items()}
         nobody = np.zeros(0, np.int64)
-        self.state = _Arrayed(**tables, **noted, active=nobody, used=nobody)
+        self.state = _Arrayed(**tables, **noted, active=nobody, lanes=nobody, used=nobody)
 
     # One for all.
 
     def _fold(self, island: Island, steps: float) -> None:
         """Play one of those that are alike, where that saves more than it takes."""
-        numbers, links, found = island.active, island.used, None
-        ats, hops = self.column("flows", "at", numbers), self.column("flows", "hops", numbers)
-        entries = blocks(ats, hops)
+        numbers, ways, links, found = island.active, island.lanes, island.used, None
+        entries = self.hops_of(ways)
         once = 1 if self._lengths else OF_LISTS
         if len(entries) * once >= self.least_hops and len(entries) * steps * once >= self.least_work:
             crossed, of_links = np.unique(self.column("hops", "home", entries), return_inverse=True)
-            found = alike(self._kinds(numbers), self._looks(crossed), hops, of_links)
+            kinds = *self._kinds(numbers, ways), self._looks(crossed)
+            found = alike(kinds, self.column("flows", "ways", numbers), self.column("ways", "hops", ways), of_links)
         if found is None:
-            self.write("flows", "kind", numbers, -1 - numbers)
-            self.write("queues", "kind", links, -1 - links)
+            for name, each in (("flows", numbers), ("ways", ways), ("queues", links)):
+                self.write(name, "kind", each, -1 - each)
             return
-        like_flows, like_links, links = numbers[found.flows], crossed[found.links], crossed
-        self.write("flows", "kind", numbers, like_flows + self._kind)
-        self.write("queues", "kind", links, like_links + self._kind)
-        self._kind += len(self.state.flows) + len(self.state.queues)
+        like_flows, like_ways = numbers[found.flows], ways[found.ways]
+        like_links, links = crossed[found.links], crossed
+        for name, each, like in (
+            ("flows", numbers, like_flows),
+            ("ways", ways, like_ways),
+            ("queues", links, like_links),
+        ):
+            self.write(name, "kind", each, like + self._kind)
+        self._kind += len(self.state.flows) + len(self.state.ways) + len(self.state.queues)
         self._stand(entries, like_links[of_links], found.weights)
+        self.write("ways", "alike", ways, found.in_flow)
         counted = {name: self.column("queues", name, links).copy() for name in COUNTED}
         for name in COUNTED:
             self.write("queues", name, links, np.zeros(len(links), np.int64))
-        island.folded = _Folded(numbers, links, like_flows, like_links, counted)
+        island.folded = _Folded(numbers, ways, links, like_flows, like_ways, like_links, counted)
         apart = np.setdiff1d(island.used, crossed)  # whose flows are gone
         island.of_flows = _followers(like_flows, numbers)
         island.of_links = _followers(np.append(like_links, apart), np.append(links, apart))
-        island.active, island.used = np.unique(like_flows), np.union1d(like_links, apart)
+        island.active, island.lanes = np.unique(like_flows), np.unique(like_ways)
+        island.used = np.union1d(like_links, apart)
 
     def _stand(self, entries: IntArray, links: IntArray, weights: IntArray) -> None:
         """Tanks are before these links, which so many of the kind share."""
@@ -333,72 +371,98 @@ class Tables:
         self.write("hops", "before", inner, self.column("hops", "link", inner - 1))
         self.write("hops", "weight_before", inner, self.column("hops", "weight", inner - 1))
 
-    def _kinds(self, numbers: IntArray) -> IntArray:
-        """Kinds of flows: what they are, how they have fared so far, and what they have still to send."""
-        messages, kinds = self.state.messages, []
-        columns = (self.column("flows", name, numbers).tolist() for name in (*OF_FLOWS, "injected", "oldest"))
-        for *own, injected, oldest in zip(*columns, strict=True):
-            at = oldest
-            while at >= 0:
-                message = messages[at]
-                own += [message.end - injected, *(getattr(message, name) for name in OF_MESSAGES)]
-                at = message.next
-            kinds.append(tuple(own))
-        return _numbered(kinds)
+    def _kinds(self, numbers: IntArray, ways: IntArray) -> tuple[IntArray, IntArray]:
+        """Kinds of flows and of their ways: what they are, how they have fared so far, what they have still to send."""
+        counts = self.column("flows", "ways", numbers)
+        place = ways - np.repeat(self.column("flows", "at", numbers), counts)
+        of_flows = _words([self.column("flows", name, numbers) for name in OF_FLOWS], len(numbers))
+        of_ways = _words([self.column("ways", name, ways) for name in OF_WAYS], len(ways))
+        injected, on_ways = self.column("flows", "injected", numbers), self.column("ways", "injected", ways)
+        at = self.column("flows", "oldest", numbers)
+        while (at >= 0).any():
+            own, flows = at[at >= 0], np.flatnonzero(at >= 0)
+            of_message = [self.column("messages", name, own) for name in OF_MESSAGES]
+            of_message += [self.column("messages", "end", own) - injected[flows]]
+            of_flows[flows] = _words([of_flows[flows], *of_message], len(flows))
+            their = np.flatnonzero(np.repeat(at >= 0, counts))
+            tails = np.repeat(self.column("messages", "tails", own), counts[flows]) + place[their]
+            of_tail = [self.column("tails", name, tails) for name in OF_TAILS]
+            of_tail += [self.column("tails", "end", tails) - on_ways[their]]
+            of_ways[their] = _words([of_ways[their], *of_tail], len(their))
+            at = at.copy()
+            at[flows] = self.column("messages", "next", own)
+        return of_flows, of_ways
 
     def _looks(self, links: IntArray) -> IntArray:
         """Kinds of links: what they are, and how they have fared so far."""
         names = [each.name for each in fields(Queue)]
-        columns = (self.column("queues", name, links).tolist() for name in names[: names.index("kind") + 1])
-        return _numbered(list(zip(*columns, strict=True)))
+        return _words([self.column("queues", name, links) for name in names[: names.index("kind") + 1]], len(links))
 
     def unfold(self, island: Island) -> None:
-        """Every flow and every link has what those have that stood for it."""
+        """Every flow, way and link has what those have that stood for it."""
         folded = island.folded
         if folded is None:
             return
         island.folded, island.of_flows, island.of_links = None, {}, {}
-        own, like, links = folded.flows, folded.like_flows, folded.links
-        ats, hops = self.column("flows", "at"), self.column("flows", "hops", own)
-        entries, stood = blocks(ats[own], hops), blocks(ats[like], hops)
-        self.write("hops", "tank", entries, self.column("hops", "tank", stood))
+        own, like, ways, links = folded.flows, folded.like_flows, folded.ways, folded.links
+        entries = self.hops_of(ways)
+        self.write("hops", "tank", entries, self.column("hops", "tank", self.hops_of(folded.like_ways)))
         self._stand(entries, self.column("hops", "home", entries), np.ones(len(entries), np.int64))
         spans = np.full(len(own), SIGNALS)
         self.copy("signals", blocks(own * SIGNALS, spans), blocks(like * SIGNALS, spans))
         laws, laws_like = self.column("flows", "law", own), self.column("flows", "law", like)
         self.copy("laws", laws[laws >= 0], laws_like[laws >= 0])
+        stood = dict(zip(ways.tolist(), folded.like_ways.tolist(), strict=True))
+        firsts = self.column("flows", "at", like).tolist()
         self.copy("flows", own, like, "at", "law")
-        for number, first in zip(own.tolist(), like.tolist(), strict=True):
-            if number != first:
-                self._own_messages(number)
+        self.copy("ways", ways, folded.like_ways, "at", "fork", "join", "beside")
+        self.write("ways", "alike", ways, np.ones(len(ways), np.int64))
+        for number, first, at in zip(own.tolist(), like.tolist(), firsts, strict=True):
+            self._own_messages(number, first, np.array([stood[way] for way in self._span(number)]) - at)
         self.copy("queues", links, folded.like_links)
         for name, before in folded.counted.items():
             together = np.maximum if name == "peak_bytes" else np.add
             self.write("queues", name, links, together(self.column("queues", name, links), before))
 
-    def _own_messages(self, number: int) -> None:
-        """Messages of its own for a flow, like those that it has."""
+    def _span(self, number: int) -> range:
+        """The ways of a flow."""
+        flow = self.state.flows[number]
+        return range(int(flow.at), int(flow.at + flow.ways))
+
+    def _own_messages(self, number: int, first: int, places: IntArray) -> None:
+        """Messages of its own for a flow, like those that the first one has; on ways like those at some `places`."""
         flow, messages = self.state.flows[number], self.state.messages
         chain, at = [], int(flow.oldest)
         while at >= 0:
             chain.append(at)
             at = int(messages[at].next)
+        if number == first:
+            for at in chain:
+                tails = int(messages[at].tails)
+                self.copy("tails", tails + np.arange(len(places)), tails + places)
+            return
         if not chain:
             self._lasts[number] = NOBODY
             return
-        first = self.add("messages", *(messages[at] for at in chain))
-        own = np.arange(first, first + len(chain))
-        self.copy("messages", own, np.array(chain))
+        after = self.add("messages", *(Message(0, 0, 0) for _ in chain))
+        own, rows = np.arange(after, after + len(chain)), np.array(chain)
+        self.copy("messages", own, rows)
         self.write("messages", "next", own[:-1], own[1:])
+        tails = self.add("tails", *(Tail() for _ in range(len(chain) * len(places))))
+        stood = self.column("messages", "tails", rows)
+        self.copy("tails", tails + np.arange(len(chain) * len(places)), (stood[:, None] + places).ravel())
+        self.write("messages", "tails", own, tails + np.arange(len(chain)) * len(places))
         if flow.current >= 0:
-            flow.current = first + chain.index(int(flow.current))
-        flow.oldest, self._lasts[number] = first, first + len(chain) - 1
+            flow.current = after + chain.index(int(flow.current))
+        flow.oldest, self._lasts[number] = after, after + len(chain) - 1
 
 
-def _numbered(kinds: list[tuple[Any, ...]]) -> IntArray:
-    """A number for each of different kinds."""
-    seen: dict[tuple[Any, ...], int] = {}
-    return np.array([seen.setdefault(kind, len(seen)) for kind in kinds], np.int64)
+def _words(columns: list[NDArray[Any]], count: int) -> IntArray:
+    """A word for what columns say of each of so many."""
+    found = np.zeros(count, np.uint64)
+    for column in columns:
+        found = mixed(found, column.astype(np.float64).view(np.uint64) if column.dtype.kind == "f" else column)
+    return found  # type: ignore[return-value]
 
 
 def _followers(firsts: IntArray, numbers: IntArray) -> Followers:

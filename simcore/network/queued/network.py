@@ -64,7 +64,7 @@ class Queued(LinkNetwork):
     @classmethod
     def among(cls, links: LinkGraph, src: IntArray, dst: IntArray) -> IntArray:
         """As `LinkNetwork.among`: those of all ways."""
-        ways = _ways(links)
+        ways = ways_of(links)
         if not ways.several:
             return super().among(links, src, dst)
         pairs = set(zip(src.tolist(), dst.tolist(), strict=True))
@@ -78,7 +78,7 @@ class Queued(LinkNetwork):
         numbers = np.repeat(np.arange(len(counts)), counts)
         self._dims = (numbers[links.kept] if isinstance(links, FoldedLinks) else numbers).tolist()
         self._rules = rules
-        self._routing = _ways(links)
+        self._routing = ways_of(links)
         columns = zip(self._rates, self._latencies, self._dims, strict=True)
         ports = [_port(link, rate, latency_ns, rules[dim]) for link, (rate, latency_ns, dim) in enumerate(columns)]
         self._tables = Lists(State(ports, self._choose))
@@ -385,7 +385,7 @@ def told_circle(links: LinkGraph, waits: set[tuple[int, int]]) -> list[str]:
     return [f"the buffers of {len(ends)} links wait for each other in a circle", *lines, hint]
 
 
-def _ways(links: LinkGraph) -> Ways:
+def ways_of(links: LinkGraph) -> Ways:
     """Those of the whole network, whose links have representatives (`instead_of`) where it is folded."""
     return Ways.of(links.whole if isinstance(links, FoldedLinks) else links)
 

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.network.queued.flows import FINE, PARTS, SIGNALS
+from simcore.network.queued.flow_tables import FINE, PARTS, SIGNALS
 from simcore.network.topology.fabric import IntArray
 
 FIRST, SOME, LONGEST = 32, 4, 256
 """So many steps are played before the first look, and to see how fast flows are; longer periods are not looked for."""
 OF_FLOWS = ("loaded", "unsaid", "signals", "read", "round_ns", "oldest", "current")
-OF_QUEUES = ("share", "left", "chance", "use", "came", "own_next", "paused", "stands", "noted", "highest")
+OF_WAYS = ("loaded", "unsaid")
+OF_QUEUES = ("share", "waits", "left", "chance", "use", "came", "own_next", "paused", "stands", "noted", "highest")
 SUMS = ("still", "marked", "used")
 OF_SIGNALS = ("parts", "unmarked", "use")
 
@@ -25,8 +26,7 @@ class _Seen:
     def __init__(self, tables: Any, island: Any):
         self.now, self.rows = int(island.clock.now_ns), int(island.clock.rows)
         flows, queues = np.array(island.active, np.int64), np.array(island.used, np.int64)
-        column = tables.column
-        ats, hops = column("flows", "at", flows), column("flows", "hops", flows)
+        column, self.ways = tables.column, np.array(island.lanes, np.int64)
         self.said, self.signals = column("flows", "said_ns", flows), _signals(tables, flows)
         sent = column("signals", "sent_ns", self.signals)
         counts = column("flows", "signals", flows)
@@ -37,11 +37,13 @@ class _Seen:
         self.reacted = column("laws", "reacted_ns", self.laws)
         self.sums = {name: column("queues", name, queues) for name in SUMS}
         self.injected, self.acked = column("flows", "injected", flows), column("flows", "acked", flows)
+        self.on_ways = column("ways", "injected", self.ways)
         self.heard = column("flows", "heard_ns", flows)
         self.at_rest = np.array_equal(column("flows", "oldest", flows), column("flows", "current", flows))
         self.state: list[NDArray[Any]] = [
             *(column("flows", name, flows) for name in OF_FLOWS),
-            column("hops", "tank", blocks(ats, hops)),
+            *(column("ways", name, self.ways) for name in OF_WAYS),
+            column("hops", "tank", tables.hops_of(self.ways)),
             np.minimum(self.now - self.said, column("flows", "period_ns", flows)),
             np.minimum(self.now - self.reacted, (self.now - oldest + 1)[lawful]),
             self.injected - self.acked,
@@ -124,6 +126,7 @@ class Look:
         later_ns = times * period_ns
         clock.now_ns += later_ns
         tables.write("flows", "injected", flows, now.injected + times * gains)
+        tables.write("ways", "injected", now.ways, now.on_ways + times * (now.on_ways - seen.on_ways))
         tables.write("flows", "acked", flows, now.acked + times * gains)
         tables.write("flows", "said_ns", flows, now.said + later_ns * (now.said != seen.said))
         tables.write("flows", "heard_ns", flows, now.heard + later_ns * (now.heard != seen.heard))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import lru_cache
+from itertools import product
 from math import lcm
 
 import numpy as np
@@ -45,6 +46,14 @@ class Ways:
             else:
                 route += ways[first]
         return route
+
+    def at_once(self, src: int, dst: int) -> tuple[list[Links], bool]:
+        """The ways over which a message is spread, and whether the less waits on one the more of it takes that."""
+        found = self.found(src, dst)
+        choices = [ways if STEPS[how] else [ways[hashed % len(ways)]] for how, hashed, ways in found]
+        ways = [sum(parts, ()) for parts in product(*choices)]
+        few = ways[:: -(-len(ways) // MOST_WAYS)]
+        return few, len(few) > 1 and any(how == "adaptive" for how, *_ in found)
 
     def turns(self, src: int, dst: int) -> tuple[int, set[int]]:
         """After how many turns the choice is the same again, and the links among which it chooses."""

@@ -1,0 +1,233 @@
+"""The tables of flows: what their rows are. A flow is what one NPU sends another, over one way or several at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from simcore.network.core import NEVER
+from simcore.network.queued.tables import NOBODY
+
+PARTS = 65536
+FINE = 1024
+"""Times of links and chances of marks are added up in such parts of a nanosecond and of a packet."""
+SIGNALS = 32
+FREE, CREDITS, PFC = range(3)
+
+
+@dataclass(slots=True)
+class Flow:
+    """What one NPU sends another under a law, over so many `ways` from row `at` on, of which it plays `lanes`.
+
+    Each takes as much as the others, or, `adaptive`, the more the less waits on it. `pledged` are the parts of all its
+    messages, `injected` those that have been put before first links, `loaded` those in its tanks. Its messages are
+    chained from the `oldest` that is not there yet to the `current` one. `unsaid` parts have left since the last signal
+    was sent; `signals` are under way, the first in row `first` of the flow's own, of which so many have `read` the
+    links. `acked` parts were back at `heard_ns`, the last after `round_ns`. Flows of the same `rules` and `kind` have
+    fared alike so far, 0 = are new.
+    """
+
+    law: int
+    at: int
+    ways: int
+    line: float  # parts a nanosecond
+    idle_ns: int
+    back_ns: int
+    period_ns: int
+    packet_bytes: int
+    rules: int = 0
+    adaptive: int = 0
+    kind: int = 0
+    lane: int = 0
+    lanes: int = 0
+    pledged: int = 0
+    injected: int = 0
+    loaded: int = 0
+    oldest: int = NOBODY
+    current: int = NOBODY
+    unsaid: int = 0
+    said_ns: int = 0
+    first: int = 0
+    signals: int = 0
+    read: int = 0
+    acked: int = 0
+    heard_ns: int = 0
+    round_ns: int = 1
+
+
+@dataclass(slots=True)
+class Way:
+    """Of a flow, over `hops` links from row `at` on; it stands for so many of the flow's ways that are `alike`.
+
+    Those from hop `fork` up to hop `join` are not those of all its ways; so many have its first link `beside` it, and
+    itself. Of the parts that were `injected`, messages
+    that have left their sender `ended` with so many. In a step `more` are put before its first link, where there is
+    `room`; `fullest` waits for one of its links, over which `crossing` ways lead.
+    """
+
+    at: int
+    hops: int
+    latency_ns: int
+    fork: int = 0
+    join: int = 0
+    beside: int = 1
+    kind: int = 0
+    alike: int = 1
+    injected: int = 0
+    loaded: int = 0
+    ended: int = 0
+    unsaid: int = 0
+    more: int = 0
+    room: int = 0
+    fullest: int = 0
+    crossing: int = 1
+    counted: int = 0  # of what is reported
+
+
+@dataclass(slots=True)
+class Hop:
+    """A way's tank before a link; of such ways `weight` share it. The link before it has `weight_before` of them."""
+
+    home: int
+    link: int
+    before: int = NOBODY
+    weight: int = 1
+    weight_before: int = 1
+    tank: int = 0
+
+
+@dataclass(slots=True)
+class Queue:
+    """A link, and all that is before it. Sizes are parts, rates parts a nanosecond.
+
+    In a step: `backlog` before it, of which `passing` comes from other links and `going` goes on to others; `lying` in
+    the buffer at its end; `able` to be sent; `came` in the step before. When it is over `waits` are before the link,
+    `left` of them in buffers. `crossing` ways lead over it. Not noted yet: it stood `still` for so long, so many
+    packets were `marked`, it was `used` for so long; `highest` since a row.
+    """
+
+    line: float
+    latency_ns: int
+    control: int
+    buffer: int
+    xoff: int
+    xon: int
+    kmin: int = 0
+    kmax: int = 0
+    pmax: float = 0.0
+    packet_bytes: int = 1
+    kind: int = 0
+    crossing: int = 0
+    backlog: int = 0
+    passing: int = 0
+    going: int = 0
+    lying: int = 0
+    own: int = 0
+    own_next: int = 0
+    came: int = 0
+    able: float = 0.0
+    share: float = 0.0
+    waits: int = 0
+    left: float = 0.0
+    chance: float = 0.0
+    use: float = 0.0
+    mean_use: float = 0.0
+    paused: int = 0
+    stands: int = 0
+    noted: int = 0
+    highest: float = 0.0
+    highest_ns: int = 0
+    still: int = 0
+    still_since_ns: int = -1
+    marked: int = 0
+    used: int = 0
+    used_since_ns: int = 0
+    # What is reported.
+    peak_bytes: int = 0
+    still_ns: int = 0
+    stops: int = 0
+    marks: int = 0
+
+
+@dataclass(slots=True)
+class Message:
+    """Ends when its flow has injected `end` parts. It is there at `ends_ns`, when none of its ways is `missing`.
+
+    Its last byte on each of them is traced from row `tails` on.
+    """
+
+    end: int
+    tails: int
+    missing: int
+    next: int = NOBODY
+    ends_ns: int = 0
+
+
+@dataclass(slots=True)
+class Tail:
+    """The last byte of a message on a way, which had injected `end` parts: `ahead` of it before link `hop`.
+
+    In a step it goes on after `offset_ns`. `late_ns` is what the steps have taken that it needed to come here: links
+    take their latency in their place.
+    """
+
+    end: int = 0
+    hop: int = 0
+    ahead: float = -1.0
+    offset_ns: float = 0.0
+    late_ns: int = 0
+
+
+@dataclass(slots=True)
+class Signal:
+    """So many parts were sent at a time, and come back; none is marked with a chance, a link was used."""
+
+    sent_ns: int = 0
+    due_ns: int = 0
+    parts: int = 0
+    unmarked: float = 1.0
+    use: float = 0.0
+
+
+@dataclass(slots=True)
+class Counts:
+    """Of an island: when it is, how long a step takes, when the first message is through; whether anything moves.
+
+    Curves and occupations of links are noted where `curved` and `timed` say so: so many `rows`, noted or not.
+    """
+
+    now_ns: int
+    step_ns: int
+    first_ns: int = NEVER
+    soonest_ns: int = 0
+    moves: int = 1
+    curved: int = 1
+    timed: int = 0
+    rows: int = 0
+
+
+TABLES: dict[str, Any] = {
+    "flows": Flow, "ways": Way, "hops": Hop, "queues": Queue, "messages": Message, "tails": Tail, "signals": Signal,
+    "counts": Counts,
+}  # fmt: skip
+
+
+@dataclass(slots=True)
+class State:
+    """All tables; the flows, their ways (`lanes`) and the links of an island. `left` takes (flow, time) of messages."""
+
+    flows: list[Flow] = field(default_factory=list)
+    ways: list[Way] = field(default_factory=list)
+    hops: list[Hop] = field(default_factory=list)
+    queues: list[Queue] = field(default_factory=list)
+    messages: list[Message] = field(default_factory=list)
+    tails: list[Tail] = field(default_factory=list)
+    signals: list[Signal] = field(default_factory=list)
+    laws: list[Any] = field(default_factory=list)
+    counts: list[Counts] = field(default_factory=list)
+    active: Any = ()
+    lanes: Any = ()
+    used: Any = ()
+    left: list[tuple[int, int]] = field(default_factory=list)
+    curves: list[tuple[int, int, int, int]] = field(default_factory=list)
+    times: list[tuple[int, int, int]] = field(default_factory=list)
