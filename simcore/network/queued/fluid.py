@@ -31,7 +31,7 @@ from simcore.network.queued.flows import (
     Signal,
     State,
 )
-from simcore.network.queued.islands import Island, Tables
+from simcore.network.queued.islands import Island, Islands
 from simcore.network.queued.network import Arrival, Queued, told_circle
 from simcore.network.queued.routing import Ways
 from simcore.network.queued.tables import NOBODY
@@ -99,7 +99,7 @@ class FluidLinks(LinkNetwork):
         self._routing = Ways.of(links)
         columns = zip(self._rates, self._latencies, self._dims, strict=True)
         queues = [_queue(rate, latency_ns, self._rules[dim]) for rate, latency_ns, dim in columns]
-        self._tables = Tables(State(queues=queues, counts=[Counts(0, 1)]))
+        self._tables = Islands(State(queues=queues, counts=[Counts(0, 1)]))
         self._flow_of: dict[tuple[int, int], dict[Any, int]] = {}
         self._ways: dict[tuple[int, int], _Way] = {}
         self._arrivals: list[deque[Arrival]] = []  # of each flow
