@@ -33,7 +33,7 @@ from simcore.network.queued.flow_tables import (
     Way,
 )
 from simcore.network.queued.flows import PACKET_BYTES
-from simcore.network.queued.islands import Island, Tables
+from simcore.network.queued.islands import Island, Islands
 from simcore.network.queued.network import Arrival, Queued, told_circle, ways_of
 from simcore.network.queued.routing import STEPS
 from simcore.network.queued.tables import NOBODY
@@ -124,7 +124,7 @@ class FluidLinks(LinkNetwork):
         self._routing = ways_of(links)
         columns = zip(self._rates, self._latencies, self._dims, strict=True)
         queues = [_queue(rate, latency_ns, self._rules[dim]) for rate, latency_ns, dim in columns]
-        self._tables = Tables(State(queues=queues, counts=[Counts(0, 1)]))
+        self._tables = Islands(State(queues=queues, counts=[Counts(0, 1)]))
         self._flow_of: dict[tuple[int, int], dict[Any, int]] = {}
         self._routes: dict[tuple[int, int], _Route] = {}
         self._arrivals: list[deque[Arrival]] = []  # of each flow

@@ -1,23 +1,21 @@
-"""The tables of flows, as lists and as arrays with compiled functions, and the islands that play in them."""
+"""Islands: flows that share links, and how they are played."""
 
 from __future__ import annotations
 
 from collections import namedtuple
-from copy import copy
 from dataclasses import dataclass, field, fields
 from functools import cache
-from inspect import isfunction
 from types import ModuleType
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.network.compiled import compiled, compiled_heaps, installed, kept, longer
+from simcore.network.compiled import compiled_heaps, installed, kept
 from simcore.network.core import NEVER
 from simcore.network.queued import flows, laws
 from simcore.network.queued.alike import alike, mixed
-from simcore.network.queued.compiled import law_type
+from simcore.network.queued.compiled import NOTED, Tables, columns_of, with_laws
 from simcore.network.queued.flow_tables import SIGNALS, TABLES, Message, Queue, State, Tail
 from simcore.network.queued.network import Arrival
 from simcore.network.queued.repeats import Look, blocks
@@ -31,8 +29,8 @@ TO_COMPILE, TO_LOAD = 300_000, 20_000
 STEPS_OF_A_LOOK = 256
 OF_LISTS = 100
 """Steps in lists take so many times as long."""
+PLAYED = ("active", "lanes", "used")
 COUNTED = ("peak_bytes", "still_ns", "stops", "marks")
-NOTED = {"left": 2, "curves": 4, "times": 3}
 OF_A_STEP = (
     "waits",
     "left",
@@ -99,15 +97,16 @@ class _Folded:
     counted: dict[str, IntArray]
 
 
-class Tables:
+class Islands(Tables):
     """The tables of flows: lists, which become arrays with compiled functions as soon as that is repaid."""
 
+    core = flows
+    kinds = TABLES | {"laws": laws.Law}
+    noted = NOTED | {"left": 2}
     least_hops, least_work = 256, 3_000_000  # steps of hops that are worth a look for what is alike
 
     def __init__(self, state: State):
-        self.state: Any = state
-        self._core: Any = flows
-        self._lengths: dict[str, int] = {}
+        super().__init__(state)
         self._lasts: list[int] = []
         """The last message of each flow."""
         self._played = self._kind = 0
@@ -116,78 +115,11 @@ class Tables:
     @property
     def names_of_laws(self) -> list[str]:
         """Of columns, beside that of the last reaction."""
-        return [name for name in law_type().names or () if name != "reacted_ns"]
+        return [name for name in columns_of(laws.Law) if name != "reacted_ns"]
 
-    # Rows.
-
-    def add(self, name: str, *rows: object) -> int:
-        """The number of the first of new rows."""
-        if not self._lengths:
-            table = getattr(self.state, name)
-            table.extend(rows)
-            return len(table) - len(rows)
-        number = self._make_room(name, len(rows))
-        table = getattr(self.state, name)
-        for at, row in enumerate(rows, number):
-            table[at] = _values(name, row)
-        return number
-
-    def _make_room(self, name: str, rows: int) -> int:
-        number = self._lengths[name]
-        self._lengths[name] = number + rows
-        self._lengthen(name, number + rows)
-        return number
-
-    def _lengthen(self, name: str, rows: int) -> None:
-        table = longer(getattr(self.state, name), rows)
-        if table is not getattr(self.state, name):
-            self.state = self.state._replace(**{name: table})
-
-    def put(self, name: str, number: int, row: object) -> None:
-        """Another row in the place of one."""
-        getattr(self.state, name)[number] = _values(name, row) if self._lengths else row
-
-    def column(self, name: str, column: str, numbers: Any = None) -> NDArray[Any]:
-        """Of all rows of a table, or of those of some numbers."""
-        rows = getattr(self.state, name)
-        if self._lengths:
-            return cast(
-                "NDArray[Any]", rows[column][: self._lengths[name]] if numbers is None else rows[column][numbers]
-            )
-        some = rows if numbers is None else [rows[number] for number in numbers]
-        return np.array([getattr(row, column, 0) for row in some])
-
-    def write(self, name: str, column: str, numbers: IntArray, values: NDArray[Any]) -> None:
-        """Into a column."""
-        rows = getattr(self.state, name)
-        if self._lengths:
-            rows[column][numbers] = values
-            return
-        for number, value in zip(numbers.tolist(), values.tolist(), strict=True):
-            setattr(rows[number], column, value)
-
-    def copy(self, name: str, numbers: IntArray, like: IntArray, *but: str) -> None:
-        """Rows become like others `but` for some columns."""
-        rows = getattr(self.state, name)
-        kept = [self.column(name, column, numbers) for column in but]
-        if self._lengths:
-            rows[numbers] = rows[like]
-        else:
-            copies = [copy(rows[number]) for number in like.tolist()]
-            for number, row in zip(numbers.tolist(), copies, strict=True):
-                rows[number] = row
-        for column, values in zip(but, kept, strict=True):
-            self.write(name, column, numbers, values)
-
-    def take(self, name: str, followers: Followers) -> IntArray:
+    def take(self, name: str, followers: Followers | None = None) -> IntArray:
         """What was noted, of all for whom one stands."""
-        rows = getattr(self.state, name)
-        if self._lengths:
-            count, rows[0, 0] = int(rows[0, 0]), 0
-            found: IntArray = rows[1 : count + 1].copy()
-        else:
-            found = np.array(rows, np.int64).reshape(-1, NOTED[name])
-            rows.clear()
+        found = super().take(name)
         if not followers or not len(found):
             return found
         own = [followers[number] for number in found[:, 0].tolist()]
@@ -229,16 +161,10 @@ class Tables:
 
     def idle(self, island: Island) -> list[int]:
         """Flows that have nothing to send, nor anything on its way."""
-        state = self.state
-        if self._lengths:
-            numbers = np.fromiter(island.flows, np.int64, len(island.flows))
-            over = (state.flows["oldest"][numbers] < 0) & (state.flows["loaded"][numbers] == 0)
-            found = numbers[over].tolist()
-        else:
-            rows = ((number, state.flows[number]) for number in island.flows)
-            found = [number for number, flow in rows if flow.oldest < 0 and not flow.loaded]
+        numbers = np.fromiter(island.flows, np.int64, len(island.flows))
+        over = (self.column("flows", "oldest", numbers) < 0) & (self.column("flows", "loaded", numbers) == 0)
         awaited = {number for _, number in island.ends}
-        return [number for number in found if number not in awaited]
+        return [number for number in numbers[over].tolist() if number not in awaited]
 
     def enter(self, island: Island) -> None:
         """It is known which flows and links play; one of many that are alike stands for all."""
@@ -250,7 +176,7 @@ class Tables:
         self._fold(island, float(steps.max(initial=0)))
         self._cross(island)
         if not self._lengths:
-            for name in ("active", "lanes", "used"):
+            for name in PLAYED:
                 setattr(island, name, getattr(island, name).tolist())
         island.look = Look(self, island)
 
@@ -264,48 +190,44 @@ class Tables:
         crossing = np.bincount(self.column("hops", "link", hops), self.column("hops", "weight", hops))
         self.write("queues", "crossing", np.arange(len(crossing)), crossing.astype(np.int64))
 
-    def _as_arrays(self, island: Island) -> None:
-        for name in ("active", "lanes", "used"):
-            setattr(island, name, np.array(getattr(island, name), np.int64))
-        if isinstance(island.counts, list):
-            island.counts = _records("counts", island.counts)
-
     def play(self, island: Island, until_ns: int) -> bool:
         """Whether there is more to be played, once somebody has looked at what was noted."""
         if self._played >= self._enough and not self._lengths:
-            self._compile()
+            nobody = np.zeros(0, np.int64)
+            self._become(_compiled_core(), _Arrayed, active=nobody, lanes=nobody, used=nobody)
         elif self._played >= TO_COMPILE and not installed():
             meter().hint = HINT
         most = min(STEPS_OF_A_LOOK, island.look.due)
-        steps = int(self._core.play(self._of(island), until_ns, most))
+        steps = int(self.core.play(self._of(island), until_ns, most))
         self._played += steps * len(island.active)
         if island.look.after(steps, until_ns):
-            self._core.play(self._of(island), until_ns, 0)
+            self.core.play(self._of(island), until_ns, 0)
         return bool(steps == most)
 
     def cut(self, island: Island, span_ns: int) -> None:
         """A step of so long."""
-        self._core.step(self._of(island), span_ns)
+        self.core.step(self._of(island), span_ns)
         island.look = Look(self, island)
 
     def _of(self, island: Island) -> Any:
         """The state, with what is an island's."""
         if self._lengths:
             if isinstance(island.counts, list):
-                self._as_arrays(island)
+                for name in PLAYED:
+                    setattr(island, name, np.array(getattr(island, name), np.int64))
+                island.counts = self._records("counts", island.counts)
             self._lengthen("left", self._lengths["messages"] + 1)
             self._lengthen("curves", 3 * STEPS_OF_A_LOOK * len(island.used) + 1)
             self._lengthen("times", STEPS_OF_A_LOOK * len(island.used) + 1)
-            own = {name: getattr(island, name) for name in ("counts", "active", "lanes", "used")}
-            self.state = self.state._replace(**own)
+            self.state = self.state._replace(**{name: getattr(island, name) for name in ("counts", *PLAYED)})
         else:
-            for name in ("counts", "active", "lanes", "used"):
+            for name in ("counts", *PLAYED):
                 setattr(self.state, name, getattr(island, name))
         return self.state
 
     def rest(self, island: Island) -> None:
         """Note what has not been noted yet, as nothing is on its way any more."""
-        self._core.rest(self._of(island))
+        self.core.rest(self._of(island))
 
     def clear(self, island: Island) -> None:
         """Nothing is left before any link."""
@@ -315,17 +237,6 @@ class Tables:
         for name, columns, numbers in [*cleared, ("queues", OF_A_STEP, links)]:
             for column in columns:
                 self.write(name, column, numbers, np.zeros(len(numbers), np.int64))
-
-    def _compile(self) -> None:
-        """Go on compiled."""
-        state = self.state
-        self._core = _compiled_core()
-        names = [*TABLES, "laws"]
-        self._lengths = {name: len(getattr(state, name)) for name in names}
-        tables = {name: _records(name, getattr(state, name)) for name in names}
-        noted = {name: np.zeros((1, width), np.int64) for name, width in NOTED.items()}
-        nobody = np.zeros(0, np.int64)
-        self.state = _Arrayed(**tables, **noted, active=nobody, lanes=nobody, used=nobody)
 
     # One for all.
 
@@ -478,23 +389,4 @@ _Arrayed = cast("Any", namedtuple("_Arrayed", State.__slots__))
 @cache
 def _compiled_core() -> ModuleType:
     """The functions of `flows`, with those of `laws`."""
-    rules = compiled(laws, (), {}, inline=True)
-    used = (name for name, value in vars(flows).items() if isfunction(value) and value.__module__ == laws.__name__)
-    given = {name: getattr(rules, name) for name in used} | {"append": compiled_heaps()["append"]}
-    return compiled(flows, ("play", "step", "rest"), given, inline=True)
-
-
-@cache
-def _type(name: str) -> np.dtype[Any]:
-    """Of the rows of a table."""
-    if name == "laws":
-        return law_type()
-    return np.dtype((np.record, [(each.name, "f8" if each.type == "float" else "i8") for each in fields(TABLES[name])]))
-
-
-def _records(name: str, rows: list[Any]) -> Any:
-    return np.array([_values(name, row) for row in rows], _type(name)).view(np.recarray)
-
-
-def _values(name: str, row: Any) -> tuple[Any, ...]:
-    return tuple(getattr(row, each, 0) for each in _type(name).names or ())
+    return with_laws(flows, ("play", "step", "rest"), {"append": compiled_heaps()["append"]})

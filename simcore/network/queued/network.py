@@ -16,8 +16,8 @@ from simcore.network.core import NEVER
 from simcore.network.instant import TRANSMISSION, Environment, after
 from simcore.network.parts import FoldedLinks
 from simcore.network.queued import core
-from simcore.network.queued.compiled import Lists
 from simcore.network.queued.routing import STEPS, Links, Ways
+from simcore.network.queued.segments import SegmentTables
 from simcore.network.queued.tables import NOBODY, Hop, Message, Pair, Port, Sender, State, Way
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
@@ -81,7 +81,7 @@ class Queued(LinkNetwork):
         self._routing = ways_of(links)
         columns = zip(self._rates, self._latencies, self._dims, strict=True)
         ports = [_port(link, rate, latency_ns, rules[dim]) for link, (rate, latency_ns, dim) in enumerate(columns)]
-        self._tables = Lists(State(ports, self._choose))
+        self._tables = SegmentTables(State(ports, self._choose))
         self._state.counts[0].timed = int(self._times.room > 0)
         self._ways: dict[tuple[int, ...], int] = {}
         self._pairs: dict[tuple[int, int], tuple[int, int, Ports, Sequence[Links]]] = {}
@@ -200,7 +200,7 @@ class Queued(LinkNetwork):
             how, hashed, ways = parts[0] if len(parts) == 1 else ("", 0, [])
             adaptive = how == "adaptive"
             pair = Pair(self._routes, len(ways), hashed % max(len(ways), 1), STEPS[how], int(adaptive))
-            self._tables.extend("routes", [NOBODY] * len(ways))
+            self._tables.add("routes", *[NOBODY] * len(ways))
             self._routes += len(ways)
             number, size_bytes = self._tables.add("pairs", pair), min(rules.segment_bytes for rules in crossed)
             self._lay(number, ways, 0, len(ways) if adaptive else 1)

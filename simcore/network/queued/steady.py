@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 from simcore.network.compiled import installed
 from simcore.network.core import NEVER
 from simcore.network.instant import Environment
-from simcore.network.queued.compiled import TO_COMPILE, Arrays, repaid
+from simcore.network.queued.compiled import ALL
 from simcore.network.queued.core import ACKNOWLEDGED, LOST
 from simcore.network.queued.laws import LAWS
 from simcore.network.queued.network import Queued
+from simcore.network.queued.segments import TO_COMPILE, repaid
 from simcore.network.queued.tables import NOBODY, Message
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
@@ -130,7 +131,7 @@ class QueuedLinks(Queued):
         """Play on compiled."""
         self._note()
         self._state.counts[0].pause_at = NEVER
-        self._tables = Arrays(self._tables)
+        self._tables.compile()
 
     def _wanted_ns(self) -> int:
         """Nobody sees anything before some message has sent its last segment, over all links that leave an NPU."""
@@ -190,11 +191,12 @@ class QueuedLinks(Queued):
         less = np.zeros(len(column("messages", "count")), np.int64)
         less[active] = times * moved
         for name, each in (("count", 1), ("missing", 1), ("size_bytes", column("messages", "segment_bytes"))):
-            tables.write("messages", name, column("messages", name) - less * each)
+            tables.write("messages", name, ALL, column("messages", name) - less * each)
         added = times * (seen.counts - base.counts)
         for name, more in zip(ADDED_UP, added, strict=True):
-            tables.write("ports", name, column("ports", name) + more)
-        tables.write("readings", "sent_bytes", column("readings", "sent_bytes") + added[0][column("readings", "link")])
+            tables.write("ports", name, ALL, column("ports", name) + more)
+        sent = column("readings", "sent_bytes") + added[0][column("readings", "link")]
+        tables.write("readings", "sent_bytes", ALL, sent)
         self._curves.again(base.rows[0], times, period_ns)
         self._times.again(base.rows[1], times, period_ns)
         tables.later(times * period_ns)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from simcore.network.core import NEVER
 from simcore.network.queued import calendar, steady
 from simcore.network.queued.calendar import Calendar
-from simcore.network.queued.compiled import Arrays
 from simcore.network.queued.network import Queued
+from simcore.network.queued.segments import SegmentTables
 from simcore.network.queued.steady import QueuedLinks
 from simcore.network.topology.ports import Marking
 from simcore.progress import metered
@@ -97,7 +97,7 @@ def test_what_repeats_itself_is_left_out_of_compiled_queues_too(monkeypatch):
     pytest.importorskip("numba", reason="the compiled core needs simcore[fast]")
     monkeypatch.setattr(steady, "repaid", lambda events, ahead: True)
     monkeypatch.setattr(QueuedLinks, "least_events", 1)
-    monkeypatch.setattr(Arrays, "events_of_a_look", 1)
+    monkeypatch.setattr(SegmentTables, "events_of_a_look", 1)
     links = machine("FatTree", 8, 700.0, RULES[1][1], routers=2, oversubscription=2)
     messages = [(1, 0, 2 * MIB, 0), (5, 0, 2 * MIB, 0), (6, 1, MIB, 200_000)]
     assert told(links, messages, QueuedLinks) == told(links, messages, Queued)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from simcore.network.queued import islands, repeats
 from simcore.network.queued.fluid import FluidLinks
-from simcore.network.queued.islands import Tables
+from simcore.network.queued.islands import Islands
 from simcore.network.queued.steady import QueuedLinks
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Dimension, Topology
@@ -191,8 +191,8 @@ def test_one_for_many_and_periods_left_out_are_all_and_every_step(traffic, ports
     told = []
     for least, first in ((0, 4), (10**18, 10**9)):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Tables, "least_hops", least)
-            patch.setattr(Tables, "least_work", least)
+            patch.setattr(Islands, "least_hops", least)
+            patch.setattr(Islands, "least_work", least)
             patch.setattr(repeats, "FIRST", first)
             arrived, network = play(links, messages, FluidLinks)
         told.append((arrived, network.stuck(), curves(network.queues())))
