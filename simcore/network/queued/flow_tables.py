@@ -47,6 +47,7 @@ class Flow:
     current: int = NOBODY
     unsaid: int = 0
     said_ns: int = 0
+    due_ns: int = NEVER  # the first signal
     first: int = 0
     signals: int = 0
     read: int = 0
@@ -59,26 +60,26 @@ class Flow:
 class Way:
     """Of a flow, over `hops` links from row `at` on; it stands for so many of the flow's ways that are `alike`.
 
-    Those from hop `fork` up to hop `join` are not those of all its ways; so many have its first link `beside` it, and
-    itself. Of the parts that were `injected`, messages
-    that have left their sender `ended` with so many. In a step `more` are put before its first link, where there is
-    `room`; `fullest` waits for one of its links, over which `crossing` ways lead.
+    Those from hop `fork` up to hop `join` are not those of all its ways; it is such a `part` (of `FINE`) of those that
+    have its first link. Of the parts that were `injected`, messages that have left their sender `ended` with so many.
+    In a step there is room for so many `more` before its first link, and so many are put there; `fullest` waits for one
+    of its links, over which `crossing` ways lead.
     """
 
     at: int
     hops: int
-    latency_ns: int
-    fork: int = 0
-    join: int = 0
-    beside: int = 1
-    kind: int = 0
+    part: int = FINE
     alike: int = 1
     injected: int = 0
     loaded: int = 0
-    ended: int = 0
     unsaid: int = 0
     more: int = 0
-    room: int = 0
+    # What is seldom looked at.
+    latency_ns: int = 0
+    fork: int = 0
+    join: int = 0
+    kind: int = 0
+    ended: int = 0
     fullest: int = 0
     crossing: int = 1
     counted: int = 0  # of what is reported
@@ -100,10 +101,10 @@ class Hop:
 class Queue:
     """A link, and all that is before it. Sizes are parts, rates parts a nanosecond.
 
-    In a step: `backlog` before it, of which `passing` comes from other links and `going` goes on to others; `lying` in
-    the buffer at its end; `able` to be sent; `came` in the step before. When it is over `waits` are before the link,
-    `left` of them in buffers. `crossing` ways lead over it. Not noted yet: it stood `still` for so long, so many
-    packets were `marked`, it was `used` for so long; `highest` since a row.
+    In a step: `backlog` before it, of which `passing` comes from other links and `going` goes on to others, `waits` has
+    not just been sent; `lying` in the buffer at its end; `able` to be sent; `came` in the step before. `left` waits
+    when the step is over. `crossing` ways lead over it. Not noted yet: it stood `still` for so long, so many packets
+    were `marked`, it was `used` for so long; `highest` since a row.
     """
 
     line: float
@@ -122,6 +123,10 @@ class Queue:
     passing: int = 0
     going: int = 0
     lying: int = 0
+    backlog_next: int = 0
+    passing_next: int = 0
+    going_next: int = 0
+    lying_next: int = 0
     own: int = 0
     own_next: int = 0
     came: int = 0

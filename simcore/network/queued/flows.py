@@ -92,7 +92,9 @@ def step(s: State, span_ns: int) -> None:
     counts.moves = 0
     for number in s.used:
         queue = s.queues[number]
-        queue.backlog = queue.passing = queue.going = queue.lying = 0
+        queue.waits = queue.backlog = queue.backlog_next
+        queue.passing, queue.going, queue.lying = queue.passing_next, queue.going_next, queue.lying_next
+        queue.backlog_next = queue.passing_next = queue.going_next = queue.lying_next = 0
         queue.own, queue.own_next = queue.own_next, 0
     for number in s.active:
         _inject(s, number, now, span_ns)
@@ -110,72 +112,63 @@ def step(s: State, span_ns: int) -> None:
     counts.now_ns = now + span_ns
 
 
+def count(s: State) -> None:
+    """What is in all tanks, as the first step begins."""
+    for number in s.used:
+        queue = s.queues[number]
+        queue.backlog_next = queue.passing_next = queue.going_next = queue.lying_next = 0
+    for number in s.lanes:
+        way = s.ways[number]
+        for at in range(way.at, way.at + way.hops):
+            _count(s, way, at)
+
+
 # A flow.
 
 
 def _inject(s: State, number: int, now: int, span_ns: int) -> None:
-    """Put before first links what the law lets go, and count what is in all tanks."""
+    """Put before first links what the law lets go."""
     flow = s.flows[number]
-    sends = flow.injected < flow.pledged
-    if not flow.loaded and not sends:
-        return
-    flow.loaded = 0
-    for lane in range(flow.lane, flow.lane + flow.lanes):
-        way = s.ways[s.lanes[lane]]
-        _count(s, way)
-        flow.loaded += way.alike * way.loaded
-        if sends:
-            _make_room(s, way, span_ns)
-    if sends:
-        _send(s, number, now, span_ns)
+    if flow.injected < flow.pledged:
+        least = NEVER
+        for lane in range(flow.lane, flow.lane + flow.lanes):
+            least = min(least, _make_room(s, s.ways[s.lanes[lane]], span_ns))
+        _send(s, number, least, now, span_ns)
 
 
-def _count(s: State, way: Way) -> None:
-    """What is in the tanks of a way."""
-    last = way.at + way.hops - 1
-    way.loaded = 0
-    for at in range(way.at, last + 1):
-        hop = s.hops[at]
-        queue = s.queues[hop.link]
-        way.loaded += hop.tank
-        if at > way.at:
-            queue.passing += hop.weight * hop.tank
-            s.queues[hop.before].lying += hop.weight_before * hop.tank
-        queue.backlog += hop.weight * hop.tank
-        if at < last:
-            queue.going += hop.weight * hop.tank
-
-
-def _make_room(s: State, way: Way, span_ns: int) -> None:
+def _make_room(s: State, way: Way, span_ns: int) -> int:
     """How much may wait before the first link of a way: flows that begin there have as much room as each other."""
     hop = s.hops[way.at]
     queue = s.queues[hop.link]
-    queue.own_next += hop.weight * (FINE // way.beside)
-    share = queue.line * span_ns * FINE / max(queue.own, FINE // way.beside)
-    way.room = floor((PACKET_BYTES * PARTS + share) / way.beside - hop.tank + 0.5)
+    queue.own_next += hop.weight * way.part
+    share = queue.line * span_ns * FINE / max(queue.own, way.part)
+    way.more = floor((PACKET_BYTES * PARTS + share) * (way.part / FINE) - hop.tank + 0.5)
+    return way.more
 
 
-def _send(s: State, number: int, now: int, span_ns: int) -> None:
-    """Share out among the ways what may be sent."""
+def _send(s: State, number: int, least: int, now: int, span_ns: int) -> None:
+    """Share out among the ways what may be sent; none is passed over where it has no room, unless by its queues."""
     flow = s.flows[number]
+    before, left = flow.injected, flow.pledged - flow.injected
     rate = _rate(s, number, flow, now, span_ns)
+    even = max(min(int(rate * span_ns / flow.ways + 0.5), least), 0)
+    if even * flow.ways > left:
+        even = left // flow.ways
     if flow.adaptive:
-        _share_by_queues(s, flow, int(rate * span_ns + 0.5))
-    else:
-        _share_evenly(s, flow, int(rate * span_ns / flow.ways + 0.5))
-    before = flow.injected
+        _share_by_queues(s, flow, min(int(rate * span_ns + 0.5), left))
     for lane in range(flow.lane, flow.lane + flow.lanes):
         way = s.ways[s.lanes[lane]]
         hop = s.hops[way.at]
         queue = s.queues[hop.link]
-        way.injected += way.more
-        way.loaded += way.more
-        hop.tank += way.more
-        flow.loaded += way.alike * way.more
-        flow.injected += way.alike * way.more
-        queue.backlog += hop.weight * way.more
+        way.more = more = way.more if flow.adaptive else even
+        way.injected += more
+        way.loaded += more
+        hop.tank += more
+        flow.loaded += way.alike * more
+        flow.injected += way.alike * more
+        queue.backlog += hop.weight * more
         if way.hops > 1:
-            queue.going += hop.weight * way.more
+            queue.going += hop.weight * more
     flow.injected = min(flow.injected, flow.pledged)  # the last parts of a byte are shared evenly
     while flow.current >= 0 and s.messages[flow.current].end <= flow.injected:
         message = s.messages[flow.current]
@@ -183,23 +176,13 @@ def _send(s: State, number: int, now: int, span_ns: int) -> None:
         flow.current = message.next
 
 
-def _share_evenly(s: State, flow: Flow, parts: int) -> None:
-    """As much for each way, none of which is passed over where it has no room."""
-    parts = min(parts, (flow.pledged - flow.injected) // flow.ways)
-    for lane in range(flow.lane, flow.lane + flow.lanes):
-        parts = min(parts, s.ways[s.lanes[lane]].room)
-    for lane in range(flow.lane, flow.lane + flow.lanes):
-        s.ways[s.lanes[lane]].more = max(parts, 0)
-
-
 def _share_by_queues(s: State, flow: Flow, parts: int) -> None:
     """So much for each way that as much waits on all of them if the others that lead there do the same."""
-    parts = min(parts, flow.pledged - flow.injected)
     room, least, crossing = 0, NEVER, 1
     for lane in range(flow.lane, flow.lane + flow.lanes):
         way = s.ways[s.lanes[lane]]
         _look_ahead(s, way)
-        room += way.alike * way.room
+        room += way.alike * way.more
         least, crossing = min(least, way.fullest), max(crossing, way.crossing)
     parts = max(min(parts, room), 0)
     level, above = least, least + parts * crossing
@@ -279,28 +262,48 @@ def _move(s: State, flow: Flow) -> None:
     for lane in range(flow.lane, flow.lane + flow.lanes):
         way = s.ways[s.lanes[lane]]
         if way.loaded:
+            before = way.loaded
             gone = _move_on(s, way)
             way.unsaid += gone
             flow.unsaid += way.alike * gone
+            flow.loaded -= way.alike * (before - way.loaded)
 
 
 def _move_on(s: State, way: Way) -> int:
     """The last ones first: what has come can go on in the next step. How much has left the first one."""
-    gone = 0
-    for back in range(way.hops):
-        hop = s.hops[way.at + way.hops - 1 - back]
-        share, gone = s.queues[hop.link].share, 0
-        if not hop.tank or share <= 0.0:
-            continue
-        gone = hop.tank if share >= 1.0 else int(hop.tank * share)
-        hop.tank -= gone
+    at, gone = way.at + way.hops - 1, 0
+    while at >= way.at:
+        hop = s.hops[at]
+        queue = s.queues[hop.link]
+        gone = 0
+        if hop.tank and queue.share > 0.0:
+            gone = hop.tank if queue.share >= 1.0 else int(hop.tank * queue.share)
+            hop.tank -= gone
         if gone:
             s.counts[0].moves = 1
-        if back:
-            following = s.hops[way.at + way.hops - back]
+        if at == way.at + way.hops - 1:
+            way.loaded -= gone
+        else:
+            following = s.hops[at + 1]
             following.tank += gone
             s.queues[following.link].came += following.weight * gone
+            _count(s, way, at + 1)
+        at -= 1
+    _count(s, way, way.at)
     return gone
+
+
+def _count(s: State, way: Way, at: int) -> None:
+    """What is in a tank when the next step begins."""
+    hop = s.hops[at]
+    if hop.tank:
+        queue = s.queues[hop.link]
+        queue.backlog_next += hop.weight * hop.tank
+        if at > way.at:
+            queue.passing_next += hop.weight * hop.tank
+            s.queues[hop.before].lying_next += hop.weight_before * hop.tank
+        if at < way.at + way.hops - 1:
+            queue.going_next += hop.weight * hop.tank
 
 
 def _trace(s: State, number: int, now: int, span_ns: int) -> None:
@@ -360,9 +363,10 @@ def _tell(s: State, number: int, now: int) -> None:
     own = number * SIGNALS
     enough = flow.unsaid >= flow.packet_bytes * PARTS
     if enough and now - flow.said_ns >= flow.period_ns and flow.signals < SIGNALS:
+        signal = s.signals[own + (flow.first + flow.signals) % SIGNALS]
+        _say(s, flow, signal, now)
         if not flow.signals:
-            flow.heard_ns = now
-        _say(s, flow, s.signals[own + (flow.first + flow.signals) % SIGNALS], now)
+            flow.heard_ns, flow.due_ns = now, signal.due_ns
         flow.signals += 1
     while law.reads and flow.read < flow.signals:
         signal = s.signals[own + (flow.first + flow.read) % SIGNALS]
@@ -372,10 +376,11 @@ def _tell(s: State, number: int, now: int) -> None:
         flow.read += 1
     if flow.signals:  # what comes back may let more go
         s.counts[0].moves = 1
-    while flow.signals and s.signals[own + flow.first].due_ns <= now:
+    while flow.due_ns <= now:
         signal = s.signals[own + flow.first]
         flow.first = (flow.first + 1) % SIGNALS
         flow.signals -= 1
+        flow.due_ns = s.signals[own + flow.first].due_ns if flow.signals else NEVER
         flow.acked += signal.parts
         flow.heard_ns, flow.round_ns = signal.due_ns, signal.due_ns - signal.sent_ns
         if law.reads:
@@ -447,7 +452,6 @@ def _open(queue: Queue, span_ns: int) -> None:
     queue.use = served / most
     queue.mean_use += (queue.use - queue.mean_use) / STEPS_OF_USE
     # What an NPU sends itself waits in its memory.
-    queue.waits = int(queue.backlog - served)
     queue.left = (queue.backlog - served) * (queue.passing / queue.backlog) if queue.backlog else 0.0
     if queue.kmax:
         queue.marked += int(queue.came * FINE / (PARTS * queue.packet_bytes) * queue.chance)

@@ -21,6 +21,7 @@ from simcore.network.instant import TRANSMISSION, Environment, after
 from simcore.network.parts import FoldedLinks
 from simcore.network.queued.flow_tables import (
     CREDITS,
+    FINE,
     FREE,
     PARTS,
     SIGNALS,
@@ -236,7 +237,8 @@ class FluidLinks(LinkNetwork):
             links, hops = [NOBODY, *path.links], len(path.links)
             first = self._tables.add("hops", *(Hop(link, link, last) for last, link in pairwise(links)))
             beside = sum(each.links[0] == path.links[0] for each in route.paths)
-            yield Way(first, hops, sum(path.steps_ns), before, hops - behind, beside)
+            latency_ns = sum(path.steps_ns)
+            yield Way(first, hops, FINE // beside, latency_ns=latency_ns, fork=before, join=hops - behind)
 
     def _carried(self, number: int) -> None:
         """What the several ways of a flow have carried since somebody asked: of all together whole bytes."""

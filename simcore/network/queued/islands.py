@@ -32,7 +32,6 @@ OF_LISTS = 100
 PLAYED = ("active", "lanes", "used")
 COUNTED = ("peak_bytes", "still_ns", "stops", "marks")
 OF_A_STEP = (
-    "waits",
     "left",
     "chance",
     "use",
@@ -47,7 +46,7 @@ OF_A_STEP = (
     "highest",
 )
 OF_FLOWS = ("kind", "rules", "adaptive", "line", "idle_ns", "period_ns", "packet_bytes", "ways", "loaded")
-OF_WAYS = ("kind", "latency_ns", "fork", "join", "beside", "loaded", "unsaid")
+OF_WAYS = ("kind", "latency_ns", "fork", "join", "part", "loaded", "unsaid")
 OF_MESSAGES = ("missing", "ends_ns")
 OF_TAILS = ("hop", "ahead", "offset_ns", "late_ns")
 
@@ -178,6 +177,7 @@ class Islands(Tables):
         if not self._lengths:
             for name in PLAYED:
                 setattr(island, name, getattr(island, name).tolist())
+        self.core.count(self._of(island))
         island.look = Look(self, island)
 
     def _cross(self, island: Island) -> None:
@@ -326,7 +326,7 @@ class Islands(Tables):
         stood = dict(zip(ways.tolist(), folded.like_ways.tolist(), strict=True))
         firsts = self.column("flows", "at", like).tolist()
         self.copy("flows", own, like, "at", "law")
-        self.copy("ways", ways, folded.like_ways, "at", "fork", "join", "beside")
+        self.copy("ways", ways, folded.like_ways, "at", "fork", "join", "part")
         self.write("ways", "alike", ways, np.ones(len(ways), np.int64))
         for number, first, at in zip(own.tolist(), like.tolist(), firsts, strict=True):
             self._own_messages(number, first, np.array([stood[way] for way in self._span(number)]) - at)
@@ -389,4 +389,4 @@ _Arrayed = cast("Any", namedtuple("_Arrayed", State.__slots__))
 @cache
 def _compiled_core() -> ModuleType:
     """The functions of `flows`, with those of `laws`."""
-    return with_laws(flows, ("play", "step", "rest"), {"append": compiled_heaps()["append"]})
+    return with_laws(flows, ("play", "step", "rest", "count"), {"append": compiled_heaps()["append"]})

@@ -25,6 +25,7 @@ class Law:
 
     needs_marks: ClassVar[bool] = False
     kind: int = field(init=False, default=-1)
+    reads: int = field(init=False, default=0)  # 1: what links say (`measured`)
     rate_bytes_per_s: float = field(init=False, default=inf)
     window_bytes: float = field(init=False, default=inf)
     line_bytes_per_s: float = field(init=False, default=inf)
@@ -32,7 +33,6 @@ class Law:
     segment_bytes: float = field(init=False, default=1)
     reacted_ns: float | Time = field(init=False, default=-inf)
     by_clock: int = field(init=False, default=0)  # 1: changes as time goes by, until it is at line rate
-    reads: int = field(init=False, default=0)  # 1: what links say (`measured`)
     deaf: float = field(init=False, default=0.0)  # the share of senders that heed no mark (`averaged`)
     deaf_for: float = field(init=False, default=0.0)
 

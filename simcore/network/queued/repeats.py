@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simcore.network.core import NEVER
 from simcore.network.queued.flow_tables import FINE, PARTS, SIGNALS
 from simcore.network.topology.fabric import IntArray
 
@@ -15,7 +16,7 @@ FIRST, SOME, LONGEST = 32, 4, 256
 """So many steps are played before the first look, and to see how fast flows are; longer periods are not looked for."""
 OF_FLOWS = ("loaded", "unsaid", "signals", "read", "round_ns", "oldest", "current")
 OF_WAYS = ("loaded", "unsaid")
-OF_QUEUES = ("share", "waits", "left", "chance", "use", "came", "own_next", "paused", "stands", "noted", "highest")
+OF_QUEUES = ("share", "left", "chance", "use", "came", "own_next", "paused", "stands", "noted", "highest")
 SUMS = ("still", "marked", "used")
 OF_SIGNALS = ("parts", "unmarked", "use")
 
@@ -133,6 +134,8 @@ class Look:
         tables.write(
             "laws", "reacted_ns", now.laws, np.where(now.reacted != seen.reacted, now.reacted + later_ns, now.reacted)
         )
+        due_ns = tables.column("flows", "due_ns", flows)
+        tables.write("flows", "due_ns", flows, np.where(due_ns < NEVER, due_ns + later_ns, NEVER))
         for name in ("sent_ns", "due_ns"):
             tables.write("signals", name, now.signals, tables.column("signals", name, now.signals) + later_ns)
         for name, more in sums.items():

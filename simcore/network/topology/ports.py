@@ -150,6 +150,7 @@ def made_ports(given: Mapping[str, Any], flying: float, routing: tuple[str, int]
     sizes += [max(marking.kmax_bytes // PARTS_OF_CURVE, 1)] if marking else []
     plain = buffer == UNLIMITED and not (marking or law or segment or routing[0])
     flows = not segment and (control != "drop" or buffer == UNLIMITED)
+    flows &= routing[0] != "valiant"  # which spreads a message over nearly as many ways as there are NPUs
     segment = UNLIMITED if plain else segment or min(sizes)
     if buffer < segment:
         places["buffer"].problem("a buffer must hold a segment", f"at least {segment:,} bytes", format_bytes(buffer))
