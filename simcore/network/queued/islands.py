@@ -187,8 +187,9 @@ class Islands(Tables):
         self.write("flows", "lane", flows, bounds)
         self.write("flows", "lanes", flows, np.diff(np.append(bounds, len(lanes))))
         hops = self.hops_of(lanes)
-        crossing = np.bincount(self.column("hops", "link", hops), self.column("hops", "weight", hops))
-        self.write("queues", "crossing", np.arange(len(crossing)), crossing.astype(np.int64))
+        links, of_links = np.unique(self.column("hops", "link", hops), return_inverse=True)
+        crossing = np.bincount(of_links, self.column("hops", "weight", hops))
+        self.write("queues", "crossing", links, crossing.astype(np.int64))
 
     def play(self, island: Island, until_ns: int) -> bool:
         """Whether there is more to be played, once somebody has looked at what was noted."""

@@ -26,7 +26,9 @@ MARKING = Marking(4 * KIB, 32 * KIB, 0.5, 1000)
 @st.composite
 def lawful_ports(draw):
     law = draw(st.sampled_from(["dcqcn", "hpcc", "swift", "timely", "window"]))
-    ports = replace(PLAIN, marking=MARKING, law=law, flows=True, routing=draw(st.sampled_from(["", "", "ecmp"])))
+    routing = draw(st.sampled_from(["", "", "ecmp", "spray", "adaptive"]))
+    law = draw(st.sampled_from(["", law])) if routing in ("spray", "adaptive") else law
+    ports = replace(PLAIN, marking=MARKING, law=law, flows=True, routing=routing)
     if draw(st.booleans()):
         return replace(ports, flow_control="pfc", buffer_bytes=MIB, xoff_bytes=128 * KIB, xon_bytes=64 * KIB)
     return replace(ports, buffer_bytes=draw(st.sampled_from([64 * KIB, MIB])))
@@ -111,17 +113,52 @@ def test_flows_are_what_segments_are_where_queues_make_laws_act(law):
     assert flows == pytest.approx(segments, rel=0.3 if law == "timely" else 0.03)
 
 
-@pytest.mark.parametrize("law", ["dcqcn", "hpcc"])
-def test_arrays_are_what_lists_are(law, monkeypatch):
+@pytest.mark.parametrize(
+    ("law", "routing", "kind"),
+    [("dcqcn", "", "Switch"), ("hpcc", "", "Switch"), ("dcqcn", "adaptive", "FatTree"), ("hpcc", "spray", "FatTree")],
+)
+def test_arrays_are_what_lists_are(law, routing, kind, monkeypatch):
     pytest.importorskip("numba")
-    messages = [(src, 0, size, start) for src, size, start in ((1, 4 * MIB, 0), (2, 4 * MIB, 0), (3, MIB, 200_000))]
+    messages = [(src, 0, size, start) for src, size, start in ((1, 4 * MIB, 0), (2, 4 * MIB, 0), (7, MIB, 200_000))]
     told = []
     for enough in (1 << 60, 0):
         monkeypatch.setattr(islands, "TO_COMPILE", enough)
         monkeypatch.setattr(islands, "TO_LOAD", enough)
-        arrived, network = play(machine("Switch", 8, 500.0, ports_of(law)), messages, FluidLinks)
-        told.append((arrived, curves(network.queues())))
+        links = machine(kind, 8, 500.0, ports_of(law, routing=routing))
+        arrived, network = play(links, messages, FluidLinks)
+        told.append((arrived, curves(network.queues()), [column.tolist() for column in network.counts()]))
     assert told[0] == told[1]
+
+
+TREE = {"kind": "FatTree", "npus": 16, "routers": 4}
+SPREAD = {
+    "tree": (TREE, [(npu, (npu + 4) % 16, 4 * MIB, 0) for npu in range(16)]),
+    "incast": (TREE, [(npu, 0, MIB, 0) for npu in range(1, 16)]),
+    "full ways": (TREE, [(npu, (npu + 4) % 16, 4 * MIB, 0) for npu in (0, 1, 2, 5, 9)] + [(4, 8, 8 * MIB, 100_000)]),
+    "ring": ({"kind": "Ring", "npus": 8}, [(npu, (npu + far) % 8, MIB, 0) for npu in range(8) for far in range(1, 8)]),
+    "groups": (
+        {"kind": "Dragonfly", "npus": 36, "routers": 3, "groups": 6},
+        [(npu, (npu + 7) % 36, MIB, 0) for npu in range(36)],
+    ),
+}
+
+
+@pytest.mark.parametrize("routing", ["spray", "adaptive"])
+@pytest.mark.parametrize(("kind", "messages"), SPREAD.values(), ids=SPREAD)
+def test_flows_over_several_ways_are_what_segments_of_a_packet_are(kind, messages, routing):
+    links = machine(**kind, latency_ns=500.0, ports=ports_of("", routing=routing), bytes_per_s=25e9)
+    flows, segments = (play(links, messages, network) for network in (FluidLinks, QueuedLinks))
+    assert max(flows[0]) == pytest.approx(max(segments[0]), rel=0.02)
+    assert flows[1].counts()[0].sum() == segments[1].counts()[0].sum()
+
+
+def test_of_two_ways_a_full_one_takes_less():
+    """Around a ring of four both ways are as long; one of them is full, so spraying waits for it and adaptive not."""
+    others = [(0, 1, 10 * MIB, 0), (1, 2, 10 * MIB, 0)]
+    links = {routing: machine("Ring", 4, 500.0, ports_of("", routing=routing)) for routing in ("spray", "adaptive")}
+    spray, adaptive = (play(each, [*others, (0, 2, MIB, MIB)], FluidLinks)[0][-1] - MIB for each in links.values())
+    assert spray == pytest.approx(MIB, rel=0.01)  # half of the bytes at half of the rate
+    assert 2 / 3 * MIB < adaptive < 0.8 * MIB  # or, with nothing on the full one, all of it at the whole rate
 
 
 def test_two_flows_of_which_one_comes_later_share_evenly():
