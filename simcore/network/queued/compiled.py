@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from copy import copy
 from dataclasses import fields
 from functools import cache
 from inspect import isfunction
+from operator import attrgetter
 from types import ModuleType
 from typing import Any
 
@@ -116,9 +117,8 @@ class Tables:
         return found.view(np.recarray) if found.dtype.names else found
 
     def _values(self, name: str, row: Any) -> Any:
-        """A row, as an array has it; a law has not all columns."""
-        columns = type_of(self.kinds[name]).names
-        return tuple(getattr(row, each, 0) for each in columns) if columns else row
+        """A row, as an array has it."""
+        return _values_of(self.kinds[name])(row)
 
 
 @cache
@@ -133,6 +133,15 @@ def type_of(kind: Any) -> np.dtype[Any]:
     """Of rows, in columns of whole numbers or not."""
     words = {column: "f8" if "float" in of else "i8" for column, of in columns_of(kind).items()}
     return np.dtype((np.record, [*words.items()]) if words else np.int64)
+
+
+@cache
+def _values_of(kind: Any) -> Callable[[Any], Any]:
+    """What takes a row's values; a law has not all columns."""
+    columns = columns_of(kind)
+    if kind is laws.Law:
+        return lambda row: tuple(getattr(row, each, 0) for each in columns)
+    return attrgetter(*columns) if columns else kind
 
 
 def with_laws(core: ModuleType, entries: Collection[str], given: Mapping[str, Any]) -> ModuleType:
