@@ -52,6 +52,6 @@ def segments(size, buffer, control, **more):
     return replace(PLAIN, segment_bytes=size, buffer_bytes=buffer, flow_control=control, **more)
 
 
-def pfc(segment=4 * KIB, xoff=64 * KIB, latency_ns=100):
+def pfc(segment=4 * KIB, xoff=64 * KIB, latency_ns=100, **more):
     room = 2 * latency_ns + 2 * segment
-    return segments(segment, xoff + room, "pfc", xoff_bytes=xoff, xon_bytes=xoff - 2 * segment)
+    return segments(segment, xoff + room, "pfc", xoff_bytes=xoff, xon_bytes=xoff - 2 * segment, **more)

@@ -15,7 +15,7 @@ from heapq import heappop, heappush
 from math import ceil, inf
 from typing import Any
 
-from simcore.network.core import first
+from simcore.network.core import NEVER, first
 from simcore.network.queued.laws import acknowledged, lost, measured, sends
 from simcore.network.queued.tables import NOBODY, Message, Port, Segment, Sender, State
 from simcore.timeline.events import DROPS, MARKS, STILL, WAITING
@@ -102,15 +102,17 @@ def _change(s: State, now: int) -> None:
 
 
 def _told(s: State, port: Port, kind: int, now: int) -> None:
-    """A pause or its end has come back to the sending end of a link."""
+    """A pause of a channel, or its end, has come back to the sending end of its link, which rests if all are paused."""
     s.counts[0].settled_ns = max(s.counts[0].settled_ns, now)
-    if kind == PAUSE:
-        port.paused = 1
-        _stop(port, now)
-    else:
-        port.paused = 0
-        _serve(s, port, now)
-        _go(s, port, now)
+    wire = s.ports[port.link]
+    port.paused = int(kind == PAUSE)
+    wire.open += 1 - 2 * port.paused
+    if not wire.open:
+        _stop(wire, now)
+    elif not port.paused:
+        _serve(s, wire, now)
+        if wire.free_ns > now or not wire.waiting:
+            _go(s, wire, now)
 
 
 # Senders.
@@ -286,39 +288,44 @@ def _head(s: State, number: int, time: int) -> None:
 def _arrive(s: State, number: int, now: int) -> None:
     """The head comes to its next link, through the buffer of the link behind it."""
     segment = s.segments[number]
-    port = s.ports[s.hops[segment.at].link]
+    hop = s.hops[segment.at]
+    port, wire = s.ports[hop.port], s.ports[hop.link]
     if segment.held >= 0:
         behind = s.ports[segment.held]
         if behind.control >= PFC and not _lie_down(s, number, behind, now):
             return
     size_bytes = segment.size_bytes
-    if port.kmax_bytes:
-        segment.marked |= _mark(s, port, segment, now)
+    if wire.kmax_bytes:
+        segment.marked |= _mark(s, wire, segment, now)
     segment.next = NOBODY
     if port.head < 0:
         port.head = number
     else:
         s.segments[port.tail].next = number
     port.tail = number
-    port.waiting_bytes += size_bytes
-    port.queued_bytes += size_bytes if segment.hop else 0
-    _serve(s, port, now)
-    _curve(s, port, now)
+    wire.waiting += 1
+    wire.came += 1
+    segment.came = wire.came
+    wire.waiting_bytes += size_bytes
+    wire.queued_bytes += size_bytes if segment.hop else 0
+    _serve(s, wire, now)
+    _curve(s, wire, now)
 
 
 def _lie_down(s: State, number: int, port: Port, now: int) -> bool:
     """Take room in the buffer behind a link; False where it is dropped."""
     segment = s.segments[number]
     if port.control == DROP and port.lying_bytes + segment.size_bytes > port.buffer_bytes:
-        port.drops += 1
-        port.dropped_bytes += segment.size_bytes
-        _note(s, port, now, DROPS, 1)
+        wire = s.ports[port.link]
+        wire.drops += 1
+        wire.dropped_bytes += segment.size_bytes
+        _note(s, wire, now, DROPS, 1)
         at(s, now + s.ways[segment.way].back_ns, LOST, number, 0)
         return False
     port.lying_bytes += segment.size_bytes
     if port.lying_bytes > port.xoff_bytes and not port.asked_to_pause:
         port.asked_to_pause = 1
-        at(s, now + port.latency_ns, PAUSE, port.link, 0)
+        at(s, now + port.latency_ns, PAUSE, port.number, 0)
     return True
 
 
@@ -327,59 +334,74 @@ def _get_up(s: State, port: Port, size_bytes: int, now: int) -> None:
     port.lying_bytes -= size_bytes
     if port.asked_to_pause and port.lying_bytes <= port.xon_bytes:
         port.asked_to_pause = 0
-        at(s, now + port.latency_ns, RESUME, port.link, 0)
+        at(s, now + port.latency_ns, RESUME, port.number, 0)
 
 
-def _serve(s: State, port: Port, now: int) -> None:
+def _serve(s: State, wire: Port, now: int) -> None:
     """Send what waits, one after the other."""
-    while port.head >= 0 and port.free_ns <= now:
-        number = port.head
-        settle(s, port, now)
-        if not admits(s, port):
-            if port.still_since_ns < 0 and port.control == CREDITS:
-                _await_room(s, port)
-            _stop(port, now)
+    while wire.waiting and wire.free_ns <= now:
+        channel = _next(s, wire, now)
+        if channel < 0:
+            _stop(wire, now)
             return
-        _go(s, port, now)
-        port.head = s.segments[number].next
-        _start(s, port, number, now)
-    if port.head >= 0 and port.alarm_ns != port.free_ns:
-        port.alarm_ns = port.free_ns
-        at(s, port.free_ns, SERVE, port.link, 0)
+        _go(s, wire, now)
+        _start(s, wire, s.ports[channel], now)
+    if wire.waiting and wire.alarm_ns != wire.free_ns:
+        wire.alarm_ns = wire.free_ns
+        at(s, wire.free_ns, SERVE, wire.link, 0)
 
 
-def _start(s: State, port: Port, number: int, now: int) -> None:
-    """A link takes a segment."""
+def _next(s: State, wire: Port, now: int) -> int:
+    """The channel that sends next: of those that may, the one whose first segment came first."""
+    found, first_came, number = NOBODY, NEVER, wire.link
+    while True:
+        port = s.ports[number]
+        if port.head >= 0:
+            settle(s, port, now)
+            if not admits(s, port):
+                _await_room(s, port)
+            elif s.segments[port.head].came < first_came:
+                found, first_came = number, s.segments[port.head].came
+        number = port.beside
+        if number == wire.link:
+            return found
+
+
+def _start(s: State, wire: Port, channel: Port, now: int) -> None:
+    """A link takes the first segment of a channel."""
+    number = channel.head
     segment = s.segments[number]
+    channel.head, channel.awaits = segment.next, 0
     hop, size_bytes = s.hops[segment.at], segment.size_bytes
     # Ends of a message's segments are rounded as parts of a whole, so that cutting it costs nothing.
     if hop.bytes_per_s != segment.bytes_per_s:
         segment.bytes_per_s = rate = hop.bytes_per_s
         segment.takes_ns = _whole(segment.first_byte + size_bytes, rate) - _whole(segment.first_byte, rate)
-    port.free_ns = ends = now + segment.takes_ns
-    port.waiting_bytes -= size_bytes
-    port.queued_bytes -= size_bytes if segment.hop else 0
-    port.sent_bytes += size_bytes
-    port.busy_ns += segment.takes_ns
+    wire.free_ns = ends = now + segment.takes_ns
+    wire.waiting -= 1
+    wire.waiting_bytes -= size_bytes
+    wire.queued_bytes -= size_bytes if segment.hop else 0
+    wire.sent_bytes += size_bytes
+    wire.busy_ns += segment.takes_ns
     if s.counts[0].timed:
-        append(s.times, (port.link, now, segment.takes_ns))
-    _curve(s, port, now)
+        append(s.times, (wire.link, now, segment.takes_ns))
+    _curve(s, wire, now)
     if segment.held < 0:
         segment.sent_ns = now
         _begun(s, segment, now)
     else:
         _make_room(s, s.ports[segment.held], size_bytes, ends)
     if s.counts[0].reads and s.senders[segment.sender].law >= 0 and s.laws[s.senders[segment.sender].law].reads:
-        _read(s, segment, port, hop.own, now)
+        _read(s, segment, wire, hop.own, now)
     segment.tail_ns = max(segment.tail_ns, ends) + hop.step_ns
     segment.hop += 1
     if not hop.left:
         _through(s, number, now)
         return
-    segment.held = port.link
+    segment.held = channel.number
     segment.at += 1
-    if port.control == CREDITS:
-        port.taken_bytes += size_bytes
+    if channel.control == CREDITS:
+        channel.taken_bytes += size_bytes
     _head(s, number, now + hop.step_ns)
 
 
@@ -388,7 +410,7 @@ def _make_room(s: State, behind: Port, size_bytes: int, ends: int) -> None:
     if behind.control == CREDITS:
         _credit(s, behind, ends + behind.latency_ns, size_bytes)
     elif behind.control >= PFC:
-        at(s, ends, GET_UP, behind.link, size_bytes)
+        at(s, ends, GET_UP, behind.number, size_bytes)
 
 
 def _credit(s: State, port: Port, time: int, size_bytes: int) -> None:
@@ -411,7 +433,7 @@ def _credit(s: State, port: Port, time: int, size_bytes: int) -> None:
         s.credits[before].next = number
     if after < 0:
         port.last_credit = number
-    if port.still_since_ns >= 0:
+    if port.awaits:
         at(s, time, SERVE, port.link, 0)
 
 
@@ -427,7 +449,10 @@ def settle(s: State, port: Port, now: int) -> None:
 
 
 def _await_room(s: State, port: Port) -> None:
-    """A link stands still: go on as soon as enough of the credits that are on their way have come."""
+    """Go on as soon as enough of the credits that are on their way to a channel have come."""
+    if port.awaits or port.control != CREDITS:
+        return
+    port.awaits = 1
     missing = port.taken_bytes + s.segments[port.head].size_bytes - port.buffer_bytes
     number = port.credit
     while number >= 0:
@@ -489,7 +514,7 @@ def _backlog(port: Port, now: int) -> float:
 
 
 def admits(s: State, port: Port) -> bool:
-    """Whether the first segment may be sent now, as far as it is known what lies at the other end."""
+    """Whether the first segment of a channel may be sent now, as far as it is known what lies at the other end."""
     segment = s.segments[port.head]
     if port.paused:
         return False

@@ -79,8 +79,9 @@ class Queued(LinkNetwork):
         self._dims = (numbers[links.kept] if isinstance(links, FoldedLinks) else numbers).tolist()
         self._rules = rules
         self._routing = ways_of(links)
-        columns = zip(self._rates, self._latencies, self._dims, strict=True)
-        ports = [_port(link, rate, latency_ns, rules[dim]) for link, (rate, latency_ns, dim) in enumerate(columns)]
+        columns = [*zip(self._rates, self._latencies, self._dims, strict=True)]
+        rows = enumerate(columns * max(each.channels for each in rules))
+        ports = [_port(row, len(columns), rate, latency_ns, rules[dim]) for row, (rate, latency_ns, dim) in rows]
         self._tables = SegmentTables(State(ports, self._choose))
         self._state.counts[0].timed = int(self._times.room > 0)
         self._ways: dict[tuple[int, ...], int] = {}
@@ -222,9 +223,17 @@ class Queued(LinkNetwork):
         if found is None:
             path, left = self._along(self.links.instead_of(route)), range(len(route) - 1, -1, -1)
             back_ns = whole_latency(sum(self._latencies[link] for link in path.links))
-            hops = [self._tables.add("hops", Hop(*hop)) for hop in zip(*path, left, route, strict=True)]
+            columns = zip(*path, left, route, self._channels(path.links), strict=True)
+            hops = [self._tables.add("hops", Hop(*hop)) for hop in columns]
             found = self._ways[route] = self._tables.add("ways", Way(hops[0], len(hops), back_ns))
         return found
+
+    def _channels(self, links: Links) -> Iterator[int]:
+        """Of the links of a way the rows of the channels it takes: a further one on each link inside a dimension."""
+        dims = [self._dims[link] for link in links]
+        for hop, (link, dim) in enumerate(zip(links, dims, strict=True)):
+            channel = min(dims[:hop].count(dim), self._rules[dim].channels - 1)
+            yield link + channel * len(self._rates)
 
     def _choose(self, pair: int, turn: int, now_ns: int) -> int:
         """The way of a segment through several dimensions."""
@@ -307,7 +316,11 @@ class Queued(LinkNetwork):
 
     def counts(self) -> tuple[IntArray, IntArray]:
         """As `LinkNetwork.counts`."""
-        return np.array(self._tables.column("ports", "sent_bytes")), np.array(self._tables.column("ports", "busy_ns"))
+        return self._of_links("sent_bytes"), self._of_links("busy_ns")
+
+    def _of_links(self, name: str) -> Any:
+        """What the first channels' rows have, which stand for their links."""
+        return np.array(self._tables.column("ports", name)[: len(self._rates)])
 
     def times(self) -> LinkRows | None:
         """As `LinkNetwork.times`."""
@@ -317,8 +330,8 @@ class Queued(LinkNetwork):
     def queues(self) -> QueueTable:
         """As `LinkNetwork.queues`, of the links of a folded machine that stand for all."""
         self._note()
-        columns = {name: np.array(self._tables.column("ports", name)) for name in QueueTable.COLUMNS}
-        links, since_ns = np.arange(len(self._rates)), self._tables.column("ports", "still_since_ns")
+        columns = {name: self._of_links(name) for name in QueueTable.COLUMNS}
+        links, since_ns = np.arange(len(self._rates)), self._of_links("still_since_ns")
         lasted_ns = np.where(since_ns < 0, 0, np.maximum(int(self.env.now) - since_ns, 0))  # and goes on
         columns["still_ns"] += lasted_ns
         still = np.column_stack([links, since_ns, 0 * links + STILL, lasted_ns])[lasted_ns > 0]
@@ -356,21 +369,24 @@ class Queued(LinkNetwork):
     def stuck(self) -> list[str]:
         """Why nothing moves any more: the links that wait for each other."""
         state = self._state
-        blocked = {port.link: port for port in self.ports if port.head >= 0 and not core.admits(state, port)}
+        blocked = {port.number: port for port in self.ports if port.head >= 0 and not core.admits(state, port)}
         rows = (
-            (link, state.segments[number].held)
-            for link, port in blocked.items()
+            (channel, state.segments[number].held)
+            for channel, port in blocked.items()
             for number in chain(state.segments, port.head)
         )
-        return told_circle(self.links, {(held, link) for link, held in rows if held in blocked})
+        return told_circle(self.links, {(held, channel) for channel, held in rows if held in blocked})
 
 
 def told_circle(links: LinkGraph, waits: set[tuple[int, int]]) -> list[str]:
-    """Links each of which waits for room behind it, taken by what waits for the next; [] where there is no circle."""
+    """Links each of which waits for room behind it, taken by what waits for the next; [] where there is no circle.
+
+    Given are rows of channels. All of a circle are the last ones, as on every way the numbers of channels grow.
+    """
     import networkx
 
     try:
-        circle = [link for link, _ in networkx.find_cycle(networkx.DiGraph(waits))]
+        circle = [row % len(links) for row, _ in networkx.find_cycle(networkx.DiGraph(waits))]
     except networkx.NetworkXNoCycle:
         return []
     if isinstance(links, FoldedLinks):
@@ -381,8 +397,11 @@ def told_circle(links: LinkGraph, waits: set[tuple[int, int]]) -> list[str]:
         f"link {here} waits for room at its end, which is taken by what waits for link {ahead}"
         for here, ahead in zip(ends, ends[1:] + ends[:1], strict=True)
     ]
-    hint = "hint: more buffer, or routes that take links in one order (a Mesh in place of a Ring) break the circle"
-    return [f"the buffers of {len(ends)} links wait for each other in a circle", *lines, hint]
+    hints = (
+        "hint: virtual_channels, as many as the longest way has links, break the circle",
+        "hint: so do routes that take links in one order (a Mesh in place of a Ring), and more buffer may",
+    )
+    return [f"the buffers of {len(ends)} links wait for each other in a circle", *lines, *hints]
 
 
 def ways_of(links: LinkGraph) -> Ways:
@@ -400,12 +419,15 @@ def chain(rows: Any, number: int) -> Iterator[int]:
 _in_line = attrgetter("begin_ns", "order", "part")
 
 
-def _port(link: int, bytes_per_s: float, latency_ns: float, rules: Ports) -> Port:
+def _port(row: int, links: int, bytes_per_s: float, latency_ns: float, rules: Ports) -> Port:
+    """Of a channel: the first ones of all links come before the second ones."""
+    channel, link = divmod(row, links)
+    beside = (channel + 1) % rules.channels * links + link
     limited = rules.buffer_bytes < UNLIMITED
     control = FLOW_CONTROLS.index(rules.flow_control) + core.CREDITS if limited else core.UNLIMITED
     marking = rules.marking
     sizes = rules.buffer_bytes, rules.xoff_bytes, rules.xon_bytes
-    port = Port(link, bytes_per_s, whole_latency(latency_ns), control, *sizes)
+    port = Port(link, row, beside, rules.channels, bytes_per_s, whole_latency(latency_ns), control, *sizes)
     if marking:
         port.kmin_bytes, port.kmax_bytes = marking.kmin_bytes, marking.kmax_bytes
         port.pmax, port.packet_bytes = marking.pmax, marking.packet_bytes

@@ -31,7 +31,7 @@ EVENTS_OF_A_HOP = 2
 ROWS_OF_A_LOOK = 40
 """So many rows take as long to look at as looking at none."""
 HINT = "pip install 'simcore[fast]' plays queues several times as fast"
-LASTING = ("lying_bytes", "noted_bytes", "asked_to_pause", "paused", "chances", "phase")
+LASTING = ("lying_bytes", "noted_bytes", "awaits", "asked_to_pause", "paused", "chances", "phase")
 OF_SENDERS = ("ready", "under_way_bytes", "current", "waiting")
 READ = ("link", "own", "queue_bytes", "sent_bytes", "now_ns")
 ADDED_UP = ("sent_bytes", "busy_ns", "still_ns", "stops", "marks", "drops", "dropped_bytes")
@@ -157,7 +157,7 @@ class QueuedLinks(Queued):
 
         Where too little happens between two looks, they are farther apart from then on.
         """
-        rows = ROWS_OF_A_LOOK + counts.segments + len(self._active) + len(self._rates)
+        rows = ROWS_OF_A_LOOK + counts.segments + len(self._active) + len(self.ports)
         if counts.events - self._looked_at < rows * self._tables.events_of_a_look:
             self._apart *= 2
             return
@@ -220,7 +220,8 @@ class QueuedLinks(Queued):
         waits_for, waiting = _chains(column("ports", "head"), column("segments", "next"))
         lost_by, lost = _chains(column("senders", "lost")[senders], column("segments", "next"))
         flying = np.concatenate([coming, whom[of_segments], waiting])
-        yield _bytes(waits_for, lost_by)
+        turns = column("segments", "came")[waiting] - column("ports", "came")[column("ports", "link")[waits_for]]
+        yield _bytes(waits_for, lost_by, turns)
         yield from self._of_segments(np.concatenate([flying, lost]), now_ns)
         times = (np.maximum(column("senders", name)[senders] - now_ns, 0) for name in ("free_ns", "alarm_ns"))
         yield _bytes(senders, *times, *(column("senders", name)[senders] for name in OF_SENDERS))

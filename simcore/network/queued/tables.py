@@ -17,14 +17,21 @@ Time = int
 
 @dataclass(slots=True)
 class Port:
-    """The sending end of a link: a queue waits for it (`head` to `tail`); what it has sent lies in the buffer behind.
+    """The sending end of a link's channel: a queue waits for it (`head` to `tail`); what it has sent lies in the buffer
+    behind.
 
+    The wire that the channels of a link share is in the row of the first one, `link`, and with it what the link does
+    and reports: so many segments are `waiting` for it in all queues, so many `came`, so many channels are `open`, not
+    paused. This is row `number`; the next channel, after the last one the first, is `beside`.
     `taken_bytes` of that buffer are taken from the sender's point of view, where it goes by credits: these are known in
-    the order from `credit` to `last_credit`. `lying_bytes` are in it, where what finds no room is dropped or the sender
-    paused. `kmax_bytes` 0: nothing is marked.
+    the order from `credit` to `last_credit`; while it `awaits` room it is told of each. `lying_bytes` are in it, where
+    what finds no room is dropped or the sender paused. `kmax_bytes` 0: nothing is marked.
     """
 
     link: int
+    number: int
+    beside: int
+    open: int
     bytes_per_s: float
     latency_ns: int
     control: int
@@ -39,12 +46,15 @@ class Port:
     tail: int = NOBODY
     free_ns: Time = 0
     alarm_ns: Time = -1
+    waiting: int = 0
+    came: int = 0
     waiting_bytes: int = 0
     queued_bytes: int = 0  # of those that come from elsewhere: an NPU's own data wait in its memory
     lying_bytes: int = 0
     taken_bytes: int = 0
     credit: int = NOBODY
     last_credit: int = NOBODY
+    awaits: int = 0
     asked_to_pause: int = 0
     paused: int = 0
     still_since_ns: Time = -1
@@ -66,7 +76,7 @@ class Port:
 class Hop:
     """Of a way: a link, ns of the head, the link's rate; how many are left behind it.
 
-    `own` is the link of the whole network for which it stands.
+    `own` is the link of the whole network for which it stands, `port` the row of its channel that is taken.
     """
 
     link: int
@@ -74,6 +84,7 @@ class Hop:
     bytes_per_s: float
     left: int
     own: int
+    port: int
 
 
 @dataclass(slots=True)
@@ -126,11 +137,11 @@ class Message:
 
 @dataclass(slots=True)
 class Segment:
-    """On its way: `hop` counts the links behind it, `at` is the number of the next one among `hops`. `held` is the link
-    in whose buffer it lies, -1 at its source.
+    """On its way: `hop` counts the links behind it, `at` is the number of the next one among `hops`. `held` is the
+    row of the channel in whose buffer it lies, -1 at its source.
 
     On links of `bytes_per_s` it takes `takes_ns`. Its readings of links are chained from the last one, `reading`, on.
-    `next` is behind it in a queue.
+    `next` is behind it in a queue, `came` the turn in which it came to the link.
     """
 
     next: int
@@ -141,6 +152,7 @@ class Segment:
     at: int = 0
     hop: int = 0
     held: int = NOBODY
+    came: int = 0
     marked: int = 0
     tail_ns: Time = 0
     sent_ns: Time = 0

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from simcore.network.queued.laws import Law
 
 UNLIMITED = 1 << 60
+MOST_CHANNELS = 15  # as many as InfiniBand has for data; Ethernet has eight classes
 FLOW_CONTROLS = ["credits", "pfc", "drop"]
 MOST_SEGMENT_BYTES, PARTS_OF_BUFFER, PARTS_OF_CURVE = 1 << 16, 16, 4
 UNITS: Mapping[str, Callable[[float | str], float]] = {
@@ -39,10 +40,12 @@ class Marking:
 class Ports:
     """The ports of one dimension.
 
-    A link ends in a buffer of `buffer_bytes`, where what waits for the next link lies. With `flow_control` "credits"
-    a link sends only what has room there; with "pfc" it is paused when more than `xoff_bytes` lie there, until there
-    are at most `xon_bytes`; with "drop" what finds no room is lost, and sent again. `law` and its `parameters` are the
-    congestion control of what crosses the dimension, "" = none. `segment_bytes` are sent, buffered and marked as one.
+    A link ends in a buffer, where what waits for the next link lies: `buffer_bytes` for each of its `channels`, the
+    first for what has crossed no other link of the dimension, the next for what has crossed one, and so on. With
+    `flow_control` "credits" a link sends only what has room there; with "pfc" a channel is paused when more than
+    `xoff_bytes` lie there, until there are at most `xon_bytes`; with "drop" what finds no room is lost, and sent again.
+    `law` and its `parameters` are the congestion control of what crosses the dimension, "" = none. `segment_bytes` are
+    sent, buffered and marked as one.
     `routing` chooses among several ways, "" = the dimension's usual one, by a hash of the ends and `seed`. With `flows`
     nobody asks for what only segments show. `place` is where a file says the size of segments, or else something of
     these ports.
@@ -59,6 +62,7 @@ class Ports:
     routing: str = ""
     seed: int = 0
     flows: bool = False
+    channels: int = 1
     place: Location = field(default=Location("segment"), compare=False)
 
     def new_law(self) -> Law:
@@ -137,6 +141,7 @@ PORT_KEYS: Mapping[str, tuple[Callable[[Node], object], object]] = {
     "ecn": (_marking, None),
     "congestion_control": (_law, ("", ())),
     "segment": (_size, 0),
+    "virtual_channels": (lambda item: item.integer(1, MOST_CHANNELS), 1),
 }
 
 
@@ -145,7 +150,9 @@ def made_ports(given: Mapping[str, Any], flying: float, routing: tuple[str, int]
 
     So many bytes are `flying` over a link. `routing` is "" where the dimension's kind does it, with a seed.
     """
-    buffer, control, xoff, xon, marking, (law, parameters), segment = given.values()
+    whole, control, xoff, xon, marking, (law, parameters), segment, channels = given.values()
+    channels = channels if whole < UNLIMITED else 1  # without limits more of them change nothing
+    buffer = whole // channels
     sizes = [MOST_SEGMENT_BYTES, max(buffer // PARTS_OF_BUFFER, 1)]
     sizes += [max(marking.kmax_bytes // PARTS_OF_CURVE, 1)] if marking else []
     plain = buffer == UNLIMITED and not (marking or law or segment or routing[0])
@@ -153,11 +160,12 @@ def made_ports(given: Mapping[str, Any], flying: float, routing: tuple[str, int]
     flows &= routing[0] != "valiant"  # which spreads a message over nearly as many ways as there are NPUs
     segment = UNLIMITED if plain else segment or min(sizes)
     if buffer < segment:
-        places["buffer"].problem("a buffer must hold a segment", f"at least {segment:,} bytes", format_bytes(buffer))
+        least = channels * segment
+        places["buffer"].problem("a buffer must hold a segment", f"at least {least:,} bytes", format_bytes(whole))
     if control != "credits" and "buffer" not in places:
         places["flow_control"].problem(f"{control} needs a buffer that ends", "buffer: a size for each dimension")
     if control == "pfc" and buffer < UNLIMITED:
-        xoff, xon = _thresholds(buffer, xoff, xon, segment, flying, places)
+        xoff, xon = _thresholds(buffer, channels, xoff, xon, segment, flying, places)
     elif xoff or xon:
         place = places["xoff" if xoff else "xon"]
         place.problem("xoff and xon are PFC's", "flow_control: pfc and a buffer, or no xoff and xon", str(control))
@@ -165,18 +173,21 @@ def made_ports(given: Mapping[str, Any], flying: float, routing: tuple[str, int]
         place = places["congestion_control"]
         place.problem(f"{law} slows down on marks", "ecn: {kmin: .., kmax: .., pmax: ..}", "no ecn")
     own = places.get("segment", next(iter(places.values()))).location
-    return Ports(buffer, control, xoff or UNLIMITED, xon, marking, law, parameters, segment, *routing, flows, own)
+    return Ports(
+        buffer, control, xoff or UNLIMITED, xon, marking, law, parameters, segment, *routing, flows, channels, own
+    )
 
 
 def _thresholds(
-    buffer: int, xoff: int, xon: int, segment: int, flying: float, places: Mapping[str, Node]
+    buffer: int, channels: int, xoff: int, xon: int, segment: int, flying: float, places: Mapping[str, Node]
 ) -> tuple[int, int]:
-    """Where a pause begins and ends: what still comes once it is sent must have room."""
+    """Where a pause of a channel begins and ends: what still comes once it is sent must have room."""
     room = ceil(2 * flying) + 2 * segment
     found = xoff or buffer - room
     if not 0 < found <= buffer - room:
-        needed = f"a buffer of at least {(xoff or segment) + room:,} bytes: {room:,} come once a pause is sent"
-        places["buffer"].problem("PFC would lose bytes", needed, format_bytes(buffer))
+        least, each = ((xoff or segment) + room) * channels, " in each channel" * (channels > 1)
+        needed = f"a buffer of at least {least:,} bytes: {room:,} come{each} once a pause is sent"
+        places["buffer"].problem("PFC would lose bytes", needed, format_bytes(buffer * channels))
     low = xon or max(found - 2 * segment, 0)
     if low >= max(found, 1):
         places["xon"].problem("a pause must end below where it begins", f"xon below {found:,} bytes", f"{low:,} bytes")

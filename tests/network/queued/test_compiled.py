@@ -25,6 +25,8 @@ RULES = [
     ("dcqcn", segments(4 * KIB, 16 * KIB, "drop")),
     ("hpcc", segments(4 * KIB, 16 * KIB, "credits")),
     ("swift", pfc()),
+    ("swift", pfc(channels=2)),
+    ("", segments(4 * KIB, 8 * KIB, "credits", channels=3)),
     ("timely", segments(4 * KIB, MIB, "credits", routing="adaptive")),
     ("window", segments(4 * KIB, 64 * KIB, "drop", routing="spray")),
 ]
@@ -98,7 +100,7 @@ def test_what_repeats_itself_is_left_out_of_compiled_queues_too(monkeypatch):
     monkeypatch.setattr(steady, "repaid", lambda events, ahead: True)
     monkeypatch.setattr(QueuedLinks, "least_events", 1)
     monkeypatch.setattr(SegmentTables, "events_of_a_look", 1)
-    links = machine("FatTree", 8, 700.0, RULES[1][1], routers=2, oversubscription=2)
+    links = machine("FatTree", 8, 700.0, replace(RULES[1][1], channels=3), routers=2, oversubscription=2)
     messages = [(1, 0, 2 * MIB, 0), (5, 0, 2 * MIB, 0), (6, 1, MIB, 200_000)]
     assert told(links, messages, QueuedLinks) == told(links, messages, Queued)
     events = [play(links, messages, network)[1]._state.counts[0].events for network in (QueuedLinks, Queued)]

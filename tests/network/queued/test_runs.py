@@ -32,6 +32,7 @@ from tests.runs import Run, micro, runs
 NATIVE = [("native", "queued")]
 LAWS = st.sampled_from(["", "dcqcn", "hpcc", "swift", "timely", "window"])
 ROUTINGS = st.sampled_from(["", "", "ecmp", "spray", "adaptive", "valiant"])
+CHANNELS = st.sampled_from([1, 1, 2, 5])
 MARKING = Marking(4 * KIB, 32 * KIB, 0.5, 1000)
 COUNTED = ("still_ns", "marks", "drops")
 
@@ -40,7 +41,7 @@ COUNTED = ("still_ns", "marks", "drops")
 def port_rules(draw):
     segment = draw(st.sampled_from([4 * KIB, 16 * KIB]))
     ports = replace(PLAIN, segment_bytes=segment, marking=draw(st.sampled_from([None, MARKING])), law=draw(LAWS))
-    ports = replace(ports, routing=draw(ROUTINGS), seed=draw(st.integers(0, 2)))
+    ports = replace(ports, routing=draw(ROUTINGS), seed=draw(st.integers(0, 2)), channels=draw(CHANNELS))
     control = draw(st.sampled_from(["credits", "pfc", "drop"]))
     if control == "pfc":
         xoff = 8 * segment
@@ -179,7 +180,7 @@ def test_a_file_says_all_of_a_port(tmp_path):
         routing_seed="3",
     )
     ports = load(file).dims[0].ports
-    assert ports.buffer_bytes == MIB
+    assert (ports.buffer_bytes, ports.channels) == (MIB, 1)
     assert ports.segment_bytes == 64 * KIB
     assert ports.xoff_bytes == MIB - 2 * 64 * KIB - 50_000  # what still comes: two latencies at line rate, two segments
     assert ports.marking == Marking(100 * KIB, 400 * KIB, 0.2, 1000)
@@ -187,9 +188,26 @@ def test_a_file_says_all_of_a_port(tmp_path):
     assert (ports.routing, ports.seed) == ("valiant", 3)
 
 
+def test_channels_share_a_buffer_and_are_of_segments(tmp_path):
+    given = {"flow_control": "[pfc]", "congestion_control": "[swift]", "latency": '["50 ns"]'}
+    one, four = (
+        load(write(tmp_path / "net.yaml", buffer="[1 MiB]", virtual_channels=f"[{count}]", **given)).dims[0].ports
+        for count in (1, 4)
+    )
+    assert (one.channels, one.buffer_bytes, one.segment_bytes, one.flows) == (1, MIB, 64 * KIB, True)
+    assert (four.channels, four.buffer_bytes, four.segment_bytes, four.flows) == (4, 256 * KIB, 16 * KIB, False)
+    assert four.xoff_bytes == 256 * KIB - 2 * 16 * KIB - 5_000
+    assert load(write(tmp_path / "net.yaml", virtual_channels="[4]")).dims[0].ports.channels == 1  # without limits
+
+
 @pytest.mark.parametrize(
     ("keys", "place", "what"),
     [
+        ({"virtual_channels": "[0]"}, "5:20", "whole number of at least 1"),
+        ({"virtual_channels": "[16]"}, "5:20", "whole number from 1 to 15"),
+        ({"virtual_channels": "[two]"}, "5:20", "virtual_channels[0] must be a whole number"),
+        ({"buffer": "[64 KiB]", "segment": "[32 KiB]", "virtual_channels": "[3]"}, "5:10", "at least 98,304 bytes"),
+        ({"buffer": "[200 KiB]", "flow_control": "[pfc]", "virtual_channels": "[4]"}, "5:10", "come in each channel"),
         ({"buffer": "[none]"}, "5:10", "expected a size"),
         ({"buffer": "[1 KiB]", "segment": "[2 KiB]"}, "5:10", "a buffer must hold a segment"),
         ({"buffer": "[100 KiB]", "flow_control": "[pfc]", "segment": "[64 KiB]"}, "5:10", "PFC would lose bytes"),
@@ -313,10 +331,13 @@ def test_other_networks_say_that_ports_play_no_part(tmp_path):
 
 
 def test_a_circle_of_buffers_is_an_error_that_names_it():
-    ring = with_ports(_ring(), replace(PLAIN, segment_bytes=4 * KIB, buffer_bytes=4 * KIB))
+    """And what breaks it: ways are of two links."""
+    ports = replace(PLAIN, segment_bytes=4 * KIB, buffer_bytes=4 * KIB)
     for fold in (True, False):
-        with pytest.raises(DeadlockError, match="the buffers of 4 links wait for each other in a circle"):
-            ring.timeline(fold=fold)
+        with pytest.raises(DeadlockError, match="the buffers of 4 links wait for each other in a circle") as told:
+            with_ports(_ring(), ports).timeline(fold=fold)
+        assert "virtual_channels" in str(told.value)
+        assert with_ports(_ring(), replace(ports, channels=2)).timeline(fold=fold).time_ns > 0
 
 
 def _ring():

@@ -35,6 +35,7 @@ def flows(draw):
         RULES[draw(st.sampled_from(sorted(RULES)))],
         law=draw(st.sampled_from(["", "", "dcqcn", "hpcc", "swift", "timely", "window"])),
         routing=draw(st.sampled_from(["", "", "ecmp", "spray", "adaptive", "valiant"])),
+        channels=draw(st.sampled_from([1, 1, 2, 3])),
     )
     rate = draw(st.sampled_from([1e9, 25e9, 45e9, 0.3e9]))
     npu, sizes = st.integers(0, npus - 1), st.sampled_from([3 * KIB, 100 * KIB, 401 * KIB, 2 * MIB + 5])
@@ -60,9 +61,10 @@ def test_what_repeats_itself_is_left_out_without_a_trace(case):
     assert told(links, messages, QueuedLinks)[0] == told(links, messages, Queued)[0]
 
 
+@pytest.mark.parametrize("channels", [1, 2])
 @pytest.mark.parametrize("rules", ["credits", "few credits", "pfc"])
-def test_of_two_long_messages_through_one_link_most_is_left_out(rules):
-    links = machine(ports=RULES[rules])
+def test_of_two_long_messages_through_one_link_most_is_left_out(rules, channels):
+    links = machine(ports=replace(RULES[rules], channels=channels))
     sent = [(0, 2, 2 * MIB, 0), (1, 2, 2 * MIB, 0), (2, 1, 100, 1_500_000)]  # somebody else comes in between
     (times, events), (all_times, all_events) = told(links, sent, QueuedLinks), told(links, sent, Queued)
     assert times == all_times
