@@ -28,8 +28,10 @@ class Alike(NamedTuple):
     weights: IntArray
 
 
-def alike(kinds: tuple[IntArray, IntArray, IntArray], ways: IntArray, hops: IntArray, links: IntArray) -> Alike | None:
-    """Of flows with so many `ways` each, which have so many `hops` over `links`, one after the other.
+def alike(
+    kinds: tuple[IntArray, IntArray, IntArray], ways: IntArray, hops: IntArray, links: IntArray, channels: IntArray
+) -> Alike | None:
+    """Of flows with so many `ways` each, which have so many `hops` over `channels` of `links`, one after the other.
 
     `kinds` of flows, ways and links may differ from the start. None where hardly two ways are alike. Links are numbered
     from 0 on; some may be crossed by none.
@@ -37,7 +39,7 @@ def alike(kinds: tuple[IntArray, IntArray, IntArray], ways: IntArray, hops: IntA
     flow_kinds, way_kinds, link_kinds = kinds
     of_flow, of_way = np.repeat(np.arange(len(ways)), ways), np.repeat(np.arange(len(hops)), hops)
     first_ways, starts = np.cumsum(ways) - ways, np.cumsum(hops) - hops
-    places = (np.arange(len(links)) - starts[of_way]).astype(np.uint64)
+    places = mixed(np.arange(len(links)) - starts[of_way], channels)
     by_link = np.argsort(links, kind="stable")
     crossed, firsts = np.unique(links[by_link], return_index=True)
     sums = np.zeros(len(link_kinds), np.uint64)

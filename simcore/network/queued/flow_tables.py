@@ -99,14 +99,17 @@ class Hop:
 
 @dataclass(slots=True)
 class Queue:
-    """A link, and all that is before it. Sizes are parts, rates parts a nanosecond.
+    """A link's channel, and all that is before it. Sizes are parts, rates parts a nanosecond.
 
-    In a step: `backlog` before it, of which `passing` comes from other links and `going` goes on to others, `waits` has
-    not just been sent; `lying` in the buffer at its end; `able` to be sent; `came` in the step before. `left` waits
-    when the step is over. `crossing` ways lead over it. Not noted yet: it stood `still` for so long, so many packets
-    were `marked`, it was `used` for so long; `highest` since a row.
+    What all channels of a link share, and what is reported, is in the row of the first one, its `wire`. In a step:
+    `backlog` before it, of which `passing` comes from other links and `going` goes on to others, `waits` has not just
+    been sent; `lying` in the buffer at its end; `able` to be sent, `asked` of the wire by all channels, of what was
+    `before` them; `came` in the step before. `left` waits when the step is over. `crossing` ways lead over it. Not
+    noted yet: it stood `still` for so long, so many packets were `marked`, it was `used` for so long; `highest` since a
+    row.
     """
 
+    wire: int
     line: float
     latency_ns: int
     control: int
@@ -131,6 +134,8 @@ class Queue:
     own_next: int = 0
     came: int = 0
     able: float = 0.0
+    asked: float = 0.0
+    before: float = 0.0
     share: float = 0.0
     waits: int = 0
     left: float = 0.0

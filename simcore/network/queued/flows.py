@@ -91,18 +91,19 @@ def step(s: State, span_ns: int) -> None:
     now = counts.now_ns
     counts.moves = 0
     for number in s.used:
-        queue = s.queues[number]
-        queue.waits = queue.backlog = queue.backlog_next
-        queue.passing, queue.going, queue.lying = queue.passing_next, queue.going_next, queue.lying_next
-        queue.backlog_next = queue.passing_next = queue.going_next = queue.lying_next = 0
-        queue.own, queue.own_next = queue.own_next, 0
+        _turn(s, s.queues[number])
     for number in s.active:
         _inject(s, number, now, span_ns)
     for number in s.used:
+        _ask(s, s.queues[number], span_ns)
+    for number in s.used:
+        _serve(s, s.queues[number], span_ns)
+    for number in s.used:
         queue = s.queues[number]
-        _open(queue, span_ns)
-        _note(s, number, now)
-        _use(s, number, now, int(queue.use * span_ns * FINE))
+        if queue.wire == number:
+            _settle(queue, span_ns)
+            _note(s, number, now)
+            _use(s, number, now, int(queue.use * span_ns * FINE))
     for number in s.active:
         flow = s.flows[number]
         _trace(s, number, now, span_ns)
@@ -201,7 +202,7 @@ def _look_ahead(s: State, way: Way) -> None:
     """What waits for the fullest link of a way, of those that are not on all ways; of equal ones where most cross."""
     way.fullest, way.crossing = 0, 1
     for at in range(way.at + way.fork, way.at + way.join):
-        queue = s.queues[s.hops[at].link]
+        queue = _wire(s, at)
         if queue.waits > way.fullest or (queue.waits == way.fullest and queue.crossing > way.crossing):
             way.fullest, way.crossing = queue.waits, queue.crossing
 
@@ -286,7 +287,7 @@ def _move_on(s: State, way: Way) -> int:
         else:
             following = s.hops[at + 1]
             following.tank += gone
-            s.queues[following.link].came += following.weight * gone
+            s.queues[s.queues[following.link].wire].came += following.weight * gone
             _count(s, way, at + 1)
         at -= 1
     _count(s, way, way.at)
@@ -398,7 +399,7 @@ def _say(s: State, flow: Flow, signal: Signal, now: int) -> None:
         way = s.ways[s.lanes[lane]]
         waited, unmarked = 0.0, 1.0
         for at in range(way.at + 1, way.at + way.hops):
-            queue = s.queues[s.hops[at].link]
+            queue = _wire(s, at)
             waited += queue.left / queue.line
             unmarked *= 1 - queue.chance
         size = way.alike * (way.unsaid // PARTS)
@@ -419,9 +420,9 @@ def _use_of(s: State, flow: Flow) -> float:
     use = 0.0
     for lane in range(flow.lane, flow.lane + flow.lanes):
         way = s.ways[s.lanes[lane]]
-        use = max(use, s.queues[s.hops[way.at].link].mean_use)
+        use = max(use, _wire(s, way.at).mean_use)
         for at in range(way.at + 1, way.at + way.hops):
-            queue = s.queues[s.hops[at].link]
+            queue = _wire(s, at)
             use = max(use, queue.mean_use + queue.left / queue.line / flow.idle_ns)
     return use
 
@@ -429,10 +430,25 @@ def _use_of(s: State, flow: Flow) -> float:
 # A link.
 
 
-def _open(queue: Queue, span_ns: int) -> None:
-    """How much of what is before a link it can send, as far as there is room at its end."""
-    most = queue.line * span_ns
-    able = most
+def _wire(s: State, at: int) -> Queue:
+    """Of the link behind a tank."""
+    return s.queues[s.queues[s.hops[at].link].wire]
+
+
+def _turn(s: State, queue: Queue) -> None:
+    """What has come before a link in the last step is there in this one."""
+    wire = s.queues[queue.wire]
+    queue.asked = queue.before = queue.use = queue.left = 0.0
+    queue.waits, queue.backlog = 0, queue.backlog_next
+    wire.waits += queue.backlog
+    queue.passing, queue.going, queue.lying = queue.passing_next, queue.going_next, queue.lying_next
+    queue.backlog_next = queue.passing_next = queue.going_next = queue.lying_next = 0
+    queue.own, queue.own_next = queue.own_next, 0
+
+
+def _ask(s: State, queue: Queue, span_ns: int) -> None:
+    """How much of what is before a link can be sent, as far as there is room at its end."""
+    able = queue.line * span_ns
     if queue.control == CREDITS and queue.going:
         room = float(queue.buffer - queue.lying)
         room = room if room >= PARTS else 0.0  # what has hardly a byte's room would creep for ever
@@ -440,19 +456,33 @@ def _open(queue: Queue, span_ns: int) -> None:
     elif queue.control == PFC:
         queue.paused = 1 if queue.lying > (queue.xon if queue.paused else queue.xoff) else 0
         able = 0.0 if queue.paused else able
-    if able < 1.0:
-        able = 0.0
-    wanted = min(most, float(queue.backlog))
-    queue.stands = 1 if able < wanted * 0.999 else 0
-    if queue.stands:
-        queue.still += int(span_ns * FINE * (1 - able / wanted))
-    served = min(able, float(queue.backlog))
-    queue.able = able
+    queue.able = able if able >= 1.0 else 0.0
+    wire = s.queues[queue.wire]
+    wire.asked += min(queue.able, float(queue.backlog))
+    wire.before += queue.backlog
+
+
+def _serve(s: State, queue: Queue, span_ns: int) -> None:
+    """Channels share what their link can send in proportion to what they ask for, and what nobody asks for is left."""
+    wire, most = s.queues[queue.wire], queue.line * span_ns
+    served = min(queue.able, float(queue.backlog))
+    if wire.asked > most:
+        queue.able = served = served * (most / wire.asked)
+    else:
+        queue.able = min(queue.able, most - (wire.asked - served))
     queue.share = served / queue.backlog if queue.backlog else 0.0
-    queue.use = served / most
-    queue.mean_use += (queue.use - queue.mean_use) / STEPS_OF_USE
+    wire.use += served / most
     # What an NPU sends itself waits in its memory.
-    queue.left = (queue.backlog - served) * (queue.passing / queue.backlog) if queue.backlog else 0.0
+    wire.left += (queue.backlog - served) * (queue.passing / queue.backlog) if queue.backlog else 0.0
+
+
+def _settle(queue: Queue, span_ns: int) -> None:
+    """What a link does in a step."""
+    wanted = min(queue.line * span_ns, queue.before)
+    queue.stands = 1 if queue.asked < wanted * 0.999 else 0
+    if queue.stands:
+        queue.still += int(span_ns * FINE * (1 - queue.asked / wanted))
+    queue.mean_use += (queue.use - queue.mean_use) / STEPS_OF_USE
     if queue.kmax:
         queue.marked += int(queue.came * FINE / (PARTS * queue.packet_bytes) * queue.chance)
         queue.chance = _chance(queue)
@@ -476,6 +506,8 @@ def rest(s: State) -> None:
     now = s.counts[0].now_ns
     for number in s.used:
         queue = s.queues[number]
+        if queue.wire != number:
+            continue
         queue.stands, queue.left, queue.use = 0, 0.0, 0.0
         _note(s, number, now)
         _use(s, number, now, 0)

@@ -35,7 +35,7 @@ from simcore.network.queued.flow_tables import (
 )
 from simcore.network.queued.flows import PACKET_BYTES
 from simcore.network.queued.islands import Island, Islands
-from simcore.network.queued.network import Arrival, Queued, told_circle, ways_of
+from simcore.network.queued.network import Arrival, Queued, channel_rows, told_circle, ways_of
 from simcore.network.queued.routing import STEPS
 from simcore.network.queued.tables import NOBODY
 from simcore.network.topology.fabric import IntArray
@@ -123,8 +123,9 @@ class FluidLinks(LinkNetwork):
         numbers = np.repeat(np.arange(len(counts)), counts)
         self._dims: list[int] = (numbers[links.kept] if isinstance(links, FoldedLinks) else numbers).tolist()
         self._routing = ways_of(links)
-        columns = zip(self._rates, self._latencies, self._dims, strict=True)
-        queues = [_queue(rate, latency_ns, self._rules[dim]) for rate, latency_ns, dim in columns]
+        columns = [*zip(range(len(self._dims)), self._rates, self._latencies, self._dims, strict=True)]
+        rows = columns * max(each.channels for each in self._rules)
+        queues = [_queue(link, rate, latency_ns, self._rules[dim]) for link, rate, latency_ns, dim in rows]
         self._tables = Islands(State(queues=queues, counts=[Counts(0, 1)]))
         self._flow_of: dict[tuple[int, int], dict[Any, int]] = {}
         self._routes: dict[tuple[int, int], _Route] = {}
@@ -234,8 +235,8 @@ class FluidLinks(LinkNetwork):
         """Of a flow; each has tanks of its own."""
         before, behind = route.fork
         for path in route.paths:
-            links, hops = [NOBODY, *path.links], len(path.links)
-            first = self._tables.add("hops", *(Hop(link, link, last) for last, link in pairwise(links)))
+            rows, hops = [NOBODY, *channel_rows(path.links, self._dims, self._rules)], len(path.links)
+            first = self._tables.add("hops", *(Hop(row, row, last) for last, row in pairwise(rows)))
             beside = sum(each.links[0] == path.links[0] for each in route.paths)
             latency_ns = sum(path.steps_ns)
             yield Way(first, hops, FINE // beside, latency_ns=latency_ns, fork=before, join=hops - behind)
@@ -395,7 +396,8 @@ class FluidLinks(LinkNetwork):
     def queues(self) -> QueueTable:
         """As `LinkNetwork.queues`."""
         column = self._tables.column
-        counted = {name: column("queues", name) for name in ("peak_bytes", "still_ns", "stops", "marks")}
+        links = np.arange(len(self._rates))
+        counted = {name: column("queues", name, links) for name in ("peak_bytes", "still_ns", "stops", "marks")}
         nothing = np.zeros(len(self._rates), np.int64)
         return QueueTable.of(self._curves.table(), **counted, drops=nothing, dropped_bytes=nothing)
 
@@ -435,11 +437,11 @@ def _in_common(ways: Sequence[Sequence[int]]) -> int:
     return sum(1 for _ in takewhile(lambda links: len({*links}) == 1, zip(*ways, strict=False)))
 
 
-def _queue(bytes_per_s: float, latency_ns: float, rules: Ports) -> Queue:
+def _queue(link: int, bytes_per_s: float, latency_ns: float, rules: Ports) -> Queue:
     limited = rules.buffer_bytes < UNLIMITED
     control = FLOW_CONTROLS.index(rules.flow_control) + CREDITS if limited else FREE
     sizes = [min(size, UNLIMITED // PARTS) * PARTS for size in (rules.buffer_bytes, rules.xoff_bytes, rules.xon_bytes)]
-    queue = Queue(bytes_per_s * PARTS * 1e-9, whole_latency(latency_ns), control, *sizes)
+    queue = Queue(link, bytes_per_s * PARTS * 1e-9, whole_latency(latency_ns), control, *sizes)
     marking = rules.marking
     if marking:
         queue.kmin, queue.kmax = marking.kmin_bytes * PARTS, marking.kmax_bytes * PARTS

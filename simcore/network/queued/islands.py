@@ -106,6 +106,7 @@ class Islands(Tables):
 
     def __init__(self, state: State):
         super().__init__(state)
+        self._links = len({queue.wire for queue in state.queues})
         self._lasts: list[int] = []
         """The last message of each flow."""
         self._played = self._kind = 0
@@ -148,6 +149,11 @@ class Islands(Tables):
         self._lasts += [NOBODY] * (number + 1 - len(self._lasts))
         self._lasts[number] = message
 
+    def _channels(self, links: IntArray) -> IntArray:
+        """Rows of all channels of links, the first ones of all before the second ones."""
+        found: IntArray = (np.arange(0, len(self.state.queues), self._links)[:, None] + links).ravel()
+        return found
+
     def ways_of(self, flows: IntArray) -> IntArray:
         """Numbers of the ways of flows."""
         return blocks(self.column("flows", "at", flows), self.column("flows", "ways", flows))
@@ -168,7 +174,10 @@ class Islands(Tables):
     def enter(self, island: Island) -> None:
         """It is known which flows and links play; one of many that are alike stands for all."""
         island.clock.moves = 1
-        flows, links = np.array(sorted(island.flows), np.int64), np.array(sorted(island.links), np.int64)
+        flows, links = (
+            np.array(sorted(island.flows), np.int64),
+            self._channels(np.array(sorted(island.links), np.int64)),
+        )
         ahead = self.column("flows", "pledged", flows) - self.column("flows", "injected", flows)
         steps = ahead / (self.column("flows", "line", flows) * int(island.clock.step_ns))
         island.active, island.lanes, island.used = flows, self.ways_of(flows), links
@@ -187,7 +196,8 @@ class Islands(Tables):
         self.write("flows", "lane", flows, bounds)
         self.write("flows", "lanes", flows, np.diff(np.append(bounds, len(lanes))))
         hops = self.hops_of(lanes)
-        links, of_links = np.unique(self.column("hops", "link", hops), return_inverse=True)
+        rows = self.column("hops", "link", hops)
+        links, of_links = np.unique(self.column("queues", "wire", rows), return_inverse=True)
         crossing = np.bincount(of_links, self.column("hops", "weight", hops))
         self.write("queues", "crossing", links, crossing.astype(np.int64))
 
@@ -232,7 +242,7 @@ class Islands(Tables):
 
     def clear(self, island: Island) -> None:
         """Nothing is left before any link."""
-        flows, links = np.fromiter(island.flows, np.int64), np.fromiter(island.links, np.int64)
+        flows, links = np.fromiter(island.flows, np.int64), self._channels(np.fromiter(island.links, np.int64))
         ways = self.ways_of(flows)
         cleared = [("hops", ["tank"], self.hops_of(ways)), ("ways", ["loaded"], ways), ("flows", ["loaded"], flows)]
         for name, columns, numbers in [*cleared, ("queues", OF_A_STEP, links)]:
@@ -247,9 +257,11 @@ class Islands(Tables):
         entries = self.hops_of(ways)
         once = 1 if self._lengths else OF_LISTS
         if len(entries) * once >= self.least_hops and len(entries) * steps * once >= self.least_work:
-            crossed, of_links = np.unique(self.column("hops", "home", entries), return_inverse=True)
+            channels, wires = np.divmod(self.column("hops", "home", entries), self._links)
+            crossed, of_links = np.unique(wires, return_inverse=True)
             kinds = *self._kinds(numbers, ways), self._looks(crossed)
-            found = alike(kinds, self.column("flows", "ways", numbers), self.column("ways", "hops", ways), of_links)
+            counts = self.column("flows", "ways", numbers), self.column("ways", "hops", ways)
+            found = alike(kinds, *counts, of_links, channels)
         if found is None:
             for name, each in (("flows", numbers), ("ways", ways), ("queues", links)):
                 self.write(name, "kind", each, -1 - each)
@@ -263,17 +275,17 @@ class Islands(Tables):
         ):
             self.write(name, "kind", each, like + self._kind)
         self._kind += len(self.state.flows) + len(self.state.ways) + len(self.state.queues)
-        self._stand(entries, like_links[of_links], found.weights)
+        self._stand(entries, like_links[of_links] + channels * self._links, found.weights)
         self.write("ways", "alike", ways, found.in_flow)
         counted = {name: self.column("queues", name, links).copy() for name in COUNTED}
         for name in COUNTED:
             self.write("queues", name, links, np.zeros(len(links), np.int64))
         island.folded = _Folded(numbers, ways, links, like_flows, like_ways, like_links, counted)
-        apart = np.setdiff1d(island.used, crossed)  # whose flows are gone
+        apart = np.setdiff1d(island.used % self._links, crossed)  # whose flows are gone
         island.of_flows = _followers(like_flows, numbers)
         island.of_links = _followers(np.append(like_links, apart), np.append(links, apart))
         island.active, island.lanes = np.unique(like_flows), np.unique(like_ways)
-        island.used = np.union1d(like_links, apart)
+        island.used = self._channels(np.union1d(like_links, apart))
 
     def _stand(self, entries: IntArray, links: IntArray, weights: IntArray) -> None:
         """Tanks are before these links, which so many of the kind share."""
@@ -308,7 +320,9 @@ class Islands(Tables):
     def _looks(self, links: IntArray) -> IntArray:
         """Kinds of links: what they are, and how they have fared so far."""
         names = [each.name for each in fields(Queue)]
-        return _words([self.column("queues", name, links) for name in names[: names.index("kind") + 1]], len(links))
+        names = names[names.index("line") : names.index("kind") + 1]
+        rows = self._channels(links).reshape(-1, len(links))
+        return _words([self.column("queues", name, each) for each in rows for name in names], len(links))
 
     def unfold(self, island: Island) -> None:
         """Every flow, way and link has what those have that stood for it."""
@@ -331,7 +345,7 @@ class Islands(Tables):
         self.write("ways", "alike", ways, np.ones(len(ways), np.int64))
         for number, first, at in zip(own.tolist(), like.tolist(), firsts, strict=True):
             self._own_messages(number, first, np.array([stood[way] for way in self._span(number)]) - at)
-        self.copy("queues", links, folded.like_links)
+        self.copy("queues", self._channels(links), self._channels(folded.like_links), "wire")
         for name, before in folded.counted.items():
             together = np.maximum if name == "peak_bytes" else np.add
             self.write("queues", name, links, together(self.column("queues", name, links), before))

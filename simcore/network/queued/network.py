@@ -223,17 +223,10 @@ class Queued(LinkNetwork):
         if found is None:
             path, left = self._along(self.links.instead_of(route)), range(len(route) - 1, -1, -1)
             back_ns = whole_latency(sum(self._latencies[link] for link in path.links))
-            columns = zip(*path, left, route, self._channels(path.links), strict=True)
+            columns = zip(*path, left, route, channel_rows(path.links, self._dims, self._rules), strict=True)
             hops = [self._tables.add("hops", Hop(*hop)) for hop in columns]
             found = self._ways[route] = self._tables.add("ways", Way(hops[0], len(hops), back_ns))
         return found
-
-    def _channels(self, links: Links) -> Iterator[int]:
-        """Of the links of a way the rows of the channels it takes: a further one on each link inside a dimension."""
-        dims = [self._dims[link] for link in links]
-        for hop, (link, dim) in enumerate(zip(links, dims, strict=True)):
-            channel = min(dims[:hop].count(dim), self._rules[dim].channels - 1)
-            yield link + channel * len(self._rates)
 
     def _choose(self, pair: int, turn: int, now_ns: int) -> int:
         """The way of a segment through several dimensions."""
@@ -402,6 +395,13 @@ def told_circle(links: LinkGraph, waits: set[tuple[int, int]]) -> list[str]:
         "hint: so do routes that take links in one order (a Mesh in place of a Ring), and more buffer may",
     )
     return [f"the buffers of {len(ends)} links wait for each other in a circle", *lines, *hints]
+
+
+def channel_rows(links: Links, dims: Sequence[int], rules: Sequence[Ports]) -> Iterator[int]:
+    """Of the links of a way the rows of the channels it takes: a further one on each link inside a dimension."""
+    crossed = [dims[link] for link in links]
+    for hop, (link, dim) in enumerate(zip(links, crossed, strict=True)):
+        yield link + min(crossed[:hop].count(dim), rules[dim].channels - 1) * len(dims)
 
 
 def ways_of(links: LinkGraph) -> Ways:

@@ -31,7 +31,8 @@ def lawful_ports(draw):
     ports = replace(PLAIN, marking=MARKING, law=law, flows=True, routing=routing)
     if draw(st.booleans()):
         return replace(ports, flow_control="pfc", buffer_bytes=MIB, xoff_bytes=128 * KIB, xon_bytes=64 * KIB)
-    return replace(ports, buffer_bytes=draw(st.sampled_from([64 * KIB, MIB])))
+    channels = draw(st.sampled_from([1, 1, 3]))
+    return replace(ports, buffer_bytes=draw(st.sampled_from([64 * KIB, MIB])), channels=channels)
 
 
 def longer(run):
@@ -195,6 +196,21 @@ def test_a_message_among_others_is_no_faster_than_one_alone():
     (among, *_), _ = play(links, [message, *others], FluidLinks)
     assert alone == pytest.approx(3 * 1000 + 100_000, abs=1000)
     assert among >= alone
+
+
+GROUPS = {"kind": "Dragonfly", "npus": 36, "routers": 3, "groups": 6, "routing": "valiant"}
+
+
+@pytest.mark.parametrize("far", [6, 7])
+def test_channels_break_the_circles_of_flows_as_those_of_segments(far):
+    """A way through a third group has at most seven links."""
+    messages = [(npu, (npu + far) % 36, MIB, 0) for npu in range(36)]
+    for channels in (1, 7):
+        ports = ports_of("", buffer_bytes=MIB // 4 // channels, channels=channels)
+        links = machine(**GROUPS, latency_ns=500.0, ports=ports, bytes_per_s=25e9)
+        flows, segments = (play(links, messages, network)[0] for network in (FluidLinks, QueuedLinks))
+        assert (None in flows) == (None in segments) == (channels == 1)
+    assert max(flows) == pytest.approx(max(segments), rel=0.1)
 
 
 def test_what_waits_in_a_circle_ends_there_though_hardly_anything_still_moves():
