@@ -15,7 +15,7 @@ from heapq import heappop, heappush
 from math import ceil, inf
 from typing import Any
 
-from simcore.network.core import NEVER, first
+from simcore.network.core import first
 from simcore.network.queued.laws import acknowledged, lost, measured, sends
 from simcore.network.queued.tables import NOBODY, Message, Port, Segment, Sender, State
 from simcore.timeline.events import DROPS, MARKS, STILL, WAITING
@@ -304,8 +304,9 @@ def _arrive(s: State, number: int, now: int) -> None:
         s.segments[port.tail].next = number
     port.tail = number
     wire.waiting += 1
-    wire.came += 1
-    segment.came = wire.came
+    if wire.beside != wire.link:
+        wire.came += 1
+        segment.came = wire.came
     wire.waiting_bytes += size_bytes
     wire.queued_bytes += size_bytes if segment.hop else 0
     _serve(s, wire, now)
@@ -353,15 +354,15 @@ def _serve(s: State, wire: Port, now: int) -> None:
 
 def _next(s: State, wire: Port, now: int) -> int:
     """The channel that sends next: of those that may, the one whose first segment came first."""
-    found, first_came, number = NOBODY, NEVER, wire.link
+    found, number = NOBODY, wire.link
     while True:
         port = s.ports[number]
         if port.head >= 0:
             settle(s, port, now)
             if not admits(s, port):
                 _await_room(s, port)
-            elif s.segments[port.head].came < first_came:
-                found, first_came = number, s.segments[port.head].came
+            elif found < 0 or s.segments[port.head].came < s.segments[s.ports[found].head].came:
+                found = number
         number = port.beside
         if number == wire.link:
             return found

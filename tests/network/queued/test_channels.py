@@ -1,7 +1,9 @@
 """Virtual channels: what they must not change, what they keep apart, and that buffers never wait in a circle."""
 
 from dataclasses import replace
+from itertools import pairwise
 
+import networkx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +21,7 @@ NETWORKS = [
     [Dimension("Mesh", 3, RATE, 100.0), Dimension("Ring", 4, RATE, 100.0)],
     [Dimension("FatTree", 8, RATE, 100.0, routers=2)],
     [Dimension("Dragonfly", 12, RATE, 100.0, groups=3, routers=2)],
+    [Dimension("Dragonfly", 12, RATE, 100.0, groups=4, routers=3, routing="valiant")],
     [Dimension("Switch", 2, RATE, 0.0), Dimension("Ring", 5, RATE, 100.0)],
 ]
 ROUTINGS = ["", "ecmp", "spray", "adaptive", "valiant"]
@@ -78,7 +81,20 @@ def test_as_many_channels_as_a_way_has_links_inside_its_dimension_never_wait_in_
     assert None not in times
 
 
-@pytest.mark.parametrize(("dims", "routing"), [(NETWORKS[1], ""), (NETWORKS[4], "valiant")])
+@pytest.mark.parametrize(("own", "routing", "least"), [("minimal", "", 3), ("valiant", "", 5), ("minimal", "ecmp", 4)])
+def test_a_dragonfly_has_no_circles_with_so_many_channels(own, routing, least):
+    """Dally & Seitz: what waits never does in a circle if no channel leads to itself over those that are taken next."""
+    dim = Dimension("Dragonfly", 72, RATE, 100.0, groups=9, routers=4, routing=own)
+    ways = Ways.of(network([dim], replace(PLAIN, routing=routing)))
+    pairs = [(src, dst) for src in range(72) for dst in range(72) if src != dst]
+    taken = {way for pair in pairs for _, _, found in ways.found(*pair) for way in found}
+    for channels in (least - 1, least):
+        channelled = ([(link, min(hop, channels - 1)) for hop, link in enumerate(way)] for way in taken)
+        follow = networkx.DiGraph(pair for way in channelled for pair in pairwise(way))
+        assert networkx.is_directed_acyclic_graph(follow) == (channels == least)
+
+
+@pytest.mark.parametrize(("dims", "routing"), [(NETWORKS[1], ""), (NETWORKS[4], "valiant"), (NETWORKS[5], "")])
 def test_fewer_may_wait_in_a_circle(dims, routing):
     ports = [replace(segments(SEGMENT, SEGMENT, "credits"), routing=routing)] * len(dims)
     links = network(dims, *ports)
