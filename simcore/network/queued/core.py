@@ -193,11 +193,11 @@ def way_of(s: State, message: Message, index: int, now: int) -> int:
 
 
 def fullest(s: State, number: int, now: int) -> float:
-    """The most that waits for a link of a way."""
+    """The most that waits for a link of a way which not all have, and what is sent while it takes longer than others."""
     way, most = s.ways[number], 0.0
-    for hop in range(way.at, way.at + way.hops):
+    for hop in range(way.at + way.fork, way.at + way.join):
         most = max(most, _backlog(s.ports[s.hops[hop].link], now))
-    return most
+    return most + way.longer_bytes
 
 
 def _acknowledged(s: State, number: int, now: int) -> None:

@@ -63,7 +63,7 @@ class Way:
     Those from hop `fork` up to hop `join` are not those of all its ways; it is such a `part` (of `FINE`) of those that
     have its first link. Of the parts that were `injected`, messages that have left their sender `ended` with so many.
     In a step there is room for so many `more` before its first link, and so many are put there; `fullest` waits for one
-    of its links, over which `crossing` ways lead.
+    of its links, over which `crossing` ways lead, and what its sender sends while it takes `longer` than others.
     """
 
     at: int
@@ -78,6 +78,7 @@ class Way:
     latency_ns: int = 0
     fork: int = 0
     join: int = 0
+    longer: int = 0
     kind: int = 0
     ended: int = 0
     fullest: int = 0

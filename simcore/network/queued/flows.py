@@ -199,12 +199,16 @@ def _share_by_queues(s: State, flow: Flow, parts: int) -> None:
 
 
 def _look_ahead(s: State, way: Way) -> None:
-    """What waits for the fullest link of a way, of those that are not on all ways; of equal ones where most cross."""
+    """What waits for the fullest link of a way, of those that are not on all ways; of equal ones where most cross.
+
+    A longer way is behind as if what is sent in the meantime waited there.
+    """
     way.fullest, way.crossing = 0, 1
     for at in range(way.at + way.fork, way.at + way.join):
         queue = _wire(s, at)
         if queue.waits > way.fullest or (queue.waits == way.fullest and queue.crossing > way.crossing):
             way.fullest, way.crossing = queue.waits, queue.crossing
+    way.fullest += way.longer
 
 
 def _up_to(s: State, flow: Flow, level: int) -> int:

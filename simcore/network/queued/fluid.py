@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise, takewhile
+from itertools import pairwise
 from operator import itemgetter
 from typing import Any, NamedTuple, cast
 
@@ -36,7 +36,7 @@ from simcore.network.queued.flow_tables import (
 from simcore.network.queued.flows import PACKET_BYTES
 from simcore.network.queued.islands import Island, Islands
 from simcore.network.queued.network import Arrival, Queued, channel_rows, told_circle, ways_of
-from simcore.network.queued.routing import STEPS
+from simcore.network.queued.routing import STEPS, in_common
 from simcore.network.queued.tables import NOBODY
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
@@ -86,12 +86,6 @@ class _Route(NamedTuple):
     def firsts(self) -> Mapping[int, float]:
         """The links that leave the sender, and their rates."""
         return {path.links[0]: path.rates[0] for path in self.paths}
-
-    @property
-    def fork(self) -> tuple[int, int]:
-        """How many links all ways have in common, at the beginning and at the end."""
-        links = [path.links for path in self.paths]
-        return (_in_common(links), _in_common([way[::-1] for way in links])) if len(links) > 1 else (0, 0)
 
 
 class FluidLinks(LinkNetwork):
@@ -233,13 +227,15 @@ class FluidLinks(LinkNetwork):
 
     def _new_ways(self, route: _Route) -> Iterator[Way]:
         """Of a flow; each has tanks of its own."""
-        before, behind = route.fork
+        before, behind = in_common([path.links for path in route.paths])
+        soonest_ns, line = min(sum(path.steps_ns) for path in route.paths), sum(route.firsts.values()) * PARTS * 1e-9
         for path in route.paths:
             rows, hops = [NOBODY, *channel_rows(path.links, self._dims, self._rules)], len(path.links)
             first = self._tables.add("hops", *(Hop(row, row, last) for last, row in pairwise(rows)))
             beside = sum(each.links[0] == path.links[0] for each in route.paths)
-            latency_ns = sum(path.steps_ns)
-            yield Way(first, hops, FINE // beside, latency_ns=latency_ns, fork=before, join=hops - behind)
+            way = Way(first, hops, FINE // beside, latency_ns=sum(path.steps_ns), fork=before, join=hops - behind)
+            way.longer = int((way.latency_ns - soonest_ns) * line)
+            yield way
 
     def _carried(self, number: int) -> None:
         """What the several ways of a flow have carried since somebody asked: of all together whole bytes."""
@@ -430,11 +426,6 @@ class FluidLinks(LinkNetwork):
             hops = (state.hops[at] for at in range(way.at + 1, way.at + way.hops))
             waits.update((int(hop.before), int(hop.link)) for hop in hops if hop.tank)
         return told_circle(self.links, waits)
-
-
-def _in_common(ways: Sequence[Sequence[int]]) -> int:
-    """With how many links all ways begin."""
-    return sum(1 for _ in takewhile(lambda links: len({*links}) == 1, zip(*ways, strict=False)))
 
 
 def _queue(link: int, bytes_per_s: float, latency_ns: float, rules: Ports) -> Queue:

@@ -46,7 +46,7 @@ OF_A_STEP = (
     "highest",
 )
 OF_FLOWS = ("kind", "rules", "adaptive", "line", "idle_ns", "period_ns", "packet_bytes", "ways", "loaded")
-OF_WAYS = ("kind", "latency_ns", "fork", "join", "part", "loaded", "unsaid")
+OF_WAYS = ("kind", "latency_ns", "longer", "fork", "join", "part", "loaded", "unsaid")
 OF_MESSAGES = ("missing", "ends_ns")
 OF_TAILS = ("hop", "ahead", "offset_ns", "late_ns")
 
@@ -341,7 +341,7 @@ class Islands(Tables):
         stood = dict(zip(ways.tolist(), folded.like_ways.tolist(), strict=True))
         firsts = self.column("flows", "at", like).tolist()
         self.copy("flows", own, like, "at", "law")
-        self.copy("ways", ways, folded.like_ways, "at", "fork", "join", "part")
+        self.copy("ways", ways, folded.like_ways, "at", "fork", "join", "longer", "part")
         self.write("ways", "alike", ways, np.ones(len(ways), np.int64))
         for number, first, at in zip(own.tolist(), like.tolist(), firsts, strict=True):
             self._own_messages(number, first, np.array([stood[way] for way in self._span(number)]) - at)

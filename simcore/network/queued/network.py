@@ -16,7 +16,7 @@ from simcore.network.core import NEVER
 from simcore.network.instant import TRANSMISSION, Environment, after
 from simcore.network.parts import FoldedLinks
 from simcore.network.queued import core
-from simcore.network.queued.routing import STEPS, Links, Ways
+from simcore.network.queued.routing import BY_QUEUES, STEPS, Links, Ways, in_common
 from simcore.network.queued.segments import SegmentTables
 from simcore.network.queued.tables import NOBODY, Hop, Message, Pair, Port, Sender, State, Way
 from simcore.network.topology.fabric import IntArray
@@ -84,7 +84,7 @@ class Queued(LinkNetwork):
         ports = [_port(row, len(columns), rate, latency_ns, rules[dim]) for row, (rate, latency_ns, dim) in rows]
         self._tables = SegmentTables(State(ports, self._choose))
         self._state.counts[0].timed = int(self._times.room > 0)
-        self._ways: dict[tuple[int, ...], int] = {}
+        self._ways: dict[tuple[Links, int], int] = {}
         self._pairs: dict[tuple[int, int], tuple[int, int, Ports, Sequence[Links]]] = {}
         self._routes = 0  # rows of ways, which have a number once they are taken
         self._senders: dict[tuple[int, int], dict[int, int]] = {}
@@ -199,7 +199,7 @@ class Queued(LinkNetwork):
             lawful = [rules for rules in crossed if rules.law] or crossed
             parts = self._routing.found(src, dst)
             how, hashed, ways = parts[0] if len(parts) == 1 else ("", 0, [])
-            adaptive = how == "adaptive"
+            adaptive = how in BY_QUEUES
             pair = Pair(self._routes, len(ways), hashed % max(len(ways), 1), STEPS[how], int(adaptive))
             self._tables.add("routes", *[NOBODY] * len(ways))
             self._routes += len(ways)
@@ -215,18 +215,26 @@ class Queued(LinkNetwork):
         for number in range(own.hashed + turn, own.hashed + turn + min(count, len(ways))):
             way = number % len(ways)
             if routes[own.at + way] < 0:
-                routes[own.at + way] = self._way(ways[way])
+                routes[own.at + way] = self._way(ways[way], ways)
 
-    def _way(self, route: Links) -> int:
-        """The number of a way."""
-        found = self._ways.get(route)
+    def _way(self, route: Links, among: Sequence[Links] = ()) -> int:
+        """The number of a way, one among those of two NPUs."""
+        found = self._ways.get((route, len(among)))
         if found is None:
             path, left = self._along(self.links.instead_of(route)), range(len(route) - 1, -1, -1)
             back_ns = whole_latency(sum(self._latencies[link] for link in path.links))
             columns = zip(*path, left, route, channel_rows(path.links, self._dims, self._rules), strict=True)
             hops = [self._tables.add("hops", Hop(*hop)) for hop in columns]
-            found = self._ways[route] = self._tables.add("ways", Way(hops[0], len(hops), back_ns))
+            before, behind = in_common(among)
+            soonest_ns = min((self._latency_ns(way) for way in among), default=0.0)
+            longer_bytes = (self._latency_ns(route) - soonest_ns) * path.rates[0] * 1e-9
+            row = Way(hops[0], len(hops), back_ns, before, len(hops) - behind, longer_bytes)
+            found = self._ways[route, len(among)] = self._tables.add("ways", row)
         return found
+
+    def _latency_ns(self, route: Links) -> float:
+        """Of a way's links."""
+        return sum(self._latencies[link] for link in self.links.instead_of(route))
 
     def _choose(self, pair: int, turn: int, now_ns: int) -> int:
         """The way of a segment through several dimensions."""

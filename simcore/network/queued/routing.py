@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from itertools import product
+from itertools import product, takewhile
 from math import lcm
 
 import numpy as np
@@ -16,7 +16,9 @@ from simcore.network.topology.paths import ShortestPaths
 
 Links = tuple[int, ...]
 MOST_WAYS = 64
-STEPS = {"": 0, "ecmp": 0, "spray": 1, "valiant": 1, "adaptive": 1}  # how far each segment moves on among the ways
+STEPS = {"": 0, "ecmp": 0, "spray": 1, "valiant": 1, "adaptive": 1, "ugal": 1}
+"""How far each segment moves on among the ways."""
+BY_QUEUES = ("adaptive", "ugal")
 
 
 class Ways:
@@ -40,7 +42,7 @@ class Ways:
         route: Links = ()
         for how, hashed, ways in self.found(src, dst):
             first = (hashed + STEPS[how] * turn) % len(ways)
-            if how == "adaptive":  # the way whose fullest queue is the least, of equal ones in turn
+            if how in BY_QUEUES:  # the way whose fullest queue is the least, of equal ones in turn
                 turned = [*ways[first:], *ways[:first]]
                 route += min(turned, key=fullest)
             else:
@@ -53,7 +55,7 @@ class Ways:
         choices = [ways if STEPS[how] else [ways[hashed % len(ways)]] for how, hashed, ways in found]
         ways = [sum(parts, ()) for parts in product(*choices)]
         few = ways[:: -(-len(ways) // MOST_WAYS)]
-        return few, len(few) > 1 and any(how == "adaptive" for how, *_ in found)
+        return few, len(few) > 1 and any(how in BY_QUEUES for how, *_ in found)
 
     def turns(self, src: int, dst: int) -> tuple[int, set[int]]:
         """After how many turns the choice is the same again, and the links among which it chooses."""
@@ -90,7 +92,12 @@ class Ways:
                 ways = self._over(place_0 + np.array([here, there]) * stride, place_0 + thirds * stride)
             else:
                 first = axis.links_before + (src // (stride * size) * stride + dst % stride) * axis.links
-                ways = [tuple(first + link for link in way) for way in _shortest(axis, here, there)]
+                local = _shortest(axis, here, there)
+                if rules.routing == "ugal":
+                    local = [
+                        *dict.fromkeys([*local, *axis.fabric.detours(here, there, max(MOST_WAYS - len(local), 1))])
+                    ]
+                ways = [tuple(first + link for link in way) for way in local]
             word = np.array([seen[0] + rules.seed * size]), np.array([seen[1]])
             yield rules.routing, int(mixed(*word)[0]), ways
 
@@ -101,6 +108,17 @@ class Ways:
         links.remember(np.repeat(src, len(few)), few)
         links.remember(few, np.repeat(dst, len(few)))
         return [links.route(src, third) + links.route(third, dst) for third in few.tolist()]
+
+
+def in_common(ways: Sequence[Links]) -> tuple[int, int]:
+    """How many links several ways have in common, at the beginning and at the end."""
+    if len(ways) < 2:
+        return 0, 0
+    sides = ways, [way[::-1] for way in ways]
+    before, behind = (
+        sum(1 for _ in takewhile(lambda links: len({*links}) == 1, zip(*side, strict=False))) for side in sides
+    )
+    return before, behind
 
 
 @lru_cache(maxsize=1 << 12)

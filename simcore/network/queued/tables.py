@@ -89,11 +89,18 @@ class Hop:
 
 @dataclass(slots=True)
 class Way:
-    """Its `hops`, from number `at` on, and the latency of the way back in whole nanoseconds."""
+    """Its `hops`, from number `at` on, and the latency of the way back in whole nanoseconds.
+
+    Those from `fork` up to `join` are not those of all ways of its pair. What is sent while it takes longer than the
+    shortest one are `longer_bytes`.
+    """
 
     at: int
     hops: int
     back_ns: int
+    fork: int
+    join: int
+    longer_bytes: float
 
 
 @dataclass(slots=True)

@@ -87,9 +87,19 @@ class Dragonfly(Fabric):
         return np.where(here == there, there, third)
 
     def routes(self, src: IntArray, dst: IntArray) -> Routes:
+        """Through the group that its routing says."""
+        return self._through(src, dst, self._middle(src, dst))
+
+    def detours(self, src: int, dst: int, most: int) -> list[tuple[int, ...]]:
+        """Through each of the other groups; none inside a group."""
+        here, there = src // self.group_npus, dst // self.group_npus
+        others = np.setdiff1d(np.arange(self.groups), [here, there])[: most * (here != there)]
+        return self._through(np.full(len(others), src), np.full(len(others), dst), others).each()
+
+    def _through(self, src: IntArray, dst: IntArray, middle: IntArray) -> Routes:
         """Up, to the gate, over, to the next gate, over, to the router, down; -1 for what is not needed."""
         here, there = src // self.group_npus, dst // self.group_npus
-        middle, which = self._middle(src, dst), (mixed(dst, src) % np.uint64(self.global_links)).astype(np.int64)
+        which = (mixed(dst, src) % np.uint64(self.global_links)).astype(np.int64)
         first, last = (npu // self.router_npus % self.routers for npu in (src, dst))
         leave = np.where(here == middle, first, self._gate(here, middle, which))
         enter = np.where(here == middle, first, self._gate(middle, here, which))
@@ -133,6 +143,7 @@ class DragonflyPlus(Dragonfly):
     Links: NPU up, NPU down, leaf to spine by group, spine to leaf, group to group.
     """
 
+    detours = Fabric.detours
     description = "`groups` of `routers` leaves and as many spines, every two groups linked by `global_links`"
     routings = ("minimal",)
 

@@ -41,6 +41,10 @@ class Routes(Struct, frozen=True, eq=False):
         used = table >= 0
         return cls(used.sum(axis=1), table[used])
 
+    def each(self) -> list[tuple[int, ...]]:
+        """The links of every message."""
+        return [tuple(links.tolist()) for links in np.split(self.links, self.offsets[1:-1])] if len(self.counts) else []
+
 
 class Fabric(ABC):
     """The network among the NPUs of one dimension, of which every group of NPUs has its own copy.
@@ -75,6 +79,13 @@ class Fabric(ABC):
     @abstractmethod
     def routes(self, src: IntArray, dst: IntArray) -> Routes:
         """The links that messages from `src` to `dst` take; none from an NPU to itself."""
+
+    def detours(self, src: int, dst: int, most: int) -> list[tuple[int, ...]]:
+        """Longer ways, at most so many: over third NPUs."""
+        thirds = np.setdiff1d(np.arange(self.npus), [src, dst])
+        thirds = thirds[:: -(-len(thirds) // most) or 1]
+        ways = self.routes(np.full(len(thirds), src), thirds), self.routes(thirds, np.full(len(thirds), dst))
+        return [there + on for there, on in zip(*(way.each() for way in ways), strict=True)]
 
     def hops(self, src: IntArray, dst: IntArray) -> IntArray:
         """How many links a message from `src` to `dst` takes."""

@@ -45,7 +45,7 @@ DETAILS: Columns = {
     "global_links": ("global_links", COUNT, 1),
 }
 LEVELS = {"T": "Tile", "N": "Node", "P": "Pod"}  # short for ASTRA-sim 1.0's levels
-ROUTINGS = ["minimal", "valiant", "ecmp", "spray", "adaptive"]
+ROUTINGS = ["minimal", "valiant", "ecmp", "spray", "adaptive", "ugal"]
 HIERARCHICAL_KINDS = ["Ring", "FullyConnected", "Switch"]
 EARLY_KINDS = {"AllToAll": "FullyConnected", "Torus2D": "Ring", "Torus3D": "Ring"}  # as early files call them
 # The keys of ASTRA-sim 1.0.
