@@ -193,7 +193,7 @@ def way_of(s: State, message: Message, index: int, now: int) -> int:
 
 
 def fullest(s: State, number: int, now: int) -> float:
-    """The most that waits for a link of a way which not all have, and what is sent while it takes longer than others."""
+    """The most that waits for a link of a way, of those that not all have; and what is sent while it takes longer."""
     way, most = s.ways[number], 0.0
     for hop in range(way.at + way.fork, way.at + way.join):
         most = max(most, _backlog(s.ports[s.hops[hop].link], now))

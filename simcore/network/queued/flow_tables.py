@@ -122,7 +122,8 @@ class Queue:
     pmax: float = 0.0
     packet_bytes: int = 1
     kind: int = 0
-    crossing: int = 0
+    crossing: int = 1
+    crossing_next: int = 0
     backlog: int = 0
     passing: int = 0
     going: int = 0

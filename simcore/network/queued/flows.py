@@ -170,6 +170,9 @@ def _send(s: State, number: int, least: int, now: int, span_ns: int) -> None:
         queue.backlog += hop.weight * more
         if way.hops > 1:
             queue.going += hop.weight * more
+        if flow.adaptive and more:
+            for at in range(way.at + way.fork, way.at + way.join):
+                _wire(s, at).crossing_next += s.hops[at].weight
     flow.injected = min(flow.injected, flow.pledged)  # the last parts of a byte are shared evenly
     while flow.current >= 0 and s.messages[flow.current].end <= flow.injected:
         message = s.messages[flow.current]
@@ -193,9 +196,13 @@ def _share_by_queues(s: State, flow: Flow, parts: int) -> None:
             level = between
         else:
             above = between
-    missing = parts - _up_to(s, flow, level)
+    missing, ways = parts - _up_to(s, flow, level), 0
     for lane in range(flow.lane, flow.lane + flow.lanes):
-        s.ways[s.lanes[lane]].more += -(-missing // flow.ways)
+        way = s.ways[s.lanes[lane]]
+        ways += way.alike if way.fullest <= level else 0
+    for lane in range(flow.lane, flow.lane + flow.lanes):
+        way = s.ways[s.lanes[lane]]
+        way.more += -(-missing // ways) if way.fullest <= level else 0
 
 
 def _look_ahead(s: State, way: Way) -> None:
@@ -448,6 +455,7 @@ def _turn(s: State, queue: Queue) -> None:
     queue.passing, queue.going, queue.lying = queue.passing_next, queue.going_next, queue.lying_next
     queue.backlog_next = queue.passing_next = queue.going_next = queue.lying_next = 0
     queue.own, queue.own_next = queue.own_next, 0
+    queue.crossing, queue.crossing_next = max(queue.crossing_next, 1), 0
 
 
 def _ask(s: State, queue: Queue, span_ns: int) -> None:

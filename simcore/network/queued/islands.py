@@ -40,6 +40,7 @@ OF_A_STEP = (
     "stands",
     "came",
     "own_next",
+    "crossing_next",
     "noted",
     "kind",
     "mean_use",
@@ -182,24 +183,19 @@ class Islands(Tables):
         steps = ahead / (self.column("flows", "line", flows) * int(island.clock.step_ns))
         island.active, island.lanes, island.used = flows, self.ways_of(flows), links
         self._fold(island, float(steps.max(initial=0)))
-        self._cross(island)
+        self._follow_lanes(island)
         if not self._lengths:
             for name in PLAYED:
                 setattr(island, name, getattr(island, name).tolist())
         self.core.count(self._of(island))
         island.look = Look(self, island)
 
-    def _cross(self, island: Island) -> None:
-        """Which ways each flow plays, and how many lead over each link."""
+    def _follow_lanes(self, island: Island) -> None:
+        """Which ways each flow plays."""
         lanes, flows = island.lanes, island.active
         bounds = np.searchsorted(lanes, self.column("flows", "at", flows))
         self.write("flows", "lane", flows, bounds)
         self.write("flows", "lanes", flows, np.diff(np.append(bounds, len(lanes))))
-        hops = self.hops_of(lanes)
-        rows = self.column("hops", "link", hops)
-        links, of_links = np.unique(self.column("queues", "wire", rows), return_inverse=True)
-        crossing = np.bincount(of_links, self.column("hops", "weight", hops))
-        self.write("queues", "crossing", links, crossing.astype(np.int64))
 
     def play(self, island: Island, until_ns: int) -> bool:
         """Whether there is more to be played, once somebody has looked at what was noted."""

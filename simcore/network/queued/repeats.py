@@ -16,7 +16,19 @@ FIRST, SOME, LONGEST = 32, 4, 256
 """So many steps are played before the first look, and to see how fast flows are; longer periods are not looked for."""
 OF_FLOWS = ("loaded", "unsaid", "signals", "read", "round_ns", "oldest", "current")
 OF_WAYS = ("loaded", "unsaid")
-OF_QUEUES = ("share", "left", "chance", "use", "came", "own_next", "paused", "stands", "noted", "highest")
+OF_QUEUES = (
+    "share",
+    "left",
+    "chance",
+    "use",
+    "came",
+    "own_next",
+    "crossing_next",
+    "paused",
+    "stands",
+    "noted",
+    "highest",
+)
 SUMS = ("still", "marked", "used")
 OF_SIGNALS = ("parts", "unmarked", "use")
 
