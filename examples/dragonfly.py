@@ -13,7 +13,7 @@ from simcore.report.plots import canvas, save
 NPUS, IN_A_GROUP = 32, 4
 RATE, SIZE = 25e9, 1 << 20  # 200 Gb/s, 1 MiB
 KINDS = ("Dragonfly", "DragonflyPlus")  # Slingshot's networks are of the first kind
-WAYS = ("minimal", "valiant", "adaptive")
+WAYS = ("minimal", "valiant", "adaptive", "ugal")
 FILE = """\
 topology: [{kind}]
 npus_count: [32]
@@ -21,7 +21,6 @@ groups: [8]
 routers: [2]
 bandwidth: ["200 Gb/s"]
 latency: ["300 ns"]
-segment: [128 KiB]
 routing: [{way}]
 """
 

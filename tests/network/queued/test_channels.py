@@ -24,7 +24,7 @@ NETWORKS = [
     [Dimension("Dragonfly", 12, RATE, 100.0, groups=4, routers=3, routing="valiant")],
     [Dimension("Switch", 2, RATE, 0.0), Dimension("Ring", 5, RATE, 100.0)],
 ]
-ROUTINGS = ["", "ecmp", "spray", "adaptive", "valiant"]
+ROUTINGS = ["", "ecmp", "spray", "adaptive", "valiant", "ugal"]
 
 
 def network(dims, *ports):

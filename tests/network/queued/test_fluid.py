@@ -26,8 +26,8 @@ MARKING = Marking(4 * KIB, 32 * KIB, 0.5, 1000)
 @st.composite
 def lawful_ports(draw):
     law = draw(st.sampled_from(["dcqcn", "hpcc", "swift", "timely", "window"]))
-    routing = draw(st.sampled_from(["", "", "ecmp", "spray", "adaptive"]))
-    law = draw(st.sampled_from(["", law])) if routing in ("spray", "adaptive") else law
+    routing = draw(st.sampled_from(["", "", "ecmp", "spray", "adaptive", "ugal"]))
+    law = draw(st.sampled_from(["", law])) if routing in ("spray", "adaptive", "ugal") else law
     ports = replace(PLAIN, marking=MARKING, law=law, flows=True, routing=routing)
     if draw(st.booleans()):
         return replace(ports, flow_control="pfc", buffer_bytes=MIB, xoff_bytes=128 * KIB, xon_bytes=64 * KIB)
@@ -151,6 +151,23 @@ def test_flows_over_several_ways_are_what_segments_of_a_packet_are(kind, message
     flows, segments = (play(links, messages, network) for network in (FluidLinks, QueuedLinks))
     assert max(flows[0]) == pytest.approx(max(segments[0]), rel=0.02)
     assert flows[1].counts()[0].sum() == segments[1].counts()[0].sum()
+
+
+@pytest.mark.parametrize("network", [FluidLinks, QueuedLinks])
+def test_longer_ways_are_taken_where_they_are_worth_it(network):
+    """What UGAL is for (Kim et al., ISCA 2008, section 4): groups that send to the next one, over the one link to it."""
+    groups = {"kind": "Dragonfly", "npus": 36, "routers": 3, "groups": 6, "latency_ns": 500.0, "bytes_per_s": 25e9}
+    next_group, next_npu = ([(npu, (npu + far) % 36, 2 * MIB, 0) for npu in range(36)] for far in (6, 1))
+
+    def time_ns(messages, routing):
+        return max(play(machine(**groups, ports=ports_of("", routing=routing)), messages, network)[0])
+
+    assert time_ns(next_group, "ugal") < 0.65 * time_ns(next_group, "adaptive") < 0.45 * time_ns(next_group, "")
+    ring = {"kind": "Ring", "npus": 8, "latency_ns": 500.0, "bytes_per_s": 25e9}
+    around = [(npu, (npu + 1) % 8, MIB, 0) for npu in range(8)]
+    usual, ugal = (play(machine(**ring, ports=ports_of("", routing=each)), around, network) for each in ("", "ugal"))
+    assert usual[0] == ugal[0]
+    assert usual[1].counts()[0].tolist() == ugal[1].counts()[0].tolist()
 
 
 def test_of_two_ways_a_full_one_takes_less():

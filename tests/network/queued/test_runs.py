@@ -31,7 +31,7 @@ from tests.runs import Run, micro, runs
 
 NATIVE = [("native", "queued")]
 LAWS = st.sampled_from(["", "dcqcn", "hpcc", "swift", "timely", "window"])
-ROUTINGS = st.sampled_from(["", "", "ecmp", "spray", "adaptive", "valiant"])
+ROUTINGS = st.sampled_from(["", "", "ecmp", "spray", "adaptive", "valiant", "ugal"])
 CHANNELS = st.sampled_from([1, 1, 2, 5])
 MARKING = Marking(4 * KIB, 32 * KIB, 0.5, 1000)
 COUNTED = ("still_ns", "marks", "drops")
@@ -188,14 +188,14 @@ def test_a_file_says_all_of_a_port(tmp_path):
     assert (ports.routing, ports.seed) == ("valiant", 3)
 
 
-def test_channels_share_a_buffer_and_are_of_segments(tmp_path):
+def test_channels_share_a_buffer(tmp_path):
     given = {"flow_control": "[pfc]", "congestion_control": "[swift]", "latency": '["50 ns"]'}
     one, four = (
         load(write(tmp_path / "net.yaml", buffer="[1 MiB]", virtual_channels=f"[{count}]", **given)).dims[0].ports
         for count in (1, 4)
     )
     assert (one.channels, one.buffer_bytes, one.segment_bytes, one.flows) == (1, MIB, 64 * KIB, True)
-    assert (four.channels, four.buffer_bytes, four.segment_bytes, four.flows) == (4, 256 * KIB, 16 * KIB, False)
+    assert (four.channels, four.buffer_bytes, four.segment_bytes, four.flows) == (4, 256 * KIB, 16 * KIB, True)
     assert four.xoff_bytes == 256 * KIB - 2 * 16 * KIB - 5_000
     assert load(write(tmp_path / "net.yaml", virtual_channels="[4]")).dims[0].ports.channels == 1  # without limits
 
