@@ -23,6 +23,7 @@ from simcore.documents import read_text, tell_at_options
 from simcore.engine.changes import changes
 from simcore.engine.run import simulate
 from simcore.engine.settings import Settings, noise_of, straggler_factors
+from simcore.engine.setup import usual_system
 from simcore.errors import DeadlockError, InputError, closest
 from simcore.files import beside, sha256
 from simcore.network.faults import parse_faults
@@ -417,7 +418,7 @@ def _with_preset(
 
     preset = accelerator(npu)
     return replace(
-        system or rules.system(machine), roofline=True, peak_flops=preset.peak("fp16"),
+        system or usual_system(machine, rules), roofline=True, peak_flops=preset.peak("fp16"),
         local_memory_bytes_per_s=preset.memory_bytes_per_s,
     )  # fmt: skip
 

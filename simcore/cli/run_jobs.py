@@ -34,6 +34,7 @@ def run(
     from simcore.api import load_topology, network_of, told
     from simcore.engine.jobs import JobRuns, runs_of
     from simcore.engine.settings import Settings, straggler_factors
+    from simcore.engine.setup import usual_system
     from simcore.library import resolve
     from simcore.network.faults import parse_faults
     from simcore.network.topology.links import LinkGraph
@@ -52,7 +53,7 @@ def run(
     usual = network_of(NETWORK if NETWORK in rules.networks else "", rules)
     machine = replace(machine, faults=parse_faults(asked.fault, LinkGraph(machine)) if asked.fault else ())
     network = _meant(asked.network, file.network, partial(network_of, rules=rules)) or usual
-    given = _meant(system, file.system, config.read) or rules.system(machine)
+    given = _meant(system, file.system, config.read) or usual_system(machine, rules)
     given = replace(given, scheduling_policy="EXPLICIT")  # the priorities that the loops of texts give
     settings = Settings(
         network=network, queues_per_dim=asked.queues_per_dim,

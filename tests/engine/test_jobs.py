@@ -138,11 +138,18 @@ def test_a_search_never_ends_with_a_worse_placement_than_the_given_one(data):
 
 
 @pytest.mark.parametrize("network", ["fair", "congested"])
-def test_a_job_that_has_the_machine_takes_as_long_as_a_run_of_it(tmp_path, capsys, network):
-    (tmp_path / "jobs.yaml").write_text("topology: ring8\njobs: [{workload: dlrm, npus: 8}]\n")
+@pytest.mark.parametrize(("topology", "npus"), [("ring8", 8), ("circuits.yaml", 16)])
+def test_a_job_that_has_the_machine_takes_as_long_as_a_run_of_it(tmp_path, capsys, network, topology, npus):
+    """Over circuits, too, where each collective takes what is usual on those that it has."""
+    (tmp_path / "circuits.yaml").write_text(
+        "topology: [Ring]\nnpus_count: [16]\nbandwidth: [37.5]\nlatency: [500]\n"
+        "circuits: {delay: 10 us, all_reduce: optical_16_full}\n"
+    )
+    place = tmp_path / topology if topology.endswith("yaml") else topology
+    (tmp_path / "jobs.yaml").write_text(f"topology: {place}\njobs: [{{workload: dlrm, npus: {npus}}}]\n")
     assert main(["run", str(tmp_path / "jobs.yaml"), "--json", "--network", network]) == 0
     (job,) = json.loads(capsys.readouterr().out)["jobs"]
-    assert job["together_ns"] == simcore.run("dlrm", "ring8", network=network).to_dict()["time_ns"]
+    assert job["together_ns"] == simcore.run("dlrm", place, network=network).to_dict()["time_ns"]
 
 
 @given(st.integers(1, 4), st.integers(0, 10**6))
