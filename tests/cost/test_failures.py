@@ -161,3 +161,12 @@ def test_what_does_not_go_together_is_refused(capsys, more):
     options = ["--nodes", "8", "--mtbf", "100 h", "--days", "5", *more]
     assert main(["cost", "failures", *options]) == 2
     assert more[0] in capsys.readouterr().err
+
+
+def test_spares_without_a_repair_are_told_to_change_nothing(capsys):
+    options = ["cost", "failures", "--nodes", "8", "--mtbf", "100 h", "--days", "5", "--runs", "2"]
+    assert main([*options, "--repair", "2 h", "--spares", "1"]) == 0
+    assert not capsys.readouterr().err
+    for more in (["--spares", "1"], ["--elastic", "4"]):
+        assert main([*options, *more]) == 0
+        assert "without --repair" in capsys.readouterr().err
