@@ -84,9 +84,8 @@ def _gb_per_s(link: Element, gpu: Element) -> float:
     if link.name == "c2c":
         return link.number("bw", 0.0) / 1000
     nvlink = link.name == "nvlink"
-    rates, what = (
-        (NVLINK_GB_PER_S, gpu.integer("sm", 80)) if nvlink else (XGMI_GB_PER_S, gpu.integer("gcn", 0, base=16))
-    )
+    rates = NVLINK_GB_PER_S if nvlink else XGMI_GB_PER_S
+    what = gpu.integer("sm", 80) if nvlink else gpu.integer("gcn", 0, base=16, prefix="gfx")
     return next((rate for least, rate in rates if what >= least), rates[-1][1])
 
 
