@@ -52,8 +52,9 @@ def resolve(name: str, shelf: Shelf) -> Path:
 
 
 def is_set(prefix: Path) -> bool:
-    """Whether there are traces PREFIX.0.et, or of another form."""
-    return any(prefix.parent.glob(f"{glob.escape(prefix.name)}.[0-9]*.[ej]*"))
+    """Whether there are traces of this prefix; JSON files only with one of rank 0, as many other things are JSON."""
+    found = (prefix.parent.glob(f"{glob.escape(prefix.name)}.{ending}") for ending in ("*.e[tg]*", "0.json*"))
+    return any(map(any, found))
 
 
 def is_program(path: Path) -> bool:
