@@ -5,7 +5,6 @@ What only some workloads need is imported where it is needed: a text workload st
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import os
 import sys
@@ -24,8 +23,9 @@ from simcore.documents import read_text, tell_at_options
 from simcore.engine.changes import changes
 from simcore.engine.run import simulate
 from simcore.engine.settings import Settings, noise_of, straggler_factors
+from simcore.engine.setup import usual_system
 from simcore.errors import DeadlockError, InputError, closest
-from simcore.files import beside, read_bytes
+from simcore.files import beside, sha256
 from simcore.network.faults import parse_faults
 from simcore.network.topology import load as topology_file
 from simcore.network.topology.links import LinkGraph
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from simcore.workload.chakra.builder import GraphBuilder
 
 NATIVE = "native"
-TRACE_SUFFIXES = {".et", ".eg", ".gz", ".json"}
 SPECIFICATION_SUFFIXES = {".yaml", ".yml"}
 STANDARD_INPUT = "-"
 MOST_STEPS = 20_000_000
@@ -321,12 +320,12 @@ def _run(
         draws = [replace(noise, seed=noise.seed + number) for number in range(1, asked.runs)]
         others = [played(replace(machine, noise=draw), replace(settings, noise=draw)).time_ns for draw in draws]
     inputs = [Input("workload", workload, source.sha256)] if workload else []
-    inputs += [Input("topology", place, _sha256(Path(machine.path)))] if machine.path else []
+    inputs += [Input("topology", place, sha256(machine.path))] if machine.path else []
     named = {"system": system, "comm-groups": asked.comm_groups, "remote-memory": asked.remote_memory}
-    inputs += [Input(role, path, _sha256(Path(path))) for role, path in named.items() if path]
+    inputs += [Input(role, path, sha256(path)) for role, path in named.items() if path]
     schedules = given.schedules() if given else []
     files = [found.location.file for found in schedules]
-    inputs += [Input(f"schedule {Path(path).name}", path, _sha256(Path(path))) for path in files]
+    inputs += [Input(f"schedule {Path(path).name}", path, sha256(path)) for path in files]
     warnings = (*source.content.warnings, *_warnings(source.content, rules, settings, noise), *timeline.notes)
     warnings += (*machine.notes(), *dict.fromkeys(found.note for found in schedules if found.note))
     if rows and rows.parallelism.all_gpus not in (0, machine.npus):
@@ -357,7 +356,7 @@ def _run(
         helps=_helps(timeline.time_ns, played, machine, settings) if asked.what_would_help else (),
         rules=_explained(timeline.time_ns, rules, time_under) if asked.explain_profile else (),
         workload=rows,
-        options=_told(asked),
+        options=told(asked),
     )
 
 
@@ -419,12 +418,12 @@ def _with_preset(
 
     preset = accelerator(npu)
     return replace(
-        system or rules.system(machine), roofline=True, peak_flops=preset.peak("fp16"),
+        system or usual_system(machine, rules), roofline=True, peak_flops=preset.peak("fp16"),
         local_memory_bytes_per_s=preset.memory_bytes_per_s,
     )  # fmt: skip
 
 
-def _told(asked: RunOptions) -> dict[str, Option]:
+def told(asked: RunOptions) -> dict[str, Option]:
     """Options that were given, change figures, and are told nowhere else in the report."""
     given = {option.name: value for option, value in asked.changed() if option.metadata.get("told")}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
@@ -457,10 +456,10 @@ def _run_wafer(path: Path, given: tuple[str, str], machine: Topology, rules: Pro
         timeline = play(machine, settings)
     helps = _helps(timeline.time_ns, play, machine, settings) if asked.what_would_help else ()
     inputs = [Input("workload", given[0], source.sha256)]
-    inputs += [Input("topology", given[1], _sha256(Path(machine.path)))] if machine.path else []
-    inputs += [Input(role.replace("_", "-"), name, _sha256(Path(name))) for role, name in source.files]
-    told, warnings = _told(asked), source.warnings + (() if asked.npu else (ROUND_RATES,))
-    return Report(timeline, "native", mode, tuple(inputs), warnings, helps=helps, options=told)
+    inputs += [Input("topology", given[1], sha256(machine.path))] if machine.path else []
+    inputs += [Input(role.replace("_", "-"), name, sha256(name)) for role, name in source.files]
+    warnings = source.warnings + (() if asked.npu else (ROUND_RATES,))
+    return Report(timeline, "native", mode, tuple(inputs), warnings, helps=helps, options=told(asked))
 
 
 @dataclass(frozen=True, slots=True)
@@ -473,31 +472,24 @@ class _Source:
 
 def _find_workload(name: str) -> Path:
     """The path meant by --workload: standard input, a set's prefix, a file, or a shipped example."""
-    prefix = Path(name)
-    if name == STANDARD_INPUT or any(prefix.parent.glob(f"{glob.escape(prefix.name)}.*.e[tg]*")):
-        return prefix
-    return library.resolve(name, "workloads")
+    return Path(name) if name == STANDARD_INPUT else library.resolve(name, "workloads")
 
 
 def _read_workload(path: Path, npus: int, asked: RunOptions) -> _Source:
-    npu, dialect, comm_groups = asked.npu, cast("Dialect | None", asked.dialect), asked.comm_groups
+    npu, dialect = asked.npu, cast("Dialect | None", asked.dialect)
     if str(path) == STANDARD_INPUT or path.is_fifo():
         _refuse_preset(npu)
         piped = path.is_fifo()
         content = read_text(path) if piped else sys.stdin.read()
         parsed = text.parse(content, str(path) if piped else "<stdin>", dialect)
         return _Source(parsed, hashlib.sha256(content.encode()).hexdigest())
-    if path.suffix not in TRACE_SUFFIXES and not path.is_dir() and (path.is_file() or path.suffix):
-        return _Source(_program(path, dialect, npu), _sha256(path))
-    from simcore.workload.chakra.groups import read_groups
+    if library.is_program(path):
+        return _Source(_program(path, dialect, npu), sha256(path))
+    from simcore.workload.chakra.groups import of_set
     from simcore.workload.chakra.reader import read_graphs
 
-    communicators = read_groups(comm_groups, npus) if comm_groups else None
-    graphs = read_graphs(str(path), npus, communicators)
-    digest = hashlib.sha256()
-    for graph in graphs.graphs:
-        digest.update(read_bytes(graph.path))
-    return _Source(graphs, digest.hexdigest())
+    graphs = read_graphs(str(path), npus, of_set(str(path), npus, asked.comm_groups))
+    return _Source(graphs, sha256(*(graph.path for graph in graphs.graphs)))
 
 
 def _program(path: Path, dialect: Dialect | None, npu: str) -> Workload:
@@ -557,7 +549,3 @@ def _warnings(workload: Workload | GraphSet, rules: Profile, settings: Settings,
             yield f"profile {rules.name} takes all-gather sizes as bytes per rank; SimAI's files give totals"
     elif not rules.graph.scales and (settings.compute_scale != 1 or settings.comm_scale != 1):
         yield f"profile {rules.name} ignores --compute-scale and --comm-scale, as its original does"
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(read_bytes(path)).hexdigest()

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from simcore.errors import InputError, Location, Problem, Problems, closest
 from simcore.files import read_bytes
+from simcore.library import exists, is_set
 from simcore.peers import HEAD, any_document, key_here, refuse_foreign
 
 T = TypeVar("T")
@@ -127,6 +128,11 @@ class Node:
             return find(name)
         except InputError as error:
             raise placed(error, (), self) from error
+
+    def path(self) -> str:
+        """A file, folder or set of traces that this text names: beside the document if it is there, or as it stands."""
+        beside = Path(self.file).parent / self.text()
+        return str(beside) if self.text() and (exists(beside) or is_set(beside)) else self.text()
 
     def spellings(self) -> tuple[str, str]:
         """A name as it stands, and as the path of a file beside the document."""

@@ -6,6 +6,7 @@ A `Session` (one command) knows what it read and wrote: it never overwrites what
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
 import os
 import shutil
@@ -90,6 +91,14 @@ def read_bytes(path: str | os.PathLike[str], most_bytes: int = 1 << 38) -> bytes
     if not left:
         raise InputError.at(str(path), f"the file is larger than {most_bytes >> 20:,} MiB")
     return b"".join(pieces)
+
+
+def sha256(*paths: str | os.PathLike[str]) -> str:
+    """SHA-256, in hexadecimal, of files one after the other."""
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(read_bytes(path))
+    return digest.hexdigest()
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import re
 from pathlib import Path
 from typing import Literal
@@ -10,6 +11,7 @@ from simcore.errors import InputError, closest
 
 Shelf = Literal["topologies", "workloads"]
 SUFFIXES = {"topologies": (".yaml", ".yml", ".json"), "workloads": (".txt", ".yaml", ".et")}
+TRACE_SUFFIXES = {".et", ".eg", ".gz", ".json"}
 
 
 def folder(shelf: Shelf) -> Path:
@@ -35,7 +37,7 @@ def resolve(name: str, shelf: Shelf) -> Path:
     path = Path(name)
     if not name:
         raise InputError.at(shelf, "there is no name", expected="a path or the name of a shipped example")
-    if exists(path) or path.suffix or len(path.parts) > 1:
+    if exists(path) or (shelf == "workloads" and is_set(path)) or path.suffix or len(path.parts) > 1:
         return path
     for suffix in SUFFIXES[shelf]:
         shipped = folder(shelf) / f"{name}{suffix}"
@@ -46,6 +48,21 @@ def resolve(name: str, shelf: Shelf) -> Path:
         f"there is no such file, and no such name in {shelf}/",
         expected=f"a path or the name of a shipped example; {closest(name, names(shelf))}",
         found=repr(name),
+    )
+
+
+def is_set(prefix: Path) -> bool:
+    """Whether there are traces of this prefix; JSON files only with one of rank 0, as many other things are JSON."""
+    found = (prefix.parent.glob(f"{glob.escape(prefix.name)}.{ending}") for ending in ("*.e[tg]*", "0.json*"))
+    return any(map(any, found))
+
+
+def is_program(path: Path) -> bool:
+    """Whether a workload is one of rows or a specification, and no traces."""
+    return (
+        path.suffix not in TRACE_SUFFIXES
+        and not path.is_dir()
+        and (path.is_file() or (path.suffix != "" and not is_set(path)))
     )
 
 

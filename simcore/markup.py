@@ -41,9 +41,11 @@ class Element:
             raise self.error(f"<{self.name}> has no {key}", expected=f'{key}="..."')
         return found
 
-    def integer(self, key: str, default: int | None = None, *, minimum: int = 0, base: int = 0) -> int:
-        """A whole number; InputError for anything else."""
-        return self._parsed(key, default, lambda text: int(text, base), minimum, "a whole number")
+    def integer(
+        self, key: str, default: int | None = None, *, minimum: int = 0, base: int = 0, prefix: str = ""
+    ) -> int:
+        """A whole number, which may stand behind a prefix; InputError for anything else."""
+        return self._parsed(key, default, lambda text: int(text.removeprefix(prefix), base), minimum, "a whole number")
 
     def number(self, key: str, default: float | None = None) -> float:
         """A number above or equal 0; InputError for anything else."""

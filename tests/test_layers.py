@@ -17,7 +17,7 @@ ALLOWED = {
     "front": set(),
     "hashed": set(),
     "registry": {"errors"},
-    "documents": {"errors", "files", "peers"},
+    "documents": {"errors", "files", "library", "peers"},
     "library": {"errors"},
     "files": {"errors"},
     "markup": {"errors", "documents"},

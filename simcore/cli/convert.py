@@ -12,9 +12,8 @@ from simcore.errors import InputError
 from simcore.files import make_folder
 from simcore.generate.synthetic import merge
 from simcore.network.topology.load import load
-from simcore.workload.chakra import reader, writer
+from simcore.workload.chakra import groups, reader, writer
 from simcore.workload.chakra.convert.conversion import Options, convert, is_text
-from simcore.workload.chakra.groups import read_groups
 from simcore.workload.chakra.param_form import to_param
 
 
@@ -51,7 +50,7 @@ def command(source: str, target: str, **given: Any) -> None:
 def _for_param(source: str, target: str, npus: int, comm_groups: str) -> dict[Path, bytes]:
     """PARAM's trace of every rank of a set; all ranks of a group must run the same collectives in one order."""
     count = npus if Path(source).is_file() else max(reader.files_of_set(source), default=0) + 1
-    graphs = reader.read_graphs(source, count, read_groups(comm_groups, count) if comm_groups else {})
+    graphs = reader.read_graphs(source, count, groups.of_set(source, count, comm_groups))
     merge(graphs)
     made, folder = to_param(graphs), make_folder(target, force=True)
     return {folder / f"{rank}.json": data for rank, data in enumerate(made)}

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from simcore.cli.command import emit
+from simcore.cli.command import emit, warn
 from simcore.cost.closed.operation import wall_clock_s
 from simcore.cost.failures import LOSSES, Checkpoint, FailureRun, Failures, draw
 from simcore.errors import InputError
@@ -35,6 +35,8 @@ def command(runs: int, seed: int, days: float, replica_nodes: int | None, **give
         hint = "a longer --mtbf (a bare number is in ns), fewer --days or fewer --runs"
         most, drawn = f"at most {MOST_FAILURES:,} in all runs", f"some {expected:.3g}"
         raise InputError.at("--mtbf", "too many failures to draw", expected=most, found=drawn, hint=hint)
+    if (asked.spares or asked.replica_nodes) and not asked.repair_s:
+        warn("spare nodes and --elastic change nothing without --repair: a node that failed is back at once")
     found = draw(asked, runs, seed)
     document = _document(asked, found)
     emit(document, lambda: _text(asked, found, document))

@@ -13,7 +13,6 @@ from simcore import files
 from simcore.cli.command import emit, warn
 from simcore.cli.kinds import forced
 from simcore.errors import InputError, wrong
-from simcore.files import beside
 from simcore.generate import collectives
 from simcore.generate.synthetic import learn, learnt, likeness, merge, project, sample, together
 from simcore.network.topology.links import LinkGraph
@@ -25,8 +24,7 @@ from simcore.system.collectives.synthesised import wires
 from simcore.system.plans.plan import Plan
 from simcore.system.plans.schedule import to_text
 from simcore.units import format_bytes, format_ns
-from simcore.workload.chakra import reader, writer
-from simcore.workload.chakra.groups import read_groups
+from simcore.workload.chakra import groups, reader, writer
 from simcore.workload.model import CollectiveKind, GraphSet
 
 MOST_DIMENSION = 31
@@ -73,8 +71,7 @@ def synthetic(sources: tuple[str, ...], npus: int | None, length: int | None, se
 
 def _graphs(source: str, npus: int) -> GraphSet:
     """The traces of a set, with the groups that stand beside them."""
-    groups = beside(source, "groups.json")
-    return reader.read_graphs(source, npus, read_groups(groups, npus) if groups else {})
+    return reader.read_graphs(source, npus, groups.of_set(source, npus))
 
 
 def _synthesis(known: dict[str, Any], scores: list[dict[str, Any]]) -> str:

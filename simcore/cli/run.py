@@ -72,9 +72,11 @@ def _several(
     from simcore.cli import run_jobs
 
     selection = parse_selection(*shown_part, None)
-    shown, document, report, firsts = run_jobs.run(jobs, topology, system, RunOptions.of(given))
+    asked = RunOptions.of(given | {"link_times": bool(output or timelines)})
+    shown, document, report, firsts = run_jobs.run(jobs, topology, system, asked)
     selection = replace(selection, ranks=selection.ranks or firsts)
     more = {"jobs.txt": shown + "\n", "jobs.json": json.dumps(document, indent=1) + "\n"}
+    more["run.yaml"] = _configuration({"jobs": jobs, "topology": topology, "system": system}, asked, report)
     _write(report, timelines, output, selection, more)
     emit(document, shown)
 

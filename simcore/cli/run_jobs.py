@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from simcore.errors import InputError
+from simcore.files import sha256
 from simcore.options import RunOptions, spelled
 from simcore.progress import meter
 from simcore.report.model import Input, Report
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "simcore.jobs/1"
 TAKEN = ("network", "profile", "queues_per_dim", "compute_scale", "comm_scale", "injection_scale", "seed",
-         "straggler", "fault")  # fmt: skip
+         "straggler", "fault", "link_times")  # fmt: skip
 T = TypeVar("T")
 NETWORK = "fair"  # the law of links that several jobs share at once
 ONE_RING = "on several dimensions a job's collectives are one ring in the order of its ranks, and all-to-alls direct"
@@ -30,9 +31,10 @@ def run(
     path: str, topology: str | None, system: str | None, asked: RunOptions
 ) -> tuple[str, dict[str, object], Report, tuple[int, ...]]:
     """Play a file of jobs: a text and the JSON of what happened, the report of all at once, an NPU of each job."""
-    from simcore.api import load_topology, network_of
+    from simcore.api import load_topology, network_of, told
     from simcore.engine.jobs import JobRuns, runs_of
     from simcore.engine.settings import Settings, straggler_factors
+    from simcore.engine.setup import usual_system
     from simcore.library import resolve
     from simcore.network.faults import parse_faults
     from simcore.network.topology.links import LinkGraph
@@ -43,14 +45,15 @@ def run(
     for option, _ in asked.changed():
         if option.name not in TAKEN:
             raise InputError.at(spelled(option.name), "does not go with several jobs")
-    file, rules = read_jobs(resolve(path, "workloads")), profiles.get(asked.profile)  # a shipped text is told as one
+    where, rules = resolve(path, "workloads"), profiles.get(asked.profile)
+    file = read_jobs(where)  # a shipped text is told as one
     machine = _meant(topology, file.topology, partial(load_topology, profile=asked.profile))
     if machine is None:
         raise InputError.at("--topology", "a topology is needed", expected="topology: in the file, or --topology T")
     usual = network_of(NETWORK if NETWORK in rules.networks else "", rules)
     machine = replace(machine, faults=parse_faults(asked.fault, LinkGraph(machine)) if asked.fault else ())
     network = _meant(asked.network, file.network, partial(network_of, rules=rules)) or usual
-    given = _meant(system, file.system, config.read) or rules.system(machine)
+    given = _meant(system, file.system, config.read) or usual_system(machine, rules)
     given = replace(given, scheduling_policy="EXPLICIT")  # the priorities that the loops of texts give
     settings = Settings(
         network=network, queues_per_dim=asked.queues_per_dim,
@@ -65,18 +68,22 @@ def run(
     trials = runs.trials(file.trials, seed) if file.trials else []
     runs = trials[0].runs if trials else runs
     place = file.topology.text() if file.topology and not topology else str(topology)
-    inputs = (Input("workload", path, ""), Input("topology", place, ""))
+    named = system or (file.system.path() if file.system else "")
+    read = {"workload": (path, str(where)), "topology": (place, machine.path), "system": (named, named)}
+    inputs = [Input(role, name, sha256(found)) for role, (name, found) in read.items() if found]
+    inputs += [Input(f"workload of {job.name}", path, job.sha256) for job in file.jobs]
     warnings = dict.fromkeys([*machine.notes(), *(text for job in file.jobs for text in job.graphs.warnings)])
     if len(machine.dims) > 1:
         warnings[ONE_RING] = None
-    report = Report(runs.together, rules.name, network, inputs, (*warnings, *runs.together.notes))
+    warned = (*warnings, *runs.together.notes)
+    report = Report(runs.together, rules.name, network, tuple(inputs), warned, options=told(asked))
     firsts = tuple(place[0] for place in runs.places)
     return _text(runs, trials, network), _document(runs, trials, network), report, firsts
 
 
 def _meant(typed: str | None, entry: Node | None, find: Callable[[str], T]) -> T | None:
     """What an option means, or the file's entry where it is not typed."""
-    return find(typed) if typed else entry.meant(find) if entry else None
+    return find(typed) if typed else entry.meant(lambda _: find(entry.path())) if entry else None
 
 
 def _document(runs: JobRuns, trials: list[Trial], network: str) -> dict[str, object]:

@@ -10,6 +10,7 @@ from typing import Any
 from simcore.cli.command import emit
 from simcore.files import write_text
 from simcore.network.topology.cost import HOURS_PER_YEAR, USUAL_PRICES, Item, Prices, cost_of, read_prices, total_usd
+from simcore.network.topology.draw import speed
 from simcore.network.topology.links import Figures, LinkGraph, figures
 from simcore.network.topology.load import load
 from simcore.network.topology.model import Topology
@@ -41,20 +42,19 @@ def show(topology: str, output: str | None) -> None:
         "dims": [_of(dim, OF_DIMENSION) | {"links": dim.parallel_links} for dim in loaded.dims],
     } | _of(found, OF_NETWORK)
     document |= {"wafer": _of(loaded.wafer, OF_WAFER)} if loaded.wafer else {}
-    emit(document, lambda: _text(loaded, found))
+    emit(document, lambda: _text(links, found))
 
 
 def _of(part: object, names: Sequence[str]) -> dict[str, object]:
     return {name: getattr(part, name) for name in names}
 
 
-def _text(topology: Topology, found: Figures) -> str:
-    """The figures for people."""
-    rows = []
+def _text(links: LinkGraph, found: Figures) -> str:
+    """The figures for people; all sides of a wafer are one axis."""
+    topology, rows = links.topology, []
     for index, dim in enumerate(topology.dims):
-        links = f"{dim.parallel_links} x " if dim.parallel_links > 1 else ""
-        speed = f"{links}{format_rate(dim.bandwidth_bytes_per_s)}, {format_ns(dim.latency_ns)} a hop"
-        rows.append((f"dimension {index}", f"{dim.kind} of {dim.npus}, {speed}"))
+        said = speed(links.axes[min(index, len(links.axes) - 1)].fabric, dim.parallel_links)
+        rows.append((f"dimension {index}", f"{dim.kind} of {dim.npus}, {said}"))
     if wafer := topology.wafer:
         dead = f"{len(wafer.dead_npus)} dead NPUs, {len(wafer.dead_links)} dead links, {wafer.spare_rows} spare rows"
         rows.append(("wafer", f"{wafer.columns} columns x {wafer.rows} rows, {dead}"))

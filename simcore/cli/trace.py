@@ -12,8 +12,7 @@ from simcore.replay import recorded
 from simcore.report import artefacts
 from simcore.report import workload as shown
 from simcore.report.timelines.selection import parse_selection
-from simcore.workload.chakra import reader, summary, variants, writer
-from simcore.workload.chakra.groups import read_groups
+from simcore.workload.chakra import groups, reader, summary, variants, writer
 
 
 def info(trace: str) -> None:
@@ -63,6 +62,5 @@ def obfuscate(trace: str, target: str, keep_sizes: bool, salt: str) -> None:
 def rescale(trace: str, target: str, npus: int, comm_groups: str, grow: tuple[str, ...]) -> None:
     """Lay out the traces of few ranks on many."""
     traced = list(reader.current_files(trace).values())
-    known = read_groups(comm_groups, len(traced)) if comm_groups else {}
-    made = variants.rescale(traced, npus, known, grow)
+    made = variants.rescale(traced, npus, groups.of_set(trace, len(traced), comm_groups), grow)
     writer.write_files({Path(f"{target}.{rank}.et"): data for rank, data in enumerate(made)}, force=forced())

@@ -2,7 +2,8 @@
 
 Nodes fail at random (exponentially), also while a run restarts. A failure throws the run back to the last checkpoint
 that is written; then it is noticed, a spare takes the node's place, all start again and load. Without a spare the run
-goes on with fewer replicas (`replica_nodes`), or waits for a repair. Time is counted in seconds of the real clock.
+goes on with fewer replicas (`replica_nodes`), until a checkpoint is written after a repair, or waits for a repair. Time
+is counted in seconds of the real clock.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from math import inf
+from math import ceil, floor, inf
 
 from simcore.cost.closed.operation import daly_interval_s
 from simcore.errors import InputError
@@ -109,7 +110,7 @@ class _Life:
         while self.now_s < self.asked.wall_s:
             fails_s, grows_s, left_s = self._failure_s(), self._growth_s(), self.asked.wall_s - self.now_s
             lasts_s = min(fails_s, grows_s, left_s)
-            self._train(lasts_s, thrown_away=fails_s == lasts_s)
+            self._train(lasts_s, thrown_away=lasts_s < left_s)
             self.now_s += lasts_s
             self._repair()
             if lasts_s == fails_s:
@@ -130,22 +131,28 @@ class _Life:
         return self.source.expovariate(self._size(self.healthy) / self.asked.mtbf_s)
 
     def _growth_s(self) -> float:
-        """How long until repairs let the run grow."""
+        """How long until a checkpoint is written after repairs that let the run grow."""
         running = self._size(self.healthy)
         for more, time_s in enumerate(sorted(self.repairs) if running < self.asked.nodes else (), 1):
             if self._size(self.healthy + more) > running:
-                return time_s - self.now_s
+                cycle_s, behind_s = self._cycle_s(running), self.asked.checkpoint.behind_s(running)
+                return max(1.0, ceil((time_s - self.now_s - behind_s) / cycle_s)) * cycle_s + behind_s
         return inf
+
+    def _cycle_s(self, running: int) -> float:
+        """From one checkpoint to the next."""
+        asked = self.asked
+        return asked.work_s(running) * asked.nodes / running + asked.checkpoint.blocks_s(running)
 
     def _train(self, lasts_s: float, *, thrown_away: bool) -> None:
         """So much time of work and checkpoints; with `thrown_away`, what no written checkpoint holds is lost."""
         asked, running = self.asked, self._size(self.healthy)
-        speed, blocks_s = running / asked.nodes, asked.checkpoint.blocks_s(running)
+        speed, cycle_s = running / asked.nodes, self._cycle_s(running)
         work_s = asked.work_s(running) / speed
-        cycles, rest_s = divmod(lasts_s, work_s + blocks_s)
+        cycles, rest_s = divmod(lasts_s, cycle_s)
         trained_s = kept_s = cycles * work_s + min(rest_s, work_s)
-        if thrown_away:
-            kept_s = max(0.0, (lasts_s - asked.checkpoint.behind_s(running)) // (work_s + blocks_s)) * work_s
+        if thrown_away:  # what is written at this moment counts, however the division rounds
+            kept_s = max(0, floor((lasts_s - asked.checkpoint.behind_s(running)) / cycle_s + 1e-9)) * work_s
         self.found.useful_s += kept_s * speed
         self.found.lost_s["checkpoint_s"] += lasts_s - trained_s
         self.found.lost_s["rollback_s"] += trained_s - kept_s

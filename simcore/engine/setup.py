@@ -61,16 +61,22 @@ def prepare(
     workload: Workload, topology: Topology, system: SystemConfig | None, profile: Profile, settings: Settings
 ) -> Setup:
     """The setup of a workload; InputError for algorithms that the profile has not and groups that do not fit."""
-    defaults, circuits = profile.system(topology), topology.circuits
-    for number, other in enumerate(circuits.others if circuits else (), 1):  # what the profile does on the circuits
-        chosen = profile.system(other).implementations
-        own = {kind: chosen[kind] for kind in chosen if circuits and circuits.number(kind) == number}
-        defaults = replace(defaults, implementations={**defaults.implementations, **own})
+    defaults = usual_system(topology, profile)
     system = system or defaults
     if not profile.native_algorithms:
         system.refuse_native(profile.name)
     dims, groups = place(workload, topology, oversized=profile.oversized_groups)
     return Setup(topology, system, profile, settings, dims, groups, _lanes(topology, dims, system, defaults))
+
+
+def usual_system(topology: Topology, profile: Profile) -> SystemConfig:
+    """What a profile does without a system file; over circuits each collective takes what is usual on its own."""
+    defaults, circuits = profile.system(topology), topology.circuits
+    for number, other in enumerate(circuits.others if circuits else (), 1):
+        chosen = profile.system(other).implementations
+        own = {kind: chosen[kind] for kind in chosen if circuits and circuits.number(kind) == number}
+        defaults = replace(defaults, implementations={**defaults.implementations, **own})
+    return defaults
 
 
 def joined(lanes: Iterable[Lane]) -> tuple[Lane, ...]:

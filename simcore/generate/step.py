@@ -10,7 +10,6 @@ from pathlib import Path
 from simcore import library
 from simcore.compute.accelerators import accelerator
 from simcore.errors import InputError
-from simcore.files import beside
 from simcore.generate.aicb.operations import csv_text
 from simcore.generate.build import Asked, aicb_options, asked_in, model_of, plan_of, specification
 from simcore.generate.deviations import deviations
@@ -23,7 +22,7 @@ from simcore.model.plan import Plan
 from simcore.model.rows import Timer, check_rows, pipeline_workload, stage_workload, unsaid
 from simcore.model.shape import Model, mtp_parameters, total_parameters
 from simcore.workload import text
-from simcore.workload.chakra.groups import of_metadata, read_groups
+from simcore.workload.chakra.groups import of_metadata, of_set
 from simcore.workload.chakra.reader import SUFFIXES, distinct_ranks, files_of_set
 from simcore.workload.contents import Contents, of_graphs, of_workload
 from simcore.workload.headers import write_header
@@ -208,8 +207,7 @@ def read_contents(path: str) -> Contents:
 
 def _read_traces(path: str) -> Contents:
     place = Path(path)
-    file = beside(path, "groups.json")
-    groups = read_groups(file, _LARGEST_RANK) if file else {}
+    groups = of_set(path, _LARGEST_RANK)
     traces, number_of_rank = distinct_ranks(path)
     for trace in traces:
         for stated in trace.metadata:

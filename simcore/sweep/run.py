@@ -101,10 +101,12 @@ def row_of(task: Task, figures: dict[str, int], error: str) -> Row:
 
 
 def network_usd(topology: Topology) -> dict[str, int]:
-    """What a network costs; nothing where no table has a price for it."""
+    """What a network costs; nothing where no table has a price for it, as for the switch of optical circuits."""
     from simcore.network.topology.cost import USUAL_PRICES, cost_of, read_prices, total_usd
     from simcore.network.topology.links import LinkGraph
 
+    if topology.circuits:
+        return {}
     try:
         items = cost_of(LinkGraph(topology), read_prices(USUAL_PRICES))
     except InputError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -105,13 +104,7 @@ def _prefix(node: Node) -> str:
     if len(items) != 1:
         node.problem(f"{node.name} must name one set of traces", expected="[PREFIX] of PREFIX.RANK.et")
         return ""
-    return _beside(items[0])
-
-
-def _beside(node: Node) -> str:
-    """A path of a system file: beside it when something is there, else as it stands."""
-    beside = Path(node.file).parent / node.text()
-    return str(beside) if [*beside.parent.glob(f"{glob.escape(beside.name)}*")] else node.text()
+    return items[0].path()
 
 
 def _node_prefixes(node: Node) -> dict[int, str]:
@@ -119,9 +112,9 @@ def _node_prefixes(node: Node) -> dict[int, str]:
     if not node.value:
         return {}
     found = {}
-    for key, item in documents.read(_beside(node), node.problems).mapping():
+    for key, item in documents.read(node.path(), node.problems).mapping():
         if key.isascii() and key.isdecimal():
-            found[int(key)] = _beside(item)
+            found[int(key)] = item.path()
         else:
             item.problem(f"'{key}' is no node id", expected="the id of a node and the prefix of its traces: 3: my_ring")
     return found

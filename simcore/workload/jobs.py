@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,11 @@ from msgspec import Struct
 from simcore import library
 from simcore.documents import Node, read
 from simcore.errors import InputError, Location, Problems, closest
+from simcore.files import sha256
 from simcore.registry import Registry
 from simcore.units import parse_ns
 from simcore.workload import text
-from simcore.workload.chakra import reader
+from simcore.workload.chakra import groups, reader
 from simcore.workload.chakra.convert.native import convert
 from simcore.workload.model import ALL_DIMENSIONS, NODE_COLUMNS, Graph, GraphSet, NodeKind
 
@@ -36,6 +36,7 @@ class Job(Struct, frozen=True):
     repeats: int = 1
     place: str | tuple[int, ...] = "packed"
     location: Location | str = "jobs"
+    sha256: str = ""
 
 
 class JobFile(Struct, frozen=True):
@@ -101,11 +102,11 @@ def merged(jobs: Sequence[Job], places: Sequence[Sequence[int]], npus: int) -> G
         at = np.array(place)
         graph_of_rank[at] = len(graphs) + job.graphs.graph_of_rank
         for graph in job.graphs.graphs:  # with the machine's NPUs for its ranks, groups of its own, and its start
-            names = tuple(f"{job.name}/{name or 'all'}" for name in graph.group_names)
+            names = tuple(f"{job.name}/{name}" for name in graph.group_names)
             peer = np.where(graph.peer >= 0, at[np.clip(graph.peer, 0, len(at) - 1)], -1).astype(np.int32)
             moved = replace(graph, group_names=names, peer=peer, dims=np.full(len(graph), ALL_DIMENSIONS, np.int64))
             graphs.append(_chain([_gate(job.start_ns), moved]) if job.start_ns else moved)
-        groups[f"{job.name}/all"] = tuple(place)
+        groups[f"{job.name}/"] = tuple(place)
         groups |= {f"{job.name}/{name}": tuple(at[list(ranks)].tolist()) for name, ranks in job.graphs.groups.items()}
     warnings = tuple(dict.fromkeys(warning for job in jobs for warning in job.graphs.warnings))
     return GraphSet(tuple(graphs), graph_of_rank, groups, "jobs", warnings)
@@ -188,23 +189,25 @@ def _job(node: Node, name: str) -> Job:
         node["place"].problem("not the NPUs of the job", f"{npus} NPUs, each once", f"{len({*place})} different ones")
     if node.problems.found or "workload" not in node:
         return Job(name, _EMPTY, npus)
-    graphs, told = _graphs(node["workload"], npus, repeats), node["npus" if isinstance(place, str) else "place"]
-    return Job(name, graphs, npus, start, repeats, place, told.location)
+    graphs, files = _graphs(node["workload"], npus, repeats)
+    told = node["npus" if isinstance(place, str) else "place"]
+    return Job(name, graphs, npus, start, repeats, place, told.location, sha256(*files))
 
 
-def _graphs(node: Node, npus: int, repeats: int) -> GraphSet:
-    """The graphs of a text workload's loop, or of traces, run so many times."""
-    path = node.meant(partial(library.resolve, shelf="workloads"))
-    if reader.is_trace(str(path)):
-        found = node.meant(lambda _: reader.read_graphs(str(path), npus))
+def _graphs(node: Node, npus: int, repeats: int) -> tuple[GraphSet, list[str]]:
+    """The graphs of a text workload's loop, or of traces, run so many times; the files that say so."""
+    path = node.meant(lambda _: library.resolve(node.path(), "workloads"))
+    if not library.is_program(path):
+        found = node.meant(lambda _: reader.read_graphs(str(path), npus, groups.of_set(str(path), npus)))
         for graph in found.graphs:
             if (graph.dims != ALL_DIMENSIONS).any():
                 node.problem("its collectives name dimensions of a machine of its own", "groups, or all NPUs")
         times = range(repeats - 1)  # each after all of the time before
         parts = ([graph, *(part for _ in times for part in (_gate(0), graph))] for graph in found.graphs)
-        return replace(found, graphs=tuple(map(_chain, parts)))
+        return replace(found, graphs=tuple(map(_chain, parts))), [graph.path for graph in found.graphs]
     workload = node.meant(lambda _: text.read(path))
     said, warnings = workload.parallelism.all_gpus, workload.warnings
     if said not in (0, npus):
         warnings += (f"the header of {path.name} says {said:,} GPUs and the job has {npus:,} NPUs: it runs on those",)
-    return reader.of_ranks(node.meant(lambda _: convert(workload, (npus,), repeats)), path.name, warnings)
+    traces = node.meant(lambda _: convert(workload, (npus,), repeats))
+    return reader.of_ranks(traces, path.name, warnings), [str(path)]

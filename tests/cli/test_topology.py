@@ -22,6 +22,12 @@ def test_the_figures_of_a_torus_are_the_textbooks(capsys):
     assert document["bisection_bytes_per_s"] == 16 * 2 * 16e9
 
 
+def test_the_text_says_from_what_to_what_links_are_fast(tmp_path, capsys):
+    (tmp_path / "net.txt").write_text("3 1 2\n2\n0 2 400Gbps 0.0005ms 0\n1 2 100Gbps 0.001ms 0\n")
+    assert main(["topology", "show", str(tmp_path / "net.txt")]) == 0
+    assert "Graph of 2, 12.5 GB/s to 50 GB/s, 500 ns to 1 us a hop" in capsys.readouterr().out
+
+
 def test_the_text_names_every_figure(capsys):
     text = output(capsys, "topology", "show", "wafer_8x7")
     for word in ("NPUs", "links", "degree", "diameter", "bisection", "dead NPUs", "spare rows"):

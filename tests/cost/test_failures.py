@@ -129,6 +129,14 @@ def test_an_elastic_run_of_replicas_of_one_node_trains_on_those_that_are_up(node
     assert abs(mean - 1 / (1 + repairs)) < 5 * error + 0.02
 
 
+@pytest.mark.parametrize("behind", [0.0, 1e10])
+def test_a_restart_with_more_nodes_keeps_what_is_written_and_no_more(behind):
+    """Checkpoints never come: only what is trained after the last stop is left at the end."""
+    checkpoint = Checkpoint(1e9, 1e9, snapshot_bytes_per_s=behind)
+    asked = Failures(8, 8 * DAY, 40 * DAY, checkpoint, interval_s=100 * DAY, repair_s=DAY / 2, replica_nodes=4)
+    assert fsum(goodputs(asked, 40)) / 40 < 0.1
+
+
 def test_an_asynchronous_checkpoint_stops_for_the_copy_only_and_counts_when_it_is_written():
     checkpoint = Checkpoint(1e12, 1e10, 50e9, 1e10, network_busy=0.5)
     assert checkpoint.write_s(10) == 100
@@ -153,3 +161,12 @@ def test_what_does_not_go_together_is_refused(capsys, more):
     options = ["--nodes", "8", "--mtbf", "100 h", "--days", "5", *more]
     assert main(["cost", "failures", *options]) == 2
     assert more[0] in capsys.readouterr().err
+
+
+def test_spares_without_a_repair_are_told_to_change_nothing(capsys):
+    options = ["cost", "failures", "--nodes", "8", "--mtbf", "100 h", "--days", "5", "--runs", "2"]
+    assert main([*options, "--repair", "2 h", "--spares", "1"]) == 0
+    assert not capsys.readouterr().err
+    for more in (["--spares", "1"], ["--elastic", "4"]):
+        assert main([*options, *more]) == 0
+        assert "without --repair" in capsys.readouterr().err

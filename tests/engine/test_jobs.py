@@ -1,6 +1,7 @@
 """Several jobs on one network: jobs that share nothing change nothing, jobs that share a link take the max-min time."""
 
 import json
+from dataclasses import replace
 from math import prod
 
 import pytest
@@ -14,7 +15,7 @@ from simcore.engine.settings import Settings
 from simcore.errors import InputError
 from simcore.network.topology.model import Dimension, Graph, Topology
 from simcore.profiles import profiles
-from simcore.workload.jobs import PLACES, Job, placed, read_jobs
+from simcore.workload.jobs import PLACES, Job, merged, placed, read_jobs
 
 NATIVE = profiles.get("native")
 RATE, LATENCY_NS = 1e9, 100.0
@@ -137,11 +138,18 @@ def test_a_search_never_ends_with_a_worse_placement_than_the_given_one(data):
 
 
 @pytest.mark.parametrize("network", ["fair", "congested"])
-def test_a_job_that_has_the_machine_takes_as_long_as_a_run_of_it(tmp_path, capsys, network):
-    (tmp_path / "jobs.yaml").write_text("topology: ring8\njobs: [{workload: dlrm, npus: 8}]\n")
+@pytest.mark.parametrize(("topology", "npus"), [("ring8", 8), ("circuits.yaml", 16)])
+def test_a_job_that_has_the_machine_takes_as_long_as_a_run_of_it(tmp_path, capsys, network, topology, npus):
+    """Over circuits, too, where each collective takes what is usual on those that it has."""
+    (tmp_path / "circuits.yaml").write_text(
+        "topology: [Ring]\nnpus_count: [16]\nbandwidth: [37.5]\nlatency: [500]\n"
+        "circuits: {delay: 10 us, all_reduce: optical_16_full}\n"
+    )
+    place = tmp_path / topology if topology.endswith("yaml") else topology
+    (tmp_path / "jobs.yaml").write_text(f"topology: {place}\njobs: [{{workload: dlrm, npus: {npus}}}]\n")
     assert main(["run", str(tmp_path / "jobs.yaml"), "--json", "--network", network]) == 0
     (job,) = json.loads(capsys.readouterr().out)["jobs"]
-    assert job["together_ns"] == simcore.run("dlrm", "ring8", network=network).to_dict()["time_ns"]
+    assert job["together_ns"] == simcore.run("dlrm", place, network=network).to_dict()["time_ns"]
 
 
 @given(st.integers(1, 4), st.integers(0, 10**6))
@@ -253,3 +261,44 @@ def test_jobs_run_on_optical_circuits_and_the_headers_gpus_are_compared(tmp_path
 def test_two_jobs_may_not_name_one_npu():
     with pytest.raises(InputError):
         placed([Job("a", message(1), 2, place=(0, 1)), Job("b", message(1), 2, place=(1, 2))], [4], 0)
+
+
+def test_sets_of_traces_are_found_beside_the_file_by_their_prefix_whatever_form_they_have(tmp_path, monkeypatch):
+    """Their groups, too; a dot in a name ends no prefix."""
+    (tmp_path / "study").mkdir()
+    monkeypatch.chdir(tmp_path)
+    graph = simcore.graph(4)
+    graph.collective("all_reduce", 10**6, on=[0, 2])
+    for name in ("binary", "v1.2", "form.json"):
+        graph.save(tmp_path / "study" / name)
+    entries = ", ".join(f"{{name: {n}, workload: {n}, npus: 4}}" for n in ("binary", "v1.2", "form"))
+    (tmp_path / "study" / "jobs.yaml").write_text(f"jobs: [{entries}]\n")
+    jobs = read_jobs("study/jobs.yaml").jobs
+    ranks = [[*job.graphs.groups.values()] for job in jobs]
+    assert ranks == [[(0, 2)]] * 3
+    square = Topology((Dimension("Switch", 4, RATE, LATENCY_NS),))
+    assert len({simcore.run(f"study/{name}", square).time_ns for name in ("binary", "v1.2", "form")}) == 1
+
+
+def test_a_group_that_is_called_all_is_not_all():
+    graph = simcore.graph(4)
+    graph.collective("all_reduce", 10**6)
+    graphs = graph.graphs()
+    named = [replace(one, group_names=tuple(name or "all" for name in one.group_names)) for one in graphs.graphs]
+    pair = replace(graphs, graphs=(*graphs.graphs, *named), groups={"all": (0, 1)})
+    merged_groups = merged([Job("a", pair, 4)], [(0, 1, 2, 3)], 4).groups
+    assert sorted(merged_groups.values()) == [(0, 1), (0, 1, 2, 3)]
+
+
+def test_a_folder_of_jobs_says_what_was_run_and_repeats_it(tmp_path, capsys):
+    (tmp_path / "jobs.yaml").write_text(
+        "topology: ring8\njobs: [{workload: dlrm, npus: 4}, {workload: dlrm, npus: 4}]\n"
+    )
+    first, second, plain = (str(tmp_path / name) for name in ("first", "second", "plain"))
+    assert main(["run", str(tmp_path / "jobs.yaml"), "--fault", "link 3-4 x0.25", "-o", first]) == 0
+    assert main(["run", "--config", f"{first}/run.yaml", "-o", second]) == 0
+    assert (tmp_path / "first" / "jobs.json").read_text() == (tmp_path / "second" / "jobs.json").read_text()
+    assert main(["run", str(tmp_path / "jobs.yaml"), "-o", plain]) == 0
+    capsys.readouterr()
+    assert main(["compare", first, plain]) == 0
+    assert "They differ in fault" in capsys.readouterr().out

@@ -64,9 +64,48 @@ def test_gpus_of_a_server_meet_on_nvlink(server):
     assert [links.names[links.end_of(link, 1)] for link in links.route(0, 1)] == ["nvswitch", "gpu1"]
 
 
-@pytest.mark.parametrize(("architecture", "rate"), [("906", 24e9), ("90a", 36e9), ("942", 48e9), ("950", 48e9)])
+def test_an_nvlink_leads_where_its_class_says(server):
+    """To the processor on POWER9 and Grace; to nothing where the other GPU is hidden; there is no switch for either."""
+    text = SERVER.replace('target="0000:07:00.0" count="9"', 'target="0000:28:00.0" count="2" tclass="0x068001"')
+    text = text.replace('target="0000:06:00.0" count="9"', 'target="0005:00:00.0" count="4" tclass="0x030200"')
+    text = text.replace('<nvlink target="0000:07:00.0" count="18"/>', '<c2c bw="22400" count="10"/>')
+    server.write_text(text)
+    found = rates(server)
+    assert found["gpu0", "cpu0"] == found["cpu0", "gpu0"] == pytest.approx(2 * 20.6e9)
+    assert found["cpu1", "gpu1"] == pytest.approx(224e9)
+    assert {other for ends in found if "gpu0" in ends for other in ends} == {"gpu0", "cpu0", "pci 0000:04:00.0"}
+    links = LinkGraph(load(str(server)))
+    route = links.route(0, 1)
+    assert [links.names[links.end_of(link, 1)] for link in route] == ["cpu0", "cpu1", "gpu1"]
+    assert [links.latency_ns[link] for link in route] == [250, 500, 250]
+
+
+@pytest.mark.parametrize(
+    ("words", "rate"),
+    [
+        ('arch="ppc64" vendor="IBM"', 32), ('arch="arm64"', 6), ("", 10),
+        ('arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="79"', 6),
+        ('arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="106"', 10),
+        ('arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="143"', 22),
+        ('arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="173"', 40),
+        ('arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="207"', 40),
+        ('arch="x86_64" vendor="AuthenticAMD" familyid="23" modelid="49"', 16),
+        ('arch="x86_64" vendor="AuthenticAMD" familyid="25" modelid="17"', 24),
+        ('arch="x86_64" vendor="AuthenticAMD" familyid="26" modelid="2"', 32),
+    ],
+)  # fmt: skip
+def test_processors_are_joined_as_nccl_counts_with(server, words, rate):
+    """GB/s: ncclTopoGetInterCpuBw and ncclTopoAddCpu in src/graph/topo.cc of NCCL (2026)."""
+    server.write_text(SERVER.replace('<cpu numaid="0"', f'<cpu numaid="0" {words}'))
+    assert rates(server)["cpu0", "cpu1"] == rate * 1e9
+
+
+@pytest.mark.parametrize(
+    ("architecture", "rate"), [("906", 24e9), ("910", 36e9), ("942", 48e9), ("gfx90a", 36e9), ("gfx950", 48e9)]
+)
 def test_a_server_as_rccl_writes_it_has_the_links_between_its_gpus(server, architecture, rate):
-    """GB/s of a link of XGMI: src/graph/topo.h of RCCL; a processor may be its other end."""
+    """GB/s of a link of XGMI: src/graph/topo.h of RCCL, which writes architectures either way (910 is gfx90a; its own
+    models are in tools/topo_expl). A processor may be its other end."""
     text = SERVER.replace("0000:07:00.0", "0000:18:00.0").replace("0000:06:00.0", "0001:28:00.0")
     text = text.replace("nvlink", "xgmi").replace('sm="90"', f'gcn="{architecture}"')
     server.write_text(text)
@@ -99,6 +138,7 @@ def test_a_server_may_be_the_graph_of_a_topology(server):
         (SERVER.replace('dev="0" sm', 'dev="x" sm'), "server.xml:5:"),
         (SERVER.replace('busid="0000:18:00.0" ', ""), "has no busid"),
         ("<algo/>", "not a topology of NCCL"),
+        (SERVER.replace('dev="1"', 'dev="0"'), "several GPUs have one dev"),
     ],
 )
 def test_a_broken_file_of_nccl_is_refused(server, text, words):

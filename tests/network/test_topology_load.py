@@ -136,7 +136,7 @@ REFUSALS = {
     "a dragonfly without groups": (RING.replace("Ring", "Dragonfly"), "net.yml:2:14", "groups"),
     "a graph in two parts": ("graph: parts.json\n", "net.yml:1:8", "not connected"),
     "a wafer in two parts": (MESH + "wafer: {dead_npus: [1, 5, 9, 13]}\n", "net.yml:5:8", "NPU 2"),
-    "oversubscription of a ring": (RING + "oversubscription: [2]\n", "net.yml:2:14", "FatTree"),
+    "oversubscription of a ring": (RING + "oversubscription: [2]\n", "net.yml:5:20", "FatTree"),
 }
 
 

@@ -152,13 +152,13 @@ def test_a_study_can_be_asked_who_is_best_in_two_figures(tmp_path, capsys):
 
 
 def test_networks_without_a_price_stand_beside_the_front(tmp_path, capsys):
-    study = "run: {workload: micro_all_reduce}\ngrid: {topology: [wafer_8x7, ring8, dgx_a100_8]}\n"
+    study = "run: {workload: micro_all_reduce}\ngrid: {topology: [wafer_8x7, optical_16, ring8, dgx_a100_8]}\n"
     (tmp_path / "study.yaml").write_text(study)
     folder = str(tmp_path / "results")
     assert main(["sweep", str(tmp_path / "study.yaml"), "-o", folder, "--jobs", "1", "-q"]) == 0
     assert main(["sweep", "report", folder, "--pareto", "network_usd", "time_ns"]) == 0
     shown = " ".join(capsys.readouterr().out.partition("No run is better in both")[2].split())
-    assert "1 of 3 runs have no such figure" in shown
+    assert "2 of 4 runs have no such figure" in shown
     assert "dgx_a100_8" in shown
     (tmp_path / "study.yaml").write_text(study.replace(", ring8, dgx_a100_8", ""))
     assert main(["sweep", str(tmp_path / "study.yaml"), "-o", folder, "--jobs", "1", "-q"]) == 0

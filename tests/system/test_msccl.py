@@ -140,3 +140,16 @@ def test_a_program_that_does_not_work_is_refused_with_its_place(tmp_path, text, 
     said = str(caught.value)
     assert words in said
     assert f"algo.xml:{line or ''}" in said
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [('ngpus="4"', 'ngpus="4" nchunksperloop="8"'), ('"3" i_chunks="4"', '"3" i_chunks="5"')]
+)
+def test_ranks_have_the_chunks_of_a_loop(tmp_path, old, new):
+    """Of 8 parts such a program would reduce 4."""
+    text = ring_all_reduce(4)
+    (tmp_path / "a.xml").write_text(text.replace(old, new))
+    with pytest.raises(InputError, match="other chunks than a loop"):
+        read_program(tmp_path / "a.xml")
+    (tmp_path / "a.xml").write_text(text.replace('ngpus="4"', 'ngpus="4" nchunksperloop="4"'))
+    read_program(tmp_path / "a.xml")

@@ -259,8 +259,8 @@ def _model(node: Node, gigabyte: float) -> Model:
     node.keys(required=("rate",), optional=MODEL_KEYS)
     parse = partial(parse_bytes_per_s, gigabyte=gigabyte)
     rate = node["rate"].quantity(parse, above=True) if "rate" in node else 1.0
-    given = {key: node[key].number() for key in MODEL_KEYS if key in node}
-    ports = int(given.pop("ports", 1))
+    ports = node["ports"].integer() if "ports" in node else 1
+    given = {key: node[key].number() for key in MODEL_KEYS if key in node and key != "ports"}
     if ports != 1 and (ports < 4 or ports % 2):
         node["ports"].problem("boxes of this many ports make no network", "1, or an even number from 4")
     return Model(rate, ports, **given)

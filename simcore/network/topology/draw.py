@@ -70,12 +70,14 @@ def _sketches(links: LinkGraph) -> list[_Sketch]:
     return [_dimension(links, index) for index in range(len(parts))]
 
 
-def _speed(fabric: Fabric) -> str:
-    rates, latencies = fabric.bandwidths(), fabric.latencies()
+def speed(fabric: Fabric, parallel: int = 1) -> str:
+    """Rate and latency of links, from the least to the most; so many parallel ones are told one by one."""
+    rates, latencies = fabric.bandwidths() / parallel, fabric.latencies()
     if not len(rates):
         return "no links"
     rate, latency = (sorted({least, most}) for least, most in ((min(x), max(x)) for x in (rates, latencies)))
-    return f"{' to '.join(map(format_rate, rate))}, {' to '.join(map(format_ns, latency))} a hop"
+    times = f"{parallel} x " if parallel > 1 else ""
+    return f"{times}{' to '.join(map(format_rate, rate))}, {' to '.join(map(format_ns, latency))} a hop"
 
 
 def _grid(links: LinkGraph, sides: Sequence[Dimension]) -> _Sketch:
@@ -95,7 +97,7 @@ def _grid(links: LinkGraph, sides: Sequence[Dimension]) -> _Sketch:
         elif a < b:
             lines.append((tuple(places[a]), tuple(places[b])))
     title = "  x  ".join(f"{dim.kind} {dim.npus}" for dim in sides)
-    note = "; ".join(dict.fromkeys(_speed(axis.fabric) for axis in links.axes))
+    note = "; ".join(dict.fromkeys(speed(axis.fabric) for axis in links.axes))
     twist = f", {sizes.min()} further along the long sides from short ones" if links.topology.twisted else ""
     if (np.abs(apart).sum(axis=1) > 1).any():
         note += f"\nopen ends at the border: links around to the other side{twist}"
@@ -111,7 +113,7 @@ def _wafer(fabric: WaferMesh) -> _Sketch:
     broken = [(tuple(places[fabric.node[a]]), tuple(places[fabric.node[b]])) for a, b in wafer.dead_links]
     dead = fabric.node[list(wafer.dead_npus)]
     title = f"wafer of {wafer.columns} x {wafer.rows}, {fabric.npus} NPUs in use"
-    note = f"{_speed(fabric)}\ncrossed out: dead NPUs; dashed red: dead links; pale: spare"
+    note = f"{speed(fabric)}\ncrossed out: dead NPUs; dashed red: dead links; pale: spare"
     labels = [str(npu) for npu in range(fabric.npus)]
     return _Sketch(title, places, fabric.npus, lines, note, labels, "s", SPARE, dead, broken)
 
@@ -128,7 +130,7 @@ def _dimension(links: LinkGraph, index: int) -> _Sketch:
     if len(links.axes) > 1:
         title = f"dimension {index}: {axis.groups} groups, each a\n{title}"
     names = [str(npu * axis.stride) for npu in range(fabric.npus)]
-    note = _speed(fabric)
+    note = speed(fabric)
     if links.topology.graph:
         names = list(links.topology.graph.names)
     elif fabric.devices():

@@ -256,7 +256,10 @@ def _check_details(root: Node, index: int, dim: Dimension) -> None:
     for key, (field, _, default) in DETAILS.items():
         kinds = [name for name in FABRICS.names() if key in FABRICS.get(name).keys]
         if getattr(dim, field) != default and dim.kind not in kinds:
-            place.problem(f"{key} does not apply to a {dim.kind}", f"{default} for this dimension, or {kinds[0]}")
+            entries = root[key].items if key in root else []
+            said = entries[index] if index < len(entries) else place
+            expected = f"{default} for this dimension, or {', '.join(kinds)}"
+            said.problem(f"{key} does not apply to a {dim.kind}", expected)
     if "groups" in FABRICS.get(dim.kind).keys and (dim.groups < 1 or dim.routers < 1):
         place.problem(f"a {dim.kind} needs groups and routers", "groups: [g] and routers: [r], both >= 1")
     elif dim.npus % (multiple := max(dim.groups, 1) * max(dim.routers, 1)):

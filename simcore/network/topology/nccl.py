@@ -7,9 +7,9 @@ Latencies are not in the file: ours.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from itertools import combinations
+from itertools import permutations
 from pathlib import Path
 
 from simcore.markup import Element, read_markup
@@ -17,14 +17,23 @@ from simcore.network.topology.model import Edge, Graph, assemble
 
 NOTE = "NCCL's file has no latencies: they are 250 ns a hop on NVLink and XGMI, 500 ns elsewhere"
 GIGA = 1e9
-NVLINK_GB_PER_S = ((100, 40.1), (90, 20.6), (86, 12.0), (80, 20.0), (70, 20.0), (60, 18.0))
+NVLINK_GB_PER_S = ((100, 40.1), (90, 20.6), (87, 20.0), (86, 12.0), (80, 20.0), (70, 20.0), (60, 18.0))
 """Least compute capability x 10 -> GB/s of one link in one direction; above the first that is known."""
 XGMI_GB_PER_S = ((0x940, 48.0), (0x90A, 36.0), (0, 24.0))
 """Least architecture (gfx942, ..) -> GB/s of one link in one direction."""
 PCI_UNITS = {"2.5": 15, "5": 30, "8": 60, "16": 120, "32": 240, "64": 480}  # of 100 Mb/s a lane, by GT/s
 USUAL_PCI_UNITS, USUAL_WIDTH, USUAL_NET_MBITS = 60, 16, 10_000
-BETWEEN_PROCESSORS_GB_PER_S = 10.0
+BETWEEN_PROCESSORS_GB_PER_S = (
+    ("ppc64", 0, 0, 32.0), ("arm64", 0, 0, 6.0),
+    ("AuthenticAMD", 0xBF, 0, 32.0), ("AuthenticAMD", 0xAF, 0, 24.0), ("AuthenticAMD", 0x8F, 0, 16.0),
+    ("AuthenticAMD", 26, 0, 32.0), ("AuthenticAMD", 25, 0, 24.0), ("AuthenticAMD", 0, 0, 16.0),
+    ("GenuineIntel", 6, 0xCF, 40.0), ("GenuineIntel", 6, 0xB0, 22.0), ("GenuineIntel", 6, 0xAD, 40.0),
+    ("GenuineIntel", 6, 0x8F, 22.0), ("GenuineIntel", 6, 0x55, 10.0), ("GenuineIntel", 0, 0, 6.0),
+    ("", 0, 0, 10.0),
+)  # fmt: skip
+"""Architecture or maker, least family and model -> GB/s to another processor; the first row that fits."""
 SWITCH = "nvswitch"
+GPU_CLASS, PROCESSOR_CLASS = "0x03", "0x068001"  # of what an NVLink leads to; all else is a switch
 NVLINK_NS, PCI_NS = 250.0, 500.0
 
 
@@ -35,29 +44,57 @@ def read_nccl(path: Path) -> Graph:
         raise root.error("not a topology of NCCL", expected="<system version=...>", found=f"<{root.name}>")
     processors = root.all("cpu")
     edges = [edge for number, cpu in enumerate(processors) for edge in _below(cpu, f"cpu{number}")]
-    for one, other in combinations(range(len(processors)), 2):
-        edges += _both(f"cpu{one}", f"cpu{other}", BETWEEN_PROCESSORS_GB_PER_S, PCI_NS)
-    gpus = {gpu.integer("dev"): (pci, gpu) for pci in root.walk() for gpu in pci.all("gpu") if pci.name == "pci"}
+    for (one, cpu), (other, _) in permutations(enumerate(processors), 2):
+        edges.append(Edge((f"cpu{one}", f"cpu{other}"), _between_gb_per_s(cpu) * GIGA, PCI_NS))
+    below = ((f"cpu{number}", pci) for number, cpu in enumerate(processors) for pci in cpu.walk() if pci.name == "pci")
+    found = [(gpu.integer("dev"), gpu, pci, cpu) for cpu, pci in below for gpu in pci.all("gpu")]
+    gpus = {dev: (gpu, pci, cpu) for dev, gpu, pci, cpu in found}
+    if len(gpus) < len(found):
+        raise root.error("several GPUs have one dev", expected="one server, every GPU once")
     if not gpus:
         given = any(pci.text("class", "").startswith("0x03") for pci in root.walk() if pci.name == "pci")
         hint = "this is what NCCL is told; what it found has NVLink, too: set NCCL_TOPO_DUMP_FILE" if given else ""
         raise root.error("there is no GPU", expected="<pci ...><gpu dev=.../></pci>", hint=hint)
-    names = {pci.text("busid").lower(): f"gpu{dev}" for dev, (pci, _) in gpus.items()}
+    names = {pci.text("busid").lower(): f"gpu{dev}" for dev, (_, pci, _) in gpus.items()}
     links: dict[tuple[str, str], float] = {}
     for dev in sorted(gpus):
-        gpu = gpus[dev][1]
-        direct = (link for link in gpu.all("xgmi") if link.text("target").lower() in names)
-        for link in (*gpu.all("nvlink"), *direct):
-            ends, nvlink = (f"gpu{dev}", names.get(link.text("target").lower(), SWITCH)), link.name == "nvlink"
-            rates = NVLINK_GB_PER_S if nvlink else XGMI_GB_PER_S
-            what = gpu.integer("sm", 80) if nvlink else gpu.integer("gcn", 0, base=16)
-            each = next((rate for least, rate in rates if what >= least), rates[-1][1])
-            links[ends] = links.get(ends, 0.0) + link.integer("count", 1) * each
+        gpu, _, processor = gpus[dev]
+        for link in (*gpu.all("nvlink"), *gpu.all("xgmi"), *gpu.all("c2c")):
+            if target := _end(link, names, processor):
+                ends = f"gpu{dev}", target
+                links[ends] = links.get(ends, 0.0) + link.integer("count", 1) * _gb_per_s(link, gpu)
     edges += [Edge(ends, rate * GIGA, NVLINK_NS) for ends, rate in links.items()]
-    edges += [Edge((SWITCH, ends[0]), rate * GIGA, NVLINK_NS) for ends, rate in links.items() if ends[1] == SWITCH]
     kinds = {f"gpu{dev}": True for dev in sorted(gpus)}
+    edges += [Edge(ends[::-1], rate * GIGA, NVLINK_NS) for ends, rate in links.items() if ends[1] not in kinds]
     kinds |= {name: False for edge in edges for name in edge.ends if name not in kinds}
     return replace(assemble(kinds, edges, directed=True), level="server", note=NOTE)
+
+
+def _end(link: Element, names: Mapping[str, str], processor: str) -> str:
+    """Where a link of a GPU leads to: another, its processor (POWER, Grace), the switch; "" if it is hidden."""
+    kind = PROCESSOR_CLASS if link.name == "c2c" else link.text("tclass", "")
+    if kind == PROCESSOR_CLASS:
+        return processor
+    unknown = "" if link.name == "xgmi" or kind.startswith(GPU_CLASS) else SWITCH
+    return names.get(link.text("target").lower(), unknown)
+
+
+def _gb_per_s(link: Element, gpu: Element) -> float:
+    """Of one link; C2C says how many MB/s."""
+    if link.name == "c2c":
+        return link.number("bw", 0.0) / 1000
+    nvlink = link.name == "nvlink"
+    rates = NVLINK_GB_PER_S if nvlink else XGMI_GB_PER_S
+    what = gpu.integer("sm", 80) if nvlink else gpu.integer("gcn", 0, base=16, prefix="gfx")
+    return next((rate for least, rate in rates if what >= least), rates[-1][1])
+
+
+def _between_gb_per_s(cpu: Element) -> float:
+    """From a processor to another."""
+    said = {cpu.text("arch", ""), cpu.text("vendor", ""), ""}
+    family, model = cpu.integer("familyid", 0), cpu.integer("modelid", 0)
+    rows = (row for row in BETWEEN_PROCESSORS_GB_PER_S if row[0] in said)
+    return next(rate for _, least, least_model, rate in rows if family >= least and model >= least_model)
 
 
 def _below(element: Element, name: str) -> Iterator[Edge]:

@@ -48,6 +48,12 @@ def read_program(path: str | Path) -> tuple[Claim, tuple[Transfer, ...]]:
     kind = collective_of(root.text("coll"), root.location)
     if sorted(gpu.integer("id") for gpu in ranks) != list(range(size)):
         raise root.error("not a <gpu> for every rank", expected=f"ids 0 to {size - 1}", found=f"{len(ranks)}")
+    chunks = [max(gpu.integer(f"{end}_chunks", 0) for end in "io") for gpu in ranks]
+    loop = root.integer("nchunksperloop", chunks[0])  # MSCCL cuts the data into so many
+    for gpu, count in zip(ranks, chunks, strict=True):
+        if count != loop:
+            expected = f"i_chunks or o_chunks of {loop}, as nchunksperloop"
+            raise gpu.error("the rank has other chunks than a loop", expected=expected, found=f"{count}")
     in_place = root.integer("inplace", 1) == 1
     program = Program(kind, size, ranks[0].integer("i_chunks"), ranks[0].location, in_place=in_place)
     program.play([block for gpu in ranks for block in _xml_blocks(program, gpu)])

@@ -127,7 +127,8 @@ class GraphBuilder:
         self.graphs()
         try:
             path = Path(target)
-        except TypeError as error:
+            path.with_suffix("")  # what has no name has no suffix
+        except (TypeError, ValueError) as error:
             raise InputError.at("target", "no place to write to", expected="a path", found=repr(target)) from error
         as_json = path.suffix == ".json"
         prefix, suffix = (path.with_suffix(""), "json") if as_json else (path, "et")

@@ -102,7 +102,8 @@ def to_graph(columns: Columns, path: str, *, callers: bool = False) -> Trace:
     on_host = kind > NodeKind.COLLECTIVE
     if on_host.any():
         kind = np.where(on_host, NodeKind.COMPUTE, kind)
-        attributes["is_cpu_op"] = np.where(on_host, 1, attributes["is_cpu_op"])
+        for said in ("is_cpu_op", "is_delay"):  # a slow accelerator reads its files as fast
+            attributes[said] = np.where(on_host, 1, attributes[said])
         text = f"{on_host.sum()} nodes of storage, batches and checkpoints take their recorded durations on the host"
         warnings.append(f"{path}: {text}")
     replayed = int((unspecified & (attributes["is_cpu_op"] <= 0)).sum())

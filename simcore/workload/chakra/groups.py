@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from simcore import documents
 from simcore.errors import InputError, Problems, closest
+from simcore.files import beside
 from simcore.workload.chakra.graph import Trace
 from simcore.workload.model import Graph, NodeKind
 
@@ -38,6 +39,12 @@ def read_groups(path: str, npus: int) -> Groups:
                 node.problem(f"group {name} has no ranks", "a list of ranks", "nothing")
             found[name] = tuple(ranks)
     return found
+
+
+def of_set(prefix: str, npus: int, named: str = "") -> Groups:
+    """The groups of a set of traces: those of the file that is named, or of PREFIX.groups.json, if there is one."""
+    file = named or beside(prefix, "groups.json")
+    return read_groups(file, npus) if file else {}
 
 
 def of_metadata(text: str, npus: int, path: str) -> Groups:

@@ -289,6 +289,7 @@ def test_storage_nodes_of_the_newest_schema_are_kept_as_they_are_and_take_their_
     assert trace.graph.on_cpu.all()
     assert trace.graph.duration_ns.tolist() == [(micros + 1) * 1000] * len(details) + [0, 0]
     assert f"{len(entries)} nodes of storage, batches and checkpoints" in trace.warnings[0]
+    assert trace.graph.delays.tolist()[: len(entries)] == [True] * len(entries), "whatever computes, and how fast"
 
 
 def test_storage_is_not_taken_for_attributes_of_the_schemas_of_2023():
