@@ -16,6 +16,7 @@ from simcore.engine.settings import Settings
 from simcore.engine.setup import Setup
 from simcore.errors import InputError
 from simcore.profiles import Profile
+from simcore.system.chunks.apart import Apart
 from simcore.system.chunks.cut import in_trees
 from simcore.system.chunks.precedence import Precedence
 from simcore.system.chunks.scheduler import Gate, LocalGate, Scheduler
@@ -114,12 +115,14 @@ class LoopCase:
             )  # fmt: skip
         return found
 
-    def in_turn(self, transport: Transport, gate: Gate) -> InTurn | None:
+    def in_turn(self, transport: Transport, gate: Gate) -> InTurn | Apart | None:
         """Who acts first, for the profile that asks; it knows only NPUs that are all alike."""
         setup, topology = self.setup, self.setup.topology
         differ = setup.settings.stragglers or setup.settings.noise.compute
         if not setup.profile.in_turn or differ or not isinstance(gate, LocalGate):
             return None
+        if isinstance(transport, Apart):
+            return transport
         delay, queues = setup.profile.delay(topology), setup.settings.queues_per_dim
         return InTurn(Precedence(topology.npus, transport.plans, delay, queues), gate.either_way)
 

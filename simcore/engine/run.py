@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ from simcore.profiles import Profile
 from simcore.progress import meter
 from simcore.system.chunks.cut import Cutting
 from simcore.system.chunks.scheduler import GANG_ORDERS, INSERTION, Gang, Gate, LocalGate, Scheduler
+from simcore.system.chunks.turns import MeetingError
 from simcore.system.collectives import ROOTED
 from simcore.system.config import SystemConfig
 from simcore.system.groups import Groups
@@ -43,6 +45,24 @@ def simulate(
     settings: Settings,
     memory: RemoteMemory | None = None,
 ) -> Timeline:
+    """As `_simulate`, again where NPUs must be played one by one after all (ASTRA-sim 1.0)."""
+    inputs = content, topology, system, profile, settings, memory
+    try:
+        return _simulate(*inputs)
+    except MeetingError:
+        return _simulate(*inputs, apart=True)
+
+
+def _simulate(
+    content: Workload | GraphSet,
+    topology: Topology,
+    system: SystemConfig | None,
+    profile: Profile,
+    settings: Settings,
+    memory: RemoteMemory | None = None,
+    *,
+    apart: bool = False,
+) -> Timeline:
     """Run a text workload, or one graph per NPU with a remote `memory`.
 
     NPUs that do the same are one process.
@@ -50,7 +70,7 @@ def simulate(
     """
     ready = partial(prepare, topology=topology, system=system, profile=profile, settings=settings)
     if isinstance(content, Workload):
-        case: LoopCase | GraphCase = LoopCase(content, ready(content))
+        case: LoopCase | GraphCase = LoopCase(content, replace(ready(content), apart=apart))
     else:
         from simcore.engine.graphs import GraphCase  # a text workload starts without it
 

@@ -35,7 +35,8 @@ class Setup:
     each kind of collective takes. So many `stages` of the machine run programs of their own. `names` are those of
     communicators. `collectives_only`: there are no other messages than those of collectives along the dimensions.
     `uneven`: NPUs of a group may send a collective in sizes of their own, as of experts. `in_turn`: NPUs share
-    something beside links, and get it in the order in which they ask for it.
+    something beside links, and get it in the order in which they ask for it. `apart`: their order within a nanosecond
+    has turned out to decide more than who is first (`MeetingError`).
     """
 
     topology: Topology
@@ -50,6 +51,7 @@ class Setup:
     collectives_only: bool = True
     uneven: bool = False
     in_turn: bool = False
+    apart: bool = False
 
     def lanes_of(self, kind: CollectiveKind, group: Group | Span) -> tuple[Lane, ...]:
         """The lanes of a collective in a group; dimensions of one NPU are left out."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import product
 from math import prod
 
@@ -28,6 +28,7 @@ from simcore.network.topology.moves import Symmetry
 from simcore.network.topology.ports import PLAIN
 from simcore.system.alone.chain import Phases
 from simcore.system.alone.solver import sends_at_once
+from simcore.system.chunks.apart import Apart
 from simcore.system.collectives import NCCL
 from simcore.system.groups import Delay, GroupDim, LogicalDim, class_of
 from simcore.system.meeting.circuits import Switched
@@ -72,6 +73,18 @@ class Choice:
         self._playable = self._traffic.playable and not self._costs.rendezvous  # by `network.core`
         self._ground = self._survey(self._network) if self._network else None
 
+    @cached_property
+    def _apart(self) -> bool:
+        """Whether NPUs that do the same are played one by one (ASTRA-sim 1.0).
+
+        The order within a nanosecond may decide more than who is first where messages take as long as the endpoint's
+        delay, or under rendezvous come at different times.
+        """
+        setup, costs = self._setup, self._costs
+        if not setup.profile.in_turn or costs.bus or setup.settings.exact:
+            return False
+        return setup.apart or (costs.rendezvous and not self._traffic.looks_alike(self._links))
+
     def _rank_costs(self) -> Costs:
         """What ranks pay beside the network."""
         setup, profile, system, settings = self._setup, self._setup.profile, self._setup.system, self._setup.settings
@@ -101,6 +114,9 @@ class Choice:
         if setup.system.fabric:
             return Measured(env, ranks, setup.system.fabric, costs)
         if network is None:
+            if self._apart and len(ranks) == 1:
+                queues = setup.settings.queues_per_dim
+                return Apart(env, topology.npus, profile.delay(topology), costs, queues)
             if setup.settings.exact or self._in_turn:
                 free = CongestionFree(env, profile.delay(topology))
                 return Played(env, ranks, free, costs, barrier=profile.barrier, by_size=not profile.gang)
@@ -125,6 +141,8 @@ class Choice:
             if (np.diff(kinds.reshape(setup.stages, -1)) == 0).all():
                 return classes_of(kinds * (ground[1].max() + 1) + ground[1])
             return fold(dims, kinds) if all(site.placeless for site in ground[0]) else None
+        if self._apart and even:
+            return [range(topology.npus)]
         if self._network or self._in_turn:
             return [range(topology.npus)] if even and self._one_for_all() else None
         if topology.noise.links or not (even or setup.profile.gang):

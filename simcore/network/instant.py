@@ -78,6 +78,12 @@ def _process(event: simpy.Event) -> None:
         raise cast("BaseException", event.value)
 
 
+def at_once(env: Environment, event: simpy.Event, value: object) -> None:
+    """Whoever waits for an event goes on before anything else."""
+    event._ok, event._value = True, value
+    env.schedule(event, priority=0)
+
+
 class Timers:
     """Callbacks later, one call for all that are due at one time; they run in the order of their calls.
 

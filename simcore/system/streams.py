@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -171,6 +171,14 @@ class Stream:
     def remaining(self) -> int:
         """Phases behind this one."""
         return len(self.phases) - self.at - 1
+
+
+class LonePhase(Struct, eq=False):
+    """A phase that is played by itself, as the only one of a chunk."""
+
+    key: Hashable
+    phase: StreamPhase
+    at: int = 0
 
 
 def begin(streams: Mapping[int, Stream]) -> None:

@@ -24,6 +24,8 @@ WHO_IS_FIRST = (744, 1030, 1849, 2241, 2284)
 """Seeds with Themis where chunks of one nanosecond go on in an order that each NPU has for itself."""
 TOGETHER = (0, 14, 18, 23, 408, 511)
 """Seeds of `together` where who is first of those that end together decides a figure."""
+APART = (0, 40)
+"""Seeds of `meeting` where messages of some NPUs arrive between what others do."""
 EVEN_SIZES, BYTE_PER_NS = (7200, 14400, 28800), 1e9 / GIBIBYTE
 
 
@@ -213,6 +215,20 @@ def together(seed):
     )
 
 
+def meeting(seed):
+    """As `together`, where a message takes exactly as long as the endpoint's delay, or nearly so."""
+    case, draw = together(seed), Random(seed + 5)  # noqa: S311
+    case["system"]["endpoint-delay"] = 50
+    case["network"]["link-bandwidth"] = [draw.choice((50, 100_000))] * len(case["network"]["units-count"])
+    return case
+
+
+def late_halves():
+    """An all-reduce whose second half begins when messages come that take as long as the endpoint's delay."""
+    network = machine(["Ring"], [4], links_count=2, link_latency=50)
+    return case("DATA", [layer(wg=(0, "ALLREDUCE", 64))], network, system("direct2", endpoint_delay=50), num_passes=1)
+
+
 def without_bus(seed):
     """Any case of 1.0 without a memory bus, which the naive model has not."""
     found = random_case(seed, most_npus=8)
@@ -222,7 +238,12 @@ def without_bus(seed):
 
 @pytest.mark.parametrize(
     ("made", "seed"),
-    [*((without_bus, seed) for seed in (*range(60), *WHO_IS_FIRST)), *((together, seed) for seed in TOGETHER)],
+    [
+        *((without_bus, seed) for seed in (*range(60), *WHO_IS_FIRST, 1530)),
+        *((together, seed) for seed in TOGETHER),
+        *((meeting, seed) for seed in APART),
+        (lambda _: late_halves(), 0),
+    ],
 )
 def test_every_figure_of_1_0_is_that_of_the_naive_model(made, seed, tmp_path):
     case = made(seed)

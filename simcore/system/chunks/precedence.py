@@ -126,6 +126,16 @@ class Precedence:
         first = min(names, key=self._left.__getitem__)
         return first, self._left[first][1]
 
+    def meets(self, phase: StreamPhase) -> bool:
+        """Whether a message takes exactly as long as the endpoint's delay."""
+        dim, plan = phase.lane.dim, self._plans.of(phase, 0)
+        costs, (group, _), places = self._plans.costs.of(dim), self._group(dim), np.arange(dim.size)
+        sent = [(plan.moves.on(places, np.array(entry.hop)), entry.size_bytes) for entry, _ in plan.rounds]
+        ways = [(places, there, size_bytes) for there, size_bytes in sent]
+        ways += [(np.array([each.src]), np.array([each.dst]), each.size_bytes) for each in plan.transfers]
+        ways += [(src, dst, RENDEZVOUS_BYTES) for src, dst, _ in ways if costs.rendezvous]
+        return any((group.between(*way) == costs.endpoint_ns).any() for way in ways)
+
     def way(self, phase: StreamPhase) -> tuple[float, Step]:
         """How long a phase takes that is played alone, and its last step."""
         alone = Precedence(len(self._npus), self._plans, self._delay, self._num_queues)

@@ -15,7 +15,8 @@ from operator import attrgetter
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from simcore.network.instant import DECISION, Environment, after
+from simcore.network.instant import DECISION, Environment, after, at_once
+from simcore.system.chunks.apart import Apart
 from simcore.system.chunks.cut import Cutting, PhaseMaker
 from simcore.system.chunks.turns import InTurn
 from simcore.system.groups import GroupDim
@@ -43,7 +44,7 @@ class Scheduler:
         transport: Transport,
         events: EventBuffer,
         gate: Gate,
-        in_turn: InTurn | None = None,
+        in_turn: InTurn | Apart | None = None,
     ):
         self.env, self.npu_class, self._transport = env, npu_class, transport
         self.events, self._gate, self._apart = events, gate, rules.afresh
@@ -136,7 +137,7 @@ class Scheduler:
         self._arrive(stream)
         self._gate.leave(self.npu_class, stream)
 
-    def _first_out(self, in_turn: InTurn, stream: Stream) -> Stream:
+    def _first_out(self, in_turn: InTurn | Apart, stream: Stream) -> Stream:
         """Which of the chunks whose phases end now leaves first."""
         if stream.end_ns == self.env.now < self.env.peek():  # no other one ends now, and none has left in its place
             return stream
@@ -193,14 +194,17 @@ class Scheduler:
         update_ns = dataset.request.update_ns
         if update_ns:
             if self.in_turn:
-                self.in_turn.later(self.env.now, self.env.now + update_ns, self._order)
-            after(self.env, update_ns, partial(self._finish, dataset))
+                self.in_turn.after(self.env, update_ns, self._order, partial(self._finish_in, dataset))
+            else:
+                after(self.env, update_ns, partial(self._finish, dataset))
         else:
             self._finish(dataset)
 
+    def _finish_in(self, dataset: Dataset, order: Turns) -> None:
+        dataset.order = order
+        self._finish(dataset)
+
     def _finish(self, dataset: Dataset) -> None:
-        if self.in_turn:
-            dataset.order = self.in_turn.now(self.env.now, dataset.order)
         row = self.collective(dataset.request, int(dataset.issue_ns), int(self.env.now), dataset.iteration)
         self.events.append(row)
         self.close(dataset)
@@ -210,7 +214,10 @@ class Scheduler:
         del self.outstanding[dataset]
         if dataset.then:
             dataset.then()
-        dataset.done.succeed()
+        if self.in_turn:
+            at_once(self.env, dataset.done, None)
+        else:
+            dataset.done.succeed()
 
 
 Span = tuple[int, int]

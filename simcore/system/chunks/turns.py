@@ -6,10 +6,15 @@ from collections import deque
 from collections.abc import Callable, Hashable, Mapping
 from functools import cache
 
+from simcore.network.instant import Environment, after
 from simcore.network.topology.fabric import IntArray
 from simcore.system.chunks.cut import in_trees
 from simcore.system.chunks.precedence import Precedence
 from simcore.system.streams import BY_ID, Stream, StreamPhase, Turns
+
+
+class MeetingError(Exception):
+    """Messages of some NPUs arrive between what others do in that nanosecond: only `Apart` tells what follows."""
 
 
 class InTurn:
@@ -21,6 +26,7 @@ class InTurn:
 
     def __init__(self, precedence: Precedence, either_way: Callable[[Stream, Stream], bool]):
         self._precedence, self._way, self._either_way = precedence, cache(precedence.way), either_way
+        self._meets = cache(precedence.meets)
         # Many notes hold the same methods, so each of these is one object.
         self._later, self._now, self._begin = precedence.later, precedence.now, precedence.begin
         self._over, self._told = self._left, self._play
@@ -37,8 +43,20 @@ class InTurn:
         self._asked_ns.pop(time_ns, None)
         return self._note(self._now, order, time_ns)
 
+    def ahead(self, env: Environment, delay_ns: int, order: Turns) -> None:
+        """NPUs ask for what they do next before chunks begin."""
+        self.later(env.now, env.now + delay_ns, order)
+
+    def after(self, env: Environment, delay_ns: int, order: Turns, then: Callable[[Turns], object]) -> None:
+        """NPUs do something later; what follows is told in which order."""
+        time_ns = env.now + delay_ns
+        self.later(env.now, time_ns, order)
+        after(env, delay_ns, lambda: then(self.now(time_ns, order)))
+
     def begin(self, name: Hashable, phase: StreamPhase, time_ns: float, order: Turns) -> None:
         """NPUs begin a phase, of which one of them tells."""
+        if self._meets(phase):
+            raise MeetingError
         self._note(self._begin, order, name, phase, time_ns)
 
     def waits(self, stream: Stream, now_ns: float) -> bool:

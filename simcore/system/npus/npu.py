@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import simpy
 from msgspec import Struct, field
 from numpy.typing import NDArray
 
+from simcore.network.instant import at_once
 from simcore.system.chunks.scheduler import Scheduler
 from simcore.system.messages.point_to_point import Handovers
-from simcore.system.streams import BY_ID, Dataset, Request
+from simcore.system.streams import BY_ID, Dataset, Request, Turns
 from simcore.timeline.events import COLUMNS, COMPUTE_STREAM, NO_LAYER, EventKind
 from simcore.workload.loops import Order, Ref, Step
 from simcore.workload.model import PhaseName
@@ -258,12 +259,12 @@ class Npu:
 
     def _pass(self, duration_ns: int) -> Generator[simpy.Event, object, None]:
         """Let time go by; NPUs go on in the order in which they do what else they do then."""
-        in_turn = self.scheduler.in_turn
-        if in_turn:
-            in_turn.later(self.env.now, self.env.now + duration_ns, self._order)
-        yield self.env.timeout(duration_ns)
-        if in_turn:
-            self._order = in_turn.now(self.env.now, self._order)
+        if not self.scheduler.in_turn:
+            yield self.env.timeout(duration_ns)
+            return
+        over = self.env.event()
+        self.scheduler.in_turn.after(self.env, duration_ns, self._order, partial(at_once, self.env, over))
+        self._order = cast("Turns", (yield over))
 
     def _legs_of(self, cell: Cell) -> dict[int, tuple[Legs, int]]:
         """What can be told ahead, by the step that begins it."""
@@ -289,14 +290,18 @@ class Npu:
             self._events.append(self._row(EventKind.COMPUTE, start_ns, start_ns + duration_ns, ref, self.iteration))
         if step.issue:
             in_turn, waits = self.scheduler.in_turn, step.blocking or step.after == step.issue
-            if in_turn and not (waits or step.instant or step.after in self._pending):
+            if in_turn and not (waits or step.instant or self._misses(step.after)):
                 # When the last NPU lets a chunk begin, the others have asked for their next state already.
-                in_turn.later(self.env.now, self.env.now + self.program.step_ns, self._order)
+                in_turn.ahead(self.env, self.program.step_ns, self._order)
             self._issue(step.issue, step.order)
             if step.blocking and step.issue in self._pending:
                 yield from self._wait(step.issue)
         if step.after in self._pending:
             yield from self._wait(step.after)
+
+    def _misses(self, ref: Ref | None) -> bool:
+        """Whether something of `ref` is on its way."""
+        return ref is not None and not all(dataset.done.triggered for dataset in self._pending.get(ref, ()))
 
     def sends(self, step: Step | None, when_ns: int) -> None:
         """A step is computed until then; what it sends comes next."""
