@@ -1,11 +1,11 @@
-"""Messages as flows through links with queues: congestion control without segments."""
+"""Messages as flows through links with queues: congestion control, and several ways at once, without segments."""
 
 from __future__ import annotations
 
 import math
 from bisect import insort
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -83,9 +83,9 @@ class _Route(NamedTuple):
         return min(LONGEST_STEP_NS, *(step for path in self.paths for step in path.steps_ns))
 
     @property
-    def firsts(self) -> Mapping[int, float]:
-        """The links that leave the sender, and their rates."""
-        return {path.links[0]: path.rates[0] for path in self.paths}
+    def line_bytes_per_s(self) -> float:
+        """Of all links by which ways leave the sender; the same in every version of Python."""
+        return math.fsum({path.links[0]: path.rates[0] for path in self.paths}.values())
 
 
 class FluidLinks(LinkNetwork):
@@ -193,7 +193,7 @@ class FluidLinks(LinkNetwork):
 
     def _new_flow(self, number: int, route: _Route) -> int:
         """At line rate, its tanks empty."""
-        tables, line = self._tables, math.fsum(route.firsts.values())
+        tables, line = self._tables, route.line_bytes_per_s
         slowest = min(rate for path in route.paths for rate in path.rates)
         packet_bytes = route.rules.marking.packet_bytes if route.rules.marking else PACKET_BYTES
         idle_ns = route.latency_ns + route.back_ns + transfer_ns(packet_bytes, slowest)
@@ -228,7 +228,7 @@ class FluidLinks(LinkNetwork):
     def _new_ways(self, route: _Route) -> Iterator[Way]:
         """Of a flow; each has tanks of its own."""
         before, behind = in_common([path.links for path in route.paths])
-        soonest_ns, line = min(sum(path.steps_ns) for path in route.paths), sum(route.firsts.values()) * PARTS * 1e-9
+        soonest_ns, line = min(sum(path.steps_ns) for path in route.paths), route.line_bytes_per_s * PARTS * 1e-9
         for path in route.paths:
             rows, hops = [NOBODY, *channel_rows(path.links, self._dims, self._rules)], len(path.links)
             first = self._tables.add("hops", *(Hop(row, row, last) for last, row in pairwise(rows)))

@@ -175,10 +175,8 @@ class Islands(Tables):
     def enter(self, island: Island) -> None:
         """It is known which flows and links play; one of many that are alike stands for all."""
         island.clock.moves = 1
-        flows, links = (
-            np.array(sorted(island.flows), np.int64),
-            self._channels(np.array(sorted(island.links), np.int64)),
-        )
+        flows = np.array(sorted(island.flows), np.int64)
+        links = self._channels(np.array(sorted(island.links), np.int64))
         ahead = self.column("flows", "pledged", flows) - self.column("flows", "injected", flows)
         steps = ahead / (self.column("flows", "line", flows) * int(island.clock.step_ns))
         island.active, island.lanes, island.used = flows, self.ways_of(flows), links
@@ -191,7 +189,7 @@ class Islands(Tables):
         island.look = Look(self, island)
 
     def _follow_lanes(self, island: Island) -> None:
-        """Which ways each flow plays."""
+        """Which ways each flow plays: later flows have later ways."""
         lanes, flows = island.lanes, island.active
         bounds = np.searchsorted(lanes, self.column("flows", "at", flows))
         self.write("flows", "lane", flows, bounds)

@@ -226,15 +226,15 @@ class Queued(LinkNetwork):
             columns = zip(*path, left, route, channel_rows(path.links, self._dims, self._rules), strict=True)
             hops = [self._tables.add("hops", Hop(*hop)) for hop in columns]
             before, behind = in_common(among)
-            soonest_ns = min((self._latency_ns(way) for way in among), default=0.0)
-            longer_bytes = (self._latency_ns(route) - soonest_ns) * path.rates[0] * 1e-9
+            soonest_ns = min((self._latency_ns(way) for way in among), default=0)
+            longer_bytes = (sum(path.steps_ns) - soonest_ns) * path.rates[0] * 1e-9
             row = Way(hops[0], len(hops), back_ns, before, len(hops) - behind, longer_bytes)
             found = self._ways[route, len(among)] = self._tables.add("ways", row)
         return found
 
-    def _latency_ns(self, route: Links) -> float:
+    def _latency_ns(self, route: Links) -> int:
         """Of a way's links."""
-        return sum(self._latencies[link] for link in self.links.instead_of(route))
+        return sum(self._along(self.links.instead_of(route)).steps_ns)
 
     def _choose(self, pair: int, turn: int, now_ns: int) -> int:
         """The way of a segment through several dimensions."""
