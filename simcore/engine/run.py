@@ -45,37 +45,27 @@ def simulate(
     settings: Settings,
     memory: RemoteMemory | None = None,
 ) -> Timeline:
-    """As `_simulate`, again where NPUs must be played one by one after all (ASTRA-sim 1.0)."""
-    inputs = content, topology, system, profile, settings, memory
-    try:
-        return _simulate(*inputs)
-    except MeetingError:
-        return _simulate(*inputs, apart=True)
-
-
-def _simulate(
-    content: Workload | GraphSet,
-    topology: Topology,
-    system: SystemConfig | None,
-    profile: Profile,
-    settings: Settings,
-    memory: RemoteMemory | None = None,
-    *,
-    apart: bool = False,
-) -> Timeline:
     """Run a text workload, or one graph per NPU with a remote `memory`.
 
-    NPUs that do the same are one process.
+    NPUs that do the same are one process. A run of ASTRA-sim 1.0 in which they must be played one by one begins again.
     Raises InputError when the content does not fit the machine or cannot run, DeadlockError when it cannot finish.
     """
     ready = partial(prepare, topology=topology, system=system, profile=profile, settings=settings)
     if isinstance(content, Workload):
-        case: LoopCase | GraphCase = LoopCase(content, replace(ready(content), apart=apart))
-    else:
-        from simcore.engine.graphs import GraphCase  # a text workload starts without it
+        setup = ready(content)
+        try:
+            return _played(LoopCase(content, setup))
+        except MeetingError:
+            return _played(LoopCase(content, replace(setup, apart=True)))
+    from simcore.engine.graphs import GraphCase  # a text workload starts without it
 
-        case = GraphCase(content, memory, ready(Workload("", ())))
+    return _played(GraphCase(content, memory, ready(Workload("", ()))))
+
+
+def _played(case: LoopCase | GraphCase) -> Timeline:
+    """What happens in a run."""
     setup, choices = case.setup, choices_of(case.setup)
+    topology, profile, settings = setup.topology, setup.profile, setup.settings
     programs = case.programs() if settings.folds else None
     classes = None if programs is None else folded(choices, kinds_of(programs, settings.stragglers))
     ranks = classes or [range(npu, npu + 1) for npu in range(topology.npus)]  # those of a million take 120 MB
