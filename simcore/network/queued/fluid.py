@@ -36,7 +36,7 @@ from simcore.network.queued.flow_tables import (
 from simcore.network.queued.flows import PACKET_BYTES
 from simcore.network.queued.islands import Island, Islands
 from simcore.network.queued.network import Arrival, Queued, channel_rows, told_circle, ways_of
-from simcore.network.queued.routing import STEPS, in_common
+from simcore.network.queued.routing import ROUTINGS, in_common
 from simcore.network.queued.tables import NOBODY
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
@@ -102,7 +102,7 @@ class FluidLinks(LinkNetwork):
         """Whether there is a law or a choice of ways, no link is too short for steps, and nobody asks for segments."""
         rules = [dim.ports for dim in topology.dims]
         latencies = topology.graph.latency_ns if topology.graph else [dim.latency_ns for dim in topology.dims]
-        wanted = any(each.law or STEPS[each.routing] for each in rules) and all(each.flows for each in rules)
+        wanted = any(each.law or ROUTINGS[each.routing].steps for each in rules) and all(each.flows for each in rules)
         return wanted and min(latencies) >= SHORTEST_STEP_NS
 
     @classmethod

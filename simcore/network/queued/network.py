@@ -16,7 +16,7 @@ from simcore.network.core import NEVER
 from simcore.network.instant import TRANSMISSION, Environment, after
 from simcore.network.parts import FoldedLinks
 from simcore.network.queued import core
-from simcore.network.queued.routing import BY_QUEUES, STEPS, Links, Ways, in_common
+from simcore.network.queued.routing import ROUTINGS, Links, Ways, in_common
 from simcore.network.queued.segments import SegmentTables
 from simcore.network.queued.tables import NOBODY, Hop, Message, Pair, Port, Sender, State, Way
 from simcore.network.topology.fabric import IntArray
@@ -199,13 +199,13 @@ class Queued(LinkNetwork):
             lawful = [rules for rules in crossed if rules.law] or crossed
             parts = self._routing.found(src, dst)
             how, hashed, ways = parts[0] if len(parts) == 1 else ("", 0, [])
-            adaptive = how in BY_QUEUES
-            pair = Pair(self._routes, len(ways), hashed % max(len(ways), 1), STEPS[how], int(adaptive))
+            adaptive = ROUTINGS[how].by_queues
+            pair = Pair(self._routes, len(ways), hashed % max(len(ways), 1), ROUTINGS[how].steps, int(adaptive))
             self._tables.add("routes", *[NOBODY] * len(ways))
             self._routes += len(ways)
             number, size_bytes = self._tables.add("pairs", pair), min(rules.segment_bytes for rules in crossed)
             self._lay(number, ways, 0, len(ways) if adaptive else 1)
-            in_turn = ways if STEPS[how] and not adaptive else []
+            in_turn = ways if ROUTINGS[how].steps and not adaptive else []
             found = self._pairs[src, dst] = number, size_bytes, lawful[-1], in_turn
         return found
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import product, takewhile
 from math import lcm
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,9 +17,28 @@ from simcore.network.topology.paths import ShortestPaths
 
 Links = tuple[int, ...]
 MOST_WAYS = 64
-STEPS = {"": 0, "ecmp": 0, "spray": 1, "valiant": 1, "adaptive": 1, "ugal": 1}
-"""How far each segment moves on among the ways."""
-BY_QUEUES = ("adaptive", "ugal")
+
+
+class Routing(NamedTuple):
+    """How one of several ways is chosen.
+
+    Each segment moves on so many `steps` among them, or takes the one where least waits, `by_queues`. They are the
+    shortest ones, `longer` ones, too, or lead over third NPUs.
+    """
+
+    steps: int = 0
+    by_queues: bool = False
+    longer: bool = False
+
+
+ROUTINGS = {
+    "": Routing(),
+    "ecmp": Routing(),
+    "spray": Routing(1),
+    "valiant": Routing(1),
+    "adaptive": Routing(1, by_queues=True),
+    "ugal": Routing(1, by_queues=True, longer=True),
+}
 
 
 class Ways:
@@ -41,8 +61,8 @@ class Ways:
         """The links of a segment, whose turn it is."""
         route: Links = ()
         for how, hashed, ways in self.found(src, dst):
-            first = (hashed + STEPS[how] * turn) % len(ways)
-            if how in BY_QUEUES:  # the way whose fullest queue is the least, of equal ones in turn
+            first = (hashed + ROUTINGS[how].steps * turn) % len(ways)
+            if ROUTINGS[how].by_queues:  # the way whose fullest queue is the least, of equal ones in turn
                 turned = [*ways[first:], *ways[:first]]
                 route += min(turned, key=fullest)
             else:
@@ -52,16 +72,16 @@ class Ways:
     def at_once(self, src: int, dst: int) -> tuple[list[Links], bool]:
         """The ways over which a message is spread, and whether the less waits on one the more of it takes that."""
         found = self.found(src, dst)
-        choices = [ways if STEPS[how] else [ways[hashed % len(ways)]] for how, hashed, ways in found]
+        choices = [ways if ROUTINGS[how].steps else [ways[hashed % len(ways)]] for how, hashed, ways in found]
         ways = [sum(parts, ()) for parts in product(*choices)]
         few = ways[:: -(-len(ways) // MOST_WAYS)]
-        return few, len(few) > 1 and any(how in BY_QUEUES for how, *_ in found)
+        return few, len(few) > 1 and any(ROUTINGS[how].by_queues for how, *_ in found)
 
     def turns(self, src: int, dst: int) -> tuple[int, set[int]]:
         """After how many turns the choice is the same again, and the links among which it chooses."""
         found = self.found(src, dst)
         links = {link for _, _, ways in found for way in ways for link in way}
-        return lcm(*(len(ways) if STEPS[how] else 1 for how, _, ways in found)), links
+        return lcm(*(len(ways) if ROUTINGS[how].steps else 1 for how, _, ways in found)), links
 
     def found(self, src: int, dst: int) -> list[tuple[str, int, list[Links]]]:
         """How each dimension that is crossed chooses, from which on, and among which ways."""
@@ -93,7 +113,7 @@ class Ways:
             else:
                 first = axis.links_before + (src // (stride * size) * stride + dst % stride) * axis.links
                 local = _shortest(axis, here, there)
-                if rules.routing == "ugal":
+                if ROUTINGS[rules.routing].longer:
                     local = [
                         *dict.fromkeys([*local, *axis.fabric.detours(here, there, max(MOST_WAYS - len(local), 1))])
                     ]
