@@ -24,9 +24,9 @@ class InTurn:
     the same `either_way`.
     """
 
-    def __init__(self, precedence: Precedence, either_way: Callable[[Stream, Stream], bool]):
+    def __init__(self, precedence: Precedence, either_way: Callable[[Stream, Stream], bool], *, stops: bool = False):
         self._precedence, self._way, self._either_way = precedence, cache(precedence.way), either_way
-        self._meets = cache(precedence.meets)
+        self._meets, self._stops = cache(precedence.meets), stops
         # Many notes hold the same methods, so each of these is one object.
         self._later, self._now, self._begin = precedence.later, precedence.now, precedence.begin
         self._over, self._told = self._left, self._play
@@ -55,7 +55,7 @@ class InTurn:
 
     def begin(self, name: Hashable, phase: StreamPhase, time_ns: float, order: Turns) -> None:
         """NPUs begin a phase, of which one of them tells."""
-        if self._meets(phase):
+        if self._stops and self._meets(phase):
             raise MeetingError
         self._note(self._begin, order, name, phase, time_ns)
 
