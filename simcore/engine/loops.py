@@ -124,11 +124,8 @@ class LoopCase:
         if isinstance(transport, Apart):
             return transport
         delay, queues = setup.profile.delay(topology), setup.settings.queues_per_dim
-        precedence, alone = (
-            Precedence(topology.npus, transport.plans, delay, queues),
-            setup.system.bus or setup.settings.exact,
-        )
-        return InTurn(precedence, gate.either_way, stops=not (setup.apart or alone))  # what has begun again goes on
+        precedence = Precedence(topology.npus, transport.plans, delay, queues)
+        return InTurn(precedence, gate.either_way, stops=not setup.apart)  # with a memory bus there is no `Apart`
 
     def stuck(self) -> list[str]:
         """Who did not finish, and what it waits for."""

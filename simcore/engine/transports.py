@@ -81,7 +81,7 @@ class Choice:
         delay, or under rendezvous come at different times.
         """
         setup, costs = self._setup, self._costs
-        if not setup.profile.in_turn or costs.bus or setup.settings.exact:
+        if not setup.profile.in_turn or costs.bus:
             return False
         return setup.apart or (costs.rendezvous and not self._traffic.looks_alike(self._links))
 

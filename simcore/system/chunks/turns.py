@@ -21,7 +21,7 @@ class InTurn:
     """Keeps what `Precedence` is to be told until somebody asks for an order of NPUs.
 
     Which of the chunks that end together goes on first is nearly always seen from their last steps, or the answer is
-    the same `either_way`.
+    the same `either_way`. It `stops` the run, with `MeetingError`, where only `Apart` tells what follows.
     """
 
     def __init__(self, precedence: Precedence, either_way: Callable[[Stream, Stream], bool], *, stops: bool = False):
