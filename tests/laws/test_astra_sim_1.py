@@ -31,7 +31,7 @@ def outcome(drawn, **changes):
         return DeadlockError
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", [*SEEDS, 20142])  # the last: a memory bus takes what NPUs are told of back in time
 def test_folded_unfolded_and_message_by_message_are_the_same(seed):
     """Whatever is drawn; with an NPU slower than the others, too, and where they then wait for ever."""
     drawn, slow = random_case(seed), {"straggler": ("1=1.5",)} if seed % 2 else {}

@@ -172,7 +172,8 @@ class Precedence:
         The last of them says in which order phases are over. What is asked for goes behind what was asked for before.
         """
         if self._rung_ns != self._env.now:
-            self._turns.pop(self._rung_ns, None)
+            if (before := self._turns.get(self._rung_ns)) and before.over:  # with a memory bus time may go back
+                del self._turns[self._rung_ns]
             self._rung_ns = self._env.now
         turn = self._turns[self._rung_ns]
         self._order, last, width = turn.order, turn.order[-1], len(turn.calls)
