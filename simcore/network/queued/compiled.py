@@ -144,8 +144,8 @@ def _values_of(kind: Any) -> Callable[[Any], Any]:
     return attrgetter(*columns) if columns else kind
 
 
-def with_laws(core: ModuleType, entries: Collection[str], given: Mapping[str, Any]) -> ModuleType:
-    """The functions of a core compiled, with those of `laws` and others that are given."""
+def with_laws(core: ModuleType, entries: Collection[str], given: Mapping[str, Any], *base: ModuleType) -> ModuleType:
+    """The functions of a core compiled, with those of `laws`, of its `base` and others that are given."""
     rules = compiled(laws, (), {}, inline=True)
     used = (name for name, value in vars(core).items() if isfunction(value) and value.__module__ == laws.__name__)
-    return compiled(core, entries, {name: getattr(rules, name) for name in used} | dict(given), inline=True)
+    return compiled(core, entries, {name: getattr(rules, name) for name in used} | dict(given), inline=True, base=base)

@@ -63,7 +63,8 @@ class Way:
     Those from hop `fork` up to hop `join` are not those of all its ways; it is such a `part` (of `FINE`) of those that
     have its first link. Of the parts that were `injected`, messages that have left their sender `ended` with so many.
     In a step there is room for so many `more` before its first link, and so many are put there; `fullest` waits for one
-    of its links, over which `crossing` ways lead, and what its sender sends while it takes `longer` than others.
+    of its links, over which `crossing` ways lead, and what its sender sends while it takes `longer` than others (NEVER:
+    the way is out).
     """
 
     at: int
@@ -103,11 +104,11 @@ class Queue:
     """A link's channel, and all that is before it. Sizes are parts, rates parts a nanosecond.
 
     What all channels of a link share, and what is reported, is in the row of the first one, its `wire`. In a step:
-    `backlog` before it, of which `passing` comes from other links and `going` goes on to others, `waits` has not just
-    been sent; `lying` in the buffer at its end; `able` to be sent, `asked` of the wire by all channels, of what was
-    `before` them; `came` in the step before. `left` waits when the step is over. `crossing` ways lead over it. Not
-    noted yet: it stood `still` for so long, so many packets were `marked`, it was `used` for so long; `highest` since a
-    row.
+    `backlog` before it, of which `passing` comes from other links and `going` goes on to others; as it `sends` so much
+    `waits` is what it leaves; `lying` in the buffer at its end; `able` to be sent, `asked` of the wire by all channels,
+    of what was `before` them; `came` in the step before. `left` waits when the step is over. `crossing` ways lead over
+    it. Not noted yet: it stood `still` for so long, so many packets were `marked`, it was `used` for so long; `highest`
+    since a row.
     """
 
     wire: int
@@ -140,6 +141,7 @@ class Queue:
     before: float = 0.0
     share: float = 0.0
     waits: int = 0
+    sends: int = 0
     left: float = 0.0
     chance: float = 0.0
     use: float = 0.0

@@ -32,21 +32,16 @@ from simcore.network.queued.flow_tables import (
     Way,
 )
 from simcore.network.queued.laws import averaged, measured
-from simcore.timeline.events import MARKS, STILL, WAITING
+from simcore.network.queued.noted import append, mark, note, use
 
 PACKET_BYTES = 4096
 STEPS_OF_USE = 4
 """How much a link sends is a mean of some steps."""
 LEAST_PACKETS = 1.5
 """Windows of fewer packets only pace them."""
-NOTED_PART, NOTED_BYTES = 16, 4096
-"""A curve has a new row when the queue has changed by more than a part of what it was, and by so much."""
-SLACK_NS = 10_000
-"""What a link sends is noted as one occupation as long as that is over at most so long before it was."""
 CHANCES = 1 << 20
 """Chances that differ from way to way are added up in such parts."""
 NOISE_NS = 1e-6
-append = list.append
 
 
 def play(s: State, until_ns: int, most: int) -> int:
@@ -91,7 +86,7 @@ def step(s: State, span_ns: int) -> None:
     now = counts.now_ns
     counts.moves = 0
     for number in s.used:
-        _turn(s, s.queues[number])
+        _turn(s, s.queues[number], span_ns)
     for number in s.active:
         _inject(s, number, now, span_ns)
     for number in s.used:
@@ -102,8 +97,8 @@ def step(s: State, span_ns: int) -> None:
         queue = s.queues[number]
         if queue.wire == number:
             _settle(queue, span_ns)
-            _note(s, number, now)
-            _use(s, number, now, int(queue.use * span_ns * FINE))
+            note(s, number, now)
+            use(s, number, now, int(queue.use * span_ns * FINE))
     for number in s.active:
         flow = s.flows[number]
         _trace(s, number, now, span_ns)
@@ -124,6 +119,20 @@ def count(s: State) -> None:
             _count(s, way, at)
 
 
+def rest(s: State) -> None:
+    """Nothing is on its way any more: note what has not been noted."""
+    now = s.counts[0].now_ns
+    for number in s.used:
+        queue = s.queues[number]
+        if queue.wire != number:
+            continue
+        queue.stands, queue.left, queue.use = 0, 0.0, 0.0
+        note(s, number, now)
+        use(s, number, now, 0)
+        mark(s, number, now, (queue.marked + FINE // 2) // FINE)
+        queue.marked = 0
+
+
 # A flow.
 
 
@@ -141,7 +150,6 @@ def _make_room(s: State, way: Way, span_ns: int) -> int:
     """How much may wait before the first link of a way: flows that begin there have as much room as each other."""
     hop = s.hops[way.at]
     queue = s.queues[hop.link]
-    queue.own_next += hop.weight * way.part
     share = queue.line * span_ns * FINE / max(queue.own, way.part)
     way.more = floor((PACKET_BYTES * PARTS + share) * (way.part / FINE) - hop.tank + 0.5)
     return way.more
@@ -164,6 +172,8 @@ def _send(s: State, number: int, least: int, now: int, span_ns: int) -> None:
         way.more = more = way.more if flow.adaptive else even
         way.injected += more
         way.loaded += more
+        if way.fork or way.fullest < NEVER:  # all ways begin there, or this one is open
+            queue.own_next += hop.weight * way.part
         hop.tank += more
         flow.loaded += way.alike * more
         flow.injected += way.alike * more
@@ -182,11 +192,12 @@ def _send(s: State, number: int, least: int, now: int, span_ns: int) -> None:
 
 def _share_by_queues(s: State, flow: Flow, parts: int) -> None:
     """So much for each way that as much waits on all of them if the others that lead there do the same."""
+    _look_ahead(s, flow)
     room, least, crossing = 0, NEVER, 1
     for lane in range(flow.lane, flow.lane + flow.lanes):
         way = s.ways[s.lanes[lane]]
-        _look_ahead(s, way)
-        room += way.alike * way.more
+        if way.fork or way.fullest < NEVER:
+            room += way.alike * way.more
         least, crossing = min(least, way.fullest), max(crossing, way.crossing)
     parts = max(min(parts, room), 0)
     level, above = least, least + parts * crossing
@@ -205,17 +216,34 @@ def _share_by_queues(s: State, flow: Flow, parts: int) -> None:
         way.more += -(-missing // ways) if way.fullest <= level else 0
 
 
-def _look_ahead(s: State, way: Way) -> None:
-    """What waits for the fullest link of a way, of those that are not on all ways; of equal ones where most cross.
+def _look_ahead(s: State, flow: Flow) -> None:
+    """What will wait on each way. Longer ones are out as long as less does on a shortest one."""
+    shortest = NEVER
+    for lane in range(flow.lane, flow.lane + flow.lanes):
+        way = s.ways[s.lanes[lane]]
+        _find_fullest(s, way)
+        if not way.longer:
+            shortest = min(shortest, way.fullest)
+    for lane in range(flow.lane, flow.lane + flow.lanes):
+        way = s.ways[s.lanes[lane]]
+        if way.longer and way.fullest >= shortest:
+            way.fullest = NEVER
 
-    A longer way is behind as if what is sent in the meantime waited there.
+
+def _find_fullest(s: State, way: Way) -> None:
+    """What will wait for a way's fullest link, of those that are not on all ways; of equal ones where most cross.
+
+    What comes there later finds that less which the link sends until then: below 0 is what it could send beside. A
+    longer way is behind as if what is sent in the meantime waited there.
     """
-    way.fullest, way.crossing = 0, 1
+    way.fullest, way.crossing = -NEVER, 1
     for at in range(way.at + way.fork, way.at + way.join):
         queue = _wire(s, at)
-        if queue.waits > way.fullest or (queue.waits == way.fullest and queue.crossing > way.crossing):
-            way.fullest, way.crossing = queue.waits, queue.crossing
-    way.fullest += way.longer
+        waits = queue.waits if at == way.at else max(queue.waits, 0) - queue.sends
+        if waits > way.fullest or (waits == way.fullest and queue.crossing > way.crossing):
+            way.fullest, way.crossing = waits, queue.crossing
+    if way.longer:
+        way.fullest = max(way.fullest, 0) + way.longer
 
 
 def _up_to(s: State, flow: Flow, level: int) -> int:
@@ -223,8 +251,10 @@ def _up_to(s: State, flow: Flow, level: int) -> int:
     parts = 0
     for lane in range(flow.lane, flow.lane + flow.lanes):
         way = s.ways[s.lanes[lane]]
-        way.more = max(level - way.fullest, 0) // way.crossing
-        parts += way.alike * way.more
+        way.more = 0
+        if way.fullest < level:
+            way.more = (level - way.fullest) // way.crossing
+            parts += way.alike * way.more
     return parts
 
 
@@ -446,11 +476,12 @@ def _wire(s: State, at: int) -> Queue:
     return s.queues[s.queues[s.hops[at].link].wire]
 
 
-def _turn(s: State, queue: Queue) -> None:
+def _turn(s: State, queue: Queue, span_ns: int) -> None:
     """What has come before a link in the last step is there in this one."""
     wire = s.queues[queue.wire]
+    queue.sends = int(queue.line * span_ns * (queue.use if queue.stands else 1.0))
     queue.asked = queue.before = queue.use = queue.left = 0.0
-    queue.waits, queue.backlog = 0, queue.backlog_next
+    queue.waits, queue.backlog = -queue.sends, queue.backlog_next
     wire.waits += queue.backlog
     queue.passing, queue.going, queue.lying = queue.passing_next, queue.going_next, queue.lying_next
     queue.backlog_next = queue.passing_next = queue.going_next = queue.lying_next = 0
@@ -508,88 +539,3 @@ def _chance(queue: Queue) -> float:
     if queue.left > queue.kmax:
         return 1.0
     return queue.pmax * (queue.left - queue.kmin) / (queue.kmax - queue.kmin)
-
-
-# What is noted.
-
-
-def rest(s: State) -> None:
-    """Nothing is on its way any more: note what has not been noted."""
-    now = s.counts[0].now_ns
-    for number in s.used:
-        queue = s.queues[number]
-        if queue.wire != number:
-            continue
-        queue.stands, queue.left, queue.use = 0, 0.0, 0.0
-        _note(s, number, now)
-        _use(s, number, now, 0)
-        _mark(s, number, now, (queue.marked + FINE // 2) // FINE)
-        queue.marked = 0
-
-
-def _note(s: State, number: int, now: int) -> None:
-    """What the queue before a link does now."""
-    queue = s.queues[number]
-    if queue.stands and queue.still_since_ns < 0:
-        queue.still_since_ns = now
-        queue.stops += 1
-    elif not queue.stands and queue.still_since_ns >= 0:
-        lasted_ns = (queue.still + FINE // 2) // FINE
-        _row(s, number, queue.still_since_ns, STILL, lasted_ns)
-        queue.still_ns += lasted_ns
-        queue.still, queue.still_since_ns = 0, -1
-    if _changed(queue):
-        if queue.highest > max(queue.left, queue.noted * PARTS):
-            _wait(s, number, queue.highest_ns, queue.highest)
-        _wait(s, number, now, queue.left)
-        queue.highest = 0.0
-        _mark(s, number, now, queue.marked // FINE)
-    elif queue.left > queue.highest:
-        queue.highest, queue.highest_ns = queue.left, now
-
-
-def _wait(s: State, number: int, now: int, parts: float) -> None:
-    """So much waits from now on."""
-    queue = s.queues[number]
-    queue.noted = int(parts / PARTS)
-    queue.peak_bytes = max(queue.peak_bytes, queue.noted)
-    _row(s, number, now, WAITING, queue.noted)
-
-
-def _mark(s: State, number: int, now: int, packets: int) -> None:
-    """So many more were marked up to now."""
-    if packets:
-        queue = s.queues[number]
-        queue.marks += packets
-        queue.marked -= packets * FINE
-        _row(s, number, now, MARKS, packets)
-
-
-def _use(s: State, number: int, now: int, busy: int) -> None:
-    """A link sends for so many parts of a nanosecond from now on."""
-    if not s.counts[0].timed:
-        return
-    queue = s.queues[number]
-    lasted_ns = queue.used // FINE
-    if queue.used and (not busy or queue.used_since_ns + lasted_ns < now - SLACK_NS):
-        append(s.times, (number, queue.used_since_ns, lasted_ns))
-        s.counts[0].rows += 1
-        queue.used = 0
-    if not queue.used:
-        queue.used_since_ns = now
-    queue.used += busy
-
-
-def _row(s: State, number: int, time: int, what: int, value: int) -> None:
-    """Of `QueueTable.curves`."""
-    s.counts[0].rows += 1
-    if s.counts[0].curved:
-        append(s.curves, (number, time, what, value))
-
-
-def _changed(queue: Queue) -> bool:
-    """Whether a curve needs another row."""
-    waits = int(queue.left / PARTS)
-    if not waits or not queue.noted:
-        return waits != queue.noted and (not waits or waits >= NOTED_BYTES)
-    return abs(waits - queue.noted) > max(queue.noted // NOTED_PART, NOTED_BYTES)

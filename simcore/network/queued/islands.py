@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from simcore.network.compiled import compiled_heaps, installed, kept
 from simcore.network.core import NEVER
-from simcore.network.queued import flows, laws
+from simcore.network.queued import flows, laws, noted
 from simcore.network.queued.alike import alike, mixed
 from simcore.network.queued.compiled import NOTED, Tables, columns_of, with_laws
 from simcore.network.queued.flow_tables import SIGNALS, TABLES, Message, Queue, State, Tail
@@ -398,4 +398,5 @@ _Arrayed = cast("Any", namedtuple("_Arrayed", State.__slots__))
 @cache
 def _compiled_core() -> ModuleType:
     """The functions of `flows`, with those of `laws`."""
-    return with_laws(flows, ("play", "step", "rest", "count"), {"append": compiled_heaps()["append"]})
+    lists = {"append": compiled_heaps()["append"]}
+    return with_laws(flows, ("play", "step", "rest", "count"), lists, noted)
