@@ -20,7 +20,7 @@ from tests.published.test_astra_sim import ranks_of
 
 KINDS = ("ALL_REDUCE", "ALL_GATHER", "REDUCE_SCATTER", "ALL_TO_ALL")
 SIZES = (8, 67, 1000, 4096, 65536, 1_000_003)
-WHO_IS_FIRST = (744, 1030, 1849, 2241, 2284)
+WHO_IS_FIRST = (744, 1030, 1849, 2241, 2284, 7410064)
 """Seeds with Themis where chunks of one nanosecond go on in an order that each NPU has for itself."""
 TOGETHER = (0, 14, 18, 23, 408, 511)
 """Seeds of `together` where who is first of those that end together decides a figure."""

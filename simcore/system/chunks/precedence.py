@@ -110,6 +110,8 @@ class Precedence:
         self._asked += 1
         self._places = _FIRST[0] + self._asked
         if plan.transfers:
+            leaves = messages[0].receivers[:, 0] >= 0  # the others have nothing to do yet
+            self._order = self._order[leaves[self._order]]
             pay(0, 0, partial(self._climb, name, iter(messages), pay))
             return
 
