@@ -184,7 +184,7 @@ def _job(node: Node, name: str) -> Job:
             where.problem("no such placement", f"a list of NPUs, or {closest(place, PLACES)}")
     npus = node["npus"].integer(1, MOST_NPUS) if "npus" in node else 0 if isinstance(place, str) else len(place)
     if not npus:
-        node.problem(f"{name} does not say how many NPUs it has", "npus: 8, or place: with a list of NPUs")
+        node.problem(f"{name} does not say how many NPUs it has", "npus: 8, or place: with a list of NPUs", "none")
     if not isinstance(place, str) and (len(place) != npus or len({*place}) < npus):
         node["place"].problem("not the NPUs of the job", f"{npus} NPUs, each once", f"{len({*place})} different ones")
     if node.problems.found or "workload" not in node:
