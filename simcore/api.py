@@ -320,7 +320,7 @@ def _run(
         draws = [replace(noise, seed=noise.seed + number) for number in range(1, asked.runs)]
         others = [played(replace(machine, noise=draw), replace(settings, noise=draw)).time_ns for draw in draws]
     inputs = [Input("workload", workload, source.sha256)] if workload else []
-    inputs += [Input("topology", place, sha256(machine.path))] if machine.path else []
+    inputs += [Input("topology", place, sha256(*machine.files))] if machine.path else []
     named = {"system": system, "comm-groups": asked.comm_groups, "remote-memory": asked.remote_memory}
     inputs += [Input(role, path, sha256(path)) for role, path in named.items() if path]
     schedules = given.schedules() if given else []
@@ -456,7 +456,7 @@ def _run_wafer(path: Path, given: tuple[str, str], machine: Topology, rules: Pro
         timeline = play(machine, settings)
     helps = _helps(timeline.time_ns, play, machine, settings) if asked.what_would_help else ()
     inputs = [Input("workload", given[0], source.sha256)]
-    inputs += [Input("topology", given[1], sha256(machine.path))] if machine.path else []
+    inputs += [Input("topology", given[1], sha256(*machine.files))] if machine.path else []
     inputs += [Input(role.replace("_", "-"), name, sha256(name)) for role, name in source.files]
     warnings = source.warnings + (() if asked.npu else (ROUND_RATES,))
     return Report(timeline, "native", mode, tuple(inputs), warnings, helps=helps, options=told(asked))

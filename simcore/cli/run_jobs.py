@@ -69,8 +69,9 @@ def run(
     runs = trials[0].runs if trials else runs
     place = file.topology.text() if file.topology and not topology else str(topology)
     named = system or (file.system.path() if file.system else "")
-    read = {"workload": (path, str(where)), "topology": (place, machine.path), "system": (named, named)}
-    inputs = [Input(role, name, sha256(found)) for role, (name, found) in read.items() if found]
+    rules_of = [named, *(found.location.file for found in given.schedules())] if named else []
+    read = {"workload": (path, [str(where)]), "topology": (place, machine.files), "system": (named, rules_of)}
+    inputs = [Input(role, name, sha256(*found)) for role, (name, found) in read.items() if found]
     inputs += [Input(f"workload of {job.name}", path, job.sha256) for job in file.jobs]
     warnings = dict.fromkeys([*machine.notes(), *(text for job in file.jobs for text in job.graphs.warnings)])
     if len(machine.dims) > 1:
