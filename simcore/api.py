@@ -484,7 +484,7 @@ def _read_workload(path: Path, npus: int, asked: RunOptions) -> _Source:
         parsed = text.parse(content, str(path) if piped else "<stdin>", dialect)
         return _Source(parsed, hashlib.sha256(content.encode()).hexdigest())
     if library.is_program(path):
-        return _Source(_program(path, dialect, npu), sha256(path))
+        return _Source(program(path, dialect, npu), sha256(path))
     from simcore.workload.chakra.groups import of_set
     from simcore.workload.chakra.reader import read_graphs
 
@@ -492,7 +492,7 @@ def _read_workload(path: Path, npus: int, asked: RunOptions) -> _Source:
     return _Source(graphs, sha256(*(graph.path for graph in graphs.graphs)))
 
 
-def _program(path: Path, dialect: Dialect | None, npu: str) -> Workload:
+def program(path: Path, dialect: Dialect | None = None, npu: str = "") -> Workload:
     """The workload of a text file, or the one that a generator's specification describes."""
     if path.suffix not in SPECIFICATION_SUFFIXES:
         _refuse_preset(npu)

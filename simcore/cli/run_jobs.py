@@ -31,7 +31,7 @@ def run(
     path: str, topology: str | None, system: str | None, asked: RunOptions
 ) -> tuple[str, dict[str, object], Report, tuple[int, ...]]:
     """Play a file of jobs: a text and the JSON of what happened, the report of all at once, an NPU of each job."""
-    from simcore.api import load_topology, network_of, told
+    from simcore.api import load_topology, network_of, program, told
     from simcore.engine.jobs import JobRuns, runs_of
     from simcore.engine.settings import Settings, straggler_factors
     from simcore.engine.setup import usual_system
@@ -46,7 +46,7 @@ def run(
         if option.name not in TAKEN:
             raise InputError.at(spelled(option.name), "does not go with several jobs")
     where, rules = resolve(path, "workloads"), profiles.get(asked.profile)
-    file = read_jobs(where)  # a shipped text is told as one
+    file = read_jobs(where, program)  # a shipped text is told as one
     machine = _meant(topology, file.topology, partial(load_topology, profile=asked.profile))
     if machine is None:
         raise InputError.at("--topology", "a topology is needed", expected="topology: in the file, or --topology T")

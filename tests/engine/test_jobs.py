@@ -95,6 +95,21 @@ def test_a_wider_link_gives_back_what_sharing_took():
     assert runs.fairness == pytest.approx(1.0)
 
 
+def test_a_generators_specification_is_a_job(tmp_path, capsys):
+    """It takes as long as a run of it, and what is in the way of reading it is said."""
+    options = (
+        "{world_size: 8, global_batch: 8, num_layers: 2, hidden_size: 512, num_attention_heads: 8, seq_length: 128}"
+    )
+    (tmp_path / "spec.yaml").write_text(f"generator: megatron\noptions: {options}\n")
+    (tmp_path / "jobs.yaml").write_text("topology: ring8\njobs: [{workload: spec.yaml, npus: 8}]\n")
+    assert main(["run", str(tmp_path / "jobs.yaml"), "--json"]) == 0
+    (job,) = json.loads(capsys.readouterr().out)["jobs"]
+    assert job["step_ns"] == simcore.run(str(tmp_path / "spec.yaml"), "ring8", network="fair").to_dict()["time_ns"]
+    (tmp_path / "more.yaml").write_text("topology: ring8\njobs: [{workload: jobs.yaml, npus: 8}]\n")
+    assert main(["run", str(tmp_path / "more.yaml")]) == 2
+    assert "this is a file of jobs" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("flow_control", ["credits", "pfc", "drop"])
 def test_a_wider_link_gives_back_what_sharing_took_from_queues_that_end_somewhere(flow_control):
     """As long as the last segment of either takes, more or less; that was a refusal of faults nobody had asked for."""
