@@ -175,7 +175,7 @@ class Node:
 
     def number(self, minimum: float = 0.0, *, above: bool = False) -> float:
         """A finite number >= `minimum` (> with `above`); a problem gives 1.0."""
-        return self.quantity(_finite, minimum, above=above)
+        return self.quantity(finite, minimum, above=above)
 
     def quantity(self, parse: Callable[[float | str], T], minimum: float = 0.0, *, above: bool = False) -> T:
         """A number with or without a unit through `parse` of `simcore.units`; a problem gives parse(1)."""
@@ -220,7 +220,8 @@ def tell_at_options(error: InputError, given: Iterable[tuple[str, object]]) -> N
     error.problems[:] = placed(error, nodes).problems
 
 
-def _finite(value: float | str) -> float:
+def finite(value: float | str) -> float:
+    """A number as it is; ValueError for texts, infinity and NaN."""
     if isinstance(value, str | bool) or not math.isfinite(value):
         raise ValueError(f"expected a finite number, found {value!r}")
     return float(value)

@@ -100,7 +100,9 @@ def load(
             topology = _lists(root, gigabyte_forced, gigabyte_default)
         if "circuits" in root:
             again = partial(load, gigabyte_default=gigabyte_default, gigabyte_forced=gigabyte_forced, switched=False)
-            topology = replace(topology, circuits=_circuits(root["circuits"], topology, again if switched else None))
+            circuits = _circuits(root["circuits"], topology, again if switched else None)
+            more = [file for other in circuits.others for file in other.files] if circuits else []
+            topology = replace(topology, circuits=circuits, beside=(*topology.beside, *more))
         if topology.npus > MAX_NPUS:
             counts = next((root[key] for key in ("npus_count", "units-count") if key in root), root)
             counts.problem(f"{topology.npus:,} NPUs are too many", f"at most {MAX_NPUS:,} in all")
@@ -345,7 +347,7 @@ def _graph(root: Node, path: Path, forced: str, default: str) -> Topology:
     _check_joined(root["graph"], graph)
     topology = _of_graph(graph, _text(root, "name"), _text(root, "description"))
     (dim,), (routing, *_) = topology.dims, [*_column(root, "routing", _routing, 1, "minimal"), "minimal"]
-    return replace(topology, dims=_with_ports(root, (replace(dim, routing=routing),)))
+    return replace(topology, dims=_with_ports(root, (replace(dim, routing=routing),)), beside=(str(file),))
 
 
 def _check_joined(place: Node, graph: Graph) -> None:
