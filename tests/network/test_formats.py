@@ -64,6 +64,21 @@ def test_gpus_of_a_server_meet_on_nvlink(server):
     assert [links.names[links.end_of(link, 1)] for link in links.route(0, 1)] == ["nvswitch", "gpu1"]
 
 
+def test_servers_of_one_file_share_a_switch_of_nvlink_and_nothing_else(server):
+    """As of an NVL72: NCCL tells servers apart by host_hash (ncclGetSystemId in src/graph/topo.cc), busids are each
+    server's own."""
+    both = [SERVER.replace("<cpu", f'<cpu host_hash="{host}"').split("\n", 1)[1] for host in ("0x1", "0x2")]
+    both[1] = both[1].replace('count="18"', 'count="2"')
+    server.write_text('<system version="1">\n' + both[0].replace("</system>\n", "") + both[1])
+    found, names = rates(server), load(str(server)).graph.names
+    assert names[:4] == ("host0 gpu0", "host0 gpu1", "host1 gpu0", "host1 gpu1")
+    assert len(names) == len(set(names)) == 15  # the switch and seven of each server
+    assert found["host0 gpu1", "nvswitch"] == 9 * found["nvswitch", "host1 gpu1"] == pytest.approx(18 * 20.6e9)
+    assert {ends for ends in found if ends[0][:5] != ends[1][:5]} == {ends for ends in found if "nvswitch" in ends}
+    links = LinkGraph(load(str(server)))
+    assert [links.names[links.end_of(link, 1)] for link in links.route(1, 2)] == ["nvswitch", "host1 gpu0"]
+
+
 def test_an_nvlink_leads_where_its_class_says(server):
     """To the processor on POWER9 and Grace; to nothing where the other GPU is hidden; there is no switch for either."""
     text = SERVER.replace('target="0000:07:00.0" count="9"', 'target="0000:28:00.0" count="2" tclass="0x068001"')
@@ -138,7 +153,7 @@ def test_a_server_may_be_the_graph_of_a_topology(server):
         (SERVER.replace('dev="0" sm', 'dev="x" sm'), "server.xml:5:"),
         (SERVER.replace('busid="0000:18:00.0" ', ""), "has no busid"),
         ("<algo/>", "not a topology of NCCL"),
-        (SERVER.replace('dev="1"', 'dev="0"'), "several GPUs have one dev"),
+        (SERVER.replace('dev="1"', 'dev="0"'), "server.xml:14:7: error: several GPUs of a server"),
     ],
 )
 def test_a_broken_file_of_nccl_is_refused(server, text, words):
