@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from types import TracebackType
 
 MAX_PROBLEMS = 20
-MOST_NAMED = 100
+MOST_NAMED, MOST_SHOWN = 100, 300
 
 
 class SimcoreError(Exception):
@@ -74,7 +74,8 @@ class Problem:
             shown = self.source.expandtabs(1)[start : start + 110]
             marker = " " * (self.location.column - 1 - start) + "^" * max(1, min(self.width, 60))
             lines += [f"{self.location.line:>5} | {shown}", f"      | {marker}"]
-        for label, text in (("expected", self.expected), ("found", self.found), ("hint", self.hint)):
+        found = self.found if len(self.found) <= MOST_SHOWN else f"{self.found[:MOST_SHOWN]} .."
+        for label, text in (("expected", self.expected), ("found", found), ("hint", self.hint)):
             if text:
                 lines.append(f"  {label + ':':<9} {text}")
         return "\n".join(lines)

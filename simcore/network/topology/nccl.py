@@ -85,7 +85,7 @@ def _server(
         for link in (*gpu.all("nvlink"), *gpu.all("xgmi"), *gpu.all("c2c")):
             if target := _end(link, names, processor):
                 ends = f"{prefix}gpu{dev}", target
-                links[ends] = links.get(ends, 0.0) + link.integer("count", 1) * _gb_per_s(link, gpu)
+                links[ends] = links.get(ends, 0.0) + link.integer("count", 1, minimum=1) * _gb_per_s(link, gpu)
     return [f"{prefix}gpu{dev}" for dev in sorted(found)]
 
 
@@ -101,7 +101,7 @@ def _end(link: Element, names: Mapping[str, str], processor: str) -> str:
 def _gb_per_s(link: Element, gpu: Element) -> float:
     """Of one link; C2C says how many MB/s."""
     if link.name == "c2c":
-        return link.number("bw", 0.0) / 1000
+        return link.integer("bw", minimum=1) / 1000
     nvlink = link.name == "nvlink"
     rates = NVLINK_GB_PER_S if nvlink else XGMI_GB_PER_S
     what = gpu.integer("sm", 80) if nvlink else gpu.integer("gcn", 0, base=16, prefix="gfx")
