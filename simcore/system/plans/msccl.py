@@ -184,9 +184,7 @@ class _Rank:
         sources, targets = self._areas(op, name, remote) if name in MOVES | REDUCES else ([], [])
         takes, gives = (signals, []) if name in WAITS | {"sem_acquire"} else ([], signals)
         packets, reduces = name in PACKETS, name in REDUCES
-        yield Op(
-            op.location, takes, None, sources, targets, gives, reduces=reduces, packets=packets, ordered=not packets
-        )
+        yield Op(op.location, takes, None, sources, targets, gives, reduces=reduces, packets=packets)
 
     def _areas(self, op: Node, name: str, remote: Remote) -> tuple[list[Area], list[Area]]:
         """What an operation reads and writes."""
