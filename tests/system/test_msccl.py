@@ -27,7 +27,7 @@ def program(collective, blocks, *, inputs, outputs, in_place=1):
         f'<algo name="a" proto="Simple" nchannels="1" ngpus="{len(blocks)}" coll="{collective}" inplace="{in_place}">'
     ]
     for rank, held in enumerate(blocks):
-        lines.append(f'<gpu id="{rank}" i_chunks="{inputs}" o_chunks="{outputs}" s_chunks="{len(blocks)}">')
+        lines.append(f'<gpu id="{rank}" i_chunks="{inputs}" o_chunks="{outputs}" s_chunks="{2 * len(blocks)}">')
         for number, (send, recv, steps) in enumerate(held):
             lines.append(f'<tb id="{number}" send="{send}" recv="{recv}" chan="0">')
             lines += [STEP.format(place, *step) for place, step in enumerate(steps)]
@@ -253,6 +253,8 @@ ADDS_TO_WHAT_IS_SENT = program(
         (RING.replace('srcbuf="i"', 'srcbuf="s"', 1), 4, "has nothing in slot"),
         (RING.replace("</algo>", ""), 0, "not well-formed"),
         (forwarding(3).replace('depid="0" deps="0"', 'depid="-1" deps="-1"'), 20, "reads what may not have come yet"),
+        (all_pairs(3).replace('s_chunks="6"', 's_chunks="1"'), 0, "buffer s of rank 2 has no chunk 1"),
+        (RING.replace('dstoff="3"', 'dstoff="4"', 1), 0, "buffer io of rank 0 has no chunk 4"),
         (ADDS_TO_WHAT_IS_SENT, 0, "overwrites slot 0 of buffer io of rank"),
         ("<system/>", 1, "not a program of MSCCL"),
         ('<!DOCTYPE a [<!ENTITY b "c">]><algo/>', 1, "document type"),

@@ -145,15 +145,24 @@ def collective_of(name: str, place: Location) -> CollectiveKind:
 
 
 class Program:
-    """The buffers of all ranks, with `inputs` chunks of input each, the signals that were given and what was sent."""
+    """The buffers of all ranks, with `inputs` chunks of input each, the signals that were given and what was sent.
 
-    def __init__(self, kind: CollectiveKind, size: int, inputs: int, place: Location, *, in_place: bool):
+    Each rank has `scratch` for so many chunks.
+    """
+
+    def __init__(
+        self, kind: CollectiveKind, size: int, inputs: int, place: Location, scratch: Sequence[int], *, in_place: bool
+    ):
         self.size, self.in_place, self.inputs = size, in_place, inputs
         self.claim = Claim(kind, size, inputs * size if apart(kind) else inputs)
         if not inputs or inputs > MOST_PLACES // size**2 or self.claim.chunks % self.claim.multiple:
             expected = f"a multiple of {self.claim.multiple // (size if apart(kind) else 1)} above 0"
             raise InputError.at(place, "chunks of the input do not fit the collective", expected=expected)
         self.per_rank = inputs if kind == CollectiveKind.ALL_GATHER else inputs // size
+        sizes = {CollectiveKind.ALL_GATHER: inputs * size, CollectiveKind.REDUCE_SCATTER: self.per_rank}
+        outputs = sizes.get(kind, inputs)
+        ends = {"i": inputs, "o": outputs, "io": max(inputs, outputs)}
+        self._ends = [{**ends, "s": chunks} for chunks in scratch]
         self._messages: list[Message] = []
         self._given: dict[Signal, deque[_Given]] = defaultdict(deque)
         self._held: dict[tuple[int, Slot], Value] = {}
@@ -253,6 +262,9 @@ class Program:
     def _write(self, block: Block, op: Op, rank: int, slots: Sequence[Slot]) -> None:
         """Slots change; whoever wrote or read them before must be known to be done."""
         for place in ((rank, slot) for slot in slots):
+            if (at := place[1][1]) >= (end := self._ends[rank][buffer := place[1][0]]):
+                text, expected = f"buffer {buffer} of rank {rank} has no chunk {at}", f"below {end}"
+                raise InputError.at(op.place, text, expected=expected, found=str(at))
             before = [*self._used.pop(place, ()), *([self._written[place]] if place in self._written else [])]
             if not all(map(block.knows, before)):
                 text = (
