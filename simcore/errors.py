@@ -62,6 +62,10 @@ class Problem:
     source: str = ""
     width: int = 1
 
+    def __post_init__(self) -> None:
+        if len(self.found) > MOST_SHOWN:
+            object.__setattr__(self, "found", f"{self.found[:MOST_SHOWN]} ..")
+
     def to_dict(self) -> dict[str, str | int]:
         """The entry of the JSON document that `--json` prints."""
         said = ("field", "expected", "found", "hint", "message")
@@ -74,8 +78,7 @@ class Problem:
             shown = self.source.expandtabs(1)[start : start + 110]
             marker = " " * (self.location.column - 1 - start) + "^" * max(1, min(self.width, 60))
             lines += [f"{self.location.line:>5} | {shown}", f"      | {marker}"]
-        found = self.found if len(self.found) <= MOST_SHOWN else f"{self.found[:MOST_SHOWN]} .."
-        for label, text in (("expected", self.expected), ("found", found), ("hint", self.hint)):
+        for label, text in (("expected", self.expected), ("found", self.found), ("hint", self.hint)):
             if text:
                 lines.append(f"  {label + ':':<9} {text}")
         return "\n".join(lines)
