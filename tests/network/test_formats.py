@@ -77,6 +77,9 @@ def test_servers_of_one_file_share_a_switch_of_nvlink_and_nothing_else(server):
     assert {ends for ends in found if ends[0][:5] != ends[1][:5]} == {ends for ends in found if "nvswitch" in ends}
     links = LinkGraph(load(str(server)))
     assert [links.names[links.end_of(link, 1)] for link in links.route(1, 2)] == ["nvswitch", "host1 gpu0"]
+    server.write_text(re.sub("<nvlink[^>]*>", "", server.read_text()))
+    with pytest.raises(InputError, match=r"not connected[^!]*no way for 'host1 gpu0'"):
+        load(str(server))
 
 
 def test_an_nvlink_leads_where_its_class_says(server):
