@@ -78,14 +78,12 @@ def load(
     ASTRA-sim 1.0's JSON always counts binary gigabytes. InputError says everything that is wrong, and where.
     """
     path = resolve(name_or_path, "topologies")
-    if is_markup(path):
-        return _of_graph(read_nccl(path), path.stem, "as NCCL found it", str(path))
-    text = read_text(path)
-    if is_packet_network(text):
+    text, of_nccl = read_text(path), is_markup(path)
+    if of_nccl or is_packet_network(text):
         with Problems() as problems:
-            graph = read_packet_network(text, str(path), problems)
+            graph = read_nccl(path) if of_nccl else read_packet_network(text, str(path), problems)
             _check_joined(Node("links", {}, 1, 1, str(path), text.splitlines(), problems), graph)
-        return _of_graph(graph, path.stem, "as ns-3 reads it", str(path))
+        return _of_graph(graph, path.stem, "as NCCL found it" if of_nccl else "as ns-3 reads it", str(path))
     with Problems() as problems:
         root = parse(text, str(path), problems)
         if "topologies-per-dim" in root or "topology-name" in root:
