@@ -320,7 +320,7 @@ def _run(
         draws = [replace(noise, seed=noise.seed + number) for number in range(1, asked.runs)]
         others = [played(replace(machine, noise=draw), replace(settings, noise=draw)).time_ns for draw in draws]
     inputs = [Input("workload", workload, source.sha256)] if workload else []
-    inputs += [Input("topology", place, sha256(machine.path))] if machine.path else []
+    inputs += [Input("topology", place, sha256(*machine.files))] if machine.path else []
     named = {"system": system, "comm-groups": asked.comm_groups, "remote-memory": asked.remote_memory}
     inputs += [Input(role, path, sha256(path)) for role, path in named.items() if path]
     schedules = given.schedules() if given else []
@@ -456,7 +456,7 @@ def _run_wafer(path: Path, given: tuple[str, str], machine: Topology, rules: Pro
         timeline = play(machine, settings)
     helps = _helps(timeline.time_ns, play, machine, settings) if asked.what_would_help else ()
     inputs = [Input("workload", given[0], source.sha256)]
-    inputs += [Input("topology", given[1], sha256(machine.path))] if machine.path else []
+    inputs += [Input("topology", given[1], sha256(*machine.files))] if machine.path else []
     inputs += [Input(role.replace("_", "-"), name, sha256(name)) for role, name in source.files]
     warnings = source.warnings + (() if asked.npu else (ROUND_RATES,))
     return Report(timeline, "native", mode, tuple(inputs), warnings, helps=helps, options=told(asked))
@@ -484,7 +484,7 @@ def _read_workload(path: Path, npus: int, asked: RunOptions) -> _Source:
         parsed = text.parse(content, str(path) if piped else "<stdin>", dialect)
         return _Source(parsed, hashlib.sha256(content.encode()).hexdigest())
     if library.is_program(path):
-        return _Source(_program(path, dialect, npu), sha256(path))
+        return _Source(program(path, dialect, npu), sha256(path))
     from simcore.workload.chakra.groups import of_set
     from simcore.workload.chakra.reader import read_graphs
 
@@ -492,7 +492,7 @@ def _read_workload(path: Path, npus: int, asked: RunOptions) -> _Source:
     return _Source(graphs, sha256(*(graph.path for graph in graphs.graphs)))
 
 
-def _program(path: Path, dialect: Dialect | None, npu: str) -> Workload:
+def program(path: Path, dialect: Dialect | None = None, npu: str = "") -> Workload:
     """The workload of a text file, or the one that a generator's specification describes."""
     if path.suffix not in SPECIFICATION_SUFFIXES:
         _refuse_preset(npu)

@@ -97,7 +97,7 @@ class Node:
     def mapping(self) -> Iterator[tuple[str, Node]]:
         """Key and value of every entry of a mapping."""
         if not isinstance(self.value, dict):
-            self.problem(f"{self.name} must be a mapping")
+            self.problem(f"{self.name} must be a mapping", expected="key: value")
             return
         for item in self.items:
             yield item.name, item
@@ -118,7 +118,8 @@ class Node:
         """A string; anything else is a problem and gives ''."""
         if isinstance(self.value, str):
             return self.value
-        self.problem(f"{self.name} must be a text")
+        example = f"'{self.value}'" if isinstance(self.value, int | float) else "'words'"
+        self.problem(f"{self.name} must be a text", expected=f"a text, for example {example}")
         return ""
 
     def meant(self, find: Callable[[str], T]) -> T:
@@ -159,7 +160,7 @@ class Node:
         """A truth value: true, false, 1 or 0."""
         if isinstance(self.value, bool) or self.value in (0, 1):
             return bool(self.value)
-        self.problem(f"{self.name} must be true or false")
+        self.problem(f"{self.name} must be true or false", expected="true or false")
         return False
 
     def integer(self, minimum: int = 0, maximum: int = (1 << 63) - 1) -> int:
@@ -175,7 +176,7 @@ class Node:
 
     def number(self, minimum: float = 0.0, *, above: bool = False) -> float:
         """A finite number >= `minimum` (> with `above`); a problem gives 1.0."""
-        return self.quantity(_finite, minimum, above=above)
+        return self.quantity(finite, minimum, above=above)
 
     def quantity(self, parse: Callable[[float | str], T], minimum: float = 0.0, *, above: bool = False) -> T:
         """A number with or without a unit through `parse` of `simcore.units`; a problem gives parse(1)."""
@@ -220,7 +221,8 @@ def tell_at_options(error: InputError, given: Iterable[tuple[str, object]]) -> N
     error.problems[:] = placed(error, nodes).problems
 
 
-def _finite(value: float | str) -> float:
+def finite(value: float | str) -> float:
+    """A number as it is; ValueError for texts, infinity and NaN."""
     if isinstance(value, str | bool) or not math.isfinite(value):
         raise ValueError(f"expected a finite number, found {value!r}")
     return float(value)
@@ -242,7 +244,7 @@ def read_text(path: str | Path) -> str:
         ) from error
 
 
-def read_json(content: bytes, file: str, expected: str = "") -> Any:
+def read_json(content: bytes, file: str, expected: str = "JSON") -> Any:
     """Plain data of a JSON text whose values' places nobody asks for; InputError with the place of a fault."""
     try:
         return json.loads(content)

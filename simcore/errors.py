@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from types import TracebackType
 
 MAX_PROBLEMS = 20
-MOST_NAMED = 100
+MOST_NAMED, MOST_SHOWN = 100, 300
 
 
 class SimcoreError(Exception):
@@ -61,6 +61,10 @@ class Problem:
     field: str = ""
     source: str = ""
     width: int = 1
+
+    def __post_init__(self) -> None:
+        if len(self.found) > MOST_SHOWN:
+            object.__setattr__(self, "found", f"{self.found[:MOST_SHOWN]} ..")
 
     def to_dict(self) -> dict[str, str | int]:
         """The entry of the JSON document that `--json` prints."""

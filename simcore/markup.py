@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from simcore.documents import read_text
 from simcore.errors import InputError, Location
 
 T = TypeVar("T", int, float)
+_BEGINS = re.compile(r"\s*(<\?xml[^>]*>\s*)?<(system|algo)\b")
 
 
 @dataclass(slots=True)
@@ -65,8 +67,8 @@ class Element:
 
 
 def is_markup(path: str | Path) -> bool:
-    """Whether a file is taken for XML."""
-    return Path(path).suffix.lower() == ".xml"
+    """Whether a file is taken for XML: by its name or, as dumps may have any, by how it begins."""
+    return Path(path).suffix.lower() == ".xml" or bool(_BEGINS.match(read_text(path)))
 
 
 def read_markup(path: str | Path) -> Element:

@@ -65,6 +65,17 @@ def test_values_of_the_wrong_kind_are_all_found_with_their_places():
     assert [problem.location.line for problem in caught.value.problems] == [1, 2, 3, 4, 1]
 
 
+def test_whatever_is_of_the_wrong_kind_is_told_with_what_is_expected_and_cut_where_it_is_long():
+    with pytest.raises(InputError) as caught, Problems() as problems:
+        root = documents.parse(f"name: 7\nflag: 3\nrest: {'x' * 5000}\n", "a.yaml", problems)
+        root["name"].text()
+        root["flag"].flag()
+        list(root["rest"].mapping())
+    assert all(problem.expected for problem in caught.value.problems)
+    assert len(caught.value.problems) == 3
+    assert len(str(caught.value)) < 1000
+
+
 def test_the_first_problem_too_many_ends_the_reading():
     with pytest.raises(InputError) as caught, Problems() as problems:
         root = documents.parse(json.dumps(["x"] * 99), "f", problems)

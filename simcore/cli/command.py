@@ -18,7 +18,7 @@ from simcore import files
 from simcore.cli.kinds import Target, place
 from simcore.cli.progress import Aside, progress
 from simcore.documents import Node, placed, tell_at_options
-from simcore.errors import InputError, closest, printable
+from simcore.errors import InputError, closest, printable, wrong
 
 EXIT_CODES = "Exit codes: 0 done, 1 the run failed, 2 bad input, 3 outside a tolerance, 130 interrupted."
 CONTEXT: dict[str, Any] = {
@@ -44,6 +44,13 @@ class Option(click.Option):
     def __init__(self, *arguments: Any, group: str = "", greedy: bool = False, **more: Any):
         super().__init__(*arguments, **more)
         self.group, self.greedy = group, greedy
+
+    def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Any, ParameterSource]:
+        """What is given; InputError for an empty value, which would count as none (--system "$UNSET")."""
+        value, source = super().consume_value(ctx, opts)
+        if source == ParameterSource.COMMANDLINE and "" in (value if self.multiple or self.nargs > 1 else (value,)):
+            raise wrong(place(self), "a value that is not empty", "")
+        return value, source
 
 
 def _keep(context: click.Context, parameter: click.Parameter, value: bool) -> None:

@@ -31,7 +31,7 @@ def run(
     path: str, topology: str | None, system: str | None, asked: RunOptions
 ) -> tuple[str, dict[str, object], Report, tuple[int, ...]]:
     """Play a file of jobs: a text and the JSON of what happened, the report of all at once, an NPU of each job."""
-    from simcore.api import load_topology, network_of, told
+    from simcore.api import load_topology, network_of, program, told
     from simcore.engine.jobs import JobRuns, runs_of
     from simcore.engine.settings import Settings, straggler_factors
     from simcore.engine.setup import usual_system
@@ -46,7 +46,7 @@ def run(
         if option.name not in TAKEN:
             raise InputError.at(spelled(option.name), "does not go with several jobs")
     where, rules = resolve(path, "workloads"), profiles.get(asked.profile)
-    file = read_jobs(where)  # a shipped text is told as one
+    file = read_jobs(where, program)  # a shipped text is told as one
     machine = _meant(topology, file.topology, partial(load_topology, profile=asked.profile))
     if machine is None:
         raise InputError.at("--topology", "a topology is needed", expected="topology: in the file, or --topology T")
@@ -69,8 +69,9 @@ def run(
     runs = trials[0].runs if trials else runs
     place = file.topology.text() if file.topology and not topology else str(topology)
     named = system or (file.system.path() if file.system else "")
-    read = {"workload": (path, str(where)), "topology": (place, machine.path), "system": (named, named)}
-    inputs = [Input(role, name, sha256(found)) for role, (name, found) in read.items() if found]
+    rules_of = [named, *(found.location.file for found in given.schedules())] if named else []
+    read = {"workload": (path, [str(where)]), "topology": (place, machine.files), "system": (named, rules_of)}
+    inputs = [Input(role, name, sha256(*found)) for role, (name, found) in read.items() if found]
     inputs += [Input(f"workload of {job.name}", path, job.sha256) for job in file.jobs]
     warnings = dict.fromkeys([*machine.notes(), *(text for job in file.jobs for text in job.graphs.warnings)])
     if len(machine.dims) > 1:

@@ -82,9 +82,13 @@ def _study(workload: str, topology: str, npu: str | None, dead: str) -> _Study:
     """Everything that a draw needs."""
     machine, path = load(topology), Path(workload)
     if [dim.kind for dim in machine.dims] != ["Mesh", "Mesh"]:
-        raise InputError.at("--topology", "faults need a network of two Mesh dimensions", found=repr(topology))
+        expected = "topology: [Mesh, Mesh]"
+        message = "faults need a network of two Mesh dimensions"
+        raise InputError.at("--topology", message, expected=expected, found=repr(topology))
     if not source.is_source(path):
-        raise InputError.at("--workload", "not a workload of the wafer-scale generator", found=repr(workload))
+        expected = "a specification with generator: wse, or a folder that simcore generate wse has written"
+        message = "not a workload of the wafer-scale generator"
+        raise InputError.at("--workload", message, expected=expected, found=repr(workload))
     wafer = machine.wafer or Wafer((machine.dims[0], machine.dims[1]))
     steps = source.load(path).steps
     preset = accelerator(npu or ("wafer-node" if isinstance(steps[0], NodeStep) else "wafer-core"))

@@ -142,8 +142,13 @@ def _tells_apart(graphs: GraphSet, setup: Setup) -> bool:
     kinds = np.concatenate([graph.kind for graph in graphs.graphs])
     messages = np.isin(kinds, [NodeKind.SEND, NodeKind.RECV]).any()
     names = {name for graph in graphs.graphs for name in graph.group_names} & graphs.groups.keys()
-    groups = any(len(graphs.groups[name]) < setup.topology.npus for name in names)
-    return bool(messages or setup.system.custom or setup.system.custom_nodes) or groups
+    parts = sorted(name for name in names if len(graphs.groups[name]) < setup.topology.npus)
+    several = [name for name in parts if len(graphs.groups[name]) > 1]
+    if several and setup.profile.barrier:
+        message = f"profile {setup.profile.name} ends a phase when all NPUs of the machine have finished it"
+        expected = "communicators of all NPUs, or another profile"
+        raise InputError.at("--profile", message, expected=expected, found=f"one of some: {several[0]}")
+    return bool(messages or setup.system.custom or setup.system.custom_nodes or parts)
 
 
 def _program(

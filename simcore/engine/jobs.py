@@ -12,15 +12,17 @@ from functools import cached_property
 from math import fsum
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from simcore.engine.run import simulate
 from simcore.engine.settings import Settings
 from simcore.errors import InputError
-from simcore.network.topology.model import Fault, Topology
+from simcore.network.topology.model import Topology
+from simcore.noise import Floats, Noise, Spread
 from simcore.profiles import Profile
 from simcore.progress import meter, metered
 from simcore.system.config import SystemConfig
-from simcore.timeline.events import FOREVER, LinkTable, Timeline
+from simcore.timeline.events import LinkTable, Timeline
 from simcore.workload.jobs import PLACES, Job, merged, placed
 
 SHOWN_LINKS = 3
@@ -69,6 +71,17 @@ class Trial:
     worst: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Wider(Spread):
+    """One link that has `width` times its bandwidth."""
+
+    link: int
+
+    def factors(self, seed: int, *place: ArrayLike) -> Floats:
+        """As `Spread.factors`: on the time of a byte."""
+        return np.where(np.asarray(place[-1]) == self.link, 1 / self.width, 1.0)
+
+
 class JobRuns:
     """The runs of jobs at their places; each is played once, when it is asked for."""
 
@@ -93,8 +106,7 @@ class JobRuns:
             graphs = merged([self.jobs[i] for i in chosen], [self.places[i] for i in chosen], self.topology.npus)
             topology = self.topology
             if widened >= 0:
-                wide = Fault("wider", (widened,), float(factor), 0, FOREVER)
-                topology = replace(topology, faults=(*topology.faults, wide))
+                topology = replace(topology, noise=Noise(links=_Wider("wider", factor, widened)))
             with metered():  # a run is one part of the whole
                 found = simulate(graphs, topology, self._system, self._profile, self._settings)
             meter().advance()
@@ -156,12 +168,12 @@ class JobRuns:
         """The links on which a job may have lost most of what it lost, the worst first; of those alike the fullest.
 
         What others keep a link busy is one bound of that; with even shares the job's own time, once for each of them,
-        too. None where links change (circuits), as none can be widened.
+        too. None where none can be widened: where circuits change, and with another program's rules.
         """
         numbers = range(len(self.jobs))
         alone = [self.play(frozenset({number})) for number in numbers]
         tables = [timeline.links for timeline in alone if timeline.links is not None]
-        if len(tables) < len(alone) or self.topology.circuits:
+        if len(tables) < len(alone) or self.topology.circuits or not self._profile.noisy_links:
             return []
         sizes, busy_ns = (np.stack([getattr(table, name) for table in tables]) for name in ("size_bytes", "busy_ns"))
         total, users = sizes.sum(axis=0), (sizes > 0).sum(axis=0)

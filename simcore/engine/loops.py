@@ -123,8 +123,7 @@ class LoopCase:
             return None
         if isinstance(transport, Apart):
             return transport
-        delay, queues = setup.profile.delay(topology), setup.settings.queues_per_dim
-        precedence = Precedence(topology.npus, transport.plans, delay, queues)
+        precedence = Precedence(topology.npus, transport.plans, setup.profile.delay(topology))
         return InTurn(precedence, gate.either_way, stops=not setup.apart)  # with a memory bus there is no `Apart`
 
     def stuck(self) -> list[str]:

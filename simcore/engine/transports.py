@@ -115,8 +115,7 @@ class Choice:
             return Measured(env, ranks, setup.system.fabric, costs)
         if network is None:
             if self._apart and len(ranks) == 1:
-                queues = setup.settings.queues_per_dim
-                return Apart(env, topology.npus, profile.delay(topology), costs, queues)
+                return Apart(env, topology.npus, profile.delay(topology), costs)
             if setup.settings.exact or self._in_turn:
                 free = CongestionFree(env, profile.delay(topology))
                 return Played(env, ranks, free, costs, barrier=profile.barrier, by_size=not profile.gang)

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import erfc, exp, fsum, log, sqrt
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -71,13 +72,16 @@ class Model:
 
 
 def merge(graphs: GraphSet) -> Master:
-    """The master trace of all ranks; InputError when ranks of a group do not run the same collectives in one order."""
+    """The master trace of all ranks; InputError when ranks of a group do not run the same collectives in one order.
+
+    Groups that work at once take turns in it: a collective stands behind as many as its ranks had to wait for.
+    """
     npus = len(graphs.graph_of_rank)
     of_graph = [_communication(graph) for graph in graphs.graphs]
     queues = [list(of_graph[index]) for index in graphs.graph_of_rank.tolist()]
-    place = [0] * npus
+    place, turn = [0] * npus, [0] * npus
     everybody = tuple(range(npus))
-    events: list[Event] = []
+    events: list[tuple[int, int, Event]] = []
     pending = list(range(npus))
     while pending:
         rank = pending.pop()
@@ -89,16 +93,18 @@ def merge(graphs: GraphSet) -> Master:
         if first is None or any(head is None or _key(head) != _key(first) for head in heads):
             continue
         gap = round(sum(head.gap_ns for head in heads if head) / len(members))
-        events.append(Event(first.group, first.kind, first.size_bytes, gap))
+        now = 1 + max(turn[member] for member in members)
+        events.append((now, members[0], Event(first.group, first.kind, first.size_bytes, gap)))
         for member in members:
             place[member] += 1
+            turn[member] = now
         pending += members
     if stuck := [rank for rank in everybody if place[rank] < len(queues[rank])]:
         rank, event = stuck[0], queues[stuck[0]][place[stuck[0]]]
         text = f"rank {rank} runs {event.kind.value} of {event.size_bytes} bytes, the other ranks of its group do not"
         expected = "the same collectives in the same order on all ranks of a group"
         raise InputError.at(graphs.graphs[graphs.graph_of_rank[rank]].path, text, expected=expected)
-    return Master(npus, tuple(events), dict(graphs.groups))
+    return Master(npus, tuple(event for *_, event in sorted(events, key=itemgetter(0, 1))), dict(graphs.groups))
 
 
 def _key(event: Event) -> tuple[str, CollectiveKind, int]:

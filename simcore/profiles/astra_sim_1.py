@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.network.topology.model import Dimension, Topology
-from simcore.profiles.profile import Profile, hops_along, profiles, rings, rules_of
+from simcore.profiles.profile import Profile, hops_along, in_halves, profiles, rings, rules_of
 from simcore.system.collectives import PlanOptions
 from simcore.system.config import SystemConfig
 from simcore.system.groups import Delay
@@ -85,6 +85,7 @@ ASTRA_SIM_1 = profiles.register("astra-sim-1.0")(
         delay=delay,
         chunks=chunks,
         reduction=reduction,
+        queue_choice=in_halves,
         plan_options=PlanOptions(alternate_reductions=True, late_reductions=True),
         scale=scale,
         system=rings,

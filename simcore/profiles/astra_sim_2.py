@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.network.topology.model import Dimension, Topology
-from simcore.profiles.profile import GraphRules, Profile, hops_along, profiles, rings, rules_of
+from simcore.profiles.profile import GraphRules, Profile, hops_along, in_halves, profiles, rings, rules_of
 from simcore.system.collectives import PlanOptions
 from simcore.system.config import SystemConfig
 from simcore.system.groups import Delay
@@ -60,13 +60,10 @@ def reduction(system: SystemConfig) -> Callable[[int], int]:
 
 @cache
 def queue_choice(kind: CollectiveKind, decomposed: bool, num_queues: int) -> tuple[tuple[int, bool], ...]:
-    """The first half of the queues goes clockwise, the rest anticlockwise, one queue alone clockwise.
-
-    A decomposed all-reduce goes down through the first half and gathers through the others, anticlockwise always.
-    """
+    """A decomposed all-reduce goes down through the first half and gathers through the others, anticlockwise always."""
     half = num_queues // 2
     if not decomposed:
-        return tuple((queue, num_queues > 1 and queue >= half) for queue in range(num_queues))
+        return in_halves(kind, decomposed, num_queues)
     if kind == CollectiveKind.ALL_GATHER:
         return tuple((queue, True) for queue in range(half, num_queues))
     return tuple((queue, False) for queue in range(max(half, 1)))

@@ -67,6 +67,12 @@ def _every_queue(kind: CollectiveKind, decomposed: bool, num_queues: int) -> tup
     return tuple((queue, False) for queue in range(num_queues))
 
 
+def in_halves(kind: CollectiveKind, decomposed: bool, num_queues: int) -> tuple[tuple[int, bool], ...]:
+    """Every phase may use every queue; where there are several, the second half goes anticlockwise (ASTRA-sim)."""
+    half = max(num_queues // 2, 1)
+    return tuple((queue, queue >= half) for queue in range(num_queues))
+
+
 class Rule(Struct, frozen=True):
     """A departure from the native model in words, and the fields that make it ("graph.x" is a field of `graph`)."""
 

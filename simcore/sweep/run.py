@@ -16,10 +16,11 @@ import simcore
 from simcore import library
 from simcore.documents import read
 from simcore.errors import InputError, Problems, SimcoreError
-from simcore.files import read_bytes
+from simcore.files import read_bytes, sha256
 from simcore.network.topology.model import Topology
 from simcore.progress import metered
 from simcore.sweep.study import SHELVES, Configuration, steps
+from simcore.system import config
 
 INPUTS = ("workload", "topology", "system", "comm_groups", "remote_memory")
 
@@ -53,6 +54,9 @@ def tasks(configurations: Iterable[Configuration]) -> Iterator[Task]:
             if entry not in known:
                 known[entry] = _digest(*entry)
         inputs = {role: known[role, name] for role, name in named.items()}
+        for role, _, value in _parts(configuration):
+            if inputs.get(role) and (file := _beside(_path_of(role, named[role]), value)):
+                inputs[value] = sha256(file)
         canonical = json.dumps(
             {"inputs": inputs, "options": configuration}, sort_keys=True, separators=(",", ":"), allow_nan=False
         )
@@ -61,17 +65,38 @@ def tasks(configurations: Iterable[Configuration]) -> Iterator[Task]:
 
 def _digest(role: str, name: str) -> str:
     """SHA-256 of an input's files, '' where there are none: that run will say so."""
-    digest, path, shelf = hashlib.sha256(), Path(name), SHELVES.get(role)
-    with suppress(InputError):
-        path = library.resolve(name, shelf) if shelf else path
+    digest = hashlib.sha256()
     try:  # a shipped example, a file, a folder's files, or a set of traces
+        path = _path_of(role, name)
         some = path.iterdir() if path.is_dir() else path.parent.glob(f"{glob.escape(path.name)}.*")
         paths = [path] if path.is_file() else sorted(entry for entry in some if entry.is_file())
-        for each in paths:
+        for each in [*map(str, paths), *_named_by(role, str(path))]:
             digest.update(read_bytes(each))
     except (InputError, OSError, ValueError):  # a name that no file can have, or a file that may not be read
         return ""
     return digest.hexdigest() if paths else ""
+
+
+def _path_of(role: str, name: str) -> Path:
+    """Where an input is; InputError where a shipped one is meant that there is not."""
+    shelf = SHELVES.get(role)
+    return library.resolve(name, shelf) if shelf else Path(name)
+
+
+def _beside(path: Path, value: object) -> str:
+    """The file that a text of an input names beside it, "" = none."""
+    found = path.parent / value if isinstance(value, str) and Path(value).suffix else path.parent
+    return str(found.resolve()) if library.exists(found) and found.is_file() else ""
+
+
+def _named_by(role: str, path: str) -> Sequence[str]:
+    """The further files that a topology (graphs, circuits) or a system (schedules) is made of."""
+    with suppress(SimcoreError):  # the run says what is wrong with it
+        if role == "topology":
+            return simcore.load_topology(path).beside
+        if role == "system":
+            return [found.location.file for found in config.read(path).schedules()]
+    return ()
 
 
 def execute(task: Task) -> Row:
@@ -137,8 +162,7 @@ def _varied(role: str, configuration: Configuration) -> Any:
     """An input file's content with its parts replaced."""
     if not configuration.get(role):
         raise InputError.at(role, f"a part of the {role} varies and no {role} is given", expected=f"{role}: FILE")
-    shelf, name = SHELVES.get(role), str(configuration[role])
-    path = library.resolve(name, shelf) if shelf else Path(name)
+    path = _path_of(role, str(configuration[role]))
     if role == "workload" and path.suffix not in {".yaml", ".yml"}:
         expected = "a generator's specification (.yaml)"
         raise InputError.at(str(path), "parts of this workload cannot vary", expected=expected, found=path.name)
@@ -147,7 +171,14 @@ def _varied(role: str, configuration: Configuration) -> Any:
     for owner, way, value in _parts(configuration):
         if owner == role:
             content = replaced(content, way, value, str(path))
-    return content
+    return _led(content, path)
+
+
+def _led(content: Any, path: Path) -> Any:
+    """The content of an input that lies elsewhere than the files that it names."""
+    if isinstance(content, dict):
+        return {key: _led(value, path) for key, value in content.items()}
+    return [_led(value, path) for value in content] if isinstance(content, list) else _beside(path, content) or content
 
 
 def replaced(data: Any, way: Sequence[str | int], value: Any, file: str) -> Any:

@@ -20,9 +20,10 @@ from simcore.units import parse_ns
 from simcore.workload import text
 from simcore.workload.chakra import groups, reader
 from simcore.workload.chakra.convert.native import convert
-from simcore.workload.model import ALL_DIMENSIONS, NODE_COLUMNS, Graph, GraphSet, NodeKind
+from simcore.workload.model import ALL_DIMENSIONS, NODE_COLUMNS, Graph, GraphSet, NodeKind, Workload
 
 MOST_NPUS, MOST_REPEATS, MOST_TRIALS = 1 << 16, 1000, 1000
+Program = Callable[[Path], Workload]
 _EMPTY = GraphSet((), np.zeros(0, np.int32))
 
 
@@ -146,13 +147,13 @@ def _gate(duration_ns: int) -> Graph:
     )
 
 
-def read_jobs(path: str | Path) -> JobFile:
-    """A file of jobs; InputError with every fault and its place."""
+def read_jobs(path: str | Path, program: Program = text.read) -> JobFile:
+    """A file of jobs, whose workloads of rows `program` reads; InputError with every fault and its place."""
     with Problems() as problems:
         root = read(path, problems)
         root.keys(required=("jobs",), optional=("topology", "system", "network", "seed", "search"))
         entries = root["jobs"].sequence() if "jobs" in root else []
-        jobs = [_job(node, f"job{number}") for number, node in enumerate(entries)]
+        jobs = [_job(node, f"job{number}", program) for number, node in enumerate(entries)]
         names = [job.name for job in jobs]
         for number, node in enumerate(entries):
             if names[number] in names[:number]:
@@ -169,7 +170,7 @@ def read_jobs(path: str | Path) -> JobFile:
     return JobFile(tuple(jobs), **named, seed=seed, trials=trials)
 
 
-def _job(node: Node, name: str) -> Job:
+def _job(node: Node, name: str, program: Program) -> Job:
     node.keys(required=("workload",), optional=("name", "npus", "start", "repeats", "place"))
     name = node["name"].text() if "name" in node else name
     start = round(node["start"].quantity(parse_ns)) if "start" in node else 0
@@ -184,18 +185,18 @@ def _job(node: Node, name: str) -> Job:
             where.problem("no such placement", f"a list of NPUs, or {closest(place, PLACES)}")
     npus = node["npus"].integer(1, MOST_NPUS) if "npus" in node else 0 if isinstance(place, str) else len(place)
     if not npus:
-        node.problem(f"{name} does not say how many NPUs it has", "npus: 8, or place: with a list of NPUs")
+        node.problem(f"{name} does not say how many NPUs it has", "npus: 8, or place: with a list of NPUs", "none")
     if not isinstance(place, str) and (len(place) != npus or len({*place}) < npus):
         node["place"].problem("not the NPUs of the job", f"{npus} NPUs, each once", f"{len({*place})} different ones")
     if node.problems.found or "workload" not in node:
         return Job(name, _EMPTY, npus)
-    graphs, files = _graphs(node["workload"], npus, repeats)
+    graphs, files = _graphs(node["workload"], npus, repeats, program)
     told = node["npus" if isinstance(place, str) else "place"]
     return Job(name, graphs, npus, start, repeats, place, told.location, sha256(*files))
 
 
-def _graphs(node: Node, npus: int, repeats: int) -> tuple[GraphSet, list[str]]:
-    """The graphs of a text workload's loop, or of traces, run so many times; the files that say so."""
+def _graphs(node: Node, npus: int, repeats: int, program: Program) -> tuple[GraphSet, list[str]]:
+    """The graphs of the loop of a workload of rows, or of traces, run so many times; the files that say so."""
     path = node.meant(lambda _: library.resolve(node.path(), "workloads"))
     if not library.is_program(path):
         found = node.meant(lambda _: reader.read_graphs(str(path), npus, groups.of_set(str(path), npus)))
@@ -205,7 +206,7 @@ def _graphs(node: Node, npus: int, repeats: int) -> tuple[GraphSet, list[str]]:
         times = range(repeats - 1)  # each after all of the time before
         parts = ([graph, *(part for _ in times for part in (_gate(0), graph))] for graph in found.graphs)
         return replace(found, graphs=tuple(map(_chain, parts))), [graph.path for graph in found.graphs]
-    workload = node.meant(lambda _: text.read(path))
+    workload = node.meant(lambda _: program(path))
     said, warnings = workload.parallelism.all_gpus, workload.warnings
     if said not in (0, npus):
         warnings += (f"the header of {path.name} says {said:,} GPUs and the job has {npus:,} NPUs: it runs on those",)

@@ -54,6 +54,15 @@ def test_every_verb_shows_an_example(path):
     assert examples(path)
 
 
+@pytest.mark.parametrize("path", LEAVES, ids=" ".join)
+def test_no_option_takes_an_empty_value_for_none(path, capsys):
+    """A variable of the shell that is not set."""
+    for option in (one for one in LEAVES[path].params if isinstance(one, click.Option) and not one.is_flag):
+        name = max(option.opts, key=len)
+        assert main([*path[1:], name, *[""] * option.nargs]) == 2
+        assert f"{name}: error:" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("path", TREE, ids=" ".join)
 def test_no_line_of_a_help_is_cut_off(path):
     assert not [line for line in shown(path) if line.endswith("...") and not line.startswith("Usage:")]

@@ -14,6 +14,7 @@ from simcore.engine.jobs import JobRuns
 from simcore.engine.settings import Settings
 from simcore.errors import InputError
 from simcore.network.topology.model import Dimension, Graph, Topology
+from simcore.network.topology.ports import Ports
 from simcore.profiles import profiles
 from simcore.workload.jobs import PLACES, Job, merged, placed, read_jobs
 
@@ -92,6 +93,47 @@ def test_a_wider_link_gives_back_what_sharing_took():
     assert (link.src, link.dst) == ("left", "right")
     assert link.gain_ns == {"a": 10**6, "b": 10**6}
     assert runs.fairness == pytest.approx(1.0)
+
+
+def test_a_generators_specification_is_a_job(tmp_path, capsys):
+    """It takes as long as a run of it, and what is in the way of reading it is said."""
+    options = (
+        "{world_size: 8, global_batch: 8, num_layers: 2, hidden_size: 512, num_attention_heads: 8, seq_length: 128}"
+    )
+    (tmp_path / "spec.yaml").write_text(f"generator: megatron\noptions: {options}\n")
+    (tmp_path / "jobs.yaml").write_text("topology: ring8\njobs: [{workload: spec.yaml, npus: 8}]\n")
+    assert main(["run", str(tmp_path / "jobs.yaml"), "--json"]) == 0
+    (job,) = json.loads(capsys.readouterr().out)["jobs"]
+    assert job["step_ns"] == simcore.run(str(tmp_path / "spec.yaml"), "ring8", network="fair").to_dict()["time_ns"]
+    (tmp_path / "more.yaml").write_text("topology: ring8\njobs: [{workload: jobs.yaml, npus: 8}]\n")
+    assert main(["run", str(tmp_path / "more.yaml")]) == 2
+    assert "this is a file of jobs" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flow_control", ["credits", "pfc", "drop"])
+def test_a_wider_link_gives_back_what_sharing_took_from_queues_that_end_somewhere(flow_control):
+    """As long as the last segment of either takes, more or less; that was a refusal of faults nobody had asked for."""
+    jobs, segment = [Job("a", message(10**6), 2), Job("b", message(10**6), 2)], 1000
+    ports = Ports(2 * 10**6, flow_control, 10**6, 10**6 - segment, segment_bytes=segment)
+    topology = dumbbell(2)
+    topology = replace(topology, dims=(replace(topology.dims[0], ports=ports),))
+    runs = JobRuns(jobs, [(0, 1), (2, 3)], topology, None, NATIVE, Settings(network="queued", fold=False))
+    (link,) = runs.shared_links
+    assert (link.src, link.dst) == ("left", "right")
+    assert all(gain_ns == pytest.approx(10**6, abs=2 * segment) for gain_ns in link.gain_ns.values())
+
+
+def test_rules_of_another_program_widen_no_link_and_whole_machine_barriers_play_no_part_of_it(tmp_path, capsys):
+    jobs = [
+        f"{{name: {name}, workload: micro_all_reduce, place: {place}}}"
+        for name, place in (("a", [0, 4]), ("b", [1, 5]))
+    ]
+    (tmp_path / "jobs.yaml").write_text(f"topology: ring8\njobs: [{', '.join(jobs)}]\n")
+    words = ["run", str(tmp_path / "jobs.yaml"), "--json", "--profile"]
+    assert main([*words, "astra-sim-2", "--network", "congested"]) == 0
+    assert json.loads(capsys.readouterr().out)["shared_links"] == []
+    assert main([*words, "astra-sim-1.0"]) == 2
+    assert "communicators of all NPUs" in capsys.readouterr().err
 
 
 @given(st.sampled_from(sorted(PLACES.names())), st.lists(st.integers(1, 8), min_size=1, max_size=3), st.integers(0, 9))

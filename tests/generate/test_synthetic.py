@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import simcore
 from simcore.cli import main
 from simcore.errors import InputError
 from simcore.generate import synthetic
@@ -55,6 +56,20 @@ def test_merging_keeps_every_collective_once(master):
     counts = Counter((event.group, event.kind) for event in master.events)
     assert counts["", CollectiveKind.ALL_REDUCE] + counts["tensor_a", CollectiveKind.ALL_GATHER] == COUNT
     assert counts["tensor_a", CollectiveKind.ALL_GATHER] == counts["tensor_b", CollectiveKind.ALL_GATHER]
+
+
+@given(st.integers(2, 5), st.integers(2, 12), st.integers(0, 9))
+def test_groups_that_work_at_once_take_turns_and_go_on_to_do_so(groups, often, seed):
+    """Every rank of what is made has as many collectives as in the source, but for one turn."""
+    made = simcore.graph(2 * groups)
+    for group in range(groups):
+        for _ in range(often):
+            made.collective("all_reduce", 1024, on=[2 * group, 2 * group + 1])
+    merged = synthetic.merge(made.graphs())
+    turns = [event.group for event in merged.events]
+    assert all(len(set(turns[at : at + groups])) == groups for at in range(0, len(turns), groups))
+    sampled = synthetic.sample(synthetic.learn(merged), seed=seed)
+    assert {often} == set(Counter(event.group for event in sampled.events).values())
 
 
 def test_sizes_and_gaps_have_the_sources_distribution(master, learnt):

@@ -335,6 +335,8 @@ def test_counts_choose_the_experts_that_have_tokens(tmp_path):
     counts = read_counts(path, SMALL)
     drawn = draw(SMALL, "empirical_mmlu", (50, 2), 0, counts)
     assert {expert for array in drawn.values() for expert in array.ravel().tolist()} == {12, 13, 14, 15}
-    path.write_text("[[1, 2]]")
-    with pytest.raises(InputError, match="do not fit"):
-        read_counts(path, SMALL)
+    wrong = {"[[1, 2]]": "do not fit", json.dumps([[-1] + [5] * 15] * 3): "negative", "[1]": "expected: lists of"}
+    for text, words in wrong.items():
+        path.write_text(text)
+        with pytest.raises(InputError, match=words):
+            read_counts(path, SMALL)

@@ -11,6 +11,7 @@ from simcore.cli import main
 from simcore.errors import InputError
 from simcore.network.topology.cost import clos, cost_of, read_prices, shipped_prices, total_usd
 from simcore.network.topology.links import LinkGraph
+from simcore.network.topology.load import load
 from simcore.network.topology.model import Dimension, Topology
 
 GIB = 2.0**30
@@ -67,6 +68,36 @@ def test_boxes_have_the_ports_for_what_is_asked_and_both_ends_of_inner_cables(po
     assert found.boxes * radix >= ports + 2 * found.cables
     assert found.cables >= ports * (ports > radix)
     assert found.boxes <= clos(ports + 1, radix).boxes
+
+
+MORE = st.sampled_from([("n0", "n1"), ("n1", "n2"), ("n1", "s1"), ("n2", "s1")])
+
+
+@given(more=st.dictionaries(MORE, st.sampled_from([100, 200, 400])))
+def test_a_graph_takes_the_cards_and_ports_of_the_links_that_it_has(tmp_path_factory, more):
+    """Links between two NPUs need no card, and a port costs what its own link is fast."""
+    folder, names = tmp_path_factory.mktemp("graph"), ["n0", "n1", "n2", "s0", "s1"]
+    speeds = {("n0", "s0"): 100, ("n1", "s0"): 400, ("n2", "s0"): 100, ("s0", "s1"): 200} | more
+    edges = [
+        {"source": one, "target": other, "bandwidth": f"{rate} Gb/s", "latency": 500}
+        for (one, other), rate in speeds.items()
+    ]
+    nodes = [{"id": name} | ({"kind": "switch"} if name[0] == "s" else {}) for name in names]
+    graph = {"directed": False, "multigraph": False, "graph": {}, "nodes": nodes, "links": edges}
+    (folder / "net.json").write_text(json.dumps(graph))
+    (folder / "net.yaml").write_text("graph: net.json\n")
+    model = {"models": [{"rate": "100 Gb/s", "usd": 1, "ports": 4}]}
+    parts = [{part: {"usd_per_gbyte_per_s": 8}} for part in ("link", "nic", "switch")] + [{"switch": model}]
+    found = []
+    for part in parts:
+        (folder / "p.json").write_text(json.dumps({"default": ["a"], "levels": {"a": part}}))
+        items = cost_of(LinkGraph(load(str(folder / "net.yaml"))), read_prices(str(folder / "p.json")))
+        found.append(total_usd(items))
+    ends = [{one[0], other[0]} for one, other in speeds]
+    cards = sum(rate for of, rate in zip(ends, speeds.values(), strict=True) if of == {"n", "s"})
+    ports = [sum(rate for pair, rate in speeds.items() if name in pair) for name in ("s0", "s1")]
+    boxes = sum(clos(rate // 100, 4).boxes for rate in ports)  # a port for every 100 Gb/s
+    assert found == [sum(speeds.values()), cards, sum(ports), boxes]
 
 
 SHEET = {64: 8, 128: 48, 256: 96, 512: 192, 1024: 384, 2048: 768, 4096: 2560, 8192: 5120, 16384: 10240}

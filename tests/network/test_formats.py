@@ -64,6 +64,24 @@ def test_gpus_of_a_server_meet_on_nvlink(server):
     assert [links.names[links.end_of(link, 1)] for link in links.route(0, 1)] == ["nvswitch", "gpu1"]
 
 
+def test_servers_of_one_file_share_a_switch_of_nvlink_and_nothing_else(server):
+    """As of an NVL72: NCCL tells servers apart by host_hash (ncclGetSystemId in src/graph/topo.cc), busids are each
+    server's own."""
+    both = [SERVER.replace("<cpu", f'<cpu host_hash="{host}"').split("\n", 1)[1] for host in ("0x1", "0x2")]
+    both[1] = both[1].replace('count="18"', 'count="2"')
+    server.write_text('<system version="1">\n' + both[0].replace("</system>\n", "") + both[1])
+    found, names = rates(server), load(str(server)).graph.names
+    assert names[:4] == ("host0 gpu0", "host0 gpu1", "host1 gpu0", "host1 gpu1")
+    assert len(names) == len(set(names)) == 15  # the switch and seven of each server
+    assert found["host0 gpu1", "nvswitch"] == 9 * found["nvswitch", "host1 gpu1"] == pytest.approx(18 * 20.6e9)
+    assert {ends for ends in found if ends[0][:5] != ends[1][:5]} == {ends for ends in found if "nvswitch" in ends}
+    links = LinkGraph(load(str(server)))
+    assert [links.names[links.end_of(link, 1)] for link in links.route(1, 2)] == ["nvswitch", "host1 gpu0"]
+    server.write_text(re.sub("<nvlink[^>]*>", "", server.read_text()))
+    with pytest.raises(InputError, match=r"not connected[^!]*no way for 'host1 gpu0'"):
+        load(str(server))
+
+
 def test_an_nvlink_leads_where_its_class_says(server):
     """To the processor on POWER9 and Grace; to nothing where the other GPU is hidden; there is no switch for either."""
     text = SERVER.replace('target="0000:07:00.0" count="9"', 'target="0000:28:00.0" count="2" tclass="0x068001"')
@@ -125,6 +143,11 @@ def test_a_report_says_that_latencies_are_not_the_files(server):
         assert [text for text in simcore.run("micro_all_reduce", file).warnings if "250 ns a hop" in text]
 
 
+def test_a_dump_of_nccl_may_have_any_name(server):
+    other = server.rename(server.with_suffix(".txt"))
+    assert load(str(other)).npus == 2
+
+
 def test_a_server_may_be_the_graph_of_a_topology(server):
     (server.parent / "net.yaml").write_text("name: mine\ngraph: server.xml\n")
     assert load(str(server.parent / "net.yaml")).graph == load(str(server)).graph
@@ -133,12 +156,13 @@ def test_a_server_may_be_the_graph_of_a_topology(server):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
+        (SERVER.replace('count="18"', 'count="0"'), "server.xml:14:28: error: count of <nvlink>"),
         (SERVER.replace("<gpu", "<cat").replace("</gpu", "</cat"), "there is no GPU"),
         ('<system version="1"><cpu><pci busid="1" class="0x030200"/></cpu></system>', "NCCL_TOPO_DUMP_FILE"),
         (SERVER.replace('dev="0" sm', 'dev="x" sm'), "server.xml:5:"),
         (SERVER.replace('busid="0000:18:00.0" ', ""), "has no busid"),
         ("<algo/>", "not a topology of NCCL"),
-        (SERVER.replace('dev="1"', 'dev="0"'), "several GPUs have one dev"),
+        (SERVER.replace('dev="1"', 'dev="0"'), "server.xml:14:7: error: several GPUs of a server"),
     ],
 )
 def test_a_broken_file_of_nccl_is_refused(server, text, words):
@@ -244,6 +268,35 @@ def test_an_infragraph_has_devices_inside_devices(tmp_path):
     assert len(found) == len(plain) + 2 * 2 * 2 * 4
     assert found["host.1.card.0.bus.0", "host.1.nic.1"] == 64e9
     assert found["host.0.card.1.asic.0", "host.0.card.1.plug.1.pin.0"] == 32e9
+
+
+def test_an_infragraph_says_latencies_and_ways_into_devices_as_its_own_package_reads_them(tmp_path):
+    """As infragraph 3.1's service: 'a[0:2].b[0]' leads into a device, whole components are
+    joined as far as they go, nothing is joined with itself."""
+    text = COMPOSED.replace(
+        "  edges:\n", "  edges:\n  - {ep1: {component: npu}, ep2: {component: npu}, link: xpu}\n", 1
+    )
+    for old, new in (
+        ('device: "card[0:2]", component: "bus[0]"', 'component: "card[0:2].bus[0]"'),
+        ("name: nic, choice: nic, count: 4", "name: nic, choice: nic, count: 6"),
+        ('"nic[0:4]"', "nic"),
+        ('[0]", component: nic}', '[0]", component: "nic[:4]"}'),
+        ('"port[4:8]"', "port"),
+        ("400}}}]\nedges", "400}, latency: {choice: us, us: 1.5}}}]\nedges"),
+    ):
+        assert old in text
+        text = text.replace(old, new)
+    (tmp_path / "infra.yaml").write_text(text)
+    graph = load(str(tmp_path / "infra.yaml")).graph
+    latencies = {
+        (graph.names[a], graph.names[b]): ns for a, b, ns in zip(graph.src, graph.dst, graph.latency_ns, strict=True)
+    }
+    assert latencies["host.0.nic.3", "leaf.0.port.3"] == latencies["leaf.0.port.5", "host.1.nic.5"] == 1500
+    assert latencies["host.0.card.1.bus.0", "host.0.nic.2"] == latencies["host.0.npu.3", "host.0.nic.3"] == 250
+    assert not any(a == b for a, b in latencies)
+    assert "no latency it is 250 ns" in graph.note
+    (tmp_path / "infra.yaml").write_text(INFRASTRUCTURE.replace("bandwidth: {", "latency: {ns: 90}, bandwidth: {"))
+    assert not load(str(tmp_path / "infra.yaml")).graph.note
 
 
 WORDS = sorted(set(re.findall(r"[a-z]\w+(?=:)", INFRASTRUCTURE)))

@@ -20,12 +20,14 @@ from tests.published.test_astra_sim import ranks_of
 
 KINDS = ("ALL_REDUCE", "ALL_GATHER", "REDUCE_SCATTER", "ALL_TO_ALL")
 SIZES = (8, 67, 1000, 4096, 65536, 1_000_003)
-WHO_IS_FIRST = (744, 1030, 1849, 2241, 2284)
+WHO_IS_FIRST = (744, 1030, 1849, 2241, 2284, 7410064)
 """Seeds with Themis where chunks of one nanosecond go on in an order that each NPU has for itself."""
 TOGETHER = (0, 14, 18, 23, 408, 511)
 """Seeds of `together` where who is first of those that end together decides a figure."""
 APART = (0, 40)
 """Seeds of `meeting` where messages of some NPUs arrive between what others do."""
+TREES_APART = (0, 190, 257)
+"""Seeds of `trees_meeting` where trees go no way round, and an NPU begins two chunks before the next one begins any."""
 EVEN_SIZES, BYTE_PER_NS = (7200, 14400, 28800), 1e9 / GIBIBYTE
 
 
@@ -223,6 +225,16 @@ def meeting(seed):
     return case
 
 
+def trees_meeting(seed):
+    """As `meeting`, in dimensions of 2 NPUs, with all-reduces in trees, which have no direction as the rings have."""
+    case = meeting(seed)
+    dims = len(case["network"]["units-count"])
+    case["network"] |= {"units-count": [2] * dims, "links-count": [1] * dims}
+    case["system"]["all-reduce-implementation"] = "_".join(["doubleBinaryTree"] * dims)
+    case["run"]["num_queues_per_dim"] = 3
+    return case
+
+
 def late_halves():
     """An all-reduce whose second half begins when messages come that take as long as the endpoint's delay."""
     network = machine(["Ring"], [4], links_count=2, link_latency=50)
@@ -242,6 +254,7 @@ def without_bus(seed):
         *((without_bus, seed) for seed in (*range(60), *WHO_IS_FIRST, 1530, 5133)),
         *((together, seed) for seed in TOGETHER),
         *((meeting, seed) for seed in APART),
+        *((trees_meeting, seed) for seed in TREES_APART),
         (lambda _: late_halves(), 0),
     ],
 )

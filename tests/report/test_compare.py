@@ -92,3 +92,14 @@ def test_options_that_differ_are_told_and_small_changes_are_told_in_percent():
     assert comparison.settings == (("straggler", "none", "3=2"),)
     assert "% more: " in comparison.headline()
     assert "% less: " in compare(slow, plain).headline()
+
+
+def test_a_graph_that_changed_is_told_though_the_file_that_names_it_did_not(tmp_path):
+    edge = {"source": 0, "target": 1, "bandwidth": 8, "latency": 500}
+    (tmp_path / "net.yaml").write_text("graph: net.json\n")
+    runs = []
+    for rate in (8, 4):
+        graph = {"directed": False, "multigraph": False, "graph": {}, "nodes": [{"id": 0}, {"id": 1}]}
+        (tmp_path / "net.json").write_text(json.dumps(graph | {"links": [edge | {"bandwidth": rate}]}))
+        runs.append(simcore.run("micro_all_reduce", str(tmp_path / "net.yaml")).to_dict())
+    assert [name for name, *_ in compare(*runs).settings] == ["topology"]

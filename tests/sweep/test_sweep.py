@@ -99,6 +99,38 @@ def test_failures_are_rows_that_tell_why_and_the_others_go_on(finished):
     assert rows[2]["figures"] == {}
 
 
+def test_files_that_an_input_names_are_part_of_it(tmp_path):
+    """A changed graph, circuit or schedule makes another run, and a varied input finds them, which lies elsewhere."""
+    edges = [{"source": 0, "target": 1, "bandwidth": 8, "latency": 500}]
+    graph = {"directed": False, "multigraph": False, "graph": {}, "nodes": [{"id": 0}, {"id": 1}], "links": edges}
+    text = json.dumps(graph)
+    for name, rate in (("one.json", 8), ("two.json", 4)):
+        (tmp_path / name).write_text(text.replace('"bandwidth": 8', f'"bandwidth": {rate}'))
+    (tmp_path / "net.yaml").write_text("graph: one.json\n")
+    lists = "topology: [Ring]\nnpus_count: [2]\nbandwidth: [{}]\nlatency: [500]\n"
+    (tmp_path / "full.yaml").write_text(lists.format(8))
+    circuits = "circuits: {delay: 10 us, all_reduce: full.yaml}\n"
+    (tmp_path / "switched.yaml").write_text(lists.format(2) + circuits)
+    run = {"workload": "micro_all_reduce"}
+    studied = [
+        run | {"topology": str(tmp_path / "net.yaml"), "topology.name": "mine"},
+        run | {"topology": str(tmp_path / "net.yaml"), "topology.graph": "two.json"},
+        run | {"topology": str(tmp_path / "switched.yaml"), "topology.circuits.delay": "10 us"},
+    ]
+
+    def done():
+        return [(task.key, execute(task)) for task in tasks(studied)]
+
+    before = done()
+    assert not any(row["error"] for _, row in before), before
+    assert before[1][1]["figures"]["time_ns"] > 1.9 * before[0][1]["figures"]["time_ns"]
+    (tmp_path / "two.json").write_text(text)
+    assert [old == new for old, new in zip(before, done(), strict=True)] == [True, False, True]
+    (tmp_path / "one.json").write_text(text.replace('"bandwidth": 8', '"bandwidth": 4'))
+    (tmp_path / "full.yaml").write_text(lists.format(4))
+    assert not any(old[0] == new[0] for old, new in zip(before, done(), strict=True))
+
+
 def test_failed_runs_are_done_again_only_when_asked(study, tmp_path, finished):
     (tmp_path / RESULTS).write_bytes(finished)
     sweep(read_study(study), tmp_path)

@@ -1,11 +1,17 @@
 """Programs of MSCCL run as schedules: rings take a ring's time, what does no collective is refused with its line."""
 
+import contextlib
+import re
+from collections import Counter, defaultdict, deque
+from itertools import product
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import simcore
 from simcore.errors import InputError
+from simcore.markup import read_markup
 from simcore.network.topology.model import Dimension, Topology
 from simcore.system.plans.msccl import read_program
 from simcore.workload.model import CollectiveKind
@@ -21,7 +27,7 @@ def program(collective, blocks, *, inputs, outputs, in_place=1):
         f'<algo name="a" proto="Simple" nchannels="1" ngpus="{len(blocks)}" coll="{collective}" inplace="{in_place}">'
     ]
     for rank, held in enumerate(blocks):
-        lines.append(f'<gpu id="{rank}" i_chunks="{inputs}" o_chunks="{outputs}" s_chunks="{len(blocks)}">')
+        lines.append(f'<gpu id="{rank}" i_chunks="{inputs}" o_chunks="{outputs}" s_chunks="{2 * len(blocks)}">')
         for number, (send, recv, steps) in enumerate(held):
             lines.append(f'<tb id="{number}" send="{send}" recv="{recv}" chan="0">')
             lines += [STEP.format(place, *step) for place, step in enumerate(steps)]
@@ -73,6 +79,117 @@ def all_pairs(size):
     return program("allreduce", blocks, inputs=1, outputs=1)
 
 
+def forwarding(size):
+    """An all-gather along a line, both ways: a block receives what another one sends on when it is there."""
+    blocks = []
+    for rank in range(size):
+        held = []
+        for here, away, own in (
+            (rank - 1, rank + 1, range(rank + 1)),
+            (rank + 1, rank - 1, range(size - 1, rank - 1, -1)),
+        ):
+            number = len(held)
+            comes = [at for at in own if at != rank] if 0 <= here < size else []
+            held.append((-1, here if comes else -1, [("r", "o", at, "o", at, -1, -1) for at in comes]))
+            deps = {at: (number, place) for place, at in enumerate(comes)}
+            goes = own if 0 <= away < size else []
+            held.append((away if goes else -1, -1, [("s", "o", at, "o", at, *deps.get(at, (-1, -1))) for at in goes]))
+        blocks.append(held)
+    return program("allgather", blocks, inputs=1, outputs=size)
+
+
+def in_one_step(size):
+    """As RCCL's allreduce_1step: all data to everybody's scratch; what has been sent is summed up in place."""
+    blocks = []
+    for rank in range(size):
+        peers = [peer for peer in range(size) if peer != rank]
+        held = []
+        for place, peer in enumerate(peers):
+            sends = [("s", "i", at, "s", at, -1, -1) for at in range(2)]
+            comes = [("r", "i", at, "s", 2 * place + at, -1, -1) for at in range(2)]
+            held.append((peer, peer, [*sends, *comes]))
+        for at in range(2):
+            waits = [("nop", "i", 0, "i", 0, number, deps) for number in range(len(peers)) for deps in (at, 2 + at)]
+            sums = [("re", "s", 2 * place + at, "i", at, -1, -1) for place in range(len(peers))]
+            held.append((-1, -1, [*waits, *sums]))
+        blocks.append(held)
+    return program("allreduce", blocks, inputs=2, outputs=2)
+
+
+class Naive:
+    """Ranks, slots and wires between ranks: blocks go on one step at a time, whoever is drawn."""
+
+    def __init__(self, root):
+        self.held, self.wires, self.done = {}, defaultdict(deque), Counter()
+        self.blocks = {(gpu.integer("id"), tb.integer("id")): tb for gpu in root.all("gpu") for tb in gpu.all("tb")}
+        gather = root.text("coll") == "allgather"
+        for gpu in root.all("gpu"):
+            rank, inputs = gpu.integer("id"), gpu.integer("i_chunks")
+            for at in range(inputs):
+                self.held[rank, "io", rank * inputs + at if gather else at] = Counter([(at, rank)])
+
+    def slot(self, rank, step, end):
+        buffer = step.text(f"{end}buf")
+        return rank, "s" if buffer == "s" else "io", step.integer(f"{end}off")
+
+    def goes(self, rank, number):
+        tb = self.blocks[rank, number]
+        if self.done[rank, number] == len(tb.all("step")):
+            return False
+        step = tb.all("step")[self.done[rank, number]]
+        comes = self.wires[tb.integer("recv", minimum=-1), rank]
+        awaited = self.done[rank, step.integer("depid", minimum=-1)] > step.integer("deps", minimum=-1)
+        if not awaited or (step.text("type") in {"r", "rcs", "rrc", "rrcs"} and not comes):
+            return False
+        self.does(rank, tb, step, step.text("type"), comes)
+        self.done[rank, number] += 1
+        return True
+
+    def does(self, rank, tb, step, kind, comes):
+        source, target = (self.slot(rank, step, end) for end in ("src", "dst"))
+        value = comes.popleft() if kind in {"r", "rcs", "rrc", "rrcs"} else Counter()
+        if kind in {"s", "re", "rrc", "rrcs"}:
+            value = value + self.held.get(source, Counter())
+        if kind == "re":
+            value = value + self.held.get(target, Counter())
+        if kind not in {"s", "nop"}:
+            self.held[target] = value
+        if kind in {"s", "rcs", "rrcs"}:
+            self.wires[rank, tb.integer("send")].append(value)
+
+    def play(self, draw):
+        """What every rank holds in the end: of which chunk whose data, how often."""
+        order = list(self.blocks)
+        while any(self.goes(*key) for key in draw.sample(order, len(order))):
+            pass
+        return self.held
+
+
+@given(st.sampled_from([ring_all_reduce, all_pairs, forwarding, in_one_step]), st.integers(2, 4), st.randoms())
+@settings(max_examples=150, deadline=None)
+def test_what_is_proven_works_in_whatever_order_blocks_go_on(tmp_path_factory, make, size, draw):
+    """Programs without some of the waits that they have: played naively, one step of a block drawn at random after the
+    other, those that are not refused give everybody everything."""
+    path = tmp_path_factory.getbasetemp() / "algo.xml"
+    text = make(size)
+    path.write_text(text)
+    read_program(path)
+    waits = re.findall(r'depid="\d+" deps="\d+"', text)
+    for wait in draw.sample(waits, min(len(waits), draw.randint(0, 2))):
+        parts = text.split(wait)
+        at = draw.randrange(1, len(parts)) if len(parts) > 1 else 0
+        text = wait.join(parts[:at]) + 'depid="-1" deps="-1"' + wait.join(parts[at:]) if at else text
+    path.write_text(text)
+    with contextlib.suppress(InputError):
+        claim, _ = read_program(path)
+        gather = claim.kind == CollectiveKind.ALL_GATHER
+        for _ in range(4):
+            held = Naive(read_markup(path)).play(draw)
+            for rank, chunk in product(range(size), range(claim.chunks)):
+                whose = [(0, chunk)] if gather else [(chunk, one) for one in range(size)]
+                assert held[rank, "io", chunk] == Counter(whose)
+
+
 def time_ns(tmp_path, text, kind, size, chosen):
     (tmp_path / "algo.xml").write_text(text)
     choice = {"program": "{schedule: algo.xml}"}.get(chosen, chosen)
@@ -115,6 +232,12 @@ def test_a_direct_exchange_as_a_program_takes_as_long_as_the_direct_one(tmp_path
 
 
 RING = ring_all_reduce(4)
+ADDS_TO_WHAT_IS_SENT = program(
+    "allreduce",
+    [[(1 - rank, -1, [("s", *"i0i0", -1, -1)]), (-1, 1 - rank, [("rrc", *"i0i0", -1, -1)])] for rank in range(2)],
+    inputs=1,
+    outputs=1,
+)
 
 
 @pytest.mark.parametrize(
@@ -129,6 +252,10 @@ RING = ring_all_reduce(4)
         (RING.replace('<gpu id="3"', '<gpu id="2"'), 1, "every rank"),
         (RING.replace('srcbuf="i"', 'srcbuf="s"', 1), 4, "has nothing in slot"),
         (RING.replace("</algo>", ""), 0, "not well-formed"),
+        (forwarding(3).replace('depid="0" deps="0"', 'depid="-1" deps="-1"'), 20, "reads what may not have come yet"),
+        (all_pairs(3).replace('s_chunks="6"', 's_chunks="1"'), 0, "buffer s of rank 2 has no chunk 1"),
+        (RING.replace('dstoff="3"', 'dstoff="4"', 1), 0, "buffer io of rank 0 has no chunk 4"),
+        (ADDS_TO_WHAT_IS_SENT, 0, "overwrites slot 0 of buffer io of rank"),
         ("<system/>", 1, "not a program of MSCCL"),
         ('<!DOCTYPE a [<!ENTITY b "c">]><algo/>', 1, "document type"),
     ],

@@ -42,7 +42,7 @@ def gpu(rank, size, inputs, blocks, *, buffers, semaphores=()):
     refs = [{"access_channel_type": "memory", "remote_buffer_ids": list(range(len(remote)))}]
     channels = [{"channel_type": "memory", "channel_ids": list(range(size - 1))}]
     return {
-        "id": rank, "input_chunks": inputs, "output_chunks": inputs, "scratch_chunks": size,
+        "id": rank, "input_chunks": inputs, "output_chunks": inputs, "scratch_chunks": 2 * size * inputs,
         "threadblocks": [
             {"id": number, "ops": ops, "channels": channels, "remote_buffer_refs": refs}
             for number, ops in enumerate(blocks)
@@ -231,6 +231,10 @@ def in_the_switch(made):
             "reduced a second time",
         ),
         (changed(all_gather(3), lambda made: made.pop("collective")), "no 'collective'"),
+        (
+            changed(all_pairs_packets(3), lambda made: made["gpus"][1].update(scratch_chunks=2)),
+            "buffer s of rank 1 has no chunk 2",
+        ),
     ],
 )
 def test_a_plan_that_does_not_work_is_refused_with_its_place(tmp_path, made, words):

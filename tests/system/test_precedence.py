@@ -19,22 +19,23 @@ NPUS = 6
 INNER, OUTER = LogicalDim(0, 2, 1), LogicalDim(1, 3, 2)
 
 
-def order_after(*phases, num_queues=1, rendezvous=False):
+def order_after(*phases, rendezvous=False):
     """NPUs 0 to 5 in the order in which they leave the last of some phases."""
-    asked, order = precedence(num_queues, rendezvous=rendezvous), None
+    asked, order = precedence(rendezvous=rendezvous), None
     for number, each in enumerate(phases):
         asked.begin(number, each, 10_000 * number, order)
         _, order = asked.after([number])
     return tuple(order)
 
 
-def precedence(num_queues=1, *, rendezvous=False):
+def precedence(*, rendezvous=False):
     plans = Plans(Costs(10, lambda _: 0, PlanOptions(), rendezvous=rendezvous))
-    return Precedence(NPUS, plans, lambda src, dst, size_bytes: abs(dst - src) * 0 + 500, num_queues)
+    return Precedence(NPUS, plans, lambda src, dst, size_bytes: abs(dst - src) * 0 + 500)
 
 
-def phase(dim, kind=CollectiveKind.REDUCE_SCATTER, algorithm="ring", window=0, queue=0):
-    return StreamPhase(kind, Lane(dim.index, dim, Algorithm(algorithm, window)), 96, 96, queue)
+def phase(dim, kind=CollectiveKind.REDUCE_SCATTER, algorithm="ring", window=0, *, backward=False):
+    lane = Lane(dim.index, dim, Algorithm(algorithm, window))
+    return StreamPhase(kind, lane.backward if backward else lane, 96, 96, 0)
 
 
 def test_the_receiver_of_the_first_message_is_the_next_to_send():
@@ -48,8 +49,8 @@ def test_of_messages_sent_at_once_the_first_counts():
     assert order_after(phase(OUTER, algorithm="direct")) == (2, 4, 3, 5, 0, 1)
 
 
-def test_in_the_second_half_of_the_queues_rings_go_the_other_way():
-    assert order_after(phase(OUTER, queue=1), num_queues=2) == order_after(phase(OUTER), phase(OUTER))
+def test_backward_rings_go_the_other_way():
+    assert order_after(phase(OUTER, backward=True)) == order_after(phase(OUTER), phase(OUTER))
 
 
 def test_receivers_that_ask_are_served_in_their_own_order():
@@ -60,7 +61,7 @@ def test_of_a_tree_the_first_to_be_through_is_first():
     pairs = LogicalDim(0, 4, 1)
     tree = phase(pairs, CollectiveKind.ALL_REDUCE, "doubleBinaryTree")
     plans = Plans(Costs(10, lambda _: 0, PlanOptions()))
-    asked = Precedence(4, plans, lambda src, dst, size_bytes: abs(dst - src) * 100, 1)
+    asked = Precedence(4, plans, lambda src, dst, size_bytes: abs(dst - src) * 100)
     asked.begin("tree", tree, 0)
     _, order = asked.after(["tree"])
     assert sorted(order) == list(range(4)) and tuple(order) != tuple(range(4))
@@ -68,10 +69,10 @@ def test_of_a_tree_the_first_to_be_through_is_first():
 
 def test_chunks_of_one_time_go_on_in_one_order():
     """One goes round each way: NPU 0 sends to 2 and 4, 1 to 3 and 5, then 2 to 4 and 0, 4 to 0 and 2, 3 to 5 and 1."""
-    asked = precedence(2)
-    for way in (0, 1):
-        asked.begin(way, phase(OUTER, queue=way), 0)
-    assert [tuple(asked.after([way])[1]) for way in (0, 1)] == [(4, 0, 2, 5, 1, 3)] * 2
+    asked = precedence()
+    for way in (False, True):
+        asked.begin(way, phase(OUTER, backward=way), 0)
+    assert [tuple(asked.after([way])[1]) for way in (False, True)] == [(4, 0, 2, 5, 1, 3)] * 2
 
 
 def test_what_npus_do_at_a_time_already_says_in_which_order_they_do_the_rest():

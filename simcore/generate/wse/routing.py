@@ -110,7 +110,10 @@ def _decoded(path: str | Path, form: Any) -> Any:
     try:
         return msgspec.json.decode(text, type=form)
     except msgspec.ValidationError as error:
-        raise InputError.at(Location(str(path), 1, 1), f"not a file of this form: {error}") from error
+        expected = "lists of numbers, as docs/wafer.md says for this option"
+        raise InputError.at(
+            Location(str(path), 1, 1), f"not a file of this form: {error}", expected=expected
+        ) from error
     except msgspec.MsgspecError as error:
         head, _, offset = str(error).partition("(byte ")
         data = text.encode()
@@ -160,7 +163,9 @@ def read_counts(path: str | Path, model: Model) -> Ints:
     array = np.array(counts).astype(np.int64)
     if (array != np.array(counts)).any():
         raise InputError.at(start, "counts are not whole", expected="tokens of each expert")
-    if array.min() < 0 or ((array > 0).sum(axis=1) < model.experts.top_k).any():
+    if array.min() < 0:
+        raise InputError.at(start, "a count is negative", expected="tokens of each expert", found=str(array.min()))
+    if ((array > 0).sum(axis=1) < model.experts.top_k).any():
         raise InputError.at(start, "too few experts have tokens", expected=f"at least {model.experts.top_k} a layer")
     return array
 

@@ -349,7 +349,7 @@ def _count(s: State, way: Way, at: int) -> None:
 
 
 def _trace(s: State, number: int, now: int, span_ns: int) -> None:
-    """The last bytes of messages that have been injected."""
+    """The last bytes of messages that have been injected; a short one seems to be there first, and is not."""
     flow = s.flows[number]
     at = flow.oldest
     while at != flow.current:
@@ -359,10 +359,12 @@ def _trace(s: State, number: int, now: int, span_ns: int) -> None:
             tail = s.tails[message.tails + which - flow.at]
             if tail.hop < s.ways[which].hops:
                 _follow(s, message, s.ways[which], tail, now, span_ns)
-        if not message.missing:
+        if not message.missing and at == flow.oldest:
             s.counts[0].first_ns = min(s.counts[0].first_ns, message.ends_ns)
             append(s.left, (number, message.ends_ns))
             flow.oldest = message.next
+            if message.next >= 0:
+                s.messages[message.next].ends_ns = max(s.messages[message.next].ends_ns, message.ends_ns)
         at = message.next
 
 

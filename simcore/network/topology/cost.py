@@ -77,7 +77,7 @@ class Prices:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """So many parts of a kind in a dimension: boxes, cards or cables, each of `ports` at `bandwidth_bytes_per_s`."""
+    """So many parts of a kind in a dimension: boxes, cards or cables, each of `ports`, at this bandwidth or less."""
 
     dimension: int
     level: str
@@ -152,44 +152,42 @@ def _levels(dims: Sequence[Dimension], prices: Prices, place: str) -> list[str]:
 
 def _axis(index: int, axis: Axis, dim: Dimension, level: Level, prices: Prices) -> Iterator[Item]:
     """Cables, NICs and switches of one dimension; all of its groups are alike."""
-    src, _ = axis.ends
+    src, dst = axis.ends
     rates, npus = axis.fabric.bandwidths(), axis.fabric.npus
     single = rates / dim.parallel_links
     item = partial(_items, index, level, prices)
     for rate in np.unique(single).tolist():
         count = int((single == rate).sum()) * dim.parallel_links * axis.groups
-        yield from item("link", rate, -(-count // 2), 1)
-        if axis.devices:
-            cards = int((src[single == rate] < npus).sum()) * dim.parallel_links * axis.groups
-            yield from item("nic", rate, cards, 1)
-    outward = src >= npus
-    ports = np.bincount(src[outward] - npus, minlength=len(axis.devices)) * dim.parallel_links
-    fastest = np.zeros(len(axis.devices))
-    np.maximum.at(fastest, src[outward] - npus, single[outward])
-    for (number, rate), alike in Counter(zip(ports.tolist(), fastest.tolist(), strict=True)).items():
-        yield from item("switch", rate, alike * axis.groups, number)
+        yield from item("link", -(-count // 2), {rate: 1})
+        cards = int(((src < npus) & (dst >= npus) & (single == rate)).sum()) * dim.parallel_links * axis.groups
+        yield from item("nic", cards, {rate: 1})
+    ports: list[dict[float, int]] = [{} for _ in axis.devices]
+    for device, rate in zip(src[src >= npus] - npus, single[src >= npus].tolist(), strict=True):
+        ports[device][rate] = ports[device].get(rate, 0) + dim.parallel_links
+    for alike, count in Counter(frozenset(of.items()) for of in ports).items():
+        yield from item("switch", count * axis.groups, dict(sorted(alike)))
 
 
-def _items(index: int, level: Level, prices: Prices, part: str, rate: float, count: int, ports: int) -> Iterator[Item]:
-    """So many parts of a rate and number of ports at a level, none if they have no price."""
+def _items(index: int, level: Level, prices: Prices, part: str, count: int, ports: dict[float, int]) -> Iterator[Item]:
+    """So many parts with ports by their rate at a level, none if they have no price."""
     price = level.components.get(part)
-    if price is None or not count:
+    if price is None or not count or not ports:
         return
     if not price.models:
-        gigabytes = rate / prices.gigabyte * count * ports
+        gigabytes = fsum(rate * number for rate, number in ports.items()) / prices.gigabyte * count
         usd, watts = price.usd_per_gbyte_per_s * gigabytes, price.watts_per_gbyte_per_s * gigabytes
-        yield Item(index, level.name, part, count, ports, rate, usd, watts)
+        yield Item(index, level.name, part, count, sum(ports.values()), max(ports), usd, watts)
         return
     fitting = [model for model in price.models if model.up_to_m >= level.length_m]
     if not fitting:
         message = f"no {part} of {prices.name} is {level.length_m:g} m long"
         raise InputError.at("--length", message, expected=f"up to {max(model.up_to_m for model in price.models):g} m")
-    choices = [(_bought(model, rate, count, ports), model) for model in fitting]
+    choices = [(_bought(model, count, ports), model) for model in fitting]
     made, model = min(choices, key=lambda choice: choice[0].boxes * _usd(choice[1], level))
     usd, watts = made.boxes * _usd(model, level), made.boxes * model.watts
     yield Item(index, level.name, part, made.boxes, model.ports, model.rate_bytes_per_s, usd, watts)
     if made.cables:
-        yield from _items(index, level, prices, "link", model.rate_bytes_per_s, made.cables, 1)
+        yield from _items(index, level, prices, "link", made.cables, {model.rate_bytes_per_s: 1})
 
 
 def _usd(model: Model, level: Level) -> float:
@@ -197,9 +195,9 @@ def _usd(model: Model, level: Level) -> float:
     return model.usd + model.usd_per_m * level.length_m
 
 
-def _bought(model: Model, rate: float, count: int, ports: int) -> Clos:
+def _bought(model: Model, count: int, ports: dict[float, int]) -> Clos:
     """Boxes and cables inside for so many parts; a faster link takes several ports, small switches share a box."""
-    needed = ports * ceil(rate / model.rate_bytes_per_s)
+    needed = sum(number * ceil(rate / model.rate_bytes_per_s) for rate, number in ports.items())
     if needed <= model.ports:
         return Clos(ceil(count / (model.ports // needed)), 0)
     if model.ports == 1:

@@ -1,7 +1,7 @@
 """InfraGraph files (YAML, JSON): devices of components, instances of devices, edges between both, as a graph of links.
 
 Components of choice `npu` or `xpu` are NPUs, by instance; all others are nodes on the way, and those of choice `device`
-are devices in turn. Every link that an edge uses needs a bandwidth. Latencies are not in the format: ours.
+are devices in turn. Every link that an edge uses needs a bandwidth. Where a link has no latency it is ours.
 Source: github.com/Keysight/infragraph (MIT licence).
 """
 
@@ -20,11 +20,12 @@ from simcore.network.topology.model import Edge, Graph, assemble
 
 SHARES = {"bits_per_second": 0.125, "bytes_per_second": 1.0}
 GIGABYTES = {f"{prefix}{unit}": share for prefix in ("giga", "g_") for unit, share in SHARES.items()}
+NANOSECONDS = {"ns": 1.0, "us": 1e3, "ms": 1e6}
 MOST_PARTS = 1 << 20
 """Components of all instances, and edges that one entry may stand for."""
 MOST_DEEP = 64
 INSIDE_NS, BETWEEN_NS = 250.0, 500.0
-NOTE = "InfraGraph has no latencies: they are 250 ns a hop inside a device, 500 ns between two"
+NOTE = "where InfraGraph's links have no latency it is 250 ns a hop inside a device, 500 ns between two"
 SCHEMES = ["one2one", "many2many"]
 _SLICED = re.compile(r"(?P<name>[^\[\]]+)(\[(?P<slice>(-?\d+)?(:(-?\d+)?){0,2})\])?")
 
@@ -39,6 +40,7 @@ class _Part(Struct, frozen=True):
     inside: Mapping[str, _Part] = {}
 
 
+_Links = dict[str, tuple[float | None, float | None]]
 Parts = Mapping[str, _Part]
 """Of a device, or the instances of the infrastructure: what it consists of, by name."""
 
@@ -65,7 +67,8 @@ def read_infragraph(root: Node) -> Graph:
     edges = [*_inside(instances, [""]), *_edges(root, instances, [""], BETWEEN_NS)]
     if not any(kinds.values()):
         root.problem("there is no NPU", "a component with choice: npu or xpu")
-    return replace(assemble(kinds, edges, directed=False), note=NOTE)
+    ours = {INSIDE_NS, BETWEEN_NS} & {edge.latency_ns for edge in edges}
+    return replace(assemble(kinds, edges, directed=False), note=NOTE if ours else "")
 
 
 def _entries(owner: Node, key: str, *required: str) -> Iterator[Node]:
@@ -128,34 +131,37 @@ def _inside(parts: Parts, prefixes: list[str]) -> Iterator[Edge]:
 
 def _edges(owner: Node, parts: Parts, prefixes: list[str], latency_ns: float) -> Iterator[Edge]:
     """The edges of a device or of the infrastructure, at all of its places."""
-    rates = _rates(owner)
+    links = _links(owner)
     for node in _entries(owner, "edges", "ep1", "ep2", "link"):
         pairs = _pairs(node, [_end(node[end], parts) for end in ("ep1", "ep2")], len(prefixes))
-        rate = _rate(node, rates) if pairs else 1.0
+        rate, given_ns = _link(node, links) if pairs else (1.0, None)
         for prefix, (one, other) in product(prefixes, pairs):
-            yield Edge((prefix + one, prefix + other), rate, latency_ns)
+            yield Edge((prefix + one, prefix + other), rate, latency_ns if given_ns is None else given_ns)
 
 
 def _end(node: Node, parts: Parts) -> list[str]:
-    """The components that an end of an edge names: of an instance, of a device inside or of the device itself."""
-    outer = next((key for key in ("instance", "device") if isinstance(node.value, dict) and key in node), "")
+    """The components that an end of an edge names, by the instance or device they are in: `nic[0]`, `card[0].port`."""
     if not isinstance(node.value, dict) or "component" not in node:
         node.problem("an end of an edge", "component, with instance between devices and device of one inside")
         return []
-    chosen = [*_picked(node[outer], parts)] if outer else []
-    within = parts[chosen[0][0]].inside if chosen else {} if outer else parts
-    found = [f"{part}.{index}" for part, index in _picked(node["component"], within)] if chosen or not outer else []
-    if any((within[name.rpartition(".")[0]]).device for name in found):
+    outer = [node[key] for key in ("instance", "device") if key in node][:1]
+    names, part = [""], _Part(1, 1, inside=parts)
+    for step in (*outer, node["component"]):
+        for text in step.text().split("."):
+            picked = list(_picked(step, text, part.inside))
+            names = [f"{name}.{own}.{number}" for name in names for own, number in picked]
+            part = part.inside[picked[0][0]] if picked else _Part(1, 1)
+    if part.device:
         node["component"].problem("this is a device", "device: with its name, and component: of what is in it")
-        return []
-    return [f"{name}.{number}.{own}" for name, number in chosen for own in found] if outer else found
+    return [name[1:] for name in names]
 
 
-def _picked(node: Node, parts: Parts) -> Iterator[tuple[str, int]]:
+def _picked(node: Node, text: str, parts: Parts) -> Iterator[tuple[str, int]]:
     """Which of so many are meant by `npu`, `npu[3]` or a slice `npu[0:4]`."""
-    match = _SLICED.fullmatch(node.text())
+    match = _SLICED.fullmatch(text)
     if not match or match["name"] not in parts:
-        node.problem("there is no such part", closest(node.text(), parts))
+        if parts:  # of what is in something that is not there nothing is said
+            node.problem("there is no such part", closest(text, parts))
         return
     name, count = match["name"], parts[match["name"]].count
     bounds = [int(bound) if bound else None for bound in (match["slice"] or ":").split(":")]
@@ -170,7 +176,10 @@ def _picked(node: Node, parts: Parts) -> Iterator[tuple[str, int]]:
 
 
 def _pairs(node: Node, ends: list[list[str]], count: int) -> list[tuple[str, str]]:
-    """Each with its counterpart, or each with all but itself, once; in every one of so many instances."""
+    """Each with its counterpart, or each with all, once and never with itself; in every one of so many instances.
+
+    Where neither component has a number or slice (`nic` and `port`) the first of each are joined, as far as they go.
+    """
     first, second = ends
     scheme = node["scheme"].choice(SCHEMES) if "scheme" in node else "one2one"
     if scheme == "many2many":
@@ -178,29 +187,32 @@ def _pairs(node: Node, ends: list[list[str]], count: int) -> list[tuple[str, str
             node.problem("too many edges", f"at most {MOST_PARTS:,}")
             return []
         return list({tuple(sorted(pair)): pair for pair in product(first, second) if pair[0] != pair[1]}.values())
-    if len(first) != len(second) and first and second:  # of what is not there something is said
+    whole = not any("[" in node[end]["component"].text() for end in ("ep1", "ep2"))
+    if len(first) != len(second) and first and second and not whole:  # of what is not there something is said
         node.problem("one2one joins as many as there are", f"{len(first)} at both ends", f"{len(second)}")
-    return list(zip(first, second, strict=False))
+    return [pair for pair in zip(first, second, strict=False) if pair[0] != pair[1]]
 
 
-def _rates(owner: Node) -> dict[str, float | None]:
-    """Bytes per second of the links of a device or of the infrastructure; None where nothing is said."""
-    found: dict[str, float | None] = {}
+def _links(owner: Node) -> _Links:
+    """Bytes per second and latency of the links of a device or of the infrastructure; None where nothing is said."""
+    found: _Links = {}
     for link in _entries(owner, "links", "name"):
         physical = link["physical"] if "physical" in link else link  # noqa: SIM401 - a node is no mapping
         said = physical["bandwidth"].mapping() if "bandwidth" in physical else ()
         rates = [value.number(above=True) * GIGABYTES[key] * 1e9 for key, value in said if key in GIGABYTES]
-        found[link["name"].text()] = rates[0] if rates else None
+        said = physical["latency"].mapping() if "latency" in physical else ()
+        latencies = [value.number() * NANOSECONDS[key] for key, value in said if key in NANOSECONDS]
+        found[link["name"].text()] = rates[0] if rates else None, latencies[0] if latencies else None
     return found
 
 
-def _rate(node: Node, rates: Mapping[str, float | None]) -> float:
-    """Of the link of an edge."""
+def _link(node: Node, links: _Links) -> tuple[float, float | None]:
+    """Of an edge."""
     name = node["link"].text()
-    rate = rates.get(name)
-    if name not in rates:
-        node["link"].problem("there is no such link", closest(name, rates))
+    rate, latency_ns = links.get(name, (None, None))
+    if name not in links:
+        node["link"].problem("there is no such link", closest(name, links))
     elif rate is None:
         expected = "physical: {bandwidth: {gigabits_per_second: 400}} among its links"
         node["link"].problem(f"link '{name}' has no bandwidth", expected)
-    return rate or 1.0
+    return rate or 1.0, latency_ns

@@ -78,14 +78,12 @@ def load(
     ASTRA-sim 1.0's JSON always counts binary gigabytes. InputError says everything that is wrong, and where.
     """
     path = resolve(name_or_path, "topologies")
-    if is_markup(path):
-        return _of_graph(read_nccl(path), path.stem, "as NCCL found it", str(path))
-    text = read_text(path)
-    if is_packet_network(text):
+    text, of_nccl = read_text(path), is_markup(path)
+    if of_nccl or is_packet_network(text):
         with Problems() as problems:
-            graph = read_packet_network(text, str(path), problems)
+            graph = read_nccl(path) if of_nccl else read_packet_network(text, str(path), problems)
             _check_joined(Node("links", {}, 1, 1, str(path), text.splitlines(), problems), graph)
-        return _of_graph(graph, path.stem, "as ns-3 reads it", str(path))
+        return _of_graph(graph, path.stem, "as NCCL found it" if of_nccl else "as ns-3 reads it", str(path))
     with Problems() as problems:
         root = parse(text, str(path), problems)
         if "topologies-per-dim" in root or "topology-name" in root:
@@ -100,7 +98,9 @@ def load(
             topology = _lists(root, gigabyte_forced, gigabyte_default)
         if "circuits" in root:
             again = partial(load, gigabyte_default=gigabyte_default, gigabyte_forced=gigabyte_forced, switched=False)
-            topology = replace(topology, circuits=_circuits(root["circuits"], topology, again if switched else None))
+            circuits = _circuits(root["circuits"], topology, again if switched else None)
+            more = [file for other in circuits.others for file in other.files] if circuits else []
+            topology = replace(topology, circuits=circuits, beside=(*topology.beside, *more))
         if topology.npus > MAX_NPUS:
             counts = next((root[key] for key in ("npus_count", "units-count") if key in root), root)
             counts.problem(f"{topology.npus:,} NPUs are too many", f"at most {MAX_NPUS:,} in all")
@@ -345,7 +345,7 @@ def _graph(root: Node, path: Path, forced: str, default: str) -> Topology:
     _check_joined(root["graph"], graph)
     topology = _of_graph(graph, _text(root, "name"), _text(root, "description"))
     (dim,), (routing, *_) = topology.dims, [*_column(root, "routing", _routing, 1, "minimal"), "minimal"]
-    return replace(topology, dims=_with_ports(root, (replace(dim, routing=routing),)))
+    return replace(topology, dims=_with_ports(root, (replace(dim, routing=routing),)), beside=(str(file),))
 
 
 def _check_joined(place: Node, graph: Graph) -> None:

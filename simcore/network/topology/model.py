@@ -168,11 +168,11 @@ class Circuits:
 class Topology:
     """A network as the workload sees it: `dims`, of which NPU ids count the first first.
 
-    `name`, `description` and `path` say where it comes from. With a `graph` one dimension of kind "Graph" stands for
-    it. On a `wafer` the dimensions are the logical mesh without the spare rows; when dead NPUs have no spare, one
-    dimension of kind "Wafer" counts those that live. One of kind "TwistedTorus" stands for the sides of a `twisted`
-    one. `circuits` are those of an optical switch, where the file names some. `noise` and `faults` are what a run adds
-    to its links.
+    `name`, `description`, `path` and the files that this one names (`beside`) say where it comes from. With a `graph`
+    one dimension of kind "Graph" stands for it. On a `wafer` the dimensions are the logical mesh without the spare
+    rows; when dead NPUs have no spare, one dimension of kind "Wafer" counts those that live. One of kind "TwistedTorus"
+    stands for the sides of a `twisted` one. `circuits` are those of an optical switch, where the file names some.
+    `noise` and `faults` are what a run adds to its links.
     """
 
     dims: tuple[Dimension, ...]
@@ -183,6 +183,7 @@ class Topology:
     twisted: tuple[Dimension, ...] = ()
     circuits: Circuits | None = None
     path: str = field(default="", compare=False)
+    beside: tuple[str, ...] = field(default=(), compare=False)
     noise: Noise = QUIET
     faults: tuple[Fault, ...] = ()
 
@@ -233,6 +234,11 @@ class Topology:
                 for dim, value in zip(dims, parsed, strict=True)
             )
         return replace(self, dims=dims, path="")
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """All that say what it is, its own first."""
+        return (self.path, *self.beside) if self.path else ()
 
     @property
     def apart(self) -> bool:

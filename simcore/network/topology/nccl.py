@@ -1,4 +1,4 @@
-"""A server's topology as NCCL and RCCL write it (NCCL_TOPO_DUMP_FILE, XML): GPUs, NVLink, XGMI, PCI, processors, cards.
+"""A topology as NCCL and RCCL write it (NCCL_TOPO_DUMP_FILE, XML): GPUs, NVLink, XGMI, PCI, processors, cards.
 
 Bandwidths are those that their own search counts with (src/graph/topo.h and topo.cc, BSD and MIT licences): a link of
 NVLink by the GPU's compute capability, of XGMI by its architecture, PCI by speed and width, a card by its speed.
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import permutations
+from operator import itemgetter
 from pathlib import Path
 
 from simcore.markup import Element, read_markup
@@ -38,36 +39,54 @@ NVLINK_NS, PCI_NS = 250.0, 500.0
 
 
 def read_nccl(path: Path) -> Graph:
-    """The graph of one server: NPUs are its GPUs by `dev`, cards end in nodes of their own. InputError says where."""
+    """The graph: NPUs are the GPUs by `dev`, server by server; cards end in nodes of their own. InputError says where.
+
+    A file of several servers (`host_hash`) is of a domain of NVLink, as of an NVL72: all GPUs lead to one switch.
+    """
     root = read_markup(path)
     if root.name != "system":
         raise root.error("not a topology of NCCL", expected="<system version=...>", found=f"<{root.name}>")
-    processors = root.all("cpu")
-    edges = [edge for number, cpu in enumerate(processors) for edge in _below(cpu, f"cpu{number}")]
-    for (one, cpu), (other, _) in permutations(enumerate(processors), 2):
-        edges.append(Edge((f"cpu{one}", f"cpu{other}"), _between_gb_per_s(cpu) * GIGA, PCI_NS))
-    below = ((f"cpu{number}", pci) for number, cpu in enumerate(processors) for pci in cpu.walk() if pci.name == "pci")
-    found = [(gpu.integer("dev"), gpu, pci, cpu) for cpu, pci in below for gpu in pci.all("gpu")]
-    gpus = {dev: (gpu, pci, cpu) for dev, gpu, pci, cpu in found}
-    if len(gpus) < len(found):
-        raise root.error("several GPUs have one dev", expected="one server, every GPU once")
+    servers: dict[str, list[Element]] = {}
+    for cpu in root.all("cpu"):
+        servers.setdefault(cpu.text("host_hash", ""), []).append(cpu)
+    gpus: list[str] = []
+    edges: list[Edge] = []
+    links: dict[tuple[str, str], float] = {}
+    for number, processors in enumerate(servers.values()):
+        prefix = f"host{number} " if len(servers) > 1 else ""
+        gpus += _server(processors, prefix, edges, links)
     if not gpus:
         given = any(pci.text("class", "").startswith("0x03") for pci in root.walk() if pci.name == "pci")
         hint = "this is what NCCL is told; what it found has NVLink, too: set NCCL_TOPO_DUMP_FILE" if given else ""
         raise root.error("there is no GPU", expected="<pci ...><gpu dev=.../></pci>", hint=hint)
-    names = {pci.text("busid").lower(): f"gpu{dev}" for dev, (_, pci, _) in gpus.items()}
-    links: dict[tuple[str, str], float] = {}
-    for dev in sorted(gpus):
-        gpu, _, processor = gpus[dev]
-        for link in (*gpu.all("nvlink"), *gpu.all("xgmi"), *gpu.all("c2c")):
-            if target := _end(link, names, processor):
-                ends = f"gpu{dev}", target
-                links[ends] = links.get(ends, 0.0) + link.integer("count", 1) * _gb_per_s(link, gpu)
     edges += [Edge(ends, rate * GIGA, NVLINK_NS) for ends, rate in links.items()]
-    kinds = {f"gpu{dev}": True for dev in sorted(gpus)}
+    kinds = dict.fromkeys(gpus, True)
     edges += [Edge(ends[::-1], rate * GIGA, NVLINK_NS) for ends, rate in links.items() if ends[1] not in kinds]
     kinds |= {name: False for edge in edges for name in edge.ends if name not in kinds}
     return replace(assemble(kinds, edges, directed=True), level="server", note=NOTE)
+
+
+def _server(
+    processors: list[Element], prefix: str, edges: list[Edge], links: dict[tuple[str, str], float]
+) -> list[str]:
+    """The GPUs of a server by `dev`; its PCI goes to the edges, what its GPUs are linked by to the links, in GB/s."""
+    named = [(f"{prefix}cpu{number}", cpu) for number, cpu in enumerate(processors)]
+    edges += [edge for name, cpu in named for edge in _below(cpu, name, prefix)]
+    for (one, cpu), (other, _) in permutations(named, 2):
+        edges.append(Edge((one, other), _between_gb_per_s(cpu) * GIGA, PCI_NS))
+    found: dict[int, tuple[Element, str, str]] = {}
+    for name, pci in ((name, pci) for name, cpu in named for pci in cpu.walk() if pci.name == "pci"):
+        for gpu in pci.all("gpu"):
+            if (dev := gpu.integer("dev")) in found:
+                raise gpu.error("several GPUs of a server have one dev", "every GPU once", f'dev="{dev}"')
+            found[dev] = gpu, pci.text("busid").lower(), name
+    names = {busid: f"{prefix}gpu{dev}" for dev, (_, busid, _) in found.items()}
+    for dev, (gpu, _, processor) in sorted(found.items(), key=itemgetter(0)):
+        for link in (*gpu.all("nvlink"), *gpu.all("xgmi"), *gpu.all("c2c")):
+            if target := _end(link, names, processor):
+                ends = f"{prefix}gpu{dev}", target
+                links[ends] = links.get(ends, 0.0) + link.integer("count", 1, minimum=1) * _gb_per_s(link, gpu)
+    return [f"{prefix}gpu{dev}" for dev in sorted(found)]
 
 
 def _end(link: Element, names: Mapping[str, str], processor: str) -> str:
@@ -82,7 +101,7 @@ def _end(link: Element, names: Mapping[str, str], processor: str) -> str:
 def _gb_per_s(link: Element, gpu: Element) -> float:
     """Of one link; C2C says how many MB/s."""
     if link.name == "c2c":
-        return link.number("bw", 0.0) / 1000
+        return link.integer("bw", minimum=1) / 1000
     nvlink = link.name == "nvlink"
     rates = NVLINK_GB_PER_S if nvlink else XGMI_GB_PER_S
     what = gpu.integer("sm", 80) if nvlink else gpu.integer("gcn", 0, base=16, prefix="gfx")
@@ -97,20 +116,20 @@ def _between_gb_per_s(cpu: Element) -> float:
     return next(rate for _, least, least_model, rate in rows if family >= least and model >= least_model)
 
 
-def _below(element: Element, name: str) -> Iterator[Edge]:
+def _below(element: Element, name: str, prefix: str) -> Iterator[Edge]:
     """The links of PCI below a processor or switch, both ways, and those of cards."""
     for pci in element.all("pci"):
         gpu = next(iter(pci.all("gpu")), None)
-        own = f"gpu{gpu.integer('dev')}" if gpu else f"pci {pci.text('busid')}"
+        own = prefix + (f"gpu{gpu.integer('dev')}" if gpu else f"pci {pci.text('busid')}")
         speed = pci.text("link_speed", "").split(" ")[0].removesuffix(".0")
         units = PCI_UNITS.get(speed, USUAL_PCI_UNITS)  # as NCCL counts; usually 16 lanes of the third generation
         lanes = pci.integer("link_width", USUAL_WIDTH) or USUAL_WIDTH
         yield from _both(name, own, lanes * units / 80, PCI_NS)
-        yield from _below(pci, own)
+        yield from _below(pci, own, prefix)
     for nic in element.all("nic"):
         for net in nic.all("net"):
             rate = (net.number("speed", USUAL_NET_MBITS) or USUAL_NET_MBITS) / 8000
-            yield from _both(name, f"net {net.text('name')}", rate, net.number("latency", 0.0) * 1000 or PCI_NS)
+            yield from _both(name, f"{prefix}net {net.text('name')}", rate, net.number("latency", 0.0) * 1000 or PCI_NS)
 
 
 def _both(one: str, other: str, gb_per_s: float, latency_ns: float) -> Iterator[Edge]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
-from simcore.documents import Node
+from simcore.documents import Node, finite
 from simcore.errors import Location
 from simcore.registry import Registry
 from simcore.units import format_bytes, parse_bytes, parse_bytes_per_s, parse_ns
@@ -129,7 +129,7 @@ def _parameters(law: type[Law]) -> dict[str, str]:
 
 
 def _parse(field: str) -> Callable[[float | str], float]:
-    return next((parse for unit, parse in UNITS.items() if field.endswith(unit)), float)
+    return next((parse for unit, parse in UNITS.items() if field.endswith(unit)), finite)
 
 
 # Key of a file, how an entry is read, what it is without one.

@@ -24,32 +24,37 @@ Then = Callable[[Turns], object]
 class Apart(Transport):
     """Transport for NPUs that do the same, one after the other: what follows does so in the place of the last one.
 
-    As all happens in the original's order, it knows who is first without asking, as `InTurn` does. Of `num_queues`
-    queues of a dimension the second half goes round anticlockwise.
+    As all happens in the original's order, it knows who is first without asking, as `InTurn` does.
     """
 
-    def __init__(self, env: Environment, npus: int, delay: Delay, costs: Costs, num_queues: int):
+    def __init__(self, env: Environment, npus: int, delay: Delay, costs: Costs):
         super().__init__(env, [range(npus)], costs)
-        self._npus, self._num_queues, self._order = np.arange(npus), num_queues, BY_ID
+        self._npus, self._order = np.arange(npus), BY_ID
         self._played = _EveryPacket(
             env, [range(npu, npu + 1) for npu in range(npus)], CongestionFree(env, delay), costs
         )
         self._played.timers = self.timers = TimersOfNpus(partial(_Steps, env))
         self._next: _Gathering | None = None
+        self._begun, self._leaving = list[tuple[LonePhase, _Gathering]](), False
 
     def carry(self, src: int, dst: int, size_bytes: int, key: tuple[int, ...], deliver: Callable[[], None]) -> None:
         """Deliver a point-to-point message."""
         self._played.carry(src, dst, size_bytes, key, deliver)
 
     def start(self, streams: Mapping[int, Stream], done: Done) -> None:
-        """Begin a phase, in the order of NPUs that `begin` was told."""
+        """Begin a phase, in the order of NPUs that `begin` was told, when all is known that they begin now."""
         for stream in streams.values():
-            phase, turn = stream.phase, stream.phase.queue % self._num_queues
-            if turn and turn >= self._num_queues // 2:
-                phase = replace(phase, lane=phase.lane.backward)
-            lone = LonePhase((stream.key, stream.at), phase)
+            lone = LonePhase((stream.key, stream.at), stream.phase)
             through = _Gathering(len(self._npus), partial(self._leave, done, stream))
-            for npu in self._in(self._order):
+            self._begun.append((lone, through))
+        if not self._leaving:
+            self._start()
+
+    def _start(self) -> None:
+        """Every NPU begins what has begun, one after the other."""
+        begun, self._begun = self._begun, []
+        for npu in self._in(self._order) if begun else ():
+            for lone, through in begun:
                 self._played.start({npu: lone}, partial(through.come, npu))  # type: ignore[dict-item]  # all that it asks for
 
     def begin(self, name: Hashable, phase: StreamPhase, time_ns: float, order: Turns) -> None:
@@ -88,8 +93,10 @@ class Apart(Transport):
         return there
 
     def _leave(self, done: Done, stream: Stream, order: Turns) -> None:
-        self._order = order
+        self._order, self._leaving = order, True
         done(stream)
+        self._leaving = False
+        self._start()
 
     def _in(self, order: Turns) -> list[int]:
         npus: list[int] = (self._npus if order.npus is None else order.npus).tolist()

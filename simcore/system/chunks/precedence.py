@@ -72,11 +72,11 @@ class Precedence:
 
     What an NPU does later joins all that it does then, in the place of what was asked for first. NPUs are all alike,
     without contention: what happens to all of them at one time is one event, and one automaton plays a phase for all.
-    `delay` times messages. Of `num_queues` queues of a dimension the second half goes round anticlockwise.
+    `delay` times messages.
     """
 
-    def __init__(self, npus: int, plans: Plans, delay: Delay, num_queues: int):
-        self._npus, self._plans, self._delay, self._num_queues = np.arange(npus), plans, delay, num_queues
+    def __init__(self, npus: int, plans: Plans, delay: Delay):
+        self._npus, self._plans, self._delay = np.arange(npus), plans, delay
         self._env, self._turns, self._asked, self._rung_ns = Environment(), dict[float, _Turn](), 0, 0
         self._sent: dict[float, _Sent] = defaultdict(list)
         self._order = self._npus  # in what happens now, and where it stands in what each does
@@ -110,6 +110,8 @@ class Precedence:
         self._asked += 1
         self._places = _FIRST[0] + self._asked
         if plan.transfers:
+            leaves = messages[0].receivers[:, 0] >= 0  # the others have nothing to do yet
+            self._order = self._order[leaves[self._order]]
             pay(0, 0, partial(self._climb, name, iter(messages), pay))
             return
 
@@ -142,7 +144,7 @@ class Precedence:
 
     def way(self, phase: StreamPhase) -> tuple[float, Step]:
         """How long a phase takes that is played alone, and its last step."""
-        alone = Precedence(len(self._npus), self._plans, self._delay, self._num_queues)
+        alone = Precedence(len(self._npus), self._plans, self._delay)
         alone._play = self._play
         alone.begin("", phase, 0)
         alone.after([""])
@@ -260,14 +262,12 @@ class Precedence:
         if plan.transfers:
             steps = groupby(plan.transfers, attrgetter("step"))
             return plan, [self._tree_step(list(own), group, place) for _, own in steps]
-        turn = phase.queue % self._num_queues
-        step = -1 if turn and turn >= self._num_queues // 2 else 1
         asks = [RENDEZVOUS_BYTES] if self._plans.costs.of(dim).rendezvous else []
 
         @cache
         def message(hop: int, size_bytes: int) -> _Message:
             delays = (group.delays(hop, plan.moves, each)[0].item() for each in (*asks, size_bytes))
-            there = place ^ hop if plan.exchange else (place + step * hop) % plan.size
+            there = place ^ hop if plan.exchange else (place + hop) % plan.size
             moved = 0 if asks else group.members[there] - group.members[place]  # who asks first is first
             return _Message(sum(delays), self._one((self._npus + moved)[:, None]))
 

@@ -55,7 +55,8 @@ def read_program(path: str | Path) -> tuple[Claim, tuple[Transfer, ...]]:
             expected = f"i_chunks or o_chunks of {loop}, as nchunksperloop"
             raise gpu.error("the rank has other chunks than a loop", expected=expected, found=f"{count}")
     in_place = root.integer("inplace", 1) == 1
-    program = Program(kind, size, ranks[0].integer("i_chunks"), ranks[0].location, in_place=in_place)
+    scratch = [gpu.integer("s_chunks", 0) for gpu in sorted(ranks, key=lambda gpu: gpu.integer("id"))]
+    program = Program(kind, size, ranks[0].integer("i_chunks"), ranks[0].location, scratch, in_place=in_place)
     program.play([block for gpu in ranks for block in _xml_blocks(program, gpu)])
     return program.proven(root.location)
 
@@ -124,7 +125,9 @@ def read_plan(root: Node) -> tuple[Claim, tuple[Transfer, ...]]:
     if parts > MOST_PARTS:
         raise _wrong(root["gpus"], "thread blocks share their work in too many ways", f"{MOST_PARTS} parts")
     inputs = gpus[0]["input_chunks"]
-    program = Program(kind, len(gpus), inputs.integer(1) * parts, inputs.location, in_place=root["inplace"].flag())
+    scratch = [gpu["scratch_chunks"].integer() * parts if "scratch_chunks" in gpu else 0 for gpu in gpus]
+    in_place = root["inplace"].flag()
+    program = Program(kind, len(gpus), inputs.integer(1) * parts, inputs.location, scratch, in_place=in_place)
     program.play([block for rank, gpu in enumerate(gpus) for block in _Rank(program, parts, rank, gpu).blocks()])
     return program.proven(root["gpus"].location)
 
@@ -184,9 +187,7 @@ class _Rank:
         sources, targets = self._areas(op, name, remote) if name in MOVES | REDUCES else ([], [])
         takes, gives = (signals, []) if name in WAITS | {"sem_acquire"} else ([], signals)
         packets, reduces = name in PACKETS, name in REDUCES
-        yield Op(
-            op.location, takes, None, sources, targets, gives, reduces=reduces, packets=packets, ordered=not packets
-        )
+        yield Op(op.location, takes, None, sources, targets, gives, reduces=reduces, packets=packets)
 
     def _areas(self, op: Node, name: str, remote: Remote) -> tuple[list[Area], list[Area]]:
         """What an operation reads and writes."""

@@ -7,7 +7,7 @@ came before. What a rank receives into one slot and reduces later counts as redu
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import NamedTuple
@@ -69,8 +69,8 @@ class Op(Struct, frozen=True):
 
     It waits until there is one of each signal that it `takes`, and takes that away, and until those from one number to
     another of what it `sees` were given. What it `receives` with what it takes comes behind its sources. `passes` says
-    to which rank it hands on what it has, with which signal. `packets` say themselves when they are there. Where it is
-    `ordered`, all else that comes from other ranks must have been waited for.
+    to which rank it hands on what it has, with which signal. `packets` say themselves when they are there; for all else
+    that other blocks write a step must have waited, by signals.
     """
 
     place: Location
@@ -83,11 +83,21 @@ class Op(Struct, frozen=True):
     reduces: bool = False
     receives: bool = False
     packets: bool = False
-    ordered: bool = False
+
+
+class _When(NamedTuple):
+    """A step of a block, by their numbers, and what it knew to be done: of other blocks all steps up to a number."""
+
+    block: int
+    step: int
+    known: Mapping[int, int]
 
 
 class Block(Struct):
-    """A thread block of a rank: its steps, how many are done after how many messages, and when what it put is there."""
+    """A thread block of a rank: its steps, how many are done after how many messages, and when what it put is there.
+
+    It is the `index`-th of all blocks. What it has `known` is replaced where it waits, and never changed.
+    """
 
     rank: int
     number: int
@@ -95,14 +105,34 @@ class Block(Struct):
     done: int = 0
     level: int = 0
     put: int = 0
+    index: int = 0
+    known: Mapping[int, int] = {}
+
+    def now(self) -> _When:
+        """The step that it is at."""
+        return _When(self.index, self.done, self.known)
+
+    def knows(self, other: _When) -> bool:
+        """Whether a step was done before, whatever the pace of the blocks: it is its own, or was waited for."""
+        return self.index == other.block or self.known.get(other.block, -1) >= other.step
+
+    def learn(self, others: Iterable[_When]) -> None:
+        """Some steps are waited for, and with each all that it knew."""
+        for other in others:
+            if not self.knows(other):
+                known = {**self.known, other.block: other.step}
+                for block, step in other.known.items():
+                    known[block] = max(step, known.get(block, -1))
+                self.known = known
 
 
 class _Given(NamedTuple):
-    """A signal: after how many messages it was given, and what goes with it, to which rank."""
+    """A signal: after how many messages and by which step it was given, and what goes with it, to which rank."""
 
     level: int
     place: Location
     rank: int
+    when: _When
     values: Sequence[Value] = ()
 
 
@@ -115,18 +145,29 @@ def collective_of(name: str, place: Location) -> CollectiveKind:
 
 
 class Program:
-    """The buffers of all ranks, with `inputs` chunks of input each, the signals that were given and what was sent."""
+    """The buffers of all ranks, with `inputs` chunks of input each, the signals that were given and what was sent.
 
-    def __init__(self, kind: CollectiveKind, size: int, inputs: int, place: Location, *, in_place: bool):
+    Each rank has `scratch` for so many chunks.
+    """
+
+    def __init__(
+        self, kind: CollectiveKind, size: int, inputs: int, place: Location, scratch: Sequence[int], *, in_place: bool
+    ):
         self.size, self.in_place, self.inputs = size, in_place, inputs
         self.claim = Claim(kind, size, inputs * size if apart(kind) else inputs)
         if not inputs or inputs > MOST_PLACES // size**2 or self.claim.chunks % self.claim.multiple:
             expected = f"a multiple of {self.claim.multiple // (size if apart(kind) else 1)} above 0"
             raise InputError.at(place, "chunks of the input do not fit the collective", expected=expected)
         self.per_rank = inputs if kind == CollectiveKind.ALL_GATHER else inputs // size
+        sizes = {CollectiveKind.ALL_GATHER: inputs * size, CollectiveKind.REDUCE_SCATTER: self.per_rank}
+        outputs = sizes.get(kind, inputs)
+        ends = {"i": inputs, "o": outputs, "io": max(inputs, outputs)}
+        self._ends = [{**ends, "s": chunks} for chunks in scratch]
         self._messages: list[Message] = []
         self._given: dict[Signal, deque[_Given]] = defaultdict(deque)
         self._held: dict[tuple[int, Slot], Value] = {}
+        self._written: dict[tuple[int, Slot], _When] = {}
+        self._used: dict[tuple[int, Slot], list[_When]] = defaultdict(list)  # since it was written
         for rank in range(size):
             for at in range(inputs):
                 chunk = rank * inputs + at if apart(kind) else at
@@ -142,6 +183,8 @@ class Program:
 
     def play(self, blocks: Sequence[Block]) -> None:
         """Every step of every block, one after the other as far as they go; InputError where one does not end."""
+        for index, block in enumerate(blocks):
+            block.index = index
         before = -1
         while before < (before := sum(block.done for block in blocks)):
             for block in blocks:
@@ -165,9 +208,10 @@ class Program:
             return False
         taken = [given.popleft() for given in there]
         block.level = max([block.level, *(each.level for each in (*taken, *seen))])
+        block.learn(each.when for each in (*taken, *seen))
         self._move(block, op, [each.values for each in taken] if op.receives else [])
         for signal in op.gives:
-            self._given[signal].append(_Given(max(block.level, block.put), op.place, block.rank))
+            self._given[signal].append(_Given(max(block.level, block.put), op.place, block.rank, block.now()))
         return True
 
     def _move(self, block: Block, op: Op, received: Sequence[Sequence[Value]]) -> None:
@@ -187,11 +231,12 @@ class Program:
             if rank != block.rank:
                 sent = self._send(block, block.rank, rank, sent)
                 block.put = max(block.put, sent[0].level)
+            self._write(block, op, rank, slots)
             self._held |= {(rank, slot): value for slot, value in zip(slots, sent, strict=True)}
         if op.passes:
             rank, signal = op.passes
             sent = self._send(block, block.rank, rank, values[0])
-            self._given[signal].append(_Given(sent[0].level, op.place, rank, sent))
+            self._given[signal].append(_Given(sent[0].level, op.place, rank, block.now(), sent))
 
     def _read(self, block: Block, op: Op, rank: int, slots: Sequence[Slot]) -> list[Value]:
         """What some slots hold, here or, as a message, on another rank."""
@@ -199,16 +244,35 @@ class Program:
             if (rank, slot) not in self._held:
                 text = f"rank {rank} has nothing in slot {slot[1]} of buffer {slot[0]}"
                 raise InputError.at(op.place, text, expected="data to use")
-        values = [self._held[rank, slot] for slot in slots]
-        level = max(value.level for value in values)
-        if level > block.level and op.ordered:
-            expected = "a wait for a signal, or a barrier, before it"
+        written = [self._written[rank, slot] for slot in slots if (rank, slot) in self._written]
+        if op.packets:
+            block.learn(written)
+        elif not all(map(block.knows, written)):
+            expected = "a wait for what writes it: a signal, a barrier or a step (depid, deps)"
             raise InputError.at(op.place, "reads what may not have come yet", expected=expected)
-        block.level = max(block.level, level)
+        for slot in slots:
+            self._used[rank, slot].append(block.now())
+        values = [self._held[rank, slot] for slot in slots]
+        block.level = max(block.level, *(value.level for value in values))
         if rank != block.rank:
             values = self._send(block, rank, block.rank, values)
             block.level += 1
         return values
+
+    def _write(self, block: Block, op: Op, rank: int, slots: Sequence[Slot]) -> None:
+        """Slots change; whoever wrote or read them before must be known to be done."""
+        for place in ((rank, slot) for slot in slots):
+            if (at := place[1][1]) >= (end := self._ends[rank][buffer := place[1][0]]):
+                text, expected = f"buffer {buffer} of rank {rank} has no chunk {at}", f"below {end}"
+                raise InputError.at(op.place, text, expected=expected, found=str(at))
+            before = [*self._used.pop(place, ()), *([self._written[place]] if place in self._written else [])]
+            if not all(map(block.knows, before)):
+                text = (
+                    f"overwrites slot {place[1][1]} of buffer {place[1][0]} of rank {rank}, which may still be in use"
+                )
+                expected = "a wait for what reads or writes it: a signal, a barrier or a step (depid, deps)"
+                raise InputError.at(op.place, text, expected=expected)
+            self._written[place] = block.now()
 
     def _send(self, block: Block, src: int, dst: int, values: Sequence[Value]) -> list[Value]:
         """Send values; what arrives."""

@@ -90,7 +90,7 @@ class GraphBuilder:
         self, kind: str, size: float | str = 0, *, depends: Depends = (), on: Npus = None, root: int | None = None,
         name: str = "",
     ) -> GraphNode:  # fmt: skip
-        """A collective of a `kind` ("all_reduce", ...) among the NPUs it is `on`, in that order.
+        """A collective of a `kind` ("all_reduce", ...) among the NPUs it is `on`, in that order; all go by dimensions.
 
         `size` is what each of them holds; of an all-gather, what each gives. `root` is the NPU of a broadcast, reduce,
         gather or scatter.

@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from simcore.errors import InputError
+from simcore.errors import InputError, closest
 from simcore.workload.chakra import groups, writer
 from simcore.workload.chakra.schema import ATTRIBUTES, NODE_TYPES, messages, parsed
 from simcore.workload.model import NodeKind
@@ -40,7 +40,9 @@ def rescale(contents: Sequence[bytes], npus: int, known: Groups, growing: Collec
         names.append(groups.distinct(own, found))
     unknown = sorted(set(growing) - {name for called in names for name in called})
     if unknown:
-        raise InputError.at("--grow", f"no group '{unknown[0]}'", expected=", ".join(sorted(found)), found=unknown[0])
+        raise InputError.at(
+            "--grow", f"no group '{unknown[0]}'", expected=closest(unknown[0], found), found=repr(unknown[0])
+        )
     grown = {called[name] for called in names for name in growing if name in called} | {"", "0"}
     laid_out: dict[str, list[int]] = {}  # ranks of every group of the larger machine: one a block, or over all blocks
     for name, ranks in found.items():

@@ -220,6 +220,8 @@ def test_channels_share_a_buffer(tmp_path):
         ({"buffer": "[1 MiB]", "congestion_control": "[dcqcn]"}, "6:22", "dcqcn slows down on marks"),
         ({"congestion_control": "[{law: swift, g: 1}]"}, "5:35", "unknown key 'g'"),
         ({"congestion_control": "[{law: hpcc, eta: 2}]"}, "5:39", "eta is a share"),
+        ({"congestion_control": "[{law: hpcc, eta: nan}]"}, "5:39", "a finite number"),
+        ({"congestion_control": "[{law: hpcc, flows: .inf}]"}, "5:41", "a finite number"),
         ({"congestion_control": "[cubic]"}, "5:22", "congestion_control[0] is not known"),
         ({"routing": "[fastest]"}, "5:11", "routing[0] is not known"),
         ({"buffer": "[1 MiB, 1 MiB]"}, "5:9", "one entry per dimension"),
