@@ -223,6 +223,7 @@ def acting(model: Model, plan: Plan) -> Iterator[tuple[str, bool, str]]:
     """Words, whether they mean anything, and what they need for that."""
     yield from ((name, model.experts is not None, "a model with experts") for name in ("capacity", "load", "expert_tp"))
     yield "encoder_seq", model.encoder_layers > 0, "a model with an encoder"
+    yield from ((name, plan.pp > 1, "--pp 2 or more") for name in ("schedule", "virtual_stages"))
     beside = plan.zero < 3 and plan.gradient_bytes > plan.element_bytes
     yield "gradients_apart", beside, "--zero 2 or less and gradients of more bits than products"
     yield "by_matrix", plan.zero == 3, "--zero 3"
