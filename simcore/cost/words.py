@@ -92,8 +92,8 @@ def _value(node: Node, kind: Any, otherwise: object, *, needed: bool) -> object:
 
 def plan_word(name: str, node: Node, choices: list[str] | None = None) -> Any:
     """What a plan's field of this name is to be: among its choices, or of its type, from 1 on where that is usual."""
-    kind, choices = _types(Plan)[name], choices or CHOICES.get(name)
-    if get_origin(kind) is tuple:
+    kind, one, choices = _types(Plan)[name], choices, choices or CHOICES.get(name)
+    if get_origin(kind) is tuple and not one:
         return tuple(item.choice(choices) if choices else item.integer(1) for item in node.sequence())
     if choices:
         return node.choice(choices) or choices[0]
