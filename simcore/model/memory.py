@@ -405,8 +405,13 @@ def _of_stage(model: Model, plan: Plan, layers: tuple[Layers, ...], embeds: bool
     return Needs(NOTHING, NOTHING, largest, dense, shaped, table, lasting, at_once, turning)
 
 
-def kv_cache_bytes(model: Model, tokens: int, *, tp: int = 1, element_bytes: int = 2) -> int:
-    """Bytes of keys and values kept for so many tokens on a tensor rank; latent attention keeps one for all heads.
+def kv_cache_bytes(
+    model: Model, context: int, layers: Iterable[int] | None = None, *, tp: int = 1, element_bytes: int = 2
+) -> int:
+    """Bytes of keys and values that some layers (all) keep of a context on a tensor rank: what decoding reads.
+
+    Latent attention keeps one for all heads, a layer with a window that many tokens; an encoder keeps none, its decoder
+    as many again for cross-attention.
 
     >>> from simcore.model.presets import model
     >>> kv_cache_bytes(model("llama-3-8b"), 8192) / 2**30
@@ -416,7 +421,9 @@ def kv_cache_bytes(model: Model, tokens: int, *, tp: int = 1, element_bytes: int
         width = model.latent.key_value_rank + model.latent.rope_size
     else:
         width = 2 * max(1, model.key_heads // tp) * model.head_dim
-    return tokens * model.layers * width * element_bytes
+    kept = [model.kind(layer) for layer in (range(model.depth) if layers is None else layers)]
+    tokens = sum(min(context, kind.window or context) + kind.cross * context for kind in kept if not kind.encoder)
+    return tokens * width * element_bytes
 
 
 def room(peak_bytes: int, capacity_bytes: int) -> str:

@@ -188,3 +188,14 @@ def test_latent_attention_keeps_a_small_cache():
     """Source: DeepSeek-V2, table 1: 576 elements a token and layer instead of 2 x 128 x 128."""
     assert kv_cache_bytes(model("deepseek-v3"), 1) == 61 * 576 * 2
     assert kv_cache_bytes(model("llama-2-7b"), 1) == 2 * 32 * 4096 * 2
+
+
+@given(context=st.integers(1, 4096), window=st.integers(1, 2048), tp=st.sampled_from([1, 2, 4]))
+def test_a_cache_holds_what_decoding_reads(context, window, tp):
+    """Every second layer sees all tokens, the others a window; a decoder keeps its own tokens and its encoder's."""
+    token = 2 * (SMALL.kv_heads // tp) * SMALL.head_dim * 2
+    windowed = replace(SMALL, window=window, full_every=2)
+    assert kv_cache_bytes(windowed, context, tp=tp) == 4 * (context + min(context, window)) * token
+    pair = replace(SMALL, encoder_layers=6, relative_positions=32)
+    assert kv_cache_bytes(pair, context, range(7), tp=tp) == 2 * context * token
+    assert kv_cache_bytes(pair, context, tp=tp) == 8 * 2 * context * token
