@@ -193,7 +193,7 @@ def plan_of(model: Model, cluster: Cluster, accelerators: int, words: Mapping[st
         raise InputError.at("--accelerators", message, expected=degrees, found=str(accelerators))
     if "global_batch" not in words:
         plan = replace(plan, global_batch=plan.dp * plan.micro_batch * plan.pp)
-    if model.experts and plan.expert_tp == 1 and "sequence_parallel" not in words and plan.tp > 1:
+    if model.experts and plan.tp > 1 and "sequence_parallel" not in words:
         plan = replace(plan, sequence_parallel=True)
     cluster.device.peak(plan.dtype)
     check_size(cluster, accelerators)

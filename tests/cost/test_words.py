@@ -91,3 +91,13 @@ def test_plans_that_nothing_could_run_as_they_say_are_refused(words, told):
     with pytest.raises(InputError, match=told):
         simcore.predict(shape, "h100", 4, 2048, **chosen)
     assert simcore.predict(shape, "h100", 4, 2048, tp=2).step_s > 0
+
+
+@pytest.mark.parametrize("words", [{}, {"expert_tp": 2}])
+def test_tensor_ranks_of_experts_share_the_tokens_unless_the_plan_says_otherwise(words):
+    """As Megatron-LM wants it of either way to split experts: else all ranks would gather tokens that they have."""
+    silent, said = (
+        simcore.predict("mixtral-8x7b", "h100", 8, 4096, tp=2, ep=4, global_batch=8, **words, **more).step_s
+        for more in ({}, {"sequence_parallel": True})
+    )
+    assert silent == said
