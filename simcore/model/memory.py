@@ -80,11 +80,10 @@ def of_weights(weights: tuple[Weight, ...], plan: Plan) -> Held:
 
 def _adapter(weight: Weight, plan: Plan) -> int:
     """Elements of a matrix's adapter on a rank: its side that is split, divided."""
-    if weight.inputs == 1 or weight.split in ("none", "expert"):
+    if weight.inputs == 1 or weight.split == "expert":
         return 0
-    inputs, outputs = weight.inputs, weight.outputs
-    split = (inputs + outputs // plan.tp) if weight.split == "column" else (inputs // plan.tp + outputs)
-    return plan.lora_rank * split
+    rows, columns = (weight.share(plan.tp) if weight.split == side else 1.0 for side in ("row", "column"))
+    return round(plan.lora_rank * (weight.inputs * rows + weight.outputs * columns))
 
 
 def held_parameters(model: Model, plan: Plan, stage: int) -> Held:

@@ -404,7 +404,7 @@ def split(layers: int, parts: int, cuts: tuple[int, ...] = ()) -> tuple[range, .
     """
     if cuts and (len(cuts) != parts or sum(cuts) != layers or min(cuts) < 1):
         message, expected = "the layers of the parts are not those of the model", f"{parts} numbers above 0"
-        raise InputError.at("cuts", message, expected=f"{expected} that add up to {layers}", found=str(cuts))
+        raise InputError.at("--cuts", message, expected=f"{expected} that add up to {layers}", found=str(cuts))
     base, extra = divmod(layers, parts)
     longer = sorted(range(parts), key=lambda part: (part in (0, parts - 1), part))[:extra]
     sizes = cuts or [base + (part in longer) for part in range(parts)]

@@ -45,10 +45,15 @@ class Weight:
     bias: bool = False
     copies: int = 1
 
+    def share(self, tp: int) -> float:
+        """The part of it that a tensor-parallel rank holds."""
+        if self.split == "none":
+            return 1.0
+        return max(1, ceil(self.units / tp)) / self.units if self.units > 1 else 1 / tp
+
     def elements(self, tp: int = 1) -> int:
         """Elements of one copy on a tensor-parallel rank."""
-        share = max(1, ceil(self.units / tp)) / self.units if self.units > 1 else 1 / tp
-        held = 1.0 if self.split == "none" else share
+        held = self.share(tp)
         bias = self.outputs * (held if self.split == "column" else 1) if self.bias else 0
         return round(self.inputs * self.outputs * held + bias)
 
