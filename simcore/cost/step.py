@@ -14,6 +14,8 @@ from functools import lru_cache
 from itertools import chain, product, takewhile
 from math import ceil, fsum
 
+import numpy as np
+
 from simcore.compute.duration import expert_exchange
 from simcore.compute.kernel import Attention
 from simcore.cost.systems import Cluster, Software
@@ -30,6 +32,23 @@ from simcore.workload.model import CollectiveKind, Layer, Phase, PhaseName
 
 AXES = {group: axis for axis, group in GROUPS.items()}
 _SHARES_EVERY_PASS = 2  # the ZeRO level from which every micro-batch communicates
+
+
+@lru_cache(maxsize=4096)
+def in_a_node(ranks: int, stride: int, world_size: int, node_ranks: int) -> int:
+    """The most ranks that a group has in a node, of the group that has the fewest there: the slowest.
+
+    Groups of ranks `stride` apart fill the world one after the other, wherever nodes end.
+
+    >>> in_a_node(3, 2, 6, 8), in_a_node(3, 2, 24, 8)
+    (3, 2)
+    """
+    if stride >= node_ranks:
+        return 1
+    span = ranks * stride
+    firsts = np.arange(max(1, min(node_ranks, world_size // span)))[:, None] * span + np.arange(stride)
+    groups = np.unique(firsts % node_ranks)[:, None] + stride * np.arange(ranks)
+    return min(int(np.bincount(group // node_ranks).max()) for group in groups)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +76,13 @@ class Machine(KernelTimer):
 
     def collective_s(self, kind: CollectiveKind, size_bytes: float, axis: Axis) -> float:
         """Seconds of a collective of whole buffers on the ranks of an axis."""
+        ranks, per_node = self._placed(axis)
+        return collective_s(kind, size_bytes, ranks, per_node, self.cluster.fabric)
+
+    def _placed(self, axis: Axis) -> tuple[int, int]:
+        """How many ranks meet on an axis, and how many of them in a node."""
         ranks, stride = axis.layout(self.plan)
-        fabric = self.cluster.fabric
-        per_node = max(1, min(ranks, fabric.node_ranks // stride))
-        return collective_s(kind, size_bytes, ranks, per_node, fabric)
+        return ranks, in_a_node(ranks, stride, self.plan.world_size, self.cluster.fabric.node_ranks)
 
     def exposed_s(self, collective_s_: float, compute_s: float, axis: Axis) -> float:
         """What a collective beside kernels costs: what it outlasts them by, and what they lose to it.
@@ -79,9 +101,8 @@ class Machine(KernelTimer):
 
     def slowdown(self, axis: Axis) -> float:
         """The share of their time that kernels lose beside a collective: one inside a node takes their cores."""
-        ranks, stride = axis.layout(self.plan)
-        inside = ranks * stride <= self.cluster.fabric.node_ranks
-        return self.software.slowdown if inside else self.software.slowdown_across
+        ranks, per_node = self._placed(axis)
+        return self.software.slowdown if ranks == per_node else self.software.slowdown_across
 
     def phase_ns(self, phase: Phase) -> int:
         """The time of a row's collective."""

@@ -92,8 +92,8 @@ def _value(node: Node, kind: Any, otherwise: object, *, needed: bool) -> object:
 
 def plan_word(name: str, node: Node, choices: list[str] | None = None) -> Any:
     """What a plan's field of this name is to be: among its choices, or of its type, from 1 on where that is usual."""
-    kind, choices = _types(Plan)[name], choices or CHOICES.get(name)
-    if get_origin(kind) is tuple:
+    kind, one, choices = _types(Plan)[name], choices, choices or CHOICES.get(name)
+    if get_origin(kind) is tuple and not one:
         return tuple(item.choice(choices) if choices else item.integer(1) for item in node.sequence())
     if choices:
         return node.choice(choices) or choices[0]
@@ -193,7 +193,7 @@ def plan_of(model: Model, cluster: Cluster, accelerators: int, words: Mapping[st
         raise InputError.at("--accelerators", message, expected=degrees, found=str(accelerators))
     if "global_batch" not in words:
         plan = replace(plan, global_batch=plan.dp * plan.micro_batch * plan.pp)
-    if model.experts and plan.expert_tp == 1 and "sequence_parallel" not in words and plan.tp > 1:
+    if model.experts and plan.tp > 1 and "sequence_parallel" not in words:
         plan = replace(plan, sequence_parallel=True)
     cluster.device.peak(plan.dtype)
     check_size(cluster, accelerators)
@@ -223,6 +223,7 @@ def acting(model: Model, plan: Plan) -> Iterator[tuple[str, bool, str]]:
     """Words, whether they mean anything, and what they need for that."""
     yield from ((name, model.experts is not None, "a model with experts") for name in ("capacity", "load", "expert_tp"))
     yield "encoder_seq", model.encoder_layers > 0, "a model with an encoder"
+    yield from ((name, plan.pp > 1, "--pp 2 or more") for name in ("schedule", "virtual_stages"))
     beside = plan.zero < 3 and plan.gradient_bytes > plan.element_bytes
     yield "gradients_apart", beside, "--zero 2 or less and gradients of more bits than products"
     yield "by_matrix", plan.zero == 3, "--zero 3"

@@ -81,10 +81,10 @@ class Serving:
     def held_bytes(self, stage: int) -> dict[str, int]:
         """Bytes of parameters and of the cache on a rank of a stage."""
         plan, held = self.plan, held_parameters(self.model, self.plan, stage)
-        here = replace(self.model, layers=len(plan.stage_layers(self.model, stage)))
-        tokens, width = plan.micro_batch * self.context, plan.element_bytes
-        cache = kv_cache_bytes(here, tokens, tp=plan.tp, element_bytes=width)
-        return {"parameter_bytes": int(ELEMENT_BYTES[plan.dtype] * held.whole), "kv_cache_bytes": cache}
+        layers, width = plan.stage_layers(self.model, stage), plan.element_bytes
+        cache = kv_cache_bytes(self.model, self.context, layers, tp=plan.tp, element_bytes=width)
+        parameter_bytes = int(ELEMENT_BYTES[plan.dtype] * held.whole)
+        return {"parameter_bytes": parameter_bytes, "kv_cache_bytes": plan.micro_batch * cache}
 
     def _blocks(self, stage: int) -> Iterator[Block]:
         """What a stage does: of the head every sequence's last logits; in decode an encoder has done its."""

@@ -15,10 +15,14 @@ from math import ceil, fsum
 from operator import add
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from simcore.model.layer import blocks, embedding, head, mtp_blocks
 from simcore.model.plan import Layers, Plan, layers_of, seen, seen_by, unlike
 from simcore.model.shape import LayerKind, Model, Weight, Weights, elements
 from simcore.model.steps import Block, dropped
+from simcore.workload.loops.schedules import make
 
 PEAK_MARGIN = 0.1
 """Share of itself by which a peak may be missed: published ones all lie within it (docs/validation.md)."""
@@ -76,11 +80,10 @@ def of_weights(weights: tuple[Weight, ...], plan: Plan) -> Held:
 
 def _adapter(weight: Weight, plan: Plan) -> int:
     """Elements of a matrix's adapter on a rank: its side that is split, divided."""
-    if weight.inputs == 1 or weight.split in ("none", "expert"):
+    if weight.inputs == 1 or weight.split == "expert":
         return 0
-    inputs, outputs = weight.inputs, weight.outputs
-    split = (inputs + outputs // plan.tp) if weight.split == "column" else (inputs // plan.tp + outputs)
-    return plan.lora_rank * split
+    rows, columns = (weight.share(plan.tp) if weight.split == side else 1.0 for side in ("row", "column"))
+    return round(plan.lora_rank * (weight.inputs * rows + weight.outputs * columns))
 
 
 def held_parameters(model: Model, plan: Plan, stage: int) -> Held:
@@ -245,12 +248,19 @@ def needs(model: Model, plan: Plan) -> tuple[Needs, ...]:
 def stage_needs(model: Model, plan: Plan, stage: int) -> Needs:
     """What one stage needs."""
     outline, parts = plan.outline, plan.parts(stage)
-    layers = layers_of(model, plan, outline.parts, plan.cuts, parts)
-    each = _of_stage(model, plan.of_layer, layers, 0 in parts, outline.parts - 1 in parts)
-    hosted = NOTHING
+
+    def of(some: tuple[int, ...]) -> Needs:
+        layers = layers_of(model, plan, outline.parts, plan.cuts, some)
+        return _of_stage(model, plan.of_layer, layers, 0 in some, outline.parts - 1 in some)
+
+    each, apart = of(parts), [of((part,)).lasting for part in parts]
+    if len({*apart}) == 1:
+        lasting = each.lasting * (in_flight(plan, stage) / plan.copies)
+    else:
+        lasting = float((_flying(plan)[stage] @ np.array(apart)).max())
+    layers, hosted = layers_of(model, plan, outline.parts, plan.cuts, parts), NOTHING
     for some in layers if "weights" in plan.offload else ():
         hosted += layer_parameters(model, plan, some.kind) * (some.number * some.away)
-    lasting = each.lasting * (in_flight(plan, stage) / plan.copies)
     return each._replace(held=held_parameters(model, plan, stage), hosted=hosted, lasting=lasting)
 
 
@@ -296,6 +306,27 @@ def in_flight(plan: Plan, stage: int = 0) -> float:
         "dualpipe": stages + 1.0,
     }
     return min(float(plan.micro_batches), most.get(plan.schedule_name, float(stages - stage)))
+
+
+def _flying(plan: Plan) -> tuple[NDArray[np.int64], ...]:
+    """How many micro-batches each stage holds of each of its chunks: every mix that its cells make of them."""
+    enough = min(plan.micro_batches, _SETTLED * plan.pp)
+    return _mixes(plan.schedule_name, plan.pp, enough, plan.outline.chunks)
+
+
+_SETTLED = 4  # times the stages: micro-batches after which a schedule holds no more
+
+
+@lru_cache(maxsize=1024)
+def _mixes(name: str, stages: int, micro_batches: int, chunks: int) -> tuple[NDArray[np.int64], ...]:
+    made, known = make(name, stages, micro_batches, chunks), list[NDArray[np.int64]]()
+    frees = "W" if made.splits_backward else "B"
+    for line in made.order:
+        steps = np.zeros((len(line), chunks), np.int64)
+        for at, cell in enumerate(line):
+            steps[at, cell.chunk] = (cell.kind == "F") - (cell.kind == frees)
+        known.append(np.unique(steps.cumsum(axis=0), axis=0))
+    return tuple(known)
 
 
 @lru_cache(maxsize=8192)
@@ -373,8 +404,13 @@ def _of_stage(model: Model, plan: Plan, layers: tuple[Layers, ...], embeds: bool
     return Needs(NOTHING, NOTHING, largest, dense, shaped, table, lasting, at_once, turning)
 
 
-def kv_cache_bytes(model: Model, tokens: int, *, tp: int = 1, element_bytes: int = 2) -> int:
-    """Bytes of keys and values kept for so many tokens on a tensor rank; latent attention keeps one for all heads.
+def kv_cache_bytes(
+    model: Model, context: int, layers: Iterable[int] | None = None, *, tp: int = 1, element_bytes: int = 2
+) -> int:
+    """Bytes of keys and values that some layers (all) keep of a context on a tensor rank: what decoding reads.
+
+    Latent attention keeps one for all heads, a layer with a window that many tokens; an encoder keeps none, its decoder
+    as many again for cross-attention.
 
     >>> from simcore.model.presets import model
     >>> kv_cache_bytes(model("llama-3-8b"), 8192) / 2**30
@@ -384,7 +420,9 @@ def kv_cache_bytes(model: Model, tokens: int, *, tp: int = 1, element_bytes: int
         width = model.latent.key_value_rank + model.latent.rope_size
     else:
         width = 2 * max(1, model.key_heads // tp) * model.head_dim
-    return tokens * model.layers * width * element_bytes
+    kept = [model.kind(layer) for layer in (range(model.depth) if layers is None else layers)]
+    tokens = sum(min(context, kind.window or context) + kind.cross * context for kind in kept if not kind.encoder)
+    return tokens * width * element_bytes
 
 
 def room(peak_bytes: int, capacity_bytes: int) -> str:

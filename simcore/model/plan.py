@@ -404,7 +404,7 @@ def split(layers: int, parts: int, cuts: tuple[int, ...] = ()) -> tuple[range, .
     """
     if cuts and (len(cuts) != parts or sum(cuts) != layers or min(cuts) < 1):
         message, expected = "the layers of the parts are not those of the model", f"{parts} numbers above 0"
-        raise InputError.at("cuts", message, expected=f"{expected} that add up to {layers}", found=str(cuts))
+        raise InputError.at("--cuts", message, expected=f"{expected} that add up to {layers}", found=str(cuts))
     base, extra = divmod(layers, parts)
     longer = sorted(range(parts), key=lambda part: (part in (0, parts - 1), part))[:extra]
     sizes = cuts or [base + (part in longer) for part in range(parts)]
@@ -449,6 +449,9 @@ def _divisions(model: Model, plan: Plan) -> Iterator[tuple[str, int, int, str]]:
     """Option, its value, what must divide it, and what that is."""
     yield "world_size", plan.world_size, plan.tp * plan.cp * plan.pp, "the product of tp, cp and pp"
     yield "num_attention_heads", model.heads, plan.tp, "the tensor ranks that share the heads"
+    if not model.latent:
+        fewer, more = sorted((model.key_heads, plan.tp))
+        yield "tensor_model_parallel_size", more, fewer, "heads of keys by tensor ranks, or ranks by heads"
     yield "ffn_hidden_size", model.ffn, plan.tp, "the tensor ranks that share the feed-forward"
     yield "seq_length", plan.seq, plan.cp * (plan.tp if plan.sequence_parallel else 1), "the ranks that share it"
     yield "global_batch", plan.global_batch, plan.dp * plan.micro_batch, "data parallel ranks times micro-batch"

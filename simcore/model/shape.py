@@ -45,10 +45,15 @@ class Weight:
     bias: bool = False
     copies: int = 1
 
+    def share(self, tp: int) -> float:
+        """The part of it that a tensor-parallel rank holds."""
+        if self.split == "none":
+            return 1.0
+        return max(1, ceil(self.units / tp)) / self.units if self.units > 1 else 1 / tp
+
     def elements(self, tp: int = 1) -> int:
         """Elements of one copy on a tensor-parallel rank."""
-        share = max(1, ceil(self.units / tp)) / self.units if self.units > 1 else 1 / tp
-        held = 1.0 if self.split == "none" else share
+        held = self.share(tp)
         bias = self.outputs * (held if self.split == "column" else 1) if self.bias else 0
         return round(self.inputs * self.outputs * held + bias)
 
@@ -179,22 +184,22 @@ class Model(Hashed):
     def attention_weights(self) -> tuple[Weight, ...]:
         """Weights of an attention block, its norms included; of cross-attention the same."""
         inner = self._latent_weights(self.latent) if self.latent else self._grouped_weights()
-        return (*self._norms(), *inner)
+        return (*self._norms(self.norms - self.norms // 2), *inner)
 
     def feed_forward_weights(self, *, experts: bool) -> tuple[Weight, ...]:
         """Weights of a feed-forward block, its norms included."""
         mixture = self.experts if experts else None
         if mixture is None:
-            return (*self._norms(), *self._mlp_weights(self.ffn))
+            return (*self._norms(self.norms // 2), *self._mlp_weights(self.ffn))
         router = Weight(Weights.ROUTER, self.hidden, mixture.count, bias=mixture.router_bias)
         shared = self._mlp_weights(mixture.shared_ffn) if mixture.shared_ffn else ()
         gate = (Weight(Weights.ROUTER, self.hidden, 1),) * mixture.shared_gate
         routed = self._mlp_weights(mixture.ffn, "expert", "expert", mixture.count)
-        return (*self._norms(), router, *routed, *shared, *gate)
+        return (*self._norms(self.norms // 2), router, *routed, *shared, *gate)
 
-    def _norms(self) -> tuple[Weight, ...]:
-        """The norms of one of a layer's two blocks."""
-        return (self.norm_weight(self.hidden),) * (self.norms // 2)
+    def _norms(self, number: int) -> tuple[Weight, ...]:
+        """Those of one of a layer's two blocks; where both read one, attention has it."""
+        return (self.norm_weight(self.hidden),) * number
 
     def embedding_weights(self) -> tuple[Weight, ...]:
         """Word and position tables, and the norm behind an encoder."""

@@ -47,6 +47,25 @@ def test_the_curve_has_the_peak_of_the_closed_form(schedule, stage, count, zero,
     assert all(now.reserved >= now.allocated >= now.activations + now.workspace for now in one.moments)
 
 
+@settings(max_examples=40, deadline=None)
+@given(
+    schedule=st.sampled_from(["interleaved", "zb-v", "dualpipe"]),
+    layers=st.integers(8, 23),
+    count=st.sampled_from([8, 16, 32]),
+    dropout=st.booleans(),
+)
+def test_chunks_of_unequal_layers_never_hold_more_than_the_answer(schedule, layers, count, dropout):
+    """More micro-batches are held of an earlier chunk than of a later one, and the middle ones have more layers."""
+    shape = replace(LLAMA, layers=layers)
+    plan = Plan.of(2048, count, pp=4, schedule=schedule, virtual_stages=2, dropout=dropout)
+    needed = [stage_memory(shape, plan, stage) for stage in range(plan.pp)]
+    for stage, memory in enumerate(needed):
+        one = occupancy(shape, plan, H100, stage)
+        assert one.peak_bytes <= memory.total + 64
+        assert max(moment.activations for moment in one.moments) == pytest.approx(memory.activations, abs=64)
+    assert peak(shape, plan) == max(needed, key=lambda memory: memory.total)
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 40 * MIB), st.integers(0, 7)), max_size=60))
 def test_blocks_are_whole_and_segments_are_used_again(wanted):

@@ -5,8 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import simcore
 from simcore.cli import main
 from simcore.cost.predict import gradient_sums, predict
+from simcore.cost.step import in_a_node
 from simcore.cost.systems import CLUSTERS
 from simcore.errors import InputError
 from simcore.model.memory import held_parameters, peak, stage_memory
@@ -138,3 +140,20 @@ def test_a_counted_run_takes_longer_than_at_the_peak_by_what_it_does_not_use(gri
     assert predicted["runtime_s"] * predicted["utilisation"] == pytest.approx(document["runtime_s"])
     assert main([*ideal, "--cluster", "selene", "--fwd_only"]) == 2
     assert "--fwd_only" in capsys.readouterr().out
+
+
+@given(ranks=st.integers(1, 9), stride=st.integers(1, 9), groups=st.integers(1, 9), node=st.integers(1, 9))
+def test_the_group_with_the_fewest_ranks_in_a_node_is_the_slowest(ranks, stride, groups, node):
+    """Against all groups, one by one."""
+    world, shares = ranks * stride * groups, []
+    for first in (rank for rank in range(world) if rank // stride % ranks == 0):
+        nodes = [(first + turn * stride) // node for turn in range(ranks)]
+        shares.append(max(map(nodes.count, nodes)))
+    assert in_a_node(ranks, stride, world, node) == min(shares)
+
+
+@pytest.mark.parametrize("dp", [3, 4, 5, 7])
+def test_replicas_of_stages_that_end_within_a_node_sum_their_gradients_across_nodes(dp):
+    """Of stages of 6 ranks on nodes of 8 the first has its replicas in one node, the second not; the engine says so."""
+    answer = simcore.predict(replace(GPT, layers=8), "h100", 8 * dp, 512, tp=2, pp=4, global_batch=8 * dp)
+    assert 0.95 * answer.step_s < answer.run_s() < 1.00001 * answer.step_s

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from simcore.cli import main
 from simcore.cost.predict import lower_bound_s, mean_bound_s, predict, stage_bound_s
-from simcore.cost.search import SLOWEST, Candidate, Study, axes, rivals, search, sized
+from simcore.cost.search import SLOWEST, Candidate, Study, axes, read_study, rivals, search, sized
 from simcore.cost.systems import CLUSTERS
 from simcore.front import front
 from simcore.model.memory import peak
@@ -208,6 +208,7 @@ def test_no_more_is_computed_again_than_fitting_takes():
         (("global_batch: 32", "global_batch: 32\nzero: [4]"), "0, 1, 2, 3"),
         (("global_batch: 32", "global_batch: 32\nlora_modules: [linear_fc1]"), "has no effect here"),
         (("global_batch: 32", "global_batch: 32\nfrozen: [heads]"), "output_layer"),
+        (("global_batch: 32", "global_batch: 32\ncuts: [unevn]"), "did you mean 'uneven'"),
     ],
 )
 def test_a_wrong_study_says_where(change, message, tmp_path, capsys):
@@ -215,6 +216,14 @@ def test_a_wrong_study_says_where(change, message, tmp_path, capsys):
     path.write_text(STUDY.replace(*change))
     assert main(["search", str(path)]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_study_says_how_stages_may_be_cut(tmp_path):
+    """As docs/search.md has it: words for the study, where a plan has the layers of every part."""
+    path = tmp_path / "study.yaml"
+    for cuts in (["even"], ["uneven"], ["even", "uneven"]):
+        path.write_text(f"{STUDY}cuts: {json.dumps(cuts)}\n")
+        assert [*read_study(path).cuts] == cuts
 
 
 @settings(max_examples=15, deadline=None)

@@ -6,6 +6,7 @@ import simcore
 from simcore.cost.systems import RUNS, SOFTWARE
 from simcore.cost.words import cluster_of, under
 from simcore.errors import InputError
+from simcore.model.shape import Model
 from simcore.system.collectives.nccl import FABRICS
 
 SITE = """\
@@ -71,3 +72,32 @@ def test_experts_are_reached_by_nccl_or_by_deepep(tmp_path):
         waits.append(found.prediction.parts["expert_parallel"])
     assert 0 < waits[0] < waits[1]
     assert waits[0] < waits[2]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ({"tp": 4}, "--tp: error: 6 is not divisible by 4, heads of keys"),
+        ({"tp": 4, "kv_heads": 2, "schedule": "gpipe"}, "--schedule: error: has no effect here"),
+        ({"tp": 4, "kv_heads": 8, "virtual_stages": 2}, "--virtual-stages: error: has no effect here"),
+    ],
+)
+def test_plans_that_nothing_could_run_as_they_say_are_refused(words, told):
+    """Six heads of keys on four ranks: weights of two were held and products of one timed. One stage has no pipeline:
+    GPipe's memory of all micro-batches was told, and the engine refused to play what was predicted.
+    """
+    shape = Model("own", 4, 1536, 24, 4096, 32000, kv_heads=words.get("kv_heads", 6))
+    chosen = {name: value for name, value in words.items() if name != "kv_heads"}
+    with pytest.raises(InputError, match=told):
+        simcore.predict(shape, "h100", 4, 2048, **chosen)
+    assert simcore.predict(shape, "h100", 4, 2048, tp=2).step_s > 0
+
+
+@pytest.mark.parametrize("words", [{}, {"expert_tp": 2}])
+def test_tensor_ranks_of_experts_share_the_tokens_unless_the_plan_says_otherwise(words):
+    """As Megatron-LM wants it of either way to split experts: else all ranks would gather tokens that they have."""
+    silent, said = (
+        simcore.predict("mixtral-8x7b", "h100", 8, 4096, tp=2, ep=4, global_batch=8, **words, **more).step_s
+        for more in ({}, {"sequence_parallel": True})
+    )
+    assert silent == said

@@ -11,7 +11,7 @@ from simcore.errors import InputError
 from simcore.generate.wse.operations import Scope, Step
 from simcore.model.huggingface import ARCHITECTURES, FAMILIES, configuration
 from simcore.model.presets import model
-from simcore.model.shape import Experts, total_parameters
+from simcore.model.shape import Experts, LayerKind, total_parameters
 from tests.generate.wse import job, rows, system
 
 QWEN3_MOE = {
@@ -195,3 +195,25 @@ def test_a_wafer_refuses_encoders(config, tmp_path, capsys):
     path = config(shape)
     assert main(["generate", "wse", "nodes", "--model_config", str(path), "--system_config", "system.json"]) == 2
     assert "decoder-only" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("family", "text", "count"),
+    [
+        ("cohere", "hidden_size=8192 intermediate_size=22528 num_hidden_layers=40 num_attention_heads=64", 34980831232),
+        ("phi", "hidden_size=2560 intermediate_size=10240 num_hidden_layers=32 num_attention_heads=32", 2779683840),
+        ("gptj", "n_embd=4096 n_layer=28 n_head=16 n_positions=2048", 6050882784),
+        ("phimoe", "hidden_size=4096 intermediate_size=6400 num_local_experts=16 attention_bias=true", 41873153344),
+    ],
+)  # fmt: skip
+def test_a_file_that_leaves_the_rest_to_its_class_has_the_parameters_of_the_weights(config, family, text, count):
+    """Sizes on the hub; biases of heads and of two projections of GPT-J's are what is left. One norm where both blocks
+    read it; GPT-J's class has a head of its own.
+    """
+    values = {key: json.loads(value) for key, value in (one.split("=") for one in text.split())}
+    vocab = {"cohere": 256000, "phi": 51200, "gptj": 50400, "phimoe": 32064}[family]
+    more = {"num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8} if family == "phimoe" else {}
+    read = configuration(config({"model_type": family, "vocab_size": vocab, **values, **more}))
+    assert total_parameters(read) == pytest.approx(count, rel=1e-4)
+    norms = [weight for weight in read.layer_weights(LayerKind()) if weight.kind == "norms"]
+    assert len(norms) == (2 if family == "phimoe" else 1)

@@ -188,3 +188,26 @@ def test_latent_attention_keeps_a_small_cache():
     """Source: DeepSeek-V2, table 1: 576 elements a token and layer instead of 2 x 128 x 128."""
     assert kv_cache_bytes(model("deepseek-v3"), 1) == 61 * 576 * 2
     assert kv_cache_bytes(model("llama-2-7b"), 1) == 2 * 32 * 4096 * 2
+
+
+@given(context=st.integers(1, 4096), window=st.integers(1, 2048), tp=st.sampled_from([1, 2, 4]))
+def test_a_cache_holds_what_decoding_reads(context, window, tp):
+    """Every second layer sees all tokens, the others a window; a decoder keeps its own tokens and its encoder's."""
+    token = 2 * (SMALL.kv_heads // tp) * SMALL.head_dim * 2
+    windowed = replace(SMALL, window=window, full_every=2)
+    assert kv_cache_bytes(windowed, context, tp=tp) == 4 * (context + min(context, window)) * token
+    pair = replace(SMALL, encoder_layers=6, relative_positions=32)
+    assert kv_cache_bytes(pair, context, range(7), tp=tp) == 2 * context * token
+    assert kv_cache_bytes(pair, context, tp=tp) == 8 * 2 * context * token
+
+
+def test_adapters_stand_beside_every_matrix_of_their_modules():
+    """Rank times both sides (Hu et al. 2021, section 4.1): 41,943,040 of Llama 3 8B, as PEFT prints; of latent
+    attention also beside the low-rank projections.
+    """
+    plan = Plan.of(512, 1, lora_rank=16)
+    assert held_parameters(model("llama-3-8b"), plan, 0).trained == 41_943_040
+    latent = [(7168, 1536), (1536, 128 * 192), (7168, 576), (512, 128 * 256), (128 * 128, 7168)]
+    dense, shared = [(7168, 18432)] * 3 * 3, [(7168, 2048)] * 3 * 58
+    sides = sum(map(sum, [*latent * 61, *dense, *shared]))
+    assert held_parameters(model("deepseek-v3"), plan, 0).trained == 16 * sides
