@@ -13,6 +13,7 @@ from simcore.compute.accelerators import ELEMENT_BYTES, Accelerator, accelerator
 from simcore.cost.systems import CLUSTERS, RUNS, Cluster, Host, Software, fabric_of_topology, software_on, usual_fabric
 from simcore.documents import Node, read
 from simcore.errors import InputError, Location, Problem, Problems, closest, wrong
+from simcore.model.layer import model_blocks
 from simcore.model.plan import GRADIENT_BYTES, LINEAR, OFFLOADED, OPTIONS, ZERO_LEVELS, Plan, check
 from simcore.model.presets import model as named_model
 from simcore.model.shape import Model, Weights
@@ -230,6 +231,8 @@ def acting(model: Model, plan: Plan) -> Iterator[tuple[str, bool, str]]:
     yield "recompute_layers", plan.recompute == "full", "--recompute full"
     yield "recompute_method", plan.recompute == "full", "--recompute full"
     yield "recompute_modules", plan.recompute == "selective", "--recompute selective"
+    held = {weight.kind for block, _ in model_blocks(model, plan) for weight in block.weights}
+    yield "frozen", held.issuperset(plan.frozen), "weights of the model: " + ", ".join(sorted(held))
     yield "lora_modules", plan.lora_rank > 0, "--lora-rank"
     yield "offload_layers", bool({"activations", "weights"} & {*plan.offload}), "--offload activations or weights"
     yield "attention_dtype", plan.fused_attention, "fused attention"

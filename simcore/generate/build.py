@@ -154,9 +154,10 @@ def plan_of(asked: Asked, model: Model) -> Plan:
         message = "heads of keys and values cannot be split over the tensor ranks"
         expected, found = f"a multiple of {options.tp}", str(model.key_heads)
         raise InputError.at("--num_query_groups", message, expected=expected, found=found)
-    if values["schedule"] and options.pp < 2:
-        found = f"pp: {options.pp}"
-        raise InputError.at("--schedule", "there is no pipeline to schedule", expected="pp: 2 or more", found=found)
+    for name, one in (("schedule", ""), ("virtual_pipeline_model_parallel_size", 1)):
+        if (values[name] or one) != one and options.pp < 2:
+            found = f"pp: {options.pp}"
+            raise InputError.at(f"--{name}", "there is no pipeline to schedule", expected="pp: 2 or more", found=found)
     reduced_in = values["gradient_dtype"] or (options.dtype if deepspeed else "float32")
     said = {one.field: values[one.name] for one in OPTIONS if one.owner == "plan" and (values[one.name] or one.least)}
     if deepspeed:

@@ -95,6 +95,7 @@ def test_a_specification_with_a_wrong_key_says_where(tmp_path):
         (("deepspeed", "--compat", "aicb-2.1"), "--format"),
         (("deepspeed", "--stage", "4"), "--stage"),
         (("megatron", *SMALL, *SPREAD, "--schedule", "zb-v"), "--schedule"),
+        (("megatron", *SMALL, "--virtual_pipeline_model_parallel_size", "2"), "no pipeline to schedule"),
         (("megatron", *SMALL, *SPREAD, "--schedule", "dualpipe", "--format", "csv"), "--schedule"),
         (("megatron", *SMALL, *SPREAD, "--comp_filepath", "absent.txt"), "--comp_filepath"),
         (("inference", "DeepSeek-671B", "--compat", "aicb-2.1"), "CONFIG"),

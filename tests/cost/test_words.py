@@ -80,6 +80,7 @@ def test_experts_are_reached_by_nccl_or_by_deepep(tmp_path):
         ({"tp": 4}, "--tp: error: 6 is not divisible by 4, heads of keys"),
         ({"tp": 4, "kv_heads": 2, "schedule": "gpipe"}, "--schedule: error: has no effect here"),
         ({"tp": 4, "kv_heads": 8, "virtual_stages": 2}, "--virtual-stages: error: has no effect here"),
+        ({"frozen": ("router",)}, "--frozen: error: has no effect here"),
     ],
 )
 def test_plans_that_nothing_could_run_as_they_say_are_refused(words, told):

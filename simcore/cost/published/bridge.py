@@ -64,7 +64,8 @@ def _row(name: str, row: Mapping[str, Any], model: Model, device: str) -> Row:
     node_ranks = usual_fabric(accelerator(device)).node_ranks
     cluster = placed(device, _recipe(one, str(row["release"]), node_ranks), count=gpus)
     if model.experts:
-        one = next((job for job in (one, *_computed_again(one)) if peak(*job).total <= cluster.memory_bytes), one)
+        *tried, least = one, *_computed_again(one)
+        one = next((job for job in tried if peak(*job).total <= cluster.memory_bytes), least)
     elif peak(*one).total * (1 - PEAK_MARGIN) > cluster.memory_bytes:
         one = Job(model, replace(one.plan, **_RECIPES.get((model.name, device), {})))
     return Row(name, measured_s, Step((one,), cluster))
