@@ -239,7 +239,7 @@ def _request(
         if len(ranks) > 1:
             lanes = (Lane(0, Communicator(tuple(ranks)), _group_algorithm(setup, kind)),)
     else:
-        mask = int(graph.dims[row])
+        mask = ALL_DIMENSIONS if group else int(graph.dims[row])  # who is in a communicator, takes part
         wanted = [mask == ALL_DIMENSIONS or mask >> index & 1 for index in range(len(setup.topology.dims))]
         usable = (lane for lane in setup.lanes[kind] if lane.dim.size > 1)
         lanes = joined(lane for lane in usable if lane.algorithm.whole_machine or wanted[lane.dim.index])
@@ -269,7 +269,10 @@ def _group_algorithm(setup: Setup, kind: CollectiveKind) -> Algorithm:
     fallback = Algorithm("binomial" if kind in ROOTED else "ring")
     if kind == CollectiveKind.ALL_TO_ALL and setup.profile.native_algorithms:
         fallback = Algorithm("direct")  # a ring hands on what is not its own
-    return lanes[0].algorithm if len(lanes) == 1 and not lanes[0].algorithm.whole_machine else fallback
+    if lanes[0].algorithm.whole_machine:  # as one dimension, unless the list of the system file goes on
+        single = not setup.profile.native_algorithms and len(setup.system.implementations.get(kind, ())) == 1
+        return replace(lanes[0].algorithm, whole_machine=False) if single else fallback
+    return lanes[0].algorithm if len(lanes) == 1 else fallback
 
 
 def _memory(timers: TimersOfNpus, memory: RemoteMemory | None) -> Callable[[int, int, Callable[[], None]], None]:

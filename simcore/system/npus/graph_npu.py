@@ -20,6 +20,7 @@ from simcore.workload.model import Graph, NodeKind
 
 NOTHING = (int(NodeKind.INVALID), int(NodeKind.METADATA))  # these nodes do nothing
 COMPUTE = int(NodeKind.COMPUTE)  # plain: compared often
+TAGS = 500_000_000
 Done = Callable[..., None]  # also takes the event that it follows
 
 
@@ -31,8 +32,8 @@ class GraphProgram:
     `duration_ns[row]` is that time, `slot[row]` the resource it holds while it runs ("" = none): one node at a time.
     `names[row]` are numbers of event names. `requests[row]` are the collectives; `customs[row]` those that are programs
     themselves, one for every NPU. `behind[row]` is one more row that a row waits for, the collective before it. Where
-    it is `strict`, nobody looks for what INVALID nodes make ready until something else has finished, be it never
-    (ASTRA-sim 2.x).
+    it is `strict`, nobody looks for what INVALID nodes make ready until something else has finished, be it never, and
+    tags of messages begin anew after `TAGS` (ASTRA-sim 2.x).
     """
 
     graph: Graph
@@ -187,7 +188,8 @@ class GraphNpu:
         else:
             ends = (self.npu, int(graph.peer[row]))
             src, dst = ends if kind == NodeKind.SEND else ends[::-1]
-            mail = Mail(int(graph.tag[row]), src, dst, int(graph.size_bytes[row]))
+            tag = int(graph.tag[row]) % TAGS if program.strict else int(graph.tag[row])
+            mail = Mail(tag, src, dst, int(graph.size_bytes[row]))
             post = self._mailbox.send if kind == NodeKind.SEND else self._mailbox.receive
             self._posted[row] = post(mail, done)
 
