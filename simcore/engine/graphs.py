@@ -322,6 +322,10 @@ def check_nodes(graph: Graph, profile: Profile, system: SystemConfig) -> None:
             computes = (graph.kind == NodeKind.COMPUTE) & ~graph.on_cpu
             lost = computes & (graph.num_ops == 0) & ((graph.size_bytes > 0) | (graph.duration_ns > 0))
             _note(problems, graph, lost, "no operations for the roofline", "num_ops", "operations > 0")
+        rates = system.peak_flops and system.local_memory_bytes_per_s
+        if system.roofline and not rates and graph.num_ops[~graph.on_cpu].any():
+            message, expected = "a roofline needs two rates", "peak-perf and local-mem-bw in the file"
+            problems.add(Problem(system.at("roofline-enabled"), message, expected))
 
 
 def _note(problems: Problems, graph: Graph, bad: NDArray[np.bool_], text: str, field: str, expected: str) -> None:
