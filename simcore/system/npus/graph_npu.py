@@ -31,7 +31,7 @@ class GraphProgram:
     `kinds[row]` says what a node does: those that are replayed just take their time, as computations do.
     `duration_ns[row]` is that time, `slot[row]` the resource it holds while it runs ("" = none): one node at a time.
     `names[row]` are numbers of event names. `requests[row]` are the collectives; `customs[row]` those that are programs
-    themselves, one for every NPU. `behind[row]` is one more row that a row waits for, the collective before it. Where
+    themselves, of every NPU. `behind[row]` is one more row that a row waits for, the collective before it. Where
     it is `strict`, nobody looks for what INVALID nodes make ready until something else has finished, be it never, and
     tags of messages begin anew after `TAGS` (ASTRA-sim 2.x).
     """
@@ -42,7 +42,7 @@ class GraphProgram:
     slot: list[str]
     names: Sequence[int]
     requests: Mapping[int, Request]
-    customs: Mapping[int, Sequence[GraphProgram]] = field(default_factory=dict)
+    customs: Mapping[int, Mapping[int, GraphProgram]] = field(default_factory=dict)
     behind: Mapping[int, int] = field(default_factory=dict)
     strict: bool = False
 
