@@ -6,7 +6,7 @@ Nodes that a profile cannot run are refused. Collectives may be traces themselve
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 
@@ -78,7 +78,7 @@ class GraphCase:
         setup, timers = self.setup, transport.timers
         self._mailbox = Mailbox(schedulers[0].env, transport.carry, rendezvous=setup.settings.rendezvous)
         access = _memory(timers, self._memory)
-        customs = Customs(setup.system, setup.topology.npus, setup.profile.graph)
+        customs = Customs(setup.system, setup.profile.graph)
         program_of = cache(partial(_program, setup, self._graphs, schedulers[0].events, customs))
         self._npus = list[GraphNpu]()
         for scheduler, members in zip(schedulers, ranks, strict=True):
@@ -168,10 +168,10 @@ def _program(
         kinds = np.where(nothing, NodeKind.INVALID, graph.kind).tolist()
     for row in [row for row, kind in enumerate(kinds) if kind == NodeKind.COLLECTIVE]:
         kind = KINDS[int(graph.collective[row])]
-        if custom := customs.of(int(graph.node_id[row]), kind):
+        ranks = graphs.groups.get(groups[row], ())
+        if custom := customs.of(int(graph.node_id[row]), kind, tuple(ranks) or range(setup.topology.npus)):
             played[row] = custom
         elif kind in setup.lanes:
-            ranks = graphs.groups.get(groups[row], ())
             requests[row] = _request(setup, graph, row, kind, groups[row], ranks, names[row])
         else:
             kinds[row] = COMPUTE  # the peers replay what they cannot play
@@ -239,7 +239,7 @@ def _request(
         if len(ranks) > 1:
             lanes = (Lane(0, Communicator(tuple(ranks)), _group_algorithm(setup, kind)),)
     else:
-        mask = int(graph.dims[row])
+        mask = ALL_DIMENSIONS if group else int(graph.dims[row])  # who is in a communicator, takes part
         wanted = [mask == ALL_DIMENSIONS or mask >> index & 1 for index in range(len(setup.topology.dims))]
         usable = (lane for lane in setup.lanes[kind] if lane.dim.size > 1)
         lanes = joined(lane for lane in usable if lane.algorithm.whole_machine or wanted[lane.dim.index])
@@ -269,7 +269,10 @@ def _group_algorithm(setup: Setup, kind: CollectiveKind) -> Algorithm:
     fallback = Algorithm("binomial" if kind in ROOTED else "ring")
     if kind == CollectiveKind.ALL_TO_ALL and setup.profile.native_algorithms:
         fallback = Algorithm("direct")  # a ring hands on what is not its own
-    return lanes[0].algorithm if len(lanes) == 1 and not lanes[0].algorithm.whole_machine else fallback
+    if lanes[0].algorithm.whole_machine:  # as one dimension, unless the list of the system file goes on
+        single = not setup.profile.native_algorithms and len(setup.system.implementations.get(kind, ())) == 1
+        return replace(lanes[0].algorithm, whole_machine=False) if single else fallback
+    return lanes[0].algorithm if len(lanes) == 1 else fallback
 
 
 def _memory(timers: TimersOfNpus, memory: RemoteMemory | None) -> Callable[[int, int, Callable[[], None]], None]:
@@ -319,6 +322,10 @@ def check_nodes(graph: Graph, profile: Profile, system: SystemConfig) -> None:
             computes = (graph.kind == NodeKind.COMPUTE) & ~graph.on_cpu
             lost = computes & (graph.num_ops == 0) & ((graph.size_bytes > 0) | (graph.duration_ns > 0))
             _note(problems, graph, lost, "no operations for the roofline", "num_ops", "operations > 0")
+        rates = system.peak_flops and system.local_memory_bytes_per_s
+        if system.roofline and not rates and graph.num_ops[~graph.on_cpu].any():
+            message, expected = "a roofline needs two rates", "peak-perf and local-mem-bw in the file"
+            problems.add(Problem(system.at("roofline-enabled"), message, expected))
 
 
 def _note(problems: Problems, graph: Graph, bad: NDArray[np.bool_], text: str, field: str, expected: str) -> None:
@@ -330,28 +337,30 @@ def _note(problems: Problems, graph: Graph, bad: NDArray[np.bool_], text: str, f
 class Customs:
     """The programs that a system file puts in the place of collectives, one for every NPU.
 
-    Sizes, tags and durations are the traces' own; nothing in them waits for anything but its dependencies.
-    `rules` say how long a computation takes.
+    Sizes, tags and durations are the traces' own; nothing in them waits for anything but its dependencies. Their ranks
+    are places in the communicator. `rules` say how long a computation takes.
     """
 
-    def __init__(self, system: SystemConfig, npus: int, rules: GraphRules):
-        self._system, self._npus, self._rules = system, npus, rules
-        self._known: dict[str, Sequence[GraphProgram]] = {}
+    def __init__(self, system: SystemConfig, rules: GraphRules):
+        self._system, self._rules = system, rules
+        self._known: dict[tuple[str, Sequence[int]], dict[int, GraphProgram]] = {}
 
-    def of(self, node_id: int, kind: CollectiveKind) -> Sequence[GraphProgram]:
-        """What is played in the place of a node: its own traces come before its collective's; () = nothing special."""
+    def of(self, node_id: int, kind: CollectiveKind, members: Sequence[int]) -> Mapping[int, GraphProgram]:
+        """What NPUs play in the place of a node: its own traces come before its collective's; {} = nothing special."""
         prefix = self._system.custom_nodes.get(node_id) or self._system.custom.get(kind)
-        if prefix and prefix not in self._known:
-            found = read_graphs(prefix, self._npus)
-            programs = [self._program(graph) for graph in found.graphs]
-            self._known[prefix] = [programs[number] for number in found.graph_of_rank.tolist()]
-        return self._known[prefix] if prefix else ()
+        if prefix and (prefix, members) not in self._known:
+            found = read_graphs(prefix, len(members))
+            programs = [self._program(graph, members) for graph in found.graphs]
+            numbers = zip(members, found.graph_of_rank.tolist(), strict=True)
+            self._known[prefix, members] = {npu: programs[number] for npu, number in numbers}
+        return self._known[prefix, members] if prefix else {}
 
-    def _program(self, graph: Graph) -> GraphProgram:
+    def _program(self, graph: Graph, members: Sequence[int]) -> GraphProgram:
         for row in np.flatnonzero(~np.isin(graph.kind, _ALLOWED)).tolist():
             kind = NodeKind(graph.kind[row]).name
             message = f"node '{graph.names[row]}' cannot be part of a collective"
             expected = "computations, sends and receives"
             raise InputError.at(Location(graph.path), message, expected=expected, found=f"a {kind} node")
         duration_ns = self._rules.durations_ns(graph).tolist()
+        graph = replace(graph, peer=np.asarray(members, np.int32)[graph.peer])
         return GraphProgram(graph, graph.kind.tolist(), duration_ns, [""] * len(graph), [0] * len(graph), {})

@@ -1,5 +1,6 @@
 """Collectives that are execution traces: their sends, receives and computations take a collective's place."""
 
+import numpy as np
 import pytest
 
 from simcore.engine.run import simulate
@@ -12,11 +13,13 @@ from simcore.system import config
 from simcore.timeline.events import EventKind
 from simcore.workload.chakra import writer
 from simcore.workload.chakra.reader import read_graphs
-from simcore.workload.model import CollectiveKind, NodeKind
+from simcore.workload.model import CollectiveKind, GraphSet, NodeKind
+from tests.graphs import graph, node
 from tests.runs import micro
 
 NPUS, SIZE = 4, 4000
 RING = Topology((Dimension("Ring", NPUS, 25e9, 500.0),))
+NUMBERS = list(CollectiveKind)
 PROFILES = ("native", "astra-sim-2")
 
 
@@ -90,6 +93,20 @@ def test_a_node_s_own_traces_come_before_its_collective_s_and_both_before_the_al
     timeline = simulate(workload(tmp_path, 2), RING, chosen, profiles.get("native"), Settings())
     fast = 2 * (NPUS - 1) * (500 + SIZE // NPUS // 25)
     assert timeline.time_ns == fast + fast + 2 * (NPUS - 1) * 7000
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_ranks_are_places_in_the_communicator(tmp_path, profile):
+    """Place 0 is NPU 3, place 1 is NPU 1: two links of the ring away."""
+    for rank, kind, ends in ((0, NodeKind.SEND, {"comm_dst": 1}), (1, NodeKind.RECV, {"comm_src": 0})):
+        made = writer.node(0, "message", kind, attributes={"comm_size": SIZE, "comm_tag": 0} | ends)
+        (tmp_path / f"algorithm.{rank}.et").write_bytes(writer.encode(writer.metadata(), [made]))
+    chosen = system(tmp_path, "all-reduce-implementation-custom: [algorithm]")
+    reduced = {"collective": NUMBERS.index(CollectiveKind.ALL_REDUCE), "size_bytes": 64, "group": 1}
+    work = graph(node(NodeKind.COLLECTIVE, **reduced), group_names=("", "1"))
+    graphs = GraphSet((work, graph()), np.array([1, 0, 1, 0], np.int32), {"1": (3, 1)})
+    timeline = simulate(graphs, RING, chosen, profiles.get(profile), Settings())
+    assert timeline.time_ns == 2 * 500 + SIZE // 25
 
 
 def test_what_cannot_be_inside_a_collective_is_refused(tmp_path):

@@ -223,6 +223,16 @@ def test_a_roofline_is_memory_bound_below_its_knee_and_compute_bound_above():
     assert timeline.time_ns == 10 + 1000  # 10 operations at 1e9 a second, a million at 1e12
 
 
+@pytest.mark.parametrize("rate", [{"peak_flops": 1e12}, {"local_memory_bytes_per_s": 1e9}])
+@pytest.mark.parametrize("profile", ["native", "astra-sim-2"])
+def test_a_roofline_of_one_rate_is_refused_where_something_needs_it(rate, profile):
+    graphs = GraphSet((graph(node(COMPUTE, num_ops=10, size_bytes=10)),), np.zeros(4, np.int32))
+    with pytest.raises(InputError, match="a roofline needs two rates"):
+        simulate(graphs, RING, SystemConfig(roofline=True, **rate), profiles.get(profile), Settings())
+    host = GraphSet((graph(node(COMPUTE, num_ops=10, duration_ns=5, on_cpu=True)),), np.zeros(4, np.int32))
+    assert simulate(host, RING, SystemConfig(roofline=True, **rate), profiles.get(profile), Settings()).time_ns == 5
+
+
 def test_with_replay_only_every_node_takes_its_duration_in_the_peer_even_metadata():
     work = graph(node(NodeKind.METADATA), node(COMPUTE, 0, duration_ns=5), node(NodeKind.INVALID, 1))
     graphs = GraphSet((work,), np.zeros(4, np.int32))

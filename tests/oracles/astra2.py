@@ -120,8 +120,10 @@ class Npu:
     def _skipped(self, node):
         if self.sim.system.get("replay-only"):
             return False
-        roofline = self.sim.system.get("roofline-enabled") and not node.get("is_cpu_op")
-        return node["type"] == "INVALID" or (node["type"] == "COMP" and roofline and node["tensor_size"] == 0)
+        return node["type"] == "INVALID" or (self._rooflined(node) and node["tensor_size"] == 0)
+
+    def _rooflined(self, node):
+        return node["type"] == "COMP" and self.sim.system.get("roofline-enabled") and not node.get("is_cpu_op")
 
     def _release(self, node):
         self.left -= 1
@@ -142,7 +144,7 @@ class Npu:
         if self.sim.system.get("replay-only") or node.get("collective") == "BROADCAST":
             self.clock.npu_at(self.id, replayed, done)
         elif kind == "COMP":
-            self.clock.npu_at(self.id, self._roofline(node) if "num_ops" in node else replayed, done)
+            self.clock.npu_at(self.id, self._roofline(node) if self._rooflined(node) else replayed, done)
         elif kind == "COMM_SEND":
             self.port.send(node["dst"], node["bytes"], node["tag"] % TAGS, done)
         elif kind == "COMM_RECV":
@@ -177,7 +179,9 @@ class Npu:
                 done()
 
         for _ in list(left):
-            plan = self._plan(kind, chunk, group, node.get("involved_dim", [True] * 4))
+            plan = [*self._plan(kind, chunk, group, node.get("involved_dim", [True] * 4))]
+            if not plan:
+                raise RefusalError("a collective of no dimensions never ends")
             number = self._streams.setdefault(group, int(group) * 1_000_000)
             self._streams[group] += 1
             stream = Stream(number, priority, (), finished)
@@ -188,8 +192,10 @@ class Npu:
         """The phases of a chunk."""
         sim, names = self.sim, self.sim.system[f"{kind.lower().replace('_', '-')}-implementation"]
         local = len(sim.groups.get(group, sim.everybody)) < sim.total
+        involved = [True] * 4 if group in sim.groups else involved
         if local:
             names, rings, involved = names if len(names) == 1 else ["ring"], [sim.groups[group]], [True]
+            names = [alone(name) if name.startswith("one") else name for name in names]
         elif names[0].startswith("one"):
             names, rings = [alone(names[0])], [sim.everybody]
         else:
@@ -197,7 +203,7 @@ class Npu:
         dims = [d for d in range(len(rings)) if involved[d]]
         split = kind == "ALL_REDUCE" and sim.system["collective-optimization"] == "localBWAware"
         visits = [(kind, d) for d in (dims[::-1] if kind == "ALL_GATHER" else dims)]
-        if split:
+        if split and dims:
             down = dims[:-1]
             visits = [("REDUCE_SCATTER", d) for d in down] + visits[-1:] + [("ALL_GATHER", d) for d in down[::-1]]
         for part, d in visits:

@@ -20,15 +20,16 @@ class RefusalError(Exception):
 
 
 class Clock:
-    """Events in order of time, then of insertion; each NPU's events of one instant are one entry."""
+    """Events in order of time, then of insertion; each NPU's events of one instant are one entry.
+
+    What takes no time at time 0, which aborts the original, is played as at any other time.
+    """
 
     def __init__(self):
-        self.now, self._started, self._count = 0, False, 0
+        self.now, self._count = 0, 0
         self._heap, self._lists = [], {}
 
     def at(self, delay, call, *args):
-        if not self._started and delay == 0:
-            raise RefusalError("an event at time 0 before the loop starts")
         self._count += 1
         heapq.heappush(self._heap, (self.now + delay, self._count, call, args))
 
@@ -45,7 +46,6 @@ class Clock:
         del self._lists[key]
 
     def run(self):
-        self._started = True
         while self._heap:
             self.now, _, call, args = heapq.heappop(self._heap)
             call(*args)

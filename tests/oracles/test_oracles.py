@@ -1,7 +1,6 @@
 """Random cases through the profiles of ASTRA-sim and through naive models that know nothing of simcore."""
 
 from functools import partial
-from math import prod
 from random import Random
 
 import pytest
@@ -14,12 +13,13 @@ from simcore.network.topology.model import Dimension, Topology
 from simcore.system.messages.in_order import StoreAndForward
 from tests.laws.cases_astra_sim_1 import case, layer, machine, random_case, system
 from tests.oracles import astra1, astra2
-from tests.oracles.packets import GIBIBYTE, Clock, RefusalError
+from tests.oracles.cases_astra2 import KINDS, draw, fair_dim, implementations
+from tests.oracles.packets import Clock, RefusalError
 from tests.published.peers import PHASES, first_generation, second_generation
 from tests.published.test_astra_sim import ranks_of
 
-KINDS = ("ALL_REDUCE", "ALL_GATHER", "REDUCE_SCATTER", "ALL_TO_ALL")
-SIZES = (8, 67, 1000, 4096, 65536, 1_000_003)
+OF_2_X = (7, 312, 2366, 25338)
+"""Seeds of 2.x with a communicator and one* (two), one of all NPUs and `involved_dim`, and a tag of 500,000,000."""
 WHO_IS_FIRST = (744, 1030, 1849, 2241, 2284, 7410064)
 """Seeds with Themis where chunks of one nanosecond go on in an order that each NPU has for itself."""
 TOGETHER = (0, 14, 18, 23, 408, 511)
@@ -28,84 +28,6 @@ APART = (0, 40)
 """Seeds of `meeting` where messages of some NPUs arrive between what others do."""
 TREES_APART = (0, 190, 257)
 """Seeds of `trees_meeting` where trees go no way round, and an NPU begins two chunks before the next one begins any."""
-EVEN_SIZES, BYTE_PER_NS = (7200, 14400, 28800), 1e9 / GIBIBYTE
-
-
-def draw(seed):
-    """A case of ASTRA-sim 2.x: on every NPU computations, collectives and messages that wait for some of the others.
-
-    Every other one is `even`: times on links and at endpoints are multiples of 10 ns, so that much happens at one time.
-    """
-    draw, even = Random(seed), seed % 2 == 1  # noqa: S311 - a seed gives the same case everywhere
-    aware = even or draw.random() < 0.4
-    dims = [_dim(draw, aware) for _ in range(1 if aware else draw.choice((1, 2, 2)))]
-    if even:
-        dims[0] |= {"bandwidth_GBps": BYTE_PER_NS, "latency_ns": draw.choice((10, 20, 50))}
-    npus = prod(dim["npus"] for dim in dims)
-    system = {
-        "scheduling-policy": draw.choice(("LIFO", "FIFO", "EXPLICIT")),
-        "endpoint-delay": 10 if even else draw.choice((1, 10, 47)),
-        "active-chunks-per-dimension": draw.choice((1, 2, 4)),
-        "preferred-dataset-splits": draw.choice((1, 2, 3)),
-        "collective-optimization": draw.choice(("baseline", "localBWAware")),
-        "local-mem-bw": 1_000_000 if even else draw.choice((50, 1600)),
-    }
-    for kind in KINDS:
-        names = [_algorithm(draw, dim["npus"], kind) for dim in dims]
-        system[f"{kind.lower().replace('_', '-')}-implementation"] = names
-    groups = {str(number): draw.sample(range(npus), draw.randint(2, npus)) for number in (1, 2)}
-    per_npu = [[] for _ in range(npus)]
-    for _ in range(draw.randint(1, 6)):
-        _event(draw, per_npu, groups, EVEN_SIZES if even else SIZES)
-    for nodes in per_npu:
-        _add(draw, nodes, {"type": "COMP", "duration_micros": draw.choice((0, 1, 7))})
-    cli = {"num-queues-per-dim": draw.choice((1, 2, 3)), "rendezvous-protocol": draw.random() < 0.2}
-    return {
-        "backend": "congestion_aware" if aware else "congestion_unaware",
-        "topology": {"dims": dims}, "system": system, "cli": cli, "comm_groups": groups,
-        "workload": {"kind": "nodes", "per_npu": per_npu},
-    }  # fmt: skip
-
-
-def _dim(draw, aware):
-    kind = draw.choice(("Ring", "FullyConnected", "Switch"))
-    npus = draw.choice((3, 4, 5, 8) if aware else (2, 3, 4))
-    bandwidth, latency = draw.choice((1, 12.5, 50, 308.36)), draw.choice((1, 1.5, 30, 500, 936.25))
-    return {"type": kind, "npus": npus, "bandwidth_GBps": bandwidth, "latency_ns": latency}
-
-
-def _fair_dim(kind, npus, latency_ns):
-    """Every link carries a byte in a nanosecond."""
-    return {"type": kind, "npus": npus, "bandwidth_GBps": BYTE_PER_NS, "latency_ns": latency_ns}
-
-
-def _algorithm(draw, npus, kind):
-    powers = [] if npus & (npus - 1) else ["doubleBinaryTree"] + ["halvingDoubling"] * (kind != "ALL_TO_ALL")
-    return draw.choice(["ring", "direct", f"direct{draw.randint(1, npus)}", *powers])
-
-
-def _event(draw, per_npu, groups, sizes):
-    kind, size, npus = draw.choice(("COMP", "COMM_COLL", "COMM_COLL", "COMM_SEND")), draw.choice(sizes), len(per_npu)
-    if kind == "COMP":
-        for npu in draw.sample(range(npus), draw.randint(1, npus)):
-            host = {"is_cpu_op": True} if draw.random() < 0.2 else {}
-            _add(draw, per_npu[npu], {"type": kind, "duration_micros": draw.choice((0, 1, 3, 50))} | host)
-    elif kind == "COMM_COLL":
-        group = draw.choice(("", "", *groups))
-        details = {"type": kind, "collective": draw.choice(KINDS), "bytes": size, "priority": draw.randint(0, 2)}
-        for npu in groups.get(group, range(npus)):
-            _add(draw, per_npu[npu], details | ({"pg_name": group} if group else {}))
-    else:
-        src, dst = draw.sample(range(npus), 2)
-        # What takes no time at time 0 aborts the original.
-        details = {"src": src, "dst": dst, "bytes": max(size, 1000), "tag": draw.randint(0, 1)}
-        _add(draw, per_npu[src], {"type": "COMM_SEND"} | details)
-        _add(draw, per_npu[dst], {"type": "COMM_RECV"} | details)
-
-
-def _add(draw, nodes, details):
-    deps = [node["id"] for node in nodes if draw.random() < 0.6]
-    nodes.append({"id": len(nodes) + draw.choice((1, 1, 100)), "data_deps": deps} | details)
 
 
 def of_model(simulation):
@@ -121,20 +43,18 @@ def late_one():
     system = {
         "scheduling-policy": "FIFO", "endpoint-delay": 10, "active-chunks-per-dimension": 3, "local-mem-bw": 10,
         "preferred-dataset-splits": 3, "collective-optimization": "baseline",
-        **{f"{kind.lower().replace('_', '-')}-implementation": ["direct1"] for kind in KINDS},
+        **implementations({kind: ["direct1"] for kind in KINDS}),
     }  # fmt: skip
-    per_npu = [[] for _ in range(5)]
-    _add(Random(0), per_npu[4], {"type": "COMP", "duration_micros": 1})  # noqa: S311
-    for nodes in per_npu:
-        details = {"type": "COMM_COLL", "collective": "ALL_REDUCE", "bytes": 300, "priority": 0}
-        nodes.append({"id": 200, "data_deps": [node["id"] for node in nodes]} | details)
+    details = {"id": 200, "type": "COMM_COLL", "collective": "ALL_REDUCE", "bytes": 300, "priority": 0}
+    per_npu = [[details] for _ in range(4)]
+    per_npu.append([{"id": 0, "type": "COMP", "duration_micros": 1}, details | {"data_deps": [0]}])
     return {
         "backend": "congestion_aware", "system": system, "cli": {"num-queues-per-dim": 2}, "comm_groups": {},
-        "topology": {"dims": [_fair_dim("FullyConnected", 5, 10)]}, "workload": {"kind": "nodes", "per_npu": per_npu},
+        "topology": {"dims": [fair_dim("FullyConnected", 5, 10)]}, "workload": {"kind": "nodes", "per_npu": per_npu},
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", [*map(draw, range(60)), late_one()], ids=[*map(str, range(60)), "late one"])
+@pytest.mark.parametrize("case", [*map(draw, (*range(60), *OF_2_X)), late_one()])
 def test_every_npu_of_2_x_is_done_when_the_naive_model_says(case, tmp_path):
     expected = of_model(astra2.Simulation(case))
     try:
@@ -180,7 +100,7 @@ def test_links_of_2_x_carry_messages_in_the_order_of_the_naive_model(kind, seed)
     env, clock = Environment(), Clock()
     links = LinkGraph(Topology((Dimension(kind, npus, 1e9, latency_ns),)))
     network = StoreAndForward(env, links)
-    naive = astra2.Aware(clock, [_fair_dim(kind, npus, latency_ns)])
+    naive = astra2.Aware(clock, [fair_dim(kind, npus, latency_ns)])
 
     def send(src, dst, size, number):
         network.send(src, dst, size, 0, lambda: arrived(number))

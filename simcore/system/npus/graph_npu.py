@@ -20,6 +20,7 @@ from simcore.workload.model import Graph, NodeKind
 
 NOTHING = (int(NodeKind.INVALID), int(NodeKind.METADATA))  # these nodes do nothing
 COMPUTE = int(NodeKind.COMPUTE)  # plain: compared often
+TAGS = 500_000_000
 Done = Callable[..., None]  # also takes the event that it follows
 
 
@@ -30,9 +31,9 @@ class GraphProgram:
     `kinds[row]` says what a node does: those that are replayed just take their time, as computations do.
     `duration_ns[row]` is that time, `slot[row]` the resource it holds while it runs ("" = none): one node at a time.
     `names[row]` are numbers of event names. `requests[row]` are the collectives; `customs[row]` those that are programs
-    themselves, one for every NPU. `behind[row]` is one more row that a row waits for, the collective before it. Where
-    it is `strict`, nobody looks for what INVALID nodes make ready until something else has finished, be it never
-    (ASTRA-sim 2.x).
+    themselves, of every NPU. `behind[row]` is one more row that a row waits for, the collective before it. Where
+    it is `strict`, nobody looks for what INVALID nodes make ready until something else has finished, be it never, and
+    tags of messages begin anew after `TAGS` (ASTRA-sim 2.x).
     """
 
     graph: Graph
@@ -41,7 +42,7 @@ class GraphProgram:
     slot: list[str]
     names: Sequence[int]
     requests: Mapping[int, Request]
-    customs: Mapping[int, Sequence[GraphProgram]] = field(default_factory=dict)
+    customs: Mapping[int, Mapping[int, GraphProgram]] = field(default_factory=dict)
     behind: Mapping[int, int] = field(default_factory=dict)
     strict: bool = False
 
@@ -187,7 +188,8 @@ class GraphNpu:
         else:
             ends = (self.npu, int(graph.peer[row]))
             src, dst = ends if kind == NodeKind.SEND else ends[::-1]
-            mail = Mail(int(graph.tag[row]), src, dst, int(graph.size_bytes[row]))
+            tag = int(graph.tag[row]) % TAGS if program.strict else int(graph.tag[row])
+            mail = Mail(tag, src, dst, int(graph.size_bytes[row]))
             post = self._mailbox.send if kind == NodeKind.SEND else self._mailbox.receive
             self._posted[row] = post(mail, done)
 
