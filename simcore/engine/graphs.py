@@ -47,6 +47,7 @@ class GraphCase:
         """InputError for nodes that cannot run."""
         for graph in graphs.graphs:
             check_nodes(graph, setup.profile, setup.system)
+        _check_parts(graphs, setup)
         used = {KINDS[code] for graph in graphs.graphs for code in np.unique(graph.collective).tolist() if code >= 0}
         lanes = {kind: lanes for kind, lanes in setup.lanes.items() if kind in used}
         names = sorted({name for graph in graphs.graphs for name in graph.group_names})
@@ -137,17 +138,27 @@ def _sent(graph: Graph) -> dict[tuple[str, int], bytes]:
     return {(graph.group_names[int(own[0, 0])], int(own[1, 0])): own[2:].tobytes() for own in parts}
 
 
+def _parts(graphs: GraphSet, npus: int) -> list[str]:
+    """Communicators that are not of all NPUs, the largest first."""
+    names = {name for graph in graphs.graphs for name in graph.group_names} & graphs.groups.keys()
+    parts = (name for name in names if len(graphs.groups[name]) < npus)
+    return sorted(parts, key=lambda name: (-len(graphs.groups[name]), name))
+
+
+def _check_parts(graphs: GraphSet, setup: Setup) -> None:
+    """Where all NPUs meet behind every phase (ASTRA-sim 1.0) some of them never end one."""
+    for name in _parts(graphs, setup.topology.npus)[:1] if setup.profile.barrier else ():
+        if len(graphs.groups[name]) > 1:
+            message = f"profile {setup.profile.name} ends a phase when all NPUs of the machine have finished it"
+            expected = "communicators of all NPUs, or another profile"
+            raise InputError.at("--profile", message, expected=expected, found=f"one of some: {name}")
+
+
 def _tells_apart(graphs: GraphSet, setup: Setup) -> bool:
     """Whether NPUs with the same graph may still fare differently, if they share no memory."""
     kinds = np.concatenate([graph.kind for graph in graphs.graphs])
     messages = np.isin(kinds, [NodeKind.SEND, NodeKind.RECV]).any()
-    names = {name for graph in graphs.graphs for name in graph.group_names} & graphs.groups.keys()
-    parts = sorted(name for name in names if len(graphs.groups[name]) < setup.topology.npus)
-    several = [name for name in parts if len(graphs.groups[name]) > 1]
-    if several and setup.profile.barrier:
-        message = f"profile {setup.profile.name} ends a phase when all NPUs of the machine have finished it"
-        expected = "communicators of all NPUs, or another profile"
-        raise InputError.at("--profile", message, expected=expected, found=f"one of some: {several[0]}")
+    parts = _parts(graphs, setup.topology.npus)
     return bool(messages or setup.system.custom or setup.system.custom_nodes or parts)
 
 
@@ -169,7 +180,7 @@ def _program(
     for row in [row for row, kind in enumerate(kinds) if kind == NodeKind.COLLECTIVE]:
         kind = KINDS[int(graph.collective[row])]
         ranks = graphs.groups.get(groups[row], ())
-        if custom := customs.of(int(graph.node_id[row]), kind, tuple(ranks) or range(setup.topology.npus)):
+        if custom := customs.of(int(graph.node_id[row]), kind, ranks or range(setup.topology.npus)):
             played[row] = custom
         elif kind in setup.lanes:
             requests[row] = _request(setup, graph, row, kind, groups[row], ranks, names[row])
