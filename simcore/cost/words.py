@@ -93,8 +93,9 @@ def _value(node: Node, kind: Any, otherwise: object, *, needed: bool) -> object:
 
 def plan_word(name: str, node: Node, choices: list[str] | None = None) -> Any:
     """What a plan's field of this name is to be: among its choices, or of its type, from 1 on where that is usual."""
-    kind, one, choices = _types(Plan)[name], choices, choices or CHOICES.get(name)
-    if get_origin(kind) is tuple and not one:
+    kind, several = _types(Plan)[name], choices is None  # who gives choices lets one of them be taken
+    choices = choices or CHOICES.get(name)
+    if get_origin(kind) is tuple and several:
         return tuple(item.choice(choices) if choices else item.integer(1) for item in node.sequence())
     if choices:
         return node.choice(choices) or choices[0]
@@ -231,8 +232,9 @@ def acting(model: Model, plan: Plan) -> Iterator[tuple[str, bool, str]]:
     yield "recompute_layers", plan.recompute == "full", "--recompute full"
     yield "recompute_method", plan.recompute == "full", "--recompute full"
     yield "recompute_modules", plan.recompute == "selective", "--recompute selective"
-    held = {weight.kind for block, _ in model_blocks(model, plan) for weight in block.weights}
-    yield "frozen", held.issuperset(plan.frozen), "weights of the model: " + ", ".join(sorted(held))
+    if plan.frozen:  # what a model holds takes longer to tell than all else here
+        held = {weight.kind for block, _ in model_blocks(model, plan) for weight in block.weights}
+        yield "frozen", held.issuperset(plan.frozen), "weights of the model: " + ", ".join(sorted(held))
     yield "lora_modules", plan.lora_rank > 0, "--lora-rank"
     yield "offload_layers", bool({"activations", "weights"} & {*plan.offload}), "--offload activations or weights"
     yield "attention_dtype", plan.fused_attention, "fused attention"
