@@ -172,7 +172,7 @@ def _send(s: State, number: int, least: int, now: int, span_ns: int) -> None:
         way.more = more = way.more if flow.adaptive else even
         way.injected += more
         way.loaded += more
-        if way.fork or way.fullest < NEVER:  # all ways begin there, or this one is open
+        if _begins_there(way):
             queue.own_next += hop.weight * way.part
         hop.tank += more
         flow.loaded += way.alike * more
@@ -196,7 +196,7 @@ def _share_by_queues(s: State, flow: Flow, parts: int) -> None:
     room, least, crossing = 0, NEVER, 1
     for lane in range(flow.lane, flow.lane + flow.lanes):
         way = s.ways[s.lanes[lane]]
-        if way.fork or way.fullest < NEVER:
+        if _begins_there(way):
             room += way.alike * way.more
         least, crossing = min(least, way.fullest), max(crossing, way.crossing)
     parts = max(min(parts, room), 0)
@@ -228,6 +228,11 @@ def _look_ahead(s: State, flow: Flow) -> None:
         way = s.ways[s.lanes[lane]]
         if way.longer and way.fullest >= shortest:
             way.fullest = NEVER
+
+
+def _begins_there(way: Way) -> bool:
+    """Whether what is sent may take the first link of a way: it is not out, or all others begin there, too."""
+    return way.fork > 0 or way.fullest < NEVER
 
 
 def _find_fullest(s: State, way: Way) -> None:

@@ -397,6 +397,6 @@ _Arrayed = cast("Any", namedtuple("_Arrayed", State.__slots__))
 
 @cache
 def _compiled_core() -> ModuleType:
-    """The functions of `flows`, with those of `laws`."""
+    """The functions of `flows`, with those of `laws` and of `noted`."""
     lists = {"append": compiled_heaps()["append"]}
     return with_laws(flows, ("play", "step", "rest", "count"), lists, noted)

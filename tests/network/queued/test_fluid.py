@@ -186,6 +186,23 @@ def test_longer_ways_are_taken_where_they_are_worth_it(network):
     assert usual[1].counts()[0].tolist() == ugal[1].counts()[0].tolist()
 
 
+@pytest.mark.parametrize(
+    ("kind", "messages"),
+    [
+        ("Ring", [(npu, (npu + 3) % 8, MIB, 0) for npu in range(8)]),
+        ("Ring", [(0, 1, 4 * MIB, 0), (1, 2, 4 * MIB, 0)]),
+        ("FullyConnected", [(0, 1, 4 * MIB, 0), (2, 1, 4 * MIB, 0)]),
+        ("FullyConnected", [(npu, other, 64 * KIB, 0) for npu in range(8) for other in range(8) if other != npu]),
+    ],
+)
+def test_longer_ways_are_left_where_nothing_waits_as_in_segments(kind, messages):
+    """What passes through in a step, and what an NPU has still to send itself, is in no queue."""
+    links = machine(kind, 8, 500.0, ports_of("", routing="ugal"), bytes_per_s=25e9)
+    flows, segments = (play(links, messages, network) for network in (FluidLinks, QueuedLinks))
+    assert max(flows[0]) == pytest.approx(max(segments[0]), rel=0.01)
+    assert flows[1].counts()[0].sum() == segments[1].counts()[0].sum()
+
+
 def test_of_two_ways_a_full_one_takes_less():
     """Around a ring of four both ways are as long; one of them is full, so spraying waits for it and adaptive not."""
     others = [(0, 1, 10 * MIB, 0), (1, 2, 10 * MIB, 0)]
