@@ -247,6 +247,7 @@ ADDS_TO_WHAT_IS_SENT = program(
         (RING.replace('type="s"', 'type="nop"', 1), 0, "reduces two different chunks"),
         (all_pairs(3).replace('type="s"', 'type="nop"', 1), 21, "never gets past"),
         (RING.replace('type="s"', 'type="shout"', 1), 4, "no such step"),
+        (RING.replace('dstbuf="i"', 'dstbuf="out"', 1), 4, "no such dstbuf"),
         (RING.replace('coll="allreduce"', 'coll="shuffle"'), 1, "no such collective"),
         (RING.replace('send="1"', 'send="7"'), 3, "there is no such rank"),
         (RING.replace('<gpu id="3"', '<gpu id="2"'), 1, "every rank"),

@@ -23,6 +23,7 @@ from simcore.system.plans.programs import Area, Block, Op, Program, Signal, coll
 RECEIVES, SENDS, REDUCING, WRITES = (
     {*names.split()} for names in ("r rcs rrs rrc rrcs", "s rcs rrs rrcs", "rrs rrc rrcs re", "r rcs rrc rrcs re cpy")
 )
+BUFFERS = ["i", "o", "s"]
 TYPES = (*sorted(RECEIVES | SENDS), "re", "cpy", "nop")
 
 MOST_PARTS = 64
@@ -104,6 +105,8 @@ def _step(
 
 def _area(program: Program, rank: int, step: Element, end: str, count: int) -> Area:
     first, buffer = step.integer(f"{end}off"), step.text(f"{end}buf")
+    if buffer not in BUFFERS:
+        raise step.error(f"no such {end}buf", expected=", ".join(BUFFERS), found=repr(buffer))
     return rank, [program.slot(rank, buffer, first + at) for at in range(count)]
 
 
@@ -227,7 +230,7 @@ def _chosen(node: Node, key: str, kind: str, ids: str, there: dict[str, list[T]]
 
 
 def _buffer(node: Node) -> str:
-    return str(node["type"].choice(["i", "o", "s"]))
+    return str(node["type"].choice(BUFFERS))
 
 
 def _below(node: Node, end: int, what: str) -> int:
