@@ -343,4 +343,38 @@ def test_a_folder_of_jobs_says_what_was_run_and_repeats_it(tmp_path, capsys):
     assert main(["run", str(tmp_path / "jobs.yaml"), "-o", plain]) == 0
     capsys.readouterr()
     assert main(["compare", first, plain]) == 0
-    assert "They differ in fault" in capsys.readouterr().out
+    assert "They differ in fault" in " ".join(capsys.readouterr().out.split())
+
+
+def test_two_runs_of_jobs_are_compared_job_by_job(tmp_path, capsys):
+    """Every figure is that of the two runs; a job that only one of them has is told, with no figure in the other."""
+    entry = "{{name: {}, workload: dlrm, npus: 4, place: {}}}"
+    found, names = [], (("left", "right"), ("left", "other"))
+    for number, place in enumerate(("spread", "packed")):
+        jobs = ", ".join(entry.format(name, place) for name in names[number])
+        (tmp_path / "jobs.yaml").write_text(f"topology: ring8\njobs: [{jobs}]\n")
+        assert main(["run", str(tmp_path / "jobs.yaml"), "-o", str(tmp_path / str(number)), "-q"]) == 0
+        found.append(json.loads((tmp_path / str(number) / "jobs.json").read_text()))
+    capsys.readouterr()
+    folders = [str(tmp_path / "0"), str(tmp_path / "1")]
+    for words in (folders, [f"{folder}/jobs.json" for folder in folders]):
+        assert main(["compare", *words, "--json"]) == 0
+        compared = json.loads(capsys.readouterr().out)
+        assert [(job["name"], job["only"], job["npus"]) for job in compared["jobs"]] == [
+            ("left", "", "0,2,4,6 -> 0-3"), ("right", "a", "1,3,5,7 -> none"), ("other", "b", "none -> 4-7"),
+        ]  # fmt: skip
+        before, after = (run["jobs"][0] for run in found)
+        for figure in ("alone_step_ns", "step_ns", "slowdown"):
+            assert compared["jobs"][0][figure] == {"a": before[figure], "b": after[figure]}
+        assert compared["time_ns"] == {"a": found[0]["time_ns"], "b": found[1]["time_ns"]}
+        assert main(["compare", *words]) == 0
+        said = " ".join(capsys.readouterr().out.split())
+        assert "a step of left takes 266 us in B where it takes" in said and ("workload (" in said) == (
+            words == folders
+        )
+        assert "other - 266 us - 266 us - - 1.000" in said
+    (tmp_path / "one").mkdir()
+    assert main(["run", "--workload", "dlrm", "--topology", "ring8", "-o", str(tmp_path / "one"), "-q"]) == 0
+    capsys.readouterr()
+    assert main(["compare", f"{folders[0]}/jobs.json", str(tmp_path / "one")]) == 2
+    assert "this is a report of jobs" in capsys.readouterr().err
