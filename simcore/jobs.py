@@ -130,7 +130,15 @@ def play_jobs(path: str, topology: str | None, system: str | None, asked: RunOpt
     if len(machine.dims) > 1:
         warnings[ONE_RING] = None
     warned = (*warnings, *runs.together.notes)
-    report = Report(runs.together, rules.name, network, tuple(inputs), warned, options=told(asked))
+    report = Report(
+        runs.together,
+        rules.name,
+        network,
+        tuple(inputs),
+        warned,
+        options=told(asked),
+        jobs=tuple(job.name for job in file.jobs),
+    )
     return JobsReport(runs, tuple(trials), report)
 
 

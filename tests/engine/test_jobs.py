@@ -13,9 +13,14 @@ from simcore.cli import main
 from simcore.engine.jobs import JobRuns
 from simcore.engine.settings import Settings
 from simcore.errors import InputError
+from simcore.files import write_bytes
 from simcore.network.topology.model import Dimension, Graph, Topology
 from simcore.network.topology.ports import Ports
 from simcore.profiles import profiles
+from simcore.report.archive import events_npz, read_archive
+from simcore.report.text import dominating, headline
+from simcore.timeline.events import EventKind
+from simcore.units import format_ns
 from simcore.workload.jobs import PLACES, Job, merged, placed, read_jobs
 
 NATIVE = profiles.get("native")
@@ -378,3 +383,33 @@ def test_two_runs_of_jobs_are_compared_job_by_job(tmp_path, capsys):
     capsys.readouterr()
     assert main(["compare", f"{folders[0]}/jobs.json", str(tmp_path / "one")]) == 2
     assert "this is a report of jobs" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("first", "stride", "dim"), [(0, 1, 0), (0, 4, 1), (5, 16, 2)])
+def test_what_a_group_sends_is_counted_in_the_dimension_along_which_it_lies(first, stride, dim):
+    """A ring of four sends 2 (n - 1) / n of an all-reduce, over the links of its own dimension."""
+    graph = simcore.graph(64)
+    members = [first + stride * place for place in range(4)]
+    graph.collective("all_reduce", 4_000_000, on=members)
+    timeline = simcore.run(graph, "torus_4x4x4").timeline
+    chunks = timeline.events.kind == EventKind.CHUNK
+    assert {*timeline.events.stream[chunks].tolist()} == {1 + dim}
+    found = simcore.run(graph, "torus_4x4x4").to_dict()
+    if not first:  # figures are those of NPU 0
+        assert [row["bytes_per_npu"] for row in found["dims"]] == [6_000_000 * (at == dim) for at in range(3)]
+    used = {(link["src"], link["dst"]) for link in found["links"]["hottest"] if link["bytes"]}
+    assert {int(dst) - int(src) for src, dst in used} <= {stride, -3 * stride, -stride, 3 * stride}
+
+
+def test_the_page_of_jobs_says_when_they_are_done_and_blames_no_rank_of_another(tmp_path):
+    (tmp_path / "jobs.yaml").write_text(
+        "topology: ring8\njobs: [{workload: dlrm, npus: 4}, {workload: dlrm, npus: 4, repeats: 3}]\n"
+    )
+    found = simcore.run_jobs(tmp_path / "jobs.yaml")
+    document = found.report.to_dict()
+    assert headline(document).startswith(f"2 jobs are done after {format_ns(found.report.time_ns)} on 8 NPUs; rank 0:")
+    said = dominating(document)
+    assert "Last to end: ranks 4-5" in said and "Everyone waits" not in said
+    assert document["jobs"] == ["job0", "job1"]
+    write_bytes(tmp_path / "events.npz", events_npz(found.report))
+    assert read_archive(tmp_path / "events.npz").to_dict() == document
