@@ -139,7 +139,7 @@ def _figures_of_jobs(arguments: dict[str, Any]) -> dict[str, int | float]:
     for job in document["jobs"]:
         of_job = {"alone_step_ns": job["alone_step_ns"], "step_ns": job["step_ns"], SLOWDOWN: job["slowdown"]}
         figures |= {f"{job['name']}.{name}": value for name, value in of_job.items()}
-    return figures | network_usd(machine)
+    return figures | network_usd(simcore.load_topology(machine.path))  # with gigabytes that no profile changes
 
 
 def row_of(task: Task, figures: dict[str, int | float], error: str) -> Row:

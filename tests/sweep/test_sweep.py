@@ -366,6 +366,12 @@ def test_files_of_jobs_are_swept_with_every_jobs_figures(tmp_path):
     results = read_results(tmp_path / "results")
     assert "other.step" in render(results) and "other.alone_step_ns" in results_csv(results)
     assert "No run is better" in unbeaten(results, ("slowdown", "other.step_ns"))
+    study["run"]["profile"] = "astra-sim-2"  # whose gigabytes are larger, and cost no more
+    (tmp_path / "study.yaml").write_text(json.dumps(study))
+    [_, row] = sweep(read_study(tmp_path / "study.yaml"), tmp_path / "binary")
+    assert row["figures"]["network_usd"] == rows[1]["figures"]["network_usd"]
+    del study["run"]["profile"]
+    (tmp_path / "study.yaml").write_text(json.dumps(study))
     keys = {row["key"] for row in rows}
     traces = next(tmp_path.glob("sum.0.*"))
     traces.write_bytes(traces.read_bytes() + b"\n")
