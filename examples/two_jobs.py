@@ -5,34 +5,26 @@ With the name of a picture (`python examples/two_jobs.py two_jobs.png`) it draws
 
 import sys
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 import simcore
-from simcore.engine.jobs import JobOutcome, JobRuns
-from simcore.engine.settings import Settings
-from simcore.profiles import profiles
+from simcore.engine.jobs import JobOutcome
 from simcore.report.plots import canvas, save
-from simcore.workload.jobs import placed, read_jobs
 
 JOBS = """\
+topology: ring8
 jobs:
-  - {name: left, workload: dlrm, npus: 4}
-  - {name: right, workload: dlrm, npus: 4}
+  - {{name: left, workload: dlrm, npus: 4, place: {0}}}
+  - {{name: right, workload: dlrm, npus: 4, place: {0}}}
 """
 PLACES = ("packed", "random", "spread")
 
 
 def outcomes(place: str) -> list[JobOutcome]:
     """Both jobs placed so on a ring whose links jobs share evenly."""
-    machine, rules = simcore.load_topology("ring8"), profiles.get("native")
-    system = replace(rules.system(machine), scheduling_policy="EXPLICIT")  # the priorities that a text's loop gives
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "jobs.yaml").write_text(JOBS)
-        jobs = read_jobs(Path(folder) / "jobs.yaml").jobs
-    places = placed(jobs, [machine.npus], seed=0, rule=place)
-    settings = Settings(network="fair", fold=False)
-    return JobRuns(jobs, places, machine, system, rules, settings).outcomes
+        (Path(folder) / "jobs.yaml").write_text(JOBS.format(place))
+        return simcore.run_jobs(Path(folder) / "jobs.yaml").runs.outcomes
 
 
 def picture(rows: dict[str, list[JobOutcome]], path: str, about: str) -> None:

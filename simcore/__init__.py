@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from simcore.api import load_topology, load_workload, predict, run
+    from simcore.jobs import run_jobs
     from simcore.report.model import Report
     from simcore.workload.chakra.builder import GraphBuilder, graph
 
 __version__ = "0.1.0"
 
-__all__ = ["GraphBuilder", "Report", "__version__", "graph", "load_topology", "load_workload", "predict", "run"]
+__all__ = [
+    "GraphBuilder", "Report", "__version__", "graph", "load_topology", "load_workload", "predict", "run", "run_jobs",
+]  # fmt: skip
 
 _HOMES = {
     "GraphBuilder": "simcore.workload.chakra.builder",
@@ -27,6 +30,7 @@ _HOMES = {
     "load_workload": "simcore.api",
     "predict": "simcore.api",
     "run": "simcore.api",
+    "run_jobs": "simcore.jobs",
 }
 
 

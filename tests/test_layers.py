@@ -42,6 +42,7 @@ ALLOWED = {
 ALLOWED |= {top: BASE | set(ALLOWED) | {"__version__"} for top in ("replay", "cost", "sweep", "testing")}
 ALLOWED["cost"] |= {"replay"}  # a suite extrapolates from written traces
 ALLOWED["api"] = set(ALLOWED)
+ALLOWED["jobs"] = set(ALLOWED)
 ALLOWED["__init__"] = set(ALLOWED)
 SIMPY = {"system", "network"}
 LAZY = {"matplotlib", "networkx", "pandas", "polars", "scipy", "distributed", "optuna"}

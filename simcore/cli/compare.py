@@ -1,4 +1,4 @@
-"""`simcore compare`: two reports, or two workloads, aligned: where the time went, what is sent and computed."""
+"""`simcore compare`: two reports, of jobs, too, or workloads: where the time went, what is sent and computed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,11 @@ def _compared(a: str, b: str) -> Comparison:
         return compare_contents(read_contents(a), read_contents(b))
     from simcore.report.archive import read_report
     from simcore.report.compare import compare
+    from simcore.report.jobs import compare_jobs, read_jobs_report
 
+    of_a, of_b = read_jobs_report(a), read_jobs_report(b)
+    if of_a and of_b:
+        return compare_jobs(of_a, of_b, (a, b))
     return compare(read_report(a), read_report(b))
 
 

@@ -22,6 +22,7 @@ from simcore.replay.views.job import Job
 from simcore.replay.views.report import Utilisation
 from simcore.report.compare import ReportComparison
 from simcore.report.document import BreakdownRow, ReportDocument, encode
+from simcore.report.jobs import JobsComparison, JobsDocument
 from simcore.report.workload_compare import WorkloadComparison
 from simcore.workload.contents import Contents
 
@@ -39,11 +40,6 @@ def _many(kind: Any) -> Any:
 
 
 _thing = _object("Thing", name=str, description=str)
-_job = _object(
-    "JobRow", name=str, npus=str, start_ns=int, repeats=int, alone_ns=int, together_ns=int, alone_step_ns=int,
-    step_ns=int, slowdown=float, lost_to_ns=COUNTS,
-)  # fmt: skip
-_link = _object("SharedLink", src=str, dst=str, size_bytes=COUNTS, gain_ns=COUNTS)
 _dimension = _object("Dimension", kind=str, npus=int, bandwidth_bytes_per_s=float, latency_ns=float, links=int)
 _wafer = _object("Wafer", columns=int, rows=int, dead_npus=list[int], dead_links=list[tuple[int, int]], spare_rows=int)
 _table = _object(
@@ -82,10 +78,7 @@ _problem = _object("Problem", file=str, line=int, column=int, field=str, expecte
 
 DOCUMENTS: dict[str, Any] = {
     "run": ReportDocument,
-    "jobs": _object(
-        "Jobs", schema=str, network=str, time_ns=int, fairness=float, jobs=_many(_job), shared_links=_many(_link),
-        placements=list[dict[str, Any]],
-    ),
+    "jobs": JobsDocument,
     "list": GenericAlias(dict, (str, _many(_thing))),
     "topology": _object(
         "Topology", schema=str, name=str, description=str, npus=int, devices=int, links=int, degree=COUNTS,
@@ -121,6 +114,7 @@ DOCUMENTS: dict[str, Any] = {
         "Sweep", schema=str, may={"runs": int, "failed": int, "folder": str, "varied": list[str], "rows": _many(_run)}
     ),
     "compare": ReportComparison,
+    "compare-jobs": JobsComparison,
     "compare-workloads": WorkloadComparison,
     "compare-traces": TraceComparison,
     "replay": _object(

@@ -69,12 +69,13 @@ def _several(
         raise InputError.at("--workload", "there is nothing to run", expected="--workload W, or a file of jobs")
     others = {"links", "iteration", "workload"} | CLOSED_FORMS
     _refuse(others, "does not go with a file of jobs", "the file alone, or --workload W")
-    from simcore.cli import run_jobs
+    from simcore.jobs import play_jobs
 
     selection = parse_selection(*shown_part, None)
     asked = RunOptions.of(given | {"link_times": bool(output or timelines)})
-    shown, document, report, firsts = run_jobs.run(jobs, topology, system, asked)
-    selection = replace(selection, ranks=selection.ranks or firsts)
+    found = play_jobs(jobs, topology, system, asked)
+    document, shown, report = found.to_dict(), found.render(), found.report
+    selection = replace(selection, ranks=selection.ranks or tuple(place[0] for place in found.runs.places))
     more = {"jobs.txt": shown + "\n", "jobs.json": json.dumps(document, indent=1) + "\n"}
     more["run.yaml"] = _configuration({"jobs": jobs, "topology": topology, "system": system}, asked, report)
     _write(report, timelines, output, selection, more)

@@ -107,6 +107,10 @@ def _without_price(topology: Topology, prices: Prices, items: Sequence[Item]) ->
     bought = {item.dimension for item in items}
     free = [index for index, dim in enumerate(topology.dims) if dim.npus > 1 and index not in bought]
     named = [f"dimension {index}, whose level has no prices in {prices.name}" for index in free]
+    if topology.graph and topology.graph.boxes and prices.inside.name not in {item.level for item in items}:
+        named.append(f"links inside servers and switches, whose level has no prices in {prices.name}")
+    if topology.graph and topology.graph.card_bytes_per_s:
+        named.append("what network cards lead to: the file does not tell")
     return named + ["the circuit switch and the cables to it"] * bool(topology.circuits)
 
 
@@ -128,7 +132,7 @@ def _cost_text(topology: Topology, prices: Prices, items: Sequence[Item], docume
     yearly, drawn = usd(document["usd_of_power_per_year"]), kw(fsum(item.watts for item in items))
     lines = [
         f"{topology.name}: {usd(document['usd'])} for {topology.npus:,} NPUs, {usd(document['usd_per_npu'])} each",
-        Table("", shown, rows).text(120) or "no part of it has a price",
+        Table("", shown, rows).text(120) or "there is nothing to buy",
         f"power {drawn}, {yearly} a year at {prices.usd_per_kwh:g} USD per kWh",
         f"prices: {prices.source or prices.name}",
         *(f"not in the sum: {text}" for text in document["missing"]),

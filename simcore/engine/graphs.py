@@ -22,7 +22,7 @@ from simcore.profiles import GraphRules, Profile
 from simcore.system.chunks.scheduler import Scheduler
 from simcore.system.collectives import NCCL, ROOTED, Algorithm
 from simcore.system.config import SystemConfig
-from simcore.system.groups import Communicator
+from simcore.system.groups import Communicator, first_apart
 from simcore.system.memory import RemoteMemory
 from simcore.system.messages.point_to_point import Mailbox
 from simcore.system.npus.graph_npu import COMPUTE, GraphNpu, GraphProgram
@@ -248,7 +248,8 @@ def _request(
     if ranks and len(ranks) < setup.topology.npus:
         lanes: tuple[Lane, ...] = ()
         if len(ranks) > 1:
-            lanes = (Lane(0, Communicator(tuple(ranks)), _group_algorithm(setup, kind)),)
+            along = first_apart(tuple(dim.npus for dim in setup.topology.dims), tuple(ranks))
+            lanes = (Lane(0, Communicator(tuple(ranks), along=along), _group_algorithm(setup, kind)),)
     else:
         mask = ALL_DIMENSIONS if group else int(graph.dims[row])  # who is in a communicator, takes part
         wanted = [mask == ALL_DIMENSIONS or mask >> index & 1 for index in range(len(setup.topology.dims))]

@@ -48,7 +48,7 @@ _BROKEN = (
     *(SyntaxError, tokenize.TokenError, zipfile.BadZipFile, zlib.error, msgspec.MsgspecError),
 )
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest date a zip file can hold: same timeline, same bytes
-OF_REPORT = ("profile", "network", "inputs", "warnings", "noise", "helps", "rules", "options")
+OF_REPORT = ("profile", "network", "inputs", "warnings", "noise", "helps", "rules", "options", "jobs")
 OF_TIMELINE = ("notes", "asked", "streams", "pipeline", "circuits", "rated_bytes_per_s")
 Arrays = Mapping[str, NDArray[np.generic]]
 Ints = NDArray[np.int64]

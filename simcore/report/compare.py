@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -123,9 +123,7 @@ class ReportComparison(Comparison):
 
     def about(self) -> str:
         """What differs in the question."""
-        if not self.settings:
-            return "Both have the same inputs and settings."
-        return "They differ in " + "; ".join(f"{what} ({a} -> {b})" for what, a, b in self.settings) + "."
+        return said(self.settings)
 
     def tables(self) -> Iterator[Table]:
         """Shares of the time, phases of layers that changed, collectives, dimensions."""
@@ -157,7 +155,7 @@ class ReportComparison(Comparison):
 
 def compare(a: ReportDocument, b: ReportDocument) -> ReportComparison:
     """Align two reports."""
-    settings, iterations = tuple(_settings(a, b)), Pair(len(a["iterations"]), len(b["iterations"]))
+    settings, iterations = tuple(differing(a, b)), Pair(len(a["iterations"]), len(b["iterations"]))
     a, b = per_iteration(a), per_iteration(b)
     shares_a, shares_b = a["breakdown"], b["breakdown"]
     exposed, idle = (_pair(shares_a, shares_b, key) for key in ("exposed_comm_ns", "idle_ns"))
@@ -170,7 +168,7 @@ def _pair(a: Mapping[str, Any], b: Mapping[str, Any], key: str) -> Pair:
     return Pair(a[key], b[key])
 
 
-def _settings(a: ReportDocument, b: ReportDocument) -> Iterable[tuple[str, str, str]]:
+def differing(a: ReportDocument, b: ReportDocument) -> Iterable[tuple[str, str, str]]:
     """What differs between the two questions."""
     plain_a, plain_b = ({key: str(value) for key, value in report.items()} for report in (a, b))
     for key in ("version", "profile", "network", "npus"):
@@ -184,6 +182,13 @@ def _settings(a: ReportDocument, b: ReportDocument) -> Iterable[tuple[str, str, 
     for role, file_a, file_b in align(files_a, files_b, None):
         if (file_a and file_a["sha256"]) != (file_b and file_b["sha256"]):
             yield role, file_a["path"] if file_a else "none", file_b["path"] if file_b else "none"
+
+
+def said(settings: Sequence[tuple[str, str, str]]) -> str:
+    """What differs, in a sentence."""
+    if not settings:
+        return "Both have the same inputs and settings."
+    return "They differ in " + "; ".join(f"{what} ({a} -> {b})" for what, a, b in settings) + "."
 
 
 def _given(value: Option | None) -> str:

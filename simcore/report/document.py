@@ -281,6 +281,7 @@ class ReportDocument(TypedDict):
     links: Links
     warnings: list[str]
     inputs: list[InputRow]
+    jobs: NotRequired[list[str]]
     pipeline: NotRequired[Pipeline]
     simai: NotRequired[dict[str, float]]
     wafer: NotRequired[WaferRow]

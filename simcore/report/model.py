@@ -68,7 +68,8 @@ class Report:
     `timeline` has every event. `profile` and `network` are the names of the timing rules, `inputs` the files that were
     read, with their hashes, and `warnings` what the user should know.
     `noise` is what many seeds gave, `helps` what changes of the run would save, `rules` what those of the profile add,
-    `workload` what was run where it is one of rows, `options` those that were given and change figures.
+    `workload` what was run where it is one of rows, `options` those that were given and change figures, `jobs` the
+    names of several that ran at once.
     """
 
     timeline: Timeline
@@ -81,6 +82,7 @@ class Report:
     rules: tuple[RuleRow, ...] = ()
     workload: Workload | None = None
     options: Mapping[str, Option] = field(default_factory=dict)
+    jobs: tuple[str, ...] = ()
 
     @property
     def time_ns(self) -> int:
@@ -143,6 +145,7 @@ class Report:
             "pipeline": _pipeline(timeline),
             "wafer": {"steps": timeline.wafer.steps} if timeline.wafer else None,
             "noise": self.noise,
+            "jobs": list(self.jobs),
             "options": dict(self.options),
             "what_would_help": list(self.helps),
             "profile_rules": list(self.rules),

@@ -183,7 +183,11 @@ def _shares(axes: Axes, document: ReportDocument) -> None:
                 middle, 0, f"{length / whole:.1%}", ha="center", va="center", color=text_on(colour), in_layout=False
             )
         left += length
-    axes.set(yticks=[], xlim=(0, whole / scale), xlabel=f"an iteration of rank 0 ({unit})")
+    axes.set(
+        yticks=[],
+        xlim=(0, whole / scale),
+        xlabel=f"{'the run' if document.get('jobs') else 'an iteration'} of rank 0 ({unit})",
+    )
     axes.spines["left"].set_visible(False)
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, frameon=False, handlelength=1)
 

@@ -11,10 +11,10 @@ from operator import itemgetter
 from typing import TextIO
 
 from simcore.errors import printable
-from simcore.report.document import DimensionRow, LayerRow, PhaseRow, ReportDocument
+from simcore.report.document import DimensionRow, LayerRow, PhaseRow, RankRow, ReportDocument
 from simcore.report.palette import BREAKDOWN, text_on
 from simcore.report.queues import queues_text
-from simcore.report.table import Table, columns
+from simcore.report.table import Table, columns, shorten
 from simcore.report.tables import helps, joined, layer_total, layers_by_name, per_iteration, phases, share, top_layers
 from simcore.timeline.breakdown import OperationTotal
 from simcore.units import format_bytes, format_joules, format_ns, format_rate
@@ -22,6 +22,7 @@ from simcore.workload.model import PhaseName
 
 NUM_ROWS, NOTEBOOK_ROWS = 12, 15
 ADVICE = "--what-would-help runs it again with faster NPUs and links and says what each would save."
+MOST_OF_RANKS = 40  # characters
 UNEVEN = 1.02  # how much longer one computes, or takes, than the others before it is named
 EXPOSED_DEFINITIONS = (
     "not computing: the run's time less the time rank 0 computes (ASTRA-sim's figure; waiting and idle time count)",
@@ -88,12 +89,14 @@ def _parts(
 
 
 def headline(document: ReportDocument) -> str:
-    """Iteration time, and what it is made of."""
+    """The time of an iteration, or of all jobs, and what it is made of."""
     time_ns, shares = document["time_ns"], document["breakdown"]
     num_iterations = max(1, len(document["iterations"]))
     each = f"One iteration takes {format_ns(time_ns / num_iterations)}"
     if num_iterations > 1:
         each += f" (mean of {num_iterations}; {format_ns(time_ns)} in all)"
+    if jobs := document.get("jobs"):
+        each = f"{'A job is' if len(jobs) == 1 else f'{len(jobs):,} jobs are'} done after {format_ns(time_ns)}"
     compute = _percent(shares["compute_ns"] + shares["overlapped_ns"], time_ns)
     hidden_ns = shares["overlapped_ns"]
     overlapped = f" ({_percent(hidden_ns, time_ns)} overlaps communication)" * bool(hidden_ns)
@@ -201,10 +204,19 @@ def _most_exposed(document: ReportDocument) -> str:
 def _straggler(document: ReportDocument) -> str:
     """The ranks that the others wait for: they compute longest."""
     slowest, *others = sorted(document["ranks"], key=lambda row: -row["compute_ns"])
-    if not others or "pipeline" in document or slowest["compute_ns"] <= UNEVEN * others[0]["compute_ns"]:
+    if (
+        not others
+        or {"pipeline", "jobs"} & document.keys()
+        or slowest["compute_ns"] <= UNEVEN * others[0]["compute_ns"]
+    ):
         return ""
     times = f"{format_ns(slowest['compute_ns'])} where no other computes more than {format_ns(others[0]['compute_ns'])}"
-    return f"Everyone waits for rank {slowest['ranks']}: it computes {times}."
+    who = "it computes" if slowest["ranks"].isdecimal() else "they compute"
+    return f"Everyone waits for {_named(slowest)}: {who} {times}."
+
+
+def _named(row: RankRow) -> str:
+    return f"rank{'s' * (not row['ranks'].isdecimal())} {shorten(row['ranks'], MOST_OF_RANKS)}"
 
 
 def _last(document: ReportDocument) -> str:
@@ -215,7 +227,7 @@ def _last(document: ReportDocument) -> str:
     if row["finish_ns"] <= UNEVEN * own["finish_ns"]:
         return ""
     compute, exposed = (_percent(row[figure], row["finish_ns"]) for figure in ("compute_ns", "exposed_comm_ns"))
-    return f"Last to end: rank {row['ranks']}, {compute} compute, {exposed} exposed communication."
+    return f"Last to end: {_named(row)}, {compute} compute, {exposed} exposed communication."
 
 
 def _busiest(document: ReportDocument) -> str:

@@ -15,7 +15,6 @@ from simcore.report.palette import DIMENSIONS, FAMILIES, HEAT, INK, PHASES
 from simcore.report.plots import canvas, name_front, plain
 from simcore.report.table import shorten
 from simcore.sweep.run import Row
-from simcore.sweep.study import FIGURES
 from simcore.units import largest_unit, unit_of_key
 
 if TYPE_CHECKING:
@@ -143,12 +142,13 @@ def measure(rows: Sequence[Row], varied: Sequence[str], name: str) -> Measure:
     """What reads a figure, or an option that varies and is a number in every run, off a row; InputError if there is no
     such figure or option, or it is not always a number.
     """
-    if name in FIGURES:
+    figures = [each for each in rows[0]["figures"] if all(each in row["figures"] for row in rows)]
+    if name in figures:
         return lambda row: row["figures"][name]
     numbers = [each for each in varied if all(_is_number(row["options"].get(each)) for row in rows)]
     if name not in numbers:
         message = "no figure and no number that every run has"
-        raise InputError.at("--pareto", message, expected=", ".join((*FIGURES, *numbers)), found=repr(name))
+        raise InputError.at("--pareto", message, expected=", ".join((*figures, *numbers)), found=repr(name))
     return lambda row: float(str(row["options"][name]))
 
 
@@ -167,7 +167,7 @@ def scaling_figure(rows: Sequence[Row], varied: Sequence[str]) -> Figure:
             if len({row["options"].get("topology") for row in some}) == 1:  # other networks make no curve
                 axes.plot(*zip(*sorted(shortest.items()), strict=True), "-", color=colour, linewidth=1)
         unbeaten = [(npus(row), time(row) / scale) for row in front(rows, npus, time)]
-        ticks = sorted({row["figures"]["npus"] for row in rows})
+        ticks = sorted({int(row["figures"]["npus"]) for row in rows})
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))
@@ -215,7 +215,7 @@ def _mark(
 
 def _is_apart(rows: Sequence[Row], name: str) -> bool:
     """Whether runs of one value have several numbers of NPUs, so that the value makes a curve."""
-    sizes: dict[str, set[int]] = {}
+    sizes: dict[str, set[float]] = {}
     for row in rows:
         sizes.setdefault(json.dumps(row["options"].get(name)), set()).add(row["figures"]["npus"])
     return len(sizes) > 1 and any(len(some) > 1 for some in sizes.values())

@@ -18,11 +18,9 @@ from simcore.report.table import Table, columns
 from simcore.report.text import wrapped
 from simcore.sweep.pictures import measure, scaling_figure, shown, study_figure, trade_figure
 from simcore.sweep.run import Row
-from simcore.sweep.study import FIGURES
+from simcore.sweep.study import FIGURES, SLOWDOWN
 from simcore.sweep.sweep import RESULTS, SCHEMA, STUDY, read_rows
 from simcore.units import format_ns
-
-SHOWN = FIGURES[1:-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +30,11 @@ class Results:
     varied: tuple[str, ...]
     rows: tuple[Row, ...]
     num_missing: int = 0
+
+    @property
+    def figures(self) -> list[str]:
+        """Those of all runs, then what only some have."""
+        return [*dict.fromkeys([*FIGURES, *(name for row in self.rows for name in row["figures"])])]
 
     @property
     def done(self) -> list[Row]:
@@ -58,11 +61,15 @@ def render(results: Results, *, width: int = 80, num_rows: int = 40) -> str:
     """The summary, then the shortest runs first, failures at the end."""
     ordered = sorted(results.rows, key=lambda row: (bool(row["error"]), row["figures"].get("time_ns", 0)))
     settings = [(name, name, "") for name in results.varied]
+    left_out = ("npus", "network_usd", ".alone_step_ns", f".{SLOWDOWN}")  # of jobs their steps beside the others
+    names = [name for name in results.figures if not name.endswith(left_out)]
+    told = [(SLOWDOWN, SLOWDOWN, ".3f") if name == SLOWDOWN else name for name in names]
     lines = []
     for row in ordered:
-        figures = [row["figures"][name] for name in SHOWN] if row["figures"] else ["failed", *[None] * (len(SHOWN) - 1)]
+        first, *others = map(row["figures"].get, names)
+        figures = [first if row["figures"] else "failed", *others]
         lines.append([*(shown(row["options"].get(name)) for name in results.varied), *figures])
-    table = Table("", columns(*settings, *SHOWN), lines, noun="runs", listed="results.csv")
+    table = Table("", columns(*settings, *told), lines, noun="runs", listed="results.csv")
     failed = (row for row in ordered[:num_rows] if row["error"])
     failures = "\n".join(f"failed: {_settings(results, row)}\n  {row['error'].splitlines()[0]}" for row in failed)
     listed = table.first(num_rows).text(width) if results.varied else ""
@@ -90,7 +97,7 @@ def _settings(results: Results, row: Row) -> str:
 def _columns(results: Results) -> dict[str, list[Any]]:
     """Column -> values: what varies, figures (none of a failed run), error, key."""
     columns = {name: [row["options"].get(name) for row in results.rows] for name in results.varied}
-    columns |= {name: [row["figures"].get(name) for row in results.rows] for name in FIGURES}
+    columns |= {name: [row["figures"].get(name) for row in results.rows] for name in results.figures}
     return columns | {"error": [row["error"] for row in results.rows], "key": [row["key"] for row in results.rows]}
 
 
@@ -117,7 +124,8 @@ def unbeaten(results: Results, pareto: tuple[str, str], *, width: int = 80) -> s
 
 def _with_figures(rows: list[Row], names: Sequence[str]) -> list[Row]:
     """Runs that have these figures: not every network has a price. InputError if none has."""
-    found = [row for row in rows if row["figures"].keys() >= {*names} & {*FIGURES}]
+    known = {*FIGURES}.union(*(row["figures"] for row in rows))
+    found = [row for row in rows if row["figures"].keys() >= {*names} & known]
     if not found:
         raise InputError.at("--pareto", "no run has these figures", expected=", ".join(rows[0]["figures"]))
     return found

@@ -19,8 +19,9 @@ from simcore.errors import InputError, Problems, SimcoreError
 from simcore.files import read_bytes, sha256
 from simcore.network.topology.model import Topology
 from simcore.progress import metered
-from simcore.sweep.study import SHELVES, Configuration, steps
+from simcore.sweep.study import SHELVES, SLOWDOWN, Configuration, steps
 from simcore.system import config
+from simcore.workload.jobs import named_by
 
 INPUTS = ("workload", "topology", "system", "comm_groups", "remote_memory")
 
@@ -32,7 +33,7 @@ class Row(TypedDict):
     options: Configuration
     inputs: dict[str, str]
     version: str
-    figures: dict[str, int]
+    figures: dict[str, int | float]
     error: str
 
 
@@ -72,6 +73,8 @@ def _digest(role: str, name: str) -> str:
         paths = [path] if path.is_file() else sorted(entry for entry in some if entry.is_file())
         for each in [*map(str, paths), *_named_by(role, str(path))]:
             digest.update(read_bytes(each))
+        for named in named_by(path):
+            digest.update(_digest(*named).encode())
     except (InputError, OSError, ValueError):  # a name that no file can have, or a file that may not be read
         return ""
     return digest.hexdigest() if paths else ""
@@ -83,10 +86,14 @@ def _path_of(role: str, name: str) -> Path:
     return library.resolve(name, shelf) if shelf else Path(name)
 
 
-def _beside(path: Path, value: object) -> str:
-    """The file that a text of an input names beside it, "" = none."""
-    found = path.parent / value if isinstance(value, str) and Path(value).suffix else path.parent
-    return str(found.resolve()) if library.exists(found) and found.is_file() else ""
+def _beside(path: Path, value: object, key: str = "") -> str:
+    """The file that a text of an input names beside it, or the traces of a job; "" = none."""
+    if not isinstance(value, str) or not value:
+        return ""
+    found = path.parent / value
+    there = bool(Path(value).suffix) and library.exists(found) and found.is_file()
+    there |= key == "workload" and ((library.exists(found) and found.is_dir()) or library.is_set(found))
+    return str(found.resolve()) if there else ""
 
 
 def _named_by(role: str, path: str) -> Sequence[str]:
@@ -101,15 +108,14 @@ def _named_by(role: str, path: str) -> Sequence[str]:
 
 def execute(task: Task) -> Row:
     """Do a run; whatever goes wrong with it becomes its row's error."""
-    figures: dict[str, int] = {}
+    figures: dict[str, int | float] = {}
     error = ""
     with metered(), TemporaryDirectory(prefix="simcore-sweep-") as folder:  # a run is one part of the whole
         try:
             arguments = _arguments(task.configuration, Path(folder))
-            document = simcore.run(**arguments).to_dict()
-            shares = cast("dict[str, int]", document["breakdown"])
-            figures = {"npus": document["npus"], "time_ns": document["time_ns"], **shares}
-            figures |= network_usd(simcore.load_topology(arguments["topology"]))
+            figures = (_figures_of_jobs if named_by(_path_of("workload", arguments["workload"])) else _figures)(
+                arguments
+            )
         except SimcoreError as failure:
             error = str(failure).replace(folder, "varied")
         except Exception as failure:  # noqa: BLE001 - one run must not end the others; its row tells what happened
@@ -117,7 +123,26 @@ def execute(task: Task) -> Row:
     return row_of(task, figures, error)
 
 
-def row_of(task: Task, figures: dict[str, int], error: str) -> Row:
+def _figures(arguments: dict[str, Any]) -> dict[str, int | float]:
+    document = simcore.run(**arguments).to_dict()
+    shares = cast("dict[str, int]", document["breakdown"])
+    price = network_usd(simcore.load_topology(arguments["topology"]))
+    return {"npus": document["npus"], "time_ns": document["time_ns"], **shares, **price}
+
+
+def _figures_of_jobs(arguments: dict[str, Any]) -> dict[str, int | float]:
+    """Of a file of jobs: the greatest slowdown, and every job's step alone and beside the others."""
+    found = simcore.run_jobs(arguments.pop("workload"), **arguments)
+    document, machine = found.to_dict(), found.runs.topology
+    figures: dict[str, int | float] = {"npus": machine.npus, "time_ns": document["time_ns"]}
+    figures[SLOWDOWN] = max(job["slowdown"] for job in document["jobs"])
+    for job in document["jobs"]:
+        of_job = {"alone_step_ns": job["alone_step_ns"], "step_ns": job["step_ns"], SLOWDOWN: job["slowdown"]}
+        figures |= {f"{job['name']}.{name}": value for name, value in of_job.items()}
+    return figures | network_usd(simcore.load_topology(machine.path))  # with gigabytes that no profile changes
+
+
+def row_of(task: Task, figures: dict[str, int | float], error: str) -> Row:
     """The row of a run: its figures, or why it has none."""
     return Row(
         key=task.key, options=task.configuration, inputs=task.inputs, version=simcore.__version__, figures=figures,
@@ -164,7 +189,7 @@ def _varied(role: str, configuration: Configuration) -> Any:
         raise InputError.at(role, f"a part of the {role} varies and no {role} is given", expected=f"{role}: FILE")
     path = _path_of(role, str(configuration[role]))
     if role == "workload" and path.suffix not in {".yaml", ".yml"}:
-        expected = "a generator's specification (.yaml)"
+        expected = "a generator's specification or a file of jobs (.yaml)"
         raise InputError.at(str(path), "parts of this workload cannot vary", expected=expected, found=path.name)
     with Problems() as problems:
         content = read(path, problems).value
@@ -174,11 +199,13 @@ def _varied(role: str, configuration: Configuration) -> Any:
     return _led(content, path)
 
 
-def _led(content: Any, path: Path) -> Any:
+def _led(content: Any, path: Path, key: str = "") -> Any:
     """The content of an input that lies elsewhere than the files that it names."""
     if isinstance(content, dict):
-        return {key: _led(value, path) for key, value in content.items()}
-    return [_led(value, path) for value in content] if isinstance(content, list) else _beside(path, content) or content
+        return {key: _led(value, path, key) for key, value in content.items()}
+    if isinstance(content, list):
+        return [_led(value, path) for value in content]
+    return _beside(path, content, key) or content
 
 
 def replaced(data: Any, way: Sequence[str | int], value: Any, file: str) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 
 import numpy as np
@@ -28,6 +28,11 @@ class LogicalDim(Struct, frozen=True, cache_hash=True):
     stride: int
     backward: bool = False
     local = False
+
+    @property
+    def along(self) -> int:
+        """The dimension in which a timeline shows its traffic."""
+        return self.index
 
     def members(self, npu: int) -> NDArray[np.int64]:
         """The NPUs of the group that `npu` is in, in order."""
@@ -54,6 +59,11 @@ class JointDim(Struct, frozen=True):
         return self.dims[0].index
 
     @property
+    def along(self) -> int:
+        """As `LogicalDim.along`."""
+        return self.index
+
+    @property
     def size(self) -> int:
         """How many NPUs there are in a group."""
         return prod(dim.size for dim in self.dims)
@@ -74,12 +84,13 @@ class JointDim(Struct, frozen=True):
 class Communicator(Struct, frozen=True, cache_hash=True):
     """Listed NPUs in ring order: a logical dimension of its own; its traffic queues as dimension 0's.
 
-    A `local` one is a group of a trace.
+    A `local` one is a group of a trace. Timelines show its traffic in the dimension `along` which it lies.
     """
 
     ranks: tuple[int, ...]
     local: bool = True
     backward: bool = False
+    along: int = 0
     index = 0
 
     @property
@@ -98,6 +109,13 @@ class Communicator(Struct, frozen=True, cache_hash=True):
 
 
 GroupDim = LogicalDim | JointDim | Communicator
+
+
+@lru_cache(4096)  # a trace has many collectives of few groups
+def first_apart(sizes: tuple[int, ...], npus: tuple[int, ...]) -> int:
+    """The first dimension in which some NPUs lie apart."""
+    places = np.array(np.unravel_index(np.array(npus), sizes[::-1]))[::-1]
+    return int((places.min(axis=1) != places.max(axis=1)).argmax())
 
 
 def logical_dims(sizes: Sequence[int]) -> list[LogicalDim]:

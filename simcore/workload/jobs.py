@@ -147,6 +147,16 @@ def _gate(duration_ns: int) -> Graph:
     )
 
 
+def named_by(path: Path) -> list[tuple[str, str]]:
+    """Role and name of every input that a YAML file of jobs names; none of another file."""
+    root = read(path, Problems()) if path.suffix in {".yaml", ".yml"} and path.is_file() else None
+    if root is None or "jobs" not in root:
+        return []
+    named = [(key, root[key]) for key in ("topology", "system") if key in root]
+    named += [("workload", job["workload"]) for job in root["jobs"].items if "workload" in job]
+    return [(role, node.path()) for role, node in named]
+
+
 def read_jobs(path: str | Path, program: Program = text.read) -> JobFile:
     """A file of jobs, whose workloads of rows `program` reads; InputError with every fault and its place."""
     with Problems() as problems:

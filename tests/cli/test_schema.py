@@ -36,6 +36,8 @@ CALLS = {
     "sweep report SWEEP": "sweep",
     "run --workload micro_all_reduce --topology ring8 -o A": "run",
     "compare A A": "compare",
+    "run jobs.yaml -o B": "jobs",
+    "compare B B": "compare-jobs",
     "compare dlrm dlrm": "compare-workloads",
     "generate megatron --model llama-3-8b --world_size 8 --tensor_model_parallel_size 8 --global_batch 8 "
     "--seq_length 2048 --gpu_type H100": "generate",

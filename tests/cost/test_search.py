@@ -165,13 +165,13 @@ def test_the_best_plan_its_run_and_its_file_take_the_same_time(schedule, pp, tmp
     assert run_ns == round(predicted["run_s"] * 1e9) == pytest.approx(predicted["step_s"] * 1e9, abs=4)
 
 
-@pytest.mark.parametrize(("cluster", "price"), [("{accelerator: H100, topology: dgx_a100_8}", True), ("h100", False)])
+@pytest.mark.parametrize(("cluster", "price"), [("{accelerator: H100, topology: ring8}", True), ("h100", False)])
 def test_a_search_on_a_topology_says_what_that_costs(cluster, price, tmp_path, capsys):
     study = "model: gpt-1.7b\nseq: 2048\naccelerators: 8\nglobal_batch: 8\ntp: [8]\nmicro_batch: [1]\ncluster: "
     (tmp_path / "study.yaml").write_text(study + cluster)
     assert main(["search", str(tmp_path / "study.yaml"), "--json"]) == 0
     found = json.loads(capsys.readouterr().out).get("network_usd")
-    main(["topology", "cost", "dgx_a100_8", "--json"])
+    main(["topology", "cost", "ring8", "--json"])
     items = json.loads(capsys.readouterr().out)["items"]
     assert found == (round(sum(item["usd"] for item in items)) if price else None)
 

@@ -13,9 +13,14 @@ from simcore.cli import main
 from simcore.engine.jobs import JobRuns
 from simcore.engine.settings import Settings
 from simcore.errors import InputError
+from simcore.files import write_bytes
 from simcore.network.topology.model import Dimension, Graph, Topology
 from simcore.network.topology.ports import Ports
 from simcore.profiles import profiles
+from simcore.report.archive import events_npz, read_archive
+from simcore.report.text import dominating, headline
+from simcore.timeline.events import EventKind
+from simcore.units import format_ns
 from simcore.workload.jobs import PLACES, Job, merged, placed, read_jobs
 
 NATIVE = profiles.get("native")
@@ -343,4 +348,68 @@ def test_a_folder_of_jobs_says_what_was_run_and_repeats_it(tmp_path, capsys):
     assert main(["run", str(tmp_path / "jobs.yaml"), "-o", plain]) == 0
     capsys.readouterr()
     assert main(["compare", first, plain]) == 0
-    assert "They differ in fault" in capsys.readouterr().out
+    assert "They differ in fault" in " ".join(capsys.readouterr().out.split())
+
+
+def test_two_runs_of_jobs_are_compared_job_by_job(tmp_path, capsys):
+    """Every figure is that of the two runs; a job that only one of them has is told, with no figure in the other."""
+    entry = "{{name: {}, workload: dlrm, npus: 4, place: {}}}"
+    found, names = [], (("left", "right"), ("left", "other"))
+    for number, place in enumerate(("spread", "packed")):
+        jobs = ", ".join(entry.format(name, place) for name in names[number])
+        (tmp_path / "jobs.yaml").write_text(f"topology: ring8\njobs: [{jobs}]\n")
+        assert main(["run", str(tmp_path / "jobs.yaml"), "-o", str(tmp_path / str(number)), "-q"]) == 0
+        found.append(json.loads((tmp_path / str(number) / "jobs.json").read_text()))
+    capsys.readouterr()
+    folders = [str(tmp_path / "0"), str(tmp_path / "1")]
+    for words in (folders, [f"{folder}/jobs.json" for folder in folders]):
+        assert main(["compare", *words, "--json"]) == 0
+        compared = json.loads(capsys.readouterr().out)
+        assert [(job["name"], job["only"], job["npus"]) for job in compared["jobs"]] == [
+            ("left", "", "0,2,4,6 -> 0-3"), ("right", "a", "1,3,5,7 -> none"), ("other", "b", "none -> 4-7"),
+        ]  # fmt: skip
+        before, after = (run["jobs"][0] for run in found)
+        for figure in ("alone_step_ns", "step_ns", "slowdown"):
+            assert compared["jobs"][0][figure] == {"a": before[figure], "b": after[figure]}
+        assert compared["time_ns"] == {"a": found[0]["time_ns"], "b": found[1]["time_ns"]}
+        assert main(["compare", *words]) == 0
+        said = " ".join(capsys.readouterr().out.split())
+        assert "a step of left takes 266 us in B where it takes" in said and ("workload (" in said) == (
+            words == folders
+        )
+        assert "other - 266 us - 266 us - - 1.000" in said
+    (tmp_path / "one").mkdir()
+    assert main(["run", "--workload", "dlrm", "--topology", "ring8", "-o", str(tmp_path / "one"), "-q"]) == 0
+    capsys.readouterr()
+    assert main(["compare", f"{folders[0]}/jobs.json", str(tmp_path / "one")]) == 2
+    assert "this is a report of jobs" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("first", "stride", "dim"), [(0, 1, 0), (0, 4, 1), (5, 16, 2)])
+def test_what_a_group_sends_is_counted_in_the_dimension_along_which_it_lies(first, stride, dim):
+    """A ring of four sends 2 (n - 1) / n of an all-reduce, over the links of its own dimension."""
+    graph = simcore.graph(64)
+    members = [first + stride * place for place in range(4)]
+    graph.collective("all_reduce", 4_000_000, on=members)
+    timeline = simcore.run(graph, "torus_4x4x4").timeline
+    chunks = timeline.events.kind == EventKind.CHUNK
+    assert {*timeline.events.stream[chunks].tolist()} == {1 + dim}
+    found = simcore.run(graph, "torus_4x4x4").to_dict()
+    if not first:  # figures are those of NPU 0
+        assert [row["bytes_per_npu"] for row in found["dims"]] == [6_000_000 * (at == dim) for at in range(3)]
+    used = {(link["src"], link["dst"]) for link in found["links"]["hottest"] if link["bytes"]}
+    assert {int(dst) - int(src) for src, dst in used} <= {stride, -3 * stride, -stride, 3 * stride}
+
+
+def test_the_page_of_jobs_says_when_they_are_done_and_blames_no_rank_of_another(tmp_path):
+    (tmp_path / "jobs.yaml").write_text(
+        "topology: ring8\njobs: [{workload: dlrm, npus: 4}, {workload: dlrm, npus: 4, repeats: 3}]\n"
+    )
+    found = simcore.run_jobs(tmp_path / "jobs.yaml")
+    document = found.report.to_dict()
+    assert headline(document).startswith(f"2 jobs are done after {format_ns(found.report.time_ns)} on 8 NPUs; rank 0:")
+    said = dominating(document)
+    assert "Last to end: ranks 4-5" in said and "Everyone waits" not in said
+    assert document["jobs"] == ["job0", "job1"]
+    write_bytes(tmp_path / "events.npz", events_npz(found.report))
+    assert read_archive(tmp_path / "events.npz").to_dict() == document

@@ -2,6 +2,8 @@
 
 import json
 from math import isclose, prod
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import given
@@ -15,6 +17,14 @@ from simcore.network.topology.load import load
 from simcore.network.topology.model import Dimension, Topology
 
 GIB = 2.0**30
+NCCL = """<system version="1"><cpu numaid="0">
+  <pci busid="0000:18:00.0" link_speed="32.0 GT/s PCIe" link_width="16">
+    <gpu dev="0" sm="90"><nvlink target="0000:07:00.0" count="18"/></gpu></pci>
+  <pci busid="0000:19:00.0" link_speed="32.0 GT/s PCIe" link_width="16">
+    <gpu dev="1" sm="90"><nvlink target="0000:07:00.0" count="18"/></gpu></pci>
+</cpu></system>
+"""
+SPEEDS = (400_000, 800_000)  # Mb/s of network cards
 RADIX = st.sampled_from([4, 8, 16, 64])
 
 
@@ -197,7 +207,6 @@ def test_a_network_costs_what_its_dimensions_cost_in_any_order(shape, rates):
         ("optical_16", ["circuit switch"]),
         ("ring8", []),
         ("tpu_v4_torus", []),  # three dimensions that are alike are at one level
-        ("dgx_a100_8", ["dimension 0"]),  # it says that it is a server
     ],
 )
 def test_what_is_not_in_the_sum_is_said(capsys, name, missing):
@@ -205,3 +214,66 @@ def test_what_is_not_in_the_sum_is_said(capsys, name, missing):
     said = json.loads(capsys.readouterr().out)["missing"]
     assert len(said) == len(missing)
     assert all(word in text for word, text in zip(missing, said, strict=True))
+
+
+def test_a_server_alone_has_no_price_in_a_table_that_leaves_servers_out(tmp_path, capsys):
+    for name in ("dgx_a100_8", str(tmp_path / "server.xml")):
+        (tmp_path / "server.xml").write_text(NCCL)
+        assert main(["topology", "cost", name]) == 2
+        assert "no part of it has a price in 400g-2024" in (said := capsys.readouterr().err) and "level server" in said
+
+
+MINE = """levels:
+  server: {switch: {usd_per_gbyte_per_s: 10}}
+  cluster:
+    link: {models: [{rate: 400 Gb/s, usd: 1000}]}
+    nic: {models: [{rate: 400 Gb/s, usd: 1500}]}
+    switch: {models: [{rate: 400 Gb/s, ports: 64, usd: 36000}]}
+default: [server, cluster]
+"""
+
+
+def test_cards_of_nccls_server_are_bought_between_servers_and_its_switches_inside(tmp_path, capsys):
+    nets = "".join(f'<net name="mlx5_{number}" dev="{number}" speed="{speed}"/>' for number, speed in enumerate(SPEEDS))
+    card = f'<pci busid="0000:1a:00.0" link_speed="32.0 GT/s PCIe" link_width="16"><nic>{nets}</nic></pci></cpu>'
+    (tmp_path / "server.xml").write_text(NCCL.replace("</cpu>", card))
+    (tmp_path / "mine.yaml").write_text(MINE)
+    assert (
+        main(["topology", "cost", str(tmp_path / "server.xml"), "--prices", str(tmp_path / "mine.yaml"), "--json"]) == 0
+    )
+    found = json.loads(capsys.readouterr().out)
+    sums = {
+        level: sum(item["usd"] for item in found["items"] if item["level"] == level) for level in ("server", "cluster")
+    }
+    pci, nvlink, nets = 3 * 48 + 48, 2 * 18 * 20.6, sum(SPEEDS) / 8000  # the ports of two of PCI, of NVSwitch
+    assert isclose(sums["server"], 10 * (pci + nvlink + nets))
+    assert sums["cluster"] == 1500 * 3  # a card of 400 Gb/s, and two for 800
+    assert found["missing"] == ["what network cards lead to: the file does not tell"]
+
+
+@given(st.integers(1, 5), st.integers(1, 8))
+def test_infragraphs_instances_are_servers_and_switches(servers, cards):
+    """So many cables, cards and a switch of as many ports; what is inside is the price of a server's level."""
+    parts = [f"{{name: {part}, choice: {part}, count: {cards}}}" for part in ("npu", "nic")]
+    edges = [
+        f'{{ep1: {{instance: "host[{at}]", component: nic}}, link: cable, '
+        f'ep2: {{instance: leaf, component: "port[{at * cards}:{(at + 1) * cards}]"}}}}'
+        for at in range(servers)
+    ]
+    inner = "links: [{name: in, physical: {bandwidth: {gigabits_per_second: 512}}}]"
+    graph = f"""devices:
+- {{name: server, components: [{", ".join(parts)}, {{name: sw, choice: switch}}], {inner},
+   edges: [{{ep1: {{component: npu}}, ep2: {{component: nic}}, link: in}},
+           {{ep1: {{component: npu}}, ep2: {{component: sw}}, scheme: many2many, link: in}}]}}
+- {{name: leaf, components: [{{name: port, choice: port, count: {servers * cards}}}, {{name: asic, choice: cpu}}],
+   {inner}, edges: [{{ep1: {{component: asic}}, ep2: {{component: port}}, scheme: many2many, link: in}}]}}
+instances: [{{name: host, device: server, count: {servers}}}, {{name: leaf, device: leaf}}]
+links: [{{name: cable, physical: {{bandwidth: {{gigabits_per_second: 400}}}}}}]
+edges: [{", ".join(edges)}]
+"""
+    with TemporaryDirectory() as folder:
+        (Path(folder) / "net.yaml").write_text(graph)
+        items = cost_of(LinkGraph(load(str(Path(folder) / "net.yaml"))), read_prices("400g-2024"))
+    assert [(item.part, item.count, item.level) for item in items] == [
+        ("link", servers * cards, "cluster"), ("nic", servers * cards, "cluster"), ("switch", 1, "cluster")
+    ]  # fmt: skip

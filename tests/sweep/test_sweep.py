@@ -12,8 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import simcore
 from simcore.cli import main
 from simcore.errors import InputError, SimulationError
+from simcore.sweep.report import read_results, render, results_csv, unbeaten
 from simcore.sweep.run import execute, tasks
 from simcore.sweep.study import Study, read_study
 from simcore.sweep.sweep import RESULTS, _lock, appending, read_rows, sweep
@@ -338,3 +340,43 @@ def test_windows_locks_results_with_its_own_function(monkeypatch, tmp_path, take
     outcome = pytest.raises(InputError, match="another sweep") if taken else nullcontext()
     with (tmp_path / "rows").open("wb") as file, outcome:
         _lock(file.fileno(), tmp_path)
+
+
+def test_files_of_jobs_are_swept_with_every_jobs_figures(tmp_path):
+    """As `run_jobs` gives them; a part of the file varies, and its traces, which lie beside it, are found."""
+    graph = simcore.graph(4)
+    graph.collective("all_reduce", 10**6)
+    graph.save(tmp_path / "sum")
+    jobs = [{"name": name, "workload": "sum", "npus": 4, "place": "spread"} for name in ("sum", "other")]
+    (tmp_path / "jobs.yaml").write_text(json.dumps({"topology": "ring8", "jobs": jobs}))
+    places = ["spread", [0, 1, 2, 3]]
+    study = {"run": {"workload": str(tmp_path / "jobs.yaml")}, "grid": {"workload.jobs[0].place": places}}
+    (tmp_path / "study.yaml").write_text(json.dumps(study))
+    rows = sweep(read_study(tmp_path / "study.yaml"), tmp_path / "results")
+    for row, place in zip(rows, places, strict=True):
+        jobs[0]["place"] = place
+        (tmp_path / "alone.yaml").write_text(json.dumps({"topology": "ring8", "jobs": jobs}))
+        found = simcore.run_jobs(tmp_path / "alone.yaml").to_dict()
+        for job in found["jobs"]:
+            for figure in ("alone_step_ns", "step_ns", "slowdown"):
+                assert row["figures"][f"{job['name']}.{figure}"] == job[figure]
+        assert row["figures"]["slowdown"] == max(job["slowdown"] for job in found["jobs"])
+        assert row["figures"]["time_ns"] == found["time_ns"]
+    assert rows[0]["figures"]["slowdown"] > 1.5 and "network_usd" in rows[0]["figures"]
+    results = read_results(tmp_path / "results")
+    assert "other.step" in render(results) and "other.alone_step_ns" in results_csv(results)
+    assert "No run is better" in unbeaten(results, ("slowdown", "other.step_ns"))
+    study["run"]["profile"] = "astra-sim-2"  # whose gigabytes are larger, and cost no more
+    (tmp_path / "study.yaml").write_text(json.dumps(study))
+    [_, row] = sweep(read_study(tmp_path / "study.yaml"), tmp_path / "binary")
+    assert row["figures"]["network_usd"] == rows[1]["figures"]["network_usd"]
+    del study["run"]["profile"]
+    (tmp_path / "study.yaml").write_text(json.dumps(study))
+    keys = {row["key"] for row in rows}
+    traces = next(tmp_path.glob("sum.0.*"))
+    traces.write_bytes(traces.read_bytes() + b"\n")
+    assert not keys & {task.key for task in tasks(read_study(tmp_path / "study.yaml").configurations)}
+    study["run"]["iterations"] = 2
+    (tmp_path / "study.yaml").write_text(json.dumps(study))
+    [row, _] = sweep(read_study(tmp_path / "study.yaml"), tmp_path / "other")
+    assert "--iterations: error: does not go with several jobs" in row["error"]

@@ -2,13 +2,13 @@
 
 A cable is a link and the one that comes back. A switch of more ports than there are in one box is a folded Clos of
 boxes, without oversubscription, whose inner cables count; small switches share a box. Prices are by level (inside a
-server, between servers, ...), which a dimension names.
+server, between servers, ...), which a dimension names; a graph whose file tells servers and switches has both levels.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
@@ -20,9 +20,10 @@ import numpy as np
 
 from simcore.documents import Node, read
 from simcore.errors import InputError, Problems, closest
-from simcore.network.topology.links import Axis, LinkGraph
+from simcore.network.topology.fabric import FloatArray, IntArray
+from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.load import GIGABYTE
-from simcore.network.topology.model import Dimension
+from simcore.network.topology.model import Dimension, Graph
 from simcore.units import parse_bytes_per_s
 
 COMPONENTS = ("link", "switch", "nic")
@@ -74,6 +75,11 @@ class Prices:
     gigabyte: float = 1e9
     usd_per_kwh: float = 0.0
 
+    @property
+    def inside(self) -> Level:
+        """Of what is inside the servers and switches of a graph."""
+        return self.levels[self.default[-2:][0]]
+
 
 @dataclass(frozen=True, slots=True)
 class Item:
@@ -87,6 +93,10 @@ class Item:
     bandwidth_bytes_per_s: float
     usd: float
     watts: float
+
+
+Buy = Callable[[str, int, dict[float, int]], Iterator[Item]]
+"""A kind of part, how many, and the ports of each by their rate -> what is bought."""
 
 
 class Clos(NamedTuple):
@@ -117,7 +127,7 @@ def clos(ports: int, radix: int) -> Clos:
 
 def cost_of(links: LinkGraph, prices: Prices, lengths_m: Sequence[float] = ()) -> list[Item]:
     """The parts of a network, dimension by dimension; `lengths_m` outdo the lengths of the price file.
-    InputError where a dimension names a level that has no prices, or no model serves it.
+    InputError where a dimension names a level that has no prices, or no model serves it; where nothing has a price.
     """
     if links.topology.wafer:
         raise InputError.at(links.topology.name, "a wafer is made with its links: no table of prices has them")
@@ -126,13 +136,39 @@ def cost_of(links: LinkGraph, prices: Prices, lengths_m: Sequence[float] = ()) -
         expected = f"{len(dims)}, one for each dimension"
         message = "not a length for every dimension"
         raise InputError.at("--length", message, expected=expected, found=str(len(lengths_m)))
-    names = _levels(dims, prices, links.topology.path or "levels")
+    place, graph = links.topology.path or links.topology.name or "levels", links.topology.graph
+    names = _levels(dims, prices, place)
     found: list[Item] = []
     for index, (axis, dim) in enumerate(zip(links.axes, dims, strict=True)):
         level = prices.levels[names[index]]
         level = replace(level, length_m=lengths_m[index]) if lengths_m else level
-        found += _axis(index, axis, dim, level, prices)
+        item = partial(_items, index, level, prices)
+        if graph and graph.boxes:
+            found += _boxed(graph, partial(_items, index, prices.inside, prices), item)
+        else:
+            src, dst = axis.ends
+            single = axis.fabric.bandwidths() / dim.parallel_links
+            found += _parts(item, src, dst, single, axis.fabric.npus, dim.parallel_links, axis.groups)
+    if not found and links.topology.npus > 1:
+        levels = f"links of level {', '.join(dict.fromkeys([prices.inside.name] if graph and graph.boxes else names))}"
+        priced = ", ".join(level.name for level in prices.levels.values() if level.components)
+        message, hint = f"no part of it has a price in {prices.name}", "--prices FILE names prices of your own"
+        raise InputError.at(place, message, expected=f"links of level {priced}", found=levels, hint=hint)
     return found
+
+
+def _boxed(graph: Graph, inside: Buy, outside: Buy) -> Iterator[Item]:
+    """Of a graph of servers and switches: what is inside them, what joins them, cards whose cables lead elsewhere."""
+    ends, rates = np.array([graph.src, graph.dst], np.int64), np.array(graph.bandwidth_bytes_per_s)
+    servers = [*dict.fromkeys(graph.boxes[: graph.npus])]
+    number = {box: place for place, box in enumerate(dict.fromkeys([*servers, *graph.boxes]))}
+    boxes = np.array([number[box] for box in graph.boxes], np.int64)[ends]
+    within = boxes[0] == boxes[1]
+    inner, outer = ends[:, within], boxes[:, ~within]
+    yield from _parts(inside, inner[0], inner[1], rates[within], graph.npus, least_ports=2)  # a card is none
+    yield from _parts(outside, outer[0], outer[1], rates[~within], len(servers))
+    for rate, count in sorted(Counter(graph.card_bytes_per_s).items()):
+        yield from outside("nic", count, {rate: 1})
 
 
 def _levels(dims: Sequence[Dimension], prices: Prices, place: str) -> list[str]:
@@ -150,22 +186,32 @@ def _levels(dims: Sequence[Dimension], prices: Prices, place: str) -> list[str]:
     return names
 
 
-def _axis(index: int, axis: Axis, dim: Dimension, level: Level, prices: Prices) -> Iterator[Item]:
-    """Cables, NICs and switches of one dimension; all of its groups are alike."""
-    src, dst = axis.ends
-    rates, npus = axis.fabric.bandwidths(), axis.fabric.npus
-    single = rates / dim.parallel_links
-    item = partial(_items, index, level, prices)
-    for rate in np.unique(single).tolist():
-        count = int((single == rate).sum()) * dim.parallel_links * axis.groups
+def _parts(
+    item: Buy,
+    src: IntArray,
+    dst: IntArray,
+    rates: FloatArray,
+    npus: int,
+    parallel: int = 1,
+    groups: int = 1,
+    least_ports: int = 1,
+) -> Iterator[Item]:
+    """Cables, NICs and switches of links by their ends, so many NPUs first; each link stands for several, and for those
+    of all groups. What has fewer than `least_ports` is no switch.
+    """
+    for rate in np.unique(rates).tolist():
+        count = int((rates == rate).sum()) * parallel * groups
         yield from item("link", -(-count // 2), {rate: 1})
-        cards = int(((src < npus) & (dst >= npus) & (single == rate)).sum()) * dim.parallel_links * axis.groups
+        cards = int(((src < npus) & (dst >= npus) & (rates == rate)).sum()) * parallel * groups
         yield from item("nic", cards, {rate: 1})
-    ports: list[dict[float, int]] = [{} for _ in axis.devices]
-    for device, rate in zip(src[src >= npus] - npus, single[src >= npus].tolist(), strict=True):
-        ports[device][rate] = ports[device].get(rate, 0) + dim.parallel_links
-    for alike, count in Counter(frozenset(of.items()) for of in ports).items():
-        yield from item("switch", count * axis.groups, dict(sorted(alike)))
+    ports: dict[int, dict[float, int]] = {}
+    for device, rate in sorted(zip(src[src >= npus].tolist(), rates[src >= npus].tolist(), strict=True)):
+        own = ports.setdefault(device, {})
+        own[rate] = own.get(rate, 0) + parallel
+    for alike, count in Counter(
+        frozenset(of.items()) for of in ports.values() if sum(of.values()) >= least_ports
+    ).items():
+        yield from item("switch", count * groups, dict(sorted(alike)))
 
 
 def _items(index: int, level: Level, prices: Prices, part: str, count: int, ports: dict[float, int]) -> Iterator[Item]:

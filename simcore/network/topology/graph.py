@@ -49,7 +49,7 @@ def read_graph(path: Path, gigabyte: float, problems: Problems) -> Graph:
 def graph_dimension(graph: Graph) -> Dimension:
     """The graph seen as one dimension: its slowest link and longest latency."""
     slowest = min((rate for rate in graph.bandwidth_bytes_per_s), default=1.0)
-    return Dimension("Graph", graph.npus, slowest, max(graph.latency_ns, default=0.0), level=graph.level)
+    return Dimension("Graph", graph.npus, slowest, max(graph.latency_ns, default=0.0))
 
 
 class GraphFabric(Fabric):

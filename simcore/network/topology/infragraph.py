@@ -68,7 +68,9 @@ def read_infragraph(root: Node) -> Graph:
     if not any(kinds.values()):
         root.problem("there is no NPU", "a component with choice: npu or xpu")
     ours = {INSIDE_NS, BETWEEN_NS} & {edge.latency_ns for edge in edges}
-    return replace(assemble(kinds, edges, directed=False), note=NOTE if ours else "")
+    graph = assemble(kinds, edges, directed=False)
+    boxes = (".".join(name.split(".", 2)[:2]) for name in graph.names)  # the instance that a node is in
+    return replace(graph, boxes=tuple(boxes), note=NOTE if ours else "")
 
 
 def _entries(owner: Node, key: str, *required: str) -> Iterator[Node]:

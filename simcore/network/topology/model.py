@@ -91,7 +91,8 @@ class Wafer:
 class Graph:
     """Directed links one by one; nodes are numbered NPUs first, `names` are the user's names for them.
 
-    `level` says where all of it is, as a dimension's; `note` what of it is not the file's.
+    `boxes` are the servers or switches that nodes are parts of, where the file tells; `card_bytes_per_s` are the rates
+    of network cards from which cables lead out of what the file tells; `note` says what of it is not the file's.
     """
 
     npus: int
@@ -100,7 +101,8 @@ class Graph:
     dst: tuple[int, ...]
     bandwidth_bytes_per_s: tuple[float, ...]
     latency_ns: tuple[float, ...]
-    level: str = ""
+    boxes: tuple[str, ...] = ()
+    card_bytes_per_s: tuple[float, ...] = ()
     note: str = ""
 
 

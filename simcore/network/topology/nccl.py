@@ -63,7 +63,9 @@ def read_nccl(path: Path) -> Graph:
     kinds = dict.fromkeys(gpus, True)
     edges += [Edge(ends[::-1], rate * GIGA, NVLINK_NS) for ends, rate in links.items() if ends[1] not in kinds]
     kinds |= {name: False for edge in edges for name in edge.ends if name not in kinds}
-    return replace(assemble(kinds, edges, directed=True), level="server", note=NOTE)
+    graph = assemble(kinds, edges, directed=True)
+    cards = tuple(_card_gb_per_s(net) * GIGA for net in root.walk() if net.name == "net")
+    return replace(graph, boxes=("server",) * len(graph.names), card_bytes_per_s=cards, note=NOTE)
 
 
 def _server(
@@ -128,8 +130,12 @@ def _below(element: Element, name: str, prefix: str) -> Iterator[Edge]:
         yield from _below(pci, own, prefix)
     for nic in element.all("nic"):
         for net in nic.all("net"):
-            rate = (net.number("speed", USUAL_NET_MBITS) or USUAL_NET_MBITS) / 8000
-            yield from _both(name, f"{prefix}net {net.text('name')}", rate, net.number("latency", 0.0) * 1000 or PCI_NS)
+            latency_ns = net.number("latency", 0.0) * 1000 or PCI_NS
+            yield from _both(name, f"{prefix}net {net.text('name')}", _card_gb_per_s(net), latency_ns)
+
+
+def _card_gb_per_s(net: Element) -> float:
+    return (net.number("speed", USUAL_NET_MBITS) or USUAL_NET_MBITS) / 8000
 
 
 def _both(one: str, other: str, gb_per_s: float, latency_ns: float) -> Iterator[Edge]:

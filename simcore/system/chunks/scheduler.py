@@ -54,7 +54,7 @@ class Scheduler:
         self._order = BY_ID  # in which the NPUs do what is done now
         self._playing: dict[Stream, Hashable] = {}  # names of phases, where turns are asked for
         self._num_streams: dict[str, int] = {}
-        self._carries = cache(lambda phase: (1 + phase.lane.dim.index, transport.bytes_sent(npu_class, phase)))
+        self._carries = cache(lambda phase: (1 + phase.lane.dim.along, transport.bytes_sent(npu_class, phase)))
         self.outstanding: dict[Dataset, None] = {}  # in order of issue
 
     def issue(

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from functools import cache, partial
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import simpy
 from msgspec import Struct
 
 from simcore.network.instant import Callback, Environment, after
-from simcore.system.groups import class_of
+from simcore.system.groups import class_of, first_apart
 from simcore.timeline.events import COMPUTE_STREAM, NO_LAYER, EventBuffer, EventKind
 
 if TYPE_CHECKING:  # pipelines are imported where there are some
@@ -135,7 +134,7 @@ class Handovers:
     ):  # fmt: skip
         self._env, self._ranks, self._events = env, ranks, events
         self._width, self._size_bytes, self._class_of = width, size_bytes, class_of(ranks)
-        self._crossed = cache(partial(_crossed, sizes, width))
+        self._sizes = tuple(sizes)
 
         def along(src: int, dst: int, size_bytes: int, key: tuple[int, ...], deliver: Done) -> None:
             carry(src, src % width + dst // width * width, size_bytes, key, deliver)
@@ -146,7 +145,8 @@ class Handovers:
         """Hand over to another stage what has a name in the timeline; nobody waits for the end of it."""
         there = self._partner(npu_class, transfer.stage)
         mail = self._mail(transfer, npu_class, there)
-        stream = COMPUTE_STREAM + 1 + self._crossed(mail.src // self._width, transfer.stage)
+        first = mail.src // self._width * self._width
+        stream = COMPUTE_STREAM + 1 + first_apart(self._sizes, (first, transfer.stage * self._width))
         sent_ns = int(self._env.now)
 
         def arrived() -> None:
@@ -168,9 +168,3 @@ class Handovers:
 
     def _mail(self, transfer: Transfer, src: int, dst: int) -> Mail:
         return Mail(transfer.tag, int(self._ranks[src][0]), int(self._ranks[dst][0]), self._size_bytes)
-
-
-def _crossed(dims: Sequence[int], width: int, *stages: int) -> int:
-    """The first dimension in which two stages lie apart."""
-    src, dst = np.array(np.unravel_index(np.array(stages) * width, dims[::-1])).T[:, ::-1]
-    return int((src != dst).argmax())

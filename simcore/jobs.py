@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, replace
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import Any, TypeVar
 
+from simcore.api import load_topology, network_of, program, told
+from simcore.documents import Node
+from simcore.engine.jobs import JobOutcome, JobRuns, Trial, runs_of
+from simcore.engine.settings import Settings, straggler_factors
+from simcore.engine.setup import usual_system
 from simcore.errors import InputError
 from simcore.files import sha256
+from simcore.library import resolve
+from simcore.network.faults import parse_faults
+from simcore.network.topology.links import LinkGraph
 from simcore.options import RunOptions, spelled
+from simcore.profiles import profiles
 from simcore.progress import meter
+from simcore.report.jobs import SCHEMA, JobRow, JobsDocument, PlacementRow, SharedLinkRow
 from simcore.report.model import Input, Report
 from simcore.report.table import Table, columns
+from simcore.system import config
 from simcore.units import format_ns, format_ranks
+from simcore.workload.jobs import placed, read_jobs
 
-if TYPE_CHECKING:
-    from simcore.documents import Node
-    from simcore.engine.jobs import JobRuns, Trial
-
-SCHEMA = "simcore.jobs/1"
 TAKEN = ("network", "profile", "queues_per_dim", "compute_scale", "comm_scale", "injection_scale", "seed",
          "straggler", "fault", "link_times")  # fmt: skip
 T = TypeVar("T")
@@ -27,21 +35,66 @@ NETWORK = "fair"  # the law of links that several jobs share at once
 ONE_RING = "on several dimensions a job's collectives are one ring in the order of its ranks, and all-to-alls direct"
 
 
-def run(
-    path: str, topology: str | None, system: str | None, asked: RunOptions
-) -> tuple[str, dict[str, object], Report, tuple[int, ...]]:
-    """Play a file of jobs: a text and the JSON of what happened, the report of all at once, an NPU of each job."""
-    from simcore.api import load_topology, network_of, program, told
-    from simcore.engine.jobs import JobRuns, runs_of
-    from simcore.engine.settings import Settings, straggler_factors
-    from simcore.engine.setup import usual_system
-    from simcore.library import resolve
-    from simcore.network.faults import parse_faults
-    from simcore.network.topology.links import LinkGraph
-    from simcore.profiles import profiles
-    from simcore.system import config
-    from simcore.workload.jobs import placed, read_jobs
+@dataclass(frozen=True, slots=True)
+class JobsReport:
+    """What became of jobs, and of the placements that were tried; `report` is that of all jobs at once."""
 
+    runs: JobRuns
+    trials: tuple[Trial, ...]
+    report: Report
+
+    def to_dict(self) -> JobsDocument:
+        """The document `jobs.json` (docs/jobs.md)."""
+        return JobsDocument(
+            schema=SCHEMA,
+            network=self.report.network,
+            time_ns=self.runs.together.time_ns,
+            fairness=self.runs.fairness,
+            jobs=[_row(outcome) for outcome in self.runs.outcomes],
+            shared_links=[
+                SharedLinkRow(src=link.src, dst=link.dst, size_bytes=link.size_bytes, gain_ns=link.gain_ns)
+                for link in self.runs.shared_links
+            ],
+            placements=[
+                PlacementRow(rule=one.rule, seed=one.seed, places=[*map(list, one.runs.places)], worst=one.worst)
+                for one in self.trials
+            ],
+        )
+
+    def render(self) -> str:
+        """What people read: jobs, then shared links, then placements."""
+        return _text(self.runs, self.trials, self.report.network)
+
+
+def run_jobs(
+    path: str | os.PathLike[str], topology: str | None = None, system: str | None = None, **options: Any
+) -> JobsReport:
+    """Play several jobs on one network, each alone and beside the others.
+
+    Parameters
+    ----------
+    path : str or path
+        A file of jobs (docs/jobs.md).
+    topology, system : str
+        A file or the name of a shipped example; they go before those of the file.
+    **options
+        Those of `simcore run` that go with a file of jobs, with underscores.
+
+    Returns
+    -------
+    JobsReport
+        `runs.outcomes` are the jobs' times; `to_dict()` all of it.
+
+    Raises
+    ------
+    InputError
+        If an input is wrong; it lists every problem with its place.
+    """
+    return play_jobs(str(path), topology, system, RunOptions.of(options))
+
+
+def play_jobs(path: str, topology: str | None, system: str | None, asked: RunOptions) -> JobsReport:
+    """`run_jobs` with options that have been read."""
     for option, _ in asked.changed():
         if option.name not in TAKEN:
             raise InputError.at(spelled(option.name), "does not go with several jobs")
@@ -77,9 +130,16 @@ def run(
     if len(machine.dims) > 1:
         warnings[ONE_RING] = None
     warned = (*warnings, *runs.together.notes)
-    report = Report(runs.together, rules.name, network, tuple(inputs), warned, options=told(asked))
-    firsts = tuple(place[0] for place in runs.places)
-    return _text(runs, trials, network), _document(runs, trials, network), report, firsts
+    report = Report(
+        runs.together,
+        rules.name,
+        network,
+        tuple(inputs),
+        warned,
+        options=told(asked),
+        jobs=tuple(job.name for job in file.jobs),
+    )
+    return JobsReport(runs, tuple(trials), report)
 
 
 def _meant(typed: str | None, entry: Node | None, find: Callable[[str], T]) -> T | None:
@@ -87,32 +147,16 @@ def _meant(typed: str | None, entry: Node | None, find: Callable[[str], T]) -> T
     return find(typed) if typed else entry.meant(lambda _: find(entry.path())) if entry else None
 
 
-def _document(runs: JobRuns, trials: list[Trial], network: str) -> dict[str, object]:
-    return {
-        "schema": SCHEMA,
-        "network": network,
-        "time_ns": runs.together.time_ns,
-        "fairness": runs.fairness,
-        "jobs": [
-            asdict(outcome)
-            | {
-                "npus": format_ranks(sorted(outcome.npus)),
-                "slowdown": outcome.slowdown,
-                "step_ns": outcome.together_ns // outcome.repeats,
-                "alone_step_ns": outcome.alone_ns // outcome.repeats,
-            }
-            for outcome in runs.outcomes
-        ],
-        "shared_links": [asdict(link) for link in runs.shared_links],
-        "placements": [
-            {"rule": trial.rule, "seed": trial.seed, "places": list(trial.runs.places), "worst": trial.worst}
-            for trial in trials
-        ],
-    }
+def _row(outcome: JobOutcome) -> JobRow:
+    return JobRow(
+        name=outcome.name, npus=format_ranks(sorted(outcome.npus)), start_ns=outcome.start_ns, repeats=outcome.repeats,
+        alone_ns=outcome.alone_ns, together_ns=outcome.together_ns,
+        alone_step_ns=outcome.alone_ns // outcome.repeats, step_ns=outcome.together_ns // outcome.repeats,
+        slowdown=outcome.slowdown, lost_to_ns=outcome.lost_to_ns,
+    )  # fmt: skip
 
 
-def _text(runs: JobRuns, trials: list[Trial], network: str) -> str:
-    """Jobs, then shared links, then placements."""
+def _text(runs: JobRuns, trials: Sequence[Trial], network: str) -> str:
     rows = []
     for outcome in runs.outcomes:
         worst = max(outcome.lost_to_ns.items(), key=lambda item: item[1], default=("", 0))
