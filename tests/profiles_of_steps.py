@@ -30,15 +30,28 @@ class Recorder:
 
     def launch(self, name, length_us, stream=7, after=None):
         """A kernel that starts when it is launched, its stream is free and `after` (another stream) is done."""
+        self._call("cudaLaunchKernel")
+        self._run(name, length_us, stream, after)
+        self.now_us += LAUNCH_US
+
+    def graph(self, *kernels):
+        """One launch of several kernels, each as `launch` takes it."""
+        self._call("cudaGraphLaunch")
+        for kernel in kernels:
+            self._run(*kernel)
+        self.now_us += LAUNCH_US
+
+    def _call(self, name):
         self.launched += 1
-        self.add("cuda_runtime", "cudaLaunchKernel", self.now_us, LAUNCH_US, self.thread, correlation=self.launched)
+        self.add("cuda_runtime", name, self.now_us, LAUNCH_US, self.thread, correlation=self.launched)
+
+    def _run(self, name, length_us, stream=7, after=None):
         earliest = [self.now_us + LATENCY_US, self.free_us.get(stream, 0.0) + 1]
         if after is not None:
             earliest.append(self.free_us.get(after, 0.0) + 2)
         place = {"device": 0, "stream": stream, "correlation": self.launched}
         self.add("kernel", name, max(earliest), length_us, stream, **place)
         self.free_us[stream] = max(earliest) + length_us
-        self.now_us += LAUNCH_US
 
     def synchronise(self):
         """cudaDeviceSynchronize: returns 2 us after everything launched is done."""

@@ -25,7 +25,7 @@ from simcore.system.plans.plan import Plan
 from simcore.system.plans.schedule import to_text
 from simcore.units import format_bytes, format_ns
 from simcore.workload.chakra import groups, reader, writer
-from simcore.workload.model import CollectiveKind, GraphSet
+from simcore.workload.model import CollectiveKind, GraphSet, NodeKind
 
 MOST_DIMENSION = 31
 
@@ -70,8 +70,11 @@ def synthetic(sources: tuple[str, ...], npus: int | None, length: int | None, se
 
 
 def _graphs(source: str, npus: int) -> GraphSet:
-    """The traces of a set, with the groups that stand beside them."""
-    return reader.read_graphs(source, npus, groups.of_set(source, npus))
+    """The traces of a set, with the groups that stand beside them; only their collectives are learnt."""
+    read = reader.read_graphs(source, npus, groups.of_set(source, npus))
+    if sent := sum(int((read.graphs[each].kind == NodeKind.SEND).sum()) for each in read.graph_of_rank.tolist()):
+        warn(f"{source}: {sent} messages from NPU to NPU are left out; only collectives are learnt")
+    return read
 
 
 def _synthesis(known: dict[str, Any], scores: list[dict[str, Any]]) -> str:

@@ -8,6 +8,9 @@ import tarfile
 import pytest
 
 from simcore.errors import InputError
+from simcore.replay.run import Changes
+from simcore.replay.session import replay_traces
+from simcore.replay.views.report import to_dict
 from simcore.workload.kineto import KERNEL
 from simcore.workload.kineto_reader import read_kineto, read_ranks
 from tests.profiles_of_steps import recorded
@@ -187,6 +190,20 @@ def test_where_no_rank_is_said_the_file_name_tells_it(said, tmp_path):
     for rank in (11, 3):
         (tmp_path / f"worker{rank}_step_12.json.gz").write_bytes(gzip.compress(json.dumps(document).encode()))
     assert [trace.rank for trace in read_ranks([tmp_path])] == [3, 11]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_where_nothing_tells_the_rank_files_are_counted_as_people_do_and_it_is_said(packed, tmp_path):
+    members = {}
+    for rank in range(11):
+        document = recorded([("work", 10 + rank), *PROGRAM[1:]]).document() | {"distributedInfo": {}}
+        members[f"gpu{rank}.json"] = json.dumps(document).encode()
+    for name, content in {"all.tar.gz": archive(members)}.items() if packed else members.items():
+        (tmp_path / name).write_bytes(content)
+    traces = read_ranks([tmp_path / "all.tar.gz" if packed else tmp_path])
+    assert [(trace.rank, trace.file.rpartition("gpu")[2]) for trace in traces] == [(n, f"{n}.json") for n in range(11)]
+    told = to_dict(replay_traces(traces, Changes()))["ranks"][10]["warnings"]
+    assert any("by its place among the files it is 10" in text for text in told)
 
 
 def test_a_folder_whose_folders_have_the_traces_names_one(tmp_path):

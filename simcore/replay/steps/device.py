@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from simcore.replay.steps.rank import RankView
+from simcore.replay.steps.rank import LONG_AGO, RankView
 from simcore.workload.kineto import KERNEL, Column
 
 # Figures of the trial in reference/lumos.md section 5; all on the scale of a launch (about 10 us).
@@ -79,13 +79,17 @@ class Delays:
 
 
 def _in_graph(rank: RankView) -> NDArray[np.bool_]:
-    """Which tasks were launched as part of a CUDA or HIP graph."""
+    """Which tasks were launched as part of a CUDA or HIP graph, but those behind another stream of a graph."""
     names = np.array([bool(GRAPH_LAUNCH.match(name)) for name in rank.trace.names])
-    launched = rank.launch >= 0
-    calls = rank.trace.calls.name[rank.launch[launched]]
+    tasks, launched = rank.trace.tasks, rank.launch >= 0
     inside = np.zeros(len(launched), dtype=bool)
-    inside[launched] = names[calls]
-    return inside
+    inside[launched] = names[rank.trace.calls.name[rank.launch[launched]]]
+    alone = inside.copy()
+    for lane, rows in enumerate(rank.stream_tasks):
+        ends = np.r_[LONG_AGO, np.sort(tasks.end_ns[inside & (tasks.lane != lane)])]
+        last_ns = ends[np.searchsorted(ends, tasks.start_ns[rows], side="right") - 1]
+        alone[rows] &= tasks.start_ns[rows] - last_ns > WAKE_NS
+    return alone
 
 
 def _usual(values: Column, percentile: int, default: int) -> int:
@@ -144,21 +148,21 @@ def _infer_waits(rank: RankView, ready_ns: Column, late_ns: Column, waits: dict[
         before = [rows[: np.searchsorted(tasks.start_ns[rows], start, side="right")] for rows in others]
         found = [source for rows in before for source in _event_source(rank, task, ready, rows)]
         found = found or [source for rows in before for source in _draining(rank, start, ready, rows[-1:])]
-        if found:
-            end, source = max(found)
-            waits.setdefault(task, []).append(StreamWait(source, start - end, recorded=False))
-            left[task] = 0
+        if found:  # which of those that ended together it waited for, nothing tells
+            last_ns, left[task] = max(found)[0], 0
+            together = (one for one in found if last_ns - one[0] <= NOTICEABLE_NS)
+            waits.setdefault(task, []).extend(StreamWait(row, start - end, recorded=False) for end, row in together)
     return left
 
 
 def _event_source(rank: RankView, task: int, ready_ns: int, rows: Column) -> list[tuple[int, int]]:
-    """(end, row) of the last task on another stream launched earlier, if it ended just before `task` started."""
+    """(end, row) of the last task on another stream not launched later, if it ended just before `task` started."""
     tasks, start = rank.trace.tasks, int(rank.trace.tasks.start_ns[task])
     for source in rows[-LOOK_BACK:][::-1].tolist():
         end = int(tasks.end_ns[source])
         if end <= max(start - WAKE_NS, ready_ns):
             break
-        if end <= start and rank.launch_ns[source] < rank.launch_ns[task]:
+        if end <= start and rank.launch_ns[source] <= rank.launch_ns[task]:
             return [(end, source)]
     return []
 

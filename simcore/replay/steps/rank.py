@@ -80,7 +80,7 @@ class RankView:
         for rows in self.stream_tasks:
             self.previous[rows[1:]] = rows[:-1]
         self.call_step = _step_at(self.windows, calls.start_ns)
-        self.task_step = _task_steps(self.launch, self.call_step, self.windows, tasks, self.stream_tasks)
+        self.task_step = _task_steps(self.launch, self.launch_ns, self.windows, self.stream_tasks)
         self.categories = tuple(kind_of_name(name).category for name in trace.names)
         loads, talks = (
             np.array([one == kind for one in self.categories], dtype=bool) for kind in (LOADER, COMMUNICATION)
@@ -140,17 +140,21 @@ def _outermost(calls: Intervals) -> Column:
 
 
 def _launch_times(calls: Intervals, tasks: Intervals, launch: Column, stream_tasks: tuple[Column, ...]) -> Column:
-    """When each task was launched; without a recorded launch, when the one before it on its stream was.
+    """When each task was launched; without a recorded launch, with the latest launch that the device had got to, but
+    between those of its neighbours on its stream.
 
     What a stream ran before its first recorded launch was launched before the trace; a stream without any recorded
     launch counts its tasks as launched when they started.
     """
     launched = launch >= 0
     times: Column = np.where(launched, calls.start_ns[launch] if len(calls) else 0, LONG_AGO)
+    reached = np.maximum.accumulate(times)
     for rows in stream_tasks:
-        unknown = rows[~launched[rows]]
-        filled = np.maximum.accumulate(times[rows])
-        times[unknown] = filled[~launched[rows]] if launched[rows].any() else tasks.start_ns[unknown]
+        known = times[rows]
+        before = np.maximum.accumulate(known)
+        after = np.minimum.accumulate(np.where(launched[rows], known, -LONG_AGO)[::-1])[::-1]
+        between = np.where(before > LONG_AGO, np.clip(reached[rows], before, np.maximum(before, after)), before)
+        times[rows] = np.where(launched[rows], known, between if launched[rows].any() else tasks.start_ns[rows])
     return times
 
 
@@ -162,27 +166,18 @@ def _step_at(windows: tuple[StepMark, ...], times_ns: Column) -> Column:
 
 
 def _task_steps(
-    launch: Column, call_step: Column, windows: tuple[StepMark, ...], tasks: Intervals, stream_tasks: tuple[Column, ...]
+    launch: Column, launch_ns: Column, windows: tuple[StepMark, ...], stream_tasks: tuple[Column, ...]
 ) -> Column:
     """The step that launched each task.
 
-    A task without a recorded launch goes with the one before it on its stream; before the first launched one it was
-    left over from a time before the trace and belongs to no step. A stream without any recorded launch goes with what
-    other streams run at the time, in a trace without launches with the marks.
+    What was left over from a time before the trace belongs to no step. A stream without any recorded launch goes with
+    what other streams run at the time, in a trace without launches with the marks.
     """
-    launched = np.flatnonzero(launch >= 0)
-    steps = np.full(len(launch), NOWHERE)
-    steps[launched] = call_step[launch[launched]]
-    here = _step_at(windows, tasks.start_ns)
-    if len(launched):
-        before = np.searchsorted(launched, np.arange(len(launch)), side="right") - 1
-        here = steps[launched[np.maximum(before, 0)]]
-    for rows in stream_tasks:
-        known = launch[rows] >= 0
-        if not known.any():
-            steps[rows] = here[rows]
-        last_known = np.maximum.accumulate(np.where(known, np.arange(len(rows)), NOWHERE))
-        steps[rows] = np.where(last_known >= 0, steps[rows[last_known]], steps[rows])
+    steps, launched = _step_at(windows, launch_ns), np.flatnonzero(launch >= 0)
+    before = np.searchsorted(launched, np.arange(len(launch)), side="right") - 1
+    for rows in stream_tasks if len(launched) else ():
+        if (launch[rows] < 0).all():
+            steps[rows] = steps[launched[np.maximum(before[rows], 0)]]
     return steps
 
 

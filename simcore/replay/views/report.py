@@ -218,16 +218,18 @@ def start_errors(replay: Replay, number: int) -> dict[str, int]:
 
 def warnings(replay: Replay, number: int) -> list[str]:
     """What makes the comparison weaker than it looks."""
-    prepared, steps, found = replay.ranks[number], replay.steps[number], []
+    prepared, steps = replay.ranks[number], replay.steps[number]
     trace = prepared.view.trace
-    if not trace.steps:
-        found.append("no ProfilerStep marks: the whole trace is taken as one step")
     silent = mean(int(prepared.delays.unrecorded_ns[step.tasks].sum()) for step in replay.scored(number))
-    if silent:
-        found.append(f"incomplete trace: {format_ns(silent)} a step inside graphs has no recorded kernel; kept as work")
     unlaunched = int(((prepared.view.launch < 0) & (prepared.view.task_step >= 0)).sum())
-    if unlaunched:
-        found.append(f"incomplete trace: {unlaunched} tasks have no recorded launch; their delays stay unexplained")
+    placed = len(replay.ranks) > 1 and not trace.rank_known
+    told = (
+        (not trace.steps, "no ProfilerStep marks: the whole trace is taken as one step"),
+        (placed, f"neither trace nor file name says a rank; by its place among the files it is {trace.rank}"),
+        (silent, f"incomplete trace: {format_ns(silent)} a step inside graphs has no recorded kernel; kept as work"),
+        (unlaunched, f"incomplete trace: {unlaunched} tasks have no recorded launch; their delays stay unexplained"),
+    )
+    found = [text for applies, text in told if applies]
     later = steps[1:] or steps
     if len(steps) > 1 and not any(step.steady for step in later):
         needed = format_ns(mean(step.device_ns for step in later))

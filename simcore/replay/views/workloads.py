@@ -45,16 +45,15 @@ def to_chakra(replay: Replay) -> Exported:
     made: dict[int, _Rank] = {}
     for number, prepared in enumerate(replay.ranks):
         step = typical_step(replay, number)
-        everybody = tuple(sorted(rank.view.trace.rank for rank in step.source.ranks))
-        together = {  # the ranks of each collective that all recorded ranks took part in
-            member.task: everybody
+        together = {  # the recorded ranks that took part in each collective
+            member.task: tuple(sorted(step.source.views[other.rank].trace.rank for other in match.members))
             for match in step.source.matches
             for member in match.members
-            if member.rank == step.number and len(match.members) == len(replay.ranks) > 1
+            if member.rank == step.number
         }
         made[prepared.view.trace.rank] = _Rank(step, together)
-    world = max((c.size for rank in made.values() for c in rank.collectives.values()), default=len(made))
-    ranks = range(max(world, 1)) if len(made) == 1 else sorted(made)
+    world = max(len(made), *(said.size for rank in made.values() for said in rank.collectives.values()), 1)
+    ranks = range(world) if len(made) == 1 else sorted(made)
     only = next(iter(made.values()))
     files = {rank: made.get(rank, only).content(world) for rank in ranks}
     timed = sum(len(rank.collectives) for rank in made.values())
@@ -68,34 +67,44 @@ def collectives(trace: KinetoTrace) -> dict[int, tuple[CollectiveKind, Collectiv
 
 
 class _Rank:
-    """One rank's part of a graph; `collectives` are its nodes that the network is to time, `kept` counts the others."""
+    """One rank's part of a graph; `collectives` are its nodes that the network is to time, `kept` counts the others.
+
+    `groups` of ranks have one name in all files. `barriers` are the groups of nodes at which those that keep their
+    time meet: one for each process group, and each way of its transfers, for they have an order of their own.
+    """
 
     def __init__(self, step: StepReplay, together: Mapping[int, tuple[int, ...]]):
         self.step, self.trace, self.kept = step, step.prepared.view.trace, 0
         self.collectives, known = dict[int, Collective](), collectives(self.trace)
-        for row, end in zip(step.tasks, step.graph.ranks[step.number].ends, strict=True):
-            said = known[row][1] if row in known else None
-            if said is not None and not said.ranks and row in together:
-                said = replace(said, group=json.dumps(list(together[row])), size=len(together[row]))
+        self.groups, self.barriers = dict[str, tuple[int, ...]](), dict[int, str]()
+        nodes = step.graph.ranks[step.number]
+        for row, begin, end in zip(step.tasks, nodes.begins, nodes.ends, strict=True):
+            said, met = known[row][1] if row in known else None, together.get(row, ())
+            if said is not None and not said.ranks and len(met) == len(step.source.ranks):
+                said = replace(said, group=json.dumps(list(met)), size=len(met))
             if said is not None and said.ranks:
                 self.collectives[end] = said
-            else:
-                self.kept += bool(step.prepared.view.communication[row])
+                continue
+            self.kept += bool(step.prepared.view.communication[row])
+            if met:
+                group = self.trace.collectives[row].group if row in self.trace.collectives else ""
+                self.barriers[begin] = f"recorded {group}"
+                self.groups[self.barriers[begin]] = met
 
     def content(self, world: int) -> bytes:
         """The file: nodes in an order in which every one comes behind what it waits for."""
-        groups = sorted({said.ranks for said in self.collectives.values() if said.size != world})
-        names = {ranks: str(number + 1) for number, ranks in enumerate(groups)}
-        return encode(metadata(), self._messages(names))
+        parts = sorted({said.ranks for said in self.collectives.values() if said.size != world})
+        self.groups |= {_name(ranks): ranks for ranks in parts}
+        return encode(metadata(), self._messages())
 
-    def _messages(self, names: Mapping[tuple[int, ...], str]) -> Iterator[Any]:
+    def _messages(self) -> Iterator[Any]:
         graph, number_of_rank = self.step.graph, self.step.number
         own = (graph.rank[graph.target] == number_of_rank) & (graph.rank[graph.source] == number_of_rank)
         waits: dict[int, list[tuple[int, int]]] = {}  # what a node waits for within the step, how long after that
         for edge in (own & (graph.back == 0)).nonzero()[0].tolist():
             lag_ns = int(graph.lag_ns[edge] + graph.residual_ns[edge])
             waits.setdefault(int(graph.target[edge]), []).append((int(graph.source[edge]), lag_ns))
-        yield groups(0, {name: ranks for ranks, name in names.items()})
+        yield groups(0, self.groups)
         number: dict[int, int] = {}
         free = 1
         for row in graph.order:
@@ -110,24 +119,29 @@ class _Rank:
                 else:
                     behind.append(number[source])
             number[row] = free
-            yield self._message(row, free, sorted(set(behind)), names)
+            yield self._message(row, free, sorted(set(behind)))
             free += 1
 
-    def _message(self, row: int, number: int, behind: list[int], names: Mapping[tuple[int, ...], str]) -> Any:
+    def _message(self, row: int, number: int, behind: list[int]) -> Any:
         graph, said = self.step.graph, self.collectives.get(row)
         name = self.trace.names[graph.name[row]] if graph.name[row] >= 0 else "host"
         attributes: dict[str, object] = {}
         if said is not None:
             attributes = {"comm_type": int(CommType[kind_of(said.operation).upper()]), "comm_size": said.size_bytes}
-            attributes |= {"pg_name": names[said.ranks]} if said.ranks in names else {}
+            attributes |= {"pg_name": _name(said.ranks)} if _name(said.ranks) in self.groups else {}
             attributes |= {"is_cpu_op": False, "stream": int(graph.lane[row])}
-        elif graph.kind[row] == NodeKind.ARRIVAL and not self.collectives:
+        elif row in self.barriers:
             attributes = {"comm_type": int(CommType.BARRIER), "comm_size": 0, "is_cpu_op": False}
+            attributes |= {"pg_name": self.barriers[row]}
             name = f"arrival {name}"
         if attributes:
             return node(number, name, model.NodeKind.COLLECTIVE, data_deps=behind, attributes=attributes)
         lane = int(graph.lane[row]) + (THREADS if graph.kind[row] == NodeKind.HOST else 0)
         return _lasting(number, name, int(graph.duration_ns[row]), lane, behind)
+
+
+def _name(ranks: tuple[int, ...]) -> str:
+    return ",".join(map(str, ranks))
 
 
 def _lasting(number: int, name: str, duration_ns: int, stream: int, behind: list[int]) -> Any:

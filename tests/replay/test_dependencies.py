@@ -1,0 +1,60 @@
+"""What a task waited for, where more than one answer fits the record."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simcore.replay.run import Changes
+from simcore.replay.session import replay_traces
+from simcore.replay.steps.rank import NOWHERE, RankView
+from simcore.replay.whatif.changes import scale
+from simcore.workload.kineto_reader import read_kineto
+from tests.profiles_of_steps import recorded
+
+
+def step_us(content, name, factor):
+    """The second step from its dependencies alone, with another length of some kernels."""
+    changed = [scale(re.compile(name), factor)]
+    steps = replay_traces([read_kineto(content, "made.json")], Changes(residual=False), changed).steps[0]
+    return steps[1].predicted_ns / 1000
+
+
+@pytest.mark.parametrize("longer", ["send", "recv"])
+def test_a_kernel_waits_for_all_streams_that_were_done_just_before_it(longer):
+    program = [
+        ("launch", "gemm", 100), ("launch", "nccl_send", 200, 21, 7), ("launch", "nccl_recv", 200, 23, 7),
+        ("launch", "gemm", 100, 7, 21), ("synchronise",),
+    ]  # fmt: skip
+    content = recorded(program).content()
+    assert step_us(content, longer, 2) == step_us(content, longer, 1) + 200
+
+
+@pytest.mark.parametrize(("name", "saved_us"), [("first", 100), ("other", 200), ("join", 50)])
+def test_kernels_of_a_graph_wait_for_its_other_streams(name, saved_us):
+    """Their delay behind the launch was kept as work that nobody had recorded."""
+    graph = ("first", 200), ("other", 400, 13, 7), ("join", 100, 7, 13)
+    content = recorded([("work", 20), ("graph", *graph), ("synchronise",)]).content()
+    assert step_us(content, name, 0.5) == step_us(content, name, 1) - saved_us
+
+
+kernels = st.tuples(st.just("launch"), st.sampled_from(["gemm", "norm"]), st.integers(1, 400), st.sampled_from([7, 9]))
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(kernels, min_size=1, max_size=8), st.sets(st.integers(0, 30), min_size=10))
+def test_kernels_without_a_launch_belong_to_the_step_in_which_they_run(program, lost):
+    """Any but a step's first, and those of a stream before its first recorded launch: these began before the trace."""
+    recorder = recorded([("work", 10), ("launch", "first", 5), *program, ("synchronise",)])
+    whole = RankView(read_kineto(recorder.content(), "made.json"))
+    document = recorder.document()
+    for event in document["traceEvents"]:
+        if event["cat"] == "kernel" and event["name"] != "first" and event["args"]["correlation"] in lost:
+            del event["args"]["correlation"]
+    part = RankView(read_kineto(json.dumps(document).encode(), "made.json"))
+    for rows in part.stream_tasks:
+        later = np.maximum.accumulate(part.launch[rows]) != NOWHERE if (part.launch[rows] >= 0).any() else rows >= 0
+        assert (part.task_step[rows][later] == whole.task_step[rows][later]).all()
