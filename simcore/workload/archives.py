@@ -25,9 +25,9 @@ def _is_trace(name: str) -> bool:
     return name.endswith(SUFFIXES) and not Path(name).name.startswith("._")
 
 
-def _in_order(name: str) -> list[tuple[int, str]]:
+def _in_order(name: str) -> tuple[list[tuple[int, str]], str]:
     """What sorts names as people count: 10.json comes after 9.json."""
-    return [(int(digits or 0), digits or text) for digits, text in re.findall(r"([0-9]+)|([^0-9]+)", name)]
+    return [(len(digits), digits or text) for digits, text in re.findall(r"0*([0-9]+)|([^0-9]+)", name)], name
 
 
 def documents(path: str | Path) -> Iterator[tuple[str, bytes]]:
