@@ -29,8 +29,6 @@ def built(shape: type[Made], values: Mapping[str, Any], **more: Any) -> Made:
 
 def operated(values: dict[str, Any], chips: int) -> operation.Operation | None:
     """What was asked about operating the run, None when nothing was."""
-    if values["mtbf_hours"] is None and (values["checkpoint_seconds"] or values["restart_seconds"]):
-        raise InputError.at("--mtbf_hours", "checkpoints and restarts need the mean time between failures of a chip")
     asked = ("wan_bandwidth", "chip_watts", "price_per_chip_hour", "mtbf_hours")
     if all(values[name] is None for name in asked):
         return None
@@ -133,9 +131,6 @@ def _width(values: dict[str, Any], name: str, ratio_name: str, unit: int, defaul
 
 def _executed(values: dict[str, Any], run: RunCost) -> Executed | None:
     if values["topology"] is None:
-        if values["microbatch_size"] is not None and values["cluster"] is None:
-            message = "only --topology and --cluster run micro-batches"
-            raise InputError.at("--microbatch_size", message, expected="one of them, too")
         return None
     if values["cluster_flop_rate"] is None:
         raise InputError.at("--cluster_flop_rate", "--topology needs the rate of a cluster")
