@@ -183,11 +183,13 @@ def read_study(path: str | Path) -> Study:
 
 
 def _never_acting(study: Study, names: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Choices that change nothing in any candidate, and what the last one lacks; none where nothing divides evenly."""
+    """Choices that change nothing, however far a study lets a model be cut, and what they lack."""
     left = dict.fromkeys(names, "")
-    for base, _ in families(study) if left else ():
-        left = dict(idle(study.model, base, left))
-    yield from ((name, needed) for name, needed in left.items() if needed)
+    tp, cp, pp = (1 if some and max(some) == 1 else 2 for some in (study.tp, study.cp, study.pp))
+    wide = study.plan.but(world_size=2 * tp * cp * pp, tp=tp, cp=cp, pp=pp, sequence_parallel=tp > 1)
+    for zero, recompute in product(study.zero, study.recompute):
+        left = dict(idle(study.model, wide.but(zero=zero, recompute=recompute), left))
+    yield from left.items()
 
 
 # Where a study may say less than a plan, or other words.
