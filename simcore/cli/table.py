@@ -150,6 +150,6 @@ def _described(options: Any) -> Iterator[Option]:
     for each in fields(options):
         about = each.metadata
         kind = {"is_flag": True} if about["read"] is flag else {"metavar": about["metavar"] or None}
-        several = {"multiple": True} if about["read"] is texts else {}
+        several: dict[str, Any] = {"multiple": True} if about["read"] is texts else {}
         if not about.get("hidden"):
             yield Option([spelled(each.name)], group=about["group"], help=about["help"], **kind, **several)

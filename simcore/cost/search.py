@@ -175,8 +175,8 @@ def read_study(path: str | Path) -> Study:
         limit = root["memory"].quantity(parse_bytes) if "memory" in root else 0
         names = tuple(word if isinstance(word := root[name].value, str) else "" for name in ("model", "cluster"))
         study = Study(model, plan, count, cluster, memory_bytes=limit, names=names, **varying)
-        for word, needed in _never_acting(study, fixed) if not problems.found else ():
-            root[word].problem("has no effect here", expected=needed)
+        for word, lacking in _never_acting(study, fixed) if not problems.found else ():
+            root[word].problem("has no effect here", expected=lacking)
     cluster.device.peak(plan.dtype)
     check_size(cluster, count)
     return study

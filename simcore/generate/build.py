@@ -191,8 +191,8 @@ def _load(options: Options, values: Mapping[str, Any], experts: Experts | None) 
 
 def ignored(asked: Asked, model: Model, plan: Plan) -> list[str]:
     """Given options without effect: whatever they say model and plan are the same, or nothing of the step is."""
-    told = {*NAMES["plan"], *_SHARES} & asked.given
     fields = NAMES["plan"] | _SHARES
+    told = fields.keys() & asked.given
     resting = {name for name, _ in idle(model, plan, [fields[name] for name in told])}
     found = {name for name in told if fields[name] in resting}
     read = _READ | ({"moe_enable"} if model.experts else set())
@@ -205,27 +205,28 @@ def ignored(asked: Asked, model: Model, plan: Plan) -> list[str]:
 
 
 _SHARES = {"use_distributed_optimizer": "zero", "stage": "zero", "recompute_activations": "recompute"}
-_SHARES |= {"recompute": "recompute"}
 # Options that matter beside model and plan, and flags that say what some models are by themselves.
 _READ = {"pp_rank", "epoch_num", "aiob_enable", "use_flash_attn", "untie_embeddings_and_output_weights"}
 
 
 def _usual(asked: Asked) -> Options:
     """The options as they are if none is given."""
-    return Options(frame=asked.options.frame, **(dict(preset(asked.options.frame, asked.size)) if asked.size else {}))
+    known: dict[str, Any] = dict(preset(asked.options.frame, asked.size)) if asked.size else {}
+    return Options(frame=asked.options.frame, **known)
 
 
 def _plain(model: Model, plan: Plan) -> tuple[Model, Plan]:
     return replace(model, kv_heads=0) if model.latent else model, plan  # whose keys are no heads'
 
 
-def _made(asked: Asked, name: str, value: object) -> tuple[Model, Plan] | None:
+def _made(asked: Asked, name: str, value: Any) -> tuple[Model, Plan] | None:
     """Model and plan with another value of an option; None where it is refused."""
     given = asked.given if value is not None else asked.given - {name}
-    if hasattr(asked.options, name):
-        other = replace(asked, options=replace(asked.options, **{name: value}), given=given)
+    changed: dict[str, Any] = {name: value}
+    if name in EXTRA:
+        other = replace(asked, extra={**asked.extra, **changed}, given=given)
     else:
-        other = replace(asked, extra={**asked.extra, name: value}, given=given)
+        other = replace(asked, options=replace(asked.options, **changed), given=given)
     try:
         model = model_of(other)
         return _plain(model, plan_of(other, model))

@@ -69,10 +69,10 @@ def configuration(path: str | Path) -> Model:
         if model.experts and model.experts.top_k > model.experts.count:
             asked = entries.nodes.get("num_experts_per_tok", entries.document)
             asked.problem("more experts per token than there are", expected=f"at most {model.experts.count}")
-        for layer, kind in enumerate(entries.nodes["layer_types"].sequence() if entries.word("layer_types") else ()):
+        for layer, said in enumerate(entries.nodes["layer_types"].sequence() if entries.word("layer_types") else ()):
             usual = "a window" if model.kind(layer).window else "full_attention"
-            if (kind.value == "full_attention") != (usual == "full_attention"):
-                kind.problem(f"layer {layer} is not what layers of this family are there", expected=usual)
+            if (said.value == "full_attention") != (usual == "full_attention"):
+                said.problem(f"layer {layer} is not what layers of this family are there", expected=usual)
                 break
     return model
 
