@@ -152,7 +152,7 @@ def predict(
     InputError
         Where a word is not one of a plan's, or degrees do not multiply to the accelerators or divide what they split.
 
-    >>> found = predict("llama-3-8b", "h100", 8, 8192, tp=8, global_batch=8, zero=1)
+    >>> found = predict("llama-3-8b", "h100", 8, 8192, tp=8, global_batch=8)
     >>> found.memory[0].total < found.cluster.memory_bytes
     True
     """

@@ -18,7 +18,7 @@ from simcore import files
 from simcore.cli.kinds import Target, place
 from simcore.cli.progress import Aside, progress
 from simcore.documents import Node, placed, tell_at_options
-from simcore.errors import InputError, closest, printable, wrong
+from simcore.errors import InputError, Location, Problem, Problems, closest, printable, wrong
 
 EXIT_CODES = "Exit codes: 0 done, 1 the run failed, 2 bad input, 3 outside a tolerance, 130 interrupted."
 CONTEXT: dict[str, Any] = {
@@ -39,11 +39,14 @@ ASSIGNMENT = re.compile(r"[a-z_]+=[\w-]+")
 
 
 class Option(click.Option):
-    """An option with the group of the help that it stands in; a `greedy` one takes all words NAME=VALUE behind it."""
+    """An option with the group of the help that it stands in; a `greedy` one takes all words NAME=VALUE behind it.
 
-    def __init__(self, *arguments: Any, group: str = "", greedy: bool = False, **more: Any):
+    It `needs` one of the parameters "a|b" to have an effect, or "!a" that this one is not given.
+    """
+
+    def __init__(self, *arguments: Any, group: str = "", greedy: bool = False, needs: str = "", **more: Any):
         super().__init__(*arguments, **more)
-        self.group, self.greedy = group, greedy
+        self.group, self.greedy, self.needs = group, greedy, needs
 
     def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Any, ParameterSource]:
         """What is given; InputError for an empty value, which would count as none (--system "$UNSET")."""
@@ -81,6 +84,7 @@ class Command(click.Command):
         """Do the work, then name what was written."""
         with files.session() as account, _shown(ctx):
             self._keep_inputs(ctx, account)
+            self._refuse_idle(ctx)
             try:
                 status = super().invoke(ctx)
             except InputError as error:
@@ -112,6 +116,17 @@ class Command(click.Command):
             error.ctx = ctx  # some have none
             raise
 
+    def _refuse_idle(self, context: click.Context) -> None:
+        """InputError for every option that was typed and has no effect without another, or beside it."""
+        with Problems() as problems:
+            for one in self.params:
+                needs = getattr(one, "needs", "")
+                names = needs.removeprefix("!").split("|") if needs and _is_typed(context, one) else []
+                if names and any(context.params.get(name) for name in names) == needs.startswith("!"):
+                    others = " or ".join(place(each) for each in self.params if each.name in names)
+                    expected = f"no {others}" if needs.startswith("!") else f"{others}, too"
+                    problems.add(Problem(Location(place(one)), "has no effect here", expected))
+
     def _keep_inputs(self, context: click.Context, account: files.Session) -> None:
         """What other options name is an input: no target may be one, not even before it is read."""
         given = [(parameter, _words(context.params.get(str(parameter.name)))) for parameter in self.params]
@@ -140,6 +155,10 @@ class Command(click.Command):
         super().format_epilog(ctx, formatter)
         formatter.write_paragraph()
         formatter.write_text(EXIT_CODES)
+
+
+def _is_typed(context: click.Context, parameter: click.Parameter) -> bool:
+    return context.get_parameter_source(str(parameter.name)) is ParameterSource.COMMANDLINE
 
 
 def _spelled(word: str, known: Mapping[str, str]) -> str:

@@ -29,8 +29,6 @@ def built(shape: type[Made], values: Mapping[str, Any], **more: Any) -> Made:
 
 def operated(values: dict[str, Any], chips: int) -> operation.Operation | None:
     """What was asked about operating the run, None when nothing was."""
-    if values["mtbf_hours"] is None and (values["checkpoint_seconds"] or values["restart_seconds"]):
-        raise InputError.at("--mtbf_hours", "checkpoints and restarts need the mean time between failures of a chip")
     asked = ("wan_bandwidth", "chip_watts", "price_per_chip_hour", "mtbf_hours")
     if all(values[name] is None for name in asked):
         return None
@@ -90,16 +88,17 @@ def transformer_run(**values: Any) -> None:
     what, whole = (f"Running {what}", "fwd") if forward_only else (f"Training {what}", "total")
     flop = describe.columns(run.total)[whole]["FLOP"]
     answer = f"{what} takes {flop:.3g} FLOP; --cluster_flop_rate or --cluster says how long."
-    if rates:
-        answer = f"{what} takes {describe.duration(rates['runtime_s'])}{_speed(run, rates['runtime_s'])}."
+    runtime_s = rates["runtime_s"] if rates else None
+    if runtime_s is not None:
+        answer = f"{what} takes {describe.duration(runtime_s)}{_speed(run, runtime_s)}."
     if values["cluster"] is not None:
         if forward_only:
             raise InputError.at("--fwd_only", "what --cluster predicts is a training step", expected="one of the two")
         found = utilised(run, cluster_of(values["cluster"]), values["microbatch_size"])
-        document["predicted"] = asdict(found)
-        took = f"{describe.duration(found.runtime_s)}{_speed(run, found.runtime_s)}"
+        document["predicted"], runtime_s = asdict(found), found.runtime_s
+        took = f"{describe.duration(runtime_s)}{_speed(run, runtime_s)}"
         answer = f"{what} takes {took}, {found.utilisation:.1%} of the peak (MFU)."
-    print_result(answer, document, lines, _operated(values, run, rates), executed)
+    print_result(answer, document, lines, _operated(values, run, runtime_s), executed)
 
 
 def _speed(run: RunCost, runtime_s: float) -> str:
@@ -133,9 +132,6 @@ def _width(values: dict[str, Any], name: str, ratio_name: str, unit: int, defaul
 
 def _executed(values: dict[str, Any], run: RunCost) -> Executed | None:
     if values["topology"] is None:
-        if values["microbatch_size"] is not None and values["cluster"] is None:
-            message = "only --topology and --cluster run micro-batches"
-            raise InputError.at("--microbatch_size", message, expected="one of them, too")
         return None
     if values["cluster_flop_rate"] is None:
         raise InputError.at("--cluster_flop_rate", "--topology needs the rate of a cluster")
@@ -145,13 +141,15 @@ def _executed(values: dict[str, Any], run: RunCost) -> Executed | None:
     return execute(batch, load_topology(values["topology"]))
 
 
-def _operated(values: dict[str, Any], run: RunCost, rates: describe.Rates | None) -> operation.OperationCost | None:
+def _operated(values: dict[str, Any], run: RunCost, runtime_s: float | None) -> operation.OperationCost | None:
     asked = operated(values, run.grid.clusters * values["chips_per_cluster"])
     if asked is None:
         return None
-    if rates is None:
-        raise InputError.at("--cluster_flop_rate", "time, energy and money need the rate of a cluster")
-    return operation.OperationCost(asked, rates["runtime_s"], rates["net"] * rates["runtime_s"])
+    if runtime_s is None:
+        message, expected = "time, energy and money need the rate of a cluster", "--cluster_flop_rate or --cluster"
+        raise InputError.at("--cluster_flop_rate", message, expected=expected)
+    net = describe.columns(run.total)["fwd" if values["fwd_only"] else "total"]["net"]
+    return operation.OperationCost(asked, runtime_s, values["net_precision_bytes"] * net / run.grid.clusters)
 
 
 def simple_run(variant: simple.Variant, **values: Any) -> None:

@@ -28,7 +28,7 @@ def command(runs: int, seed: int, days: float, replica_nodes: int | None, **give
     parts = ("size_bytes", "storage_bytes_per_s", "node_bytes_per_s", "snapshot_bytes_per_s", "network_busy")
     given = {name: value for name, value in given.items() if value is not None}
     checkpoint = Checkpoint(**{name: given.pop(name) for name in parts if name in given})
-    _check(checkpoint, given, replica_nodes)
+    _check(given, replica_nodes)
     asked = Failures(**given, checkpoint=checkpoint, wall_s=days * SECONDS_PER_DAY, replica_nodes=replica_nodes or 0)
     expected = asked.wall_s / asked.machine_mtbf_s * runs
     if expected > MOST_FAILURES:
@@ -42,12 +42,8 @@ def command(runs: int, seed: int, days: float, replica_nodes: int | None, **give
     emit(document, lambda: _text(asked, found, document))
 
 
-def _check(checkpoint: Checkpoint, given: dict[str, Any], replica_nodes: int | None) -> None:
+def _check(given: dict[str, Any], replica_nodes: int | None) -> None:
     """InputError for what does not go together."""
-    if not checkpoint.size_bytes and (checkpoint.snapshot_bytes_per_s or "interval_s" in given):
-        raise InputError.at("--checkpoint-size", "nothing is written", expected="the bytes of a checkpoint: '5.7 TB'")
-    if checkpoint.network_busy and not checkpoint.snapshot_bytes_per_s:
-        raise InputError.at("--network-busy", "belongs to asynchronous checkpoints", expected="--snapshot-bandwidth R")
     if replica_nodes and given["nodes"] % replica_nodes:
         expected = f"a divisor of {given['nodes']}"
         raise InputError.at("--elastic", "not whole replicas", expected=expected, found=str(replica_nodes))

@@ -101,10 +101,15 @@ def _popped(values: dict[str, Any], section: str) -> dict[str, Any]:
     return {str(one.name): values.pop(str(one.name)) for one in options_of(section)}
 
 
+def _tell_ignored(values: dict[str, Any]) -> None:
+    """Warn of what was given and AICB, whose scripts have it, does nothing with either."""
+    if given := [name for name, value in values.items() if value]:
+        warn(f"without effect: {', '.join('--' + name for name in given)}")
+
+
 def _training(name: str, **values: Any) -> None:
     """One training step of a framework."""
-    if ignored := [name for name, value in _popped(values, "aicb without effect").items() if value]:
-        warn(f"without effect: {', '.join('--' + name for name in ignored)}")
+    _tell_ignored(_popped(values, "aicb without effect"))
     output, extra = _Output.taken(values), _popped(values, "corrected")
     size, profile, _ = (values.pop(key) for key in ("model_size", "profile_out", "frame"))
     values = {name: value for name, value in values.items() if value is not None}
@@ -145,8 +150,8 @@ def inference(model: str, config: str | None, **values: Any) -> None:
     """One prefill or decode step of a model."""
     output, profiled = _Output.taken(values), values.pop("aiob_enable")
     output = output.named(lambda: inference_file_name(_of_aicb(model, config, values), output.form))
-    for name in ("moe_enable", "aiob_forward_loops", "result_dir"):  # its models have experts, its files our --output
-        values.pop(name)
+    # Its models have experts, its files our --output.
+    _tell_ignored({name: values.pop(name) for name in ("moe_enable", "aiob_forward_loops", "result_dir")})
     if profiled and not (output.compat and values["comp_filepath"]):
         found = "--aiob_enable without a time file" if output.compat else "--aiob_enable without --compat"
         raise InputError.at("--comp_filepath", "AICB would profile on a GPU here", expected="a time file", found=found)

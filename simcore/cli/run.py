@@ -47,8 +47,6 @@ def command(
         emit(closed.to_dict(), lambda: str(closed))
         return
     _refuse(CLOSED_FORMS, "belongs to SimAI's closed forms", "--profile simai-1.6")
-    if not (timeline or output):
-        _refuse({"ranks", "window", "iteration"}, "chooses what a timeline shows", "--timeline FILE or -o DIR")
     asked = RunOptions.of(given | {"link_times": bool(output or timeline)})
     selection = parse_selection(ranks, window, iteration)  # what it would refuse is said before the run
     report = play(workload, topology, system, asked)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,8 @@ from simcore.cost.picture import front_figure
 from simcore.cost.predict import predict
 from simcore.cost.search import SLOWEST, Candidate, Found, Rival, Study, axes, read_study, rivals, search
 from simcore.cost.sensitivity import of_cluster
-from simcore.cost.words import acting
 from simcore.errors import InputError
+from simcore.model.effects import idle
 from simcore.model.plan import Plan
 from simcore.report.plots import save
 from simcore.report.table import Table, columns
@@ -47,13 +48,12 @@ def command(study: str, top: int, explain: bool, plot: str | None) -> None:
 def _words(asked: Study, plan: Plan) -> Iterator[str]:
     """The command that predicts and runs a plan of a study."""
     usual = Plan(plan.world_size, plan.seq, global_batch=0, fused_attention=plan.fused_attention)
-    idle = {name for name, acts, _ in acting(asked.model, plan) if not acts}
-    idle |= {*["context"] * (plan.cp == 1), *["schedule", "scatter_pipeline"] * (plan.pp == 1)}
+    unsaid = {name for name, _ in idle(asked.model, plan, (field.name for field in fields(plan)))}
     yield f"simcore predict --model {asked.names[0] or 'MODEL.yaml'} --cluster {asked.names[1] or 'CLUSTER.yaml'}"
     yield f"--accelerators {plan.world_size} --seq {plan.seq}"
     for one in options_of("plan"):
         name = str(one.name)
-        if name not in idle and (value := getattr(plan, name, ())) != getattr(usual, name, ()):
+        if name not in unsaid and (value := getattr(plan, name, ())) != getattr(usual, name, ()):
             one_by_one = value if one.multiple else [",".join(map(str, value)) if isinstance(value, tuple) else value]
             yield from (one.opts[0] if one.is_flag else f"{one.opts[0]} {each}" for each in one_by_one)
     yield "--run" if plan.fused_attention else "--unfused-attention --run"

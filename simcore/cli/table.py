@@ -19,7 +19,7 @@ from simcore.cli.kinds import KINDS, Choice, Kind, Target, named, named_one
 from simcore.options import flag, number, spelled, texts, whole
 
 HEAD = re.compile(r"\[(.*)\](?: (\S+)(?:  (.*))?)?")
-KIND = re.compile(r"^(\S+?)(\*[2+]?)?(!)?(\^)?(?:@(\S+))?(?: <(.+)>)?(?: ([=~?])(.*))?$")
+KIND = re.compile(r"^(\S+?)(\*[2+]?)?(!)?(\^)?(?:@(\S+))?(?: <([^>]+)>)?(?: &(\S+))?(?: ([=~?])(.*))?$")
 RANGE = re.compile(r"([\d.e-]+)\.\.([\d.e]*)(f?)")
 OF_FIELDS = {"int": "count", "bool": "flag"}
 
@@ -103,7 +103,7 @@ def _parameter(group: str, shapes: list[str], names: str, kind: str, text: str =
     spellings = names.split()
     bare = [name for name in spellings if not name.startswith("-")]
     name = (bare or [name[2:].replace("-", "_") for name in spellings if name.startswith("--")])[0]
-    what, many, must, eager, reader, metavar, sign, default = KIND.findall(kind)[0]
+    what, many, must, eager, reader, metavar, needs, sign, default = KIND.findall(kind)[0]
     known = {each.name: each for shape in shapes for each in fields(named(shape))} if what == "-" or sign == "?" else {}
     if what == "-":
         what, usual = OF_FIELDS.get(str(known[name].type), "positive"), known[name].default
@@ -123,7 +123,7 @@ def _parameter(group: str, shapes: list[str], names: str, kind: str, text: str =
     if reader:
         about["callback"] = lambda _context, _option, value: named(reader)(value)
     about |= {"is_eager": True, "expose_value": False} if eager else {}
-    return Option(spellings, group=group, help=text or None, hidden=not text, **about)
+    return Option(spellings, group=group, needs=needs, help=text or None, hidden=not text, **about)
 
 
 def _type(name: str, kind: str) -> click.ParamType[Any] | None:
@@ -150,6 +150,6 @@ def _described(options: Any) -> Iterator[Option]:
     for each in fields(options):
         about = each.metadata
         kind = {"is_flag": True} if about["read"] is flag else {"metavar": about["metavar"] or None}
-        several = {"multiple": True} if about["read"] is texts else {}
+        several: dict[str, Any] = {"multiple": True} if about["read"] is texts else {}
         if not about.get("hidden"):
             yield Option([spelled(each.name)], group=about["group"], help=about["help"], **kind, **several)

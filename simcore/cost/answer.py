@@ -15,10 +15,11 @@ from simcore.compute.power import energy_j
 from simcore.cost.margins import Margin, interval, kind_of, margin_of
 from simcore.cost.played import engine_ns, network_ns
 from simcore.cost.predict import Prediction, part_cells, predict
-from simcore.cost.step import cut_of
+from simcore.cost.step import cut_of, seats
 from simcore.cost.systems import Cluster
 from simcore.errors import InputError
 from simcore.library import table
+from simcore.model.effects import idle
 from simcore.model.layer import blocks, head, model_blocks
 from simcore.model.memory import PEAK_MARGIN, Memory, peak, stage_memory
 from simcore.model.plan import OFFLOADED, Plan, check, seen_by
@@ -155,8 +156,8 @@ class Answer:
             tables |= {one.known.table} - {""}
             if one.known.source is not Source.ROOFLINE:
                 distances.append((one.seconds, one.known.distance))
-        parts = range(self.plan.outline.parts)
-        cells = (each for part in parts for each in part_cells(self.model, cut_of(self.plan), self.cluster, part))
+        cut, seen = cut_of(self.plan), enumerate(seats(self.plan, self.cluster))
+        cells = (each for part, there in seen for each in part_cells(self.model, cut, there, part))
         if exposed_s := fsum(count * fsum(cell.waits.values()) for cell, count in cells):
             sums[Source.INTERPOLATED] += exposed_s
             tables.add(f"nccl {self.cluster.fabric.name}")
@@ -240,7 +241,7 @@ def remedies(model: Model, plan: Plan, cluster: Cluster) -> list[tuple[str, int,
             size = peak(model, other).total
         except InputError:
             continue
-        if size <= cluster.memory_bytes:
+        if size <= cluster.memory_bytes and not any(idle(model, other, ["zero"])):
             fitting.append((option, size, predict(model, other, cluster).step_s))
     return sorted(fitting, key=lambda one: one[2])
 

@@ -15,7 +15,7 @@ from math import fsum
 from pathlib import Path
 
 from simcore.cost.predict import gradient_sums, message_bytes, messages_ns, part_cells, predict, sum_s
-from simcore.cost.step import Cell, cut_of
+from simcore.cost.step import Cell, cut_of, seats
 from simcore.cost.systems import Cluster
 from simcore.engine.run import simulate
 from simcore.engine.settings import Settings
@@ -64,7 +64,8 @@ def program(model: Model, plan: Plan, cluster: Cluster) -> Workload:
     """The step as a text workload: every part of the model with its micro-batches, what ends the step ahead of them."""
     count, ends = plan.micro_batches, _ends(model, plan, cluster)
     blocked_ns = 0 if plan.overlap_pipeline else max(messages_ns(model, plan, cluster))
-    rows = [_rows(part_cells(model, cut_of(plan), cluster, part), blocked_ns) for part in range(plan.outline.parts)]
+    seen = enumerate(seats(plan, cluster))
+    rows = [_rows(part_cells(model, cut_of(plan), there, part), blocked_ns) for part, there in seen]
     sizes = replace(plan.sizes, ep=plan.ep)
     if plan.pp == 1:
         return Workload("HYBRID_TRANSFORMER", (*ends, *chain.from_iterable(rows * count)), sizes, "simai")

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import cycle, product
 from math import fsum
 from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.cost.step import Cell, Machine, cell_of, cells_of, cut_of, layer_plan, scales_of
+from simcore.cost.step import Cell, Machine, cell_of, cells_of, cut_of, layer_plan, scales_of, seats
 from simcore.cost.systems import Cluster, Software
 from simcore.model.memory import fullest_parameters, tied_gradient_bytes
 from simcore.model.plan import Plan, alike, stage_parts
@@ -45,8 +46,9 @@ def predict(model: Model, plan: Plan, cluster: Cluster) -> Prediction:
     moved = plan.micro_batches * (1 if plan.copies > 1 else plan.outline.chunks)
     moves_s = 1e-9 * moved * int(_waits_ns(model, plan, cluster).sum())
     layers_s = busy_s - moves_s
-    cut, counts = cut_of(plan), Counter(alike(model, plan.outline.parts, plan.cuts))
-    cells = [(cell, count * counts[part]) for part in counts for cell, count in part_cells(model, cut, cluster, part)]
+    cut = cut_of(plan)
+    counts = Counter(_unlike_parts(model, cut, seats(plan, cluster))).items()
+    cells = [(cell, count * many) for (part, at), many in counts for cell, count in part_cells(model, cut, at, part)]
     whole_s = 1e-9 * sum(count * cell.busy_ns for cell, count in cells)
     shares = {  # exposed collectives in all layers, of their time
         name: fsum(count * cell.waits.get(axis, 0.0) for cell, count in cells) / whole_s
@@ -91,7 +93,7 @@ def mean_bound_s(model: Model, plan: Plan, cluster: Cluster, *, shared: bool) ->
         return 0.0
     kinds = ("none", "full") if cut.recompute_layers else (cut.recompute,)
     cuts = (cut.but(recompute=again, recompute_layers=0) for again in kinds)
-    each_ns = min(int(_passes_ns(model, one, cluster).sum()) for one in cuts)
+    each_ns = min(int(_passes_ns(model, one, at).sum()) for one, at in product(cuts, {*seats(plan, cluster)}))
     busy_s = 1e-9 * plan.micro_batches * each_ns / plan.pp
     return _with_rest_s(busy_s, busy_s, plan, cluster)
 
@@ -126,14 +128,14 @@ def _with_rest_s(seconds: float, busy_s: float, plan: Plan, cluster: Cluster) ->
 def _least_s(model: Model, plan: Plan, cluster: Cluster, cut: Plan) -> tuple[float, float]:
     """What the pipelined part takes at least, and the work of the busiest stage."""
     waits_ns = 0 if plan.overlap_pipeline else max(messages_ns(model, plan, cluster))
-    return _least(model, cluster, cut, plan.outline, plan.micro_batches / plan.copies, waits_ns)
+    return _least(model, seats(plan, cluster), cut, plan.outline, plan.micro_batches / plan.copies, waits_ns)
 
 
 @lru_cache(maxsize=1 << 14)
 def _least(
-    model: Model, cluster: Cluster, cut: Plan, outline: Schedule, runs: float, waits_ns: int
+    model: Model, clusters: tuple[Cluster, ...], cut: Plan, outline: Schedule, runs: float, waits_ns: int
 ) -> tuple[float, float]:
-    forward, backward, weight = _passes_ns(model, cut, cluster)
+    forward, backward, weight = _passes_ns(model, cut, *clusters)
     forward, backward, (parts, first) = forward + waits_ns, backward + waits_ns, _held(outline)
     fill, drain = (np.cumsum(some)[first] - some[first] for some in (forward, backward))
     work, weights = (runs * some[parts].sum(axis=1) for some in (forward + backward, weight))
@@ -183,21 +185,29 @@ def part_times_ns(model: Model, plan: Plan, cluster: Cluster) -> Durations:
 
     Stages wait for transfers, as part of a cell, in the pace of the slowest; overlapped, what needs data for its own.
     """
-    times = _passes_ns(model, cut_of(plan), cluster) + _waits_ns(model, plan, cluster)
+    times = _passes_ns(model, cut_of(plan), *seats(plan, cluster)) + _waits_ns(model, plan, cluster)
     forward, backward, weight = times.tolist()
     return Durations(forward, backward, weight, messages_ns(model, plan, cluster) if plan.overlap_pipeline else 0)
 
 
 @lru_cache(maxsize=1 << 14)
-def _passes_ns(model: Model, cut: Plan, cluster: Cluster) -> NDArray[np.int64]:
-    """Nanoseconds of the passes of a micro-batch (rows) on the parts of the model (columns), no waiting for others."""
-    shown = alike(model, cut.pp, cut.cuts)
+def _passes_ns(model: Model, cut: Plan, *clusters: Cluster) -> NDArray[np.int64]:
+    """Nanoseconds of the passes of a micro-batch (rows) on the parts of the model (columns), no waiting for others.
+
+    `clusters`: as every part's ranks see it, or one for all.
+    """
+    shown = _unlike_parts(model, cut, clusters)
     known = {}
     for part in dict.fromkeys(shown):
-        cells = part_cells(model, cut, cluster, part)
+        cells = part_cells(model, cut, part[1], part[0])
         each = [(count * cell.forward_ns, count * cell.backward_ns, count * cell.weight_ns) for cell, count in cells]
         known[part] = [*map(sum, zip(*each, strict=True))]
     return np.array([known[part] for part in shown]).T
+
+
+def _unlike_parts(model: Model, cut: Plan, clusters: tuple[Cluster, ...]) -> list[tuple[int, Cluster]]:
+    """For every part of the model the first that does the same, and the cluster as its ranks see it."""
+    return [*zip(alike(model, cut.pp, cut.cuts), cycle(clusters))]
 
 
 def busy_ns(model: Model, cut: Plan, cluster: Cluster, outline: Schedule) -> NDArray[np.int64]:
@@ -222,8 +232,9 @@ def messages_ns(model: Model, plan: Plan, cluster: Cluster) -> list[int]:
 @lru_cache(maxsize=1024)
 def _messages_ns(stages: int, width: int, size_bytes: int, fabric: Fabric) -> list[int]:
     near, far = (whole_ns(1e9 * point_to_point_s(size_bytes, fabric, same_node=same)) for same in (True, False))
-    nodes = [stage * width // fabric.node_ranks for stage in range(stages)]
-    return [near if one == other else far for one, other in zip(nodes, nodes[1:] + nodes[:1], strict=True)]
+    firsts = [stage * width for stage in range(stages)]
+    nodes = [{rank // fabric.node_ranks for rank in (first, first + width - 1)} for first in firsts]
+    return [near if len(one | other) == 1 else far for one, other in zip(nodes, nodes[1:] + nodes[:1], strict=True)]
 
 
 def message_bytes(model: Model, plan: Plan) -> int:

@@ -31,11 +31,12 @@ from simcore.cost.closed.transformer import divisors
 from simcore.cost.predict import Prediction, busy_ns, lower_bound_s, mean_bound_s, predict, stage_bound_s
 from simcore.cost.step import cell_of, cells_of, cut_of, layer_plan
 from simcore.cost.systems import Cluster
-from simcore.cost.words import acting, check_size, plan_word, read_cluster, read_model
+from simcore.cost.words import check_size, plan_word, read_cluster, read_model
 from simcore.documents import read
 from simcore.errors import InputError, Problems
 from simcore.front import front
 from simcore.memory import collection_paused
+from simcore.model.effects import idle
 from simcore.model.memory import fullest, needs
 from simcore.model.plan import Plan, Recompute, divides, split
 from simcore.model.shape import Model
@@ -169,17 +170,26 @@ def read_study(path: str | Path) -> Study:
         model, cluster = read_model(root["model"]), read_cluster(root["cluster"])
         usual: dict[str, Any] = {"scatter_pipeline": True, "context": "ring", "dtype": cluster.device.wide_dtype}
         plan = Plan(count, seq, global_batch=batch, **(cluster.software.usual | usual | fixed))
-        for name, acts, meant in acting(model, plan):
-            if name in fixed and not acts and not name.startswith("recompute"):  # that varies
-                root[name].problem("has no effect here", expected=meant)
         said = ((name, root[name].sequence(), _CHOICES.get(name)) for name in _VARY if name in root)
         varying = {name: [plan_word(name, item, choices) for item in items] for name, items, choices in said}
         limit = root["memory"].quantity(parse_bytes) if "memory" in root else 0
         names = tuple(word if isinstance(word := root[name].value, str) else "" for name in ("model", "cluster"))
         study = Study(model, plan, count, cluster, memory_bytes=limit, names=names, **varying)
+        for word, lacking in _never_acting(study, fixed) if not problems.found else ():
+            root[word].problem("has no effect here", expected=lacking)
     cluster.device.peak(plan.dtype)
     check_size(cluster, count)
     return study
+
+
+def _never_acting(study: Study, names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Choices that change nothing, however far a study lets a model be cut, and what they lack."""
+    left = dict.fromkeys(names, "")
+    tp, cp, pp = (1 if some and max(some) == 1 else 2 for some in (study.tp, study.cp, study.pp))
+    wide = study.plan.but(world_size=2 * tp * cp * pp, tp=tp, cp=cp, pp=pp, sequence_parallel=tp > 1)
+    for zero, recompute in product(study.zero, study.recompute):
+        left = dict(idle(study.model, wide.but(zero=zero, recompute=recompute), left))
+    yield from left.items()
 
 
 # Where a study may say less than a plan, or other words.

@@ -21,7 +21,7 @@ from simcore.compute.kernel import Attention
 from simcore.cost.systems import Cluster, Software
 from simcore.model.layer import accumulation, blocks, embedding, head, mtp_blocks, optimizer
 from simcore.model.memory import NOTHING, Held, activation_bytes, layer_parameters, of_weights, states
-from simcore.model.plan import Plan, layers_of
+from simcore.model.plan import Plan, layers_of, stage_parts
 from simcore.model.rows import FORWARD, GROUPS, INPUT_GRAD, WEIGHT_GRAD, Rows
 from simcore.model.shape import LayerKind, Model, kinds
 from simcore.model.steps import Axis, Beside, Block, Collective, Kernel, Part, Step, dropped, in_phase
@@ -35,20 +35,41 @@ _SHARES_EVERY_PASS = 2  # the ZeRO level from which every micro-batch communicat
 
 
 @lru_cache(maxsize=4096)
-def in_a_node(ranks: int, stride: int, world_size: int, node_ranks: int) -> int:
-    """The most ranks that a group has in a node, of the group that has the fewest there: the slowest.
+def in_nodes(ranks: int, stride: int, world_size: int, node_ranks: int, first: int = 0) -> tuple[int, ...]:
+    """How many ranks groups have at most in a node, each number once.
 
-    Groups of ranks `stride` apart fill the world one after the other, wherever nodes end.
+    Groups of ranks `stride` apart fill a world that begins at a rank, one after the other, wherever nodes end.
 
-    >>> in_a_node(3, 2, 6, 8), in_a_node(3, 2, 24, 8)
-    (3, 2)
+    >>> in_nodes(3, 2, 6, 8), in_nodes(3, 2, 24, 8), in_nodes(3, 1, 6, 8), in_nodes(3, 1, 6, 8, first=6)
+    ((3,), (2, 3), (3,), (2, 3))
     """
     if stride >= node_ranks:
-        return 1
+        return (1,)
     span = ranks * stride
-    firsts = np.arange(max(1, min(node_ranks, world_size // span)))[:, None] * span + np.arange(stride)
+    firsts = first + np.arange(max(1, min(node_ranks, world_size // span)))[:, None] * span + np.arange(stride)
     groups = np.unique(firsts % node_ranks)[:, None] + stride * np.arange(ranks)
-    return min(int(np.bincount(group // node_ranks).max()) for group in groups)
+    return tuple(sorted({int(np.bincount(group // node_ranks).max()) for group in groups}))
+
+
+@lru_cache(maxsize=4096)
+def seats(plan: Plan, cluster: Cluster) -> tuple[Cluster, ...]:
+    """The cluster as the ranks of every part of the model see it: how many of a group lie in a node there.
+
+    Where stages begin with a node, or groups divide nodes, it is the cluster itself.
+    """
+    width, nodes, held = plan.world_size // plan.pp, cluster.fabric.node_ranks, stage_parts(plan.outline)
+    layouts = [(axis, axis.layout(plan)) for axis in Axis]
+    starts = [stage * width % nodes for stage in range(plan.pp)]
+    there = {at: [in_nodes(*how, width, nodes, at) for _, how in layouts] for at in dict.fromkeys(starts)}
+    alone = [in_nodes(*how, how[0] * how[1], nodes) for _, how in layouts]
+    if all(found == alone for found in there.values()):
+        return (cluster,) * plan.outline.parts
+    of_parts = (
+        [there[at] for at, parts in zip(starts, held, strict=True) if part in parts]
+        for part in range(plan.outline.parts)
+    )
+    shares = ([tuple(sorted({*chain.from_iterable(some)})) for some in zip(*of, strict=True)] for of in of_parts)
+    return tuple(replace(cluster, together=tuple(zip(Axis, some, strict=True))) for some in shares)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +97,14 @@ class Machine(KernelTimer):
 
     def collective_s(self, kind: CollectiveKind, size_bytes: float, axis: Axis) -> float:
         """Seconds of a collective of whole buffers on the ranks of an axis."""
-        ranks, per_node = self._placed(axis)
-        return collective_s(kind, size_bytes, ranks, per_node, self.cluster.fabric)
+        ranks, shares = self._placed(axis)
+        return max(collective_s(kind, size_bytes, ranks, share, self.cluster.fabric) for share in shares)
 
-    def _placed(self, axis: Axis) -> tuple[int, int]:
-        """How many ranks meet on an axis, and how many of them in a node."""
+    def _placed(self, axis: Axis) -> tuple[int, tuple[int, ...]]:
+        """How many ranks meet on an axis, and how many of them in a node: the slowest group counts."""
         ranks, stride = axis.layout(self.plan)
-        return ranks, in_a_node(ranks, stride, self.plan.world_size, self.cluster.fabric.node_ranks)
+        known, nodes = dict(self.cluster.together), self.cluster.fabric.node_ranks
+        return ranks, known.get(axis) or in_nodes(ranks, stride, self.plan.world_size, nodes)
 
     def exposed_s(self, collective_s_: float, compute_s: float, axis: Axis) -> float:
         """What a collective beside kernels costs: what it outlasts them by, and what they lose to it.
@@ -101,8 +123,8 @@ class Machine(KernelTimer):
 
     def slowdown(self, axis: Axis) -> float:
         """The share of their time that kernels lose beside a collective: one inside a node takes their cores."""
-        ranks, per_node = self._placed(axis)
-        return self.software.slowdown if ranks == per_node else self.software.slowdown_across
+        ranks, shares = self._placed(axis)
+        return self.software.slowdown if (ranks,) == shares else self.software.slowdown_across
 
     def phase_ns(self, phase: Phase) -> int:
         """The time of a row's collective."""

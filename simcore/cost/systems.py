@@ -109,6 +109,7 @@ class Cluster(Hashed):
     """Accelerators, their interconnect, the software on them; hosts if not the usual; the second's topology, if any.
 
     `losses`: the share of a step that runs lose on top of it (stragglers, clocks, data, checkpoints), benchmarks none.
+    `together`: by what ranks meet on, how many of a group lie in a node (`simcore.cost.step.seats`).
     """
 
     __hash__ = Hashed.__hash__
@@ -119,6 +120,7 @@ class Cluster(Hashed):
     losses: float = 0.0
     own_host: Host | None = None
     topology: Topology | None = None
+    together: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
     @property
     def device(self) -> Accelerator:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -13,7 +13,7 @@ from simcore.compute.accelerators import ELEMENT_BYTES, Accelerator, accelerator
 from simcore.cost.systems import CLUSTERS, RUNS, Cluster, Host, Software, fabric_of_topology, software_on, usual_fabric
 from simcore.documents import Node, read
 from simcore.errors import InputError, Location, Problem, Problems, closest, wrong
-from simcore.model.layer import model_blocks
+from simcore.model.effects import idle
 from simcore.model.plan import GRADIENT_BYTES, LINEAR, OFFLOADED, OPTIONS, ZERO_LEVELS, Plan, check
 from simcore.model.presets import model as named_model
 from simcore.model.shape import Model, Weights
@@ -202,10 +202,9 @@ def plan_of(model: Model, cluster: Cluster, accelerators: int, words: Mapping[st
     check(model, plan, _OPTIONS)
     if plan.pp > 1:
         _ = plan.order  # schedules that do not exist are refused, too
-    for name, acts, needed in acting(model, plan):
-        if name in words and not acts:
-            option = f"--{name.replace('_', '-')}"
-            raise InputError.at(option, "has no effect here", expected=needed, found=str(words[name]))
+    with Problems() as problems:
+        for name, needed in idle(model, plan, words):
+            problems.add(Problem(Location(spelled(name)), "has no effect here", needed, found=str(words[name])))
     return plan
 
 
@@ -219,25 +218,6 @@ def _check_words(words: Mapping[str, Any]) -> None:
                 problems.add(Problem(Location(place), "there is no such option", expected=expected))
             elif value is not None:
                 plan_word("tp" if name == "dp" else name, Node.given(place[2:], value, place, problems))
-
-
-def acting(model: Model, plan: Plan) -> Iterator[tuple[str, bool, str]]:
-    """Words, whether they mean anything, and what they need for that."""
-    yield from ((name, model.experts is not None, "a model with experts") for name in ("capacity", "load", "expert_tp"))
-    yield "encoder_seq", model.encoder_layers > 0, "a model with an encoder"
-    yield from ((name, plan.pp > 1, "--pp 2 or more") for name in ("schedule", "virtual_stages"))
-    beside = plan.zero < 3 and plan.gradient_bytes > plan.element_bytes
-    yield "gradients_apart", beside, "--zero 2 or less and gradients of more bits than products"
-    yield "by_matrix", plan.zero == 3, "--zero 3"
-    yield "recompute_layers", plan.recompute == "full", "--recompute full"
-    yield "recompute_method", plan.recompute == "full", "--recompute full"
-    yield "recompute_modules", plan.recompute == "selective", "--recompute selective"
-    if plan.frozen:  # what a model holds takes longer to tell than all else here
-        held = {weight.kind for block, _ in model_blocks(model, plan) for weight in block.weights}
-        yield "frozen", held.issuperset(plan.frozen), "weights of the model: " + ", ".join(sorted(held))
-    yield "lora_modules", plan.lora_rank > 0, "--lora-rank"
-    yield "offload_layers", bool({"activations", "weights"} & {*plan.offload}), "--offload activations or weights"
-    yield "attention_dtype", plan.fused_attention, "fused attention"
 
 
 def check_size(cluster: Cluster, accelerators: int) -> None:

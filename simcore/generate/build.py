@@ -21,6 +21,7 @@ from simcore.errors import InputError, Problems
 from simcore.generate.aicb.options import FRAMES, Options
 from simcore.generate.aicb.presets import MODELS, preset
 from simcore.library import table
+from simcore.model.effects import idle
 from simcore.model.plan import OPTIONS, Plan
 from simcore.model.presets import model as named_model
 from simcore.model.shape import Experts, Latent, Model
@@ -183,6 +184,54 @@ def _load(options: Options, values: Mapping[str, Any], experts: Experts | None) 
     tokens = options.micro_batch * options.seq_length * experts.top_k * options.ep
     shares = expert_shares(values["moe_imbalance"], experts.count, tokens, values["seed"] or 0)
     return busiest_load(shares, options.ep)
+
+
+# --- what changes nothing
+
+
+def ignored(asked: Asked, model: Model, plan: Plan) -> list[str]:
+    """Given options without effect: whatever they say model and plan are the same, or nothing of the step is."""
+    fields = NAMES["plan"] | _SHARES
+    told = fields.keys() & asked.given
+    resting = {name for name, _ in idle(model, plan, [fields[name] for name in told])}
+    found = {name for name in told if fields[name] in resting}
+    read = _READ | ({"moe_enable"} if model.experts else set())
+    for name in asked.given - read:
+        value, usual = asked.values[name], asdict(_usual(asked)).get(name)
+        others = (usual, not value if isinstance(value, bool) else value + 1) if isinstance(value, bool | int) else ()
+        if others and all(_made(asked, name, other) == _plain(model, plan) for other in others):
+            found.add(name)
+    return sorted(found)
+
+
+_SHARES = {"use_distributed_optimizer": "zero", "stage": "zero", "recompute_activations": "recompute"}
+# Options that matter beside model and plan, and flags that say what some models are by themselves.
+_READ = {"pp_rank", "epoch_num", "aiob_enable", "use_flash_attn", "untie_embeddings_and_output_weights"}
+
+
+def _usual(asked: Asked) -> Options:
+    """The options as they are if none is given."""
+    known: dict[str, Any] = dict(preset(asked.options.frame, asked.size)) if asked.size else {}
+    return Options(frame=asked.options.frame, **known)
+
+
+def _plain(model: Model, plan: Plan) -> tuple[Model, Plan]:
+    return replace(model, kv_heads=0) if model.latent else model, plan  # whose keys are no heads'
+
+
+def _made(asked: Asked, name: str, value: Any) -> tuple[Model, Plan] | None:
+    """Model and plan with another value of an option; None where it is refused."""
+    given = asked.given if value is not None else asked.given - {name}
+    changed: dict[str, Any] = {name: value}
+    if name in EXTRA:
+        other = replace(asked, extra={**asked.extra, **changed}, given=given)
+    else:
+        other = replace(asked, options=replace(asked.options, **changed), given=given)
+    try:
+        model = model_of(other)
+        return _plain(model, plan_of(other, model))
+    except InputError:
+        return None
 
 
 # --- how unevenly tokens go to experts

@@ -144,6 +144,8 @@ def _served(model: str, config: str | None, **values: Any) -> tuple[Serving, str
     plan = Plan(**told, dtype=number_format(values["dtype"] or "bf16"))
     accelerator(gpu).peak(plan.dtype)  # refused where the accelerator has none
     plan = plan.but(global_batch=plan.micro_batch * max(1, plan.world_size // max(1, plan.tp * plan.pp)))
+    if values["fp8_dispatch"] and not (chosen.experts and plan.ep > 1):
+        warnings.append("without effect: --fp8_dispatch")  # no token leaves its rank
     serving = Serving(chosen, plan, context, decodes, values["fp8_dispatch"], accelerator(gpu))
     return serving, gpu, tuple(warnings)
 

@@ -11,7 +11,7 @@ from simcore import library
 from simcore.compute.accelerators import accelerator
 from simcore.errors import InputError
 from simcore.generate.aicb.operations import csv_text
-from simcore.generate.build import Asked, aicb_options, asked_in, model_of, plan_of, specification
+from simcore.generate.build import Asked, aicb_options, asked_in, ignored, model_of, plan_of, specification
 from simcore.generate.deviations import deviations
 from simcore.generate.durations import Roofline, chosen_gpu, measured, parts_of, profile, rescaled, roofline, with_work
 from simcore.generate.made import Document, Made, row_document
@@ -80,6 +80,8 @@ def make_step(asked: Asked) -> Step:
         durations = roofline(model, plan, accelerator(gpu))
     one = "pp_rank" in asked.given
     workload = stage_workload(model, plan, durations, stage) if one else pipeline_workload(model, plan, durations)
+    if idle := [f"--{name}" for name in ignored(asked, model, plan) if name not in ONLY_AICB]:
+        workload = replace(workload, warnings=(*workload.warnings, f"without effect: {', '.join(idle)}"))
     return Step(model, plan, stage, workload, durations, gpu, (*warnings, *workload.warnings))
 
 

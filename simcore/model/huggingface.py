@@ -39,7 +39,7 @@ class _Entries:
 
     def word(self, key: str) -> str:
         """Whatever is said, or nothing."""
-        return str(self.nodes[key].value) if key in self.nodes else ""
+        return str(self.nodes[key].value or "") if key in self.nodes else ""
 
 
 Fields = Mapping[str, Any]
@@ -69,6 +69,11 @@ def configuration(path: str | Path) -> Model:
         if model.experts and model.experts.top_k > model.experts.count:
             asked = entries.nodes.get("num_experts_per_tok", entries.document)
             asked.problem("more experts per token than there are", expected=f"at most {model.experts.count}")
+        for layer, said in enumerate(entries.nodes["layer_types"].sequence() if entries.word("layer_types") else ()):
+            usual = "a window" if model.kind(layer).window else "full_attention"
+            if (said.value == "full_attention") != (usual == "full_attention"):
+                said.problem(f"layer {layer} is not what layers of this family are there", expected=usual)
+                break
     return model
 
 
@@ -122,6 +127,16 @@ def _dense(entries: _Entries, found: Fields) -> int:
     return every * -(-entries.integer("first_k_dense_replace", 0) // every)
 
 
+def _late(entries: _Entries, found: Fields) -> int:
+    """The window of Qwen's layers from one on, where they have one at all."""
+    node, first = entries.nodes.get("max_window_layers", entries.document), entries.integer("max_window_layers", 28)
+    if not entries.flag("use_sliding_window") or first >= found["layers"]:
+        return 0
+    if first:
+        node.problem("only models whose layers all have a window, or none, can be read", expected="0", found=str(first))
+    return entries.integer("sliding_window", 4096)
+
+
 def _falcon_keys(entries: _Entries, found: Fields) -> int:
     """Keys are shared by groups of heads, or before that by all."""
     heads: int = found["heads"]
@@ -132,6 +147,7 @@ def _falcon_keys(entries: _Entries, found: Fields) -> int:
 
 _READERS: Mapping[str, Callable[[_Entries, Fields], Any]] = {
     "sparse": _sparse,
+    "late": _late,
     "frequency": lambda entries, _: max(1, entries.integer("moe_layer_freq", 1)),
     "interleaved": lambda entries, _: max(1, entries.integer("interleave_moe_layer_step", 1)),
     "ahead": lambda _, found: found["experts.every"] - 1,

@@ -282,7 +282,7 @@ def _products(model: Model, plan: Plan, width: int, parts: tuple[Part, Part], mo
     up, between, down = _PIECES if module is Module.MLP else ((), (), ())
     wide = 2 * width if model.gated else width
     first: list[tuple[int, tuple[Module, ...]]] = [(wide, up)]
-    if model.gated and Module.MLP_GATE in plan.recompute_modules:
+    if model.gated and plan.recompute == "selective" and Module.MLP_GATE in plan.recompute_modules:
         first = [(width, up), (width, (*up, Module.MLP_GATE))]
     for outputs, pieces in first:
         kept = float(size * tokens * outputs)

@@ -19,6 +19,12 @@ GIVEN = {
     "layers.csv": (b"layer,name,phase,compute_ns\n0,a,forward,1\n", "the table of layers"),
     "study.yaml": (b"grid: {topology: [ring8]}\n", "a study of simcore sweep"),
     "run.yaml": (b"options: {}\nprovenance: {}\n", "the options of a run"),
+    "ds_config.json": (b'{"train_batch_size": 64, "zero_optimization": {"stage": 3}}', "a configuration of DeepSpeed"),
+    "titan.toml": (b'# debug\n[job]\ndump_folder = "x"\n[parallelism]\n', "a configuration of TorchTitan"),
+    "nemo.yaml": (b"name: gpt\ntrainer:\n  devices: 8\nmodel: {}\n", "a configuration of NeMo"),
+    "megatron.yaml": (b"language_model:\n  num_layers: 24\n", "a configuration of Megatron-LM"),
+    "ci.yaml": (b"ENV_VARS:\n  A: 1\nMODEL_ARGS:\n  --num-layers: 12\n", "options of Megatron-LM"),
+    "base.yml": (b"base_emb_dim: 2048\nici_fsdp_parallelism: -1\n", "a configuration of MaxText"),
 }
 READERS = {
     "convert {}": ("x", {"w.txt"}),
@@ -28,6 +34,7 @@ READERS = {
     "run {}": ("", set()),
     "sweep {}": ("", {"study.yaml"}),
     "search {}": ("", set()),
+    "predict --cluster h100 --accelerators 8 --seq 2048 --model {}": ("", set()),
     "replay {}": ("", set()),
     "compare {}": ("r.json", {"report.json", "events.npz"}),
     "run --workload dlrm --topology ring8 --system {}": ("", set()),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import simcore
 from simcore.cli import main
 from simcore.cost.predict import gradient_sums, predict
-from simcore.cost.step import in_a_node
+from simcore.cost.step import in_nodes
 from simcore.cost.systems import CLUSTERS
 from simcore.errors import InputError
 from simcore.model.memory import held_parameters, peak, stage_memory
@@ -142,14 +142,29 @@ def test_a_counted_run_takes_longer_than_at_the_peak_by_what_it_does_not_use(gri
     assert "--fwd_only" in capsys.readouterr().out
 
 
-@given(ranks=st.integers(1, 9), stride=st.integers(1, 9), groups=st.integers(1, 9), node=st.integers(1, 9))
-def test_the_group_with_the_fewest_ranks_in_a_node_is_the_slowest(ranks, stride, groups, node):
-    """Against all groups, one by one."""
-    world, shares = ranks * stride * groups, []
-    for first in (rank for rank in range(world) if rank // stride % ranks == 0):
-        nodes = [(first + turn * stride) // node for turn in range(ranks)]
-        shares.append(max(map(nodes.count, nodes)))
-    assert in_a_node(ranks, stride, world, node) == min(shares)
+def test_a_predicted_run_costs_what_it_takes(capsys):
+    """Energy, money and traffic of 8 A100: by the hours of the prediction, were they 3.4 days of the closed form."""
+    words = "--p_data 8 --cluster selene --chip_watts 400 --pue 1.2 --price_per_chip_hour 2 --skip_efficiency_check"
+    found = {}
+    for rate in ("", "--cluster_flop_rate 312e12"):
+        assert main([*RUN.split(), *words.split(), *rate.split()]) == 0
+        document = json.loads(capsys.readouterr().out)
+        told, runtime_s = document["operation"], document["predicted"]["runtime_s"]
+        assert told["ideal_s"] == told["wall_clock_s"] == runtime_s
+        assert told["money"] == pytest.approx(8 * 2 * runtime_s / 3600)
+        assert told["energy_joules"] == pytest.approx(8 * 400 * 1.2 * runtime_s)
+        assert told["break_even_bytes_per_s"] == pytest.approx(2 * document["net"]["total"] / 8 / runtime_s)
+        found[rate] = told
+    assert found[""] == found["--cluster_flop_rate 312e12"]
+
+
+@given(first=st.integers(0, 20), **dict.fromkeys(("ranks", "stride", "groups", "node"), st.integers(1, 9)))
+def test_groups_have_as_many_ranks_in_a_node_as_they_have_one_by_one(first, ranks, stride, groups, node):
+    world, shares = ranks * stride * groups, set()
+    for start in (rank for rank in range(world) if rank // stride % ranks == 0):
+        nodes = [(first + start + turn * stride) // node for turn in range(ranks)]
+        shares.add(max(map(nodes.count, nodes)))
+    assert in_nodes(ranks, stride, world, node, first) == tuple(sorted(shares))
 
 
 @pytest.mark.parametrize("dp", [3, 4, 5, 7])

@@ -207,6 +207,11 @@ def test_no_more_is_computed_again_than_fitting_takes():
         (("global_batch: 32", "global_batch: 32\nrecompute: [some]"), "selective"),
         (("global_batch: 32", "global_batch: 32\nzero: [4]"), "0, 1, 2, 3"),
         (("global_batch: 32", "global_batch: 32\nlora_modules: [linear_fc1]"), "has no effect here"),
+        (
+            ("global_batch: 32", "global_batch: 32\nscatter_pipeline: true"),
+            "has no effect here",
+        ),  # tensor ranks scatter
+        (("global_batch: 32", "global_batch: 32\nfrozen: [router]"), "weights of the model: embedding"),
         (("global_batch: 32", "global_batch: 32\nfrozen: [heads]"), "output_layer"),
         (("global_batch: 32", "global_batch: 32\ncuts: [unevn]"), "did you mean 'uneven'"),
     ],

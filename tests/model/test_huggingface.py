@@ -217,3 +217,45 @@ def test_a_file_that_leaves_the_rest_to_its_class_has_the_parameters_of_the_weig
     assert total_parameters(read) == pytest.approx(count, rel=1e-4)
     norms = [weight for weight in read.layer_weights(LayerKind()) if weight.kind == "norms"]
     assert len(norms) == (2 if family == "phimoe" else 1)
+
+
+SMALL = {
+    "hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8, "intermediate_size": 1024,
+    "vocab_size": 32000, "num_local_experts": 8, "sliding_window": 128,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("entries", "windows"),
+    [
+        ({"model_type": "phi3"}, [128] * 4),
+        ({"model_type": "mixtral"}, [128] * 4),
+        ({"model_type": "phimoe", "sliding_window": None}, [0] * 4),
+        ({"model_type": "qwen2"}, [0] * 4),
+        ({"model_type": "qwen2", "use_sliding_window": True}, [0] * 4),  # from layer 28 on, as in the class
+        ({"model_type": "qwen3", "use_sliding_window": True, "max_window_layers": 0}, [128] * 4),
+        ({"model_type": "gpt_oss", "layer_types": ["sliding_attention", "full_attention"] * 2}, [128, 0, 128, 0]),
+    ],
+)
+def test_windows_are_those_of_the_classes(config, entries, windows):
+    """`Phi3Attention` and `MixtralAttention` use the window that is there, Qwen's layers where `use_sliding_window`
+    says so, from `max_window_layers` on (transformers 4.5x): they were read as if all layers saw all.
+    """
+    found = configuration(config(SMALL | entries))
+    assert [found.kind(layer).window for layer in range(4)] == windows
+
+
+@pytest.mark.parametrize(
+    ("entries", "told"),
+    [
+        (
+            {"model_type": "qwen2", "use_sliding_window": True, "max_window_layers": 2},
+            "max_window_layers|only models whose",
+        ),
+        ({"model_type": "gpt_oss", "layer_types": ["full_attention"] * 4}, "layer 0 is not what layers"),
+        ({"model_type": "llama", "layer_types": ["full_attention", "linear_attention"]}, "layer 1 is not what layers"),
+    ],
+)
+def test_layers_that_the_family_does_not_say_are_refused(config, entries, told):
+    with pytest.raises(InputError, match=told):
+        configuration(config(SMALL | entries))

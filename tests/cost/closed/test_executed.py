@@ -146,7 +146,7 @@ def test_the_grid_of_the_command_is_executed_beside_its_closed_form(capsys):
 @pytest.mark.parametrize(
     "given,message",
     [
-        (GRID_COMMAND, "only --topology and --cluster run micro-batches"),
+        (GRID_COMMAND, "--cluster or --topology, too"),
         (GRID_COMMAND.replace("--cluster_flop_rate 1e14", "--topology torus_4x4x4"), "needs the rate of a cluster"),
     ],
 )
