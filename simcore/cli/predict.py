@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from simcore.api import predict
-from simcore.cli.command import emit
+from simcore.cli.command import emit, warn
 from simcore.cli.kinds import forced
 from simcore.cost.answer import Answer, remedies
 from simcore.cost.picture import occupancies, step_figure, told, write_memory
 from simcore.cost.played import program, write_step
 from simcore.files import write_text
+from simcore.model.effects import idle
 from simcore.model.memory import room
+from simcore.options import spelled
 from simcore.report.plots import save
 from simcore.report.table import Table, columns
 from simcore.units import format_bytes, format_ns
@@ -27,7 +29,10 @@ def command(
     output: str | None, memory: str | None, oom: bool, plot: str | None, **words: Any,
 ) -> None:  # fmt: skip
     """Predict one training step: how long it takes, what it consists of, what memory it needs."""
-    answer = predict(model, cluster, accelerators, seq, conditions=conditions, software=software, **_given(words))
+    given = _given(words)
+    answer = predict(model, cluster, accelerators, seq, conditions=conditions, software=software, **given)
+    for name, needed in idle(answer.model, answer.plan, given):
+        warn(f"{spelled(name)} has no effect here, it needs {needed}")
     document = answer.to_dict()
     if runs:
         document["run_s"] = answer.run_s()

@@ -13,7 +13,7 @@ from simcore.compute.accelerators import ELEMENT_BYTES, Accelerator, accelerator
 from simcore.cost.systems import CLUSTERS, RUNS, Cluster, Host, Software, fabric_of_topology, software_on, usual_fabric
 from simcore.documents import Node, read
 from simcore.errors import InputError, Location, Problem, Problems, closest, wrong
-from simcore.model.effects import idle
+from simcore.model.effects import contradicting
 from simcore.model.plan import GRADIENT_BYTES, LINEAR, OFFLOADED, OPTIONS, ZERO_LEVELS, Plan, check
 from simcore.model.presets import model as named_model
 from simcore.model.shape import Model, Weights
@@ -203,7 +203,7 @@ def plan_of(model: Model, cluster: Cluster, accelerators: int, words: Mapping[st
     if plan.pp > 1:
         _ = plan.order  # schedules that do not exist are refused, too
     with Problems() as problems:
-        for name, needed in idle(model, plan, words):
+        for name, needed in contradicting(model, plan, words):
             problems.add(Problem(Location(spelled(name)), "has no effect here", needed, found=str(words[name])))
     return plan
 

@@ -24,7 +24,6 @@ def test_what_an_option_needs_is_a_parameter_of_its_command():
     ("command", "option", "expected"),
     [
         (SIMPLE, "--pue 1.5", "--chip_watts, too"),
-        (TRANSFORMER, "--net_precision_bytes 4", "--cluster_flop_rate or --cluster, too"),
         (TRANSFORMER, "--microbatch_size 64", "--cluster or --topology, too"),
         (TRANSFORMER, "--checkpoint_seconds 60", "--mtbf_hours, too"),
         ("cost scaling --training_flop 1e24 --max_devices 100", "--pp 4", "--fixed, too"),

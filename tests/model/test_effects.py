@@ -8,6 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import simcore
+from simcore.cli import main
 from simcore.cost.answer import Answer
 from simcore.cost.systems import CLUSTERS
 from simcore.cost.words import CHOICES
@@ -113,21 +114,38 @@ def test_a_choice_is_idle_exactly_where_nothing_changes(asked, name):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ({"context": "ring"}, "--context: error: has no effect here\n  expected: --cp 2 or more"),
-        ({"overlap": True, "tp": 8}, "--overlap: error: has no effect here\n  expected: several replicas"),
-        ({"overlap_pipeline": True}, "--overlap-pipeline: error: has no effect here"),
-        ({"scatter_pipeline": True, "pp": 2}, "--scatter-pipeline: error: has no effect here"),
         ({"recompute": "selective", "recompute_modules": ("moe", "layernorm")}, "--recompute-modules: error: has no"),
-        ({"recompute": "full", "recompute_layers": 33}, "no more layers than the 32 of the deepest chunk"),
-        ({"recompute": "selective"}, "--recompute: error: has no effect here"),
-        ({"attention_dtype": "fp8"}, "--attention-dtype: error: has no effect here"),
+        ({"recompute_layers": 3}, "--recompute-layers: error: has no effect here\n  expected: --recompute full"),
         ({"frozen": ("embedding",), "lora_rank": 8}, "--frozen: error: has no effect here"),
-        ({"sequence_parallel": True}, "--sequence-parallel: error: has no effect here"),
+        ({"attention_dtype": "fp8", "fused_attention": False}, "--attention-dtype: error: has no effect here"),
     ],
 )
-def test_predictions_refuse_what_has_no_effect(words, told):
+def test_predictions_refuse_what_contradicts_model_or_plan(words, told):
     with pytest.raises(InputError, match=told):
         simcore.predict("llama-3-8b", "h100", 8, 2048, **words)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("--context ring", "--context has no effect here, it needs --cp 2 or more"),
+        ("--overlap --tp 8", "--overlap has no effect here, it needs several replicas, and --zero 2 or less"),
+        ("--zero 1 --tp 8", "--zero has no effect here, it needs several replicas"),
+        ("--overlap-pipeline", "--overlap-pipeline has no effect here, it needs --pp 2 or more"),
+        ("--scatter-pipeline --pp 2", "--scatter-pipeline has no effect here, it needs --pp and --tp 2 or more"),
+        ("--recompute full --recompute-layers 33", "it needs no more layers than the 32 of the deepest chunk"),
+        ("--recompute selective", "--recompute has no effect here, it needs --recompute-modules"),
+        ("--attention-dtype fp8", "--attention-dtype has no effect here, it needs --dtype fp8 or less"),
+        ("--sequence-parallel", "--sequence-parallel has no effect here, it needs --tp 2 or more"),
+        ("--sequence-parallel --tp 2", ""),
+    ],
+)
+def test_predictions_tell_what_would_act_if_more_were_cut(words, told, capsys):
+    """As a script has it that goes through the degrees."""
+    assert main(f"predict --model llama-3-8b --cluster h100 --accelerators 8 --seq 2048 {words}".split()) == 0
+    error = capsys.readouterr().err
+    assert f"warning: {words.split()[0]}" in error if told else not error
+    assert told in error
 
 
 def test_all_that_has_no_effect_is_told_at_once_and_what_is_off_is_not_chosen():
