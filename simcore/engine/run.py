@@ -66,7 +66,7 @@ def _played(case: LoopCase | GraphCase) -> Timeline:
     """What happens in a run."""
     setup, choices = case.setup, choices_of(case.setup)
     topology, profile, settings = setup.topology, setup.profile, setup.settings
-    programs = case.programs() if settings.folds or setup.apart else None
+    programs = case.programs() if settings.folds or choices[0].apart else None
     classes = None if programs is None else folded(choices, kinds_of(programs, settings.stragglers))
     ranks = classes or [range(npu, npu + 1) for npu in range(topology.npus)]  # those of a million take 120 MB
     env, events = Environment(), EventBuffer()

@@ -74,16 +74,15 @@ class Choice:
         self._ground = self._survey(self._network) if self._network else None
 
     @cached_property
-    def _apart(self) -> bool:
+    def apart(self) -> bool:
         """Whether NPUs that do the same are played one by one (ASTRA-sim 1.0).
 
         The order within a nanosecond may decide more than who is first where messages take as long as the endpoint's
-        delay, or under rendezvous come at different times.
+        delay, under rendezvous come at different times, or wait for each other on a memory bus.
         """
         setup, costs = self._setup, self._costs
-        if not setup.profile.in_turn or costs.bus:
-            return False
-        return setup.apart or (costs.rendezvous and not self._traffic.looks_alike(self._links))
+        uneven = costs.rendezvous and not self._traffic.looks_alike(self._links)
+        return setup.profile.in_turn and (setup.apart or uneven or costs.bus is not None)
 
     def _rank_costs(self) -> Costs:
         """What ranks pay beside the network."""
@@ -114,7 +113,7 @@ class Choice:
         if setup.system.fabric:
             return Measured(env, ranks, setup.system.fabric, costs)
         if network is None:
-            if self._apart and len(ranks) == 1:
+            if self.apart and len(ranks) == 1:
                 return Apart(env, topology.npus, profile.delay(topology), costs)
             if setup.settings.exact or self._in_turn:
                 free = CongestionFree(env, profile.delay(topology))
@@ -140,7 +139,7 @@ class Choice:
             if (np.diff(kinds.reshape(setup.stages, -1)) == 0).all():
                 return classes_of(kinds * (ground[1].max() + 1) + ground[1])
             return fold(dims, kinds) if all(site.placeless for site in ground[0]) else None
-        if self._apart and even:
+        if self.apart and even:
             return [range(topology.npus)]
         if self._network or self._in_turn:
             return [range(topology.npus)] if even and self._one_for_all() else None

@@ -90,13 +90,14 @@ class _End:
 
     def request(self, transfer: _Transfer) -> None:
         """Send a packet, which the NPU's end fetches over the inner bus first."""
+        queue = partial(self._do, partial(self._sends.append, transfer))
         if self._inner:
-            self._inner.carry(Route(), transfer.size_bytes, partial(self._queue, transfer))
+            self._inner.carry(Route(), transfer.size_bytes, queue)
         else:
-            self._queue(transfer)
+            queue()
 
-    def _queue(self, transfer: _Transfer) -> None:
-        self._sends.append(transfer)
+    def _do(self, then: Done) -> None:
+        then()
         self._go_on()
 
     def _go_on(self) -> None:
@@ -147,23 +148,18 @@ class _End:
     def _pass_on(self, transfer: _Transfer) -> None:
         """Send a packet back, or be done with it."""
         back, transfer.send_back = transfer.send_back, False
-        self._by_memory(transfer, partial(self._queue, transfer) if back else partial(self._retire, transfer), back)
+        self._by_memory(transfer, partial(self._sends.append, transfer) if back else transfer.done, back)
 
     def _by_memory(self, transfer: _Transfer, then: Done, back: bool) -> None:
         """The NPU's end moves a packet over the inner bus, there or there and back, before anything else."""
         if self._inner:
-            self._inner.carry(Route(to_memory=True, send_back=back), transfer.size_bytes, then)
+            self._inner.carry(Route(to_memory=True, send_back=back), transfer.size_bytes, partial(self._do, then))
         else:
             then()
-
-    def _retire(self, transfer: _Transfer) -> None:
-        transfer.done()
-        self._go_on()
 
     def _reduce(self, transfer: _Transfer) -> None:
         self._reductions.append(transfer)
         self._reduce_next()
-        self._go_on()
 
     def _reduce_next(self) -> None:
         """One reduction at a time, first come, first served."""

@@ -25,7 +25,7 @@ from simcore.system.collectives.nccl import Choice, Fabric, choose, point_to_poi
 from simcore.system.groups import Delay, GroupDim, Groups, LogicalDim, RankGroup
 from simcore.system.memory import Packets
 from simcore.system.messages.point_to_point import RENDEZVOUS_BYTES, Pairs
-from simcore.system.plans.automaton import Player, at_endpoint, automata
+from simcore.system.plans.automaton import Pay, Player, at_endpoint, automata
 from simcore.system.plans.maker import Costs, Plans, uneven
 from simcore.system.plans.plan import Plan, Switch
 from simcore.system.streams import Stream, StreamPhase
@@ -353,11 +353,15 @@ class Played(Transport):
 
     def _automata(self, seat: Seat, phase: StreamPhase, finished: Callable[[], None]) -> Sequence[Player]:
         """What plays the parts of a plan at a seat, the last part first; `finished` is told by each."""
+        post = partial(self._post, seat)
+        return automata(seat.plan, seat.position, self._pay(seat, phase), partial(after, self._env), post, finished)
+
+    def _pay(self, seat: Seat, phase: StreamPhase) -> Pay:
+        """What packets cost at a seat."""
         costs, (_, _, npu) = self._costs.of(phase.lane.dim), seat.name
-        pay = at_endpoint(self.timers[npu].after, costs.endpoint_ns, costs.reduction_ns)
         if self._packets and costs.bus:
-            pay = self._packets.pay(npu, phase, seat.plan, costs.reduction_ns)
-        return automata(seat.plan, seat.position, pay, partial(after, self._env), partial(self._post, seat), finished)
+            return self._packets.pay(npu, phase, seat.plan, costs.reduction_ns)
+        return at_endpoint(self.timers[npu].after, costs.endpoint_ns, costs.reduction_ns)
 
     def _leave(self, stream: Stream, leave: Callable[[], None]) -> None:
         """Go on, alone or when everybody is through."""

@@ -10,9 +10,9 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from simcore.network.instant import Environment, Timers, TimersOfNpus, after
+from simcore.network.instant import Environment, Timers, after
 from simcore.system.groups import Delay
-from simcore.system.plans.automaton import Player, at_endpoint, automata
+from simcore.system.plans.automaton import Player, automata
 from simcore.system.plans.maker import Costs
 from simcore.system.streams import BY_ID, LonePhase, Stream, StreamPhase, Turns
 from simcore.system.transport import CongestionFree, Done, Played, Seat, Transport
@@ -33,7 +33,8 @@ class Apart(Transport):
         self._played = _EveryPacket(
             env, [range(npu, npu + 1) for npu in range(npus)], CongestionFree(env, delay), costs
         )
-        self._played.timers = self.timers = TimersOfNpus(partial(_Steps, env))
+        self.timers = self._played.timers
+        self.timers.default_factory = partial(_Steps, env)
         self._next: _Gathering | None = None
         self._begun, self._leaving = list[tuple[LonePhase, _Gathering]](), False
 
@@ -123,12 +124,11 @@ class _EveryPacket(Played):
     def _automata(self, seat: Seat, phase: StreamPhase, finished: Callable[[], None]) -> Sequence[Player]:
         sizes = [each.size_bytes for each in seat.plan.expanded or seat.plan.transfers]
         plan = self.plans.of(replace(phase, data_bytes=max(phase.data_bytes, phase.lane.dim.size)), 0)
-        pay = at_endpoint(self.timers[seat.name[2]].after, self._costs.endpoint_ns, self._costs.reduction_ns)
 
         def post(number: int, peer: int, _: int) -> None:
             self._post(seat, number, peer, sizes[number])
 
-        return automata(plan, seat.position, pay, partial(after, self._env), post, finished)
+        return automata(plan, seat.position, self._pay(seat, phase), partial(after, self._env), post, finished)
 
 
 class _Steps(Timers):
