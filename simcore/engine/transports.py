@@ -28,6 +28,7 @@ from simcore.network.topology.moves import Symmetry
 from simcore.network.topology.ports import PLAIN
 from simcore.system.alone.chain import Phases
 from simcore.system.alone.solver import sends_at_once
+from simcore.system.chunks.alike import Alike
 from simcore.system.chunks.apart import Apart
 from simcore.system.collectives import NCCL
 from simcore.system.groups import Delay, GroupDim, LogicalDim, class_of
@@ -114,7 +115,8 @@ class Choice:
             return Measured(env, ranks, setup.system.fabric, costs)
         if network is None:
             if self.apart and len(ranks) == 1:
-                return Apart(env, topology.npus, profile.delay(topology), costs)
+                one = setup.settings.folds and not (setup.apart or costs.rendezvous) and self._one_for_all()
+                return (Alike if one else Apart)(env, topology.npus, profile.delay(topology), costs)
             if setup.settings.exact or self._in_turn:
                 free = CongestionFree(env, profile.delay(topology))
                 return Played(env, ranks, free, costs, barrier=profile.barrier, by_size=not profile.gang)

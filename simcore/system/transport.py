@@ -237,16 +237,17 @@ class CongestionFree(Network):
 
     def send(self, src: int, dst: int, size_bytes: int, key: Any, deliver: Callable[[], None]) -> None:
         """Send a message now."""
-        after(self._env, self._time_ns(src, dst, size_bytes), deliver)
+        after(self._env, self.time_ns(src, dst, size_bytes), deliver)
 
     def send_in_turn(self, src: int, dst: int, size_bytes: int, key: Any, deliver: Callable[[], None]) -> None:
         """Send when the bytes of the last message between these two are gone that `key` gives the same phase."""
-        pair, now_ns, time_ns = (key[:2], src, dst), int(self._env.now), self._time_ns(src, dst, size_bytes)
+        pair, now_ns, time_ns = (key[:2], src, dst), int(self._env.now), self.time_ns(src, dst, size_bytes)
         start_ns = max(self._free_ns.get(pair, 0), now_ns)
-        self._free_ns[pair] = start_ns + time_ns - self._time_ns(src, dst, 0)
+        self._free_ns[pair] = start_ns + time_ns - self.time_ns(src, dst, 0)
         after(self._env, start_ns - now_ns + time_ns, deliver)
 
-    def _time_ns(self, src: int, dst: int, size_bytes: int) -> int:
+    def time_ns(self, src: int, dst: int, size_bytes: int) -> int:
+        """How long a message takes."""
         ends = (src, dst, size_bytes)
         if ends not in self._known:
             self._known[ends] = self._delay(np.array([src]), np.array([dst]), size_bytes)[0].item()

@@ -33,6 +33,8 @@ In 216 the last NPU to do something has no part in some of the trees that end th
 """
 BUSES = (8, 17, 48)
 """Seeds of `meeting` where packets of an NPU wait for each other on its memory bus in an order of their own."""
+FAST_BUSES = (19, 22, 33, 55)
+"""Seeds of `meeting_on_fast_buses` where the last NPU does what follows at once, others at the end of the instant."""
 
 
 def of_model(simulation):
@@ -174,6 +176,13 @@ def meeting_on_buses(seed):
     return case
 
 
+def meeting_on_fast_buses(seed):
+    """As `meeting_on_buses`, where small packets take no time."""
+    case, draw = meeting_on_buses(seed), Random(seed)  # noqa: S311
+    case["system"] |= {"L": draw.choice((0, 1)), "o": 0, "g": 0, "G": draw.choice((0, 0.0038))}
+    return case
+
+
 def small(seed):
     """Any case of 1.0 that the naive model plays soon."""
     return random_case(seed, most_npus=8)
@@ -193,6 +202,7 @@ def without_bus(seed):
         *((without_bus, seed) for seed in (*WHO_IS_FIRST, 1530, 5133)),
         (random_case, 7310350),
         *((meeting_on_buses, seed) for seed in BUSES),
+        *((meeting_on_fast_buses, seed) for seed in FAST_BUSES),
         *((together, seed) for seed in TOGETHER),
         *((meeting, seed) for seed in APART),
         *((trees_meeting, seed) for seed in TREES_APART),
