@@ -51,10 +51,16 @@ class Route(NamedTuple):
     send_back: bool = False
 
 
+def _nobody(end: End, decides: bool) -> None:
+    """Nobody listens to the ends."""
+
+
 class MemoryBus:
     """The bus of one NPU. `timers` are the NPU's; its end has a second, faster bus behind it."""
 
-    def __init__(self, env: Environment, timers: Timers, costs: BusCosts, touched: Touched, *, inner: bool = True):
+    def __init__(
+        self, env: Environment, timers: Timers, costs: BusCosts, touched: Touched = _nobody, *, inner: bool = True
+    ):
         faster = replace(costs, ns_per_byte=INNER_NS_PER_BYTE)
         second = MemoryBus(env, timers, faster, touched, inner=False) if inner else None
         self._npu, self._memory = (End(env, timers.after, costs, behind, touched) for behind in (second, None))
@@ -219,7 +225,7 @@ class Packets:
         self._env, self._timers, self._costs = env, timers, costs
         self._known: dict[StreamPhase, list[tuple[Route, int]]] = {}
         self._buses: dict[int, MemoryBus] = {}
-        self.touched: Touched = lambda end, decides: None
+        self.touched: Touched = _nobody
 
     def pay(self, npu: int, phase: StreamPhase, plan: Plan, reduction_ns: Callable[[int], int]) -> Pay:
         """What the packets of a phase cost on one NPU; reductions cost as much again as without a bus."""
