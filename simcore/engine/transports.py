@@ -76,7 +76,7 @@ class Choice:
 
     @cached_property
     def apart(self) -> bool:
-        """Whether NPUs that do the same are played one by one (ASTRA-sim 1.0).
+        """Whether NPUs that do the same are played one by one, or one for all as long as that is exact (ASTRA-sim 1.0).
 
         The order within a nanosecond may decide more than who is first where messages take as long as the endpoint's
         delay, under rendezvous come at different times, or wait for each other on a memory bus.
