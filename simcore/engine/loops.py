@@ -124,7 +124,7 @@ class LoopCase:
         if isinstance(transport, Apart):
             return transport
         precedence = Precedence(topology.npus, transport.plans, setup.profile.delay(topology))
-        return InTurn(precedence, gate.either_way, stops=not setup.apart)  # with a memory bus there is no `Apart`
+        return InTurn(precedence, gate.either_way)
 
     def stuck(self) -> list[str]:
         """Who did not finish, and what it waits for."""

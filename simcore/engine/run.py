@@ -19,6 +19,7 @@ from simcore.network.topology.links import rates_bytes_per_s
 from simcore.network.topology.model import Topology
 from simcore.profiles import Profile
 from simcore.progress import meter
+from simcore.system.chunks.apart import Apart
 from simcore.system.chunks.cut import Cutting
 from simcore.system.chunks.scheduler import GANG_ORDERS, INSERTION, Gang, Gate, LocalGate, Scheduler
 from simcore.system.chunks.turns import MeetingError
@@ -66,7 +67,7 @@ def _played(case: LoopCase | GraphCase) -> Timeline:
     """What happens in a run."""
     setup, choices = case.setup, choices_of(case.setup)
     topology, profile, settings = setup.topology, setup.profile, setup.settings
-    programs = case.programs() if settings.folds or setup.apart else None
+    programs = case.programs() if settings.folds or choices[0].apart else None
     classes = None if programs is None else folded(choices, kinds_of(programs, settings.stragglers))
     ranks = classes or [range(npu, npu + 1) for npu in range(topology.npus)]  # those of a million take 120 MB
     env, events = Environment(), EventBuffer()
@@ -86,13 +87,16 @@ def _played(case: LoopCase | GraphCase) -> Timeline:
     env.share = meter().tell = lambda: sum(npu.share() for npu in npus) / len(npus)
     with collection_paused():  # nothing here makes cycles worth collecting
         env.run()
-    finish_ns = tuple(npu.finish_ns for npu in npus)
+    finish_ns, copies = tuple(npu.finish_ns for npu in npus), 1
     if min(finish_ns) < 0:
         lines = *transport.stuck(), *case.stuck()
         raise deadlock(lines, schedulers, ranks, events.table().names, gang=profile.gang)
+    if isinstance(transport, Apart) and not settings.folds:  # all NPUs were played, one told of them
+        copies, ranks = topology.npus, [range(npu, npu + 1) for npu in range(topology.npus)]
+        finish_ns *= copies
     notes = (note for choice, each in zip(choices, transport.parts, strict=True) for note in choice.notes(each))
     played = Timeline(
-        events=events.table(),
+        events=events.table(copies),
         time_ns=max(finish_ns),
         iterations=((0, max(finish_ns)),),
         ranks=tuple(ranks),

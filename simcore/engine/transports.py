@@ -28,6 +28,7 @@ from simcore.network.topology.moves import Symmetry
 from simcore.network.topology.ports import PLAIN
 from simcore.system.alone.chain import Phases
 from simcore.system.alone.solver import sends_at_once
+from simcore.system.chunks.alike import Alike
 from simcore.system.chunks.apart import Apart
 from simcore.system.collectives import NCCL
 from simcore.system.groups import Delay, GroupDim, LogicalDim, class_of
@@ -74,16 +75,15 @@ class Choice:
         self._ground = self._survey(self._network) if self._network else None
 
     @cached_property
-    def _apart(self) -> bool:
-        """Whether NPUs that do the same are played one by one (ASTRA-sim 1.0).
+    def apart(self) -> bool:
+        """Whether NPUs that do the same are played one by one, or one for all as long as that is exact (ASTRA-sim 1.0).
 
         The order within a nanosecond may decide more than who is first where messages take as long as the endpoint's
-        delay, or under rendezvous come at different times.
+        delay, under rendezvous come at different times, or wait for each other on a memory bus.
         """
         setup, costs = self._setup, self._costs
-        if not setup.profile.in_turn or costs.bus:
-            return False
-        return setup.apart or (costs.rendezvous and not self._traffic.looks_alike(self._links))
+        uneven = costs.rendezvous and not self._traffic.looks_alike(self._links)
+        return setup.profile.in_turn and (setup.apart or uneven or costs.bus is not None)
 
     def _rank_costs(self) -> Costs:
         """What ranks pay beside the network."""
@@ -114,8 +114,9 @@ class Choice:
         if setup.system.fabric:
             return Measured(env, ranks, setup.system.fabric, costs)
         if network is None:
-            if self._apart and len(ranks) == 1:
-                return Apart(env, topology.npus, profile.delay(topology), costs)
+            if self.apart and len(ranks) == 1:
+                one = setup.settings.folds and not (setup.apart or costs.rendezvous) and self._one_for_all()
+                return (Alike if one else Apart)(env, topology.npus, profile.delay(topology), costs)
             if setup.settings.exact or self._in_turn:
                 free = CongestionFree(env, profile.delay(topology))
                 return Played(env, ranks, free, costs, barrier=profile.barrier, by_size=not profile.gang)
@@ -140,7 +141,7 @@ class Choice:
             if (np.diff(kinds.reshape(setup.stages, -1)) == 0).all():
                 return classes_of(kinds * (ground[1].max() + 1) + ground[1])
             return fold(dims, kinds) if all(site.placeless for site in ground[0]) else None
-        if self._apart and even:
+        if self.apart and even:
             return [range(topology.npus)]
         if self._network or self._in_turn:
             return [range(topology.npus)] if even and self._one_for_all() else None

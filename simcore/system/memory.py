@@ -51,12 +51,19 @@ class Route(NamedTuple):
     send_back: bool = False
 
 
+def _nobody(end: End, decides: bool) -> None:
+    """Nobody listens to the ends."""
+
+
 class MemoryBus:
     """The bus of one NPU. `timers` are the NPU's; its end has a second, faster bus behind it."""
 
-    def __init__(self, env: Environment, timers: Timers, costs: BusCosts, *, inner: bool = True):
-        second = MemoryBus(env, timers, replace(costs, ns_per_byte=INNER_NS_PER_BYTE), inner=False) if inner else None
-        self._npu, self._memory = _End(env, timers.after, costs, second), _End(env, timers.after, costs, None)
+    def __init__(
+        self, env: Environment, timers: Timers, costs: BusCosts, touched: Touched = _nobody, *, inner: bool = True
+    ):
+        faster = replace(costs, ns_per_byte=INNER_NS_PER_BYTE)
+        second = MemoryBus(env, timers, faster, touched, inner=False) if inner else None
+        self._npu, self._memory = (End(env, timers.after, costs, behind, touched) for behind in (second, None))
         self._npu.partner, self._memory.partner = self._memory, self._npu
 
     def carry(self, route: Route, size_bytes: int, done: Done) -> None:
@@ -74,13 +81,16 @@ class _Transfer(Struct, eq=False):
     done: Done
 
 
-class _End:
-    """One end of a bus. A transfer puts this end into sending and the other into receiving, whatever it was doing."""
+class End:
+    """One end of a bus. A transfer puts this end into sending and the other into receiving, whatever it was doing.
 
-    partner: _End
+    `touched` is told where a packet is queued, and where the end decides by itself who is next.
+    """
 
-    def __init__(self, env: Environment, later: After, costs: BusCosts, inner: MemoryBus | None):
-        self._env, self._after, self._costs, self._inner = env, later, costs, inner
+    partner: End
+
+    def __init__(self, env: Environment, later: After, costs: BusCosts, inner: MemoryBus | None, touched: Touched):
+        self._env, self._after, self._costs, self._inner, self._touched = env, later, costs, inner, touched
         self._state = self._before = FREE
         self._last_ns = self._in_a_row = 0
         self._sends: deque[_Transfer] = deque()
@@ -90,13 +100,18 @@ class _End:
 
     def request(self, transfer: _Transfer) -> None:
         """Send a packet, which the NPU's end fetches over the inner bus first."""
+        queue = partial(self._do, partial(self._queue, transfer))
         if self._inner:
-            self._inner.carry(Route(), transfer.size_bytes, partial(self._queue, transfer))
+            self._inner.carry(Route(), transfer.size_bytes, queue)
         else:
-            self._queue(transfer)
+            queue()
 
     def _queue(self, transfer: _Transfer) -> None:
+        self._touched(self, False)
         self._sends.append(transfer)
+
+    def _do(self, then: Done) -> None:
+        then()
         self._go_on()
 
     def _go_on(self) -> None:
@@ -129,6 +144,8 @@ class _End:
         self._last_ns = int(self._env.now)
         self._before, self._state = self._state, FREE
         self._in_a_row += 1
+        if self._in_a_row > MAX_IN_A_ROW and self._sends:
+            self._touched(self, True)
         self._go_on()
 
     def _received(self) -> None:
@@ -142,28 +159,25 @@ class _End:
             self._by_memory(transfer, partial(self._reduce, transfer), back=True)
         else:
             self._pass_on(transfer)
+        if self._state == FREE and self._sends:
+            self._touched(self, True)
         self._go_on()
 
     def _pass_on(self, transfer: _Transfer) -> None:
         """Send a packet back, or be done with it."""
         back, transfer.send_back = transfer.send_back, False
-        self._by_memory(transfer, partial(self._queue, transfer) if back else partial(self._retire, transfer), back)
+        self._by_memory(transfer, partial(self._queue, transfer) if back else transfer.done, back)
 
     def _by_memory(self, transfer: _Transfer, then: Done, back: bool) -> None:
         """The NPU's end moves a packet over the inner bus, there or there and back, before anything else."""
         if self._inner:
-            self._inner.carry(Route(to_memory=True, send_back=back), transfer.size_bytes, then)
+            self._inner.carry(Route(to_memory=True, send_back=back), transfer.size_bytes, partial(self._do, then))
         else:
             then()
-
-    def _retire(self, transfer: _Transfer) -> None:
-        transfer.done()
-        self._go_on()
 
     def _reduce(self, transfer: _Transfer) -> None:
         self._reductions.append(transfer)
         self._reduce_next()
-        self._go_on()
 
     def _reduce_next(self) -> None:
         """One reduction at a time, first come, first served."""
@@ -179,6 +193,7 @@ class _End:
         self._go_on()
 
 
+Touched = Callable[[End, bool], None]
 Carry = Callable[[Route, int, Done], None]
 
 
@@ -204,12 +219,13 @@ def packets(algorithm: str, kind: CollectiveKind, plan: Plan) -> list[tuple[Rout
 
 
 class Packets:
-    """Takes packets over the buses of all NPUs."""
+    """Takes packets over the buses of all NPUs, whose ends tell `touched`."""
 
     def __init__(self, env: Environment, timers: TimersOfNpus, costs: BusCosts):
         self._env, self._timers, self._costs = env, timers, costs
         self._known: dict[StreamPhase, list[tuple[Route, int]]] = {}
         self._buses: dict[int, MemoryBus] = {}
+        self.touched: Touched = _nobody
 
     def pay(self, npu: int, phase: StreamPhase, plan: Plan, reduction_ns: Callable[[int], int]) -> Pay:
         """What the packets of a phase cost on one NPU; reductions cost as much again as without a bus."""
@@ -223,7 +239,7 @@ class Packets:
 
     def _carry(self, npu: int, reduction_ns: Callable[[int], int], route: Route, size_bytes: int, credit: Done) -> None:
         if npu not in self._buses:
-            self._buses[npu] = MemoryBus(self._env, self._timers[npu], self._costs)
+            self._buses[npu] = MemoryBus(self._env, self._timers[npu], self._costs, self.touched)
         then = partial(self._timers[npu].after, reduction_ns(size_bytes), credit) if route.reduced else credit
         self._buses[npu].carry(route, size_bytes, then)
 

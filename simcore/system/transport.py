@@ -25,7 +25,7 @@ from simcore.system.collectives.nccl import Choice, Fabric, choose, point_to_poi
 from simcore.system.groups import Delay, GroupDim, Groups, LogicalDim, RankGroup
 from simcore.system.memory import Packets
 from simcore.system.messages.point_to_point import RENDEZVOUS_BYTES, Pairs
-from simcore.system.plans.automaton import Player, at_endpoint, automata
+from simcore.system.plans.automaton import Pay, Player, at_endpoint, automata
 from simcore.system.plans.maker import Costs, Plans, uneven
 from simcore.system.plans.plan import Plan, Switch
 from simcore.system.streams import Stream, StreamPhase
@@ -237,16 +237,17 @@ class CongestionFree(Network):
 
     def send(self, src: int, dst: int, size_bytes: int, key: Any, deliver: Callable[[], None]) -> None:
         """Send a message now."""
-        after(self._env, self._time_ns(src, dst, size_bytes), deliver)
+        after(self._env, self.time_ns(src, dst, size_bytes), deliver)
 
     def send_in_turn(self, src: int, dst: int, size_bytes: int, key: Any, deliver: Callable[[], None]) -> None:
         """Send when the bytes of the last message between these two are gone that `key` gives the same phase."""
-        pair, now_ns, time_ns = (key[:2], src, dst), int(self._env.now), self._time_ns(src, dst, size_bytes)
+        pair, now_ns, time_ns = (key[:2], src, dst), int(self._env.now), self.time_ns(src, dst, size_bytes)
         start_ns = max(self._free_ns.get(pair, 0), now_ns)
-        self._free_ns[pair] = start_ns + time_ns - self._time_ns(src, dst, 0)
+        self._free_ns[pair] = start_ns + time_ns - self.time_ns(src, dst, 0)
         after(self._env, start_ns - now_ns + time_ns, deliver)
 
-    def _time_ns(self, src: int, dst: int, size_bytes: int) -> int:
+    def time_ns(self, src: int, dst: int, size_bytes: int) -> int:
+        """How long a message takes."""
         ends = (src, dst, size_bytes)
         if ends not in self._known:
             self._known[ends] = self._delay(np.array([src]), np.array([dst]), size_bytes)[0].item()
@@ -353,11 +354,15 @@ class Played(Transport):
 
     def _automata(self, seat: Seat, phase: StreamPhase, finished: Callable[[], None]) -> Sequence[Player]:
         """What plays the parts of a plan at a seat, the last part first; `finished` is told by each."""
+        post = partial(self._post, seat)
+        return automata(seat.plan, seat.position, self._pay(seat, phase), partial(after, self._env), post, finished)
+
+    def _pay(self, seat: Seat, phase: StreamPhase) -> Pay:
+        """What packets cost at a seat."""
         costs, (_, _, npu) = self._costs.of(phase.lane.dim), seat.name
-        pay = at_endpoint(self.timers[npu].after, costs.endpoint_ns, costs.reduction_ns)
         if self._packets and costs.bus:
-            pay = self._packets.pay(npu, phase, seat.plan, costs.reduction_ns)
-        return automata(seat.plan, seat.position, pay, partial(after, self._env), partial(self._post, seat), finished)
+            return self._packets.pay(npu, phase, seat.plan, costs.reduction_ns)
+        return at_endpoint(self.timers[npu].after, costs.endpoint_ns, costs.reduction_ns)
 
     def _leave(self, stream: Stream, leave: Callable[[], None]) -> None:
         """Go on, alone or when everybody is through."""

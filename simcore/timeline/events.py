@@ -69,9 +69,11 @@ class EventBuffer:
         """Write many rows at once."""
         self._rows.frombytes(rows.tobytes())
 
-    def table(self) -> EventTable:
-        """Everything written so far, as columns, ordered by start, class and stream."""
-        columns = np.ascontiguousarray(np.asarray(self._rows, np.int64).reshape(-1, len(COLUMNS)).T)
+    def table(self, copies: int = 1) -> EventTable:
+        """Everything written so far, as columns, ordered by start, class and stream; of one class also in `copies`."""
+        rows = np.asarray(self._rows, np.int64).reshape(-1, len(COLUMNS))
+        columns = np.ascontiguousarray(np.tile(rows.T, copies))
+        columns[0] += np.repeat(np.arange(copies), len(rows))
         order = _in_order(*columns[:4])
         messages = np.array(self._messages, dtype=np.int64).reshape(-1, 2)
         table = EventTable(tuple(self._names), *columns.take(order, axis=1))

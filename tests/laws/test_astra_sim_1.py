@@ -2,17 +2,19 @@
 
 from copy import deepcopy
 from dataclasses import replace
-from math import ceil, log2
+from math import ceil, log2, prod
 from random import Random
 from unittest import mock
 
 import pytest
 
+from simcore.api import run
 from simcore.engine import transports
 from simcore.errors import DeadlockError
 from simcore.profiles import profiles
 from simcore.system.transport import CongestionFree, Played
 from tests.laws.cases_astra_sim_1 import KINDS, answer, case, layer, machine, random_case, system
+from tests.published.peers import first_generation
 
 SEEDS = range(12)
 COLUMNS = ("fwd", "ig", "wg")
@@ -31,7 +33,16 @@ def outcome(drawn, **changes):
         return DeadlockError
 
 
-@pytest.mark.parametrize("seed", [*SEEDS, 20142])  # the last: a memory bus takes what NPUs are told of back in time
+def test_without_folding_every_npu_is_told_of_also_where_all_are_played_anyway(tmp_path):
+    """On a memory bus."""
+    drawn = random_case(20142)
+    npus, files = prod(drawn["network"]["units-count"]), first_generation(drawn, tmp_path)
+    folded, unfolded = (run(**files, no_fold=no_fold).to_dict() for no_fold in (False, True))
+    assert drawn["system"]["model-shared-bus"] and (folded.pop("classes"), unfolded.pop("classes")) == (1, npus)
+    assert unfolded == folded
+
+
+@pytest.mark.parametrize("seed", [*SEEDS, 20142])  # the last: on a memory bus
 def test_folded_unfolded_and_message_by_message_are_the_same(seed):
     """Whatever is drawn; with an NPU slower than the others, too, and where they then wait for ever."""
     drawn, slow = random_case(seed), {"straggler": ("1=1.5",)} if seed % 2 else {}

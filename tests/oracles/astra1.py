@@ -1,6 +1,6 @@
 """A naive model of ASTRA-sim 1.0, written from its description alone; cases are dictionaries as of its oracle.
 
-It has no memory bus.
+The memory bus is that of the public sources (`LogGP.cc`, `MemBus.cc`, `PacketBundle.cc`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from math import prod
 from struct import pack, unpack
 
 from tests.oracles.loops1 import PHASES, WG, Loops
-from tests.oracles.packets import GIBIBYTE, Clock, Network, Port, Queues, RefusalError, algorithm, alone, play
+from tests.oracles.packets import GIBIBYTE, Bus, Clock, Network, Port, Queues, RefusalError, algorithm, alone, play
 
 KINDS = {
     "ALLREDUCE": "ALL_REDUCE",
@@ -189,6 +189,7 @@ class Npu:
     def __init__(self, sim, number):
         self.sim, self.id, self.clock, self.endpoint_delay = sim, number, sim.clock, sim.endpoint_delay
         self.port = Port(number, sim.network, sim.rendezvous)
+        self.bus = sim.bus(number)
         self.queues = Queues(sim.concurrency, insertion(sim.intra), sim.begin)
         self._priority, self._chunks, self._turn = 0, 0, 0
         self._queue, self._trees = defaultdict(int), defaultdict(int)
@@ -389,6 +390,14 @@ class Simulation(Loops):
 
         sizes = [self.total] if names[0].startswith("one") else [n for _, n, _ in self.dims]
         return {d for d in range(min(len(names), len(sizes))) if takes(d) and sizes[d] > 1}
+
+    def bus(self, npu):
+        """The memory bus of an NPU, if it has one."""
+        keys = self.system
+        if not int(keys.get("model-shared-bus", 0)):
+            return None
+        costs = *(int(float(keys[key])) for key in ("L", "o", "g")), float32(float(keys["G"]))
+        return Bus(self.clock, npu, costs, int(keys.get("local-reduction-delay", 1)))
 
     def begin(self, stream):
         """A chunk begins when all NPUs have issued it."""

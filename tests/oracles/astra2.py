@@ -90,7 +90,9 @@ def in_order(queue, stream):
 
 
 class Npu:
-    """The graph, the streams and the queues of an NPU."""
+    """The graph, the streams and the queues of an NPU, which has no memory bus."""
+
+    bus = None
 
     def __init__(self, sim, number, nodes):
         self.sim, self.id, self.clock, self.endpoint_delay = sim, number, sim.clock, sim.endpoint_delay

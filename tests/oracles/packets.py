@@ -105,11 +105,107 @@ class Port:
             go()
 
 
+class Bus:
+    """The way between an NPU (the near end) and the memory (the far end) that its packets share, by LogGP.
+
+    `costs` are L, o, g and G. What comes to the near end, or leaves it, goes over an inner bus as well. Of a packet one
+    says whether it is `reduced` where it comes to, and whether it then goes `back`.
+    """
+
+    def __init__(self, clock, npu, costs, reduction, inner_cost=0.0038):
+        inner = Bus(clock, npu, (*costs[:3], inner_cost), reduction, None) if inner_cost else None
+        self.near, self.far = _End(clock, npu, costs, reduction, inner), _End(clock, npu, costs, reduction, None)
+        self.near.other, self.far.other = self.far, self.near
+
+
+class _End:
+    """An end sends one packet at a time, unless one comes to it; it reduces one at a time."""
+
+    def __init__(self, clock, npu, costs, reduction, inner):
+        self._clock, self._at, self.costs, self.inner = clock, partial(clock.npu_at, npu), costs, inner
+        self.state = self.before = "free"
+        self.last, self.in_a_row, self._reduction = 0, 0, reduction
+        self.sends, self.comes, self.works, self.busy = deque(), deque(), deque(), False
+
+    def ask(self, size, reduced, back, then):
+        packet = {"size": size, "reduced": reduced, "back": back, "then": then}
+        if self.inner:
+            self.inner.far.ask(size, False, False, partial(self.wait, self.sends, packet))
+        else:
+            self.wait(self.sends, packet)
+
+    def wait(self, queue, packet):
+        queue.append(packet)
+        self.work()
+        self.go()
+
+    def go(self):
+        if self.state != "free" or not self.sends:
+            return
+        if self.in_a_row > 8 and self.other.sends and self.other.in_a_row <= 8:
+            self.other.go()
+            return
+        packet, (latency, overhead, gap, per_byte) = self.sends.popleft(), self.costs
+        since = int(self._clock.now) - self.last
+        start = gap - since if self.before == "sending" and overhead + since <= gap else overhead
+        through = start + per_byte * (packet["size"] - 1)
+        self.other.before, self.other.state, self.other.in_a_row = self.other.state, "receiving", 0
+        self.other.comes.append(packet)
+        self._at(int(through + latency + overhead), self.other.here)
+        self.state = "sending"
+        self._at(int(through), self.sent)
+
+    def sent(self):
+        self.last, self.before, self.state = int(self._clock.now), self.state, "free"
+        self.in_a_row += 1
+        self.go()
+
+    def here(self):
+        self.last, self.before, packet = int(self._clock.now), self.state, self.comes.popleft()
+        self.state = self.state if self.comes else "free"
+        if packet["reduced"]:
+            packet["reduced"] = False
+            self.through_inner(packet, partial(self.wait, self.works, packet), back=True)
+        else:
+            self.leave(packet)
+        self.go()
+
+    def leave(self, packet):
+        if packet["back"]:
+            packet["back"] = False
+            enter = partial(self.wait, self.sends, packet) if self.inner else partial(self.sends.append, packet)
+            self.through_inner(packet, enter, back=True)
+        else:
+            self.through_inner(packet, partial(self.retire, packet), back=False)
+
+    def through_inner(self, packet, then, *, back):
+        if self.inner:
+            self.inner.near.ask(packet["size"], False, back, then)
+        else:
+            then()
+
+    def retire(self, packet):
+        packet["then"]()
+        if self.inner:
+            self.go()
+
+    def work(self):
+        if self.works and not self.busy:
+            self.busy = True
+            self._at(self.works[0]["size"] // 100 * self._reduction + 50, self.worked)
+
+    def worked(self):
+        self.busy = False
+        self.leave(self.works.popleft())
+        self.work()
+        self.go()
+
+
 class Phase:
     """What a chunk does on an NPU in one dimension.
 
-    `npu` has a `port`, a `clock`, `endpoint_delay`, `reduction(size)` and `phase_done(stream)`. A `local` phase is one
-    of a communicator.
+    `npu` has a `port`, a `bus` or None, a `clock`, `endpoint_delay`, `reduction(size)` and `phase_done(stream)`. A
+    `local` phase is one of a communicator.
     """
 
     def __init__(self, npu, stream, kind, members, direction, data, local):
@@ -124,10 +220,13 @@ class Phase:
     def receive(self, source, size):
         self.npu.port.receive(self.members[source % self.n], size, TAGS + self.stream.id % TAGS, self.on_receive)
 
-    def process(self, size, reduce, then):
-        """The endpoint delay, then the reduction, then `then`."""
+    def process(self, size, reduce, then, *, to_memory=False, back=False):
+        """The endpoint delay or the way over the bus, then the reduction, then `then`."""
         clock, npu = self.npu.clock, self.npu.id
-        if reduce:
+        if self.npu.bus and not self.local:
+            own = partial(clock.npu_at, npu, self.npu.reduction(size), then) if reduce else then
+            (self.npu.bus.near if to_memory else self.npu.bus.far).ask(size, reduce, back, own)
+        elif reduce:
             clock.npu_at(npu, self.delay, lambda: clock.npu_at(npu, self.npu.reduction(size), then))
         else:
             clock.npu_at(npu, self.delay, then)
@@ -158,13 +257,14 @@ class Ring(Phase):
         if self.zero == 0 and self.nonzero == 0:
             self.zero, self.nonzero, self.toggle = self.parallel, self.batch, not self.toggle
         self.packets.append((self.source, self.to, self.message))
-        if self.zero > 0:
+        first, reduce, back = self.zero > 0, False, False
+        if first:
             self.zero -= 1
-            reduce = False
         else:
-            self.nonzero -= 1
             reduce = self.kind == "REDUCE_SCATTER" or (self.kind == "ALL_REDUCE" and self.toggle)
-        self.process(self.message, reduce, self.credit)
+            back = self.nonzero > self.parallel
+            self.nonzero -= 1
+        self.process(self.message, reduce, self.credit, to_memory=first, back=back)
         self.next_peer()
 
     def next_peer(self):
@@ -253,13 +353,13 @@ class Tree(Phase):
         if self.n & (self.n - 1):
             raise RefusalError(f"doubleBinaryTree among {self.n}")
         self.parent, self.children = tree(self.n, highest)[self.index]
-        self.reduced, self.waiting = 0, bool(self.children)
+        self.reduced, self.came, self.waiting = 0, 0, bool(self.children)
 
     def start(self):
         for child in self.children:
             self.receive(child, self.data)
         if not self.children:
-            self.process(self.data, False, self.up)
+            self.process(self.data, False, self.up, to_memory=True)
 
     def up(self):
         self.send(self.parent, self.data)
@@ -268,9 +368,10 @@ class Tree(Phase):
 
     def on_receive(self):
         if self.waiting:
-            self.process(self.data, True, self.child_reduced)
+            self.came += 1
+            self.process(self.data, True, self.child_reduced, back=self.came == len(self.children))
         elif self.children:
-            self.process(self.data, True, self.down)
+            self.process(self.data, True, self.down, back=True)
         else:
             self.process(self.data, False, self.done)
 

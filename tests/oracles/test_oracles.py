@@ -26,8 +26,15 @@ TOGETHER = (0, 14, 18, 23, 408, 511)
 """Seeds of `together` where who is first of those that end together decides a figure."""
 APART = (0, 40)
 """Seeds of `meeting` where messages of some NPUs arrive between what others do."""
-TREES_APART = (0, 190, 257)
-"""Seeds of `trees_meeting` where trees go no way round, and an NPU begins two chunks before the next one begins any."""
+TREES_APART = (0, 190, 216, 257)
+"""Seeds of `trees_meeting` where trees go no way round, and an NPU begins two chunks before the next one begins any.
+
+In 216 the last NPU to do something has no part in some of the trees that end then.
+"""
+BUSES = (8, 17, 48)
+"""Seeds of `meeting` where packets of an NPU wait for each other on its memory bus in an order of their own."""
+FAST_BUSES = (19, 22, 33, 55)
+"""Seeds of `meeting_on_fast_buses` where the last NPU does what follows at once, others at the end of the instant."""
 
 
 def of_model(simulation):
@@ -161,9 +168,29 @@ def late_halves():
     return case("DATA", [layer(wg=(0, "ALLREDUCE", 64))], network, system("direct2", endpoint_delay=50), num_passes=1)
 
 
+def meeting_on_buses(seed):
+    """As `meeting`, over memory buses."""
+    case, draw = meeting(seed), Random(seed + 17)  # noqa: S311
+    bus = {"L": draw.choice((1, 10.7, 7)), "o": draw.choice((1, 3)), "g": draw.choice((0, 2, 9))}
+    case["system"] |= {"model-shared-bus": 1, **bus, "G": draw.choice((0.0038, 0.1))}
+    return case
+
+
+def meeting_on_fast_buses(seed):
+    """As `meeting_on_buses`, where small packets take no time."""
+    case, draw = meeting_on_buses(seed), Random(seed)  # noqa: S311
+    case["system"] |= {"L": draw.choice((0, 1)), "o": 0, "g": 0, "G": draw.choice((0, 0.0038))}
+    return case
+
+
+def small(seed):
+    """Any case of 1.0 that the naive model plays soon."""
+    return random_case(seed, most_npus=8)
+
+
 def without_bus(seed):
-    """Any case of 1.0 without a memory bus, which the naive model has not."""
-    found = random_case(seed, most_npus=8)
+    """As `small`, without a memory bus."""
+    found = small(seed)
     found["system"].pop("model-shared-bus", None)
     return found
 
@@ -171,7 +198,11 @@ def without_bus(seed):
 @pytest.mark.parametrize(
     ("made", "seed"),
     [
-        *((without_bus, seed) for seed in (*range(60), *WHO_IS_FIRST, 1530, 5133)),
+        *((small, seed) for seed in range(60)),
+        *((without_bus, seed) for seed in (*WHO_IS_FIRST, 1530, 5133)),
+        (random_case, 7310350),
+        *((meeting_on_buses, seed) for seed in BUSES),
+        *((meeting_on_fast_buses, seed) for seed in FAST_BUSES),
         *((together, seed) for seed in TOGETHER),
         *((meeting, seed) for seed in APART),
         *((trees_meeting, seed) for seed in TREES_APART),

@@ -10,9 +10,9 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from simcore.network.instant import Environment, Timers, TimersOfNpus, after
+from simcore.network.instant import Environment, Timers, after
 from simcore.system.groups import Delay
-from simcore.system.plans.automaton import Player, at_endpoint, automata
+from simcore.system.plans.automaton import Player, automata
 from simcore.system.plans.maker import Costs
 from simcore.system.streams import BY_ID, LonePhase, Stream, StreamPhase, Turns
 from simcore.system.transport import CongestionFree, Done, Played, Seat, Transport
@@ -30,12 +30,11 @@ class Apart(Transport):
     def __init__(self, env: Environment, npus: int, delay: Delay, costs: Costs):
         super().__init__(env, [range(npus)], costs)
         self._npus, self._order = np.arange(npus), BY_ID
-        self._played = _EveryPacket(
-            env, [range(npu, npu + 1) for npu in range(npus)], CongestionFree(env, delay), costs
-        )
-        self._played.timers = self.timers = TimersOfNpus(partial(_Steps, env))
-        self._next: _Gathering | None = None
-        self._begun, self._leaving = list[tuple[LonePhase, _Gathering]](), False
+        self._played = EveryPacket(env, [range(npu, npu + 1) for npu in range(npus)], CongestionFree(env, delay), costs)
+        self.timers = self._played.timers
+        self.timers.default_factory = partial(Steps, env)
+        self._next: Gathering | None = None
+        self._begun, self._leaving = list[tuple[LonePhase, Gathering]](), False
 
     def carry(self, src: int, dst: int, size_bytes: int, key: tuple[int, ...], deliver: Callable[[], None]) -> None:
         """Deliver a point-to-point message."""
@@ -45,8 +44,7 @@ class Apart(Transport):
         """Begin a phase, in the order of NPUs that `begin` was told, when all is known that they begin now."""
         for stream in streams.values():
             lone = LonePhase((stream.key, stream.at), stream.phase)
-            through = _Gathering(len(self._npus), partial(self._leave, done, stream))
-            self._begun.append((lone, through))
+            self._begun.append((lone, self._gathering(partial(self._leave, done, stream))))
         if not self._leaving:
             self._start()
 
@@ -55,7 +53,16 @@ class Apart(Transport):
         begun, self._begun = self._begun, []
         for npu in self._in(self._order) if begun else ():
             for lone, through in begun:
-                self._played.start({npu: lone}, partial(through.come, npu))  # type: ignore[dict-item]  # all that it asks for
+                self._begin(npu, lone, through)
+
+    def _gathering(self, then: Then = tuple) -> Gathering:  # type: ignore[assignment]
+        return Gathering(len(self._npus), then)
+
+    def _begin(self, npu: int, lone: LonePhase, through: Gathering) -> None:
+        self._played.start({npu: lone}, partial(through.come, npu))  # type: ignore[dict-item]  # all that it asks for
+
+    def _later(self, npu: int, delay_ns: int, there: Gathering) -> None:
+        self.timers[npu].after(delay_ns, partial(there.come, npu))
 
     def begin(self, name: Hashable, phase: StreamPhase, time_ns: float, order: Turns) -> None:
         """NPUs begin a phase, in some order."""
@@ -86,10 +93,10 @@ class Apart(Transport):
             there = self._ask(delay_ns, self._in(order))
         there.then = then
 
-    def _ask(self, delay_ns: int, npus: Sequence[int], there: _Gathering | None = None) -> _Gathering:
-        there = there or _Gathering(len(self._npus))
+    def _ask(self, delay_ns: int, npus: Sequence[int], there: Gathering | None = None) -> Gathering:
+        there = there or self._gathering()
         for npu in npus:
-            self.timers[npu].after(delay_ns, partial(there.come, npu))
+            self._later(npu, delay_ns, there)
         return there
 
     def _leave(self, done: Done, stream: Stream, order: Turns) -> None:
@@ -103,41 +110,44 @@ class Apart(Transport):
         return npus
 
 
-class _Gathering(Struct, eq=False):
-    """NPUs that have done something, of so many that are to."""
+class Gathering(Struct, eq=False):
+    """NPUs that have done something, of so many that are to; `first` is asked before anybody is told who was first."""
 
     count: int
     then: Then = tuple  # type: ignore[assignment]
+    first: Callable[[], object] = tuple
     there: list[int] = field(default_factory=list)
 
     def come(self, npu: int, _: object = None) -> None:
         """An NPU has done it."""
         self.there.append(npu)
         if len(self.there) == self.count:
-            self.then(Turns(npus=np.array(self.there)))
+            self.then(Turns(self.first, np.array(self.there)))
 
 
-class _EveryPacket(Played):
+class EveryPacket(Played):
     """As `Played`; what has no bytes is reduced, too."""
 
     def _automata(self, seat: Seat, phase: StreamPhase, finished: Callable[[], None]) -> Sequence[Player]:
         sizes = [each.size_bytes for each in seat.plan.expanded or seat.plan.transfers]
-        plan = self.plans.of(replace(phase, data_bytes=max(phase.data_bytes, phase.lane.dim.size)), 0)
-        pay = at_endpoint(self.timers[seat.name[2]].after, self._costs.endpoint_ns, self._costs.reduction_ns)
+        plan, least_bytes = seat.plan, phase.lane.dim.size
+        if phase.data_bytes < least_bytes:
+            plan = self.plans.of(replace(phase, data_bytes=least_bytes), 0)
 
         def post(number: int, peer: int, _: int) -> None:
             self._post(seat, number, peer, sizes[number])
 
-        return automata(plan, seat.position, pay, partial(after, self._env), post, finished)
+        return automata(plan, seat.position, self._pay(seat, phase), partial(after, self._env), post, finished)
 
 
-class _Steps(Timers):
+class Steps(Timers):
     """What an NPU does at a time, one thing after the other: what follows from one comes before the next."""
 
     def _ring(self) -> None:
-        due = self._due[self._env.now]
-        due.pop(0)()
+        env, due = self._env, self._due[self._env.now]
         if due:
-            heappush(self._env.calls, self._env.entry)  # in the same place
+            due.pop(0)()
+        if due or (env.calls and env.calls[0] < env.entry):  # what follows from the last one may join it
+            heappush(env.calls, env.entry)  # in the same place
         else:
-            del self._due[self._env.now]
+            del self._due[env.now]

@@ -8,10 +8,12 @@ from functools import cache, lru_cache, partial
 from heapq import heappush
 from itertools import groupby
 from operator import attrgetter
+from typing import cast
 
 import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from simcore.network.instant import NORMAL, Entry, Environment
 from simcore.network.topology.fabric import IntArray
@@ -23,18 +25,19 @@ from simcore.system.plans.plan import Plan, Transfer
 from simcore.system.streams import StreamPhase
 
 Call = Callable[[], None]
+Flags = NDArray[np.bool]
 _FIRST = np.zeros((1, 1), np.int64)
 
 
 class _Message(Struct, frozen=True, eq=False):
     """What NPUs send at one time: it arrives after `delay_ns`, at the `receivers` by sender, -1 for none.
 
-    Equal `receivers` are the same object. In a tree `some` are those who get it; they reduce `charge_bytes`.
+    Equal `receivers` are the same object. In a tree `some` get it, a flag for every NPU, and reduce `charge_bytes`.
     """
 
     delay_ns: int
     receivers: IntArray
-    some: frozenset[int] = frozenset()
+    some: Flags | None = None
     charge_bytes: int = 0
 
 
@@ -50,15 +53,20 @@ class Step(Struct, frozen=True, eq=False):
     receivers: IntArray | None = None
 
 
-_Call = tuple[IntArray, Step, Call]
-"""With its place among what each NPU does, or one for all of them."""
+_Call = tuple[IntArray, Flags | None, Step, Call]
+"""With its place among what each NPU does, or one for all of them, and which of them do it if only some do."""
 
 
 class _Turn(Struct, eq=False):
-    """What NPUs do at a time, one NPU after the other, all of it in the place of one `entry`."""
+    """What NPUs do at a time, one NPU after the other, all of it in the place of one `entry`.
+
+    In a tree only some ask for it; they stand behind those `before`, who have asked for it in another order.
+    """
 
     entry: Entry
     order: IntArray
+    asked: IntArray
+    before: IntArray
     calls: list[_Call] = field(default_factory=list)
     over: bool = False
 
@@ -80,7 +88,7 @@ class Precedence:
         self._env, self._turns, self._asked, self._rung_ns = Environment(), dict[float, _Turn](), 0, 0
         self._sent: dict[float, _Sent] = defaultdict(list)
         self._order = self._npus  # in what happens now, and where it stands in what each does
-        self._places, self._step = _FIRST[0], Step(None, 0)
+        self._places, self._step, self._some = _FIRST[0], Step(None, 0), cast("Flags | None", None)  # who does it
         self._begun, self._left = set[Hashable](), dict[Hashable, tuple[int, IntArray]]()  # of phases
         self._group, self._play, self._same = cache(self._group_of), cache(self._play_of), dict[bytes, IntArray]()
         self._arrival = lru_cache(1 << 12)(self._arrival_of)
@@ -106,12 +114,11 @@ class Precedence:
         costs, (plan, messages) = self._plans.costs.of(phase.lane.dim), self._play(phase)
         pay = at_endpoint(self._after, costs.endpoint_ns, costs.reduction_ns)
         self._env.now = time_ns  # type: ignore[assignment]  # what memory adds is a fraction
-        self._order, self._step = self._npus if order is None else order, Step(name, time_ns)
+        self._order, self._step = self._npus.copy() if order is None else order, Step(name, time_ns)
         self._asked += 1
-        self._places = _FIRST[0] + self._asked
+        self._places, self._some = _FIRST[0] + self._asked, None
         if plan.transfers:
-            leaves = messages[0].receivers[:, 0] >= 0  # the others have nothing to do yet
-            self._order = self._order[leaves[self._order]]
+            self._some = messages[0].receivers[:, 0] >= 0  # the leaves: the others have nothing to do yet
             pay(0, 0, partial(self._climb, name, iter(messages), pay))
             return
 
@@ -155,18 +162,22 @@ class Precedence:
         heappush(self._env.calls, entry)
         return entry
 
-    def _turn(self, time_ns: float, order: IntArray) -> _Turn:
+    def _turn(self, time_ns: float, order: IntArray, some: Flags | None = None) -> _Turn:
         turn = self._turns.get(time_ns)
         if turn is None or turn.over:
-            turn = self._turns[time_ns] = _Turn(self._at(time_ns, self._ring), order)
-        elif len(turn.order) < len(self._npus):
-            turn.order = np.array([*dict.fromkeys((*turn.order.tolist(), *order.tolist()))])
+            entry, nobody = self._at(time_ns, self._ring), order[:0]
+            turn = self._turns[time_ns] = _Turn(entry, order if some is None else nobody, order, nobody)
+        if len(turn.order) < len(self._npus):
+            if turn.asked is not order:
+                turn.asked, turn.before = order, turn.order
+            own = order if some is None else order[some[order] | np.isin(order, turn.order)]
+            turn.order = np.concatenate([turn.before, own[np.isin(own, turn.before, invert=True)]])
         return turn
 
     def _after(self, delay_ns: float, call: Call) -> None:
         """What NPUs do now has them do something later."""
-        turn = self._turn(self._env.now + delay_ns, self._order)
-        turn.calls.append((self._places, Step(self._step.phase, self._env.now, self._step), call))
+        turn = self._turn(self._env.now + delay_ns, self._order, self._some)
+        turn.calls.append((self._places, self._some, Step(self._step.phase, self._env.now, self._step), call))
 
     def _ring(self) -> None:
         """NPUs do one after the other all that they do now; what they send is on its way.
@@ -174,11 +185,10 @@ class Precedence:
         The last of them says in which order phases are over. What is asked for goes behind what was asked for before.
         """
         if self._rung_ns != self._env.now:
-            if (before := self._turns.get(self._rung_ns)) and before.over:  # with a memory bus time may go back
-                del self._turns[self._rung_ns]
+            self._turns.pop(self._rung_ns, None)
             self._rung_ns = self._env.now
         turn = self._turns[self._rung_ns]
-        self._order, last, width = turn.order, turn.order[-1], len(turn.calls)
+        self._order, width = turn.order, len(turn.calls)
         if width:
             ranks = self._asked + _ranks([places for places, *_ in turn.calls])
             for numbers in _of_one_phase(turn.calls) if width > 1 else ():  # the first is so on every NPU
@@ -188,8 +198,8 @@ class Precedence:
         while turn.calls:  # grows while it runs
             at = 0
             if len(turn.calls) > 1:
-                at = min(range(len(turn.calls)), key=lambda number: turn.calls[number][0].take(last, mode="clip"))
-            places, self._step, call = turn.calls.pop(at)
+                at = min(range(len(turn.calls)), key=lambda number: _last(turn.order, *turn.calls[number][:2]))
+            places, self._some, self._step, call = turn.calls.pop(at)
             self._places = places + width
             call()
         turn.over = True
@@ -204,34 +214,26 @@ class Precedence:
     def _arrive(self, sent: _Sent, order: IntArray) -> None:
         ranks, messages = _ranks([places for places, *_ in sent]), tuple(each[2] for each in sent)
         receivers = messages[0].receivers
-        alike = all(each.receivers is receivers for each in messages) and not messages[0].some
+        alike = all(each.receivers is receivers for each in messages) and messages[0].some is None
         if alike and ranks.shape[1] == receivers.shape[1] == 1:  # each NPU gets all from one
             self._order, found = receivers[order, 0], ranks
         else:
             self._order, found = self._arrival(messages, ranks.tobytes(), order.tobytes())
         asked = self._asked + 1
         self._asked += sum(message.receivers.size for message in messages)
-        for places, (_, self._step, _, arrive) in zip(found, sent, strict=True):
-            self._places = asked + places
+        for places, (_, self._step, message, arrive) in zip(found, sent, strict=True):
+            self._places, self._some = asked + places, message.some
             arrive()
 
-    def _climb(
-        self,
-        name: Hashable,
-        steps: Iterator[_Message],
-        pay: Pay,
-        before: Sequence[int] = (),
-        some: frozenset[int] = frozenset(),
-    ) -> None:
-        """Send what comes next in a tree, of whose NPUs `some` have got something now, or leave it."""
-        there = [npu for npu in self._order.tolist() if not some or npu in some]
-        order = [*(npu for npu in before if npu not in some), *there]
+    def _climb(self, name: Hashable, steps: Iterator[_Message], pay: Pay, before: IntArray = _FIRST[0, :0]) -> None:
+        """Send what comes next in a tree, in which some have got something now, or leave it."""
+        there = self._order if self._some is None else self._order[self._some[self._order]]
+        order = np.concatenate([before[np.isin(before, there, invert=True)], there])
         step = next(steps, None)
         if step:
-            then = partial(self._climb, name, steps, pay, order, step.some)
-            self._send(step, partial(pay, 0, step.charge_bytes, then))
+            self._send(step, partial(pay, 0, step.charge_bytes, partial(self._climb, name, steps, pay, order)))
         else:
-            self._leave(name, np.array(order))
+            self._leave(name, order)
 
     def _leave(self, name: Hashable, order: IntArray | None = None) -> None:
         self._left[name] = next(self._env.numbers), self._order if order is None else order
@@ -289,7 +291,7 @@ class Precedence:
             receivers[own, : len(dst)] = own[:, None] + group.members[dst] - group.members[src]
         first, (src, dst) = transfers[0], np.array([(each.src, each.dst) for each in transfers]).T
         delay_ns = group.between(src, dst, first.size_bytes).max().item()
-        some = frozenset(receivers.ravel().tolist()) - {-1}
+        some = np.isin(self._npus, receivers)
         return _Message(delay_ns, self._one(receivers), some, first.charge_bytes)
 
     def _one(self, receivers: IntArray) -> IntArray:
@@ -297,10 +299,16 @@ class Precedence:
         return self._same.setdefault(receivers.tobytes(), receivers)
 
 
+def _last(order: IntArray, places: IntArray, some: Flags | None) -> tuple[int, int]:
+    """When the last one of an order does what some do: its place in the order, and that among what it does."""
+    at = len(order) - 1 if some is None else int(np.flatnonzero(some[order])[-1])
+    return at, places.take(order[at], mode="clip").item()
+
+
 def _of_one_phase(calls: Sequence[_Call]) -> Sequence[list[int]]:
     """The numbers of calls that belong to one phase, where there are several."""
     own = defaultdict[Hashable, list[int]](list)
-    for number, (_, step, _) in enumerate(calls):
+    for number, (_, _, step, _) in enumerate(calls):
         own[step.phase].append(number)
     return [numbers for numbers in own.values() if len(numbers) > 1]
 

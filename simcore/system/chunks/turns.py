@@ -21,12 +21,12 @@ class InTurn:
     """Keeps what `Precedence` is to be told until somebody asks for an order of NPUs.
 
     Which of the chunks that end together goes on first is nearly always seen from their last steps, or the answer is
-    the same `either_way`. It `stops` the run, with `MeetingError`, where only `Apart` tells what follows.
+    the same `either_way`. Where only `Apart` tells what follows, it stops the run with `MeetingError`.
     """
 
-    def __init__(self, precedence: Precedence, either_way: Callable[[Stream, Stream], bool], *, stops: bool = False):
+    def __init__(self, precedence: Precedence, either_way: Callable[[Stream, Stream], bool]):
         self._precedence, self._way, self._either_way = precedence, cache(precedence.way), either_way
-        self._meets, self._stops = cache(precedence.meets), stops
+        self._meets = cache(precedence.meets)
         # Many notes hold the same methods, so each of these is one object.
         self._later, self._now, self._begin = precedence.later, precedence.now, precedence.begin
         self._over, self._told = self._left, self._play
@@ -55,7 +55,7 @@ class InTurn:
 
     def begin(self, name: Hashable, phase: StreamPhase, time_ns: float, order: Turns) -> None:
         """NPUs begin a phase, of which one of them tells."""
-        if self._stops and self._meets(phase):
+        if self._meets(phase):
             raise MeetingError
         self._note(self._begin, order, name, phase, time_ns)
 
@@ -100,7 +100,7 @@ class InTurn:
             told.npus = call(*args, order.npus)
 
     def _left(self, name: Hashable, _: IntArray | None) -> IntArray:
-        return self._precedence.after([name])[1]
+        return self._precedence.after([name])[1].copy()  # what begins in one order begins with one leaving
 
     def _earlier(self, first: Stream, other: Stream) -> bool | None:
         """Whether of two phases the first one ends first, None where that depends on the order of NPUs.
