@@ -13,12 +13,14 @@ from dataclasses import replace
 from itertools import chain
 from math import fsum
 from pathlib import Path
+from typing import Any
 
 from simcore.cost.predict import gradient_sums, message_bytes, messages_ns, part_cells, predict, sum_s
 from simcore.cost.step import Cell, cut_of, seats
 from simcore.cost.systems import Cluster
 from simcore.engine.run import simulate
 from simcore.engine.settings import Settings
+from simcore.errors import Location
 from simcore.generate.traces import write_set
 from simcore.model.plan import Plan
 from simcore.model.shape import Model
@@ -67,14 +69,15 @@ def program(model: Model, plan: Plan, cluster: Cluster) -> Workload:
     seen = enumerate(seats(plan, cluster))
     rows = [_rows(part_cells(model, cut_of(plan), there, part), blocked_ns) for part, there in seen]
     sizes = replace(plan.sizes, ep=plan.ep)
+    told: dict[str, Any] = {"parallelism": sizes, "dialect": "simai", "location": Location("the step as rows")}
     if plan.pp == 1:
-        return Workload("HYBRID_TRANSFORMER", (*ends, *chain.from_iterable(rows * count)), sizes, "simai")
+        return Workload("HYBRID_TRANSFORMER", (*ends, *chain.from_iterable(rows * count)), **told)
     # A stage has one end: with its first chunk, or in its one part of the first half where two pipelines meet.
     ending = plan.pp // 2 if plan.copies > 1 else plan.pp
     parts = [(ends if part < ending else ()) + row * count for part, row in enumerate(rows)]
     layers, lengths = tuple(chain.from_iterable(parts)), tuple(map(len, parts))
     handed = message_bytes(model, plan) if plan.overlap_pipeline else 0
-    made = Workload("HYBRID_TRANSFORMER", layers, sizes, "simai", schedule=plan.schedule)
+    made = Workload("HYBRID_TRANSFORMER", layers, schedule=plan.schedule, **told)
     return replace(made, pipeline_bytes=handed, stage_rows=lengths)
 
 

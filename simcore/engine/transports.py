@@ -52,6 +52,7 @@ IDLE_PORTS = "buffers, marks, congestion control and routing of the topology pla
 NO_ENDPOINT = (
     "the endpoint delay is 0, at which the original stops if built with its assertions; without, it gives this"
 )
+NO_DELAY = "--injection-scale has no effect here: there is no delay to scale (endpoint-delay of a system file)"
 
 
 class Choice:
@@ -179,7 +180,9 @@ class Choice:
             return (IDLE_PORTS,)
         follows = self._setup.profile.rules  # those of another program
         stops = follows and not self._costs.endpoint_ns and not self._costs.bus
-        return (*transport.notes(), *([NO_ENDPOINT] if stops else []))
+        plain = self._setup.system.endpoint_ns(self._setup.profile.system(self._setup.topology))
+        idle = self._setup.settings.injection_scale != 1 and not plain
+        return (*transport.notes(), *([NO_ENDPOINT] if stops else []), *([NO_DELAY] if idle else []))
 
 
 def choices_of(setup: Setup) -> list[Choice]:

@@ -14,6 +14,7 @@ from simcore.errors import InputError
 from simcore.model.memory import held_parameters, peak, stage_memory
 from simcore.model.plan import Plan
 from simcore.model.presets import model
+from simcore.model.shape import Experts, Model
 from simcore.model.steps import Axis
 
 GPT = replace(model("gpt-7.5b"), layers=24)
@@ -172,3 +173,10 @@ def test_replicas_of_stages_that_end_within_a_node_sum_their_gradients_across_no
     """Of stages of 6 ranks on nodes of 8 the first has its replicas in one node, the second not; the engine says so."""
     answer = simcore.predict(replace(GPT, layers=8), "h100", 8 * dp, 512, tp=2, pp=4, global_batch=8 * dp)
     assert 0.95 * answer.step_s < answer.run_s() < 1.00001 * answer.step_s
+
+
+def test_expert_ranks_that_do_not_nest_in_tensor_ranks_cannot_be_played():
+    experts = Model("six experts", 4, 1536, 12, 4096, 32000, experts=Experts(6, 2, 1536))
+    answer = simcore.predict(experts, "h100", 6, 2048, tp=2, ep=3, expert_tp=1)
+    with pytest.raises(InputError, match="the step as rows: error: the groups of the header do not fit"):
+        answer.run_s()

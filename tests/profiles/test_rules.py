@@ -98,3 +98,11 @@ def test_native_has_nothing_to_explain(two_states):
 def test_where_the_originals_assertions_stop_it_is_said(two_states, name, scale, warned):
     warnings = run(two_states, "ring8", profile=name, injection_scale=scale).to_dict()["warnings"]
     assert sum("endpoint delay is 0" in warning for warning in warnings) == warned
+
+
+@pytest.mark.parametrize(
+    ("name", "scale", "told"), [("native", 2.0, True), ("native", 1.0, False), ("astra-sim-1.0", 2.0, False)]
+)
+def test_a_factor_on_no_delay_is_told(two_states, name, scale, told):
+    warnings = run(two_states, "ring8", profile=name, injection_scale=scale).to_dict()["warnings"]
+    assert any("--injection-scale has no effect" in warning for warning in warnings) == told
