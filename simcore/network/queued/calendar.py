@@ -1,4 +1,4 @@
-"""What is to come, in arrays for compiled code: a heap of what comes now, and buckets of what comes later."""
+"""What is to come, in arrays for compiled code: a heap of what comes now, and slots and buckets of what comes later."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Calendar(NamedTuple):
     """Entries in order, of which none comes before one that was taken (a radix heap whose lowest digit is long).
 
     Those of the time `NOW` are in the heap. Of later ones a slot for each nanosecond has those whose times differ from
-    it in the last `SLOT_BITS` only, and of still later ones bucket b those that differ in b bits before these: one behind
-    the other from row `firsts` on, of slots and then of buckets. `words` have a bit for every slot with entries. The
-    first of all comes at `DUE`. The time of a row that is free is `NEVER`.
+    it in the last `SLOT_BITS` only, and of still later ones bucket b those that differ in b bits before these: one
+    behind the other from row `firsts` on, of slots and then of buckets. `words` have a bit for every slot with entries.
+    The first of all comes at `DUE`. The time of a row that is free is `NEVER`.
     """
 
     heap: Heap
