@@ -1,4 +1,4 @@
-"""What is to come, in arrays for compiled code: a heap of what comes now, and buckets of what comes later."""
+"""What is to come, in arrays for compiled code: a heap of what comes now, and slots and buckets of what comes later."""
 
 from __future__ import annotations
 
@@ -10,28 +10,31 @@ from simcore.network.core import NEVER
 from simcore.network.heaps import Heap, Rows, drop_first, rise
 
 NOW, DUE = range(2)
-BUCKETS = 65
+SLOT_BITS, WORD_BITS = 12, 5
+SLOTS, BUCKETS = 1 << SLOT_BITS, 65
 
 
 class Calendar(NamedTuple):
-    """Entries in order, of which none comes before one that was taken (a radix heap).
+    """Entries in order, of which none comes before one that was taken (a radix heap whose lowest digit is long).
 
-    Those of the time `NOW` are in the heap. Of later ones bucket b has those whose times differ from it in b bits at
-    the end, one behind the other from row `firsts[b]` on. The first of all comes at `DUE`. The time of a row that is
-    free is `NEVER`.
+    Those of the time `NOW` are in the heap. Of later ones a slot for each nanosecond has those whose times differ from
+    it in the last `SLOT_BITS` only, and of still later ones bucket b those that differ in b bits before these: one
+    behind the other from row `firsts` on, of slots and then of buckets. `words` have a bit for every slot with entries.
+    The first of all comes at `DUE`. The time of a row that is free is `NEVER`.
     """
 
     heap: Heap
     firsts: Rows
+    words: Rows
     marks: Rows
 
     @classmethod
     def of(cls, entries: Rows, room: int) -> Calendar:
         """Of rows of entries, with room for so many and one more; at first all lie in the last bucket."""
-        count, firsts = len(entries), np.full(BUCKETS, -1)
+        count, firsts, words = len(entries), np.full(SLOTS + BUCKETS, -1), np.zeros(SLOTS >> WORD_BITS, np.int64)
         heap = Heap.of(entries, entries.shape[1]).with_room(room)
         firsts[-1], heap.next[:count], heap.ends[0] = count - 1, np.arange(-1, count - 1), 0
-        return cls(heap, firsts, np.array([-1, entries[:, 0].min(initial=NEVER)]))
+        return cls(heap, firsts, words, np.array([-1, entries[:, 0].min(initial=NEVER)]))
 
     def again(self, later_ns: int, room: int = 0) -> Calendar:
         """The same so much later, with room for so many at least."""
@@ -79,14 +82,19 @@ def pop_timer(calendar: Calendar) -> tuple[int, int, int, int]:
 
 
 def _put(calendar: Calendar, row: int) -> None:
-    """Into the heap, or into a bucket."""
+    """Into the heap, a slot or a bucket."""
     heap, firsts, now = calendar.heap, calendar.firsts, calendar.marks[NOW]
-    apart = heap.rows[row, 0] ^ now
+    time = heap.rows[row, 0]
+    apart = time ^ now
     if not apart:
         rise(heap, now, row)
         return
-    bucket = bits(apart)
-    heap.next[row], firsts[bucket] = firsts[bucket], row
+    place = time & (SLOTS - 1)
+    if apart >> SLOT_BITS:
+        place = SLOTS + bits(apart >> SLOT_BITS)
+    else:
+        calendar.words[place >> WORD_BITS] |= 1 << (place & ((1 << WORD_BITS) - 1))
+    heap.next[row], firsts[place] = firsts[place], row
 
 
 def _taken(calendar: Calendar) -> int:
@@ -103,23 +111,33 @@ def _taken(calendar: Calendar) -> int:
 
 
 def _lowest(calendar: Calendar) -> int:
-    """The bucket of those that come next."""
-    bucket = 0
-    while bucket < BUCKETS - 1 and calendar.firsts[bucket] < 0:
-        bucket += 1
-    return bucket
+    """The slot or bucket of those that come next."""
+    words = calendar.words
+    word = (calendar.marks[NOW] & (SLOTS - 1)) >> WORD_BITS
+    while word < len(words) and not words[word]:
+        word += 1
+    if word < len(words):
+        return (word << WORD_BITS) + bits(words[word] & -words[word]) - 1  # type: ignore[no-any-return]
+    place = SLOTS
+    while place < SLOTS + BUCKETS - 1 and calendar.firsts[place] < 0:
+        place += 1
+    return place
 
 
-def _earliest(calendar: Calendar, bucket: int) -> int:
-    time, row = NEVER, calendar.firsts[bucket]
+def _earliest(calendar: Calendar, place: int) -> int:
+    if place < SLOTS:
+        return calendar.marks[NOW] & -SLOTS | place  # type: ignore[no-any-return]
+    time, row = NEVER, calendar.firsts[place]
     while row >= 0:
         time, row = min(time, calendar.heap.rows[row, 0]), calendar.heap.next[row]
     return time
 
 
-def _turn(calendar: Calendar, bucket: int) -> None:
-    """Time has gone on: what is in a bucket comes now, or goes to a lower one."""
-    row, calendar.firsts[bucket] = calendar.firsts[bucket], -1
+def _turn(calendar: Calendar, place: int) -> None:
+    """Time has gone on: what is in a slot comes now; what is in a bucket does, or goes to a slot or a lower one."""
+    row, calendar.firsts[place] = calendar.firsts[place], -1
+    if place < SLOTS:
+        calendar.words[place >> WORD_BITS] &= ~(1 << (place & ((1 << WORD_BITS) - 1)))
     while row >= 0:
         after = calendar.heap.next[row]
         _put(calendar, row)

@@ -300,11 +300,12 @@ def _arrive(s: State, number: int, now: int) -> None:
     segment.next = NOBODY
     if port.head < 0:
         port.head = number
+        wire.occupied |= port.channel_bit
     else:
         s.segments[port.tail].next = number
     port.tail = number
     wire.waiting += 1
-    if wire.beside != wire.link:
+    if wire.apart:
         wire.came += 1
         segment.came = wire.came
     wire.waiting_bytes += size_bytes
@@ -354,18 +355,18 @@ def _serve(s: State, wire: Port, now: int) -> None:
 
 def _next(s: State, wire: Port, now: int) -> int:
     """The channel that sends next: of those that may, the one whose first segment came first."""
-    found, number = NOBODY, wire.link
-    while True:
-        port = s.ports[number]
-        if port.head >= 0:
+    found, number, left = NOBODY, wire.link, wire.occupied
+    while left:
+        if left & 1:
+            port = s.ports[number]
             settle(s, port, now)
             if not admits(s, port):
                 _await_room(s, port)
             elif found < 0 or s.segments[port.head].came < s.segments[s.ports[found].head].came:
                 found = number
-        number = port.beside
-        if number == wire.link:
-            return found
+        number += wire.apart
+        left >>= 1
+    return found
 
 
 def _start(s: State, wire: Port, channel: Port, now: int) -> None:
@@ -373,6 +374,8 @@ def _start(s: State, wire: Port, channel: Port, now: int) -> None:
     number = channel.head
     segment = s.segments[number]
     channel.head, channel.awaits = segment.next, 0
+    if channel.head < 0:
+        wire.occupied ^= channel.channel_bit
     hop, size_bytes = s.hops[segment.at], segment.size_bytes
     # Ends of a message's segments are rounded as parts of a whole, so that cutting it costs nothing.
     if hop.bytes_per_s != segment.bytes_per_s:

@@ -430,12 +430,14 @@ _in_line = attrgetter("begin_ns", "order", "part")
 def _port(row: int, links: int, bytes_per_s: float, latency_ns: float, rules: Ports) -> Port:
     """Of a channel: the first ones of all links come before the second ones."""
     channel, link = divmod(row, links)
-    beside = (channel + 1) % rules.channels * links + link
     limited = rules.buffer_bytes < UNLIMITED
     control = FLOW_CONTROLS.index(rules.flow_control) + core.CREDITS if limited else core.UNLIMITED
     marking = rules.marking
-    sizes = rules.buffer_bytes, rules.xoff_bytes, rules.xon_bytes
-    port = Port(link, row, beside, rules.channels, bytes_per_s, whole_latency(latency_ns), control, *sizes)
+    port = Port(
+        link=link, number=row, apart=links * (rules.channels > 1), channel_bit=1 << channel, open=rules.channels,
+        bytes_per_s=bytes_per_s, latency_ns=whole_latency(latency_ns), control=control,
+        buffer_bytes=rules.buffer_bytes, xoff_bytes=rules.xoff_bytes, xon_bytes=rules.xon_bytes,
+    )  # fmt: skip
     if marking:
         port.kmin_bytes, port.kmax_bytes = marking.kmin_bytes, marking.kmax_bytes
         port.pmax, port.packet_bytes = marking.pmax, marking.packet_bytes

@@ -1,4 +1,4 @@
-"""The tables of queued links: what their rows are."""
+"""The tables of queued links: what their rows are. What is asked most stands first, as few lines of a cache hold it."""
 
 from __future__ import annotations
 
@@ -15,56 +15,59 @@ Time = int
 """A moment of what goes on: all of them are later by as much where something that repeats itself is left out."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Port:
     """The sending end of a link's channel: a queue waits for it (`head` to `tail`); what it has sent lies in the buffer
     behind.
 
     The wire that the channels of a link share is in the row of the first one, `link`, and with it what the link does
     and reports: so many segments are `waiting` for it in all queues, so many `came`, so many channels are `open`, not
-    paused. This is row `number`; the next channel, after the last one the first, is `beside`.
+    paused; those in whose queues some wait are `occupied`, a `channel_bit` for each. This is row `number`, channels are
+    so many rows `apart` (0 where there is one).
     `taken_bytes` of that buffer are taken from the sender's point of view, where it goes by credits: these are known in
     the order from `credit` to `last_credit`; while it `awaits` room it is told of each. `lying_bytes` are in it, where
     what finds no room is dropped or the sender paused. `kmax_bytes` 0: nothing is marked.
     """
 
-    link: int
-    number: int
-    beside: int
-    open: int
-    bytes_per_s: float
-    latency_ns: int
+    occupied: int = 0
+    apart: int
     control: int
     buffer_bytes: int
-    xoff_bytes: int
-    xon_bytes: int
-    kmin_bytes: int = 0
-    kmax_bytes: int = 0
-    pmax: float = 0.0
-    packet_bytes: int = 1
+    link: int
     head: int = NOBODY
+    paused: int = 0
+    taken_bytes: int = 0
+    credit: int = NOBODY
     tail: int = NOBODY
+    awaits: int = 0
     free_ns: Time = 0
     alarm_ns: Time = -1
     waiting: int = 0
     came: int = 0
     waiting_bytes: int = 0
     queued_bytes: int = 0  # of those that come from elsewhere: an NPU's own data wait in its memory
-    lying_bytes: int = 0
-    taken_bytes: int = 0
-    credit: int = NOBODY
-    last_credit: int = NOBODY
-    awaits: int = 0
-    asked_to_pause: int = 0
-    paused: int = 0
     still_since_ns: Time = -1
-    chances: int = 0  # of marks, in the phase of a chunk that came last
-    phase: int = 0
-    # What is reported.
+    noted_bytes: int = 0  # the last row of its curve
+    kmax_bytes: int = 0
+    channel_bit: int
+    number: int
+    latency_ns: int
+    last_credit: int = NOBODY
     sent_bytes: int = 0
     busy_ns: int = 0
+    bytes_per_s: float
+    open: int
+    lying_bytes: int = 0
+    asked_to_pause: int = 0
+    xoff_bytes: int
+    xon_bytes: int
+    kmin_bytes: int = 0
+    pmax: float = 0.0
+    packet_bytes: int = 1
+    chances: int = 0  # of marks, in the phase of a chunk that came last
+    phase: int = 0
+    # What else is reported.
     peak_bytes: int = 0
-    noted_bytes: int = 0  # the last row of its curve
     still_ns: int = 0
     stops: int = 0
     marks: int = 0
@@ -152,23 +155,23 @@ class Segment:
     """
 
     next: int
-    sender: int = 0
-    message: int = 0
-    index: int = 0
-    way: int = 0
     at: int = 0
     hop: int = 0
     held: int = NOBODY
     came: int = 0
-    marked: int = 0
+    size_bytes: int = 0
     tail_ns: Time = 0
+    takes_ns: int = 0
+    bytes_per_s: float = 0.0
+    message: int = 0
+    sender: int = 0
+    index: int = 0
+    way: int = 0
+    marked: int = 0
     sent_ns: Time = 0
     first_byte: int = 0
-    size_bytes: int = 0
-    takes_ns: int = 0
     reading: int = NOBODY
     readings: int = 0
-    bytes_per_s: float = 0.0
 
 
 @dataclass(slots=True)

@@ -40,7 +40,10 @@ def told(links, messages, network):
     return arrived, [column.tolist() for column in columns], curves(queues)
 
 
-@given(st.lists(st.lists(st.sampled_from([0, 0, 1, 6, 300, 1 << 40]), max_size=4), max_size=12), st.integers(0, 12))
+@given(
+    st.lists(st.lists(st.sampled_from([0, 0, 1, 6, 300, 4095, 4096, 5000, 1 << 40]), max_size=4), max_size=12),
+    st.integers(0, 12),
+)
 @settings(max_examples=50)
 def test_a_calendar_gives_what_a_heap_does(batches, shifted):
     """What is taken brings about more, at its time or later; once all becomes later."""
