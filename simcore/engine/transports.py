@@ -89,7 +89,8 @@ class Choice:
     def _rank_costs(self) -> Costs:
         """What ranks pay beside the network."""
         setup, profile, system, settings = self._setup, self._setup.profile, self._setup.system, self._setup.settings
-        endpoint_ns = profile.scale(system.endpoint_ns(profile.system(setup.topology)), settings.injection_scale)
+        self._delay_ns = system.endpoint_ns(profile.system(setup.topology))
+        endpoint_ns = profile.scale(self._delay_ns, settings.injection_scale)
         switch = {key: getattr(system, key) for key in ("switch_latency_ns", "switch_bytes_per_s")}
         options, group_ns = replace(profile.plan_options, **switch), profile.graph.group_endpoint_ns
         reduction = profile.reduction(system)
@@ -180,8 +181,7 @@ class Choice:
             return (IDLE_PORTS,)
         follows = self._setup.profile.rules  # those of another program
         stops = follows and not self._costs.endpoint_ns and not self._costs.bus
-        plain = self._setup.system.endpoint_ns(self._setup.profile.system(self._setup.topology))
-        idle = self._setup.settings.injection_scale != 1 and not plain
+        idle = self._setup.settings.injection_scale != 1 and not self._delay_ns
         return (*transport.notes(), *([NO_ENDPOINT] if stops else []), *([NO_DELAY] if idle else []))
 
 

@@ -64,8 +64,8 @@ def tasks(configurations: Iterable[Configuration]) -> Iterator[Task]:
         yield Task(hashlib.sha256(canonical.encode()).hexdigest(), configuration, inputs)
 
 
-def _digest(role: str, name: str) -> str:
-    """SHA-256 of an input's files, '' where there are none: that run will say so."""
+def _digest(role: str, name: str, *, of_job: bool = False) -> str:
+    """SHA-256 of an input's files, '' where there are none: that run will say so. No job is itself a file of jobs."""
     digest = hashlib.sha256()
     try:  # a shipped example, a file, a folder's files, or a set of traces
         path = _path_of(role, name)
@@ -73,8 +73,8 @@ def _digest(role: str, name: str) -> str:
         paths = [path] if path.is_file() else sorted(entry for entry in some if entry.is_file())
         for each in [*map(str, paths), *_named_by(role, str(path))]:
             digest.update(read_bytes(each))
-        for named in named_by(path):
-            digest.update(_digest(*named).encode())
+        for named in named_by(path) if role == "workload" and not of_job else ():
+            digest.update(_digest(*named, of_job=True).encode())
     except (InputError, OSError, ValueError):  # a name that no file can have, or a file that may not be read
         return ""
     return digest.hexdigest() if paths else ""
@@ -113,9 +113,8 @@ def execute(task: Task) -> Row:
     with metered(), TemporaryDirectory(prefix="simcore-sweep-") as folder:  # a run is one part of the whole
         try:
             arguments = _arguments(task.configuration, Path(folder))
-            figures = (_figures_of_jobs if named_by(_path_of("workload", arguments["workload"])) else _figures)(
-                arguments
-            )
+            several = named_by(_path_of("workload", arguments["workload"]))
+            figures = _figures_of_jobs(arguments) if several else _figures(arguments)
         except SimcoreError as failure:
             error = str(failure).replace(folder, "varied")
         except Exception as failure:  # noqa: BLE001 - one run must not end the others; its row tells what happened

@@ -380,3 +380,12 @@ def test_files_of_jobs_are_swept_with_every_jobs_figures(tmp_path):
     (tmp_path / "study.yaml").write_text(json.dumps(study))
     [row, _] = sweep(read_study(tmp_path / "study.yaml"), tmp_path / "other")
     assert "--iterations: error: does not go with several jobs" in row["error"]
+
+
+def test_a_job_whose_workload_is_its_own_file_is_that_runs_error(tmp_path):
+    """Hashing what it names ended in a RecursionError."""
+    path = tmp_path / "jobs.yaml"
+    path.write_text(json.dumps({"topology": "ring8", "jobs": [{"name": "a", "workload": "jobs.yaml", "npus": 4}]}))
+    (tmp_path / "study.yaml").write_text(json.dumps({"run": {"workload": str(path)}, "grid": {"comm_scale": [1]}}))
+    (row,) = sweep(read_study(tmp_path / "study.yaml"), tmp_path / "out", jobs=1)
+    assert "this is a file of jobs" in row["error"]
