@@ -24,7 +24,7 @@ from simcore.network.parts import FoldedLinks, Part, parts
 from simcore.network.topology.fabric import Fabric
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
-from simcore.network.topology.moves import Symmetry
+from simcore.network.topology.moves import EVERYBODY, Fold, Symmetry
 from simcore.network.topology.ports import PLAIN
 from simcore.system.alone.chain import Phases
 from simcore.system.alone.solver import sends_at_once
@@ -128,7 +128,7 @@ class Choice:
             player = InOrder if network.by_event and not (costs.rendezvous or costs.bus) else Played
             return player(env, ranks, network(env, own_links), costs, by_size=not profile.gang)
         lone = network.foldable and folded
-        sites = [site if lone else structs.replace(site, lone=0) for site in ground[0]]
+        sites = [site if lone else structs.replace(site, fold=EVERYBODY) for site in ground[0]]
         plays = self._playable and network.in_columns
         phases = partial(Phases, network=network, costs=costs, plain=network.in_columns)
         return Shared(env, ranks, links, phases, costs, sites=sites, names=setup.names, plays=plays)
@@ -350,7 +350,9 @@ class Traffic:
     def distinct(self, part: Part) -> int:
         """How many NPUs of a place differ: those inside the outermost dimension that cuts it, where that may turn."""
         fabric, inside = _cut(part, self._dims) or (None, [])
-        if fabric is None or len(inside) < 2 or not self._alike(part, inside[-1], inside):
+        if fabric is None or len(inside) < 2 or not self.used(part).issubset(inside):
+            return part.npus
+        if not self._alike(part, inside[-1], inside):
             return part.npus
         return prod(dim.size for dim in inside[:-1])
 
@@ -426,12 +428,12 @@ def survey(setup: Setup, links: LinkGraph, traffic: Traffic) -> Ground:
         placeless = alike and alone and one_group
         if messages and not own:
             placeless = stages == part.npus  # one of each stage, who hands over to the others
-        sites.append(Site(part, alike, stages if alike else 0, not alone, placeless))
+        distinct = part.npus if messages else traffic.distinct(part)
+        fold = Fold(part.npus, distinct) if distinct < part.npus else EVERYBODY
         if alike:
-            colours = colours * stages + np.arange(links.npus) // part.stride % part.npus // (part.npus // stages)
-        else:
-            distinct = part.npus if messages else traffic.distinct(part)
-            colours = colours * distinct + np.arange(links.npus) // part.stride % distinct
+            fold = Fold(part.npus // stages)
+        sites.append(Site(part, alike, fold, not alone, placeless))
+        colours = colours * part.npus + fold.of(np.arange(links.npus) // part.stride % part.npus)
     return sites, colours
 
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from simcore.network.topology.fabric import Fabric, FloatArray, IntArray, Routes
 from simcore.network.topology.grid import moves_of
 from simcore.network.topology.links import Axis, LinkGraph
-from simcore.network.topology.moves import Symmetry
+from simcore.network.topology.moves import Fold, Symmetry
 from simcore.noise import QUIET
 from simcore.timeline.events import LinkTable
 from simcore.timeline.link_use import LinkHistory, LinkRows
@@ -125,15 +125,12 @@ def parts(links: LinkGraph, together: Iterable[tuple[int, int]]) -> list[Part]:
 
 
 class FoldedLinks(LinkGraph):
-    """The links of `whole`, each replaced by its representative on NPU 0.
+    """The links of `whole`, each replaced by its representative on the NPU that plays for its own: else on NPU 0."""
 
-    Of a machine in `stages`, outermost, on the first NPU of the same stage.
-    """
-
-    def __init__(self, whole: LinkGraph, stages: int = 1):
-        width = whole.npus // stages
+    def __init__(self, whole: LinkGraph, fold: Fold | None = None):
+        self.fold = fold or Fold(whole.npus)
         stands_for: IntArray = np.concatenate(
-            [_stand_ins(axis, cut, width) for axis, cut in zip(whole.axes, whole.cuts, strict=True)]
+            [_stand_ins(axis, cut, self.fold) for axis, cut in zip(whole.axes, whole.cuts, strict=True)]
         )
         self.topology, self.axes, self.npus, self.nodes = whole.topology, whole.axes, whole.npus, whole.nodes
         self.whole, self.timed, self.cuts = whole, whole.timed, whole.cuts
@@ -199,23 +196,25 @@ class FoldedLinks(LinkGraph):
         return table if times is None else replace(table, use=LinkHistory([times], self.stands_for))
 
 
-def _stand_ins(axis: Axis, cut: Sequence[int], width: int) -> IntArray:
-    """For every link of a dimension its representative, when stages of `width` NPUs stay where they are."""
-    inside = min(max(width // axis.stride, 1), axis.fabric.npus)  # places of a group that one stage has
-    above = max(width // (axis.stride * axis.fabric.npus), 1)  # groups above each other in one stage
-    group = np.arange(axis.groups) // (axis.stride * above) * axis.stride * above
-    group += np.arange(axis.groups) % axis.stride // width * width
-    local = _representatives(axis.fabric, cut, inside)
+def _stand_ins(axis: Axis, cut: Sequence[int], fold: Fold) -> IntArray:
+    """For every link of a dimension its representative."""
+    first = np.arange(axis.groups)  # the first NPU of each group
+    first = first // axis.stride * axis.stride * axis.fabric.npus + first % axis.stride
+    played = fold.of(first)
+    group = played // (axis.stride * axis.fabric.npus) * axis.stride + played % axis.stride
+    places = fold.of(np.arange(axis.fabric.npus) * axis.stride) // axis.stride
+    local = _representatives(axis.fabric, cut, places)
     found: IntArray = (axis.links_before + group[:, None] * axis.links + local).reshape(-1)
     return found
 
 
-def _representatives(fabric: Fabric, cut: Sequence[int], inside: int) -> IntArray:
-    """For every link of one group, the link it becomes when its NPU moves to the first of the `inside` of its stage."""
+def _representatives(fabric: Fabric, cut: Sequence[int], places: IntArray) -> IntArray:
+    """For every link of one group, the link it becomes when its NPU moves to its place among `places`."""
     src, dst = fabric.ends()
-    place = np.where(src < fabric.npus, src, dst) % inside
     moves, npus = moves_of(fabric, cut), fabric.npus
-    moved = [np.where(end < npus, moves.back(end % npus, place), end) for end in (src, dst)]
+    owner = np.where(src < npus, src, dst)
+    by = owner - places[owner]
+    moved = [np.where(end < npus, moves.back(end % npus, by), end) for end in (src, dst)]
     codes, wanted = (
         here * (int(max(src.max(initial=0), dst.max(initial=0))) + 1) + there for here, there in ((src, dst), moved)
     )

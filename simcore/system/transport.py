@@ -262,12 +262,16 @@ SeatName = tuple[tuple[str, int], int, int]
 
 
 class Seat(Struct, eq=False):
-    """An NPU in a phase: its group, the plan, its place there. `player` plays the parts of the plan that are `open`."""
+    """An NPU in a phase: its group, the plan, its place there, where it may be the `lone` one that plays for all.
+
+    `player` plays the parts of the plan that are `open`.
+    """
 
     name: SeatName
     members: Sequence[int]
     plan: Plan
     position: int
+    lone: bool
     player: Sequence[Player] = ()
     open: int = 0
     _numbers: dict[tuple[int, int], deque[int]] = field(default_factory=dict)
@@ -313,7 +317,8 @@ class Played(Transport):
         self._folded = len(ranks) < sum(map(len, ranks))
         self._seats: dict[SeatName, Seat] = {}
         self._early: dict[SeatName, list[Callable[[], None]]] = {}
-        self._groups: dict[tuple[GroupDim, int], list[int]] = {}
+        self._groups: dict[tuple[GroupDim, int], tuple[list[int], bool]] = {}
+        self._players = {members[0] for members in ranks} if self._folded else set()
         self._packets = Packets(env, self.timers, costs.bus) if costs.bus else None
         self._handshakes = Pairs(partial(after, env))
         self._through: dict[tuple[object, int], list[Callable[[], None]]] = {}
@@ -332,9 +337,10 @@ class Played(Transport):
     def _start(self, npu_class: int, stream: Stream, done: Done) -> None:
         npu, phase, dim = self._ranks[npu_class][0], stream.phase, stream.phase.lane.dim
         plan = self.plans.of(phase, npu)
-        if self._folded and Symmetry.NONE in plan.symmetries:
+        members, lone = self._members(dim, npu)
+        if lone and Symmetry.NONE in plan.symmetries:
             raise uneven(phase)
-        seat = Seat((stream.key, stream.at, npu), self._members(dim, npu), plan, dim.position(npu))
+        seat = Seat((stream.key, stream.at, npu), members, plan, dim.position(npu), lone)
         self._seats[seat.name] = seat
         if self._costs.rendezvous:
             self._ask(seat, -1)
@@ -375,12 +381,13 @@ class Played(Transport):
             for go in self._through.pop((stream.key, stream.at)):
                 go()
 
-    def _members(self, dim: GroupDim, npu: int) -> list[int]:
-        """The NPUs of a group, in one list for all of them."""
+    def _members(self, dim: GroupDim, npu: int) -> tuple[list[int], bool]:
+        """The NPUs of a group, in one list for all of them; whether one of several plays for all."""
         found = dim.members(npu)
         key = (dim, int(found[0]))
         if key not in self._groups:
-            self._groups[key] = found.tolist()
+            ids: list[int] = found.tolist()
+            self._groups[key] = ids, self._folded and len(self._players.intersection(ids)) == 1 < len(ids)
         return self._groups[key]
 
     def _post(self, seat: Seat, number: int, peer: int, size_bytes: int) -> None:
@@ -409,7 +416,7 @@ class Played(Transport):
         """Send this NPU's part up to the switch of its group."""
         (key, at, npu), members = seat.name, seat.members
         peer = next(member for member in members if member != npu)
-        reduction = Reduction((key, at, members[0]), 1 if self._folded else len(members), *switch)
+        reduction = Reduction((key, at, members[0]), 1 if seat.lone else len(members), *switch)
         deliver = partial(self._deliver, seat, npu, 0)
         self._trees.combine(npu, peer, size_bytes, (key, at, 0, npu), reduction, deliver)
 
@@ -417,11 +424,11 @@ class Played(Transport):
         """Send message `index` of a chunk's phase to an NPU of its group."""
         key, at, npu = seat.name
         send = self._network.send if seat.plan.rounds else self._in_turn
-        there = npu if self._folded else target
+        there = npu if seat.lone else target
         deliver = partial(self._deliver, seat, there, index, size_bytes)
         if self._costs.rendezvous:
             transmit = partial(send, npu, target, size_bytes, (key, at, index), deliver)
-            self._handshakes.ready((seat.name, index if self._folded else target), transmit)
+            self._handshakes.ready((seat.name, index if seat.lone else target), transmit)
         else:
             send(npu, target, size_bytes, (key, at, index), deliver)
 
@@ -431,8 +438,8 @@ class Played(Transport):
         key, at, npu = seat.name
         for peer, index in seat.plan.asks(seat.position, number):
             source = seat.members[peer]
-            there = npu if self._folded else source
-            asked = partial(self._handshakes.call, ((key, at, there), index if self._folded else npu))
+            there = npu if seat.lone else source
+            asked = partial(self._handshakes.call, ((key, at, there), index if seat.lone else npu))
             self._network.send(npu, source, RENDEZVOUS_BYTES, (key, at, index), asked)
 
     def _deliver(self, sender: Seat, target: int, index: int, size_bytes: int = 0) -> None:

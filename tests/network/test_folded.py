@@ -8,6 +8,8 @@ from simcore.network.parts import FoldedLinks
 from simcore.network.topology.grid import coordinates
 from simcore.network.topology.kinds import FABRICS
 from simcore.network.topology.links import LinkGraph
+from simcore.network.topology.model import Dimension, Topology
+from simcore.network.topology.moves import Fold
 from tests.runs import machines, twisted_tori
 
 
@@ -26,6 +28,17 @@ def test_a_message_so_far_on_takes_the_same_folded_links_from_everywhere(topolog
     offset = data.draw(st.integers(0, topology.npus - 1))
     ways = {links.route(npu, shifted(topology, npu, offset)) for npu in range(topology.npus)}
     assert len(ways) == 1
+
+
+@given(st.integers(1, 5), st.integers(2, 6), st.data())
+def test_a_ring_that_groups_cut_is_the_same_from_a_group_further_on(inner, groups, data):
+    npus = inner * groups
+    whole = LinkGraph(Topology((Dimension("Ring", npus, 1e9, 1.0),)), cuts=[[inner, groups]])
+    links = FoldedLinks(whole, Fold(npus, inner))
+    src, dst = data.draw(st.integers(0, npus - 1)), data.draw(st.integers(0, npus - 1))
+    ways = {links.route((src + by) % npus, (dst + by) % npus) for by in range(0, npus, inner)}
+    assert len(ways) == 1
+    assert len(links) == len(whole) // (groups if npus > 2 else 2)
 
 
 @settings(deadline=None, max_examples=20)

@@ -51,7 +51,7 @@ class Queued(LinkNetwork):
     """First come, first served on every link, where the buffer behind it has room; `Ports` says what happens elsewhere.
 
     Where no port says anything, messages are one segment each and the times are those of `CutThrough`. Who comes at
-    one time is served in the order of (key, links behind, segment, sender).
+    one time is served in the order of (key, links behind, segment, sender), of senders as `LinkGraph.order` says.
     """
 
     has_queues = True
@@ -77,7 +77,7 @@ class Queued(LinkNetwork):
         counts = [axis.groups * axis.links for axis in links.axes]
         numbers = np.repeat(np.arange(len(counts)), counts)
         self._dims = (numbers[links.kept] if isinstance(links, FoldedLinks) else numbers).tolist()
-        self._rules = rules
+        self._rules, self._turns = rules, links.order.tolist()
         self._routing = ways_of(links)
         columns = [*zip(self._rates, self._latencies, self._dims, strict=True)]
         rows = enumerate(columns * max(each.channels for each in rules))
@@ -86,6 +86,7 @@ class Queued(LinkNetwork):
         self._state.counts[0].timed = int(self._times.room > 0)
         self._ways: dict[tuple[Links, int], int] = {}
         self._pairs: dict[tuple[int, int], tuple[int, int, Ports, Sequence[Links]]] = {}
+        self._ends: list[tuple[int, int]] = []  # of pairs
         self._routes = 0  # rows of ways, which have a number once they are taken
         self._senders: dict[tuple[int, int], dict[int, int]] = {}
         self._phases: dict[Any, int] = {None: 0}
@@ -117,7 +118,7 @@ class Queued(LinkNetwork):
         of_phase = len(key) == len(("chunk", "phase", "number"))
         phase = self._phases.setdefault(key[:2], len(self._phases)) if of_phase else 0
         self._of_none |= not of_phase
-        ends, turn = src * self.links.npus + dst, key[2] if of_phase else 0
+        ends, turn = self._turns[src] * self.links.npus + dst, key[2] if of_phase else 0
         count = max(-(-size_bytes // segment_bytes), 1)
         if ways:
             self._lay(pair, ways, turn, count)
@@ -203,6 +204,7 @@ class Queued(LinkNetwork):
             pair = Pair(self._routes, len(ways), hashed % max(len(ways), 1), ROUTINGS[how].steps, int(adaptive))
             self._tables.add("routes", *[NOBODY] * len(ways))
             self._routes += len(ways)
+            self._ends.append((src, dst))
             number, size_bytes = self._tables.add("pairs", pair), min(rules.segment_bytes for rules in crossed)
             self._lay(number, ways, 0, len(ways) if adaptive else 1)
             in_turn = ways if ROUTINGS[how].steps and not adaptive else []
@@ -238,7 +240,7 @@ class Queued(LinkNetwork):
 
     def _choose(self, pair: int, turn: int, now_ns: int) -> int:
         """The way of a segment through several dimensions."""
-        ends = [*self._pairs][pair]
+        ends = self._ends[pair]
 
         def fullest(way: tuple[int, ...]) -> float:
             return core.fullest(self._state, self._way(way), now_ns)

@@ -98,19 +98,19 @@ class QueuedLinks(Queued):
     def _follow(self, number: int) -> None:
         """Look each time that a message has sent a stride, if it is long enough."""
         counts, message = self._state.counts[0], self._state.messages[number]
-        stride = self._stride(int(message.ends), int(message.segment_bytes))
+        stride = self._stride(int(message.pair), int(message.segment_bytes))
         if message.count - message.sent >= max(LEAST_SEGMENTS, 4 * stride):
             counts.guide, counts.look_at = number, message.sent + stride
             self._base, self._looks, self._apart, self._looked_at = None, 0, stride, counts.events
 
-    def _stride(self, ends: int, segment_bytes: int) -> int:
+    def _stride(self, pair: int, segment_bytes: int) -> int:
         """After how many segments the times of the next are rounded alike, on ways that are chosen alike."""
-        found = self._strides.get(ends)
+        found = self._strides.get(pair)
         if found is None:
-            turns, links = self._routing.turns(*divmod(ends, self.links.npus))
+            turns, links = self._routing.turns(*self._ends[pair])
             rates = {self._rates[link] for link in self.links.instead_of(tuple(links))}
             takes_ns = (Fraction(segment_bytes * 10**9) / Fraction(rate) for rate in rates)
-            found = self._strides[ends] = lcm(turns, *(each.denominator for each in takes_ns))
+            found = self._strides[pair] = lcm(turns, *(each.denominator for each in takes_ns))
         return found
 
     def _drain(self) -> None:
@@ -210,11 +210,11 @@ class QueuedLinks(Queued):
         yield _bytes(heads_ns - now_ns, due_ns - now_ns, kinds, np.where(of_segments, NOBODY, whom), sizes)
         active = np.array([*self._active])
         senders = np.array([*dict.fromkeys(self._active.values())])
-        missing, count, sent, tail_ns, ends, segment_bytes = (
+        missing, count, sent, tail_ns, pairs, segment_bytes = (
             column("messages", name)[active]
-            for name in ("missing", "count", "sent", "tail_ns", "ends", "segment_bytes")
+            for name in ("missing", "count", "sent", "tail_ns", "pair", "segment_bytes")
         )
-        strides = np.array([*map(self._stride, ends.tolist(), segment_bytes.tolist())])
+        strides = np.array([*map(self._stride, pairs.tolist(), segment_bytes.tolist())])
         yield _bytes(active, missing - count + sent, tail_ns - now_ns, sent % strides)
         yield from self._of_ports(now_ns)
         waits_for, waiting = _chains(column("ports", "head"), column("segments", "next"))

@@ -15,6 +15,7 @@ from simcore.network.topology.fabric import Fabric, FloatArray, IntArray, Routes
 from simcore.network.topology.graph import GraphFabric
 from simcore.network.topology.kinds import FABRICS, Ring
 from simcore.network.topology.model import Topology
+from simcore.network.topology.moves import EVERYBODY, Fold
 from simcore.network.topology.twisted import TwistedTorus
 from simcore.network.topology.wafer import WaferMesh
 from simcore.timeline.events import LinkTable
@@ -69,6 +70,8 @@ class LinkGraph:
     `cuts` are the sizes into which a workload's groups cut each dimension, innermost first.
     """
 
+    fold: Fold = EVERYBODY
+
     def __init__(self, topology: Topology, *, timed: bool = False, cuts: Sequence[Sequence[int]] = ()):
         self.topology, self.timed = topology, timed
         self.axes = tuple(_axes(fabrics(topology)))
@@ -100,6 +103,17 @@ class LinkGraph:
     def latency_ns(self) -> FloatArray:
         """Of every link."""
         return np.concatenate([np.tile(axis.fabric.latencies(), axis.groups) for axis in self.axes])
+
+    @cached_property
+    def order(self) -> IntArray:
+        """Whose turn it is: by place inside the outermost cut of a dimension, which stays when all move on by that."""
+        npus, order = np.arange(self.npus), np.empty(self.npus, np.int64)
+        places = (
+            npus // axis.stride % axis.fabric.npus % prod(cut[:-1])
+            for axis, cut in zip(self.axes, self.cuts, strict=True)
+        )
+        order[np.lexsort([npus, *places])] = npus
+        return order
 
     def ends_of(self, links: IntArray) -> tuple[IntArray, IntArray]:
         """Source and destination node of some links."""

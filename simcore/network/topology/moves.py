@@ -1,4 +1,4 @@
-"""Moves of equal places: what all of them may do at once, after which everything looks as before."""
+"""Moves of equal places, after which all looks as before, and who plays for whom then."""
 
 from __future__ import annotations
 
@@ -62,3 +62,26 @@ class Exchanges(Struct, frozen=True):
         return places ^ by
 
     back = on
+
+
+class Fold(Struct, frozen=True):
+    """Which NPUs play for others: of every `width` neighbours the first `inner` ones, each for those `inner` apart."""
+
+    width: int = 1
+    inner: int = 1
+
+    def of(self, npus: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Who plays for each."""
+        return npus - npus % self.width + npus % self.width % self.inner
+
+    def lone(self, members: NDArray[np.int64]) -> bool:
+        """Whether one of a group plays for all of it: nobody, or everybody of others."""
+        return len(members) > 1 and bool(np.equal(*self.of(members[:2])))
+
+    def classes(self, npus: int) -> list[range]:
+        """The NPUs of each that plays."""
+        firsts = range(0, npus, self.width)
+        return [range(first + own, first + self.width, self.inner) for first in firsts for own in range(self.inner)]
+
+
+EVERYBODY = Fold()

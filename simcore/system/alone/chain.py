@@ -56,24 +56,24 @@ class Phases:
             return self._known[key]
         found = None
         if not shape.graph.timed:
-            plain = all(plan.plain for plan in plans)
+            plain, lone = all(plan.plain for plan in plans), shape.lone(groups[0])
             if plain:
-                found = all_at_once(plans, groups, shape.graph, costs, lone=shape.lone)
+                found = all_at_once(plans, groups, shape.graph, costs, lone=lone)
             if plain and len(plans) == 1:
-                found = found or solve_alone(plans[0], groups[0], shape.graph, costs, lone=shape.lone)
+                found = found or solve_alone(plans[0], groups[0], shape.graph, costs, lone=lone)
         return found or self._played(shape, plans, groups, costs)
 
     def _played(self, shape: Shape, plans: Sequence[Plan], groups: Sequence[IntArray], costs: Costs) -> PhaseTimes:
         """Message by message, as columns."""
         running = Running(self._layouts, len(shape.graph))
-        group_of = {}
+        group_of, lone = {}, shape.lone(groups[0])
         exits = [np.zeros(len(members), np.int64) for members in groups]
         for index, (plan, members) in enumerate(zip(plans, groups, strict=True)):
             for layout, base in self._layouts.of(shape, plan, members, costs):
                 group_of[running.start(layout, 0, base, 0, 0)] = index
         for time_ns, instance, position in running.drain():
             own = exits[group_of[instance]]
-            if shape.lone:
+            if lone:
                 np.maximum(own, time_ns, out=own)
             else:
                 own[position] = max(own[position], time_ns)
@@ -87,10 +87,11 @@ class Phases:
     ) -> PhaseTimes | None:
         """Message by message, in an environment of its own."""
         nobody_else: Any = 0  # is before it
+        lone = shape.lone(groups[0])
 
         def begin(env: Environment, network: LinkNetwork, exits_ns: list[list[int]]) -> None:
             everyone = [range(npu, npu + 1) for npu in range(shape.graph.npus)]
-            ranks: Sequence[Sequence[int]] = [group.tolist() for group in groups] if shape.lone else everyone
+            ranks: Sequence[Sequence[int]] = [group.tolist() for group in groups] if lone else everyone
             transport = Played(env, ranks, network, costs)
 
             def leave(index: int, position: int, _: Stream) -> None:
@@ -101,12 +102,12 @@ class Phases:
                 here = structs.replace(phase, lane=structs.replace(phase.lane, dim=Communicator(tuple(ids))))
                 transport.plans.know(here, ids[0], plan)
                 dataset = Dataset(env, Request(CollectiveKind(phase.kind), phase.data_bytes, (here.lane,), 0))
-                for position, npu in enumerate(ids[:1] if shape.lone else ids):
+                for position, npu in enumerate(ids[:1] if lone else ids):
                     stream = Stream(nobody_else, dataset, (here,))
-                    transport.start({index if shape.lone else npu: stream}, partial(leave, index, position))
+                    transport.start({index if lone else npu: stream}, partial(leave, index, position))
 
-        times = self._told(shape, [1 if shape.lone else len(members) for members in groups], begin)
-        if times is None or not shape.lone:
+        times = self._told(shape, [1 if lone else len(members) for members in groups], begin)
+        if times is None or not lone:
             return times
         return structs.replace(
             times, exits_ns=[[*exits] * len(members) for exits, members in zip(times.exits_ns, groups, strict=True)]

@@ -14,6 +14,7 @@ from simcore.network.congested import LinkNetwork
 from simcore.network.core import NEVER
 from simcore.network.parts import FoldedLinks, Part
 from simcore.network.topology.fabric import IntArray
+from simcore.network.topology.moves import Fold
 from simcore.system.groups import GroupDim
 from simcore.system.messages.layouts import Shape
 from simcore.system.streams import Stream, StreamPhase
@@ -34,14 +35,14 @@ Taken = Sequence[tuple[tuple[int, int], int, Mapping[tuple[StreamPhase, tuple[in
 class Site(Struct, frozen=True):
     """A part of the network and how it is played.
 
-    `alike`: all NPUs of a place that one stage has may change places, after moves that the fabric has.
-    `lone`: one of each of so many stages plays for all; 0: everybody plays. `meets`: phases may want one link at once.
+    `alike`: all NPUs of a place that one stage has may change places, after moves that the fabric has. `fold`: who
+    plays for others. `meets`: phases may want one link at once.
     `placeless`: a place is one group, and it makes no difference who is where in it, nor do phases ever want one link.
     """
 
     part: Part
     alike: bool
-    lone: int
+    fold: Fold
     meets: bool
     placeless: bool = False
 
@@ -222,7 +223,7 @@ class Place:
         firsts: dict[int, IntArray] = {}
         found: set[int] = set()
         own = part.members(self.base)
-        for npu in own[:: part.npus // (self.site.lone or part.npus)].tolist():
+        for npu in own[np.unique(self.site.fold.of(np.arange(part.npus)))].tolist():
             if npu not in found:  # one outside of a communicator has the same members as those inside
                 members = dim.members(npu)
                 firsts.setdefault(int(members[0]), members)
@@ -231,8 +232,9 @@ class Place:
         seats: dict[int, list[tuple[int, int]]] = {}
         for index, members in enumerate(firsts.values()):
             groups.append(members // part.stride % part.npus)
+            lone = self.site.fold.lone(groups[-1])
             for position, npu_class in enumerate(self._class_of[members].tolist()):
-                seat = (index, 0 if self.site.lone else position)
+                seat = (index, 0 if lone else position)
                 taken = seats.setdefault(npu_class, [])
                 if seat not in taken[-1:]:
                     taken.append(seat)

@@ -14,7 +14,7 @@ from simcore.network.core import NEVER
 from simcore.network.instant import TRANSMISSION, Environment, after
 from simcore.network.topology.fabric import IntArray
 from simcore.system.alone.solver import PhaseTimes
-from simcore.system.groups import Communicator
+from simcore.system.groups import Communicator, class_of
 from simcore.system.meeting.flights import Flight, MessageFlight, PhaseFlight, Place, Seat, Site
 from simcore.system.messages.layouts import Shape
 from simcore.system.plans.maker import Costs
@@ -80,10 +80,10 @@ class Live:
     """
 
     def __init__(self, network: type[LinkNetwork], shape: Shape, site: Site, costs: Costs, begin_ns: int):
-        npus = site.part.npus
         self.shape, self.begin_ns = shape, begin_ns
-        self._site, self._costs, self._width = site, costs, npus // (site.lone or npus)
-        ranks = [range(first, first + self._width) for first in range(0, npus, self._width)]
+        self._site, self._costs = site, costs
+        ranks = shape.graph.fold.classes(site.part.npus)
+        self._class_of: list[int] = class_of(ranks).tolist()
         self.env = Past(begin_ns)
         self.network = network(self.env, shape.graph)
         self._transport = Played(self.env, ranks, self.network, costs)
@@ -163,12 +163,12 @@ class Live:
             self._transport.plans.know(here, members[0], plan)
         some = next(iter(flight.there.values()))
         key: Any = flight.order  # of the chunk and its phase; a number, which columns hold
-        seats = members[:1] if self._site.lone else members
+        seats = members[:1] if self.shape.lone(ids) else members
         flight.open += len(seats)
         for position, npu in enumerate(seats):
             stream = Stream(key, some.dataset, some.phases)
             stream.phase = here
-            self._transport.start({npu // self._width: stream}, partial(self._left, entry, (group, position)))
+            self._transport.start({self._class_of[npu]: stream}, partial(self._left, entry, (group, position)))
 
     def _left(self, entry: _Entry, seat: Seat, _: Stream | None) -> None:
         entry.left.append(seat)

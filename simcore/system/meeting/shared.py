@@ -22,6 +22,7 @@ from simcore.network.instant import BEGINNING, TRANSMISSION, Environment, Timers
 from simcore.network.parts import FoldedLinks
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
+from simcore.network.topology.moves import EVERYBODY
 from simcore.system.alone.chain import Phases
 from simcore.system.alone.solver import PhaseTimes
 from simcore.system.groups import GroupDim, class_of
@@ -442,9 +443,9 @@ class Shared(Transport):
             name = (number, base if noisy else 0)
             if name not in self._shapes:
                 graph = site.part.graph_of(base)
-                if site.lone:
-                    graph = FoldedLinks(graph, site.lone)
-                self._shapes[name] = Shape(name, graph, bool(site.lone))
+                if site.fold != EVERYBODY:
+                    graph = FoldedLinks(graph, site.fold)
+                self._shapes[name] = Shape(name, graph)
             shape = self._shapes[name]
             shift = self._running.add_links(len(shape.graph))
             found = self._places[number, base] = Place(site, base, shape, shift, self._class_of)
@@ -453,7 +454,8 @@ class Shared(Transport):
     def _plan(self, place: Place, phase: StreamPhase, members: IntArray) -> Plan:
         """What a group sends; InputError where that makes NPUs differ that were taken to be alike."""
         plan = self.plans.of(phase, place.base + int(members[0]) * place.site.part.stride)
-        if place.site.alike and not plan.symmetries <= place.site.part.symmetries:
+        alike = place.site.alike or place.shape.lone(members)
+        if alike and not plan.symmetries <= place.site.part.symmetries:
             raise uneven(phase)
         return plan
 
@@ -488,7 +490,7 @@ class Shared(Transport):
         found = self._bits.get(key)
         if found is None:
             members = place.groups(phase.lane.dim)[group]
-            ends = self._plan(place, phase, members).ends(1 if place.shape.lone else len(members))
+            ends = self._plan(place, phase, members).ends(1 if place.shape.lone(members) else len(members))
             found = self._bits[key] = link_bits(place.shape, self._phases.network, *members[ends])
         return found
 

@@ -17,7 +17,6 @@ from simcore.network.congested import LinkNetwork, Network
 from simcore.network.core import NEVER
 from simcore.network.in_order import BEFORE, CALLED, NUMBER, ORDER, Line, StateInOrder, Turn, Waiting
 from simcore.network.instant import NORMAL, Environment, Timers
-from simcore.network.parts import FoldedLinks
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
 from simcore.system.messages.layouts import Layouts, Running, Shape
@@ -176,7 +175,7 @@ class StoreAndForward(LinkNetwork):
             kind=StateInOrder,
             cross=stored,
         )
-        self.shape, self._hops = Shape("", links, isinstance(links, FoldedLinks)), dict[tuple[int, int, int], int]()
+        self.shape, self._hops = Shape("", links), dict[tuple[int, int, int], int]()
         self.running = _Running(env, self.layouts, len(links), links.npus)
 
     def send(self, src: int, dst: int, size_bytes: int, key: Any, deliver: Done) -> None:

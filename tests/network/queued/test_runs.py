@@ -115,9 +115,12 @@ def test_groups_that_only_other_ways_bring_together_meet(kind, routing, law):
     assert told_of_links(run) == told_of_links(run, exact="messages")
 
 
-@pytest.mark.parametrize(("kind", "tp", "law"), [("Ring", 1, "hpcc"), ("Switch", 1, ""), ("FullyConnected", 2, "hpcc")])
-def test_one_npu_plays_for_all_over_third_npus(monkeypatch, kind, tp, law):
-    """Where groups cut the network, too."""
+@pytest.mark.parametrize(
+    ("kind", "tp", "law", "players"),
+    [("Ring", 1, "hpcc", 1), ("Switch", 1, "", 1), ("FullyConnected", 2, "hpcc", 1), ("Ring", 2, "", 2)],
+)
+def test_one_npu_plays_for_all_over_third_npus(monkeypatch, kind, tp, law, players):
+    """Where groups cut the network, too; of a ring that they cut those of one group play."""
     senders, found = set(), Ways.found
     monkeypatch.setattr(Ways, "found", lambda self, src, dst: (senders.add(src), found(self, src, dst))[1])
     small, large = (Phase(3000, CollectiveKind.ALL_REDUCE, size) for size in (40_000, 200_000))
@@ -125,7 +128,7 @@ def test_one_npu_plays_for_all_over_third_npus(monkeypatch, kind, tp, law):
     run = Run(model, Topology((Dimension(kind, 8, 50e9, 500.0),)), settings=Settings(network="queued"))
     run = with_ports(run, replace(PLAIN, segment_bytes=4 * KIB, routing="valiant", law=law))
     told = told_of_links(run)
-    assert senders == {0}
+    assert senders == {*range(players)}
     assert told == told_of_links(run, exact="messages")
 
 
