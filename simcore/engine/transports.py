@@ -21,6 +21,7 @@ from simcore.errors import InputError
 from simcore.network.congested import LinkNetwork
 from simcore.network.instant import Environment
 from simcore.network.parts import FoldedLinks, Part, parts
+from simcore.network.queued.routing import chooses_alike
 from simcore.network.topology.fabric import Fabric
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
@@ -345,16 +346,16 @@ class Traffic:
         fabric, inside = _cut(part, dims) or (None, [])
         if fabric is None or not all(self._alike(part, dim, inside) for dim in self.used(part)):
             return False
-        return fabric.permutes or (whole and (len(inside) < 2 or not self.used(part)))
+        turns = whole and fabric.turn == 1
+        return fabric.permutes or (turns and (len(inside) < 2 or not self.used(part)))
 
     def distinct(self, part: Part) -> int:
         """How many NPUs of a place differ: those inside the outermost dimension that cuts it, where that may turn."""
         fabric, inside = _cut(part, self._dims) or (None, [])
         if fabric is None or len(inside) < 2 or not self.used(part).issubset(inside):
             return part.npus
-        if not self._alike(part, inside[-1], inside):
-            return part.npus
-        return prod(dim.size for dim in inside[:-1])
+        inner = prod(dim.size for dim in inside[:-1])
+        return part.npus if inner % fabric.turn or not self._alike(part, inside[-1], inside) else inner
 
     def _alike(self, part: Part, dim: GroupDim, inside: Sequence[LogicalDim]) -> bool:
         """Whether ranks of a dimension may change places; of those that cut a ring the outermost alone may.
@@ -483,6 +484,6 @@ def _cut(part: Part, dims: Iterable[LogicalDim]) -> tuple[Fabric, list[LogicalDi
     """
     topology = part.links.topology
     uneven = topology.noise.links or topology.faults or topology.graph or topology.wafer
-    if part.first < part.last or uneven or topology.dims[part.first].ports.routing not in ("", "valiant"):
+    if part.first < part.last or uneven or not chooses_alike(topology, part.first):
         return None
     return part.fabric, [dim for dim in dims if dim.index == part.first and dim.size > 1]

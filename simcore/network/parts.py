@@ -19,8 +19,8 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from simcore.network.queued.routing import chooses_alike
 from simcore.network.topology.fabric import Fabric, FloatArray, IntArray, Routes
-from simcore.network.topology.grid import moves_of
 from simcore.network.topology.links import Axis, LinkGraph
 from simcore.network.topology.moves import Fold, Symmetry
 from simcore.noise import QUIET
@@ -61,10 +61,10 @@ class Part(Struct, frozen=True, eq=False, dict=True):
     @cached_property
     def symmetries(self) -> frozenset[Symmetry]:
         """The moves after which a part of one dimension looks the same, and the ways that its ports choose, too."""
-        routing, own = self.links.topology.dims[self.first].ports.routing, self.fabric.symmetries
-        if routing == "valiant":
-            return own - {Symmetry.EXCHANGES}
-        return frozenset() if routing else own
+        topology, own = self.links.topology, self.fabric.symmetries
+        if topology.dims[self.first].ports.routing:
+            own -= {Symmetry.EXCHANGES}
+        return own if chooses_alike(topology, self.first) else frozenset()
 
     def base(self, npu: int) -> int:
         """The first NPU of the place of an NPU."""
@@ -203,21 +203,9 @@ def _stand_ins(axis: Axis, cut: Sequence[int], fold: Fold) -> IntArray:
     played = fold.of(first)
     group = played // (axis.stride * axis.fabric.npus) * axis.stride + played % axis.stride
     places = fold.of(np.arange(axis.fabric.npus) * axis.stride) // axis.stride
-    local = _representatives(axis.fabric, cut, places)
+    src, dst = axis.ends
+    of_device = (src - axis.fabric.npus) * axis.fabric.npus // max(len(axis.devices), 1)
+    owner = np.where(src < axis.fabric.npus, src, np.where(dst < axis.fabric.npus, dst, of_device))
+    local = axis.moved(np.arange(axis.links), cut, owner - places[owner], back=True)
     found: IntArray = (axis.links_before + group[:, None] * axis.links + local).reshape(-1)
-    return found
-
-
-def _representatives(fabric: Fabric, cut: Sequence[int], places: IntArray) -> IntArray:
-    """For every link of one group, the link it becomes when its NPU moves to its place among `places`."""
-    src, dst = fabric.ends()
-    moves, npus = moves_of(fabric, cut), fabric.npus
-    owner = np.where(src < npus, src, dst)
-    by = owner - places[owner]
-    moved = [np.where(end < npus, moves.back(end % npus, by), end) for end in (src, dst)]
-    codes, wanted = (
-        here * (int(max(src.max(initial=0), dst.max(initial=0))) + 1) + there for here, there in ((src, dst), moved)
-    )
-    order = np.argsort(codes)
-    found: IntArray = order[np.searchsorted(codes, wanted, sorter=order)]
     return found

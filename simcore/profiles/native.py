@@ -76,9 +76,10 @@ def default_system(topology: Topology) -> SystemConfig:
 def queued(topology: Topology) -> type[LinkNetwork]:
     """Links with queues, which no other run has to load."""
     from simcore.network.queued.fluid import FluidLinks
+    from simcore.network.queued.routing import as_flows
     from simcore.network.queued.steady import QueuedLinks
 
-    return FluidLinks if FluidLinks.suits(topology) else QueuedLinks.on(topology)
+    return FluidLinks if as_flows(topology) else QueuedLinks.on(topology)
 
 
 def dimension_bandwidth(dim: Dimension) -> float:

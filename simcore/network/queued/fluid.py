@@ -36,17 +36,16 @@ from simcore.network.queued.flow_tables import (
 from simcore.network.queued.flows import PACKET_BYTES
 from simcore.network.queued.islands import Island, Islands
 from simcore.network.queued.network import Arrival, Queued, channel_rows, told_circle, ways_of
-from simcore.network.queued.routing import ROUTINGS, in_common
+from simcore.network.queued.routing import in_common
 from simcore.network.queued.tables import NOBODY
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
-from simcore.network.topology.model import Topology
 from simcore.network.topology.ports import FLOW_CONTROLS, PLAIN, UNLIMITED, Ports
 from simcore.timeline.events import MOST_ROWS, LinkTable, QueueTable
 from simcore.timeline.link_use import Rows
 from simcore.units import transfer_ns
 
-SHORTEST_STEP_NS, LONGEST_STEP_NS = 50, 1000
+LONGEST_STEP_NS = 1000
 SIGNALS_OF_A_ROUND_TRIP = 4
 OF_A_FLOW = ("injected", "loaded", "ended", "unsaid", "counted")
 """Columns of ways that begin anew with their flow."""
@@ -96,14 +95,6 @@ class FluidLinks(LinkNetwork):
     """
 
     has_queues = True
-
-    @classmethod
-    def suits(cls, topology: Topology) -> bool:
-        """Whether there is a law or a choice of ways, no link is too short for steps, and nobody asks for segments."""
-        rules = [dim.ports for dim in topology.dims]
-        latencies = topology.graph.latency_ns if topology.graph else [dim.latency_ns for dim in topology.dims]
-        wanted = any(each.law or ROUTINGS[each.routing].steps for each in rules) and all(each.flows for each in rules)
-        return wanted and min(latencies) >= SHORTEST_STEP_NS
 
     @classmethod
     def among(cls, links: LinkGraph, src: IntArray, dst: IntArray) -> IntArray:

@@ -13,10 +13,12 @@ import numpy as np
 from simcore.network.topology.fabric import IntArray, mixed
 from simcore.network.topology.grid import moves_of
 from simcore.network.topology.links import Axis, LinkGraph
+from simcore.network.topology.model import Topology
 from simcore.network.topology.paths import ShortestPaths
 
 Links = tuple[int, ...]
 MOST_WAYS = 64
+SHORTEST_STEP_NS = 50
 
 
 class Routing(NamedTuple):
@@ -39,6 +41,24 @@ ROUTINGS = {
     "adaptive": Routing(1, by_queues=True),
     "ugal": Routing(1, by_queues=True, longer=True),
 }
+
+
+def as_flows(topology: Topology) -> bool:
+    """Whether there is a law or a choice of ways, no link is too short for steps, and nobody asks for segments."""
+    rules = [dim.ports for dim in topology.dims]
+    latencies = topology.graph.latency_ns if topology.graph else [dim.latency_ns for dim in topology.dims]
+    wanted = any(each.law or ROUTINGS[each.routing].steps for each in rules) and all(each.flows for each in rules)
+    return wanted and min(latencies) >= SHORTEST_STEP_NS
+
+
+def chooses_alike(topology: Topology, index: int) -> bool:
+    """Whether ways through a dimension look the same from all NPUs that do: whose ends are hashed and not their places.
+
+    Where least waits is known alike only to flows, which all choose at once.
+    """
+    routing = topology.dims[index].ports.routing
+    how = ROUTINGS[routing]
+    return not routing or (how.steps > 0 and (not how.by_queues or as_flows(topology)))
 
 
 class Ways:
@@ -100,24 +120,20 @@ class Ways:
             here, there = src // stride % size, dst // stride % size
             if here == there:
                 continue
-            seen, place_0 = (here, there), src // (stride * size) * stride * size + dst % stride
+            how, moves = ROUTINGS[rules.routing], moves_of(axis.fabric, cut)
+            by = np.array(here - here % axis.fabric.turn if axis.fabric.symmetries and how.steps else 0)
+            seen: list[int] = moves.back(np.array([here, there]), by).tolist()
+            place_0 = src // (stride * size) * stride * size + dst % stride
             if not rules.routing:
                 ways = [links.route(place_0 + here * stride, place_0 + there * stride)]
             elif rules.routing == "valiant":
-                thirds = np.arange(size)
-                if axis.fabric.symmetries:
-                    moves = moves_of(axis.fabric, cut)
-                    seen, thirds = (0, int(moves.back(there, here))), moves.on(thirds, np.array(here))
+                thirds = moves.on(np.arange(size), by)
                 thirds = thirds[(thirds != here) & (thirds != there)]
                 ways = self._over(place_0 + np.array([here, there]) * stride, place_0 + thirds * stride)
             else:
                 first = axis.links_before + (src // (stride * size) * stride + dst % stride) * axis.links
-                local = _shortest(axis, here, there)
-                if ROUTINGS[rules.routing].longer:
-                    local = [
-                        *dict.fromkeys([*local, *axis.fabric.detours(here, there, max(MOST_WAYS - len(local), 1))])
-                    ]
-                ways = [tuple(first + link for link in way) for way in local]
+                local = _among(axis, *seen, longer=how.longer)
+                ways = [tuple((first + axis.moved(np.array(way), cut, by)).tolist()) for way in local]
             word = np.array([seen[0] + rules.seed * size]), np.array([seen[1]])
             yield rules.routing, int(mixed(*word)[0]), ways
 
@@ -139,6 +155,15 @@ def in_common(ways: Sequence[Links]) -> tuple[int, int]:
         sum(1 for _ in takewhile(lambda links: len({*links}) == 1, zip(*side, strict=False))) for side in sides
     )
     return before, behind
+
+
+@lru_cache(maxsize=1 << 12)
+def _among(axis: Axis, src: int, dst: int, *, longer: bool) -> list[Links]:
+    """The ways inside one dimension: the shortest, and others where `longer` ones are wanted, too."""
+    found = _shortest(axis, src, dst)
+    return (
+        [*dict.fromkeys([*found, *axis.fabric.detours(src, dst, max(MOST_WAYS - len(found), 1))])] if longer else found
+    )
 
 
 @lru_cache(maxsize=1 << 12)

@@ -10,6 +10,7 @@ import numpy as np
 
 from simcore.network.topology.fabric import FABRICS, Fabric, IntArray, Routes, mixed
 from simcore.network.topology.model import Dimension
+from simcore.network.topology.moves import Symmetry
 from simcore.network.topology.paths import ShortestPaths
 
 
@@ -19,20 +20,23 @@ class Dragonfly(Fabric):
 
     Routers of a group are fully connected; every two groups have `global_links` links in each direction, spread evenly
     over the routers of a group by distance. Minimal routing takes at most one such link; `routing: valiant` goes
-    through a third group. A hash of the ends chooses that group, and which of several links. Slingshot's networks are
-    of this kind.
+    through a third group. A hash of the ends chooses that group, as far on from all groups, and which of several links.
+    Slingshot's networks are of this kind.
     Links: NPU up, NPU down, router to router by group, group to group.
     """
 
     description = "`groups` of `routers`, all linked inside a group, every two groups linked; minimal or Valiant"
     keys = ("groups", "routers", "global_links")
     routings: ClassVar[Collection[str]] = ("minimal", "valiant")
+    by_group = frozenset({Symmetry.TURNS})
 
     def __init__(self, dim: Dimension):
         super().__init__(dim)
         self.groups, self.routers, self.global_links = dim.groups, dim.routers, dim.global_links
         self.router_npus = dim.npus // (dim.groups * dim.routers)
-        self.group_npus = dim.npus // dim.groups
+        self.group_npus = self.turn = dim.npus // dim.groups
+        if self.global_links == 1:  # of several, places are hashed
+            self.symmetries = self.by_group
         self.ports = -(-(self.groups - 1) * self.global_links // self.routers) or 1
         self._local = 2 * self.npus
         self._global = self._local + self.groups * self.routers * (self.routers - 1)
@@ -80,11 +84,11 @@ class Dragonfly(Fabric):
         here, there = src // self.group_npus, dst // self.group_npus
         if self.dim.routing != "valiant" or self.groups < 3:
             return there
-        low, high = np.minimum(here, there), np.maximum(here, there)
-        third = (mixed(src, dst) % np.uint64(self.groups - 2)).astype(np.int64)
-        third += third >= low
-        third += third >= high
-        return np.where(here == there, there, third)
+        ahead, inside = (there - here) % self.groups, dst % self.group_npus
+        word = mixed(src % self.group_npus, ahead * self.group_npus + inside)
+        third = 1 + (word % np.uint64(self.groups - 2)).astype(np.int64)
+        third += third >= ahead
+        return np.where(here == there, there, (here + third) % self.groups)
 
     def routes(self, src: IntArray, dst: IntArray) -> Routes:
         """Through the group that its routing says."""
@@ -93,7 +97,8 @@ class Dragonfly(Fabric):
     def detours(self, src: int, dst: int, most: int) -> list[tuple[int, ...]]:
         """Through each of the other groups; none inside a group."""
         here, there = src // self.group_npus, dst // self.group_npus
-        others = np.setdiff1d(np.arange(self.groups), [here, there])[: most * (here != there)]
+        others = (here + np.arange(1, self.groups)) % self.groups
+        others = others[others != there][: most * (here != there)]
         return self._through(np.full(len(others), src), np.full(len(others), dst), others).each()
 
     def _through(self, src: IntArray, dst: IntArray, middle: IntArray) -> Routes:
@@ -144,6 +149,7 @@ class DragonflyPlus(Dragonfly):
     """
 
     detours = Fabric.detours
+    by_group = frozenset()  # among equals a number chooses
     description = "`groups` of `routers` leaves and as many spines, every two groups linked by `global_links`"
     routings = ("minimal",)
 

@@ -49,15 +49,16 @@ class Routes(Struct, frozen=True, eq=False):
 class Fabric(ABC):
     """The network among the NPUs of one dimension, of which every group of NPUs has its own copy.
 
-    It looks the same after moves of some `symmetries`, of which some fabrics have their own (`moves`), and with
-    `permutes` when any two NPUs change places.
+    It looks the same after moves of some `symmetries`, of which some fabrics have their own (`moves`), by `turn` NPUs
+    and as often, and with `permutes` when any two NPUs change places.
 
     Nodes 0 to `dim.npus` - 1 are the NPUs, further ones are switches. A link has one direction; parallel links
     between the same two nodes count as one link of their joint bandwidth.
     """
 
     description: ClassVar[str]
-    symmetries: ClassVar[frozenset[Symmetry]] = frozenset()
+    symmetries: frozenset[Symmetry] = frozenset()
+    turn = 1
     permutes: ClassVar[bool] = False
     moves: Moves | None = None
     keys: ClassVar[tuple[str, ...]] = ()  # of a topology file that only some kinds have

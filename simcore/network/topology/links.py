@@ -13,6 +13,7 @@ from msgspec import Struct
 from simcore.memory import check_room
 from simcore.network.topology.fabric import Fabric, FloatArray, IntArray, Routes
 from simcore.network.topology.graph import GraphFabric
+from simcore.network.topology.grid import moves_of
 from simcore.network.topology.kinds import FABRICS, Ring
 from simcore.network.topology.model import Topology
 from simcore.network.topology.moves import EVERYBODY, Fold
@@ -49,7 +50,7 @@ def _by_kind(topology: Topology) -> tuple[Fabric, ...]:
     return tuple(FABRICS.get(dim.kind)(dim) for dim in topology.dims)
 
 
-class Axis(Struct, frozen=True, eq=False):
+class Axis(Struct, frozen=True, eq=False, dict=True):
     """One dimension in the whole: NPUs of a group are `stride` apart; links and devices are numbered by group."""
 
     fabric: Fabric
@@ -60,6 +61,30 @@ class Axis(Struct, frozen=True, eq=False):
     devices_before: int
     devices: tuple[str, ...]
     ends: tuple[IntArray, IntArray]
+
+    def moved(self, links: IntArray, cut: Sequence[int], by: IntArray, *, back: bool = False) -> IntArray:
+        """The links of a group that some become when NPUs move on, or `back`, by so many, as `Moves` do.
+
+        Devices stay, or move with the NPUs whose share they are.
+        """
+        npus, moves, most = self.fabric.npus, moves_of(self.fabric, cut), max(len(self.devices), 1)
+        turns = by // self.fabric.turn * (len(self.devices) * self.fabric.turn // npus)
+
+        def moved(node: IntArray) -> IntArray:
+            device = npus + (node - npus + (-turns if back else turns)) % most
+            return np.where(node < npus, (moves.back if back else moves.on)(node % npus, by), device)
+
+        src, dst = (moved(end[links]) for end in self.ends)
+        codes, order = self._codes
+        found: IntArray = order[np.searchsorted(codes, src * (npus + most) + dst, sorter=order)]
+        return found
+
+    @cached_property
+    def _codes(self) -> tuple[IntArray, IntArray]:
+        """A number for the ends of each link, and the links in their order."""
+        src, dst = self.ends
+        codes = src * (self.fabric.npus + max(len(self.devices), 1)) + dst
+        return codes, np.argsort(codes)
 
 
 class LinkGraph:

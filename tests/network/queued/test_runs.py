@@ -143,7 +143,7 @@ def training(routing, stragglers, outer):
 
 @pytest.mark.parametrize(
     ("routing", "stragglers", "outer", "parts", "most"),
-    [("adaptive", {}, 4, False, 3), ("adaptive", {5: 1.5}, 4, False, 16), ("", {5: 1.001}, 3, True, 6)],
+    [("adaptive", {}, 4, False, 9), ("adaptive", {5: 1.5}, 4, False, 16), ("", {5: 1.001}, 3, True, 6)],
 )
 def test_places_in_which_the_same_meets_are_played_once_until_they_part(
     monkeypatch, routing, stragglers, outer, parts, most
