@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import product
-from math import prod
 
 import numpy as np
 from msgspec import structs
@@ -71,7 +70,7 @@ class Choice:
         cuts = [[dim.size for dim in setup.dims if dim.index == at] for at in range(len(setup.topology.dims))]
         self._links = LinkGraph(setup.topology, timed=setup.settings.link_times, cuts=cuts)
         self._costs = self._rank_costs()
-        self._traffic = Traffic(setup, self._costs)
+        self._traffic = Traffic(setup, self._costs, in_order=bool(self._network and self._network.in_order))
         self._in_turn = setup.settings.rendezvous or setup.system.bus is not None or setup.in_turn or setup.uneven
         self._playable = self._traffic.playable and not self._costs.rendezvous  # by `network.core`
         self._ground = self._survey(self._network) if self._network else None
@@ -315,8 +314,9 @@ class Traffic:
     `playable`: as of plans, of all. `far`: where ranks send to others than the next one of their group.
     """
 
-    def __init__(self, setup: Setup, costs: Costs):
+    def __init__(self, setup: Setup, costs: Costs, *, in_order: bool):
         self.lanes: list[Lane] = []
+        self._in_order = in_order
         self._may: dict[GroupDim, frozenset[Symmetry]] = {}  # the symmetries of the plans of a dimension
         self.playable, self.far, self._costs, self._dims = True, list[GroupDim](), costs, setup.dims
         self._plans: list[tuple[CollectiveKind, Lane]] = []
@@ -352,10 +352,11 @@ class Traffic:
     def distinct(self, part: Part) -> int:
         """How many NPUs of a place differ: those inside the outermost dimension that cuts it, where that may turn."""
         fabric, inside = _cut(part, self._dims) or (None, [])
-        if fabric is None or len(inside) < 2 or not self.used(part).issubset(inside):
+        if fabric is None or not inside or not self.used(part).issubset(inside):
             return part.npus
-        inner = prod(dim.size for dim in inside[:-1])
-        return part.npus if inner % fabric.turn or not self._alike(part, inside[-1], inside) else inner
+        found = part.graph.axes[0].distinct([dim.size for dim in inside])
+        turns = part.npus % found == 0 and (fabric.turn == 1 or self._in_order)
+        return found if turns and self._alike(part, inside[-1], inside) else part.npus
 
     def _alike(self, part: Part, dim: GroupDim, inside: Sequence[LogicalDim]) -> bool:
         """Whether ranks of a dimension may change places; of those that cut a ring the outermost alone may.

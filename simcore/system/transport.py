@@ -262,16 +262,16 @@ SeatName = tuple[tuple[str, int], int, int]
 
 
 class Seat(Struct, eq=False):
-    """An NPU in a phase: its group, the plan, its place there, where it may be the `lone` one that plays for all.
+    """An NPU in a phase: its group, who `plays` for each member, the plan, its place there.
 
     `player` plays the parts of the plan that are `open`.
     """
 
     name: SeatName
     members: Sequence[int]
+    plays: Sequence[int]
     plan: Plan
     position: int
-    lone: bool
     player: Sequence[Player] = ()
     open: int = 0
     _numbers: dict[tuple[int, int], deque[int]] = field(default_factory=dict)
@@ -317,7 +317,7 @@ class Played(Transport):
         self._folded = len(ranks) < sum(map(len, ranks))
         self._seats: dict[SeatName, Seat] = {}
         self._early: dict[SeatName, list[Callable[[], None]]] = {}
-        self._groups: dict[tuple[GroupDim, int], tuple[list[int], bool]] = {}
+        self._groups: dict[tuple[GroupDim, int], tuple[list[int], list[int]]] = {}
         self._players = {members[0] for members in ranks} if self._folded else set()
         self._packets = Packets(env, self.timers, costs.bus) if costs.bus else None
         self._handshakes = Pairs(partial(after, env))
@@ -337,10 +337,10 @@ class Played(Transport):
     def _start(self, npu_class: int, stream: Stream, done: Done) -> None:
         npu, phase, dim = self._ranks[npu_class][0], stream.phase, stream.phase.lane.dim
         plan = self.plans.of(phase, npu)
-        members, lone = self._members(dim, npu)
-        if lone and Symmetry.NONE in plan.symmetries:
+        members, plays = self._members(dim, npu)
+        if plays is not members and Symmetry.NONE in plan.symmetries:
             raise uneven(phase)
-        seat = Seat((stream.key, stream.at, npu), members, plan, dim.position(npu), lone)
+        seat = Seat((stream.key, stream.at, npu), members, plays, plan, dim.position(npu))
         self._seats[seat.name] = seat
         if self._costs.rendezvous:
             self._ask(seat, -1)
@@ -381,13 +381,16 @@ class Played(Transport):
             for go in self._through.pop((stream.key, stream.at)):
                 go()
 
-    def _members(self, dim: GroupDim, npu: int) -> tuple[list[int], bool]:
-        """The NPUs of a group, in one list for all of them; whether one of several plays for all."""
+    def _members(self, dim: GroupDim, npu: int) -> tuple[list[int], list[int]]:
+        """The NPUs of a group, in one list for all of them, and who plays for each: the same list where all do."""
         found = dim.members(npu)
         key = (dim, int(found[0]))
         if key not in self._groups:
             ids: list[int] = found.tolist()
-            self._groups[key] = ids, self._folded and len(self._players.intersection(ids)) == 1 < len(ids)
+            own = [member for member in ids if member in self._players] if self._folded else ids
+            first = ids.index(own[0]) % len(own)
+            plays = ids if len(own) == len(ids) else [own[(at - first) % len(own)] for at in range(len(ids))]
+            self._groups[key] = ids, plays
         return self._groups[key]
 
     def _post(self, seat: Seat, number: int, peer: int, size_bytes: int) -> None:
@@ -397,7 +400,7 @@ class Played(Transport):
         elif seat.plan.multicast:
             self._multicast(seat, number)
         else:
-            self._send_to(seat, seat.members[peer], size_bytes, number)
+            self._send_to(seat, peer, size_bytes, number)
             if self._costs.rendezvous:
                 self._ask(seat, number)
 
@@ -416,19 +419,18 @@ class Played(Transport):
         """Send this NPU's part up to the switch of its group."""
         (key, at, npu), members = seat.name, seat.members
         peer = next(member for member in members if member != npu)
-        reduction = Reduction((key, at, members[0]), 1 if seat.lone else len(members), *switch)
+        reduction = Reduction((key, at, members[0]), len({*seat.plays}), *switch)
         deliver = partial(self._deliver, seat, npu, 0)
         self._trees.combine(npu, peer, size_bytes, (key, at, 0, npu), reduction, deliver)
 
-    def _send_to(self, seat: Seat, target: int, size_bytes: int, index: int) -> None:
-        """Send message `index` of a chunk's phase to an NPU of its group."""
-        key, at, npu = seat.name
+    def _send_to(self, seat: Seat, peer: int, size_bytes: int, index: int) -> None:
+        """Send message `index` of a chunk's phase to a position of its group."""
+        (key, at, npu), target = seat.name, seat.members[peer]
         send = self._network.send if seat.plan.rounds else self._in_turn
-        there = npu if seat.lone else target
-        deliver = partial(self._deliver, seat, there, index, size_bytes)
+        deliver = partial(self._deliver, seat, seat.plays[peer], index, size_bytes)
         if self._costs.rendezvous:
             transmit = partial(send, npu, target, size_bytes, (key, at, index), deliver)
-            self._handshakes.ready((seat.name, index if seat.lone else target), transmit)
+            self._handshakes.ready((seat.name, target if seat.plays is seat.members else index), transmit)
         else:
             send(npu, target, size_bytes, (key, at, index), deliver)
 
@@ -438,8 +440,8 @@ class Played(Transport):
         key, at, npu = seat.name
         for peer, index in seat.plan.asks(seat.position, number):
             source = seat.members[peer]
-            there = npu if seat.lone else source
-            asked = partial(self._handshakes.call, ((key, at, there), index if seat.lone else npu))
+            what = npu if seat.plays is seat.members else index
+            asked = partial(self._handshakes.call, ((key, at, seat.plays[peer]), what))
             self._network.send(npu, source, RENDEZVOUS_BYTES, (key, at, index), asked)
 
     def _deliver(self, sender: Seat, target: int, index: int, size_bytes: int = 0) -> None:

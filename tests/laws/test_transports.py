@@ -135,10 +135,10 @@ def test_a_phase_that_is_solved_ends_as_the_one_that_is_stepped(case, endpoint_n
     shape = Shape("all", links)
     stepped = messages._stepped(shape, phase, [plan], [members], costs)
     one_by_one = replace(plan, rounds=tuple((entry, 1) for entry in plan.expanded))
-    solved = [solve_alone(each, members, links, costs, lone=False) for each in (plan, one_by_one)]
+    solved = [solve_alone(each, members, links, costs, len(members)) for each in (plan, one_by_one)]
     for hops in (0, batch.HOPS_A_WINDOW):
         with mock.patch.object(batch, "HOPS_A_WINDOW", hops):
-            solved.append(all_at_once([plan], [members], links, costs, lone=False))
+            solved.append(all_at_once([plan], [members], links, costs, len(members)))
     for found in (*solved, columns._played(shape, [plan], [members], costs)):
         if found:
             assert found.exits_ns == stepped.exits_ns
@@ -168,7 +168,7 @@ def test_messages_that_wait_in_a_circle_are_played_in_windows_as_they_are_one_by
     plan = algorithms.get("direct")(kind, len(members[0]), size_bytes, options)
     costs = Costs(endpoint_ns, lambda size: reduction_ns * (size > 0), options)
     with mock.patch.object(batch, "HOPS_A_WINDOW", 0):
-        found = all_at_once([plan] * groups, members, links, costs, lone=False)
+        found = all_at_once([plan] * groups, members, links, costs, len(members[0]))
     phases = Phases(Layouts(timed=False), CutThrough, costs, plain=True)
     played = phases._played(Shape("all", links), [plan] * groups, members, costs)
     assert found.exits_ns == played.exits_ns
@@ -181,4 +181,4 @@ def test_rings_are_solved_and_not_stepped(kind):
     topology = Topology((Dimension(kind, 8, 50e9, 500.0),), noise=Noise(1, links=Spread("normal", 0.05)))
     options = PlanOptions(window=1)
     plan = algorithms.get("ring")(CollectiveKind.ALL_REDUCE, 8, 1 << 20, options)
-    assert solve_alone(plan, np.arange(8), LinkGraph(topology), Costs(0, lambda _: 0, options), lone=False)
+    assert solve_alone(plan, np.arange(8), LinkGraph(topology), Costs(0, lambda _: 0, options), 8)

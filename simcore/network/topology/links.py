@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from math import prod
+from math import lcm, prod
 from typing import Any, TypeVar
 
 import numpy as np
@@ -61,6 +61,10 @@ class Axis(Struct, frozen=True, eq=False, dict=True):
     devices_before: int
     devices: tuple[str, ...]
     ends: tuple[IntArray, IntArray]
+
+    def distinct(self, cut: Sequence[int]) -> int:
+        """After how many NPUs groups are the same again where a workload's cut it, and the fabric, too."""
+        return lcm(self.fabric.turn, prod(cut[:-1]))
 
     def moved(self, links: IntArray, cut: Sequence[int], by: IntArray, *, back: bool = False) -> IntArray:
         """The links of a group that some become when NPUs move on, or `back`, by so many, as `Moves` do.
@@ -131,10 +135,10 @@ class LinkGraph:
 
     @cached_property
     def order(self) -> IntArray:
-        """Whose turn it is: by place inside the outermost cut of a dimension, which stays when all move on by that."""
+        """Whose turn it is: by place among those that differ in a dimension, which stays when all move on so far."""
         npus, order = np.arange(self.npus), np.empty(self.npus, np.int64)
         places = (
-            npus // axis.stride % axis.fabric.npus % prod(cut[:-1])
+            npus // axis.stride % axis.fabric.npus % axis.distinct(cut)
             for axis, cut in zip(self.axes, self.cuts, strict=True)
         )
         order[np.lexsort([npus, *places])] = npus

@@ -74,9 +74,11 @@ class Fold(Struct, frozen=True):
         """Who plays for each."""
         return npus - npus % self.width + npus % self.width % self.inner
 
-    def lone(self, members: NDArray[np.int64]) -> bool:
-        """Whether one of a group plays for all of it: nobody, or everybody of others."""
-        return len(members) > 1 and bool(np.equal(*self.of(members[:2])))
+    def players(self, members: NDArray[np.int64]) -> int:
+        """How many of a group play: the first ones, for those behind them in turn."""
+        own = self.of(members[: self.inner + 1])
+        again = np.flatnonzero(own[1:] == own[0])
+        return int(again[0]) + 1 if len(again) else len(members)
 
     def classes(self, npus: int) -> list[range]:
         """The NPUs of each that plays."""

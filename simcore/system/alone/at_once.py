@@ -23,15 +23,15 @@ MESSAGE_BYTES = 256  # of one of many messages that are worked out together
 
 
 def all_at_once(
-    plans: Sequence[Plan], groups: Sequence[IntArray], links: LinkGraph, costs: Costs, *, lone: bool
+    plans: Sequence[Plan], groups: Sequence[IntArray], links: LinkGraph, costs: Costs, players: int
 ) -> PhaseTimes | None:
     """What `CutThrough` would do with the plans of some NPUs; None where messages wait, or must be stepped.
 
-    With `lone` the first member plays for all, on links that stand for those of all: it receives what it sends.
+    The first `players` of each play for all, on links that stand for those of all: they receive what these would send.
     """
     if costs.rendezvous or costs.bus or not all(sends_at_once(plan, costs) for plan in plans):
         return None
-    ranks = [1 if lone else plan.size for plan in plans]
+    ranks = [players] * len(plans)
     count = sum(plan.num_rounds * own for plan, own in zip(plans, ranks, strict=True))
     check_room(count * MESSAGE_BYTES, f"the messages of a collective of {sum(map(len, groups)):,} NPUs")
     messages = _Messages(plans, groups, ranks, costs)
@@ -39,7 +39,7 @@ def all_at_once(
     if batch is None or messages.hurries(batch.arrival_ns):
         return None
     exits = np.split(messages.exits_ns(batch.arrival_ns), np.cumsum(ranks)[:-1])
-    full = [own.repeat(plan.size // len(own)).tolist() for own, plan in zip(exits, plans, strict=True)]
+    full = [np.resize(own, plan.size).tolist() for own, plan in zip(exits, plans, strict=True)]
     return PhaseTimes(full, batch.size_bytes, batch.busy_ns)
 
 
@@ -125,12 +125,11 @@ def _columns(plan: Plan, members: IntArray, ranks: int, before: int, costs: Cost
     entries = plan.expanded
     peers = plan.peers(np.array([[entry.hop] for entry in entries]), ranks).reshape(-1)
     everyone = np.tile(np.arange(ranks), len(entries))
-    receivers = peers if ranks > 1 else everyone
     said = [(each.size_bytes, costs.received_ns(each.reduce_bytes)) for each in entries]
     size, pay = np.repeat(np.array(said, np.int64), ranks, axis=0).T
     number = np.arange(len(entries)).repeat(ranks)
     half = number >= (plan.half or len(entries))
-    columns = number, members[everyone], members[peers], size, pay, before + everyone, before + receivers, half
+    columns = number, members[everyone], members[peers], size, pay, before + everyone, before + peers % ranks, half
     return np.stack(columns).astype(np.int64)
 
 

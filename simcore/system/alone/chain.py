@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from msgspec import structs
+from numpy.typing import ArrayLike
 
 from simcore.network.clock import occupied_ns
 from simcore.network.congested import LinkNetwork
@@ -56,42 +57,38 @@ class Phases:
             return self._known[key]
         found = None
         if not shape.graph.timed:
-            plain, lone = all(plan.plain for plan in plans), shape.lone(groups[0])
+            plain, players = all(plan.plain for plan in plans), shape.players(groups[0])
             if plain:
-                found = all_at_once(plans, groups, shape.graph, costs, lone=lone)
+                found = all_at_once(plans, groups, shape.graph, costs, players)
             if plain and len(plans) == 1:
-                found = found or solve_alone(plans[0], groups[0], shape.graph, costs, lone=lone)
+                found = found or solve_alone(plans[0], groups[0], shape.graph, costs, players)
         return found or self._played(shape, plans, groups, costs)
 
     def _played(self, shape: Shape, plans: Sequence[Plan], groups: Sequence[IntArray], costs: Costs) -> PhaseTimes:
         """Message by message, as columns."""
         running = Running(self._layouts, len(shape.graph))
-        group_of, lone = {}, shape.lone(groups[0])
-        exits = [np.zeros(len(members), np.int64) for members in groups]
+        group_of = {}
+        exits = [np.zeros(shape.players(members), np.int64) for members in groups]
         for index, (plan, members) in enumerate(zip(plans, groups, strict=True)):
             for layout, base in self._layouts.of(shape, plan, members, costs):
                 group_of[running.start(layout, 0, base, 0, 0)] = index
         for time_ns, instance, position in running.drain():
             own = exits[group_of[instance]]
-            if lone:
-                np.maximum(own, time_ns, out=own)
-            else:
-                own[position] = max(own[position], time_ns)
+            own[position] = max(own[position], time_ns)
         for instance in group_of:
             running.end(instance)
         occupied = running.rows() if shape.graph.timed else None
-        return PhaseTimes([own.tolist() for own in exits], *running.counts(0, len(shape.graph)), occupied)
+        return PhaseTimes(_of_all(exits, groups), *running.counts(0, len(shape.graph)), occupied)
 
     def _stepped(
         self, shape: Shape, phase: StreamPhase, plans: Sequence[Plan], groups: Sequence[IntArray], costs: Costs
     ) -> PhaseTimes | None:
         """Message by message, in an environment of its own."""
         nobody_else: Any = 0  # is before it
-        lone = shape.lone(groups[0])
+        players = shape.players(groups[0])
 
         def begin(env: Environment, network: LinkNetwork, exits_ns: list[list[int]]) -> None:
-            everyone = [range(npu, npu + 1) for npu in range(shape.graph.npus)]
-            ranks: Sequence[Sequence[int]] = [group.tolist() for group in groups] if lone else everyone
+            ranks = [group[own::players].tolist() for group in groups for own in range(players)]
             transport = Played(env, ranks, network, costs)
 
             def leave(index: int, position: int, _: Stream) -> None:
@@ -102,16 +99,12 @@ class Phases:
                 here = structs.replace(phase, lane=structs.replace(phase.lane, dim=Communicator(tuple(ids))))
                 transport.plans.know(here, ids[0], plan)
                 dataset = Dataset(env, Request(CollectiveKind(phase.kind), phase.data_bytes, (here.lane,), 0))
-                for position, npu in enumerate(ids[:1] if lone else ids):
+                for position in range(players):
                     stream = Stream(nobody_else, dataset, (here,))
-                    transport.start({index if lone else npu: stream}, partial(leave, index, position))
+                    transport.start({index * players + position: stream}, partial(leave, index, position))
 
-        times = self._told(shape, [1 if lone else len(members) for members in groups], begin)
-        if times is None or not lone:
-            return times
-        return structs.replace(
-            times, exits_ns=[[*exits] * len(members) for exits, members in zip(times.exits_ns, groups, strict=True)]
-        )
+        times = self._told(shape, [players] * len(groups), begin)
+        return times and structs.replace(times, exits_ns=_of_all(times.exits_ns, groups))
 
     def message(self, shape: Shape, src: int, dst: int, size_bytes: int) -> PhaseTimes | None:
         """Of a message between two NPUs of a place, which leaves when it arrives; None as of `times`."""
@@ -135,6 +128,11 @@ class Phases:
         times = PhaseTimes(exits_ns, *network.counts(), network.times(), network.queues())
         told = min(map(min, exits_ns)) >= 0 and not network.remembers(times.end_ns)
         return times if told else None
+
+
+def _of_all(exits_ns: Sequence[ArrayLike], groups: Sequence[IntArray]) -> list[list[int]]:
+    """When each of some groups leaves, of those that play for them."""
+    return [np.resize(own, len(members)).tolist() for own, members in zip(exits_ns, groups, strict=True)]
 
 
 def _hurries(shape: Shape, size_bytes: int) -> bool:

@@ -48,14 +48,14 @@ class PhaseTimes(Struct, frozen=True, eq=False):
         return max(max(exits) for exits in self.exits_ns)
 
 
-def solve_alone(plan: Plan, members: IntArray, links: LinkGraph, costs: Costs, *, lone: bool) -> PhaseTimes | None:
+def solve_alone(plan: Plan, members: IntArray, links: LinkGraph, costs: Costs, players: int) -> PhaseTimes | None:
     """What `CutThrough` would do with the messages of a plan among some NPUs; None where that must be stepped.
 
-    With `lone` the first member plays for all, on links that stand for those of all: it receives what it sends.
+    The first `players` play for all, on links that stand for those of all.
     """
-    if costs.rendezvous or costs.bus or plan.window > 1:
+    if costs.rendezvous or costs.bus or plan.window > 1 or 1 < players < plan.size:
         return None
-    if lone:
+    if players < plan.size:
         return _one_by_one(plan, members, links, costs)
     crossings = _Crossings(plan, members, links)
     exits = rounds(plan, np.zeros(plan.size, np.int64), costs, crossings.of)

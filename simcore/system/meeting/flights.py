@@ -232,11 +232,11 @@ class Place:
         seats: dict[int, list[tuple[int, int]]] = {}
         for index, members in enumerate(firsts.values()):
             groups.append(members // part.stride % part.npus)
-            lone = self.site.fold.lone(groups[-1])
+            players = self.site.fold.players(groups[-1])
             for position, npu_class in enumerate(self._class_of[members].tolist()):
-                seat = (index, 0 if lone else position)
+                seat = (index, position % players)
                 taken = seats.setdefault(npu_class, [])
-                if seat not in taken[-1:]:
+                if seat not in taken:
                     taken.append(seat)
         return groups, seats
 

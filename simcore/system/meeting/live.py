@@ -163,7 +163,7 @@ class Live:
             self._transport.plans.know(here, members[0], plan)
         some = next(iter(flight.there.values()))
         key: Any = flight.order  # of the chunk and its phase; a number, which columns hold
-        seats = members[:1] if self.shape.lone(ids) else members
+        seats = members[: self.shape.players(ids)]
         flight.open += len(seats)
         for position, npu in enumerate(seats):
             stream = Stream(key, some.dataset, some.phases)

@@ -454,7 +454,7 @@ class Shared(Transport):
     def _plan(self, place: Place, phase: StreamPhase, members: IntArray) -> Plan:
         """What a group sends; InputError where that makes NPUs differ that were taken to be alike."""
         plan = self.plans.of(phase, place.base + int(members[0]) * place.site.part.stride)
-        alike = place.site.alike or place.shape.lone(members)
+        alike = place.site.alike or place.shape.players(members) < len(members)
         if alike and not plan.symmetries <= place.site.part.symmetries:
             raise uneven(phase)
         return plan
@@ -490,7 +490,7 @@ class Shared(Transport):
         found = self._bits.get(key)
         if found is None:
             members = place.groups(phase.lane.dim)[group]
-            ends = self._plan(place, phase, members).ends(1 if place.shape.lone(members) else len(members))
+            ends = self._plan(place, phase, members).ends(place.shape.players(members))
             found = self._bits[key] = link_bits(place.shape, self._phases.network, *members[ends])
         return found
 

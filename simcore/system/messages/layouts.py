@@ -39,16 +39,16 @@ SOME = 0.01
 class Shape(Struct, frozen=True, eq=False):
     """What places of one kind have in common: `graph` are their links, which may stand for those of others.
 
-    A `lone` NPU then plays for all of its group: it receives what it sends.
+    Some then play for all of their group, and receive what these would send them.
     """
 
     name: Hashable
     graph: LinkGraph
     known: dict[tuple[bytes, bytes], Routes] = field(default_factory=dict)
 
-    def lone(self, members: IntArray) -> bool:
-        """Whether the first of a group plays for all of it."""
-        return self.graph.fold.lone(members)
+    def players(self, members: IntArray) -> int:
+        """How many of a group play for all of it, the first ones."""
+        return self.graph.fold.players(members)
 
     def routes(self, src: IntArray, dst: IntArray) -> Routes:
         """The links that messages take; what a round of a plan needs is looked up once."""
@@ -156,8 +156,7 @@ class Layouts:
         return found[0], found[1]
 
     def _rounds(self, shape: Shape, plan: Plan, members: IntArray, costs: Costs) -> int:
-        lone = shape.lone(members)
-        s, senders = self.state, np.arange(1 if lone else plan.size)
+        s, senders = self.state, np.arange(shape.players(members))
         layout = self._layout(members[senders], plan.num_rounds, plan.window, plan.half, costs.endpoint_ns)
         for number, (entry, count) in enumerate(plan.rounds):
             s.rounds.extend(Round(number, costs.received_ns(entry.reduce_bytes)) for _ in range(count))
@@ -173,7 +172,7 @@ class Layouts:
             sizes = np.repeat([entry.size_bytes for entry in entries], len(senders))
             hops = self.hops(shape, np.tile(members[senders], len(entries)), members[peers], sizes.tolist())
             counts = np.repeat([count for _, count in plan.rounds[first : first + most]], len(senders))
-            self.columns["messages"].add(np.array(hops), peers * (not lone), counts)
+            self.columns["messages"].add(np.array(hops), peers % len(senders), counts)
             self.work[layout] += int(np.dot(self.work_of(hops), counts))
         return layout
 
