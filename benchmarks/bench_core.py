@@ -36,7 +36,7 @@ def _seconds_a_hop(file: Path, npus: int) -> float:
 @pytest.mark.parametrize("npus", [64, 128, 256])
 def bench_messages_that_meet(benchmark, monkeypatch, tmp_path, npus):
     if not installed():
-        pytest.skip("needs simcore[fast]")
+        pytest.skip("needs numba")
     (file := tmp_path / "ring.yaml").write_text(RING.format(npus))
     monkeypatch.setattr(layouts, "ENOUGH", dict.fromkeys((True, False), 1 << 60))
     plain = _seconds_a_hop(file, npus)

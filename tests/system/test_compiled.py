@@ -19,7 +19,7 @@ from tests.system.test_alone import SYSTEMS, TOPOLOGIES, WORKLOAD
 @pytest.mark.parametrize("algorithm", SYSTEMS)
 @pytest.mark.parametrize("name", TOPOLOGIES)
 def test_compiled_functions_answer_as_python_does(tmp_path, monkeypatch, name, algorithm):
-    pytest.importorskip("numba", reason="the compiled core needs simcore[fast]")
+    pytest.importorskip("numba", reason="nothing is compiled without numba")
     topology, dims = TOPOLOGIES[name]
     system = {key: value[:dims] for key, value in SYSTEMS[algorithm].items()}
     system |= {"endpoint-delay": 10, "active-chunks-per-dimension": 2, "preferred-dataset-splits": 3}
@@ -37,7 +37,7 @@ def test_compiled_functions_answer_as_python_does(tmp_path, monkeypatch, name, a
 @pytest.mark.parametrize("algorithm", ["ring", "direct2", "doubleBinaryTree", "halvingDoubling"])
 @pytest.mark.parametrize("kind", ["Ring", "Switch"])
 def test_compiled_functions_answer_as_python_does_in_the_order_of_events(tmp_path, monkeypatch, kind, algorithm):
-    pytest.importorskip("numba", reason="the compiled core needs simcore[fast]")
+    pytest.importorskip("numba", reason="nothing is compiled without numba")
     row = "all -1 10 NONE 0 10 NONE 0 100 ALLREDUCE {} 1\n"
     (tmp_path / "w.txt").write_text("DATA\n3\n" + "".join(map(row.format, (65536, 100, 3000000))))
     (tmp_path / "net.yml").write_text(f"topology: [{kind}]\nnpus_count: [8]\nbandwidth: [50]\nlatency: [500]\n")

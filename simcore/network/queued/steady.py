@@ -30,7 +30,7 @@ LEAST_SEGMENTS = 64  # of a message that is worth a look
 EVENTS_OF_A_HOP = 2
 ROWS_OF_A_LOOK = 40
 """So many rows take as long to look at as looking at none."""
-HINT = "pip install 'simcore[fast]' plays queues several times as fast"
+HINT = "with numba (pip install numba) queues are played several times as fast"
 LASTING = ("lying_bytes", "noted_bytes", "awaits", "asked_to_pause", "paused", "chances", "phase")
 OF_SENDERS = ("ready", "under_way_bytes", "current", "waiting")
 READ = ("link", "own", "queue_bytes", "sent_bytes", "now_ns")

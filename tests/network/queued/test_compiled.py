@@ -68,12 +68,12 @@ def test_long_queues_without_numba_say_how_to_play_them_sooner(monkeypatch):
     monkeypatch.setattr(steady, "TO_COMPILE", 500)
     with metered() as meter:
         play(machine(ports=segments(4 * KIB, 16 * KIB, "drop")), [(1, 0, MIB, 0), (2, 0, MIB, 0)], QueuedLinks)
-    assert "simcore[fast]" in meter.hint
+    assert "pip install numba" in meter.hint
 
 
 @pytest.mark.parametrize("routing", ["adaptive", "valiant"])
 def test_what_meets_is_the_same_when_compiled(monkeypatch, routing):
-    pytest.importorskip("numba", reason="the compiled core needs simcore[fast]")
+    pytest.importorskip("numba", reason="nothing is compiled without numba")
     made = []
     monkeypatch.setattr(steady, "repaid", lambda events, ahead: True)
     monkeypatch.setattr(QueuedLinks, "least_events", 200)
@@ -87,7 +87,7 @@ def test_what_meets_is_the_same_when_compiled(monkeypatch, routing):
 @pytest.mark.parametrize(("law", "ports"), RULES)
 def test_compiled_queues_are_those_of_all_segments_in_lists(monkeypatch, law, ports):
     """Three send to one, and one more message comes later."""
-    pytest.importorskip("numba", reason="the compiled core needs simcore[fast]")
+    pytest.importorskip("numba", reason="nothing is compiled without numba")
     monkeypatch.setattr(steady, "repaid", lambda events, ahead: True)
     monkeypatch.setattr(QueuedLinks, "least_events", 500)
     made = []
@@ -99,7 +99,7 @@ def test_compiled_queues_are_those_of_all_segments_in_lists(monkeypatch, law, po
 
 
 def test_what_repeats_itself_is_left_out_of_compiled_queues_too(monkeypatch):
-    pytest.importorskip("numba", reason="the compiled core needs simcore[fast]")
+    pytest.importorskip("numba", reason="nothing is compiled without numba")
     monkeypatch.setattr(steady, "repaid", lambda events, ahead: True)
     monkeypatch.setattr(QueuedLinks, "least_events", 1)
     monkeypatch.setattr(SegmentTables, "events_of_a_look", 1)
