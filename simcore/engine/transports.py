@@ -356,7 +356,8 @@ class Traffic:
             return part.npus
         found = part.graph.axes[0].distinct([dim.size for dim in inside])
         turns = part.npus % found == 0 and (fabric.turn == 1 or self._in_order)
-        return found if turns and self._alike(part, inside[-1], inside) else part.npus
+        needed = TURNING | self._may.get(inside[-1], TURNING)
+        return found if turns and needed <= part.symmetries else part.npus
 
     def _alike(self, part: Part, dim: GroupDim, inside: Sequence[LogicalDim]) -> bool:
         """Whether ranks of a dimension may change places; of those that cut a ring the outermost alone may.

@@ -236,7 +236,7 @@ class Place:
             for position, npu_class in enumerate(self._class_of[members].tolist()):
                 seat = (index, position % players)
                 taken = seats.setdefault(npu_class, [])
-                if seat not in taken:
+                if seat not in taken[-1:]:
                     taken.append(seat)
         return groups, seats
 
