@@ -12,7 +12,6 @@ from simcore.errors import InputError
 from simcore.replay.pipelines.cells import Cells, ModelPart, part_of, step_end
 from simcore.replay.pipelines.passes import Line, found_ranges
 from simcore.replay.session import Replay, StepReplay
-from simcore.replay.views.report import typical_step
 from simcore.replay.whatif.layers import NamedRange, layer_number, named_ranges
 from simcore.replay.whatif.repetition import UnclearError
 from simcore.workload.loops import schedules
@@ -50,7 +49,7 @@ class Recorded:
     """
 
     def __init__(self, replay: Replay):
-        steps = [typical_step(replay, number) for number in range(len(replay.ranks))]
+        steps = [replay.typical(number) for number in range(len(replay.ranks))]
         found = [Cells(step, own) for step, own in zip(steps, _ranges(steps), strict=True)]
         by_layers = sorted(found, key=lambda cells: (_layer_numbers(cells), cells.rank))
         stages = [next(same) for _, same in groupby(by_layers, key=_layer_numbers)]
