@@ -16,10 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.compute.measured.curves import Columns
-from simcore.compute.measured.estimate import machine
+from simcore.compute.measured.estimate import machine, predicted
 from simcore.compute.measured.operations import OPERATIONS, Operation
 from simcore.compute.measured.parametric import element_bytes
-from simcore.compute.measured.rows import predicted
 from simcore.compute.measured.tables import Entry, forget, own_folder, pack, split_name
 from simcore.errors import InputError, Location, Problem, Problems, closest
 from simcore.files import read_bytes, write_bytes, write_text
