@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from simcore.api import load_topology, network_of, program, told
 from simcore.documents import Node
@@ -51,10 +51,7 @@ class JobsReport:
             time_ns=self.runs.together.time_ns,
             fairness=self.runs.fairness,
             jobs=[_row(outcome) for outcome in self.runs.outcomes],
-            shared_links=[
-                SharedLinkRow(src=link.src, dst=link.dst, size_bytes=link.size_bytes, gain_ns=link.gain_ns)
-                for link in self.runs.shared_links
-            ],
+            shared_links=[cast(SharedLinkRow, asdict(link)) for link in self.runs.shared_links],
             placements=[
                 PlacementRow(rule=one.rule, seed=one.seed, places=[*map(list, one.runs.places)], worst=one.worst)
                 for one in self.trials
@@ -148,12 +145,9 @@ def _meant(typed: str | None, entry: Node | None, find: Callable[[str], T]) -> T
 
 
 def _row(outcome: JobOutcome) -> JobRow:
-    return JobRow(
-        name=outcome.name, npus=format_ranks(sorted(outcome.npus)), start_ns=outcome.start_ns, repeats=outcome.repeats,
-        alone_ns=outcome.alone_ns, together_ns=outcome.together_ns,
-        alone_step_ns=outcome.alone_ns // outcome.repeats, step_ns=outcome.together_ns // outcome.repeats,
-        slowdown=outcome.slowdown, lost_to_ns=outcome.lost_to_ns,
-    )  # fmt: skip
+    steps = {"alone_step_ns": outcome.alone_ns // outcome.repeats, "step_ns": outcome.together_ns // outcome.repeats}
+    told = {"npus": format_ranks(sorted(outcome.npus)), "slowdown": outcome.slowdown}
+    return cast(JobRow, asdict(outcome) | steps | told)
 
 
 def _text(runs: JobRuns, trials: Sequence[Trial], network: str) -> str:

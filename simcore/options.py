@@ -78,18 +78,11 @@ def texts(value: Any) -> tuple[str, ...]:
     return tuple(several)
 
 
-def dialect(value: Any) -> str | None:
-    """Whose text workloads."""
-    if value not in (None, "astra-sim", "simai"):
-        raise ValueError("astra-sim or simai")
-    return value or None
-
-
-def exact(value: Any) -> str:
-    """How a run must be played."""
-    if value not in (None, "", "messages"):
-        raise ValueError("messages")
-    return value or ""
+def word(value: Any, known: tuple[str, ...], none: str | None) -> str | None:
+    """One of the known words; None is none."""
+    if value not in (None, none, *known):
+        raise ValueError(" or ".join(known))
+    return value or none
 
 
 def _option(default: Any, read: Reader, group: str, help_text: str, metavar: str = "", **marks: bool) -> Any:
@@ -150,7 +143,12 @@ class RunOptions(Options):
     )
     iterations: int = _option(1, count, "Input", "Training iterations; traces are run once.", "N")
     dialect: str | None = _option(
-        None, dialect, "Input", "astra-sim or simai, where a text's header does not tell.", "NAME", told=True
+        None,
+        partial(word, known=("astra-sim", "simai"), none=None),
+        "Input",
+        "astra-sim or simai, where a text's header does not tell.",
+        "NAME",
+        told=True,
     )
     comm_groups: str = _option(
         "", text, "Input", "Communicators of a trace set (ASTRA-sim 2.x JSON); default: PREFIX.groups.json.", "FILE"
@@ -168,7 +166,12 @@ class RunOptions(Options):
     injection_scale: float = _option(1.0, factor, "Timing", "Factor on endpoint delays.", "X", told=True)
     rendezvous: bool = _option(False, flag, "Timing", "Every message asks before it is sent.", told=True)
     exact: str = _option(
-        "", exact, "Timing", "messages: every message of every NPU, the slow check of all else.", "messages", told=True
+        "",
+        partial(word, known=("messages",), none=""),
+        "Timing",
+        "messages: every message of every NPU, the slow check of all else.",
+        "messages",
+        told=True,
     )
     no_fold: bool = _option(False, flag, "Timing", "One process for every NPU; the answer is the same.", wafer=True)
     straggler: tuple[str, ...] = _option(
