@@ -249,7 +249,10 @@ class _Rank:
         elif self.computed >= 0:
             waits = (*waits, self.computed)
         if kernel.said and kernel.said.operation == "recv":
-            kernel, waits = self._posted(kernel, waits)
+            # One that the rank stood still for begins when it did; another one with its send, beside what runs.
+            ready_ns = max((self.kernels[at].end_ns for at in waits), default=self.begin_ns)
+            stood_still = ready_ns <= kernel.start_ns
+            kernel, waits = (replace(kernel, start_ns=ready_ns), waits) if stood_still else (kernel, ())
         lanes = self.streams.setdefault(kernel.stream, [])
         lane = next((at for at, free in enumerate(lanes) if free <= kernel.end_ns), len(lanes))
         lanes += [self.begin_ns] * (lane == len(lanes))
@@ -257,8 +260,3 @@ class _Rank:
         stream = kernel.stream if kernel.stream == COMPUTE else f"{kernel.stream} {lane}"
         self.kernels.append(replace(kernel, stream=stream, start_ns=start_ns, waits=waits))
         return len(self.kernels) - 1
-
-    def _posted(self, kernel: Kernel, waits: tuple[int, ...]) -> tuple[Kernel, tuple[int, ...]]:
-        """A receive that the rank stood still for begins when it did; another one with its send, beside what runs."""
-        ready_ns = max((self.kernels[at].end_ns for at in waits), default=self.begin_ns)
-        return (replace(kernel, start_ns=ready_ns), waits) if ready_ns <= kernel.start_ns else (kernel, ())
