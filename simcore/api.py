@@ -267,16 +267,15 @@ def play(
     if isinstance(workload, GraphSet) and len(workload.graph_of_rank) != machine.npus:
         found_npus = f"graphs of {len(workload.graph_of_rank)} NPUs"
         raise InputError.at(place, "not the NPUs of the graphs", expected=f"{machine.npus} graphs", found=found_npus)
-    found = None if isinstance(workload, Workload | GraphSet) else _find_workload(str(workload))
-    if found is not None and _is_wafer(found):
-        return _run_wafer(found, (str(workload), place), machine, rules, asked)
     if isinstance(workload, Workload | GraphSet):
-        source = _Source(workload, "")
-    else:
-        if found and not asked.comm_groups:
-            asked = replace(asked, comm_groups=beside(found, "groups.json"))
-        source = _read_workload(found or Path(), machine.npus, asked)
-    return _run(source, str(workload) if found else "", machine, place, str(system) if system else "", rules, asked)
+        return _run(_Source(workload, ""), "", machine, place, str(system or ""), rules, asked)
+    found = _find_workload(str(workload))
+    if _is_wafer(found):
+        return _run_wafer(found, (str(workload), place), machine, rules, asked)
+    if not asked.comm_groups:
+        asked = replace(asked, comm_groups=beside(found, "groups.json"))
+    source = _read_workload(found, machine.npus, asked)
+    return _run(source, str(workload), machine, place, str(system or ""), rules, asked)
 
 
 def _machine(topology: str | os.PathLike[str] | Topology | None, profile: str) -> Topology:
@@ -321,11 +320,10 @@ def _run(
         others = [played(replace(machine, noise=draw), replace(settings, noise=draw)).time_ns for draw in draws]
     inputs = [Input("workload", workload, source.sha256)] if workload else []
     inputs += [Input("topology", place, sha256(*machine.files))] if machine.path else []
-    named = {"system": system, "comm-groups": asked.comm_groups, "remote-memory": asked.remote_memory}
-    inputs += [Input(role, path, sha256(path)) for role, path in named.items() if path]
     schedules = given.schedules() if given else []
-    files = [found.location.file for found in schedules]
-    inputs += [Input(f"schedule {Path(path).name}", path, sha256(path)) for path in files]
+    named = [("system", system), ("comm-groups", asked.comm_groups), ("remote-memory", asked.remote_memory)]
+    named += [(f"schedule {Path(found.location.file).name}", found.location.file) for found in schedules]
+    inputs += [Input(role, path, sha256(path)) for role, path in named if path]
     warnings = (*source.content.warnings, *_warnings(source.content, rules, settings, noise), *timeline.notes)
     warnings += (*machine.notes(), *dict.fromkeys(found.note for found in schedules if found.note))
     if rows and rows.parallelism.all_gpus not in (0, machine.npus):
