@@ -501,7 +501,6 @@ def program(path: Path, dialect: Dialect | None = None, npu: str = "") -> Worklo
 
 
 def _is_wafer(path: Path) -> bool:
-    """Whether a workload is the wafer-scale generator's."""
     if not path.is_dir() and path.suffix not in SPECIFICATION_SUFFIXES:
         return False
     from simcore.generate.wse.source import is_source
@@ -510,7 +509,6 @@ def _is_wafer(path: Path) -> bool:
 
 
 def _refuse_preset(npu: str) -> None:
-    """InputError when an accelerator is named for a text workload."""
     if npu:
         message = "every row of a text workload gives its own durations: nothing is left to compute"
         raise InputError.at("--npu", message, expected="a specification, traces with operations, or a wafer workload")

@@ -250,7 +250,6 @@ _BACKWARD = 3.0
 
 
 def _training(kernel: Attention) -> Ask:
-    """A row of the training kernels' tables."""
     return _ask(
         "attention_causal",
         ("bf16", "backward" if kernel.backward else "forward", 1),

@@ -277,6 +277,5 @@ def write_header(workload: Workload) -> str:
 
 
 def _value(workload: Workload, key: str) -> int | str | tuple[int, ...]:
-    """What a workload says of a key."""
     told: int | str | tuple[int, ...] = getattr(workload.parallelism if key in SIZES else workload, FIELDS[key])
     return told

@@ -70,7 +70,6 @@ def written_row(layer: Layer) -> str:
 
 
 def _check_row(row: list[Token], source: Source, width: int, dialect: Dialect) -> None:
-    """Note what is wrong with a row."""
     if len(row) != width:  # point at the first that is too much, or behind the last
         policy = "; the 13th is the row's training loop" if width > WIDTH else ""
         last = row[-1]

@@ -108,7 +108,6 @@ def _numbers(path: Path, name: str, place: int, cells: list[str], problems: Prob
 
 
 def _wrong(file: str, table: Columns, operation: Operation, answers: bool) -> Iterator[Problem]:
-    """Everything that is wrong with the columns."""
     place = Location(file)
     rows = {len(values) for name, values in table.items() if values.ndim == 1 and not name.endswith("_names")}
     if len(rows) != 1 or 0 in rows:

@@ -184,7 +184,6 @@ def _task_steps(
 
 
 def _activities(*some: Intervals) -> dict[int, Activity]:
-    """Intervals of each thread, merged."""
     start, end, lane = (
         np.concatenate([getattr(rows, name) for rows in some]) for name in ("start_ns", "end_ns", "lane")
     )

@@ -115,7 +115,6 @@ def _links(timeline: Timeline, view: View) -> Iterator[BusyLink]:
 
 
 def _timeline(timeline: Timeline, view: View, tracks: list[Track], links: list[BusyLink]) -> dict[str, object]:
-    """Tracks, legend and bounds of the timeline."""
     used = {colour for track in tracks for colour in set(colours(view, track))}
     used |= {FAMILIES["link"]} if links else set()
     return {
