@@ -259,7 +259,8 @@ def write_header(workload: Workload) -> str:
     """The first line; InputError when the workload's dialect has no words for what it holds."""
     if workload.loop not in LOOPS:
         raise InputError.at(workload.loop, "unknown training loop", expected=closest(workload.loop, LOOPS))
-    required, values = LOOPS[workload.loop], {key: _value(workload, key) for key in FIELDS}
+    required, sizes = LOOPS[workload.loop], workload.parallelism
+    values = {key: getattr(sizes if key in SIZES else workload, name) for key, name in FIELDS.items()}
     unsaid = {BOTTOM} - {*required} | {key for key in OPTIONAL if not values[key]}
     keys = [key for key in FIELDS if key not in unsaid]
     if workload.dialect == "astra-sim":
@@ -274,8 +275,3 @@ def write_header(workload: Workload) -> str:
         value = values[key]
         words += [f"{key}:", *map(str, (len(value), *value) if isinstance(value, tuple) else [value])]
     return " ".join(words)
-
-
-def _value(workload: Workload, key: str) -> int | str | tuple[int, ...]:
-    told: int | str | tuple[int, ...] = getattr(workload.parallelism if key in SIZES else workload, FIELDS[key])
-    return told

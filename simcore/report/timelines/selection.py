@@ -115,11 +115,17 @@ def choose(timeline: Timeline, selection: Selection, limits: Limits) -> View:
         mask &= (timeline.events.start_ns < end_ns) & (timeline.events.end_ns > begin_ns)
     rows = np.flatnonzero(mask)
     kept = timeline.events.where(rows[: limits.num_events])
-    start_ns, end_ns = _bounds(timeline, selection, iteration, kept, len(rows))
+    start_ns, end_ns = selection.window_ns or (0, timeline.time_ns)
+    if iteration is not None and not selection.window_ns:
+        start_ns, end_ns = timeline.iterations[iteration]
+        end_ns = max(end_ns, int(kept.end_ns.max(initial=0)))
+    if len(kept) < len(rows):
+        end_ns = int(kept.start_ns[-1]) + 1
+    end_ns = max(end_ns, start_ns + 1)
     return View(
         events=kept,
-        start_ns=start_ns,
-        end_ns=end_ns,
+        start_ns=int(start_ns),
+        end_ns=int(end_ns),
         classes=tuple(classes),
         labels=tuple(rank_label(timeline.ranks[c], selection.ranks) for c in classes),
         left_out=tuple(_left_out(timeline, classes, iteration, selection, len(rows) - len(kept), end_ns)),
@@ -138,22 +144,6 @@ def _check(timeline: Timeline, selection: Selection) -> None:
     if selection.window_ns and selection.window_ns[0] > timeline.time_ns:
         expected, found = f"a window that begins before {timeline.time_ns} ns", f"{selection.window_ns[0]} ns"
         raise InputError.at("--window", "the window is after the end of the run", expected=expected, found=found)
-
-
-def _bounds(
-    timeline: Timeline, selection: Selection, iteration: int | None, kept: EventTable, num_rows: int
-) -> tuple[int, int]:
-    """Begin and end of the time axis."""
-    if selection.window_ns:
-        start_ns, end_ns = selection.window_ns
-    elif iteration is not None:
-        start_ns, end_ns = timeline.iterations[iteration]
-        end_ns = max(end_ns, int(kept.end_ns.max(initial=0)))
-    else:
-        start_ns, end_ns = 0, timeline.time_ns
-    if len(kept) < num_rows:
-        end_ns = int(kept.start_ns[-1]) + 1
-    return int(start_ns), max(int(end_ns), int(start_ns) + 1)
 
 
 def rank_label(members: Sequence[int], wanted: Sequence[int] | None = None) -> str:

@@ -84,17 +84,11 @@ def _groups(timeline: Timeline, events: EventTable, of_class: Ints) -> Iterator[
     stream = events.stream[chunks]
     for each in np.unique(stream).tolist():
         dim = each - COMPUTE_STREAM - 1
-        yield "dimension", dimension_title(timeline, dim), dim, chunks[stream == each]
+        known = 0 <= dim < len(timeline.dims)
+        title = f"dim {dim}" + (": {} of {}".format(*timeline.dims[dim]) if known else "")
+        yield "dimension", title, dim, chunks[stream == each]
     for family, (title, kinds) in _BELOW.items():
         yield family, title, -1, of_class[np.isin(kind, kinds)]
-
-
-def dimension_title(timeline: Timeline, dim: int) -> str:
-    """What a dimension is called: its index, kind and size."""
-    if not 0 <= dim < len(timeline.dims):
-        return f"dim {dim}"
-    kind, npus = timeline.dims[dim]
-    return f"dim {dim}: {kind} of {npus}"
 
 
 def lanes(start_ns: Ints, end_ns: Ints) -> Ints:
