@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -298,14 +298,9 @@ def _run(
     noise = noise_of(asked.seed, asked.jitter, asked.runs, rules)
     faults = parse_faults(asked.fault, LinkGraph(machine)) if asked.fault else ()
     machine = replace(machine, faults=faults, noise=noise)
-    rows = source.content if isinstance(source.content, Workload) else None
-    groups = rows.parallelism if rows else None
-    settings = Settings(
-        asked.iterations, network_of(asked.network, rules), asked.queues_per_dim, asked.compute_scale, asked.comm_scale,
-        asked.injection_scale, asked.rendezvous, not asked.no_fold, asked.schedule,
-        straggler_factors(asked.straggler, machine, groups), link_times=asked.link_times,
-        exact="messages" if asked.exact else "", noise=noise,
-    )  # fmt: skip
+    rows, mode = source.content if isinstance(source.content, Workload) else None, network_of(asked.network, rules)
+    factors = straggler_factors(asked.straggler, machine, rows.parallelism if rows else None)
+    settings = replace(settings_of(asked, mode, factors), noise=noise)
     _check_length(asked.iterations, source.content)
     given = config.read(system) if system else None
     memory = read_remote(asked.remote_memory) if asked.remote_memory else None
@@ -356,6 +351,16 @@ def _run(
         workload=rows,
         options=told(asked),
     )
+
+
+AS_ASKED = ("iterations", "queues_per_dim", "compute_scale", "comm_scale", "injection_scale", "rendezvous", "schedule",
+            "link_times", "exact")  # fmt: skip
+
+
+def settings_of(asked: RunOptions, network: NetworkMode, stragglers: Mapping[int, float]) -> Settings:
+    """What the engine is to do for the options of a run."""
+    same = {name: getattr(asked, name) for name in AS_ASKED}
+    return Settings(**same, network=network, fold=not asked.no_fold, stragglers=stragglers)
 
 
 @contextmanager
@@ -439,7 +444,7 @@ def _run_wafer(path: Path, given: tuple[str, str], machine: Topology, rules: Pro
         if not option.metadata.get("wafer"):
             raise InputError.at(spelled(option.name), "does not go with a workload of the wafer-scale generator")
     factors, mode = straggler_factors(asked.straggler, machine), network_of(asked.network, rules)
-    settings = Settings(network=mode, compute_scale=asked.compute_scale, stragglers=factors)
+    settings = settings_of(asked, mode, factors)
     if mode in ("fair", "queued"):
         message = "wafers are played congested or congestion-free"
         raise InputError.at("--network", message, found=repr(mode))

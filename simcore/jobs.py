@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from simcore.api import load_topology, network_of, program, told
+from simcore.api import load_topology, network_of, program, settings_of, told
 from simcore.documents import Node
 from simcore.engine.jobs import JobOutcome, JobRuns, Trial, runs_of
-from simcore.engine.settings import Settings, straggler_factors
+from simcore.engine.settings import straggler_factors
 from simcore.engine.setup import usual_system
 from simcore.errors import InputError
 from simcore.files import sha256
@@ -105,12 +105,7 @@ def play_jobs(path: str, topology: str | None, system: str | None, asked: RunOpt
     network = _meant(asked.network, file.network, partial(network_of, rules=rules)) or usual
     given = _meant(system, file.system, config.read) or usual_system(machine, rules)
     given = replace(given, scheduling_policy="EXPLICIT")  # the priorities that the loops of texts give
-    settings = Settings(
-        network=network, queues_per_dim=asked.queues_per_dim,
-        compute_scale=asked.compute_scale, comm_scale=asked.comm_scale, injection_scale=asked.injection_scale,
-        stragglers=straggler_factors(asked.straggler, machine), fold=False,
-        link_times=asked.link_times,
-    )  # fmt: skip
+    settings = replace(settings_of(asked, network, straggler_factors(asked.straggler, machine)), fold=False)
     seed = file.seed if asked.seed is None else asked.seed
     places = placed(file.jobs, [dim.npus for dim in machine.dims], seed)
     meter().expect(runs_of(len(file.jobs)))
