@@ -120,12 +120,11 @@ class Cells:
 
     def _waiters(self) -> dict[int, int]:
         """The first launch that waits for a task, or for a later one of its stream."""
-        view, place = self.prepared.view, {task: at for at, task in enumerate(self.tasks)}
-        waits = self.prepared.delays.waits
+        view, waits = self.prepared.view, self.prepared.delays.waits
         first: dict[int, int] = {}
-        for task in self.tasks:
+        for at, task in enumerate(self.tasks):
             for wait in waits.get(task, ()):
-                first[wait.source] = min(first.get(wait.source, NEVER), place[task])
+                first.setdefault(wait.source, at)
         if not any(wait.recorded for some in waits.values() for wait in some):
             # What starts next and not before a collective's end has waited for it.
             start, end = view.trace.tasks.start_ns, view.trace.tasks.end_ns
