@@ -14,7 +14,7 @@ import numpy as np
 
 from simcore.errors import InputError
 from simcore.report.model import Report
-from simcore.timeline.events import EventKind, EventTable, Timeline
+from simcore.timeline.events import SAID, EventKind, EventTable, Timeline
 from simcore.workload.loops import Ref, Span, Step
 from simcore.workload.loops.pipeline import Passage, Pipeline, Transfer, end_steps, pipeline_of, steps_of
 from simcore.workload.loops.step import column_group, group_axes
@@ -152,8 +152,7 @@ class _Rank:
         return made
 
     def _read(self, events: EventTable) -> None:
-        columns = ("start_ns", "end_ns", "kind", "name", "layer", "phase", "size_bytes", "iteration")
-        for start, end, kind, name, layer, phase, size, iteration in events.rows(*columns):
+        for start, end, kind, name, layer, phase, size, iteration in events.rows("start_ns", "end_ns", *SAID):
             if kind in (EventKind.COMPUTE, EventKind.COLLECTIVE):
                 self.times[kind, iteration, phase, layer] = start, end
                 self.sizes[phase, layer] = max(size, self.sizes.get((phase, layer), 0))
