@@ -22,16 +22,9 @@ __all__ = [
     "GraphBuilder", "Report", "__version__", "graph", "load_topology", "load_workload", "predict", "run", "run_jobs",
 ]  # fmt: skip
 
-_HOMES = {
-    "GraphBuilder": "simcore.workload.chakra.builder",
-    "Report": "simcore.report.model",
-    "graph": "simcore.workload.chakra.builder",
-    "load_topology": "simcore.api",
-    "load_workload": "simcore.api",
-    "predict": "simcore.api",
-    "run": "simcore.api",
-    "run_jobs": "simcore.jobs",
-}
+_HOMES = dict.fromkeys(("load_topology", "load_workload", "predict", "run"), "simcore.api")
+_HOMES |= dict.fromkeys(("GraphBuilder", "graph"), "simcore.workload.chakra.builder")
+_HOMES |= {"Report": "simcore.report.model", "run_jobs": "simcore.jobs"}
 
 
 def __getattr__(name: str) -> Any:

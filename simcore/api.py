@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -267,16 +267,15 @@ def play(
     if isinstance(workload, GraphSet) and len(workload.graph_of_rank) != machine.npus:
         found_npus = f"graphs of {len(workload.graph_of_rank)} NPUs"
         raise InputError.at(place, "not the NPUs of the graphs", expected=f"{machine.npus} graphs", found=found_npus)
-    found = None if isinstance(workload, Workload | GraphSet) else _find_workload(str(workload))
-    if found is not None and _is_wafer(found):
-        return _run_wafer(found, (str(workload), place), machine, rules, asked)
     if isinstance(workload, Workload | GraphSet):
-        source = _Source(workload, "")
-    else:
-        if found and not asked.comm_groups:
-            asked = replace(asked, comm_groups=beside(found, "groups.json"))
-        source = _read_workload(found or Path(), machine.npus, asked)
-    return _run(source, str(workload) if found else "", machine, place, str(system) if system else "", rules, asked)
+        return _run(_Source(workload, ""), "", machine, place, str(system or ""), rules, asked)
+    found = _find_workload(str(workload))
+    if _is_wafer(found):
+        return _run_wafer(found, (str(workload), place), machine, rules, asked)
+    if not asked.comm_groups:
+        asked = replace(asked, comm_groups=beside(found, "groups.json"))
+    source = _read_workload(found, machine.npus, asked)
+    return _run(source, str(workload), machine, place, str(system or ""), rules, asked)
 
 
 def _machine(topology: str | os.PathLike[str] | Topology | None, profile: str) -> Topology:
@@ -299,14 +298,9 @@ def _run(
     noise = noise_of(asked.seed, asked.jitter, asked.runs, rules)
     faults = parse_faults(asked.fault, LinkGraph(machine)) if asked.fault else ()
     machine = replace(machine, faults=faults, noise=noise)
-    rows = source.content if isinstance(source.content, Workload) else None
-    groups = rows.parallelism if rows else None
-    settings = Settings(
-        asked.iterations, network_of(asked.network, rules), asked.queues_per_dim, asked.compute_scale, asked.comm_scale,
-        asked.injection_scale, asked.rendezvous, not asked.no_fold, asked.schedule,
-        straggler_factors(asked.straggler, machine, groups), link_times=asked.link_times,
-        exact="messages" if asked.exact else "", noise=noise,
-    )  # fmt: skip
+    rows, mode = source.content if isinstance(source.content, Workload) else None, network_of(asked.network, rules)
+    factors = straggler_factors(asked.straggler, machine, rows.parallelism if rows else None)
+    settings = replace(settings_of(asked, mode, factors), noise=noise)
     _check_length(asked.iterations, source.content)
     given = config.read(system) if system else None
     memory = read_remote(asked.remote_memory) if asked.remote_memory else None
@@ -321,11 +315,10 @@ def _run(
         others = [played(replace(machine, noise=draw), replace(settings, noise=draw)).time_ns for draw in draws]
     inputs = [Input("workload", workload, source.sha256)] if workload else []
     inputs += [Input("topology", place, sha256(*machine.files))] if machine.path else []
-    named = {"system": system, "comm-groups": asked.comm_groups, "remote-memory": asked.remote_memory}
-    inputs += [Input(role, path, sha256(path)) for role, path in named.items() if path]
     schedules = given.schedules() if given else []
-    files = [found.location.file for found in schedules]
-    inputs += [Input(f"schedule {Path(path).name}", path, sha256(path)) for path in files]
+    named = [("system", system), ("comm-groups", asked.comm_groups), ("remote-memory", asked.remote_memory)]
+    named += [(f"schedule {Path(found.location.file).name}", found.location.file) for found in schedules]
+    inputs += [Input(role, path, sha256(path)) for role, path in named if path]
     warnings = (*source.content.warnings, *_warnings(source.content, rules, settings, noise), *timeline.notes)
     warnings += (*machine.notes(), *dict.fromkeys(found.note for found in schedules if found.note))
     if rows and rows.parallelism.all_gpus not in (0, machine.npus):
@@ -358,6 +351,16 @@ def _run(
         workload=rows,
         options=told(asked),
     )
+
+
+AS_ASKED = ("iterations", "queues_per_dim", "compute_scale", "comm_scale", "injection_scale", "rendezvous", "schedule",
+            "link_times", "exact")  # fmt: skip
+
+
+def settings_of(asked: RunOptions, network: NetworkMode, stragglers: Mapping[int, float]) -> Settings:
+    """What the engine is to do for the options of a run."""
+    same = {name: getattr(asked, name) for name in AS_ASKED}
+    return Settings(**same, network=network, fold=not asked.no_fold, stragglers=stragglers)
 
 
 @contextmanager
@@ -441,7 +444,7 @@ def _run_wafer(path: Path, given: tuple[str, str], machine: Topology, rules: Pro
         if not option.metadata.get("wafer"):
             raise InputError.at(spelled(option.name), "does not go with a workload of the wafer-scale generator")
     factors, mode = straggler_factors(asked.straggler, machine), network_of(asked.network, rules)
-    settings = Settings(network=mode, compute_scale=asked.compute_scale, stragglers=factors)
+    settings = settings_of(asked, mode, factors)
     if mode in ("fair", "queued"):
         message = "wafers are played congested or congestion-free"
         raise InputError.at("--network", message, found=repr(mode))
@@ -503,7 +506,6 @@ def program(path: Path, dialect: Dialect | None = None, npu: str = "") -> Worklo
 
 
 def _is_wafer(path: Path) -> bool:
-    """Whether a workload is the wafer-scale generator's."""
     if not path.is_dir() and path.suffix not in SPECIFICATION_SUFFIXES:
         return False
     from simcore.generate.wse.source import is_source
@@ -512,7 +514,6 @@ def _is_wafer(path: Path) -> bool:
 
 
 def _refuse_preset(npu: str) -> None:
-    """InputError when an accelerator is named for a text workload."""
     if npu:
         message = "every row of a text workload gives its own durations: nothing is left to compute"
         raise InputError.at("--npu", message, expected="a specification, traces with operations, or a wafer workload")

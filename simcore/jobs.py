@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
-from simcore.api import load_topology, network_of, program, told
+from simcore.api import load_topology, network_of, program, settings_of, told
 from simcore.documents import Node
 from simcore.engine.jobs import JobOutcome, JobRuns, Trial, runs_of
-from simcore.engine.settings import Settings, straggler_factors
+from simcore.engine.settings import straggler_factors
 from simcore.engine.setup import usual_system
 from simcore.errors import InputError
 from simcore.files import sha256
@@ -51,10 +51,7 @@ class JobsReport:
             time_ns=self.runs.together.time_ns,
             fairness=self.runs.fairness,
             jobs=[_row(outcome) for outcome in self.runs.outcomes],
-            shared_links=[
-                SharedLinkRow(src=link.src, dst=link.dst, size_bytes=link.size_bytes, gain_ns=link.gain_ns)
-                for link in self.runs.shared_links
-            ],
+            shared_links=[cast(SharedLinkRow, asdict(link)) for link in self.runs.shared_links],
             placements=[
                 PlacementRow(rule=one.rule, seed=one.seed, places=[*map(list, one.runs.places)], worst=one.worst)
                 for one in self.trials
@@ -108,12 +105,7 @@ def play_jobs(path: str, topology: str | None, system: str | None, asked: RunOpt
     network = _meant(asked.network, file.network, partial(network_of, rules=rules)) or usual
     given = _meant(system, file.system, config.read) or usual_system(machine, rules)
     given = replace(given, scheduling_policy="EXPLICIT")  # the priorities that the loops of texts give
-    settings = Settings(
-        network=network, queues_per_dim=asked.queues_per_dim,
-        compute_scale=asked.compute_scale, comm_scale=asked.comm_scale, injection_scale=asked.injection_scale,
-        stragglers=straggler_factors(asked.straggler, machine), fold=False,
-        link_times=asked.link_times,
-    )  # fmt: skip
+    settings = replace(settings_of(asked, network, straggler_factors(asked.straggler, machine)), fold=False)
     seed = file.seed if asked.seed is None else asked.seed
     places = placed(file.jobs, [dim.npus for dim in machine.dims], seed)
     meter().expect(runs_of(len(file.jobs)))
@@ -148,12 +140,9 @@ def _meant(typed: str | None, entry: Node | None, find: Callable[[str], T]) -> T
 
 
 def _row(outcome: JobOutcome) -> JobRow:
-    return JobRow(
-        name=outcome.name, npus=format_ranks(sorted(outcome.npus)), start_ns=outcome.start_ns, repeats=outcome.repeats,
-        alone_ns=outcome.alone_ns, together_ns=outcome.together_ns,
-        alone_step_ns=outcome.alone_ns // outcome.repeats, step_ns=outcome.together_ns // outcome.repeats,
-        slowdown=outcome.slowdown, lost_to_ns=outcome.lost_to_ns,
-    )  # fmt: skip
+    steps = {"alone_step_ns": outcome.alone_ns // outcome.repeats, "step_ns": outcome.together_ns // outcome.repeats}
+    told = {"npus": format_ranks(sorted(outcome.npus)), "slowdown": outcome.slowdown}
+    return cast(JobRow, asdict(outcome) | steps | told)
 
 
 def _text(runs: JobRuns, trials: Sequence[Trial], network: str) -> str:

@@ -78,28 +78,25 @@ def texts(value: Any) -> tuple[str, ...]:
     return tuple(several)
 
 
-def dialect(value: Any) -> str | None:
-    """Whose text workloads."""
-    if value not in (None, "astra-sim", "simai"):
-        raise ValueError("astra-sim or simai")
-    return value or None
+def word(value: Any, known: tuple[str, ...], none: str | None) -> str | None:
+    """One of the known words; None is none."""
+    if value not in (None, none, *known):
+        raise ValueError(" or ".join(known))
+    return value or none
 
 
-def exact(value: Any) -> str:
-    """How a run must be played."""
-    if value not in (None, "", "messages"):
-        raise ValueError("messages")
-    return value or ""
+dialect = partial(word, known=("astra-sim", "simai"), none=None)
+exact = partial(word, known=("messages",), none="")
 
 
-def _option(default: Any, read: Reader, group: str, help_text: str, metavar: str = "", **marks: bool) -> Any:
+def _option(group: str, default: Any, read: Reader, help_text: str, metavar: str = "", **marks: bool) -> Any:
     """A field; marks: `told` in the report (it changes figures), taken by `wafer` workloads, `hidden` from commands."""
     about = {"read": read, "group": group, "help": help_text, "metavar": metavar, **marks}
     return field(default=default, metadata=about)
 
 
-def _closed(default: Any, read: Reader, help_text: str, metavar: str = "X") -> Any:
-    return _option(default, read, "SimAI's closed forms (--profile simai-1.6 or simai-busbw)", help_text, metavar)
+_input, _timing, _noise, _output = (partial(_option, group) for group in ("Input", "Timing", "Noise", "Output"))
+_closed = partial(_option, "SimAI's closed forms (--profile simai-1.6 or simai-busbw)")
 
 
 class Options:
@@ -144,56 +141,51 @@ class RunOptions(Options):
     Factors are above 0, counts at least 1. InputError says what an option takes when it is given something else.
     """
 
-    profile: str = _option("native", text, "Timing", "Timing rules; simcore list profiles.", "P")
-    network: str = _option(
-        "", text, "Timing", "congestion-free, congested, fair or queued; default: the profile's.", "M", wafer=True
+    profile: str = _timing("native", text, "Timing rules; simcore list profiles.", "P")
+    network: str = _timing(
+        "", text, "congestion-free, congested, fair or queued; default: the profile's.", "M", wafer=True
     )
-    iterations: int = _option(1, count, "Input", "Training iterations; traces are run once.", "N")
-    dialect: str | None = _option(
-        None, dialect, "Input", "astra-sim or simai, where a text's header does not tell.", "NAME", told=True
+    iterations: int = _input(1, count, "Training iterations; traces are run once.", "N")
+    dialect: str | None = _input(
+        None, dialect, "astra-sim or simai, where a text's header does not tell.", "NAME", told=True
     )
-    comm_groups: str = _option(
-        "", text, "Input", "Communicators of a trace set (ASTRA-sim 2.x JSON); default: PREFIX.groups.json.", "FILE"
+    comm_groups: str = _input(
+        "", text, "Communicators of a trace set (ASTRA-sim 2.x JSON); default: PREFIX.groups.json.", "FILE"
     )
-    remote_memory: str = _option("", text, "Input", "Remote memory (ASTRA-sim 2.x JSON).", "FILE")
-    npu: str = _option(
-        "", text, "Input", "Accelerator for computed durations; simcore list npus.", "NAME", told=True, wafer=True
+    remote_memory: str = _input("", text, "Remote memory (ASTRA-sim 2.x JSON).", "FILE")
+    npu: str = _input("", text, "Accelerator for computed durations; simcore list npus.", "NAME", told=True, wafer=True)
+    schedule: str = _timing("", text, "Pipeline: gpipe, 1f1b, interleaved, zb-h1, zb-v or dualpipe.", "NAME", told=True)
+    queues_per_dim: int = _timing(1, count, "Queues of every dimension.", "N", told=True)
+    compute_scale: float = _timing(1.0, factor, "Factor on compute times.", "X", told=True, wafer=True)
+    comm_scale: float = _timing(1.0, factor, "Factor on message sizes.", "X", told=True)
+    injection_scale: float = _timing(1.0, factor, "Factor on endpoint delays.", "X", told=True)
+    rendezvous: bool = _timing(False, flag, "Every message asks before it is sent.", told=True)
+    exact: str = _timing(
+        "", exact, "messages: every message of every NPU, the slow check of all else.", "messages", told=True
     )
-    schedule: str = _option(
-        "", text, "Timing", "Pipeline: gpipe, 1f1b, interleaved, zb-h1, zb-v or dualpipe.", "NAME", told=True
+    no_fold: bool = _timing(False, flag, "One process for every NPU; the answer is the same.", wafer=True)
+    straggler: tuple[str, ...] = _noise(
+        (), texts, "Slow NPUs down: 0-3,7=1.5 or dp=3:1.2.", "RANKS=FACTOR", told=True, wafer=True
     )
-    queues_per_dim: int = _option(1, count, "Timing", "Queues of every dimension.", "N", told=True)
-    compute_scale: float = _option(1.0, factor, "Timing", "Factor on compute times.", "X", told=True, wafer=True)
-    comm_scale: float = _option(1.0, factor, "Timing", "Factor on message sizes.", "X", told=True)
-    injection_scale: float = _option(1.0, factor, "Timing", "Factor on endpoint delays.", "X", told=True)
-    rendezvous: bool = _option(False, flag, "Timing", "Every message asks before it is sent.", told=True)
-    exact: str = _option(
-        "", exact, "Timing", "messages: every message of every NPU, the slow check of all else.", "messages", told=True
+    jitter: tuple[str, ...] = _noise(
+        (), texts, "compute=lognormal:0.02, links=normal:0.01", "WHAT=KIND:WIDTH", told=True
     )
-    no_fold: bool = _option(False, flag, "Timing", "One process for every NPU; the answer is the same.", wafer=True)
-    straggler: tuple[str, ...] = _option(
-        (), texts, "Noise", "Slow NPUs down: 0-3,7=1.5 or dp=3:1.2.", "RANKS=FACTOR", told=True, wafer=True
+    seed: int | None = _noise(
+        None, lambda value: None if value is None else seed(value), "Of the jitter; default 0.", "N", told=True
     )
-    jitter: tuple[str, ...] = _option(
-        (), texts, "Noise", "compute=lognormal:0.02, links=normal:0.01", "WHAT=KIND:WIDTH", told=True
+    runs: int = _noise(1, count, "With jitter: so many seeds, and mean, p5, p95 of their times.", "N")
+    fault: tuple[str, ...] = _noise(
+        (), texts, "'link 3-4 x0.5 @ 1ms-2ms' or 'link 3-4 down @ 1ms-'", "FAULT", told=True
     )
-    seed: int | None = _option(None, lambda value: None if value is None else seed(value), "Noise",
-                               "Of the jitter; default 0.", "N", told=True)  # fmt: skip
-    runs: int = _option(1, count, "Noise", "With jitter: so many seeds, and mean, p5, p95 of their times.", "N")
-    fault: tuple[str, ...] = _option(
-        (), texts, "Noise", "'link 3-4 x0.5 @ 1ms-2ms' or 'link 3-4 down @ 1ms-'", "FAULT", told=True
+    power: str = _output(
+        "", text, "Watts over time, with such boards; simcore list npus.", "NAME", told=True, wafer=True
     )
-    power: str = _option(
-        "", text, "Output", "Watts over time, with such boards; simcore list npus.", "NAME", told=True, wafer=True
+    what_would_help: bool = _output(
+        False, flag, "Run again with faster NPUs and links: what each would save.", wafer=True
     )
-    what_would_help: bool = _option(
-        False, flag, "Output", "Run again with faster NPUs and links: what each would save.", wafer=True
-    )
-    explain_profile: bool = _option(
-        False, flag, "Output", "Run again without each rule of the profile: what each adds."
-    )
-    link_times: bool = _option(
-        False, flag, "Output", "Keep when every link is occupied, which timelines show.", wafer=True, hidden=True
+    explain_profile: bool = _output(False, flag, "Run again without each rule of the profile: what each adds.")
+    link_times: bool = _output(
+        False, flag, "Keep when every link is occupied, which timelines show.", wafer=True, hidden=True
     )
 
 
@@ -214,10 +206,10 @@ class SimaiOptions(Options):
     nic_bw: float | None = _closed(None, factor, "Bandwidth of a NIC, GiB/s.", "X")
     gpu_type: str = _closed("", text, "NVLink bandwidth by name.", "NAME")
     nic_type: str = _closed("", text, "NIC bandwidth by name.", "NAME")
-    dp_overlap: float = _closed(0.0, share, "Share of data-parallel communication hidden (0).")
-    tp_overlap: float = _closed(0.0, share, "Share of tensor-parallel communication hidden (0).")
-    ep_overlap: float = _closed(0.0, share, "Share of expert-parallel communication hidden (0).")
-    pp_overlap: float = _closed(1.0, share, "Share of pipeline transfers hidden (1).")
+    dp_overlap: float = _closed(0.0, share, "Share of data-parallel communication hidden (0).", "X")
+    tp_overlap: float = _closed(0.0, share, "Share of tensor-parallel communication hidden (0).", "X")
+    ep_overlap: float = _closed(0.0, share, "Share of expert-parallel communication hidden (0).", "X")
+    pp_overlap: float = _closed(1.0, share, "Share of pipeline transfers hidden (1).", "X")
     busbw: str = _closed("", text, "Bus bandwidths by group and collective (simai-busbw).", "FILE")
 
 

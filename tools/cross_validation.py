@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 
 from simcore.compute.measured import estimate
 from simcore.compute.measured.curves import Curves
+from simcore.compute.measured.estimate import predicted
 from simcore.compute.measured.operations import OPERATIONS, Operation
-from simcore.compute.measured.rows import predicted
 from simcore.compute.measured.tables import Entry, Word, forget, split_name, words_of
 from tools.pack_measurements import exchanged, read
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from simcore.cli.command import emit
+from simcore.compute.measured.estimate import predicted
 from simcore.compute.measured.files import add_table, columns_of, read_table
-from simcore.compute.measured.rows import predicted
 from simcore.compute.measured.tables import entries
 from simcore.files import write_bytes
 from simcore.report.table import Table, columns

@@ -72,7 +72,6 @@ _DTYPES = "bf16", "fp16", "tf32", "fp32", "fp8", "int8", "fp4"
 
 
 def _stated(maker: str, name: str, processors: str, *cells: str) -> Accelerator:
-    """A row of the table."""
     chip, _, host = processors.partition("+")
     *numbers, source = cells
     year, gigabytes, found, terabytes_per_s, cores, link, power_w, *rates, reach, narrow = (

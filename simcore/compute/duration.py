@@ -173,23 +173,26 @@ def _table_name(device: Accelerator) -> str:
 
 def _product(kernel: Product, device: Accelerator, dtype: str) -> Recipe:
     """A batch is looked up as one product of all its rows, times the ratio of their parametric times."""
+    rows = replace(kernel, m=kernel.m * kernel.batch, batch=1)
     factor = _LAYOUT[kernel.gradient] * _loads(kernel, dtype)
     if dtype == "fp32":
         words = (dtype, "bmm" if kernel.batch > 1 else "linear")
         ask = _ask("gemm_fp32", words, m=kernel.m, n=kernel.n, k=kernel.k, batch=kernel.batch)
     else:
-        ask = _ask("gemm", (dtype,), m=kernel.m * kernel.batch, n=kernel.n, k=kernel.k)
-        if kernel.batch > 1:
-            factor *= _work_s(ask.operation, kernel, device, dtype) / _work_s(
-                ask.operation, replace(kernel, m=kernel.m * kernel.batch, batch=1), device, dtype
-            )
+        ask = _ask("gemm", (dtype,), m=rows.m, n=rows.n, k=rows.k)
+        factor *= _longer("gemm", kernel, rows, device, dtype)
     return ask, lambda found: _times(found, factor, derived=kernel.gradient is not Gradient.NONE)
 
 
-def _work_s(operation: str, kernel: Kernel, device: Accelerator, dtype: str) -> float:
-    """Parametric seconds of a kernel."""
-    moved = kernel.moved_bytes(parametric.element_bytes(dtype))
-    return parametric.seconds(OPERATIONS[operation], kernel.flops, moved, device, dtype)
+def _longer(operation: str, kernel: Kernel, measured: Kernel, device: Accelerator, dtype: str) -> float:
+    """Parametric time of a kernel over that of the one which is measured in its place."""
+    if kernel == measured:
+        return 1.0
+    width, spec = parametric.element_bytes(dtype), OPERATIONS[operation]
+    own, other = (
+        parametric.seconds(spec, one.flops, one.moved_bytes(width), device, dtype) for one in (kernel, measured)
+    )
+    return own / other
 
 
 def _loads(kernel: Product, dtype: str) -> float:
@@ -229,19 +232,14 @@ def _attention(kernel: Attention, device: Accelerator, dtype: str) -> Recipe:
     }
     one = replace(kernel, backward=False)
     square = replace(one, queries=1 if single else kernel.keys, value_dim=kernel.head_dim, causal=True)
-    factor = (
-        _work_s(operation, one, device, dtype) / _work_s(operation, square, device, dtype) if one != square else 1.0
-    )
-    factor *= _BACKWARD if kernel.backward else 1.0
+    factor = _longer(operation, one, square, device, dtype) * (_BACKWARD if kernel.backward else 1.0)
     return _ask(operation, (dtype,), **sizes), lambda found: _times(found, factor, derived=kernel.backward)
 
 
 def _latent(kernel: LatentAttention, device: Accelerator, dtype: str) -> Recipe:
     """Measured at the widths of DeepSeek's models; others by the ratio of parametric times."""
     measured = replace(kernel, head_dim=int(LATENT + ROTARY), value_dim=int(LATENT))
-    factor = 1.0
-    if measured != kernel:
-        factor = _work_s("mla_decode", kernel, device, dtype) / _work_s("mla_decode", measured, device, dtype)
+    factor = _longer("mla_decode", kernel, measured, device, dtype)
     ask = _ask("mla_decode", (dtype,), heads=kernel.heads, batch=kernel.batch, context=kernel.keys)
     return ask, lambda found: _times(found, factor)
 
@@ -252,7 +250,6 @@ _BACKWARD = 3.0
 
 
 def _training(kernel: Attention) -> Ask:
-    """A row of the training kernels' tables."""
     return _ask(
         "attention_causal",
         ("bf16", "backward" if kernel.backward else "forward", 1),

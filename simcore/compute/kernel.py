@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 
+RESULT_BYTES = 2.0  # of an element of a product's result
+
 
 class Gradient(Enum):
     """Which of a linear layer's three products it is; its operands lie in memory accordingly (TN, NN, NT)."""
@@ -61,9 +63,9 @@ class Product:
         """Two for every multiply-add."""
         return 2.0 * self.batch * self.m * self.n * self.k
 
-    def moved_bytes(self, element_bytes: float, result_bytes: float = 2.0) -> float:
+    def moved_bytes(self, element_bytes: float) -> float:
         """Both operands once, the result once."""
-        return self.batch * (element_bytes * self.k * (self.m + self.n) + result_bytes * self.m * self.n)
+        return self.batch * (element_bytes * self.k * (self.m + self.n) + RESULT_BYTES * self.m * self.n)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +86,12 @@ class GroupedProduct:
         """Two for every multiply-add."""
         return 2.0 * self.tokens * self.n * self.k
 
-    def moved_bytes(self, element_bytes: float, result_bytes: float = 2.0) -> float:
+    def moved_bytes(self, element_bytes: float) -> float:
         """Every expert's weights once, rows in and out once."""
         weights, rows = self.experts * self.n * self.k, self.tokens
         if self.gradient is Gradient.WEIGHT:
-            return element_bytes * rows * (self.n + self.k) + result_bytes * weights
-        return element_bytes * (weights + rows * self.k) + result_bytes * rows * self.n
+            return element_bytes * rows * (self.n + self.k) + RESULT_BYTES * weights
+        return element_bytes * (weights + rows * self.k) + RESULT_BYTES * rows * self.n
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,6 +107,14 @@ class Replay(Struct, frozen=True, eq=False):
         """All steps after the first; the only one."""
         return self.steps[rank][1:] or self.steps[rank]
 
+    def by_length(self, rank: int) -> list[StepReplay]:
+        """The scored steps, the shortest first."""
+        return sorted(self.scored(rank), key=lambda step: (step.measured_ns, step.window.index))
+
+    def typical(self, rank: int) -> StepReplay:
+        """The scored step whose measured time is the median."""
+        return self.by_length(rank)[(len(self.scored(rank)) - 1) // 2]
+
 
 def replay_traces(traces: Sequence[KinetoTrace], changes: Changes, whats: Sequence[WhatIf] = ()) -> Replay:
     """Predict every step of every trace; traces are ranks of one job, each rank once. SimulationError when the traces
@@ -118,9 +126,9 @@ def replay_traces(traces: Sequence[KinetoTrace], changes: Changes, whats: Sequen
 def replay_prepared(ranks: Sequence[Prepared], changes: Changes, whats: Sequence[WhatIf] = ()) -> Replay:
     """As `replay_traces`, for traces that have been looked through."""
     found: list[list[StepReplay]] = [[] for _ in ranks]
-    indices = sorted({window.index for rank in ranks for window in rank.view.windows})
+    indices = sorted({index for rank in ranks for index in rank.view.position_of})
     for index in meter().over(indices):
-        members = [n for n, rank in enumerate(ranks) if any(w.index == index for w in rank.view.windows)]
+        members = [n for n, rank in enumerate(ranks) if index in rank.view.position_of]
         step = RecordedStep([ranks[number] for number in members], index, changes)
         for number, made in zip(members, step.replayed(whats), strict=True):
             found[number].append(made)
@@ -142,9 +150,7 @@ class RecordedStep:
     ):
         self.ranks, self.index, self.changes = tuple(ranks), index, changes
         self.views = [rank.view for rank in ranks]
-        self.steps = tuple(
-            next(at for at, window in enumerate(view.windows) if window.index == index) for view in self.views
-        )
+        self.steps = tuple(view.position_of[index] for view in self.views)
         self.windows = [view.windows[step] for view, step in zip(self.views, self.steps, strict=True)]
         self.matches = match_collectives(self.views, self.steps) if len(ranks) > 1 else []
         self.intrinsic_ns = {(m.rank, m.task): match.intrinsic_ns for match in self.matches for m in match.members}

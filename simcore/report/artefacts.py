@@ -49,12 +49,10 @@ TIMELINES: dict[str, tuple[Write, Limits]] = {
     ".svg": (partial(_picture, kind="svg"), Limits(num_classes=4, num_events=10_000)),
     ".html": (partial(_by, "html", "page"), Limits(num_classes=1024, num_events=1_000_000)),
     ".json": (partial(_by, "chrome", "chrome_json"), Limits(num_classes=16, num_events=1_000_000)),
-    ".json.gz": (partial(_by, "chrome", "chrome_json"), Limits(num_classes=16, num_events=1_000_000)),
     ".pftrace": (partial(_by, "perfetto", "perfetto_trace"), Limits(num_classes=16, num_events=1_000_000)),
-    ".pftrace.gz": (partial(_by, "perfetto", "perfetto_trace"), Limits(num_classes=16, num_events=1_000_000)),
     ".tar": (partial(_by, "kineto", "kineto_archive"), Limits(num_classes=1024, num_events=10_000_000)),
-    ".tar.gz": (partial(_by, "kineto", "kineto_archive"), Limits(num_classes=1024, num_events=10_000_000)),
 }
+TIMELINES |= {f"{suffix}.gz": TIMELINES[suffix] for suffix in (".json", ".pftrace", ".tar")}
 
 
 def write_links(report: Report, path: str | os.PathLike[str]) -> None:

@@ -240,7 +240,6 @@ def _dims(a: ReportDocument, b: ReportDocument) -> Iterable[DimensionPair]:
 
 
 def _why(layer: LayerPair) -> str:
-    """Why a layer waits longer or shorter for its collective."""
     size = layer.size_bytes
     if layer.only:
         return f"only {layer.only.upper()} has this layer"

@@ -12,27 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore import __version__
-from simcore.report.document import (
-    SCHEMA,
-    BreakdownRow,
-    DimensionRow,
-    HelpRow,
-    InputRow,
-    LayerRow,
-    LinkRow,
-    Links,
-    NoiseRow,
-    Option,
-    Pipeline,
-    RankRow,
-    ReportDocument,
-    RuleRow,
-    SpreadRow,
-    StageRow,
-    encode,
-    layer_row,
-    phase_row,
-)
+from simcore.report import document as schema
 from simcore.report.queues import queues_document
 from simcore.timeline.breakdown import breakdown, class_figures, dimension_traffic, layer_figures
 from simcore.timeline.events import FOREVER, LinkTable, Timeline
@@ -77,11 +57,11 @@ class Report:
     network: str
     inputs: tuple[Input, ...] = ()
     warnings: tuple[str, ...] = ()
-    noise: NoiseRow | None = None
-    helps: tuple[HelpRow, ...] = ()
-    rules: tuple[RuleRow, ...] = ()
+    noise: schema.NoiseRow | None = None
+    helps: tuple[schema.HelpRow, ...] = ()
+    rules: tuple[schema.RuleRow, ...] = ()
     workload: Workload | None = None
-    options: Mapping[str, Option] = field(default_factory=dict)
+    options: Mapping[str, schema.Option] = field(default_factory=dict)
     jobs: tuple[str, ...] = ()
 
     @property
@@ -95,7 +75,7 @@ class Report:
         return int(breakdown(self.timeline).exposed_comm_ns)
 
     @property
-    def layers(self) -> list[LayerRow]:
+    def layers(self) -> list[schema.LayerRow]:
         """The figures of every layer, see docs/report.md."""
         return _layers(self.timeline)
 
@@ -115,12 +95,12 @@ class Report:
     def __repr__(self) -> str:
         return f"<Report: {format_ns(self.time_ns)} on {self.timeline.npus:,} NPUs, profile {self.profile}>"
 
-    def to_dict(self) -> ReportDocument:
+    def to_dict(self) -> schema.ReportDocument:
         """The document of schema `simcore.report/1`: plain JSON values, whole nanoseconds, bytes."""
         timeline = self.timeline
         time_ns, compute_ns = int(timeline.time_ns), int(class_figures(timeline).compute_ns[0])
-        document: ReportDocument = {
-            "schema": SCHEMA,
+        document: schema.ReportDocument = {
+            "schema": schema.SCHEMA,
             "version": __version__,
             "profile": self.profile,
             "network": self.network,
@@ -133,13 +113,13 @@ class Report:
             "classes": len(timeline.ranks),
             "compute_ns": compute_ns,
             "exposed_comm_ns": time_ns - compute_ns,
-            "breakdown": cast(BreakdownRow, asdict(breakdown(timeline))),
+            "breakdown": cast(schema.BreakdownRow, asdict(breakdown(timeline))),
             "layers": _layers(timeline),
             "ranks": _ranks(timeline),
             "dims": _dims(timeline),
             "links": _links(timeline.links),
             "warnings": list(self.warnings),
-            "inputs": [cast(InputRow, asdict(entry)) for entry in self.inputs],
+            "inputs": [cast(schema.InputRow, asdict(entry)) for entry in self.inputs],
         }
         told: dict[str, object] = {
             "pipeline": _pipeline(timeline),
@@ -155,11 +135,11 @@ class Report:
             from simcore.report.power import power_over_time
 
             told["power"] = power_over_time(timeline, str(self.options["power"]))
-        return cast(ReportDocument, document | {name: said for name, said in told.items() if said})
+        return cast(schema.ReportDocument, document | {name: said for name, said in told.items() if said})
 
     def to_json(self) -> str:
         """The document as text: keys sorted, no NaN, a line break at the end."""
-        return encode(self.to_dict())
+        return schema.encode(self.to_dict())
 
     def provenance(self) -> str:
         """Where the figures come from, in a line for the metadata of pictures and traces."""
@@ -189,10 +169,14 @@ class Report:
         return notebook_html(self.to_dict())
 
 
-def spread_of(seed: int, jitter: Sequence[str], times_ns: Sequence[int]) -> NoiseRow:
+def spread_of(seed: int, jitter: Sequence[str], times_ns: Sequence[int]) -> schema.NoiseRow:
     """What the runs of some seeds have in common."""
     p5, p95 = np.percentile(times_ns, [5, 95])
-    spread: SpreadRow = {"mean": round(float(np.mean(times_ns))), "p5": round(float(p5)), "p95": round(float(p95))}
+    spread: schema.SpreadRow = {
+        "mean": round(float(np.mean(times_ns))),
+        "p5": round(float(p5)),
+        "p95": round(float(p95)),
+    }
     runs, listed = len(times_ns), list(times_ns)
     return {"seed": seed, "jitter": list(jitter), "runs": runs, "time_ns": spread, "times_ns": listed}
 
@@ -214,7 +198,7 @@ def _network(timeline: Timeline) -> dict[str, object]:
     return told
 
 
-def _layers(timeline: Timeline) -> list[LayerRow]:
+def _layers(timeline: Timeline) -> list[schema.LayerRow]:
     """One row per layer of a text workload."""
     figures = layer_figures(timeline, timeline.pipeline.classes if timeline.pipeline else (0,))
     asked: Sequence[Asked] = timeline.asked or [{}] * len(timeline.layers)
@@ -222,27 +206,29 @@ def _layers(timeline: Timeline) -> list[LayerRow]:
     kinds = [[own.get(phase, NO_COLLECTIVE) for phase in PHASES] for own in asked]
     rows = enumerate(zip(timeline.layers, kinds, sums, strict=True))
     return [
-        layer_row(index, name, *(phase_row(kind, *figures) for kind, figures in zip(own, layer_sums, strict=True)))
+        schema.layer_row(
+            index, name, *(schema.phase_row(kind, *figures) for kind, figures in zip(own, layer_sums, strict=True))
+        )
         for index, (name, own, layer_sums) in rows
     ]
 
 
-def _pipeline(timeline: Timeline) -> Pipeline | None:
+def _pipeline(timeline: Timeline) -> schema.Pipeline | None:
     """The schedule, and the time of the first NPU of every stage; idle is the bubble."""
     told = timeline.pipeline
     if not told:
         return None
-    stages: list[StageRow] = []
+    stages: list[schema.StageRow] = []
     width = timeline.npus // told.stages
     for stage, npu_class in enumerate(told.classes):
         ranks = format_ranks(range(stage * width, (stage + 1) * width))
-        shares = cast(BreakdownRow, asdict(breakdown(timeline, npu_class)))
+        shares = cast(schema.BreakdownRow, asdict(breakdown(timeline, npu_class)))
         finish_ns = int(timeline.finish_ns[npu_class])
         stages.append({"stage": stage, "ranks": ranks, "finish_ns": finish_ns, **shares})
     return {"schedule": told.schedule, "micro_batches": told.micro_batches, "chunks": told.chunks, "stages": stages}
 
 
-def _ranks(timeline: Timeline) -> list[RankRow]:
+def _ranks(timeline: Timeline) -> list[schema.RankRow]:
     """One row per set of NPUs with equal figures, in the order of their first NPU."""
     figures = class_figures(timeline)
     keys = ("finish_ns", "compute_ns", "comm_ns", "exposed_comm_ns", "idle_ns")
@@ -253,12 +239,12 @@ def _ranks(timeline: Timeline) -> list[RankRow]:
     members = [parts[0] if len(parts) == 1 else sorted(chain.from_iterable(parts)) for parts in equal.values()]
     joined = sorted(zip(members, equal, strict=True), key=lambda entry: entry[0][0])
     rows = ({"ranks": format_ranks(ranks)} | dict(zip(keys, row, strict=True)) for ranks, row in joined)
-    return [cast(RankRow, row) for row in rows]
+    return [cast(schema.RankRow, row) for row in rows]
 
 
-def _dims(timeline: Timeline) -> list[DimensionRow]:
+def _dims(timeline: Timeline) -> list[schema.DimensionRow]:
     """Traffic of NPU 0 in each dimension."""
-    rows: list[DimensionRow] = [
+    rows: list[schema.DimensionRow] = [
         {"index": index, "kind": kind, "npus": npus, "bytes_per_npu": size_bytes, "busy_ns": busy_ns}
         for index, ((kind, npus), (size_bytes, busy_ns)) in enumerate(
             zip(timeline.dims, dimension_traffic(timeline), strict=True)
@@ -275,7 +261,7 @@ def _largest(values: NDArray[np.int64], rank: int) -> int:
     return int(np.partition(values, -rank)[-rank]) if rank else 0
 
 
-def _links(links: LinkTable | None) -> Links:
+def _links(links: LinkTable | None) -> schema.Links:
     """How many links there are and which are busiest."""
     if links is None:
         return {"count": 0, "hottest": []}
@@ -286,7 +272,7 @@ def _links(links: LinkTable | None) -> Links:
     hotter = np.r_[longest, as_long[carried[as_long] > least_bytes]]
     # Of links as hot as the last one shown the first names count; a symmetric machine has millions of them.
     equal = as_long[carried[as_long] == least_bytes][:MOST_NAMED]
-    rows: list[LinkRow] = [
+    rows: list[schema.LinkRow] = [
         {"src": links.src[at], "dst": links.dst[at], "bytes": int(carried[at]), "busy_ns": int(busy[at])}
         for at in (*hotter.tolist(), *equal.tolist())
     ]

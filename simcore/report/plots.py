@@ -22,7 +22,7 @@ from simcore.files import suffix_of, write_bytes
 from simcore.report.document import LayerRow, ReportDocument
 from simcore.report.palette import BREAKDOWN, FAMILIES, HEAT, INK, PHASES, text_on
 from simcore.report.table import shorten
-from simcore.report.tables import layer_total, layers_by_name, per_iteration, phases
+from simcore.report.tables import layer_cost, layer_total, layers_by_name, per_iteration, phases
 from simcore.report.text import PHASE_WORDS
 from simcore.units import SIZES, largest_unit
 
@@ -147,7 +147,7 @@ def breakdown_figure(document: ReportDocument) -> Figure:
     """Where rank 0's time goes, and the layers that cost most, of a `document` that `Report.to_dict` gives."""
     document = per_iteration(document)
     layers = layers_by_name(document)
-    chosen = [layer for layer in sorted(layers, key=lambda layer: -_cost(layer))[:NUM_LAYERS] if _cost(layer)]
+    chosen = [layer for layer in sorted(layers, key=lambda layer: -layer_cost(layer))[:NUM_LAYERS] if layer_cost(layer)]
     heights = [1.0, 0.28 * len(chosen) + 0.6] if chosen else [1.0]
     heights += [1.3] * ("power" in document)
     with canvas(9, sum(heights) + 1.1, height_ratios=heights) as (figure, axes):
@@ -162,10 +162,6 @@ def breakdown_figure(document: ReportDocument) -> Figure:
             axes[-1].set(xlim=(0, edges[-1]), ylim=(0, None), ylabel="kW")
             axes[-1].set(xlabel=f"simulated time ({unit}); boards of {power['accelerator']}")
     return figure
-
-
-def _cost(layer: LayerRow) -> int:
-    return layer_total(layer, "compute_ns") + layer_total(layer, "exposed_ns")
 
 
 def _shares(axes: Axes, document: ReportDocument) -> None:
@@ -194,7 +190,7 @@ def _shares(axes: Axes, document: ReportDocument) -> None:
 
 def _layer_bars(axes: Axes, layers: Sequence[LayerRow], left_out: int, *, staged: bool) -> None:
     """A bar per layer: its computation by phase, and the waiting for its collectives; all stages together."""
-    scale, unit = largest_unit(max(map(_cost, layers)))
+    scale, unit = largest_unit(max(map(layer_cost, layers)))
     places = np.arange(len(layers))
     left = np.zeros(len(layers))
     rows = [list(phases(layer)) for layer in layers]

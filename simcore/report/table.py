@@ -106,10 +106,9 @@ class Table:
         """Columns in which anything stands, cells, and which columns are text."""
         values = self.values()
         kept = [at for at in range(len(self.columns)) if any(row[at] not in ("", None) for row in values)]
-        heads = [self.columns[at] for at in kept]
         cells = [[printable(shown(row[at], self.columns[at].unit)) for at in kept] for row in values]
         text = [not self.columns[at].unit and all(isinstance(row[at], str) for row in values) for at in kept]
-        return heads, cells, text
+        return [self.columns[at] for at in kept], cells, text
 
     def text(self, width: int = 80, indent: int = 0) -> str:
         """Aligned lines, of the columns of text the widest gives way; no header without titles, nothing without rows.

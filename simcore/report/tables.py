@@ -19,17 +19,8 @@ from simcore.workload.model import PhaseName
 Figure = Literal["compute_ns", "comm_ns", "exposed_ns"]
 LAYER_COLUMNS = ("layer", "name", "phase", "compute_ns", "comm_ns", "exposed_ns", "collective", "bytes")
 
-SUMMED = {
-    "time_ns",
-    "compute_ns",
-    "exposed_comm_ns",
-    "breakdown",
-    "layers",
-    "ranks",
-    "dims",
-    "pipeline",
-    "what_would_help",
-}
+SUMMED = {"time_ns", "compute_ns", "exposed_comm_ns", "breakdown", "layers", "ranks", "dims", "pipeline"}
+SUMMED |= {"what_would_help"}
 SHARES = BreakdownRow.__annotations__
 TABLES = ("layers", "ranks", "dims", "links", "iterations", "events", "what_would_help")
 
@@ -150,10 +141,15 @@ def layer_total(layer: LayerRow, figure: Figure) -> int:
     return sum(row[figure] for _, row in phases(layer))
 
 
+def layer_cost(layer: LayerRow) -> int:
+    """What a layer computes, and what is waited for its collectives."""
+    return layer_total(layer, "compute_ns") + layer_total(layer, "exposed_ns")
+
+
 def top_layers(document: ReportDocument, num_rows: int) -> Table:
     """The layers that cost most, those of equal name added up, in the order of the workload."""
     layers = layers_by_name(document)
-    by_cost = sorted(layers, key=lambda layer: -layer_total(layer, "compute_ns") - layer_total(layer, "exposed_ns"))
+    by_cost = sorted(layers, key=lambda layer: -layer_cost(layer))
     stages = len(document["pipeline"]["stages"]) if "pipeline" in document else 1
     rows = []
     for layer in sorted(by_cost[:num_rows], key=lambda layer: layer["index"]):

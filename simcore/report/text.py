@@ -107,7 +107,6 @@ def headline(document: ReportDocument) -> str:
 
 
 def _noise(document: ReportDocument) -> str:
-    """What other seeds gave."""
     noise = document.get("noise")
     if not noise or noise["runs"] == 1:
         return ""
@@ -243,7 +242,6 @@ def _busiest(document: ReportDocument) -> str:
 
 
 def _operations(document: ReportDocument, operations: Sequence[OperationTotal], width: int, num_rows: int) -> str:
-    """The operations of a graph that take longest."""
     rows = [
         (each.name, each.kind.name.lower(), each.count, each.total_ns, share(each.total_ns, document["time_ns"]))
         for each in operations
@@ -277,7 +275,6 @@ def _dims(document: ReportDocument, width: int) -> str:
 
 
 def _pipeline(document: ReportDocument, width: int) -> str:
-    """Where the time of every stage goes."""
     if "pipeline" not in document:
         return ""
     told, time_ns = document["pipeline"], document["time_ns"]

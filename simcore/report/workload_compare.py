@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -111,10 +112,9 @@ def _pair(figures: Sequence[int], ranks: Sequence[int]) -> Pair:
 
 def _times(contents: Contents, phased: bool) -> Mapping[tuple[str, str], int]:
     """Time by kind and, unless a workload has no phases, phase."""
-    found: dict[tuple[str, str], int] = {}
+    found = Counter[tuple[str, str]]()
     for row in contents.compute:
-        key = (row.kind, row.phase if phased else "")
-        found[key] = found.get(key, 0) + row.time_ns
+        found[row.kind, row.phase if phased else ""] += row.time_ns
     return found
 
 

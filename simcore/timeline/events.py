@@ -39,7 +39,8 @@ class EventKind(IntEnum):
     CPU = 7
 
 
-COLUMNS = ("npu_class", "stream", "start_ns", "end_ns", "kind", "name", "layer", "phase", "size_bytes", "iteration")
+SAID = ("kind", "name", "layer", "phase", "size_bytes", "iteration")  # what an event is, whose and whenever it is
+COLUMNS = ("npu_class", "stream", "start_ns", "end_ns", *SAID)
 
 
 class EventBuffer:

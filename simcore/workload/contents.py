@@ -7,7 +7,7 @@ astra-sim dialect give one rank's part of an all-gather, which is multiplied by 
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -104,10 +104,9 @@ class Contents:
 
     def by_kind(self) -> dict[str, dict[str, int]]:
         """Kind of layer -> time by phase, the most time first; sums over the ranks."""
-        found: dict[str, dict[str, int]] = {}
+        found = defaultdict[str, dict[str, int]](Counter)
         for row in self.compute:
-            phases = found.setdefault(row.kind, {})
-            phases[row.phase] = phases.get(row.phase, 0) + row.time_ns
+            found[row.kind][row.phase] += row.time_ns
         return dict(sorted(found.items(), key=lambda item: (-sum(item[1].values()), item[0])))
 
 

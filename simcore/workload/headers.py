@@ -14,7 +14,7 @@ from simcore.library import table
 from simcore.peers import refuse_foreign
 from simcore.workload.loops import schedules
 from simcore.workload.model import Dialect, Parallelism, Workload
-from simcore.workload.tokens import Cursor, Source, Token, is_integer, unsigned
+from simcore.workload.tokens import Cursor, Token, is_integer, unsigned
 
 GROUP, BOTTOM, CHECKPOINTS = "model_parallel_NPU_group", "DLRM_LAST_BOTTOM_LAYER", "checkpoints"
 INITIATES, PIPELINE, STAGES, SCHEDULE = "checkpoint_initiates", "pp_comm", "stage_rows", "schedule"
@@ -37,69 +37,57 @@ OPTIONAL = (GROUP, "cp", "etp", STAGES, SCHEDULE)  # a SimAI header has them onl
 KEYS = (*FIELDS, "mode")
 
 
-def read_header(cursor: Cursor, dialect: Dialect | None) -> Header:
-    """Read up to and with the number of layers; what is wrong goes to the source's problems.
-
-    `dialect` overrides what the keys tell. Raises InputError at once when there is nothing to read.
-    """
-    source = cursor.source
-    loop = cursor.take()
-    if loop is None:
-        source.problem(source.end(), "the workload is empty", "a training loop, the number of layers, the layers")
-        raise InputError(source.problems.found)
-    header = Header(source, cursor, loop)
-    if loop.text in LOOPS:
-        header.read()
-    else:
-        refuse_foreign("\n".join(source.lines), source.file, ("a text workload",))
-        hint = "the loop and its arguments are separate words: HYBRID_DLRM 4" if loop.text[-1].isdigit() else ""
-        source.problem(loop, "unknown training loop", closest(loop.text, LOOPS), hint=hint, field="loop")
-        while (token := cursor.peek()) and token.line == loop.line:
-            cursor.take()
-    # SimAI's when a key stands there that ASTRA-sim 1.0 would not read at this place.
-    order, usual = tuple(header.values), LOOPS.get(loop.text)
-    keyed = bool(header.entries.get(BOTTOM)) if usual is None or order == usual else bool(order)
-    header.dialect, header.count_place = dialect or ("simai" if keyed else "astra-sim"), cursor.peek() or source.end()
-    header.count = _count(cursor)
-    if loop.text not in LOOPS and header.count is None:
-        raise InputError(source.problems.found)  # no text workload at all: what its rows lack says nothing
-    return header
-
-
-def _count(cursor: Cursor) -> int | None:
-    """The number of layers, None when it is missing or wrong."""
-    source, token = cursor.source, cursor.peek()
-    expected = "the number of layers, for example 8"
-    if token is None:
-        source.problem(source.end(), "the number of layers is missing", expected, field="layers")
-        return None
-    value = unsigned(token.text)
-    alone = len(source.lines[token.line - 1].split()) == 1
-    if value is None and not alone and not is_integer(token.text):
-        source.problem(token, "the number of layers is missing before this row", expected, field="layers")
-        return None
-    cursor.take()
-    if not value:
-        source.problem(token, "the number of layers must be a positive whole number", expected, field="layers")
-    return value or None
-
-
 class Header:
-    """What the header says, read between the loop and the number of layers.
+    """The header of a text, read up to and with the number of layers; what is wrong goes to the source's problems.
 
-    `places` are the words the values stand at, `count` is None when it is not readable.
+    `dialect` overrides what the keys tell. `places` are the words the values stand at, `count` is None when it is not
+    readable. InputError at once when there is nothing to read.
     """
 
-    dialect: Dialect
-    schedule: str = ""
-    count: int | None
-    count_place: Token
-
-    def __init__(self, source: Source, cursor: Cursor, loop: Token):
-        self.source, self.cursor, self.loop = source, cursor, loop.text
+    def __init__(self, cursor: Cursor, dialect: Dialect | None):
+        self.source, self.cursor, self.schedule = cursor.source, cursor, ""
         self.values: dict[str, tuple[int, ...]] = {}
-        self.places = {"": loop}
         self.entries: dict[str, tuple[Token, ...]] = {}
+        loop, problem = cursor.take(), self.source.problem
+        if loop is None:
+            problem(self.source.end(), "the workload is empty", "a training loop, the number of layers, the layers")
+            raise InputError(self.source.problems.found)
+        self.loop, self.places = loop.text, {"": loop}
+        if loop.text in LOOPS:
+            self._read()
+        else:
+            refuse_foreign("\n".join(self.source.lines), self.source.file, ("a text workload",))
+            hint = "the loop and its arguments are separate words: HYBRID_DLRM 4" if loop.text[-1].isdigit() else ""
+            problem(loop, "unknown training loop", closest(loop.text, LOOPS), hint=hint, field="loop")
+            while (token := cursor.peek()) and token.line == loop.line:
+                cursor.take()
+        # SimAI's when a key stands there that ASTRA-sim 1.0 would not read at this place.
+        order, usual = tuple(self.values), LOOPS.get(loop.text)
+        keyed = bool(self.entries.get(BOTTOM)) if usual is None or order == usual else bool(order)
+        self.dialect: Dialect = dialect or ("simai" if keyed else "astra-sim")
+        self.count_place = cursor.peek() or self.source.end()
+        self.count = self._count()
+        if loop.text not in LOOPS and self.count is None:
+            raise InputError(self.source.problems.found)  # no text workload at all: what its rows lack says nothing
+
+    def _count(self) -> int | None:
+        """The number of layers, None when it is missing or wrong."""
+        token = self.cursor.peek()
+        expected = "the number of layers, for example 8"
+        if token is None:
+            self.source.problem(self.source.end(), "the number of layers is missing", expected, field="layers")
+            return None
+        value = unsigned(token.text)
+        alone = len(self.source.lines[token.line - 1].split()) == 1
+        if value is None and not alone and not is_integer(token.text):
+            message = "the number of layers is missing before this row"
+            self.source.problem(token, message, expected, field="layers")
+            return None
+        self.cursor.take()
+        if not value:
+            message = "the number of layers must be a positive whole number"
+            self.source.problem(token, message, expected, field="layers")
+        return value or None
 
     def value(self, key: str, default: int) -> int:
         """A single value of the header."""
@@ -118,7 +106,7 @@ class Header:
         found |= {FIELDS[key]: self.value(key, usual) for key, usual in numbers}
         return found | {"loop": self.loop, "dialect": self.dialect, "schedule": self.schedule}
 
-    def read(self) -> None:
+    def _read(self) -> None:
         """All arguments of a known loop."""
         required, last = LOOPS[self.loop], self.places[""]
         if required == (BOTTOM,):
@@ -200,82 +188,79 @@ class Header:
     def _store(self, key: str, place: Token, values: list[int]) -> None:
         self.values[key], self.places[key] = tuple(values), place
 
+    def check(self, layers: int) -> None:
+        """Whether the layer indices of the header exist in a file of `layers` rows."""
+        valid = f"a layer index from 0 to {layers - 1}"
+        place = self.places.get(BOTTOM)
+        if place and self.value(BOTTOM, 0) >= layers:
+            self.source.problem(place, f"there is no layer {self.value(BOTTOM, 0)}", valid, field=BOTTOM)
+        for key in LISTS:
+            for index, token in zip(self.values.get(key, ()), self.entries.get(key, ()), strict=False):
+                if index >= layers:
+                    self.source.problem(token, f"'{key}' names a layer that does not exist", valid, field=key)
+        if place and BOTTOM not in LOOPS.get(self.loop, (BOTTOM,)):
+            message = f"{self.loop} has no bottom layers"
+            self.source.problem(place, message, "HYBRID_DLRM or HYBRID_DLRM_ENHANCED", field=BOTTOM)
+        if any(self.values.get(key) for key in LISTS) and CHECKPOINTS not in LOOPS.get(self.loop, LISTS):
+            message = f"{self.loop} does not recompute, so it has no checkpoints"
+            self.source.problem(self.places[CHECKPOINTS], message, "HYBRID_TRANSFORMER_FWD_IN_BCKWD", field=CHECKPOINTS)
+        self._check_stages(layers)
+        if not self.source.problems.found:
+            self._check_recomputation()
+
+    def _check_stages(self, layers: int) -> None:
+        """The parts of a pipelined model: as many as there are stages, virtual ones counted, and together all rows."""
+        rows, stages = self.values.get(STAGES, ()), self.value("pp", 1) * max(1, self.value("vpp", 1))
+        if self.schedule and self.value("pp", 1) < 2:
+            place = self.places[SCHEDULE]
+            self.source.problem(place, "there is no pipeline to schedule", "pp: 2 or more", field=SCHEDULE)
+        if not rows:
+            return
+        place = self.places[STAGES]
+        if len(rows) != stages:
+            expected = f"{STAGES}: {stages} and as many numbers"
+            told = f"'{STAGES}' must count the rows of pp * vpp parts"
+            self.source.problem(place, told, expected, f"{len(rows)}", field=STAGES)
+        elif sum(rows) != layers or not all(rows):
+            told = f"the rows of '{STAGES}' are not those of the file"
+            self.source.problem(place, told, f"positive numbers that add up to {layers}", f"{sum(rows)}", field=STAGES)
+
+    def _check_recomputation(self) -> None:
+        """Every initiator needs a checkpoint at or below it and an initiator above that checkpoint to stop at."""
+        checkpoints, initiates = self.values.get(CHECKPOINTS, ()), self.values.get(INITIATES, ())
+        for index, token in zip(initiates, self.entries.get(INITIATES, ()), strict=False):
+            below = [checkpoint for checkpoint in checkpoints if checkpoint <= index]
+            if not below:
+                message = f"no checkpoint at or below layer {index}, where recomputation starts"
+                self.source.problem(token, message, f"one of 'checkpoints:' to be at most {index}", field=INITIATES)
+            elif not any(other > max(below) for other in initiates):
+                message = f"recomputation from checkpoint {max(below)} never ends"
+                hint = "it runs up to the first layer of 'checkpoint_initiates:' above the checkpoint"
+                self.source.problem(token, message, f"an entry above {max(below)}", hint=hint, field=INITIATES)
+
+    def warnings(self) -> list[str]:
+        """What SimAI warns about: sizes that are missing or 0, pipeline traffic without a pipeline."""
+        if self.dialect != "simai" or GROUP not in self.values:
+            return []
+        where = f"{self.source.file}:{self.places[''].line}"
+        absent = [key for key in ("pp", "vpp", "ga") if not self.value(key, 0)]
+        found = [f"{where}: the header gives no {', '.join(absent)}; 1 is meant where it is needed"] if absent else []
+        stages, traffic = self.value("pp", 1), self.value(PIPELINE, 0)
+        if (stages > 1) != (traffic > 0):
+            found.append(f"{where}: pp is {stages} but pp_comm is {traffic} bytes")
+        return found
+
 
 def _key(word: str) -> str:
     return word.removesuffix(":")
-
-
-def check_against_layers(source: Source, header: Header, layers: int) -> None:
-    """Whether the layer indices of the header exist in a file of `layers` rows."""
-    valid = f"a layer index from 0 to {layers - 1}"
-    place = header.places.get(BOTTOM)
-    if place and header.value(BOTTOM, 0) >= layers:
-        source.problem(place, f"there is no layer {header.value(BOTTOM, 0)}", valid, field=BOTTOM)
-    for key in LISTS:
-        for index, token in zip(header.values.get(key, ()), header.entries.get(key, ()), strict=False):
-            if index >= layers:
-                source.problem(token, f"'{key}' names a layer that does not exist", valid, field=key)
-    if place and BOTTOM not in LOOPS.get(header.loop, (BOTTOM,)):
-        message = f"{header.loop} has no bottom layers"
-        source.problem(place, message, "HYBRID_DLRM or HYBRID_DLRM_ENHANCED", field=BOTTOM)
-    if any(header.values.get(key) for key in LISTS) and CHECKPOINTS not in LOOPS.get(header.loop, LISTS):
-        message = f"{header.loop} does not recompute, so it has no checkpoints"
-        source.problem(header.places[CHECKPOINTS], message, "HYBRID_TRANSFORMER_FWD_IN_BCKWD", field=CHECKPOINTS)
-    _check_stages(source, header, layers)
-    if not source.problems.found:
-        _check_recomputation(source, header)
-
-
-def _check_stages(source: Source, header: Header, layers: int) -> None:
-    """The parts of a pipelined model: as many as there are stages, virtual ones counted, and together all rows."""
-    rows, stages = header.values.get(STAGES, ()), header.value("pp", 1) * max(1, header.value("vpp", 1))
-    if header.schedule and header.value("pp", 1) < 2:
-        place = header.places[SCHEDULE]
-        source.problem(place, "there is no pipeline to schedule", "pp: 2 or more", field=SCHEDULE)
-    if not rows:
-        return
-    place = header.places[STAGES]
-    if len(rows) != stages:
-        expected = f"{STAGES}: {stages} and as many numbers"
-        told = f"'{STAGES}' must count the rows of pp * vpp parts"
-        source.problem(place, told, expected, f"{len(rows)}", field=STAGES)
-    elif sum(rows) != layers or not all(rows):
-        told = f"the rows of '{STAGES}' are not those of the file"
-        source.problem(place, told, f"positive numbers that add up to {layers}", f"{sum(rows)}", field=STAGES)
-
-
-def _check_recomputation(source: Source, header: Header) -> None:
-    """Every initiator needs a checkpoint at or below it and an initiator above that checkpoint to stop at."""
-    checkpoints, initiates = header.values.get(CHECKPOINTS, ()), header.values.get(INITIATES, ())
-    for index, token in zip(initiates, header.entries.get(INITIATES, ()), strict=False):
-        below = [checkpoint for checkpoint in checkpoints if checkpoint <= index]
-        if not below:
-            message = f"no checkpoint at or below layer {index}, where recomputation starts"
-            source.problem(token, message, f"one of 'checkpoints:' to be at most {index}", field=INITIATES)
-        elif not any(other > max(below) for other in initiates):
-            message = f"recomputation from checkpoint {max(below)} never ends"
-            hint = "it runs up to the first layer of 'checkpoint_initiates:' above the checkpoint"
-            source.problem(token, message, f"an entry above {max(below)}", hint=hint, field=INITIATES)
-
-
-def header_warnings(header: Header, file: str) -> list[str]:
-    """What SimAI warns about: sizes that are missing or 0, pipeline traffic without a pipeline."""
-    if header.dialect != "simai" or GROUP not in header.values:
-        return []
-    where = f"{file}:{header.places[''].line}"
-    absent = [key for key in ("pp", "vpp", "ga") if not header.value(key, 0)]
-    found = [f"{where}: the header gives no {', '.join(absent)}; 1 is meant where it is needed"] if absent else []
-    stages, traffic = header.value("pp", 1), header.value(PIPELINE, 0)
-    if (stages > 1) != (traffic > 0):
-        found.append(f"{where}: pp is {stages} but pp_comm is {traffic} bytes")
-    return found
 
 
 def write_header(workload: Workload) -> str:
     """The first line; InputError when the workload's dialect has no words for what it holds."""
     if workload.loop not in LOOPS:
         raise InputError.at(workload.loop, "unknown training loop", expected=closest(workload.loop, LOOPS))
-    required, values = LOOPS[workload.loop], {key: _value(workload, key) for key in FIELDS}
+    required, sizes = LOOPS[workload.loop], workload.parallelism
+    values = {key: getattr(sizes if key in SIZES else workload, name) for key, name in FIELDS.items()}
     unsaid = {BOTTOM} - {*required} | {key for key in OPTIONAL if not values[key]}
     keys = [key for key in FIELDS if key not in unsaid]
     if workload.dialect == "astra-sim":
@@ -290,9 +275,3 @@ def write_header(workload: Workload) -> str:
         value = values[key]
         words += [f"{key}:", *map(str, (len(value), *value) if isinstance(value, tuple) else [value])]
     return " ".join(words)
-
-
-def _value(workload: Workload, key: str) -> int | str | tuple[int, ...]:
-    """What a workload says of a key."""
-    told: int | str | tuple[int, ...] = getattr(workload.parallelism if key in SIZES else workload, FIELDS[key])
-    return told

@@ -121,7 +121,6 @@ def _place(traces: Sequence[KinetoTrace], host: HostTrace, *, given: bool) -> in
 
 
 def _processes(trace: KinetoTrace) -> set[str]:
-    """The processes whose operators were recorded."""
     return {trace.threads[lane].partition("/")[0] for lane in np.unique(trace.operators.lane).tolist()}
 
 

@@ -329,7 +329,10 @@ def read_kineto(content: bytes, file: str) -> KinetoTrace:
     """
     try:
         with collection_paused():
-            document, collector = _collected(content)
+            document = _document(content)
+            distributed = _told(document.distributed, _Distributed, _Distributed())
+            collector = _Collector(_told(distributed.groups, list[_Group], []))
+            _each(document.events or [], collector.add)
     except UNREADABLE as error:
         found = str(error) if content.strip() else "an empty file"
         ours = b'"traceEvents"' in content or b'"ph"' in content[:HEAD]  # broken, but no file of another kind
@@ -349,8 +352,7 @@ def read_kineto(content: bytes, file: str) -> KinetoTrace:
         found = f"{operators} operators and {calls} calls of the runtime"
         raise _unfit(content, file, "nothing in this trace ran on a GPU", "kernel events", found, hint)
     in_name = RANK_IN_NAME.search(Path(file).name)
-    named = _told(document.distributed, _Distributed, _Distributed()).rank
-    rank = _whole(named) if named is not None else -1
+    rank = _whole(distributed.rank) if distributed.rank is not None else -1
     if rank < 0:  # none, or no number of a rank
         rank = _whole(in_name[1]) if in_name else -1
     told = (_told(said, list[_Device], []) for said in (document.devices, document.older_devices))
@@ -358,14 +360,6 @@ def read_kineto(content: bytes, file: str) -> KinetoTrace:
     base_ns = _told(document.base, int, 0)
     base_ns = base_ns if abs(base_ns) < MOST_US * 1e3 else 0
     return collector.trace(file, rank if rank >= 0 else None, device, base_ns)
-
-
-def _collected(content: bytes) -> tuple[_Document, _Collector]:
-    document = _document(content)
-    distributed = _told(document.distributed, _Distributed, _Distributed())
-    collector = _Collector(_told(distributed.groups, list[_Group], []))
-    _each(document.events or [], collector.add)
-    return document, collector
 
 
 def _broken(content: bytes, file: str, found: str) -> Location:

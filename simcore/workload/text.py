@@ -70,7 +70,6 @@ def written_row(layer: Layer) -> str:
 
 
 def _check_row(row: list[Token], source: Source, width: int, dialect: Dialect) -> None:
-    """Note what is wrong with a row."""
     if len(row) != width:  # point at the first that is too much, or behind the last
         policy = "; the 13th is the row's training loop" if width > WIDTH else ""
         last = row[-1]
@@ -147,10 +146,10 @@ def parse(text: str, file: str, dialect: Dialect | None = None) -> Workload:
     with Problems() as problems:
         source = Source(text, file, problems)
         cursor = Cursor(source)
-        header = headers.read_header(cursor, dialect)
+        header = Header(cursor, dialect)
         layers = _layers(cursor, header)
         if header.count is not None and not problems.found:
-            headers.check_against_layers(source, header, header.count)
+            header.check(header.count)
             # Collectives of context-parallel ranks need the number of these.
             named = any(phase.group is Group.CP for layer in layers for phase in layer.phases)
             if named and not header.value("cp", 0):
@@ -161,7 +160,7 @@ def parse(text: str, file: str, dialect: Dialect | None = None) -> Workload:
         layers=layers,
         name=Path(file).stem,
         location=source.location(header.place),
-        warnings=(*headers.header_warnings(header, file), *_ignored_sizes(layers)),
+        warnings=(*header.warnings(), *_ignored_sizes(layers)),
     )
 
 

@@ -23,7 +23,8 @@ from simcore.compute.measured import parametric
 from simcore.compute.measured.curves import Columns, Curves, Floats, Integers
 from simcore.compute.measured.kriging import Kriging
 from simcore.compute.measured.operations import OPERATIONS, Operation, Work
-from simcore.compute.measured.tables import ANY, Entry, Word, curves, entries, own_folder, remembered
+from simcore.compute.measured.tables import ANY, Word, curves, entries, own_folder, remembered, words_of
+from simcore.progress import meter
 
 _KRIGING = Kriging()
 _REACH = 2.0  # an octave beyond the end of a curve counts as so many in a size
@@ -155,6 +156,24 @@ def answer(question: Question) -> Answer:
     return _from(question, _own(question))
 
 
+def predicted(
+    operation: Operation, device: str, table: Columns, *, without_exact: bool = False
+) -> dict[str, NDArray[np.generic]]:
+    """Columns `predicted_us`, `distance` (octaves), `source` (a word of `Source`) of a table's rows, in their order."""
+    rows = len(table[operation.swept])
+    time_us, distance, source = np.empty(rows), np.empty(rows), np.empty(rows, "U12")
+    spelt = np.array([one.value for one in Source])
+    columns = [name for name in (operation.swept, *operation.sizes) if name in table]
+    words = list(zip(*(words_of(table, name) for name in operation.words), strict=True))
+    there = machine(device)
+    for spelling in meter().over(dict.fromkeys(words)):  # rows that agree in all words are asked together
+        block = np.flatnonzero([one == spelling for one in words])
+        sizes = {name: table[name][block] for name in columns}
+        found = answer(Question(operation, there, spelling, sizes, without_exact))
+        time_us[block], distance[block], source[block] = np.exp(found.log_us), found.distance, spelt[found.source]
+    return {"predicted_us": time_us, "distance": distance, "source": source}
+
+
 def _own(question: Question) -> list[Curves]:
     """Curves of the device itself, best first; each corrects larger ones that come after it."""
     return _chain(question.own, question.operation, question.device, question.words)
@@ -162,21 +181,17 @@ def _own(question: Question) -> list[Curves]:
 
 @remembered(1024)
 def _chain(own: Path, operation: Operation, device: Machine, words: tuple[Word, ...]) -> list[Curves]:
-    tables, chain = _candidates(own, operation.name, device), list[Curves]()
+    of_kind = [entry for entry in entries() if entry.operation == operation.name]
+    named = [entry for entry in of_kind if entry.device == device.name]
+    alike = named or [entry for entry in of_kind if machine(entry.device).accelerator is device.accelerator]
+    # The user's own tables, then by that name, then of the same accelerator.
+    tables = sorted(alike, key=lambda entry: (not entry.own, len(entry.device), -entry.rows))
     found = [there for said in _spellings(operation, words) for entry in tables if (there := curves(entry, said))]
+    chain = list[Curves]()
     for there in found:
         if not chain or len(there.along) > len(chain[-1].along):
             chain.append(there)
     return chain
-
-
-@remembered(1024)
-def _candidates(own: Path, operation: str, device: Machine) -> list[Entry]:
-    """Tables of an operation on a device: the user's own, then by that name, then of the same accelerator."""
-    of_kind = [entry for entry in entries() if entry.operation == operation]
-    named = [entry for entry in of_kind if entry.device == device.name]
-    alike = named or [entry for entry in of_kind if machine(entry.device).accelerator is device.accelerator]
-    return sorted(alike, key=lambda entry: (not entry.own, len(entry.device), -entry.rows))
 
 
 _ALIKE = {"fp16": ("bf16",), "bf16": ("fp16",), "fp8": ("fp8_static",), "fp4": ("nvfp4",)}
@@ -326,7 +341,8 @@ def _residuals(own: Path, there: Curves, device: Machine, words: tuple[Word, ...
 def _interpolated(question: Question, there: Curves, known: _Known) -> Answer:
     """On the configuration's own curve where there is one, otherwise between the nearest."""
     rows, along = len(question.along), question.along
-    own = _own_curve(question, there)
+    configurations = zip(*(np.asarray(values).tolist() for values in question.filled.values()), strict=True)
+    own = np.array([there.of.get(one, -1) for one in configurations], dtype=np.int64)  # -1 where no curve has it
     low, high = there.ends
     inside = (own >= 0) & (along >= low[own] - 1e-9) & (along <= high[own] + 1e-9)
     if question.without_exact and not question.operation.by_point:
@@ -361,12 +377,6 @@ def _along_curve(question: Question, there: Curves, own: Integers) -> tuple[Floa
         grown = (2.0 ** (np.clip(share, 0, 1) * octaves) - 1) / np.maximum(2.0**octaves - 1, _SAME)
         rise = np.where((share < 0) | (share > 1), rise, np.log1p(grown * np.expm1(step)))
     return there.log_us[left] + rise, np.where(gap < _SAME, 0.0, gap)
-
-
-def _own_curve(question: Question, there: Curves) -> Integers:
-    """Which curve has each row's configuration; -1 where none has."""
-    rows = zip(*(np.asarray(values).tolist() for values in question.filled.values()), strict=True)
-    return np.array([there.of.get(row, -1) for row in rows], dtype=np.int64)
 
 
 def _between(question: Question, there: Curves, known: _Known) -> tuple[NDArray[Any], ...]:

@@ -16,10 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.compute.measured.curves import Columns
-from simcore.compute.measured.estimate import machine
+from simcore.compute.measured.estimate import machine, predicted
 from simcore.compute.measured.operations import OPERATIONS, Operation
 from simcore.compute.measured.parametric import element_bytes
-from simcore.compute.measured.rows import predicted
 from simcore.compute.measured.tables import Entry, forget, own_folder, pack, split_name
 from simcore.errors import InputError, Location, Problem, Problems, closest
 from simcore.files import read_bytes, write_bytes, write_text
@@ -109,7 +108,6 @@ def _numbers(path: Path, name: str, place: int, cells: list[str], problems: Prob
 
 
 def _wrong(file: str, table: Columns, operation: Operation, answers: bool) -> Iterator[Problem]:
-    """Everything that is wrong with the columns."""
     place = Location(file)
     rows = {len(values) for name, values in table.items() if values.ndim == 1 and not name.endswith("_names")}
     if len(rows) != 1 or 0 in rows:

@@ -126,7 +126,6 @@ def _without_outliers(votes: Floats, misfit: Floats) -> Floats:
 
 
 def _times(matrices: Floats, vectors: Floats) -> Floats:
-    """Each matrix times its vector."""
     found: Floats = (matrices @ vectors[..., None])[..., 0]
     return found
 

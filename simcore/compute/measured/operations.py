@@ -222,7 +222,6 @@ def _sustained(short: Operation) -> Operation:
 
 
 def _measured(name: str, work: str, swept: str, words: str, repeated: str, traits: str, axes: str) -> Operation:
-    """A row of the table."""
     pairs = [[size.partition("^") for size in axis.split("*")] for axis in axes.split()]
     weighed = tuple({size: float(weight or 1) for size, _, weight in axis} for axis in pairs)
     again = tuple(repeated.strip("-").split())

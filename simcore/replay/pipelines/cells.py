@@ -25,7 +25,7 @@ from simcore.errors import InputError
 from simcore.replay.session import StepReplay
 from simcore.replay.steps.device import SHORT_GAP_NS
 from simcore.replay.views.workloads import collectives
-from simcore.replay.whatif.layers import NamedRange, model_order
+from simcore.replay.whatif.layers import NamedRange, layer_number, model_order
 from simcore.replay.whatif.retiming import roles
 from simcore.workload.kineto import KERNEL, Collective
 from simcore.workload.model import CollectiveKind, Group, Layer, Phase
@@ -55,14 +55,15 @@ class Cells:
     """One step of one rank by its named ranges; InputError when communication does not say what it does.
 
     `rank` is its number, `file` where it was recorded. `order` are the ranges as they came, (F, B or W, part,
-    micro-batch), `parts` those of the model in its order, `tasks` what was launched, in that order. `passes` are (part,
-    "forward" or "backward") -> operations of every micro-batch, `sizes` those of the groups met, `able` launches
-    (place, stream) that could wait.
+    micro-batch), `parts` those of the model in its order, `layers` the numbers of those that are layers, ascending,
+    `tasks` what was launched, in that order. `passes` are (part, "forward" or "backward") -> operations of every
+    micro-batch, `sizes` those of the groups met, `able` launches (place, stream) that could wait.
     """
 
     def __init__(self, step: StepReplay, ranges: Sequence[NamedRange]):
         self.prepared, view = step.prepared, step.prepared.view
         self.rank, self.file, self.parts = view.trace.rank, view.trace.file, model_order(ranges)
+        self.layers = tuple(sorted({layer_number(part) for part in self.parts} - {-1}))
         self.order = [(one.kind, one.part, one.micro_batch) for one in ranges if one.kind]
         order, lane = view.launch_order, view.trace.tasks.lane
         self.sizes, self.sent_bytes = dict[Group, int](), set[int]()
@@ -119,12 +120,11 @@ class Cells:
 
     def _waiters(self) -> dict[int, int]:
         """The first launch that waits for a task, or for a later one of its stream."""
-        view, place = self.prepared.view, {task: at for at, task in enumerate(self.tasks)}
-        waits = self.prepared.delays.waits
+        view, waits = self.prepared.view, self.prepared.delays.waits
         first: dict[int, int] = {}
-        for task in self.tasks:
+        for at, task in enumerate(self.tasks):
             for wait in waits.get(task, ()):
-                first[wait.source] = min(first.get(wait.source, NEVER), place[task])
+                first.setdefault(wait.source, at)
         if not any(wait.recorded for some in waits.values() for wait in some):
             # What starts next and not before a collective's end has waited for it.
             start, end = view.trace.tasks.start_ns, view.trace.tasks.end_ns

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain, groupby, pairwise
+from operator import attrgetter
 from statistics import median_low
 
 from msgspec import Struct
@@ -12,7 +13,6 @@ from simcore.errors import InputError
 from simcore.replay.pipelines.cells import Cells, ModelPart, part_of, step_end
 from simcore.replay.pipelines.passes import Line, found_ranges
 from simcore.replay.session import Replay, StepReplay
-from simcore.replay.views.report import typical_step
 from simcore.replay.whatif.layers import NamedRange, layer_number, named_ranges
 from simcore.replay.whatif.repetition import UnclearError
 from simcore.workload.loops import schedules
@@ -50,11 +50,11 @@ class Recorded:
     """
 
     def __init__(self, replay: Replay):
-        steps = [typical_step(replay, number) for number in range(len(replay.ranks))]
+        steps = [replay.typical(number) for number in range(len(replay.ranks))]
         found = [Cells(step, own) for step, own in zip(steps, _ranges(steps), strict=True)]
-        by_layers = sorted(found, key=lambda cells: (_layer_numbers(cells), cells.rank))
-        stages = [next(same) for _, same in groupby(by_layers, key=_layer_numbers)]
-        numbers = sorted(number for cells in stages for number in _layer_numbers(cells))
+        by_layers = sorted(found, key=lambda cells: (cells.layers, cells.rank))
+        stages = [next(same) for _, same in groupby(by_layers, key=attrgetter("layers"))]
+        numbers = sorted(number for cells in stages for number in cells.layers)
         sizes = {group: size for cells in stages for group, size in cells.sizes.items()}
         _check_stages(stages, numbers, sizes)
         chunks = max(len(_runs(cells)) for cells in stages)
@@ -103,13 +103,9 @@ def _ranges(steps: Sequence[StepReplay]) -> list[list[NamedRange]]:
         ) from unclear
 
 
-def _layer_numbers(cells: Cells) -> tuple[int, ...]:
-    return tuple(sorted({layer_number(part) for part in cells.parts} - {-1}))
-
-
 def _runs(cells: Cells, pieces: int = 0) -> list[tuple[int, int]]:
     """A stage's consecutive layers as (first, behind the last), cut where the model turns round in it."""
-    numbers = _layer_numbers(cells)
+    numbers = cells.layers
     cuts = [at for at in range(1, len(numbers)) if numbers[at] != numbers[at - 1] + 1]
     if not cuts and pieces > 1:
         cuts = [len(numbers) * piece // pieces for piece in range(1, pieces)]

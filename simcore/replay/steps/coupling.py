@@ -41,22 +41,20 @@ def match_collectives(ranks: Sequence[RankView], steps: Sequence[int]) -> list[M
     without recorded groups all communication kernels count as one. A group whose ranks launched different kernels is
     not coupled. A rank that arrives early waits inside its kernel, so the shortest kernel is the collective itself.
     """
-    groups: dict[str, list[list[Member]]] = defaultdict(list)
+    groups: dict[str, dict[int, list[Member]]] = defaultdict(lambda: defaultdict(list))  # of each rank, by its number
     for number, (rank, step) in enumerate(zip(ranks, steps, strict=True)):
-        own: dict[str, list[Member]] = defaultdict(list)
         for task in rank.communicating(step):
             recorded = rank.trace.collectives.get(task)
-            own[recorded.group if recorded else ""].append(Member(number, task))
-        for group, members in own.items():
-            groups[group].append(members)
+            groups[recorded.group if recorded else ""][number].append(Member(number, task))
 
-    def same_kernels(rows: list[list[Member]]) -> bool:
+    def same_kernels(rows: Sequence[Sequence[Member]]) -> bool:
         """Whether every rank launched kernels of the same names in the same order."""
         traces = (ranks[members[0].rank].trace for members in rows)
         named = zip(traces, rows, strict=True)
         return len({tuple(own.names[own.tasks.name[one.task]] for one in members) for own, members in named}) == 1
 
-    coupled = [rows for rows in groups.values() if len(rows) > 1 and same_kernels(rows)]
+    every = [list(rows.values()) for rows in groups.values()]
+    coupled = [rows for rows in every if len(rows) > 1 and same_kernels(rows)]
     found = (members for rows in coupled for members in zip(*rows, strict=True))
     return [Match(one, min(ranks[m.rank].trace.tasks.length_ns(m.task) for m in one)) for one in found]
 

@@ -61,10 +61,12 @@ class RankView:
     its stream (-1: none). `task_step` and `call_step` are positions in `windows` or -1; a task belongs to the step that
     launched it. `stream_tasks` are the tasks of each stream in order, `stream_launch_ns` when each was launched at the
     latest. `categories` are those of kinds.txt for each of the trace's names, `loading` a thread's times in the loader.
+    `position_of` says which of the `windows` a step's number is.
     """
 
     def __init__(self, trace: KinetoTrace):
         self.trace, self.windows, calls, tasks = trace, _windows(trace), trace.calls, trace.tasks
+        self.position_of = {window.index: at for at, window in enumerate(self.windows)}
         self.outermost = _outermost(calls)
         numbers, owners = calls.correlation.tolist(), self.outermost.tolist()
         first, last = dict(zip(numbers[::-1], owners[::-1], strict=True)), dict(zip(numbers, owners, strict=True))
@@ -182,7 +184,6 @@ def _task_steps(
 
 
 def _activities(*some: Intervals) -> dict[int, Activity]:
-    """Intervals of each thread, merged."""
     start, end, lane = (
         np.concatenate([getattr(rows, name) for rows in some]) for name in ("start_ns", "end_ns", "lane")
     )

@@ -101,8 +101,8 @@ class Help(Struct, frozen=True):
 
 def helps(replay: Replay) -> list[list[Help]]:
     """For each rank the changes that make its step shorter, those that save most first."""
-    steps = sorted(replay.scored(0), key=lambda step: (step.measured_ns, step.window.index))
-    sources = dict.fromkeys(step.source for step in (steps[(len(steps) - 1) // 2], steps[0], steps[-1]))
+    steps = replay.by_length(0)
+    sources = dict.fromkeys(step.source for step in (replay.typical(0), steps[0], steps[-1]))
     first = next(iter(sources))
     variants = [(source, replay.changes) for source in sources]
     variants += [(first, replace(replay.changes, residual=False))] if replay.changes.residual else []

@@ -71,7 +71,6 @@ class TraceComparison(Comparison):
         yield Table("", shown, rows, noun="kernels, each changing less,")
 
     def _runs(self, row: KernelPair) -> tuple[float, float]:
-        """How often it runs in a step."""
         return row.count.a / self.num_steps.a, row.count.b / self.num_steps.b
 
 

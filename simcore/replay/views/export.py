@@ -13,7 +13,7 @@ from simcore.files import write_all
 from simcore.replay.session import Replay, StepReplay
 from simcore.replay.steps.graph import EdgeKind
 from simcore.replay.views.breakdown import played
-from simcore.replay.views.report import Utilisation, answer, typical_step, utilisation, warnings
+from simcore.replay.views.report import Utilisation, answer, utilisation, warnings
 from simcore.report.gantt import timeline_figure
 from simcore.report.model import Input, Report
 from simcore.report.plots import image, titled
@@ -34,7 +34,7 @@ def timeline(replay: Replay, rank: int) -> Timeline:
 
     Streams are numbered as in the trace, threads behind them; `streams` names both.
     """
-    prepared, step = replay.ranks[rank], typical_step(replay, rank)
+    prepared, step = replay.ranks[rank], replay.typical(rank)
     buffer, streams = EventBuffer(), prepared.view.trace.streams
     spans = (step.measured_span_ns, (step.from_ns, step.to_ns))
     tasks, (begin_ns, end_ns) = prepared.view.trace.tasks, spans[MEASURED]

@@ -46,12 +46,6 @@ def to_dict(
     return document
 
 
-def typical_step(replay: Replay, rank: int) -> StepReplay:
-    """The scored step whose measured time is the median."""
-    ordered = sorted(replay.scored(rank), key=lambda step: (step.measured_ns, step.window.index))
-    return ordered[(len(ordered) - 1) // 2]
-
-
 class Utilisation(Struct, frozen=True):
     """The share of each bin of a typical step in which at least one stream ran something.
 
@@ -70,7 +64,7 @@ class Utilisation(Struct, frozen=True):
 
 def utilisation(replay: Replay, number: int) -> Utilisation:
     """In bins of a millisecond as in Lumos; of 1, 2 or 5 times a power of ten where these would be few."""
-    step = typical_step(replay, number)
+    step = replay.typical(number)
     longest_ns = max(step.measured_span_ns[1] - step.measured_span_ns[0], step.to_ns - step.from_ns)
     fine = [size for power in (1_000, 10_000, 100_000) for size in (power, 2 * power, 5 * power)]
     bin_ns = max((size for size in (*fine, BIN_NS) if size * LEAST_BINS <= longest_ns), default=fine[0])
@@ -82,7 +76,7 @@ def utilisation(replay: Replay, number: int) -> Utilisation:
 
 
 def _rank(replay: Replay, number: int) -> dict[str, object]:
-    prepared, scored, typical = replay.ranks[number], replay.scored(number), typical_step(replay, number)
+    prepared, scored, typical = replay.ranks[number], replay.scored(number), replay.typical(number)
     path, changed = breakdown.critical_path(typical), dict[str, object]()
     if replay.whats:  # what the changes did to the step, and to its communication
         changed["retimed"] = changes(typical)
@@ -128,7 +122,7 @@ def _rank(replay: Replay, number: int) -> dict[str, object]:
 
 def answer(replay: Replay, number: int) -> str:
     """The first sentence: whose time a step is, or what it takes with changes."""
-    typical, rank = typical_step(replay, number), replay.ranks[number].view.trace.rank
+    typical, rank = replay.typical(number), replay.ranks[number].view.trace.rank
     if replay.whats:
         return headline(replay, number, typical)
     shares = sorted(breakdown.sides(breakdown.critical_path(typical)).items(), key=lambda side: -side[1])
@@ -184,7 +178,7 @@ def trust(replay: Replay, number: int) -> dict[str, float]:
         "unaided_error": alone,
         "null_error": null,
         "tested": len(replay.steps[number]) > 1 and null - alone > TESTED,
-        "host_share": breakdown.host_share(breakdown.critical_path(typical_step(replay, number))),
+        "host_share": breakdown.host_share(breakdown.critical_path(replay.typical(number))),
         "coverage": 1 - int(delays.unexplained_ns[rows].sum()) / late if late else 1.0,
     }
 
@@ -243,7 +237,7 @@ def warnings(replay: Replay, number: int) -> list[str]:
         found.append(f"{contradictions} dependencies contradict the recorded times and are left out")
     found += sorted({step.stream_order.value for step in steps} - {""})
     for what in (what for what in replay.whats if isinstance(what, Retimed)):
-        found += what.notes(prepared.view, typical_step(replay, number).tasks, alone=len(replay.ranks) == 1)
+        found += what.notes(prepared.view, replay.typical(number).tasks, alone=len(replay.ranks) == 1)
     uncoupled = any(
         len(prepared.view.communicating(step.position))
         > sum(member.rank == step.number for match in step.source.matches for member in match.members)

@@ -32,8 +32,7 @@ class Foresight(Struct, frozen=True):
 
 def foresight(ranks: Sequence[Prepared]) -> list[Foresight]:
     """For each rank; of steps that launch the same kernels as the one before. None such: `steps` is 0."""
-    indices = sorted({window.index for rank in ranks for window in rank.view.windows})
-    everybody = [index for index in indices if all(any(w.index == index for w in rank.view.windows) for rank in ranks)]
+    everybody = sorted(set.intersection(*({*rank.view.position_of} for rank in ranks)))
     # A kernel's time is known, its waiting included.
     sources = [RecordedStep(ranks, index, UNAIDED, lambda _: FOREVER) for index in everybody]
     rows = []

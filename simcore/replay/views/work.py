@@ -49,11 +49,10 @@ def work(step: StepReplay) -> list[Work]:
             kind = (kind_of(said.operation) if said else "") or kind_of(name) or kind_of_name(name).library
             category = f"{COMMUNICATION}, {kind}"
         done[category].append(task)
-    amounts = {name: list(_amounts(step, name, rows)) for name, rows in done.items()}
     found = []
     for name, rows in done.items():
-        time_ns = sum(trace.tasks.length_ns(task) for task in rows)
-        amount, spent_ns = sum(each[0] for each in amounts[name]), sum(each[1] for each in amounts[name])
+        time_ns, amounts = sum(map(trace.tasks.length_ns, rows)), [*_amounts(step, name, rows)]
+        amount, spent_ns = sum(each[0] for each in amounts), sum(each[1] for each in amounts)
         if not (amount and spent_ns):
             found.append(Work(name, len(rows), time_ns))
             continue

@@ -16,7 +16,6 @@ from msgspec.structs import replace
 from simcore.errors import InputError
 from simcore.replay.session import Replay, StepReplay
 from simcore.replay.steps.graph import NodeKind
-from simcore.replay.views.report import typical_step
 from simcore.timeline.breakdown import union_ns
 from simcore.workload import model
 from simcore.workload.chakra.schema import CommType
@@ -44,7 +43,7 @@ def to_chakra(replay: Replay) -> Exported:
     """
     made: dict[int, _Rank] = {}
     for number, prepared in enumerate(replay.ranks):
-        step = typical_step(replay, number)
+        step = replay.typical(number)
         together = {  # the recorded ranks that took part in each collective
             member.task: tuple(sorted(step.source.views[other.rank].trace.rank for other in match.members))
             for match in step.source.matches
@@ -156,7 +155,7 @@ def to_workload_text(replay: Replay) -> str:
     That loop plays weight gradients from the last row to the first, so the rows stand in reverse order of launch.
     InputError when the trace does not say what its collectives do and how large they are.
     """
-    prepared, step = replay.ranks[0], typical_step(replay, 0)
+    prepared, step = replay.ranks[0], replay.typical(0)
     rank, trace, rows = prepared.view, prepared.view.trace, step.graph.ranks[step.number].tasks
     known = collectives(trace)
     wanted = rank.communicating(step.position)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from simcore.report.model import Report
 from simcore.report.timelines.selection import View
 from simcore.report.timelines.tracks import Track, counters, lay_out, passed
-from simcore.timeline.events import NO_LAYER, EventKind, EventTable, Timeline
+from simcore.timeline.events import NO_LAYER, SAID, EventKind, EventTable, Timeline
 from simcore.workload.model import PhaseName
 
 
@@ -98,8 +98,7 @@ def _slices(timeline: Timeline, view: View, track: Track, thread: int) -> Iterat
     categories = [kind.name.lower() for kind in EventKind]
     phases = [phase.value for phase in PhaseName]
     place = f'"pid":{track.npu_class},"tid":{thread}'
-    columns = ("start_ns", "end_ns", "kind", "name", "layer", "phase", "size_bytes", "iteration")
-    for start, end, kind, name, layer, phase, size, iteration in events.rows(*columns):
+    for start, end, kind, name, layer, phase, size, iteration in events.rows("start_ns", "end_ns", *SAID):
         args = f'"iteration":{iteration},"bytes":{size}'
         if layer != NO_LAYER and layer < len(layers):
             args += f',"layer":{layers[layer]}'

@@ -24,7 +24,7 @@ from simcore.report.text import EXPOSED_DEFINITIONS, dominating, headline
 from simcore.report.timelines.selection import View, rank_label
 from simcore.report.timelines.tracks import BusyLink, Track, busiest_links, colours, lay_out, meanings
 from simcore.timeline.breakdown import COMMUNICATION, COMPUTING, operation_totals, shares_of_time
-from simcore.timeline.events import NO_LAYER, EventKind, Timeline
+from simcore.timeline.events import NO_LAYER, Curve, EventKind, Timeline
 from simcore.units import SIZES, TIMES
 from simcore.workload.model import PhaseName
 
@@ -48,14 +48,9 @@ def page(report: Report, view: View, told: Mapping[str, object] | None = None) -
     kind = {"kind": "link", "layer": "", "phase": "", "bytes": 0, "colour": FAMILIES["link"]}
     data["kinds"] = kinds + [kind | {"name": link.title} for link in links]
     known = dict(zip(view.classes, view.labels, strict=True))
+    curves = (curve for curve in report.timeline.curves if curve.npu_class in known)
     data["curves"] = [
-        {
-            "name": curve.title,
-            "of": known[curve.npu_class],
-            "percent": _coarse([value for _, value in curve.values[:-1]]),
-        }
-        for curve in report.timeline.curves
-        if curve.npu_class in known
+        {"name": curve.title, "of": known[curve.npu_class], "percent": _coarse(curve)} for curve in curves
     ]
     if len(report.timeline.ranks) > 1:
         data["overview"] = _overview(report.timeline, known)
@@ -73,8 +68,9 @@ def page(report: Report, view: View, told: Mapping[str, object] | None = None) -
     return "".join([*made, rest])
 
 
-def _coarse(values: list[float]) -> list[float]:
+def _coarse(curve: Curve) -> list[float]:
     """The means of at most MOST_BLOCKS stretches of a curve."""
+    values = [value for _, value in curve.values[:-1]]
     return [round(float(part.mean()), 1) for part in np.array_split(values, min(MOST_BLOCKS, len(values)))]
 
 
@@ -119,7 +115,6 @@ def _links(timeline: Timeline, view: View) -> Iterator[BusyLink]:
 
 
 def _timeline(timeline: Timeline, view: View, tracks: list[Track], links: list[BusyLink]) -> dict[str, object]:
-    """Tracks, legend and bounds of the timeline."""
     used = {colour for track in tracks for colour in set(colours(view, track))}
     used |= {FAMILIES["link"]} if links else set()
     return {

@@ -17,7 +17,7 @@ import numpy as np
 from simcore.report.model import Report
 from simcore.report.timelines.selection import View
 from simcore.report.timelines.tracks import Track, counters, lay_out, passed
-from simcore.timeline.events import NO_LAYER, Curve, EventKind, EventTable, Timeline
+from simcore.timeline.events import NO_LAYER, SAID, Curve, EventKind, EventTable, Timeline
 from simcore.workload.chakra.writer import varint
 from simcore.workload.model import PhaseName
 
@@ -145,7 +145,7 @@ def _slices(view: View, track: Track, uuid: int, num_layers: int, arrows: Mappin
     events, place = view.events, number(11, uuid)
     closing = _event(number(9, SLICE_END) + place)
     opening: dict[tuple[int, ...], bytes] = {}
-    alike, times = events.rows(*_SLICE_COLUMNS, of=track.rows), events.rows("start_ns", "end_ns", of=track.rows)
+    alike, times = events.rows(*SAID, of=track.rows), events.rows("start_ns", "end_ns", of=track.rows)
     for row, (start_ns, end_ns), key in zip(track.rows.tolist(), times, alike, strict=True):
         packet = opening.get(key)
         if packet is None:
@@ -159,9 +159,6 @@ def _slices(view: View, track: Track, uuid: int, num_layers: int, arrows: Mappin
         else:  # a receive may begin before its send: the arrow comes with its end
             yield start_ns, packet
             yield end_ns, _event(number(9, SLICE_END) + place + arrows[row])
-
-
-_SLICE_COLUMNS = ("kind", "name", "layer", "phase", "size_bytes", "iteration")
 
 
 def _said(key: tuple[int, ...], num_layers: int) -> bytes:

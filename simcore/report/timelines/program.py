@@ -14,7 +14,7 @@ import numpy as np
 
 from simcore.errors import InputError
 from simcore.report.model import Report
-from simcore.timeline.events import EventKind, EventTable, Timeline
+from simcore.timeline.events import SAID, EventKind, EventTable, Timeline
 from simcore.workload.loops import Ref, Span, Step
 from simcore.workload.loops.pipeline import Passage, Pipeline, Transfer, end_steps, pipeline_of, steps_of
 from simcore.workload.loops.step import column_group, group_axes
@@ -152,8 +152,7 @@ class _Rank:
         return made
 
     def _read(self, events: EventTable) -> None:
-        columns = ("start_ns", "end_ns", "kind", "name", "layer", "phase", "size_bytes", "iteration")
-        for start, end, kind, name, layer, phase, size, iteration in events.rows(*columns):
+        for start, end, kind, name, layer, phase, size, iteration in events.rows("start_ns", "end_ns", *SAID):
             if kind in (EventKind.COMPUTE, EventKind.COLLECTIVE):
                 self.times[kind, iteration, phase, layer] = start, end
                 self.sizes[phase, layer] = max(size, self.sizes.get((phase, layer), 0))
@@ -249,7 +248,10 @@ class _Rank:
         elif self.computed >= 0:
             waits = (*waits, self.computed)
         if kernel.said and kernel.said.operation == "recv":
-            kernel, waits = self._posted(kernel, waits)
+            # One that the rank stood still for begins when it did; another one with its send, beside what runs.
+            ready_ns = max((self.kernels[at].end_ns for at in waits), default=self.begin_ns)
+            stood_still = ready_ns <= kernel.start_ns
+            kernel, waits = (replace(kernel, start_ns=ready_ns), waits) if stood_still else (kernel, ())
         lanes = self.streams.setdefault(kernel.stream, [])
         lane = next((at for at, free in enumerate(lanes) if free <= kernel.end_ns), len(lanes))
         lanes += [self.begin_ns] * (lane == len(lanes))
@@ -257,8 +259,3 @@ class _Rank:
         stream = kernel.stream if kernel.stream == COMPUTE else f"{kernel.stream} {lane}"
         self.kernels.append(replace(kernel, stream=stream, start_ns=start_ns, waits=waits))
         return len(self.kernels) - 1
-
-    def _posted(self, kernel: Kernel, waits: tuple[int, ...]) -> tuple[Kernel, tuple[int, ...]]:
-        """A receive that the rank stood still for begins when it did; another one with its send, beside what runs."""
-        ready_ns = max((self.kernels[at].end_ns for at in waits), default=self.begin_ns)
-        return (replace(kernel, start_ns=ready_ns), waits) if ready_ns <= kernel.start_ns else (kernel, ())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -115,15 +115,16 @@ def choose(timeline: Timeline, selection: Selection, limits: Limits) -> View:
         mask &= (timeline.events.start_ns < end_ns) & (timeline.events.end_ns > begin_ns)
     rows = np.flatnonzero(mask)
     kept = timeline.events.where(rows[: limits.num_events])
-    start_ns, end_ns = _bounds(timeline, selection, iteration, kept, len(rows))
-    return View(
-        events=kept,
-        start_ns=start_ns,
-        end_ns=end_ns,
-        classes=tuple(classes),
-        labels=tuple(rank_label(timeline.ranks[c], selection.ranks) for c in classes),
-        left_out=tuple(_left_out(timeline, classes, iteration, selection, len(rows) - len(kept), end_ns)),
-    )
+    start_ns, end_ns = selection.window_ns or (0, timeline.time_ns)
+    if iteration is not None and not selection.window_ns:
+        start_ns, end_ns = timeline.iterations[iteration]
+        end_ns = max(end_ns, int(kept.end_ns.max(initial=0)))
+    if len(kept) < len(rows):
+        end_ns = int(kept.start_ns[-1]) + 1
+    end_ns = max(end_ns, start_ns + 1)
+    labels = tuple(rank_label(timeline.ranks[c], selection.ranks) for c in classes)
+    view = View(kept, int(start_ns), int(end_ns), tuple(classes), labels, ())
+    return replace(view, left_out=tuple(_left_out(timeline, selection, iteration, view, len(rows))))
 
 
 def _check(timeline: Timeline, selection: Selection) -> None:
@@ -138,22 +139,6 @@ def _check(timeline: Timeline, selection: Selection) -> None:
     if selection.window_ns and selection.window_ns[0] > timeline.time_ns:
         expected, found = f"a window that begins before {timeline.time_ns} ns", f"{selection.window_ns[0]} ns"
         raise InputError.at("--window", "the window is after the end of the run", expected=expected, found=found)
-
-
-def _bounds(
-    timeline: Timeline, selection: Selection, iteration: int | None, kept: EventTable, num_rows: int
-) -> tuple[int, int]:
-    """Begin and end of the time axis."""
-    if selection.window_ns:
-        start_ns, end_ns = selection.window_ns
-    elif iteration is not None:
-        start_ns, end_ns = timeline.iterations[iteration]
-        end_ns = max(end_ns, int(kept.end_ns.max(initial=0)))
-    else:
-        start_ns, end_ns = 0, timeline.time_ns
-    if len(kept) < num_rows:
-        end_ns = int(kept.start_ns[-1]) + 1
-    return int(start_ns), max(int(end_ns), int(start_ns) + 1)
 
 
 def rank_label(members: Sequence[int], wanted: Sequence[int] | None = None) -> str:
@@ -176,20 +161,15 @@ def _classes(timeline: Timeline, selection: Selection, limits: Limits) -> list[i
 
 
 def _left_out(
-    timeline: Timeline,
-    classes: Sequence[int],
-    iteration: int | None,
-    selection: Selection,
-    num_events: int,
-    end_ns: int,
+    timeline: Timeline, selection: Selection, iteration: int | None, view: View, num_rows: int
 ) -> Iterator[str]:
-    """What is not shown, in words."""
-    shown = sum(len(timeline.ranks[c]) for c in classes) if selection.ranks is None else len(selection.ranks)
+    """What a view of so many rows does not show, in words."""
+    shown = sum(len(timeline.ranks[c]) for c in view.classes) if selection.ranks is None else len(selection.ranks)
     if shown < timeline.npus:
         yield f"{timeline.npus - shown:,} of {timeline.npus:,} ranks (--ranks chooses)"
     if iteration is not None and len(timeline.iterations) > 1:
         yield f"{len(timeline.iterations) - 1} of {len(timeline.iterations)} iterations (--iteration chooses)"
     if selection.window_ns:
         yield f"what lies outside {format_ns(selection.window_ns[0])} to {format_ns(selection.window_ns[1])}"
-    if num_events:
-        yield f"{num_events:,} events after {format_ns(end_ns)} (--window chooses)"
+    if len(view.events) < num_rows:
+        yield f"{num_rows - len(view.events):,} events after {format_ns(view.end_ns)} (--window chooses)"

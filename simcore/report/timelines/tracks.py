@@ -59,12 +59,14 @@ def lay_out(timeline: Timeline, view: View) -> list[Track]:
     """The tracks of a view, class by class; tracks without events are left out."""
     by_class = np.argsort(view.events.npu_class, kind="stable")
     bounds = np.searchsorted(view.events.npu_class[by_class], [*view.classes, view.classes[-1] + 1])
-    return [
-        track
-        for npu_class, first, last in zip(view.classes, bounds[:-1], bounds[1:], strict=True)
-        for family, title, dim, rows in _groups(timeline, view.events, by_class[first:last])
-        for track in _lanes_of(npu_class, family, title, dim, rows, view.events)
-    ]
+    starts, ends, tracks = view.events.start_ns, view.events.end_ns, list[Track]()
+    for npu_class, first, last in zip(view.classes, bounds[:-1], bounds[1:], strict=True):
+        for family, title, dim, rows in _groups(timeline, view.events, by_class[first:last]):
+            ordered = rows[np.lexsort((ends[rows], starts[rows]))]
+            lane = lanes(starts[ordered], ends[ordered])
+            numbers = range(int(lane.max(initial=-1)) + 1)
+            tracks += [Track(npu_class, family, title, at, dim, ordered[lane == at]) for at in numbers]
+    return tracks
 
 
 def _groups(timeline: Timeline, events: EventTable, of_class: Ints) -> Iterator[tuple[str, str, int, Ints]]:
@@ -82,24 +84,11 @@ def _groups(timeline: Timeline, events: EventTable, of_class: Ints) -> Iterator[
     stream = events.stream[chunks]
     for each in np.unique(stream).tolist():
         dim = each - COMPUTE_STREAM - 1
-        yield "dimension", dimension_title(timeline, dim), dim, chunks[stream == each]
+        known = 0 <= dim < len(timeline.dims)
+        title = f"dim {dim}" + (": {} of {}".format(*timeline.dims[dim]) if known else "")
+        yield "dimension", title, dim, chunks[stream == each]
     for family, (title, kinds) in _BELOW.items():
         yield family, title, -1, of_class[np.isin(kind, kinds)]
-
-
-def dimension_title(timeline: Timeline, dim: int) -> str:
-    """What a dimension is called: its index, kind and size."""
-    if not 0 <= dim < len(timeline.dims):
-        return f"dim {dim}"
-    kind, npus = timeline.dims[dim]
-    return f"dim {dim}: {kind} of {npus}"
-
-
-def _lanes_of(npu_class: int, family: str, title: str, dim: int, rows: Ints, events: EventTable) -> Iterator[Track]:
-    rows = rows[np.lexsort((events.end_ns[rows], events.start_ns[rows]))]
-    lane = lanes(events.start_ns[rows], events.end_ns[rows])
-    for index in range(int(lane.max(initial=-1)) + 1):
-        yield Track(npu_class, family, title, index, dim, rows[lane == index])
 
 
 def lanes(start_ns: Ints, end_ns: Ints) -> Ints:

@@ -140,7 +140,6 @@ class GraphBuilder:
     def _transfer(
         self, kind: NodeKind, owner: int, src: int, dst: int, size: float | str, tag: int, depends: Depends, name: str
     ) -> GraphNode:
-        """A send or a receive."""
         ends = {"comm_src": self._npu("src", src), "comm_dst": self._npu("dst", dst)}
         said = {"comm_size": SIZE.of(size, "size"), "comm_tag": WHOLE.of(tag, "tag", least=-MOST)}
         return self._add(name, kind, {"is_cpu_op": False, **ends, **said}, depends, owner)

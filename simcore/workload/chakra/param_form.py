@@ -115,7 +115,6 @@ class _Replayed(Struct):
         return self._node(name, kind, [*self.host, *self.clock], stream, said)
 
     def _communicate(self, entry: Entry, name: str) -> int:
-        """A collective, a send or a receive."""
         kind, group = kind_of(name), entry.get("pg_id", "")
         size = _width(entry["dtype"]) * int(entry["in_msg_size"]) if kind != CollectiveKind.BARRIER else 0
         if size < 0:

@@ -107,14 +107,9 @@ def _hidden(name: str, salt: bytes, prefix: str) -> str:
 
 
 def _node(old: Any, salt: bytes, keep_sizes: bool) -> Any:
-    new = messages()["Node"](
-        id=old.id,
-        name=_hidden(old.name, salt, NODE_TYPES[old.type].removesuffix("_NODE").lower()),
-        type=old.type,
-        ctrl_deps=old.ctrl_deps,
-        data_deps=old.data_deps,
-        duration_micros=old.duration_micros,
-    )
+    name = _hidden(old.name, salt, NODE_TYPES[old.type].removesuffix("_NODE").lower())
+    waits = {"ctrl_deps": old.ctrl_deps, "data_deps": old.data_deps}
+    new = writer.node(old.id, name, old.type, **waits, duration_micros=old.duration_micros)
     for attribute in old.attr:
         if attribute.name in ATTRIBUTES:  # one that matters, its size rounded and its group's name hidden
             copied, field = new.attr.add(), attribute.WhichOneof("value")

@@ -83,11 +83,6 @@ class Schedule(Hashed):
 Lines = Iterable[Iterable[Cell]]
 
 
-def _gpipe(stages: int, micro_batches: int, chunks: int) -> Lines:
-    """All forwards, then all backwards (Huang et al. 2019)."""
-    return [(*_cells("F", range(micro_batches)), *_cells("B", range(micro_batches)))] * stages
-
-
 def _alternate(warm_up: int, total: int) -> tuple[Cell, ...]:
     """After a warm-up of one forward per later stage, forward and backward alternate (PipeDream-Flush, Megatron-LM)."""
     warm_up = min(warm_up, total)
@@ -258,7 +253,8 @@ class Family(NamedTuple):
 
 # ZB-V's period was found in its orders: with stages in threes the greedy construction takes turns.
 _FAMILIES = {
-    "gpipe": Family(_gpipe, apart=True),
+    # All forwards, then all backwards (Huang et al. 2019).
+    "gpipe": Family(lambda p, m, chunks: [(*_cells("F", range(m)), *_cells("B", range(m)))] * p, apart=True),
     "1f1b": Family(lambda p, m, chunks: (_alternate(p - stage - 1, m) for stage in range(p))),
     "interleaved": Family(_interleaved, 2, any_chunks=True, period=lambda stages: stages, reach=3),
     "zb-h1": Family(_zb_h1),

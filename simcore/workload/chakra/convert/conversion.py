@@ -58,7 +58,6 @@ def is_text(source: str) -> bool:
 
 
 def _maker(source: str) -> Callable[[str, str, Options], Files]:
-    """What converts a source."""
     path = Path(source)
     if path.is_dir() or not path.exists():
         return _trace_set if reader.is_trace(source) else _from_text

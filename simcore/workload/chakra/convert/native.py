@@ -151,7 +151,6 @@ def convert(workload: Workload, sizes: Sequence[int], iterations: int, *, policy
 
 
 def _unrolled(workload: Workload, sizes: tuple[int, ...], iterations: int, policy: Order) -> list[list[dict[str, Any]]]:
-    """The nodes of every stage."""
     if workload.parallelism.pp <= 1:
         loop = _Unrolled(workload, sizes, policy)
         loop.run(list(loops.get(workload.loop).steps(workload)) * iterations)

@@ -58,8 +58,7 @@ def _head(said: Mapping[str, Any]) -> Any:
     """Metadata with the numbers and texts of a host trace's head."""
     made = writer.metadata("")
     for name in said:
-        value = said[name]
-        if isinstance(value, int | str) and not isinstance(value, bool):
+        if isinstance(value := said[name], int | str) and not isinstance(value, bool):
             writer.add_attribute(made, name, value, "uint64" if isinstance(value, int) else "string")
     return made
 
