@@ -177,7 +177,7 @@ def _memory(step: Step) -> tuple[Document, list[str]]:
         parts = {f"{name.removesuffix('s')}_bytes": size for name, size in memory._asdict().items()}
         stages.append({"stage": stage, **parts, "total_bytes": memory.total})
         if memory.total > device.memory_bytes:
-            told = room(memory.total, device.memory_bytes).removeprefix("; ")
+            told = room(memory.total, device.memory_bytes)
             warnings.append(f"stage {stage} on {device.name}: {told}; what would fit: simcore predict --oom")
     if warnings[1:]:
         warnings = [f"{warnings[0]} ({len(warnings) - 1} more stages do not fit)"]

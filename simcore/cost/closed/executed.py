@@ -14,17 +14,15 @@ from enum import Enum
 
 from simcore.cost.closed.simple import Setup, SimpleRun
 from simcore.cost.closed.transformer import Cost, Grid, Matrix, Model, Part, RunCost, matrices
+from simcore.cost.played import native
 from simcore.cost.predict import predict
 from simcore.cost.systems import Cluster
-from simcore.engine.run import simulate
-from simcore.engine.settings import Settings
 from simcore.errors import InputError
 from simcore.model.layer import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, REDUCE_SCATTER
 from simcore.model.plan import Plan, check
 from simcore.model.shape import Experts
 from simcore.model.shape import Model as Transformer
 from simcore.network.topology.model import Topology
-from simcore.profiles import profiles
 from simcore.workload.model import CollectiveKind, Group, Layer, Parallelism, Phase, Role, Workload
 
 MOST_ROWS = 500_000  # half a minute
@@ -126,8 +124,7 @@ def execute(batch: Batch, topology: Topology) -> Executed:
         message = f"the topology has {topology.npus} NPUs, the setup {batch.npus} chips"
         raise InputError.at("--topology", message, expected=f"{batch.npus} NPUs", found=str(topology.npus))
     with_s, without_s = (
-        simulate(program, topology, None, profiles.get("native"), Settings()).time_ns * 1e-9
-        for program in (batch.workload, _silent(batch.workload))
+        native(program, topology).time_ns * 1e-9 for program in (batch.workload, _silent(batch.workload))
     )
     return Executed(with_s, without_s, batch.closed_form_s, with_s / batch.closed_form_s - 1)
 
