@@ -40,6 +40,8 @@ def number_format(name: str) -> str:
 
 EXTRA = dict(table(__file__, "extra.txt"))
 """Options of the corrected workload that AICB does not have, and their kinds."""
+BESIDE = dict(table(__file__, "beside.txt"))
+"""Options that change neither model nor plan, and what they matter for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,8 +197,7 @@ def ignored(asked: Asked, model: Model, plan: Plan) -> list[str]:
     told = fields.keys() & asked.given
     resting = {name for name, _ in idle(model, plan, [fields[name] for name in told])}
     found = {name for name in told if fields[name] in resting}
-    read = _READ | ({"moe_enable"} if model.experts else set())
-    for name in asked.given - read:
+    for name in asked.given - BESIDE.keys() - ({"moe_enable"} if model.experts else set()):
         value, usual = asked.values[name], asdict(_usual(asked)).get(name)
         others = (usual, not value if isinstance(value, bool) else value + 1) if isinstance(value, bool | int) else ()
         if others and all(_made(asked, name, other) == _plain(model, plan) for other in others):
@@ -205,8 +206,6 @@ def ignored(asked: Asked, model: Model, plan: Plan) -> list[str]:
 
 
 _SHARES = {"use_distributed_optimizer": "zero", "stage": "zero", "recompute_activations": "recompute"}
-# Options that matter beside model and plan, and flags that say what some models are by themselves.
-_READ = {"pp_rank", "epoch_num", "aiob_enable", "use_flash_attn", "untie_embeddings_and_output_weights"}
 
 
 def _usual(asked: Asked) -> Options:
