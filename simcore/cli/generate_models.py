@@ -15,8 +15,7 @@ from simcore.errors import InputError
 from simcore.files import write_text
 from simcore.generate.aicb.files import aicb_inference_step, aicb_step, file_name, inference_file_name
 from simcore.generate.aicb.inference import InferenceOptions
-from simcore.generate.aicb.options import FRAMES, Options
-from simcore.generate.aicb.presets import preset
+from simcore.generate.aicb.options import FRAMES
 from simcore.generate.build import Asked
 from simcore.generate.inference import inference_step, inference_traces
 from simcore.generate.made import Made
@@ -112,16 +111,15 @@ def _training(name: str, **values: Any) -> None:
     _tell_ignored(_popped(values, "aicb without effect"))
     output, extra = _Output.taken(values), _popped(values, "corrected")
     size, profile, _ = (values.pop(key) for key in ("model_size", "profile_out", "frame"))
-    values = {name: value for name, value in values.items() if value is not None}
-    # What is given, else the preset's, else AICB's default
-    options = Options(**{"frame": FRAMES[name]} | (dict(preset(FRAMES[name], size)) if size else {}) | values)
+    given = {name: value for name, value in (values | extra).items() if value is not None}
+    asked = Asked.of(FRAMES[name], size, given)
+    options = asked.options
     model = options.model_name or (Path(extra["model"]).stem if extra["model"] else None)
     output = output.named(lambda: file_name(replace(options, model_name=model), output.form))
     if output.compat:
         _only_corrected(extra | {"profile_out": profile})
         output.finish(aicb_step(options, output.form))
         return
-    asked = Asked(options, extra, {*values, *(name for name, value in extra.items() if value is not None)}, size)
     if output.form == "chakra":
         every = replace(asked, given=asked.given - {"pp_rank"})  # ranks of every stage
         output.summarise(lambda: contents_of_step(make_step(every)))

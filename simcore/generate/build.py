@@ -53,6 +53,14 @@ class Asked:
     given: Set[str] = frozenset()
     size: str | None = None
 
+    @classmethod
+    def of(cls, frame: str, size: str | None, given: Mapping[str, Any]) -> Asked:
+        """What is given, else what the size stands for, else AICB's defaults."""
+        known: dict[str, Any] = dict(preset(frame, size)) if size else {}
+        own = {name: value for name, value in given.items() if name not in EXTRA}
+        options = Options(**{"frame": frame} | known | own)
+        return cls(options, {name: given[name] for name in given.keys() - own.keys()}, set(given), size)
+
     @property
     def values(self) -> dict[str, Any]:
         """All options; None of those that are not AICB's and were not given."""
@@ -198,7 +206,7 @@ def ignored(asked: Asked, model: Model, plan: Plan) -> list[str]:
     resting = {name for name, _ in idle(model, plan, [fields[name] for name in told])}
     found = {name for name in told if fields[name] in resting}
     for name in asked.given - BESIDE.keys() - ({"moe_enable"} if model.experts else set()):
-        value, usual = asked.values[name], asdict(_usual(asked)).get(name)
+        value, usual = asked.values[name], asdict(Asked.of(asked.options.frame, asked.size, {}).options).get(name)
         others = (usual, not value if isinstance(value, bool) else value + 1) if isinstance(value, bool | int) else ()
         if others and all(_made(asked, name, other) == _plain(model, plan) for other in others):
             found.add(name)
@@ -206,12 +214,6 @@ def ignored(asked: Asked, model: Model, plan: Plan) -> list[str]:
 
 
 _SHARES = {"use_distributed_optimizer": "zero", "stage": "zero", "recompute_activations": "recompute"}
-
-
-def _usual(asked: Asked) -> Options:
-    """The options as they are if none is given."""
-    known: dict[str, Any] = dict(preset(asked.options.frame, asked.size)) if asked.size else {}
-    return Options(frame=asked.options.frame, **known)
 
 
 def _plain(model: Model, plan: Plan) -> tuple[Model, Plan]:
@@ -326,13 +328,9 @@ def asked_in(path: str | Path, npu: str | None = None) -> Iterator[Asked]:
         document.keys(required=("generator", "options"))
         frame, values = _read(document)
     values |= {"gpu_type": npu} if npu else {}
-    size, own = values.pop("model_size", None), {field.name for field in fields(Options)}
+    size = values.pop("model_size", None)
     try:
-        chosen: dict[str, object] = dict(preset(frame, str(size))) if size else {}
-        chosen |= {name: value for name, value in values.items() if name in own}
-        extra = {name: value for name, value in values.items() if name not in own}
-        options = Options(frame=frame, **chosen)  # type: ignore[arg-type]
-        yield Asked(options, extra, set(values), str(size) if size else None)
+        yield Asked.of(frame, str(size) if size else None, values)
     except InputError as error:
         raise placed(error, document["options"].items, document["options"]) from error
 
