@@ -22,7 +22,7 @@ from simcore.generate.aicb.options import FRAMES, Options
 from simcore.generate.aicb.presets import MODELS, preset
 from simcore.library import table
 from simcore.model.effects import idle
-from simcore.model.plan import OPTIONS, Plan
+from simcore.model.plan import NAMES, OPTIONS, Plan
 from simcore.model.presets import model as named_model
 from simcore.model.shape import Experts, Latent, Model
 from simcore.options import number
@@ -95,12 +95,6 @@ def _changes(asked: Asked, base: Model) -> dict[str, Any]:
     if base.latent is not None:
         changes["latent"] = replace(base.latent, **_said(asked, "latent", given))
     return changes
-
-
-# Whose fields -> options that say them, and the fields.
-NAMES: dict[str, dict[str, str]] = {option.owner: {} for option in OPTIONS}
-for _option in OPTIONS:
-    NAMES[_option.owner][_option.name] = _option.field
 
 
 def _said(asked: Asked, owner: str, given: Set[str]) -> dict[str, Any]:

@@ -19,13 +19,7 @@ UNKNOWN = 1
 _SECTION = re.compile(r"^(\w+):")
 _FIGURE = re.compile(r"time_gpu_(avg|min):\s+(\d+(?:\.\d+)?)")
 _MOST_US = 1e15  # in ns still a number of 64 bits
-_LATENT_ATTENTION = (
-    "attention_linear_q_lora",
-    "attention_q_column",
-    "attention_linear_kv_lora",
-    "attention_kv_column",
-    "attention_o_row",
-)
+_LATENT = ("linear_q_lora", "q_column", "linear_kv_lora", "kv_column", "o_row")  # projections of latent attention
 _INFERENCE = table(__file__, "inference.txt")
 
 
@@ -59,7 +53,7 @@ def training_times(path: str | Path, *, recompute: bool = False) -> Times:
     """
     blocks = {"attention": 0.0, "mlp": 0.0}
     gradients = {"min": 0.0, "avg": 0.0}
-    latent = dict.fromkeys(_LATENT_ATTENTION, 0)
+    latent = {f"attention_{name}": 0 for name in _LATENT}
     others: dict[str, int] = {}
     for section, name, time_us in sections(path):
         time_ns = time_us * 1000
