@@ -38,35 +38,22 @@ class _Output:
     summary: str | None
     ranks: str | None
 
-    @property
-    def is_folder(self) -> bool:
-        """Whether only the folder of the file is given."""
-        return self.output is not None and (self.output.endswith("/") or Path(self.output).is_dir())
-
-    def named(self, name: Callable[[], str]) -> _Output:
-        """With a file of this name where only a folder was given."""
-        if not self.is_folder:
-            return self
-        folder = Path(str(self.output))
-        folder.mkdir(parents=True, exist_ok=True)
-        made = replace(self, output=str(folder / name()))
-        made.check()
-        return made
-
-    def check(self) -> None:
-        """InputError for a file that cannot be written."""
-        if self.output and (self.compat or self.form != "chakra"):
-            Target().convert(self.output, None, None)
-
     @classmethod
     def taken(cls, values: dict[str, Any]) -> _Output:
-        """Those of a command's values, which lose them; InputError for what does not go together or cannot be."""
-        made = cls(**{field.name: values.pop(field.name) for field in fields(cls)})
-        if made.ranks and (made.compat or made.form != "chakra"):
+        """Those of a command's values, which lose them."""
+        return cls(**{field.name: values.pop(field.name) for field in fields(cls)})
+
+    def named(self, name: Callable[[], str]) -> _Output:
+        """With a file of this name where only a folder was given; InputError for a file that cannot be written."""
+        one_file, output = self.compat or self.form != "chakra", self.output
+        if self.ranks and one_file:
             raise InputError.at("--ranks", "only execution traces are written per rank", expected="--format chakra")
-        if not made.is_folder:
-            made.check()
-        return made
+        if output and (output.endswith("/") or Path(output).is_dir()):
+            Path(output).mkdir(parents=True, exist_ok=True)
+            output = str(Path(output) / name())
+        if output and one_file:
+            Target().convert(output, None, None)
+        return replace(self, output=output)
 
     def finish(self, made: Made) -> None:
         """Write or print the workload; with --json the document goes to standard output."""
