@@ -146,11 +146,7 @@ Sent = tuple[CollectiveKind, Axis, float]  # a collective and the elements of it
 
 
 def transformer_batch(
-    run: RunCost,
-    *,
-    flop_per_s: float,
-    element_bytes: float,
-    microbatch_size: int | None = None,
+    run: RunCost, *, flop_per_s: float, element_bytes: float, microbatch_size: int | None = None
 ) -> Batch:
     """The batch of `cost transformer`; `microbatch_size` counts sequences over all replicas.
 
