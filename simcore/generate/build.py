@@ -304,11 +304,10 @@ def aicb_options(options: Options, model: Model) -> Options:
 
 def specification(asked: Asked) -> str:
     """The file of what was given; everything else keeps its default."""
-    names, values = {frame: name for name, frame in FRAMES.items()}, asked.values
-    chosen = {name: values[name] for name in sorted(asked.given)}
+    chosen = {name: asked.values[name] for name in sorted(asked.given)}
     if asked.size:
         chosen = {"model_size": asked.size} | chosen
-    lines = [f"generator: {names[asked.options.frame]}", "options:"]
+    lines = [f"generator: {asked.options.frame.lower()}", "options:"]
     return "\n".join([*lines, *(f"  {name}: {json.dumps(value)}" for name, value in chosen.items()), ""])
 
 
