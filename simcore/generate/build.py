@@ -58,8 +58,8 @@ class Asked:
         """What is given, else what the size stands for, else AICB's defaults."""
         known: dict[str, Any] = dict(preset(frame, size)) if size else {}
         own = {name: value for name, value in given.items() if name not in EXTRA}
-        options = Options(**{"frame": frame} | known | own)
-        return cls(options, {name: given[name] for name in given.keys() - own.keys()}, set(given), size)
+        extra = {name: value for name, value in given.items() if name in EXTRA}
+        return cls(Options(**{"frame": frame} | known | own), extra, set(given), size)
 
     @property
     def values(self) -> dict[str, Any]:
