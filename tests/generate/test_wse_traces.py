@@ -14,9 +14,9 @@ from simcore.generate.wse.nodes import Job, exchanges, steps
 from simcore.generate.wse.program import line, tiled
 from simcore.generate.wse.tiling import Tiling, autotile, read_tiling
 from simcore.generate.wse.traces import instructions
-from simcore.generate.wse.traffic import node_step
+from simcore.generate.wse.traffic import matrix, node_step
 from tests.generate.test_wse_nodes import SYSTEMS
-from tests.generate.wse import DEEPSEEK, SMALL, SMALL_LLAMA, job, matrix, of_settings, oracle, rows, system
+from tests.generate.wse import DEEPSEEK, SMALL, SMALL_LLAMA, job, of_settings, oracle, rows, system
 
 # The routing behind the two stored traces, recovered from the first one's rows: experts of each of the four sequences.
 ROUTING = [

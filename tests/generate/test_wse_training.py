@@ -6,9 +6,9 @@ from msgspec.structs import replace
 
 from simcore.generate.wse.nodes import exchanges, operations, steps
 from simcore.generate.wse.settings import groups
-from simcore.generate.wse.traffic import node_step
+from simcore.generate.wse.traffic import matrix, node_step
 from tests.generate.test_wse_nodes import SYSTEMS
-from tests.generate.wse import SMALL_LLAMA, job, matrix, rows
+from tests.generate.wse import SMALL_LLAMA, job, rows
 
 TRAINED = sorted(name for name, system in SYSTEMS.items() if system.dp_ffn == 1)
 KINDS = {"Linear", "GroupedLinear", "MLANaiveAttention", "SelfAttention"}

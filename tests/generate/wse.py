@@ -93,11 +93,3 @@ def unpacked(stored):
     """A routing array [choice, sequence, position]."""
     numbers = np.frombuffer(zlib.decompress(base64.b64decode(stored["zlib_b64"])), dtype="<u2")
     return numbers.reshape(stored["shape"]).astype(np.int64)
-
-
-def matrix(phases, nodes):
-    """Bytes from node to node: shape [source, target]. Every destination of a multicast counts."""
-    sums = np.zeros((nodes, nodes), np.int64)
-    for each in (each for phase in phases for each in phase.rounds):
-        np.add.at(sums, (each.source, each.target), each.size_bytes)
-    return sums

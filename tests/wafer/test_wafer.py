@@ -9,7 +9,7 @@ from simcore.engine.settings import Settings
 from simcore.errors import DeadlockError, InputError
 from simcore.generate.wse.nodes import exchanges, steps
 from simcore.generate.wse.traces import instructions
-from simcore.generate.wse.traffic import node_step
+from simcore.generate.wse.traffic import matrix, node_step
 from simcore.network.clock import idle_ns
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Dimension, Topology, Wafer
@@ -19,7 +19,7 @@ from simcore.wafer.run import core_places, simulate_wafer
 from simcore.wafer.steps import Rates, play, send_all
 from simcore.workload.wafer import CoreStep, Flows, Instruction, NodeStep, Phase
 from tests.generate.test_wse_nodes import SYSTEMS
-from tests.generate.wse import job, matrix, of_run, oracle
+from tests.generate.wse import job, of_run, oracle
 
 RATES = Rates(1e12, 1e11)
 
