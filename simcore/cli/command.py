@@ -14,7 +14,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from simcore import files
+from simcore import files, library
 from simcore.cli.kinds import Target, place
 from simcore.cli.progress import Aside, progress
 from simcore.documents import Node, placed, tell_at_options
@@ -26,15 +26,6 @@ CONTEXT: dict[str, Any] = {
     "max_content_width": 110,
     "token_normalize_func": lambda name: name.replace("_", "-"),
 }
-OPENED_WITH = {
-    ".html": "in a browser",
-    ".pftrace": "at https://ui.perfetto.dev",
-    ".pftrace.gz": "at https://ui.perfetto.dev",
-    ".tar": "with simcore replay",
-    ".tar.gz": "with simcore replay",
-    "events.npz": "with simcore compare",
-}
-"""How people open a file, by the end of its name; pictures and tables need no word."""
 ASSIGNMENT = re.compile(r"[a-z_]+=[\w-]+")
 
 
@@ -265,7 +256,7 @@ def _told(written: list[Path]) -> Iterator[str]:
     for paths in folders.values():
         more = "".join(f", {path.name}" for path in paths[1:])
         yield f"written: {paths[0]}" + (more if len(paths) < _MANY else f" to {paths[-1].name}, {len(paths)} files")
-    for suffix, how in OPENED_WITH.items():
+    for suffix, how in library.table(__file__, "opened.txt") if written else ():
         if found := [path for path in written if path.name.endswith(suffix)]:
             yield f"open {found[0]} {how}"
 

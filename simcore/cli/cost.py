@@ -23,28 +23,18 @@ Made = TypeVar("Made")
 
 def built(shape: type[Made], values: Mapping[str, Any], **more: Any) -> Made:
     """The dataclass whose fields options set, and `more`."""
-    known = {field.name: values[field.name] for field in fields(shape) if field.name in values}  # type: ignore[arg-type]
-    return shape(**known | more)
+    named = (field.name for field in fields(shape))  # type: ignore[arg-type]
+    return shape(**{name: values[name] for name in named if values.get(name) is not None} | more)
 
 
 def operated(values: dict[str, Any], chips: int) -> operation.Operation | None:
     """What was asked about operating the run, None when nothing was."""
-    asked = ("wan_bandwidth", "chip_watts", "price_per_chip_hour", "mtbf_hours")
+    asked, hours = ("wide_area_bytes_per_s", "chip_watts", "price_per_chip_hour", "mtbf_hours"), values["mtbf_hours"]
     if all(values[name] is None for name in asked):
         return None
-    hours, link = values["mtbf_hours"], values["wan_bandwidth"]
-    if link == 0:
-        raise InputError.at("--wan_bandwidth", "a bandwidth must be above 0", found="0")
-    return operation.Operation(
-        chips=chips,
-        wide_area_bytes_per_s=link,
-        chip_watts=_watts(values["chip_watts"]),
-        power_usage_effectiveness=values["pue"],
-        price_per_chip_hour=values["price_per_chip_hour"],
-        mean_time_between_failures_s=None if hours is None else hours * operation.HOUR_S,
-        checkpoint_s=values["checkpoint_seconds"] or 0.0,
-        restart_s=values["restart_seconds"] or 0.0,
-    )
+    mtbf_s = None if hours is None else hours * operation.HOUR_S
+    told = {"chip_watts": _watts(values["chip_watts"]), "mean_time_between_failures_s": mtbf_s}
+    return built(operation.Operation, values, chips=chips, **told)
 
 
 def _watts(text: str | None) -> float | None:
@@ -79,20 +69,18 @@ def transformer_run(**values: Any) -> None:
     """FLOP, Tx and Rx of a GPT-like run on a grid of clusters (training-run-cost's transformer.py)."""
     grid, training = built(Grid, values), built(Training, values)
     run = transformer.evaluate(_model(values), grid, training, efficient=not values["skip_efficiency_check"])
-    rate, forward_only = values["cluster_flop_rate"], values["fwd_only"]
-    rates = describe.rates(run, rate, values["net_precision_bytes"], forward_only=forward_only) if rate else None
-    document = describe.transformer_document(run, rates)
-    lines = describe.transformer_lines(run, rates, forward_only=forward_only)
+    rate = values["cluster_flop_rate"]
+    rates = describe.rates(run, rate, values["net_precision_bytes"]) if rate else None
+    document, lines = describe.transformer_document(run, rates), describe.transformer_lines(run, rates)
     executed = _executed(values, run)
-    what = f"{run.parameters:.3g} parameters on {run.tokens:.3g} tokens"
-    what, whole = (f"Running {what}", "fwd") if forward_only else (f"Training {what}", "total")
-    flop = describe.columns(run.total)[whole]["FLOP"]
-    answer = f"{what} takes {flop:.3g} FLOP; --cluster_flop_rate or --cluster says how long."
+    what = "Running" if training.forward_only else "Training"
+    what += f" {run.parameters:.3g} parameters on {run.tokens:.3g} tokens"
+    answer = f"{what} takes {run.done.flop:.3g} FLOP; --cluster_flop_rate or --cluster says how long."
     runtime_s = rates["runtime_s"] if rates else None
     if runtime_s is not None:
         answer = f"{what} takes {describe.duration(runtime_s)}{_speed(run, runtime_s)}."
     if values["cluster"] is not None:
-        if forward_only:
+        if training.forward_only:
             raise InputError.at("--fwd_only", "what --cluster predicts is a training step", expected="one of the two")
         found = utilised(run, cluster_of(values["cluster"]), values["microbatch_size"])
         document["predicted"], runtime_s = asdict(found), found.runtime_s
@@ -136,8 +124,7 @@ def _executed(values: dict[str, Any], run: RunCost) -> Executed | None:
     if values["cluster_flop_rate"] is None:
         raise InputError.at("--cluster_flop_rate", "--topology needs the rate of a cluster")
     rates = {"flop_per_s": values["cluster_flop_rate"], "element_bytes": values["net_precision_bytes"]}
-    chosen = {"microbatch_size": values["microbatch_size"], "forward_only": values["fwd_only"]}
-    batch = transformer_batch(run, **rates, **chosen)
+    batch = transformer_batch(run, **rates, microbatch_size=values["microbatch_size"])
     return execute(batch, load_topology(values["topology"]))
 
 
@@ -148,7 +135,7 @@ def _operated(values: dict[str, Any], run: RunCost, runtime_s: float | None) -> 
     if runtime_s is None:
         message, expected = "time, energy and money need the rate of a cluster", "--cluster_flop_rate or --cluster"
         raise InputError.at("--cluster_flop_rate", message, expected=expected)
-    net = describe.columns(run.total)["fwd" if values["fwd_only"] else "total"]["net"]
+    net = describe.figures(run.done)["net"]
     return operation.OperationCost(asked, runtime_s, values["net_precision_bytes"] * net / run.grid.clusters)
 
 

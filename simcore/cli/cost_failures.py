@@ -28,7 +28,9 @@ def command(runs: int, seed: int, days: float, replica_nodes: int | None, **give
     parts = ("size_bytes", "storage_bytes_per_s", "node_bytes_per_s", "snapshot_bytes_per_s", "network_busy")
     given = {name: value for name, value in given.items() if value is not None}
     checkpoint = Checkpoint(**{name: given.pop(name) for name in parts if name in given})
-    _check(given, replica_nodes)
+    if replica_nodes and given["nodes"] % replica_nodes:
+        divisor = f"a divisor of {given['nodes']}"
+        raise InputError.at("--elastic", "not whole replicas", expected=divisor, found=str(replica_nodes))
     asked = Failures(**given, checkpoint=checkpoint, wall_s=days * SECONDS_PER_DAY, replica_nodes=replica_nodes or 0)
     expected = asked.wall_s / asked.machine_mtbf_s * runs
     if expected > MOST_FAILURES:
@@ -40,13 +42,6 @@ def command(runs: int, seed: int, days: float, replica_nodes: int | None, **give
     found = draw(asked, runs, seed)
     document = _document(asked, found)
     emit(document, lambda: _text(asked, found, document))
-
-
-def _check(given: dict[str, Any], replica_nodes: int | None) -> None:
-    """InputError for what does not go together."""
-    if replica_nodes and given["nodes"] % replica_nodes:
-        expected = f"a divisor of {given['nodes']}"
-        raise InputError.at("--elastic", "not whole replicas", expected=expected, found=str(replica_nodes))
 
 
 def _document(asked: Failures, found: list[FailureRun]) -> dict[str, object]:

@@ -15,8 +15,7 @@ from simcore.errors import InputError
 from simcore.files import write_text
 from simcore.generate.aicb.files import aicb_inference_step, aicb_step, file_name, inference_file_name
 from simcore.generate.aicb.inference import InferenceOptions
-from simcore.generate.aicb.options import FRAMES, Options
-from simcore.generate.aicb.presets import preset
+from simcore.generate.aicb.options import FRAMES
 from simcore.generate.build import Asked
 from simcore.generate.inference import inference_step, inference_traces
 from simcore.generate.made import Made
@@ -39,35 +38,22 @@ class _Output:
     summary: str | None
     ranks: str | None
 
-    @property
-    def is_folder(self) -> bool:
-        """Whether only the folder of the file is given."""
-        return self.output is not None and (self.output.endswith("/") or Path(self.output).is_dir())
-
-    def named(self, name: Callable[[], str]) -> _Output:
-        """With a file of this name where only a folder was given."""
-        if not self.is_folder:
-            return self
-        folder = Path(str(self.output))
-        folder.mkdir(parents=True, exist_ok=True)
-        made = replace(self, output=str(folder / name()))
-        made.check()
-        return made
-
-    def check(self) -> None:
-        """InputError for a file that cannot be written."""
-        if self.output and (self.compat or self.form != "chakra"):
-            Target().convert(self.output, None, None)
-
     @classmethod
     def taken(cls, values: dict[str, Any]) -> _Output:
-        """Those of a command's values, which lose them; InputError for what does not go together or cannot be."""
-        made = cls(**{field.name: values.pop(field.name) for field in fields(cls)})
-        if made.ranks and (made.compat or made.form != "chakra"):
+        """Those of a command's values, which lose them."""
+        return cls(**{field.name: values.pop(field.name) for field in fields(cls)})
+
+    def named(self, name: Callable[[], str]) -> _Output:
+        """With a file of this name where only a folder was given; InputError for a file that cannot be written."""
+        one_file, output = self.compat or self.form != "chakra", self.output
+        if self.ranks and one_file:
             raise InputError.at("--ranks", "only execution traces are written per rank", expected="--format chakra")
-        if not made.is_folder:
-            made.check()
-        return made
+        if output and (output.endswith("/") or Path(output).is_dir()):
+            Path(output).mkdir(parents=True, exist_ok=True)
+            output = str(Path(output) / name())
+        if output and one_file:
+            Target().convert(output, None, None)
+        return replace(self, output=output)
 
     def finish(self, made: Made) -> None:
         """Write or print the workload; with --json the document goes to standard output."""
@@ -112,16 +98,15 @@ def _training(name: str, **values: Any) -> None:
     _tell_ignored(_popped(values, "aicb without effect"))
     output, extra = _Output.taken(values), _popped(values, "corrected")
     size, profile, _ = (values.pop(key) for key in ("model_size", "profile_out", "frame"))
-    values = {name: value for name, value in values.items() if value is not None}
-    # What is given, else the preset's, else AICB's default
-    options = Options(**{"frame": FRAMES[name]} | (dict(preset(FRAMES[name], size)) if size else {}) | values)
+    given = {name: value for name, value in (values | extra).items() if value is not None}
+    asked = Asked.of(FRAMES[name], size, given)
+    options = asked.options
     model = options.model_name or (Path(extra["model"]).stem if extra["model"] else None)
     output = output.named(lambda: file_name(replace(options, model_name=model), output.form))
     if output.compat:
         _only_corrected(extra | {"profile_out": profile})
         output.finish(aicb_step(options, output.form))
         return
-    asked = Asked(options, extra, {*values, *(name for name, value in extra.items() if value is not None)}, size)
     if output.form == "chakra":
         every = replace(asked, given=asked.given - {"pp_rank"})  # ranks of every stage
         output.summarise(lambda: contents_of_step(make_step(every)))

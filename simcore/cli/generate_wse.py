@@ -6,6 +6,7 @@ import gc
 import json
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from math import isqrt
 from multiprocessing import get_context
 from pathlib import Path
@@ -90,40 +91,25 @@ def _nodes(options: dict[str, Any]) -> dict[str, Any]:
 def _write_nodes(made: Made, options: dict[str, Any]) -> None:
     """The CSV, and the graph, of every node in one step; large ones on all processor cores."""
     tokens = made.job.batch * made.step.queries * len(made.routed)
-    jobs = min(cores(), len(made.nodes))
-    if jobs == 1 or tokens < MANY_TOKENS:
-        for node in made.nodes:
-            _write_node(made, options, node)
+    jobs = min(cores(), len(made.nodes)) if tokens >= MANY_TOKENS else 1
+    if jobs == 1:
+        _write_some(made, options, made.nodes)
         return
-    with ProcessPoolExecutor(jobs, get_context("spawn"), _take, (made, options)) as pool:
-        for _ in pool.map(_write_taken, made.nodes):
+    with ProcessPoolExecutor(jobs, get_context("spawn"), gc.disable) as pool:  # each gets the step once
+        for _ in pool.map(partial(_write_some, made, options), (made.nodes[first::jobs] for first in range(jobs))):
             pass
 
 
-_taken: list[tuple[Made, dict[str, Any]]] = []  # what a worker process works on
-
-
-def _take(made: Made, options: dict[str, Any]) -> None:
-    """Prepare a worker: it gets the step once, not once per node."""
-    gc.disable()
-    _taken[:] = [(made, options)]
-
-
-def _write_taken(node: int) -> None:
-    """Write a node in a worker."""
-    _write_node(*_taken[0], node)
-
-
-def _write_node(made: Made, options: dict[str, Any], node: int) -> None:
-    """The CSV, and the graph, of a node."""
-    name, force = f"{made.step.name}.csv", options["force"]
-    rows: Iterable[Operation] = operations(made.job, made.step, node, made.routed)
-    if options["graph"]:
-        rows = list(rows)
-        lines = [GRAPH_HEADER, *(graph_row(each) for each in rows if each.kind != "Barrier")]
-        write_lines(Path(options["outdir"]) / "graph" / f"node_{node}" / name, lines, force=force)
-    lines = [HEADER, *map(row, rows)]
-    write_lines(Path(options["outdir"]) / "nodes" / made.job.phase / f"node_{node}" / name, lines, force=force)
+def _write_some(made: Made, options: dict[str, Any], nodes: list[int]) -> None:
+    name, force, folder = f"{made.step.name}.csv", options["force"], Path(options["outdir"])
+    for node in nodes:
+        rows: Iterable[Operation] = operations(made.job, made.step, node, made.routed)
+        if options["graph"]:
+            rows = list(rows)
+            lines = [GRAPH_HEADER, *(graph_row(each) for each in rows if each.kind != "Barrier")]
+            write_lines(folder / "graph" / f"node_{node}" / name, lines, force=force)
+        lines = [HEADER, *map(row, rows)]
+        write_lines(folder / "nodes" / made.job.phase / f"node_{node}" / name, lines, force=force)
 
 
 def _traces(options: dict[str, Any]) -> dict[str, Any]:

@@ -1,9 +1,8 @@
-"""`simcore list`: what exists, one line each."""
+"""`simcore list`: what exists, one line each; `shelves.txt` says where it is found."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from typing import Any
 
 from simcore import library
@@ -16,6 +15,11 @@ from simcore.report.table import Table, columns
 from simcore.units import format_bytes, format_rate
 
 Lines = Iterator[tuple[str, str]]
+
+
+SHELVES = {kind: cells for kind, *cells in library.table(__file__, "shelves.txt")}
+"""What can be listed: what it is, where it is found, what is said of each."""
+FORMATS = dict(library.table(__file__, "formats.txt"))
 
 
 def _topologies() -> Lines:
@@ -31,14 +35,18 @@ def _workloads() -> Lines:
 
 
 def _collectives() -> Lines:
-    yield from _named("simcore.system.collectives:algorithms", lambda one: one.__doc__.partition("\n")[0].rstrip("."))
+    algorithms = named("simcore.system.collectives:algorithms")
+    for name in algorithms:
+        yield name, algorithms.get(name).__doc__.partition("\n")[0].rstrip(".")
     for name, (algorithm, tour) in named("simcore.system.config:WHOLE_MACHINE").items():
         toured = f"all NPUs of a 2-D mesh, torus or wafer in the order of a {tour} tour"
         yield name, f"{algorithm} over {toured if tour else 'the whole machine as one dimension'}"
 
 
 def _profiles() -> Lines:
-    yield from _named("simcore.profiles:profiles", lambda one: f"networks {', '.join(one.networks)}")
+    known = named("simcore.profiles:profiles")
+    for name in known:
+        yield name, f"networks {', '.join(known.get(name).networks)}"
     for name in SimaiOptions.profiles:
         yield name, "SimAI's closed forms; nothing is simulated"
 
@@ -53,10 +61,13 @@ def _npus() -> Lines:
         yield name, f"{npu.year}, {peak}, {memory} ({npu.source})"
 
 
-def _named(place: str, said: str | Callable[[Any], str]) -> Lines:
-    """What is in a registry or a table, imported when it is listed, and what a function or a template says of it."""
+def _lines(place: str, said: str) -> Lines:
+    """What a function yields; or what is in a registry or a table, and what a function or a template says of it."""
     some = named(place)
-    return ((name, (said.format if isinstance(said, str) else said)(some.get(name))) for name in some)
+    if callable(some):
+        return iter(some())
+    tell = named(said) if said.startswith("list:") else said.format
+    return ((name, tell(some.get(name))) for name in some)
 
 
 def _fabric(one: Any) -> str:
@@ -76,50 +87,11 @@ def _suite(one: Any) -> str:
     return measured[one.unit] + allowed + others
 
 
-LOOP = "activations over {0.activations.value}, weight gradients over {0.gradients.value}"
-MODEL = "{0.layers} layers of {0.hidden}, {0.heads} heads, vocabulary of {0.vocab:,}"
-FORMATS = {
-    "text": "read, written: 12-column workload of ASTRA-sim 1.0 or SimAI/AICB (header, count, one row a layer)",
-    "chakra": "read, written: execution traces PREFIX.<rank>.et; older schemas are converted",
-    "pytorch": "converted: PyTorch execution traces, with the profiler's times",
-    "flexflow": "converted: FlexFlow graphs",
-    "kineto": "replayed: PyTorch profiler traces (.json, .json.gz)",
-    "topology": "read: YAML lists of dimensions as in ASTRA-sim 2.x, wafers, or a graph; ASTRA-sim 1.0's JSON",
-    "graph": "read: node-link JSON or GraphML with bandwidth and latency on the edges",
-    "ns-3": "read, written: lists of links of HPCC's and SimAI's forks (simcore topology export T -o net.txt)",
-    "timeline": "written: .png .svg .html, Chrome trace .json(.gz), Perfetto .pftrace(.gz)",
-}
-# What can be listed: what it is, and its lines
-SHELVES: dict[str, tuple[str, Callable[[], Lines]]] = {
-    "topologies": ("Shipped machines, for --topology", _topologies),
-    "workloads": ("Shipped steps, for --workload", _workloads),
-    "collectives": ("Algorithms of collectives, for system files", _collectives),
-    "loops": ("Training loops of text workloads", partial(_named, "simcore.workload.loops:loops", LOOP)),
-    "formats": ("Files that are read and written", lambda: iter(FORMATS.items())),
-    "npus": ("Accelerators, for --npu and --power", _npus),
-    "models": ("Shapes of models, for --model", partial(_named, "simcore.model.presets:SHIPPED", MODEL)),
-    "profiles": ("Timing rules, for --profile", _profiles),
-    "kinds": (
-        "Kinds of networks, for topology files",
-        partial(_named, "simcore.network.topology.kinds:FABRICS", "{0.description}"),
-    ),
-    "fabrics": (
-        "Fabrics with measured collectives, for nccl-fabric in system files",
-        partial(_named, "simcore.system.collectives.nccl:FABRICS", _fabric),
-    ),
-    "systems": ("Known clusters, for --cluster", partial(_named, "simcore.cost.systems:CLUSTERS", _cluster)),
-    "suites": (
-        "Published measurements, for simcore validate",
-        partial(_named, "simcore.cost.published.suites:SUITES", _suite),
-    ),
-}
-
-
 def command(what: str | None) -> None:
     """List what there is of a kind, one line each; without a kind the kinds."""
     if what is not None and what not in SHELVES:
         expected = closest(what, SHELVES)
         raise InputError.at("simcore list", "there is nothing of this kind", expected=expected, found=repr(what))
-    lines = [*SHELVES[what][1]()] if what else [(kind, said) for kind, (said, _) in SHELVES.items()]
+    lines = [*_lines(*SHELVES[what][1:])] if what else [(kind, said) for kind, (said, *_) in SHELVES.items()]
     entries = [{"name": name, "description": text} for name, text in lines]
     emit({what or "lists": entries}, lambda: Table("", columns(("name", ""), ("description", "")), lines).text(500))

@@ -83,7 +83,7 @@ def _lines(answer: Answer, document: dict[str, Any]) -> Iterator[str]:
     yield f"A step of {job} ({plan.degrees}) takes {format_ns(1e9 * answer.step_s)}: {speed}."
     wide = " (wide, for hardly anything like it was measured)" * answer.margin.widened
     most = max(memory.total for memory in answer.memory)
-    yield f"Nine in ten measured steps: {low} to {high}{wide}. The fullest stage {_fits(most, capacity) or 'fits'}."
+    yield f"Nine in ten measured steps: {low} to {high}{wide}. The fullest stage {room(most, capacity) or 'fits'}."
     yield "--oom says what would make it fit.\n" if most > capacity and "would_fit" not in document else ""
     if "run_s" in document:
         yield f"the engine runs it in {document['run_s']:.9g} s"
@@ -96,7 +96,7 @@ def _lines(answer: Answer, document: dict[str, Any]) -> Iterator[str]:
     parts = [memory._asdict() for memory in answer.memory]
     names = [name for name in parts[0] if any(each[name] for each in parts)]
     kept = [
-        (stage, memory.total, *(each[name] for name in names), _fits(memory.total, capacity).partition(",")[0])
+        (stage, memory.total, *(each[name] for name in names), room(memory.total, capacity).partition(",")[0])
         for stage, (memory, each) in enumerate(zip(answer.memory, parts, strict=True))
     ]
     sizes = [(name, name, "bytes") for name in ("memory", *names)]
@@ -109,10 +109,6 @@ def _lines(answer: Answer, document: dict[str, Any]) -> Iterator[str]:
         yield helped if most > capacity else "it fits"
         fits = [(one["option"], one["peak_bytes"], one["step_s"] * 1e9) for one in document["would_fit"]]
         yield Table("", columns("option", "peak_bytes", "step_ns"), fits).text(indent=2)
-
-
-def _fits(peak_bytes: int, capacity_bytes: int) -> str:
-    return room(peak_bytes, capacity_bytes).removeprefix("; ")
 
 
 def _basis(document: dict[str, Any]) -> Iterator[str]:

@@ -146,10 +146,6 @@ def _cell(plan: Plan, key: str) -> int | str:
     return " ".join(f"{many}x{layers}" if many > 1 else str(layers) for layers, many in runs) or "even"
 
 
-_SHORT = {"tensor_parallel": "tensor", "context_parallel": "context", "expert_parallel": "expert"}
-_SHORT |= {"pipeline_parallel": "pipeline"}
-
-
 def _reasons(others: Sequence[Rival]) -> list[str]:
     """Seconds and gigabytes that the best with another choice takes more; parts that never differ are left out."""
     if not others:
@@ -159,7 +155,7 @@ def _reasons(others: Sequence[Rival]) -> list[str]:
     others = [one for one in others if one.candidate.step_s <= limit_s] or others
     names = [name for name in others[0].parts_s if any(abs(one.parts_s[name]) >= _SHOWN_S for one in others)]
     rows = [(one.choice, one.step_s, *(one.parts_s[name] for name in names), one.memory_bytes) for one in others]
-    figures = [(name, _SHORT.get(name, name), "+.3f") for name in ("step", *names)]
+    figures = [(name, name.removesuffix("_parallel"), "+.3f") for name in ("step", *names)]
     shown = columns(("choice", ""), *figures, ("memory", "memory", "+bytes"))
     title = "Why the winner wins: seconds and memory that the best with another choice takes more"
     lines = [Table(title, shown, rows).text(WIDE)]

@@ -30,6 +30,7 @@ from simcore.profiles import profiles
 from simcore.system.collectives import NCCL, Algorithm
 from simcore.system.collectives.nccl import Fabric
 from simcore.system.config import SystemConfig
+from simcore.timeline.events import Timeline
 from simcore.units import whole_ns
 from simcore.workload.model import CollectiveKind, Layer, Phase, Role, Workload
 
@@ -43,18 +44,26 @@ def network_ns(model: Model, plan: Plan, cluster: Cluster) -> int | None:
     """How long the same step takes on the links of the cluster's topology, where it has one of this size."""
     if cluster.topology is None or cluster.topology.npus != plan.world_size:
         return None
-    workload = program(model, plan, cluster)
-    return simulate(workload, cluster.topology, SystemConfig(), profiles.get("native"), Settings()).time_ns
+    return native(program(model, plan, cluster), cluster.topology, SystemConfig()).time_ns
 
 
 def run_ns(workload: Workload, plan: Plan, fabric: Fabric) -> int:
     """How long a workload takes on the ranks of a plan, with NCCL's collectives on `fabric`."""
-    algorithms = dict.fromkeys(CollectiveKind, (Algorithm(NCCL),))
-    system = SystemConfig(implementations=algorithms, fabric=fabric, preferred_dataset_splits=1)
     # Tensor ranks, replicas, stages; NCCL's times count, not the links.
     sizes = [size for size in (plan.tp, plan.replicas, plan.pp) if size > 1] or [1]
     machine = Topology(tuple(Dimension("Switch", size, 1e9, 0.0) for size in sizes))
-    return simulate(workload, machine, system, profiles.get("native"), Settings()).time_ns
+    return native(workload, machine, nccl(fabric)).time_ns
+
+
+def nccl(fabric: Fabric) -> SystemConfig:
+    """All collectives as NCCL was measured to do them."""
+    algorithms = dict.fromkeys(CollectiveKind, (Algorithm(NCCL),))
+    return SystemConfig(implementations=algorithms, fabric=fabric, preferred_dataset_splits=1)
+
+
+def native(workload: Workload, machine: Topology, system: SystemConfig | None = None) -> Timeline:
+    """A workload played as `simcore run` does by itself."""
+    return simulate(workload, machine, system, profiles.get("native"), Settings())
 
 
 def cells(plan: Plan) -> int:

@@ -22,7 +22,7 @@ from simcore.generate.aicb.options import FRAMES, Options
 from simcore.generate.aicb.presets import MODELS, preset
 from simcore.library import table
 from simcore.model.effects import idle
-from simcore.model.plan import OPTIONS, Plan
+from simcore.model.plan import NAMES, OPTIONS, Plan
 from simcore.model.presets import model as named_model
 from simcore.model.shape import Experts, Latent, Model
 from simcore.options import number
@@ -40,6 +40,8 @@ def number_format(name: str) -> str:
 
 EXTRA = dict(table(__file__, "extra.txt"))
 """Options of the corrected workload that AICB does not have, and their kinds."""
+BESIDE = dict(table(__file__, "beside.txt"))
+"""Options that change neither model nor plan, and what they matter for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,14 @@ class Asked:
     extra: Mapping[str, Any] = field(default_factory=dict)
     given: Set[str] = frozenset()
     size: str | None = None
+
+    @classmethod
+    def of(cls, frame: str, size: str | None, given: Mapping[str, Any]) -> Asked:
+        """What is given, else what the size stands for, else AICB's defaults."""
+        known: dict[str, Any] = dict(preset(frame, size)) if size else {}
+        own = {name: value for name, value in given.items() if name not in EXTRA}
+        extra = {name: value for name, value in given.items() if name in EXTRA}
+        return cls(Options(**{"frame": frame} | known | own), extra, set(given), size)
 
     @property
     def values(self) -> dict[str, Any]:
@@ -85,12 +95,6 @@ def _changes(asked: Asked, base: Model) -> dict[str, Any]:
     if base.latent is not None:
         changes["latent"] = replace(base.latent, **_said(asked, "latent", given))
     return changes
-
-
-# Whose fields -> options that say them, and the fields.
-NAMES: dict[str, dict[str, str]] = {option.owner: {} for option in OPTIONS}
-for _option in OPTIONS:
-    NAMES[_option.owner][_option.name] = _option.field
 
 
 def _said(asked: Asked, owner: str, given: Set[str]) -> dict[str, Any]:
@@ -195,9 +199,8 @@ def ignored(asked: Asked, model: Model, plan: Plan) -> list[str]:
     told = fields.keys() & asked.given
     resting = {name for name, _ in idle(model, plan, [fields[name] for name in told])}
     found = {name for name in told if fields[name] in resting}
-    read = _READ | ({"moe_enable"} if model.experts else set())
-    for name in asked.given - read:
-        value, usual = asked.values[name], asdict(_usual(asked)).get(name)
+    for name in asked.given - BESIDE.keys() - ({"moe_enable"} if model.experts else set()):
+        value, usual = asked.values[name], asdict(Asked.of(asked.options.frame, asked.size, {}).options).get(name)
         others = (usual, not value if isinstance(value, bool) else value + 1) if isinstance(value, bool | int) else ()
         if others and all(_made(asked, name, other) == _plain(model, plan) for other in others):
             found.add(name)
@@ -205,14 +208,6 @@ def ignored(asked: Asked, model: Model, plan: Plan) -> list[str]:
 
 
 _SHARES = {"use_distributed_optimizer": "zero", "stage": "zero", "recompute_activations": "recompute"}
-# Options that matter beside model and plan, and flags that say what some models are by themselves.
-_READ = {"pp_rank", "epoch_num", "aiob_enable", "use_flash_attn", "untie_embeddings_and_output_weights"}
-
-
-def _usual(asked: Asked) -> Options:
-    """The options as they are if none is given."""
-    known: dict[str, Any] = dict(preset(asked.options.frame, asked.size)) if asked.size else {}
-    return Options(frame=asked.options.frame, **known)
 
 
 def _plain(model: Model, plan: Plan) -> tuple[Model, Plan]:
@@ -309,11 +304,10 @@ def aicb_options(options: Options, model: Model) -> Options:
 
 def specification(asked: Asked) -> str:
     """The file of what was given; everything else keeps its default."""
-    names, values = {frame: name for name, frame in FRAMES.items()}, asked.values
-    chosen = {name: values[name] for name in sorted(asked.given)}
+    chosen = {name: asked.values[name] for name in sorted(asked.given)}
     if asked.size:
         chosen = {"model_size": asked.size} | chosen
-    lines = [f"generator: {names[asked.options.frame]}", "options:"]
+    lines = [f"generator: {asked.options.frame.lower()}", "options:"]
     return "\n".join([*lines, *(f"  {name}: {json.dumps(value)}" for name, value in chosen.items()), ""])
 
 
@@ -327,13 +321,9 @@ def asked_in(path: str | Path, npu: str | None = None) -> Iterator[Asked]:
         document.keys(required=("generator", "options"))
         frame, values = _read(document)
     values |= {"gpu_type": npu} if npu else {}
-    size, own = values.pop("model_size", None), {field.name for field in fields(Options)}
+    size = values.pop("model_size", None)
     try:
-        chosen: dict[str, object] = dict(preset(frame, str(size))) if size else {}
-        chosen |= {name: value for name, value in values.items() if name in own}
-        extra = {name: value for name, value in values.items() if name not in own}
-        options = Options(frame=frame, **chosen)  # type: ignore[arg-type]
-        yield Asked(options, extra, set(values), str(size) if size else None)
+        yield Asked.of(frame, str(size) if size else None, values)
     except InputError as error:
         raise placed(error, document["options"].items, document["options"]) from error
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from math import fsum
 
 from simcore.compute.accelerators import Accelerator
-from simcore.generate.aicb.times import sections
+from simcore.generate.aicb.times import averages
 from simcore.library import table
 from simcore.model.layer import model_blocks
 from simcore.model.plan import Plan
@@ -87,11 +88,9 @@ _SECTIONS = table(__file__, "sections.txt")
 
 def measured(path: str) -> Measured:
     """Read AICB's time file by its sections' names; InputError when it cannot be read."""
-    times: dict[Part, float] = {}
-    for section, name, time_us in sections(path):
-        what = next((what for word, what in _SECTIONS if word in section), "")
-        if name == "avg" and what:
-            times[Part(what)] = times.get(Part(what), 0.0) + time_us
+    times = defaultdict[Part, float](float)
+    for part, time_us in averages(path, _SECTIONS):
+        times[Part(part)] += time_us
     return Measured({part: round(time_us * 1000) for part, time_us in times.items()})
 
 

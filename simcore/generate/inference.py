@@ -17,14 +17,14 @@ from simcore.compute.kernel import Attention, LatentAttention
 from simcore.errors import InputError
 from simcore.generate.aicb.operations import csv_text
 from simcore.generate.aicb.training import FP8_SHARE
-from simcore.generate.build import NAMES, number_format
+from simcore.generate.build import number_format
 from simcore.generate.durations import Roofline, chosen_gpu, parts_of
 from simcore.generate.made import Made
 from simcore.generate.step import Step, contents_of_step
 from simcore.generate.traces import listed_step, write_set
 from simcore.model.layer import blocks, embedding, head
 from simcore.model.memory import held_parameters, kv_cache_bytes
-from simcore.model.plan import Plan, check
+from simcore.model.plan import NAMES, Plan, check
 from simcore.model.presets import model as named_model
 from simcore.model.rows import IDLE, Rows
 from simcore.model.shape import LayerKind, Model

@@ -11,7 +11,7 @@ from simcore import library
 from simcore.compute.accelerators import accelerator
 from simcore.errors import InputError
 from simcore.generate.aicb.operations import csv_text
-from simcore.generate.build import Asked, aicb_options, asked_in, ignored, model_of, plan_of, specification
+from simcore.generate.build import BESIDE, Asked, aicb_options, asked_in, ignored, model_of, plan_of, specification
 from simcore.generate.deviations import deviations
 from simcore.generate.durations import Roofline, chosen_gpu, measured, parts_of, profile, rescaled, roofline, with_work
 from simcore.generate.made import Document, Made, row_document
@@ -27,13 +27,6 @@ from simcore.workload.chakra.reader import SUFFIXES, distinct_ranks, files_of_se
 from simcore.workload.contents import Contents, of_graphs, of_workload
 from simcore.workload.headers import write_header
 from simcore.workload.model import Workload
-
-ONLY_AICB = (
-    *("epoch_num", "computation_enable", "workload_only", "moe_grouped_gemm", "amp_enabled", "contiguous_gradients"),
-    *("reduce_bucket_size", "allgather_bucket_size", "prefetch_bucket_size", "max_live_parameters"),
-    *("param_persistence_threshold", "model_persistence_threshold"),
-)
-"""Options that shape AICB's own files and not the corrected workload."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +73,7 @@ def make_step(asked: Asked) -> Step:
         durations = roofline(model, plan, accelerator(gpu))
     one = "pp_rank" in asked.given
     workload = stage_workload(model, plan, durations, stage) if one else pipeline_workload(model, plan, durations)
-    if idle := [f"--{name}" for name in ignored(asked, model, plan) if name not in ONLY_AICB]:
+    if idle := [f"--{name}" for name in ignored(asked, model, plan)]:
         workload = replace(workload, warnings=(*workload.warnings, f"without effect: {', '.join(idle)}"))
     return Step(model, plan, stage, workload, durations, gpu, (*warnings, *workload.warnings))
 
@@ -110,9 +103,10 @@ def corrected_step(asked: Asked, form: str) -> Made:
     found = [deviation.to_dict() for deviation in deviations(aicb_options(asked.options, step.model), one.layers)]
     memory, warnings = _memory(step)
     told = _of_lists(step) if form == "csv" else step.warnings
-    if ignored := sorted(asked.given & set(ONLY_AICB) - ({"epoch_num"} if form == "csv" else set())):
-        under = "--compat or --format csv" if ignored == ["epoch_num"] else "--compat"
-        warnings.append(f"without effect but under {under}: {', '.join(f'--{name}' for name in ignored)}")
+    of_aicb = {name for name in asked.given if BESIDE.get(name) == "aicb"} - ({"epoch_num"} if form == "csv" else set())
+    if of_aicb:
+        under = "--compat or --format csv" if of_aicb == {"epoch_num"} else "--compat"
+        warnings.append(f"without effect but under {under}: {', '.join(f'--{name}' for name in sorted(of_aicb))}")
     counted = {
         "name": step.model.name,
         "parameters": total_parameters(step.model),
@@ -177,7 +171,7 @@ def _memory(step: Step) -> tuple[Document, list[str]]:
         parts = {f"{name.removesuffix('s')}_bytes": size for name, size in memory._asdict().items()}
         stages.append({"stage": stage, **parts, "total_bytes": memory.total})
         if memory.total > device.memory_bytes:
-            told = room(memory.total, device.memory_bytes).removeprefix("; ")
+            told = room(memory.total, device.memory_bytes)
             warnings.append(f"stage {stage} on {device.name}: {told}; what would fit: simcore predict --oom")
     if warnings[1:]:
         warnings = [f"{warnings[0]} ({len(warnings) - 1} more stages do not fit)"]

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 from simcore.errors import InputError
 from simcore.files import write_bytes, write_text
@@ -208,36 +209,29 @@ def trace(made: Skeleton, rank: int, plan: Plan, groups: Groups) -> bytes:
 
 def _body(operation: Operation, rank: int, plan: Plan, groups: Groups) -> bytes:
     """Everything a node says but its number and dependencies."""
-    kind, attributes = _content(operation, rank, plan, groups)
     time_ns = round((operation.elapsed_ms or 0.0) * 1e6)
-    micros = max(1, round(time_ns / 1000)) if time_ns else 0
-    name = operation.stage if operation.kind == "computation" else f"{operation.stage}.{operation.kind}"
-    message = node(0, name, kind, duration_micros=micros, attributes=attributes)
+    micros, name = max(1, round(time_ns / 1000)) if time_ns else 0, operation.stage
+    if operation.kind == "computation":
+        kind, said = NodeKind.COMPUTE, {"duration_ns": time_ns}
+    else:
+        kind, said = _sent(operation, rank, plan, groups)
+        name += f".{operation.kind}"
+    message = node(0, name, kind, duration_micros=micros, attributes={"is_cpu_op": False, **said})
     encoded: bytes = message.SerializeToString(deterministic=True)
     return encoded
 
 
-def _content(operation: Operation, rank: int, plan: Plan, groups: Groups) -> tuple[NodeKind, dict[str, object]]:
-    """Type and attributes; an all-gather's size is one rank's part."""
-    if operation.kind == "computation":
-        time_ns = round((operation.elapsed_ms or 0.0) * 1e6)
-        return NodeKind.COMPUTE, {"is_cpu_op": False, "duration_ns": time_ns}
+def _sent(operation: Operation, rank: int, plan: Plan, groups: Groups) -> tuple[NodeKind, dict[str, Any]]:
+    """Type and attributes of a transfer or a collective; an all-gather's size is one rank's part."""
     size = operation.size if isinstance(operation.size, int) else 0
-    away, tag = plan.world_size // plan.pp * operation.away, operation.tag
     if operation.kind in {"isend", "irecv"}:
-        sends, peer = operation.kind == "isend", rank + away
+        sends, peer = operation.kind == "isend", rank + plan.world_size // plan.pp * operation.away
         peers = {"comm_src": rank if sends else peer, "comm_dst": peer if sends else rank}
-        return NodeKind.SEND if sends else NodeKind.RECV, {
-            "is_cpu_op": False,
-            **peers,
-            "comm_size": size,
-            "comm_tag": tag,
-        }
+        return NodeKind.SEND if sends else NodeKind.RECV, {**peers, "comm_size": size, "comm_tag": operation.tag}
     if operation.kind == "all_gather":
         size = -(-size // (operation.group_size or 1))
-    group = str(groups.of(operation.group or "", rank))
-    named = {"comm_type": int(CommType[operation.kind.upper()]), "comm_size": size, "pg_name": group}
-    return NodeKind.COLLECTIVE, {"is_cpu_op": False, **named}
+    kind, group = CommType[operation.kind.upper()], str(groups.of(operation.group or "", rank))
+    return NodeKind.COLLECTIVE, {"comm_type": int(kind), "comm_size": size, "pg_name": group}
 
 
 # Ranks stand in Megatron-LM's order: tensor ranks innermost, then context, data and pipeline; of experts their tensor

@@ -45,9 +45,8 @@ class Piece:
 
 @dataclass(slots=True)
 class Allocator:
-    """Bytes: `asked` for by what lives, `allocated` to it after rounding, `reserved` in all segments."""
+    """Bytes: `allocated` after rounding to what lives, `reserved` in all segments."""
 
-    asked: int = 0
     allocated: int = 0
     reserved: int = 0
     _numbers: Iterator[int] = field(default_factory=count)
@@ -69,12 +68,12 @@ class Allocator:
             piece.size, piece.behind = rounded, rest
             rest.give()
         piece.asked, piece.free = size, False
-        self.asked, self.allocated = self.asked + size, self.allocated + piece.size
+        self.allocated += piece.size
         return piece
 
     def give(self, piece: Piece) -> None:
         """Free a block; it becomes one with free blocks beside it."""
-        self.asked, self.allocated = self.asked - piece.asked, self.allocated - piece.size
+        self.allocated -= piece.size
         if piece.behind and piece.behind.free:
             piece.join(piece.behind)
         before = piece.before

@@ -429,11 +429,11 @@ def room(peak_bytes: int, capacity_bytes: int) -> str:
     """What is missing; nothing is said to fit, or not to, by less than peaks are missed by.
 
     >>> room(80, 100), room(95 * 10**9, 100 * 10**9)
-    ('', '; may not fit: 5.0 GB left, and peaks are missed by up to 10%')
+    ('', 'may not fit: 5.0 GB left, and peaks are missed by up to 10%')
     """
     missing, margin = peak_bytes - capacity_bytes, PEAK_MARGIN * peak_bytes
     if missing <= -margin:
         return ""
     much = f"{abs(missing) / 1e9:.1f} GB {'too much' if missing > 0 else 'left'}"
     sure = "does not fit" if missing > margin else "may not fit"
-    return f"; {sure}: {much}, and peaks are missed by up to {PEAK_MARGIN:.0%}"
+    return f"{sure}: {much}, and peaks are missed by up to {PEAK_MARGIN:.0%}"

@@ -424,6 +424,9 @@ OPTIONS = [
     Option(name, owner, field, None if least == "-" else int(least))
     for name, owner, field, least in table(__file__, "options.txt")
 ]
+_OWNERS = dict.fromkeys(option.owner for option in OPTIONS)
+NAMES = {owner: {one.name: one.field for one in OPTIONS if one.owner == owner} for owner in _OWNERS}
+"""Whose fields -> options that say them, and the fields."""
 
 
 def check(model: Model, plan: Plan, words: Mapping[str, str] | None = None) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +12,7 @@ from simcore.errors import InputError, closest
 from simcore.model.shape import Experts, Latent, Model
 
 _SIZES = "layers", "hidden", "heads", "ffn", "vocab", "kv_heads", "head_size"
-_TRAITS: Mapping[str, Mapping[str, Any]] = {
-    "gpt": {"gated": False, "tied": True, "positions": 2048, "norm": "layer", "linear_bias": True},
-    "qwen3": {"query_key_norm": True},
-    "tied": {"tied": True},
-    "short": {"positions": 1024},
-    "plain": {"gated": False, "norm": "layer"},
-    "bias": {"linear_bias": True},
-    "keys": {"qkv_bias": True},
-    "beside": {"parallel_block": True},
-}
+_TRAITS: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("traits.json").read_text(encoding="utf-8"))
 
 
 def _shipped(name: str, *cells: str) -> Model:

@@ -68,11 +68,6 @@ def reduction(system: SystemConfig) -> Callable[[int], int]:
     return lambda size_bytes: 3 * (size_bytes // REDUCTION_BUNDLE_BYTES)
 
 
-def scale(value: int, factor: float) -> int:
-    """Options are single precision, the product double, and truncated."""
-    return int(value * float(np.float32(factor)))
-
-
 ASTRA_SIM_1 = profiles.register("astra-sim-1.0")(
     Profile(
         name="astra-sim-1.0",
@@ -87,7 +82,8 @@ ASTRA_SIM_1 = profiles.register("astra-sim-1.0")(
         reduction=reduction,
         queue_choice=in_halves,
         plan_options=PlanOptions(alternate_reductions=True, late_reductions=True),
-        scale=scale,
+        # Options are single precision, the product double, and truncated.
+        scale=lambda value, factor: int(value * float(np.float32(factor))),
         system=rings,
         dimension_bandwidth=dimension_bandwidth,
         oversized_groups=True,

@@ -69,11 +69,6 @@ def queue_choice(kind: CollectiveKind, decomposed: bool, num_queues: int) -> tup
     return tuple((queue, False) for queue in range(max(half, 1)))
 
 
-def scale(value: int, factor: float) -> int:
-    """Truncated."""
-    return int(value * factor)
-
-
 def dimension_bandwidth(dim: Dimension) -> float:
     """One link's."""
     return dim.bandwidth_bytes_per_s
@@ -98,7 +93,7 @@ ASTRA_SIM_2 = profiles.register("astra-sim-2")(
         reduction=reduction,
         queue_choice=queue_choice,
         plan_options=PlanOptions(alternate_reductions=True, late_reductions=True),
-        scale=scale,
+        scale=lambda value, factor: int(value * factor),
         system=rings,
         dimension_bandwidth=dimension_bandwidth,
         memory_bus=True,

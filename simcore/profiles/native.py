@@ -49,11 +49,6 @@ def reduction(system: SystemConfig) -> Callable[[int], int]:
     return lambda size_bytes: MEMORY_ACCESSES * transfer_ns(size_bytes, rate) if rate else 0
 
 
-def scale(value: int, factor: float) -> int:
-    """To the nearest whole number."""
-    return round(value * factor)
-
-
 def default_system(topology: Topology) -> SystemConfig:
     """Rings on rings and lines; direct where every pair is connected or behind one switch, and for all-to-alls.
 
@@ -96,7 +91,7 @@ NATIVE = profiles.register("native")(
         delay=delay,
         chunks=chunks,
         reduction=reduction,
-        scale=scale,
+        scale=lambda value, factor: round(value * factor),
         system=default_system,
         dimension_bandwidth=dimension_bandwidth,
         shared_links={"congested": CutThrough.on, "fair": FairShare.on, "queued": queued},

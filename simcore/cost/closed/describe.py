@@ -26,9 +26,9 @@ def columns(cost: Cost) -> dict[str, Figures]:
     return {"fwd": figures(cost.forward), "bwd": figures(cost.backward), "total": figures(cost.forward + cost.backward)}
 
 
-def rates(run: RunCost, cluster_flop_rate: float, precision_bytes: float, *, forward_only: bool) -> Rates:
+def rates(run: RunCost, cluster_flop_rate: float, precision_bytes: float) -> Rates:
     """Rates of one cluster while it computes at `cluster_flop_rate`, bytes per second, and the run's seconds."""
-    found = columns(run.total)["fwd" if forward_only else "total"]
+    found = figures(run.done)
     bytes_per_s = {key: precision_bytes * found[key] / found["FLOP"] * cluster_flop_rate for key in ("net", "Tx", "Rx")}
     runtime_s = found["FLOP"] / (run.grid.clusters * cluster_flop_rate)
     return {"FLOP": cluster_flop_rate, **bytes_per_s, "runtime_s": runtime_s}
@@ -55,7 +55,7 @@ def transformer_document(run: RunCost, found: Rates | None) -> dict[str, object]
     return document
 
 
-def transformer_lines(run: RunCost, found: Rates | None, *, forward_only: bool) -> Iterator[str]:
+def transformer_lines(run: RunCost, found: Rates | None) -> Iterator[str]:
     """The text of `cost transformer`."""
     yield f"N: {run.parameters:.3e} ({run.parameters / run.model.experts:.3e} effective)"
     yield f"D: {run.tokens:.3e}"
@@ -66,7 +66,7 @@ def transformer_lines(run: RunCost, found: Rates | None, *, forward_only: bool) 
     yield f"P: {run.grid.clusters} = {{{axes}}}"
     yield from ("", "", "FULL TRAINING RUN COST")
     table = columns(run.total)
-    shown = ["fwd"] if forward_only else [*table]
+    shown = ["fwd"] if run.training.forward_only else [*table]
     yield f"{'Metric':>10}" + "".join(f"{column.title():>15}" for column in shown)
     for metric in table["fwd"]:
         yield f"{metric:>10}" + "".join(f"{table[column][metric]:>15.3e}" for column in shown)

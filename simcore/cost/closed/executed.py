@@ -13,18 +13,16 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from simcore.cost.closed.simple import Setup, SimpleRun
-from simcore.cost.closed.transformer import Cost, Grid, Matrix, Model, Part, RunCost, matrices
+from simcore.cost.closed.transformer import Cost, Grid, Matrix, Model, Part, RunCost, Training, matrices
+from simcore.cost.played import native
 from simcore.cost.predict import predict
 from simcore.cost.systems import Cluster
-from simcore.engine.run import simulate
-from simcore.engine.settings import Settings
 from simcore.errors import InputError
 from simcore.model.layer import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, REDUCE_SCATTER
 from simcore.model.plan import Plan, check
 from simcore.model.shape import Experts
 from simcore.model.shape import Model as Transformer
 from simcore.network.topology.model import Topology
-from simcore.profiles import profiles
 from simcore.workload.model import CollectiveKind, Group, Layer, Parallelism, Phase, Role, Workload
 
 MOST_ROWS = 500_000  # half a minute
@@ -126,8 +124,7 @@ def execute(batch: Batch, topology: Topology) -> Executed:
         message = f"the topology has {topology.npus} NPUs, the setup {batch.npus} chips"
         raise InputError.at("--topology", message, expected=f"{batch.npus} NPUs", found=str(topology.npus))
     with_s, without_s = (
-        simulate(program, topology, None, profiles.get("native"), Settings()).time_ns * 1e-9
-        for program in (batch.workload, _silent(batch.workload))
+        native(program, topology).time_ns * 1e-9 for program in (batch.workload, _silent(batch.workload))
     )
     return Executed(with_s, without_s, batch.closed_form_s, with_s / batch.closed_form_s - 1)
 
@@ -149,12 +146,7 @@ Sent = tuple[CollectiveKind, Axis, float]  # a collective and the elements of it
 
 
 def transformer_batch(
-    run: RunCost,
-    *,
-    flop_per_s: float,
-    element_bytes: float,
-    microbatch_size: int | None = None,
-    forward_only: bool = False,
+    run: RunCost, *, flop_per_s: float, element_bytes: float, microbatch_size: int | None = None
 ) -> Batch:
     """The batch of `cost transformer`; `microbatch_size` counts sequences over all replicas.
 
@@ -178,12 +170,11 @@ def transformer_batch(
     clusters = grid.clusters * flop_per_s * training.batches
     sent = _sent(model, grid, tokens)
     weights = matrices(model, grid)
-    split = _Split(axes, 1 / (clusters * per_stage * count), element_bytes, training.checkpointing, forward_only)
+    split = _Split(axes, 1 / (clusters * per_stage * count), element_bytes, training)
     rows = [row for part, cost in run.of_tokens for row in split.rows(part, cost, sent.get(part, ()))]
     ends = replace(split, seconds_per_flop=1 / clusters).ends(run.weights, weights, per_stage)
     handed = tokens * model.d_model / (grid.tensor_ext * grid.tensor_int) * element_bytes
-    total = run.total.forward if forward_only else run.total.forward + run.total.backward
-    return Batch(axes.workload(ends, rows * per_stage, count, handed), grid.clusters, total.flop / clusters)
+    return Batch(axes.workload(ends, rows * per_stage, count, handed), grid.clusters, run.done.flop / clusters)
 
 
 def _sent(model: Model, grid: Grid, tokens: int) -> dict[Part, tuple[Sent, ...]]:
@@ -211,8 +202,7 @@ class _Split:
     axes: Axes
     seconds_per_flop: float
     element_bytes: float
-    recomputes: bool
-    forward_only: bool
+    training: Training
 
     def rows(self, part: Part, cost: Cost, sent: tuple[Sent, ...]) -> Iterator[Layer]:
         """A part: its arithmetic with the first collective, then a row for every other one.
@@ -225,8 +215,8 @@ class _Split:
             flops = arithmetic if index == 0 else (0.0, 0.0, 0.0)
             forward, back = self._phase(flops[0], one), self._phase(flops[1], one, backward=True)
             layer = Layer(part, forward, back, self._phase(flops[2]))
-            yield Layer(part, forward) if self.forward_only else layer
-            if self.recomputes and not self.forward_only and forward.collective:
+            yield Layer(part, forward) if self.training.forward_only else layer
+            if self.training.checkpointing and not self.training.forward_only and forward.collective:
                 yield Layer(f"{part} again", input_grad=self._phase(0.0, one))
 
     def ends(self, parts: tuple[tuple[str, Cost], ...], weights: list[Matrix], layers: int) -> Iterator[Layer]:
@@ -241,7 +231,7 @@ class _Split:
         ):
             gathered = self._phase(0.0, (ALL_GATHER, axis, size))
             reduced = self._phase(some, (REDUCE_SCATTER, axis, size))
-            yield Layer(name, gathered, weight_grad=Phase() if self.forward_only else reduced, role=role)
+            yield Layer(name, gathered, weight_grad=Phase() if self.training.forward_only else reduced, role=role)
 
     def _phase(self, flop: float, sent: Sent | None = None, *, backward: bool = False) -> Phase:
         kind, axis, elements = sent or (ALL_REDUCE, Axis.INNER, 0.0)
@@ -312,6 +302,5 @@ def utilised(run: RunCost, cluster: Cluster, microbatch_size: int | None) -> Uti
     check(shape, plan)
     step_s = predict(shape, plan, cluster).step_s
     runtime_s = step_s * training.batches
-    flop = run.total.forward.flop + run.total.backward.flop
     peak = grid.clusters * cluster.device.peak(plan.dtype)
-    return Utilised(step_s, runtime_s, flop / (runtime_s * peak))
+    return Utilised(step_s, runtime_s, run.done.flop / (runtime_s * peak))

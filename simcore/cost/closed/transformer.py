@@ -58,12 +58,13 @@ class Grid:
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """What is trained how: tokens of the data set, sequences of a batch, tokens of a sequence."""
+    """What is trained how: tokens of the data set, sequences of a batch, tokens of a sequence; or run forward only."""
 
     dataset_tokens: float
     batch_size: int = 2048
     seq_len: int = 2048
     checkpointing: bool = False
+    forward_only: bool = False
 
     @property
     def batches(self) -> int:
@@ -146,6 +147,11 @@ class RunCost:
     def total(self) -> Cost:
         """Sum of the parts."""
         return fold(add, (cost for _, cost in (*self.weights, *self.of_tokens)), Cost())
+
+    @property
+    def done(self) -> Pass:
+        """Both passes, or the one that is run."""
+        return self.total.forward if self.training.forward_only else self.total.forward + self.total.backward
 
 
 def multiply(count: int) -> Cost:

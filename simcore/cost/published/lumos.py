@@ -20,17 +20,15 @@ from math import fsum
 from typing import Any
 
 from simcore.compute.accelerators import accelerator
+from simcore.cost.played import native, nccl
 from simcore.cost.predict import Prediction
 from simcore.cost.published.rows import Question, Row, measured_s, selected
 from simcore.cost.systems import CLUSTERS
-from simcore.engine.run import simulate
-from simcore.engine.settings import Settings
 from simcore.generate.durations import roofline
 from simcore.model.plan import Plan
 from simcore.model.rows import pipeline_workload
 from simcore.model.shape import Model
 from simcore.network.topology.model import Dimension, Topology
-from simcore.profiles import profiles
 from simcore.replay.pipelines.pipeline import compiled, played, target_of
 from simcore.replay.pipelines.stages import Recorded
 from simcore.replay.run import Changes
@@ -38,12 +36,8 @@ from simcore.replay.session import replay_traces
 from simcore.replay.whatif.transfers import Interconnect
 from simcore.report.model import Report
 from simcore.report.timelines.kineto import kineto_traces
-from simcore.system.collectives import NCCL, Algorithm
-from simcore.system.collectives.nccl import FABRICS
-from simcore.system.config import SystemConfig
 from simcore.timeline.breakdown import breakdown
 from simcore.workload.kineto_reader import read_kineto
-from simcore.workload.model import CollectiveKind
 
 CLUSTER, NODE, BASE = "h100-production", 8, (2, 2, 4)
 SEQUENCE, VOCABULARY, PER_MICRO_BATCH = 2048, 51200, 2  # MLPerf's GPT-3; the last is derived above
@@ -71,7 +65,7 @@ class Extrapolation(Question):
 def _shares(shape: Shape, pp: int, dp: int) -> tuple[tuple[str, float], ...]:
     base = _base(shape)
     plan = target_of(base, {"pp": pp, "dp": dp, "micro_batches": pp})
-    report = played(compiled(base, plan), plan, Interconnect(_machine(plan.npus), _system()))
+    report = played(compiled(base, plan), plan, Interconnect(_machine(plan.npus), nccl(CLUSTERS[CLUSTER].fabric)))
     stage = breakdown(report.timeline)
     names = {"compute_ns": "compute", "overlapped_ns": "overlapped", "exposed_comm_ns": "exposed"}
     shares = {title: getattr(stage, key) / 1e9 for key, title in names.items()}
@@ -94,19 +88,13 @@ def _base(shape: Shape) -> Recorded:
     workload = pipeline_workload(
         model, plan, roofline(model, plan, accelerator(where.accelerator), where.software.kernels)
     )
-    timeline = simulate(workload, _machine(plan.world_size), _system(), profiles.get("native"), Settings())
+    timeline = native(workload, _machine(plan.world_size), nccl(where.fabric))
     traces = kineto_traces(Report(timeline, "native", "", workload=workload)).values()
     return Recorded(replay_traces([read_kineto(content, f"rank{rank}.json") for rank, content in traces], Changes()))
 
 
 def _machine(npus: int) -> Topology:
     return Topology((NVLINK, Dimension("Switch", npus // NODE, ROCE, 2000.0)))
-
-
-def _system() -> SystemConfig:
-    measured = FABRICS[CLUSTERS[CLUSTER].fabric.name]
-    nccl = dict.fromkeys(CollectiveKind, (Algorithm(NCCL),))
-    return SystemConfig(implementations=nccl, fabric=measured, preferred_dataset_splits=1)
 
 
 def extrapolations(document: Mapping[str, Any]) -> Iterator[Row]:

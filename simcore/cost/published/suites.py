@@ -7,6 +7,7 @@ A suite reads its rows from a file of the form of shared data's `published_measu
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -15,23 +16,12 @@ from typing import Any
 
 import msgspec
 
+from simcore.cost.published import megatron
 from simcore.cost.published.bigscience import bigscience
 from simcore.cost.published.bridge import automodel, dense, mixtures
 from simcore.cost.published.logged import memory, power
 from simcore.cost.published.lumos import extrapolations
-from simcore.cost.published.megatron import (
-    OF_2021,
-    activations,
-    gpt,
-    layers,
-    llama3,
-    lumos,
-    megascale,
-    megatron_core,
-    mlsys23,
-    sc21,
-    zero3,
-)
+from simcore.cost.published.megatron import OF_2021, activations, gpt, layers, llama3
 from simcore.cost.published.rows import Collective, Row, Step, job, measured_s, selected
 from simcore.cost.published.tables import foundry, simumax, simumax_memory, table_rows
 from simcore.cost.published.training import family, training
@@ -93,11 +83,11 @@ def load(path: str | Path) -> Mapping[str, Any]:
     return document
 
 
-def _steps(questions: Mapping[str, Callable[[_Document], Step]], document: _Document) -> Iterator[Row]:
-    """Rows whose ids begin so, each as its question."""
-    for prefix, question in questions.items():
-        for row in selected(document, prefix):
-            yield Row(row["id"], measured_s(row), question(row))
+def _steps(name: str, document: _Document) -> Iterator[Row]:
+    """Rows of a suite of steps, each as its question."""
+    for prefix, asks in _STEPS[name]:
+        question: Callable[[_Document], Step] = getattr(megatron, asks)
+        yield from (Row(row["id"], measured_s(row), question(row)) for row in selected(document, prefix))
 
 
 def _family(name: str, document: _Document) -> Iterator[Row]:
@@ -151,27 +141,16 @@ def _curve(measured: _Document) -> Iterator[Row]:
             yield Row(f"{name}-{point[0]}", seconds, Collective(kind, point[0], ranks, measured["nodes"], system))
 
 
-# Steps on A100 that no constant was fitted on: SC'21 table 2, MT-NLG, MLSys'23 with DP, MegaScale figure 9.
-_UNFITTED = {
-    "sc21-t2-PTD-": sc21,
-    "mtnlg-": sc21,
-    "mlsys23-530B-dp8": mlsys23,
-    "megascale-f9-": megascale,
-}
+_STEPS: dict[str, list[list[str]]] = defaultdict(list)
+for _suite, *_asked in table(__file__, "steps.txt"):
+    _STEPS[_suite].append(_asked)
 # Suites -> their rows of a document; others are families.
 _ROWS: dict[str, _Rows] = {
-    "mlsys23_table5": partial(_steps, {"mlsys23-t5-": mlsys23}),
+    **{name: partial(_steps, name) for name in _STEPS},
     "mlsys23_table4": layers,
-    "sc21_table1": partial(_steps, {"sc21-t1-": sc21}),
-    "megascale_table2": partial(_steps, {"megascale-t2-": megascale}),
     "vtrain_multi": partial(_vtrain_rows, "vtrain_multi"),
     "vtrain_single": partial(_vtrain_rows, "vtrain_single"),
-    "megatron_unfitted": partial(_steps, _UNFITTED),
-    "sc21_zero3": partial(_steps, {"sc21-t2-ZeRO-3-": zero3}),
-    "megascale_table3": partial(_steps, {"megascale-t3-": megascale}),
-    "lumos_figure7": partial(_steps, {"lumos-f7-": lumos}),
     "lumos_replay": extrapolations,
-    "megatron_core_h100": partial(_steps, {"mcore-h100-": megatron_core}),
     "llama3_405b": llama3,
     "megatron_bridge_llama": dense,
     "megatron_bridge_moe": mixtures,

@@ -93,7 +93,7 @@ class Scored:
         """How many of the jobs, all of which ran, "may not fit" or do not, as `simcore predict` tells memory."""
         steps = filter(None, map(step_of, self.rows))
         told = (room(min(peak(*job).total for job in one.jobs), one.system().memory_bytes) for one in steps)
-        return Counter(one.strip("; ").partition(":")[0] for one in told if one)
+        return Counter(one.partition(":")[0] for one in told if one)
 
     @property
     def apart(self) -> float:

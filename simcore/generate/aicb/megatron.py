@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 
-from simcore.generate.aicb.modules import Block, Module, embedding, head, layers, total_elements
+from simcore.generate.aicb.modules import Module, embedding, head, layers, total_elements
 from simcore.generate.aicb.operations import EPOCH_END, Operation, compute
 from simcore.generate.aicb.options import Options, check, refused
 from simcore.generate.aicb.training import FP8_SHARE
 
-Ways = Mapping[str, Callable[[Module], Iterator[Operation]]]  # kind of module -> its operations
+_CALLED = {"column": "MegatronColumnLinear", "row": "MegatronRowLinear", "linear": "Linear"}  # norms are nothing
 
 
 def megatron_operations(options: Options) -> list[Operation]:
@@ -98,17 +99,16 @@ class _Stage:
     def forward(self) -> list[Operation]:
         """Embedding and layers, in order."""
         head(self.options)  # checks that the vocabulary can be split
-        ways = {"column": self._column, "row": self._row, "linear": self._linear, "experts": self._experts}
-        return [*self._embedding("forward"), *self._played(layers(self.options), ways)]
+        made = (self._experts() if module.kind == "experts" else self._forward(module) for module in self._modules())
+        return [*self._embedding("forward"), *chain.from_iterable(made)]
 
     def backward(self) -> list[Operation]:
         """Layers in reverse, but inside a layer attention before the MLP, and inside a block forward order."""
-        ways = {"column": self._column_backward, "row": self._row_backward, "linear": self._linear_backward}
-        return [*self._played(reversed(layers(self.options)), ways), *self._embedding("backward")]
+        made = map(self._backward, self._modules(-1))
+        return [*chain.from_iterable(made), *self._embedding("backward")]
 
-    def _played(self, stack: Iterable[list[Block]], ways: Ways) -> Iterator[Operation]:
-        for module in (module for blocks in stack for block in blocks for module in block.modules):
-            yield from ways[module.kind](module) if module.kind in ways else ()
+    def _modules(self, way: int = 1) -> Iterator[Module]:
+        return (module for blocks in layers(self.options)[::way] for block in blocks for module in block.modules)
 
     @property
     def _sequence_parallel(self) -> bool:
@@ -127,56 +127,45 @@ class _Stage:
     def _embedding(self, way: str) -> Iterator[Operation]:
         yield from self._collective("all_reduce", self.options.hidden_size, f"{way}.MegatronEmbedding")
 
-    def _column_sequence(self) -> int:
-        """With sequence parallelism the full sequence is taken for a rank's share: tp times too many rows."""
-        return self.options.seq_length * (self.options.tp if self._sequence_parallel else 1)
+    def _shape(self, module: Module) -> tuple[int, int, int]:
+        """Tokens of a sequence, and both widths of the matrix on a rank.
 
-    def _column(self, module: Module) -> Iterator[Operation]:
-        where, share = "forward.MegatronColumnLinear", module.outputs // self.options.tp
-        if self._sequence_parallel:
+        With sequence parallelism columns take the full sequence for a rank's share: tp times too many rows.
+        """
+        tp, column = self.options.tp, module.kind == "column"
+        sequence = self.options.seq_length * (tp if column and self._sequence_parallel else 1)
+        return sequence, module.inputs // (tp if module.kind == "row" else 1), module.outputs // (tp if column else 1)
+
+    def _forward(self, module: Module) -> Iterator[Operation]:
+        if module.kind not in _CALLED:
+            return
+        where, (sequence, inputs, outputs) = f"forward.{_CALLED[module.kind]}", self._shape(module)
+        if module.kind == "column" and self._sequence_parallel:
             yield from self._collective("all_gather", module.inputs, where)
-        rows = (self._column_sequence(), self.options.micro_batch, module.inputs)
-        yield from self._product(rows, (module.inputs, share), f"{where}.{module.name}")
+        rows = (sequence, self.options.micro_batch, inputs)
+        yield from self._product(rows, (inputs, outputs), f"{where}.{module.name}")
+        if module.kind == "row":
+            kind = "reduce_scatter" if self._sequence_parallel else "all_reduce"
+            yield from self._collective(kind, module.outputs, where)
 
-    def _row(self, module: Module) -> Iterator[Operation]:
-        where, share = "forward.MegatronRowLinear", module.inputs // self.options.tp
-        rows = (self.options.seq_length, self.options.micro_batch, share)
-        yield from self._product(rows, (share, module.outputs), f"{where}.{module.name}")
-        kind = "reduce_scatter" if self._sequence_parallel else "all_reduce"
-        yield from self._collective(kind, module.outputs, where)
+    def _backward(self, module: Module) -> Iterator[Operation]:
+        """The gradient of the input, which AICB leaves out where ranks do not split the matrix, then of the weight."""
+        if module.kind not in _CALLED:
+            return
+        where, (sequence, inputs, outputs) = f"backward.{_CALLED[module.kind]}", self._shape(module)
+        batch, column, gathers = self.options.micro_batch, module.kind == "column", self._sequence_parallel
+        name = f"{where}{'' if module.kind == 'row' else '.'}{module.name}"  # AICB forgets a dot
+        if module.kind != "linear":
+            if gathers:
+                yield from self._collective("all_gather", module.inputs if column else module.outputs, where)
+            yield from self._product((sequence, batch, outputs), (outputs, inputs), name)
+        if column and gathers:
+            yield from self._collective("reduce_scatter", module.inputs, where)
+        yield from self._product((outputs, sequence * batch), (sequence * batch, inputs), name)
+        if column and not gathers:
+            yield from self._collective("all_reduce", module.inputs, where)
 
-    def _linear(self, module: Module) -> Iterator[Operation]:
-        rows = (self.options.seq_length, self.options.micro_batch, module.inputs)
-        yield from self._product(rows, (module.inputs, module.outputs), f"forward.Linear.{module.name}")
-
-    def _column_backward(self, module: Module) -> Iterator[Operation]:
-        where, share = "backward.MegatronColumnLinear", module.outputs // self.options.tp
-        batch, sequence, inputs = self.options.micro_batch, self._column_sequence(), module.inputs
-        name = f"{where}.{module.name}"
-        if self._sequence_parallel:
-            yield from self._collective("all_gather", inputs, where)
-        yield from self._product((sequence, batch, share), (share, inputs), name)
-        if self._sequence_parallel:
-            yield from self._collective("reduce_scatter", inputs, where)
-        yield from self._product((share, sequence * batch), (sequence * batch, inputs), name)
-        if not self._sequence_parallel:
-            yield from self._collective("all_reduce", inputs, where)
-
-    def _row_backward(self, module: Module) -> Iterator[Operation]:
-        where, share = "backward.MegatronRowLinear", module.inputs // self.options.tp
-        batch, sequence, outputs = self.options.micro_batch, self.options.seq_length, module.outputs
-        name = f"{where}{module.name}"  # AICB forgets the dot here
-        if self._sequence_parallel:
-            yield from self._collective("all_gather", outputs, where)
-        yield from self._product((sequence, batch, outputs), (outputs, share), name)
-        yield from self._product((outputs, sequence * batch), (sequence * batch, share), name)
-
-    def _linear_backward(self, module: Module) -> Iterator[Operation]:
-        """The weight gradient only."""
-        tokens = self.options.seq_length * self.options.micro_batch
-        yield from self._product((module.outputs, tokens), (tokens, module.inputs), f"backward.Linear.{module.name}")
-
-    def _experts(self, _: Module) -> Iterator[Operation]:
+    def _experts(self) -> Iterator[Operation]:
         """Exchange of tokens; the experts' own multiplications are missing. DeepSeek dispatches in fp8."""
         options, deepseek = self.options, self.options.frame == "DeepSeek"
         routed = options.seq_length * options.hidden_size * options.micro_batch * options.moe_router_topk

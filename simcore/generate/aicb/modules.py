@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from simcore.generate.aicb.options import Options, refused
@@ -46,7 +47,7 @@ def embedding(options: Options) -> Module:
 
 def head(options: Options) -> Module:
     """The LM head, part of every stage."""
-    return _column(options, "final", options.hidden_size, options.padded_vocab, "vocab_size")
+    return _matrix(options, "final_column", "column", options.hidden_size, options.padded_vocab, "vocab_size")
 
 
 def layer_norm(width: int) -> Module:
@@ -81,29 +82,26 @@ def _split(options: Options, width: int, option: str) -> int:
     return width // options.tp
 
 
-def _column(options: Options, prefix: str, inputs: int, outputs: int, option: str) -> Module:
-    share = _split(options, outputs, option)
-    bias = share if options.add_bias_linear else 0
-    return Module(f"{prefix}_column", "column", inputs * share + bias, inputs, outputs)
-
-
-def _row(options: Options, prefix: str, inputs: int, outputs: int, option: str) -> Module:
-    bias = outputs if options.add_bias_linear else 0
-    return Module(f"{prefix}_row", "row", outputs * _split(options, inputs, option) + bias, inputs, outputs)
+def _matrix(options: Options, name: str, kind: Kind, inputs: int, outputs: int, option: str = "") -> Module:
+    """A matrix of which a rank holds some columns, some rows or everything; `option` says the width that is split."""
+    rows = _split(options, inputs, option) if kind == "row" else inputs
+    columns = _split(options, outputs, option) if kind == "column" else outputs
+    bias = columns if options.add_bias_linear else 0
+    return Module(name, kind, rows * columns + bias, inputs, outputs)
 
 
 def _attention(options: Options) -> Block:
     """Multi-head attention; AICB has no grouped queries."""
     width, query = options.hidden_size, options.query_size
-    qkv = _column(options, "attention", width, 3 * query, "hidden_size")
-    return Block("attention_layer", (qkv, _row(options, "attention", query, width, "hidden_size")))
+    qkv = _matrix(options, "attention_column", "column", width, 3 * query, "hidden_size")
+    return Block("attention_layer", (qkv, _matrix(options, "attention_row", "row", query, width, "hidden_size")))
 
 
 def _mlp(options: Options) -> Block:
     """Two matrices, also where the MLP is gated: the gate is missing."""
     width = options.hidden_size
-    up = _column(options, "mlp", width, options.ffn, "ffn_hidden_size")
-    return Block("mlp_layer", (up, _row(options, "mlp", options.ffn, width, "ffn_hidden_size")))
+    up = _matrix(options, "mlp_column", "column", width, options.ffn, "ffn_hidden_size")
+    return Block("mlp_layer", (up, _matrix(options, "mlp_row", "row", options.ffn, width, "ffn_hidden_size")))
 
 
 def _experts(options: Options) -> Block:
@@ -120,20 +118,16 @@ def _latent_attention(options: Options) -> Block:
     width, heads, value = options.hidden_size, options.heads, options.v_head_dim
     query = heads * (options.qk_nope_dim + options.qk_rope_dim)
     key_value = heads * (options.qk_nope_dim + value)
+    made = partial(_matrix, options, option="num_attention_heads")
     return Block(
         "attention_layer_mla",
         (
-            _linear(options, "q", width, options.q_lora_rank),
+            made("attention_linear_q_lora", "linear", width, options.q_lora_rank),
             layer_norm(options.q_lora_rank),
-            _column(options, "attention_q", options.q_lora_rank, query, "num_attention_heads"),
-            _linear(options, "kv", width, options.kv_lora_rank + options.qk_rope_dim),
+            made("attention_q_column", "column", options.q_lora_rank, query),
+            made("attention_linear_kv_lora", "linear", width, options.kv_lora_rank + options.qk_rope_dim),
             layer_norm(options.kv_lora_rank),
-            _column(options, "attention_kv", options.kv_lora_rank, key_value, "num_attention_heads"),
-            _row(options, "attention_o", heads * value, width, "num_attention_heads"),
+            made("attention_kv_column", "column", options.kv_lora_rank, key_value),
+            made("attention_o_row", "row", heads * value, width),
         ),
     )
-
-
-def _linear(options: Options, prefix: str, inputs: int, outputs: int) -> Module:
-    bias = outputs if options.add_bias_linear else 0
-    return Module(f"attention_linear_{prefix}_lora", "linear", inputs * outputs + bias, inputs, outputs)

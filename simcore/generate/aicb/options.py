@@ -5,6 +5,7 @@ from __future__ import annotations  # types are read as texts (simcore.generate.
 from dataclasses import dataclass
 
 from simcore.errors import InputError, Location, Problem, Problems
+from simcore.library import table
 
 FRAMES = {"megatron": "Megatron", "deepspeed": "DeepSpeed", "deepseek": "DeepSeek"}
 """Our generators and AICB's names of their frameworks."""
@@ -130,17 +131,7 @@ class Options:
         return self.computation_enable or self.aiob_enable
 
 
-POSITIVE = (
-    "world_size",
-    "tensor_model_parallel_size",
-    "pipeline_model_parallel",
-    "expert_model_parallel_size",
-    "micro_batch",
-    "make_vocab_size_divisible_by",
-)
-NOT_NEGATIVE = ("global_batch", "num_layers", "hidden_size", "seq_length", "vocab_size", "num_experts", "epoch_num")
-
-
+_LEAST = table(__file__, "least.txt")
 ASSERTION = "AICB stops here with an assertion"
 
 
@@ -151,13 +142,11 @@ def refused(option: str, message: str, expected: str = "", found: object = "", h
 
 def check(options: Options) -> None:
     """Raise InputError for what AICB's own option checks refuse, every problem at once."""
-    heads_given = () if options.num_attention_heads is None else ("num_attention_heads",)
     with Problems() as problems:
-        for name in (*POSITIVE, *heads_given, *NOT_NEGATIVE):
-            least = 0 if name in NOT_NEGATIVE else 1
-            if getattr(options, name) < least:
-                found, expected = str(getattr(options, name)), f"a whole number of at least {least}"
-                problems.add(Problem(Location(f"--{name}"), "the value is too small", expected, found, field=name))
+        for name, least in _LEAST:
+            value, expected = getattr(options, name), f"a whole number of at least {least}"
+            if value is not None and value < int(least):
+                problems.add(Problem(Location(f"--{name}"), "the value is too small", expected, str(value), field=name))
     ranks, experts, of_ranks = options.tp * options.pp, options.num_experts, "the product of tp and pp"
     alone = options.moe_enable and not options.enable_sequence_parallel
     rules = (

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from simcore.errors import InputError
+from simcore.library import table
 
 Times = Mapping[str, int]
 """Nanoseconds by stage name."""
@@ -17,22 +19,8 @@ UNKNOWN = 1
 _SECTION = re.compile(r"^(\w+):")
 _FIGURE = re.compile(r"time_gpu_(avg|min):\s+(\d+(?:\.\d+)?)")
 _MOST_US = 1e15  # in ns still a number of 64 bits
-_LATENT_ATTENTION = (
-    "attention_linear_q_lora",
-    "attention_q_column",
-    "attention_linear_kv_lora",
-    "attention_kv_column",
-    "attention_o_row",
-)
-_INFERENCE = {
-    "atten_norm": "attention_norm",
-    "gdn": "attention_gdn",
-    "atten": "attention_layer",
-    "mlp": "mlp",
-    "moe_norm": "moe_norm",
-    "moe_route": "moe_route",
-    "moe": "moe_expert",
-}
+_LATENT = ("linear_q_lora", "q_column", "linear_kv_lora", "kv_column", "o_row")  # projections of latent attention
+_INFERENCE = table(__file__, "inference.txt")
 
 
 def sections(path: str | Path, option: str = "--comp_filepath") -> list[tuple[str, str, float]]:
@@ -65,7 +53,7 @@ def training_times(path: str | Path, *, recompute: bool = False) -> Times:
     """
     blocks = {"attention": 0.0, "mlp": 0.0}
     gradients = {"min": 0.0, "avg": 0.0}
-    latent = dict.fromkeys(_LATENT_ATTENTION, 0)
+    latent = {f"attention_{name}": 0 for name in _LATENT}
     others: dict[str, int] = {}
     for section, name, time_us in sections(path):
         time_ns = time_us * 1000
@@ -84,13 +72,19 @@ def training_times(path: str | Path, *, recompute: bool = False) -> Times:
     return directions | grads | others | latent
 
 
-def inference_times(path: str | Path) -> Times:
-    """Times of an inference profile, added up by the first of `_INFERENCE` that is part of a section's name."""
-    sums: dict[str, float] = {}
+def averages(path: str | Path, words: Iterable[Sequence[str]]) -> Iterator[tuple[str, float]]:
+    """What sections are times of, which the first of the words in a name says, and their means in microseconds."""
     for section, name, time_us in sections(path):
-        stage = next((stage for part, stage in _INFERENCE.items() if part in section), "")
-        if stage and name == "avg":
-            sums[stage] = sums.get(stage, 0.0) + time_us * 1000
+        what = next((what for word, what in words if word in section), "")
+        if name == "avg" and what:
+            yield what, time_us
+
+
+def inference_times(path: str | Path) -> Times:
+    """Times of an inference profile, added up by stage."""
+    sums = defaultdict[str, float](float)
+    for stage, time_us in averages(path, _INFERENCE):
+        sums[stage] += time_us * 1000
     return {stage: round(time) for stage, time in sums.items() if round(time)}
 
 
