@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import mean
 
@@ -13,6 +13,7 @@ from simcore.replay.steps.build import Prepared
 from simcore.replay.views.report import trust
 from simcore.replay.views.trial import foresight
 from simcore.replay.whatif.changes import host
+from simcore.workload.kineto import KinetoTrace
 from simcore.workload.kineto_reader import read_ranks
 
 # Every public trace of more than two steps that is not sampled.
@@ -29,12 +30,13 @@ LOADERS = "ResNet-50, V100, loader in process", "ResNet-50, V100, 4 loader worke
 HEADER = "trace | steps | dependencies alone | null model | host share | tested | next step | null model | persistence"
 
 
-def tables(folder: Path) -> Iterator[str]:
-    """Lines of both tables."""
-    ranks = {name: [Prepared(trace) for trace in read_ranks([folder / place])] for name, place in TRACES.items()}
+def tables(read: Callable[[str], Sequence[KinetoTrace]]) -> Iterator[str]:
+    """Lines of both tables, of traces that `read` gives for a place."""
+    ranks = {name: [Prepared(trace) for trace in read(place)] for name, place in TRACES.items()}
+    replays = {name: replay_prepared(prepared, Changes()) for name, prepared in ranks.items()}
     yield from _header(HEADER)
     for name, prepared in ranks.items():
-        found, (ahead,) = trust(replay_prepared(prepared, Changes()), 0), foresight(prepared)
+        found, (ahead,) = trust(replays[name], 0), foresight(prepared)
         errors = found["unaided_error"], found["null_error"]
         cells = [name, f"{len(prepared[0].view.windows)}", *(f"{error:.2%}" for error in errors)]
         cells += [f"{found['host_share']:.0%}", "yes" if found["tested"] else "no"]
@@ -42,7 +44,7 @@ def tables(folder: Path) -> Iterator[str]:
     yield ""
     yield from _header("from | to | predicted | measured | error | persistence")
     for one, other in (LOADERS, LOADERS[::-1]):
-        recorded, wanted = (replay_prepared(ranks[name], Changes()) for name in (one, other))
+        recorded, wanted = replays[one], replays[other]
         factor = _loader_ns(wanted) / _loader_ns(recorded)
         predicted_ns = _step_ns(replay_prepared(ranks[one], Changes(), [host("loader", factor)]), "period")
         before_ns, measured_ns = (_step_ns(each, "baseline") for each in (recorded, wanted))
@@ -68,4 +70,5 @@ def _row(cells: list[str]) -> str:
 
 
 if __name__ == "__main__":
-    print("\n".join(tables(Path(sys.argv[1]))))
+    folder = Path(sys.argv[1])
+    print("\n".join(tables(lambda place: read_ranks([folder / place]))))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum, StrEnum
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from simcore.errors import Location
@@ -38,6 +39,7 @@ OPERATIONS = [
 ]
 
 
+@lru_cache(1024)
 def kind_of(operation: str) -> str:
     """A value of `CollectiveKind`, `SEND` for both sides of a transfer, "" for what is neither.
 

@@ -20,11 +20,12 @@ from tests.timelines import data_parallel, messages, pipelined
 
 pytestmark = pytest.mark.browser
 
-OPEN = """async (text) => {
-  await new Promise((ready) => {
-    const ask = setInterval(() => window.postMessage("PING", "*"), 20);
-    window.addEventListener("message", ({ data }) => data === "PONG" && (clearInterval(ask), ready()));
-  });
+READY = """() => new Promise((ready) => {
+  const ask = setInterval(() => window.postMessage("PING", "*"), 20);
+  window.addEventListener("message", ({ data }) => data === "PONG" && (clearInterval(ask), ready()));
+})"""
+OPEN = """(text) => {
+  window.before = app.trace;
   const buffer = Uint8Array.from(atob(text), (each) => each.charCodeAt(0)).buffer;
   window.postMessage({ perfetto: { buffer, title: "test", keepApiOpen: true } }, "*");
 }"""
@@ -62,18 +63,25 @@ def opened(address):
         pytest.skip("no Chromium found: apt-get install chromium")
     with playwright.sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"], timeout=PATIENCE_MS)
-        tabs = browser.new_context()  # they share what was loaded and compiled
-        tabs.set_default_timeout(PATIENCE_MS)
+        tab = browser.new_page()  # one for all traces: to load the UI takes longer than a trace
+        tab.set_default_timeout(PATIENCE_MS)
+        tab.goto(address)
+        tab.wait_for_function("typeof app !== 'undefined'")
+        tab.evaluate(READY)
+        shown = []
 
         def open_in_tab(timeline, written=perfetto_trace):
             report = Report(timeline, "native", "fair")
             trace = written(report, choose(timeline, Selection(), Limits(16, 1_000_000)))
-            tab = tabs.new_page()
-            tab.goto(address)
-            tab.wait_for_function("typeof app !== 'undefined'")
             tab.evaluate(OPEN, base64.b64encode(trace).decode())
-            tab.wait_for_function("app.trace && app.trace.traceInfo")
-            return functools.partial(tab.evaluate, QUERY)
+            tab.wait_for_function("app.trace && app.trace !== before && app.trace.traceInfo")
+            shown.append(trace)
+
+            def ask(sql):
+                assert shown[-1] is trace, "another trace has taken its place"
+                return tab.evaluate(QUERY, sql)
+
+            return ask
 
         yield open_in_tab
         browser.close()

@@ -8,7 +8,7 @@ from simcore.replay.steps.build import Prepared
 from simcore.replay.views.trial import foresight
 from simcore.workload.kineto_reader import read_kineto
 from tests.profiles_of_steps import Recorder
-from tests.shared import shared
+from tests.shared import recording
 from tools.replay_validation import tables
 
 DEVICE_BOUND = "ResNet, V100", "recommendation model, A100, rank 0 of 16", "ResNet, MI300X, rank 0 of 8"
@@ -44,7 +44,7 @@ def test_steps_that_run_other_kernels_are_not_compared():
 @pytest.fixture(scope="module")
 def lines():
     """The tables of the validation page, made anew from public traces."""
-    return "\n".join(tables(shared("data", "traces"))).replace("\n\n", "\n").splitlines()
+    return "\n".join(tables(lambda place: recording(*place.split("/")))).replace("\n\n", "\n").splitlines()
 
 
 def test_the_validation_page_has_what_the_traces_give(lines):
