@@ -132,8 +132,8 @@ class Ways:
                 ways = self._over(place_0 + np.array([here, there]) * stride, place_0 + thirds * stride)
             else:
                 first = axis.links_before + (src // (stride * size) * stride + dst % stride) * axis.links
-                local = _among(axis, *seen, longer=how.longer)
-                ways = [tuple((first + axis.moved(np.array(way), cut, by)).tolist()) for way in local]
+                local = map(np.array, _among(axis, *seen, longer=how.longer))
+                ways = [tuple((first + (axis.moved(way, cut, by) if by else way)).tolist()) for way in local]
             word = np.array([seen[0] + rules.seed * size]), np.array([seen[1]])
             yield rules.routing, int(mixed(*word)[0]), ways
 

@@ -1,7 +1,7 @@
 """Several ways: who takes which, and what that is worth."""
 
 from dataclasses import replace
-from itertools import product
+from itertools import permutations, product
 
 import numpy as np
 import pytest
@@ -70,6 +70,16 @@ def test_valiants_ways_look_the_same_from_every_npu(topology, cut):
     for by, turn in product(range(1, topology.npus), range(5)):
         ends = ((npu, int(moves.on(np.array(by), np.array(npu)))) for npu in range(topology.npus))
         assert len({links.instead_of(ways.choose(*pair, turn, float)) for pair in ends}) == 1
+
+
+@pytest.mark.parametrize("routing", ["ecmp", "spray", "ugal"])
+def test_links_side_by_side_are_ways_of_their_own(routing):
+    """Of a dragonfly whose groups have one router and two links to each other one."""
+    split = {"groups": 3, "routers": 1, "global_links": 2}
+    links = LinkGraph(Topology((Dimension("Dragonfly", 6, 1e9, 500.0, ports=routed(routing), **split),)))
+    ways = Ways(links)
+    found = [ways.found(*pair) for pair in permutations(range(6), 2)]
+    assert {link for parts in found for _, _, each in parts for way in each for link in way} == {*range(len(links))}
 
 
 def test_spraying_gives_every_spine_the_same():
