@@ -70,7 +70,7 @@ class Choice:
         cuts = [[dim.size for dim in setup.dims if dim.index == at] for at in range(len(setup.topology.dims))]
         self._links = LinkGraph(setup.topology, timed=setup.settings.link_times, cuts=cuts)
         self._costs = self._rank_costs()
-        self._traffic = Traffic(setup, self._costs, in_order=bool(self._network and self._network.in_order))
+        self._traffic = Traffic(setup, self._costs, ties_turn=bool(self._network and self._network.ties_turn))
         self._in_turn = setup.settings.rendezvous or setup.system.bus is not None or setup.in_turn or setup.uneven
         self._playable = self._traffic.playable and not self._costs.rendezvous  # by `network.core`
         self._ground = self._survey(self._network) if self._network else None
@@ -314,9 +314,9 @@ class Traffic:
     `playable`: as of plans, of all. `far`: where ranks send to others than the next one of their group.
     """
 
-    def __init__(self, setup: Setup, costs: Costs, *, in_order: bool):
+    def __init__(self, setup: Setup, costs: Costs, *, ties_turn: bool):
         self.lanes: list[Lane] = []
-        self._in_order = in_order
+        self._ties_turn = ties_turn
         self._may: dict[GroupDim, frozenset[Symmetry]] = {}  # the symmetries of the plans of a dimension
         self.playable, self.far, self._costs, self._dims = True, list[GroupDim](), costs, setup.dims
         self._plans: list[tuple[CollectiveKind, Lane]] = []
@@ -355,7 +355,7 @@ class Traffic:
         if fabric is None or not inside or not self.used(part).issubset(inside):
             return part.npus
         found = part.graph.axes[0].distinct([dim.size for dim in inside])
-        turns = part.npus % found == 0 and (fabric.turn == 1 or self._in_order)
+        turns = part.npus % found == 0 and (fabric.turn == 1 or self._ties_turn)
         needed = TURNING | self._may.get(inside[-1], TURNING)
         return found if turns and needed <= part.symmetries else part.npus
 

@@ -99,7 +99,7 @@ class LinkNetwork(Network):
     `by_event`: of messages that come at one time it serves first what was sent first in the simulation's order.
     `foldable`: representatives of links can stand for all. `in_columns`: `network.core` gives the same times, which
     each class says of itself alone. `bears_faults`: links may be slow or down for a while. `has_trees`: it is a
-    `TreeNetwork`. `has_queues`: it looks at what the ports of the topology say. `in_order`: of equal keys those are
+    `TreeNetwork`. `has_queues`: it looks at what the ports of the topology say. `ties_turn`: of equal keys those are
     served first that `LinkGraph.order` says, which stays when NPUs turn.
     """
 
@@ -109,7 +109,7 @@ class LinkNetwork(Network):
     bears_faults: ClassVar[bool] = False
     has_trees: ClassVar[bool] = False
     has_queues: ClassVar[bool] = False
-    in_order: ClassVar[bool] = False
+    ties_turn: ClassVar[bool] = False
 
     def __init__(self, env: Environment, links: LinkGraph):
         self.env, self.links = env, links

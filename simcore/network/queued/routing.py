@@ -52,9 +52,9 @@ def as_flows(topology: Topology) -> bool:
 
 
 def chooses_alike(topology: Topology, index: int) -> bool:
-    """Whether ways through a dimension look the same from all NPUs that do: whose ends are hashed and not their places.
+    """Whether all NPUs that look the same choose ways in the same manner: by how far they send, not by where they are.
 
-    Where least waits is known alike only to flows, which all choose at once.
+    By queues only flows do, which all choose at once: a segment that chooses changes what the next one sees.
     """
     routing = topology.dims[index].ports.routing
     how = ROUTINGS[routing]
