@@ -12,6 +12,8 @@ PARTS = 65536
 FINE = 1024
 """Times of links and chances of marks are added up in such parts of a nanosecond and of a packet."""
 SIGNALS = 32
+SLOPES = 1 << 18
+"""Of what is added before a link, one way's share is in such parts."""
 FREE, CREDITS, PFC = range(3)
 
 
@@ -63,8 +65,8 @@ class Way:
     Those from hop `fork` up to hop `join` are not those of all its ways; it is such a `part` (of `FINE`) of those that
     have its first link. Of the parts that were `injected`, messages that have left their sender `ended` with so many.
     In a step there is room for so many `more` before its first link, and so many are put there; `fullest` waits for one
-    of its links, over which `crossing` ways lead, and what its sender sends while it takes `longer` than others (NEVER:
-    the way is out).
+    of its links, whose `slope` it has, and what its sender sends while it takes `longer` than others (NEVER: the way is
+    out).
     """
 
     at: int
@@ -83,7 +85,7 @@ class Way:
     kind: int = 0
     ended: int = 0
     fullest: int = 0
-    crossing: int = 1
+    slope: int = SLOPES
     counted: int = 0  # of what is reported
 
 
@@ -106,9 +108,9 @@ class Queue:
     What all channels of a link share, and what is reported, is in the row of the first one, its `wire`. In a step:
     `backlog` before it, of which `passing` comes from other links and `going` goes on to others; as it `sends` so much
     `waits` is what it leaves; `lying` in the buffer at its end; `able` to be sent, `asked` of the wire by all channels,
-    of what was `before` them; `came` in the step before. `left` waits when the step is over. `crossing` ways lead over
-    it. Not noted yet: it stood `still` for so long, so many packets were `marked`, it was `used` for so long; `highest`
-    since a row.
+    of what was `before` them; `came` in the step before. `left` waits when the step is over. So many ways
+    were `crossing` it, and its `slope` is what each added to all that they did. Not noted yet: it stood `still` for so
+    long, so many packets were `marked`, it was `used` for so long; `highest` since a row.
     """
 
     wire: int
@@ -123,8 +125,8 @@ class Queue:
     pmax: float = 0.0
     packet_bytes: int = 1
     kind: int = 0
-    crossing: int = 1
-    crossing_next: int = 0
+    slope: int = SLOPES
+    crossing: int = 0
     backlog: int = 0
     passing: int = 0
     going: int = 0

@@ -23,6 +23,7 @@ from simcore.network.queued.flow_tables import (
     PARTS,
     PFC,
     SIGNALS,
+    SLOPES,
     Flow,
     Message,
     Queue,
@@ -182,7 +183,7 @@ def _send(s: State, number: int, least: int, now: int, span_ns: int) -> None:
             queue.going += hop.weight * more
         if flow.adaptive and more:
             for at in range(way.at + way.fork, way.at + way.join):
-                _wire(s, at).crossing_next += s.hops[at].weight
+                _wire(s, at).crossing += s.hops[at].weight
     flow.injected = min(flow.injected, flow.pledged)  # the last parts of a byte are shared evenly
     while flow.current >= 0 and s.messages[flow.current].end <= flow.injected:
         message = s.messages[flow.current]
@@ -193,27 +194,45 @@ def _send(s: State, number: int, least: int, now: int, span_ns: int) -> None:
 def _share_by_queues(s: State, flow: Flow, parts: int) -> None:
     """So much for each way that as much waits on all of them if the others that lead there do the same."""
     _look_ahead(s, flow)
-    room, least, crossing = 0, NEVER, 1
+    room, least, flattest = 0, NEVER, SLOPES
     for lane in range(flow.lane, flow.lane + flow.lanes):
         way = s.ways[s.lanes[lane]]
         if _begins_there(way):
             room += way.alike * way.more
-        least, crossing = min(least, way.fullest), max(crossing, way.crossing)
+        if way.fullest < NEVER:
+            least, flattest = min(least, way.fullest), min(flattest, way.slope)
     parts = max(min(parts, room), 0)
-    level, above = least, least + parts * crossing
-    while above - level > parts // FINE + 1:
-        between = (level + above) // 2
-        if _up_to(s, flow, between) <= parts:
-            level = between
-        else:
-            above = between
-    missing, ways = parts - _up_to(s, flow, level), 0
+    level, shared, ways = _level(s, flow, parts, least, flattest), 0, 0
     for lane in range(flow.lane, flow.lane + flow.lanes):
         way = s.ways[s.lanes[lane]]
+        way.more = (level - way.fullest) * way.slope // SLOPES if way.fullest <= level else 0
+        shared += way.alike * way.more
         ways += way.alike if way.fullest <= level else 0
+    each = -(-(parts - shared) // ways)
     for lane in range(flow.lane, flow.lane + flow.lanes):
         way = s.ways[s.lanes[lane]]
-        way.more += -(-missing // ways) if way.fullest <= level else 0
+        way.more += each if way.fullest <= level else 0
+
+
+def _level(s: State, flow: Flow, parts: int, least: int, flattest: int) -> int:
+    """How much waits on each way then, or a little less: found from above, as ways on which more waits are left out.
+
+    Whole numbers, so that the sums are the same whatever stands for what.
+    """
+    bits, under = 0, NEVER
+    while parts >> bits > SLOPES:
+        bits += 1
+    level = (parts >> bits) * (SLOPES // flattest + 1)
+    while level < under:
+        under, slope, filled = level, 0, (parts >> bits) * SLOPES
+        for lane in range(flow.lane, flow.lane + flow.lanes):
+            way = s.ways[s.lanes[lane]]
+            ahead = (way.fullest - least) >> bits
+            if ahead <= under:
+                slope += way.alike * way.slope
+                filled += way.alike * way.slope * ahead
+        level = min(filled // slope, under)
+    return least + (level << bits)
 
 
 def _look_ahead(s: State, flow: Flow) -> None:
@@ -221,13 +240,13 @@ def _look_ahead(s: State, flow: Flow) -> None:
     shortest = NEVER
     for lane in range(flow.lane, flow.lane + flow.lanes):
         way = s.ways[s.lanes[lane]]
-        _find_fullest(s, way)
         if not way.longer:
+            _find_fullest(s, way, NEVER)
             shortest = min(shortest, way.fullest)
     for lane in range(flow.lane, flow.lane + flow.lanes):
         way = s.ways[s.lanes[lane]]
-        if way.longer and way.fullest >= shortest:
-            way.fullest = NEVER
+        if way.longer:
+            _find_fullest(s, way, shortest - way.longer)
 
 
 def _begins_there(way: Way) -> bool:
@@ -235,32 +254,23 @@ def _begins_there(way: Way) -> bool:
     return way.fork > 0 or way.fullest < NEVER
 
 
-def _find_fullest(s: State, way: Way) -> None:
+def _find_fullest(s: State, way: Way, most: int) -> None:
     """What will wait for a way's fullest link, of those that are not on all ways; of equal ones where most cross.
 
     What comes there later finds that less which the link sends until then: below 0 is what it could send beside. A
-    longer way is behind as if what is sent in the meantime waited there.
+    longer way is behind as if what is sent in the meantime waited there, and out where `most` or more does.
     """
-    way.fullest, way.crossing = -NEVER, 1
-    for at in range(way.at + way.fork, way.at + way.join):
+    way.fullest, way.slope = NEVER if most <= 0 else -NEVER, SLOPES
+    for at in range(way.at + way.fork, way.at + way.join if most > 0 else 0):
         queue = _wire(s, at)
         waits = queue.waits if at == way.at else max(queue.waits, 0) - queue.sends
-        if waits > way.fullest or (waits == way.fullest and queue.crossing > way.crossing):
-            way.fullest, way.crossing = waits, queue.crossing
+        if waits >= most:
+            way.fullest = NEVER
+            return
+        if waits > way.fullest or (waits == way.fullest and queue.slope < way.slope):
+            way.fullest, way.slope = waits, queue.slope
     if way.longer:
         way.fullest = max(way.fullest, 0) + way.longer
-
-
-def _up_to(s: State, flow: Flow, level: int) -> int:
-    """How much is shared out if so much waits on each way afterwards."""
-    parts = 0
-    for lane in range(flow.lane, flow.lane + flow.lanes):
-        way = s.ways[s.lanes[lane]]
-        way.more = 0
-        if way.fullest < level:
-            way.more = (level - way.fullest) // way.crossing
-            parts += way.alike * way.more
-    return parts
 
 
 def _begin_tails(s: State, flow: Flow, message: Message, before: int, offset_ns: float) -> None:
@@ -493,7 +503,7 @@ def _turn(s: State, queue: Queue, span_ns: int) -> None:
     queue.passing, queue.going, queue.lying = queue.passing_next, queue.going_next, queue.lying_next
     queue.backlog_next = queue.passing_next = queue.going_next = queue.lying_next = 0
     queue.own, queue.own_next = queue.own_next, 0
-    queue.crossing, queue.crossing_next = max(queue.crossing_next, 1), 0
+    queue.slope, queue.crossing = max(SLOPES // max(queue.crossing, 1), 1), 0
 
 
 def _ask(s: State, queue: Queue, span_ns: int) -> None:

@@ -24,8 +24,8 @@ from simcore.network.queued.tables import NOBODY
 from simcore.network.topology.fabric import IntArray
 from simcore.progress import meter
 
-TO_COMPILE, TO_LOAD = 300_000, 20_000
-"""So many steps of flows take as long as to compile, and as to load what was compiled."""
+TO_COMPILE, TO_LOAD = 2_000_000, 130_000
+"""So many steps of tanks take as long as to compile, and as to load what was compiled."""
 STEPS_OF_A_LOOK = 256
 OF_LISTS = 100
 """Steps in lists take so many times as long."""
@@ -40,7 +40,7 @@ OF_A_STEP = (
     "stands",
     "came",
     "own_next",
-    "crossing_next",
+    "crossing",
     "noted",
     "kind",
     "mean_use",
@@ -59,8 +59,8 @@ Followers = dict[int, IntArray]
 class Island:
     """Flows that share links, with a clock of their own; `open` messages are on their way.
 
-    `active` flows, their `lanes` and `used` links are played. Where one stands for others, `of_flows` and `of_links`
-    say for whom.
+    `active` flows, their `lanes` of so many `tanks`, and `used` links are played. Where one stands for others,
+    `of_flows` and `of_links` say for whom.
     """
 
     counts: Any
@@ -69,6 +69,7 @@ class Island:
     active: Any = ()
     lanes: Any = ()
     used: Any = ()
+    tanks: int = 0
     open: int = 0
     begun: list[tuple[Any, int, int, Arrival]] = field(default_factory=list)  # in this instant
     ends: list[tuple[int, int]] = field(default_factory=list)  # when messages are there, and whose, in order
@@ -182,6 +183,7 @@ class Islands(Tables):
         island.active, island.lanes, island.used = flows, self.ways_of(flows), links
         self._fold(island, float(steps.max(initial=0)))
         self._follow_lanes(island)
+        island.tanks = len(self.hops_of(island.lanes))
         if not self._lengths:
             for name in PLAYED:
                 setattr(island, name, getattr(island, name).tolist())
@@ -204,7 +206,7 @@ class Islands(Tables):
             meter().hint = HINT
         most = min(STEPS_OF_A_LOOK, island.look.due)
         steps = int(self.core.play(self._of(island), until_ns, most))
-        self._played += steps * len(island.active)
+        self._played += steps * island.tanks
         if island.look.after(steps, until_ns):
             self.core.play(self._of(island), until_ns, 0)
         return bool(steps == most)

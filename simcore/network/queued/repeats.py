@@ -23,7 +23,7 @@ OF_QUEUES = (
     "use",
     "came",
     "own_next",
-    "crossing_next",
+    "crossing",
     "paused",
     "stands",
     "noted",

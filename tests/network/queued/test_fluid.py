@@ -1,6 +1,7 @@
 """Laws played as flows: as with all messages, as segments where that is known, as the papers' equations say."""
 
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -8,7 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import simcore
-from simcore.network.queued import islands, repeats
+from simcore.network.queued import flows, islands, repeats
+from simcore.network.queued.flow_tables import SLOPES, Flow, State, Way
 from simcore.network.queued.fluid import FluidLinks
 from simcore.network.queued.islands import Islands
 from simcore.network.queued.steady import QueuedLinks
@@ -201,6 +203,26 @@ def test_longer_ways_are_left_where_nothing_waits_as_in_segments(kind, messages)
     flows, segments = (play(links, messages, network) for network in (FluidLinks, QueuedLinks))
     assert max(flows[0]) == pytest.approx(max(segments[0]), rel=0.01)
     assert flows[1].counts()[0].sum() == segments[1].counts()[0].sum()
+
+
+WAYS = st.lists(
+    st.tuples(st.integers(-(2**30), 2**46), st.integers(1, 5000), st.integers(1, 30)), min_size=1, max_size=9
+)
+
+
+@given(WAYS, st.integers(0, 2**36))
+def test_what_is_added_fills_the_least_full_ways_to_one_level(drawn, parts):
+    ways = [Way(0, 1, fullest=fullest, slope=SLOPES // all_, alike=alike) for fullest, all_, alike in drawn]
+    flow = Flow(0, 0, len(ways), 1.0, 0, 0, 0, 4096, lanes=len(ways))
+    least, flattest = min(way.fullest for way in ways), min(way.slope for way in ways)
+    level = flows._level(State(ways=ways, lanes=[*range(len(ways))]), flow, parts, least, flattest)
+
+    def added(level):
+        return sum(Fraction(way.alike * way.slope * max(level - way.fullest, 0), SLOPES) for way in ways)
+
+    unit = 1 << max((parts // SLOPES).bit_length(), 1)
+    assert added(level) <= parts
+    assert added(level + 2 * unit) >= parts - unit
 
 
 def test_of_two_ways_a_full_one_takes_less():
