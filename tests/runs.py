@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from simcore.engine.run import simulate
 from simcore.engine.settings import Settings
 from simcore.network.topology.model import Dimension, Topology
+from simcore.network.topology.ports import PLAIN, Ports
 from simcore.network.topology.twisted import whole_dimension
 from simcore.profiles import profiles
 from simcore.report.model import Report
@@ -27,6 +28,7 @@ PROFILES = ("native", "astra-sim-1.0", "astra-sim-2")
 MODES = [(name, mode) for name in PROFILES for mode in profiles.get(name).networks]
 TRANSFORMERS = {"HYBRID_TRANSFORMER", "HYBRID_TRANSFORMER_FWD_IN_BCKWD"}
 MOST_NPUS = 16
+HASHED = Ports(routing="ecmp", seed=1)
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ def micro(kind: CollectiveKind, size_bytes: int) -> Workload:
 
 @st.composite
 def machines(draw, kinds=("Ring", "FullyConnected", "Switch"), *, most_npus=MOST_NPUS, sizes=(2, 3, 4, 5, 8)):
-    """One to three dimensions."""
+    """One to three dimensions, on some of which a hash chooses among shortest ways."""
     dims: list[Dimension] = []
     for _ in range(draw(st.integers(1, 3))):
         room = most_npus // prod(dim.npus for dim in dims)
@@ -92,7 +94,8 @@ def machines(draw, kinds=("Ring", "FullyConnected", "Switch"), *, most_npus=MOST
         rate = draw(st.sampled_from([1e9, 12.5e9, 50e9, 53.6870912e9]))
         latency_ns = draw(st.sampled_from([0.0, 1.0, 7.0, 500.0]))
         npus = draw(st.sampled_from(fitting))
-        dims.append(Dimension(draw(st.sampled_from(kinds)), npus, rate, latency_ns, draw(st.sampled_from([1, 1, 2]))))
+        kind, links, ports = (draw(st.sampled_from(some)) for some in (kinds, [1, 1, 2], [PLAIN, PLAIN, PLAIN, HASHED]))
+        dims.append(Dimension(kind, npus, rate, latency_ns, links, ports=ports))
     return Topology(tuple(dims))
 
 

@@ -25,7 +25,6 @@ from simcore.network.topology.fabric import Fabric
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
 from simcore.network.topology.moves import EVERYBODY, Fold, Symmetry
-from simcore.network.topology.ports import PLAIN
 from simcore.system.alone.chain import Phases
 from simcore.system.alone.solver import sends_at_once
 from simcore.system.chunks.alike import Alike
@@ -48,7 +47,10 @@ GATHER, SCATTER = CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER
 ASYMMETRIC, TURNING = frozenset({Symmetry.NONE}), frozenset({Symmetry.TURNS})
 Ints = NDArray[np.int64]
 
-IDLE_PORTS = "buffers, marks, congestion control and routing of the topology play no part: --network queued has them"
+IDLE_PORTS = (
+    "buffers, marks and congestion control of the topology play no part, nor does its routing unless it is ecmp: "
+    "--network queued has them"
+)
 NO_ENDPOINT = (
     "the endpoint delay is 0, at which the original stops if built with its assertions; without, it gives this"
 )
@@ -177,7 +179,7 @@ class Choice:
     def notes(self, transport: Transport) -> tuple[str, ...]:
         """What the user should know of how collectives were timed."""
         queues = self._network and self._network.has_queues
-        if not queues and any(dim.ports != PLAIN for dim in self._setup.topology.dims):
+        if not queues and any(dim.ports.need_queues for dim in self._setup.topology.dims):
             return (IDLE_PORTS,)
         follows = self._setup.profile.rules  # those of another program
         stops = follows and not self._costs.endpoint_ns and not self._costs.bus

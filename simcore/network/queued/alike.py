@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.network.topology.fabric import IntArray, finalised
+from simcore.network.topology.fabric import IntArray
+from simcore.network.topology.hashes import finalised
 
 
 class Alike(NamedTuple):

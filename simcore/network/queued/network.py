@@ -16,7 +16,7 @@ from simcore.network.core import NEVER
 from simcore.network.instant import TRANSMISSION, Environment, after
 from simcore.network.parts import FoldedLinks
 from simcore.network.queued import core
-from simcore.network.queued.routing import ROUTINGS, Links, Ways, in_common
+from simcore.network.queued.routing import USUAL, Links, Ways, in_common
 from simcore.network.queued.segments import SegmentTables
 from simcore.network.queued.tables import NOBODY, Hop, Message, Pair, Port, Sender, State, Way
 from simcore.network.topology.fabric import IntArray
@@ -59,7 +59,7 @@ class Queued(LinkNetwork):
     @classmethod
     def on(cls, topology: Topology) -> type[LinkNetwork]:
         """Where no port says anything, links without queues."""
-        return CutThrough.on(topology) if all(dim.ports == PLAIN for dim in topology.dims) else cls
+        return CutThrough.on(topology) if not any(dim.ports.need_queues for dim in topology.dims) else cls
 
     @classmethod
     def among(cls, links: LinkGraph, src: IntArray, dst: IntArray) -> IntArray:
@@ -199,15 +199,14 @@ class Queued(LinkNetwork):
             crossed = [self._rules[self._dims[link]] for link in self.links.route(src, dst)] or [PLAIN]
             lawful = [rules for rules in crossed if rules.law] or crossed
             parts = self._routing.found(src, dst)
-            how, hashed, ways = parts[0] if len(parts) == 1 else ("", 0, [])
-            adaptive = ROUTINGS[how].by_queues
-            pair = Pair(self._routes, len(ways), hashed % max(len(ways), 1), ROUTINGS[how].steps, int(adaptive))
+            how, hashed, ways = parts[0] if len(parts) == 1 else (USUAL, 0, [])
+            pair = Pair(self._routes, len(ways), hashed % max(len(ways), 1), how.steps, int(how.by_queues))
             self._tables.add("routes", *[NOBODY] * len(ways))
             self._routes += len(ways)
             self._ends.append((src, dst))
             number, size_bytes = self._tables.add("pairs", pair), min(rules.segment_bytes for rules in crossed)
-            self._lay(number, ways, 0, len(ways) if adaptive else 1)
-            in_turn = ways if ROUTINGS[how].steps and not adaptive else []
+            self._lay(number, ways, 0, len(ways) if how.by_queues else 1)
+            in_turn = ways if how.steps and not how.by_queues else []
             found = self._pairs[src, dst] = number, size_bytes, lawful[-1], in_turn
         return found
 

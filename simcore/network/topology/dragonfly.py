@@ -8,7 +8,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from simcore.network.topology.fabric import FABRICS, Fabric, IntArray, Routes, mixed
+from simcore.network.topology.fabric import FABRICS, Fabric, IntArray, Routes
+from simcore.network.topology.hashes import mixed
 from simcore.network.topology.model import Dimension
 from simcore.network.topology.moves import Symmetry
 from simcore.network.topology.paths import ShortestPaths

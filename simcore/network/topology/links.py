@@ -14,9 +14,11 @@ from simcore.memory import check_room
 from simcore.network.topology.fabric import Fabric, FloatArray, IntArray, Routes
 from simcore.network.topology.graph import GraphFabric
 from simcore.network.topology.grid import moves_of
+from simcore.network.topology.hashes import mixed
 from simcore.network.topology.kinds import FABRICS, Ring
 from simcore.network.topology.model import Topology
 from simcore.network.topology.moves import EVERYBODY, Fold
+from simcore.network.topology.ports import Ports
 from simcore.network.topology.twisted import TwistedTorus
 from simcore.network.topology.wafer import WaferMesh
 from simcore.timeline.events import LinkTable
@@ -54,6 +56,7 @@ class Axis(Struct, frozen=True, eq=False, dict=True):
     """One dimension in the whole: NPUs of a group are `stride` apart; links and devices are numbered by group."""
 
     fabric: Fabric
+    ports: Ports
     stride: int
     groups: int
     links_before: int
@@ -61,6 +64,13 @@ class Axis(Struct, frozen=True, eq=False, dict=True):
     devices_before: int
     devices: tuple[str, ...]
     ends: tuple[IntArray, IntArray]
+
+    def routes(self, src: IntArray, dst: IntArray) -> Routes:
+        """The links that messages take inside a group: as its kind says, or by a hash of both ends (ECMP)."""
+        if not self.ports.how.hashed:
+            return self.fabric.routes(src, dst)
+        hashes = mixed(src + self.ports.seed * self.fabric.npus, dst)
+        return Routes.of_table(self.fabric.paths.ranked(src, dst, hashes))
 
     def distinct(self, cut: Sequence[int]) -> int:
         """After how many NPUs groups are the same again where a workload's cut it, and the fabric, too."""
@@ -103,7 +113,7 @@ class LinkGraph:
 
     def __init__(self, topology: Topology, *, timed: bool = False, cuts: Sequence[Sequence[int]] = ()):
         self.topology, self.timed = topology, timed
-        self.axes = tuple(_axes(fabrics(topology)))
+        self.axes = tuple(_axes(topology))
         self.cuts = cuts or [[axis.fabric.npus] for axis in self.axes]
         self.npus = prod(axis.fabric.npus for axis in self.axes)
         self.nodes = self.npus + sum(axis.groups * len(axis.devices) for axis in self.axes)
@@ -250,15 +260,16 @@ class _Ends(Sequence[str]):
         return (names[node] for node in (self._links.src, self._links.dst)[self._end].tolist())
 
 
-def _axes(parts: tuple[Fabric, ...]) -> Iterator[Axis]:
+def _axes(topology: Topology) -> Iterator[Axis]:
     """The dimensions with their places in the whole."""
+    parts, ports = fabrics(topology), [dim.ports for dim in topology.dims]
     npus = prod(fabric.npus for fabric in parts)
     stride, links_before, devices_before = 1, 0, npus
     for index, fabric in enumerate(parts):
         check_room(fabric.about_links() * LINK_BYTES, f"the links of {fabric.npus:,} NPUs in dimension {index}")
         ends, devices, groups = fabric.ends(), fabric.devices(), npus // fabric.npus
         links = len(ends[0])
-        yield Axis(fabric, stride, groups, links_before, links, devices_before, devices, ends)
+        yield Axis(fabric, ports[index], stride, groups, links_before, links, devices_before, devices, ends)
         stride *= fabric.npus
         links_before += groups * links
         devices_before += groups * len(devices)
@@ -281,7 +292,7 @@ def _nodes(axis: Axis, group: _Number, node: _Number) -> tuple[_Number, _Number]
 def _on_axis(axis: Axis, src: IntArray, dst: IntArray) -> Routes:
     """What the messages take of a dimension; the dimensions before have been crossed, those after not yet."""
     size = axis.fabric.npus
-    routes = axis.fabric.routes(src // axis.stride % size, dst // axis.stride % size)
+    routes = axis.routes(src // axis.stride % size, dst // axis.stride % size)
     above, below = src // (axis.stride * size), dst % axis.stride
     first = axis.links_before + (above * axis.stride + below) * axis.links
     return Routes(routes.counts, routes.links + np.repeat(first, routes.counts))

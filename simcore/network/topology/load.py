@@ -20,7 +20,7 @@ from simcore.network.topology.kinds import FABRICS
 from simcore.network.topology.model import Circuits, Dimension, Graph, Memory, Topology, Wafer
 from simcore.network.topology.nccl import read_nccl
 from simcore.network.topology.packet import is_packet_network, read_packet_network
-from simcore.network.topology.ports import PLAIN, PORT_KEYS, made_ports
+from simcore.network.topology.ports import PLAIN, PORT_KEYS, ROUTINGS, made_ports
 from simcore.network.topology.twisted import can_twist, whole_dimension
 from simcore.network.topology.wafer import WaferMesh
 from simcore.units import parse_bytes_per_s, parse_ns
@@ -45,7 +45,6 @@ DETAILS: Columns = {
     "global_links": ("global_links", COUNT, 1),
 }
 LEVELS = {"T": "Tile", "N": "Node", "P": "Pod"}  # short for ASTRA-sim 1.0's levels
-ROUTINGS = ["minimal", "valiant", "ecmp", "spray", "adaptive", "ugal"]
 HIERARCHICAL_KINDS = ["Ring", "FullyConnected", "Switch"]
 EARLY_KINDS = {"AllToAll": "FullyConnected", "Torus2D": "Ring", "Torus3D": "Ring"}  # as early files call them
 # The keys of ASTRA-sim 1.0.
@@ -189,7 +188,7 @@ def _with_ports(root: Node, dims: tuple[Dimension, ...]) -> tuple[Dimension, ...
 
 
 def _routing(item: Node) -> str:
-    return str(item.choice(ROUTINGS) or "minimal")
+    return str(item.choice(["minimal", *filter(None, ROUTINGS)]) or "minimal")
 
 
 def _columns(gigabyte: float) -> Columns:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
+
+from simcore.network.topology.hashes import mixed
 
 IntArray = NDArray[np.int64]
 BLOCK_NODES = 1 << 20  # of all origins searched at once: memory of a few MB
 LANDMARKS = 8
 UNREACHED = np.iinfo(np.int32).max
+MOST_WAYS = 1 << 40  # from a node, of which those of a rank are found; of more each node chooses by a hash
 
 
 class ShortestPaths:
@@ -104,3 +110,65 @@ class ShortestPaths:
             node = np.where(going, self.dst[link], node)
             columns.append(link)
         return np.stack(columns, axis=1).astype(np.int64) if columns else np.zeros((len(src), 0), np.int64)
+
+    def ranked(self, src: IntArray, dst: IntArray, ranks: NDArray[np.uint64]) -> IntArray:
+        """As `table`, but of all ways of fewest links those of some ranks, by the numbers of their links.
+
+        Ranks go round: behind the last way comes the first.
+        """
+        found = [(np.flatnonzero(dst == target), _Onward.of(self, target)) for target in np.unique(dst).tolist()]
+        tables = [(rows, onward.table(src[rows], ranks[rows])) for rows, onward in found]
+        table = np.full((len(src), max((own.shape[1] for _, own in tables), default=0)), -1)
+        for rows, own in tables:
+            table[rows, : own.shape[1]] = own
+        return table
+
+    def several(self, src: int, dst: int, most: int) -> list[tuple[int, ...]]:
+        """Ways of fewest links from one node to another, at most so many."""
+        onward = _Onward.of(self, dst)
+        count = min(int(onward.ways[src]), most)
+        return [*map(tuple, onward.table(np.full(count, src), np.arange(count, dtype=np.uint64)).tolist())]
+
+
+class _Onward(NamedTuple):
+    """What leads to `target` with fewest links: the `links` by their source, of which node n's begin at `first[n]`.
+
+    `ends` is where they lead, `ways` how many each node has, and `before` how many begin with an earlier link.
+    """
+
+    target: int
+    links: IntArray
+    ends: IntArray
+    first: IntArray
+    ways: IntArray
+    before: IntArray
+
+    @staticmethod
+    @lru_cache(maxsize=1 << 10)
+    def of(paths: ShortestPaths, target: int) -> _Onward:
+        """Of a target."""
+        src, dst = paths.src, paths.dst
+        away = paths._levels(np.array([target]), dst, src)[0].astype(np.int64)
+        links = np.flatnonzero(away[src] == away[dst] + 1)
+        links = links[np.argsort(src[links], kind="stable")]
+        first, ways = np.searchsorted(src[links], np.arange(paths.nodes)), np.zeros(paths.nodes, np.int64)
+        ways[target] = 1
+        by_level = links[np.argsort(away[src[links]], kind="stable")]
+        for own in np.split(by_level, np.flatnonzero(np.diff(away[src[by_level]])) + 1):
+            np.add.at(ways, src[own], np.minimum(ways[dst[own]], MOST_WAYS))
+        before = np.concatenate([[0], np.cumsum(np.minimum(ways[dst[links]], MOST_WAYS))])
+        return _Onward(target, links, dst[links], first, ways, before)
+
+    def table(self, src: IntArray, ranks: NDArray[np.uint64]) -> IntArray:
+        """One row of links per message, padded with -1; ValueError for a message that has no path."""
+        if np.any(lost := self.ways[src] == 0):
+            raise ValueError(f"there is no path from node {src[lost][0]} to node {self.target}")
+        node, ways, columns = src, self.ways.astype(np.uint64), []
+        rank = (ranks % ways[src]).astype(np.int64)
+        while np.any(going := node != self.target):
+            hashed = (mixed(rank, node) % ways[node]).astype(np.int64)
+            wanted = self.before[self.first[node]] + np.where(self.ways[node] > MOST_WAYS, hashed, rank)
+            at = np.where(going, np.searchsorted(self.before, wanted, side="right") - 1, -1)
+            node, rank = np.where(going, self.ends[at], node), wanted - self.before[at]
+            columns.append(np.where(going, self.links[at], -1))
+        return np.stack(columns, axis=1) if columns else np.zeros((len(src), 0), np.int64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from math import ceil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from simcore.documents import Node, finite
 from simcore.errors import Location
@@ -23,6 +23,30 @@ UNITS: Mapping[str, Callable[[float | str], float]] = {
     "_bytes_per_s": parse_bytes_per_s,
     "_bytes": parse_bytes,
     "_ns": parse_ns,
+}
+
+
+class Routing(NamedTuple):
+    """How one of several ways is chosen: of the shortest ones by a hash, `hashed`, one for each two ends.
+
+    Else each segment moves on so many `steps` among them, or takes the one where least waits, `by_queues`, which only
+    links with queues do. Ways are the shortest ones, `longer` ones, too, or lead over third NPUs, `by_thirds`.
+    """
+
+    steps: int = 0
+    by_queues: bool = False
+    longer: bool = False
+    by_thirds: bool = False
+    hashed: bool = False
+
+
+ROUTINGS = {
+    "": Routing(),
+    "ecmp": Routing(hashed=True),
+    "spray": Routing(1),
+    "adaptive": Routing(1, by_queues=True),
+    "ugal": Routing(1, by_queues=True, longer=True),
+    "valiant": Routing(1, by_thirds=True),
 }
 
 
@@ -46,9 +70,9 @@ class Ports:
     `xoff_bytes` lie there, until there are at most `xon_bytes`; with "drop" what finds no room is lost, and sent again.
     `law` and its `parameters` are the congestion control of what crosses the dimension, "" = none. `segment_bytes` are
     sent, buffered and marked as one.
-    `routing` chooses among several ways, "" = the dimension's usual one, by a hash of the ends and `seed`. With `flows`
-    nobody asks for what only segments show. `place` is where a file says the size of segments, or else something of
-    these ports.
+    `routing` chooses among several ways, "" = the dimension's usual one; its hashes are of the ends and `seed`. With
+    `flows` nobody asks for what only segments show. `place` is where a file says the size of segments, or else
+    something of these ports.
     """
 
     buffer_bytes: int = UNLIMITED
@@ -64,6 +88,17 @@ class Ports:
     flows: bool = False
     channels: int = 1
     place: Location = field(default=Location("segment"), compare=False)
+
+    @property
+    def how(self) -> Routing:
+        """What its routing is."""
+        return ROUTINGS[self.routing]
+
+    @property
+    def need_queues(self) -> bool:
+        """Whether links without queues would not do as these ports say."""
+        least = min(self.buffer_bytes, self.segment_bytes)
+        return least < UNLIMITED or bool(self.marking or self.law or self.how.steps)
 
     def new_law(self) -> Law:
         """The law of one sender, where there is one."""
@@ -155,9 +190,10 @@ def made_ports(given: Mapping[str, Any], flying: float, routing: tuple[str, int]
     buffer = whole // channels
     sizes = [MOST_SEGMENT_BYTES, max(buffer // PARTS_OF_BUFFER, 1)]
     sizes += [max(marking.kmax_bytes // PARTS_OF_CURVE, 1)] if marking else []
-    plain = buffer == UNLIMITED and not (marking or law or segment or routing[0])
+    how = ROUTINGS[routing[0]]
+    plain = buffer == UNLIMITED and not (marking or law or segment or how.steps)
     flows = not segment and (control != "drop" or buffer == UNLIMITED)
-    flows &= routing[0] != "valiant"  # which spreads a message over nearly as many ways as there are NPUs
+    flows &= not how.by_thirds  # which spreads a message over nearly as many ways as there are NPUs
     segment = UNLIMITED if plain else segment or min(sizes)
     if buffer < segment:
         least = channels * segment

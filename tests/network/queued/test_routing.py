@@ -1,8 +1,9 @@
 """Several ways: who takes which, and what that is worth."""
 
 from dataclasses import replace
-from itertools import permutations, product
+from itertools import pairwise, permutations, product
 
+import networkx
 import numpy as np
 import pytest
 from hypothesis import given
@@ -15,11 +16,13 @@ from simcore.network.queued.routing import Ways
 from simcore.network.topology.grid import moves_of
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Dimension, Topology
+from simcore.network.topology.paths import ShortestPaths
 from simcore.network.topology.ports import PLAIN
 from simcore.network.topology.twisted import whole_dimension
 from tests.queues import KIB, MIB, machine, play, segments
 
 TREE = {"kind": "FatTree", "npus": 16, "routers": 4}
+DRAGONFLY = {"kind": "Dragonfly", "npus": 24, "routers": 3, "groups": 4}
 ROUTINGS = ["ecmp", "spray", "adaptive", "valiant", "ugal"]
 kinds = st.sampled_from(
     [TREE, {"kind": "Ring", "npus": 7}, {"kind": "Mesh", "npus": 5}, {"kind": "FullyConnected", "npus": 6}]
@@ -72,7 +75,7 @@ def test_valiants_ways_look_the_same_from_every_npu(topology, cut):
         assert len({links.instead_of(ways.choose(*pair, turn, float)) for pair in ends}) == 1
 
 
-@pytest.mark.parametrize("routing", ["ecmp", "spray", "ugal"])
+@pytest.mark.parametrize("routing", ["spray", "ugal"])
 def test_links_side_by_side_are_ways_of_their_own(routing):
     """Of a dragonfly whose groups have one router and two links to each other one."""
     split = {"groups": 3, "routers": 1, "global_links": 2}
@@ -80,6 +83,42 @@ def test_links_side_by_side_are_ways_of_their_own(routing):
     ways = Ways(links)
     found = [ways.found(*pair) for pair in permutations(range(6), 2)]
     assert {link for parts in found for _, _, each in parts for way in each for link in way} == {*range(len(links))}
+
+
+@given(st.sampled_from([TREE, {"kind": "Ring", "npus": 6}, DRAGONFLY]), st.data())
+def test_ways_that_are_as_short_are_all_there_in_their_order_and_a_hash_takes_one(kind, data):
+    links = machine(**kind, ports=routed("ecmp", data.draw(st.integers(0, 9))))
+    src, dst = (data.draw(st.integers(0, links.npus - 1)) for _ in range(2))
+    graph = networkx.DiGraph()
+    graph.add_edges_from(
+        (int(a), int(b), {"link": link}) for link, (a, b) in enumerate(zip(links.src, links.dst, strict=True))
+    )
+    nodes = [] if src == dst else networkx.all_shortest_paths(graph, src, dst)
+    expected = sorted(tuple(graph[a][b]["link"] for a, b in pairwise(way)) for way in nodes) or [()]
+    paths = links.axes[0].fabric.paths
+    assert paths.several(src, dst, 64) == expected[:64]
+    assert links.route(src, dst) in expected
+    rank = data.draw(st.integers(0, 2**64 - 1))
+    (row,) = paths.ranked(np.array([src]), np.array([dst]), np.array([rank], np.uint64)).tolist()
+    assert tuple(row) == expected[rank % len(expected)]
+
+
+def test_more_ways_than_can_be_counted_are_ways():
+    """Of a torus of 20 x 20 x 20 NPUs there are 30! / 10!^3 from a corner to the middle, over 2^42."""
+    side = range(20)
+    torus = networkx.grid_graph([side, side, side], periodic=True)
+    numbers = {node: number for number, node in enumerate(sorted(torus))}
+    pairs = np.array([(numbers[a], numbers[b]) for a, b in torus.to_directed().edges])
+    paths = ShortestPaths(len(numbers), *pairs.T)
+    middle = numbers[10, 10, 10]
+    ranks = np.array([0, 1, 2**40 - 1, 2**63 + 5], np.uint64)
+    table = paths.ranked(np.zeros(4, np.int64), np.full(4, middle), ranks)
+    assert table.shape == (4, 30)
+    for way in table:
+        nodes = [0, *pairs[way, 1]]
+        assert pairs[way, 0].tolist() == nodes[:-1]
+        assert nodes[-1] == middle
+    assert len({*map(tuple, table.tolist())}) == 4
 
 
 def test_spraying_gives_every_spine_the_same():

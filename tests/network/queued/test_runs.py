@@ -15,7 +15,7 @@ from simcore.errors import DeadlockError, InputError
 from simcore.network.queued.routing import Ways
 from simcore.network.topology.load import load
 from simcore.network.topology.model import Dimension, Topology
-from simcore.network.topology.ports import PLAIN, Marking
+from simcore.network.topology.ports import PLAIN, UNLIMITED, Marking
 from simcore.report.archive import events_npz, read_archive
 from simcore.report.model import Report
 from simcore.report.queues import deepest
@@ -182,6 +182,19 @@ def test_places_in_which_the_same_meets_are_played_once_until_they_part(
 @settings(max_examples=40)
 def test_a_run_without_limits_is_a_run_on_shared_links(run):
     assert run.report() == {**run.report(network="congested"), "network": "queued"}
+
+
+@given(runs(kinds=("Ring", "FatTree", "Switch", "FullyConnected"), modes=NATIVE), st.integers(0, 2))
+@settings(max_examples=25)
+def test_shared_links_take_the_hashed_ways_of_queues_that_never_fill(run, seed):
+    """Buffers of a petabyte are played as queues, shared links are not."""
+    hashed = replace(PLAIN, routing="ecmp", seed=seed)
+    deep, plain = (with_ports(run, replace(hashed, buffer_bytes=size)) for size in (1 << 50, UNLIMITED))
+    tables = [each.timeline(network=name) for each, name in ((deep, "queued"), (plain, "congested"))]
+    for left, right in zip(
+        *([each.time_ns, *each.links.size_bytes, *each.links.busy_ns] for each in tables), strict=True
+    ):
+        assert left == right
 
 
 def write(path, **keys):
