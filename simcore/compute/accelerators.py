@@ -25,6 +25,7 @@ class Accelerator:
     of the board. 0 = not stated. `reach`: what long runs reach of the stated peak, over what those of devices with
     measured tables do. `narrow_slowdown`: how many times as long products of 8 bits and fewer take in long runs as the
     board's power says. `chip`: what kernels are compiled for; `host`: a superchip's processor, which launches them.
+    `cache_bytes`: of the last level, which all cores share; where memory is as fast it need not be stated.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Accelerator:
     maker: str = ""
     chip: str = ""
     host: str = ""
+    cache_bytes: int = 0
     reach: float = 1.0
     narrow_slowdown: float = 1.0
 
@@ -74,13 +76,13 @@ _DTYPES = "bf16", "fp16", "tf32", "fp32", "fp8", "int8", "fp4"
 def _stated(maker: str, name: str, processors: str, *cells: str) -> Accelerator:
     chip, _, host = processors.partition("+")
     *numbers, source = cells
-    year, gigabytes, found, terabytes_per_s, cores, link, power_w, *rates, reach, narrow = (
+    year, gigabytes, found, terabytes_per_s, cache, cores, link, power_w, *rates, reach, narrow = (
         float(one.replace("-", "") or 0) for one in numbers
     )
     peaks = {dtype: rate * 1e12 for dtype, rate in zip(_DTYPES, rates, strict=True) if rate}
     size = int(found * (1 << 30)) - _CONTEXT_BYTES if found else int(gigabytes * 1e9)
     told = int(year), peaks, size, terabytes_per_s * 1e12, int(cores), source, link * 1e9, power_w, maker, chip, host
-    return Accelerator(name, *told, reach or 1.0, narrow or 1.0)
+    return Accelerator(name, *told, int(cache * (1 << 20)), reach or 1.0, narrow or 1.0)
 
 
 _CONTEXT_BYTES = 500_000_000  # that the driver takes for a program

@@ -271,7 +271,9 @@ def _elsewhere(question: Question) -> Answer:
     unsure = np.hypot(apart, spread)
     shares = (apart if question.operation.by_point else unsure) ** -2.0  # few curves cannot tell their spread
     surest = shares.argmax(0), np.arange(shares.shape[1])
-    least_log_us = parametric.least_log_us(question.work, question.device.accelerator, question.dtype)
+    least_log_us = parametric.least_log_us(
+        question.operation, question.work, question.device.accelerator, question.dtype
+    )
     log_us = np.maximum(np.average(log_us, axis=0, weights=shares), least_log_us)
     moved = np.full(len(log_us), _PLACE[Source.TRANSFERRED])
     return Answer(log_us, (away + within)[surest], unsure[surest] + _LEAST_ASTRAY, moved, table[surest])

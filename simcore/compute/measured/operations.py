@@ -42,7 +42,8 @@ class Operation:
 
     `repeated` sizes belong to the sweep: `without exact` sets configurations that differ in them aside, too.
 
-    `mixed`: rows of all words tell of sizes that were not measured with the words asked for.
+    `mixed`: rows of all words tell of sizes that were not measured with the words asked for. `warm`: measured again and
+    again on the same data, which stay in the cache where they fit.
 
     `rests_on` names a better known operation that does nearly the same work; `there` gives its columns.
     """
@@ -55,6 +56,7 @@ class Operation:
     repeated: tuple[str, ...] = ()
     by_point: bool = False
     mixed: bool = False
+    warm: bool = False
     rests_on: str = ""
     there: Callable[[Columns], Columns] = dict
 
@@ -211,6 +213,7 @@ _TRAITS: Mapping[str, Mapping[str, Any]] = {
     "loop": _LOOP,
     "mixed": {**_LOOP, "mixed": True},
     "points": {"by_point": True},
+    "warm": {"warm": True},
     "-": {},
 }
 _LONG_RUNS = ("gemm", "attention_prefill", "attention_bidirectional")  # measured at the power limit, too

@@ -65,7 +65,7 @@ def stated_peak(device: Accelerator, dtype: str) -> float:
 
 def log_us(operation: Operation, work: Work, sizes: Columns, device: Accelerator, dtype: str) -> Floats:
     """log(us) of the work of each row of an operation of such sizes."""
-    rates = _rates(operation)
+    rates, work = _rates(operation), _from_cache(operation, work, device)
     link_bytes_per_s = (device.link_bytes_per_s or _PCIE_BYTES_PER_S) * rates.link
     link_us = work.steps * rates.step_us + work.link_bytes / link_bytes_per_s * 1e6
     if device.deals_in_waves and element_bytes(dtype) <= _MATRIX_BYTES:
@@ -75,6 +75,16 @@ def log_us(operation: Operation, work: Work, sizes: Columns, device: Accelerator
     return found
 
 
+def _from_cache(operation: Operation, work: Work, device: Accelerator) -> Work:
+    """Less traffic for work whose data stay in a cache that is faster than the memory."""
+    faster = device.cores * _CORE_BYTES_PER_S / device.memory_bytes_per_s
+    if not operation.warm or faster <= 1:
+        return work
+    fits = np.asarray(work.memory_bytes) <= device.cache_bytes
+    return replace(work, memory_bytes=work.memory_bytes / np.where(fits, faster, 1.0))
+
+
+_CORE_BYTES_PER_S = 14e9  # that a core has of the cache, as tables of L40S and RTX PRO 6000 say; HBM is as fast
 _PCIE_BYTES_PER_S = 32e9  # between devices that state no link
 _MATRIX_BYTES = 2.0  # of elements that go to matrix units
 # Rows and columns of the tiles that libraries choose from, and how long one takes over a large one's, per element.
@@ -99,9 +109,9 @@ def seconds(operation: Operation, flops: float, memory_bytes: float, device: Acc
     return float(_kernel_us(Work(flops, memory_bytes), _rates(operation), device, dtype)) * 1e-6
 
 
-def least_log_us(work: Work, device: Accelerator, dtype: str) -> Floats:
+def least_log_us(operation: Operation, work: Work, device: Accelerator, dtype: str) -> Floats:
     """log(us) at the full stated rates, of arithmetic or of memory: no kernel is faster, unless from a cache."""
-    found: Floats = np.log(_kernel_us(work, _IDEAL, device, dtype))
+    found: Floats = np.log(_kernel_us(_from_cache(operation, work, device), _IDEAL, device, dtype))
     return found
 
 

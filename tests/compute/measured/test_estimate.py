@@ -11,7 +11,7 @@ from simcore.compute.kernel import Source
 from simcore.compute.measured import parametric
 from simcore.compute.measured.estimate import Question, answer, machine, nearest_places
 from simcore.compute.measured.files import add_table
-from simcore.compute.measured.operations import OPERATIONS
+from simcore.compute.measured.operations import OPERATIONS, Work
 from simcore.compute.measured.tables import curves, entries, forget
 from simcore.errors import InputError
 
@@ -148,6 +148,22 @@ def test_where_tiles_go_in_waves_a_row_past_a_full_wave_costs_and_on_persistent_
     steps = np.diff(computed(device, [full - 128, full, full + 1]))
     assert abs(steps[0]) < 0.01 < 0.05 < steps[1]
     assert np.diff(computed("h100", [full, full + 1]))[0] < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("device", "operation", "faster"), [("l40s", "mla_bmm", 2.3), ("l40s", "gemm_fp32", 1), ("h200", "mla_bmm", 1)]
+)
+def test_what_stays_in_a_cache_that_is_faster_than_the_memory_takes_less(device, operation, faster):
+    """A part in a thousand below and above the cache's size; 142 cores of 14 GB/s over 864."""
+    kind, chip = OPERATIONS[operation], machine(device).accelerator
+
+    def computed(size_bytes):
+        work = Work(memory_bytes=np.array([size_bytes]))
+        return np.exp(parametric.log_us(kind, work, {"m": np.ones(1), "n": np.ones(1)}, chip, "fp32"))
+
+    below, above = computed(0.999 * chip.cache_bytes), computed(1.001 * chip.cache_bytes)
+    fixed_us = computed(0.0)
+    assert (above - fixed_us) / (below - fixed_us) == pytest.approx(faster, rel=0.01)
 
 
 def test_a_user_s_rows_correct_what_is_near_and_the_nearest_measurement_is_named(tmp_path, monkeypatch):
