@@ -45,11 +45,11 @@ CHANCES = 1 << 20
 NOISE_NS = 1e-6
 
 
-def play(s: State, until_ns: int, most: int) -> int:
-    """Whole steps that end by then, up to that in which a message is through; how many, `most` at once."""
+def play(s: State, until_ns: int, most: int, span_ns: int) -> int:
+    """Steps of so long that end by then, up to that in which a message is through; how many, `most` at once."""
     counts, steps = s.counts[0], 0
-    while steps < most and counts.now_ns + counts.step_ns <= min(until_ns, counts.first_ns) and counts.moves:
-        step(s, counts.step_ns)
+    while steps < most and counts.now_ns + span_ns <= min(until_ns, counts.first_ns) and counts.moves:
+        _step(s, span_ns)
         steps += 1
     counts.soonest_ns = _soonest(s)
     return steps
@@ -81,7 +81,7 @@ def _nearest(s: State, flow: Flow, wait_ns: float) -> int:
     return nearest
 
 
-def step(s: State, span_ns: int) -> None:
+def _step(s: State, span_ns: int) -> None:
     """What happens in so many nanoseconds."""
     counts = s.counts[0]
     now = counts.now_ns

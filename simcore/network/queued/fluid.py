@@ -330,12 +330,9 @@ class FluidLinks(LinkNetwork):
 
     def _cut(self, island: Island, now_ns: int) -> None:
         """A part of a step, as something begins in it."""
-        span_ns = now_ns - int(island.clock.now_ns)
-        if span_ns > 0:
-            if island.clock.moves:
-                self._tables.cut(island, span_ns)
-                self._told(island)
-            island.clock.now_ns = now_ns
+        if island.clock.now_ns < now_ns:
+            self._tables.cut(island, now_ns)
+            self._told(island)
 
     def _told(self, island: Island) -> None:
         """Messages that are through, and what links and queues have done."""

@@ -205,15 +205,17 @@ class Islands(Tables):
         elif self._played >= TO_COMPILE and not installed():
             meter().hint = HINT
         most = min(STEPS_OF_A_LOOK, island.look.due)
-        steps = int(self.core.play(self._of(island), until_ns, most))
+        span_ns = int(island.clock.step_ns)
+        steps = int(self.core.play(self._of(island), until_ns, most, span_ns))
         self._played += steps * island.tanks
         if island.look.after(steps, until_ns):
-            self.core.play(self._of(island), until_ns, 0)
+            self.core.play(self._of(island), until_ns, 0, span_ns)
         return bool(steps == most)
 
-    def cut(self, island: Island, span_ns: int) -> None:
-        """A step of so long."""
-        self.core.step(self._of(island), span_ns)
+    def cut(self, island: Island, now_ns: int) -> None:
+        """A step that ends now, where anything moves."""
+        self.core.play(self._of(island), now_ns, 1, now_ns - int(island.clock.now_ns))
+        island.clock.now_ns = now_ns
         island.look = Look(self, island)
 
     def _of(self, island: Island) -> Any:
@@ -401,4 +403,4 @@ _Arrayed = cast("Any", namedtuple("_Arrayed", State.__slots__))
 def _compiled_core() -> ModuleType:
     """The functions of `flows`, with those of `laws` and of `noted`."""
     lists = {"append": compiled_heaps()["append"]}
-    return with_laws(flows, ("play", "step", "rest", "count"), lists, noted)
+    return with_laws(flows, ("play", "rest", "count"), lists, noted)
