@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 from simcore.network.topology.model import Dimension
 from simcore.network.topology.moves import Moves, Symmetry
 from simcore.network.topology.paths import UNREACHED, ShortestPaths
+from simcore.network.topology.ports import ROUTINGS
 from simcore.registry import Registry
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 
 
-OF_ONE_WAY = ("minimal", "ecmp", "spray", "adaptive")
+OF_ONE_WAY = [name or "minimal" for name, how in ROUTINGS.items() if not (how.longer or how.by_thirds)]
 """How to choose among shortest ways is all the same where there is only one."""
 
 
