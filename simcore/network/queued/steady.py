@@ -28,6 +28,7 @@ from simcore.progress import meter
 
 LEAST_SEGMENTS = 64  # of a message that is worth a look
 EVENTS_OF_A_HOP = 2
+MOST_VAIN = 64
 ROWS_OF_A_LOOK = 40
 """So many rows take as long to look at as looking at none."""
 HINT = "with numba (pip install numba) queues are played several times as fast"
@@ -71,10 +72,12 @@ class QueuedLinks(Queued):
         self._base: _Seen | None = None
         self._looks, self._apart, self._looked_at = 0, 1, 0
         self._numbered = False  # keys are
+        self._least_ns, self._waits, self._vain = 0, 0, 1  # no message ends before; when to ask anew
 
     def _enter(self, message: Message, ends: tuple[int, int], rules: Ports) -> tuple[int, int]:
         number, sender = super()._enter(message, ends, rules)
         self._active[number] = sender
+        self._least_ns = 0
         guide = self._state.counts[0].guide
         self._base, self._looks = None, 0
         self._numbered = isinstance(message.order[0] if message.order else 0, int)
@@ -134,14 +137,23 @@ class QueuedLinks(Queued):
         self._tables.compile()
 
     def _wanted_ns(self) -> int:
-        """Nobody sees anything before some message has sent its last segment, over all links that leave an NPU."""
-        if not (self._numbered and self._lingers and self._active):
-            return self._due_ns
+        """Nobody sees anything before some message has sent its last segment, over all links that leave an NPU.
+
+        That stays so until another one begins. Where it says little it is asked less often.
+        """
+        self._waits -= 1
+        if self._least_ns <= self._due_ns and self._waits <= 0 and self._numbered and self._lingers and self._active:
+            self._least_ns = self._soonest_ns()
+            self._vain = 1 if self._least_ns > self._due_ns else min(2 * self._vain, MOST_VAIN)
+            self._waits = self._vain
+        return max(self._due_ns, self._least_ns)
+
+    def _soonest_ns(self) -> int:
         column, active = self._tables.column, [*self._active]
         ahead = column("messages", "count") - column("messages", "sent") - 1
         least_bytes = int((ahead * column("messages", "segment_bytes"))[active].min())
         least_ns = int(least_bytes / self._most_bytes_per_s * 1e9) - 2  # each end is rounded
-        return max(self._due_ns, int(self._state.counts[0].now_ns) + least_ns)
+        return int(self._state.counts[0].now_ns) + least_ns
 
     def _ahead(self) -> int:
         """Events that segments still to be sent bring at least."""
