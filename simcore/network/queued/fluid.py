@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from bisect import insort
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, lru_cache, partial
 from itertools import pairwise
 from operator import itemgetter
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
+from msgspec import Struct
 
 from simcore.network.clock import whole_latency
 from simcore.network.congested import Deliver, LinkNetwork, Path
@@ -55,36 +56,61 @@ NOTE = (
 )
 
 
-class _Route(NamedTuple):
+class _Route(Struct, frozen=True, eq=False, dict=True):
     """From one NPU to another: the ways, whose law is obeyed, and the latency of the longest way back.
 
-    `adaptive`: the less waits on a way the more it takes; else all take the same.
+    `rows` are those of the channels of each way. `adaptive`: the less waits on a way the more it takes; else all take
+    the same.
     """
 
     paths: Sequence[Path]
-    rules: Ports = PLAIN
-    back_ns: int = 0
-    adaptive: bool = False
+    rows: Sequence[Sequence[int]]
+    rules: Ports
+    back_ns: int
+    adaptive: bool
 
-    @property
+    @cached_property
     def links(self) -> list[int]:
         """Of all ways."""
         return [*dict.fromkeys(link for path in self.paths for link in path.links)]
 
-    @property
-    def latency_ns(self) -> int:
-        """Of the longest way."""
-        return max(sum(path.steps_ns) for path in self.paths)
+    @cached_property
+    def latencies_ns(self) -> list[int]:
+        """Of each way."""
+        return [sum(path.steps_ns) for path in self.paths]
 
-    @property
+    @cached_property
     def step_ns(self) -> int:
         """As long as the shortest link is."""
         return min(LONGEST_STEP_NS, *(step for path in self.paths for step in path.steps_ns))
 
-    @property
+    @cached_property
     def line_bytes_per_s(self) -> float:
         """Of all links by which ways leave the sender; the same in every version of Python."""
         return math.fsum({path.links[0]: path.rates[0] for path in self.paths}.values())
+
+    @cached_property
+    def ways(self) -> list[dict[str, int]]:
+        """What each way is, wherever its tanks are."""
+        before, behind = in_common([path.links for path in self.paths])
+        beside, soonest_ns = Counter(path.links[0] for path in self.paths), min(self.latencies_ns)
+        return [
+            {
+                "hops": len(path.links),
+                "part": FINE // beside[path.links[0]],
+                "latency_ns": latency_ns,
+                "fork": before,
+                "join": len(path.links) - behind,
+                "longer": int((latency_ns - soonest_ns) * (self.line_bytes_per_s * PARTS * 1e-9)),
+            }
+            for path, latency_ns in zip(self.paths, self.latencies_ns, strict=True)
+        ]
+
+
+@lru_cache(maxsize=16)
+def _routes_of(_links: LinkGraph) -> dict[tuple[int, int], _Route]:
+    """Those that are known on some links, whatever plays them."""
+    return {}
 
 
 class FluidLinks(LinkNetwork):
@@ -113,7 +139,7 @@ class FluidLinks(LinkNetwork):
         queues = [_queue(link, rate, latency_ns, self._rules[dim]) for link, rate, latency_ns, dim in rows]
         self._tables = Islands(State(queues=queues, counts=[Counts(0, 1)]))
         self._flow_of: dict[tuple[int, int], dict[Any, int]] = {}
-        self._routes: dict[tuple[int, int], _Route] = {}
+        self._routes = _routes_of(links)
         self._arrivals: list[deque[Arrival]] = []  # of each flow
         self._islands: dict[int, Island] = {}  # of links
         self._island_of: list[Island | None] = []  # of flows
@@ -128,7 +154,7 @@ class FluidLinks(LinkNetwork):
         now_ns = int(self.env.now)
         arrival, route = Arrival(key, (src, dst), deliver, now_ns), self._route(src, dst)
         if not size_bytes or not route.links:
-            arrival.tail_ns += route.latency_ns
+            arrival.tail_ns += max(route.latencies_ns)
             self._finish(arrival, now_ns)
             return
         if len(route.paths) == 1:
@@ -155,7 +181,8 @@ class FluidLinks(LinkNetwork):
             crossed = [self._rules[self._dims[link]] for link in paths[0].links]
             lawful = [rules for rules in crossed if rules.law] or crossed or [PLAIN]
             backs_ns = [whole_latency(sum(self._latencies[link] for link in path.links)) for path in paths]
-            found = self._routes[src, dst] = _Route(paths, lawful[-1], max(backs_ns), adaptive)
+            rows = [[NOBODY, *channel_rows(path.links, self._dims, self._rules)] for path in paths]
+            found = self._routes[src, dst] = _Route(paths, rows, lawful[-1], max(backs_ns), adaptive)
         return found
 
     def _flow(self, ends: tuple[int, int], route: _Route, phase: Any, now_ns: int) -> int:
@@ -187,7 +214,7 @@ class FluidLinks(LinkNetwork):
         tables, line = self._tables, route.line_bytes_per_s
         slowest = min(rate for path in route.paths for rate in path.rates)
         packet_bytes = route.rules.marking.packet_bytes if route.rules.marking else PACKET_BYTES
-        idle_ns = route.latency_ns + route.back_ns + transfer_ns(packet_bytes, slowest)
+        idle_ns = max(route.latencies_ns) + route.back_ns + transfer_ns(packet_bytes, slowest)
         period_ns = max(idle_ns // SIGNALS_OF_A_ROUND_TRIP, route.step_ns)
         rules, ways = self._rules.index(route.rules), len(route.paths)
         flow = Flow(NOBODY, 0, ways, line * PARTS * 1e-9, idle_ns, route.back_ns, period_ns, packet_bytes, rules)
@@ -218,25 +245,20 @@ class FluidLinks(LinkNetwork):
 
     def _new_ways(self, route: _Route) -> Iterator[Way]:
         """Of a flow; each has tanks of its own."""
-        before, behind = in_common([path.links for path in route.paths])
-        soonest_ns, line = min(sum(path.steps_ns) for path in route.paths), route.line_bytes_per_s * PARTS * 1e-9
-        for path in route.paths:
-            rows, hops = [NOBODY, *channel_rows(path.links, self._dims, self._rules)], len(path.links)
+        for rows, way in zip(route.rows, route.ways, strict=True):
             first = self._tables.add("hops", *(Hop(row, row, last) for last, row in pairwise(rows)))
-            beside = sum(each.links[0] == path.links[0] for each in route.paths)
-            way = Way(first, hops, FINE // beside, latency_ns=sum(path.steps_ns), fork=before, join=hops - behind)
-            way.longer = int((way.latency_ns - soonest_ns) * line)
-            yield way
+            yield Way(first, **way)
 
     def _carried(self, number: int) -> None:
         """What the several ways of a flow have carried since somebody asked: of all together whole bytes."""
-        paths, parts, told = self._paths_of[number], 0, 0
-        at = int(self._tables.state.flows[number].at)
-        for way, path in zip(self._tables.state.ways[at : at + len(paths)], paths, strict=True):
-            parts += int(way.injected - way.counted)
-            way.counted = way.injected
-            self._carry(path, parts // PARTS - told)
-            told = parts // PARTS
+        paths, tables = self._paths_of[number], self._tables
+        ways = int(tables.state.flows[number].at) + np.arange(len(paths))
+        injected, counted = (tables.column("ways", name, ways) for name in ("injected", "counted"))
+        tables.write("ways", "counted", ways, injected)
+        sizes_bytes = np.diff(np.cumsum(injected - counted) // PARTS, prepend=0)
+        for path, size_bytes in zip(paths, sizes_bytes.tolist(), strict=True):
+            if size_bytes:
+                self._carry(path, size_bytes)
 
     # Islands.
 

@@ -27,8 +27,8 @@ from simcore.progress import meter
 TO_COMPILE, TO_LOAD = 2_000_000, 130_000
 """So many steps of tanks take as long as to compile, and as to load what was compiled."""
 STEPS_OF_A_LOOK = 256
-OF_LISTS = 100
-"""Steps in lists take so many times as long."""
+OF_LISTS, OF_ENTRY = 100, 4
+"""Steps in lists take so many times as long; to enter takes as long as so many of these."""
 PLAYED = ("active", "lanes", "used")
 COUNTED = ("peak_bytes", "still_ns", "stops", "marks")
 OF_A_STEP = (
@@ -136,8 +136,8 @@ class Islands(Tables):
             flow.said_ns = now_ns - flow.period_ns  # the first packet tells
             if not flow.signals:  # what has not been told of has come back since
                 flow.acked, flow.unsaid = flow.injected, 0
-                for way in range(flow.at, flow.at + flow.ways):
-                    self.state.ways[way].unsaid = 0
+                unsaid = np.arange(flow.at, flow.at + flow.ways)
+                self.write("ways", "unsaid", unsaid, np.zeros(len(unsaid), np.int64))
         ways = int(flow.ways)
         flow.pledged += parts if flow.adaptive else -(-parts // ways) * ways
         tails = self.add("tails", *(Tail() for _ in range(ways)))
@@ -181,6 +181,8 @@ class Islands(Tables):
         ahead = self.column("flows", "pledged", flows) - self.column("flows", "injected", flows)
         steps = ahead / (self.column("flows", "line", flows) * int(island.clock.step_ns))
         island.active, island.lanes, island.used = flows, self.ways_of(flows), links
+        self._played += OF_ENTRY * len(self.hops_of(island.lanes))
+        self._compile()
         self._fold(island, float(steps.max(initial=0)))
         self._follow_lanes(island)
         island.tanks = len(self.hops_of(island.lanes))
@@ -199,11 +201,7 @@ class Islands(Tables):
 
     def play(self, island: Island, until_ns: int) -> bool:
         """Whether there is more to be played, once somebody has looked at what was noted."""
-        if self._played >= self._enough and not self._lengths:
-            nobody = np.zeros(0, np.int64)
-            self._become(_compiled_core(), _Arrayed, active=nobody, lanes=nobody, used=nobody)
-        elif self._played >= TO_COMPILE and not installed():
-            meter().hint = HINT
+        self._compile()
         most = min(STEPS_OF_A_LOOK, island.look.due)
         span_ns = int(island.clock.step_ns)
         steps = int(self.core.play(self._of(island), until_ns, most, span_ns))
@@ -211,6 +209,14 @@ class Islands(Tables):
         if island.look.after(steps, until_ns):
             self.core.play(self._of(island), until_ns, 0, span_ns)
         return bool(steps == most)
+
+    def _compile(self) -> None:
+        """Play on compiled where that is repaid."""
+        if self._played >= self._enough and not self._lengths:
+            nobody = np.zeros(0, np.int64)
+            self._become(_compiled_core(), _Arrayed, active=nobody, lanes=nobody, used=nobody)
+        elif self._played >= TO_COMPILE and not installed():
+            meter().hint = HINT
 
     def cut(self, island: Island, now_ns: int) -> None:
         """A step that ends now, where anything moves."""

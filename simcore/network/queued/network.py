@@ -213,10 +213,11 @@ class Queued(LinkNetwork):
     def _lay(self, pair: int, ways: Sequence[Links], turn: int, count: int) -> None:
         """Give those of the ways of two NPUs their numbers that so many segments take, from a turn on."""
         own, routes = self._state.pairs[pair], self._state.routes
+        among = ways if own.adaptive else ()  # others do not ask how full ways are
         for number in range(own.hashed + turn, own.hashed + turn + min(count, len(ways))):
             way = number % len(ways)
             if routes[own.at + way] < 0:
-                routes[own.at + way] = self._way(ways[way], ways)
+                routes[own.at + way] = self._way(ways[way], among)
 
     def _way(self, route: Links, among: Sequence[Links] = ()) -> int:
         """The number of a way, one among those of two NPUs."""
