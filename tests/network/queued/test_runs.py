@@ -222,6 +222,15 @@ def test_a_file_says_all_of_a_port(tmp_path):
     assert (ports.routing, ports.seed) == ("valiant", 3)
 
 
+@pytest.mark.parametrize(
+    ("keys", "told"), [({}, 0), ({"routing": "[ecmp]"}, 0), ({"routing": "[spray]"}, 1), ({"buffer": "[1 MiB]"}, 1)]
+)
+def test_shared_links_say_what_of_the_ports_they_pass_over(tmp_path, keys, told):
+    tree = write(tmp_path / "tree.yaml", topology="[FatTree]", npus_count="[16]", **keys)
+    notes = simcore.run("micro_all_reduce", tree).timeline.notes
+    assert sum("--network queued has them" in note for note in notes) == told
+
+
 def test_channels_share_a_buffer(tmp_path):
     given = {"flow_control": "[pfc]", "congestion_control": "[swift]", "latency": '["50 ns"]'}
     one, four = (
