@@ -28,6 +28,10 @@ _Begin = Callable[[Environment, LinkNetwork, list[list[int]]], None]
 """Begins what is played; it notes there when each of each group is through."""
 
 
+Learn = Callable[[PhaseTimes | None], None]
+"""Takes the times of a phase; None where they cannot be told."""
+
+
 class Phases:
     """Times of phases on their own, by what they are: each is worked out once.
 
@@ -49,9 +53,8 @@ class Phases:
         """
         if _hurries(shape, min(plan.least_bytes for plan in plans)):
             return None
-        costs = self._costs.of(phase.lane.dim)
-        if costs.rendezvous or not (self._plain and all(plan.playable for plan in plans)):
-            key = shape.name, *(_sent(plan, costs) for plan in plans), *(tuple(group.tolist()) for group in groups)
+        costs, key = self._costs.of(phase.lane.dim), self._key(shape, phase, plans, groups)
+        if key:
             if key not in self._known:
                 self._known[key] = self._stepped(shape, phase, plans, groups, costs)
             return self._known[key]
@@ -63,6 +66,22 @@ class Phases:
             if plain and len(plans) == 1:
                 found = found or solve_alone(plans[0], groups[0], shape.graph, costs, players)
         return found or self._played(shape, plans, groups, costs)
+
+    def learning(
+        self, shape: Shape, phase: StreamPhase, plans: Sequence[Plan], groups: Sequence[IntArray]
+    ) -> Learn | None:
+        """Of a phase that is played message by message; None where it is not, or its times are known."""
+        key = self._key(shape, phase, plans, groups)
+        return None if key is None or key in self._known else partial(self._known.__setitem__, key)
+
+    def _key(
+        self, shape: Shape, phase: StreamPhase, plans: Sequence[Plan], groups: Sequence[IntArray]
+    ) -> Hashable | None:
+        """What a phase sends and pays that is played message by message; None, columns are."""
+        costs = self._costs.of(phase.lane.dim)
+        if self._plain and not costs.rendezvous and all(plan.playable for plan in plans):
+            return None
+        return shape.name, *(_sent(plan, costs) for plan in plans), *(tuple(group.tolist()) for group in groups)
 
     def _played(self, shape: Shape, plans: Sequence[Plan], groups: Sequence[IntArray], costs: Costs) -> PhaseTimes:
         """Message by message, as columns."""
@@ -78,7 +97,7 @@ class Phases:
         for instance in group_of:
             running.end(instance)
         occupied = running.rows() if shape.graph.timed else None
-        return PhaseTimes(_of_all(exits, groups), *running.counts(0, len(shape.graph)), occupied)
+        return PhaseTimes(of_all(exits, groups), *running.counts(0, len(shape.graph)), occupied)
 
     def _stepped(
         self, shape: Shape, phase: StreamPhase, plans: Sequence[Plan], groups: Sequence[IntArray], costs: Costs
@@ -104,7 +123,7 @@ class Phases:
                     transport.start({index * players + position: stream}, partial(leave, index, position))
 
         times = self._told(shape, [players] * len(groups), begin)
-        return times and structs.replace(times, exits_ns=_of_all(times.exits_ns, groups))
+        return times and structs.replace(times, exits_ns=of_all(times.exits_ns, groups))
 
     def message(self, shape: Shape, src: int, dst: int, size_bytes: int) -> PhaseTimes | None:
         """Of a message between two NPUs of a place, which leaves when it arrives; None as of `times`."""
@@ -130,7 +149,7 @@ class Phases:
         return times if told else None
 
 
-def _of_all(exits_ns: Sequence[ArrayLike], groups: Sequence[IntArray]) -> list[list[int]]:
+def of_all(exits_ns: Sequence[ArrayLike], groups: Sequence[IntArray]) -> list[list[int]]:
     """When each of some groups leaves, of those that play for them."""
     return [np.resize(own, len(members)).tolist() for own, members in zip(exits_ns, groups, strict=True)]
 

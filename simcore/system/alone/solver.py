@@ -33,7 +33,8 @@ from simcore.units import transfer_ns
 class PhaseTimes(Struct, frozen=True, eq=False):
     """A phase of some groups, alone on their links: when each rank of each group left, counted from the beginning.
 
-    What every link of the place carried and for how long; and when, where that is kept; what queues did, if any.
+    What every link of the place carried and for how long; and when, where that is kept; what queues did, if any. These
+    two are counted from `zero_ns` before the beginning.
     """
 
     exits_ns: Sequence[Sequence[int]]
@@ -41,6 +42,7 @@ class PhaseTimes(Struct, frozen=True, eq=False):
     busy_ns: IntArray
     occupied: LinkRows | None = None
     queues: QueueTable | None = None
+    zero_ns: int = 0
 
     @property
     def end_ns(self) -> int:

@@ -179,7 +179,7 @@ class Place:
     def live(self, now_ns: int) -> Live | None:
         """Who plays the messages here, as long as some are on their way, or matter to others."""
         if self._live and all(each.alone or each.end_ns <= now_ns for each in self.flights) and not self._live.matters:
-            self._live.leave(self)
+            self._live.end(self)
             self._live = None
         return self._live
 

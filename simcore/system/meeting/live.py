@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from functools import cached_property, partial
 from heapq import heappush
+from operator import attrgetter
 from typing import Any
 
 from msgspec import Struct, field, structs
@@ -13,9 +14,10 @@ from simcore.network.congested import LinkNetwork
 from simcore.network.core import NEVER
 from simcore.network.instant import TRANSMISSION, Environment, after
 from simcore.network.topology.fabric import IntArray
+from simcore.system.alone.chain import Learn, of_all
 from simcore.system.alone.solver import PhaseTimes
 from simcore.system.groups import Communicator, class_of
-from simcore.system.meeting.flights import Flight, MessageFlight, PhaseFlight, Place, Seat, Site
+from simcore.system.meeting.flights import Flight, MessageFlight, PhaseFlight, Place, Seat, Site, WholeFlight
 from simcore.system.messages.layouts import Shape
 from simcore.system.plans.maker import Costs
 from simcore.system.plans.plan import Plan
@@ -62,22 +64,25 @@ class Past(Environment):
 class _Entry(Struct, eq=False):
     """A phase or a message that is played: `kind` says which and when; of each place that has it, the flight.
 
-    `plays` are members and plan of each group. `left` are the seats that have left, `told` those of them that were told
-    so before.
+    `plays` are members and plan of each group. `left` are the seats that have left, and when, `told` those of them that
+    were told so before.
     """
 
     kind: tuple[Any, ...]
     plays: Sequence[tuple[IntArray, Plan]]
     flights: dict[Place, Flight]
     told: Collection[Seat] = ()
-    left: list[Seat] = field(default_factory=list)
+    left: dict[Seat, int] = field(default_factory=dict)
 
 
 class Live:
     """Plays the messages of a place from `begin_ns` on: first what was alone so far, up to now, then what comes.
 
     One plays for all places in which the same has begun at the same times. One that parts from the others gets its own.
+    Of one that plays no more `learn` takes the times of a phase that was alone to its end.
     """
+
+    learn: Learn | None = None
 
     def __init__(self, network: type[LinkNetwork], shape: Shape, site: Site, costs: Costs, begin_ns: int):
         self.shape, self.begin_ns = shape, begin_ns
@@ -98,6 +103,23 @@ class Live:
     def leave(self, place: Place) -> None:
         """Play for a place no more."""
         del self._seen[place]
+
+    def end(self, place: Place) -> None:
+        """All that was to be played for a place is over."""
+        self.leave(place)
+        if self.learn and len(self._log) == 1:
+            self.learn(self._alone(self._log[0]))
+            self.learn = None
+
+    def _alone(self, entry: _Entry) -> PhaseTimes | None:
+        """Of the phase that nothing met; None where it leaves something that would be met."""
+        exits_ns: list[list[int]] = [[] for _ in entry.plays]
+        for (group, _), left_ns in sorted(entry.left.items()):
+            exits_ns[group].append(left_ns - self.begin_ns)
+        times = structs.replace(
+            self.times, exits_ns=of_all(exits_ns, [ids for ids, _ in entry.plays]), zero_ns=self.begin_ns
+        )
+        return None if self.network.remembers(self.begin_ns + times.end_ns) else times
 
     def apart(self) -> list[Place]:
         """Places in which not all of this has begun, where others have it all."""
@@ -171,7 +193,7 @@ class Live:
             self._transport.start({self._class_of[npu]: stream}, partial(self._left, entry, (group, position)))
 
     def _left(self, entry: _Entry, seat: Seat, _: Stream | None) -> None:
-        entry.left.append(seat)
+        entry.left[seat] = int(self.env.now)
         for flight in [*entry.flights.values()]:
             flight.open -= 1
             if not flight.open:
@@ -213,6 +235,23 @@ class Lives:
         live = next(same, None) or Live(self._network, place.shape, place.site, self._costs, begin_ns)
         live.serve(place)
         place.play_from_now(live)
+        return live
+
+    def uncover(self, place: Place, new: Flight, enter: Callable[[Place, PhaseFlight], None]) -> Live:
+        """Who plays a place, as one begins that meets others: those that are alone so far, from their beginnings on."""
+        for other in [*place.flights]:
+            if isinstance(other, WholeFlight):
+                other.disturbed()
+        place.meeting(new)  # those that are over are gone
+        others = sorted((other for other in place.flights if other.alone), key=attrgetter("begin_ns"))
+        live = self.begin(place, min([new.begin_ns, *(other.begin_ns for other in others)]))
+        for other in others:
+            other.land()
+            if isinstance(other, PhaseFlight):
+                enter(place, other)
+            elif isinstance(other, MessageFlight):
+                self.enter(place, other, [])
+        self.join(live)
         return live
 
     def enter(self, place: Place, flight: PhaseFlight | MessageFlight, plays: Sequence[tuple[IntArray, Plan]]) -> None:

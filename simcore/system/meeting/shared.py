@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial, reduce
-from operator import attrgetter, or_
+from operator import or_
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from simcore.network.parts import FoldedLinks
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.moves import EVERYBODY
-from simcore.system.alone.chain import Phases
+from simcore.system.alone.chain import Learn, Phases
 from simcore.system.alone.solver import PhaseTimes
 from simcore.system.groups import GroupDim, class_of
 from simcore.system.meeting.flights import (
@@ -56,12 +56,12 @@ from simcore.timeline.link_use import LinkHistory
 class Shared(Transport):
     """Transport on links that are shared, for groups that begin their phases together.
 
-    `ranks[c]` are the NPUs of class c. `sites` are the parts of the network. `names` are those of all
-    communicators. `plays`: `network.core` can play those that meet; where it can not, a place is played message by
-    message as long as that matters.
+    `ranks[c]` are the NPUs of class c, `sites` the parts of the network, `names` those of all communicators. `plays`:
+    `network.core` can play those that meet; else a place is played message by message as long as that matters.
     """
 
     _env: Environment
+    _rehearses = False
 
     def __init__(
         self,
@@ -105,6 +105,7 @@ class Shared(Transport):
     def empty(self, env: Environment) -> Shared:
         """The same network with nobody on it, in an environment of its own; what is known of phases serves both."""
         other = copy(self)
+        other._rehearses = True
         other._enter_env(env)
         return other
 
@@ -344,33 +345,32 @@ class Shared(Transport):
         return met, bool(alone)
 
     def _goes_live(self, place: Place, new: PhaseFlight | MessageFlight) -> bool:
-        """As `_meets`, where columns do not play: all that is alone in the place is played, from its beginning on.
-
-        What is on other links is, too, as it may be met later.
-        """
+        """As `_meets`, where columns do not play: all that is alone there is played then, as it may be met later."""
         self._lives.fresh.add(new)
         live, met = place.live(new.begin_ns), place.meeting(new)
-        told = self._message_of(place, new.kind) if isinstance(new, MessageFlight) else self._exits(place, new.together)
-        if told is not None and not (live or met):
+        learn = self._learning(place, new.together) if isinstance(new, PhaseFlight) and not place.flights else None
+        if not (learn or live or met) and self._told(place, new):
             if place.site.meets:
                 place.flights.append(new)
             return False
         if live is None:
-            for other in [*place.flights]:
-                if isinstance(other, WholeFlight):
-                    other.disturbed()
-            place.meeting(new)  # those that are over are gone
-            others = sorted((other for other in place.flights if other.alone), key=attrgetter("begin_ns"))
-            live = self._lives.begin(place, min([new.begin_ns, *(other.begin_ns for other in others)]))
-            for other in others:
-                other.land()
-                if isinstance(other, PhaseFlight):
-                    self._enter(place, other)
-                elif isinstance(other, MessageFlight):
-                    self._lives.enter(place, other, [])
-            self._lives.join(live)
+            self._lives.uncover(place, new, self._enter).learn = learn
         place.flights.append(new)
         return True
+
+    def _told(self, place: Place, new: PhaseFlight | MessageFlight) -> bool:
+        """Whether it is known how long a flight takes where nobody else is."""
+        if isinstance(new, MessageFlight):
+            return self._message_of(place, new.kind) is not None
+        return self._exits(place, new.together) is not None
+
+    def _learning(self, place: Place, together: Together) -> Learn | None:
+        """Of a phase of all NPUs, none of whose like has come before: who leaves it may meet those still in it."""
+        if self._rehearses or together.exits or not place.site.part.whole:
+            return None
+        plans, members = self._plans(place, together.phase, together.groups)
+        everybody = sum(map(len, members)) == place.site.part.npus
+        return self._phases.learning(place.shape, together.phase, plans, members) if everybody else None
 
     def _message_of(self, place: Place, kind: tuple[int, int, int]) -> PhaseTimes | None:
         key = (place.shape.name, kind)
@@ -387,8 +387,8 @@ class Shared(Transport):
             there = {npu_class: stream for npu_class, stream in flight.there.items() if npu_class not in gone}
             flight.leave = partial(tell, flight.together, there, flight.done)
         if place.live(flight.begin_ns):
-            members = [place.groups(phase.lane.dim)[group] for group in flight.together.groups]
-            self._lives.enter(place, flight, [(each, self._plan(place, phase, each)) for each in members])
+            plays = self._plans(place, phase, flight.together.groups)[::-1]
+            self._lives.enter(place, flight, [*zip(*plays, strict=True)])
             return
         for own, group in enumerate(flight.together.groups):
             layouts = self._laid_out(place, phase, group, costs)
@@ -459,12 +459,15 @@ class Shared(Transport):
             raise uneven(phase)
         return plan
 
+    def _plans(self, place: Place, phase: StreamPhase, groups: Sequence[int]) -> tuple[list[Plan], list[IntArray]]:
+        """What some groups send, and their members."""
+        members = [place.groups(phase.lane.dim)[group] for group in groups]
+        return [self._plan(place, phase, each) for each in members], members
+
     def _times_of(self, place: Place, phase: StreamPhase, groups: tuple[int, ...]) -> PhaseTimes | None:
         key = (place.shape.name, (phase, groups))
         if key not in self._times:
-            members = [place.groups(phase.lane.dim)[group] for group in groups]
-            plans = [self._plan(place, phase, each) for each in members]
-            self._times[key] = self._phases.times(place.shape, phase, plans, members)
+            self._times[key] = self._phases.times(place.shape, phase, *self._plans(place, phase, groups))
         return self._times[key]
 
     def _together(self, place: Place, phase: StreamPhase, begun: tuple[int, ...]) -> list[tuple[int, ...]]:
@@ -571,7 +574,7 @@ class Shared(Transport):
         """What was alone in a place, and when it began."""
         name = place.shape.name
         found = [(self._times[name, kind], begins) for kind, begins in place.begun.items() if begins]
-        yield from [(times, begins) for times, begins in found if times]
+        yield from [(times, [each - times.zero_ns for each in begins]) for times, begins in found if times]
         yield from [(live.times, [0]) for live in place.lives]
 
     def _copies(self) -> Iterator[tuple[Place, IntArray]]:
