@@ -179,6 +179,11 @@ class FoldedLinks(LinkGraph):
         routes = self.whole.routes(src, dst)
         return Routes(routes.counts, self.stands_for[routes.links])
 
+    def remember(self, src: IntArray, dst: IntArray) -> Routes:
+        """As of the whole network."""
+        routes = self.whole.remember(src, dst)
+        return Routes(routes.counts, self.stands_for[routes.links])
+
     def unfolded(self, way: Sequence[int]) -> list[int]:
         """A circle of links of `whole` that goes on and on over those that some representatives stand for."""
         found = [int(self.kept[way[0]])]

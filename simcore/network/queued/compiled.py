@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import fields
 from functools import cache
@@ -20,6 +20,8 @@ from simcore.network.topology.fabric import IntArray
 
 ALL = slice(None)
 """Rows of a table."""
+WORDS = {"float": "f8", "Short": "i4"}
+"""Of columns that do not hold whole numbers in full words."""
 NOTED = {"left": 3, "curves": 4, "times": 3}
 
 
@@ -36,6 +38,11 @@ class Tables:
         self._lengths: dict[str, int] = {}
         """Of arrays, which have room for more; of lists, none."""
 
+    @property
+    def compiled(self) -> bool:
+        """Whether they are arrays."""
+        return bool(self._lengths)
+
     def _become(self, core: ModuleType, arrayed: Any, **others: Any) -> None:
         """Arrays from now on, for a core that is compiled."""
         state, self.core = self.state, core
@@ -50,8 +57,7 @@ class Tables:
         if self._lengths:
             found: NDArray[Any] = rows[column][: self._lengths[name]][numbers]
             return found
-        some = rows if numbers is ALL else [rows[number] for number in numbers]
-        return np.fromiter((getattr(row, column, 0) for row in some), type_of(self.kinds[name])[column], len(some))
+        return self._column(name, column, rows if numbers is ALL else [rows[number] for number in numbers])
 
     def write(self, name: str, column: str, numbers: Any, values: NDArray[Any]) -> None:
         """Into a column of the rows of some numbers."""
@@ -113,8 +119,19 @@ class Tables:
 
     def _records(self, name: str, rows: list[Any]) -> Any:
         """Rows as an array; its records have the attributes of the rows."""
-        found = np.array([self._values(name, row) for row in rows], type_of(self.kinds[name]))
-        return found.view(np.recarray) if found.dtype.names else found
+        kind = type_of(self.kinds[name])
+        if kind.names is None:
+            return np.array(rows, kind)
+        found = np.zeros(len(rows), kind).view(np.recarray)
+        for column in kind.names:
+            found[column] = self._column(name, column, rows)
+        return found
+
+    def _column(self, name: str, column: str, rows: Sequence[Any]) -> NDArray[Any]:
+        """Of rows of a list; a law has not all columns."""
+        kind = self.kinds[name]
+        read = (getattr(row, column, 0) for row in rows) if kind is laws.Law else map(attrgetter(column), rows)
+        return np.fromiter(read, type_of(kind)[column], len(rows))
 
     def _values(self, name: str, row: Any) -> Any:
         """A row, as an array has it."""
@@ -124,15 +141,22 @@ class Tables:
 @cache
 def columns_of(kind: Any) -> dict[str, str]:
     """Columns of a kind of rows, and what their values are. A law has those of all laws."""
-    kinds = map(laws.LAWS.get, laws.LAWS.names()) if kind is laws.Law else [kind]
-    return {} if kind is int else {each.name: str(each.type) for own in kinds for each in fields(own)}
+    if kind is laws.Law:
+        kinds = map(laws.LAWS.get, laws.LAWS.names())
+        return {each.name: str(each.type) for own in kinds for each in fields(own)}
+    return {} if kind is int else dict(kind.__annotations__)
 
 
 @cache
 def type_of(kind: Any) -> np.dtype[Any]:
     """Of rows, in columns of whole numbers or not."""
-    words = {column: "f8" if "float" in of else "i8" for column, of in columns_of(kind).items()}
-    return np.dtype((np.record, [*words.items()]) if words else np.int64)
+    words = [(column, _word(of)) for column, of in columns_of(kind).items()]
+    return np.dtype((np.record, words) if words else np.int64)
+
+
+def _word(of: str) -> str:
+    """What a column's values are kept as."""
+    return next((word for name, word in WORDS.items() if name in of), "i8")
 
 
 @cache

@@ -17,8 +17,9 @@ from typing import Any
 
 from simcore.network.core import first
 from simcore.network.queued.laws import acknowledged, lost, measured, sends
-from simcore.network.queued.tables import NOBODY, Message, Port, Segment, Sender, State
-from simcore.timeline.events import DROPS, MARKS, STILL, WAITING
+from simcore.network.queued.ports import append, backlog, curve, go, mark, note, stop
+from simcore.network.queued.tables import NOBODY, Hop, Message, Port, Segment, Sender, State
+from simcore.timeline.events import DROPS
 
 ROOM = -1
 PUMP, ACKNOWLEDGED, LOST, GET_UP, PAUSE, RESUME, SERVE = range(7)
@@ -26,8 +27,7 @@ KINDS = 7
 """What a change may be. It is ordered by its number, of which the kind is the last part."""
 UNLIMITED, CREDITS, PFC, DROP = range(4)
 """How the buffer behind a link is guarded."""
-GOLDEN_RATIO = (5**0.5 - 1) / 2
-append, length, push, pop_timer = list.append, len, heappush, heappop
+length, push, pop_timer = len, heappush, heappop
 
 
 def pop_head(heads: list[Any]) -> int:
@@ -53,14 +53,16 @@ def play(s: State, limit: int) -> int:
         while first(s.timers) == now or first(s.heads) == now:
             if _crowded(s):
                 return ROOM
-            if first(s.timers) == now:
-                _change(s, now)
-            else:
-                _arrive(s, pop_head(s.heads), now)
+            _happen(s, now)
         counts = s.counts[0]
         guided = counts.guide >= 0 and s.messages[counts.guide].sent >= counts.look_at
         if length(s.left) or guided or counts.events >= counts.pause_at:
             return min(first(s.timers), first(s.heads))
+
+
+def call(s: State, sender: int, now: int) -> None:
+    """A sender has something to send now."""
+    at(s, now, PUMP, sender, 0)
 
 
 def _crowded(s: State) -> bool:
@@ -72,7 +74,8 @@ def _crowded(s: State) -> bool:
         or counts.readings + segments > counts.room_of_readings
         or counts.credits + segments > counts.room_of_credits
         or counts.changes + 4 * segments > counts.room_of_changes
-        or max(length(s.curves), length(s.times)) + 3 * segments > counts.room_of_rows
+        or length(s.curves) + 3 * segments > counts.room_of_rows
+        or length(s.times) + 3 * segments > counts.room_of_rows
     )
 
 
@@ -83,36 +86,58 @@ def at(s: State, time: int, kind: int, whom: int, size_bytes: int) -> None:
     push(s.timers, (time, s.counts[0].events * KINDS + kind, whom, size_bytes))
 
 
-def _change(s: State, now: int) -> None:
-    _, kind, whom, size_bytes = pop_timer(s.timers)
+def _happen(s: State, now: int) -> None:
+    """Something changes or comes, for which senders and links send: in one place, where compiled code has all that."""
+    sender = kind = NOBODY
+    if first(s.timers) == now:
+        _, number, whom, size_bytes = pop_timer(s.timers)
+        kind = number % KINDS
+        sender, link = _change(s, kind, whom, size_bytes, now)
+    else:
+        link = _arrive(s, pop_head(s.heads), now)
+    resumed = link if kind == RESUME else NOBODY
+    while sender >= 0 or link >= 0:
+        if sender >= 0:
+            _pump(s, sender, now)
+            sender = NOBODY
+        else:
+            sender, link = _serve(s, s.ports[link], now)
+    if resumed >= 0 and (s.ports[resumed].free_ns > now or not s.ports[resumed].waiting):
+        go(s, s.ports[resumed], now)
+
+
+def _change(s: State, kind: int, whom: int, size_bytes: int, now: int) -> tuple[int, int]:
+    """The sender and the link that may send something for it."""
     s.counts[0].changes -= 1
-    kind %= KINDS
+    sender, link = NOBODY, NOBODY
     if kind == PUMP:
-        _pump(s, whom, now)
+        sender = whom
     elif kind == SERVE:
-        _serve(s, s.ports[whom], now)
+        link = whom
     elif kind == ACKNOWLEDGED:
-        _acknowledged(s, whom, now)
+        sender = _acknowledged(s, whom, now)
     elif kind == LOST:
-        _lost(s, whom, now)
+        sender = _lost(s, whom, now)
     elif kind == GET_UP:
         _get_up(s, s.ports[whom], size_bytes, now)
     else:
-        _told(s, s.ports[whom], kind, now)
+        link = _told(s, s.ports[whom], kind, now)
+    return sender, link
 
 
-def _told(s: State, port: Port, kind: int, now: int) -> None:
-    """A pause of a channel, or its end, has come back to the sending end of its link, which rests if all are paused."""
+def _told(s: State, port: Port, kind: int, now: int) -> int:
+    """A pause of a channel, or its end, has come back to the sending end of its link, which rests if all are paused.
+
+    The link, if it may send.
+    """
     s.counts[0].settled_ns = max(s.counts[0].settled_ns, now)
     wire = s.ports[port.link]
     port.paused = int(kind == PAUSE)
     wire.open += 1 - 2 * port.paused
     if not wire.open:
-        _stop(wire, now)
-    elif not port.paused:
-        _serve(s, wire, now)
-        if wire.free_ns > now or not wire.waiting:
-            _go(s, wire, now)
+        stop(wire, now)
+        return NOBODY
+    return NOBODY if port.paused else port.link
 
 
 # Senders.
@@ -147,7 +172,7 @@ def _pump(s: State, number: int, now: int) -> None:
     segment.way = way_of(s, s.messages[segment.message], segment.index, now)
     segment.at = s.ways[segment.way].at
     segment.tail_ns = segment.sent_ns = now
-    _head(s, taken, now)
+    _come(s, taken, now)
 
 
 def _size(message: Message) -> int:
@@ -168,8 +193,8 @@ def _take(s: State, sender: int, size_bytes: int) -> int:
         s.counts[0].free_segments = segment.next
         s.counts[0].segments += 1
         message = s.messages[own.current]
-        segment.sender, segment.message, segment.index = sender, own.current, message.sent
-        segment.first_byte, segment.size_bytes = message.sent * message.segment_bytes, size_bytes
+        segment.sender, segment.message = sender, own.current
+        segment.index, segment.size_bytes = message.sent, size_bytes
         message.sent += 1
         if message.sent == message.count:
             own.current = NOBODY
@@ -179,6 +204,8 @@ def _take(s: State, sender: int, size_bytes: int) -> int:
 
 def way_of(s: State, message: Message, index: int, now: int) -> int:
     """The way of a segment."""
+    if message.way >= 0:
+        return message.way
     pair, turn = s.pairs[message.pair], message.turn + index
     if not pair.ways:
         return several(s, message.pair, turn, now)
@@ -196,11 +223,12 @@ def fullest(s: State, number: int, now: int) -> float:
     """The most that waits for a link of a way, of those that not all have; and what is sent while it takes longer."""
     way, most = s.ways[number], 0.0
     for hop in range(way.at + way.fork, way.at + way.join):
-        most = max(most, _backlog(s.ports[s.hops[hop].link], now))
+        most = max(most, backlog(s.ports[s.hops[hop].link], now))
     return most + way.longer_bytes
 
 
-def _acknowledged(s: State, number: int, now: int) -> None:
+def _acknowledged(s: State, number: int, now: int) -> int:
+    """The sender of a segment knows that it is there."""
     segment = s.segments[number]
     sender = s.senders[segment.sender]
     law = s.laws[sender.law]
@@ -213,7 +241,7 @@ def _acknowledged(s: State, number: int, now: int) -> None:
         sender.readings, segment.readings = segment.readings, sender.readings
     whose = segment.sender
     _free(s, number)
-    _pump(s, whose, now)
+    return whose
 
 
 def _measure(s: State, law: Any, sender: Sender, segment: Segment, now: int) -> None:
@@ -256,8 +284,8 @@ def forget(s: State, segment: Segment | Sender) -> None:
     segment.reading, segment.readings = NOBODY, 0
 
 
-def _lost(s: State, number: int, now: int) -> None:
-    """The sender learns that a segment was dropped: it goes before all others."""
+def _lost(s: State, number: int, now: int) -> int:
+    """The sender, which learns that a segment was dropped: it goes before all others."""
     segment = s.segments[number]
     sender = s.senders[segment.sender]
     if sender.law >= 0:
@@ -270,10 +298,22 @@ def _lost(s: State, number: int, now: int) -> None:
     else:
         s.segments[sender.last_lost].next = number
     sender.last_lost = number
-    _pump(s, segment.sender, now)
+    return segment.sender
 
 
 # Links.
+
+
+def _come(s: State, number: int, time: int) -> None:
+    """A segment will come to its next link: at once into its queue, where the link sends until then."""
+    hop = s.hops[s.segments[number].at]
+    wire = s.ports[hop.link]
+    if not s.counts[0].early or wire.free_ns <= time:
+        _head(s, number, time)
+        return
+    _line_up(s, number, hop, time)
+    curve(s, wire, time)
+    _go_on(s, wire)
 
 
 def _head(s: State, number: int, time: int) -> None:
@@ -285,33 +325,58 @@ def _head(s: State, number: int, time: int) -> None:
     push(s.heads, (time, order, message.part, hop, segment.index, message.ends, events, number))
 
 
-def _arrive(s: State, number: int, now: int) -> None:
-    """The head comes to its next link, through the buffer of the link behind it."""
+def _arrive(s: State, number: int, now: int) -> int:
+    """The head comes to its next link, through the buffer of the link behind it; `NOBODY`, it is dropped."""
     segment = s.segments[number]
     hop = s.hops[segment.at]
-    port, wire = s.ports[hop.port], s.ports[hop.link]
+    wire = s.ports[hop.link]
     if segment.held >= 0:
         behind = s.ports[segment.held]
         if behind.control >= PFC and not _lie_down(s, number, behind, now):
-            return
-    size_bytes = segment.size_bytes
+            return NOBODY
     if wire.kmax_bytes:
-        segment.marked |= _mark(s, wire, segment, now)
-    segment.next = NOBODY
+        segment.marked |= mark(s, wire, segment, now)
+    _line_up(s, number, hop, now)
+    return hop.link
+
+
+def _line_up(s: State, number: int, hop: Hop, time: int) -> None:
+    """A segment gets its place in a queue: behind all that come before it."""
+    segment, port, wire = s.segments[number], s.ports[hop.port], s.ports[hop.link]
+    segment.comes_ns, segment.step_ns, segment.left = time, hop.step_ns, hop.left
+    before, after = port.tail, NOBODY
     if port.head < 0:
-        port.head = number
+        before = NOBODY
         wire.occupied |= port.channel_bit
+    elif _sooner(s, number, before):
+        before, after = NOBODY, port.head
+        while not _sooner(s, number, after):
+            before, after = after, s.segments[after].next
+    segment.next = after
+    if before < 0:
+        port.head = number
     else:
-        s.segments[port.tail].next = number
-    port.tail = number
+        s.segments[before].next = number
+    if after < 0:
+        port.tail = number
     wire.waiting += 1
-    if wire.apart:
-        wire.came += 1
-        segment.came = wire.came
-    wire.waiting_bytes += size_bytes
-    wire.queued_bytes += size_bytes if segment.hop else 0
-    _serve(s, wire, now)
-    _curve(s, wire, now)
+    wire.waiting_bytes += segment.size_bytes
+    wire.queued_bytes += segment.size_bytes if segment.hop else 0
+
+
+def _sooner(s: State, number: int, other: int) -> bool:
+    """Whether a segment comes to a link before another one: of one time in the order of `heads`."""
+    one, two = s.segments[number], s.segments[other]
+    if one.comes_ns != two.comes_ns:
+        return one.comes_ns < two.comes_ns
+    own, its = s.messages[one.message], s.messages[two.message]
+    if own.order != its.order:
+        return bool(own.order < its.order)
+    if own.part != its.part:
+        return own.part < its.part
+    if one.hop != two.hop:
+        return one.hop < two.hop
+    return one.index < two.index if one.index != two.index else own.ends < its.ends
 
 
 def _lie_down(s: State, number: int, port: Port, now: int) -> bool:
@@ -321,7 +386,7 @@ def _lie_down(s: State, number: int, port: Port, now: int) -> bool:
         wire = s.ports[port.link]
         wire.drops += 1
         wire.dropped_bytes += segment.size_bytes
-        _note(s, wire, now, DROPS, 1)
+        note(s, wire, now, DROPS, 1)
         at(s, now + s.ways[segment.way].back_ns, LOST, number, 0)
         return False
     port.lying_bytes += segment.size_bytes
@@ -339,16 +404,23 @@ def _get_up(s: State, port: Port, size_bytes: int, now: int) -> None:
         at(s, now + port.latency_ns, RESUME, port.number, 0)
 
 
-def _serve(s: State, wire: Port, now: int) -> None:
-    """Send what waits, one after the other."""
-    while wire.waiting and wire.free_ns <= now:
+def _serve(s: State, wire: Port, now: int) -> tuple[int, int]:
+    """Send the first that may be sent; its sender if that may send the next, and the link if it may go on."""
+    if wire.waiting and wire.free_ns <= now:
         channel = _next(s, wire, now)
-        if channel < 0:
-            _stop(wire, now)
-            return
-        _go(s, wire, now)
-        _start(s, wire, s.ports[channel], now)
-    if wire.waiting and wire.alarm_ns != wire.free_ns:
+        if channel >= 0:
+            go(s, wire, now)
+            return _start(s, wire, s.ports[channel], now), wire.link
+        stop(wire, now)
+    elif wire.waiting:
+        _go_on(s, wire)
+    curve(s, wire, now)
+    return NOBODY, NOBODY
+
+
+def _go_on(s: State, wire: Port) -> None:
+    """Something waits, which may be sent as soon as the link is free."""
+    if wire.alarm_ns != wire.free_ns:
         wire.alarm_ns = wire.free_ns
         at(s, wire.free_ns, SERVE, wire.link, 0)
 
@@ -359,28 +431,25 @@ def _next(s: State, wire: Port, now: int) -> int:
     while left:
         if left & 1:
             port = s.ports[number]
-            settle(s, port, now)
-            if not admits(s, port):
+            if not admits(s, port, now):
                 _await_room(s, port)
-            elif found < 0 or s.segments[port.head].came < s.segments[s.ports[found].head].came:
+            elif found < 0 or _sooner(s, port.head, s.ports[found].head):
                 found = number
         number += wire.apart
         left >>= 1
     return found
 
 
-def _start(s: State, wire: Port, channel: Port, now: int) -> None:
-    """A link takes the first segment of a channel."""
+def _start(s: State, wire: Port, channel: Port, now: int) -> int:
+    """A link takes the first segment of a channel; its sender, if that may send the next."""
     number = channel.head
     segment = s.segments[number]
     channel.head, channel.awaits = segment.next, 0
     if channel.head < 0:
         wire.occupied ^= channel.channel_bit
-    hop, size_bytes = s.hops[segment.at], segment.size_bytes
-    # Ends of a message's segments are rounded as parts of a whole, so that cutting it costs nothing.
-    if hop.bytes_per_s != segment.bytes_per_s:
-        segment.bytes_per_s = rate = hop.bytes_per_s
-        segment.takes_ns = _whole(segment.first_byte + size_bytes, rate) - _whole(segment.first_byte, rate)
+    size_bytes = segment.size_bytes
+    if wire.bytes_per_s != segment.bytes_per_s:
+        _time(s, segment, wire.bytes_per_s)
     wire.free_ns = ends = now + segment.takes_ns
     wire.waiting -= 1
     wire.waiting_bytes -= size_bytes
@@ -389,24 +458,36 @@ def _start(s: State, wire: Port, channel: Port, now: int) -> None:
     wire.busy_ns += segment.takes_ns
     if s.counts[0].timed:
         append(s.times, (wire.link, now, segment.takes_ns))
-    _curve(s, wire, now)
+    curve(s, wire, now)
+    sender = NOBODY
     if segment.held < 0:
-        segment.sent_ns = now
+        sender, segment.sent_ns = segment.sender, now
         _begun(s, segment, now)
     else:
         _make_room(s, s.ports[segment.held], size_bytes, ends)
     if s.counts[0].reads and s.senders[segment.sender].law >= 0 and s.laws[s.senders[segment.sender].law].reads:
-        _read(s, segment, wire, hop.own, now)
-    segment.tail_ns = max(segment.tail_ns, ends) + hop.step_ns
+        _read(s, segment, wire, s.hops[segment.at].own, now)
+    segment.tail_ns = max(segment.tail_ns, ends) + segment.step_ns
     segment.hop += 1
-    if not hop.left:
+    if not segment.left:
         _through(s, number, now)
-        return
+        return sender
     segment.held = channel.number
     segment.at += 1
     if channel.control == CREDITS:
         channel.taken_bytes += size_bytes
-    _head(s, number, now + hop.step_ns)
+    _come(s, number, now + segment.step_ns)
+    return sender
+
+
+def _time(s: State, segment: Segment, bytes_per_s: float) -> None:
+    """How long it takes on links of a rate.
+
+    Ends of a message's segments are rounded as parts of a whole, so that cutting it costs nothing.
+    """
+    first_byte = segment.index * s.messages[segment.message].segment_bytes
+    segment.bytes_per_s = bytes_per_s
+    segment.takes_ns = _whole(first_byte + segment.size_bytes, bytes_per_s) - _whole(first_byte, bytes_per_s)
 
 
 def _make_room(s: State, behind: Port, size_bytes: int, ends: int) -> None:
@@ -441,6 +522,17 @@ def _credit(s: State, port: Port, time: int, size_bytes: int) -> None:
         at(s, time, SERVE, port.link, 0)
 
 
+def admits(s: State, port: Port, now: int) -> bool:
+    """Whether the first segment of a channel may be sent now, as far as it is known what lies at the other end."""
+    if port.control != CREDITS or port.paused:
+        return not port.paused
+    segment = s.segments[port.head]
+    room_bytes = port.buffer_bytes - segment.size_bytes
+    if port.taken_bytes > room_bytes:
+        settle(s, port, now)
+    return port.taken_bytes <= room_bytes or not segment.left  # an NPU takes at once what is meant for it
+
+
 def settle(s: State, port: Port, now: int) -> None:
     """What has come back by now."""
     while port.credit >= 0 and s.credits[port.credit].time_ns <= now:
@@ -473,14 +565,13 @@ def _whole(size_bytes: int, bytes_per_s: float) -> int:
 
 
 def _begun(s: State, segment: Segment, now: int) -> None:
-    """A segment has left its sender; when the next one may."""
+    """A segment has left its sender; when the next one may do so."""
     sender = s.senders[segment.sender]
     sender.ready = 1
     if sender.law >= 0:
         law = s.laws[sender.law]
         if law.rate_bytes_per_s < law.line_bytes_per_s:
             sender.free_ns = now + _whole(segment.size_bytes, law.rate_bytes_per_s)
-    _pump(s, segment.sender, now)
 
 
 def _read(s: State, segment: Segment, port: Port, own: int, now: int) -> None:
@@ -506,79 +597,3 @@ def _through(s: State, number: int, now: int) -> None:
         at(s, tail + s.ways[segment.way].back_ns, ACKNOWLEDGED, number, 0)
     else:
         _free(s, number)
-
-
-# A port by itself.
-
-
-def _backlog(port: Port, now: int) -> float:
-    """In front of the link: what waits, and what is left of the one that is being sent."""
-    backlog: float = port.waiting_bytes + max(port.free_ns - now, 0) * port.bytes_per_s * 1e-9
-    return backlog
-
-
-def admits(s: State, port: Port) -> bool:
-    """Whether the first segment of a channel may be sent now, as far as it is known what lies at the other end."""
-    segment = s.segments[port.head]
-    if port.paused:
-        return False
-    if port.control != CREDITS or port.taken_bytes + segment.size_bytes <= port.buffer_bytes:
-        return True
-    return not s.hops[segment.at].left  # an NPU takes at once what is meant for it
-
-
-def _mark(s: State, port: Port, segment: Segment, now: int) -> int:
-    """Whether a segment that comes is marked: an even sequence, begun anew in each phase, is in chance's place."""
-    waiting, phase = _backlog(port, now), s.messages[segment.message].phase
-    if not waiting and port.phase != phase:
-        port.phase, port.chances = phase, 0
-    chance = _chance(port, waiting, segment.size_bytes) if segment.hop else 0.0
-    if chance == 0.0:
-        return 0
-    port.chances += 1
-    if port.chances * GOLDEN_RATIO % 1.0 >= chance:
-        return 0
-    port.marks += 1
-    _note(s, port, now, MARKS, 1)
-    return 1
-
-
-def _chance(port: Port, waiting: float, size_bytes: int) -> float:
-    """That one of the packets of a segment is marked."""
-    if waiting <= port.kmin_bytes:
-        return 0.0
-    if waiting > port.kmax_bytes:
-        return 1.0
-    share = (waiting - port.kmin_bytes) / (port.kmax_bytes - port.kmin_bytes)
-    none: float = (1 - port.pmax * share) ** float(ceil(size_bytes / port.packet_bytes))
-    return 1 - none
-
-
-def _stop(port: Port, now: int) -> None:
-    """The link has to stand still, once it has sent what it is sending."""
-    if port.still_since_ns < 0:
-        port.still_since_ns = max(now, port.free_ns)
-        port.stops += 1
-
-
-def _go(s: State, port: Port, now: int) -> None:
-    """It may send again."""
-    since = port.still_since_ns
-    port.still_since_ns = -1
-    if 0 <= since < now:
-        port.still_ns += now - since
-        _note(s, port, since, STILL, now - since)
-
-
-def _curve(s: State, port: Port, now: int) -> None:
-    """Note how much waits for a link, where that has changed."""
-    if port.queued_bytes != port.noted_bytes:
-        port.noted_bytes = port.queued_bytes
-        port.peak_bytes = max(port.peak_bytes, port.queued_bytes)
-        _note(s, port, now, WAITING, port.queued_bytes)
-
-
-def _note(s: State, port: Port, time: int, what: int, value: int) -> None:
-    """A row of `QueueTable.curves`."""
-    if s.counts[0].curved:
-        append(s.curves, (port.link, time, what, value))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import Struct
+
 from simcore.network.core import NEVER
 from simcore.network.queued.tables import NOBODY
 
@@ -89,8 +91,7 @@ class Way:
     counted: int = 0  # of what is reported
 
 
-@dataclass(slots=True)
-class Hop:
+class Hop(Struct, gc=False):
     """A way's tank before a link; of such ways `weight` share it. The link before it has `weight_before` of them."""
 
     home: int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import namedtuple
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cache
 from types import ModuleType
 from typing import Any, cast
@@ -323,7 +323,7 @@ class Islands(Tables):
 
     def _looks(self, links: IntArray) -> IntArray:
         """Kinds of links: what they are, and how they have fared so far."""
-        names = [each.name for each in fields(Queue)]
+        names = [*columns_of(Queue)]
         names = names[names.index("line") : names.index("kind") + 1]
         rows = self._channels(links).reshape(-1, len(links))
         return _words([self.column("queues", name, each) for each in rows for name in names], len(links))

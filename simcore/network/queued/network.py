@@ -66,7 +66,7 @@ class Queued(LinkNetwork):
         """As `LinkNetwork.among`: those of all ways."""
         ways = ways_of(links)
         if not ways.several:
-            return super().among(links, src, dst)
+            return links.remember(src, dst).links  # they are asked for one by one
         pairs = set(zip(src.tolist(), dst.tolist(), strict=True))
         found = set[int]().union(*(ways.turns(*pair)[1] for pair in pairs))
         return np.unique(np.array(links.instead_of(tuple(found)), np.int64))
@@ -85,7 +85,7 @@ class Queued(LinkNetwork):
         self._tables = SegmentTables(State(ports, self._choose))
         self._state.counts[0].timed = int(self._times.room > 0)
         self._ways: dict[tuple[Links, int], int] = {}
-        self._pairs: dict[tuple[int, int], tuple[int, int, Ports, Sequence[Links]]] = {}
+        self._pairs: dict[tuple[int, int], tuple[int, int, Ports, Sequence[Links], int]] = {}
         self._ends: list[tuple[int, int]] = []  # of pairs
         self._routes = 0  # rows of ways, which have a number once they are taken
         self._senders: dict[tuple[int, int], dict[int, int]] = {}
@@ -96,6 +96,8 @@ class Queued(LinkNetwork):
         self._due_ns = self._until_ns = NEVER  # when something happens next; what is played ends before
         self._of_none = False  # whether there are messages of no phase
         self._curves = Rows(4, MOST_ROWS)
+        self._unseen = not any(each.law or each.marking or each.how.by_queues or _pauses(each) for each in rules)
+        self._note()
 
     @property
     def _state(self) -> Any:
@@ -114,7 +116,7 @@ class Queued(LinkNetwork):
         if src == dst:
             self._finish(Arrival(key, (src, dst), deliver, now_ns), now_ns)
             return
-        pair, segment_bytes, rules, ways = self._pair(src, dst)
+        pair, segment_bytes, rules, ways, way = self._pair(src, dst)
         of_phase = len(key) == len(("chunk", "phase", "number"))
         phase = self._phases.setdefault(key[:2], len(self._phases)) if of_phase else 0
         self._of_none |= not of_phase
@@ -125,24 +127,27 @@ class Queued(LinkNetwork):
         if self._due_ns < now_ns:
             self._play(now_ns)
         *order, part = key
-        message = Message((*order,), part, ends, pair, size_bytes, segment_bytes, count, phase, turn, now_ns, count)
+        begins = (phase, turn, now_ns, count, way)
+        message = Message((*order,), part, ends, pair, size_bytes, segment_bytes, count, *begins)
         number, sender = self._enter(message, (src, dst), rules)
         self._arrivals[number] = Arrival(key, (src, dst), deliver, now_ns, NOBODY if rules.law else sender)
-        self._tables.core.at(self._state, now_ns, core.PUMP, sender, 0)
+        self._tables.core.call(self._state, sender, now_ns)
         self._due_ns = now_ns
         self._wake(now_ns)
 
     def _enter(self, message: Message, ends: tuple[int, int], rules: Ports) -> tuple[int, int]:
         """Numbers of a new message and of its sender, which sends it behind those that came before."""
         tables = self._tables
-        if self._idle and not rules.law:
+        if rules.law:
+            number, sender = tables.add("messages", message), self._lawful(message, ends, rules)
+            self._stand_in_line(self._state.senders[sender], number)
+        elif self._idle:
             number, sender = self._idle.pop()
             tables.put("messages", number, message)
-            tables.put("senders", sender, Sender())
+            tables.put("senders", sender, Sender(waiting=number))
         else:
             number = tables.add("messages", message)
-            sender = self._lawful(message, ends, rules) if rules.law else tables.add("senders", Sender())
-        self._stand_in_line(self._state.senders[sender], number)
+            sender = tables.add("senders", Sender(waiting=number))
         return number, sender
 
     def _stand_in_line(self, sender: Sender, number: int) -> None:
@@ -165,9 +170,9 @@ class Queued(LinkNetwork):
             law, way = rules.new_law(), state.ways[core.way_of(state, message, 0, message.begin_ns)]
             hops = state.hops[way.at : way.at + way.hops]
             idle_ns = sum(hop.step_ns for hop in hops) + way.back_ns
-            slowest = min(hop.bytes_per_s for hop in hops)
-            rtt_ns = idle_ns + transfer_ns(message.segment_bytes, slowest)
-            law.begin(hops[0].bytes_per_s, rtt_ns, message.segment_bytes)
+            rates = [self._rates[hop.link] for hop in hops]
+            rtt_ns = idle_ns + transfer_ns(message.segment_bytes, min(rates))
+            law.begin(rates[0], rtt_ns, message.segment_bytes)
             state.counts[0].reads |= law.reads
             sender = self._unused(own, message.begin_ns)
             if sender < 0:
@@ -192,8 +197,11 @@ class Queued(LinkNetwork):
                 return number
         return NOBODY
 
-    def _pair(self, src: int, dst: int) -> tuple[int, int, Ports, Sequence[Links]]:
-        """Number of two NPUs, size of segments, the outermost rules with a law (else of all); ways taken in turn."""
+    def _pair(self, src: int, dst: int) -> tuple[int, int, Ports, Sequence[Links], int]:
+        """Number of two NPUs, size of segments, the outermost rules with a law (else of all); ways taken in turn.
+
+        And the way, where there is only one.
+        """
         found = self._pairs.get((src, dst))
         if found is None:
             crossed = [self._rules[self._dims[link]] for link in self.links.route(src, dst)] or [PLAIN]
@@ -207,7 +215,8 @@ class Queued(LinkNetwork):
             number, size_bytes = self._tables.add("pairs", pair), min(rules.segment_bytes for rules in crossed)
             self._lay(number, ways, 0, len(ways) if how.by_queues else 1)
             in_turn = ways if how.steps and not how.by_queues else []
-            found = self._pairs[src, dst] = number, size_bytes, lawful[-1], in_turn
+            way = NOBODY if how.steps or not ways else int(self._state.routes[pair.at + pair.hashed])
+            found = self._pairs[src, dst] = number, size_bytes, lawful[-1], in_turn, way
         return found
 
     def _lay(self, pair: int, ways: Sequence[Links], turn: int, count: int) -> None:
@@ -225,7 +234,8 @@ class Queued(LinkNetwork):
         if found is None:
             path, left = self._along(self.links.instead_of(route)), range(len(route) - 1, -1, -1)
             back_ns = whole_latency(sum(self._latencies[link] for link in path.links))
-            columns = zip(*path, left, route, channel_rows(path.links, self._dims, self._rules), strict=True)
+            rows = channel_rows(path.links, self._dims, self._rules)
+            columns = zip(path.links, left, route, rows, path.steps_ns, strict=True)
             hops = [self._tables.add("hops", Hop(*hop)) for hop in columns]
             before, behind = in_common(among)
             soonest_ns = min((self._latency_ns(way) for way in among), default=0)
@@ -304,6 +314,7 @@ class Queued(LinkNetwork):
         curves, times = tables.take("curves"), tables.take("times")
         self._curves.extend(curves)
         counts.curved = int(self._curves.room > 0)
+        counts.early = int(self._unseen and not counts.curved)
         self._times.extend(times)
         return len(curves) + len(times)
 
@@ -340,7 +351,7 @@ class Queued(LinkNetwork):
         still = np.column_stack([links, since_ns, 0 * links + STILL, lasted_ns])[lasted_ns > 0]
         curves = [self._curves.table(), still]
         if not self._curves.room:  # nobody knows what waits from then on
-            ends_ns = np.full(len(links), curves[0][:, 1].max())
+            ends_ns = np.full(len(links), curves[0][:, 1].max(initial=0))
             curves.append(np.column_stack([links, ends_ns, 0 * links + WAITING, 0 * links]))
         return QueueTable.of(np.concatenate(curves), **columns)
 
@@ -371,8 +382,9 @@ class Queued(LinkNetwork):
 
     def stuck(self) -> list[str]:
         """Why nothing moves any more: the links that wait for each other."""
-        state = self._state
-        blocked = {port.number: port for port in self.ports if port.head >= 0 and not core.admits(state, port)}
+        state, now_ns = self._state, int(self.env.now)
+        waiting = (port for port in self.ports if port.head >= 0)
+        blocked = {port.number: port for port in waiting if not core.admits(state, port, now_ns)}
         rows = (
             (channel, state.segments[number].held)
             for channel, port in blocked.items()
@@ -424,6 +436,11 @@ def chain(rows: Any, number: int) -> Iterator[int]:
     while number >= 0:
         yield number
         number = rows[number].next
+
+
+def _pauses(rules: Ports) -> bool:
+    """Whether it matters when something comes to lie in a buffer."""
+    return rules.buffer_bytes < UNLIMITED and rules.flow_control != "credits"
 
 
 _in_line = attrgetter("begin_ns", "order", "part")

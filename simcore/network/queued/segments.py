@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import namedtuple
+from collections.abc import Sequence
 from functools import cache
 from types import ModuleType
 from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simcore.network import heaps
-from simcore.network.compiled import compiled, compiled_heaps, kept
+from simcore.network.compiled import compiled, kept
 from simcore.network.core import NEVER
-from simcore.network.queued import calendar, core, laws
+from simcore.network.queued import calendar, core, laws, ports
 from simcore.network.queued.calendar import Calendar
 from simcore.network.queued.compiled import ALL, Tables, columns_of, with_laws
 from simcore.network.queued.tables import ROWS, TABLES, State
@@ -56,6 +58,11 @@ class SegmentTables(Tables):
     def _values(self, name: str, row: Any) -> Any:
         values = super()._values(name, row)
         return (row.order[0] if row.order else 0, *values[1:]) if name == "messages" else values
+
+    def _column(self, name: str, column: str, rows: Sequence[Any]) -> NDArray[Any]:
+        if column == "order":
+            return np.array([row.order[0] if row.order else 0 for row in rows], np.int64)
+        return super()._column(name, column, rows)
 
     def heads(self) -> tuple[IntArray, ...]:
         """Times and segments of heads, in order."""
@@ -125,9 +132,10 @@ def _compiled_core() -> ModuleType:
     import numba
 
     njit: Any = numba.njit
-    lists = {name: compiled_heaps()[name] for name in ("append", "length")}
+    rows = compiled(heaps, (), {}, inline=True)
+    lists = {name: getattr(rows, name) for name in ("append", "length")}
     several = {"several": njit(_nrt=False, cache=True)(_nowhere)}
-    return with_laws(core, ("at", "play"), lists | _calendars() | several)
+    return with_laws(core, ("call", "play"), lists | _calendars() | several, ports)
 
 
 def _calendars() -> dict[str, Any]:

@@ -119,16 +119,17 @@ class QueuedLinks(Queued):
     def _drain(self) -> None:
         super()._drain()
         counts = self._state.counts[0]
-        if counts.events >= counts.pause_at and self._arrivals:
+        if not self._tables.compiled and counts.events >= counts.pause_at and self._arrivals:
             counts.pause_at = 2 * counts.events if self._numbered and installed() else NEVER
             if not installed():
                 meter().hint = HINT
             elif self._numbered and repaid(counts.events, self._ahead()):
                 self._compile()
                 counts = self._state.counts[0]
-        if counts.guide >= 0 and self._state.messages[counts.guide].sent >= counts.look_at:
+        guide = counts.guide
+        if guide >= 0 and self._state.messages[guide].sent >= counts.look_at:
             self._look(counts)
-            counts.look_at = self._state.messages[counts.guide].sent + self._apart
+            counts.look_at = self._state.messages[guide].sent + self._apart
 
     def _compile(self) -> None:
         """Play on compiled."""
@@ -232,8 +233,8 @@ class QueuedLinks(Queued):
         waits_for, waiting = _chains(column("ports", "head"), column("segments", "next"))
         lost_by, lost = _chains(column("senders", "lost")[senders], column("segments", "next"))
         flying = np.concatenate([coming, whom[of_segments], waiting])
-        turns = column("segments", "came")[waiting] - column("ports", "came")[column("ports", "link")[waits_for]]
-        yield _bytes(waits_for, lost_by, turns)
+        comes_ns, several = column("segments", "comes_ns")[waiting] - now_ns, column("ports", "apart")[waits_for] > 0
+        yield _bytes(waits_for, lost_by, np.where(several, comes_ns, np.maximum(comes_ns, 0)))
         yield from self._of_segments(np.concatenate([flying, lost]), now_ns)
         times = (np.maximum(column("senders", name)[senders] - now_ns, 0) for name in ("free_ns", "alarm_ns"))
         yield _bytes(senders, *times, *(column("senders", name)[senders] for name in OF_SENDERS))
@@ -250,7 +251,8 @@ class QueuedLinks(Queued):
         back_bytes = np.bincount(whose[~late], size_bytes[~late], len(still_ns)).astype(np.int64)
         times = (np.maximum(column("ports", name) - now_ns, 0) for name in ("free_ns", "alarm_ns"))
         yield _bytes(*times, np.where(still_ns >= 0, still_ns - now_ns, 1), column("ports", "taken_bytes") - back_bytes)
-        yield _bytes(whose[late], time_ns[late] - now_ns, size_bytes[late])
+        order = np.flatnonzero(late)[np.argsort(whose[late], kind="stable")]  # before them may be some that have come
+        yield _bytes(whose[order], time_ns[order] - now_ns, size_bytes[order])
         yield _bytes(*(column("ports", name) for name in LASTING))
 
     def _of_segments(self, numbers: IntArray, now_ns: int) -> Iterator[bytes]:

@@ -6,11 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import Struct
+
 from simcore.network.core import NEVER
 
 NOBODY = -1
 ROWS = 1 << 18
 """So much of what queues and links do is noted before it is taken."""
+Short = int
+"""A number of a row that is only read: half as long in columns, as what segments on their way look at is much."""
 Time = int
 """A moment of what goes on: all of them are later by as much where something that repeats itself is left out."""
 
@@ -21,9 +25,9 @@ class Port:
     behind.
 
     The wire that the channels of a link share is in the row of the first one, `link`, and with it what the link does
-    and reports: so many segments are `waiting` for it in all queues, so many `came`, so many channels are `open`, not
-    paused; those in whose queues some wait are `occupied`, a `channel_bit` for each. This is row `number`, channels are
-    so many rows `apart` (0 where there is one).
+    and reports: so many segments are `waiting` for it in all queues, so many channels are `open`, not paused; those in
+    whose queues some wait are `occupied`, a `channel_bit` for each. This is row `number`, channels are so many rows
+    `apart` (0 where there is one).
     `taken_bytes` of that buffer are taken from the sender's point of view, where it goes by credits: these are known in
     the order from `credit` to `last_credit`; while it `awaits` room it is told of each. `lying_bytes` are in it, where
     what finds no room is dropped or the sender paused. `kmax_bytes` 0: nothing is marked.
@@ -31,32 +35,31 @@ class Port:
 
     occupied: int = 0
     apart: int
-    control: int
-    buffer_bytes: int
-    link: int
-    head: int = NOBODY
-    paused: int = 0
-    taken_bytes: int = 0
-    credit: int = NOBODY
-    tail: int = NOBODY
-    awaits: int = 0
     free_ns: Time = 0
     alarm_ns: Time = -1
     waiting: int = 0
-    came: int = 0
     waiting_bytes: int = 0
     queued_bytes: int = 0  # of those that come from elsewhere: an NPU's own data wait in its memory
     still_since_ns: Time = -1
     noted_bytes: int = 0  # the last row of its curve
     kmax_bytes: int = 0
-    channel_bit: int
-    number: int
-    latency_ns: int
-    last_credit: int = NOBODY
     sent_bytes: int = 0
     busy_ns: int = 0
     bytes_per_s: float
     open: int
+    link: int
+    control: int
+    buffer_bytes: int
+    head: int = NOBODY
+    tail: int = NOBODY
+    paused: int = 0
+    taken_bytes: int = 0
+    credit: int = NOBODY
+    awaits: int = 0
+    channel_bit: int
+    number: int
+    latency_ns: int
+    last_credit: int = NOBODY
     lying_bytes: int = 0
     asked_to_pause: int = 0
     xoff_bytes: int
@@ -75,19 +78,17 @@ class Port:
     dropped_bytes: int = 0
 
 
-@dataclass(slots=True)
-class Hop:
-    """Of a way: a link, ns of the head, the link's rate; how many are left behind it.
+class Hop(Struct, gc=False):
+    """Of a way: a link, ns of the head; how many are left behind it.
 
     `own` is the link of the whole network for which it stands, `port` the row of its channel that is taken.
     """
 
-    link: int
+    link: Short
+    left: Short
+    own: Short
+    port: Short
     step_ns: int
-    bytes_per_s: float
-    left: int
-    own: int
-    port: int
 
 
 @dataclass(slots=True)
@@ -126,7 +127,8 @@ class Message:
 
     `order`, `part` and `ends` order who comes at one time. It is of a chunk's `phase`, 0 = of none. Its segments go
     over the ways of its `pair` in turn, from number `turn` on, which is that of the message in its phase: so nothing
-    that was sent before matters. `next` is the one that its sender sends after it.
+    that was sent before matters. Where they all take one `way` it is known. `next` is the one that its sender sends
+    after it.
     """
 
     order: Any
@@ -140,6 +142,7 @@ class Message:
     turn: int
     begin_ns: int
     missing: int = 0
+    way: int = NOBODY
     sent: int = 0
     tail_ns: Time = 0
     next: int = NOBODY
@@ -150,26 +153,28 @@ class Segment:
     """On its way: `hop` counts the links behind it, `at` is the number of the next one among `hops`. `held` is the
     row of the channel in whose buffer it lies, -1 at its source.
 
-    On links of `bytes_per_s` it takes `takes_ns`. Its readings of links are chained from the last one, `reading`, on.
-    `next` is behind it in a queue, `came` the turn in which it came to the link.
+    On links of `bytes_per_s` it takes `takes_ns`; `step_ns` and `left` are those of the link whose queue it is in.
+    There `next` is behind it, and it comes at `comes_ns`. Its readings of links are chained from the last one,
+    `reading`, on.
     """
 
     next: int
     at: int = 0
-    hop: int = 0
     held: int = NOBODY
-    came: int = 0
+    hop: int = 0
     size_bytes: int = 0
     tail_ns: Time = 0
     takes_ns: int = 0
     bytes_per_s: float = 0.0
+    step_ns: int = 0
+    left: int = 0
     message: int = 0
-    sender: int = 0
     index: int = 0
+    comes_ns: Time = 0
+    sender: int = 0
     way: int = 0
     marked: int = 0
     sent_ns: Time = 0
-    first_byte: int = 0
     reading: int = NOBODY
     readings: int = 0
 
@@ -222,7 +227,7 @@ class Counts:
 
     When credits or pauses are last heard of; the message to be looked at when it has sent so much (`guide`); behind
     how many events somebody looks whether to compile; whether curves and occupations of links are noted, and whether
-    some law `reads` links.
+    some law `reads` links. Where nobody sees it what comes to a link that sends until then lines up `early`.
     """
 
     events: int = 0
@@ -246,6 +251,7 @@ class Counts:
     curved: int = 1
     timed: int = 0
     reads: int = 0
+    early: int = 0
 
 
 TABLES: dict[str, Any] = {

@@ -188,12 +188,13 @@ class LinkGraph:
         """The links that stand for those of a way: these."""
         return way
 
-    def remember(self, src: IntArray, dst: IntArray) -> None:
+    def remember(self, src: IntArray, dst: IntArray) -> Routes:
         """Find the routes of many pairs at once, so that `route` has them at hand."""
         routes = self.routes(src, dst)
         links, offsets = routes.links.tolist(), routes.offsets.tolist()
         for index, pair in enumerate(zip(np.asarray(src).tolist(), np.asarray(dst).tolist(), strict=True)):
             self._routes[pair] = tuple(links[offsets[index] : offsets[index + 1]])
+        return routes
 
     def tree(self, src: int, dst: IntArray) -> IntArray:
         """The links that a multicast from `src` to all of `dst` uses, each once: the union of the routes."""

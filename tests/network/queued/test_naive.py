@@ -4,11 +4,13 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from itertools import count
+from unittest.mock import patch
 
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from simcore.network.topology.ports import Marking
+from simcore.network.queued import network
+from simcore.network.topology.ports import UNLIMITED, Marking
 from tests.queues import KIB, machine, pfc, play, segments
 
 
@@ -194,6 +196,7 @@ RULES = [
     segments(4 * KIB, 4 * KIB, "credits"),
     segments(4 * KIB, 8 * KIB, "credits"),
     segments(4 * KIB, 64 * KIB, "credits"),
+    segments(4 * KIB, UNLIMITED, "credits"),
     segments(4 * KIB, 12 * KIB, "drop"),
     segments(4 * KIB, 64 * KIB, "drop"),
     pfc(xoff=16 * KIB),
@@ -232,3 +235,21 @@ def test_the_queues_are_those_of_a_naive_model(case):
         for _, still, (marked, _), (dropped, _) in [queues.curves_of(port.link)]
     ]
     assert (times, links) == expected
+
+
+@given(cases())
+@settings(max_examples=400)
+def test_so_they_are_where_nobody_notes_how_they_grow(case):
+    """Segments then line up as soon as it is known that they will."""
+    graph, rules, messages = case
+    arrived, links = naive(graph, rules, messages)
+    assume(None not in arrived)
+    expected = [
+        (sent, most, sum(lasted for _, lasted in stood), len(stood), len(marks), len(drops))
+        for sent, most, stood, marks, drops in links
+    ]
+    with patch.object(network, "MOST_ROWS", 0):
+        times, played = play(graph, messages)
+    columns = (getattr(played.queues(), name) for name in ("peak_bytes", "still_ns", "stops", "marks", "drops"))
+    told = [*zip(played.counts()[0].tolist(), *(column.tolist() for column in columns), strict=True)]
+    assert (times, told) == (arrived, expected)
