@@ -100,26 +100,14 @@ def _put(calendar: Calendar, row: int) -> None:
 def _taken(calendar: Calendar) -> int:
     """The row of the first entry, which is free now."""
     heap, marks = calendar.heap, calendar.marks
-    if heap.ends[0]:
-        row = drop_first(heap)
-    else:
+    if not heap.ends[0]:
         marks[NOW] = marks[DUE]
-        row = _next(calendar, _lowest(calendar))
+        _turn(calendar, _lowest(calendar))
+    row = drop_first(heap)
     heap.rows[row, 0] = NEVER
     if not heap.ends[0]:
         marks[DUE] = _earliest(calendar, _lowest(calendar))
     return row
-
-
-def _next(calendar: Calendar, place: int) -> int:
-    """The row of the first entry, where none is in the heap: one that is alone in its slot does not go there."""
-    heap, row = calendar.heap, calendar.firsts[place]
-    if place < SLOTS and heap.next[row] < 0:
-        _empty(calendar, place)
-        heap.next[row], heap.ends[1] = heap.ends[1], row
-        return row  # type: ignore[no-any-return]
-    _turn(calendar, place)
-    return drop_first(heap)
 
 
 def _lowest(calendar: Calendar) -> int:
@@ -147,16 +135,10 @@ def _earliest(calendar: Calendar, place: int) -> int:
 
 def _turn(calendar: Calendar, place: int) -> None:
     """Time has gone on: what is in a slot comes now; what is in a bucket does, or goes to a slot or a lower one."""
-    row = calendar.firsts[place]
-    _empty(calendar, place)
+    row, calendar.firsts[place] = calendar.firsts[place], -1
+    if place < SLOTS:
+        calendar.words[place >> WORD_BITS] &= ~(1 << (place & ((1 << WORD_BITS) - 1)))
     while row >= 0:
         after = calendar.heap.next[row]
         _put(calendar, row)
         row = after
-
-
-def _empty(calendar: Calendar, place: int) -> None:
-    """Nothing is left there."""
-    calendar.firsts[place] = -1
-    if place < SLOTS:
-        calendar.words[place >> WORD_BITS] &= ~(1 << (place & ((1 << WORD_BITS) - 1)))

@@ -20,8 +20,6 @@ from simcore.network.topology.fabric import IntArray
 
 ALL = slice(None)
 """Rows of a table."""
-WORDS = {"float": "f8", "Short": "i4"}
-"""Of columns that do not hold whole numbers in full words."""
 NOTED = {"left": 3, "curves": 4, "times": 3}
 
 
@@ -150,13 +148,8 @@ def columns_of(kind: Any) -> dict[str, str]:
 @cache
 def type_of(kind: Any) -> np.dtype[Any]:
     """Of rows, in columns of whole numbers or not."""
-    words = [(column, _word(of)) for column, of in columns_of(kind).items()]
-    return np.dtype((np.record, words) if words else np.int64)
-
-
-def _word(of: str) -> str:
-    """What a column's values are kept as."""
-    return next((word for name, word in WORDS.items() if name in of), "i8")
+    words = {column: "f8" if "float" in of else "i8" for column, of in columns_of(kind).items()}
+    return np.dtype((np.record, [*words.items()]) if words else np.int64)
 
 
 @cache

@@ -318,11 +318,15 @@ def _come(s: State, number: int, time: int) -> None:
 
 def _head(s: State, number: int, time: int) -> None:
     """The head of a segment comes to its next link."""
+    s.counts[0].events += 1
+    push(s.heads, (time, *_place(s, number), s.counts[0].events, number))
+
+
+def _place(s: State, number: int) -> tuple[Any, int, int, int, int]:
+    """A segment's place among those that come to a link at one time."""
     segment = s.segments[number]
     message = s.messages[segment.message]
-    s.counts[0].events += 1
-    order, hop, events = message.order, segment.hop, s.counts[0].events
-    push(s.heads, (time, order, message.part, hop, segment.index, message.ends, events, number))
+    return message.order, message.part, segment.hop, segment.index, message.ends
 
 
 def _arrive(s: State, number: int, now: int) -> int:
@@ -365,18 +369,9 @@ def _line_up(s: State, number: int, hop: Hop, time: int) -> None:
 
 
 def _sooner(s: State, number: int, other: int) -> bool:
-    """Whether a segment comes to a link before another one: of one time in the order of `heads`."""
-    one, two = s.segments[number], s.segments[other]
-    if one.comes_ns != two.comes_ns:
-        return one.comes_ns < two.comes_ns
-    own, its = s.messages[one.message], s.messages[two.message]
-    if own.order != its.order:
-        return bool(own.order < its.order)
-    if own.part != its.part:
-        return own.part < its.part
-    if one.hop != two.hop:
-        return one.hop < two.hop
-    return one.index < two.index if one.index != two.index else own.ends < its.ends
+    """Whether a segment comes to a link before another one."""
+    comes_ns, its_ns = s.segments[number].comes_ns, s.segments[other].comes_ns
+    return comes_ns < its_ns or (comes_ns == its_ns and _place(s, number) < _place(s, other))
 
 
 def _lie_down(s: State, number: int, port: Port, now: int) -> bool:
@@ -431,7 +426,8 @@ def _next(s: State, wire: Port, now: int) -> int:
     while left:
         if left & 1:
             port = s.ports[number]
-            if not admits(s, port, now):
+            settle(s, port, now)
+            if not admits(s, port):
                 _await_room(s, port)
             elif found < 0 or _sooner(s, port.head, s.ports[found].head):
                 found = number
@@ -522,15 +518,14 @@ def _credit(s: State, port: Port, time: int, size_bytes: int) -> None:
         at(s, time, SERVE, port.link, 0)
 
 
-def admits(s: State, port: Port, now: int) -> bool:
+def admits(s: State, port: Port) -> bool:
     """Whether the first segment of a channel may be sent now, as far as it is known what lies at the other end."""
-    if port.control != CREDITS or port.paused:
-        return not port.paused
     segment = s.segments[port.head]
-    room_bytes = port.buffer_bytes - segment.size_bytes
-    if port.taken_bytes > room_bytes:
-        settle(s, port, now)
-    return port.taken_bytes <= room_bytes or not segment.left  # an NPU takes at once what is meant for it
+    if port.paused:
+        return False
+    if port.control != CREDITS or port.taken_bytes + segment.size_bytes <= port.buffer_bytes:
+        return True
+    return not segment.left  # an NPU takes at once what is meant for it
 
 
 def settle(s: State, port: Port, now: int) -> None:

@@ -96,7 +96,8 @@ class Queued(LinkNetwork):
         self._due_ns = self._until_ns = NEVER  # when something happens next; what is played ends before
         self._of_none = False  # whether there are messages of no phase
         self._curves = Rows(4, MOST_ROWS)
-        self._unseen = not any(each.law or each.marking or each.how.by_queues or _pauses(each) for each in rules)
+        watched = any(each.law or each.how.by_queues for each in rules)
+        self._unseen = not watched and all(port.control < core.PFC and not port.kmax_bytes for port in ports)
         self._note()
 
     @property
@@ -382,9 +383,8 @@ class Queued(LinkNetwork):
 
     def stuck(self) -> list[str]:
         """Why nothing moves any more: the links that wait for each other."""
-        state, now_ns = self._state, int(self.env.now)
-        waiting = (port for port in self.ports if port.head >= 0)
-        blocked = {port.number: port for port in waiting if not core.admits(state, port, now_ns)}
+        state = self._state
+        blocked = {port.number: port for port in self.ports if port.head >= 0 and not core.admits(state, port)}
         rows = (
             (channel, state.segments[number].held)
             for channel, port in blocked.items()
@@ -436,11 +436,6 @@ def chain(rows: Any, number: int) -> Iterator[int]:
     while number >= 0:
         yield number
         number = rows[number].next
-
-
-def _pauses(rules: Ports) -> bool:
-    """Whether it matters when something comes to lie in a buffer."""
-    return rules.buffer_bytes < UNLIMITED and rules.flow_control != "credits"
 
 
 _in_line = attrgetter("begin_ns", "order", "part")

@@ -49,7 +49,7 @@ class SegmentTables(Tables):
 
     def compile(self) -> None:
         """Go on compiled."""
-        heads = [(time, order[0] if order else 0, *rest) for time, order, *rest in sorted(self.state.heads)[:-1]]
+        heads = [(time, _number(order), *rest) for time, order, *rest in sorted(self.state.heads)[:-1]]
         entries = {"heads": heads, "timers": sorted(self.state.timers)[:-1]}
         rows = {name: np.array(entries[name], np.int64).reshape(-1, width) for name, width in WIDTHS.items()}
         self._become(_compiled_core(), _Arrayed, **{name: Calendar.of(each, 0) for name, each in rows.items()})
@@ -57,11 +57,11 @@ class SegmentTables(Tables):
 
     def _values(self, name: str, row: Any) -> Any:
         values = super()._values(name, row)
-        return (row.order[0] if row.order else 0, *values[1:]) if name == "messages" else values
+        return (_number(row.order), *values[1:]) if name == "messages" else values
 
     def _column(self, name: str, column: str, rows: Sequence[Any]) -> NDArray[Any]:
         if column == "order":
-            return np.array([row.order[0] if row.order else 0 for row in rows], np.int64)
+            return np.array([_number(row.order) for row in rows], np.int64)
         return super()._column(name, column, rows)
 
     def heads(self) -> tuple[IntArray, ...]:
@@ -160,6 +160,11 @@ def _times() -> list[tuple[str, str]]:
     """Tables, and their columns that are moments."""
     kinds = SegmentTables.kinds.items()
     return [(name, column) for name, kind in kinds for column, of in columns_of(kind).items() if "Time" in of]
+
+
+def _number(order: Sequence[int]) -> int:
+    """What a key is that is a number."""
+    return order[0] if order else 0
 
 
 def _columns(rows: Any, width: int) -> tuple[IntArray, ...]:

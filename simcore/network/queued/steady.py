@@ -251,8 +251,7 @@ class QueuedLinks(Queued):
         back_bytes = np.bincount(whose[~late], size_bytes[~late], len(still_ns)).astype(np.int64)
         times = (np.maximum(column("ports", name) - now_ns, 0) for name in ("free_ns", "alarm_ns"))
         yield _bytes(*times, np.where(still_ns >= 0, still_ns - now_ns, 1), column("ports", "taken_bytes") - back_bytes)
-        order = np.flatnonzero(late)[np.argsort(whose[late], kind="stable")]  # before them may be some that have come
-        yield _bytes(whose[order], time_ns[order] - now_ns, size_bytes[order])
+        yield _bytes(whose[late], time_ns[late] - now_ns, size_bytes[late])
         yield _bytes(*(column("ports", name) for name in LASTING))
 
     def _of_segments(self, numbers: IntArray, now_ns: int) -> Iterator[bytes]:

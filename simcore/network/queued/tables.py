@@ -13,8 +13,6 @@ from simcore.network.core import NEVER
 NOBODY = -1
 ROWS = 1 << 18
 """So much of what queues and links do is noted before it is taken."""
-Short = int
-"""A number of a row that is only read: half as long in columns, as what segments on their way look at is much."""
 Time = int
 """A moment of what goes on: all of them are later by as much where something that repeats itself is left out."""
 
@@ -84,10 +82,10 @@ class Hop(Struct, gc=False):
     `own` is the link of the whole network for which it stands, `port` the row of its channel that is taken.
     """
 
-    link: Short
-    left: Short
-    own: Short
-    port: Short
+    link: int
+    left: int
+    own: int
+    port: int
     step_ns: int
 
 

@@ -61,7 +61,7 @@ class Shared(Transport):
     """
 
     _env: Environment
-    _rehearses = False
+    _rehearses = False  # for what is told as a whole, which nothing is that is played live
 
     def __init__(
         self,
