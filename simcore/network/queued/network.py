@@ -29,6 +29,8 @@ from simcore.units import format_bytes, transfer_ns
 
 MOST_SEGMENTS = 1 << 20
 """So many under way take 2 to 4 GB."""
+MOST_SHOWN = 6
+"""So many links of a circle are told, so that hints follow within what an error shows."""
 NOTE = (
     "queues: messages go in segments that are buffered and marked as one; acknowledgements, credits and pauses take "
     "the latency of the way back and none of its bandwidth; laws of congestion control begin "
@@ -412,6 +414,8 @@ def told_circle(links: LinkGraph, waits: set[tuple[int, int]]) -> list[str]:
         f"link {here} waits for room at its end, which is taken by what waits for link {ahead}"
         for here, ahead in zip(ends, ends[1:] + ends[:1], strict=True)
     ]
+    if len(lines) > MOST_SHOWN:
+        lines[MOST_SHOWN - 1 :] = [f"and so on, {len(lines) - MOST_SHOWN + 1} more, back to link {ends[0]}"]
     hints = (
         "hint: virtual_channels, as many as the longest way has links, break the circle",
         "hint: so do routes that take links in one order (a Mesh in place of a Ring), and more buffer may",

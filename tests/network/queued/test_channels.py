@@ -121,3 +121,15 @@ def test_what_cannot_go_on_holds_up_its_own_channel_only():
     assert two[2] <= alone_ns + 10 * SEGMENT
     assert one[2] > alone_ns + 10 * SEGMENT
     assert max(one) == max(two)  # the full link is never idle
+
+
+def test_what_ends_a_long_circle_is_told_with_it():
+    """Of 16 links some are told; an error shows ten lines of what waits."""
+    links = machine("Ring", 16, ports=segments(4 * KIB, 4 * KIB, "credits"))
+    messages = [(npu, (npu + 4) % 16, 64 * KIB, 0) for npu in range(16)]
+    circle, *lines = play(links, messages)[1].stuck()
+    assert circle == "the buffers of 16 links wait for each other in a circle"
+    assert "11 more" in lines[5]
+    assert all(line.startswith("hint: ") for line in lines[6:])
+    assert "virtual_channels" in lines[6]
+    assert len(lines) == 8
