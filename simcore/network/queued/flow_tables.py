@@ -24,11 +24,12 @@ class Flow:
     """What one NPU sends another under a law, over so many `ways` from row `at` on, of which it plays `lanes`.
 
     Each takes as much as the others, or, `adaptive`, the more the less waits on it. `pledged` are the parts of all its
-    messages, `injected` those that have been put before first links, `loaded` those in its tanks. Its messages are
-    chained from the `oldest` that is not there yet to the `current` one. `unsaid` parts have left since the last signal
-    was sent; `signals` are under way, the first in row `first` of the flow's own, of which so many have `read` the
-    links. `acked` parts were back at `heard_ns`, the last after `round_ns`. Flows of the same `rules` and `kind` have
-    fared alike so far, 0 = are new.
+    messages, `injected` those that have been put before first links, `loaded` those in its tanks, `waiting` those still
+    before first links. Where all ways begin over one link, all that is sent `begins` there with such a part (of
+    `FINE`). Its messages are chained from the `oldest` that is not there yet to the `current` one. `unsaid` parts have
+    left since the last signal was sent; `signals` are under way, the first in row `first` of the flow's own, of which
+    so many have `read` the links. `acked` parts were back at `heard_ns`, the last after `round_ns`. Flows of the same
+    `rules` and `kind` have fared alike so far, 0 = are new.
     """
 
     law: int
@@ -45,8 +46,10 @@ class Flow:
     lane: int = 0
     lanes: int = 0
     pledged: int = 0
+    begins: int = 0
     injected: int = 0
     loaded: int = 0
+    waiting: int = 0
     oldest: int = NOBODY
     current: int = NOBODY
     unsaid: int = 0
@@ -66,9 +69,8 @@ class Way:
 
     Those from hop `fork` up to hop `join` are not those of all its ways; it is such a `part` (of `FINE`) of those that
     have its first link. Of the parts that were `injected`, messages that have left their sender `ended` with so many.
-    In a step there is room for so many `more` before its first link, and so many are put there; `fullest` waits for one
-    of its links, whose `slope` it has, and what its sender sends while it takes `longer` than others (NEVER: the way is
-    out).
+    In a step so many `more` are put before its first link; `fullest` waits for one of its links, whose `slope` it has,
+    and what its sender sends while it takes `longer` than others (NEVER: the way is out).
     """
 
     at: int
@@ -231,7 +233,9 @@ TABLES: dict[str, Any] = {
 
 @dataclass(slots=True)
 class State:
-    """All tables; the flows, their ways (`lanes`) and the links of an island. `left` takes (flow, time) of messages."""
+    """All tables; the flows, their ways (`lanes`; there is room for those of a flow that are `taken`) and the links of
+    an island. `left` takes (flow, time) of messages.
+    """
 
     flows: list[Flow] = field(default_factory=list)
     ways: list[Way] = field(default_factory=list)
@@ -244,6 +248,7 @@ class State:
     counts: list[Counts] = field(default_factory=list)
     active: Any = ()
     lanes: Any = ()
+    taken: Any = ()
     used: Any = ()
     left: list[tuple[int, int]] = field(default_factory=list)
     curves: list[tuple[int, int, int, int]] = field(default_factory=list)

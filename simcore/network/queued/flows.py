@@ -140,50 +140,22 @@ def rest(s: State) -> None:
 def _inject(s: State, number: int, now: int, span_ns: int) -> None:
     """Put before first links what the law lets go."""
     flow = s.flows[number]
-    if flow.injected < flow.pledged:
-        least = NEVER
-        for lane in range(flow.lane, flow.lane + flow.lanes):
-            least = min(least, _make_room(s, s.ways[s.lanes[lane]], span_ns))
-        _send(s, number, least, now, span_ns)
-
-
-def _make_room(s: State, way: Way, span_ns: int) -> int:
-    """How much may wait before the first link of a way: flows that begin there have as much room as each other."""
-    hop = s.hops[way.at]
-    queue = s.queues[hop.link]
-    share = queue.line * span_ns * FINE / max(queue.own, way.part)
-    way.more = floor((PACKET_BYTES * PARTS + share) * (way.part / FINE) - hop.tank + 0.5)
-    return way.more
-
-
-def _send(s: State, number: int, least: int, now: int, span_ns: int) -> None:
-    """Share out among the ways what may be sent; none is passed over where it has no room, unless by its queues."""
-    flow = s.flows[number]
     before, left = flow.injected, flow.pledged - flow.injected
-    rate = _rate(s, number, flow, now, span_ns)
-    even = max(min(int(rate * span_ns / flow.ways + 0.5), least), 0)
-    if even * flow.ways > left:
-        even = left // flow.ways
+    if left <= 0:
+        return
+    rate, first = _rate(s, number, flow, now, span_ns), s.ways[s.lanes[flow.lane]]
+    if flow.begins:
+        s.queues[s.hops[first.at].link].own_next += flow.begins
     if flow.adaptive:
-        _share_by_queues(s, flow, min(int(rate * span_ns + 0.5), left))
-    for lane in range(flow.lane, flow.lane + flow.lanes):
-        way = s.ways[s.lanes[lane]]
-        hop = s.hops[way.at]
-        queue = s.queues[hop.link]
-        way.more = more = way.more if flow.adaptive else even
-        way.injected += more
-        way.loaded += more
-        if _begins_there(way):
-            queue.own_next += hop.weight * way.part
-        hop.tank += more
-        flow.loaded += way.alike * more
-        flow.injected += way.alike * more
-        queue.backlog += hop.weight * more
-        if way.hops > 1:
-            queue.going += hop.weight * more
-        if flow.adaptive and more:
-            for at in range(way.at + way.fork, way.at + way.join):
-                _wire(s, at).crossing += s.hops[at].weight
+        count = _look_ahead(s, flow)
+        parts = min(int(rate * span_ns + 0.5), left, _room(s, flow, count, span_ns))
+        _share_by_queues(s, count, max(parts, 0))
+        for at in range(count):
+            _send(s, flow, s.ways[s.taken[at]])
+    else:
+        _share_evenly(s, flow, int(rate * span_ns / flow.ways + 0.5), left, span_ns)
+        for lane in range(flow.lane, flow.lane + flow.lanes):
+            _send(s, flow, s.ways[s.lanes[lane]])
     flow.injected = min(flow.injected, flow.pledged)  # the last parts of a byte are shared evenly
     while flow.current >= 0 and s.messages[flow.current].end <= flow.injected:
         message = s.messages[flow.current]
@@ -191,42 +163,87 @@ def _send(s: State, number: int, least: int, now: int, span_ns: int) -> None:
         flow.current = message.next
 
 
-def _share_by_queues(s: State, flow: Flow, parts: int) -> None:
+def _send(s: State, flow: Flow, way: Way) -> None:
+    """So much `more` is before the first link of a way."""
+    hop, more = s.hops[way.at], way.more
+    queue = s.queues[hop.link]
+    way.injected += more
+    way.loaded += more
+    if not flow.begins:
+        queue.own_next += hop.weight * way.part
+    hop.tank += more
+    flow.waiting += way.alike * more
+    flow.loaded += way.alike * more
+    flow.injected += way.alike * more
+    queue.backlog += hop.weight * more
+    if way.hops > 1:
+        queue.going += hop.weight * more
+    if flow.adaptive and more:
+        for at in range(way.at + way.fork, way.at + way.join):
+            _wire(s, at).crossing += s.hops[at].weight
+
+
+def _room(s: State, flow: Flow, count: int, span_ns: int) -> int:
+    """How much more may wait before first links of ways that are not out, or before the one by which all begin."""
+    if flow.begins:
+        return flow.ways * _allowed(s, s.ways[s.lanes[flow.lane]], span_ns) - flow.waiting
+    room = 0
+    for at in range(count):
+        way = s.ways[s.taken[at]]
+        room += way.alike * (_allowed(s, way, span_ns) - s.hops[way.at].tank)
+    return room
+
+
+def _allowed(s: State, way: Way, span_ns: int) -> int:
+    """How much may wait before the first link of a way: flows that begin there may as much as each other."""
+    queue = s.queues[s.hops[way.at].link]
+    share = queue.line * span_ns * FINE / max(queue.own, way.part)
+    return floor((PACKET_BYTES * PARTS + share) * (way.part / FINE) + 0.5)
+
+
+def _share_evenly(s: State, flow: Flow, even: int, left: int, span_ns: int) -> None:
+    """As much for each way: none is passed over where it has no room."""
+    for lane in range(flow.lane, flow.lane + flow.lanes):
+        way = s.ways[s.lanes[lane]]
+        even = min(even, _allowed(s, way, span_ns) - s.hops[way.at].tank)
+    even = max(even, 0)
+    if even * flow.ways > left:
+        even = left // flow.ways
+    for lane in range(flow.lane, flow.lane + flow.lanes):
+        s.ways[s.lanes[lane]].more = even
+
+
+def _share_by_queues(s: State, count: int, parts: int) -> None:
     """So much for each way that as much waits on all of them if the others that lead there do the same."""
-    _look_ahead(s, flow)
-    room, least, flattest = 0, NEVER, SLOPES
-    for lane in range(flow.lane, flow.lane + flow.lanes):
-        way = s.ways[s.lanes[lane]]
-        if _begins_there(way):
-            room += way.alike * way.more
-        if way.fullest < NEVER:
-            least, flattest = min(least, way.fullest), min(flattest, way.slope)
-    parts = max(min(parts, room), 0)
-    level, shared, ways = _level(s, flow, parts, least, flattest), 0, 0
-    for lane in range(flow.lane, flow.lane + flow.lanes):
-        way = s.ways[s.lanes[lane]]
+    level, shared, ways = _level(s, count, parts), 0, 0
+    for at in range(count):
+        way = s.ways[s.taken[at]]
         way.more = (level - way.fullest) * way.slope // SLOPES if way.fullest <= level else 0
         shared += way.alike * way.more
         ways += way.alike if way.fullest <= level else 0
     each = -(-(parts - shared) // ways)
-    for lane in range(flow.lane, flow.lane + flow.lanes):
-        way = s.ways[s.lanes[lane]]
+    for at in range(count):
+        way = s.ways[s.taken[at]]
         way.more += each if way.fullest <= level else 0
 
 
-def _level(s: State, flow: Flow, parts: int, least: int, flattest: int) -> int:
+def _level(s: State, count: int, parts: int) -> int:
     """How much waits on each way then, or a little less: found from above, as ways on which more waits are left out.
 
     Whole numbers, so that the sums are the same whatever stands for what.
     """
+    least, flattest = NEVER, SLOPES
+    for at in range(count):
+        way = s.ways[s.taken[at]]
+        least, flattest = min(least, way.fullest), min(flattest, way.slope)
     bits, under = 0, NEVER
     while parts >> bits > SLOPES:
         bits += 1
     level = (parts >> bits) * (SLOPES // flattest + 1)
     while level < under:
         under, slope, filled = level, 0, (parts >> bits) * SLOPES
-        for lane in range(flow.lane, flow.lane + flow.lanes):
-            way = s.ways[s.lanes[lane]]
+        for at in range(count):
+            way = s.ways[s.taken[at]]
             ahead = (way.fullest - least) >> bits
             if ahead <= under:
                 slope += way.alike * way.slope
@@ -235,23 +252,26 @@ def _level(s: State, flow: Flow, parts: int, least: int, flattest: int) -> int:
     return least + (level << bits)
 
 
-def _look_ahead(s: State, flow: Flow) -> None:
-    """What will wait on each way. Longer ones are out as long as less does on a shortest one."""
-    shortest = NEVER
+def _look_ahead(s: State, flow: Flow) -> int:
+    """What will wait on each way; how many are `taken`. Longer ones are out as long as less does on a shortest one."""
+    shortest, count = NEVER, 0
     for lane in range(flow.lane, flow.lane + flow.lanes):
         way = s.ways[s.lanes[lane]]
         if not way.longer:
             _find_fullest(s, way, NEVER)
             shortest = min(shortest, way.fullest)
+            s.taken[count] = s.lanes[lane]
+            count += 1
     for lane in range(flow.lane, flow.lane + flow.lanes):
         way = s.ways[s.lanes[lane]]
         if way.longer:
             _find_fullest(s, way, shortest - way.longer)
-
-
-def _begins_there(way: Way) -> bool:
-    """Whether what is sent may take the first link of a way: it is not out, or all others begin there, too."""
-    return way.fork > 0 or way.fullest < NEVER
+            if way.fullest < NEVER:
+                s.taken[count] = s.lanes[lane]
+                count += 1
+            else:
+                way.more = 0
+    return count
 
 
 def _find_fullest(s: State, way: Way, most: int) -> None:
@@ -321,9 +341,11 @@ def _move(s: State, flow: Flow) -> None:
         if way.loaded:
             before = way.loaded
             gone = _move_on(s, way)
-            way.unsaid += gone
-            flow.unsaid += way.alike * gone
+            flow.waiting -= way.alike * gone
             flow.loaded -= way.alike * (before - way.loaded)
+            if flow.law >= 0:
+                way.unsaid += gone
+                flow.unsaid += way.alike * gone
 
 
 def _move_on(s: State, way: Way) -> int:

@@ -29,7 +29,7 @@ TO_COMPILE, TO_LOAD = 2_000_000, 130_000
 STEPS_OF_A_LOOK = 256
 OF_LISTS, OF_ENTRY = 100, 4
 """Steps in lists take so many times as long; to enter takes as long as so many of these."""
-PLAYED = ("active", "lanes", "used")
+PLAYED = ("active", "lanes", "taken", "used")
 COUNTED = ("peak_bytes", "still_ns", "stops", "marks")
 OF_A_STEP = (
     "left",
@@ -68,6 +68,7 @@ class Island:
     links: dict[int, None] = field(default_factory=dict)
     active: Any = ()
     lanes: Any = ()
+    taken: Any = ()
     used: Any = ()
     tanks: int = 0
     open: int = 0
@@ -197,7 +198,12 @@ class Islands(Tables):
         lanes, flows = island.lanes, island.active
         bounds = np.searchsorted(lanes, self.column("flows", "at", flows))
         self.write("flows", "lane", flows, bounds)
-        self.write("flows", "lanes", flows, np.diff(np.append(bounds, len(lanes))))
+        counts = np.diff(np.append(bounds, len(lanes)))
+        self.write("flows", "lanes", flows, counts)
+        island.taken = np.zeros(int(counts.max(initial=0)), np.int64)
+        at, parts = self.column("ways", "at", lanes), self.column("ways", "part", lanes)
+        begins = self.column("hops", "weight", at) * parts * (self.column("ways", "fork", lanes) > 0)
+        self.write("flows", "begins", flows, np.add.reduceat(begins, bounds) if len(lanes) else bounds)
 
     def play(self, island: Island, until_ns: int) -> bool:
         """Whether there is more to be played, once somebody has looked at what was noted."""
@@ -214,7 +220,7 @@ class Islands(Tables):
         """Play on compiled where that is repaid."""
         if self._played >= self._enough and not self._lengths:
             nobody = np.zeros(0, np.int64)
-            self._become(_compiled_core(), _Arrayed, active=nobody, lanes=nobody, used=nobody)
+            self._become(_compiled_core(), _Arrayed, active=nobody, lanes=nobody, taken=nobody, used=nobody)
         elif self._played >= TO_COMPILE and not installed():
             meter().hint = HINT
 
@@ -248,7 +254,11 @@ class Islands(Tables):
         """Nothing is left before any link."""
         flows, links = np.fromiter(island.flows, np.int64), self._channels(np.fromiter(island.links, np.int64))
         ways = self.ways_of(flows)
-        cleared = [("hops", ["tank"], self.hops_of(ways)), ("ways", ["loaded"], ways), ("flows", ["loaded"], flows)]
+        cleared = [
+            ("hops", ["tank"], self.hops_of(ways)),
+            ("ways", ["loaded"], ways),
+            ("flows", ["loaded", "waiting"], flows),
+        ]
         for name, columns, numbers in [*cleared, ("queues", OF_A_STEP, links)]:
             for column in columns:
                 self.write(name, column, numbers, np.zeros(len(numbers), np.int64))

@@ -59,7 +59,7 @@ class _Seen:
             column("hops", "tank", tables.hops_of(self.ways)),
             np.minimum(self.now - self.said, column("flows", "period_ns", flows)),
             np.minimum(self.now - self.reacted, (self.now - oldest + 1)[lawful]),
-            self.injected - self.acked,
+            (self.injected - self.acked)[lawful],
             (self.now - self.heard) * (counts > 0),
             self.now - sent,
             column("signals", "due_ns", self.signals) - self.now,
