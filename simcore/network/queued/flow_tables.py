@@ -110,7 +110,7 @@ class Queue:
 
     What all channels of a link share, and what is reported, is in the row of the first one, its `wire`. In a step:
     `backlog` before it, of which `passing` comes from other links and `going` goes on to others; as it `sends` so much
-    `waits` is what it leaves; `lying` in the buffer at its end; `able` to be sent, `asked` of the wire by all channels,
+    `waits` is what it leaves, and `later` what who comes then finds; `lying` in the buffer at its end; `able` to be sent, `asked` of the wire by all channels,
     of what was `before` them; `came` in the step before. `left` waits when the step is over. So many ways
     were `crossing` it, and its `slope` is what each added to all that they did. Not noted yet: it stood `still` for so
     long, so many packets were `marked`, it was `used` for so long; `highest` since a row.
@@ -146,6 +146,7 @@ class Queue:
     before: float = 0.0
     share: float = 0.0
     waits: int = 0
+    later: int = 0
     sends: int = 0
     left: float = 0.0
     chance: float = 0.0

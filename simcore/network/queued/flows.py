@@ -88,6 +88,8 @@ def _step(s: State, span_ns: int) -> None:
     counts.moves = 0
     for number in s.used:
         _turn(s, s.queues[number], span_ns)
+    for number in s.used:
+        _foresee(s, s.queues[number])
     for number in s.active:
         _inject(s, number, now, span_ns)
     for number in s.used:
@@ -282,8 +284,8 @@ def _find_fullest(s: State, way: Way, most: int) -> None:
     """
     way.fullest, way.slope = NEVER if most <= 0 else -NEVER, SLOPES
     for at in range(way.at + way.fork, way.at + way.join if most > 0 else 0):
-        queue = _wire(s, at)
-        waits = queue.waits if at == way.at else max(queue.waits, 0) - queue.sends
+        queue = s.queues[s.hops[at].link]
+        waits = queue.waits if at == way.at else queue.later
         if waits >= most:
             way.fullest = NEVER
             return
@@ -365,7 +367,8 @@ def _move_on(s: State, way: Way) -> int:
         else:
             following = s.hops[at + 1]
             following.tank += gone
-            s.queues[s.queues[following.link].wire].came += following.weight * gone
+            if s.queues[following.link].kmax:
+                _wire(s, at + 1).came += following.weight * gone
             _count(s, way, at + 1)
         at -= 1
     _count(s, way, way.at)
@@ -526,6 +529,12 @@ def _turn(s: State, queue: Queue, span_ns: int) -> None:
     queue.backlog_next = queue.passing_next = queue.going_next = queue.lying_next = 0
     queue.own, queue.own_next = queue.own_next, 0
     queue.slope, queue.crossing = max(SLOPES // max(queue.crossing, 1), 1), 0
+
+
+def _foresee(s: State, queue: Queue) -> None:
+    """What will wait before a channel is what will before its link."""
+    wire = s.queues[queue.wire]
+    queue.waits, queue.slope, queue.later = wire.waits, wire.slope, max(wire.waits, 0) - wire.sends
 
 
 def _ask(s: State, queue: Queue, span_ns: int) -> None:
