@@ -110,10 +110,11 @@ class Queue:
 
     What all channels of a link share, and what is reported, is in the row of the first one, its `wire`. In a step:
     `backlog` before it, of which `passing` comes from other links and `going` goes on to others; as it `sends` so much
-    `waits` is what it leaves, and `later` what who comes then finds; `lying` in the buffer at its end; `able` to be sent, `asked` of the wire by all channels,
-    of what was `before` them; `came` in the step before. `left` waits when the step is over. So many ways
-    were `crossing` it, and its `slope` is what each added to all that they did. Not noted yet: it stood `still` for so
-    long, so many packets were `marked`, it was `used` for so long; `highest` since a row.
+    `waits` is what it leaves, and who comes later finds `later`; `lying` in the buffer at its end; `able` to be sent,
+    `asked` of the wire by all channels, of what was `before` them; `came` in the step before, where that may be marked.
+    `left` waits when the step is over. So many ways were `crossing` it, and its `slope` is what each added to all that
+    they did. Not noted yet: it stood `still` for so long, so many packets were `marked`, it was `used` for so long;
+    `highest` since a row.
     """
 
     wire: int

@@ -9,7 +9,6 @@ from math import lcm
 
 import numpy as np
 
-from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.grid import moves_of
 from simcore.network.topology.hashes import mixed
 from simcore.network.topology.links import Axis, LinkGraph
@@ -103,24 +102,12 @@ class Ways:
             place_0 = src // (stride * size) * stride * size + dst % stride
             if not how.steps:
                 ways = [links.route(place_0 + here * stride, place_0 + there * stride)]
-            elif how.by_thirds:
-                thirds = moves.on(np.arange(size), by)
-                thirds = thirds[(thirds != here) & (thirds != there)]
-                ways = self._over(place_0 + np.array([here, there]) * stride, place_0 + thirds * stride)
             else:
                 first = axis.links_before + (src // (stride * size) * stride + dst % stride) * axis.links
-                local = map(np.array, _among(axis, *seen, longer=how.longer))
+                local = map(np.array, _among(axis, *seen, how))
                 ways = [tuple((first + (axis.moved(way, cut, by) if by else way)).tolist()) for way in local]
             word = np.array([seen[0] + rules.seed * size]), np.array([seen[1]])
             yield how, int(mixed(*word)[0]), ways
-
-    def _over(self, ends: IntArray, thirds: IntArray) -> list[Links]:
-        """Ways over some of the third NPUs, in their order; where there are none, the usual one."""
-        links, (src, dst) = self._links, ends.tolist()
-        few = thirds[:: -(-len(thirds) // MOST_WAYS)] if len(thirds) else ends[1:]
-        links.remember(np.repeat(src, len(few)), few)
-        links.remember(few, np.repeat(dst, len(few)))
-        return [links.route(src, third) + links.route(third, dst) for third in few.tolist()]
 
 
 def in_common(ways: Sequence[Links]) -> tuple[int, int]:
@@ -135,9 +122,11 @@ def in_common(ways: Sequence[Links]) -> tuple[int, int]:
 
 
 @lru_cache(maxsize=1 << 12)
-def _among(axis: Axis, src: int, dst: int, *, longer: bool) -> list[Links]:
-    """The ways inside one dimension: the shortest, and others where `longer` ones are wanted, too."""
+def _among(axis: Axis, src: int, dst: int, how: Routing) -> list[Links]:
+    """The ways inside one dimension: the shortest, longer ones, or both."""
     found = axis.fabric.paths.several(src, dst, MOST_WAYS)
-    return (
-        [*dict.fromkeys([*found, *axis.fabric.detours(src, dst, max(MOST_WAYS - len(found), 1))])] if longer else found
-    )
+    if how.by_thirds:
+        return axis.fabric.detours(src, dst, MOST_WAYS) or found
+    if how.longer:
+        return [*dict.fromkeys([*found, *axis.fabric.detours(src, dst, max(MOST_WAYS - len(found), 1))])]
+    return found

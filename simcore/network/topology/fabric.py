@@ -83,11 +83,15 @@ class Fabric(ABC):
         """The links that messages from `src` to `dst` take; none from an NPU to itself."""
 
     def detours(self, src: int, dst: int, most: int) -> list[tuple[int, ...]]:
-        """Longer ways, at most so many: over third NPUs."""
+        """Longer ways, at most so many: over third NPUs, or where switches pass on over theirs."""
         thirds = np.setdiff1d(np.arange(self.npus), [src, dst])
         thirds = thirds[:: -(-len(thirds) // most) or 1]
         ways = self.routes(np.full(len(thirds), src), thirds), self.routes(thirds, np.full(len(thirds), dst))
-        return [there + on for there, on in zip(*(way.each() for way in ways), strict=True)]
+        found = [there + on for there, on in zip(*(way.each() for way in ways), strict=True)]
+        if not self.devices():
+            return found
+        leaves, _ = self.ends()
+        return [*dict.fromkeys(_without_loops(way, leaves) for way in found)]
 
     def hops(self, src: IntArray, dst: IntArray) -> IntArray:
         """How many links a message from `src` to `dst` takes."""
@@ -132,6 +136,15 @@ class Fabric(ABC):
     def devices(self) -> tuple[str, ...]:
         """Names of the nodes that are no NPUs."""
         return ()
+
+
+def _without_loops(way: tuple[int, ...], src: IntArray) -> tuple[int, ...]:
+    """Links of which no two leave the same node: what lies between two that do is left out."""
+    found: list[int] = []
+    for link in way:
+        begins = next((at for at, earlier in enumerate(found) if src[earlier] == src[link]), len(found))
+        found[begins:] = [link]
+    return tuple(found)
 
 
 FABRICS: Registry[type[Fabric]] = Registry("topology kind")

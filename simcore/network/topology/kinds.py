@@ -12,6 +12,7 @@ from simcore.network.topology.fabric import FABRICS, OF_ONE_WAY, Fabric, FloatAr
 from simcore.network.topology.hashes import mixed
 from simcore.network.topology.model import Dimension
 from simcore.network.topology.moves import Symmetry
+from simcore.network.topology.ports import ROUTINGS
 
 __all__ = ["FABRICS", "FatTree", "Mesh", "Ring", "dragonfly"]
 
@@ -126,7 +127,7 @@ class Switch(Fabric):
     description = "every NPU linked to one switch; latency is paid up and down"
     symmetries = frozenset({Symmetry.TURNS, Symmetry.EXCHANGES})  # links of its own, whomever an NPU sends to
     permutes = True
-    routings = OF_ONE_WAY
+    routings = tuple(name or "minimal" for name in ROUTINGS)  # there is one way
 
     def ends(self) -> tuple[IntArray, IntArray]:
         """Upwards links first; the switch is node n. A single NPU needs no switch."""
@@ -199,6 +200,10 @@ class FatTree(Fabric):
         table[below == above, 1:3] = -1
         table[src == dst] = -1
         return Routes.of_table(table)
+
+    def detours(self, src: int, dst: int, most: int) -> list[tuple[int, ...]]:
+        """None: what has come down from a spine does not go up again."""
+        return []
 
     def diameter(self) -> int:
         """Four over a spine."""

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import simcore
 from simcore.network.queued import flows, islands, repeats
-from simcore.network.queued.flow_tables import SLOPES, Flow, State, Way
+from simcore.network.queued.flow_tables import SLOPES, State, Way
 from simcore.network.queued.fluid import FluidLinks
 from simcore.network.queued.islands import Islands
 from simcore.network.queued.steady import QueuedLinks
@@ -213,9 +213,7 @@ WAYS = st.lists(
 @given(WAYS, st.integers(0, 2**36))
 def test_what_is_added_fills_the_least_full_ways_to_one_level(drawn, parts):
     ways = [Way(0, 1, fullest=fullest, slope=SLOPES // all_, alike=alike) for fullest, all_, alike in drawn]
-    flow = Flow(0, 0, len(ways), 1.0, 0, 0, 0, 4096, lanes=len(ways))
-    least, flattest = min(way.fullest for way in ways), min(way.slope for way in ways)
-    level = flows._level(State(ways=ways, lanes=[*range(len(ways))]), flow, parts, least, flattest)
+    level = flows._level(State(ways=ways, taken=[*range(len(ways))]), len(ways), parts)
 
     def added(level):
         return sum(Fraction(way.alike * way.slope * max(level - way.fullest, 0), SLOPES) for way in ways)

@@ -6,7 +6,7 @@ from itertools import pairwise, permutations, product
 import networkx
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from simcore.network.congested import CutThrough
@@ -171,11 +171,42 @@ def test_on_a_rail_only_network_a_message_crosses_its_server_first(gpus, servers
 
 @pytest.mark.parametrize("routing", ROUTINGS)
 def test_a_single_way_is_what_it_always_was(routing):
-    links = machine("Switch", 6, ports=replace(routed(routing), routing=routing))
+    """Over a switch, where no NPU passes on what is meant for others."""
+    links, plain = (machine("Switch", 6, ports=routed(each)) for each in (routing, ""))
     messages = [(src, 0, 64 * KIB, 0) for src in range(1, 6)]
-    plain = machine("Switch", 6, ports=replace(routed(""), routing=""))
-    if routing != "valiant":
-        few = messages[:1] if routing == "ugal" else messages  # over third NPUs is farther: only where others wait
-        assert play(links, few)[0] == play(plain, few)[0]
-    else:
-        assert max(play(links, messages)[0]) > max(play(plain, messages)[0])
+    assert play(links, messages)[0] == play(plain, messages)[0]
+
+
+SWITCHED = [
+    TREE,
+    {"kind": "Switch", "npus": 5},
+    DRAGONFLY,
+    {"kind": "DragonflyPlus", "npus": 24, "routers": 2, "groups": 3},
+]
+
+
+@given(st.sampled_from(SWITCHED), st.sampled_from(ROUTINGS), st.data())
+def test_behind_switches_no_npu_passes_on_what_is_meant_for_others(kind, routing, data):
+    links = machine(**kind, ports=routed(routing))
+    src, dst = (data.draw(st.integers(0, links.npus - 1)) for _ in range(2))
+    assume(src != dst)
+    for *_, ways in Ways(links).found(src, dst):
+        assert len({*ways}) == len(ways)
+        for way in ways:
+            between = [int(links.dst[link]) for link in way[:-1]]
+            assert all(node >= links.npus for node in between)
+            assert len({*between}) == len(between) or kind == DRAGONFLY
+
+
+@pytest.mark.parametrize("routing", ["valiant", "ugal"])
+def test_in_a_fat_tree_nothing_goes_up_again(routing):
+    links = machine(**TREE, ports=routed(routing))
+    ((*_, ways),) = Ways(links).found(0, 15)
+    assert ways == links.axes[0].fabric.paths.several(0, 15, 64)
+
+
+def test_on_a_dragonfly_plus_longer_ways_lead_over_third_groups():
+    links = machine("DragonflyPlus", 24, routers=2, groups=3, ports=routed("valiant"))
+    ((*_, ways),) = Ways(links).found(0, 23)
+    groups = [{(int(links.dst[link]) - 24) % 6 // 2 for link in way[:-1]} for way in ways]
+    assert {0, 1, 2} in groups
