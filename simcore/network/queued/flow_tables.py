@@ -235,8 +235,9 @@ TABLES: dict[str, Any] = {
 
 @dataclass(slots=True)
 class State:
-    """All tables; the flows, their ways (`lanes`; there is room for those of a flow that are `taken`) and the links of
-    an island. `left` takes (flow, time) of messages.
+    """All tables; the flows, their ways (`lanes`) and the links of an island. `left` takes (flow, time) of messages.
+
+    Where some choose by queues there is room for the ways that one has `taken`.
     """
 
     flows: list[Flow] = field(default_factory=list)

@@ -88,8 +88,7 @@ def _step(s: State, span_ns: int) -> None:
     counts.moves = 0
     for number in s.used:
         _turn(s, s.queues[number], span_ns)
-    for number in s.used:
-        _foresee(s, s.queues[number])
+    _foresee(s)
     for number in s.active:
         _inject(s, number, now, span_ns)
     for number in s.used:
@@ -531,10 +530,14 @@ def _turn(s: State, queue: Queue, span_ns: int) -> None:
     queue.slope, queue.crossing = max(SLOPES // max(queue.crossing, 1), 1), 0
 
 
-def _foresee(s: State, queue: Queue) -> None:
-    """What will wait before a channel is what will before its link."""
-    wire = s.queues[queue.wire]
-    queue.waits, queue.slope, queue.later = wire.waits, wire.slope, max(wire.waits, 0) - wire.sends
+def _foresee(s: State) -> None:
+    """What will wait before a link, for all its channels; where nobody chooses by queues nobody asks."""
+    if not len(s.taken):
+        return
+    for number in s.used:
+        queue = s.queues[number]
+        wire = s.queues[queue.wire]
+        queue.waits, queue.slope, queue.later = wire.waits, wire.slope, max(wire.waits, 0) - wire.sends
 
 
 def _ask(s: State, queue: Queue, span_ns: int) -> None:

@@ -200,7 +200,8 @@ class Islands(Tables):
         self.write("flows", "lane", flows, bounds)
         counts = np.diff(np.append(bounds, len(lanes)))
         self.write("flows", "lanes", flows, counts)
-        island.taken = np.zeros(int(counts.max(initial=0)), np.int64)
+        choosing = self.column("flows", "adaptive", flows) > 0
+        island.taken = np.zeros(int(counts[choosing].max(initial=0)), np.int64)
         at, parts = self.column("ways", "at", lanes), self.column("ways", "part", lanes)
         begins = self.column("hops", "weight", at) * parts * (self.column("ways", "fork", lanes) > 0)
         self.write("flows", "begins", flows, np.add.reduceat(begins, bounds) if len(lanes) else bounds)
