@@ -28,6 +28,7 @@ from tests.runs import KINDS, Run, runs, twisted_tori
 
 NATIVE = [("native", "congested"), ("native", "fair")]
 ANYWHERE = ("Ring", "FullyConnected", "Switch", "Mesh", "FatTree")
+DRAGONFLIES = ("Dragonfly", "DragonflyPlus")
 SPREADS = st.builds(Spread, st.sampled_from(["normal", "uniform", "exponential"]), st.sampled_from([0.05, 0.5]))
 NOISE = st.builds(Noise, st.integers(0, 99), st.none() | SPREADS, st.none() | SPREADS)
 
@@ -95,10 +96,10 @@ def test_faults_that_change_nothing_change_nothing(run, data):
 @st.composite
 def phases(draw):
     """A plan for a group somewhere on a machine whose links may all differ."""
-    kind = draw(st.sampled_from([*ANYWHERE, "Dragonfly"]))
+    kind = draw(st.sampled_from([*ANYWHERE, *DRAGONFLIES]))
     size = draw(st.sampled_from([2, 3, 4, 6, 8]))
     rate, latency_ns = draw(st.sampled_from([1e9, 30e9])), draw(st.sampled_from([0.0, 0.4, 7.0, 500.0]))
-    routers = (2 - size % 2) * (kind == "Dragonfly")
+    routers = (2 - size % 2) * (kind in DRAGONFLIES)
     dims = (Dimension(kind, size, rate, latency_ns, groups=routers and size // routers, routers=routers),)
     spread = draw(st.none() | SPREADS)
     topology = Topology(dims, noise=Noise(draw(st.integers(0, 9)), links=spread))
@@ -148,7 +149,7 @@ def test_a_phase_that_is_solved_ends_as_the_one_that_is_stepped(case, endpoint_n
 
 @settings(deadline=None, max_examples=60)
 @given(
-    st.sampled_from([("Ring", 5), ("Ring", 8), ("Dragonfly", 8), ("Dragonfly", 12)]),
+    st.sampled_from([("Ring", 5), ("Ring", 8), ("Dragonfly", 8), ("Dragonfly", 12), ("DragonflyPlus", 12)]),
     st.sampled_from([1, 2]),
     st.sampled_from([1.0, 7.4, 500.0]),
     st.sampled_from([CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_TO_ALL]),
@@ -161,7 +162,7 @@ def test_messages_that_wait_in_a_circle_are_played_in_windows_as_they_are_one_by
 ):
     """Of one group or of two side by side, to the nanosecond."""
     name, npus = place
-    split = {"groups": npus // 2, "routers": 2} if name == "Dragonfly" else {}
+    split = {"groups": npus // 2, "routers": 2} if name in DRAGONFLIES else {}
     links = LinkGraph(Topology((Dimension(name, npus, 1e9, latency_ns, **split),)))
     members = [np.arange(first, npus // groups * groups, groups) for first in range(groups)]
     options = PlanOptions()

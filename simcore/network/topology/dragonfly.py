@@ -145,35 +145,44 @@ class DragonflyPlus(Dragonfly):
     """`groups` groups of `routers` leaves with the NPUs, and as many spines (Shpiner et al., HiPINEB 2017).
 
     Every leaf of a group is linked to each of its spines; every two groups have `global_links` links, spread evenly
-    over their spines by distance. Routes are shortest; among equals the destination's number chooses.
+    over their spines by distance. Routes are shortest; among equals the destination's place in its group chooses, so
+    that all looks the same from every group.
     Links: NPU up, NPU down, leaf to spine by group, spine to leaf, group to group.
     """
 
     detours = Fabric.detours
-    by_group = frozenset()  # among equals a number chooses
+    symmetries = frozenset({Symmetry.TURNS})
     description = "`groups` of `routers` leaves and as many spines, every two groups linked by `global_links`"
     routings = ("minimal",)
 
     @cached_property
     def paths(self) -> ShortestPaths:
         """Spread over the spines."""
-        return ShortestPaths(self.npus + 2 * self.groups * self.routers, *self.ends(), spread=True)
+        return ShortestPaths(self.npus + 2 * self.groups * self.routers, *self.ends(), spread=self.group_npus)
 
     def ends(self) -> tuple[IntArray, IntArray]:
-        """Leaves are the nodes after the NPUs, by group, and then the spines."""
-        npus, leaves = np.arange(self.npus), self.groups * self.routers
-        router = self.npus + npus // self.router_npus
-        leaf = np.repeat(np.arange(leaves), self.routers)
-        spine = leaves + leaf // self.routers * self.routers + np.tile(np.arange(self.routers), leaves)
-        leaf, spine = self.npus + leaf, self.npus + spine
-        out, into = (self.npus + leaves + routers for routers in self._global_ends())
+        """After the NPUs come the leaves and spines of each group."""
+        npus, leaves = np.arange(self.npus), np.arange(self.groups * self.routers)
+        up, down = (
+            np.repeat(leaves, self.routers),
+            leaves.reshape(-1, self.routers).repeat(self.routers, axis=0).ravel(),
+        )
+        leaf, spine = self._node(up, 0), self._node(down, 1)
+        out, into = (self._node(spines, 1) for spines in self._global_ends())
+        router = self._node(npus // self.router_npus, 0)
         return np.concatenate([npus, router, leaf, spine, out]), np.concatenate([router, npus, spine, leaf, into])
+
+    def _node(self, switches: IntArray, level: int) -> IntArray:
+        """Leaves (0) or spines (1), counted over all groups."""
+        group, place = np.divmod(switches, self.routers)
+        found: IntArray = self.npus + (2 * group + level) * self.routers + place
+        return found
 
     def routes(self, src: IntArray, dst: IntArray) -> Routes:
         """Shortest."""
         return Routes.of_table(self.paths.table(src, dst))
 
     def devices(self) -> tuple[str, ...]:
-        """Leaves by group, then spines."""
-        places = [f"{group}.{router}" for group in range(self.groups) for router in range(self.routers)]
-        return tuple(f"{kind}{place}" for kind in ("leaf", "spine") for place in places)
+        """Leaves and spines of each group."""
+        kinds, routers = ("leaf", "spine"), range(self.routers)
+        return tuple(f"{kind}{group}.{router}" for group in range(self.groups) for kind in kinds for router in routers)

@@ -89,16 +89,19 @@ class Axis(Struct, frozen=True, eq=False, dict=True):
             return np.where(node < npus, (moves.back if back else moves.on)(node % npus, by), device)
 
         src, dst = (moved(end[links]) for end in self.ends)
-        codes, order = self._codes
-        found: IntArray = order[np.searchsorted(codes, src * (npus + most) + dst, sorter=order)]
+        codes, order, beside = self._codes
+        found: IntArray = order[np.searchsorted(codes, src * (npus + most) + dst, sorter=order) + beside[links]]
         return found
 
     @cached_property
-    def _codes(self) -> tuple[IntArray, IntArray]:
-        """A number for the ends of each link, and the links in their order."""
+    def _codes(self) -> tuple[IntArray, IntArray, IntArray]:
+        """A number for the ends of each link, the links in their order, and how many with its ends come before each."""
         src, dst = self.ends
         codes = src * (self.fabric.npus + max(len(self.devices), 1)) + dst
-        return codes, np.argsort(codes)
+        order = np.argsort(codes, kind="stable")
+        beside = np.empty(len(codes), np.int64)
+        beside[order] = np.arange(len(codes)) - np.searchsorted(codes, codes[order], sorter=order)
+        return codes, order, beside
 
 
 class LinkGraph:

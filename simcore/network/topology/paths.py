@@ -21,11 +21,11 @@ class ShortestPaths:
     """Paths of fewest links; among equals every node takes its first link in the order of `preference`.
 
     That has the links from most to least wanted, by default in order of their numbers. With `spread`, the destination's
-    number chooses among equals, as in the tables of InfiniBand's fat trees.
+    place among so many chooses among equals, as in the tables of InfiniBand's fat trees.
     """
 
     def __init__(
-        self, nodes: int, src: IntArray, dst: IntArray, preference: IntArray | None = None, *, spread: bool = False
+        self, nodes: int, src: IntArray, dst: IntArray, preference: IntArray | None = None, *, spread: int = 1
     ):
         self._spread = spread
         self.nodes, self.src, self.dst = nodes, src, dst
@@ -93,7 +93,7 @@ class ShortestPaths:
             links = links[np.argsort(self.src[links], kind="stable")]
             nodes, first, counts = np.unique(self.src[links], return_index=True, return_counts=True)
             chosen = np.full(self.nodes, -1, np.int32)
-            chosen[nodes] = links[first + (target % counts if self._spread else 0)]
+            chosen[nodes] = links[first + target % self._spread % counts]
             self._next[target] = chosen
         return self._next[target]
 

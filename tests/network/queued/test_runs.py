@@ -145,18 +145,28 @@ def test_one_npu_plays_for_all_over_third_npus(monkeypatch, kind, tp, law, playe
     assert told == told_of_links(run, exact="messages")
 
 
+DRAGONFLY = Dimension("Dragonfly", 16, 50e9, 500.0, groups=4, routers=2)
+
+
 @pytest.mark.parametrize(
-    ("own", "routing", "flows"), [("minimal", "", False), ("valiant", "", False), ("minimal", "ugal", True)]
+    ("dim", "routing", "flows"),
+    [
+        (DRAGONFLY, "", False),
+        (replace(DRAGONFLY, routing="valiant"), "", False),
+        (DRAGONFLY, "ugal", True),
+        (replace(DRAGONFLY, kind="DragonflyPlus", global_links=4), "", False),  # links side by side
+        (replace(DRAGONFLY, kind="DragonflyPlus", global_links=3), "valiant", False),
+        (replace(DRAGONFLY, kind="DragonflyPlus", global_links=2), "ugal", True),
+    ],
 )
 @pytest.mark.parametrize("tp", [1, 2, 4])
-def test_npus_of_one_group_of_a_dragonfly_play_for_all(monkeypatch, own, routing, flows, tp):
+def test_npus_of_one_group_of_a_dragonfly_play_for_all(monkeypatch, dim, routing, flows, tp):
     """Whatever groups cut it: of one that reaches around it the first NPUs play."""
     senders, found = set(), Ways.found
     monkeypatch.setattr(Ways, "found", lambda self, src, dst: (senders.add(src), found(self, src, dst))[1])
     small, large = (Phase(3000, CollectiveKind.ALL_REDUCE, size) for size in (40_000, 200_000))
     model = Workload("HYBRID_TRANSFORMER", (Layer("row", small, small, large),), Parallelism(tp=tp))
-    dims = (Dimension("Dragonfly", 16, 50e9, 500.0, groups=4, routers=2, routing=own),)
-    run = Run(model, Topology(dims), settings=Settings(network="queued"))
+    run = Run(model, Topology((dim,)), settings=Settings(network="queued"))
     run = with_ports(run, replace(PLAIN, segment_bytes=4 * KIB, routing=routing, flows=flows))
     told = told_of_links(run)
     assert senders == {*range(4)}
