@@ -377,13 +377,17 @@ def _sooner(s: State, number: int, other: int) -> bool:
 def _lie_down(s: State, number: int, port: Port, now: int) -> bool:
     """Take room in the buffer behind a link; False where it is dropped."""
     segment = s.segments[number]
-    if port.control == DROP and port.lying_bytes + segment.size_bytes > port.buffer_bytes:
-        wire = s.ports[port.link]
-        wire.drops += 1
-        wire.dropped_bytes += segment.size_bytes
-        note(s, wire, now, DROPS, 1)
-        at(s, now + s.ways[segment.way].back_ns, LOST, number, 0)
-        return False
+    if port.control == DROP:
+        settle(s, port, now)
+        if port.taken_bytes + segment.size_bytes > port.buffer_bytes:
+            wire = s.ports[port.link]
+            wire.drops += 1
+            wire.dropped_bytes += segment.size_bytes
+            note(s, wire, now, DROPS, 1)
+            at(s, now + s.ways[segment.way].back_ns, LOST, number, 0)
+            return False
+        port.taken_bytes += segment.size_bytes
+        return True
     port.lying_bytes += segment.size_bytes
     if port.lying_bytes > port.xoff_bytes and not port.asked_to_pause:
         port.asked_to_pause = 1
@@ -490,7 +494,9 @@ def _make_room(s: State, behind: Port, size_bytes: int, ends: int) -> None:
     """What a link takes leaves the buffer behind another one."""
     if behind.control == CREDITS:
         _credit(s, behind, ends + behind.latency_ns, size_bytes)
-    elif behind.control >= PFC:
+    elif behind.control == DROP:  # nobody asks before the next one comes
+        _credit(s, behind, ends, size_bytes)
+    elif behind.control == PFC:
         at(s, ends, GET_UP, behind.number, size_bytes)
 
 

@@ -221,7 +221,7 @@ def test_shared_links_take_the_hashed_ways_of_queues_that_never_fill(run, seed):
 
 
 def write(path, **keys):
-    base = {"topology": "[Switch]", "npus_count": "[8]", "bandwidth": '["400 Gb/s"]', "latency": '["500 ns"]'}
+    base = {"topology": "[Ring]", "npus_count": "[8]", "bandwidth": '["400 Gb/s"]', "latency": '["500 ns"]'}
     path.write_text("".join(f"{key}: {value}\n" for key, value in (base | keys).items()), encoding="utf-8")
     return str(path)
 
