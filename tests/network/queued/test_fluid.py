@@ -320,3 +320,13 @@ def test_one_for_many_and_periods_left_out_are_all_and_every_step(traffic, ports
             arrived, network = play(links, messages, FluidLinks)
         told.append((arrived, network.stuck(), curves(network.queues())))
     assert told[0] == told[1]
+
+
+@pytest.mark.parametrize("routing", ["spray", "adaptive", "ugal"])
+def test_once_flows_have_settled_long_messages_take_no_longer_to_play(routing):
+    """Without a law, too: what they do not tell one is no change."""
+    links, played = machine("FatTree", 8, 500.0, ports_of("", routing=routing)), []
+    for size in (64 * MIB, 4096 * MIB):
+        network = play(links, [(npu, (npu + 4) % 8, size, 0) for npu in range(8)], FluidLinks)[1]
+        played.append(network._tables._played)
+    assert played[1] < 1.5 * played[0]
