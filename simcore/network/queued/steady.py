@@ -31,6 +31,8 @@ EVENTS_OF_A_HOP = 2
 MOST_VAIN = 64
 ROWS_OF_A_LOOK = 40
 """So many rows take as long to look at as looking at none."""
+FEW_LOOKS = 16
+"""Behind each so many looks in vain they are farther apart."""
 HINT = "with numba (pip install numba) queues are played several times as fast"
 LASTING = ("lying_bytes", "noted_bytes", "awaits", "asked_to_pause", "paused", "chances", "phase")
 OF_SENDERS = ("ready", "under_way_bytes", "current", "waiting")
@@ -71,6 +73,7 @@ class QueuedLinks(Queued):
         self._strides: dict[int, int] = {}
         self._base: _Seen | None = None
         self._looks, self._apart, self._looked_at = 0, 1, 0
+        self._in_vain = 0  # looks since something was left out
         self._numbered = False  # keys are
         self._least_ns, self._waits, self._vain = 0, 0, 1  # no message ends before; when to ask anew
 
@@ -171,16 +174,18 @@ class QueuedLinks(Queued):
         Where too little happens between two looks, they are farther apart from then on.
         """
         rows = ROWS_OF_A_LOOK + counts.segments + len(self._active) + len(self.ports)
-        if counts.events - self._looked_at < rows * self._tables.events_of_a_look:
+        seldom = min(1 + self._in_vain // FEW_LOOKS, FEW_LOOKS)
+        if counts.events - self._looked_at < rows * self._tables.events_of_a_look * seldom:
             self._apart *= 2
             return
+        self._in_vain += 1
         self._looked_at = counts.events
         self._looks += 1
         now_ns, base, seen = int(counts.now_ns), self._base, self._told(int(counts.now_ns))
         anew = not self._looks & (self._looks - 1)
         state = [*seen] if anew else seen
         if base and all(map(eq, base.state, state)) and self._skip(base, now_ns):
-            self._base, self._looks = None, 0
+            self._base, self._looks, self._in_vain = None, 0, 0
         elif anew:
             self._base = self._seen([*state], now_ns)
 
