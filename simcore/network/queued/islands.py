@@ -24,8 +24,8 @@ from simcore.network.queued.tables import NOBODY
 from simcore.network.topology.fabric import IntArray
 from simcore.progress import meter
 
-TO_COMPILE, TO_LOAD = 2_000_000, 130_000
-"""So many steps of tanks take as long as to compile, and as to load what was compiled."""
+TO_COMPILE, TO_LOAD, TO_MOVE = 2_000_000, 130_000, 2_000
+"""So many steps of tanks take as long as to compile, to load what was compiled, and to make arrays of lists."""
 STEPS_OF_A_LOOK = 256
 OF_LISTS, OF_ENTRY = 100, 4
 """Steps in lists take so many times as long; to enter takes as long as so many of these."""
@@ -106,6 +106,7 @@ class Islands(Tables):
     kinds = TABLES | {"laws": laws.Law}
     noted = NOTED | {"left": 2}
     least_hops, least_work = 256, 3_000_000  # steps of hops that are worth a look for what is alike
+    in_lists = 0  # steps of tanks that were played so in this process
 
     def __init__(self, state: State):
         super().__init__(state)
@@ -113,7 +114,6 @@ class Islands(Tables):
         self._lasts: list[int] = []
         """The last message of each flow."""
         self._played = self._kind = 0
-        self._enough = TO_LOAD if installed() and kept(flows) else TO_COMPILE if installed() else NEVER
 
     @property
     def names_of_laws(self) -> list[str]:
@@ -182,7 +182,7 @@ class Islands(Tables):
         ahead = self.column("flows", "pledged", flows) - self.column("flows", "injected", flows)
         steps = ahead / (self.column("flows", "line", flows) * int(island.clock.step_ns))
         island.active, island.lanes, island.used = flows, self.ways_of(flows), links
-        self._played += OF_ENTRY * len(self.hops_of(island.lanes))
+        self._add(OF_ENTRY * len(self.hops_of(island.lanes)))
         self._compile()
         self._fold(island, float(steps.max(initial=0)))
         self._follow_lanes(island)
@@ -212,18 +212,29 @@ class Islands(Tables):
         most = min(STEPS_OF_A_LOOK, island.look.due)
         span_ns = int(island.clock.step_ns)
         steps = int(self.core.play(self._of(island), until_ns, most, span_ns))
-        self._played += steps * island.tanks
+        self._add(steps * island.tanks)
         if island.look.after(steps, until_ns):
             self.core.play(self._of(island), until_ns, 0, span_ns)
         return bool(steps == most)
 
+    def _add(self, steps: int) -> None:
+        """Of tanks, so many more were played."""
+        self._played += steps
+        Islands.in_lists += 0 if self._lengths else steps
+
     def _compile(self) -> None:
         """Play on compiled where that is repaid."""
-        if self._played >= self._enough and not self._lengths:
+        if not installed():
+            if self._played >= TO_COMPILE:
+                meter().hint = HINT
+        elif self._played >= TO_MOVE and not self._lengths and self._repaid:
             nobody = np.zeros(0, np.int64)
             self._become(_compiled_core(), _Arrayed, active=nobody, lanes=nobody, taken=nobody, used=nobody)
-        elif self._played >= TO_COMPILE and not installed():
-            meter().hint = HINT
+
+    @property
+    def _repaid(self) -> bool:
+        """Whether what is compiled is there, or it would take no longer than what was played in lists."""
+        return bool(_compiled_core.cache_info().currsize) or self.in_lists >= (TO_LOAD if kept(flows) else TO_COMPILE)
 
     def cut(self, island: Island, now_ns: int) -> None:
         """A step that ends now, where anything moves."""

@@ -27,7 +27,7 @@ _Arrayed = cast("Any", namedtuple("_Arrayed", [name for name in State.__slots__ 
 
 
 def repaid(events: int, ahead: int) -> bool:
-    """Whether to play on compiled, after so many events and with at least so many ahead.
+    """Whether to play on compiled, after so many events of this process and with at least so many ahead.
 
     A first run compiles where that is surely repaid, or takes little beside what has been played.
     """

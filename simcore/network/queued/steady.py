@@ -59,7 +59,8 @@ class QueuedLinks(Queued):
     time, counts and curves are added. Only where keys are numbers: elsewhere every segment is to be played.
     """
 
-    least_events = 5_000  # before anything is compiled
+    least_events = 1_000  # before anything is compiled
+    in_lists = 0  # events that were played so in this process
 
     def __init__(self, env: Environment, links: LinkGraph):
         super().__init__(env, links)
@@ -74,6 +75,7 @@ class QueuedLinks(Queued):
         self._base: _Seen | None = None
         self._looks, self._apart, self._looked_at = 0, 1, 0
         self._in_vain = 0  # looks since something was left out
+        self._counted = 0  # of events in lists
         self._numbered = False  # keys are
         self._least_ns, self._waits, self._vain = 0, 0, 1  # no message ends before; when to ask anew
 
@@ -123,10 +125,12 @@ class QueuedLinks(Queued):
         super()._drain()
         counts = self._state.counts[0]
         if not self._tables.compiled and counts.events >= counts.pause_at and self._arrivals:
+            QueuedLinks.in_lists += counts.events - self._counted
+            self._counted = counts.events
             counts.pause_at = 2 * counts.events if self._numbered and installed() else NEVER
             if not installed():
                 meter().hint = HINT
-            elif self._numbered and repaid(counts.events, self._ahead()):
+            elif self._numbered and repaid(self.in_lists, self._ahead()):
                 self._compile()
                 counts = self._state.counts[0]
         guide = counts.guide

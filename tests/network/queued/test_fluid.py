@@ -137,12 +137,14 @@ def test_arrays_are_what_lists_are(law, routing, kind, monkeypatch):
     pytest.importorskip("numba")
     messages = [(src, 0, size, start) for src, size, start in ((1, 4 * MIB, 0), (2, 4 * MIB, 0), (7, MIB, 200_000))]
     told = []
-    for enough in (1 << 60, 0):
-        monkeypatch.setattr(islands, "TO_COMPILE", enough)
-        monkeypatch.setattr(islands, "TO_LOAD", enough)
+    for name in ("TO_MOVE", "TO_LOAD", "TO_COMPILE"):
+        monkeypatch.setattr(islands, name, 0)
+    for compiled in (False, True):
+        monkeypatch.setattr(islands, "installed", lambda compiled=compiled: compiled)
         links = machine(kind, 8, 500.0, ports_of(law, routing=routing))
         arrived, network = play(links, messages, FluidLinks)
         told.append((arrived, curves(network.queues()), [column.tolist() for column in network.counts()]))
+        assert network._tables.compiled == compiled
     assert told[0] == told[1]
 
 
