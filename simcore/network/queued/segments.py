@@ -21,6 +21,7 @@ from simcore.network.queued.tables import ROWS, TABLES, State
 from simcore.network.topology.fabric import IntArray
 
 WIDTHS = {"heads": 8, "timers": 4}
+INDEX = 4  # the column of a head's segment in its message
 TO_COMPILE, TO_LOAD = 3_000_000, 100_000
 """So many events take as long as to compile, and as to load what was compiled."""
 _Arrayed = cast("Any", namedtuple("_Arrayed", [name for name in State.__slots__ if name != "choose"]))
@@ -76,17 +77,30 @@ class SegmentTables(Tables):
         time, kind, *rest = _columns(rows, WIDTHS["timers"])
         return time, kind % core.KINDS, *rest
 
-    def later(self, time_ns: int) -> None:
-        """All that is known happens so much later; for a law that goes by the clock time goes by."""
+    def later(self, time_ns: int, sent: IntArray) -> None:
+        """All that is known happens so much later, when each message has sent so many segments more.
+
+        For a law that goes by the clock time goes by.
+        """
         for name, column in _times():
             values = self.column(name, column)
             moves = self.column(name, "by_clock") == 0 if name == "laws" else values >= 0
             self.write(name, column, ALL, values + time_ns * moves)
+        index = self.column("segments", "index") + sent[self.column("segments", "message")]
+        self.write("segments", "index", ALL, index)
         if self._lengths:
-            self.state = self.state._replace(**{name: getattr(self.state, name).again(time_ns) for name in WIDTHS})
+            heads, timers = (getattr(self.state, name).again(time_ns) for name in WIDTHS)
+            rows = heads.heap.rows
+            used = rows[:, 0] < NEVER
+            rows[used, INDEX] = index[rows[used, -1]]
+            self.state = self.state._replace(heads=heads, timers=timers)
             return
         for entries in (self.state.heads, self.state.timers):
             entries[:] = [(time if time == NEVER else time + time_ns, *rest) for time, *rest in entries]
+        self.state.heads[:] = [
+            (*head[:INDEX], int(index[head[-1]]), *head[INDEX + 1 :]) if head[0] < NEVER else head
+            for head in self.state.heads
+        ]
 
     def grow(self) -> None:
         """Make room for twice as many segments, readings and credits."""

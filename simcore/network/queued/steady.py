@@ -31,6 +31,7 @@ EVENTS_OF_A_HOP = 2
 MOST_VAIN = 64
 ROWS_OF_A_LOOK = 40
 """So many rows take as long to look at as looking at none."""
+GROUP_BITS = 40  # segments of a message are fewer
 FEW_LOOKS = 16
 """Behind each so many looks in vain they are farther apart."""
 HINT = "with numba (pip install numba) queues are played several times as fast"
@@ -208,20 +209,44 @@ class QueuedLinks(Queued):
         unsent = (column("messages", "count") - column("messages", "sent"))[active]
         room = (unsent - 2)[moved > 0] // moved[moved > 0]
         times = min((self._until_ns - 1 - now_ns) // period_ns, *room.tolist())
-        if times < 1:
+        if times < 1 or not self._stay_in_order(active, seen.sent, moved, times):
             return False
-        less = np.zeros(len(column("messages", "count")), np.int64)
-        less[active] = times * moved
-        for name, each in (("count", 1), ("missing", 1), ("size_bytes", column("messages", "segment_bytes"))):
-            tables.write("messages", name, ALL, column("messages", name) - less * each)
+        more = np.zeros(len(column("messages", "count")), np.int64)
+        more[active] = times * moved
+        tables.write("messages", "sent", ALL, column("messages", "sent") + more)
+        tables.write("messages", "missing", ALL, column("messages", "missing") - more)
         added = times * (seen.counts - base.counts)
-        for name, more in zip(ADDED_UP, added, strict=True):
-            tables.write("ports", name, ALL, column("ports", name) + more)
+        for name, extra in zip(ADDED_UP, added, strict=True):
+            tables.write("ports", name, ALL, column("ports", name) + extra)
         sent = column("readings", "sent_bytes") + added[0][column("readings", "link")]
         tables.write("readings", "sent_bytes", ALL, sent)
         self._curves.again(base.rows[0], times, period_ns)
         self._times.again(base.rows[1], times, period_ns)
-        tables.later(times * period_ns)
+        tables.later(times * period_ns, more)
+        return True
+
+    def _stay_in_order(self, active: list[int], sent: IntArray, moved: IntArray, times: int) -> bool:
+        """Whether segments that come at one time, of messages with one key, go in the same order in all these periods.
+
+        Their numbers decide. Messages that move on by as many stay as far apart; what is under way of others must be
+        apart now and in the end.
+        """
+        tables, column = self._tables, self._tables.column
+        _, kinds, whom, _ = tables.timers()
+        firsts = column("ports", "head"), column("senders", "lost")
+        waiting, lost = (_chains(rows, column("segments", "next"))[1] for rows in firsts)
+        under_way = np.concatenate([tables.heads()[1], whom[kinds == LOST], waiting, lost])
+        lows = np.array(column("messages", "sent"))
+        np.minimum.at(lows, column("segments", "message")[under_way], column("segments", "index")[under_way])
+        low, keys = lows[active] - moved, [column("messages", name)[active] for name in ("part", "order")]
+        turn = np.lexsort((low, *keys))
+        moved, low, high = moved[turn], low[turn], sent[turn]
+        own = np.cumsum(np.any([np.diff(key[turn], prepend=key[turn][:1]) != 0 for key in keys], axis=0)) << GROUP_BITS
+        apart = (np.diff(own) == 0) & (np.diff(moved) != 0)
+        for gone in (0, times * moved):
+            farthest = np.maximum.accumulate(own + high + gone)
+            if (farthest[:-1] >= (own + low + gone)[1:])[apart].any():
+                return False
         return True
 
     def _told(self, now_ns: int) -> Iterator[bytes]:
