@@ -109,3 +109,12 @@ def test_a_law_that_has_settled_repeats_itself_too(law):
     (times, events), (all_times, all_events) = told(links, sent, QueuedLinks), told(links, sent, Queued)
     assert times == all_times
     assert events < all_events / 2
+
+
+@pytest.mark.parametrize("latency_ns", [100.0, 700.0])
+def test_messages_of_one_key_are_left_out_only_where_their_segments_keep_their_order(latency_ns):
+    """Numbers of segments say who comes first at one time, and one of these messages begins later and is faster."""
+    links = machine("Switch", 4, latency_ns, segments(4 * KIB, 8 * KIB, "credits"))
+    sent = [(0, 3, 2 * MIB, 0), (0, 2, 2 * MIB, 0), (2, 1, 2 * MIB, 405_504), (0, 1, 2 * MIB, 0)]
+    times, all_times = (play(links, sent, network, keys=[0] * 4)[0] for network in (QueuedLinks, Queued))
+    assert times == all_times
