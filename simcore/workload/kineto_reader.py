@@ -430,7 +430,7 @@ def _each(events: Iterable[msgspec.Raw], take: Callable[[Event], None]) -> None:
         try:
             try:
                 event = decode(raw)
-            except UnicodeDecodeError:  # in names that were freed before they were written
+            except (UnicodeDecodeError, msgspec.DecodeError):  # names that were freed before they were written
                 event = decode(bytes(raw).decode(errors="replace"))
             if event.ph == "X":
                 if not (-MOST_US < event.ts < MOST_US and (event.dur or 0) < MOST_US):
