@@ -33,7 +33,7 @@ ROWS_OF_A_LOOK = 40
 """So many rows take as long to look at as looking at none."""
 GROUP_BITS = 40  # segments of a message are fewer
 FEW_LOOKS = 16
-"""Behind each so many looks in vain they are farther apart."""
+"""Behind each so many looks in vain they are farther apart, up to so many times."""
 HINT = "with numba (pip install numba) queues are played several times as fast"
 LASTING = ("lying_bytes", "noted_bytes", "awaits", "asked_to_pause", "paused", "chances", "phase")
 OF_SENDERS = ("ready", "under_way_bytes", "current", "waiting")

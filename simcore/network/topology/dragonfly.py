@@ -29,7 +29,6 @@ class Dragonfly(Fabric):
     description = "`groups` of `routers`, all linked inside a group, every two groups linked; minimal or Valiant"
     keys = ("groups", "routers", "global_links")
     routings: ClassVar[Collection[str]] = ("minimal", "valiant")
-    by_group = frozenset({Symmetry.TURNS})
 
     def __init__(self, dim: Dimension):
         super().__init__(dim)
@@ -37,7 +36,7 @@ class Dragonfly(Fabric):
         self.router_npus = dim.npus // (dim.groups * dim.routers)
         self.group_npus = self.turn = dim.npus // dim.groups
         if self.global_links == 1:  # of several, places are hashed
-            self.symmetries = self.by_group
+            self.symmetries = frozenset({Symmetry.TURNS})
         self.ports = -(-(self.groups - 1) * self.global_links // self.routers) or 1
         self._local = 2 * self.npus
         self._global = self._local + self.groups * self.routers * (self.routers - 1)
@@ -163,11 +162,8 @@ class DragonflyPlus(Dragonfly):
     def ends(self) -> tuple[IntArray, IntArray]:
         """After the NPUs come the leaves and spines of each group."""
         npus, leaves = np.arange(self.npus), np.arange(self.groups * self.routers)
-        up, down = (
-            np.repeat(leaves, self.routers),
-            leaves.reshape(-1, self.routers).repeat(self.routers, axis=0).ravel(),
-        )
-        leaf, spine = self._node(up, 0), self._node(down, 1)
+        above = np.repeat(leaves.reshape(-1, self.routers), self.routers, axis=0).ravel()
+        leaf, spine = self._node(np.repeat(leaves, self.routers), 0), self._node(above, 1)
         out, into = (self._node(spines, 1) for spines in self._global_ends())
         router = self._node(npus // self.router_npus, 0)
         return np.concatenate([npus, router, leaf, spine, out]), np.concatenate([router, npus, spine, leaf, into])

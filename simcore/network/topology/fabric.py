@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from simcore.network.topology.model import Dimension
 from simcore.network.topology.moves import Moves, Symmetry
 from simcore.network.topology.paths import UNREACHED, ShortestPaths
-from simcore.network.topology.ports import ROUTINGS
+from simcore.network.topology.ports import NAMED_ROUTINGS
 from simcore.registry import Registry
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 
 
-OF_ONE_WAY = [name or "minimal" for name, how in ROUTINGS.items() if not (how.longer or how.by_thirds)]
+OF_ONE_WAY = tuple(name for name, how in NAMED_ROUTINGS.items() if not (how.longer or how.by_thirds))
 """How to choose among shortest ways is all the same where there is only one."""
 
 
@@ -90,8 +90,7 @@ class Fabric(ABC):
         found = [there + on for there, on in zip(*(way.each() for way in ways), strict=True)]
         if not self.devices():
             return found
-        leaves, _ = self.ends()
-        return [*dict.fromkeys(_without_loops(way, leaves) for way in found)]
+        return [*dict.fromkeys(_without_loops(way, self.paths.src) for way in found)]
 
     def hops(self, src: IntArray, dst: IntArray) -> IntArray:
         """How many links a message from `src` to `dst` takes."""

@@ -12,7 +12,7 @@ from simcore.network.topology.fabric import FABRICS, OF_ONE_WAY, Fabric, FloatAr
 from simcore.network.topology.hashes import mixed
 from simcore.network.topology.model import Dimension
 from simcore.network.topology.moves import Symmetry
-from simcore.network.topology.ports import ROUTINGS
+from simcore.network.topology.ports import NAMED_ROUTINGS
 
 __all__ = ["FABRICS", "FatTree", "Mesh", "Ring", "dragonfly"]
 
@@ -127,7 +127,7 @@ class Switch(Fabric):
     description = "every NPU linked to one switch; latency is paid up and down"
     symmetries = frozenset({Symmetry.TURNS, Symmetry.EXCHANGES})  # links of its own, whomever an NPU sends to
     permutes = True
-    routings = tuple(name or "minimal" for name in ROUTINGS)  # there is one way
+    routings = tuple(NAMED_ROUTINGS)  # there is one way
 
     def ends(self) -> tuple[IntArray, IntArray]:
         """Upwards links first; the switch is node n. A single NPU needs no switch."""

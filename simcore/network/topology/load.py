@@ -20,7 +20,7 @@ from simcore.network.topology.kinds import FABRICS
 from simcore.network.topology.model import Circuits, Dimension, Graph, Memory, Topology, Wafer
 from simcore.network.topology.nccl import read_nccl
 from simcore.network.topology.packet import is_packet_network, read_packet_network
-from simcore.network.topology.ports import PLAIN, PORT_KEYS, ROUTINGS, made_ports
+from simcore.network.topology.ports import NAMED_ROUTINGS, PLAIN, PORT_KEYS, made_ports
 from simcore.network.topology.twisted import can_twist, whole_dimension
 from simcore.network.topology.wafer import WaferMesh
 from simcore.units import parse_bytes_per_s, parse_ns
@@ -188,7 +188,7 @@ def _with_ports(root: Node, dims: tuple[Dimension, ...]) -> tuple[Dimension, ...
 
 
 def _routing(item: Node) -> str:
-    return str(item.choice(["minimal", *filter(None, ROUTINGS)]) or "minimal")
+    return str(item.choice([*NAMED_ROUTINGS]) or "minimal")
 
 
 def _columns(gigabyte: float) -> Columns:

@@ -48,6 +48,8 @@ ROUTINGS = {
     "ugal": Routing(1, by_queues=True, longer=True),
     "valiant": Routing(1, by_thirds=True),
 }
+NAMED_ROUTINGS = {name or "minimal": how for name, how in ROUTINGS.items()}
+"""As files say them."""
 
 
 @dataclass(frozen=True, slots=True)

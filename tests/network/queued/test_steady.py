@@ -57,9 +57,9 @@ def flows(draw):
     return machine(kind, npus, latency_ns, rules, rate, **more), messages
 
 
-def told(links, messages, network):
+def told(links, messages, network, keys=None):
     """All that a network says of some messages, and how many events it played."""
-    arrived, played = play(links, messages, network)
+    arrived, played = play(links, messages, network, keys)
     table = played.table()
     columns = [table.size_bytes, table.busy_ns, *(getattr(table.queues, name) for name in QueueTable.COLUMNS)]
     rows = [] if played.times() is None else np.sort(played.times().columns)
@@ -67,11 +67,14 @@ def told(links, messages, network):
     return (*said, curves(table.queues) if of_queues.MOST_ROWS else []), played._state.counts[0].events
 
 
-@given(flows())
+@given(flows(), st.booleans())
 @settings(max_examples=40)
-def test_what_repeats_itself_is_left_out_without_a_trace(case):
+def test_what_repeats_itself_is_left_out_without_a_trace(case, alike):
+    """Of messages of one key, as those of a round of a collective are, or of one each."""
     links, messages = case
-    assert told(links, messages, QueuedLinks)[0] == told(links, messages, Queued)[0]
+    ends = [message[:2] for message in messages]
+    keys = [ends[:number].count(pair) for number, pair in enumerate(ends)] if alike else None
+    assert told(links, messages, QueuedLinks, keys)[0] == told(links, messages, Queued, keys)[0]
 
 
 @given(flows())
