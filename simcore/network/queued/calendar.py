@@ -10,7 +10,7 @@ from simcore.network.core import NEVER
 from simcore.network.heaps import Heap, Rows, drop_first, rise
 
 NOW, DUE = range(2)
-SLOT_BITS, WORD_BITS = 12, 5
+SLOT_BITS, WORD_BITS = 14, 5
 SLOTS, BUCKETS = 1 << SLOT_BITS, 65
 
 

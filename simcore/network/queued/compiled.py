@@ -53,7 +53,7 @@ class Tables:
         """Of the rows of some numbers, as an array; of all rows of arrays, the table's own."""
         rows = getattr(self.state, name)
         if self._lengths:
-            found: NDArray[Any] = rows[column][: self._lengths[name]][numbers]
+            found: NDArray[Any] = rows.view(np.ndarray)[column][: self._lengths[name]][numbers]  # records are slow
             return found
         return self._column(name, column, rows if numbers is ALL else [rows[number] for number in numbers])
 
@@ -61,7 +61,7 @@ class Tables:
         """Into a column of the rows of some numbers."""
         rows = getattr(self.state, name)
         if self._lengths:
-            rows[column][: self._lengths[name]][numbers] = values
+            rows.view(np.ndarray)[column][: self._lengths[name]][numbers] = values
             return
         some = rows if numbers is ALL else [rows[number] for number in numbers]
         for row, value in zip(some, values.tolist(), strict=True):

@@ -26,7 +26,7 @@ from simcore.progress import meter
 
 TO_COMPILE, TO_LOAD, TO_MOVE = 2_000_000, 130_000, 2_000
 """So many steps of tanks take as long as to compile, to load what was compiled, and to make arrays of lists."""
-STEPS_OF_A_LOOK = 256
+STEPS_OF_A_LOOK = 4096
 OF_LISTS, OF_ENTRY = 100, 4
 """Steps in lists take so many times as long; to enter takes as long as so many of these."""
 PLAYED = ("active", "lanes", "taken", "used")

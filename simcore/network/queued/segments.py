@@ -105,6 +105,7 @@ class SegmentTables(Tables):
     def grow(self) -> None:
         """Make room for twice as many segments, readings and credits."""
         segments = self._longer("segments", 64)
+        self.state.counts[0].room_of_rows = ROWS + 4 * segments
         self._longer("readings", 4 * segments)
         self._longer("credits", 4 * segments)
         if self._lengths:
@@ -133,7 +134,7 @@ class SegmentTables(Tables):
         """Room for what is to come, and for what is noted, of which nothing is left now."""
         state, counts = self.state, self.state.counts[0]
         segments = int(counts.room_of_segments)
-        counts.room_of_changes, counts.room_of_rows = 8 * segments, ROWS + 4 * segments
+        counts.room_of_changes = 8 * segments
         calendars = {"heads": state.heads.again(0, segments), "timers": state.timers.again(0, 8 * segments)}
         self.state = state._replace(**calendars)
         for name in self.noted:

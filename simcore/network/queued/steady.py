@@ -60,7 +60,7 @@ class QueuedLinks(Queued):
     time, counts and curves are added. Only where keys are numbers: elsewhere every segment is to be played.
     """
 
-    least_events = 1_000  # before anything is compiled
+    least_events = 200  # before anything is compiled
     in_lists = 0  # events that were played so in this process
 
     def __init__(self, env: Environment, links: LinkGraph):

@@ -11,14 +11,13 @@ from msgspec import Struct
 from simcore.network.core import NEVER
 
 NOBODY = -1
-ROWS = 1 << 18
+ROWS = 1 << 13
 """So much of what queues and links do is noted before it is taken."""
 Time = int
 """A moment of what goes on: all of them are later by as much where something that repeats itself is left out."""
 
 
-@dataclass(slots=True, kw_only=True)
-class Port:
+class Port(Struct, kw_only=True, gc=False):
     """The sending end of a link's channel: a queue waits for it (`head` to `tail`); what it has sent lies in the buffer
     behind.
 

@@ -74,6 +74,11 @@ class _Entry(Struct, eq=False):
     told: Collection[Seat] = ()
     left: dict[Seat, int] = field(default_factory=dict)
 
+    def share(self, place: Place, flight: Flight) -> None:
+        """It is that of another place, too."""
+        flight.open = next(iter(self.flights.values())).open
+        self.flights[place] = flight
+
 
 class Live:
     """Plays the messages of a place from `begin_ns` on: first what was alone so far, up to now, then what comes.
@@ -136,6 +141,21 @@ class Live:
         self.leave(place)
         return own
 
+    def adopt(self, place: Place, other: Live, kind: tuple[Any, ...] | None) -> bool:
+        """Play for a place of another one where that has played the same, and what comes next is of a kind, if any."""
+        seen = other._seen[place]
+        own, theirs, following = self._log[:seen], other._log[:seen], self._log[seen : seen + 1]
+        if len(own) < seen or any(entry.kind != kind for entry in following):
+            return False
+        for one, another in zip(own, theirs, strict=True):
+            if one.kind != another.kind or {*one.told, *one.left} != another.left.keys():
+                return False
+        for one, another in zip(own, theirs, strict=True):
+            one.share(place, another.flights.pop(place))
+        other.leave(place)
+        self._seen[place] = seen
+        return True
+
     def enter(self, place: Place, flight: PhaseFlight | MessageFlight, plays: Sequence[tuple[IntArray, Plan]]) -> bool:
         """Play a flight from its beginning; False where that is not what is played for others."""
         kind: tuple[Any, ...] = flight.begin_ns, *flight.name
@@ -144,8 +164,7 @@ class Live:
             entry = self._log[seen]
             if entry.kind != kind:
                 return False
-            flight.open = next(iter(entry.flights.values())).open
-            entry.flights[place] = flight
+            entry.share(place, flight)
             self._seen[place] += 1
         elif flight.begin_ns < self.env.now:
             return False
@@ -226,6 +245,7 @@ class Lives:
     def __init__(self, env: Environment, network: type[LinkNetwork], costs: Costs):
         self._env, self._network, self._costs = env, network, costs
         self._begun: list[Live] = []  # where something has begun in this instant
+        self._parted: list[Live] = []  # from others in this instant
         self.fresh: set[Flight] = set()  # what has begun since heads moved
         self._moved_ns = -1
 
@@ -260,7 +280,7 @@ class Lives:
         if live:
             self._before(live, flight)
         if live and not live.enter(place, flight, plays):
-            live = self._part(live, place)
+            live = self._part(live, place, (flight.begin_ns, *flight.name))
             live.enter(place, flight, plays)
         if live and live not in self._begun:
             self._begun.append(live)
@@ -271,6 +291,7 @@ class Lives:
             for place in live.apart():
                 self._part(live, place)
         self._begun.clear()
+        self._parted.clear()
         after(self._env, 0, self._move, TRANSMISSION)
 
     def join(self, live: Live) -> None:
@@ -278,9 +299,13 @@ class Lives:
         now_ns = int(self._env.now)
         live.env.join(self._env, moved=self._moved_ns == now_ns)
 
-    def _part(self, live: Live, place: Place) -> Live:
-        own = live.parted(place, self._before)
-        self.join(own)
+    def _part(self, live: Live, place: Place, kind: tuple[Any, ...] | None = None) -> Live:
+        """One that plays a place with those that part in the same way, as something of a kind begins, or nothing."""
+        own = next((each for each in self._parted if each.adopt(place, live, kind)), None)
+        if own is None:
+            own = live.parted(place, self._before)
+            self.join(own)
+            self._parted.append(own)
         place.play_from_now(own)
         return own
 
