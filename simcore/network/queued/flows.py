@@ -482,8 +482,9 @@ def _say(s: State, flow: Flow, signal: Signal, now: int) -> None:
         waited, unmarked = 0.0, 1.0
         for at in range(way.at + 1, way.at + way.hops):
             queue = _wire(s, at)
-            waited += queue.left / queue.line
-            unmarked *= 1 - queue.chance
+            if queue.left:
+                waited += queue.left / queue.line
+                unmarked *= 1 - queue.chance
         size = way.alike * (way.unsaid // PARTS)
         sent += size
         waits += size * int(waited)
@@ -519,15 +520,16 @@ def _wire(s: State, at: int) -> Queue:
 
 def _turn(s: State, queue: Queue, span_ns: int) -> None:
     """What has come before a link in the last step is there in this one."""
-    wire = s.queues[queue.wire]
-    queue.sends = int(queue.line * span_ns * (queue.use if queue.stands else 1.0))
+    queue.backlog = queue.backlog_next
+    if len(s.taken):  # else nobody chooses by queues
+        queue.sends = int(queue.line * span_ns * (queue.use if queue.stands else 1.0))
+        queue.waits = -queue.sends
+        queue.slope, queue.crossing = max(SLOPES // max(queue.crossing, 1), 1), 0
+        s.queues[queue.wire].waits += queue.backlog
     queue.asked = queue.before = queue.use = queue.left = 0.0
-    queue.waits, queue.backlog = -queue.sends, queue.backlog_next
-    wire.waits += queue.backlog
     queue.passing, queue.going, queue.lying = queue.passing_next, queue.going_next, queue.lying_next
     queue.backlog_next = queue.passing_next = queue.going_next = queue.lying_next = 0
     queue.own, queue.own_next = queue.own_next, 0
-    queue.slope, queue.crossing = max(SLOPES // max(queue.crossing, 1), 1), 0
 
 
 def _foresee(s: State) -> None:
@@ -564,10 +566,12 @@ def _serve(s: State, queue: Queue, span_ns: int) -> None:
         queue.able = served = served * (most / wire.asked)
     else:
         queue.able = min(queue.able, most - (wire.asked - served))
-    queue.share = served / queue.backlog if queue.backlog else 0.0
-    wire.use += served / most
-    # What an NPU sends itself waits in its memory.
-    wire.left += (queue.backlog - served) * (queue.passing / queue.backlog) if queue.backlog else 0.0
+    queue.share = 0.0
+    if queue.backlog:
+        queue.share = served / queue.backlog
+        wire.use += served / most
+        # What an NPU sends itself waits in its memory.
+        wire.left += (queue.backlog - served) * (queue.passing / queue.backlog)
 
 
 def _settle(queue: Queue, span_ns: int) -> None:
@@ -578,7 +582,8 @@ def _settle(queue: Queue, span_ns: int) -> None:
         queue.still += int(span_ns * FINE * (1 - queue.asked / wanted))
     queue.mean_use += (queue.use - queue.mean_use) / STEPS_OF_USE
     if queue.kmax:
-        queue.marked += int(queue.came * FINE / (PARTS * queue.packet_bytes) * queue.chance)
+        if queue.chance:
+            queue.marked += int(queue.came * FINE / (PARTS * queue.packet_bytes) * queue.chance)
         queue.chance = _chance(queue)
     queue.came = 0
 

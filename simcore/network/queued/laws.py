@@ -245,7 +245,8 @@ def _recovers(law: Any, now: int, size_bytes: float, unmarked: float) -> None:
     law.timer_rounds += timers - share * law.timer_rounds
     law.counter_rounds += counters - share * law.counter_rounds
     by_time, by_bytes = _past(law, law.timer_rounds, law.timer_ns), _past(law, law.counter_rounds, counter_ns)
-    law.alpha *= (1 - law.g) ** _rounds(law, law.alpha_interval_ns, span)
+    alphas = timers if law.alpha_interval_ns == law.timer_ns else _rounds(law, law.alpha_interval_ns, span)
+    law.alpha *= (1 - law.g) ** alphas
     kept = (1 - law.alpha / 2) ** share
     law.alpha += law.g * (1 - law.alpha) * share
     law.target += (law.rate_bytes_per_s - law.target) * share
