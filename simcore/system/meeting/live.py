@@ -144,8 +144,10 @@ class Live:
     def adopt(self, place: Place, other: Live, kind: tuple[Any, ...] | None) -> bool:
         """Play for a place of another one where that has played the same, and what comes next is of a kind, if any."""
         seen = other._seen[place]
-        own, theirs, following = self._log[:seen], other._log[:seen], self._log[seen : seen + 1]
-        if len(own) < seen or any(entry.kind != kind for entry in following):
+        own, theirs = self._log[:seen], other._log[:seen]
+        following = self._log[seen].kind if seen < len(self._log) else None
+        comes_now = following is None and kind is not None and kind[0] >= self.env.now
+        if len(own) < seen or not (comes_now or following == kind):
             return False
         for one, another in zip(own, theirs, strict=True):
             if one.kind != another.kind or {*one.told, *one.left} != another.left.keys():
@@ -271,6 +273,7 @@ class Lives:
                 enter(place, other)
             elif isinstance(other, MessageFlight):
                 self.enter(place, other, [])
+        live = place.lives[-1]  # it may have parted from the others
         self.join(live)
         return live
 
@@ -281,6 +284,7 @@ class Lives:
             self._before(live, flight)
         if live and not live.enter(place, flight, plays):
             live = self._part(live, place, (flight.begin_ns, *flight.name))
+            self._before(live, flight)
             live.enter(place, flight, plays)
         if live and live not in self._begun:
             self._begun.append(live)
@@ -289,7 +293,7 @@ class Lives:
         """At the end of an instant, what has not begun in all places parts them."""
         for live in self._begun:
             for place in live.apart():
-                self._part(live, place)
+                self.join(self._part(live, place))
         self._begun.clear()
         self._parted.clear()
         after(self._env, 0, self._move, TRANSMISSION)
@@ -304,7 +308,6 @@ class Lives:
         own = next((each for each in self._parted if each.adopt(place, live, kind)), None)
         if own is None:
             own = live.parted(place, self._before)
-            self.join(own)
             self._parted.append(own)
         place.play_from_now(own)
         return own
