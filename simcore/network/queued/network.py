@@ -96,7 +96,6 @@ class Queued(LinkNetwork):
         self._idle: list[tuple[int, int]] = []  # rows of messages, and of their senders, that may be used again
         self._wakes: set[int] = set()
         self._due_ns = self._until_ns = NEVER  # when something happens next; what is played ends before
-        self._of_none = False  # whether there are messages of no phase
         self._curves = Rows(4, MOST_ROWS)
         watched = any(each.law or each.how.by_queues for each in rules)
         self._unseen = not watched and all(port.control < core.PFC and not port.kmax_bytes for port in ports)
@@ -122,7 +121,6 @@ class Queued(LinkNetwork):
         pair, segment_bytes, rules, ways, way = self._pair(src, dst)
         of_phase = len(key) == len(("chunk", "phase", "number"))
         phase = self._phases.setdefault(key[:2], len(self._phases)) if of_phase else 0
-        self._of_none |= not of_phase
         ends, turn = self._turns[src] * self.links.npus + dst, key[2] if of_phase else 0
         count = max(-(-size_bytes // segment_bytes), 1)
         if ways:
@@ -377,11 +375,10 @@ class Queued(LinkNetwork):
         return self.notes_on(len(self._curves))
 
     def remembers(self, since_ns: int) -> bool:
-        """As `LinkNetwork.remembers`: credits, pauses still under way, chances of marks of messages of no phase."""
+        """As `LinkNetwork.remembers`: credits and pauses still under way."""
         if self._due_ns < self.env.now:
             self._play(int(self.env.now))
-        late = self._state.counts[0].settled_ns > since_ns
-        return bool(late) or (self._of_none and any(port.chances and not port.phase for port in self.ports))
+        return bool(self._state.counts[0].settled_ns > since_ns)
 
     def stuck(self) -> list[str]:
         """Why nothing moves any more: the links that wait for each other."""

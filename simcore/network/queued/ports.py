@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import ceil
 
-from simcore.network.queued.tables import Port, Segment, State
+from simcore.network.queued.tables import NOBODY, Port, Segment, State
 from simcore.timeline.events import MARKS, STILL, WAITING
 
 append = list.append
@@ -17,14 +17,18 @@ def backlog(port: Port, now: int) -> float:
 
 
 def mark(s: State, port: Port, segment: Segment, now: int) -> int:
-    """Whether a segment that comes is marked: an even sequence, begun anew in each phase, is in chance's place."""
-    waiting, phase = backlog(port, now), s.messages[segment.message].phase
-    if not waiting and port.phase != phase:
-        port.phase, port.chances = phase, 0
+    """Whether a segment that comes is marked: an even sequence is in chance's place.
+
+    Where nothing waits it begins anew with the segment's own number: what was before is over, whoever sent that.
+    """
+    waiting = backlog(port, now)
+    if not waiting:
+        port.chances = NOBODY
     chance = _chance(port, waiting, segment.size_bytes) if segment.hop else 0.0
     if chance == 0.0:
         return 0
-    port.chances += 1
+    port.chances = 1 + (segment.index if port.chances < 0 else port.chances)
+    port.asked += 1
     golden_ratio = (5**0.5 - 1) / 2
     if port.chances * golden_ratio % 1.0 >= chance:
         return 0

@@ -35,7 +35,7 @@ GROUP_BITS = 40  # segments of a message are fewer
 FEW_LOOKS = 16
 """Behind each so many looks in vain they are farther apart, up to so many times."""
 HINT = "with numba (pip install numba) queues are played several times as fast"
-LASTING = ("lying_bytes", "noted_bytes", "awaits", "asked_to_pause", "paused", "chances", "phase")
+LASTING = ("lying_bytes", "noted_bytes", "awaits", "asked_to_pause", "paused", "chances", "asked")
 OF_SENDERS = ("ready", "under_way_bytes", "current", "waiting")
 READ = ("link", "own", "queue_bytes", "sent_bytes", "now_ns")
 ADDED_UP = ("sent_bytes", "busy_ns", "still_ns", "stops", "marks", "drops", "dropped_bytes")

@@ -64,8 +64,8 @@ class Port(Struct, kw_only=True, gc=False):
     kmin_bytes: int = 0
     pmax: float = 0.0
     packet_bytes: int = 1
-    chances: int = 0  # of marks, in the phase of a chunk that came last
-    phase: int = 0
+    chances: int = NOBODY  # of marks, since nothing waited
+    asked: int = 0  # how often there was one
     # What else is reported.
     peak_bytes: int = 0
     still_ns: int = 0
