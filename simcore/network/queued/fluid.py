@@ -318,15 +318,18 @@ class FluidLinks(LinkNetwork):
             after(self.env, at_ns - int(self.env.now), partial(self._happen, island), TRANSMISSION)
 
     def _happen(self, island: Island) -> None:
-        """Play up to what comes next elsewhere, and sleep until a message may end."""
+        """Play up to what comes next elsewhere, and sleep until just before a message may end.
+
+        So an end is known before its instant, in which all that arrives is there before anybody decides.
+        """
         now_ns = int(self.env.now)
         if island.wakes_ns != now_ns:
             return
         island.wakes_ns = NEVER
         self._begin(island)
-        self._play(island, max(now_ns, int(self.env.peek())))
+        self._play(island, max(now_ns + 1, int(self.env.peek())))
         if island.clock.moves and island.clock.soonest_ns < island.clock.first_ns:  # then `_deliver` wakes it
-            self._wake(island, max(int(island.clock.soonest_ns), now_ns + 1))
+            self._wake(island, max(int(island.clock.soonest_ns) - 1, now_ns + 1))
 
     def _begin(self, island: Island) -> None:
         """What has come in this instant is injected, in the order of keys."""
