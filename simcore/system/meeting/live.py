@@ -50,11 +50,12 @@ class Past(Environment):
             self.run(until=until_ns)
 
     def join(self, env: Environment, *, moved: bool) -> None:
-        """Go on as a part of an environment; the heads of this instant may have `moved` there."""
+        """Go on as a part of an environment, up to what happens there now; heads of this instant may have `moved`."""
         if self._joined:
             return
         self.catch_up(env.now)
-        while moved and self.peek() <= env.now:
+        until = env.now, NEVER if moved else env.entry[1]
+        while self.calls and self.calls[0][:2] < until:
             self.step()
         for at_ns, priority, _, call in sorted(self.calls):
             heappush(env.calls, (at_ns, priority, next(env.numbers), call))
