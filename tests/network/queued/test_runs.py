@@ -2,12 +2,13 @@
 
 import re
 from dataclasses import replace
+from functools import partial
 from itertools import cycle
 from unittest.mock import patch
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import simcore
@@ -98,6 +99,39 @@ def test_a_pipeline_whose_transfers_meet_on_queues_is_the_one_of_all_messages(ki
     run = Run(model, Topology((Dimension(kind, 8, 50e9, 500.0),)), settings=Settings(network="queued"))
     run = with_ports(run, ports)
     assert told_of_links(run) == told_of_links(run, exact="messages")
+
+
+KINDS = st.sampled_from(["Ring", "Mesh", "FatTree", "Switch", "FullyConnected"])
+GROUPS = st.lists(st.integers(0, 7), min_size=2, max_size=5, unique=True)
+COLLECTIVES = st.sampled_from(["all_gather", "all_reduce", "reduce_scatter", "all_to_all"])
+NODES = st.lists(st.tuples(COLLECTIVES, st.sampled_from([500, 65_536, 300_000]), GROUPS), min_size=2, max_size=8)
+
+
+def finishes(kind, ports, nodes, computed, exact):
+    """When each of eight NPUs is through with collectives of some of them, and with what it computes before."""
+    graph = simcore.graph(8)
+    for npu, compute_ns in computed.items():
+        graph.compute(compute_ns, on=npu)
+    for name, size_bytes, members in nodes:
+        graph.collective(name, size_bytes, on=tuple(members))
+    topology = Topology((Dimension(kind, 8, 12.5e9, 100.0, ports=ports),))
+    try:
+        return simcore.run(graph, topology, network="queued", exact=exact).timeline.finish_ns
+    except DeadlockError:
+        return "deadlock"
+
+
+PIECES = [("reduce_scatter", 1000, [1, 2, 4]), ("all_gather", 300_000, [5, 3]), ("all_gather", 500, [3, 4])]
+
+
+@given(KINDS, port_rules(), st.booleans(), NODES, st.dictionaries(st.integers(0, 7), st.sampled_from([100, 3000])))
+@example("FullyConnected", replace(PLAIN, law="dcqcn", marking=MARKING, buffer_bytes=MIB), True, PIECES, {1: 100})
+@settings(max_examples=40)
+def test_groups_that_meet_in_any_order_take_as_long_as_all_messages_say(kind, ports, flows, nodes, computed):
+    """In segments and as flows, whose ends are known before the instant in which an NPU decides what comes next."""
+    rules = replace(ports, flows=flows and bool(ports.law) and ports.flow_control != "drop")
+    usual, messages = (finishes(kind, rules, nodes, computed, exact) for exact in ("", "messages"))
+    assert usual == messages
 
 
 @pytest.mark.parametrize(("kind", "routing"), [("Switch", "valiant"), ("FatTree", "ecmp"), ("FatTree", "spray")])
@@ -199,6 +233,48 @@ def test_places_in_which_the_same_meets_are_played_once_until_they_part(
     assert bool(parted) == parts
     assert 1 <= len(made) <= most
     assert stragglers or len(made) == len({live.begin_ns for live in made})
+
+
+@pytest.mark.parametrize(("stragglers", "adopted"), [({1: 1.001}, 3), ({5: 1.001, 9: 1.001}, 1)])
+def test_places_that_part_in_the_same_way_go_on_together(monkeypatch, stragglers, adopted):
+    """Of five rings one or two are late: what the others had in common is played again once, not for each of them."""
+    parted, together = [], []
+    part, adopt = Live.parted, Live.adopt
+    monkeypatch.setattr(Live, "parted", lambda self, *given: (parted.append(self), part(self, *given))[1])
+    monkeypatch.setattr(Live, "adopt", lambda self, *given: (together.append(adopt(self, *given)), together[-1])[1])
+    run = training("", stragglers, 5)
+    assert told_of_links(run) == told_of_links(run, exact="messages")
+    assert (len(parted), sum(together)) == (1, adopted)
+
+
+@given(
+    st.sampled_from(["", "adaptive", "valiant", "spray"]),
+    st.integers(3, 5),
+    st.dictionaries(st.integers(0, 11), st.sampled_from([1.001, 1.002, 1.5]), max_size=4),
+)
+@example("", 3, {2: 1.5, 5: 1.5})
+@example("spray", 3, {4: 1.5, 11: 1.5})
+@settings(max_examples=15)
+def test_whoever_is_late_wherever_nothing_is_lost(routing, outer, stragglers):
+    """What had begun in one place before it parted from others was lost, and the run a deadlock."""
+    run = training(routing, stragglers, outer)
+    assert told_of_links(run) == told_of_links(run, exact="messages")
+
+
+def test_groups_of_a_phase_one_behind_the_other_are_marked_alike():
+    """An even sequence is in the place of chance: it does not go on where another group of the phase has ended."""
+    gather, large = (partial(Phase, collective=each) for each in (CollectiveKind.ALL_GATHER, CollectiveKind.ALL_REDUCE))
+    scattered = Phase(3000, CollectiveKind.REDUCE_SCATTER, 200_000)
+    layers = (
+        Layer("first", gather(0, size_bytes=40_000), Phase(3000), gather(0, size_bytes=200_000)),
+        Layer("middle", gather(1000, size_bytes=40_000), large(0, size_bytes=200_000), scattered),
+        Layer("last", gather(7001, size_bytes=1000), Phase(7001), large(7001, size_bytes=200_000)),
+    )
+    model = Workload("HYBRID_DATA_MODEL", layers, Parallelism(tp=2))
+    dims = (Dimension("Ring", 6, 50e9, 1.0), Dimension("Mesh", 4, 25e9, 500.0))
+    ports = replace(PLAIN, segment_bytes=4 * KIB, buffer_bytes=256 * KIB, law="dcqcn", marking=MARKING)
+    run = with_ports(Run(model, Topology(dims), settings=Settings(network="queued")), replace(ports, routing="valiant"))
+    assert told_of_links(run) == told_of_links(run, exact="messages")
 
 
 @given(runs(modes=NATIVE))
