@@ -19,7 +19,7 @@ def backlog(port: Port, now: int) -> float:
 def mark(s: State, port: Port, segment: Segment, now: int) -> int:
     """Whether a segment that comes is marked: an even sequence is in chance's place.
 
-    Where nothing waits it begins anew with the segment's own number: what was before is over, whoever sent that.
+    It begins anew after nothing waited, at the segment's own number: what was before is over, whoever sent that.
     """
     waiting = backlog(port, now)
     if not waiting:
