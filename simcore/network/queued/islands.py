@@ -24,7 +24,7 @@ from simcore.network.queued.tables import NOBODY
 from simcore.network.topology.fabric import IntArray
 from simcore.progress import meter
 
-TO_COMPILE, TO_LOAD, TO_MOVE = 2_000_000, 50_000, 500
+TO_COMPILE, TO_LOAD, TO_MOVE = 2_000_000, 130_000, 500
 """So many steps of tanks take as long as to compile, to load what was compiled, and to make arrays of lists."""
 STEPS_OF_A_LOOK = 4096
 OF_LISTS, OF_ENTRY = 100, 4

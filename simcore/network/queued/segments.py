@@ -22,7 +22,7 @@ from simcore.network.topology.fabric import IntArray
 
 WIDTHS = {"heads": 8, "timers": 4}
 INDEX = 4  # the column of a head's segment in its message
-TO_COMPILE, TO_LOAD = 3_000_000, 40_000
+TO_COMPILE, TO_LOAD = 3_000_000, 100_000
 """So many events take as long as to compile, and as to load what was compiled."""
 _Arrayed = cast("Any", namedtuple("_Arrayed", [name for name in State.__slots__ if name != "choose"]))
 

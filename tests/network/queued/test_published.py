@@ -56,7 +56,7 @@ def dcqcn_queue_bytes(flows, bytes_per_s):
 
 
 def test_dcqcns_queue_settles_where_its_fluid_model_does():
-    """10 Gb/s, two flows: 93.8 kB expected. At 40 Gb/s 2, 4, 8 flows: +13, +6, +17 % (segments of 1000 bytes, 40 ms)."""
+    """10 Gb/s, two flows: 93.8 kB expected. At 40 Gb/s 2, 4, 8 flows: +13, +6, +17 % (of 1000 bytes, 40 ms)."""
     queue_bytes, _ = settled("dcqcn", 2, 1.25e9, 4000, 20_000_000, MARKING)
     assert dcqcn_queue_bytes(2, 1.25e9) == pytest.approx(93_800, rel=0.01)
     assert queue_bytes == pytest.approx(dcqcn_queue_bytes(2, 1.25e9), rel=0.15)
