@@ -51,21 +51,26 @@ class Tables:
 
     def column(self, name: str, column: str, numbers: Any = ALL) -> NDArray[Any]:
         """Of the rows of some numbers, as an array; of all rows of arrays, the table's own."""
-        rows = getattr(self.state, name)
         if self._lengths:
-            found: NDArray[Any] = rows.view(np.ndarray)[column][: self._lengths[name]][numbers]  # records are slow
+            found: NDArray[Any] = self._array(name, column)[numbers]
             return found
+        rows = getattr(self.state, name)
         return self._column(name, column, rows if numbers is ALL else [rows[number] for number in numbers])
 
     def write(self, name: str, column: str, numbers: Any, values: NDArray[Any]) -> None:
         """Into a column of the rows of some numbers."""
-        rows = getattr(self.state, name)
         if self._lengths:
-            rows.view(np.ndarray)[column][: self._lengths[name]][numbers] = values
+            self._array(name, column)[numbers] = values
             return
+        rows = getattr(self.state, name)
         some = rows if numbers is ALL else [rows[number] for number in numbers]
         for row, value in zip(some, values.tolist(), strict=True):
             setattr(row, column, value)
+
+    def _array(self, name: str, column: str) -> NDArray[Any]:
+        """A column of a table that is an array, past its records, which are slow to ask."""
+        found: NDArray[Any] = getattr(self.state, name).view(np.ndarray)[column][: self._lengths[name]]
+        return found
 
     def copy(self, name: str, numbers: IntArray, like: IntArray, *but: str) -> None:
         """Rows become like others `but` for some columns."""

@@ -26,7 +26,8 @@ from simcore.progress import meter
 
 TO_COMPILE, TO_LOAD, TO_MOVE = 2_000_000, 130_000, 500
 """So many steps of tanks take as long as to compile, to load what was compiled, and to make arrays of lists."""
-STEPS_OF_A_LOOK = 4096
+ROWS = 1 << 16
+"""So many steps of links are played before what was noted of them is taken, at least one of each."""
 OF_LISTS, OF_ENTRY = 100, 4
 """Steps in lists take so many times as long; to enter takes as long as so many of these."""
 PLAYED = ("active", "lanes", "taken", "used")
@@ -209,7 +210,7 @@ class Islands(Tables):
     def play(self, island: Island, until_ns: int) -> bool:
         """Whether there is more to be played, once somebody has looked at what was noted."""
         self._compile()
-        most = min(STEPS_OF_A_LOOK, island.look.due)
+        most = min(max(ROWS // len(island.used), 1), island.look.due)
         span_ns = int(island.clock.step_ns)
         steps = int(self.core.play(self._of(island), until_ns, most, span_ns))
         self._add(steps * island.tanks)
@@ -250,8 +251,9 @@ class Islands(Tables):
                     setattr(island, name, np.array(getattr(island, name), np.int64))
                 island.counts = self._records("counts", island.counts)
             self._lengthen("left", self._lengths["messages"] + 1)
-            self._lengthen("curves", 3 * STEPS_OF_A_LOOK * len(island.used) + 1)
-            self._lengthen("times", STEPS_OF_A_LOOK * len(island.used) + 1)
+            rows = max(ROWS, len(island.used))
+            self._lengthen("curves", 3 * rows + 1)
+            self._lengthen("times", rows + 1)
             self.state = self.state._replace(**{name: getattr(island, name) for name in ("counts", *PLAYED)})
         else:
             for name in ("counts", *PLAYED):

@@ -81,6 +81,11 @@ class _Entry(Struct, eq=False):
         self.flights[place] = flight
 
 
+def _kind(flight: PhaseFlight | MessageFlight) -> tuple[Any, ...]:
+    """When it began, and what it is."""
+    return flight.begin_ns, *flight.name
+
+
 class Live:
     """Plays the messages of a place from `begin_ns` on: first what was alone so far, up to now, then what comes.
 
@@ -161,8 +166,7 @@ class Live:
 
     def enter(self, place: Place, flight: PhaseFlight | MessageFlight, plays: Sequence[tuple[IntArray, Plan]]) -> bool:
         """Play a flight from its beginning; False where that is not what is played for others."""
-        kind: tuple[Any, ...] = flight.begin_ns, *flight.name
-        seen = self._seen[place]
+        kind, seen = _kind(flight), self._seen[place]
         if seen < len(self._log):
             entry = self._log[seen]
             if entry.kind != kind:
@@ -283,10 +287,9 @@ class Lives:
         live = place.live(flight.begin_ns)
         if live:
             self._before(live, flight)
-        if live and not live.enter(place, flight, plays):
-            live = self._part(live, place, (flight.begin_ns, *flight.name))
+        while live and not live.enter(place, flight, plays):
+            live = self._part(live, place, _kind(flight))
             self._before(live, flight)
-            live.enter(place, flight, plays)
         if live and live not in self._begun:
             self._begun.append(live)
 
