@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import namedtuple
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from functools import cache
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
@@ -38,9 +39,19 @@ def installed() -> bool:
 
 @cache
 def kept(source: ModuleType) -> bool:
-    """Whether an earlier run has left what it compiled of a module where numba puts it, beside it."""
+    """Whether an earlier run has left what it compiled of a module where numba puts it, beside it.
+
+    Numba looks whether that module is another one since. What its functions are put together with may be, too: what is
+    older than any of that is removed.
+    """
     module = Path(str(source.__file__))
-    return any(module.with_name("__pycache__").glob(f"{module.stem}.play-*.nbi"))
+    changed = max(each.stat().st_mtime for each in Path(__file__).parent.rglob("*.py"))
+    found = [*module.with_name("__pycache__").glob("*.nbi")]
+    for index in found:
+        with suppress(OSError):  # somebody else's, or removed by somebody else
+            if index.stat().st_mtime < changed:
+                index.unlink()
+    return any(index.exists() and index.name.startswith(f"{module.stem}.play-") for index in found)
 
 
 @cache
@@ -74,6 +85,7 @@ def compiled(
     """
     import numba
 
+    kept(source)
     njit: Any = numba.njit  # whose types know some of its options
     spec = spec_from_file_location(f"{source.__name__}_compiled", source.__file__)
     if spec is None or spec.loader is None:

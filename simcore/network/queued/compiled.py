@@ -169,5 +169,6 @@ def _values_of(kind: Any) -> Callable[[Any], Any]:
 def with_laws(core: ModuleType, entries: Collection[str], given: Mapping[str, Any], *base: ModuleType) -> ModuleType:
     """The functions of a core compiled, with those of `laws`, of its `base` and others that are given."""
     rules = compiled(laws, (), {}, inline=True)
-    used = (name for name, value in vars(core).items() if isfunction(value) and value.__module__ == laws.__name__)
+    names = {name: value for module in (*base, core) for name, value in vars(module).items() if isfunction(value)}
+    used = [name for name, value in names.items() if value.__module__ == laws.__name__]
     return compiled(core, entries, {name: getattr(rules, name) for name in used} | dict(given), inline=True, base=base)

@@ -25,11 +25,12 @@ class Flow:
 
     Each takes as much as the others, or, `adaptive`, the more the less waits on it. `pledged` are the parts of all its
     messages, `injected` those that have been put before first links, `loaded` those in its tanks, `waiting` those still
-    before first links. Where all ways begin over one link, all that is sent `begins` there with such a part (of
-    `FINE`). Its messages are chained from the `oldest` that is not there yet to the `current` one. `unsaid` parts have
-    left since the last signal was sent; `signals` are under way, the first in row `first` of the flow's own, of which
-    so many have `read` the links. `acked` parts were back at `heard_ns`, the last after `round_ns`. Flows of the same
-    `rules` and `kind` have fared alike so far, 0 = are new.
+    before first links; whether it `sends` in a step. Where all ways begin over one link, all that is sent `begins`
+    there with such a part (of `FINE`). Its messages are chained from the `oldest` that is not there yet to the
+    `current` one. `unsaid` parts have left since the last signal was sent; of the first `unmarked` ones it is known
+    since `asked_ns` that nothing marked them. `signals` are under way, the first in row `first` of the flow's own, of
+    which so many have `read` the links. `acked` parts were back at `heard_ns`, the last after `round_ns`. Flows of the
+    same `rules` and `kind` have fared alike so far, 0 = are new.
     """
 
     law: int
@@ -47,13 +48,16 @@ class Flow:
     lanes: int = 0
     pledged: int = 0
     begins: int = 0
+    sends: int = 0
     injected: int = 0
     loaded: int = 0
     waiting: int = 0
     oldest: int = NOBODY
     current: int = NOBODY
     unsaid: int = 0
+    unmarked: int = 0
     said_ns: int = 0
+    asked_ns: int = 0
     due_ns: int = NEVER  # the first signal
     first: int = 0
     signals: int = 0
@@ -70,7 +74,8 @@ class Way:
     Those from hop `fork` up to hop `join` are not those of all its ways; it is such a `part` (of `FINE`) of those that
     have its first link. Of the parts that were `injected`, messages that have left their sender `ended` with so many.
     In a step so many `more` are put before its first link; `fullest` waits for one of its links, whose `slope` it has,
-    and what its sender sends while it takes `longer` than others (NEVER: the way is out).
+    and what its sender sends while it takes `longer` than others (NEVER: the way is out). In the last step so many were
+    `put` there, what that `changes` from step to step, and how that `bends`; the way `moves` until all are 0.
     """
 
     at: int
@@ -81,6 +86,10 @@ class Way:
     loaded: int = 0
     unsaid: int = 0
     more: int = 0
+    put: int = 0
+    changes: int = 0
+    bends: int = 0
+    moves: int = 0
     # What is seldom looked at.
     latency_ns: int = 0
     fork: int = 0
@@ -94,7 +103,10 @@ class Way:
 
 
 class Hop(Struct, gc=False):
-    """A way's tank before a link; of such ways `weight` share it. The link before it has `weight_before` of them."""
+    """A way's tank before a link; of such ways `weight` share it. The link before it has `weight_before` of them.
+
+    What has `gone` in the last step, what that `changes` from step to step, and how that `bends`.
+    """
 
     home: int
     link: int
@@ -102,6 +114,9 @@ class Hop(Struct, gc=False):
     weight: int = 1
     weight_before: int = 1
     tank: int = 0
+    gone: int = 0
+    changes: int = 0
+    bends: int = 0
 
 
 @dataclass(slots=True)
@@ -113,8 +128,8 @@ class Queue:
     `waits` is what it leaves, and who comes later finds `later`; `lying` in the buffer at its end; `able` to be sent,
     `asked` of the wire by all channels, of what was `before` them; `came` in the step before, where that may be marked.
     `left` waits when the step is over. So many ways were `crossing` it, and its `slope` is what each added to all that
-    they did. Not noted yet: it stood `still` for so long, so many packets were `marked`, it was `used` for so long;
-    `highest` since a row.
+    they did. Not noted yet: it stood `still` for so long, so many packets were `marked` (of which `marking` in
+    this step), it was `used` for so long; `highest` since a row.
     """
 
     wire: int
@@ -142,6 +157,7 @@ class Queue:
     own: int = 0
     own_next: int = 0
     came: int = 0
+    marking: int = 0
     able: float = 0.0
     asked: float = 0.0
     before: float = 0.0
@@ -214,6 +230,7 @@ class Signal:
 class Counts:
     """Of an island: when it is, how long a step takes, when the first message is through; whether anything moves.
 
+    So many steps have been played `since_look`, when it was last asked how many more are alike: those of a `leap`.
     Curves and occupations of links are noted where `curved` and `timed` say so: so many `rows`, noted or not.
     """
 
@@ -222,6 +239,8 @@ class Counts:
     first_ns: int = NEVER
     soonest_ns: int = 0
     moves: int = 1
+    since_look: int = 0
+    leap: int = 0
     curved: int = 1
     timed: int = 0
     rows: int = 0

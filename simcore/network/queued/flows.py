@@ -34,6 +34,7 @@ from simcore.network.queued.flow_tables import (
 )
 from simcore.network.queued.laws import averaged, measured
 from simcore.network.queued.noted import append, mark, note, use
+from simcore.network.queued.tanks import count_all, leap, move, sent, steps_alike, stood_still, tells, waits, wire
 
 PACKET_BYTES = 4096
 STEPS_OF_USE = 4
@@ -48,11 +49,26 @@ NOISE_NS = 1e-6
 def play(s: State, until_ns: int, most: int, span_ns: int) -> int:
     """Steps of so long that end by then, up to that in which a message is through; how many, `most` at once."""
     counts, steps = s.counts[0], 0
-    while steps < most and counts.now_ns + span_ns <= min(until_ns, counts.first_ns) and counts.moves:
-        _step(s, span_ns)
-        steps += 1
-    counts.soonest_ns = _soonest(s)
+    while steps < most and counts.moves:
+        if counts.now_ns + max(counts.leap, 1) * span_ns > min(until_ns, counts.first_ns):
+            break
+        if counts.leap:
+            leap(s, counts.leap, span_ns)
+        else:
+            _step(s, span_ns)
+            counts.leap = steps_alike(s, span_ns)
+            steps += 1
+    counts.soonest_ns = max(_soonest(s), counts.now_ns + counts.leap * span_ns + 1)
     return steps
+
+
+def cut(s: State, until_ns: int, span_ns: int) -> None:
+    """Steps, and a part of one, that end then, as something begins there."""
+    counts = s.counts[0]
+    if counts.leap:
+        leap(s, min(counts.leap, (until_ns - counts.now_ns) // span_ns), span_ns)
+    if counts.now_ns < until_ns and counts.moves:
+        _step(s, until_ns - counts.now_ns)
 
 
 def _soonest(s: State) -> int:
@@ -100,25 +116,19 @@ def _step(s: State, span_ns: int) -> None:
         if queue.wire == number:
             _settle(queue, span_ns)
             note(s, number, now)
-            use(s, number, now, int(queue.use * span_ns * FINE))
+            use(s, number, now, sent(queue, span_ns))
     for number in s.active:
         flow = s.flows[number]
         _trace(s, number, now, span_ns)
-        _move(s, flow)
+        move(s, flow)
         if flow.law >= 0:
             _tell(s, number, now + span_ns)
     counts.now_ns = now + span_ns
 
 
-def count(s: State) -> None:
-    """What is in all tanks, as the first step begins."""
-    for number in s.used:
-        queue = s.queues[number]
-        queue.backlog_next = queue.passing_next = queue.going_next = queue.lying_next = 0
-    for number in s.lanes:
-        way = s.ways[number]
-        for at in range(way.at, way.at + way.hops):
-            _count(s, way, at)
+def begin(s: State) -> None:
+    """As flows or messages have come, and something else than before plays."""
+    count_all(s)
 
 
 def rest(s: State) -> None:
@@ -142,7 +152,8 @@ def _inject(s: State, number: int, now: int, span_ns: int) -> None:
     """Put before first links what the law lets go."""
     flow = s.flows[number]
     before, left = flow.injected, flow.pledged - flow.injected
-    if left <= 0:
+    flow.sends = 1 if left > 0 else 0
+    if not flow.sends:
         return
     rate, first = _rate(s, number, flow, now, span_ns), s.ways[s.lanes[flow.lane]]
     if flow.begins:
@@ -181,7 +192,7 @@ def _send(s: State, flow: Flow, way: Way) -> None:
         queue.going += hop.weight * more
     if flow.adaptive and more:
         for at in range(way.at + way.fork, way.at + way.join):
-            _wire(s, at).crossing += s.hops[at].weight
+            wire(s, at).crossing += s.hops[at].weight
 
 
 def _room(s: State, flow: Flow, count: int, span_ns: int) -> int:
@@ -333,60 +344,6 @@ def _opening(s: State, number: int, flow: Flow, now: int) -> float:
     return max(room, 0.0)
 
 
-def _move(s: State, flow: Flow) -> None:
-    """From tank to tank."""
-    if not flow.loaded:
-        return
-    for lane in range(flow.lane, flow.lane + flow.lanes):
-        way = s.ways[s.lanes[lane]]
-        if way.loaded:
-            before = way.loaded
-            gone = _move_on(s, way)
-            flow.waiting -= way.alike * gone
-            flow.loaded -= way.alike * (before - way.loaded)
-            if flow.law >= 0:
-                way.unsaid += gone
-                flow.unsaid += way.alike * gone
-
-
-def _move_on(s: State, way: Way) -> int:
-    """The last ones first: what has come can go on in the next step. How much has left the first one."""
-    at, gone = way.at + way.hops - 1, 0
-    while at >= way.at:
-        hop = s.hops[at]
-        queue = s.queues[hop.link]
-        gone = 0
-        if hop.tank and queue.share > 0.0:
-            gone = hop.tank if queue.share >= 1.0 else int(hop.tank * queue.share)
-            hop.tank -= gone
-        if gone:
-            s.counts[0].moves = 1
-        if at == way.at + way.hops - 1:
-            way.loaded -= gone
-        else:
-            following = s.hops[at + 1]
-            following.tank += gone
-            if s.queues[following.link].kmax:
-                _wire(s, at + 1).came += following.weight * gone
-            _count(s, way, at + 1)
-        at -= 1
-    _count(s, way, way.at)
-    return gone
-
-
-def _count(s: State, way: Way, at: int) -> None:
-    """What is in a tank when the next step begins."""
-    hop = s.hops[at]
-    if hop.tank:
-        queue = s.queues[hop.link]
-        queue.backlog_next += hop.weight * hop.tank
-        if at > way.at:
-            queue.passing_next += hop.weight * hop.tank
-            s.queues[hop.before].lying_next += hop.weight_before * hop.tank
-        if at < way.at + way.hops - 1:
-            queue.going_next += hop.weight * hop.tank
-
-
 def _trace(s: State, number: int, now: int, span_ns: int) -> None:
     """The last bytes of messages that have been injected; a short one seems to be there first, and is not."""
     flow = s.flows[number]
@@ -444,8 +401,7 @@ def _tell(s: State, number: int, now: int) -> None:
     flow = s.flows[number]
     law = s.laws[flow.law]
     own = number * SIGNALS
-    enough = flow.unsaid >= flow.packet_bytes * PARTS
-    if enough and now - flow.said_ns >= flow.period_ns and flow.signals < SIGNALS:
+    if tells(flow, now) and flow.signals < SIGNALS and not waits(s, flow, now):
         signal = s.signals[own + (flow.first + flow.signals) % SIGNALS]
         _say(s, flow, signal, now)
         if not flow.signals:
@@ -460,6 +416,7 @@ def _tell(s: State, number: int, now: int) -> None:
     if flow.signals:  # what comes back may let more go
         s.counts[0].moves = 1
     while flow.due_ns <= now:
+        s.counts[0].since_look = 0
         signal = s.signals[own + flow.first]
         flow.first = (flow.first + 1) % SIGNALS
         flow.signals -= 1
@@ -481,7 +438,7 @@ def _say(s: State, flow: Flow, signal: Signal, now: int) -> None:
         way = s.ways[s.lanes[lane]]
         waited, unmarked = 0.0, 1.0
         for at in range(way.at + 1, way.at + way.hops):
-            queue = _wire(s, at)
+            queue = wire(s, at)
             if queue.left:
                 waited += queue.left / queue.line
                 unmarked *= 1 - queue.chance
@@ -494,8 +451,9 @@ def _say(s: State, flow: Flow, signal: Signal, now: int) -> None:
     sent = max(sent, 1)
     signal.sent_ns, signal.due_ns, signal.parts = now, now + flow.idle_ns + waits // sent, flow.unsaid
     unmarked = most if least == most else 1 - marks / (sent * CHANCES)
-    signal.unmarked, signal.use = unmarked ** (flow.unsaid / (PARTS * flow.packet_bytes)), 0.0
-    flow.unsaid, flow.said_ns = 0, now
+    met = (flow.unsaid - flow.unmarked) / (PARTS * flow.packet_bytes)
+    signal.unmarked, signal.use = unmarked**met, 0.0
+    flow.unsaid, flow.unmarked, flow.said_ns, flow.asked_ns = 0, 0, now, now
 
 
 def _use_of(s: State, flow: Flow) -> float:
@@ -503,19 +461,14 @@ def _use_of(s: State, flow: Flow) -> float:
     use = 0.0
     for lane in range(flow.lane, flow.lane + flow.lanes):
         way = s.ways[s.lanes[lane]]
-        use = max(use, _wire(s, way.at).mean_use)
+        use = max(use, wire(s, way.at).mean_use)
         for at in range(way.at + 1, way.at + way.hops):
-            queue = _wire(s, at)
+            queue = wire(s, at)
             use = max(use, queue.mean_use + queue.left / queue.line / flow.idle_ns)
     return use
 
 
 # A link.
-
-
-def _wire(s: State, at: int) -> Queue:
-    """Of the link behind a tank."""
-    return s.queues[s.queues[s.hops[at].link].wire]
 
 
 def _turn(s: State, queue: Queue, span_ns: int) -> None:
@@ -576,14 +529,12 @@ def _serve(s: State, queue: Queue, span_ns: int) -> None:
 
 def _settle(queue: Queue, span_ns: int) -> None:
     """What a link does in a step."""
-    wanted = min(queue.line * span_ns, queue.before)
-    queue.stands = 1 if queue.asked < wanted * 0.999 else 0
-    if queue.stands:
-        queue.still += int(span_ns * FINE * (1 - queue.asked / wanted))
+    queue.stands = 1 if queue.asked < min(queue.line * span_ns, queue.before) * 0.999 else 0
+    queue.still += stood_still(queue, span_ns)
     queue.mean_use += (queue.use - queue.mean_use) / STEPS_OF_USE
     if queue.kmax:
-        if queue.chance:
-            queue.marked += int(queue.came * FINE / (PARTS * queue.packet_bytes) * queue.chance)
+        queue.marking = int(queue.came * FINE / (PARTS * queue.packet_bytes) * queue.chance) if queue.chance else 0
+        queue.marked += queue.marking
         queue.chance = _chance(queue)
     queue.came = 0
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from simcore.network.compiled import compiled_heaps, installed, kept
 from simcore.network.core import NEVER
-from simcore.network.queued import flows, laws, noted
+from simcore.network.queued import flows, laws, noted, tanks
 from simcore.network.queued.alike import alike, mixed
 from simcore.network.queued.compiled import NOTED, Tables, columns_of, with_laws
 from simcore.network.queued.flow_tables import SIGNALS, TABLES, Message, Queue, State, Tail
@@ -49,6 +49,7 @@ OF_A_STEP = (
 )
 OF_FLOWS = ("kind", "rules", "adaptive", "line", "idle_ns", "period_ns", "packet_bytes", "ways", "loaded")
 OF_WAYS = ("kind", "latency_ns", "longer", "fork", "join", "part", "loaded", "unsaid")
+OF_HOPS = ("tank", "gone", "changes", "bends")
 OF_MESSAGES = ("missing", "ends_ns")
 OF_TAILS = ("hop", "ahead", "offset_ns", "late_ns")
 
@@ -135,9 +136,9 @@ class Islands(Tables):
         """One more message of a flow, behind all others."""
         flow = self.state.flows[number]
         if flow.injected == flow.pledged:
-            flow.said_ns = now_ns - flow.period_ns  # the first packet tells
+            flow.said_ns = flow.asked_ns = now_ns - flow.period_ns  # the first packet tells
             if not flow.signals:  # what has not been told of has come back since
-                flow.acked, flow.unsaid = flow.injected, 0
+                flow.acked, flow.unsaid, flow.unmarked = flow.injected, 0, 0
                 unsaid = np.arange(flow.at, flow.at + flow.ways)
                 self.write("ways", "unsaid", unsaid, np.zeros(len(unsaid), np.int64))
         ways = int(flow.ways)
@@ -191,7 +192,7 @@ class Islands(Tables):
         if not self._lengths:
             for name in PLAYED:
                 setattr(island, name, getattr(island, name).tolist())
-        self.core.count(self._of(island))
+        self.core.begin(self._of(island))
         island.look = Look(self, island)
 
     def _follow_lanes(self, island: Island) -> None:
@@ -239,8 +240,8 @@ class Islands(Tables):
 
     def cut(self, island: Island, now_ns: int) -> None:
         """A step that ends now, where anything moves."""
-        self.core.play(self._of(island), now_ns, 1, now_ns - int(island.clock.now_ns))
-        island.clock.now_ns = now_ns
+        self.core.cut(self._of(island), now_ns, int(island.clock.step_ns))
+        island.clock.now_ns, island.clock.since_look = now_ns, 0
         island.look = Look(self, island)
 
     def _of(self, island: Island) -> Any:
@@ -360,7 +361,8 @@ class Islands(Tables):
         island.folded, island.of_flows, island.of_links = None, {}, {}
         own, like, ways, links = folded.flows, folded.like_flows, folded.ways, folded.links
         entries = self.hops_of(ways)
-        self.write("hops", "tank", entries, self.column("hops", "tank", self.hops_of(folded.like_ways)))
+        for name in OF_HOPS:
+            self.write("hops", name, entries, self.column("hops", name, self.hops_of(folded.like_ways)))
         self._stand(entries, self.column("hops", "home", entries), np.ones(len(entries), np.int64))
         spans = np.full(len(own), SIGNALS)
         self.copy("signals", blocks(own * SIGNALS, spans), blocks(like * SIGNALS, spans))
@@ -433,4 +435,4 @@ _Arrayed = cast("Any", namedtuple("_Arrayed", State.__slots__))
 def _compiled_core() -> ModuleType:
     """The functions of `flows`, with those of `laws` and of `noted`."""
     lists = {"append": compiled_heaps()["append"]}
-    return with_laws(flows, ("play", "rest", "count"), lists, noted)
+    return with_laws(flows, ("play", "cut", "rest", "begin"), lists, noted, tanks)

@@ -13,10 +13,13 @@ from dataclasses import dataclass, field
 from math import exp, expm1, floor, inf, log
 from typing import Any, ClassVar
 
+from simcore.network.core import NEVER
 from simcore.network.queued.tables import Time
 from simcore.registry import Registry
 
 DCQCN, HPCC, TIMELY, SWIFT, WINDOW = range(5)
+PATIENCE = 1 / 8
+"""What happens by the clock is heard of so many times in the shortest interval."""
 
 
 @dataclass
@@ -30,6 +33,7 @@ class Law:
     window_bytes: float = field(init=False, default=inf)
     line_bytes_per_s: float = field(init=False, default=inf)
     rtt_ns: float = field(init=False, default=1)
+    patience_ns: int = field(init=False, default=0)  # need hear nothing for so long while nothing is marked
     segment_bytes: float = field(init=False, default=1)
     reacted_ns: float | Time = field(init=False, default=-inf)
     by_clock: int = field(init=False, default=0)  # 1: changes as time goes by, until it is at line rate
@@ -87,6 +91,7 @@ class Dcqcn(Law):
         """At line rate, as the paper does."""
         super().begin(bytes_per_s, rtt_ns, segment_bytes)
         self.target = bytes_per_s
+        self.patience_ns = int(PATIENCE * min(self.notification_interval_ns, self.alpha_interval_ns, self.timer_ns))
 
 
 @LAWS.register("hpcc")
@@ -168,6 +173,13 @@ class Window(_Windowed):
 
 
 # What happens to a law. `law` is one of the above, or a record with the fields of all of them.
+
+
+def patience_ns(law: Any) -> int:
+    """For how long a law need hear nothing while nothing is marked."""
+    at_line = law.rate_bytes_per_s >= law.line_bytes_per_s
+    patience: int = NEVER if law.patience_ns and at_line else law.patience_ns
+    return patience
 
 
 def sends(law: Any, now: int, size_bytes: int) -> None:

@@ -34,7 +34,7 @@ def repaid(events: int, ahead: int) -> bool:
     """
     if _compiled_core.cache_info().currsize:
         return True
-    return events + ahead >= TO_LOAD if kept(core) else ahead >= TO_COMPILE or events >= 4 * TO_COMPILE
+    return events + ahead >= TO_LOAD if kept(core) else ahead >= TO_COMPILE or events >= TO_COMPILE
 
 
 class SegmentTables(Tables):
