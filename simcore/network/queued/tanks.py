@@ -164,16 +164,20 @@ def _sends_on(s: State, flow: Flow, span_ns: int) -> int:
         return 0
     if flow.signals:
         times = min(times, (flow.due_ns - 1 - now) // span_ns)
-    if gone:
-        chance, packet = marks(s, flow), flow.packet_bytes * PARTS
-        few = max((flow.asked_ns + flow.period_ns - 1 - now) // span_ns, (packet - 1 - flow.unsaid) // gone)
-        if law.patience_ns:
-            silent = (flow.said_ns + patience_ns(law) - 1 - now) // span_ns
-            if chance:
-                silent = min(silent, (int(packet / (HEARD * chance)) - 1 - flow.unsaid + flow.unmarked) // gone)
-            few = max(few, silent)
-        times = min(times, few)
-    return times
+    return min(times, _is_silent(s, flow, gone, span_ns)) if gone else times
+
+
+def _is_silent(s: State, flow: Flow, gone: int, span_ns: int) -> int:
+    """For how many steps, in which so much leaves, a flow tells its law nothing."""
+    now, packet, law = s.counts[0].now_ns, flow.packet_bytes * PARTS, s.laws[flow.law]
+    times = max((flow.asked_ns + flow.period_ns - 1 - now) // span_ns, (packet - 1 - flow.unsaid) // gone)
+    if not law.patience_ns:
+        return times
+    silent, chance = (flow.said_ns + patience_ns(law) - 1 - now) // span_ns, marks(s, flow)
+    if chance:
+        heard = int(min(packet / (HEARD * chance), float(NEVER)))
+        silent = min(silent, (heard - 1 - flow.unsaid + flow.unmarked) // gone)
+    return max(times, silent)
 
 
 def _moves_on(s: State, way: Way, span_ns: int) -> int:
@@ -270,6 +274,6 @@ def waits(s: State, flow: Flow, now: int) -> bool:
         return False
     chance, flow.asked_ns = marks(s, flow), now
     if chance:
-        return bool(flow.unsaid - flow.unmarked < int(flow.packet_bytes * PARTS / (HEARD * chance)))
+        return bool((flow.unsaid - flow.unmarked) * chance * HEARD < flow.packet_bytes * PARTS)
     flow.unmarked = flow.unsaid
     return True
