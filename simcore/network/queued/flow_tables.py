@@ -230,7 +230,8 @@ class Signal:
 class Counts:
     """Of an island: when it is, how long a step takes, when the first message is through; whether anything moves.
 
-    So many steps have been played `since_look`, when it was last asked how many more are alike: those of a `leap`.
+    So many steps have been played `since_look`, when it was last asked how many more are alike: those of a `leap`. It
+    is asked every so many steps, `between`.
     Curves and occupations of links are noted where `curved` and `timed` say so: so many `rows`, noted or not.
     """
 
@@ -240,6 +241,7 @@ class Counts:
     soonest_ns: int = 0
     moves: int = 1
     since_look: int = 0
+    between: int = 1
     leap: int = 0
     curved: int = 1
     timed: int = 0

@@ -26,6 +26,8 @@ from simcore.progress import meter
 
 TO_COMPILE, TO_LOAD, TO_MOVE = 2_000_000, 130_000, 500
 """So many steps of tanks take as long as to compile, to load what was compiled, and to make arrays of lists."""
+FEW = 32
+"""Steps that are played in lists before somebody looks whether to compile."""
 ROWS = 1 << 16
 """So many steps of links are played before what was noted of them is taken, at least one of each."""
 OF_LISTS, OF_ENTRY = 100, 4
@@ -211,7 +213,7 @@ class Islands(Tables):
     def play(self, island: Island, until_ns: int) -> bool:
         """Whether there is more to be played, once somebody has looked at what was noted."""
         self._compile()
-        most = min(max(ROWS // len(island.used), 1), island.look.due)
+        most = min(max(ROWS // len(island.used), 1), island.look.due, NEVER if self._lengths else FEW)
         span_ns = int(island.clock.step_ns)
         steps = int(self.core.play(self._of(island), until_ns, most, span_ns))
         self._add(steps * island.tanks)

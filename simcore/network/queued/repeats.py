@@ -57,7 +57,7 @@ class _Seen:
         self.state: list[NDArray[Any]] = [
             *(column("flows", name, flows) for name in OF_FLOWS),
             *(column("ways", name, self.ways) for name in OF_WAYS),
-            np.array([island.clock.since_look]),
+            np.array([island.clock.since_look, island.clock.between]),
             *(column("hops", name, tables.hops_of(self.ways)) for name in ("tank", "gone", "changes", "bends")),
             np.minimum(self.now - self.said, _silent_ns(tables, flows)),
             np.minimum(self.now - self.reacted, (self.now - oldest + 1)[lawful]),

@@ -13,13 +13,16 @@ from simcore.network.queued.flow_tables import CREDITS, FINE, PARTS, PFC, Flow, 
 from simcore.network.queued.laws import patience_ns
 from simcore.network.queued.noted import SLACK_NS
 
-BETWEEN_LOOKS, FEWEST = 4, 4
-"""So many steps are played before somebody looks how many more are alike; fewer are not worth it."""
+BETWEEN_LOOKS, MOST_BETWEEN, NOTED_STEPS, FEWEST = 4, 16, 4, 4
+"""So many steps are played before somebody looks how many more are alike, more behind looks in vain; what changes is
+noted in so many of them; fewer are not worth it."""
 DRIFTS, MOVES, BENDS = 64, 16, 4
 """Meanwhile what a tank gives in a step may change by such a part of it, what is in it by such a part, and how fast the
 first one changes by such a part: what dies away within some steps is played."""
-NOISE, LEAST = 4096, 256
-"""Parts by which whole numbers bend, and such a part of what a link can send in a step that less may change by it."""
+LEAST = 256
+"""What is less than such a part of what a link can send in a step may change by such a part of that."""
+EXACT, NOISE = 2, 4096
+"""Parts by which changes bend without end: flows without a law settle but for what whole numbers round."""
 HEARD = 64
 """A patient law hears of marks as soon as such a part of one is to be expected."""
 
@@ -27,6 +30,7 @@ HEARD = 64
 def count_all(s: State) -> None:
     """What is in all tanks, as another step begins."""
     s.counts[0].since_look = s.counts[0].leap = 0
+    s.counts[0].between = BETWEEN_LOOKS
     for number in s.used:
         queue = s.queues[number]
         queue.backlog_next = queue.passing_next = queue.going_next = queue.lying_next = 0
@@ -80,7 +84,8 @@ def sent(queue: Queue, span_ns: int) -> int:
 
 
 def move(s: State, flow: Flow) -> None:
-    """From tank to tank."""
+    """From tank to tank. What that changes is noted in the last steps before somebody looks."""
+    noted = s.counts[0].since_look + NOTED_STEPS >= s.counts[0].between
     for lane in range(flow.lane, flow.lane + flow.lanes):
         way = s.ways[s.lanes[lane]]
         if way.loaded or way.moves:
@@ -88,7 +93,7 @@ def move(s: State, flow: Flow) -> None:
             way.moves = 3 if before else way.moves - 1  # until nothing of the last steps is told any more
             put = way.more * flow.sends
             way.bends, way.changes, way.put = put - way.put - way.changes, put - way.put, put
-            gone = _move_on(s, way)
+            gone = _move_on(s, way, noted)
             flow.waiting -= way.alike * gone
             flow.loaded -= way.alike * (before - way.loaded)
             if flow.law >= 0:
@@ -96,7 +101,7 @@ def move(s: State, flow: Flow) -> None:
                 flow.unsaid += way.alike * gone
 
 
-def _move_on(s: State, way: Way) -> int:
+def _move_on(s: State, way: Way, noted: bool) -> int:
     """The last ones first: what has come can go on in the next step. How much has left the first one."""
     at, gone = way.at + way.hops - 1, 0
     while at >= way.at:
@@ -106,7 +111,8 @@ def _move_on(s: State, way: Way) -> int:
         if hop.tank and queue.share > 0.0:
             gone = hop.tank if queue.share >= 1.0 else int(hop.tank * queue.share)
             hop.tank -= gone
-        hop.bends, hop.changes, hop.gone = gone - hop.gone - hop.changes, gone - hop.gone, gone
+        if noted:
+            hop.bends, hop.changes, hop.gone = gone - hop.gone - hop.changes, gone - hop.gone, gone
         if gone:
             s.counts[0].moves = 1
         if at == way.at + way.hops - 1:
@@ -129,9 +135,16 @@ def steps_alike(s: State, span_ns: int) -> int:
     """How many steps would be nearly as the last one was, or 0."""
     counts = s.counts[0]
     counts.since_look += 1
-    if counts.since_look < BETWEEN_LOOKS:
+    if counts.since_look < counts.between:
         return 0
-    counts.since_look, times = 0, (counts.first_ns - counts.now_ns) // span_ns
+    times = _last_alike(s, (counts.first_ns - counts.now_ns) // span_ns, span_ns)
+    counts.since_look = 0
+    counts.between = BETWEEN_LOOKS if times else min(2 * counts.between, MOST_BETWEEN)
+    return times
+
+
+def _last_alike(s: State, times: int, span_ns: int) -> int:
+    """For how many steps, at most so many, everything is nearly as in the last one, or 0."""
     for number in s.active:
         flow = s.flows[number]
         if flow.oldest != flow.current:  # a last byte is followed
@@ -140,7 +153,7 @@ def steps_alike(s: State, span_ns: int) -> int:
         for lane in range(flow.lane, flow.lane + flow.lanes):
             if times < FEWEST:
                 return 0
-            times = min(times, _moves_on(s, s.ways[s.lanes[lane]], span_ns))
+            times = min(times, _moves_on(s, s.ways[s.lanes[lane]], EXACT if flow.law < 0 else NOISE, span_ns))
     for number in s.used:
         if times < FEWEST:
             return 0
@@ -154,7 +167,7 @@ def _sends_on(s: State, flow: Flow, span_ns: int) -> int:
     for lane in range(flow.lane, flow.lane + flow.lanes):
         way = s.ways[s.lanes[lane]]
         gain += way.alike * way.put
-        gone += way.alike * s.hops[way.at].gone
+        gone += way.alike * s.hops[way.at].gone if way.moves else 0
     if gain:
         times = (s.messages[flow.current].end - 1 - flow.injected) // gain
     if flow.law < 0:
@@ -180,16 +193,17 @@ def _is_silent(s: State, flow: Flow, gone: int, span_ns: int) -> int:
     return max(times, silent)
 
 
-def _moves_on(s: State, way: Way, span_ns: int) -> int:
+def _moves_on(s: State, way: Way, noise: int, span_ns: int) -> int:
     """For how many steps tanks give nearly the same, and there is enough in them."""
     if not way.moves:
         return NEVER
     came = way.put
-    times = _lasts(way.put, way.changes, way.bends, int(s.queues[s.hops[way.at].link].line * span_ns) // LEAST)
+    least = int(s.queues[s.hops[way.at].link].line * span_ns) // LEAST
+    times = _lasts(way.put, way.changes, way.bends, least, noise)
     for at in range(way.at, way.at + way.hops):
         hop = s.hops[at]
         least = int(s.queues[hop.link].line * span_ns) // LEAST
-        times = min(times, _lasts(hop.gone, hop.changes, hop.bends, least))
+        times = min(times, _lasts(hop.gone, hop.changes, hop.bends, least, noise))
         more = came - hop.gone
         if more:
             times = min(times, (hop.tank + hop.gone + least) // (MOVES * abs(more)))
@@ -199,10 +213,10 @@ def _moves_on(s: State, way: Way, span_ns: int) -> int:
     return times
 
 
-def _lasts(parts: int, changes: int, bends: int, least: int) -> int:
+def _lasts(parts: int, changes: int, bends: int, least: int, noise: int) -> int:
     """For how many steps it is nearly the same, or goes on changing as it does."""
     times = (parts + least) // (DRIFTS * abs(changes)) if changes else NEVER
-    return min(times, abs(changes) // (BENDS * abs(bends))) if abs(bends) > NOISE else times
+    return min(times, abs(changes) // (BENDS * abs(bends))) if abs(bends) > noise else times
 
 
 def _goes_on(s: State, number: int, span_ns: int) -> int:
