@@ -39,19 +39,20 @@ def installed() -> bool:
 
 @cache
 def kept(source: ModuleType) -> bool:
-    """Whether an earlier run has left what it compiled of a module where numba puts it, beside it.
-
-    Numba looks whether that module is another one since. What its functions are put together with may be, too: what is
-    older than any of that is removed.
-    """
+    """Whether an earlier run has left what it compiled of a module where numba puts it, beside it."""
     module = Path(str(source.__file__))
+    _remove_outdated(module.with_name("__pycache__"))
+    return any(module.with_name("__pycache__").glob(f"{module.stem}.play-*.nbi"))
+
+
+@cache
+def _remove_outdated(folder: Path) -> None:
+    """What is older than any module of the network: numba looks only at that whose function Python calls."""
     changed = max(each.stat().st_mtime for each in Path(__file__).parent.rglob("*.py"))
-    found = [*module.with_name("__pycache__").glob("*.nbi")]
-    for index in found:
+    for index in folder.glob("*.nbi"):
         with suppress(OSError):  # somebody else's, or removed by somebody else
             if index.stat().st_mtime < changed:
                 index.unlink()
-    return any(index.exists() and index.name.startswith(f"{module.stem}.play-") for index in found)
 
 
 @cache
@@ -85,7 +86,7 @@ def compiled(
     """
     import numba
 
-    kept(source)
+    _remove_outdated(Path(str(source.__file__)).with_name("__pycache__"))
     njit: Any = numba.njit  # whose types know some of its options
     spec = spec_from_file_location(f"{source.__name__}_compiled", source.__file__)
     if spec is None or spec.loader is None:

@@ -34,7 +34,17 @@ from simcore.network.queued.flow_tables import (
 )
 from simcore.network.queued.laws import averaged, measured
 from simcore.network.queued.noted import append, mark, note, use
-from simcore.network.queued.tanks import count_all, leap, move, sent, steps_alike, stood_still, tells, waits, wire
+from simcore.network.queued.tanks import (
+    busy,
+    count_all,
+    keeps_silent,
+    leap,
+    move,
+    steps_alike,
+    stood_still,
+    tells,
+    wire,
+)
 
 PACKET_BYTES = 4096
 STEPS_OF_USE = 4
@@ -116,7 +126,7 @@ def _step(s: State, span_ns: int) -> None:
         if queue.wire == number:
             _settle(queue, span_ns)
             note(s, number, now)
-            use(s, number, now, sent(queue, span_ns))
+            use(s, number, now, busy(queue, span_ns))
     for number in s.active:
         flow = s.flows[number]
         _trace(s, number, now, span_ns)
@@ -401,7 +411,7 @@ def _tell(s: State, number: int, now: int) -> None:
     flow = s.flows[number]
     law = s.laws[flow.law]
     own = number * SIGNALS
-    if tells(flow, now) and flow.signals < SIGNALS and not waits(s, flow, now):
+    if tells(flow, now) and flow.signals < SIGNALS and not keeps_silent(s, flow, now):
         signal = s.signals[own + (flow.first + flow.signals) % SIGNALS]
         _say(s, flow, signal, now)
         if not flow.signals:

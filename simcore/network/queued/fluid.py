@@ -51,8 +51,9 @@ SIGNALS_OF_A_ROUND_TRIP = 4
 OF_A_FLOW = ("injected", "loaded", "ended", "unsaid", "counted")
 """Columns of ways that begin anew with their flow."""
 NOTE = (
-    "queues: messages are flows, in steps of a link's latency; laws of congestion control hear of queues four times in "
-    "a round trip, begin anew in each phase, and were compared with no network card; `segment` plays segments"
+    "queues: messages are flows, in steps of a link's latency, many at once where they change slowly; laws of "
+    "congestion control hear of queues four times in a round trip (DCQCN less often where hardly anything is marked), "
+    "begin anew in each phase, and were compared with no network card; `segment` plays segments"
 )
 
 

@@ -175,7 +175,7 @@ class Window(_Windowed):
 # What happens to a law. `law` is one of the above, or a record with the fields of all of them.
 
 
-def patience_ns(law: Any) -> int:
+def silence_ns(law: Any) -> int:
     """For how long a law need hear nothing while nothing is marked."""
     at_line = law.rate_bytes_per_s >= law.line_bytes_per_s
     patience: int = NEVER if law.patience_ns and at_line else law.patience_ns

@@ -14,8 +14,8 @@ from simcore.network.topology.fabric import IntArray
 
 FIRST, SOME, LONGEST = 32, 4, 256
 """So many steps are played before the first look, and to see how fast flows are; longer periods are not looked for."""
-OF_FLOWS = ("loaded", "unsaid", "unmarked", "signals", "read", "round_ns", "oldest", "current")
-OF_WAYS = ("loaded", "unsaid", "put", "changes", "bends", "moves")
+OF_FLOWS = ("loaded", "unsaid", "signals", "read", "round_ns", "oldest", "current")
+OF_WAYS = ("loaded", "unsaid")
 OF_QUEUES = (
     "share",
     "left",
@@ -52,14 +52,12 @@ class _Seen:
         self.injected, self.acked = column("flows", "injected", flows), column("flows", "acked", flows)
         self.on_ways = column("ways", "injected", self.ways)
         self.heard = column("flows", "heard_ns", flows)
-        followed = not np.array_equal(column("flows", "oldest", flows), column("flows", "current", flows))
-        self.at_rest = not followed and not island.clock.leap
+        self.at_rest = np.array_equal(column("flows", "oldest", flows), column("flows", "current", flows))
         self.state: list[NDArray[Any]] = [
             *(column("flows", name, flows) for name in OF_FLOWS),
             *(column("ways", name, self.ways) for name in OF_WAYS),
-            np.array([island.clock.since_look, island.clock.between]),
-            *(column("hops", name, tables.hops_of(self.ways)) for name in ("tank", "gone", "changes", "bends")),
-            np.minimum(self.now - self.said, _silent_ns(tables, flows)),
+            column("hops", "tank", tables.hops_of(self.ways)),
+            np.minimum(self.now - self.said, column("flows", "period_ns", flows)),
             np.minimum(self.now - self.reacted, (self.now - oldest + 1)[lawful]),
             (self.injected - self.acked)[lawful],
             (self.now - self.heard) * (counts > 0),
@@ -83,8 +81,9 @@ class Look:
     def __init__(self, tables: Any, island: Any):
         self._tables, self._island = tables, island
         laws = tables.column("flows", "law", np.array(island.active, np.int64))
-        patient = tables.column("laws", "patience_ns", laws[laws >= 0]).all()
-        self._wait = self.due = NEVER if patient else FIRST  # after so many steps; without them many are played at once
+        patience_ns = tables.column("laws", "patience_ns", laws[laws >= 0])
+        hears = len(patience_ns) and not patience_ns.any()  # in every round trip; else many steps are done at once
+        self._wait = self.due = FIRST if hears else NEVER  # after so many steps
         self._injected: IntArray | None = None
         self._seen: _Seen | None = None
 
@@ -120,7 +119,7 @@ class Look:
         """In how many steps all flows that gain so much in each tell their laws of it a whole number of times."""
         column = self._tables.column
         tell = (column("flows", "law", flows) >= 0) & (gains > 0)
-        lasts = -(-_silent_ns(self._tables, flows) // int(self._island.clock.step_ns))
+        lasts = -(-column("flows", "period_ns", flows) // int(self._island.clock.step_ns))
         packets = -(-column("flows", "packet_bytes", flows) * PARTS // np.maximum(gains, 1))
         return lcm(*np.unique(np.maximum(lasts, packets)[tell]).tolist())
 
@@ -145,7 +144,7 @@ class Look:
         tables.write("flows", "injected", flows, now.injected + times * gains)
         tables.write("ways", "injected", now.ways, now.on_ways + times * (now.on_ways - seen.on_ways))
         tables.write("flows", "acked", flows, now.acked + times * gains)
-        for name in ("said_ns", "asked_ns"):  # of laws that are not patient the same
+        for name in ("said_ns", "asked_ns"):
             tables.write("flows", name, flows, now.said + later_ns * (now.said != seen.said))
         tables.write("flows", "heard_ns", flows, now.heard + later_ns * (now.heard != seen.heard))
         tables.write(
@@ -158,15 +157,6 @@ class Look:
         for name, more in sums.items():
             tables.write("queues", name, queues, now.sums[name] + times * more)
         return True
-
-
-def _silent_ns(tables: Any, flows: IntArray) -> IntArray:
-    """For how long each flow tells nothing while nothing is marked."""
-    periods_ns, laws = tables.column("flows", "period_ns", flows), tables.column("flows", "law", flows)
-    patience_ns = np.zeros(len(flows), np.int64)
-    patience_ns[laws >= 0] = tables.column("laws", "patience_ns", laws[laws >= 0])
-    found: IntArray = np.maximum(periods_ns, patience_ns)
-    return found
 
 
 def blocks(starts: IntArray, lengths: IntArray) -> IntArray:

@@ -30,11 +30,11 @@ _Arrayed = cast("Any", namedtuple("_Arrayed", [name for name in State.__slots__ 
 def repaid(events: int, ahead: int) -> bool:
     """Whether to play on compiled, after so many events of this process and with at least so many ahead.
 
-    A first run compiles where that is surely repaid, or takes little beside what has been played.
+    A first run compiles where that is surely repaid, or takes no longer than what has been played.
     """
     if _compiled_core.cache_info().currsize:
         return True
-    return events + ahead >= TO_LOAD if kept(core) else ahead >= TO_COMPILE or events >= TO_COMPILE
+    return events + ahead >= TO_LOAD if kept(core) else max(ahead, events) >= TO_COMPILE
 
 
 class SegmentTables(Tables):

@@ -6,11 +6,9 @@ it does, nobody tells a law or hears of it, and no message leaves its sender. Ho
 
 from __future__ import annotations
 
-from math import inf
-
 from simcore.network.core import NEVER
 from simcore.network.queued.flow_tables import CREDITS, FINE, PARTS, PFC, Flow, Queue, State, Way
-from simcore.network.queued.laws import patience_ns
+from simcore.network.queued.laws import silence_ns
 from simcore.network.queued.noted import SLACK_NS
 
 BETWEEN_LOOKS, MOST_BETWEEN, NOTED_STEPS, FEWEST = 4, 16, 4, 4
@@ -58,7 +56,7 @@ def wire(s: State, at: int) -> Queue:
     return s.queues[s.queues[s.hops[at].link].wire]
 
 
-def marks(s: State, flow: Flow) -> float:
+def chance_of_a_mark(s: State, flow: Flow) -> float:
     """The chance that a packet of a flow is marked now, at most, on any of its ways."""
     most = 0.0
     for lane in range(flow.lane, flow.lane + flow.lanes):
@@ -75,7 +73,7 @@ def stood_still(queue: Queue, span_ns: int) -> int:
     return int(span_ns * FINE * (1 - queue.asked / wanted)) if queue.stands else 0
 
 
-def sent(queue: Queue, span_ns: int) -> int:
+def busy(queue: Queue, span_ns: int) -> int:
     """For how much of a step a link has sent."""
     return int(queue.use * span_ns * FINE)
 
@@ -173,7 +171,7 @@ def _sends_on(s: State, flow: Flow, span_ns: int) -> int:
     if flow.law < 0:
         return times
     law = s.laws[flow.law]
-    if law.reads or law.window_bytes < inf:  # what it hears of, or may send, changes with time
+    if not law.patience_ns:  # it hears in every round trip
         return 0
     if flow.signals:
         times = min(times, (flow.due_ns - 1 - now) // span_ns)
@@ -184,9 +182,7 @@ def _is_silent(s: State, flow: Flow, gone: int, span_ns: int) -> int:
     """For how many steps, in which so much leaves, a flow tells its law nothing."""
     now, packet, law = s.counts[0].now_ns, flow.packet_bytes * PARTS, s.laws[flow.law]
     times = max((flow.asked_ns + flow.period_ns - 1 - now) // span_ns, (packet - 1 - flow.unsaid) // gone)
-    if not law.patience_ns:
-        return times
-    silent, chance = (flow.said_ns + patience_ns(law) - 1 - now) // span_ns, marks(s, flow)
+    silent, chance = (flow.said_ns + silence_ns(law) - 1 - now) // span_ns, chance_of_a_mark(s, flow)
     if chance:
         heard = int(min(packet / (HEARD * chance), float(NEVER)))
         silent = min(silent, (heard - 1 - flow.unsaid + flow.unmarked) // gone)
@@ -230,7 +226,7 @@ def _goes_on(s: State, number: int, span_ns: int) -> int:
     elif queue.control == PFC and not queue.paused and more > 0:
         times = (queue.xoff - queue.lying_next) // more
     if queue.wire == number and s.counts[0].timed and queue.used:
-        idle = span_ns * FINE - sent(queue, span_ns)
+        idle = span_ns * FINE - busy(queue, span_ns)
         if idle:
             lasts = (queue.used_since_ns + SLACK_NS - 1 - s.counts[0].now_ns) * FINE + queue.used
             times = min(times, lasts // idle)
@@ -248,12 +244,12 @@ def leap(s: State, times: int, span_ns: int) -> None:
             if way.moves:
                 _go_on(s, flow, way, times)
         if flow.law >= 0 and tells(flow, counts.now_ns):
-            waits(s, flow, counts.now_ns)
+            keeps_silent(s, flow, counts.now_ns)
     for number in s.used:
         queue = s.queues[number]
         if queue.wire == number:
             queue.still += times * stood_still(queue, span_ns)
-            queue.used += times * sent(queue, span_ns)
+            queue.used += times * busy(queue, span_ns)
             queue.marked += times * queue.marking
     count_all(s)
 
@@ -281,12 +277,12 @@ def tells(flow: Flow, now: int) -> bool:
     return flow.unsaid >= flow.packet_bytes * PARTS and now - flow.asked_ns >= flow.period_ns
 
 
-def waits(s: State, flow: Flow, now: int) -> bool:
+def keeps_silent(s: State, flow: Flow, now: int) -> bool:
     """Whether a flow tells a patient law nothing yet, as hardly anything is marked."""
     law = s.laws[flow.law]
-    if not law.patience_ns or now - flow.said_ns >= patience_ns(law):
+    if not law.patience_ns or now - flow.said_ns >= silence_ns(law):
         return False
-    chance, flow.asked_ns = marks(s, flow), now
+    chance, flow.asked_ns = chance_of_a_mark(s, flow), now
     if chance:
         return bool((flow.unsaid - flow.unmarked) * chance * HEARD < flow.packet_bytes * PARTS)
     flow.unmarked = flow.unsaid
