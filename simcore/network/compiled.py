@@ -26,6 +26,8 @@ from simcore.network.lists import bound, modules_of
 
 Table = NDArray[Any]
 WIDTHS = {"heads": 10, "timers": 4}
+LINE = 64
+"""Bytes that a cache loads at once."""
 _Arrayed = cast("Any", namedtuple("_Arrayed", [each.name for each in fields(State)]))
 _InOrder = cast("Any", namedtuple("_InOrder", [each.name for each in fields(StateInOrder)]))
 _ARRAYED = {State: _Arrayed, StateInOrder: _InOrder}
@@ -191,6 +193,14 @@ def _records(name: str, rows: list[Any]) -> Table:
     return np.array([*map(attrgetter(*names), rows)], [(each, np.int64) for each in names]).view(np.recarray)
 
 
+def in_lines(shape: int | tuple[int, ...], kind: np.dtype[Any]) -> Table:
+    """As `numpy.zeros`; it begins with a line of a cache."""
+    size_bytes = int(np.prod(shape)) * kind.itemsize
+    room = np.zeros(size_bytes + LINE, np.uint8)
+    first = -room.ctypes.data % LINE
+    return room[first : first + size_bytes].view(kind).reshape(shape)
+
+
 def longer(table: Table, length: int) -> Table:
     """A table with room for more than what is asked for, so that it is copied seldom.
 
@@ -198,6 +208,6 @@ def longer(table: Table, length: int) -> Table:
     """
     if len(table) >= length:
         return table
-    found: Table = np.zeros((max(length, 2 * len(table)), *table.shape[1:]), table.dtype).view(type(table))
+    found = in_lines((max(length, 2 * len(table)), *table.shape[1:]), table.dtype).view(type(table))
     found[: len(table)] = table
     return found

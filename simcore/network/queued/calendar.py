@@ -12,6 +12,7 @@ from simcore.network.heaps import Heap, Rows, drop_first, rise
 NOW, DUE = range(2)
 SLOT_BITS, WORD_BITS = 14, 5
 SLOTS, BUCKETS = 1 << SLOT_BITS, 65
+WORDS, LAST_BIT = SLOTS >> WORD_BITS, (1 << WORD_BITS) - 1
 
 
 class Calendar(NamedTuple):
@@ -19,8 +20,9 @@ class Calendar(NamedTuple):
 
     Those of the time `NOW` are in the heap. Of later ones a slot for each nanosecond has those whose times differ from
     it in the last `SLOT_BITS` only, and of still later ones bucket b those that differ in b bits before these: one
-    behind the other from row `firsts` on, of slots and then of buckets. `words` have a bit for every slot with entries.
-    The first of all comes at `DUE`. The time of a row that is free is `NEVER`.
+    behind the other from row `firsts` on, of slots and then of buckets. `words` have a bit for every slot with entries,
+    and behind that one for every word that is not 0. The first of all comes at `DUE`. The time of a row that is free is
+    `NEVER`.
     """
 
     heap: Heap
@@ -31,7 +33,8 @@ class Calendar(NamedTuple):
     @classmethod
     def of(cls, entries: Rows, room: int) -> Calendar:
         """Of rows of entries, with room for so many and one more; at first all lie in the last bucket."""
-        count, firsts, words = len(entries), np.full(SLOTS + BUCKETS, -1), np.zeros(SLOTS >> WORD_BITS, np.int64)
+        count, firsts = len(entries), np.full(SLOTS + BUCKETS, -1)
+        words = np.zeros(WORDS + (WORDS >> WORD_BITS), np.int64)
         heap = Heap.of(entries, entries.shape[1]).with_room(room)
         firsts[-1], heap.next[:count], heap.ends[0] = count - 1, np.arange(-1, count - 1), 0
         return cls(heap, firsts, words, np.array([-1, entries[:, 0].min(initial=NEVER)]))
@@ -81,19 +84,24 @@ def pop_timer(calendar: Calendar) -> tuple[int, int, int, int]:
     return NEVER, rows[row, 1], rows[row, 2], rows[row, 3]
 
 
+def _place(calendar: Calendar, time: int) -> int:
+    """The slot or bucket of what comes then, later than now."""
+    apart = (time ^ calendar.marks[NOW]) >> SLOT_BITS
+    return SLOTS + bits(apart) if apart else time & (SLOTS - 1)
+
+
 def _put(calendar: Calendar, row: int) -> None:
     """Into the heap, a slot or a bucket."""
-    heap, firsts, now = calendar.heap, calendar.firsts, calendar.marks[NOW]
+    heap, firsts, words = calendar.heap, calendar.firsts, calendar.words
     time = heap.rows[row, 0]
-    apart = time ^ now
-    if not apart:
-        rise(heap, now, row)
+    if time == calendar.marks[NOW]:
+        rise(heap, time, row)
         return
-    place = time & (SLOTS - 1)
-    if apart >> SLOT_BITS:
-        place = SLOTS + bits(apart >> SLOT_BITS)
-    else:
-        calendar.words[place >> WORD_BITS] |= 1 << (place & ((1 << WORD_BITS) - 1))
+    place = _place(calendar, time)
+    if place < SLOTS:
+        word = place >> WORD_BITS
+        words[word] |= 1 << (place & LAST_BIT)
+        words[WORDS + (word >> WORD_BITS)] |= 1 << (word & LAST_BIT)
     heap.next[row], firsts[place] = firsts[place], row
 
 
@@ -101,8 +109,8 @@ def _taken(calendar: Calendar) -> int:
     """The row of the first entry, which is free now."""
     heap, marks = calendar.heap, calendar.marks
     if not heap.ends[0]:
-        marks[NOW] = marks[DUE]
-        _turn(calendar, _lowest(calendar))
+        place, marks[NOW] = _place(calendar, marks[DUE]), marks[DUE]
+        _turn(calendar, place)
     row = drop_first(heap)
     heap.rows[row, 0] = NEVER
     if not heap.ends[0]:
@@ -112,11 +120,11 @@ def _taken(calendar: Calendar) -> int:
 
 def _lowest(calendar: Calendar) -> int:
     """The slot or bucket of those that come next."""
-    words = calendar.words
-    word = (calendar.marks[NOW] & (SLOTS - 1)) >> WORD_BITS
-    while word < len(words) and not words[word]:
-        word += 1
-    if word < len(words):
+    words, at = calendar.words, WORDS + ((calendar.marks[NOW] & (SLOTS - 1)) >> (2 * WORD_BITS))
+    while at < len(words) and not words[at]:
+        at += 1
+    if at < len(words):
+        word = ((at - WORDS) << WORD_BITS) + bits(words[at] & -words[at]) - 1
         return (word << WORD_BITS) + bits(words[word] & -words[word]) - 1  # type: ignore[no-any-return]
     place = SLOTS
     while place < SLOTS + BUCKETS - 1 and calendar.firsts[place] < 0:
@@ -135,9 +143,12 @@ def _earliest(calendar: Calendar, place: int) -> int:
 
 def _turn(calendar: Calendar, place: int) -> None:
     """Time has gone on: what is in a slot comes now; what is in a bucket does, or goes to a slot or a lower one."""
-    row, calendar.firsts[place] = calendar.firsts[place], -1
+    words, row, calendar.firsts[place] = calendar.words, calendar.firsts[place], -1
     if place < SLOTS:
-        calendar.words[place >> WORD_BITS] &= ~(1 << (place & ((1 << WORD_BITS) - 1)))
+        word = place >> WORD_BITS
+        words[word] &= ~(1 << (place & LAST_BIT))
+        if not words[word]:
+            words[WORDS + (word >> WORD_BITS)] &= ~(1 << (word & LAST_BIT))
     while row >= 0:
         after = calendar.heap.next[row]
         _put(calendar, row)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.network.compiled import compiled, longer
+from simcore.network.compiled import LINE, compiled, in_lines, longer
 from simcore.network.queued import laws
 from simcore.network.topology.fabric import IntArray
 
@@ -125,7 +125,7 @@ class Tables:
         kind = type_of(self.kinds[name])
         if kind.names is None:
             return np.array(rows, kind)
-        found = np.zeros(len(rows), kind).view(np.recarray)
+        found = in_lines(len(rows), kind).view(np.recarray)
         for column in kind.names:
             found[column] = self._column(name, column, rows)
         return found
@@ -153,8 +153,22 @@ def columns_of(kind: Any) -> dict[str, str]:
 @cache
 def type_of(kind: Any) -> np.dtype[Any]:
     """Of rows, in columns of whole numbers or not."""
-    words = {column: "f8" if "float" in of else "i8" for column, of in columns_of(kind).items()}
-    return np.dtype((np.record, [*words.items()]) if words else np.int64)
+    words = {column: _word(of) for column, of in columns_of(kind).items()}
+    if not words:
+        return np.dtype(np.int64)
+    own: Any = np.dtype([*words.items()], align=True)
+    places = {"offsets": [own.fields[name][1] for name in words], "itemsize": _length(own.itemsize)}
+    return np.dtype((np.record, {"names": [*words], "formats": [*words.values()], **places}))
+
+
+def _length(size_bytes: int) -> int:
+    """Of a row of so many bytes, with what keeps all rows from lying in more lines than they need."""
+    return -(-size_bytes // LINE) * LINE if size_bytes > LINE // 2 else 1 << (size_bytes - 1).bit_length()
+
+
+def _word(of: str) -> str:
+    """The type of a column."""
+    return "f8" if "float" in of else "i4" if "Row" in of else "i8"
 
 
 @cache

@@ -17,17 +17,15 @@ from typing import Any
 
 from simcore.network.core import first
 from simcore.network.queued.laws import acknowledged, lost, measured, sends
-from simcore.network.queued.ports import append, backlog, curve, go, mark, note, stop
-from simcore.network.queued.tables import NOBODY, Hop, Message, Port, Segment, Sender, State
+from simcore.network.queued.ports import admits, append, backlog, curve, go, lead, mark, note, settle, stop
+from simcore.network.queued.tables import CREDITS, DROP, NOBODY, PFC, Hop, Message, Port, Segment, Sender, State
 from simcore.timeline.events import DROPS
 
 ROOM = -1
 PUMP, ACKNOWLEDGED, LOST, GET_UP, PAUSE, RESUME, SERVE = range(7)
 KINDS = 7
 """What a change may be. It is ordered by its number, of which the kind is the last part."""
-UNLIMITED, CREDITS, PFC, DROP = range(4)
-"""How the buffer behind a link is guarded."""
-length, push, pop_timer = len, heappush, heappop
+length, push, pop_timer, bits = len, heappush, heappop, int.bit_length
 
 
 def pop_head(heads: list[Any]) -> int:
@@ -38,6 +36,11 @@ def pop_head(heads: list[Any]) -> int:
 def several(s: State, pair: int, turn: int, now: int) -> int:
     """The way of a segment through several dimensions."""
     return s.choose(pair, turn, now)
+
+
+def whole(number: int) -> int:
+    """A number of half a word as one of a word: in arrays all of an entry are."""
+    return number
 
 
 def play(s: State, limit: int) -> int:
@@ -83,7 +86,7 @@ def at(s: State, time: int, kind: int, whom: int, size_bytes: int) -> None:
     """Something is to change."""
     s.counts[0].events += 1
     s.counts[0].changes += 1
-    push(s.timers, (time, s.counts[0].events * KINDS + kind, whom, size_bytes))
+    push(s.timers, (time, s.counts[0].events * KINDS + kind, whole(whom), whole(size_bytes)))
 
 
 def _happen(s: State, now: int) -> None:
@@ -198,7 +201,7 @@ def _take(s: State, sender: int, size_bytes: int) -> int:
         message.sent += 1
         if message.sent == message.count:
             own.current = NOBODY
-    segment.hop, segment.held, segment.marked, segment.bytes_per_s = 0, NOBODY, 0, 0.0
+    segment.held, segment.marked, segment.bytes_per_s = NOBODY, 0, 0.0
     return number
 
 
@@ -319,14 +322,14 @@ def _come(s: State, number: int, time: int) -> None:
 def _head(s: State, number: int, time: int) -> None:
     """The head of a segment comes to its next link."""
     s.counts[0].events += 1
-    push(s.heads, (time, *_place(s, number), s.counts[0].events, number))
+    push(s.heads, (time, *_place(s, number), s.counts[0].events, whole(number)))
 
 
 def _place(s: State, number: int) -> tuple[Any, int, int, int, int]:
     """A segment's place among those that come to a link at one time."""
     segment = s.segments[number]
     message = s.messages[segment.message]
-    return message.order, message.part, segment.hop, segment.index, message.ends
+    return message.order, message.part, whole(segment.at - s.ways[segment.way].at), segment.index, message.ends
 
 
 def _arrive(s: State, number: int, now: int) -> int:
@@ -358,14 +361,14 @@ def _line_up(s: State, number: int, hop: Hop, time: int) -> None:
             before, after = after, s.segments[after].next
     segment.next = after
     if before < 0:
-        port.head = number
+        lead(port, number, segment)
     else:
         s.segments[before].next = number
     if after < 0:
         port.tail = number
     wire.waiting += 1
     wire.waiting_bytes += segment.size_bytes
-    wire.queued_bytes += segment.size_bytes if segment.hop else 0
+    wire.queued_bytes += segment.size_bytes if segment.held >= 0 else 0
 
 
 def _sooner(s: State, number: int, other: int) -> bool:
@@ -426,26 +429,40 @@ def _go_on(s: State, wire: Port) -> None:
 
 def _next(s: State, wire: Port, now: int) -> int:
     """The channel that sends next: of those that may, the one whose first segment came first."""
-    found, number, left = NOBODY, wire.link, wire.occupied
+    found, left = NOBODY, wire.occupied
     while left:
-        if left & 1:
-            port = s.ports[number]
-            settle(s, port, now)
-            if not admits(s, port):
-                _await_room(s, port)
-            elif found < 0 or _sooner(s, port.head, s.ports[found].head):
-                found = number
-        number += wire.apart
-        left >>= 1
+        number = wire.link + wire.apart * (bits(left & -left) - 1)
+        port = s.ports[number]
+        if not (admits(port) or _admits_now(s, port, now)):
+            _await_room(s, port)
+        elif found < 0 or _came_first(s, port, s.ports[found]):
+            found = number
+        left &= left - 1
     return found
+
+
+def _came_first(s: State, port: Port, other: Port) -> bool:
+    """Whether the first segment of a channel came before that of another one."""
+    if port.head_ns != other.head_ns:
+        return port.head_ns < other.head_ns
+    return _place(s, port.head) < _place(s, other.head)
+
+
+def _admits_now(s: State, port: Port, now: int) -> bool:
+    """As `admits`, once it is known what has come back."""
+    settle(s, port, now)
+    return admits(port)
 
 
 def _start(s: State, wire: Port, channel: Port, now: int) -> int:
     """A link takes the first segment of a channel; its sender, if that may send the next."""
     number = channel.head
     segment = s.segments[number]
-    channel.head, channel.awaits = segment.next, 0
-    if channel.head < 0:
+    channel.awaits = 0
+    if segment.next >= 0:
+        lead(channel, segment.next, s.segments[segment.next])
+    else:
+        channel.head = NOBODY
         wire.occupied ^= channel.channel_bit
     size_bytes = segment.size_bytes
     if wire.bytes_per_s != segment.bytes_per_s:
@@ -453,7 +470,7 @@ def _start(s: State, wire: Port, channel: Port, now: int) -> int:
     wire.free_ns = ends = now + segment.takes_ns
     wire.waiting -= 1
     wire.waiting_bytes -= size_bytes
-    wire.queued_bytes -= size_bytes if segment.hop else 0
+    wire.queued_bytes -= size_bytes if segment.held >= 0 else 0
     wire.sent_bytes += size_bytes
     wire.busy_ns += segment.takes_ns
     if s.counts[0].timed:
@@ -468,7 +485,6 @@ def _start(s: State, wire: Port, channel: Port, now: int) -> int:
     if s.counts[0].reads and s.senders[segment.sender].law >= 0 and s.laws[s.senders[segment.sender].law].reads:
         _read(s, segment, wire, s.hops[segment.at].own, now)
     segment.tail_ns = max(segment.tail_ns, ends) + segment.step_ns
-    segment.hop += 1
     if not segment.left:
         _through(s, number, now)
         return sender
@@ -524,33 +540,12 @@ def _credit(s: State, port: Port, time: int, size_bytes: int) -> None:
         at(s, time, SERVE, port.link, 0)
 
 
-def admits(s: State, port: Port) -> bool:
-    """Whether the first segment of a channel may be sent now, as far as it is known what lies at the other end."""
-    segment = s.segments[port.head]
-    if port.paused:
-        return False
-    if port.control != CREDITS or port.taken_bytes + segment.size_bytes <= port.buffer_bytes:
-        return True
-    return not segment.left  # an NPU takes at once what is meant for it
-
-
-def settle(s: State, port: Port, now: int) -> None:
-    """What has come back by now."""
-    while port.credit >= 0 and s.credits[port.credit].time_ns <= now:
-        number = port.credit
-        credit = s.credits[number]
-        port.taken_bytes -= credit.size_bytes
-        port.credit, credit.next = credit.next, s.counts[0].free_credits
-        s.counts[0].free_credits = number
-        s.counts[0].credits -= 1
-
-
 def _await_room(s: State, port: Port) -> None:
     """Go on as soon as enough of the credits that are on their way to a channel have come."""
     if port.awaits or port.control != CREDITS:
         return
     port.awaits = 1
-    missing = port.taken_bytes + s.segments[port.head].size_bytes - port.buffer_bytes
+    missing = port.taken_bytes + port.head_bytes - port.buffer_bytes
     number = port.credit
     while number >= 0:
         missing -= s.credits[number].size_bytes
@@ -593,7 +588,7 @@ def _through(s: State, number: int, now: int) -> None:
     message.missing -= 1
     message.tail_ns = max(message.tail_ns, tail)
     if not message.missing:
-        append(s.left, (now, segment.message, message.tail_ns))
+        append(s.left, (now, whole(segment.message), message.tail_ns))
     if s.senders[segment.sender].law >= 0 and segment.size_bytes:  # nothing is not acknowledged
         at(s, tail + s.ways[segment.way].back_ns, ACKNOWLEDGED, number, 0)
     else:

@@ -16,7 +16,6 @@ FINE = 1024
 SIGNALS = 32
 SLOPES = 1 << 18
 """Of what is added before a link, one way's share is in such parts."""
-FREE, CREDITS, PFC = range(3)
 
 
 @dataclass(slots=True)

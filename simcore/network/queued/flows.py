@@ -18,10 +18,8 @@ from math import ceil, floor, inf
 
 from simcore.network.core import NEVER
 from simcore.network.queued.flow_tables import (
-    CREDITS,
     FINE,
     PARTS,
-    PFC,
     SIGNALS,
     SLOPES,
     Flow,
@@ -34,6 +32,7 @@ from simcore.network.queued.flow_tables import (
 )
 from simcore.network.queued.laws import averaged, measured
 from simcore.network.queued.noted import append, mark, note, use
+from simcore.network.queued.tables import CREDITS, PFC
 from simcore.network.queued.tanks import (
     busy,
     count_all,

@@ -21,9 +21,7 @@ from simcore.network.core import NEVER
 from simcore.network.instant import TRANSMISSION, Environment, after
 from simcore.network.parts import FoldedLinks
 from simcore.network.queued.flow_tables import (
-    CREDITS,
     FINE,
-    FREE,
     PARTS,
     SIGNALS,
     Counts,
@@ -38,7 +36,7 @@ from simcore.network.queued.flows import PACKET_BYTES
 from simcore.network.queued.islands import Island, Islands
 from simcore.network.queued.network import Arrival, Queued, channel_rows, told_circle, ways_of
 from simcore.network.queued.routing import in_common
-from simcore.network.queued.tables import NOBODY
+from simcore.network.queued.tables import CREDITS, FREE, NOBODY
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.ports import FLOW_CONTROLS, PLAIN, UNLIMITED, Ports

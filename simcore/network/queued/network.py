@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
@@ -16,9 +18,10 @@ from simcore.network.core import NEVER
 from simcore.network.instant import TRANSMISSION, Environment, after
 from simcore.network.parts import FoldedLinks
 from simcore.network.queued import core
+from simcore.network.queued.ports import admits
 from simcore.network.queued.routing import USUAL, Links, Ways, in_common
 from simcore.network.queued.segments import SegmentTables
-from simcore.network.queued.tables import NOBODY, Hop, Message, Pair, Port, Sender, State, Way
+from simcore.network.queued.tables import CREDITS, FREE, NOBODY, PFC, Hop, Message, Pair, Port, Sender, State, Way
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
@@ -75,15 +78,10 @@ class Queued(LinkNetwork):
 
     def __init__(self, env: Environment, links: LinkGraph):
         super().__init__(env, links)
-        rules = [dim.ports for dim in links.topology.dims]
-        counts = [axis.groups * axis.links for axis in links.axes]
-        numbers = np.repeat(np.arange(len(counts)), counts)
-        self._dims = (numbers[links.kept] if isinstance(links, FoldedLinks) else numbers).tolist()
-        self._rules, self._turns = rules, links.order.tolist()
+        self._rules, self._turns = [dim.ports for dim in links.topology.dims], links.order.tolist()
         self._routing = ways_of(links)
-        columns = [*zip(self._rates, self._latencies, self._dims, strict=True)]
-        rows = enumerate(columns * max(each.channels for each in rules))
-        ports = [_port(row, len(columns), rate, latency_ns, rules[dim]) for row, (rate, latency_ns, dim) in rows]
+        self._dims, idle = _ports(links)
+        ports = [*map(copy, idle)]
         self._tables = SegmentTables(State(ports, self._choose))
         self._state.counts[0].timed = int(self._times.room > 0)
         self._ways: dict[tuple[Links, int], int] = {}
@@ -97,8 +95,8 @@ class Queued(LinkNetwork):
         self._wakes: set[int] = set()
         self._due_ns = self._until_ns = NEVER  # when something happens next; what is played ends before
         self._curves = Rows(4, MOST_ROWS)
-        watched = any(each.law or each.how.by_queues for each in rules)
-        self._unseen = not watched and all(port.control < core.PFC and not port.kmax_bytes for port in ports)
+        watched = any(each.law or each.how.by_queues for each in self._rules)
+        self._unseen = not watched and all(port.control < PFC and not port.kmax_bytes for port in ports)
         self._note()
 
     @property
@@ -128,8 +126,10 @@ class Queued(LinkNetwork):
         if self._due_ns < now_ns:
             self._play(now_ns)
         *order, part = key
-        begins = (phase, turn, now_ns, count, way)
-        message = Message((*order,), part, ends, pair, size_bytes, segment_bytes, count, *begins)
+        message = Message(
+            pair=pair, way=way, size_bytes=size_bytes, segment_bytes=segment_bytes, count=count, missing=count,
+            order=(*order,), part=part, ends=ends, phase=phase, turn=turn, begin_ns=now_ns,
+        )  # fmt: skip
         number, sender = self._enter(message, (src, dst), rules)
         self._arrivals[number] = Arrival(key, (src, dst), deliver, now_ns, NOBODY if rules.law else sender)
         self._tables.core.call(self._state, sender, now_ns)
@@ -224,10 +224,11 @@ class Queued(LinkNetwork):
         """Give those of the ways of two NPUs their numbers that so many segments take, from a turn on."""
         own, routes = self._state.pairs[pair], self._state.routes
         among = ways if own.adaptive else ()  # others do not ask how full ways are
-        for number in range(own.hashed + turn, own.hashed + turn + min(count, len(ways))):
+        first, at = int(own.hashed) + turn, int(own.at)
+        for number in range(first, first + min(count, len(ways))):
             way = number % len(ways)
-            if routes[own.at + way] < 0:
-                routes[own.at + way] = self._way(ways[way], among)
+            if routes[at + way] < 0:
+                routes[at + way] = self._way(ways[way], among)
 
     def _way(self, route: Links, among: Sequence[Links] = ()) -> int:
         """The number of a way, one among those of two NPUs."""
@@ -237,11 +238,11 @@ class Queued(LinkNetwork):
             back_ns = whole_latency(sum(self._latencies[link] for link in path.links))
             rows = channel_rows(path.links, self._dims, self._rules)
             columns = zip(path.links, left, route, rows, path.steps_ns, strict=True)
-            hops = [self._tables.add("hops", Hop(*hop)) for hop in columns]
+            first = self._tables.add("hops", *(Hop(*hop) for hop in columns))
             before, behind = in_common(among)
             soonest_ns = min((self._latency_ns(way) for way in among), default=0)
             longer_bytes = (sum(path.steps_ns) - soonest_ns) * path.rates[0] * 1e-9
-            row = Way(hops[0], len(hops), back_ns, before, len(hops) - behind, longer_bytes)
+            row = Way(first, len(route), back_ns, before, len(route) - behind, longer_bytes)
             found = self._ways[route, len(among)] = self._tables.add("ways", row)
         return found
 
@@ -383,7 +384,7 @@ class Queued(LinkNetwork):
     def stuck(self) -> list[str]:
         """Why nothing moves any more: the links that wait for each other."""
         state = self._state
-        blocked = {port.number: port for port in self.ports if port.head >= 0 and not core.admits(state, port)}
+        blocked = {port.number: port for port in self.ports if port.head >= 0 and not admits(port)}
         rows = (
             (channel, state.segments[number].held)
             for channel, port in blocked.items()
@@ -442,11 +443,23 @@ def chain(rows: Any, number: int) -> Iterator[int]:
 _in_line = attrgetter("begin_ns", "order", "part")
 
 
+@lru_cache(maxsize=16)
+def _ports(links: LinkGraph) -> tuple[list[int], list[Port]]:
+    """Of each link its dimension; all channels, while nothing waits."""
+    rules = [dim.ports for dim in links.topology.dims]
+    counts = [axis.groups * axis.links for axis in links.axes]
+    numbers = np.repeat(np.arange(len(counts)), counts)
+    dims = (numbers[links.kept] if isinstance(links, FoldedLinks) else numbers).tolist()
+    columns = [*zip(links.bandwidth_bytes_per_s.tolist(), links.latency_ns.tolist(), dims, strict=True)]
+    rows = enumerate(columns * max(each.channels for each in rules))
+    return dims, [_port(row, len(columns), rate, latency_ns, rules[dim]) for row, (rate, latency_ns, dim) in rows]
+
+
 def _port(row: int, links: int, bytes_per_s: float, latency_ns: float, rules: Ports) -> Port:
     """Of a channel: the first ones of all links come before the second ones."""
     channel, link = divmod(row, links)
     limited = rules.buffer_bytes < UNLIMITED
-    control = FLOW_CONTROLS.index(rules.flow_control) + core.CREDITS if limited else core.UNLIMITED
+    control = FLOW_CONTROLS.index(rules.flow_control) + CREDITS if limited else FREE
     marking = rules.marking
     port = Port(
         link=link, number=row, apart=links * (rules.channels > 1), channel_bit=1 << channel, open=rules.channels,

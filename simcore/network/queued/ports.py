@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import ceil
 
-from simcore.network.queued.tables import NOBODY, Port, Segment, State
+from simcore.network.queued.tables import CREDITS, NOBODY, Port, Segment, State
 from simcore.timeline.events import MARKS, STILL, WAITING
 
 append = list.append
@@ -24,7 +24,7 @@ def mark(s: State, port: Port, segment: Segment, now: int) -> int:
     waiting = backlog(port, now)
     if not waiting:
         port.chances = NOBODY
-    chance = _chance(port, waiting, segment.size_bytes) if segment.hop else 0.0
+    chance = _chance(port, waiting, segment.size_bytes) if segment.held >= 0 else 0.0
     if chance == 0.0:
         return 0
     port.chances = 1 + (segment.index if port.chances < 0 else port.chances)
@@ -76,3 +76,25 @@ def note(s: State, port: Port, time: int, what: int, value: int) -> None:
     """A row of `QueueTable.curves`."""
     if s.counts[0].curved:
         append(s.curves, (port.link, time, what, value))
+
+
+def lead(port: Port, number: int, segment: Segment) -> None:
+    """A segment is the first of a queue; an NPU takes at once what is meant for it."""
+    port.head, port.head_ns = number, segment.comes_ns
+    port.head_bytes = segment.size_bytes if segment.left else 0
+
+
+def admits(port: Port) -> bool:
+    """Whether the first segment of a channel may be sent now, as far as it is known what lies at the other end."""
+    return not port.paused and (port.control != CREDITS or port.taken_bytes + port.head_bytes <= port.buffer_bytes)
+
+
+def settle(s: State, port: Port, now: int) -> None:
+    """What has come back by now."""
+    while port.credit >= 0 and s.credits[port.credit].time_ns <= now:
+        number = port.credit
+        credit = s.credits[number]
+        port.taken_bytes -= credit.size_bytes
+        port.credit, credit.next = credit.next, s.counts[0].free_credits
+        s.counts[0].free_credits = number
+        s.counts[0].credits -= 1

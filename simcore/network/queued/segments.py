@@ -149,8 +149,8 @@ def _compiled_core() -> ModuleType:
     njit: Any = numba.njit
     rows = compiled(heaps, (), {}, inline=True)
     lists = {name: getattr(rows, name) for name in ("append", "length")}
-    several = {"several": njit(_nrt=False, cache=True)(_nowhere)}
-    return with_laws(core, ("call", "play"), lists | _calendars() | several, ports)
+    others = {"several": njit(_nrt=False, cache=True)(_nowhere), "whole": njit(_nrt=False)(_whole)}
+    return with_laws(core, ("call", "play"), lists | _calendars() | others, ports)
 
 
 def _calendars() -> dict[str, Any]:
@@ -162,12 +162,17 @@ def _calendars() -> dict[str, Any]:
     leading_zeros: Any = numbers.leading_zeros
     bits = njit(_nrt=False)(lambda number: 64 - leading_zeros(number))
     rows = compiled(calendar, (), {"bits": bits}, base=(heaps,), inline=True)
-    return {name: getattr(rows, name) for name in ("first", "push", "pop_head", "pop_timer")}
+    return {"bits": bits} | {name: getattr(rows, name) for name in ("first", "push", "pop_head", "pop_timer")}
 
 
 def _nowhere(_s: Any, _pair: int, _turn: int, _now: int) -> int:
     """In place of `core.several`: what crosses several dimensions is played in lists."""
     return -1
+
+
+def _whole(number: int) -> np.int64:
+    """As `core.whole`."""
+    return np.int64(number)
 
 
 @cache

@@ -39,7 +39,7 @@ LASTING = ("lying_bytes", "noted_bytes", "awaits", "asked_to_pause", "paused", "
 OF_SENDERS = ("ready", "under_way_bytes", "current", "waiting")
 READ = ("link", "own", "queue_bytes", "sent_bytes", "now_ns")
 ADDED_UP = ("sent_bytes", "busy_ns", "still_ns", "stops", "marks", "drops", "dropped_bytes")
-PLACES = ("message", "hop", "held", "way", "marked", "size_bytes")
+PLACES = ("message", "at", "held", "way", "marked", "size_bytes")
 IN_MIND = [*dict.fromkeys(each.name for name in LAWS.names() for each in fields(LAWS.get(name)) if not each.init)]
 
 
@@ -285,7 +285,8 @@ class QueuedLinks(Queued):
         back_bytes = np.bincount(whose[~late], size_bytes[~late], len(still_ns)).astype(np.int64)
         times = (np.maximum(column("ports", name) - now_ns, 0) for name in ("free_ns", "alarm_ns"))
         yield _bytes(*times, np.where(still_ns >= 0, still_ns - now_ns, 1), column("ports", "taken_bytes") - back_bytes)
-        yield _bytes(whose[late], time_ns[late] - now_ns, size_bytes[late])
+        of_each = np.flatnonzero(late)[np.argsort(whose[late], kind="stable")]
+        yield _bytes(whose[of_each], time_ns[of_each] - now_ns, size_bytes[of_each])
         yield _bytes(*(column("ports", name) for name in LASTING))
 
     def _of_segments(self, numbers: IntArray, now_ns: int) -> Iterator[bytes]:

@@ -11,10 +11,14 @@ from msgspec import Struct
 from simcore.network.core import NEVER
 
 NOBODY = -1
+FREE, CREDITS, PFC, DROP = range(4)
+"""How the buffer behind a link is guarded."""
 ROWS = 1 << 13
 """So much of what queues and links do is noted before it is taken."""
 Time = int
 """A moment of what goes on: all of them are later by as much where something that repeats itself is left out."""
+Row = int
+"""The number of a row, or a few of something: half a word in arrays, of which a cache then holds more."""
 
 
 class Port(Struct, kw_only=True, gc=False):
@@ -26,37 +30,41 @@ class Port(Struct, kw_only=True, gc=False):
     whose queues some wait are `occupied`, a `channel_bit` for each. This is row `number`, channels are so many rows
     `apart` (0 where there is one).
     `taken_bytes` of that buffer are taken from the sender's point of view, where it goes by credits: these are known in
-    the order from `credit` to `last_credit`; while it `awaits` room it is told of each. `lying_bytes` are in it, where
-    what finds no room is dropped or the sender paused. `kmax_bytes` 0: nothing is marked.
+    the order from `credit` to `last_credit`; while it `awaits` room it is told of each. The first of the queue needs
+    `head_bytes` there, nothing where it is for an NPU, and came at `head_ns`. `lying_bytes` are in it, where what finds
+    no room is dropped or the sender paused. `kmax_bytes` 0: nothing is marked.
     """
 
-    occupied: int = 0
-    apart: int
+    head: Row = NOBODY
+    tail: Row = NOBODY
+    credit: Row = NOBODY
+    last_credit: Row = NOBODY
+    paused: Row = 0
+    awaits: Row = 0
+    control: Row
+    channel_bit: Row
+    taken_bytes: int = 0
+    buffer_bytes: int
+    head_bytes: int = 0
+    head_ns: Time = 0
+    # Of the wire.
+    occupied: Row = 0
+    waiting: Row = 0
+    apart: Row
+    open: Row
     free_ns: Time = 0
     alarm_ns: Time = -1
-    waiting: int = 0
     waiting_bytes: int = 0
     queued_bytes: int = 0  # of those that come from elsewhere: an NPU's own data wait in its memory
+    bytes_per_s: float
+    kmax_bytes: int = 0
+    latency_ns: int
     still_since_ns: Time = -1
     noted_bytes: int = 0  # the last row of its curve
-    kmax_bytes: int = 0
     sent_bytes: int = 0
     busy_ns: int = 0
-    bytes_per_s: float
-    open: int
     link: int
-    control: int
-    buffer_bytes: int
-    head: int = NOBODY
-    tail: int = NOBODY
-    paused: int = 0
-    taken_bytes: int = 0
-    credit: int = NOBODY
-    awaits: int = 0
-    channel_bit: int
     number: int
-    latency_ns: int
-    last_credit: int = NOBODY
     lying_bytes: int = 0
     asked_to_pause: int = 0
     xoff_bytes: int
@@ -81,10 +89,10 @@ class Hop(Struct, gc=False):
     `own` is the link of the whole network for which it stands, `port` the row of its channel that is taken.
     """
 
-    link: int
-    left: int
-    own: int
-    port: int
+    link: Row
+    left: Row
+    own: Row
+    port: Row
     step_ns: int
 
 
@@ -96,11 +104,11 @@ class Way:
     shortest one are `longer_bytes`.
     """
 
-    at: int
-    hops: int
+    at: Row
+    hops: Row
     back_ns: int
-    fork: int
-    join: int
+    fork: Row
+    join: Row
     longer_bytes: float
 
 
@@ -111,14 +119,14 @@ class Pair:
     The first one is `hashed`; each turn moves on by `step`. Where it is `adaptive` the one with the least queue.
     """
 
-    at: int = 0
-    ways: int = 0
-    hashed: int = 0
-    step: int = 0
-    adaptive: int = 0
+    at: Row = 0
+    ways: Row = 0
+    hashed: Row = 0
+    step: Row = 0
+    adaptive: Row = 0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Message:
     """Of `count` segments, all of `segment_bytes` but for the last; `sent` have left, `missing` have not arrived.
 
@@ -129,51 +137,50 @@ class Message:
     """
 
     order: Any
-    part: int
-    ends: int
-    pair: int
+    pair: Row
+    way: Row = NOBODY
     size_bytes: int
     segment_bytes: int
     count: int
+    sent: int = 0
+    missing: int = 0
+    tail_ns: Time = 0
+    next: Row = NOBODY
+    part: int
+    ends: int
     phase: int
     turn: int
     begin_ns: int
-    missing: int = 0
-    way: int = NOBODY
-    sent: int = 0
-    tail_ns: Time = 0
-    next: int = NOBODY
 
 
 @dataclass(slots=True)
 class Segment:
-    """On its way: `hop` counts the links behind it, `at` is the number of the next one among `hops`. `held` is the
-    row of the channel in whose buffer it lies, -1 at its source.
+    """On its way: `at` is the number of the next link among `hops`. `held` is the row of the channel in whose buffer it
+    lies, -1 at its source.
 
     On links of `bytes_per_s` it takes `takes_ns`; `step_ns` and `left` are those of the link whose queue it is in.
     There `next` is behind it, and it comes at `comes_ns`. Its readings of links are chained from the last one,
     `reading`, on.
     """
 
-    next: int
-    at: int = 0
-    held: int = NOBODY
-    hop: int = 0
+    next: Row
+    left: Row = 0
     size_bytes: int = 0
+    comes_ns: Time = 0
+    held: Row = NOBODY
+    at: Row = 0
+    step_ns: int = 0
     tail_ns: Time = 0
     takes_ns: int = 0
     bytes_per_s: float = 0.0
-    step_ns: int = 0
-    left: int = 0
-    message: int = 0
+    message: Row = 0
+    sender: Row = 0
     index: int = 0
-    comes_ns: Time = 0
-    sender: int = 0
-    way: int = 0
-    marked: int = 0
+    way: Row = 0
+    marked: Row = 0
     sent_ns: Time = 0
-    reading: int = NOBODY
-    readings: int = 0
+    reading: Row = NOBODY
+    readings: Row = 0
 
 
 @dataclass(slots=True)
@@ -205,17 +212,17 @@ class Sender:
     lost goes first, segments from `lost` to `last_lost`. The readings that came back last are kept.
     """
 
-    law: int = NOBODY
-    ready: int = 1
+    law: Row = NOBODY
+    ready: Row = 1
+    current: Row = NOBODY
+    waiting: Row = NOBODY
+    lost: Row = NOBODY
+    last_lost: Row = NOBODY
+    reading: Row = NOBODY
+    readings: Row = 0
     free_ns: Time = 0
     alarm_ns: Time = -1
     under_way_bytes: int = 0
-    current: int = NOBODY
-    waiting: int = NOBODY
-    lost: int = NOBODY
-    last_lost: int = NOBODY
-    reading: int = NOBODY
-    readings: int = 0
 
 
 @dataclass(slots=True)

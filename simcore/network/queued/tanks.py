@@ -7,9 +7,10 @@ it does, nobody tells a law or hears of it, and no message leaves its sender. Ho
 from __future__ import annotations
 
 from simcore.network.core import NEVER
-from simcore.network.queued.flow_tables import CREDITS, FINE, PARTS, PFC, Flow, Queue, State, Way
+from simcore.network.queued.flow_tables import FINE, PARTS, Flow, Queue, State, Way
 from simcore.network.queued.laws import silence_ns
 from simcore.network.queued.noted import SLACK_NS
+from simcore.network.queued.tables import CREDITS, PFC
 
 BETWEEN_LOOKS, MOST_BETWEEN, NOTED_STEPS, FEWEST = 4, 16, 4, 4
 """So many steps are played before somebody looks how many more are alike, more behind looks in vain; what changes is
