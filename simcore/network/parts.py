@@ -156,6 +156,16 @@ class FoldedLinks(LinkGraph):
         """Of the representatives."""
         return self._of_kept([axis.fabric.latencies() for axis in self.axes])
 
+    @cached_property
+    def dims(self) -> IntArray:
+        """Of the representatives."""
+        return self.whole.dims[self.kept]
+
+    @cached_property
+    def heights(self) -> IntArray:
+        """Of the representatives."""
+        return self.whole.heights[self.kept]
+
     def _of_kept(self, columns: Sequence[FloatArray]) -> FloatArray:
         """Of the representatives; one column per dimension, for the links of one group."""
         places = (self.kept - axis.links_before for axis in self.axes)

@@ -20,6 +20,7 @@ from simcore.network.congested import Deliver, LinkNetwork, Path
 from simcore.network.core import NEVER
 from simcore.network.instant import TRANSMISSION, Environment, after
 from simcore.network.parts import FoldedLinks
+from simcore.network.queued.channels import channel_rows, told_circle
 from simcore.network.queued.flow_tables import (
     FINE,
     PARTS,
@@ -34,7 +35,7 @@ from simcore.network.queued.flow_tables import (
 )
 from simcore.network.queued.flows import PACKET_BYTES
 from simcore.network.queued.islands import Island, Islands
-from simcore.network.queued.network import Arrival, Queued, channel_rows, told_circle, ways_of
+from simcore.network.queued.network import Arrival, Queued, ways_of
 from simcore.network.queued.routing import in_common
 from simcore.network.queued.tables import CREDITS, FREE, NOBODY
 from simcore.network.topology.fabric import IntArray
@@ -129,11 +130,9 @@ class FluidLinks(LinkNetwork):
     def __init__(self, env: Environment, links: LinkGraph):
         super().__init__(env, links)
         self._rules = [dim.ports for dim in links.topology.dims]
-        counts = [axis.groups * axis.links for axis in links.axes]
-        numbers = np.repeat(np.arange(len(counts)), counts)
-        self._dims: list[int] = (numbers[links.kept] if isinstance(links, FoldedLinks) else numbers).tolist()
+        dims = links.dims.tolist()
         self._routing = ways_of(links)
-        columns = [*zip(range(len(self._dims)), self._rates, self._latencies, self._dims, strict=True)]
+        columns = [*zip(range(len(dims)), self._rates, self._latencies, dims, strict=True)]
         rows = columns * max(each.channels for each in self._rules)
         queues = [_queue(link, rate, latency_ns, self._rules[dim]) for link, rate, latency_ns, dim in rows]
         self._tables = Islands(State(queues=queues, counts=[Counts(0, 1)]))
@@ -177,10 +176,10 @@ class FluidLinks(LinkNetwork):
         if found is None:
             ways, adaptive = self._routing.at_once(src, dst)
             paths = [self._along(self.links.instead_of(way)) for way in ways]
-            crossed = [self._rules[self._dims[link]] for link in paths[0].links]
+            crossed = [self._rules[self.links.dims[link]] for link in paths[0].links]
             lawful = [rules for rules in crossed if rules.law] or crossed or [PLAIN]
             backs_ns = [whole_latency(sum(self._latencies[link] for link in path.links)) for path in paths]
-            rows = [[NOBODY, *channel_rows(path.links, self._dims, self._rules)] for path in paths]
+            rows = [[NOBODY, *channel_rows(self.links, path.links)] for path in paths]
             found = self._routes[src, dst] = _Route(paths, rows, lawful[-1], max(backs_ns), adaptive)
         return found
 
@@ -437,7 +436,8 @@ class FluidLinks(LinkNetwork):
         for way in state.ways:
             hops = (state.hops[at] for at in range(way.at + 1, way.at + way.hops))
             waits.update((int(hop.before), int(hop.link)) for hop in hops if hop.tank)
-        return told_circle(self.links, waits)
+        ways = (path.links for route in self._routes.values() for path in route.paths)
+        return told_circle(self.links, waits, ways)
 
 
 def _queue(link: int, bytes_per_s: float, latency_ns: float, rules: Ports) -> Queue:

@@ -18,6 +18,7 @@ from simcore.network.core import NEVER
 from simcore.network.instant import TRANSMISSION, Environment, after
 from simcore.network.parts import FoldedLinks
 from simcore.network.queued import core
+from simcore.network.queued.channels import channel_rows, told_circle
 from simcore.network.queued.ports import admits
 from simcore.network.queued.routing import USUAL, Links, Ways, in_common
 from simcore.network.queued.segments import SegmentTables
@@ -32,8 +33,6 @@ from simcore.units import format_bytes, transfer_ns
 
 MOST_SEGMENTS = 1 << 20
 """So many under way take 2 to 4 GB."""
-MOST_SHOWN = 6
-"""So many links of a circle are told, so that hints follow within what an error shows."""
 NOTE = (
     "queues: messages go in segments that are buffered and marked as one; acknowledgements, credits and pauses take "
     "the latency of the way back and none of its bandwidth; laws of congestion control begin "
@@ -80,8 +79,7 @@ class Queued(LinkNetwork):
         super().__init__(env, links)
         self._rules, self._turns = [dim.ports for dim in links.topology.dims], links.order.tolist()
         self._routing = ways_of(links)
-        self._dims, idle = _ports(links)
-        ports = [*map(copy, idle)]
+        ports = [*map(copy, _ports(links))]
         self._tables = SegmentTables(State(ports, self._choose))
         self._state.counts[0].timed = int(self._times.room > 0)
         self._ways: dict[tuple[Links, int], int] = {}
@@ -205,7 +203,7 @@ class Queued(LinkNetwork):
         """
         found = self._pairs.get((src, dst))
         if found is None:
-            crossed = [self._rules[self._dims[link]] for link in self.links.route(src, dst)] or [PLAIN]
+            crossed = [self._rules[self.links.dims[link]] for link in self.links.route(src, dst)] or [PLAIN]
             lawful = [rules for rules in crossed if rules.law] or crossed
             parts = self._routing.found(src, dst)
             how, hashed, ways = parts[0] if len(parts) == 1 else (USUAL, 0, [])
@@ -236,7 +234,7 @@ class Queued(LinkNetwork):
         if found is None:
             path, left = self._along(self.links.instead_of(route)), range(len(route) - 1, -1, -1)
             back_ns = whole_latency(sum(self._latencies[link] for link in path.links))
-            rows = channel_rows(path.links, self._dims, self._rules)
+            rows = channel_rows(self.links, path.links)
             columns = zip(path.links, left, route, rows, path.steps_ns, strict=True)
             first = self._tables.add("hops", *(Hop(*hop) for hop in columns))
             before, behind = in_common(among)
@@ -390,42 +388,8 @@ class Queued(LinkNetwork):
             for channel, port in blocked.items()
             for number in chain(state.segments, port.head)
         )
-        return told_circle(self.links, {(held, channel) for channel, held in rows if held in blocked})
-
-
-def told_circle(links: LinkGraph, waits: set[tuple[int, int]]) -> list[str]:
-    """Links each of which waits for room behind it, taken by what waits for the next; [] where there is no circle.
-
-    Given are rows of channels. All of a circle are the last ones, as on every way the numbers of channels grow.
-    """
-    import networkx
-
-    try:
-        circle = [row % len(links) for row, _ in networkx.find_cycle(networkx.DiGraph(waits))]
-    except networkx.NetworkXNoCycle:
-        return []
-    if isinstance(links, FoldedLinks):
-        circle, links = links.unfolded(circle), links.whole
-    names, src, dst = links.names, links.src, links.dst
-    ends = [f"{names[src[link]]} -> {names[dst[link]]}" for link in circle]
-    lines = [
-        f"link {here} waits for room at its end, which is taken by what waits for link {ahead}"
-        for here, ahead in zip(ends, ends[1:] + ends[:1], strict=True)
-    ]
-    if len(lines) > MOST_SHOWN:
-        lines[MOST_SHOWN - 1 :] = [f"and so on, {len(lines) - MOST_SHOWN + 1} more, back to link {ends[0]}"]
-    hints = (
-        "hint: virtual_channels, as many as the longest way has links, break the circle",
-        "hint: so do routes that take links in one order (a Mesh in place of a Ring), and more buffer may",
-    )
-    return [f"the buffers of {len(ends)} links wait for each other in a circle", *lines, *hints]
-
-
-def channel_rows(links: Links, dims: Sequence[int], rules: Sequence[Ports]) -> Iterator[int]:
-    """Of the links of a way the rows of the channels it takes: a further one on each link inside a dimension."""
-    crossed = [dims[link] for link in links]
-    for hop, (link, dim) in enumerate(zip(links, crossed, strict=True)):
-        yield link + min(crossed[:hop].count(dim), rules[dim].channels - 1) * len(dims)
+        ways = (self.links.instead_of(route) for route, _ in self._ways)
+        return told_circle(self.links, {(held, channel) for channel, held in rows if held in blocked}, ways)
 
 
 def ways_of(links: LinkGraph) -> Ways:
@@ -444,15 +408,13 @@ _in_line = attrgetter("begin_ns", "order", "part")
 
 
 @lru_cache(maxsize=16)
-def _ports(links: LinkGraph) -> tuple[list[int], list[Port]]:
-    """Of each link its dimension; all channels, while nothing waits."""
+def _ports(links: LinkGraph) -> list[Port]:
+    """All channels, while nothing waits."""
     rules = [dim.ports for dim in links.topology.dims]
-    counts = [axis.groups * axis.links for axis in links.axes]
-    numbers = np.repeat(np.arange(len(counts)), counts)
-    dims = (numbers[links.kept] if isinstance(links, FoldedLinks) else numbers).tolist()
-    columns = [*zip(links.bandwidth_bytes_per_s.tolist(), links.latency_ns.tolist(), dims, strict=True)]
+    rates, latencies_ns = links.bandwidth_bytes_per_s.tolist(), links.latency_ns.tolist()
+    columns = [*zip(rates, latencies_ns, links.dims.tolist(), strict=True)]
     rows = enumerate(columns * max(each.channels for each in rules))
-    return dims, [_port(row, len(columns), rate, latency_ns, rules[dim]) for row, (rate, latency_ns, dim) in rows]
+    return [_port(row, len(columns), rate, latency_ns, rules[dim]) for row, (rate, latency_ns, dim) in rows]
 
 
 def _port(row: int, links: int, bytes_per_s: float, latency_ns: float, rules: Ports) -> Port:

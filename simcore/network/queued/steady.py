@@ -67,9 +67,10 @@ class QueuedLinks(Queued):
         super().__init__(env, links)
         if self._routing.apart:
             self._state.counts[0].pause_at = self.least_events if installed() else TO_COMPILE
-        src = links.ends_of(np.arange(len(links)))[0]
-        leaving = np.bincount(src, links.bandwidth_bytes_per_s)[: links.npus]
-        self._most_bytes_per_s = float(leaving.max(initial=1))
+        ends = links.ends_of(np.arange(len(links)))
+        rates = [np.bincount(end, links.bandwidth_bytes_per_s)[: links.npus] for end in ends]
+        self._most_bytes_per_s = max(float(each.max(initial=1)) for each in rates)
+        self._last = 1 + max(int(np.bincount(end)[: links.npus].max(initial=1)) for end in ends)
         self._lingers = bool(links.latency_ns.min(initial=1) >= 1)  # what arrives does so behind its instant
         self._active: dict[int, int] = {}  # senders of messages
         self._strides: dict[int, int] = {}
@@ -146,7 +147,7 @@ class QueuedLinks(Queued):
         self._tables.compile()
 
     def _wanted_ns(self) -> int:
-        """Nobody sees anything before some message has sent its last segment, over all links that leave an NPU.
+        """Nobody sees anything before the links into some NPU have taken all that is missing of some message.
 
         That stays so until another one begins. Where it says little it is asked less often.
         """
@@ -158,11 +159,11 @@ class QueuedLinks(Queued):
         return max(self._due_ns, self._least_ns)
 
     def _soonest_ns(self) -> int:
+        """Links need no time for the last segment that each takes, nor all of it for a short one; times are rounded."""
         column, active = self._tables.column, [*self._active]
-        ahead = column("messages", "count") - column("messages", "sent") - 1
-        least_bytes = int((ahead * column("messages", "segment_bytes"))[active].min())
-        least_ns = int(least_bytes / self._most_bytes_per_s * 1e9) - 2  # each end is rounded
-        return int(self._state.counts[0].now_ns) + least_ns
+        before = np.maximum(column("messages", "missing") - self._last, 0)
+        least_ns = before * (column("messages", "segment_bytes") / self._most_bytes_per_s * 1e9 - 1)
+        return int(self._state.counts[0].now_ns) + int(least_ns[active].min())
 
     def _ahead(self) -> int:
         """Events that segments still to be sent bring at least."""

@@ -69,6 +69,11 @@ class Dragonfly(Fabric):
             np.concatenate([router, npus, (base + b).ravel(), self.npus + into]),
         )
 
+    def heights(self) -> IntArray:
+        """Those inside a group below those to others."""
+        inside = self._global - self._local
+        return np.repeat([0, 3, 1, 2], [self.npus, self.npus, inside, len(self.ends()[0]) - self._global])
+
     def _inside(self, group: IntArray, a: IntArray, b: IntArray) -> IntArray:
         """The link from router a to b of a group, -1 when they are the same."""
         link = self._local + group * self.routers * (self.routers - 1) + a * (self.routers - 1) + b - (b > a)
@@ -167,6 +172,12 @@ class DragonflyPlus(Dragonfly):
         out, into = (self._node(spines, 1) for spines in self._global_ends())
         router = self._node(npus // self.router_npus, 0)
         return np.concatenate([npus, router, leaf, spine, out]), np.concatenate([router, npus, spine, leaf, into])
+
+    def heights(self) -> IntArray:
+        """Up to a spine, to another group, down."""
+        inside = self.groups * self.routers**2
+        between = len(self.ends()[0]) - 2 * (self.npus + inside)
+        return np.repeat([0, 4, 1, 3, 2], [self.npus, self.npus, inside, inside, between])
 
     def _node(self, switches: IntArray, level: int) -> IntArray:
         """Leaves (0) or spines (1), counted over all groups."""

@@ -132,6 +132,14 @@ class Fabric(ABC):
         """Nanoseconds that a message's head needs for every link."""
         return np.full(len(self.ends()[0]), self.dim.latency_ns)
 
+    def heights(self) -> IntArray:
+        """How high every link is, the same after all moves: what takes ever higher links never waits in a circle.
+
+        Links from NPUs are low and those to NPUs high, where there is something between them.
+        """
+        src, dst = self.ends()
+        return (1 - (src < self.npus) + (dst < self.npus)) * bool(self.devices())
+
     def devices(self) -> tuple[str, ...]:
         """Names of the nodes that are no NPUs."""
         return ()

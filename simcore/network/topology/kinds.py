@@ -77,6 +77,11 @@ class Mesh(Ring):
     closed = False
     routings = OF_ONE_WAY
 
+    def heights(self) -> IntArray:
+        """From one end to the other, either way."""
+        along = np.arange(self.npus - 1)
+        return np.concatenate([along, along[::-1]])
+
 
 @FABRICS.register("FullyConnected")
 class FullyConnected(Fabric):
@@ -200,6 +205,10 @@ class FatTree(Fabric):
         table[below == above, 1:3] = -1
         table[src == dst] = -1
         return Routes.of_table(table)
+
+    def heights(self) -> IntArray:
+        """Up, then down."""
+        return np.repeat([0, 3, 1, 2], [self.npus, self.npus, *[self.leaves * self.spines] * 2])
 
     def detours(self, src: int, dst: int, most: int) -> list[tuple[int, ...]]:
         """None: what has come down from a spine does not go up again."""

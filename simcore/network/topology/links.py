@@ -147,6 +147,16 @@ class LinkGraph:
         return np.concatenate([np.tile(axis.fabric.latencies(), axis.groups) for axis in self.axes])
 
     @cached_property
+    def dims(self) -> IntArray:
+        """Of every link, the dimension."""
+        return np.repeat(np.arange(len(self.axes)), [axis.groups * axis.links for axis in self.axes])
+
+    @cached_property
+    def heights(self) -> IntArray:
+        """Of every link, as `Fabric.heights`."""
+        return np.concatenate([np.tile(axis.fabric.heights(), axis.groups) for axis in self.axes])
+
+    @cached_property
     def order(self) -> IntArray:
         """Whose turn it is: by place among those that differ in a dimension, which stays when all move on so far."""
         npus, order = np.arange(self.npus), np.empty(self.npus, np.int64)

@@ -3,7 +3,7 @@
 from collections import deque
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
-from itertools import count
+from itertools import count, pairwise
 from unittest.mock import patch
 
 from hypothesis import assume, given, settings
@@ -61,7 +61,7 @@ class Naive:
     """Links of a byte a nanosecond."""
 
     def __init__(self, graph, rules):
-        self.rules, self.latency = rules, int(graph.latency_ns[0])
+        self.rules, self.latency, self.heights = rules, int(graph.latency_ns[0]), graph.heights
         self.credits = rules.flow_control == "credits"
         self.links = [Link([Channel() for _ in range(rules.channels)]) for _ in range(len(graph))]
         self.calendar, self.numbers = [], count()
@@ -77,8 +77,9 @@ class Naive:
 
     def channel(self, packet, behind=False):
         """On the link that it comes to, or on the one behind it."""
-        at = packet.at - behind
-        return self.links[packet.flow.way[at]].channels[min(at, self.rules.channels - 1)]
+        way = packet.flow.way[: packet.at - behind + 1]
+        falls = sum(self.heights[two] <= self.heights[one] for one, two in pairwise(way))
+        return self.links[way[-1]].channels[min(falls, self.rules.channels - 1)]
 
     def run(self):
         while self.calendar:
