@@ -1,5 +1,6 @@
 """Every verb's help shows examples, and their options exist."""
 
+import os
 import shlex
 import shutil
 import subprocess
@@ -146,6 +147,18 @@ def test_help_needs_none_of_the_heavy_libraries():
     code += "print([name for name in ('numpy', 'simpy', 'matplotlib', 'networkx', 'scipy') if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code, *paths], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(("asked", "threads"), [({}, "1"), ({"OPENBLAS_NUM_THREADS": "3"}, "3")])
+def test_a_process_of_its_own_calculates_in_one_thread_unless_asked(asked, threads):
+    """OpenBLAS has one for each core, which waits in a loop for a tenth of a second, and sums depend on how many."""
+    code = (
+        "import os, sys; sys.argv[1:] = ['--version']; from simcore.cli import main; assert 'numpy' not in sys.modules;"
+    )
+    code += "main(); print(os.environ['OPENBLAS_NUM_THREADS'])"
+    env = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"} | asked
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
+    assert done.stdout.splitlines()[-1] == threads
 
 
 def test_a_kind_that_the_table_of_commands_does_not_know_is_an_error():
