@@ -4,11 +4,14 @@ import re
 import shlex
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from simcore.cli import main
 from simcore.network.topology.kinds import FABRICS
+from simcore.profiles import profiles
+from simcore.system.chunks.scheduler import GANG_ORDERS
 from simcore.system.collectives import algorithms
 from simcore.workload.headers import LOOPS
 from simcore.workload.loops import loops
@@ -46,12 +49,11 @@ class Reader:
 @pytest.fixture
 def registries(monkeypatch, tmp_path):
     """What a page registers is gone after it."""
-    for registry in (algorithms, FABRICS, loops):
+    for registry in (algorithms, FABRICS, loops, profiles):
         monkeypatch.setattr(registry, "_entries", dict(registry._entries))
-    modules, arguments = set(sys.modules), dict(LOOPS)
-    yield
-    LOOPS.clear()
-    LOOPS.update(arguments)
+    modules = set(sys.modules)
+    with mock.patch.dict(LOOPS), mock.patch.dict(GANG_ORDERS):
+        yield
     for name in set(sys.modules) - modules:
         if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
             del sys.modules[name]
