@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = [*(sys.argv[1:] if arguments is None else arguments)]  # `list` is a module here once that verb is loaded
     if arguments is None:  # a process of its own, which makes many objects and hardly any that refer to each other
         gc.set_threshold(100_000)
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # more wait in a loop, and add up in an order of their own
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # one for each core would wait in a loop
         if isinstance(sys.stdout, io.TextIOWrapper):  # on Windows a pipe may take the letters of one country only
             sys.stdout.reconfigure(errors="backslashreplace")
     debug = "--debug" in words

@@ -151,7 +151,7 @@ def test_help_needs_none_of_the_heavy_libraries():
 
 @pytest.mark.parametrize(("asked", "threads"), [({}, "1"), ({"OPENBLAS_NUM_THREADS": "3"}, "3")])
 def test_a_process_of_its_own_calculates_in_one_thread_unless_asked(asked, threads):
-    """OpenBLAS has one for each core, which waits in a loop for a tenth of a second, and sums depend on how many."""
+    """OpenBLAS has one for each core, which waits in a loop at first: a tenth of a second on two cores."""
     code = (
         "import os, sys; sys.argv[1:] = ['--version']; from simcore.cli import main; assert 'numpy' not in sys.modules;"
     )

@@ -43,12 +43,13 @@ def enough(links):
         for dst in range(links.npus):
             for _, _, ways in Ways.of(links).found(src, dst):
                 for way in ways:
-                    falls = Counter(dims[one] for one, two in pairwise(way) if same_dim(dims, one, two, heights))
+                    falls = Counter(dims[one] for one, two in pairwise(way) if falls_short(dims, one, two, heights))
                     most = [max(known, 1 + falls[dim]) for dim, known in enumerate(most)]
     return most
 
 
-def same_dim(dims, one, two, heights):
+def falls_short(dims, one, two, heights):
+    """Whether a link of the same dimension is no higher."""
     return dims[one] == dims[two] and heights[two] <= heights[one]
 
 
