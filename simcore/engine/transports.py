@@ -101,14 +101,14 @@ class Choice:
     def _survey(self, network: type[LinkNetwork]) -> Ground | None:
         """What phases stand on that are timed one by one; None where every message is played.
 
-        Those that meet can be played in columns, none can meet, or, as messages on queues take so long, only those that
-        meet are played one by one.
+        Those that meet can be played in columns, none can meet, or those that meet are played message by message, in
+        parts.
         """
         setup = self._setup
         if not setup.profile.gang or setup.settings.exact or setup.topology.faults or setup.uneven:
             return None
         sites, colours = survey(setup, self._links, self._traffic)
-        tried = network.has_queues or (self._playable and network.in_columns)
+        tried = network.in_parts or (self._playable and network.in_columns)
         return (sites, colours) if tried or not any(site.meets for site in sites) else None
 
     def transport(self, env: Environment, ranks: Sequence[Sequence[int]]) -> Transport:

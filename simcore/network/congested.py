@@ -98,9 +98,10 @@ class LinkNetwork(Network):
 
     `by_event`: of messages that come at one time it serves first what was sent first in the simulation's order.
     `foldable`: representatives of links can stand for all. `in_columns`: `network.core` gives the same times, which
-    each class says of itself alone. `bears_faults`: links may be slow or down for a while. `has_trees`: it is a
-    `TreeNetwork`. `has_queues`: it looks at what the ports of the topology say. `ties_turn`: of equal keys those are
-    served first that `LinkGraph.order` says, which stays when NPUs turn.
+    each class says of itself alone. `in_parts`: what shares no link with others, directly or not, may be played
+    without them. `bears_faults`: links may be slow or down for a while. `has_trees`: it is a `TreeNetwork`.
+    `has_queues`: it looks at what the ports of the topology say. `ties_turn`: of equal keys those are served first that
+    `LinkGraph.order` says, which stays when NPUs turn.
     """
 
     foldable: ClassVar[bool] = True  # a route may use one link several times, see `network.parts`
@@ -108,6 +109,7 @@ class LinkNetwork(Network):
     in_columns: ClassVar[bool] = False
     bears_faults: ClassVar[bool] = False
     has_trees: ClassVar[bool] = False
+    in_parts: ClassVar[bool] = False
     has_queues: ClassVar[bool] = False
     ties_turn: ClassVar[bool] = False
 

@@ -77,7 +77,7 @@ class FairShare(LinkNetwork):
     the way that was there when it was sent.
     """
 
-    foldable = False
+    in_parts = ties_turn = True  # nobody is served before another one
     bears_faults = True  # as changes of rates
     has_trees = True
 

@@ -120,7 +120,7 @@ class FluidLinks(LinkNetwork):
     else changes its answer. It sleeps until one of its messages may end.
     """
 
-    has_queues = ties_turn = True
+    has_queues = in_parts = ties_turn = True
 
     @classmethod
     def among(cls, links: LinkGraph, src: IntArray, dst: IntArray) -> IntArray:

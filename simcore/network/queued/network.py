@@ -58,7 +58,7 @@ class Queued(LinkNetwork):
     one time is served in the order of (key, links behind, segment, sender), of senders as `LinkGraph.order` says.
     """
 
-    has_queues = ties_turn = True
+    has_queues = in_parts = ties_turn = True
 
     @classmethod
     def on(cls, topology: Topology) -> type[LinkNetwork]:
