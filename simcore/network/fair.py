@@ -66,12 +66,32 @@ class _Flow(Struct, eq=False):
     hit: set[int] = field(default_factory=set)
 
 
+class _Pool(Struct, eq=False):
+    """Transfers that share links, directly or not, and have had the same rates since a time.
+
+    They are `of_links`, of which they use `used`. Ends that were foretold under rates of another `version` are void.
+    Once most transfers of a pool are over it may fall apart: it had so many at `most`.
+    """
+
+    since_ns: int
+    flows: list[_Flow] = field(default_factory=list)
+    of_links: dict[int, None] = field(default_factory=dict)
+    used: list[int] = field(default_factory=list)
+    version: int = 0
+    most: int = 0
+
+
 _by_key, _route = attrgetter("key"), attrgetter("route")
+
+
+def _by_size(pool: _Pool) -> int:
+    return -len(pool.of_links)
 
 
 class FairShare(LinkNetwork):
     """A fluid model: rates change only when a transfer begins or ends, and are max-min fair in between.
 
+    They change only for those that share links with it, directly or not.
     A transfer's last byte arrives its route's latency after the transfer ends. Ends are rounded up to whole
     nanoseconds. Links that have a transfer count as busy. Faults change rates when they begin and end; a transfer keeps
     the way that was there when it was sent.
@@ -83,16 +103,15 @@ class FairShare(LinkNetwork):
 
     def __init__(self, env: Environment, links: LinkGraph):
         super().__init__(env, links)
-        self._flows: list[_Flow] = []
-        self._since_ns = 0
+        self._pools: dict[int, _Pool] = {}  # of links
+        self._new: list[_Flow] = []
+        self._changed: dict[_Pool, None] = {}
         self._pending_ns = -1  # the instant whose end will settle the rates
-        self._version = 0  # ends that were foretold under older rates are void
-        self._used: list[int] = []
-        self._shares = lru_cache(maxsize=256)(self._shares_of)  # rounds and iterations send the same again
+        self._shares = lru_cache(maxsize=1024)(self._shares_of)  # rounds and iterations send the same again
         self._meetings: dict[Any, Meeting] = {}
         self._outlook = Outlook(links)
         for change_ns in self._outlook.changes:
-            after(env, change_ns, self._settle, DECISION)
+            after(env, change_ns, self._change, DECISION)
 
     def send(self, src: int, dst: int, size_bytes: int, key: Any, deliver: Deliver) -> None:
         """As `Network.send`."""
@@ -146,7 +165,7 @@ class FairShare(LinkNetwork):
             return
         for link in route:
             self._size_bytes[link] += size_bytes
-        self._flows.append(_Flow(key, size_bytes, route, latency_ns, through, float(size_bytes)))
+        self._new.append(_Flow(key, size_bytes, route, latency_ns, through, float(size_bytes)))
         self._settle_now()
 
     def table(self) -> LinkTable:
@@ -159,34 +178,76 @@ class FairShare(LinkNetwork):
             self._pending_ns = self.env.now
             after(self.env, 0, self._settle, TRANSMISSION)
 
-    def _progress(self, now_ns: int) -> None:
-        """Move the transfers on to this time, at the rates they had."""
-        elapsed_ns = now_ns - self._since_ns
-        for flow in self._flows:
-            flow.left_bytes -= flow.rate * elapsed_ns * 1e-9
+    def _change(self) -> None:
+        """Faults begin or end."""
+        self._changed.update(dict.fromkeys(self._pools.values()))
+        self._settle()
+
+    def _progress(self, pool: _Pool) -> None:
+        """Move transfers on to now, at the rates they had."""
+        now_ns = self.env.now
+        elapsed_ns = now_ns - pool.since_ns
         if elapsed_ns:
-            for link in self._used:
-                self._count(link, 0, self._since_ns, now_ns)
-        self._since_ns = now_ns
+            for flow in pool.flows:
+                flow.left_bytes -= flow.rate * elapsed_ns * 1e-9
+            for link in pool.used:
+                self._count(link, 0, pool.since_ns, now_ns)
+        pool.since_ns = now_ns
+
+    def _join(self, flow: _Flow) -> None:
+        """A transfer makes one pool of those whose links it takes."""
+        met = dict.fromkeys(self._pools[link] for link in flow.route if link in self._pools)
+        pool, *others = sorted(met, key=_by_size) or [_Pool(self.env.now)]
+        self._progress(pool)
+        for other in others:
+            self._progress(other)
+            pool.flows += other.flows
+            pool.of_links |= other.of_links
+            self._pools.update(dict.fromkeys(other.of_links, pool))
+            self._changed.pop(other, None)
+            other.version += 1
+        pool.flows.append(flow)
+        pool.of_links.update(dict.fromkeys(flow.route))
+        self._pools.update(dict.fromkeys(flow.route, pool))
+        self._changed[pool] = None
+
+    def _dissolve(self, pool: _Pool) -> None:
+        """What is left may share links no more."""
+        del self._changed[pool]
+        pool.version += 1
+        for link in pool.of_links:
+            del self._pools[link]
+        for flow in pool.flows:
+            self._join(flow)
 
     def _settle(self) -> None:
-        """Rates for those who are there, and when the first of them ends."""
-        self._pending_ns = -1
-        self._progress(self.env.now)
-        self._flows.sort(key=_by_key)  # sums of floats must not depend on who was sent first
+        """Rates for those who share links with what has come or gone, and when the first of them ends."""
+        new, self._new, self._pending_ns = self._new, [], -1
+        for flow in new:
+            self._join(flow)
+        for pool in [*self._changed]:
+            self._progress(pool)
+            if 2 * len(pool.flows) <= pool.most:
+                self._dissolve(pool)
+        changed, self._changed = self._changed, {}
         slow = self._outlook.slow(self.env.now)
+        for pool in changed:
+            self._rate(pool, slow)
+
+    def _rate(self, pool: _Pool, slow: list[tuple[int, frozenset[int]]]) -> None:
+        pool.flows.sort(key=_by_key)  # sums of floats must not depend on who was sent first
         for index, links in slow:
-            for flow in self._flows:
+            for flow in pool.flows:
                 if index not in flow.hit and not links.isdisjoint(flow.route):
                     flow.hit.add(index)
                     self._outlook.note(index, flow.size_bytes)
-        rates, self._used = self._shares(tuple(index for index, _ in slow), tuple(map(_route, self._flows)))
-        for flow, rate in zip(self._flows, rates, strict=True):
+        rates, pool.used = self._shares(tuple(index for index, _ in slow), tuple(map(_route, pool.flows)))
+        for flow, rate in zip(pool.flows, rates, strict=True):
             flow.rate = rate
-        self._version += 1
-        if self._flows:
-            first_s = min(flow.left_bytes / flow.rate for flow in self._flows)
-            after(self.env, max(whole_ns(first_s * 1e9), 0), partial(self._end, self._version))
+        pool.version += 1
+        pool.most = max(pool.most, len(pool.flows))
+        first_s = min(flow.left_bytes / flow.rate for flow in pool.flows)
+        after(self.env, max(whole_ns(first_s * 1e9), 0), partial(self._end, pool, pool.version))
 
     def _shares_of(self, _slow: tuple[int, ...], taken: tuple[tuple[int, ...], ...]) -> tuple[list[float], list[int]]:
         """Rates of transfers that take such routes while some faults slow links, and the links that they use."""
@@ -194,15 +255,16 @@ class FairShare(LinkNetwork):
         routes = Routes(np.array([len(route) for route in taken], np.int64), links)
         return max_min_rates(routes, self._outlook.capacity(self.env.now)).tolist(), np.unique(links).tolist()
 
-    def _end(self, version: int) -> None:
+    def _end(self, pool: _Pool, version: int) -> None:
         """Some transfers are through."""
-        if version != self._version:
+        if version != pool.version:
             return
-        self._progress(self.env.now)
-        # Who has just come has no rate. What is left by the rounding of a rate is nothing.
-        through = [flow for flow in self._flows if flow.rate and whole_ns(flow.left_bytes / flow.rate * 1e9) <= 0]
+        self._progress(pool)
+        # What is left by the rounding of a rate is nothing.
+        through = [flow for flow in pool.flows if whole_ns(flow.left_bytes / flow.rate * 1e9) <= 0]
         gone = set(through)
-        self._flows = [flow for flow in self._flows if flow not in gone]
-        for flow in sorted(through, key=_by_key):
+        pool.flows = [flow for flow in pool.flows if flow not in gone]
+        self._changed[pool] = None
+        for flow in through:
             after(self.env, flow.latency_ns, flow.deliver)
         self._settle_now()
