@@ -1,7 +1,6 @@
 """What software profiles make of kernels and collectives, by name."""
 
 from dataclasses import replace
-from pathlib import Path
 from statistics import median
 
 import numpy as np
@@ -22,8 +21,8 @@ from simcore.model.plan import Plan
 from simcore.model.presets import model
 from simcore.model.steps import Kernel, Part
 from simcore.model.timing import LOOP, duration
+from tests.shared import shared
 
-KERNELS = Path(__file__).parents[3] / "shared" / "data" / "kernels"
 FLASH = replace(LOOP, attention_for=2020)
 
 
@@ -97,10 +96,9 @@ def test_a_file_without_a_fabric_takes_the_usual_one(tmp_path):
         assert cluster_of(str(path)).fabric.name == fabric
 
 
-@pytest.mark.skipif(not KERNELS.exists(), reason="the shared kernel tables are not here")
 def test_the_site_of_slower_products_says_what_its_own_products_measured():
     """SimuMax's 370 products over aiconfigurator's in long runs, both on B200; weight gradients 1.05 of a forward."""
-    table = np.load(KERNELS / "simumax_b200_gemm_gradients.npz")
+    table = np.load(shared("data", "kernels", "simumax_b200_gemm_gradients.npz"))
     device, layouts = accelerator("B200"), table["layout_names"][table["layout"]]
     products = [Product(int(m), int(n), int(k)) for m, n, k in zip(table["m"], table["n"], table["k"], strict=True)]
     cold = [one.seconds for one in durations([(one, "bf16") for one in products], device)]
