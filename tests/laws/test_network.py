@@ -10,17 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simcore.network.batch import solve_batch
-from simcore.network.clock import idle_ns
+from simcore.network.clock import idle_ns, whole_latency
 from simcore.network.congested import CutThrough
 from simcore.network.fair import FairShare, max_min_rates
 from simcore.network.instant import Environment
+from simcore.network.topology.fabric import Routes
 from simcore.network.topology.graph import GraphFabric
 from simcore.network.topology.kinds import FABRICS
 from simcore.network.topology.links import LinkGraph, figures
 from simcore.network.topology.model import Dimension, Edge, Graph, Topology, Wafer, assemble
 from simcore.system.messages.in_order import StoreAndForward
 from simcore.testing import check_topology
-from simcore.units import transfer_ns
+from simcore.units import transfer_ns, whole_ns
 from tests.runs import twisted_tori
 
 RATES = st.sampled_from([1e9, 12.5e9, 50e9, 53.6870912e9])
@@ -209,6 +210,42 @@ def run(network, links, messages, order=None):
 def alone_ns(links, messages):
     time, src, dst, size = (np.array(column) for column in zip(*messages, strict=True))
     return time + idle_ns(links, links.routes(src, dst), size)
+
+
+def fair_by_all(links, messages):
+    """When each message arrives where all rates are found anew whenever any transfer begins or ends, and busy times."""
+    rates = links.bandwidth_bytes_per_s
+    routes = [links.route(src, dst) for _, src, dst, _ in messages]
+    arrived = [
+        time + whole_latency(sum(links.latency_ns[[*way]])) for (time, *_), way in zip(messages, routes, strict=True)
+    ]
+    left = {key: float(size) for key, (*_, size) in enumerate(messages) if size and routes[key]}
+    busy, now = np.zeros(len(links), int), 0
+    while left:
+        there = [key for key in left if messages[key][0] <= now]
+        taken = [np.array(routes[key]) for key in there]
+        flows = max_min_rates(
+            Routes(np.array([*map(len, taken)], int), np.concatenate([np.zeros(0, int), *taken])), rates
+        )
+        ends = [now + whole_ns(left[key] / rate * 1e9) for key, rate in zip(there, flows, strict=True)]
+        then = min([*ends, *(messages[key][0] for key in left if messages[key][0] > now)])
+        busy[[*{link for way in taken for link in way}]] += then - now
+        for key, rate in zip(there, flows, strict=True):
+            left[key] -= rate * (then - now) * 1e-9
+            if whole_ns(left[key] / rate * 1e9) <= 0:
+                del left[key]
+                arrived[key] += then - messages[key][0]
+        now = then
+    return arrived, busy.tolist()
+
+
+@settings(deadline=None, max_examples=150)
+@given(traffic(most=30))
+def test_fair_rates_are_those_of_all_transfers_together(case):
+    """Though they are found anew only for those that share links, directly or not, with what comes or goes."""
+    links, messages = case
+    arrived, made = run(FairShare, links, messages)
+    assert (arrived, made.table().busy_ns.tolist()) == fair_by_all(links, messages)
 
 
 @pytest.mark.parametrize("network", NETWORKS)
