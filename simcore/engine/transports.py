@@ -102,13 +102,13 @@ class Choice:
         """What phases stand on that are timed one by one; None where every message is played.
 
         Those that meet can be played in columns, none can meet, or those that meet are played message by message, in
-        parts.
+        parts. Where receivers ask for messages, what meets asks in an order that only the whole run tells.
         """
         setup = self._setup
         if not setup.profile.gang or setup.settings.exact or setup.topology.faults or setup.uneven:
             return None
         sites, colours = survey(setup, self._links, self._traffic)
-        tried = network.in_parts or (self._playable and network.in_columns)
+        tried = (network.in_parts and not self._costs.rendezvous) or (self._playable and network.in_columns)
         return (sites, colours) if tried or not any(site.meets for site in sites) else None
 
     def transport(self, env: Environment, ranks: Sequence[Sequence[int]]) -> Transport:
