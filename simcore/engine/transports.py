@@ -102,7 +102,8 @@ class Choice:
         """What phases stand on that are timed one by one; None where every message is played.
 
         Those that meet can be played in columns, none can meet, or those that meet are played message by message, in
-        parts. Where receivers ask for messages, what meets asks in an order that only the whole run tells.
+        parts. Not where receivers ask for messages: then `resnet50_data_parallel` on `wafer_8x7` took other times on
+        fair links than message by message, for a reason that is not known.
         """
         setup = self._setup
         if not setup.profile.gang or setup.settings.exact or setup.topology.faults or setup.uneven:

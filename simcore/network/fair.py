@@ -84,14 +84,10 @@ class _Pool(Struct, eq=False):
 _by_key, _route = attrgetter("key"), attrgetter("route")
 
 
-def _by_size(pool: _Pool) -> int:
-    return -len(pool.of_links)
-
-
 class FairShare(LinkNetwork):
     """A fluid model: rates change only when a transfer begins or ends, and are max-min fair in between.
 
-    They change only for those that share links with it, directly or not.
+    They change only for those that share links with it, directly or not, and are found anew only for these.
     A transfer's last byte arrives its route's latency after the transfer ends. Ends are rounded up to whole
     nanoseconds. Links that have a transfer count as busy. Faults change rates when they begin and end; a transfer keeps
     the way that was there when it was sent.
@@ -107,7 +103,7 @@ class FairShare(LinkNetwork):
         self._new: list[_Flow] = []
         self._changed: dict[_Pool, None] = {}
         self._pending_ns = -1  # the instant whose end will settle the rates
-        self._shares = lru_cache(maxsize=1024)(self._shares_of)  # rounds and iterations send the same again
+        self._shares = lru_cache(maxsize=256)(self._shares_of)  # rounds and iterations send the same again
         self._meetings: dict[Any, Meeting] = {}
         self._outlook = Outlook(links)
         for change_ns in self._outlook.changes:
@@ -197,7 +193,7 @@ class FairShare(LinkNetwork):
     def _join(self, flow: _Flow) -> None:
         """A transfer makes one pool of those whose links it takes."""
         met = dict.fromkeys(self._pools[link] for link in flow.route if link in self._pools)
-        pool, *others = sorted(met, key=_by_size) or [_Pool(self.env.now)]
+        pool, *others = sorted(met, key=lambda each: -len(each.of_links)) or [_Pool(self.env.now)]
         self._progress(pool)
         for other in others:
             self._progress(other)
