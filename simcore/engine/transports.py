@@ -61,7 +61,7 @@ class Choice:
     """What plays a run, or a configuration of its circuits: classes of NPUs that do the same, and their transport.
 
     Without contention phases are solved; on shared links they share them; NCCL's were measured. Where the order of
-    events counts, receivers ask for messages (rendezvous), or `--exact messages` asks for it, every message is played.
+    events counts, or `--exact messages` asks for it, every message is played.
     """
 
     def __init__(self, setup: Setup):
@@ -74,7 +74,6 @@ class Choice:
         self._costs = self._rank_costs()
         self._traffic = Traffic(setup, self._costs, ties_turn=bool(self._network and self._network.ties_turn))
         self._in_turn = setup.settings.rendezvous or setup.system.bus is not None or setup.in_turn or setup.uneven
-        self._playable = self._traffic.playable and not self._costs.rendezvous  # by `network.core`
         self._ground = self._survey(self._network) if self._network else None
 
     @cached_property
@@ -99,18 +98,11 @@ class Choice:
         return Costs(endpoint_ns, reduction, options, group_ns, settings.rendezvous, system.bus, self._links)
 
     def _survey(self, network: type[LinkNetwork]) -> Ground | None:
-        """What phases stand on that are timed one by one; None where every message is played.
-
-        Those that meet can be played in columns, none can meet, or those that meet are played message by message, in
-        parts. Not where receivers ask for messages: then `resnet50_data_parallel` on `wafer_8x7` took other times on
-        fair links than message by message, for a reason that is not known.
-        """
-        setup = self._setup
-        if not setup.profile.gang or setup.settings.exact or setup.topology.faults or setup.uneven:
+        """What phases stand on that are timed one by one; None where every message is played."""
+        setup, able = self._setup, self._setup.profile.gang and network.in_parts
+        if not able or setup.settings.exact or setup.topology.faults or setup.uneven:
             return None
-        sites, colours = survey(setup, self._links, self._traffic)
-        tried = (network.in_parts and not self._costs.rendezvous) or (self._playable and network.in_columns)
-        return (sites, colours) if tried or not any(site.meets for site in sites) else None
+        return survey(setup, self._links, self._traffic)
 
     def transport(self, env: Environment, ranks: Sequence[Sequence[int]]) -> Transport:
         """The transport for classes that `fold` gives, or for everyone."""
@@ -132,7 +124,7 @@ class Choice:
             return player(env, ranks, network(env, own_links), costs, by_size=not profile.gang)
         lone = network.foldable and folded
         sites = [site if lone else structs.replace(site, fold=EVERYBODY) for site in ground[0]]
-        plays = self._playable and network.in_columns
+        plays = network.in_columns and self._traffic.playable and not costs.rendezvous
         phases = partial(Phases, network=network, costs=costs, plain=network.in_columns)
         return Shared(env, ranks, links, phases, costs, sites=sites, names=setup.names, plays=plays)
 

@@ -97,9 +97,9 @@ class LinkNetwork(Network):
     """A network of links that counts what they carry, and finds routes.
 
     `by_event`: of messages that come at one time it serves first what was sent first in the simulation's order.
-    `foldable`: representatives of links can stand for all. `in_columns`: `network.core` gives the same times, which
-    each class says of itself alone. `in_parts`: what shares no link with others, directly or not, may be played
-    without them. `bears_faults`: links may be slow or down for a while. `has_trees`: it is a `TreeNetwork`.
+    `foldable`: representatives of links can stand for all. `in_parts`: what shares no link with others at a time,
+    directly or not, may be played without them. `in_columns`: `network.core` gives the same times. Of both each class
+    says so of itself alone. `bears_faults`: links may be slow or down for a while. `has_trees`: it is a `TreeNetwork`.
     `has_queues`: it looks at what the ports of the topology say. `ties_turn`: of equal keys those are served first that
     `LinkGraph.order` says, which stays when NPUs turn.
     """
@@ -125,7 +125,8 @@ class LinkNetwork(Network):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        cls.in_columns = vars(cls).get("in_columns", False)  # one made of another may take other times
+        for name in ("in_parts", "in_columns"):  # one made of another may take other times, and remember more
+            setattr(cls, name, vars(cls).get(name, False))
 
     @classmethod
     def on(cls, topology: Topology) -> type[LinkNetwork]:
@@ -218,7 +219,7 @@ class CutThrough(LinkNetwork):
     over two links at 2010
     """
 
-    in_columns = True
+    in_columns = in_parts = True
     bears_faults = True
     has_trees = True
 

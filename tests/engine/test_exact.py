@@ -51,16 +51,29 @@ def test_what_is_asked_for_is_what_was_asked_for_where_one_npu_plays_for_all(tmp
     assert usual.to_dict()["classes"] == 1
 
 
-def test_a_network_made_of_another_has_times_of_its_own():
-    class Slow(CutThrough):
-        def _end_ns(self, link, start_ns, size_bytes, rate):
-            return super()._end_ns(link, start_ns, size_bytes, 2 * rate) + 50
+class Slow(CutThrough):
+    def _end_ns(self, link, start_ns, size_bytes, rate):
+        return super()._end_ns(link, start_ns, size_bytes, 2 * rate) + 50
 
+
+class Remembers(CutThrough):
+    """A phase still finds the links taken that another one has left."""
+
+    def _advance(self, message, now_ns):
+        link, head_ns = message.path.links[message.hop], super()._advance(message, now_ns)
+        self._free_ns[link] += 50_000
+        return head_ns
+
+
+@pytest.mark.parametrize("made", [Slow, Remembers])
+@pytest.mark.parametrize("one_at_a_time", [False, True])
+def test_a_network_made_of_another_has_times_of_its_own(tmp_path, made, one_at_a_time):
     native = profiles.get("native")
-    own = replace(native, shared_links={**native.shared_links, "congested": Slow.on})
+    own = replace(native, shared_links={**native.shared_links, "congested": made.on})
+    chosen = system_file(tmp_path, "active-chunks-per-dimension: 1\n") if one_at_a_time else None
     with profiles.lend(own) as name:
-        usual, messages = (simcore.run("dlrm", "ring8", profile=name, exact=exact) for exact in ("", "messages"))
-    assert usual.time_ns == messages.time_ns != simcore.run("dlrm", "ring8").time_ns
+        usual, messages = (simcore.run("dlrm", "ring8", chosen, profile=name, exact=how) for how in ("", "messages"))
+    assert usual.time_ns == messages.time_ns != simcore.run("dlrm", "ring8", chosen).time_ns
 
 
 @pytest.mark.parametrize(

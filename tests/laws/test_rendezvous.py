@@ -4,15 +4,17 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simcore.engine.settings import Settings
 from simcore.network.instant import Environment
-from simcore.network.topology.model import Dimension, Topology
+from simcore.network.topology.model import Dimension, Topology, Wafer
 from simcore.profiles import profiles
-from simcore.system.config import Algorithm
+from simcore.system.config import Algorithm, SystemConfig
 from simcore.system.groups import LogicalDim
 from simcore.system.messages.point_to_point import RENDEZVOUS_BYTES
 from simcore.system.streams import Dataset, Lane, Request, Stream, StreamPhase
 from simcore.system.transport import CongestionFree, Costs, Played
 from simcore.workload.model import CollectiveKind
+from tests.runs import Run, micro
 
 ALGORITHMS = {
     "ring": list(CollectiveKind)[:4],
@@ -82,3 +84,21 @@ def test_a_receiver_that_waits_for_long_has_asked_before():
 def test_who_plays_for_all_tells_requests_from_near_and_far_apart(window, kind, size_bytes):
     every = exits([0] * 8, "direct", kind, size_bytes, window)
     assert exits([0], "direct", kind, size_bytes, window) == every[:1] and len(set(every)) == 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from([(2, 4), (3, 3), (4, 4), (5, 4)]),
+    st.integers(0, 19),
+    st.sampled_from([0.5, 10.0]),
+    st.sampled_from([CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_TO_ALL]),
+    st.sampled_from([1000, 65536]),
+    st.sampled_from(["congested", "congested", "fair"]),
+)
+def test_who_shares_links_only_with_those_who_ask_is_not_alone(sides, dead, latency_ns, kind, size_bytes, network):
+    columns, rows = sides  # one of a spare row stands for one of another row: their messages cross columns
+    across, down, longer = (Dimension("Mesh", size, 12.5e9, latency_ns) for size in (columns, rows, rows + 1))
+    wafer = Topology((across, down), wafer=Wafer((across, longer), (dead % (columns * rows),), (), 1))
+    system = SystemConfig(implementations={kind: (Algorithm("ring"),) * 2})
+    run = Run(micro(kind, size_bytes), wafer, system, settings=Settings(network=network, rendezvous=True))
+    assert run.report() == run.report(exact="messages")

@@ -482,19 +482,17 @@ class Shared(Transport):
 
     def _links_of(self, place: Place, phase: StreamPhase, groups: tuple[int, ...]) -> int:
         """The links of some groups, a bit for each; nobody asks where phases never meet."""
-        bits = 0
-        if place.site.meets:
-            for group in groups:
-                bits |= self._group_bits(place, phase, group)
-        return bits
+        return reduce(or_, (self._group_bits(place, phase, group) for group in groups if place.site.meets), 0)
 
     def _group_bits(self, place: Place, phase: StreamPhase, group: int) -> int:
         key = (place.shape.name, phase, group)
         found = self._bits.get(key)
         if found is None:
             members = place.groups(phase.lane.dim)[group]
-            ends = self._plan(place, phase, members).ends(place.shape.players(members))
-            found = self._bits[key] = link_bits(place.shape, self._phases.network, *members[ends])
+            ends = members[self._plan(place, phase, members).ends(place.shape.players(members))]
+            if self._costs.rendezvous:  # receivers ask on the ways back
+                ends = np.concatenate([ends, ends[::-1]], axis=1)
+            found = self._bits[key] = link_bits(place.shape, self._phases.network, *ends)
         return found
 
     def _order(self, key: tuple[Any, int]) -> int:
