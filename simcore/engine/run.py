@@ -7,11 +7,12 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from simcore.engine.classes import kinds_of
 from simcore.engine.deadlock import deadlock
 from simcore.engine.loops import LoopCase
 from simcore.engine.settings import Settings
 from simcore.engine.setup import Setup, prepare
-from simcore.engine.transports import choices_of, folded, kinds_of, transport_of
+from simcore.engine.transports import choices_of, folded, transport_of
 from simcore.errors import InputError
 from simcore.memory import collection_paused
 from simcore.network.instant import Environment

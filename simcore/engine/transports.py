@@ -1,12 +1,11 @@
 """Which transport plays a run, of those that are exact for it the one that costs least, and which NPUs do the same.
 
-A run on shared links is cut into parts of the network, which one NPU plays for all where these look alike. Classes are
-found by partition refinement.
+A run on shared links is cut into parts of the network, which one NPU plays for all where these look alike.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import product
@@ -15,6 +14,7 @@ import numpy as np
 from msgspec import structs
 from numpy.typing import NDArray
 
+from simcore.engine.classes import Ints, Rows, alike
 from simcore.engine.setup import Setup
 from simcore.errors import InputError
 from simcore.network.congested import LinkNetwork
@@ -45,7 +45,6 @@ SAMPLED_RANKS, LARGE_BYTES, MOST_MESSAGES = 256, 1 << 30, 1 << 22
 GATHER, SCATTER = CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER
 
 ASYMMETRIC, TURNING = frozenset({Symmetry.NONE}), frozenset({Symmetry.TURNS})
-Ints = NDArray[np.int64]
 
 IDLE_PORTS = (
     "buffers, marks and congestion control of the topology play no part, nor does its routing unless it is ecmp: "
@@ -74,7 +73,7 @@ class Choice:
         self._costs = self._rank_costs()
         self._traffic = Traffic(setup, self._costs, ties_turn=bool(self._network and self._network.ties_turn))
         self._in_turn = setup.settings.rendezvous or setup.system.bus is not None or setup.in_turn or setup.uneven
-        self._ground = self._survey(self._network) if self._network else None
+        self._sites = self._survey(self._network) if self._network else None
 
     @cached_property
     def apart(self) -> bool:
@@ -97,16 +96,19 @@ class Choice:
         reduction = profile.reduction(system)
         return Costs(endpoint_ns, reduction, options, group_ns, settings.rendezvous, system.bus, self._links)
 
-    def _survey(self, network: type[LinkNetwork]) -> Ground | None:
+    def _survey(self, network: type[LinkNetwork]) -> Sequence[Site] | None:
         """What phases stand on that are timed one by one; None where every message is played."""
         setup, able = self._setup, self._setup.profile.gang and network.in_parts
         if not able or setup.settings.exact or setup.topology.faults or setup.uneven:
+            return None
+        asks_or_copies = self._costs.rendezvous or not self._traffic.playable
+        if asks_or_copies and (self._links.latency_ns < 1).any():  # within an instant, who was first would be lost
             return None
         return survey(setup, self._links, self._traffic)
 
     def transport(self, env: Environment, ranks: Sequence[Sequence[int]]) -> Transport:
         """The transport for classes that `fold` gives, or for everyone."""
-        setup, links, costs, network, ground = self._setup, self._links, self._costs, self._network, self._ground
+        setup, links, costs, network, sites = self._setup, self._links, self._costs, self._network, self._sites
         topology, profile, folded = setup.topology, setup.profile, len(ranks) < setup.topology.npus
         if setup.system.fabric:
             return Measured(env, ranks, setup.system.fabric, costs)
@@ -118,26 +120,26 @@ class Choice:
                 free = CongestionFree(env, profile.delay(topology))
                 return Played(env, ranks, free, costs, barrier=profile.barrier, by_size=not profile.gang)
             return SolvedOrPlayed(env, ranks, profile.delay(topology), costs, barrier=profile.barrier)
-        if ground is None:
+        if sites is None:
             own_links = FoldedLinks(links) if folded else links
             player = InOrder if network.by_event and not (costs.rendezvous or costs.bus) else Played
             return player(env, ranks, network(env, own_links), costs, by_size=not profile.gang)
-        lone = network.foldable and folded
-        sites = [site if lone else structs.replace(site, fold=EVERYBODY) for site in ground[0]]
+        if not (network.foldable and folded):
+            sites = [structs.replace(site, fold=EVERYBODY) for site in sites]
         plays = network.in_columns and self._traffic.playable and not costs.rendezvous
         phases = partial(Phases, network=network, costs=costs, plain=network.in_columns)
         return Shared(env, ranks, links, phases, costs, sites=sites, names=setup.names, plays=plays)
 
     def fold(self, kinds: Ints) -> list[Sequence[int]] | None:
         """Classes of NPUs that do the same, where `kinds` numbers them by what they compute; None where all differ."""
-        setup, topology, dims, ground = self._setup, self._setup.topology, self._setup.dims, self._ground
-        even = not np.ptp(kinds)
+        setup, topology, dims, sites = self._setup, self._setup.topology, self._setup.dims, self._sites
+        even, groups = not np.ptp(kinds), [Rows(dim.stride, dim.size) for dim in dims]
         if setup.system.fabric:
-            return fold(dims, kinds) if in_equal_nodes(dims, topology.npus, setup.system.fabric.node_ranks) else None
-        if ground:
-            if (np.diff(kinds.reshape(setup.stages, -1)) == 0).all():
-                return classes_of(kinds * (ground[1].max() + 1) + ground[1])
-            return fold(dims, kinds) if all(site.placeless for site in ground[0]) else None
+            equal = in_equal_nodes(dims, topology.npus, setup.system.fabric.node_ranks)
+            return alike(kinds, groups) if equal else None
+        if sites:
+            rows = (Rows(site.part.stride, site.part.npus, None if site.placeless else site.fold) for site in sites)
+            return alike(kinds, [*rows])
         if self.apart and even:
             return [range(topology.npus)]
         if self._network or self._in_turn:
@@ -145,10 +147,9 @@ class Choice:
         if topology.noise.links or not (even or setup.profile.gang):
             return None
         # Where the whole machine waits for its last NPU after every phase, places make no difference.
-        alike = (setup.profile.barrier and even) or self._traffic.looks_alike(self._links)
-        return (
-            fold(dims, kinds) if alike or self._traffic.as_far(topology.npus, setup.profile.delay(topology)) else None
-        )
+        placeless = (setup.profile.barrier and even) or self._traffic.looks_alike(self._links)
+        placeless = placeless or self._traffic.as_far(topology.npus, setup.profile.delay(topology))
+        return alike(kinds, groups) if placeless else None
 
     def _one_for_all(self) -> bool:
         """Whether one NPU may play the messages of all, on links that are taken in the order of events.
@@ -212,7 +213,7 @@ def transport_of(
     return Switched(env, ranks, transports, topology, topology.circuits) if topology.circuits else transports[0]
 
 
-def folded(choices: Sequence[Choice], kinds: NDArray[np.int64]) -> list[Sequence[int]] | None:
+def folded(choices: Sequence[Choice], kinds: Ints) -> list[Sequence[int]] | None:
     """As `Choice.fold`, where that is the same on all configurations of the circuits."""
     first, *others = [choice.fold(kinds) for choice in choices]
     same = first and all(each and (class_of(each) == class_of(first)).all() for each in others)
@@ -261,46 +262,6 @@ def _check(setup: Setup, network: type[LinkNetwork] | None) -> None:
             for name in sorted(names.intersection(algorithms)):
                 message = f"the {kind} by {name} {what}"
                 raise InputError.at(option, message, expected=f"another algorithm, or no {option}", found=name)
-
-
-def fold(dims: Sequence[LogicalDim], kinds: Ints) -> list[Sequence[int]]:
-    """The NPUs of every class, ascending; class 0 holds NPU 0.
-
-    `kinds` numbers NPUs by what they compute: equal numbers start in one class. Then classes are split until all
-    members of a class meet the same classes in every dimension. That suffices where an NPU's place in its groups makes
-    no difference.
-    """
-    colours, count = np.unique(kinds, return_inverse=True)[1].astype(np.int64), 1
-    while colours.max() >= count:
-        count = int(colours.max()) + 1
-        for dim in dims:
-            outer = len(colours) // (dim.stride * dim.size)
-            groups = colours.reshape(outer, dim.size, dim.stride).transpose(0, 2, 1).reshape(-1, dim.size)
-            met = np.unique(np.sort(groups, axis=1), axis=0, return_inverse=True)[1].reshape(-1)
-            seen = np.repeat(met, dim.size).reshape(outer, dim.stride, dim.size).transpose(0, 2, 1).reshape(-1)
-            colours = np.unique(colours * (met.max() + 1) + seen, return_inverse=True)[1].astype(np.int64)
-    return classes_of(colours)
-
-
-def classes_of(kinds: Ints) -> list[Sequence[int]]:
-    """The NPUs of every kind, ascending, ordered by their first; a class of neighbours is a range."""
-    order = np.argsort(kinds, kind="stable")
-    found: list[Sequence[int]] = []
-    for members in np.split(order, np.flatnonzero(np.diff(kinds[order])) + 1):
-        first, last = int(members[0]), int(members[-1])
-        found.append(range(first, last + 1) if last - first + 1 == len(members) else members)  # type: ignore[arg-type]
-    return sorted(found, key=lambda members: int(members[0]))
-
-
-def kinds_of(programs: Ints, stragglers: Mapping[int, float]) -> Ints:
-    """A number for what every NPU does, equal where it is the same: its program, and the factor on its times."""
-    if not stragglers:
-        return programs
-    factors = np.ones(len(programs))
-    factors[list(stragglers)] = list(stragglers.values())
-    speeds = np.unique(factors, return_inverse=True)[1]
-    found: Ints = programs * (speeds.max() + 1) + speeds
-    return found
 
 
 class Traffic:
@@ -399,17 +360,13 @@ def _times(dim: GroupDim, npus: int, delay: Delay, peers: Ints) -> NDArray[np.fl
     return found
 
 
-Ground = tuple[Sequence[Site], Ints]
-"""What phases stand on: the parts of the network, and a number for every NPU, equal where its place in them is."""
-
-
-def survey(setup: Setup, links: LinkGraph, traffic: Traffic) -> Ground:
-    """Look at the machine and at what its collectives send."""
+def survey(setup: Setup, links: LinkGraph, traffic: Traffic) -> list[Site]:
+    """The parts of the network on which phases are timed one by one: look at the machine and at what is sent there."""
     count, crossed = len(setup.topology.dims), _crossed(setup)
     together = [crossed] if crossed else []
     together += [(0, count - 1) for lane in traffic.lanes if _spans(lane.dim, links)]
     exclusive = setup.settings.queues_per_dim == 1 and setup.system.active_chunks_per_dimension == 1
-    sites, colours = [], np.zeros(links.npus, np.int64)
+    sites = []
     for part in parts(links, together):
         own = traffic.used(part)
         messages = crossed is not None and part.first <= crossed[1] and crossed[0] <= part.last
@@ -431,8 +388,7 @@ def survey(setup: Setup, links: LinkGraph, traffic: Traffic) -> Ground:
         if alike:
             fold = Fold(part.npus // stages)
         sites.append(Site(part, alike, fold, not alone, placeless))
-        colours = colours * part.npus + fold.of(np.arange(links.npus) // part.stride % part.npus)
-    return sites, colours
+    return sites
 
 
 def _spans(dim: GroupDim, links: LinkGraph) -> bool:

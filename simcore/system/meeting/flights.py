@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from simcore.network.congested import LinkNetwork
 from simcore.network.core import NEVER
 from simcore.network.parts import FoldedLinks, Part
 from simcore.network.topology.fabric import IntArray
-from simcore.network.topology.moves import Fold
+from simcore.network.topology.moves import EVERYBODY, Fold
 from simcore.system.groups import GroupDim
 from simcore.system.messages.layouts import Shape
 from simcore.system.streams import Stream, StreamPhase
@@ -45,6 +46,11 @@ class Site(Struct, frozen=True):
     fold: Fold
     meets: bool
     placeless: bool = False
+
+    def where(self, classes: IntArray) -> Site:
+        """In a place of NPUs of these classes: all of them play if some do not do what those do who play for them."""
+        own = self.fold.of(np.arange(len(classes)))
+        return self if self.placeless or (classes == classes[own]).all() else replace(self, fold=EVERYBODY)
 
 
 class Flight(Struct, eq=False):

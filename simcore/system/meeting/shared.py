@@ -438,9 +438,9 @@ class Shared(Transport):
     def _place_at(self, number: int, base: int) -> Place:
         found = self._places.get((number, base))
         if found is None:
-            site = self._sites[number]
+            site = self._sites[number].where(self._class_of[self._sites[number].part.members(base)])
             noisy = bool(self._links.topology.noise.links)
-            name = (number, base if noisy else 0)
+            name = (number, base if noisy else 0, site.fold)
             if name not in self._shapes:
                 graph = site.part.graph_of(base)
                 if site.fold != EVERYBODY:
