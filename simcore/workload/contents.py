@@ -161,8 +161,8 @@ _SPANS: dict[Group | Span, str] = {Span.MODEL: "tp", Span.DATA: "dp"}
 
 def _message(workload: Workload, layer: Layer, name: PhaseName, phase: Phase) -> Message:
     """Collective, group, its size (0 where the header does not tell) and bytes."""
-    sizes, first, ahead = workload.parallelism, layer is workload.layers[0], name is not PhaseName.WEIGHT_GRAD
-    span = column_group(workload, layer.loop, first, name, phase.group, from_header=ahead)  # as SimAI's headers mean it
+    sizes, first = workload.parallelism, layer is workload.layers[0]
+    span = column_group(workload, layer.loop, first, name, phase.group, from_header=True)  # as SimAI's headers mean it
     group = _SPANS.get(span, span.value)
     replicas = sizes.all_gpus // (max(1, sizes.tp) * max(1, sizes.pp))
     known = {"tp": sizes.tp, "ep": sizes.ep, "cp": sizes.cp, "pp": sizes.pp, "all": sizes.all_gpus, "dp": replicas}

@@ -15,6 +15,8 @@ from simcore.network.topology.model import Dimension, Topology
 from simcore.system.collectives import PlanOptions, algorithms
 from simcore.system.config import Algorithm, SystemConfig
 from simcore.units import transfer_ns
+from simcore.workload.loops import loops
+from simcore.workload.loops.step import Span
 from simcore.workload.model import CollectiveKind, Layer, Parallelism, Phase, PhaseName, Workload
 from tests.runs import KINDS, Run, machines, micro, runs
 
@@ -37,6 +39,16 @@ def test_folding_changes_nothing(run):
     """Held to every message of every NPU; in profiles that do not play those, to a process for each."""
     unfolded = {"exact": "messages"} if run.profile == "native" else {"fold": False}
     assert outcome(run) == outcome(run, **unfolded)
+
+
+@settings(deadline=None, max_examples=60)
+@given(runs(modes=NATIVE), st.data())
+def test_gradients_that_a_loop_sends_to_everybody_go_to_everybody_whatever_groups_the_header_names(run, data):
+    loop = data.draw(st.sampled_from([name for name in loops if loops.get(name).gradients == Span.ALL]))
+    workload = replace(run.workload, loop=loop, parallelism=Parallelism(), checkpoints=(), checkpoint_initiates=())
+    tp = data.draw(st.sampled_from([1, run.topology.dims[0].npus, run.topology.npus]))  # whole dimensions
+    named = replace(workload, parallelism=Parallelism(tp=tp))
+    assert outcome(replace(run, workload=named)) == outcome(replace(run, workload=workload))
 
 
 def test_ranks_paired_by_xor_are_folded_behind_a_switch_only():

@@ -97,8 +97,10 @@ def column_group(
     if of_file.first_row and first:
         return of_file.first_row
     loop: Loop = loops.get(row_loop or workload.loop)
-    span = loop.gradients if phase == PhaseName.WEIGHT_GRAD else loop.activations
-    return Span.MODEL if from_header and span == Span.ALL and workload.parallelism.tp else span
+    if phase == PhaseName.WEIGHT_GRAD:
+        return loop.gradients
+    stays = from_header and loop.activations == Span.ALL and workload.parallelism.tp
+    return Span.MODEL if stays else loop.activations
 
 
 def group_axes(sizes: Parallelism, npus: int) -> dict[Group | Span, tuple[int, int]]:
