@@ -1,6 +1,8 @@
 """The graph of a text workload takes natively exactly as long as its training loop, for every loop."""
 
 from dataclasses import replace
+from math import prod
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
@@ -15,13 +17,13 @@ from simcore.workload.chakra import reader, variants
 from simcore.workload.chakra.convert import text
 from simcore.workload.chakra.convert.native import convert
 from simcore.workload.loops import loops
-from simcore.workload.model import CollectiveKind, Group, Layer, Parallelism, Phase, Workload
+from simcore.workload.model import CollectiveKind, Dialect, Group, Layer, Parallelism, Phase, Workload
 
 PHASES = st.builds(
     Phase,
     st.sampled_from([0, 1000, 5000, 20000]),
     st.sampled_from(list(CollectiveKind)[:4]),
-    st.sampled_from([0, 1000, 4096, 1 << 20]),
+    st.sampled_from([0, 3, 1000, 4096, 1 << 20]),
 )
 LAYERS = st.builds(
     Layer,
@@ -35,7 +37,7 @@ LAYERS = st.builds(
 
 
 @st.composite
-def workloads(draw, loop, tp):
+def workloads(draw, loop, tp, dialect="astra-sim"):
     layers = tuple(draw(st.lists(LAYERS, min_size=2, max_size=5)))
     return Workload(
         loop,
@@ -44,15 +46,18 @@ def workloads(draw, loop, tp):
         last_bottom_layer=draw(st.integers(0, len(layers) - 1)),
         checkpoints=(0,),
         checkpoint_initiates=(len(layers) - 1,),
+        dialect=dialect,
     )
 
 
 @pytest.mark.parametrize("loop", loops.names())
 @given(st.data())
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=16, deadline=None)
 def test_the_graph_takes_as_long_as_the_loop(tmp_path_factory, loop, data):
-    sizes = data.draw(st.sampled_from([(4,), (2, 4), (2, 2, 2)]))
-    workload = data.draw(workloads(loop, sizes[0]))
+    """Groups of the header are whole dimensions: none, the first, all."""
+    sizes = data.draw(st.sampled_from([(2, 4), (4,), (2, 2, 2), (1,), (1, 4)]))
+    tp, dialect = data.draw(st.sampled_from([1, sizes[0], prod(sizes)])), data.draw(st.sampled_from(get_args(Dialect)))
+    workload = data.draw(workloads(loop, tp, dialect))
     kinds = st.sampled_from(["Ring", "Switch", "FullyConnected"])
     topology = Topology(tuple(Dimension(data.draw(kinds), size, 50e9, 500.0) for size in sizes))
     passes, policy = data.draw(st.integers(1, 3)), data.draw(st.sampled_from(["LIFO", "FIFO"]))
@@ -108,6 +113,16 @@ def test_groups_inside_a_dimension_become_communicators(tmp_path):
         (tmp_path / f"w.{rank}.et").write_bytes(content)
     graphs = reader.read_graphs(str(tmp_path / "w"), 8)
     assert sorted(graphs.groups.values()) == [(0, 1), (2, 3), (4, 5), (6, 7)]
+
+
+def test_the_first_dimension_is_what_the_header_s_groups_leave_of_it(tmp_path):
+    phase = Phase(10, CollectiveKind.ALL_REDUCE, 64)
+    workload = Workload("HYBRID_DATA_MODEL", (Layer("a", phase, phase, phase),), Parallelism(tp=2))
+    for rank, content in enumerate(convert(workload, (4, 2), 1)):
+        (tmp_path / f"w.{rank}.et").write_bytes(content)
+    graphs = reader.read_graphs(str(tmp_path / "w"), 8)
+    pairs, others = [(0, 1), (2, 3), (4, 5), (6, 7)], [(0, 2, 4, 6), (1, 3, 5, 7)]
+    assert sorted(graphs.groups.values()) == sorted([*pairs, *others])
 
 
 def test_groups_that_do_not_divide_the_machine_are_refused():

@@ -113,11 +113,10 @@ class _Unrolled(Struct):
         if order != Order.HIGHEST:  # ASTRA-sim's counter: LIFO counts up, FIFO down; larger goes first
             priority, self.counter = self.counter, self.counter + (1 if order == Order.LIFO else -1)
         place = _place(self.workload, layer, ref, self.sizes)
-        if place.size == 1 or not phase.size_bytes:
+        total = self.workload.dialect == "simai" and phase.collective == CollectiveKind.ALL_GATHER
+        size_bytes = phase.size_bytes // (place.size if total else 1)  # Chakra's sizes are what each rank gives
+        if place.size == 1 or not size_bytes:
             return
-        size_bytes = phase.size_bytes
-        if self.workload.dialect == "simai" and phase.collective == CollectiveKind.ALL_GATHER:
-            size_bytes //= place.size  # SimAI's sizes are totals, Chakra's what each rank gives
         name = f"{layer.name}_{SUFFIX[ref.phase]}_{phase.collective.value}"
         kind = int(CommType[phase.collective.name])
         collective = {"comm_type": kind, "comm_size": size_bytes, "comm_priority": priority, "place": place}
@@ -172,15 +171,13 @@ def _unrolled(workload: Workload, sizes: tuple[int, ...], iterations: int, polic
 
 def _place(workload: Workload, layer: Layer, ref: Ref, sizes: Sequence[int]) -> Place:
     """Which ranks the collective of a column spans."""
-    own = column_group(workload, layer.loop, ref.layer == 0, ref.phase, layer.phase(ref.phase).group)
+    own = column_group(workload, layer.loop, ref.layer == 0, ref.phase, layer.phase(ref.phase).group, from_header=True)
     npus = prod(sizes)
-    places = {
-        Span.NONE: Place(1, 1),
-        Span.ALL: Place(1, npus),
-        Span.FIRST_DIM: Place(1, sizes[0]),
-        Span.OTHER_DIMS: Place(sizes[0], npus),
-    } | {group: Place(apart, apart * count) for group, (count, apart) in group_axes(workload.parallelism, npus).items()}
-    place = places[own]
+    groups = {group: Place(low, low * count) for group, (count, low) in group_axes(workload.parallelism, npus).items()}
+    edges = (edge for group in groups.values() for edge in (group.low, group.high))
+    first = min([sizes[0], *(edge for edge in edges if edge > 1)])  # groups of the header cut dimensions of the machine
+    spans = {Span.NONE: (1, 1), Span.ALL: (1, npus), Span.FIRST_DIM: (1, first), Span.OTHER_DIMS: (first, npus)}
+    place = (groups | {span: Place(*ends) for span, ends in spans.items()})[own]
     if place.high % place.low or npus % place.high:
         found = f"a group of {place.high} NPUs on {npus}"
         raise InputError.at(workload.location, "the header's groups do not divide the machine", found=found)
