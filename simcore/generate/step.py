@@ -205,9 +205,10 @@ def _read_traces(path: str) -> Contents:
     place = Path(path)
     groups = of_set(path, _LARGEST_RANK)
     traces, number_of_rank = distinct_ranks(path)
+    everybody = tuple(number_of_rank) if len(number_of_rank) > 1 else ()  # one file says nothing of the others
     for trace in traces:
         for stated in trace.metadata:
-            groups |= of_metadata(stated, _LARGEST_RANK, trace.graph.path)
+            groups |= of_metadata(stated, _LARGEST_RANK, trace.graph.path, everybody)
     numbers = list(number_of_rank.values())
     counted = [(numbers.count(number), trace.graph) for number, trace in enumerate(traces)]
     return of_graphs(place.name, counted, groups, len(number_of_rank))

@@ -47,15 +47,19 @@ def of_set(prefix: str, npus: int, named: str = "") -> Groups:
     return read_groups(file, npus) if file else {}
 
 
-def of_metadata(text: str, npus: int, path: str) -> Groups:
+def of_metadata(text: str, npus: int, path: str, everybody: Sequence[int] | None = None) -> Groups:
     """Groups in the values of a METADATA node: a JSON list of objects with pg_name and ranks, also quoted once more.
 
-    A group without ranks spans all NPUs and is left out, as are texts that define no groups.
+    A group without ranks is one of all (PyTorch lists those of smaller groups only): `everybody`, or all NPUs. Texts
+    that define no groups are passed over.
     """
     found: Groups = {}
     for entry in _objects(text):
         name, ranks = str(entry.get("pg_name", "")), entry.get("ranks")
-        if name in {"", "0"} or not isinstance(ranks, list) or not ranks:
+        if name in {"", "0"} or not isinstance(ranks, list):
+            continue
+        if not ranks:
+            found[name] = tuple(range(npus) if everybody is None else everybody)
             continue
         if not all(isinstance(rank, int) and 0 <= rank < npus for rank in ranks) or len(set(ranks)) < len(ranks):
             message, expected = f"group {name} of a METADATA node is wrong", f"ranks 0 to {npus - 1}, each once"

@@ -119,7 +119,7 @@ def _node(old: Any, salt: bytes, keep_sizes: bool) -> Any:
                 copied.string_val = _group(attribute.string_val, salt)
             elif attribute.name in SIZES and not keep_sizes and field:
                 setattr(copied, field, _rounded(getattr(attribute, field)))
-    found = groups.of_metadata(old.inputs.values, MAX_RANKS, "") if old.type == NodeKind.METADATA else {}
+    found = groups.of_metadata(old.inputs.values, MAX_RANKS, "", ()) if old.type == NodeKind.METADATA else {}
     if found:  # the groups it defines, and nothing else of its values
         hidden = {_group(name, salt): ranks for name, ranks in found.items()}
         new.inputs.CopyFrom(writer.groups(0, hidden).inputs)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simcore.errors import InputError
-from simcore.workload.chakra import columns, groups, json_form, legacy, reader, wire, writer
+from simcore.workload.chakra import columns, groups, json_form, legacy, reader, variants, wire, writer
 from simcore.workload.chakra.schema import ATTRIBUTE_KINDS, CommType, messages
 from simcore.workload.model import CollectiveKind, NodeKind
 
@@ -234,6 +234,17 @@ def test_metadata_nodes_define_groups(tmp_path):
     path = tmp_path / "w.et"
     path.write_bytes(writer.encode(writer.metadata(), [meta]))
     assert reader.read_graphs(str(path), 4).groups == {"5": (2, 0)}
+
+
+def test_a_metadata_node_s_group_without_ranks_is_one_of_all(tmp_path):
+    """PyTorch leaves out the ranks of every group that is as large as the job (`pg_config_info`)."""
+    meta = writer.node(0, "## process_group:init ##", NodeKind.METADATA)
+    meta.inputs.values = '[{"pg_name": "7", "pg_desc": "dp", "ranks": [], "group_size": 4}]'
+    content = writer.encode(writer.metadata(), [meta, collective(1, pg_name="7")])
+    hidden = variants.obfuscate(content, b"salt", keep_sizes=True)
+    for made in (content, hidden, *variants.rescale([content], 4, {}, ("7",))):
+        (tmp_path / "w.et").write_bytes(made)
+        assert reader.read_graphs(str(tmp_path / "w.et"), 4).groups == {"7": (0, 1, 2, 3)}
 
 
 def test_ranks_that_give_one_name_to_different_groups_keep_both(tmp_path):
