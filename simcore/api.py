@@ -25,7 +25,7 @@ from simcore.engine.run import simulate
 from simcore.engine.settings import Settings, noise_of, straggler_factors
 from simcore.engine.setup import usual_system
 from simcore.errors import DeadlockError, InputError, closest
-from simcore.files import beside, sha256
+from simcore.files import sha256
 from simcore.network.faults import parse_faults
 from simcore.network.topology import load as topology_file
 from simcore.network.topology.links import LinkGraph
@@ -103,15 +103,11 @@ def load_workload(
     InputError
         If there is no such file or something in it is wrong; it lists every problem with its place.
     """
+    from simcore.workload.chakra.reader import count_ranks
+
     path = _find_workload(str(name_or_path))
-    asked = RunOptions.of({"dialect": dialect, "comm_groups": comm_groups or beside(path, "groups.json")})
-    return _read_workload(path, npus or _ranks_of(path), asked).content
-
-
-def _ranks_of(path: Path) -> int:
-    from simcore.workload.chakra.reader import files_of_set
-
-    return 1 if path.is_file() else max(files_of_set(str(path)), default=0) + 1
+    asked = RunOptions.of({"dialect": dialect, "comm_groups": comm_groups or library.groups_of(path)})
+    return _read_workload(path, npus or count_ranks(path), asked).content
 
 
 def predict(
@@ -273,7 +269,7 @@ def play(
     if _is_wafer(found):
         return _run_wafer(found, (str(workload), place), machine, rules, asked)
     if not asked.comm_groups:
-        asked = replace(asked, comm_groups=beside(found, "groups.json"))
+        asked = replace(asked, comm_groups=library.groups_of(found))
     source = _read_workload(found, machine.npus, asked)
     return _run(source, str(workload), machine, place, str(system or ""), rules, asked)
 

@@ -62,12 +62,6 @@ def session() -> Iterator[Session]:
         _SESSION.reset(token)
 
 
-def beside(path: str | os.PathLike[str], ending: str) -> str:
-    """The file PATH.ENDING, "" where there is none."""
-    file = Path(f"{os.fspath(path)}.{ending}")
-    return str(file) if file.is_file() else ""
-
-
 def read_bytes(path: str | os.PathLike[str], most_bytes: int = 1 << 38) -> bytes:
     """A whole file; InputError if it is not there, cannot be read, is larger than `most_bytes`, or is a device."""
     try:

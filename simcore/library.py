@@ -11,6 +11,7 @@ from simcore.errors import InputError, closest
 
 Shelf = Literal["topologies", "workloads"]
 SUFFIXES = {"topologies": (".yaml", ".yml", ".json"), "workloads": (".txt", ".yaml", ".et")}
+GROUPS = ".groups.json"
 TRACE_SUFFIXES = {".et", ".eg", ".gz", ".json"}
 
 
@@ -55,6 +56,14 @@ def is_set(prefix: Path) -> bool:
     """Whether there are traces of this prefix; JSON files only with one of rank 0, as many other things are JSON."""
     found = (prefix.parent.glob(f"{glob.escape(prefix.name)}.{ending}") for ending in ("*.e[tg]*", "0.json*"))
     return any(map(any, found))
+
+
+def groups_of(traces: str | Path) -> str:
+    """PREFIX.groups.json beside the traces that a prefix, or the folder that holds them, names; "" without one."""
+    place = Path(traces)
+    inside = place.glob(f"*{GROUPS}") if place.is_dir() else ()
+    found = [file for file in inside if is_set(Path(str(file).removesuffix(GROUPS)))] or [Path(f"{traces}{GROUPS}")]
+    return str(found[0]) if len(found) == 1 and found[0].is_file() else ""
 
 
 def is_program(path: Path) -> bool:

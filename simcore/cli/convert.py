@@ -49,7 +49,7 @@ def command(source: str, target: str, **given: Any) -> None:
 
 def _for_param(source: str, target: str, npus: int, comm_groups: str) -> dict[Path, bytes]:
     """PARAM's trace of every rank of a set; all ranks of a group must run the same collectives in one order."""
-    count = npus if Path(source).is_file() else max(reader.files_of_set(source), default=0) + 1
+    count = npus if Path(source).is_file() else reader.count_ranks(source)
     graphs = reader.read_graphs(source, count, groups.of_set(source, count, comm_groups))
     merge(graphs)
     made, folder = to_param(graphs), make_folder(target, force=True)

@@ -58,7 +58,7 @@ def collective(
 
 def synthetic(sources: tuple[str, ...], npus: int | None, length: int | None, seed: int, output: str) -> None:
     """Traces statistically similar to given ones, without their names and sizes; what was learnt, and how alike."""
-    counts = [1 if Path(source).is_file() else len(reader.files_of_set(source)) or 1 for source in sources]
+    counts = [*map(reader.count_ranks, sources)]
     masters = together([merge(_graphs(*source)) for source in zip(sources, counts, strict=True)], sources)
     model = learn(*masters, path=sources[0])
     made = sample(model, length=length or 0, seed=seed)

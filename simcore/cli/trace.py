@@ -56,11 +56,12 @@ def obfuscate(trace: str, target: str, keep_sizes: bool, salt: str) -> None:
     hidden = {content: variants.obfuscate(content, key, keep_sizes=keep_sizes) for content in set(files.values())}
     base = target.removesuffix(".et")
     paths = {Path(f"{base}.{rank}.et" if rank >= 0 else f"{base}.et"): hidden[data] for rank, data in files.items()}
-    writer.write_files(paths, force=forced())
+    writer.write_files(paths | writer.groups_beside(trace, base), force=forced())
 
 
 def rescale(trace: str, target: str, npus: int, comm_groups: str, grow: tuple[str, ...]) -> None:
     """Lay out the traces of few ranks on many."""
+    reader.rank_files(trace, reader.count_ranks(trace))  # all of them are there
     traced = list(reader.current_files(trace).values())
     made = variants.rescale(traced, npus, groups.of_set(trace, len(traced), comm_groups), grow)
     writer.write_files({Path(f"{target}.{rank}.et"): data for rank, data in enumerate(made)}, force=forced())

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore import documents
+from simcore import documents, library
 from simcore.errors import InputError, Problems, closest
-from simcore.files import beside
 from simcore.workload.chakra.graph import Trace
 from simcore.workload.model import Graph, NodeKind
 
@@ -43,7 +42,7 @@ def read_groups(path: str, npus: int) -> Groups:
 
 def of_set(prefix: str, npus: int, named: str = "") -> Groups:
     """The groups of a set of traces: those of the file that is named, or of PREFIX.groups.json, if there is one."""
-    file = named or beside(prefix, "groups.json")
+    file = named or library.groups_of(prefix)
     return read_groups(file, npus) if file else {}
 
 

@@ -184,6 +184,11 @@ def rank_files(path: str, npus: int) -> list[Path]:
     return [ranks[rank] for rank in range(npus)]
 
 
+def count_ranks(path: str | Path) -> int:
+    """How many ranks a set of traces is of, counted to the last there is; 1 of a single file."""
+    return 1 if Path(path).is_file() else max(files_of_set(path), default=0) + 1
+
+
 def files_of_set(path: str | Path) -> dict[int, Path]:
     """Rank -> file of the set that a prefix or a folder names; InputError when a folder holds several sets."""
     place = Path(path)

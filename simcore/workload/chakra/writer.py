@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from simcore.errors import InputError
-from simcore.files import write_all
+from simcore.files import read_bytes, write_all
+from simcore.library import GROUPS, groups_of
 from simcore.workload.chakra.schema import ATTRIBUTE_KINDS, ATTRIBUTES, messages
 from simcore.workload.model import NodeKind
 
@@ -98,6 +99,12 @@ def encode(head: Any, nodes: Iterable[Any]) -> bytes:
     """
     first = head.SerializeToString(deterministic=True) or metadata().SerializeToString()
     return frame(first) + b"".join([frame(message.SerializeToString(deterministic=True)) for message in nodes])
+
+
+def groups_beside(traces: str, target: str) -> dict[Path, bytes]:
+    """The groups that lie beside traces, to lie beside what is made of them; nothing where there are none."""
+    found = groups_of(traces)
+    return {Path(f"{target}{GROUPS}"): read_bytes(found)} if found else {}
 
 
 def write_files(files: Mapping[Path, bytes], *, force: bool = True) -> None:

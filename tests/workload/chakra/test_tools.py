@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+import simcore
 from simcore.cli import cli, main
 from simcore.generate import collectives
 from simcore.workload.chakra import json_form, reader, summary, variants, writer
@@ -112,6 +113,31 @@ def test_a_micro_benchmark_is_a_chain_of_one_collective(kind):
     assert graph.deps.tolist() == [0, 1, 2, 3, 4] and graph.duration_ns.tolist() == [1500, 0] * 3
     assert [list(CollectiveKind)[index] for index in graph.collective[1::2]] == [kind] * 3
     assert graph.size_bytes[1::2].tolist() == [4096] * 3 and graph.dims[1] == 1
+
+
+@pytest.mark.parametrize("source", ["s", ""], ids=["prefix", "folder"])
+def test_what_is_made_of_a_set_has_the_groups_that_lie_beside_it(tmp_path, source):
+    (tmp_path / "set").mkdir()
+    for rank in range(4):
+        asked = {"comm_type": 0, "comm_size": 64, "pg_name": str(1 + rank // 2)}
+        node = writer.node(0, "t", NodeKind.COLLECTIVE, attributes=asked)
+        (tmp_path / "set" / f"s.{rank}.et").write_bytes(writer.encode(writer.metadata(), [node]))
+    (tmp_path / "set" / "s.groups.json").write_text('{"1": [1, 0], "2": [2, 3]}')
+    (tmp_path / "set" / "other.groups.json").write_text('{"1": [0]}')  # of no set that is there
+    given, (made, text, hidden) = str(tmp_path / "set" / source), (str(tmp_path / name) for name in ("m", "j", "h"))
+    for command in (["convert", given, made], ["convert", made, f"{text}.json"], ["trace", "obfuscate", given, hidden]):
+        assert main(command) == 0
+    for place in (given, made, text, hidden):
+        assert simcore.load_workload(place).groups == {"1": (1, 0), "2": (2, 3)}
+    written = [*(f"j.{rank}.json" for rank in range(4)), "j.groups.json"]
+    assert sorted(path.name for path in tmp_path.glob("j.*")) == written
+
+
+def test_a_set_that_lacks_a_rank_cannot_be_rescaled(tmp_path, capsys):
+    for rank in (0, 2):
+        (tmp_path / f"s.{rank}.et").write_bytes(diamond())
+    assert main(["trace", "rescale", str(tmp_path / "s"), str(tmp_path / "big"), "--npus", "4"]) == 2
+    assert "the traces of 1 of 3 ranks are missing" in capsys.readouterr().err
 
 
 def test_a_rescaled_trace_repeats_groups_and_messages_in_every_block(tmp_path):

@@ -11,12 +11,14 @@ from simcore.documents import read_text
 from simcore.errors import InputError
 from simcore.progress import meter
 from simcore.workload import text
-from simcore.workload.chakra import json_form, legacy, reader
+from simcore.workload.chakra import json_form, legacy, reader, writer
 from simcore.workload.chakra.convert import flexflow, native, pytorch
 from simcore.workload.chakra.convert import text as text_converter
 from simcore.workload.chakra.pytorch_form import is_host_trace
 
 Files = dict[Path, bytes]
+JSON = (".json", ".json.gz")
+ENDINGS = (".et", ".et.gz", *JSON)
 CYCLES_PER_MHZ = 1_000_000  # of one of FlexFlow's units, which Chakra's converter takes for seconds
 
 
@@ -70,19 +72,25 @@ def _from_trace(source: str, target: str, options: Options) -> Files:
     content = reader.content(Path(source))
     data = legacy.to_current(content, source, options.clock_mhz(counts=legacy.detect(content) == "2023-01"))
     reader.decode(data, source)
-    if target.endswith((".json", ".json.gz")):
-        form = json_form.to_jsonizer if options.compat else json_form.to_json
-        return {Path(target): form(data).encode()}
-    if not target.endswith((".et", ".et.gz")):
+    if not target.endswith(ENDINGS):
         raise InputError.at(target, "cannot tell what to make of a trace", expected="a name that ends in .et or .json")
-    return {Path(target): data}
+    return {Path(target): _formed(data, target, options)}
+
+
+def _formed(data: bytes, target: str, options: Options) -> bytes:
+    """A trace of today's schema in the form that the name of its file asks for."""
+    form = json_form.to_jsonizer if options.compat else json_form.to_json
+    return form(data).encode() if target.endswith(JSON) else data
 
 
 def _trace_set(source: str, target: str, options: Options) -> Files:
-    """Every rank of a set, of any schema, in today's."""
+    """Every rank of a set in today's schema, as JSON when the target's name ends so, and the groups beside it."""
     counts = any(".eg" in file.suffixes for file in reader.files_of_set(source).values())
     files = reader.current_files(source, options.clock_mhz(counts=counts))
-    return {Path(f"{target}.{rank}.et"): data for rank, data in files.items()}
+    ending = next((each for each in ENDINGS if target.endswith(each)), "")
+    base, ending = target.removesuffix(ending), ending or ".et"
+    made = {Path(f"{base}.{rank}{ending}"): _formed(data, ending, options) for rank, data in files.items()}
+    return made | writer.groups_beside(source, base)
 
 
 def _from_flexflow(source: str, target: str, options: Options) -> Files:
