@@ -14,7 +14,7 @@ from typing import Any
 from simcore.errors import InputError
 from simcore.peers import HEAD, refuse_foreign
 from simcore.workload.chakra import json_form, wire, writer
-from simcore.workload.chakra.schema import SCHEMAS, CommType, messages
+from simcore.workload.chakra.schema import ATTRIBUTES, SCHEMAS, CommType, messages
 from simcore.workload.model import NodeKind
 
 USUAL_MHZ = 1000.0  # the 2023-01 files count cycles; nobody says of which clock
@@ -145,4 +145,7 @@ def _copy_attributes(attributes: Iterable[Any], new: Any) -> None:
             continue
         if attribute.name == "comm_type":
             value = int(LATER_COLLECTIVES[int(value)])
-        writer.add_attribute(new, attribute.name, value, VALUES[field], attribute.doc_string)
+        kind = VALUES[field]
+        if kind == "int64_list" and ATTRIBUTES.get(attribute.name) == "bool_list":  # 0.0.2 has no truth values
+            kind, value = "bool_list", map(bool, value)
+        writer.add_attribute(new, attribute.name, value, kind, attribute.doc_string)

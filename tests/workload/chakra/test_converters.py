@@ -182,6 +182,21 @@ def test_attribute_schemas_are_detected_and_converted(version, with_metadata):
     assert graph.deps.tolist() == [0]
 
 
+@pytest.mark.parametrize(("version", "field", "kind"), [("0.0.2", "ints", 6), ("0.0.3", "bools", 7)])
+@given(dims=st.lists(st.booleans(), min_size=1, max_size=9))
+def test_dimensions_of_older_schemas_are_read_as_their_generators_wrote_them(version, field, kind, dims):
+    """Chakra's et_generator.py wrote `involved_dim` as INTS in 0.0.2, which had no truth values, and as BOOLS later."""
+    node = messages(version)["Node"](id=0, name="ALL_REDUCE", type=kind)
+    for name, value in (("comm_type", 0), ("comm_size", 65536)):
+        node.attribute.add(name=name, type=2).i = value
+    kept = getattr(node.attribute.add(name="involved_dim", type=7), field)
+    kept.extend(map(int, dims) if field == "ints" else dims)
+    data = writer.frame(node.SerializeToString())
+    assert legacy.detect(data) == version
+    mask = reader.decode(legacy.to_current(data, "x"), "x").graph.dims[0]
+    assert [bool(mask >> place & 1) for place in range(len(dims))] == dims
+
+
 def chakra_files():
     folder = Path(__file__).parents[4] / "shared" / "data" / "traces" / "chakra"
     return sorted(folder.glob("*/*.et")) + sorted(folder.glob("*/*/*.et")) or [None]
