@@ -33,6 +33,7 @@ WHOLE_MACHINE = {
     "hamiltonianRing": ("ring", "hamiltonian"),
     "bidirectionalHamiltonianRing": ("bidirectionalRing", "hamiltonian"),
 }
+_STRUCTURED = re.compile(r"^\s*[-{[%]|:\s*\[", re.MULTILINE)  # in JSON and YAML, not in 1.0's `key: value` lines
 _NUMBERED = re.compile(r"(.*?)([1-9]\d*)")
 
 
@@ -184,11 +185,8 @@ def read(path: str | Path) -> SystemConfig:
     """Read a system file of either generation; InputError lists everything that is wrong with it."""
     text = documents.read_text(path)
     with Problems() as problems:
-        if text.lstrip()[:1] in {"{", "["} or "implementation: [" in text or "\n  - " in text:
-            root = documents.parse(text, str(path), problems)
-        else:
-            root = _key_values(text, str(path), problems)
-        return _config(root)
+        made = documents.parse if _STRUCTURED.search(text) else _key_values
+        return _config(made(text, str(path), problems))
 
 
 def _key_values(text: str, file: str, problems: Problems) -> Node:

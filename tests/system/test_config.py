@@ -3,6 +3,9 @@
 import json
 
 import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from simcore.errors import InputError
 from simcore.system.collectives import algorithms, traits_of
@@ -35,6 +38,31 @@ def test_both_generations_say_the_same(tmp_path):
     }
     assert config(tmp_path, first) == config(tmp_path, second)
     assert config(tmp_path, first).implementations[REDUCE] == (Algorithm("ring"), Algorithm("direct", 2))
+
+
+SETTINGS = {
+    "scheduling-policy": st.sampled_from(["LIFO", "FIFO"]),
+    "endpoint-delay": st.integers(0, 99),
+    "all-reduce-implementation": st.lists(st.sampled_from(["ring", "direct", "direct4"]), min_size=1, max_size=3),
+    "all-to-all-implementation": st.lists(st.sampled_from(["ring", "direct"]), min_size=1, max_size=3),
+}
+
+
+@given(
+    st.fixed_dictionaries({}, optional=SETTINGS).filter(bool),
+    st.sampled_from([None, False, True]),
+    st.sampled_from([None, 4]),
+    st.booleans(),
+    st.sampled_from(["\n", "\r\n"]),
+)
+def test_every_way_to_write_yaml_says_the_same_as_json(tmp_path_factory, settings, flow, indent, marked, end):
+    path = tmp_path_factory.getbasetemp() / "system"
+    written = yaml.safe_dump(settings, default_flow_style=flow, indent=indent, explicit_start=marked, line_break=end)
+    found = []
+    for text in (json.dumps(settings), written):
+        path.write_bytes(text.encode())
+        found.append(read(path))
+    assert found[0] == found[1]
 
 
 NAMED = [(name, kind) for name in algorithms for kind in traits_of(name).kinds]
