@@ -260,7 +260,8 @@ def _of_transfers(plan: Plan, carry: Carry) -> Pay:
     return pay
 
 
-TYPES = ["NO_MEMORY_EXPANSION", "PER_NPU_MEMORY_EXPANSION", "PER_NODE_MEMORY_EXPANSION", "MEMORY_POOL"]
+SHARES = {"PER_NPU_MEMORY_EXPANSION": 0, "MEMORY_POOL": -1}  # a port each, one for all
+TYPES = ["NO_MEMORY_EXPANSION", "PER_NODE_MEMORY_EXPANSION", *SHARES]
 
 
 class RemoteMemory(Struct, frozen=True):
@@ -289,15 +290,14 @@ def read_remote(path: str) -> RemoteMemory | None:
     """A remote memory file; None when it says that there is none."""
     with Problems() as problems:
         root = documents.read(path, problems)
-        shared = ("remote-mem-latency", "remote-mem-bw", "num-nodes", "num-npus-per-node")
-        root.keys(required=("memory-type",), optional=shared)
-        kind = root["memory-type"].choice(TYPES) if "memory-type" in root else None
-        if kind is None or kind == "NO_MEMORY_EXPANSION":
+        rate, ports = ("remote-mem-latency", "remote-mem-bw"), ("num-nodes", "num-npus-per-node")
+        kind = str(root["memory-type"].value) if "memory-type" in root else ""
+        needed = (*rate, *ports) if kind == "PER_NODE_MEMORY_EXPANSION" else rate if kind in SHARES else ()
+        root.keys(required=("memory-type", *needed), optional=(*rate, *ports))
+        if "memory-type" in root:
+            root["memory-type"].choice(TYPES)
+        if problems.found or not needed:
             return None
-        shares = {"PER_NPU_MEMORY_EXPANSION": 0, "MEMORY_POOL": -1}
-        root.keys(required=("memory-type", *(shared[:2] if kind in shares else shared)), optional=shared)
-        if problems.found:
-            return None
-        per_node = shares[kind] if kind in shares else root["num-npus-per-node"].integer(1)
-        max_npus = 0 if kind in shares else per_node * root["num-nodes"].integer(1)
-        return RemoteMemory(root[shared[0]].integer(), root[shared[1]].number(above=True), per_node, max_npus)
+        per_node = SHARES[kind] if kind in SHARES else root["num-npus-per-node"].integer(1)
+        max_npus = 0 if kind in SHARES else per_node * root["num-nodes"].integer(1)
+        return RemoteMemory(root[rate[0]].integer(), root[rate[1]].number(above=True), per_node, max_npus)
