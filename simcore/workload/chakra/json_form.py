@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from simcore.documents import read_json
-from simcore.errors import closest
+from simcore.errors import InputError, closest
 from simcore.places import Source, Steps, fitted, refuse
 from simcore.workload.chakra import writer
 from simcore.workload.chakra.param_form import from_param, is_param
-from simcore.workload.chakra.schema import ATTRIBUTES, CommType, messages, parsed
+from simcore.workload.chakra.schema import ATTRIBUTES, CommType, is_known, messages, parsed
 from simcore.workload.model import NodeKind
 
 # Key of the feeder's form, folded (lower case, no underscores) -> field or attribute of a node.
@@ -39,11 +39,20 @@ def to_jsonizer(data: bytes) -> str:
     return "".join(map(MessageToJson, parsed(data)))
 
 
-def to_json(data: bytes) -> str:
-    """A file of today's schema as JSON; whole numbers of 64 bits are strings, as protobuf prescribes."""
+def to_json(data: bytes, path: str = "") -> str:
+    """A file of today's schema as JSON; whole numbers of 64 bits are strings, as protobuf prescribes.
+
+    InputError where it has fields that the schema has not, which JSON could not name.
+    """
     from google.protobuf.json_format import MessageToDict
 
-    head, *nodes = (MessageToDict(message, preserving_proto_field_name=True) for message in parsed(data))
+    found = list(parsed(data))
+    unknown = [index for index, message in enumerate(found) if not is_known(message)]
+    if unknown:
+        more = f", nor of {len(unknown) - 1} others" * (len(unknown) > 1)
+        text, hint = f"not all fields of message {unknown[0]}{more} are in Chakra's schema", "a target .et keeps them"
+        raise InputError.at(path, text, expected="fields that JSON can name", hint=hint)
+    head, *nodes = (MessageToDict(message, preserving_proto_field_name=True) for message in found)
     return json.dumps({"meta": head, "nodes": nodes}, indent=1, sort_keys=True) + "\n"
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from simcore.errors import InputError
 from simcore.peers import HEAD, refuse_foreign
 from simcore.workload.chakra import json_form, wire, writer
-from simcore.workload.chakra.schema import ATTRIBUTES, SCHEMAS, CommType, messages
+from simcore.workload.chakra.schema import ATTRIBUTES, SCHEMAS, CommType, is_known, messages
 from simcore.workload.model import NodeKind
 
 USUAL_MHZ = 1000.0  # the 2023-01 files count cycles; nobody says of which clock
@@ -89,12 +89,9 @@ def _known(version: str, kind: str, raw: bytes) -> bool:
     from google.protobuf.message import DecodeError
 
     try:
-        message = messages(version)[kind].FromString(raw)
+        return is_known(messages(version)[kind].FromString(raw))
     except DecodeError:
         return False
-    size = message.ByteSize()
-    message.DiscardUnknownFields()
-    return bool(message.ByteSize() == size)
 
 
 def _node_type(number: int, shift: int) -> NodeKind:

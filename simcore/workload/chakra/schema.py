@@ -88,6 +88,13 @@ def parsed(data: bytes) -> Iterator[Any]:
         yield messages()["Node" if index else "GlobalMetadata"].FromString(data[start:end])
 
 
+def is_known(message: Any) -> bool:
+    """Whether a schema has all fields of a message; those it has not are taken out of it."""
+    size = message.ByteSize()
+    message.DiscardUnknownFields()
+    return bool(message.ByteSize() == size)
+
+
 def _build(package: str, syntax: str, schema: Schema, enums: dict[str, dict[str, int]]) -> dict[str, Any]:
     """Message classes of a schema; `package` must be used once."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory

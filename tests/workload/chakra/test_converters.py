@@ -213,6 +213,19 @@ def test_upstream_files_round_trip_through_json_byte_for_byte(path):
         assert json.loads(text) == json.loads(dump.read_text())
 
 
+def test_fields_of_no_schema_are_kept_or_told(tmp_path):
+    """Those of side branches, or of tomorrow: here field 33 of an attribute, in the second of three messages."""
+    attribute = writer.frame(b"\x0a\x02me" + b"\x8a\x02\x01x")
+    raws = [messages()["Node"](id=number, type=NodeKind.COMPUTE).SerializeToString() for number in (1, 2)]
+    data = writer.encode(writer.metadata(), []) + writer.frame(raws[0] + b"\x52" + attribute) + writer.frame(raws[1])
+    (tmp_path / "w.et").write_bytes(data)
+    source, target = str(tmp_path / "w.et"), str(tmp_path / "made.et")
+    assert main(["convert", source, target]) == 0
+    assert Path(target).read_bytes() == data
+    with pytest.raises(InputError, match=r"w.et: error: not all fields of message 1 are in Chakra's schema"):
+        convert(source, str(tmp_path / "made.json"), Options())
+
+
 def test_the_feeders_json_is_read(tmp_path):
     path = tmp_path / "x.json"
     nodes = [

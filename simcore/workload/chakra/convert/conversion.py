@@ -74,13 +74,14 @@ def _from_trace(source: str, target: str, options: Options) -> Files:
     reader.decode(data, source)
     if not target.endswith(ENDINGS):
         raise InputError.at(target, "cannot tell what to make of a trace", expected="a name that ends in .et or .json")
-    return {Path(target): _formed(data, target, options)}
+    return {Path(target): _formed(data, source, target, options)}
 
 
-def _formed(data: bytes, target: str, options: Options) -> bytes:
+def _formed(data: bytes, source: str, target: str, options: Options) -> bytes:
     """A trace of today's schema in the form that the name of its file asks for."""
-    form = json_form.to_jsonizer if options.compat else json_form.to_json
-    return form(data).encode() if target.endswith(JSON) else data
+    if not target.endswith(JSON):
+        return data
+    return (json_form.to_jsonizer(data) if options.compat else json_form.to_json(data, source)).encode()
 
 
 def _trace_set(source: str, target: str, options: Options) -> Files:
@@ -89,7 +90,7 @@ def _trace_set(source: str, target: str, options: Options) -> Files:
     files = reader.current_files(source, options.clock_mhz(counts=counts))
     ending = next((each for each in ENDINGS if target.endswith(each)), "")
     base, ending = target.removesuffix(ending), ending or ".et"
-    made = {Path(f"{base}.{rank}{ending}"): _formed(data, ending, options) for rank, data in files.items()}
+    made = {Path(f"{base}.{rank}{ending}"): _formed(data, source, ending, options) for rank, data in files.items()}
     return made | writer.groups_beside(source, base)
 
 
