@@ -115,7 +115,7 @@ def _not_a_number(index: int, token: Token, source: Source) -> None:
     hint = "a communication type stands here: are the columns shifted?" if token.text in TYPES else ""
     with suppress(ValueError, OverflowError):  # a size with a unit, perhaps
         size = parse_bytes(token.text) if index in SIZE_COLUMNS else -1
-        hint = f"write {size}" if size >= 0 and str(size) != token.text else hint
+        hint = f"write {size}" if 0 <= size <= MAX_INTEGER and str(size) != token.text else hint
     source.problem(token, message, expected, hint=hint, field=label)
 
 

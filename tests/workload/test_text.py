@@ -140,6 +140,19 @@ def test_a_wrong_column_is_found_where_it_stands(column, word, message):
     assert problem.found.removesuffix(" ..") == repr(word)[:MOST_SHOWN]
 
 
+@given(st.integers(0, 10**25), st.sampled_from(["{}", "+{}", "{}.0", "{}B", "{}kB", "{}e0", "{}MiB"]))
+def test_a_hint_says_what_would_be_right(number, form):
+    words = ROW.split()
+    words[4] = form.format(number)
+    try:
+        parse(text("DATA", " ".join(words)), "w")
+    except InputError as error:
+        (problem,) = error.problems
+        verb, _, words[4] = problem.hint.partition(" ")
+        if verb == "write":
+            parse(text("DATA", " ".join(words)), "w")
+
+
 def test_all_defects_are_found_at_once():
     rows = [ROW, ROW.replace("NONE", "NOTHING"), ROW + " 7", ROW.replace("1000", "-1"), "fc -1"]
     assert places(text("DATA", *rows, count=9)) == [(4, 12), (4, 26), (5, 56), (6, 7), (7, 6), (2, 1)]
