@@ -119,7 +119,9 @@ class Problems:
         self.found: list[Problem] = []
 
     def add(self, problem: Problem) -> None:
-        """Note one problem; the first one too many ends the reading."""
+        """Note one problem, once; the first one too many ends the reading."""
+        if problem in self.found:
+            return
         self.found.append(problem)
         if len(self.found) >= MAX_PROBLEMS:
             raise InputError(self.found)

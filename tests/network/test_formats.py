@@ -385,11 +385,14 @@ def test_the_command_writes_files_and_refuses_what_they_cannot_say(tmp_path, cap
         st.tuples(st.sampled_from(["Ring", "Mesh", "Switch", "FullyConnected"]), st.integers(2, 4)),
         min_size=1,
         max_size=3,
-    )
+    ),
+    st.booleans(),
 )
-def test_a_network_written_for_ns3_is_read_back_link_by_link(shape):
+def test_a_network_written_for_ns3_is_read_back_link_by_link(shape, blank):
     links = LinkGraph(Topology(tuple(Dimension(kind, size, 50e9, 500.0) for kind, size in shape)))
-    text = FORMATS[".txt"](links)
+    head, *lines = FORMATS[".txt"](links).splitlines()
+    spread = [part for line in lines for part in ([" ", line] if blank else [line] if line else [])]
+    text = "\n".join([head, *spread]) + "\n"  # ns-3 asks for words, wherever lines end
     assert is_packet_network(text)
     graph = read_packet_network(text, "net.txt", Problems())
     assert graph.npus == links.npus
@@ -444,6 +447,7 @@ def test_what_stands_behind_the_links_is_the_authors_as_in_the_files_of_hpcc(tmp
         ("4 H20", "5 H20", ["net:1", "there are 4 links"]),
         ("1 2 900Gbps 0.000025ms", "1 2 900Gbps -1", ["net:4:13", "a delay"]),
         ("2 3\n", "2 x\n", ["net:2:3", "a node"]),
+        (SIMAI, "4 2 2 0 4 H20\n", ["net:1:9", "net:2:1", "a node"]),
     ],
 )
 def test_a_wrong_list_of_links_is_refused_with_its_place(tmp_path, old, new, words):
@@ -451,6 +455,7 @@ def test_a_wrong_list_of_links_is_refused_with_its_place(tmp_path, old, new, wor
     with pytest.raises(InputError) as caught:
         load(str(tmp_path / "net"))
     assert all(word in str(caught.value) for word in words), str(caught.value)
+    assert len(caught.value.problems) == len({*caught.value.problems})
 
 
 @pytest.mark.parametrize("option", ["--topology", "--system", "--workload"])

@@ -2,7 +2,7 @@
 
 The first line counts the nodes, the switches and the links; in SimAI's files nodes, GPUs of a server, NVSwitches,
 switches, links and the kind of GPU. The second line numbers the switches, all other nodes are NPUs. Then a line for
-each link, both ways: ends, rate, delay, error rate.
+each link, both ways: ends, rate, delay, error rate. Empty lines mean nothing.
 Sources: github.com/alibaba-edu/High-Precision-Congestion-Control and github.com/aliyun/SimAI, gen_Topo_Template.py.
 """
 
@@ -78,8 +78,9 @@ def read_packet_network(text: str, file: str, problems: Problems) -> Graph:
         return found
 
     known = f"a node, 0 to {nodes - 1}"
-    switches = {lines.value(1, place, node, "", known) for place in range(num_switches)}
-    told = [at for at in range(2, len(lines.words)) if lines.words[at]]
+    told = [at for at in range(1, len(lines.words)) if lines.words[at]]
+    numbers = told.pop(0) if num_switches and told else 1
+    switches = {lines.value(numbers, place, node, "", known) for place in range(num_switches)}
     used = told[:num_links]  # ns-3 reads no further: words behind are the author's
     if count := sum(lines.words[at][0][0].isdigit() for at in told[num_links:]) or len(used) - num_links:
         found = num_links + count
