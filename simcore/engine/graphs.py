@@ -208,19 +208,25 @@ def _in_order(graph: Graph, rows: Iterable[int]) -> dict[int, int]:
 def _durations(setup: Setup, graph: Graph, factor: float) -> list[int]:
     """How long every node takes that takes a time of its own."""
     duration_ns = setup.profile.graph.durations_ns(graph)
+    if setup.system.roofline and not setup.system.replay_only:
+        duration_ns = _on_roofline(graph, setup, duration_ns)
     scale = factor * (setup.settings.compute_scale if setup.profile.graph.scales else 1.0)
     if scale != 1.0:
         duration_ns = np.where(graph.delays, duration_ns, np.round(duration_ns * scale)).astype(np.int64)
     durations: list[int] = duration_ns.tolist()
-    if setup.system.roofline and not setup.system.replay_only:
-        unknown = (graph.num_ops == 0) & (not setup.profile.graph.strict)  # those keep their durations
-        computes = (graph.kind == NodeKind.COMPUTE) & ~graph.on_cpu & ~unknown
-        for row in np.flatnonzero(computes).tolist():
-            num_ops, size_bytes = int(graph.num_ops[row]), int(graph.size_bytes[row])
-            memory_flops = setup.system.local_memory_bytes_per_s * (num_ops / size_bytes) if size_bytes else 0.0
-            # ASTRA-sim 2.x's roofline; a node without data takes no time.
-            durations[row] = int(num_ops / min(memory_flops, setup.system.peak_flops) * 1e9) if size_bytes else 0
     return durations
+
+
+def _on_roofline(graph: Graph, setup: Setup, duration_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Durations where computations take what ASTRA-sim 2.x's roofline says; those without data take no time."""
+    found, system = duration_ns.copy(), setup.system
+    unknown = (graph.num_ops == 0) & (not setup.profile.graph.strict)  # those keep their durations
+    computes = (graph.kind == NodeKind.COMPUTE) & ~graph.on_cpu & ~unknown
+    for row in np.flatnonzero(computes).tolist():
+        num_ops, size_bytes = int(graph.num_ops[row]), int(graph.size_bytes[row])
+        memory_flops = system.local_memory_bytes_per_s * (num_ops / size_bytes) if size_bytes else 0.0
+        found[row] = int(num_ops / min(memory_flops, system.peak_flops) * 1e9) if size_bytes else 0
+    return found
 
 
 def _noisy(program: GraphProgram, noise: Noise, npu: int) -> list[int]:

@@ -224,6 +224,28 @@ def test_a_roofline_is_memory_bound_below_its_knee_and_compute_bound_above():
     assert timeline.time_ns == 10 + 1000  # 10 operations at 1e9 a second, a million at 1e12
 
 
+WORK = st.tuples(st.sampled_from([1000, 12_345, 10**6]), st.sampled_from([1, 64, 5000]))
+FACTORS = st.sampled_from([0.5, 1.0, 1.7, 3.0])
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(WORK, min_size=1, max_size=4), FACTORS, FACTORS, st.sampled_from(["native", "astra-sim-2"]))
+def test_stragglers_and_scales_are_factors_on_what_a_roofline_gives(work, straggler, scale, profile):
+    """As on the same durations written into the trace."""
+    system = SystemConfig(roofline=True, peak_flops=1e12, local_memory_bytes_per_s=1e9)
+    reduce = node(COLLECTIVE, len(work) - 1, size_bytes=4096, collective=KINDS.index(CollectiveKind.ALL_REDUCE))
+    ops = [{"num_ops": num_ops, "size_bytes": size} for num_ops, size in work]
+    took = [{"duration_ns": int(num_ops / min(1e9 * (num_ops / size), 1e12) * 1e9)} for num_ops, size in work]
+    chosen = Settings(stragglers={1: straggler}, compute_scale=scale)
+
+    def finish_ns(rows, config):
+        nodes = [node(COMPUTE, *[number - 1] * (number > 0), **row) for number, row in enumerate(rows)]
+        graphs = GraphSet((graph(*nodes, reduce),), np.zeros(4, np.int32))
+        return simulate(graphs, RING, config, profiles.get(profile), replace(chosen, fold=False)).finish_ns
+
+    assert finish_ns(ops, system) == finish_ns(took, replace(system, roofline=False))
+
+
 @pytest.mark.parametrize("rate", [{"peak_flops": 1e12}, {"local_memory_bytes_per_s": 1e9}])
 @pytest.mark.parametrize("profile", ["native", "astra-sim-2"])
 def test_a_roofline_of_one_rate_is_refused_where_something_needs_it(rate, profile):
