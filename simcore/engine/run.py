@@ -166,4 +166,5 @@ def cutting(setup: Setup) -> Cutting:
         setup.settings.queues_per_dim,
         decompose=system.collective_optimization == "localBWAware",
         afresh=profile.gang,
+        counts=setup.counts,
     )

@@ -32,11 +32,11 @@ class Setup:
     """The inputs of a run beside its workload, and what is to be known of that.
 
     The machine has logical dimensions `dims`; `groups` says which of them (by position) each group spans, `lanes` which
-    each kind of collective takes. So many `stages` of the machine run programs of their own. `names` are those of
-    communicators. `collectives_only`: there are no other messages than those of collectives along the dimensions.
-    `uneven`: NPUs of a group may send a collective in sizes of their own, as of experts. `in_turn`: NPUs share
-    something beside links, and get it in the order in which they ask for it. `apart`: their order within a nanosecond
-    has turned out to decide more than who is first (`MeetingError`).
+    each kind of collective takes, `counts` for how many of them it has algorithms. So many `stages` of the machine run
+    programs of their own. `names` are those of communicators. `collectives_only`: there are no other messages than
+    those of collectives along the dimensions. `uneven`: NPUs of a group may send a collective in sizes of their own, as
+    of experts. `in_turn`: NPUs share something beside links, and get it in the order in which they ask for it. `apart`:
+    their order within a nanosecond has turned out to decide more than who is first (`MeetingError`).
     """
 
     topology: Topology
@@ -46,6 +46,7 @@ class Setup:
     dims: Sequence[LogicalDim]
     groups: Mapping[Group | Span, frozenset[int]]
     lanes: Mapping[CollectiveKind, tuple[Lane, ...]]
+    counts: Mapping[CollectiveKind, int]
     stages: int = 1
     names: Sequence[str] = ()
     collectives_only: bool = True
@@ -68,7 +69,9 @@ def prepare(
     if not profile.native_algorithms:
         system.refuse_native(profile.name)
     dims, groups = place(workload, topology, oversized=profile.oversized_groups)
-    return Setup(topology, system, profile, settings, dims, groups, _lanes(topology, dims, system, defaults))
+    lanes = _lanes(topology, dims, system, defaults)
+    counts = {kind: len(lanes[kind]) for kind in lanes}
+    return Setup(topology, system, profile, settings, dims, groups, lanes, counts)
 
 
 def usual_system(topology: Topology, profile: Profile) -> SystemConfig:

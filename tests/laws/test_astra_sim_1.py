@@ -80,6 +80,21 @@ def test_a_last_dimension_of_one_npu_changes_nothing(seed):
     assert answer(wider)["time_ns"] == answer(drawn)["time_ns"]
 
 
+@pytest.mark.parametrize("seed", range(24))
+def test_a_last_dimension_without_algorithms_changes_nothing(seed):
+    """Dimensions take turns among those that have one."""
+    drawn = random_case(seed)
+    drawn["workload"]["header"] = "HYBRID_MODEL_DATA"
+    drawn["system"]["inter-dimension-scheduling"] = "roundRobin"
+    for row in drawn["workload"]["layers"]:
+        row.pop("policy", None)
+    wider = deepcopy(drawn)
+    shape = wider["network"]
+    shape |= {name: [*column, column[0]] for name, column in shape.items() if isinstance(column, list)}
+    shape["dimensions-count"] += 1
+    assert answer(wider)["layers"] == answer(drawn)["layers"]
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("factor", [3])
 def test_a_factor_on_all_times_is_a_factor_on_the_answer(seed, factor):

@@ -285,12 +285,14 @@ class Npu:
         sim = self.sim
         if sim.balances and kind != "ALL_TO_ALL":
             return sim.themis.plan(self._chunks, left, full, usable, gather=kind == "ALL_GATHER")
-        order = list(range(len(sim.dims)))
+        order = list(range(len(sim.names(kind))))
         if kind == "ALL_GATHER":
             order.reverse()
         if sim.inter == "roundRobin":
+            if self._turn > len(order):
+                raise RefusalError("a turn beyond the last dimension reads what is behind it")
             order = order[self._turn :] + order[: self._turn]
-            self._turn = (self._turn + 1) % len(order)
+            self._turn = 0 if self._turn + 1 == len(order) else self._turn + 1
         return min(full, left), [d for d in order if d in usable]
 
     def _stream(self, kind, data, order, priority, dataset):

@@ -22,6 +22,8 @@ OF_2_X = (7, 312, 2366, 25338)
 """Seeds of 2.x with a communicator and one* (two), one of all NPUs and `involved_dim`, and a tag of 500,000,000."""
 WHO_IS_FIRST = (744, 1030, 1849, 2241, 2284, 7410064)
 """Seeds with Themis where chunks of one nanosecond go on in an order that each NPU has for itself."""
+TURNS = (135, 170, 198, 318)
+"""Seeds of `some_dimensions` where it counts that dimensions without an algorithm take no turn."""
 TOGETHER = (0, 14, 18, 23, 408, 511)
 """Seeds of `together` where who is first of those that end together decides a figure."""
 APART = (0, 40)
@@ -188,6 +190,17 @@ def small(seed):
     return random_case(seed, most_npus=8)
 
 
+def some_dimensions(seed):
+    """As `without_bus`, where dimensions take turns, and kinds of collectives have algorithms for some of them."""
+    case, draw = without_bus(seed), Random(seed)  # noqa: S311
+    case["system"]["inter-dimension-scheduling"] = "roundRobin"
+    for kind in ("all-reduce", "all-gather", "reduce-scatter", "all-to-all"):
+        names = case["system"][f"{kind}-implementation"].split("_")
+        shorter = "_".join(names[: draw.randint(1, len(names))])
+        case["system"][f"{kind}-implementation"] = draw.choice((shorter, shorter, "oneRing"))
+    return case
+
+
 def without_bus(seed):
     """As `small`, without a memory bus."""
     found = small(seed)
@@ -201,6 +214,7 @@ def without_bus(seed):
         *((small, seed) for seed in range(60)),
         *((without_bus, seed) for seed in (*WHO_IS_FIRST, 1530, 5133)),
         (random_case, 7310350),
+        *((some_dimensions, seed) for seed in TURNS),
         *((meeting_on_buses, seed) for seed in BUSES),
         *((meeting_on_fast_buses, seed) for seed in FAST_BUSES),
         *((together, seed) for seed in TOGETHER),

@@ -6,7 +6,7 @@ corner cases are ASTRA-sim 1.0's; colours, each starting in a dimension of its o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from msgspec import Struct, field
@@ -34,8 +34,9 @@ class Cutting(Struct, frozen=True):
     """How collectives are cut, whichever NPU sends them.
 
     `policy` says in which order a chunk visits the dimensions; `sizes` and `bandwidths` (any common unit) are those of
-    all logical dimensions. With `afresh`, no collective finds loads of another: where NPUs begin together they must
-    agree, whenever each sends. Where nothing is taken in turns, what is `known` of collectives serves all NPUs.
+    all logical dimensions, of which a kind takes the first `counts`, where it does not take all. With `afresh`, no
+    collective finds loads of another: where NPUs begin together they must agree, whenever each sends. Where nothing is
+    taken in turns, what is `known` of collectives serves all NPUs.
     """
 
     policy: str
@@ -46,6 +47,7 @@ class Cutting(Struct, frozen=True):
     num_queues: int = 1
     decompose: bool = True
     afresh: bool = False
+    counts: Mapping[CollectiveKind, int] = {}
     known: dict[Hashable, Chunks] = field(default_factory=dict)
 
     def balances(self, kind: CollectiveKind) -> bool:
@@ -87,7 +89,7 @@ class PhaseMaker:
         """A collective that nobody takes part in still takes its turn (ASTRA-sim)."""
         self._issue(now_ns, order)
         if request.size_bytes:
-            self._turn("dimension", len(self._rules.sizes))
+            self._first_dimension(request.kind)
 
     def _issue(self, now_ns: int, order: Turns) -> None:
         """A collective is issued, by the NPUs in some order."""
@@ -96,6 +98,19 @@ class PhaseMaker:
                 self._themis.clear()
             else:
                 self._themis.begin(now_ns, late=order.first != 0)
+
+    def _first_dimension(self, kind: CollectiveKind) -> int:
+        """Which of its dimensions has its turn; behind a kind's last one the turn of all kinds begins anew.
+
+        ASTRA-sim 1.0 has one turn, too, which another kind may have taken just beyond the last dimension of this one.
+        """
+        turn, count = self._turns.get("dimension", 0), self._count(kind)
+        self._turns["dimension"] = 0 if turn + 1 == count or turn > count else turn + 1
+        return turn
+
+    def _count(self, kind: CollectiveKind) -> int:
+        """How many dimensions a kind may take."""
+        return self._rules.counts.get(kind, len(self._rules.sizes))
 
     def _turn(self, what: Hashable, count: int) -> int:
         """Which of so many has its turn; the next one has the next."""
@@ -134,14 +149,14 @@ class PhaseMaker:
 
     def _visits(self, request: Request, number: int) -> list[int]:
         """The dimensions of a collective's `number`-th chunk, in order; all that spreads data starts outermost."""
-        colours, count = self._rules.policy == "colours", len(self._rules.sizes)
-        order = [lane.position for lane in request.lanes] if colours else list(range(count))
+        colours = self._rules.policy == "colours"
+        order = [lane.position for lane in request.lanes] if colours else list(range(self._count(request.kind)))
         first = number % len(order) if colours else 0
         order = order[first:] + order[:first]
         if request.kind in SPREADING:
             order.reverse()
         if self._rules.policy == "roundRobin":
-            turn = self._turn("dimension", count)
+            turn = self._first_dimension(request.kind)
             order = order[turn:] + order[:turn]
         return order
 
