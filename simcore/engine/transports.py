@@ -89,8 +89,9 @@ class Choice:
     def _rank_costs(self) -> Costs:
         """What ranks pay beside the network."""
         setup, profile, system, settings = self._setup, self._setup.profile, self._setup.system, self._setup.settings
-        self._delay_ns = system.endpoint_ns(profile.system(setup.topology))
-        endpoint_ns = profile.scale(self._delay_ns, settings.injection_scale)
+        given_ns, usual_ns = system.endpoint_delay_ns, profile.system(setup.topology).endpoint_delay_ns
+        self._scales = bool(given_ns)  # ASTRA-sim leaves the delay that it takes without the key as it is
+        endpoint_ns = (usual_ns or 0) if given_ns is None else profile.scale(given_ns, settings.injection_scale)
         switch = {key: getattr(system, key) for key in ("switch_latency_ns", "switch_bytes_per_s")}
         options, group_ns = replace(profile.plan_options, **switch), profile.graph.group_endpoint_ns
         reduction = profile.reduction(system)
@@ -177,7 +178,7 @@ class Choice:
             return (IDLE_PORTS,)
         follows = self._setup.profile.rules  # those of another program
         stops = follows and not self._costs.endpoint_ns and not self._costs.bus
-        idle = self._setup.settings.injection_scale != 1 and not self._delay_ns
+        idle = self._setup.settings.injection_scale != 1 and not self._scales
         return (*transport.notes(), *([NO_ENDPOINT] if stops else []), *([NO_DELAY] if idle else []))
 
 

@@ -86,11 +86,6 @@ class SystemConfig:
         chosen = [algorithm.schedule for algorithms in self.implementations.values() for algorithm in algorithms]
         return list({found.location.file: found for found in chosen if found}.values())
 
-    def endpoint_ns(self, default: SystemConfig) -> int:
-        """The endpoint delay, the default's where the file does not say."""
-        found = self.endpoint_delay_ns if self.endpoint_delay_ns is not None else default.endpoint_delay_ns
-        return found or 0
-
     def at(self, key: str) -> Location:
         """Where a key stands in the system file."""
         return self.locations.get(key, Location("--system"))

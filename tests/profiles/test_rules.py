@@ -106,3 +106,17 @@ def test_where_the_originals_assertions_stop_it_is_said(two_states, name, scale,
 def test_a_factor_on_no_delay_is_told(two_states, name, scale, told):
     warnings = run(two_states, "ring8", profile=name, injection_scale=scale).to_dict()["warnings"]
     assert any("--injection-scale has no effect" in warning for warning in warnings) == told
+
+
+@pytest.mark.parametrize("name", ["astra-sim-1.0", "astra-sim-2"])
+def test_the_delay_of_a_file_that_gives_none_is_not_scaled(name, tmp_path):
+    """The originals scale the key when they read it."""
+    found, file = {}, tmp_path / "system.json"
+    for key in ({}, {"endpoint-delay": 10}):
+        file.write_text(json.dumps({"scheduling-policy": "LIFO", **key}))
+        for scale in (1, 3):
+            report = run("micro_all_reduce", "ring8", str(file), profile=name, injection_scale=scale).to_dict()
+            told = any("--injection-scale has no effect" in warning for warning in report["warnings"])
+            found[len(key), scale] = report["time_ns"], told
+    assert found[0, 1] == found[1, 1] and found[0, 3] == (found[0, 1][0], True)
+    assert found[1, 3][0] > found[1, 1][0] and not found[1, 3][1]
