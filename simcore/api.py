@@ -31,7 +31,7 @@ from simcore.network.topology import load as topology_file
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
 from simcore.noise import Noise
-from simcore.options import RunOptions, SimaiOptions, spelled
+from simcore.options import ROWS, TRACES, RunOptions, SimaiOptions, spelled
 from simcore.profiles import NetworkMode, Profile, profiles
 from simcore.report.document import HelpRow, Option, RuleRow
 from simcore.report.model import Input, Report, spread_of
@@ -316,14 +316,13 @@ def _run(
     named += [(f"schedule {Path(found.location.file).name}", found.location.file) for found in schedules]
     inputs += [Input(role, path, sha256(path)) for role, path in named if path]
     warnings = (*source.content.warnings, *_warnings(source.content, rules, settings, noise), *timeline.notes)
-    warnings += (*machine.notes(), *dict.fromkeys(found.note for found in schedules if found.note))
+    warnings += (*_idle(asked, given, ROWS if rows else TRACES), *machine.notes())
+    warnings += tuple(dict.fromkeys(found.note for found in schedules if found.note))
     if rows and rows.parallelism.all_gpus not in (0, machine.npus):
         there = f"{rows.parallelism.all_gpus:,} GPUs and the topology {machine.npus:,} NPUs"
         warnings += (f"the workload's header says {there}: it is run on those of the topology",)
     if machine.npus == 1:
         warnings += ("the machine has one NPU: nothing is sent",)
-    if rows and asked.comm_groups:
-        warnings += ("--comm-groups changes nothing: the groups of a text follow from its header",)
     if not timeline.time_ns:
         warnings += ("the workload computes nothing and sends nothing: it takes no time",)
     drawn = spread_of(noise.seed, asked.jitter, [timeline.time_ns, *others]) if noise else None
@@ -530,6 +529,14 @@ def _check_length(iterations: int, workload: Workload | GraphSet) -> None:
         expected = f"at most {MOST_STEPS // (steps // iterations):,}; a few show what every further one takes"
         message = f"{steps:,} phases of layers are too many to play and to keep"
         raise InputError.at("--iterations", message, expected=expected, found=f"{iterations:,}")
+
+
+def _idle(asked: RunOptions, system: config.SystemConfig | None, kind: str) -> Iterator[str]:
+    """What was given for another kind of workload."""
+    options = (spelled(option.name) for option, _ in asked.changed() if option.metadata.get("only", kind) != kind)
+    of_traces = {"roofline-enabled": system.roofline, "replay-only": system.replay_only} if system else {}
+    for name in (*options, *(key for key, on in of_traces.items() if on and kind != TRACES)):
+        yield f"{name} changes nothing: it is for {TRACES if kind == ROWS else ROWS}"
 
 
 def _warnings(workload: Workload | GraphSet, rules: Profile, settings: Settings, noise: Noise) -> Iterator[str]:

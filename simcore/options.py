@@ -16,6 +16,7 @@ from simcore.errors import InputError, closest, wrong
 MOST_COUNT = 10**9
 LEAST_FACTOR, MOST_FACTOR = 1e-12, 1e30  # no product of a few factors leaves the range of a float
 MOST_SEED = 2**62
+ROWS, TRACES = "text workloads", "traces"
 
 Reader = Callable[[Any], Any]
 """A value as it was given -> what it means; ValueError says what is expected."""
@@ -89,8 +90,10 @@ dialect = partial(word, known=("astra-sim", "simai"), none=None)
 exact = partial(word, known=("messages",), none="")
 
 
-def _option(group: str, default: Any, read: Reader, help_text: str, metavar: str = "", **marks: bool) -> Any:
-    """A field; marks: `told` in the report (it changes figures), taken by `wafer` workloads, `hidden` from commands."""
+def _option(group: str, default: Any, read: Reader, help_text: str, metavar: str = "", **marks: object) -> Any:
+    """A field; marks: `told` in the report (it changes figures), taken by `wafer` workloads, `hidden` from commands;
+    `only` names the kind of workload that it changes something for.
+    """
     about = {"read": read, "group": group, "help": help_text, "metavar": metavar, **marks}
     return field(default=default, metadata=about)
 
@@ -145,16 +148,18 @@ class RunOptions(Options):
     network: str = _timing(
         "", text, "congestion-free, congested, fair or queued; default: the profile's.", "M", wafer=True
     )
-    iterations: int = _input(1, count, "Training iterations; traces are run once.", "N")
+    iterations: int = _input(1, count, "Training iterations; traces are run once.", "N", only=ROWS)
     dialect: str | None = _input(
-        None, dialect, "astra-sim or simai, where a text's header does not tell.", "NAME", told=True
+        None, dialect, "astra-sim or simai, where a text's header does not tell.", "NAME", told=True, only=ROWS
     )
     comm_groups: str = _input(
-        "", text, "Communicators of a trace set (ASTRA-sim 2.x JSON); default: PREFIX.groups.json.", "FILE"
+        "", text, "Communicators of a trace set (ASTRA-sim 2.x JSON); default: PREFIX.groups.json.", "FILE", only=TRACES
     )
-    remote_memory: str = _input("", text, "Remote memory (ASTRA-sim 2.x JSON).", "FILE")
+    remote_memory: str = _input("", text, "Remote memory (ASTRA-sim 2.x JSON).", "FILE", only=TRACES)
     npu: str = _input("", text, "Accelerator for computed durations; simcore list npus.", "NAME", told=True, wafer=True)
-    schedule: str = _timing("", text, "Pipeline: gpipe, 1f1b, interleaved, zb-h1, zb-v or dualpipe.", "NAME", told=True)
+    schedule: str = _timing(
+        "", text, "Pipeline: gpipe, 1f1b, interleaved, zb-h1, zb-v or dualpipe.", "NAME", told=True, only=ROWS
+    )
     queues_per_dim: int = _timing(1, count, "Queues of every dimension.", "N", told=True)
     compute_scale: float = _timing(1.0, factor, "Factor on compute times.", "X", told=True, wafer=True)
     comm_scale: float = _timing(1.0, factor, "Factor on message sizes.", "X", told=True)

@@ -5,6 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from simcore import graph
 from simcore.api import load_topology, load_workload, run
 from simcore.cli import main
 from simcore.engine.settings import parse_straggler, straggler_factors
@@ -14,6 +15,7 @@ from simcore.report.document import ReportDocument
 from simcore.workload.chakra import writer
 from simcore.workload.model import NodeKind
 
+REMOTE = '{"memory-type": "MEMORY_POOL", "remote-mem-latency": 1000, "remote-mem-bw": 2}'
 MICRO = "MICRO\n1\nall -1 0 NONE 0 0 NONE 0 0 ALLREDUCE 4096 0\n"
 
 
@@ -199,3 +201,33 @@ def test_traces_are_loaded_for_as_many_npus_as_there_are_files(tmp_path):
     assert main(["convert", "workloads/dlrm.txt", str(tmp_path / "w"), "--npus", "4"]) == 0
     assert len(load_workload(tmp_path / "w").graph_of_rank) == 4
     assert len(load_workload(tmp_path / "w.0.et").graph_of_rank) == 1
+
+
+GIVEN = {"iterations": 3, "dialect": "simai", "schedule": "gpipe", "comm_groups": "{}", "remote_memory": REMOTE}
+
+
+@pytest.mark.parametrize("name", [*GIVEN, "roofline-enabled", "replay-only"])
+def test_what_is_for_another_kind_of_workload_is_told(name, tmp_path):
+    """Of an option it is known; `--schedule` without a pipeline is refused."""
+    file, value = tmp_path / "given.json", GIVEN.get(name)
+    if value is None:
+        file.write_text(f'{{"{name}": 1, "peak-perf": 1, "local-mem-bw": 1}}')
+        changes = {"system": str(file)}
+    else:
+        file.write_text(str(value))
+        changes = {name: str(file) if str(value).startswith("{") else value}
+    (tmp_path / "w.txt").write_text(MICRO)
+    nodes = graph(8)
+    nodes.collective("all_reduce", 4096)
+
+    def told(workload):
+        try:
+            warnings = run(workload, "ring8", **changes).to_dict()["warnings"]
+        except InputError as error:
+            return str(error)
+        return next((each for each in warnings if "changes nothing" in each), "")
+
+    option = f"--{name.replace('_', '-')}" if name in GIVEN else name
+    kinds = [told(str(tmp_path / "w.txt")), told(nodes)]
+    assert sum(each.startswith(f"{option} changes nothing: it is for ") for each in kinds) == 1
+    assert all("no pipeline" in each for each in kinds if each and not each.startswith(option))
