@@ -5,7 +5,7 @@ Nodes that a profile cannot run are refused. Collectives may be traces themselve
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
@@ -23,7 +23,7 @@ from simcore.system.chunks.scheduler import Scheduler
 from simcore.system.collectives import NCCL, ROOTED, Algorithm
 from simcore.system.config import SystemConfig
 from simcore.system.groups import Communicator, first_apart
-from simcore.system.memory import RemoteMemory
+from simcore.system.memory import Port, RemoteMemory
 from simcore.system.messages.point_to_point import Mailbox
 from simcore.system.npus.graph_npu import COMPUTE, GraphNpu, GraphProgram
 from simcore.system.streams import Lane, Request
@@ -78,7 +78,8 @@ class GraphCase:
         """The NPUs of every class."""
         setup, timers = self.setup, transport.timers
         self._mailbox = Mailbox(schedulers[0].env, transport.carry, rendezvous=setup.settings.rendezvous)
-        access = _memory(timers, self._memory)
+        port = partial(Port, schedulers[0].env, gathers=setup.profile.gang)
+        access = _memory(timers, self._memory, port)
         customs = Customs(setup.system, setup.profile.graph)
         program_of = cache(partial(_program, setup, self._graphs, schedulers[0].events, customs))
         self._npus = list[GraphNpu]()
@@ -293,9 +294,11 @@ def _group_algorithm(setup: Setup, kind: CollectiveKind) -> Algorithm:
     return lanes[0].algorithm if len(lanes) == 1 else fallback
 
 
-def _memory(timers: TimersOfNpus, memory: RemoteMemory | None) -> Callable[[int, int, Callable[[], None]], None]:
-    """Loads and stores: one at a time at every port, first come, first served."""
-    lines: dict[int, deque[Callable[[], None]]] = defaultdict(deque)
+def _memory(
+    timers: TimersOfNpus, memory: RemoteMemory | None, port: Callable[[], Port]
+) -> Callable[[int, int, Callable[[], None]], None]:
+    """Loads and stores, one at a time at every port."""
+    ports = defaultdict[int, Port](port)
 
     def access(npu: int, size_bytes: int, done: Callable[[], None]) -> None:
         if memory is None:
@@ -305,20 +308,10 @@ def _memory(timers: TimersOfNpus, memory: RemoteMemory | None) -> Callable[[int,
             message = f"NPU {npu} loads or stores remote memory, but its node has none"
             raise InputError.at("--remote-memory", message, expected="nodes for all NPUs", found=str(memory.max_npus))
         serve = partial(timers[npu].after, memory.transfer_ns(size_bytes))
-        if not memory.npus_per_node:
+        if memory.npus_per_node:
+            ports[memory.port(npu)].ask(npu, serve, done)
+        else:
             serve(done)
-            return
-        line = lines[memory.port(npu)]
-
-        def served() -> None:
-            done()
-            line.popleft()
-            if line:
-                line[0]()
-
-        line.append(partial(serve, served))
-        if len(line) == 1:
-            line[0]()
 
     return access
 

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from heapq import heappop, heappush
+from itertools import count
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -19,7 +21,7 @@ from msgspec.structs import replace
 
 from simcore import documents
 from simcore.errors import Problems
-from simcore.network.instant import Environment, Timers, TimersOfNpus
+from simcore.network.instant import DECISION, Environment, Timers, TimersOfNpus, after
 from simcore.system.plans.automaton import Pay
 from simcore.system.plans.plan import Plan
 from simcore.system.streams import StreamPhase
@@ -284,6 +286,41 @@ class RemoteMemory(Struct, frozen=True):
         if self.npus_per_node < 0:
             return 0
         return npu // self.npus_per_node if self.npus_per_node else npu
+
+
+class Port:
+    """A port of remote memory: one transfer at a time, first come, first served.
+
+    Where it `gathers`, it looks when all that happens at a time has happened: who comes then is served in the order of
+    NPUs, otherwise as they ask (ASTRA-sim).
+    """
+
+    def __init__(self, env: Environment, *, gathers: bool):
+        self._env, self._gathers, self._busy = env, gathers, False
+        self._waiting: list[tuple[int, int, int, Done]] = []
+        self._numbers = count()
+
+    def ask(self, npu: int, serve: Callable[[Done], None], done: Done) -> None:
+        """Serve an NPU when it is its turn, and tell it when that is done."""
+        begin: Done = partial(serve, partial(self._served, done))
+        heappush(self._waiting, (self._env.now, npu if self._gathers else 0, next(self._numbers), begin))
+        self._turn()
+
+    def _served(self, done: Done) -> None:
+        done()
+        self._busy = False
+        self._turn()
+
+    def _turn(self) -> None:
+        if self._gathers:
+            after(self._env, 0, self._next, DECISION)
+        else:
+            self._next()
+
+    def _next(self) -> None:
+        if self._waiting and not self._busy:
+            self._busy = True
+            heappop(self._waiting)[-1]()
 
 
 def read_remote(path: str) -> RemoteMemory | None:

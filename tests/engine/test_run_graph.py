@@ -193,6 +193,19 @@ def test_no_memory_is_none_and_missing_figures_are_named(tmp_path):
     assert told == ["unknown key 'remote-mem-speed'", *missing]  # each once
 
 
+@settings(deadline=None, max_examples=20)
+@given(st.permutations(range(4)), st.sampled_from(["", "messages"]), st.sampled_from(["congested", "congestion-free"]))
+def test_who_asks_for_shared_memory_at_one_time_is_served_in_the_order_of_npus(order, exact, network):
+    """In whatever order they come out of a collective."""
+    reduce = node(COLLECTIVE, size_bytes=4096, collective=KINDS.index(CollectiveKind.ALL_REDUCE), group=1)
+    work = graph(reduce, node(NodeKind.MEM_LOAD, 0, size_bytes=50), group_names=("", "all"))
+    graphs = GraphSet((work,), np.zeros(4, np.int32), {"all": tuple(order)})
+    switch, memory = Topology((Dimension("Switch", 4, 1e9, 100.0),)), RemoteMemory(100, 1.0, -1)
+    chosen = Settings(exact=exact, network=network)
+    finish_ns = simulate(graphs, switch, None, profiles.get("native"), chosen, memory).finish_ns
+    assert np.diff(finish_ns).tolist() == [150, 150, 150]
+
+
 # --- what a profile cannot run
 
 
