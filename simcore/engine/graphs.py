@@ -213,9 +213,15 @@ def _durations(setup: Setup, graph: Graph, factor: float) -> list[int]:
         duration_ns = _on_roofline(graph, setup, duration_ns)
     scale = factor * (setup.settings.compute_scale if setup.profile.graph.scales else 1.0)
     if scale != 1.0:
-        duration_ns = np.where(graph.delays, duration_ns, np.round(duration_ns * scale)).astype(np.int64)
+        duration_ns = np.where(_computing(graph), np.round(duration_ns * scale), duration_ns).astype(np.int64)
     durations: list[int] = duration_ns.tolist()
     return durations
+
+
+def _computing(graph: Graph) -> NDArray[np.bool_]:
+    """Which nodes take longer on a slow NPU: neither those that only wait, nor communication that is replayed."""
+    found: NDArray[np.bool_] = (graph.kind == NodeKind.COMPUTE) & ~graph.delays
+    return found
 
 
 def _on_roofline(graph: Graph, setup: Setup, duration_ns: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -234,7 +240,7 @@ def _noisy(program: GraphProgram, noise: Noise, npu: int) -> list[int]:
     """The durations of one NPU's nodes, those of computations each with a factor of its own."""
     if not noise.compute:
         return program.duration_ns
-    computes = np.flatnonzero((program.graph.kind == NodeKind.COMPUTE) & ~program.graph.delays)
+    computes = np.flatnonzero(_computing(program.graph))
     durations = np.array(program.duration_ns, np.int64)
     factors = noise.compute_factors(npu, 0, len(PhaseName), computes)
     durations[computes] = np.round(durations[computes] * factors).astype(np.int64)

@@ -269,6 +269,15 @@ def test_a_roofline_of_one_rate_is_refused_where_something_needs_it(rate, profil
     assert simulate(host, RING, SystemConfig(roofline=True, **rate), profiles.get(profile), Settings()).time_ns == 5
 
 
+@pytest.mark.parametrize("slower", [{"compute_scale": 2.0}, {"stragglers": {1: 2.0}}])
+def test_with_replay_only_computations_alone_are_scaled(slower):
+    """As with jitter."""
+    reduce = node(COLLECTIVE, 0, duration_ns=100, size_bytes=64, collective=KINDS.index(CollectiveKind.ALL_REDUCE))
+    graphs = GraphSet((graph(node(COMPUTE, duration_ns=10), reduce),), np.zeros(4, np.int32))
+    timeline = simulate(graphs, RING, SystemConfig(replay_only=True), profiles.get("native"), Settings(**slower))
+    assert timeline.time_ns == 2 * 10 + 100
+
+
 def test_with_replay_only_every_node_takes_its_duration_in_the_peer_even_metadata():
     work = graph(node(NodeKind.METADATA), node(COMPUTE, 0, duration_ns=5), node(NodeKind.INVALID, 1))
     graphs = GraphSet((work,), np.zeros(4, np.int32))
