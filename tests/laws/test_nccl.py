@@ -130,6 +130,26 @@ def test_a_site_s_own_network_is_the_same_in_runs_and_in_predictions(tmp_path):
         config.read(system)
 
 
+@pytest.mark.parametrize("like", FABRICS)
+def test_a_site_with_the_cards_of_the_known_has_its_rates_however_large_its_nodes(like, tmp_path):
+    """A card for each rank: nodes of half as many ranks have half as many, and every rank sends as fast as before."""
+    known, system = FABRICS[like], tmp_path / "system.json"
+    half = max(1, known.node_ranks // 2)
+    gbit = known.nic_bytes_per_s * 8 / 0.85e9
+    for stated, ranks in [
+        ({"card_gbit_per_s": gbit}, known.node_ranks),
+        ({"cards": known.node_ranks}, known.node_ranks),
+        ({"node_ranks": half}, half),
+        ({"node_ranks": half, "cards": half}, half),
+        ({"node_ranks": half, "cards": half, "card_gbit_per_s": gbit}, half),
+    ]:
+        system.write_text(json.dumps({"collectives": "nccl", "nccl-fabric": {"like": like, **stated}}))
+        found = config.read(system).fabric
+        rate, each = found.across_bytes_per_s / found.sharing_ranks, known.across_bytes_per_s / known.sharing_ranks
+        assert (found.node_ranks, found.ring_bytes_per_s) == (ranks, known.ring_bytes_per_s)
+        assert (found.nic_bytes_per_s, rate) == (pytest.approx(known.nic_bytes_per_s), pytest.approx(each))
+
+
 @pytest.mark.parametrize("kind", list(CollectiveKind))
 @pytest.mark.parametrize("group", [(), (0, 1, 9, 10)])
 def test_collectives_of_traces_take_what_the_prediction_says_rooted_ones_and_barriers_too(kind, group):

@@ -321,15 +321,13 @@ def read_fabric(node: Node) -> Fabric:
     node.keys(required=("like",), optional=("node_ranks", "cards", "card_gbit_per_s", "latency_us"))
     if node.problems.found:
         raise InputError(node.problems.found)
-    made = known = FABRICS[_known(node["like"])]
-    if "node_ranks" in node:
-        made = replace(made, node_ranks=node["node_ranks"].integer(1))
-    if "cards" in node or "card_gbit_per_s" in node:
-        # A known fabric has a card for each rank that shares its curves.
-        cards = node["cards"].number(above=True) if "cards" in node else float(made.node_ranks)
-        usual = known.nic_bytes_per_s * known.sharing_ranks
-        each = node["card_gbit_per_s"].number(above=True) * 1e9 / 8 * _CARD_SHARE if "card_gbit_per_s" in node else 0.0
-        made = made.with_cards(cards * (each or known.nic_bytes_per_s) / usual)
+    known = FABRICS[_known(node["like"])]
+    made = replace(known, node_ranks=node["node_ranks"].integer(1)) if "node_ranks" in node else known
+    # A known fabric has a card for each rank.
+    cards = node["cards"].number(above=True) if "cards" in node else float(made.node_ranks)
+    rate = node["card_gbit_per_s"].number(above=True) * 1e9 / 8 * _CARD_SHARE if "card_gbit_per_s" in node else 0.0
+    made = made.with_cards(cards / made.node_ranks * ((rate or known.nic_bytes_per_s) / known.nic_bytes_per_s))
+    made = replace(made, across_bytes_per_s=made.across_bytes_per_s * made.sharing_ranks / known.sharing_ranks)
     if "latency_us" in node:
         latency_s = node["latency_us"].number() * 1e-6
         made = replace(made, hop_s=latency_s, far_s=max(0.0, latency_s - known.hop_s))
