@@ -333,11 +333,11 @@ def _mixture(model: Model, plan: Plan, experts: Experts) -> Iterator[Step]:
 
 
 def _grouped(model: Model, plan: Plan, experts: Experts, local: int, rows: int) -> Iterator[Kernel]:
-    """The products of a rank's experts, with the tokens of the busiest rank."""
+    """The products of a rank's experts, with the tokens of the busiest rank; experts without tokens read no weights."""
     size, width = plan.element_bytes, max(1, experts.ffn // plan.expert_tp)
-    wide, busiest = 2 * width if model.gated else width, max(local, int(rows * (plan.capacity or plan.load)))
-    trained = plan.trains(Weights.EXPERTS)
-    product = partial(GroupedProduct, local) if local > 1 else Product
+    wide, busiest = 2 * width if model.gated else width, max(1, int(rows * (plan.capacity or plan.load)))
+    trained, working = plan.trains(Weights.EXPERTS), min(local, busiest)
+    product = partial(GroupedProduct, working) if working > 1 else Product
     up = product(busiest, wide, model.hidden)
     yield Kernel(Part.EXPERTS, up, 1, float(size * busiest * wide), (Module.MOE,), trained=trained)
     kept = float(size * busiest * width * trained)

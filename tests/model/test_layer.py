@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simcore.compute.kernel import Attention, MemoryPass
+from simcore.compute.kernel import Attention, GroupedProduct, MemoryPass, Product
 from simcore.model.layer import blocks
 from simcore.model.plan import Plan
 from simcore.model.presets import SHIPPED, model
@@ -69,6 +69,22 @@ def test_expert_ranks_share_the_experts_however_tensor_ranks_split_them(name, tp
         return fsum(one.work.flops for one in kernels(shape, plan, kind=kind) if one.part is Part.EXPERTS)
 
     assert routed(plan) * tp == pytest.approx(routed(Plan(1, 2048)), rel=1e-6)
+
+
+@given(
+    name=st.sampled_from(["mixtral-8x7b", "deepseek-v2", "deepseek-v3", "qwen3-30b-a3b"]),
+    micro=st.integers(1, 512),
+    ep=st.sampled_from([1, 2, 8]),
+)
+def test_no_more_experts_work_than_there_are_tokens_for_them(name, micro, ep):
+    """Decoding one token of DeepSeek-V3 reads the weights of 8 of its 256 experts, not of all."""
+    shape, plan = model(name), Plan.of(1, 8 * micro, micro_batch=micro, ep=ep, dp=8)
+    kind = shape.kind(shape.layers - 1)
+    found = [one.work for one in kernels(shape, plan, kind=kind) if one.part is Part.EXPERTS]
+    products = [work for work in found if isinstance(work, Product | GroupedProduct)]
+    rows, held = micro * shape.experts.top_k, shape.experts.count // ep
+    assert {getattr(work, "experts", 1) for work in products} == {min(rows, held)}
+    assert sum(work.flops for work in products) == 6 * rows * shape.hidden * shape.experts.ffn
 
 
 def test_sequence_parallelism_shares_the_memory_passes_too():
