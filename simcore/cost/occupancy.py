@@ -123,13 +123,13 @@ class _Stage:
         if part == 0:
             yield -1, _whole(kept_bytes([embedding(model, plan)], plan)), []
         layers = self.plan.layers(model, part)
-        # Of groups that are computed again the first layer's input is kept.
-        grouped = (self.plan.recompute_layers if self.plan.recompute_method == "uniform" else 0) or 1
         for some, again, away in self.plan.layer_states(layers):
             for layer in some:
-                follows = again and (layer - layers.start) % grouped
-                kept = [] if follows else _whole(layer_bytes(model, plan, model.kind(layer), again=again))
-                whole = _whole(layer_bytes(model, plan, model.kind(layer), again=False)) if again else []
+                # Of a group that is computed again the first layer's input is kept; then all are there up to this one.
+                behind = (layer - layers.start) % self.plan.group if again else 0
+                kept = [] if behind else _whole(layer_bytes(model, plan, model.kind(layer), again=again))
+                group = [*map(model.kind, range(layer - behind, layer + 1))] if again else []
+                whole = [size for kind in group for size in _whole(layer_bytes(model, plan, kind, again=False))]
                 gone = away and "activations" in self.plan.offload
                 yield layer, [] if gone else kept, kept + whole if gone else whole
         if part == last:

@@ -385,7 +385,7 @@ def _of_stage(model: Model, plan: Plan, layers: tuple[Layers, ...], embeds: bool
         lasting += sum(kept_bytes([embedding(model, plan)], plan))
     held = {some.kind for some in layers}
     if plan.recompute == "full" or plan.away("activations"):
-        working = max(activation_bytes(model, plan, kind, again=False) for kind in held)
+        working = max(some.at_once * activation_bytes(model, plan, some.kind, again=False) for some in layers)
     if plan.away("activations"):  # another layer's are on their way
         working += max(activation_bytes(model, plan, kind) for kind in held)
     if ends:

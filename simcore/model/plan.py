@@ -197,6 +197,12 @@ class Plan(Hashed):
         """Ranks that share the tokens outside of split products."""
         return self.tp if self.sequence_parallel else 1
 
+    @property
+    def group(self) -> int:
+        """Layers of a part of the model that are computed again as one, of which only the first one's input is kept."""
+        grouped = self.recompute == "full" and self.recompute_method == "uniform"
+        return (self.recompute_layers if grouped else 0) or 1
+
     def again(self, position: int) -> bool:
         """Whether the layer at a position of a part of the model is computed again as a whole."""
         some = self.recompute_method == "block" and self.recompute_layers
@@ -368,7 +374,8 @@ def alike(model: Model, parts: int, cuts: tuple[int, ...]) -> tuple[int, ...]:
 
 class Layers(NamedTuple):
     """Layers of parts of a model that are alike: their kind, whether they are computed `again` as a whole, whether the
-    host keeps what is theirs, how many, and how many of them leave something (of groups done again one).
+    host keeps what is theirs, how many, how many of them leave something (of groups done again one), and how many are
+    done again at once.
     """
 
     kind: LayerKind
@@ -376,20 +383,20 @@ class Layers(NamedTuple):
     away: bool
     number: int
     leaving: int
+    at_once: int
 
 
 @seen(seen_by("recompute", "recompute_layers", "recompute_method", "offload", "offload_layers"))
 def layers_of(model: Model, plan: Plan, many: int, cuts: tuple[int, ...], parts: tuple[int, ...]) -> tuple[Layers, ...]:
     """Layers of some of `many` parts of a model, MTP modules left out."""
     cut, made = split(model.depth, many, cuts), Counter[tuple[LayerKind, bool, bool]]()
-    leaving = made.copy()
-    grouped = plan.recompute == "full" and plan.recompute_method == "uniform"
+    leaving, at_once = made.copy(), min(plan.group, max(len(cut[part]) for part in parts))
     for part in parts:
         for some, again, away in plan.layer_states(cut[part]):
             made.update({(kind, again, away): number for kind, number in kinds(model, some)})
-            left = some[:: plan.recompute_layers or 1] if grouped else some
+            left = some[:: plan.group] if again else some
             leaving.update({(kind, again, away): number for kind, number in kinds(model, left)})
-    return tuple(Layers(*how, number, leaving[how]) for how, number in made.items())
+    return tuple(Layers(*how, number, leaving[how], at_once) for how, number in made.items())
 
 
 @lru_cache(maxsize=4096)

@@ -15,9 +15,9 @@ from simcore.cost.predict import predict
 from simcore.cost.systems import CLUSTERS
 from simcore.cost.words import plan_of
 from simcore.model.allocator import Allocator
-from simcore.model.memory import peak, stage_memory
+from simcore.model.memory import activation_bytes, peak, stage_memory
 from simcore.model.plan import Plan
-from simcore.model.shape import Experts, Model
+from simcore.model.shape import Experts, LayerKind, Model
 
 LLAMA = Model("llama", 16, 2048, 16, 5632, 32000, kv_heads=4)
 H100 = CLUSTERS["h100"]
@@ -64,6 +64,22 @@ def test_chunks_of_unequal_layers_never_hold_more_than_the_answer(schedule, laye
         assert one.peak_bytes <= memory.total + 64
         assert max(moment.activations for moment in one.moments) == pytest.approx(memory.activations, abs=64)
     assert peak(shape, plan) == max(needed, key=lambda memory: memory.total)
+
+
+@settings(max_examples=40, deadline=None)
+@given(group=st.integers(1, 20), pp=st.sampled_from([1, 2, 4]), schedule=st.sampled_from(["1f1b", "gpipe", "zb-v"]))
+def test_layers_that_are_computed_again_as_one_are_there_at_once(group, pp, schedule):
+    """Megatron-LM's --recompute-method uniform: of a group an input is kept, and all else is made for its gradients."""
+    shape = replace(LLAMA, layers=16)
+    chunks = 2 if schedule == "zb-v" and pp > 1 else 1
+    shown = {"pp": pp, "schedule": schedule if pp > 1 else "", "virtual_stages": chunks}
+    plan = Plan.of(2048, 8, recompute="full", recompute_layers=group, recompute_method="uniform", **shown)
+    there = min(group, shape.layers // pp // chunks) * activation_bytes(shape, plan, LayerKind(), again=False)
+    for stage in range(pp):
+        memory, played = stage_memory(shape, plan, stage), occupancy(shape, plan, H100, stage)
+        assert memory.workspace >= there
+        assert any(moment.workspace == there for moment in played.moments)
+        assert played.peak_bytes <= memory.total + 64
 
 
 @settings(max_examples=60, deadline=None)
